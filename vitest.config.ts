@@ -59,6 +59,8 @@ export default defineConfig({
           include: ['test/kills/**/*.test.ts'],
           // The moments of the kills are spread over the whole of each call, which others would make longer.
           fileParallelism: false,
+          // Only the deaths at steps go on beside each other. They often wait for processes.
+          maxConcurrency: 4,
           testTimeout: 60_000,
           hookTimeout: 300_000,
         },

@@ -210,6 +210,7 @@ export const LAYERS: readonly Layer[] = [
       '@cyclonedx/cyclonedx-library',
       '@grpc/grpc-js',
       '@lydell/node-pty',
+      'esbuild',
       'fast-check',
       'smol-toml',
       'vitest',

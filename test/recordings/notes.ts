@@ -89,10 +89,11 @@ const TEXTS: Readonly<Record<string, Readonly<Record<number, RegExp>>>> = {
   'go-shim.ctr-network': {
     14: new RegExp(
       [
-        'eth0: .* mtu 1400 .*',
+        // A veth has its peer's number behind its name.
+        'eth0(@if\\d+)?: .* mtu 1400 .*',
         'inet 10\\.99\\.0\\.2/24 .*',
         'inet6 fd99::2/64 .*',
-        'net1: .* mtu 1500 .*',
+        'net1(@if\\d+)?: .* mtu 1500 .*',
         'inet 10\\.98\\.0\\.2/24 .*',
         'inet 10\\.98\\.0\\.3/32 .*',
         'default via 10\\.99\\.0\\.1 dev eth0 ',

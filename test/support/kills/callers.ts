@@ -1,8 +1,9 @@
 import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
-import { join } from 'node:path'
-import { expect } from 'vitest'
+import { basename, dirname, join } from 'node:path'
+import { expect, vi } from 'vitest'
+import type { RecordedLine, Recording } from '../../../src/ctl/recording/recording.ts'
 import { SetPolicyRequest } from '../../../src/gen/agent.ts'
 import { podWithoutSharedFolder } from '../../recordings/no-shared-folder.ts'
 import { recordedRequest } from '../../recordings/recorded-request.ts'
@@ -16,7 +17,7 @@ import { replay as replaySequence } from '../../sequences/replay.ts'
 import { dialWire } from '../../sequences/wires.ts'
 import { cgroupsOf, inNamespaceOf, leftoversOf, NOTHING_LEFT } from '../host/agent-pod.ts'
 import { type AgentProcess, startAgent } from '../host/agent-process.ts'
-import { makeNetworkNamespace } from '../host/network-namespace.ts'
+import { makeNetworkNamespace, type NetworkNamespace } from '../host/network-namespace.ts'
 import { noPolicyAddon } from '../os/policy-addon.ts'
 import { forward } from '../rpc/forward.ts'
 import { oneRun } from './share.ts'
@@ -27,6 +28,8 @@ export interface Caller {
   /** Why it cannot be replayed here. */
   readonly unavailable?: string | undefined
   readonly links: readonly string[]
+  /** The addresses of those peers of the links that are in a namespace of their own, by their names. */
+  readonly peers?: Readonly<Record<string, readonly string[]>>
   /** What the agent is started with, besides its network. */
   readonly options: Parameters<typeof startAgent>[0]
   readonly play: (started: AgentProcess) => Promise<void>
@@ -37,6 +40,12 @@ export interface Caller {
 const AGENT_CTL_LINK = 'eth0 address 02:00:00:00:00:77 type veth peer name p0 address 02:00:00:00:00:78'
 const SHIM_LINK = 'nic0 address b6:97:f5:62:37:bf type veth peer name p0'
 const POD_LINK = 'nic0 address f2:50:9d:37:a3:45 type veth peer name p0'
+const NETWORK_LINKS = [
+  'nic0 address 02:00:00:00:99:02 type veth peer name p0',
+  'nic1 address f2:82:72:0b:58:05 type veth peer name p1',
+]
+/** They answer pings. */
+const NETWORK_PEERS = { p0: ['10.99.0.1/24', 'fd99::1/64 nodad'], p1: ['10.98.0.1/24'] }
 const SEQUENCE_LINK = `nic0 address ${NIC.mac} type veth peer name p0`
 
 /** The recorded callers and the sequences, over ttRPC; `folder` is for their files. */
@@ -44,7 +53,9 @@ export async function allCallers(folder: string): Promise<readonly Caller[]> {
   const root = recordedRoot(folder)
   const recorded = (name: string, links: readonly string[] = []): Caller => {
     const hasSharedFolder = name !== NO_SHARED_FOLDER
-    const recording = hasSharedFolder ? withoutGuest(recordingNamed(name)) : podWithoutSharedFolder()
+    const recording = withTime(
+      hasSharedFolder ? withoutGuest(recordingNamed(name)) : podWithoutSharedFolder(),
+    )
     const containers = recording.lines.flatMap((line) =>
       line.kind === 'call' && line.method === 'CreateContainer' ? [String(line.request.container_id)] : [],
     )
@@ -65,7 +76,11 @@ export async function allCallers(folder: string): Promise<readonly Caller[]> {
       },
       check: async (started) => {
         if (isDestroyed) await destroyed(started, containers)
-        else await expect.poll(() => leftoversOf(started, ...containers)).toEqual(NOTHING_LEFT)
+        else {
+          // expect.poll() is for one test at a time.
+          const nothingLeft = () => expect(leftoversOf(started, ...containers)).toEqual(NOTHING_LEFT)
+          await vi.waitFor(nothingLeft, { timeout: 20_000 })
+        }
       },
     }
   }
@@ -74,7 +89,7 @@ export async function allCallers(folder: string): Promise<readonly Caller[]> {
     return {
       ...{ name: `sequence of ${caller}`, links: [SEQUENCE_LINK], options: {} },
       play: async (started) => {
-        const way = await forward(join(folder, 'agent.sock'), async () => connect(started.path))
+        const way = await forward(join(folder, `${caller}.sock`), async () => connect(started.path))
         try {
           await replaySequence(one, {
             dial: () => dialWire(way, framing, one),
@@ -101,6 +116,7 @@ export async function allCallers(folder: string): Promise<readonly Caller[]> {
     recorded('go-shim.exec-tty-pause-metrics'),
     recorded('go-shim.cri-pod-five-containers', [POD_LINK]),
     recorded(NO_SHARED_FOLDER, [SHIM_LINK]),
+    { ...recorded('go-shim.ctr-network', NETWORK_LINKS), peers: NETWORK_PEERS },
     recorded('runtime-rs.ctr-run'),
     recorded('runtime-rs.exec-tty-pause-metrics'),
     recorded('runtime-rs.refused-today'),
@@ -114,8 +130,20 @@ export async function allCallers(folder: string): Promise<readonly Caller[]> {
   ]
 }
 
+const DEADLINE_EXCEEDED = 4
+const MUCH_TIME_NANO = 240_000_000_000n
 const NO_SHARED_FOLDER = 'go-shim.no-shared-fs'
 const EVERY_COMMAND = 'agent-ctl.every-command'
+
+/** Gives the calls that are to be answered in time more of it: deaths take some of it, on a busy machine most. */
+function withTime({ name, lines }: Recording): Recording {
+  const inTime = (line: RecordedLine) =>
+    line.kind === 'call' && line.timeoutNano > 0n && line.answer?.code !== DEADLINE_EXCEEDED
+  return {
+    name,
+    lines: lines.map((line) => (inTime(line) ? { ...line, timeoutNano: MUCH_TIME_NANO } : line)),
+  }
+}
 
 /** The policy that the recording sets. */
 function underOwnPolicy(folder: string): Caller['options'] {
@@ -141,8 +169,7 @@ export async function playCaller(
   environment: Readonly<Record<string, string>> = {},
 ): Promise<number> {
   const network = await makeNetworkNamespace(...caller.links)
-  const ups = ['lo', ...(caller.links.length > 0 && !caller.name.startsWith('sequence') ? ['p0'] : [])]
-  for (const up of ups) network.ip(`link set ${up} up`)
+  const host = await connectPeers(network, caller)
   const { options } = caller
   const started = await startAgent({
     ...{ ...options, network },
@@ -166,5 +193,25 @@ export async function playCaller(
   } finally {
     await started.stop()
     await network.close()
+    await host?.close()
   }
+}
+
+/** Brings up the links' peers. Returns the namespace into which it has moved those that have addresses. */
+async function connectPeers(
+  network: NetworkNamespace,
+  { name, links, peers }: Caller,
+): Promise<NetworkNamespace | undefined> {
+  network.ip('link set lo up')
+  if (peers === undefined) {
+    if (links.length > 0 && !name.startsWith('sequence')) network.ip('link set p0 up')
+    return undefined
+  }
+  const host = await makeNetworkNamespace()
+  for (const [peer, addresses] of Object.entries(peers)) {
+    network.ip(`link set ${peer} netns ${basename(dirname(dirname(host.path)))}`)
+    for (const address of addresses) host.ip(`address add ${address} dev ${peer}`)
+    host.ip(`link set ${peer} up`)
+  }
+  return host
 }

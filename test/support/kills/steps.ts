@@ -1,51 +1,45 @@
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { transformSync } from 'esbuild'
 import { projectRoot } from '../../../src/build/project.ts'
 import { type Caller, playCaller } from './callers.ts'
 
 const PROGRAM = join(projectRoot, 'test/support/programs/die-at-step.ts')
 
-/** At which of its steps an agent dies. */
-export interface Death {
-  /** Counted from 1. */
-  readonly number: number
-  readonly side: 'before' | 'after'
-}
-
-/** Replays a caller, and returns its steps: the writes of state and the acknowledgements, in words. */
-export async function stepsOf(caller: Caller, folder: string): Promise<readonly string[]> {
-  mkdirSync(folder)
-  writeFileSync(join(folder, 'list'), '')
-  await play(caller, folder)
-  return linesOf(join(folder, 'steps'))
+/** At which steps agents die. */
+export interface Plan {
+  /** So many agents may die in one replay. */
+  readonly most: number
+  /** The part of all steps, from 0 to 1, that is chosen; `seed` tells which. */
+  readonly chance: number
+  readonly seed: number
 }
 
 /**
- * Replays a caller whose agent dies at the first of `deaths`, the next agent at the second, and so on. Returns at which
- * steps agents have died, in words: not all where the replay has ended before.
+ * Replays a caller whose agent dies at steps of the plan: in each call at one that no agent has died at in a replay with this
+ * `folder`, then perhaps while the next agent restores. Returns these steps in words; none, when none was left.
  */
-export async function playDeaths(
+export async function replayWithDeaths(
   caller: Caller,
-  deaths: readonly Death[],
+  plan: Plan,
   folder: string,
 ): Promise<readonly string[]> {
-  mkdirSync(folder)
-  writeFileSync(join(folder, 'plan'), deaths.map(({ number, side }) => `${number} ${side}\n`).join(''))
+  const replay = join(folder, 'replay')
+  rmSync(replay, { recursive: true, force: true })
+  mkdirSync(replay, { recursive: true })
+  writeFileSync(join(folder, 'plan'), JSON.stringify(plan))
+  // Without types each of many agents starts in a third less time.
+  const program = join(folder, 'die-at-step.cjs')
+  writeFileSync(program, transformSync(readFileSync(PROGRAM, 'utf8'), { loader: 'ts', format: 'cjs' }).code)
+  const deaths = () => linesOf(join(replay, 'deaths'))
   try {
-    await play(caller, folder)
+    const environment = { NODE_OPTIONS: `--require ${program}`, MICROVM_STEPS: folder }
+    await playCaller(caller, () => async () => 0, environment)
   } catch (error) {
-    const died = linesOf(join(folder, 'deaths')).join(', then ')
-    const planned = deaths.map(({ number, side }) => `${side} ${number}`).join(', then ')
-    throw new Error(`died ${died} (steps ${planned}): ${error instanceof Error ? error.message : error}`, {
-      cause: error,
-    })
+    const text = error instanceof Error ? error.message : error
+    throw new Error(`${text}\ndeaths:\n${deaths().join('\n')}`, { cause: error })
   }
-  return linesOf(join(folder, 'deaths'))
-}
-
-async function play(caller: Caller, folder: string): Promise<void> {
-  const environment = { NODE_OPTIONS: `--require ${PROGRAM}`, MICROVM_STEPS: folder }
-  await playCaller(caller, () => async () => 0, environment)
+  return deaths()
 }
 
 function linesOf(file: string): readonly string[] {

@@ -1,7 +1,7 @@
 // Preloaded into an agent (NODE_OPTIONS), which then kills itself at a step: at a write of its state, or at a message that
-// acknowledges something to vminit or to the broker. The folder MICROVM_STEPS has what a test writes:
-// `plan` has a line `NUMBER before|after` for each agent that is to die, one after the other, and `list` asks for `steps`,
-// a line for each step.
+// acknowledges something to vminit or to the broker. Files of the folder MICROVM_STEPS, which test/support/kills/steps.ts makes:
+// `died` has a line for each step that an agent has died at, `replay/deaths` those of this replay, `replay/calls` the number
+// and the method of each call of this replay, and `plan` how to choose.
 import fs from 'node:fs'
 import net from 'node:net'
 import { join } from 'node:path'
@@ -10,24 +10,52 @@ const STATE = '/run/microvm-agent/saved/'
 /** The agent's ends of the channel to vminit and of the control socket (docs/vminit.md). */
 const CHANNEL = 3
 const CONTROL = 5
-/** What an agent sends on a data socket (docs/broker.md). */
-const ENVELOPES = new Map([
-  [16, 'answer'],
-  [17, 'nothing'],
-  [18, 'confirm'],
-])
+const PONG = 2
+const GATE_OPENED = 25
+/** Envelopes on a data socket (docs/broker.md). */
+const ENVELOPE_BYTES = 32
+const REQUEST = 1
+const OVERSIZED = 2
+const DROPPED = 4
+const ANSWER = 16
+const NOTHING = 17
+const CONFIRM = 18
+/** So much of a frame has the names of its service and its method. */
+const HEAD_BYTES = 256
+const MOST_TOLD_APART = 20
+/** A signal is recorded before it is sent, and not sent again: one that is lost in between is lost (docs/rpcs.md). */
+const BY_DESIGN = /^after .*: write outcomes\/SignalProcess 1$/
 /** Steps of the files in memory (docs/stdio.md). */
 const JOURNAL = ['writeAt', 'splice', 'setPosition', 'truncate', 'punchHole']
 
 type Callable = (this: unknown, ...words: unknown[]) => unknown
 
 const folder = process.env.MICROVM_STEPS ?? ''
-const plan = join(folder, 'plan')
-const isListing = fs.existsSync(join(folder, 'list'))
-const { number: deathAt, side } = takePlan()
-let count = 0
+const diedFile = join(folder, 'died')
+const callsFile = join(folder, 'replay/calls')
+const deathsFile = join(folder, 'replay/deaths')
+/** `most`: so many agents may die in a replay; `chance`: the part of the steps that is chosen, as `seed` tells. */
+const plan: { readonly most: number; readonly chance: number; readonly seed: number } = JSON.parse(
+  fs.readFileSync(join(folder, 'plan'), 'utf8'),
+)
+const died = new Set(linesOf(diedFile))
+const deaths = linesOf(deathsFile)
+/** The methods of this replay's calls by their numbers, and how many there were of each method. */
+const methods = new Map<string, string>()
+const calls = new Map<string, number>()
+for (const line of linesOf(callsFile)) count(line)
 
-if (isListing || deathAt > 0) {
+/** The latest call that has come; none has until the first that is new: the agent restores, and ends what was open. */
+let call = deaths.length === 0 ? 'start' : 'again'
+/** How often each step was taken since then. */
+let taken = new Map<string, number>()
+let isServing = false
+// vminit gives up after some agents in a row that never served, and a call has to be answered before its deadline.
+const last = deaths.at(-1) ?? ''
+const mayDieEarly = !last.startsWith('early')
+const mayDieAgain = !last.includes(' again: ')
+
+if (deaths.length < plan.most) {
   replace(fs, 'renameSync', ([, to]) => (isState(to) ? `write ${nameOf(to)}` : undefined))
   replace(fs, 'rmSync', ([path]) => (isState(path) ? `remove ${nameOf(path)}` : undefined))
   replace(net.Socket.prototype, '_writev', ([chunks]) => {
@@ -35,20 +63,13 @@ if (isListing || deathAt > 0) {
     return envelopeOf(first?.chunk)
   })
   replace(net.Socket.prototype, '_write', ([chunk]) => envelopeOf(chunk))
+  follow(net.Socket.prototype)
   const own: object = process
   const load: Callable = Reflect.get(own, 'dlopen')
   process.dlopen = (holder: object, ...words: readonly unknown[]) => {
     load.call(process, holder, ...words)
     Reflect.set(holder, 'exports', watched(Reflect.get(holder, 'exports')))
   }
-}
-
-/** The first line of the plan, which it takes out. */
-function takePlan(): { readonly number: number; readonly side: string } {
-  const lines = fs.existsSync(plan) ? fs.readFileSync(plan, 'utf8').split('\n').filter(Boolean) : []
-  const [number = '0', side = ''] = lines.shift()?.split(' ') ?? []
-  if (number !== '0') fs.writeFileSync(plan, lines.join('\n'))
-  return { number: Number(number), side }
 }
 
 /** The addon's functions, of which some are steps. */
@@ -60,9 +81,7 @@ function watched(addon: object): object {
   if ('sendFd' in copy) {
     replace(copy, 'sendFd', ([fd, data]) => toVminit(fd, data))
     replace(copy, 'write', ([fd, data]) => toVminit(fd, data))
-    replace(copy, 'sendMessage', ([fd, data]) =>
-      fd === CONTROL ? `control ${numberAt(data, 0)}` : undefined,
-    )
+    replace(copy, 'sendMessage', ([fd, data]) => (fd === CONTROL ? toBroker(data) : envelopeOf(data)))
   }
   return copy
 }
@@ -77,39 +96,133 @@ function replace(
   const stepped: Callable = function (...words) {
     const what = nameStep(words)
     if (what === undefined) return original.apply(this, words)
-    count += 1
-    if (isListing) fs.appendFileSync(join(folder, 'steps'), `${what}\n`)
-    if (count === deathAt && side === 'before') die(what)
+    const times = (taken.get(what) ?? 0) + 1
+    taken.set(what, times)
+    const step = `${call}: ${what} ${times}`
+    dieOnce(`before ${step}`)
     const result = original.apply(this, words)
-    if (count === deathAt && side === 'after') die(what)
+    if (what === `vminit ${GATE_OPENED}`) isServing = true
+    dieOnce(`after ${step}`)
     return result
   }
   Reflect.set(object, name, stepped)
 }
 
-function die(what: string): void {
-  fs.appendFileSync(join(folder, 'deaths'), `${side} ${what}\n`)
+/** Dies at a chosen step that no agent has died at yet. */
+function dieOnce(step: string): void {
+  if (died.has(step) || BY_DESIGN.test(step) || !isChosen(step)) return
+  if ((!isServing && !mayDieEarly) || (call === 'again' && !mayDieAgain)) return
+  fs.appendFileSync(diedFile, `${step}\n`)
+  fs.appendFileSync(deathsFile, `${isServing ? 'late' : 'early'}, ${step}\n`)
   process.kill(process.pid, 'SIGKILL')
+}
+
+/** A third of the steps of agents that restore is enough: all calls and callers share them. */
+function isChosen(step: string): boolean {
+  const chance = call === 'again' ? plan.chance / 3 : plan.chance
+  const mixed = [...step].reduce((sum, letter) => Math.imul(sum ^ letter.charCodeAt(0), 16777619), plan.seed)
+  return (Math.imul(mixed ^ (mixed >>> 15), 0x2c1b3c6d) >>> 0) / 2 ** 32 < chance
+}
+
+/** Reads along what the broker sends on the data sockets, to know the calls. */
+function follow(prototype: object): void {
+  const push: Callable = Reflect.get(prototype, 'push')
+  const rests = new WeakMap<object, { bytes: Buffer; skip: number }>()
+  const followed: Callable = function (chunk, ...words) {
+    if (chunk instanceof Uint8Array && typeof this === 'object' && this !== null) {
+      const rest = rests.get(this) ?? { bytes: Buffer.alloc(0), skip: 0 }
+      rests.set(this, rest)
+      rest.bytes = Buffer.concat([rest.bytes, chunk])
+      while (readEnvelope(rest));
+    }
+    return push.call(this, chunk, ...words)
+  }
+  Reflect.set(prototype, 'push', followed)
+}
+
+/** Takes an envelope from the bytes, with its frame as far as it has come. Returns false when there is none. */
+function readEnvelope(rest: { bytes: Buffer; skip: number }): boolean {
+  const skipped = Math.min(rest.skip, rest.bytes.length)
+  rest.bytes = rest.bytes.subarray(skipped)
+  rest.skip -= skipped
+  if (rest.skip > 0 || rest.bytes.length < ENVELOPE_BYTES) return false
+  const kind = numberAt(rest.bytes, 0)
+  const frameBytes = kind === REQUEST || kind === OVERSIZED ? numberAt(rest.bytes, 24) : 0
+  // Another socket's bytes, which are no envelopes, are skipped for ever.
+  rest.skip = kind > 0 && kind <= DROPPED ? ENVELOPE_BYTES + frameBytes : Number.POSITIVE_INFINITY
+  const headBytes = ENVELOPE_BYTES + Math.min(frameBytes, HEAD_BYTES)
+  if (kind === REQUEST && rest.bytes.length < headBytes) {
+    rest.skip = 0
+    return false
+  }
+  if (kind === REQUEST) begin(rest.bytes.subarray(0, headBytes))
+  return true
+}
+
+/** A call that was open when an agent died comes again. */
+function begin(envelope: Buffer): void {
+  const number = envelope.readBigUInt64LE(8).toString()
+  if (methods.has(number)) return
+  const line = `${number} ${methodOf(envelope.subarray(ENVELOPE_BYTES))}`
+  fs.appendFileSync(callsFile, `${line}\n`)
+  call = count(line)
+  taken = new Map()
+}
+
+function count(line: string): string {
+  const [number = '', method = ''] = line.split(' ')
+  const times = (calls.get(method) ?? 0) + 1
+  calls.set(method, times)
+  methods.set(number, method)
+  // How often a stream is read until its end is chance.
+  return `${method} ${Math.min(times, MOST_TOLD_APART)}`
+}
+
+/** The name of a ttRPC frame's method, which is the second field of its payload. */
+function methodOf(frame: Buffer): string {
+  const serviceBytes = frame[11] ?? 0
+  const methodBytes = frame[13 + serviceBytes] ?? 0
+  return frame.toString('latin1', 14 + serviceBytes, 14 + serviceBytes + methodBytes)
 }
 
 function isState(path: unknown): path is string {
   return typeof path === 'string' && path.startsWith(STATE)
 }
 
-/** The name of a state file, without what differs from run to run. */
+/** The name of a state file, without the numbers that differ from run to run. */
 function nameOf(path: string): string {
-  return path.slice(STATE.length).replace(/\d{6,}/, 'N')
+  const name = path.slice(STATE.length)
+  if (name.startsWith('storages/')) return name.replace(/\d+/, 'N')
+  return name.replace(/\d{6,}/, (number) => methods.get(number) ?? 'N')
 }
 
 function toVminit(fd: unknown, data: unknown): string | undefined {
   return fd === CHANNEL ? `vminit ${numberAt(data, 4)}` : undefined
 }
 
-function envelopeOf(chunk: unknown): string | undefined {
-  return ENVELOPES.get(numberAt(chunk, 0))
+/** The answer to a ping tells nothing. */
+function toBroker(data: unknown): string | undefined {
+  const kind = numberAt(data, 0)
+  return kind === PONG ? undefined : `control ${kind}`
+}
+
+/** An answer may come after confirmations. */
+function envelopeOf(data: unknown): string | undefined {
+  if (!(data instanceof Uint8Array)) return undefined
+  const kind = numberAt(data, 0)
+  const next = kind === CONFIRM ? envelopeOf(data.subarray(ENVELOPE_BYTES)) : undefined
+  if (kind === CONFIRM) return next ?? 'confirm'
+  if (kind === NOTHING) return 'nothing'
+  if (kind !== ANSWER) return undefined
+  const number = Buffer.from(data.subarray(8, 16)).readBigUInt64LE().toString()
+  return `answer ${methods.get(number)}`
 }
 
 function numberAt(data: unknown, offset: number): number {
   if (!(data instanceof Uint8Array) || data.length < offset + 4) return 0
   return new DataView(data.buffer, data.byteOffset).getUint32(offset, true)
+}
+
+function linesOf(file: string): readonly string[] {
+  return fs.existsSync(file) ? fs.readFileSync(file, 'utf8').split('\n').filter(Boolean) : []
 }
