@@ -31,12 +31,12 @@ const RUNTIMES = [
   ['crun', Math.floor(share / 2)],
 ] as const
 
-/** The numbers of open descriptors, and all files of the agent's own. */
+/** The numbers of open descriptors, all mount points, and all files of the agent's own. */
 interface Kept {
   readonly vminit: number
   readonly broker: number
   readonly agent: number
-  readonly mounts: number
+  readonly mounts: readonly string[]
   readonly files: readonly string[]
 }
 
@@ -117,7 +117,7 @@ describe.skipIf(share === 0).each(RUNTIMES)('lives of containers of %s', (runtim
       vminit: openIn(vminitPid),
       broker: openIn(broker?.pid ?? 0),
       agent: openIn(pod.started.agentPid()),
-      mounts: mountPointsOf(pod.started).length,
+      mounts: mountPointsOf(pod.started).toSorted(),
       files: files.filter((file) => !BY_CHANCE.includes(file)).sort(),
     }
   }
