@@ -103,7 +103,7 @@ interface Restored {
 /** Goes on with a container that was made. Returns whether the call that has set its phase is done. */
 async function goOn(restored: Restored, container: Container): Promise<boolean> {
   const { dependencies, record, sandbox } = restored
-  const { log, runtime, oom, requests } = dependencies
+  const { log, runtime, oom, requests, outcomes } = dependencies
   const { id, phase, request, init } = record.fields
   if (init === undefined) throw new Error(`the record of container ${id} has no first process`)
   const parts = await partsOf(restored, init)
@@ -112,7 +112,9 @@ async function goOn(restored: Restored, container: Container): Promise<boolean> 
   const name = record.fields.phase === Phase.PAUSED ? 'paused' : hasStarted ? 'running' : 'created'
   container.restore(parts, name, hasStarted)
   if (hasStarted && id !== sandbox.id) await oom.watch(id, parts, record.oomKills)
-  if (phase === Phase.REMOVING && !isSentAgain(requests, request)) {
+  // A call that is answered from its outcome does not begin the removal again.
+  const isLeftToCaller = isSentAgain(requests, request) && outcomes.of(request) === undefined
+  if (phase === Phase.REMOVING && !isLeftToCaller) {
     endAndRemove(dependencies, container, 0, neverAborted).catch((error: unknown) => {
       log.warn('container not removed', { containerId: id, error: messageOf(error) })
     })

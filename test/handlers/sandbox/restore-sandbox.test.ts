@@ -10,7 +10,7 @@ import {
 import { Phase as SandboxPhase, SandboxRecord } from '../../../src/handlers/sandbox/sandbox-record.ts'
 import type { EarlierRequests } from '../../../src/os/supervisor/broker.ts'
 import type { RequestState } from '../../../src/os/supervisor/broker-messages.ts'
-import { Outcomes } from '../../../src/state/outcomes.ts'
+import { EMPTY_RESPONSE, Outcomes } from '../../../src/state/outcomes.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
 import {
   containerRequest,
@@ -310,6 +310,14 @@ describe('an agent after one that died', () => {
     }
     await expect.poll(() => after.context.containers.list()).toEqual([])
     expect(after.runtime.processes).toEqual([])
+  })
+
+  it('finishes a removal whose outcome answers its caller', async () => {
+    const before = await machineWithContainer()
+    record(before, { phase: Phase.REMOVING, request: OPEN })
+    new Outcomes(new StateStore(before.state)).answer(OPEN, EMPTY_RESPONSE)
+    const after = await successorOf(before)
+    await expect.poll(() => after.context.containers.list(), { timeout: 5000 }).toEqual([])
   })
 
   it.each([
