@@ -10,7 +10,7 @@ import {
   startPod,
 } from '../support/host/agent-pod.ts'
 import { Killer } from '../support/kills/killer.ts'
-import { AS_LONG_AS_ASKED_MS, oneRun, randomOf, shareOf, Tally } from '../support/kills/share.ts'
+import { AS_LONG_AS_ASKED_MS, oneRun, randomOf, shareOf, Tally, warningsIn } from '../support/kills/share.ts'
 import { processes } from '../support/processes.ts'
 import { temporaryFolder } from '../support/temporary-folder.ts'
 
@@ -132,6 +132,7 @@ describe.skipIf(share === 0).each(RUNTIMES)('lives of containers of %s', (runtim
     const before = await kept()
     for (let begun = 0; begun < lives; begun += BATCH) {
       const killer = killAgain()
+      const logged = pod.started.log.length
       const numbers = Array.from({ length: Math.min(BATCH, lives - begun) }, (_, index) => begun + index)
       const waiting = [...numbers]
       let told = 0
@@ -150,7 +151,7 @@ describe.skipIf(share === 0).each(RUNTIMES)('lives of containers of %s', (runtim
       await living.finally(() => killer.stop())
       const ids = numbers.map((number) => `l${number}`)
       await expect.poll(() => leftoversOf(pod.started, ...ids)).toEqual(NOTHING_LEFT)
-      expect(await kept()).toEqual(before)
+      expect(await kept(), warningsIn(pod.started.log.slice(logged))).toEqual(before)
     }
     tally.end()
   })

@@ -25,12 +25,22 @@ export async function oneRun<T>(
   try {
     return await Promise.race([run, tooLong])
   } catch (error) {
-    const told = log.filter(({ level }) => level !== 'INFO').slice(-30)
     const text = `${what}: ${error instanceof Error ? error.message : error}`
-    throw new Error([text, ...told.map((line) => JSON.stringify(line))].join('\n'), { cause: error })
+    throw new Error(`${text}\n${warningsIn(log.slice(-1000))}`, { cause: error })
   } finally {
     ended.abort()
   }
+}
+
+/** What an agent warned of, without its restarts: the last 100 lines. */
+export function warningsIn(log: AgentProcess['log']): string {
+  const told = log.filter(
+    ({ level, msg }) => level !== 'INFO' && msg !== 'the agent was restarted, and goes on',
+  )
+  return told
+    .slice(-100)
+    .map((line) => JSON.stringify(line))
+    .join('\n')
 }
 
 /** How much of a part this run is to do. */
