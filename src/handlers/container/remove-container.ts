@@ -47,8 +47,7 @@ export async function removeContainer(
 /**
  * Removes a container. It ends a transition under way, for which it could wait as long as the container likes: it kills
  * what the transition waits for. Resolves with false when the container was gone before; one whose creation it ended
- * counts as removed. `timeoutSeconds` is how long
- * its processes may take to end, 0 for the default.
+ * counts as removed. `timeoutSeconds` is how long its processes may take to end, 0 for the default.
  */
 export async function endAndRemove(
   dependencies: RemoveDependencies,
