@@ -4,6 +4,7 @@ import { mkdir, stat } from 'node:fs/promises'
 import { constants } from 'node:os'
 import { dirname } from 'node:path/posix'
 import { errnoOf } from '../../base/errors.ts'
+import { isWithin } from '../../base/paths.ts'
 import { checkErrno, fromNodeError, tooLong, tooManyNames, unwrap } from '../errors.ts'
 import type { Native } from '../native.ts'
 import { fileStatus } from './file-status.ts'
@@ -90,12 +91,17 @@ async function* namesOf(path: string): AsyncIterable<string> {
 /** The entries of a directory, some hundred at a time; none when it does not exist. */
 async function* entriesOf(path: string): AsyncIterable<Dirent> {
   const report = failed('list', path)
-  const directory = await fs.opendir(path, { bufferSize: 256 }).catch(unless('ENOENT', undefined, report))
+  // The kernel tells no type of a process or thread that ends meanwhile. Node then looks for it, and fails the whole batch.
+  const [bufferSize, unlessEnded] = isWithin(path, '/proc')
+    ? ([1, unless('ENOENT', undefined, report)] as const)
+    : ([256, report] as const)
+  const directory = await fs.opendir(path, { bufferSize }).catch(unless('ENOENT', undefined, report))
   if (directory === undefined) return
   try {
-    for (let entry = await directory.read().catch(report); entry !== null; ) {
-      yield entry
-      entry = await directory.read().catch(report)
+    for (;;) {
+      const entry = await directory.read().catch(unlessEnded)
+      if (entry === null) return
+      if (entry !== undefined) yield entry
     }
   } finally {
     await directory.close()

@@ -1,7 +1,7 @@
 import { execFileSync } from 'node:child_process'
-import { mkdirSync, writeFileSync } from 'node:fs'
+import { Dir, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { deviceNumbers } from '../../../src/os/files/file-status.ts'
 import type { Files } from '../../../src/os/files/files.ts'
 import { linuxFiles } from '../../../src/os/files/linux-files.ts'
@@ -290,5 +290,19 @@ describe('deviceNumbers', () => {
     expect(deviceNumbers(0x0103n)).toEqual({ major: 1, minor: 3 })
     // makedev(0xabcde, 0xfedcb) of glibc.
     expect(deviceNumbers(0xab000fedcdecbn)).toEqual({ major: 0xabcde, minor: 0xfedcb })
+  })
+})
+
+describe('linuxFiles on a process that ends while it is listed', () => {
+  it('leaves it out', async () => {
+    const files = linuxFiles(await realNative())
+    const ended = Object.assign(new Error('lstat /proc/4711'), { code: 'ENOENT' })
+    const read = vi.spyOn(Dir.prototype, 'read').mockRejectedValueOnce(ended)
+    try {
+      expect(await files.list('/proc')).toContain(`${process.pid}`)
+      expect(read.mock.settledResults[0]?.type).toBe('rejected')
+    } finally {
+      read.mockRestore()
+    }
   })
 })
