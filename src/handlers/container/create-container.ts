@@ -271,11 +271,9 @@ async function launchInit(
   }
   await containersCgroup.limit()
   // Before the step itself: a runtime that fails or is killed half-way leaves processes, state and a cgroup.
-  onFailure.add('runtime', async () => {
-    await cgroup.killAll()
-    await runtime.erase(id)
-    await cgroup.remove()
-  })
+  onFailure.add('cgroup', () => cgroup.remove())
+  onFailure.add('runtime', () => runtime.erase(id))
+  onFailure.add('processes', () => cgroup.killAll())
   const key = keys.next()
   const launch = await prepareLaunch(dependencies, { key, ...stdio, onFailure })
   try {

@@ -84,10 +84,8 @@ export async function restoreContainer(
 
 /** Ends and removes a container, and all that it holds. Never rejects. */
 async function drop(restored: Restored, container: Container): Promise<void> {
-  const { log, containers, containersCgroup } = restored.dependencies
-  await undoCreation(restored).catch((error: unknown) => {
-    log.error('container not removed', { containerId: container.id, error: messageOf(error) })
-  })
+  const { containers, containersCgroup } = restored.dependencies
+  await undoCreation(restored)
   containers.drop(container)
   await containersCgroup.removeParents(container.cgroupPath, containers.cgroupPaths())
 }
@@ -271,20 +269,20 @@ async function finishCreation(restored: Restored, container: Container): Promise
   return true
 }
 
-/** Undoes a creation under way. What was not done is skipped. */
+/** Undoes a creation under way. What was not done is skipped, and each step is tried. Never rejects. */
 async function undoCreation(restored: Restored): Promise<void> {
   const { dependencies, record, cgroup } = restored
   const { os, runtime, devices } = dependencies
   const { id, init, sysctls, phase, vfioDevices } = record.fields
-  const killAll = () => cgroup.killAll()
-  if (init === undefined) await killAll()
-  else await endUnwanted(dependencies, init, killAll)
-  await runtime.erase(id)
-  await cgroup.remove()
-  for (const { path, before } of sysctls) await os.files.write(path, before)
+  const onRemove = releaseOf(restored)
   // A container that was made keeps them.
-  if (phase === Phase.CREATING) await devices.bindBack(vfioDevices)
-  await releaseOf(restored).run()
+  if (phase === Phase.CREATING) onRemove.add('devices', () => devices.bindBack(vfioDevices))
+  for (const { path, before } of sysctls) onRemove.add(`sysctl ${path}`, () => os.files.write(path, before))
+  onRemove.add('cgroup', () => cgroup.remove())
+  onRemove.add('runtime', () => runtime.erase(id))
+  const killAll = () => cgroup.killAll()
+  onRemove.add('processes', () => (init === undefined ? killAll() : endUnwanted(dependencies, init, killAll)))
+  await onRemove.run()
 }
 
 /** Releases what a container holds besides the runtime's state. */

@@ -1,10 +1,14 @@
-import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { createContainerRequest } from '../../support/containers/container-requests.ts'
 import {
   type AgentPod,
+  cgroupsOf,
+  inNamespaceOf,
   killWithState,
   leftoversOf,
+  mountPointsOf,
   NOTHING_LEFT,
   startPod,
 } from '../../support/host/agent-pod.ts'
@@ -176,6 +180,41 @@ describe('a process that is being added when the agent is killed', () => {
       await pod.run('orphans', ['sleep', '1000'], { spec: { Hooks: { Poststart: [ORPHANS] } } })
       await killAgent(pod)
       expect(await added.wait()).toBe(4)
+    } finally {
+      await pod.stop()
+    }
+  })
+})
+
+describe('a container whose creation no call waits for any more when the agent is killed', () => {
+  it('leaves no storage, although its cgroup cannot be removed', async () => {
+    const pod = await startPod()
+    const folder = temporaryFolder()
+    const [begun, mayEnd] = [join(folder, 'begun'), join(folder, 'may-end')]
+    const waits = `echo > ${begun}; while [ ! -e ${mayEnd} ]; do sleep 0.1; done`
+    const mountPoint = '/run/kata-containers/shared/containers/watchable/volume'
+    const request = createContainerRequest('c1', pod.root, ['sleep', '1000'], {
+      storages: [{ driver: 'watchable-bind', source: folder, fstype: 'bind', mountPoint, options: ['ro'] }],
+      spec: { Hooks: { CreateRuntime: [{ Path: '/bin/sh', Args: ['sh', '-c', waits], Timeout: 30n }] } },
+    })
+    try {
+      const mounts = mountPointsOf(pod.started)
+      const own = await pod.started.connect()
+      const created = expect(own.agent.createContainer(request)).rejects.toThrow()
+      await expect.poll(() => existsSync(begun), { timeout: 20_000 }).toBe(true)
+      const cgroups = cgroupsOf('c1', pod.started)
+      // A mount point cannot be removed.
+      for (const cgroup of cgroups) inNamespaceOf(pod.started, 'mount', '--bind', cgroup, cgroup)
+      process.kill(pod.started.agentPid(), 'SIGSTOP')
+      own.close()
+      await created
+      const killed = killAgent(pod)
+      writeFileSync(mayEnd, '')
+      await killed
+      for (const cgroup of cgroups) inNamespaceOf(pod.started, 'umount', cgroup)
+      expect(cgroupsOf('c1', pod.started)).toEqual(cgroups)
+      expect(mountPointsOf(pod.started)).toEqual(mounts)
+      expect(readdirSync(pod.started.inside('/run/microvm-agent/saved/storages'))).toEqual([])
     } finally {
       await pod.stop()
     }

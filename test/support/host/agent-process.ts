@@ -68,8 +68,16 @@ const NODE_FLAGS = ['--max-semi-space-size=1', '--max-old-space-size=192', '--di
 const WITHOUT_BROKER =
   'for word; do shift; case $last in --broker) ;; *) [ "$word" = --broker ] || set -- "$@" "$word" ;; esac; last=$word; done; exec "$@"'
 
-const HIDE_HYBRID =
-  '{ ! mountpoint -q /sys/fs/cgroup/unified || mount -t tmpfs tmpfs /sys/fs/cgroup/unified; }'
+/** Shows the hierarchies of cgroups v1 alone, where that of v2 is next to them. */
+const HIDE_HYBRID = `if mountpoint -q /sys/fs/cgroup/unified; then
+mkdir /run/cgroup && mount -t tmpfs tmpfs /run/cgroup
+for each in /sys/fs/cgroup/*; do
+  case $each in */unified) continue;; esac
+  [ -L $each ] && cp -P $each /run/cgroup && continue
+  mkdir /run/cgroup/\${each##*/} && mount --bind $each /run/cgroup/\${each##*/}
+done
+mount --move /run/cgroup /sys/fs/cgroup && rmdir /run/cgroup
+fi`
 
 /**
  * Starts `vminit -- node agent.cjs` in a mount namespace with an empty /run, and connects. `withoutVminit` starts the

@@ -22,6 +22,9 @@ export class Killer {
   readonly #mostMs: number
   readonly #stopping = new AbortController()
   #unserved = 0
+  /** So many lines of the log were read, and so many agents booted in them. */
+  #read = 0
+  #agents = 0
   readonly #ended: Promise<void>
 
   /** Two deaths are at most `mostMs` apart; more where an agent must serve first. */
@@ -65,8 +68,11 @@ export class Killer {
     }
   }
 
+  /** The number of agents that have booted. */
   #booted(): number {
-    return this.#started.log.filter(({ msg }) => msg === 'booted').length
+    const { log } = this.#started
+    for (; this.#read < log.length; this.#read++) if (log[this.#read]?.msg === 'booted') this.#agents += 1
+    return this.#agents
   }
 
   /** undefined between two agents. */
