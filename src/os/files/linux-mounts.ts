@@ -1,9 +1,17 @@
+import { constants } from 'node:os'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { inStep } from '../../base/step.ts'
 import { checkErrno } from '../errors.ts'
 import type { Native } from '../native.ts'
 import { parseMountLine } from './mountinfo.ts'
 import type { MountEntry, MountFlag, Mounts } from './mounts.ts'
 import { readLines } from './read-lines.ts'
+
+const { EBUSY } = constants.errno
+
+/** How long a mount may be in use before it counts as busy, and the pause between two tries to unmount it. */
+const BUSY_MS = 500
+const LOOK_MS = 10
 
 /** The longest mount table of the guest that is read, and of a container, which may have mounted what it likes. */
 const MAX_TABLE_BYTES = { own: 16 * 2 ** 20, other: 64 * 2 ** 20 }
@@ -19,7 +27,7 @@ export function linuxMounts(native: Native): Mounts {
 
     async unmount(target, { detach = false } = {}) {
       const flags = UMOUNT_NOFOLLOW | (detach ? MNT_DETACH : 0)
-      checkErrno('unmount', target, await inStep('mount', target, () => native.unmount(target, flags)))
+      checkErrno('unmount', target, await inStep('mount', target, () => unmount(native, target, flags)))
     },
 
     async clone(from, to) {
@@ -76,4 +84,17 @@ const MOUNT_FLAG_BITS: Readonly<Record<MountFlag, number>> = {
   i_version: 1 << 23,
   strictatime: 1 << 24,
   lazytime: 1 << 25,
+}
+
+/**
+ * Tries again for a while after EBUSY: a program that the agent has just begun has copies of all open descriptors until it
+ * executes, so what was closed before can be in use.
+ */
+async function unmount(native: Native, target: string, flags: number): Promise<number> {
+  const givenUpMs = performance.now() + BUSY_MS
+  for (;;) {
+    const result = await native.unmount(target, flags)
+    if (result !== -EBUSY || performance.now() >= givenUpMs) return result
+    await sleep(LOOK_MS)
+  }
 }

@@ -23,7 +23,7 @@ export interface Mounts {
     /** ELOOP for a symbolic link on the way to the target. */
     readonly refuseLinks?: boolean
   }): Promise<void>
-  /** umount2(2), never following a symbolic link. */
+  /** umount2(2), never following a symbolic link. EBUSY when it is in use for half a second. */
   unmount(target: string, options?: { readonly detach?: boolean }): Promise<void>
   /** Mounts a copy of the mount at a path, and of those below it, in another process's namespace. */
   clone(from: MountPlace, to: MountPlace): Promise<void>

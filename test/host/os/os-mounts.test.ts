@@ -1,4 +1,5 @@
-import { execFileSync } from 'node:child_process'
+import { execFileSync, spawn } from 'node:child_process'
+import { once } from 'node:events'
 import {
   existsSync,
   mkdirSync,
@@ -53,6 +54,21 @@ function bind(source: string, target: string): Promise<void> {
 }
 
 describe('linuxMounts', () => {
+  it('unmounts what is in use for a moment, and reports what stays in use', async () => {
+    const inner = join(folder, 'inner')
+    mkdirSync(inner)
+    await mounts.mount({ source: 'tmpfs', target: inner, type: 'tmpfs', flags: [], data: 'size=1m' })
+    const user = spawn('sh', ['-c', 'cd "$0" && echo in && read line', inner], {
+      stdio: ['pipe', 'pipe', 'inherit'],
+    })
+    await once(user.stdout, 'data')
+    await expect(mounts.unmount(inner)).rejects.toMatchObject({ errno: 'EBUSY' })
+    const unmounted = mounts.unmount(inner)
+    user.stdin.end()
+    await unmounted
+    expect(await mountPointsBelow()).toEqual([folder])
+  })
+
   it('pins a new ipc and uts namespace with a host name, and stays in its own', async () => {
     const before = hostname()
     const [ipc, uts] = [join(folder, 'ipc'), join(folder, 'uts')]

@@ -136,7 +136,7 @@ async function isMounted({ mounts }: MountDependencies['os'], path: string): Pro
 function undoOfRoot(path: string, { os, log }: Pick<MountDependencies, 'os' | 'log'>): UndoList {
   const onRemove = new UndoList(log)
   onRemove.add('remove watch root', () => os.files.removeDirectory(path))
-  onRemove.add('unmount watch root', () => os.mounts.unmount(path))
+  onRemove.add('unmount watch root', () => os.mounts.unmount(path, { detach: true }))
   return onRemove
 }
 
@@ -159,7 +159,7 @@ async function mountRoot(
     const options = ['nosuid', 'nodev', 'mode=755']
     const request = { source: 'tmpfs', fstype: 'tmpfs', options, mountPoint: path, fsGroup: undefined }
     await mountStorage(request, dependencies, signal)
-    onRemove.add('unmount watch root', () => os.mounts.unmount(path))
+    onRemove.add('unmount watch root', () => os.mounts.unmount(path, { detach: true }))
     return onRemove
   } catch (error) {
     await onRemove.run()
