@@ -145,8 +145,10 @@ async function partsOf(restored: Restored, init: ProcessState): Promise<Containe
   const { id, startContainer, poststart, pciAddresses, programBeforeStart, pidNamespace } = record.fields
   const first = restoreProcess(dependencies, init)
   const processes = new ProcessTable(id, first)
-  if (init.forgotten) processes.forget('', first)
-  else tellEnd(dependencies, { containerId: id, execId: '', process: first, beganNs: init.beganNs, record })
+  if (init.forgotten) {
+    processes.forget('', first)
+    await first.stdio.close()
+  } else tellEnd(dependencies, { containerId: id, execId: '', process: first, beganNs: init.beganNs, record })
   for (const process of record.fields.execs) await restoreExec(restored, processes, process)
   forgetTold(restored, { init: first, processes, record })
   if (pidNamespace === sandbox.pidNamespace.path) {

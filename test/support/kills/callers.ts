@@ -15,11 +15,15 @@ import { type Replay, replayOf } from '../../sequences/all.ts'
 import { NIC } from '../../sequences/network.ts'
 import { replay as replaySequence } from '../../sequences/replay.ts'
 import { dialWire } from '../../sequences/wires.ts'
+import { busyboxRoot } from '../containers/busybox-root.ts'
+import { podOf } from '../containers/pod.ts'
 import { cgroupsOf, inNamespaceOf, leftoversOf, NOTHING_LEFT } from '../host/agent-pod.ts'
 import { type AgentProcess, startAgent } from '../host/agent-process.ts'
 import { makeNetworkNamespace, type NetworkNamespace } from '../host/network-namespace.ts'
 import { noPolicyAddon } from '../os/policy-addon.ts'
 import { forward } from '../rpc/forward.ts'
+import { temporaryFolder } from '../temporary-folder.ts'
+import { type Kept, keepsOnly, keptOf, live, makeWatched } from './lives.ts'
 import { oneRun } from './share.ts'
 
 /** A caller that is replayed on an agent of its own. */
@@ -111,6 +115,7 @@ export async function allCallers(folder: string): Promise<readonly Caller[]> {
       },
     }
   }
+  const watched = makeWatched(temporaryFolder())
   return [
     recorded('go-shim.ctr-run'),
     recorded('go-shim.exec-tty-pause-metrics'),
@@ -127,7 +132,53 @@ export async function allCallers(folder: string): Promise<readonly Caller[]> {
       options: underOwnPolicy(folder),
     },
     ...['the Go runtime', 'runtime-rs', 'agent-ctl'].map((caller) => sequence(replayOf(caller, 'ttrpc'))),
+    ...['runc', 'crun'].map((runtime) => lives(runtime, busyboxRoot(temporaryFolder()), watched)),
   ]
+}
+
+/** A caller that looks for what four lives have left, each of another kind. */
+function lives(runtime: string, root: string, watched: string): Caller {
+  const numbers = [2, 3, 4, 5]
+  let before: Kept | undefined
+  const caller = {
+    ...{ name: `four lives of containers of ${runtime}`, links: [], options: { runtime } },
+    play: async ({ agent }: AgentProcess) => {
+      await agent.createSandbox({ sandboxId: 'pod', hostname: 'podname' })
+      for (const number of numbers) await live(podOf(agent, root), watched, `l${number}`, number)
+    },
+  }
+  const ended = async (started: AgentProcess) => {
+    const ids = numbers.map((number) => `l${number}`)
+    await vi.waitFor(() => expect(leftoversOf(started, ...ids)).toEqual(NOTHING_LEFT), { timeout: 20_000 })
+    // How many files an agent has open depends on its calls.
+    await anotherAgent(started)
+  }
+  const keptUndisturbed = async () => {
+    let kept: Kept | undefined
+    const check = async (started: AgentProcess) => {
+      await ended(started)
+      kept = await keptOf(started)
+    }
+    await playCaller({ ...caller, check }, () => async () => 0)
+    if (kept === undefined) throw new Error('nothing was looked at')
+    return kept
+  }
+  return {
+    ...caller,
+    check: async (started) => {
+      before ??= await keptUndisturbed()
+      await ended(started)
+      await keepsOnly(started, before)
+    },
+  }
+}
+
+/** Kills the agent, and resolves when the next one serves. */
+async function anotherAgent(started: AgentProcess): Promise<void> {
+  const booted = () => started.log.filter(({ msg }) => msg === 'booted').length
+  const before = booted()
+  await vi.waitFor(() => process.kill(started.agentPid(), 'SIGKILL'))
+  await vi.waitFor(() => expect(booted()).toBeGreaterThan(before), { timeout: 20_000 })
 }
 
 const DEADLINE_EXCEEDED = 4

@@ -117,9 +117,9 @@ function dieOnce(step: string): void {
   process.kill(process.pid, 'SIGKILL')
 }
 
-/** A third of the steps of agents that restore is enough: all calls and callers share them. */
+/** Unless all are chosen, a third of the steps of agents that restore is enough: all calls and callers share them. */
 function isChosen(step: string): boolean {
-  const chance = call === 'again' ? plan.chance / 3 : plan.chance
+  const chance = call === 'again' && plan.chance < 1 ? plan.chance / 3 : plan.chance
   const mixed = [...step].reduce((sum, letter) => Math.imul(sum ^ letter.charCodeAt(0), 16777619), plan.seed)
   return (Math.imul(mixed ^ (mixed >>> 15), 0x2c1b3c6d) >>> 0) / 2 ** 32 < chance
 }
