@@ -1,6 +1,6 @@
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
-import { type Recording, readRecording } from '../../src/ctl/recording/recording.ts'
+import { type RecordedLine, type Recording, readRecording } from '../../src/ctl/recording/recording.ts'
 
 /** The folder with all recordings (its README tells where they come from). */
 const RECORDINGS = join(import.meta.dirname, '../fixtures/recordings')
@@ -20,3 +20,16 @@ export function recordingNamed(name: string): Recording {
 export function recordingPath(name: string): string {
   return join(RECORDINGS, `${name}.jsonl`)
 }
+
+/** Gives the calls that are to be answered in time more of it: deaths take some of it, on a busy machine most. */
+export function withMoreTime({ name, lines }: Recording): Recording {
+  const inTime = (line: RecordedLine) =>
+    line.kind === 'call' && line.timeoutNano > 0n && line.answer?.code !== DEADLINE_EXCEEDED
+  return {
+    name,
+    lines: lines.map((line) => (inTime(line) ? { ...line, timeoutNano: MUCH_TIME_NANO } : line)),
+  }
+}
+
+const DEADLINE_EXCEEDED = 4
+const MUCH_TIME_NANO = 240_000_000_000n

@@ -3,11 +3,10 @@ import { writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { basename, dirname, join } from 'node:path'
 import { expect, vi } from 'vitest'
-import type { RecordedLine, Recording } from '../../../src/ctl/recording/recording.ts'
 import { SetPolicyRequest } from '../../../src/gen/agent.ts'
 import { podWithoutSharedFolder } from '../../recordings/no-shared-folder.ts'
 import { recordedRequest } from '../../recordings/recorded-request.ts'
-import { recordingNamed } from '../../recordings/recording.ts'
+import { recordingNamed, withMoreTime } from '../../recordings/recording.ts'
 import { replay as replayRecording } from '../../recordings/replay.ts'
 import { recordedRoot, supplyContainer } from '../../recordings/supplies.ts'
 import { withoutGuest } from '../../recordings/without-guest.ts'
@@ -57,7 +56,7 @@ export async function allCallers(folder: string): Promise<readonly Caller[]> {
   const root = recordedRoot(folder)
   const recorded = (name: string, links: readonly string[] = []): Caller => {
     const hasSharedFolder = name !== NO_SHARED_FOLDER
-    const recording = withTime(
+    const recording = withMoreTime(
       hasSharedFolder ? withoutGuest(recordingNamed(name)) : podWithoutSharedFolder(),
     )
     const containers = recording.lines.flatMap((line) =>
@@ -181,20 +180,8 @@ async function anotherAgent(started: AgentProcess): Promise<void> {
   await vi.waitFor(() => expect(booted()).toBeGreaterThan(before), { timeout: 20_000 })
 }
 
-const DEADLINE_EXCEEDED = 4
-const MUCH_TIME_NANO = 240_000_000_000n
 const NO_SHARED_FOLDER = 'go-shim.no-shared-fs'
 const EVERY_COMMAND = 'agent-ctl.every-command'
-
-/** Gives the calls that are to be answered in time more of it: deaths take some of it, on a busy machine most. */
-function withTime({ name, lines }: Recording): Recording {
-  const inTime = (line: RecordedLine) =>
-    line.kind === 'call' && line.timeoutNano > 0n && line.answer?.code !== DEADLINE_EXCEEDED
-  return {
-    name,
-    lines: lines.map((line) => (inTime(line) ? { ...line, timeoutNano: MUCH_TIME_NANO } : line)),
-  }
-}
 
 /** The policy that the recording sets. */
 function underOwnPolicy(folder: string): Caller['options'] {

@@ -14,7 +14,7 @@ import { plugDisk } from '../../../src/microvm/qmp/hot-plug.ts'
 import { type Device, specKey } from '../../../src/microvm/spec.ts'
 import { type SharedFolder, shareFolder } from '../../../src/microvm/virtiofsd.ts'
 import { podWithoutSharedFolder } from '../../recordings/no-shared-folder.ts'
-import { recordingNamed } from '../../recordings/recording.ts'
+import { recordingNamed, withMoreTime } from '../../recordings/recording.ts'
 import { replay as replayRecording } from '../../recordings/replay.ts'
 import { recordedRoot, SHARED_FOLDER, supplyContainer, supplyRoot } from '../../recordings/supplies.ts'
 import { type Replay, replayOf } from '../../sequences/all.ts'
@@ -25,8 +25,10 @@ import { say } from '../../sequences/summary.ts'
 import { dialWire } from '../../sequences/wires.ts'
 import { createContainerRequest } from '../../support/containers/container-requests.ts'
 import { copyTree } from '../../support/containers/copy-tree.ts'
+import { podOf } from '../../support/containers/pod.ts'
 import { type Forward, forwardToGuest } from '../../support/rpc/forward.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
+import { type AgentKiller, startAgentKiller } from '../../support/vm/agent-killer.ts'
 import { bootTestGuest, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { consoleLine, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 import { type HostNetwork, makeHostNetwork } from '../../support/vm/host-network.ts'
@@ -57,6 +59,9 @@ const NICS = [
   { mac: NIC.mac },
 ] as const
 
+/** The agent dies beside so many calls of this recording, which needs a disk of the guest. */
+const WITH_DEATHS = { name: 'go-shim.cri-virtio-mem-swap', deaths: 6, mostMs: 300 } as const
+
 /** The pod of a shim that shares no folder. */
 const NO_SHARED_FOLDER = podWithoutSharedFolder()
 
@@ -70,7 +75,7 @@ const GUESTS = [
       replayOf('runtime-rs', 'ttrpc'),
       'go-shim.exec-tty-pause-metrics',
       'go-shim.cri-pod-five-containers',
-      'go-shim.cri-virtio-mem-swap',
+      WITH_DEATHS.name,
       'go-shim.ctr-network',
       // The last one, because nothing mounts the shared folder, from which the root of the container that kills comes.
       NO_SHARED_FOLDER.name,
@@ -185,6 +190,7 @@ function shared(path: string): string {
 }
 
 async function playRecording(name: string, ending: Ending, machine: Machine): Promise<void> {
+  const deaths = name === WITH_DEATHS.name ? new Deaths(machine) : undefined
   const place = {
     dial: async () => {
       const socket = connect(machine.way.path)
@@ -195,13 +201,56 @@ async function playRecording(name: string, ending: Ending, machine: Machine): Pr
       if (name === NO_SHARED_FOLDER.name) await copyRoot(call, machine)
       else supplyContainer(call, root, shared)
       if (call.method === 'AddSwap') await plugSwap(machine)
+      await deaths?.before(call)
     },
   }
   const until = ending === 'dead agent' ? 'DestroySandbox' : undefined
-  const recording = name === NO_SHARED_FOLDER.name ? NO_SHARED_FOLDER : recordingNamed(name)
+  const recorded = name === NO_SHARED_FOLDER.name ? NO_SHARED_FOLDER : recordingNamed(name)
+  const recording = deaths === undefined ? recorded : withMoreTime(recorded)
   const calls = await replayRecording(recording, place, until)
-  process.stderr.write(`${name}: ${calls} calls\n`)
+  const died = await deaths?.end()
+  process.stderr.write(`${name}: ${calls} calls${died === undefined ? '' : `, deaths beside ${died}`}\n`)
   if (ending === 'dead agent') await killAgent(machine)
+}
+
+/** Kills the agent beside calls of a recording, each time at another moment. */
+class Deaths {
+  readonly #machine: Machine
+  readonly #beside: string[] = []
+  #killer: AgentKiller | undefined
+  #dying = Promise.resolve('')
+  #isDying = false
+
+  constructor(machine: Machine) {
+    this.#machine = machine
+  }
+
+  /** To be awaited before a call is sent. The first container of the sandbox is there when its devices are. */
+  async before({ method }: RecordedCall): Promise<void> {
+    if (method === 'OnlineCPUMem') this.#killer ??= await this.#start()
+    if (this.#killer === undefined || this.#isDying || this.#beside.length === WITH_DEATHS.deaths) return
+    this.#isDying = true
+    this.#beside.push(method)
+    await this.#killer.begin(Math.random() * WITH_DEATHS.mostMs)
+    this.#dying = this.#killer.killed().finally(() => {
+      this.#isDying = false
+    })
+  }
+
+  /** Resolves with the calls, once the last of their agents was killed. */
+  async end(): Promise<string> {
+    await this.#dying
+    expect(this.#beside).toHaveLength(WITH_DEATHS.deaths)
+    this.#machine.restarts += this.#beside.length
+    return this.#beside.join(', ')
+  }
+
+  async #start(): Promise<AgentKiller> {
+    const { link, vm } = this.#machine.guest.guest
+    const killerRoot = `${SHARED_FOLDER}agent-killer`
+    supplyRoot(root, shared(killerRoot))
+    return await startAgentKiller(podOf(agentOf(await connectAgent(link, vm.gone)), killerRoot))
+  }
 }
 
 async function playSequence(

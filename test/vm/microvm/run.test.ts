@@ -22,6 +22,7 @@ import { clientFor } from '../../../src/rpc/client.ts'
 import type { TtrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import { podOf } from '../../support/containers/pod.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
+import { startAgentKiller } from '../../support/vm/agent-killer.ts'
 import { cannotBoot, progress } from '../../support/vm/boot-guest.ts'
 import {
   foldersOf,
@@ -61,29 +62,6 @@ function awaitEnd(pids: readonly number[]): void {
 
 /** The root of the tool's container, in the guest. */
 const ROOT = rootPathOf('container')
-
-/**
- * A hook runs outside of the container. This one leaves a program that kills the agent, and nothing else, for each line that
- * the container writes, and answers with the pid.
- */
-const KILLER_HOOK = {
-  Path: `${ROOT}/bin/busybox`,
-  Args: [
-    'sh',
-    '-c',
-    [
-      `cd ${ROOT}; bin/busybox mkfifo killed kill;`,
-      'while read line; do pid=$(bin/busybox pidof kata-agent); kill -KILL $pid; echo $pid > killed; done',
-      '< kill > /dev/null 2>&1 &',
-    ].join(' '),
-  ],
-}
-
-/** Asks that program, once for each line. */
-const ASK_KILLER = [
-  'until [ -p /kill ]; do usleep 10000; done; exec 3<> /kill 4<> /killed; echo up;',
-  'while read line; do echo >&3; read pid <&4; echo $pid; done',
-].join(' ')
 
 /** Connects beside the tool to the guest that it runs. */
 async function secondClient(running: MicrovmProcess): Promise<TtrpcClient> {
@@ -154,14 +132,11 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run', () => {
     const second = await secondClient(running)
     const checks = checkEverySecond(second)
     const pod = podOf(agentOf(second), ROOT)
-    const killer = await pod.run('killer', ['sh', '-c', ASK_KILLER], {
-      spec: { Hooks: { Poststart: [KILLER_HOOK] } },
-    })
-    await killer.readUntil('up\n')
+    const killer = await startAgentKiller(pod)
     const killed = new Set<string>()
     for (let kill = 0; kill < 10; kill++) {
-      await killer.write('next\n')
-      killed.add(await killer.readUntil('\n'))
+      await killer.begin(0)
+      killed.add(await killer.killed())
     }
     expect(killed.size).toBe(10)
     const lines = output.length
