@@ -295,7 +295,9 @@ function releaseOf({ dependencies, record, sandbox }: Restored): UndoList {
   const onRemove = new UndoList(log)
   onRemove.add('shared pid namespace', () => sandbox.pidNamespace.gone(id))
   onRemove.add('bundle', () => os.files.removeTree(folder))
-  if (keepsStorages(record)) onRemove.add('storages', () => storage.release({ mountPoints }))
+  // A removal under way has detached some of them.
+  const held = () => mountPoints.filter((mountPoint) => storage.isUsed(mountPoint))
+  if (keepsStorages(record)) onRemove.add('storages', () => storage.release({ mountPoints: held() }))
   sysctls.restore(record.fields.sysctls, onRemove)
   if (!storage.isUsed(rootfs)) onRemove.add('root mount', () => unmountIfMounted(os, rootfs))
   if (pidNamespace !== '') {

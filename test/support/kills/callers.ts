@@ -168,6 +168,7 @@ function lives(runtime: string, root: string, watched: string): Caller {
       before ??= await keptUndisturbed()
       await ended(started)
       await keepsOnly(started, before)
+      expect(started.log.filter(({ msg }) => msg === 'undo step failed')).toEqual([])
     },
   }
 }
