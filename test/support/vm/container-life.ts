@@ -17,3 +17,26 @@ export async function expectContainerLife(pod: Pod): Promise<void> {
   expect(await init.wait()).toBe(7)
   await pod.remove('life')
 }
+
+/**
+ * Kills the agent in a guest's pod beside a container that prints numbers, and in the middle of another one's start. No
+ * number is lost or repeated, and both go on.
+ */
+export async function expectToOutliveAgent(pod: Pod): Promise<void> {
+  const printed = 200
+  const count = `i=0; while [ $i -lt ${printed} ]; do echo $i; i=$((i+1)); usleep 5000; done; read line; exit 7`
+  const counter = await pod.run('counter', ['sh', '-c', count])
+  const begun = await counter.readUntil('\n')
+  // Hooks run outside of their container: there the agent can be seen.
+  const program = `${pod.root}/bin/busybox`
+  const kill = `${program} kill -KILL $(${program} pidof kata-agent)`
+  const hook = { Path: program, Args: ['sh', '-c', kill] }
+  const killer = await pod.run('killer', ['sh', '-c', 'exit 3'], { spec: { Hooks: { Poststart: [hook] } } })
+  expect(begun + (await counter.readUntil(`\n${printed - 1}\n`))).toBe(
+    Array.from({ length: printed }, (_, index) => `${index}\n`).join(''),
+  )
+  await counter.write('end\n')
+  expect([await counter.wait(), await killer.wait()]).toEqual([7, 3])
+  await pod.remove('counter')
+  await pod.remove('killer')
+}

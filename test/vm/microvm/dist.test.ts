@@ -13,7 +13,7 @@ import { portAfterKill } from '../../support/hostile/port-after-kill.ts'
 import { noPolicyAddon } from '../../support/os/policy-addon.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { cannotBoot, progress, type TestGuestOptions } from '../../support/vm/boot-guest.ts'
-import { expectContainerLife } from '../../support/vm/container-life.ts'
+import { expectContainerLife, expectToOutliveAgent } from '../../support/vm/container-life.ts'
 import { ensureDebianRoot } from '../../support/vm/debian-root.ts'
 import { makeForeignRoot, writeForeignImage } from '../../support/vm/foreign-image.ts'
 import { bootPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
@@ -72,11 +72,13 @@ describe.skipIf(skipped)('the archive of npm run dist in a plain Debian root', (
     expect(checked).toContain('usr/lib/systemd/system/kata-containers.target: OK\n')
   })
 
-  it('runs a container as /sbin/init on a kernel that mounts the root by itself', async () => {
+  it('runs a container as /sbin/init on a kernel that mounts the root by itself, also when the agent dies', async () => {
     const console = await inGuest({ boot: mountedByKernel() }, async (pod) => {
       expect(await whatRuns(pod)).toEqual({ init: 'init', ...EXPECTED })
+      await expectToOutliveAgent(pod)
     })
     expect(console).toContain('"step":"mounts"')
+    expect(console).toContain('vminit: the agent was killed by signal 9: restart 1 in')
   })
 
   it('runs a container as /sbin/init behind the stage-one initrd, and a shell on the console', async () => {
@@ -98,6 +100,7 @@ describe.skipIf(skipped)('the archive of npm run dist in a plain Debian root', (
     const console = await inGuest({ boot: mountedByKernel(), append }, async (pod) => {
       expect(await whatRuns(pod)).toEqual({ init: 'systemd', ...EXPECTED })
       await expectContainerLife(pod)
+      await expectToOutliveAgent(pod)
       expect(await memoryProtection(pod)).toEqual(PROTECTED)
       expect(await portAfterKill(pod)).toBe('EADDRINUSE\n')
     })

@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { KATA_COMMAND_LINE } from '../../fixtures/kata-command-line.ts'
 import { cannotBoot, type TestGuestOptions } from '../../support/vm/boot-guest.ts'
-import { bootPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
+import { expectToOutliveAgent } from '../../support/vm/container-life.ts'
+import { bootPod, consoleLine, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 
 /** Each form of the guest image, with the kernel and the memory that it must run with, and its root as it is mounted. */
 const FORMS: readonly (readonly [string, TestGuestOptions, RegExp, RegExp])[] = [
@@ -26,17 +27,22 @@ const FORMS: readonly (readonly [string, TestGuestOptions, RegExp, RegExp])[] = 
 ]
 
 describe.skipIf(cannotBoot() !== undefined)('a guest whose image is', () => {
-  it.each(FORMS)('%s boots without a shell and runs a container', async (_name, options, root, release) => {
-    const { guest, pod } = await bootPod(options)
-    try {
-      expect(await pod.output('release', 'uname -r')).toMatch(release)
-      expect(await pod.output('mounts', 'cat /guest/proc/1/mounts', { mounts: [GUEST_PROC] })).toMatch(root)
-      // The agent powers the guest off after it has answered.
-      await pod.agent.destroySandbox({})
-      await guest.guest.vm.exited
-      expect(guest.consoleText()).toContain('"msg":"stopped"')
-    } finally {
-      await guest.stop()
-    }
-  })
+  it.each(FORMS)(
+    '%s boots without a shell, runs a container, and goes on when its agent dies',
+    async (_name, options, root, release) => {
+      const { guest, pod } = await bootPod(options)
+      try {
+        expect(await pod.output('release', 'uname -r')).toMatch(release)
+        expect(await pod.output('mounts', 'cat /guest/proc/1/mounts', { mounts: [GUEST_PROC] })).toMatch(root)
+        const restarted = consoleLine(guest, /vminit: the agent was killed by signal 9: restart 1 in/)
+        await Promise.all([restarted, expectToOutliveAgent(pod)])
+        // The agent powers the guest off after it has answered.
+        await pod.agent.destroySandbox({})
+        await guest.guest.vm.exited
+        expect(guest.consoleText()).toContain('"msg":"stopped"')
+      } finally {
+        await guest.stop()
+      }
+    },
+  )
 })
