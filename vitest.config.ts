@@ -48,7 +48,7 @@ export default defineConfig({
           include: ['test/fuzz/**/*.test.ts'],
           // The first hook may have to build the addon or vminit.
           hookTimeout: 120_000,
-          // Each file measures its memory, and leaves the other CPU to the guests. A target sets its own limits of time.
+          // Each file measures its memory, and leaves the other CPU to other groups. A target sets its own limits of time.
           fileParallelism: false,
         },
       },
