@@ -24,6 +24,15 @@ const ASK_KILLER = [
   'while read ms; do echo $ms >&3; read pid <&4; echo $pid; done',
 ].join(' ')
 
+/** A hook, so run outside of its container, that kills the agent after `first`. The folder `root` of the guest has busybox. */
+export function agentKillingHook(root: string, first = 'true'): { Path: string; Args: string[] } {
+  const program = `${root}/bin/busybox`
+  return {
+    Path: program,
+    Args: ['sh', '-c', `${first}; ${program} kill -KILL $(${program} pidof kata-agent)`],
+  }
+}
+
 /** Runs a container of this pod, whose root can be written to, that kills the agent when it is asked to. */
 export async function startAgentKiller(pod: Pod): Promise<AgentKiller> {
   const program = `${pod.root}/bin/busybox`

@@ -1,5 +1,6 @@
 import { expect } from 'vitest'
 import type { Pod } from '../containers/pod.ts'
+import { agentKillingHook } from './agent-killer.ts'
 
 /**
  * Runs a container to its end in a guest's pod, with a process added: its streams, its limit of open files, its name, its
@@ -27,11 +28,9 @@ export async function expectToOutliveAgent(pod: Pod): Promise<void> {
   const count = `i=0; while [ $i -lt ${printed} ]; do echo $i; i=$((i+1)); usleep 5000; done; read line; exit 7`
   const counter = await pod.run('counter', ['sh', '-c', count])
   const begun = await counter.readUntil('\n')
-  // Hooks run outside of their container: there the agent can be seen.
-  const program = `${pod.root}/bin/busybox`
-  const kill = `${program} kill -KILL $(${program} pidof kata-agent)`
-  const hook = { Path: program, Args: ['sh', '-c', kill] }
-  const killer = await pod.run('killer', ['sh', '-c', 'exit 3'], { spec: { Hooks: { Poststart: [hook] } } })
+  const killer = await pod.run('killer', ['sh', '-c', 'exit 3'], {
+    spec: { Hooks: { Poststart: [agentKillingHook(pod.root)] } },
+  })
   expect(begun + (await counter.readUntil(`\n${printed - 1}\n`))).toBe(
     Array.from({ length: printed }, (_, index) => `${index}\n`).join(''),
   )
