@@ -1,4 +1,4 @@
-import { readFileSync, statSync, writeFileSync } from 'node:fs'
+import { readFileSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { stripVTControlCharacters } from 'node:util'
@@ -143,19 +143,20 @@ describe('agent-ctl in a session on a terminal', () => {
 
   it('cp shows its progress on a terminal only, and erases it', async () => {
     const folder = temporaryFolder()
-    writeFileSync(join(folder, 'large'), Buffer.alloc(8 << 20, 'x'))
-    const shown = start(['cp', join(folder, 'large'), 'web:/tmp'])
+    // So many bytes take longer than the 200 ms after which progress is shown, on any machine.
+    writeFileSync(join(folder, 'huge'), '')
+    truncateSync(join(folder, 'huge'), 128 << 20)
+    const shown = start(['cp', join(folder, 'huge'), 'web:/tmp'])
     await shown.shows('/s)')
     expect(await shown.exited).toBe(0)
     expect(shown.unread.endsWith('\r\x1b[K')).toBe(true)
+    rmSync(join(folder, 'huge'))
     const quiet = new Terminal(
-      ['sh', '-c', `${commandLine('cp', 'web:/tmp/large', folder)} 2>${folder}/err`],
-      {
-        env,
-      },
+      ['sh', '-c', `${commandLine('cp', 'web:/tmp/huge', folder)} 2>${folder}/err`],
+      { env },
     )
     expect([await quiet.exited, quiet.unread, readFileSync(join(folder, 'err'), 'utf8')]).toEqual([0, '', ''])
-    expect(statSync(join(folder, 'large')).size).toBe(8 << 20)
+    expect(statSync(join(folder, 'huge')).size).toBe(128 << 20)
   })
 
   it('attach joins a terminal, is left by the detach keys, and ends with the status that its owner gets', async () => {
