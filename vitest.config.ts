@@ -35,6 +35,7 @@ export default defineConfig({
           name: 'hostile',
           expect,
           include: ['test/hostile/**/*.test.ts'],
+          setupFiles: ['test/support/vm/show-guests.ts'],
           // An attack loads the whole machine.
           fileParallelism: false,
           testTimeout: 120_000,
@@ -69,10 +70,9 @@ export default defineConfig({
         test: {
           name: 'vm',
           include: ['test/vm/**/*.test.ts'],
+          setupFiles: ['test/support/vm/show-guests.ts'],
           // A guest keeps about one CPU busy, and often waits.
           maxWorkers: 2,
-          // Under QEMU's multi-threaded emulation both of a guest's CPUs can lock up for good (docs/testing.md).
-          retry: 1,
           testTimeout: 240_000,
           hookTimeout: 600_000,
         },

@@ -15,7 +15,7 @@ import { type Group, LANES, readSelection, type Selection } from './test/groups.
 import { KILLS, killsTable } from './test/kills-run.ts'
 import { type OutputPart, orderedOutput } from './test/ordered-output.ts'
 import { runVitest } from './test/run-vitest.ts'
-import { testFiles } from './test/test-files.ts'
+import { bootsGuests, testFiles } from './test/test-files.ts'
 
 /** The groups that run the built agent. */
 const AGENT_GROUPS: readonly Group[] = ['host', 'hostile', 'kills', 'vm']
@@ -114,7 +114,8 @@ async function runGroup(
   if (group === 'check') {
     return sum((await runChecks((result) => write(checkText(result)))).map(checkCounts))
   }
-  if (bootsGuests(group, patterns)) await prepareImage(write)
+  const files = testFiles(projectRoot, group, patterns.length > 0 ? patterns : [''])
+  if (files.some(bootsGuests)) await prepareImage(write)
   if (AGENT_GROUPS.includes(group) && patterns.length === 0) await preparePolicyImage(write)
   const measured = group === 'unit' && patterns.length === 0
   const coverage = measured ? join(buildRoot, 'coverage') : undefined
@@ -142,13 +143,6 @@ async function inTurn<T>(times: number, run: () => Promise<T>): Promise<T[]> {
   const results: T[] = []
   for (let turn = 0; turn < times; turn++) results.push(await run())
   return results
-}
-
-/** Whether a test file of the group that is to be run is about guests. */
-function bootsGuests(group: Group, patterns: readonly string[]): boolean {
-  return testFiles(projectRoot, group, patterns.length > 0 ? patterns : ['']).some((path) =>
-    /^test\/(hostile\/)?vm\//.test(path),
-  )
 }
 
 /** Compares the coverage of a run of all unit tests with the floors, as one entry. */

@@ -1,3 +1,4 @@
+import { relative } from 'node:path'
 import type { Reporter, SerializedError, TestCase, TestModule, TestSuite } from 'vitest/node'
 import { type Counts, NOTHING, type SkippedTest, sum } from './counts.ts'
 
@@ -8,15 +9,23 @@ export const OUT_OF_TIME = 'out of time'
 export interface CountingReporter {
   readonly reporter: Reporter
   counts(): Counts
+  /** The paths of the files of which a test or hook failed, or in which an error was lost. */
+  failedFiles(): readonly string[]
   /** Names the tests that are running, or the files whose hooks are, and counts them as failed. */
   outOfTime(): void
 }
 
-/** Writes one line for each test file and every failure in full, and counts the tests that ran. */
-export function countingReporter(write: (line: string) => void): CountingReporter {
-  let total = NOTHING
-  const add = (counts: Counts) => {
-    total = sum([total, counts])
+/**
+ * Writes one line for each test file and every failure in full, and counts the tests that ran. The counts of a file that
+ * runs again replace those of its first run. Paths are relative to `root`.
+ */
+export function countingReporter(root: string, write: (line: string) => void): CountingReporter {
+  const files = new Map<string, Counts>()
+  let others = NOTHING
+  const addFailures = (failed: number, path?: string) => {
+    const file = path === undefined ? undefined : files.get(path)
+    if (path === undefined || file === undefined) others = { ...others, failed: others.failed + failed }
+    else files.set(path, { ...file, failed: file.failed + failed })
   }
   const runningModules = new Set<TestModule>()
   const runningTests = new Set<TestCase>()
@@ -35,14 +44,18 @@ export function countingReporter(write: (line: string) => void): CountingReporte
       const counts = countModule(module)
       write(moduleLine(module, counts))
       for (const failure of failuresOf(module)) write(failure)
-      add(counts)
+      files.set(module.relativeModuleId, counts)
     },
     onTestRunEnd(_modules, unhandledErrors, reason) {
-      for (const error of unhandledErrors) write(describeFailure('outside of any test', [error]))
-      add({ ...NOTHING, failed: unhandledErrors.length })
+      for (const error of unhandledErrors) {
+        const path = fileOf(error)
+        const place = path === undefined ? '' : ` of ${relative(root, path)}`
+        write(describeFailure(`outside of any test${place}`, [error]))
+        addFailures(1, path && relative(root, path))
+      }
       if (reason === 'interrupted') {
         write('FAIL the run was interrupted')
-        add({ ...NOTHING, failed: 1 })
+        addFailures(1)
       }
     },
   }
@@ -53,9 +66,16 @@ export function countingReporter(write: (line: string) => void): CountingReporte
         tests.length > 0 ? tests.map((test) => test.fullName) : ['no test, but a hook or the file']
       for (const name of names) write(`FAIL ${module.relativeModuleId}: out of time in ${name}`)
     }
-    add({ ...NOTHING, failed: Math.max(1, runningModules.size) })
+    addFailures(Math.max(1, runningModules.size))
   }
-  return { reporter, counts: () => total, outOfTime }
+  const counts = () => sum([...files.values(), others])
+  const failedFiles = () => [...files].filter(([, { failed }]) => failed > 0).map(([path]) => path)
+  return { reporter, counts, failedFiles, outOfTime }
+}
+
+/** The path of the file that was running when an error was lost, if vitest knows it. */
+function fileOf(error: SerializedError): string | undefined {
+  return typeof error.VITEST_TEST_PATH === 'string' ? error.VITEST_TEST_PATH : undefined
 }
 
 /** Counts the tests, and each file or suite that failed outside a test, such as in a hook. */

@@ -9,6 +9,11 @@ export function testFiles(root: string, group: Group, patterns: readonly string[
   )
 }
 
+/** Whether a test file boots guests. */
+export function bootsGuests(path: string): boolean {
+  return /^test\/(hostile\/)?vm\//.test(path)
+}
+
 /** The group of a test file, as in vitest.config.ts. */
 function groupOf(path: string): Group {
   if (path.startsWith('test/host/')) return 'host'

@@ -1,10 +1,10 @@
 import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { runVitest } from '../../../scripts/test/run-vitest.ts'
 import { buildRoot } from '../../../src/build/project.ts'
 
-const CONFIG = `export default { test: { projects: [{ test: { name: 'seeded', include: ['*.test.ts'] } }] } }`
+const CONFIG = `export default { test: { projects: [{ test: { name: 'seeded', include: ['**/*.test.ts'] } }] } }`
 
 describe('runVitest', () => {
   let root = ''
@@ -59,6 +59,35 @@ describe('runVitest', () => {
     expect(output).toContain('the test process ended early (SIGKILL)')
   })
 
+  it('runs a file that boots guests once more when it fails, and counts its second run', async () => {
+    seed('test/vm/locked', [
+      `import { existsSync, writeFileSync } from 'node:fs'`,
+      `let second = false`,
+      `beforeAll(() => {
+        second = existsSync('booted')
+        writeFileSync('booted', '')
+      })`,
+      `it('is told of the guest', () => {})`,
+      `it('locks up', async () => {
+        if (!second) Promise.reject(new Error('lost'))
+        expect(second).toBe(true)
+      })`,
+    ])
+    seed('test/hostile/vm/wrong', [`it('fails', () => expect(1).toBe(2))`, `it('passes', () => {})`])
+    seed('other', [`it('fails', () => expect(1).toBe(2))`])
+    const counts = await run()
+    expect(counts).toMatchObject({ passed: 3, failed: 2, skipped: [] })
+    expect(counts.files).toHaveLength(3)
+    expect(output).toContain('outside of any test of test/vm/locked.test.ts')
+    expect(output.match(/^(FAIL|ok {2}) \S+/gm)?.toSorted()).toEqual([
+      'FAIL other.test.ts:',
+      'FAIL test/hostile/vm/wrong.test.ts:',
+      'FAIL test/hostile/vm/wrong.test.ts:',
+      'FAIL test/vm/locked.test.ts:',
+      'ok   test/vm/locked.test.ts:',
+    ])
+  })
+
   it('ends tests that take too long, and names them', async () => {
     seed('slow', [
       `import { spawn } from 'node:child_process'`,
@@ -87,7 +116,9 @@ describe('runVitest', () => {
 
   function seed(name: string, lines: readonly string[]): void {
     const source = [`import { beforeAll, expect, it } from 'vitest'`, ...lines]
-    writeFileSync(join(root, `${name}.test.ts`), `${source.join('\n')}\n`)
+    const file = join(root, `${name}.test.ts`)
+    mkdirSync(dirname(file), { recursive: true })
+    writeFileSync(file, `${source.join('\n')}\n`)
   }
 
   function run(pattern?: string, late?: AbortSignal) {

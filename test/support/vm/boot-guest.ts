@@ -47,6 +47,9 @@ export type TestGuestOptions = Partial<Omit<GuestParts, 'link' | 'boot' | 'conta
  */
 export const CRUN = 'agent.runtime=crun'
 
+/** The guests of this test file that have not been stopped. */
+export const runningGuests = new Set<TestGuest>()
+
 /** Under emulation a guest needs some seconds to boot; after ten times that it is stuck. */
 const BOOT_TIMEOUT_MS = 120_000
 
@@ -62,7 +65,8 @@ export function cannotBoot(): string | undefined {
 
 /**
  * Boots a guest and waits until its agent answers. Tries once more when the first guest does not answer, because a
- * guest may lock up under emulation (docs/testing.md). Each failure shows the console.
+ * guest may lock up under emulation (docs/testing.md). Each failure shows the console; so does the failure of a test
+ * while the guest runs (show-guests.ts).
  */
 export async function bootTestGuest(options: TestGuestOptions = {}): Promise<TestGuest> {
   try {
@@ -90,10 +94,11 @@ async function bootOnce(options: TestGuestOptions): Promise<TestGuest> {
       signal: AbortSignal.timeout(BOOT_TIMEOUT_MS),
     })
     const stop = async () => {
+      runningGuests.delete(booted)
       await guest.close()
       removeTemporaryFolder(folder)
     }
-    return {
+    const booted: TestGuest = {
       guest,
       agent: agentOf(guest.connection),
       health: clientFor(HealthDefinition, guest.connection),
@@ -103,6 +108,8 @@ async function bootOnce(options: TestGuestOptions): Promise<TestGuest> {
       consoleText,
       stop,
     }
+    runningGuests.add(booted)
+    return booted
   } catch (error) {
     removeTemporaryFolder(folder)
     throw new Error(`the guest did not boot; its console:\n${consoleText()}`, { cause: error })

@@ -1,0 +1,18 @@
+import { afterEach } from 'vitest'
+import { messageOf } from '../../../src/base/errors.ts'
+import { runningGuests } from './boot-guest.ts'
+
+/** How long an agent has to answer, even in an emulated guest beside another one. */
+const ANSWER_MS = 10_000
+
+/** Each failure of a test shows the guests that are running: whether the agent answers, and the last lines of the console. */
+afterEach(async ({ task }) => {
+  if (task.result?.state !== 'fail') return
+  for (const { health, consoleText } of runningGuests) {
+    const answer = await health.check({ service: '' }, { signal: AbortSignal.timeout(ANSWER_MS) }).then(
+      () => 'its agent answers',
+      (error: unknown) => `its agent does not answer (${messageOf(error)})`,
+    )
+    process.stderr.write(`the guest of "${task.name}": ${answer}; its console:\n${consoleText()}\n`)
+  }
+})
