@@ -28,6 +28,9 @@ export interface RunResult {
   readonly stderr: string
 }
 
+/** The runs that have ended in the present test, for its failure message. */
+export const endedRuns: { readonly words: readonly string[]; readonly result: RunResult }[] = []
+
 /** Starts `./microvm run`, or another tool in its place, with these arguments; `env` is added to the environment. */
 export function startMicrovm(
   words: readonly string[],
@@ -43,7 +46,10 @@ export function startMicrovm(
     stdin: child.stdin,
     stdout: child.stdout,
     kill: (signal) => child.kill(signal),
-    result: resultOf(child, child.stdout, child.stderr),
+    result: resultOf(child, child.stdout, child.stderr).then((result) => {
+      endedRuns.push({ words, result })
+      return result
+    }),
   }
 }
 

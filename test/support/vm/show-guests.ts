@@ -1,13 +1,23 @@
 import { afterEach } from 'vitest'
 import { messageOf } from '../../../src/base/errors.ts'
 import { runningGuests } from './boot-guest.ts'
+import { endedRuns } from './microvm-process.ts'
 
 /** How long an agent has to answer, even in an emulated guest beside another one. */
 const ANSWER_MS = 10_000
 
-/** Each failure of a test shows the guests that are running: whether the agent answers, and the last lines of the console. */
+/**
+ * Each failure of a test shows what its runs of `./microvm run` wrote on stderr, and the guests that are running: whether
+ * the agent answers, and the last lines of the console.
+ */
 afterEach(async ({ task }) => {
+  const runs = endedRuns.splice(0)
   if (task.result?.state !== 'fail') return
+  for (const { words, result } of runs) {
+    process.stderr.write(
+      `microvm run ${words.join(' ')}: status ${result.status}, stderr:\n${result.stderr}\n`,
+    )
+  }
   for (const { health, consoleText } of runningGuests) {
     const answer = await health.check({ service: '' }, { signal: AbortSignal.timeout(ANSWER_MS) }).then(
       () => 'its agent answers',
