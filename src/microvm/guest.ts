@@ -4,19 +4,16 @@ import { AgentError } from '../base/errors.ts'
 import { undoAndThrow } from '../base/undo.ts'
 import { connectAgent } from '../client/connection/connect-agent.ts'
 import type { TtrpcClient } from '../rpc/ttrpc/client.ts'
-import { type ConsoleTail, isFromUserSpace } from './console-tail.ts'
 import { type GuestParts, guestSpec } from './guest-spec.ts'
 import { chooseAcceleration, hasAccess } from './host.ts'
 import { LockUpWatch } from './lock-up.ts'
+import { userSpaceRuns } from './user-space.ts'
 import { startVm, type Vm } from './vm.ts'
 import type { GuestLink } from './vsock/guest-link.ts'
 import { openLink } from './vsock/open-link.ts'
 
 /** Many times the few seconds that a guest needs under emulation. */
 const BOOT_TIMEOUT_MS = 120_000
-
-/** Longer than the kernel takes under emulation. Only a guest that does not log reaches it. */
-const SILENT_BOOT_MS = 20_000
 
 /** The environment variables of the runner. */
 export interface RunnerEnvironment {
@@ -62,7 +59,7 @@ export async function bootGuest(options: BootOptions): Promise<Guest> {
       const lockUp = new LockUpWatch(vm)
       const connection = await withinBootTime(lockUp, async (late) => {
         const ended = AbortSignal.any([signal, vm.gone, late])
-        await userSpaceRuns(vm.console, ended)
+        await userSpaceRuns(vm, ended)
         return await connectAgent(link, ended)
       })
       return { vm, connection, link, lockUp, close: () => closeAll(vm, connection, link) }
@@ -84,24 +81,6 @@ async function linkUnlessAborted(opening: Promise<GuestLink>, signal: AbortSigna
       () => {},
     )
     throw error
-  }
-}
-
-/**
- * Waits for the first console line of user space, or for the time after which a guest that logs nothing is surely up.
- * Connecting earlier does harm: when a connection request arrives just as the guest's vsock driver starts,
- * vhost-device-vsock 0.3.0 never answers it, nor any later one (seen in 4 of some 50 boots).
- */
-async function userSpaceRuns(console: ConsoleTail, signal: AbortSignal): Promise<void> {
-  if (console.lines.some(isFromUserSpace)) return
-  const alive = Promise.withResolvers<void>()
-  const stop = console.onLine((line) => isFromUserSpace(line) && alive.resolve())
-  const timer = setTimeout(alive.resolve, SILENT_BOOT_MS)
-  try {
-    await abortable(alive.promise, signal)
-  } finally {
-    clearTimeout(timer)
-    stop()
   }
 }
 

@@ -5,11 +5,12 @@ import type { ConsoleTail } from './console-tail.ts'
 /** The kernel's own words when a CPU does not schedule any more. */
 const KERNEL_WORDS = /BUG: soft lockup|hard LOCKUP|detected stalls on CPUs|self-detected stall on CPU/
 
-/** How long a console must have been silent, and how long QEMU's threads are looked at. */
+/** How long a console must have been silent. */
 const SILENT_MS = 10_000
-const MEASURED_MS = 1000
-/** The part of that time in which a spinning thread wants a CPU. */
+/** The part of a CPU that a spinning thread wants at least. */
 const SPINNING = 0.9
+/** How long threads are looked at. */
+const MEASURED_MS = 1000
 
 const REMEDY = 'under emulation this happens now and then: run it again, with --cpus 1 if it happens often'
 
@@ -38,16 +39,21 @@ export class LockUpWatch {
     if (this.#kernelWords !== undefined) return `the guest has locked up (${this.#kernelWords}); ${REMEDY}`
     const silentMs = this.#nowMs() - this.#lastLineMs
     if (silentMs < SILENT_MS) return undefined
-    const before = wantedMs(this.#pid)
-    const begin = performance.now()
-    await delay(MEASURED_MS)
-    const after = wantedMs(this.#pid)
-    const enough = (performance.now() - begin) * SPINNING
-    const isSpinning = [...after].some(([thread, ms]) => ms - (before.get(thread) ?? ms) > enough)
-    if (!isSpinning) return undefined
+    const demands = await cpuDemands(this.#pid)
+    if (!demands.some((demand) => demand > SPINNING)) return undefined
     const seconds = Math.round(silentMs / 1000)
     return `the guest has locked up (no line on its console for ${seconds} s while a CPU is busy); ${REMEDY}`
   }
+}
+
+/** The part of a CPU that each thread of a process wants, measured for a second. Empty when the process has ended. */
+export async function cpuDemands(pid: number): Promise<readonly number[]> {
+  const before = wantedMs(pid)
+  const begin = performance.now()
+  await delay(MEASURED_MS)
+  const after = wantedMs(pid)
+  const passedMs = performance.now() - begin
+  return [...after].map(([thread, ms]) => (ms - (before.get(thread) ?? ms)) / passedMs)
 }
 
 /**
