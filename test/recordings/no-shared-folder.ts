@@ -21,7 +21,7 @@ const MODEL_LINES: readonly (readonly [first: number, last: number])[] = [
   // A program that reads the volumes.
   [46, 53],
   ...([
-    [126, 131],
+    [125, 131],
     [145, 150],
   ] as const),
 ]
