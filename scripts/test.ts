@@ -61,6 +61,7 @@ async function main(folder: string): Promise<number> {
   for (const line of attackTable(attackFigures)) console.log(line)
   for (const line of fuzzTable(fuzzFigures)) console.log(line)
   for (const line of killsTable(killsFigures)) console.log(line)
+  for (const path of total.onceMore) console.log(`ran once more: ${path}`)
   for (const { name, reason } of total.skipped) console.log(`skipped: ${name}: ${reason}`)
   console.log(summaryLine(total))
   return total.failed > 0 ? 1 : 0

@@ -16,9 +16,11 @@ export interface Counts {
   readonly failed: number
   readonly skipped: readonly SkippedTest[]
   readonly files: readonly FileTime[]
+  /** The paths of the files that have failed and ran once more. */
+  readonly onceMore: readonly string[]
 }
 
-export const NOTHING: Counts = { passed: 0, failed: 0, skipped: [], files: [] }
+export const NOTHING: Counts = { passed: 0, failed: 0, skipped: [], files: [], onceMore: [] }
 
 /** One entry of a run that is not a test, such as a check. */
 export function oneEntry(ok: boolean): Counts {
@@ -33,6 +35,7 @@ export function sum(parts: readonly Counts[]): Counts {
       failed: total.failed + part.failed,
       skipped: [...total.skipped, ...part.skipped],
       files: [...total.files, ...part.files],
+      onceMore: [...total.onceMore, ...part.onceMore],
     }),
     NOTHING,
   )

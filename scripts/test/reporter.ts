@@ -83,6 +83,7 @@ function countModule(module: TestModule): Counts {
   const tests = [...module.children.allTests()]
   const ended = (state: string) => tests.filter((test) => test.result().state === state)
   return {
+    ...NOTHING,
     passed: ended('passed').length,
     failed: ended('failed').length + brokenContainers(module).length,
     // A test that is still pending did not run, because a hook failed.

@@ -41,11 +41,11 @@ const vitest = await createVitest('test', {
   },
 })
 await vitest.start(patterns)
-const again = failedFiles().filter(bootsGuests)
-if (again.length > 0) {
-  console.log(`once more: ${again.join(', ')}`)
+const onceMore = failedFiles().filter(bootsGuests)
+if (onceMore.length > 0) {
+  console.log(`once more: ${onceMore.join(', ')}`)
   await vitest.runTestSpecifications(
-    again.flatMap((path) => vitest.getModuleSpecifications(join(root, path))),
+    onceMore.flatMap((path) => vitest.getModuleSpecifications(join(root, path))),
   )
 }
-process.send?.(counts(), () => vitest.exit(true))
+process.send?.({ ...counts(), onceMore }, () => vitest.exit(true))

@@ -31,7 +31,7 @@ export async function userSpaceRuns(
   const alive = Promise.withResolvers<void>()
   const stopListening = vm.console.onLine((line) => isFromUserSpace(line) && alive.resolve())
   const over = new AbortController()
-  // Rejects only once nobody waits for it.
+  // Its only error is that it is over, and by then this function has returned.
   silentGuestIsUp(vm.pid, silentBoot, over.signal).then(alive.resolve, () => {})
   try {
     await abortable(alive.promise, signal)

@@ -31,6 +31,7 @@ describe('runVitest', () => {
       failed: 1,
       skipped: [{ name: 'mixed.test.ts > has no luck', reason: 'no KVM here' }],
       files: [{ path: 'mixed.test.ts', seconds: expect.any(Number) }],
+      onceMore: [],
     })
     expect(output).toContain('FAIL mixed.test.ts: 1 passed, 1 skipped')
     expect(output).toContain('AssertionError: expected 1 to be 2')
@@ -55,7 +56,7 @@ describe('runVitest', () => {
   it('counts a test process that dies as a failure', async () => {
     seed('passes', [`it('passes', () => {})`])
     writeFileSync(join(root, 'vitest.config.ts'), 'process.kill(process.pid, "SIGKILL")')
-    expect(await run()).toEqual({ passed: 0, failed: 1, skipped: [], files: [] })
+    expect(await run()).toEqual({ passed: 0, failed: 1, skipped: [], files: [], onceMore: [] })
     expect(output).toContain('the test process ended early (SIGKILL)')
   })
 
@@ -78,6 +79,7 @@ describe('runVitest', () => {
     const counts = await run()
     expect(counts).toMatchObject({ passed: 3, failed: 2, skipped: [] })
     expect(counts.files).toHaveLength(3)
+    expect(counts.onceMore.toSorted()).toEqual(['test/hostile/vm/wrong.test.ts', 'test/vm/locked.test.ts'])
     expect(output).toContain('outside of any test of test/vm/locked.test.ts')
     expect(output.match(/^(FAIL|ok {2}) \S+/gm)?.toSorted()).toEqual([
       'FAIL other.test.ts:',
