@@ -143,7 +143,7 @@ describe('agent-ctl in a session on a terminal', () => {
 
   it('cp shows its progress on a terminal only, and erases it', async () => {
     const folder = temporaryFolder()
-    // So many bytes take longer than the 200 ms after which progress is shown, on any machine.
+    // So many bytes take longer than the 200 ms after which progress is shown, on a fast machine too.
     writeFileSync(join(folder, 'huge'), '')
     truncateSync(join(folder, 'huge'), 128 << 20)
     const shown = start(['cp', join(folder, 'huge'), 'web:/tmp'])
