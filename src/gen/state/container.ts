@@ -96,7 +96,10 @@ export interface ProcessState {
   request: bigint;
   /** 0 as long as it is not known. The folder of the runtime's run, which has the key as its name, may then tell it. */
   pid: number;
-  /** When it began, in nanoseconds of CLOCK_BOOTTIME as /proc/PID/stat tells it; 0 when it had ended before that was read. */
+  /**
+   * When it began, in nanoseconds of CLOCK_BOOTTIME as /proc/PID/stat tells it; when the OCI runtime was run, until that is
+   * read and where it had ended by then.
+   */
   beganNs: bigint;
   /** Whether a caller has got its exit status: it is not to be found any more. */
   forgotten: boolean;

@@ -281,10 +281,11 @@ async function launchInit(
     const { streams } = launch
     const container = { key, id, bundle: bundle.folder, program, spec, streams, isMember }
     const { hasTerminal } = stdio
-    const process = newProcess('', { key, hasTerminal, request: record.fields.request })
+    const process = newProcess(os, '', { key, hasTerminal, request: record.fields.request })
     record.saveProcess(process)
     const init = await launch.follow(await runtime.create(container, signal))
-    record.saveProcess({ ...process, pid: init.pid, beganNs: await processBeganNs(os, init.pid) })
+    const beganNs = await processBeganNs(os, init.pid, process.beganNs)
+    record.saveProcess({ ...process, pid: init.pid, beganNs })
     return init
   } finally {
     await launch.close()

@@ -214,7 +214,8 @@ async function adopt(
 ): Promise<ProcessState | undefined> {
   const isMember = (pid: number) => cgroup.holds(pid)
   const pid = await runtime.adopt({ key: process.key, isMember })
-  return pid === undefined ? undefined : { ...process, pid, beganNs: await processBeganNs(os, pid) }
+  if (pid === undefined) return undefined
+  return { ...process, pid, beganNs: await processBeganNs(os, pid, process.beganNs) }
 }
 
 /** Whether the streams of a process that was being made can be gone on with: its terminal may be lost. */

@@ -71,8 +71,10 @@ async function startBetweenHooks(
     const state = stateOf(described, 'created', await innerPidOf(os, init.pid))
     await runStartContainerHooks(dependencies, { id, parts }, state, interrupted)
   }
-  await runtime.start(id, interrupted)
-  dependencies.events.add({ processStarted: { containerId: id, execId: '', pid: init.pid } })
+  init.starting = runtime.start(id, interrupted).then(() => {
+    dependencies.events.add({ processStarted: { containerId: id, execId: '', pid: init.pid } })
+  })
+  await init.starting
   await runPoststartHooks(dependencies, { id, parts }, interrupted)
 }
 

@@ -67,11 +67,11 @@ export async function execProcess(
     const cgroup = await container.cgroup.innerPathOf(container.init.pid)
     const key = keys.next()
     const launch = await prepareLaunch(dependencies, { key, hasTerminal, connections, onFailure })
-    const recorded = newProcess(request.execId, { key, hasTerminal, request: number })
+    const recorded = newProcess(os, request.execId, { key, hasTerminal, request: number })
     container.record.saveProcess(recorded)
     onFailure.add('record', () => container.record.dropProcess(key))
     let added: ContainerProcess
-    let beganNs = 0n
+    let { beganNs } = recorded
     try {
       const isMember = (pid: number) => container.cgroup.holds(pid)
       const { current: spec } = container.spec
@@ -85,7 +85,7 @@ export async function execProcess(
       }
       added = await launch.follow(outcome)
       if (openFiles !== undefined) await restoreOpenFiles(os, added.pid, openFiles)
-      beganNs = await processBeganNs(os, added.pid)
+      beganNs = await processBeganNs(os, added.pid, beganNs)
       container.record.saveProcess({ ...recorded, pid: added.pid, beganNs })
     } finally {
       await launch.close()

@@ -3,6 +3,7 @@ import type { Process } from '../../gen/oci.ts'
 import { ProcessState } from '../../gen/state/container.ts'
 import type { ContainerRules } from '../../oci/denied-calls.ts'
 import type { PciAddresses } from '../../oci/pci-environment.ts'
+import type { Os } from '../../os/os.ts'
 import type { Cgroup } from '../cgroup/cgroup.ts'
 import type { ContainerProcess } from './process.ts'
 import type { ProcessTable } from './process-table.ts'
@@ -16,12 +17,13 @@ export interface ProcessRecords {
   dropProcess(key: string): void
 }
 
-/** What is recorded of a process before the OCI runtime runs. */
+/** What is recorded of a process right before the OCI runtime runs. */
 export function newProcess(
+  { clock }: Pick<Os, 'clock'>,
   execId: string,
   known: Pick<ProcessState, 'key' | 'hasTerminal' | 'request'>,
 ): ProcessState {
-  return { ...ProcessState.create(), execId, ...known }
+  return { ...ProcessState.create(), execId, ...known, beganNs: clock.boottimeNs() }
 }
 
 /** A created container, as far as the operations on its processes need it. */

@@ -14,8 +14,8 @@ export interface FollowedProcess {
   readonly containerId: string
   /** Empty for the first process. */
   readonly execId: string
-  readonly process: Pick<ContainerProcess, 'pid' | 'exit'>
-  /** When it began, in nanoseconds of CLOCK_BOOTTIME; 0 when that is not known. */
+  readonly process: Pick<ContainerProcess, 'pid' | 'exit' | 'starting'>
+  /** When it began, in nanoseconds of CLOCK_BOOTTIME. */
   readonly beganNs: bigint
   /** The record of its container. */
   readonly record: { readonly oomKills: bigint }
@@ -27,11 +27,11 @@ export function tellEnd({ events, oom }: ProcessEventDependencies, followed: Fol
   const killsBefore = record.oomKills
   const tell = async (exit: ExitRecord) => {
     // The kernel counts the kill before the process ends; the agent may not have looked yet.
-    await oom.look(containerId)
+    await Promise.allSettled([oom.look(containerId), process.starting])
     events.addExit({
       ...{ containerId, execId, pid: process.pid, status: exit.exitCode, signal: exit.signal ?? 0 },
       oomKilled: record.oomKills > killsBefore,
-      startedAtMs: beganNs === 0n ? 0n : events.unixMsOf(beganNs),
+      startedAtMs: events.unixMsOf(beganNs),
       endedAtMs: events.unixMsOf(exit.reapedAtNs),
       resources: {
         userTimeUs: exit.userTimeUs,

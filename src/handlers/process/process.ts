@@ -15,6 +15,8 @@ export class ContainerProcess {
   readonly ended: Promise<number>
   /** Its exit status, once its output was delivered too. The host is told this one, because it may tear down then. */
   readonly reported: Promise<number>
+  /** The start under way or the last one, of a container's first process: its end is told after that. */
+  starting: Promise<void> | undefined
   readonly #exits: Pick<Exits, 'forget'>
   #status: number | undefined
 

@@ -42,10 +42,14 @@ export async function processStartNs(pid: number): Promise<bigint | undefined> {
   }
 }
 
-/** The same, 0 when it cannot be read: the process has ended. */
-export async function processBeganNs({ files }: { readonly files: Files }, pid: number): Promise<bigint> {
+/** The same, `earliestNs` when it cannot be read: the process has ended. */
+export async function processBeganNs(
+  { files }: { readonly files: Files },
+  pid: number,
+  earliestNs: bigint,
+): Promise<bigint> {
   const stat = await files.readText(`/proc/${pid}/stat`).catch(() => '')
-  return parseStartNs(stat)
+  return stat === '' ? earliestNs : parseStartNs(stat)
 }
 
 const NS_PER_TICK = 1_000_000_000n / BigInt(TICKS_PER_SECOND)

@@ -39,6 +39,22 @@ describe('StartContainer', () => {
     await handlers.startContainer({ containerId: 'c1' }, neverAborted)
   })
 
+  it('is told before the end of a program that ends while the OCI runtime still runs', async () => {
+    const { context, handlers, runtime } = await machineWithSandbox()
+    await handlers.createContainer(containerRequest('c1'), neverAborted)
+    runtime.refuse = async () => {
+      runtime.end(runtime.last().pid, { code: 0 })
+      await new Promise(setImmediate)
+      return undefined
+    }
+    await handlers.startContainer({ containerId: 'c1' }, neverAborted)
+    while (context.events.exits().length === 0) await context.events.next()
+    expect(context.events.after(0n, 9).events).toMatchObject([
+      { processStarted: { containerId: 'c1' } },
+      { processExited: { containerId: 'c1' } },
+    ])
+  })
+
   it('refuses a container that does not exist', async () => {
     const { handlers } = await machineWithSandbox()
     await expect(handlers.startContainer({ containerId: 'c9' }, neverAborted)).rejects.toMatchObject({

@@ -103,6 +103,18 @@ describe('ExecProcess', () => {
     })
   })
 
+  it('has a process that ended before it was looked at begin when the OCI runtime was run', async () => {
+    const { context, handlers, os, runtime } = await machineWithContainer()
+    const init = runtime.last().pid
+    os.clock.advance(200)
+    await handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
+    os.clock.advance(30)
+    for (const pid of [runtime.last().pid, init]) runtime.end(pid, { code: 0 })
+    while (context.events.exits().length < 2) await context.events.next()
+    const ran = context.events.exits().map(({ endedAtMs, startedAtMs }) => endedAtMs - startedAtMs)
+    expect(ran).toEqual([30n, 230n])
+  })
+
   it.each([
     ['the first process has moved to', '0::/containers/c1/init.scope\n', ['--cgroup', '/init.scope']],
     ['the container is in', '0::/containers/c1\n', []],

@@ -42,6 +42,13 @@ describe('agent-ctl shows what an agent tells of its guest', () => {
     expect(await following).toMatchObject({ status: 130, stderr: '' })
   })
 
+  it('how long processes ran that ended at once', async () => {
+    for (const id of ['short1', 'short2', 'short3', 'short4'])
+      await (await pod.add('web', id, ['true'])).wait()
+    const { stdout } = await run('exits', 'web')
+    expect(stdout.match(/^web\/short\d +status 0 .*Z +\d+m?s /gm)).toHaveLength(4)
+  })
+
   it('a container with its processes and exits', async () => {
     const { stdout } = await run('-o', 'json', 'inspect', 'web')
     expect(JSON.parse(stdout)).toMatchObject({

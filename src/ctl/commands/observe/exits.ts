@@ -13,7 +13,7 @@ const COLUMNS: readonly Column<Exit>[] = [
   { title: 'AT', text: ({ endedAtMs }) => new Date(Number(endedAtMs)).toISOString(), drop: 2 },
   {
     title: 'RAN',
-    text: ({ endedAtMs, startedAtMs }) => ageText(endedAtMs - startedAtMs),
+    text: ({ endedAtMs, startedAtMs }) => (startedAtMs === 0n ? '-' : ageText(endedAtMs - startedAtMs)),
     right: true,
     drop: 1,
   },
