@@ -1,4 +1,8 @@
+import { readFileSync } from 'node:fs'
+import { dirname } from 'node:path'
 import { messageOf } from '../src/base/errors.ts'
+import { checkPolicy } from '../src/client/check-policy.ts'
+import { findPolicyEngines } from '../src/client/policy-engines.ts'
 import { writeImageFolder } from '../src/image/image-folder.ts'
 import {
   filesAsJson,
@@ -7,13 +11,16 @@ import {
   imageOptions,
   UsageError,
 } from '../src/image/image-options.ts'
+import { ensurePolicyAddon } from '../src/image/policy-addon.ts'
 
 /** `npm run image`: writes the guest image for hypervisors and shims; see {@link IMAGE_HELP}. */
 try {
   const options = imageOptions(process.argv.slice(2))
   if (options === 'help') process.stdout.write(IMAGE_HELP)
   else {
-    const files = await writeImageFolder({ ...options, progress: (line) => console.error(`image: ${line}`) })
+    const { policyFile } = options
+    const policy = policyFile === undefined ? undefined : await checkedPolicy(policyFile)
+    const files = await writeImageFolder({ ...options, policy, progress })
     process.stdout.write(
       options.json ? filesAsJson(options.folder, files) : filesAsLines(options.folder, files),
     )
@@ -21,4 +28,31 @@ try {
 } catch (error) {
   console.error(`image: ${messageOf(error)}`)
   process.exitCode = error instanceof UsageError ? 2 : 1
+}
+
+/** The text of a policy that the engine of the image takes. */
+async function checkedPolicy(file: string): Promise<string> {
+  const bytes = contentOf(file)
+  const engines = findPolicyEngines(dirname((await ensurePolicyAddon(progress)).path))
+  const { errors, warnings } = await checkPolicy(bytes, engines)
+  const [fault] = errors
+  if (fault !== undefined) {
+    const place = fault.line === undefined ? '' : `:${fault.line}:${fault.column}`
+    throw new Error(`--policy ${file}${place}: ${fault.message}`)
+  }
+  for (const warning of warnings) progress(`--policy ${file}: warning: ${warning}`)
+  return bytes.toString()
+}
+
+function contentOf(file: string): Buffer {
+  try {
+    return readFileSync(file)
+  } catch (error) {
+    const reason = error instanceof Error && 'code' in error ? error.code : error
+    throw new Error(`--policy ${file}: cannot be read (${reason}), want a policy in Rego`, { cause: error })
+  }
+}
+
+function progress(line: string): void {
+  console.error(`image: ${line}`)
 }

@@ -197,7 +197,10 @@ export const LAYERS: readonly Layer[] = [
   // Entry points, and the checks and the test runner of the repository.
   {
     folder: 'scripts',
-    imports: [...['src/image', 'src/build', 'src/ctl', 'src/base'], 'src/handlers/guest/metrics/table.ts'],
+    imports: [
+      ...['src/image', 'src/build', 'src/client', 'src/ctl', 'src/base'],
+      'src/handlers/guest/metrics/table.ts',
+    ],
     node: 'all',
     packages: ['vitest'],
   },

@@ -4,7 +4,7 @@ import { writeCompressedCpio, writeCpio } from './formats/cpio.ts'
 import { writeErofs } from './formats/file-systems.ts'
 import { ensurePartitionedImage } from './formats/partitioned-image.ts'
 import type { TreeEntry } from './formats/tree.ts'
-import { guestTree } from './guest-tree.ts'
+import { guestTree, type PolicyPart } from './guest-tree.ts'
 import { allInOneExtras, stageOneTree } from './initrd.ts'
 import { ensureKernel } from './kernel/kernel.ts'
 import type { KernelName } from './packages.ts'
@@ -45,8 +45,8 @@ type Budgeted = keyof typeof BUDGETS
 export interface ImageOptions {
   readonly form?: ImageForm
   readonly kernel?: KernelName
-  /** Whether it can enforce a policy: such an image has policy.node, whose first build takes minutes. */
-  readonly policy?: boolean
+  /** Any but false, the default, takes policy.node, whose first build takes minutes. */
+  readonly policy?: PolicyPart
   readonly progress: Progress
 }
 

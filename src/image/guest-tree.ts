@@ -4,13 +4,16 @@ import { buildAgent } from '../build/agent.ts'
 import { cached } from '../build/cache.ts'
 import { nodeManifest, pinnedNode, projectRoot } from '../build/project.ts'
 import { tool } from '../build/tool.ts'
-import { completeTree, fileFrom, link, type TreeEntry, treeOfFolder } from './formats/tree.ts'
+import { completeTree, fileFrom, fileOf, link, type TreeEntry, treeOfFolder } from './formats/tree.ts'
 import { ensureKernel, type Kernel } from './kernel/kernel.ts'
 import { ensurePolicyAddon } from './policy-addon.ts'
 import { userlandTree } from './userland.ts'
 
 /** The folder of the agent in a guest. */
 const agentFolder = 'usr/lib/microvm-agent'
+
+/** Where the agent looks for a policy of the image. */
+const POLICY_FILE = 'etc/kata-opa/default-policy.rego'
 
 /** The recorded list of the files in the guest's root. */
 export const fileList = join(projectRoot, 'rootfs/files.txt')
@@ -25,11 +28,14 @@ export interface GuestTree {
   readonly vminit: string
 }
 
-/** The root of a guest with `kernel`, the same in both forms; with policy.node where `policy` says so. */
+/** What an image can do with policies: nothing, evaluate those that a call sets, or enforce this one from its start. */
+export type PolicyPart = boolean | { readonly text: string }
+
+/** The root of a guest with `kernel`, the same in both forms. */
 export async function guestTree(
   kernel: Kernel,
   progress: (line: string) => void,
-  policy = false,
+  policy: PolicyPart = false,
 ): Promise<GuestTree> {
   const built = realpathSync(await buildAgent())
   const base = [
@@ -37,7 +43,11 @@ export async function guestTree(
     ...(await nodeTree(progress)),
     ...treeOfFolder(kernel.modules, `usr/lib/modules/${kernel.version}`),
   ]
-  const agent = [...agentTree(built), ...(policy ? await policyTree(progress) : [])]
+  const agent = [
+    ...agentTree(built),
+    ...(policy === false ? [] : await policyTree(progress)),
+    ...(typeof policy === 'boolean' ? [] : [fileOf(POLICY_FILE, policy.text)]),
+  ]
   return { base, agent, vminit: join(built, 'vminit') }
 }
 

@@ -44,21 +44,25 @@ export interface ImageFolderOptions {
   readonly installPath: string
   /** Whether the kernel with built-in drivers is wanted too. */
   readonly kernel: boolean
+  /** The policy that the guest has from its start, in Rego and checked. */
+  readonly policy: string | undefined
   readonly progress: (line: string) => void
 }
 
 /**
  * Writes the guest image for hypervisors and shims into `folder` (docs/kata.md). Each file appears complete, SHA256SUMS
- * last; a file of an earlier run that is not written again is removed, and whatever else is in the folder stays. The same sources and `installPath` give the same bytes.
+ * last; a file of an earlier run that is not written again is removed, and whatever else is in the folder stays. The same
+ * sources, `installPath` and `policy` give the same bytes.
  */
 export async function writeImageFolder(options: ImageFolderOptions): Promise<readonly WrittenFile[]> {
   const { folder, installPath, progress } = options
   // First, because the image may take minutes.
   await makeFolder(folder)
   const builtIn = options.kernel ? await ensureBuiltInKernel(progress) : undefined
-  const { kernel, initrd } = await ensureImage({ form: 'initrd', policy: true, progress })
-  const disk = await ensureImage({ form: 'disk', policy: true, progress })
-  const partitioned = await ensureImage({ form: 'partitioned', policy: true, progress })
+  const policy = options.policy === undefined ? true : { text: options.policy }
+  const { kernel, initrd } = await ensureImage({ form: 'initrd', policy, progress })
+  const disk = await ensureImage({ form: 'disk', policy, progress })
+  const partitioned = await ensureImage({ form: 'partitioned', policy, progress })
   const sources: readonly (readonly [FileName, Source])[] = [
     ['vmlinuz', { path: kernel }],
     ...(builtIn === undefined ? [] : [['vmlinuz-built-in', { path: builtIn }] as const]),

@@ -11,6 +11,8 @@ export interface ImageCommand {
   readonly installPath: string
   /** Build a kernel with the drivers of a root disk built in, too. */
   readonly kernel: boolean
+  /** The file with the policy of the image. */
+  readonly policyFile: string | undefined
   /** Print the result as JSON. */
   readonly json: boolean
 }
@@ -29,6 +31,8 @@ snippets for Kata, a list of what is inside (CycloneDX), and checksums. What was
                        (default: the folder itself)
   --kernel             also build a kernel that mounts root.img without an initrd, vmlinuz-built-in: Debian's source
                        with the drivers built in; takes make, gcc and an hour or more, once
+  --policy FILE        build this policy in, which is checked first: the agent enforces it from its start, as
+                       /etc/kata-opa/default-policy.rego (docs/policy.md)
   --json               print one line of JSON: the folder, and each file with its size in bytes and its sha256;
                        "npm run --silent image -- --json" keeps npm's own lines out of it
   -h, --help           this text
@@ -41,6 +45,7 @@ const OPTIONS = {
   out: { type: 'string' },
   'install-path': { type: 'string' },
   kernel: { type: 'boolean' },
+  policy: { type: 'string' },
   json: { type: 'boolean' },
   help: { type: 'boolean', short: 'h' },
 } as const
@@ -66,7 +71,13 @@ export function imageOptions(argv: readonly string[]): ImageCommand | 'help' {
   const installPath = texts.get('install-path') ?? folder
   if (!installPath.startsWith('/'))
     throw new UsageError(`--install-path ${installPath}: give an absolute path`)
-  return { folder, installPath, kernel: texts.has('kernel'), json: texts.has('json') }
+  return {
+    folder,
+    installPath,
+    kernel: texts.has('kernel'),
+    policyFile: texts.get('policy'),
+    json: texts.has('json'),
+  }
 }
 
 /** The result for people: a line for each file. */

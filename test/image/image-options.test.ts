@@ -11,7 +11,13 @@ const FILES = [
 describe('the options of npm run image', () => {
   it('write into dist/image, and name that folder in the snippets', () => {
     const folder = join(projectRoot, 'dist/image')
-    expect(imageOptions([])).toEqual({ folder, installPath: folder, kernel: false, json: false })
+    expect(imageOptions([])).toEqual({
+      folder,
+      installPath: folder,
+      kernel: false,
+      policyFile: undefined,
+      json: false,
+    })
   })
 
   it('take both folders, in either form of an option', () => {
@@ -19,12 +25,17 @@ describe('the options of npm run image', () => {
       folder: '/srv/out',
       installPath: '/opt/guest',
       kernel: false,
+      policyFile: undefined,
       json: true,
     })
   })
 
   it('ask for the kernel with built-in drivers', () => {
     expect(imageOptions(['--kernel'])).toMatchObject({ kernel: true })
+  })
+
+  it('name the file with the policy of the image', () => {
+    expect(imageOptions(['--policy', 'policy.rego'])).toMatchObject({ policyFile: 'policy.rego' })
   })
 
   it.each([['--help'], ['-h'], ['--json', '--help']])('ask for help: %s', (...argv) => {
@@ -36,6 +47,7 @@ describe('the options of npm run image', () => {
     [['now'], 'unknown argument now: see npm run image -- --help'],
     [['--out'], '--out needs a value: see npm run image -- --help'],
     [['--out='], '--out needs a value: see npm run image -- --help'],
+    [['--policy'], '--policy needs a value: see npm run image -- --help'],
     [['--json=yes'], '--json takes no value'],
     [['--kernel=trixie'], '--kernel takes no value'],
     [['--install-path', 'opt'], '--install-path opt: give an absolute path'],

@@ -1,5 +1,5 @@
 import { execFile, execFileSync } from 'node:child_process'
-import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
@@ -113,6 +113,19 @@ describe.skipIf(skipped)('npm run image', () => {
       stdout: '',
       stderr: 'image: unknown option --kernels: see npm run image -- --help\n',
     })
+  })
+
+  it.each([
+    ['is not there', undefined, ': cannot be read (ENOENT), want a policy in Rego'],
+    ['cannot be parsed', 'package agent_policy\n\nbar {', ':3:5: `if` keyword is required'],
+    ['has the rules of another', 'package policy\nA := true\n', ': package policy: an agent asks for rules'],
+  ])('ends with 1 and the policy, before it writes anything, when that %s', async (_name, text, sentence) => {
+    const [policy, out] = [file('policy.rego'), file('out')]
+    if (text !== undefined) writeFileSync(policy, text)
+    const { code, stderr } = await command('--out', out, '--policy', policy).catch((error) => error)
+    rmSync(policy, { force: true })
+    expect({ code, written: existsSync(out) }).toEqual({ code: 1, written: false })
+    expect(stderr).toContain(`image: --policy ${policy}${sentence}`)
   })
 
   it.each([

@@ -6,7 +6,7 @@ import { type Agent, agentOf } from '../../../src/client/container-session.ts'
 import { HealthDefinition } from '../../../src/gen/health.ts'
 import { IntrospectionDefinition } from '../../../src/gen/microvm/agent/v1/introspection.ts'
 import { ensureContainerRoot } from '../../../src/image/container-root.ts'
-import { ensureImage, type ImageForm } from '../../../src/image/ensure-image.ts'
+import { ensureImage, type ImageForm, type ImageOptions } from '../../../src/image/ensure-image.ts'
 import type { KernelName } from '../../../src/image/packages.ts'
 import { bootGuest, type Guest } from '../../../src/microvm/guest.ts'
 import { containerRootSource, type GuestParts } from '../../../src/microvm/guest-spec.ts'
@@ -33,8 +33,8 @@ export interface TestGuest {
 export type TestGuestOptions = Partial<Omit<GuestParts, 'link' | 'boot' | 'containerRoot'>> & {
   readonly kernel?: KernelName
   readonly form?: ImageForm
-  /** Whether the image has policy.node (test/support/os/policy-addon.ts). */
-  readonly policy?: boolean
+  /** Whether the image has policy.node (test/support/os/policy-addon.ts), and with which policy of its own. */
+  readonly policy?: ImageOptions['policy']
   /** The transport that must be used to reach the guest. */
   readonly vsock?: VsockKind
   /** The image to boot in place of the built one. */

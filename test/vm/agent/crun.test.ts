@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { connectAgent } from '../../../src/client/connection/connect-agent.ts'
 import { agentOf } from '../../../src/client/container-session.ts'
+import { REQUESTS } from '../../../src/gen/message-fields.ts'
 import type { Pod } from '../../support/containers/pod.ts'
 import { noPolicyAddon, policyOf } from '../../support/os/policy-addon.ts'
 import { DENIED_SOCKETS, startAttempts, VSOCK_ALLOWED } from '../../support/programs/vsock-attempts.ts'
@@ -10,12 +11,22 @@ import { expectAddedProcessesIn } from '../../support/vm/divided-cgroup.ts'
 import { bootPod, consoleLine, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 
 const canCheck = (await noPolicyAddon()) === undefined
+/** The policy in the image, as `npm run image -- --policy` builds it in: all calls but one. */
+const OF_IMAGE = policyOf(
+  [...new Set(Object.values(REQUESTS))]
+    .map((message) => message.slice(message.lastIndexOf('.') + 1))
+    .map((rule) => `default ${rule} := ${rule !== 'GetMetricsRequest'}\n`)
+    .join(''),
+)
 
 describe.skipIf(cannotBoot() !== undefined)('an agent with agent.runtime=crun', () => {
   let guest: TestGuest
   let pod: Pod
   beforeAll(async () => {
-    ;({ guest, pod } = await bootPod({ append: ['agent.runtime=crun'], policy: canCheck }))
+    ;({ guest, pod } = await bootPod({
+      append: ['agent.runtime=crun'],
+      policy: canCheck && { text: OF_IMAGE },
+    }))
   })
   afterAll(() => guest?.stop())
 
@@ -74,6 +85,13 @@ describe.skipIf(cannotBoot() !== undefined)('an agent with agent.runtime=crun', 
     await expect(pod.create('missing', ['nosuch'])).rejects.toMatchObject({
       code: 'INTERNAL',
       message: expect.stringContaining('the file nosuch was not found'),
+    })
+  })
+
+  it.skipIf(!canCheck)('enforces the policy of its image', async () => {
+    await expect(guest.agent.getMetrics({})).rejects.toMatchObject({
+      code: 'PERMISSION_DENIED',
+      message: expect.stringContaining('GetMetricsRequest is blocked by policy'),
     })
   })
 
