@@ -14,7 +14,7 @@ export function describeMethod(method: DescMethod): string {
       ? ['Answer: empty', '']
       : answers.flatMap((message) => messageLines(message, message === output ? 'Answer' : undefined))),
     'Example:',
-    `  agent-ctl ${[method.name, ...input.fields.slice(0, 4).map(exampleOf)].join(' ')}`,
+    `  agent-ctl ${[method.name, ...exampleWords(method)].join(' ')}`,
     '',
   ].join('\n')
 }
@@ -38,6 +38,16 @@ function choicesText(field: DescField): string {
   return `${choices === undefined ? '' : `: ${choices}`}${oneof}`
 }
 
+/** The words of requests that the values of the first fields do not make. */
+const EXAMPLES: Readonly<Record<string, readonly string[]>> = {
+  CreateContainer: ['file://request.json'],
+  ExecProcess: ['container_id=web', 'exec_id=job', 'process.Args=/bin/cat'],
+}
+
+function exampleWords({ input, name }: DescMethod): readonly string[] {
+  return EXAMPLES[name] ?? input.fields.slice(0, 4).map(exampleOf)
+}
+
 function exampleOf(field: DescField): string {
   return `${pathOf(field)}=${sampleOf(field)}`
 }
@@ -57,10 +67,17 @@ function sampleOf(field: DescField): string {
   }
   if (field.enum !== undefined) return field.enum.values[0]?.name ?? '0'
   if (field.scalar === undefined) return 'x'
-  return VALUES[typeText(field).replace('[]', '')] ?? '1'
+  return VALUES[field.name] ?? VALUES[typeText(field).replace('[]', '')] ?? '1'
 }
 
-const VALUES: Readonly<Record<string, string>> = { string: 'text', bytes: 'text', bool: 'true' }
+/** By the name of a field, or else its type. The ids are those of the other examples. */
+const VALUES: Readonly<Record<string, string>> = {
+  container_id: 'web',
+  exec_id: 'job',
+  string: 'text',
+  bytes: 'text',
+  bool: 'true',
+}
 
 /** The message and all messages in it, each once. */
 function reachable(message: DescMessage, found = new Set<DescMessage>()): ReadonlySet<DescMessage> {

@@ -7,6 +7,7 @@ import { styleText } from 'node:util'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { Interruptions } from '../../../src/client/interruptions.ts'
 import { referenceLines } from '../../recordings/reference-commands.ts'
+import { busyboxRoot } from '../../support/containers/busybox-root.ts'
 import { type CtlRun, ctl } from '../../support/ctl/run-ctl.ts'
 import { type AgentPod, leftoversOf, startPod } from '../../support/host/agent-pod.ts'
 import { startAgent } from '../../support/host/agent-process.ts'
@@ -57,6 +58,44 @@ describe('agent-ctl on a real agent', () => {
     const script = 'echo $A; pwd; id -u; id -g'
     const run1 = await run('exec', '-e', 'A=b', '-w', '/tmp', '-u', '5:6', 'web', 'sh', '-c', script)
     expect(run1).toMatchObject({ status: 0, stdout: 'b\n/tmp\n5\n6\n' })
+  })
+
+  it('looks the names of a user and a group up in the container, and on the root of a new one', async () => {
+    writeFileSync(join(pod.root, 'etc/passwd'), 'root:x:0:0::/:/bin/sh\nweb:x:101:102::/:/bin/sh\n')
+    writeFileSync(join(pod.root, 'etc/group'), 'root:x:0:\naudio:x:63:root,web\nstaff:x:50:\n')
+    const ids = ['sh', '-c', 'id -u; id -G']
+    expect(await run('exec', '-u', 'web', 'web', ...ids)).toEqual({
+      ...{ status: 0, stdout: '101\n102 63\n', stderr: '' },
+    })
+    expect((await run('exec', '-u', 'web:staff', 'web', ...ids)).stdout).toBe('101\n50\n')
+    const own = ['run', '--rootfs', pod.root, '--id', 'own']
+    expect((await run(...own, '-u', '7:audio', ...ids)).stdout).toBe('7\n63\n')
+    const stderr = `agent-ctl: --user: user "bob": not in the container's /etc/passwd, want a name from there or a number\n`
+    expect(await run('exec', '-u', 'bob', 'web', ...ids)).toEqual({ status: 125, stdout: '', stderr })
+    expect(await run(...own, '-u', 'bob', ...ids)).toEqual({ status: 125, stdout: '', stderr })
+    expect(leftoversOf(pod.started, 'own')).toMatchObject({ mounts: [], cgroups: [], bundles: [] })
+    expect(await run(...own.with(2, busyboxRoot(temporaryFolder(), ['sh'])), '-u', 'bob', 'sh')).toEqual({
+      status: 125,
+      stdout: '',
+      stderr: 'agent-ctl: --user: the container has no cat to look names up with, want numbers\n',
+    })
+  })
+
+  it('runs the examples of the calls of a process as their help prints them', async () => {
+    const answers: Readonly<Record<string, unknown>> = {
+      ExecProcess: {},
+      WriteStdin: { len: 4 },
+      ReadStdout: { data: { text: 't' } },
+      CloseStdin: {},
+      WaitProcess: { status: 0 },
+    }
+    for (const [method, answer] of Object.entries(answers)) {
+      const help = (await ctl([method, '--help'])).stdout
+      const words = help.slice(help.indexOf('Example:')).trim().split(/\s+/).slice(2)
+      const { status, stderr, stdout } = await run(...words)
+      expect([method, status, stderr]).toEqual([method, 0, ''])
+      expect(JSON.parse(stdout)).toEqual(answer)
+    }
   })
 
   it('runs a program in a container of its own, which is gone afterwards', async () => {

@@ -21,7 +21,12 @@ const PROCESS_OPTIONS: readonly Option[] = [
   TTY,
   { name: 'env', short: 'e', value: 'NAME=VALUE', repeated: true, summary: 'add to the environment' },
   { name: 'workdir', short: 'w', value: 'FOLDER', summary: 'the working directory (default /)' },
-  { name: 'user', short: 'u', value: 'UID[:GID]', summary: 'numeric user and group (default 0:0)' },
+  {
+    name: 'user',
+    short: 'u',
+    value: 'USER[:GROUP]',
+    summary: "numbers, or names of the container's /etc/passwd and /etc/group (default 0:0)",
+  },
 ]
 
 /** Commands for containers and their processes. */

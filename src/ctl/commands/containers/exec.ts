@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { AgentError, messageOf } from '../../../base/errors.ts'
+import { messageOf } from '../../../base/errors.ts'
 import { attach } from '../../../client/attach.ts'
 import { type Agent, agentOf } from '../../../client/container-session.ts'
 import { addedProcess } from '../../../client/container-spec.ts'
@@ -7,18 +7,22 @@ import { DETACH_KEYS, Detached, parseKeys } from '../../../client/detach-keys.ts
 import type { ProcessKey } from '../../../client/stdio.ts'
 import { terminalSize } from '../../../client/terminal.ts'
 import { callFailure } from '../../clients.ts'
-import { CommandFailure, type Context, EXIT, UsageError, type Values } from '../../command.ts'
+import { type Context, UsageError, type Values } from '../../command.ts'
 import { print } from '../../output/print.ts'
 import { processOptions } from './process-options.ts'
+import { startFailure } from './start-failure.ts'
+import { userIn } from './user-in-container.ts'
 
 /** `agent-ctl exec [OPTIONS] CONTAINER PROGRAM…`. */
 export async function run(context: Context): Promise<number> {
   const { io, signal, timeoutMs, values } = context
-  const { interactive, tty, ...request } = processOptions(values, values.rest('PROGRAM'))
+  const options = processOptions(values, values.rest('PROGRAM'))
+  const { interactive, tty } = options
   const containerId = values.argument('CONTAINER')
   const execId = values.text('id') ?? `ctl-${randomBytes(6).toString('hex')}`
   const agent = agentOf(await context.session())
-  const process = addedProcess({ ...request, terminal: tty ? terminalSize(io) : undefined })
+  const user = await userIn(agent, containerId, options.user, signal)
+  const process = addedProcess({ ...options, user, terminal: tty ? terminalSize(io) : undefined })
   try {
     await agent.execProcess({ containerId, execId, process }, { signal, timeoutMs })
   } catch (error) {
@@ -65,15 +69,4 @@ export function keysOf(values: Values): Buffer {
   } catch (error) {
     throw new UsageError(`--detach-keys: ${messageOf(error)}`, { cause: error })
   }
-}
-
-/** A process that could not be started, with docker's exit statuses for a program that is missing or none. */
-export function startFailure(method: string, error: unknown): unknown {
-  if (!(error instanceof AgentError)) return error
-  const failure = callFailure(method, error)
-  const text = failure instanceof Error ? failure.message : String(failure)
-  if (/the file .* was not found/s.test(error.message)) return new CommandFailure(EXIT.notFound, text)
-  if (/the file .* cannot be executed/s.test(error.message))
-    return new CommandFailure(EXIT.notExecutable, text)
-  return new CommandFailure(EXIT.cannotRun, text, { cause: error })
 }

@@ -1,8 +1,11 @@
+import { messageOf } from '../../../base/errors.ts'
 import type { ProcessRequest } from '../../../client/container-spec.ts'
+import { parseUser, type UserWord } from '../../../client/container-user.ts'
 import { UsageError, type Values } from '../../command.ts'
 
 /** What the options of `exec` and `run` tell about a process. */
-export interface ProcessOptions extends Omit<ProcessRequest, 'terminal'> {
+export interface ProcessOptions extends Omit<ProcessRequest, 'terminal' | 'user'> {
+  readonly user: UserWord
   readonly interactive: boolean
   readonly tty: boolean
 }
@@ -18,8 +21,10 @@ export function processOptions(values: Values, args: readonly string[]): Process
   return { args, env, cwd, user, interactive: values.flag('interactive'), tty: values.flag('tty') }
 }
 
-function userOf(text: string): ProcessOptions['user'] {
-  const [, uid, gid] = /^(\d{1,9})(?::(\d{1,9}))?$/.exec(text) ?? []
-  if (uid === undefined) throw new UsageError(`--user ${text}: want a numeric UID or UID:GID`)
-  return { uid: Number(uid), gid: Number(gid ?? uid), additionalGids: [] }
+function userOf(text: string): UserWord {
+  try {
+    return parseUser(text)
+  } catch (error) {
+    throw new UsageError(`--user: ${messageOf(error)}`, { cause: error })
+  }
 }

@@ -1,13 +1,17 @@
 import { randomBytes } from 'node:crypto'
 import { AgentError } from '../../../base/errors.ts'
+import { lacksProgram } from '../../../client/container-program.ts'
 import { type Agent, agentOf } from '../../../client/container-session.ts'
-import { containerSpec } from '../../../client/container-spec.ts'
+import { type ContainerRequest, containerSpec } from '../../../client/container-spec.ts'
+import { findUser, hasName, type UserWord } from '../../../client/container-user.ts'
 import { terminalSize } from '../../../client/terminal.ts'
 import { callFailure, introspectionCalls } from '../../clients.ts'
 import { CommandFailure, type Context, UsageError } from '../../command.ts'
 import { print } from '../../output/print.ts'
-import { follow, startFailure } from './exec.ts'
+import { follow } from './exec.ts'
 import { processOptions } from './process-options.ts'
+import { startFailure } from './start-failure.ts'
+import { noCat, userIn } from './user-in-container.ts'
 
 /** How long the removal may take that follows a failure, or the end of the process. */
 const REMOVE_MS = 10_000
@@ -15,19 +19,19 @@ const REMOVE_MS = 10_000
 /** `agent-ctl run [OPTIONS] --rootfs PATH PROGRAM…`. */
 export async function run(context: Context): Promise<number> {
   const { io, signal, timeoutMs, values } = context
-  const { interactive, tty, ...request } = processOptions(values, values.rest('PROGRAM'))
+  const given = processOptions(values, values.rest('PROGRAM'))
+  const { interactive, tty } = given
   const rootPath = values.text('rootfs')
   if (rootPath === undefined || !rootPath.startsWith('/'))
     throw new UsageError('run: no --rootfs, want --rootfs PATH with an absolute path of the guest')
   const id = values.text('id') ?? `ctl-${randomBytes(6).toString('hex')}`
   const agent = agentOf(await context.session())
   await ensureSandbox(context, agent, id)
-  const terminal = tty ? terminalSize(io) : undefined
-  const OCI = containerSpec({ ...request, terminal, id, hostname: id, rootPath })
-  // The agent gives its own limit of open files to whatever names none.
-  if (OCI.Process !== undefined) OCI.Process.Rlimits = []
   const options = { signal, timeoutMs }
-  await step('CreateContainer', agent.createContainer({ containerId: id, execId: id, OCI }, options))
+  const user = await userOnRoot({ agent, id, rootPath, word: given.user, options })
+  const terminal = tty ? terminalSize(io) : undefined
+  const request = { ...given, user, terminal, id, hostname: id, rootPath }
+  await step('CreateContainer', create(agent, request, options))
   let isKept = values.flag('detach')
   try {
     await step('StartContainer', agent.startContainer({ containerId: id }, options))
@@ -44,6 +48,45 @@ export async function run(context: Context): Promise<number> {
   } finally {
     // The caller's signal may have fired, which is why the container goes.
     if (!isKept) await agent.removeContainer({ containerId: id }, { timeoutMs: REMOVE_MS }).catch(() => {})
+  }
+}
+
+interface CallLimits {
+  readonly signal: AbortSignal
+  readonly timeoutMs: number | undefined
+}
+
+async function create(agent: Agent, request: ContainerRequest, options: CallLimits): Promise<void> {
+  const OCI = containerSpec(request)
+  // The agent gives its own limit of open files to whatever names none.
+  if (OCI.Process !== undefined) OCI.Process.Rlimits = []
+  const { id } = request
+  await agent.createContainer({ containerId: id, execId: id, OCI }, options)
+}
+
+/** The ids of a user by the files of a root. They are read in a container of the same id, which is then removed. */
+async function userOnRoot(on: {
+  readonly agent: Agent
+  readonly id: string
+  readonly rootPath: string
+  readonly word: UserWord
+  readonly options: CallLimits
+}): Promise<ContainerRequest['user']> {
+  const { agent, id, options, rootPath, word } = on
+  if (!hasName(word)) return findUser(word, { passwd: '', group: '' })
+  const user = { uid: 0, gid: 0, additionalGids: [] }
+  // It reads its stdin, whose end does not come.
+  const request = { args: ['cat'], env: [], cwd: '/', user, terminal: undefined, id, hostname: id, rootPath }
+  let isCreated = false
+  try {
+    await create(agent, request, options)
+    isCreated = true
+    await agent.startContainer({ containerId: id }, options)
+    return await userIn(agent, id, word, options.signal)
+  } catch (error) {
+    throw lacksProgram(error) ? noCat(error) : startFailure('CreateContainer', error)
+  } finally {
+    if (isCreated) await agent.removeContainer({ containerId: id }, { timeoutMs: REMOVE_MS }).catch(() => {})
   }
 }
 

@@ -12,7 +12,7 @@ import { copyRequests } from '../../../client/copy-file.ts'
 import { agentCalls, callFailure } from '../../clients.ts'
 import { CommandFailure, type Context, EXIT, UsageError } from '../../command.ts'
 import { Progress } from '../../output/progress.ts'
-import { startFailure } from '../containers/exec.ts'
+import { startFailure } from '../containers/start-failure.ts'
 
 /** `agent-ctl cp SOURCE TARGET`. */
 export async function run(context: Context): Promise<undefined> {

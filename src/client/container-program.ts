@@ -1,0 +1,98 @@
+import { randomBytes } from 'node:crypto'
+import { constants } from 'node:os'
+import { AgentError } from '../base/errors.ts'
+import type { Agent } from './container-session.ts'
+import { addedProcess } from './container-spec.ts'
+import type { ProcessKey } from './stdio.ts'
+
+/** How much one read asks for. */
+const READ_BYTES = 1 << 20
+/** How much of stderr is kept: the beginning says what went wrong. */
+const MOST_ERROR_BYTES = 16 << 10
+/** How long the removal of a program may take that nobody waits for any more. */
+const KILL_MS = 2000
+
+/** Whether a process could not be started because its container has no such program. */
+export function lacksProgram(error: unknown): boolean {
+  return error instanceof AgentError && /the file .* was not found/s.test(error.message)
+}
+
+/** A program that a tool runs in a container for itself, as root and without a terminal. Its owner ends it or kills it. */
+export class ContainerProgram {
+  readonly #agent: Agent
+  readonly #key: ProcessKey
+  readonly #signal: AbortSignal
+  readonly #errors: Promise<string>
+
+  private constructor(agent: Agent, key: ProcessKey, signal: AbortSignal) {
+    this.#agent = agent
+    this.#key = key
+    this.#signal = signal
+    this.#errors = this.#readErrors()
+    // Awaited at its end, unless it is killed.
+    this.#errors.catch(() => {})
+  }
+
+  /** Starts it. Every call on it ends with `signal`. */
+  static async start(
+    agent: Agent,
+    containerId: string,
+    args: readonly string[],
+    signal: AbortSignal,
+  ): Promise<ContainerProgram> {
+    const key = { containerId, execId: `ctl-${randomBytes(6).toString('hex')}` }
+    const user = { uid: 0, gid: 0, additionalGids: [] }
+    const process = addedProcess({ args, env: [], cwd: '/', user, terminal: undefined })
+    await agent.execProcess({ ...key, process }, { signal })
+    return new ContainerProgram(agent, key, signal)
+  }
+
+  /** What it writes to stdout, piece by piece. */
+  async *output(): AsyncGenerator<Uint8Array, void, undefined> {
+    yield* this.#read(this.#agent.readStdout)
+  }
+
+  /** Writes to its stdin. Throws when it no longer reads that. */
+  async write(data: Uint8Array): Promise<void> {
+    await this.#agent.writeStdin({ ...this.#key, data }, { signal: this.#signal })
+  }
+
+  /** Lets it read the end of its stdin. */
+  async closeInput(): Promise<void> {
+    await this.#agent.closeStdin(this.#key, { signal: this.#signal })
+  }
+
+  /** Waits for its end. Its stdout must have been read. */
+  async end(): Promise<{ readonly status: number; readonly errors: string }> {
+    // WaitProcess closes its streams.
+    const errors = await this.#errors
+    const { status } = await this.#agent.waitProcess(this.#key, { signal: this.#signal })
+    return { status, errors }
+  }
+
+  /** Kills it. Does nothing when the agent cannot be reached. */
+  async kill(): Promise<void> {
+    const options = { timeoutMs: KILL_MS }
+    try {
+      await this.#agent.signalProcess({ ...this.#key, signal: constants.signals.SIGKILL }, options)
+      await this.#agent.waitProcess(this.#key, options)
+    } catch (error) {
+      if (!(error instanceof AgentError)) throw error
+    }
+  }
+
+  async *#read(read: Agent['readStdout']): AsyncGenerator<Uint8Array, void, undefined> {
+    for (;;) {
+      const { data } = await read({ ...this.#key, len: READ_BYTES }, { signal: this.#signal })
+      if (data.length === 0) return
+      yield data
+    }
+  }
+
+  async #readErrors(): Promise<string> {
+    let text = Buffer.alloc(0)
+    for await (const piece of this.#read(this.#agent.readStderr))
+      if (text.length < MOST_ERROR_BYTES) text = Buffer.concat([text, piece])
+    return text.toString().trim()
+  }
+}

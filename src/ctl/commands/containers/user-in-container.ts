@@ -1,0 +1,63 @@
+import { messageOf } from '../../../base/errors.ts'
+import { ContainerProgram, lacksProgram } from '../../../client/container-program.ts'
+import type { Agent } from '../../../client/container-session.ts'
+import type { ContainerRequest } from '../../../client/container-spec.ts'
+import { findUser, hasName, type UserWord } from '../../../client/container-user.ts'
+import { CommandFailure, EXIT } from '../../command.ts'
+import { startFailure } from './start-failure.ts'
+
+/** The ids of a user by the files of a container, whose cat reads them if the word has a name. */
+export async function userIn(
+  agent: Agent,
+  containerId: string,
+  word: UserWord,
+  signal: AbortSignal,
+): Promise<ContainerRequest['user']> {
+  const read = (path: string) => (hasName(word) ? textOf(agent, containerId, path, signal) : '')
+  const [passwd, group] = await Promise.all([read('/etc/passwd'), read('/etc/group')])
+  try {
+    return findUser(word, { passwd, group })
+  } catch (error) {
+    throw new CommandFailure(EXIT.cannotRun, `--user: ${messageOf(error)}`, { cause: error })
+  }
+}
+
+/** No passwd or group file is larger. */
+const MOST_BYTES = 1 << 20
+
+/** The text of a file in a container; empty when there is none. */
+async function textOf(agent: Agent, containerId: string, path: string, signal: AbortSignal): Promise<string> {
+  const cat = await startCat(agent, containerId, path, signal)
+  let text = Buffer.alloc(0)
+  try {
+    for await (const piece of cat.output()) {
+      text = Buffer.concat([text, piece])
+      if (text.length > MOST_BYTES)
+        throw new CommandFailure(EXIT.cannotRun, `--user: ${path} of the container: more than 1 MiB`)
+    }
+    await cat.end()
+  } catch (error) {
+    await cat.kill()
+    throw error
+  }
+  return text.toString()
+}
+
+async function startCat(
+  agent: Agent,
+  containerId: string,
+  path: string,
+  signal: AbortSignal,
+): Promise<ContainerProgram> {
+  try {
+    return await ContainerProgram.start(agent, containerId, ['cat', path], signal)
+  } catch (error) {
+    throw lacksProgram(error) ? noCat(error) : startFailure('ExecProcess', error)
+  }
+}
+
+/** What is said of a container that cannot read its files. */
+export function noCat(cause: unknown): CommandFailure {
+  const text = '--user: the container has no cat to look names up with, want numbers'
+  return new CommandFailure(EXIT.cannotRun, text, { cause })
+}
