@@ -198,8 +198,13 @@ export const LAYERS: readonly Layer[] = [
   {
     folder: 'scripts',
     imports: [
-      ...['src/image', 'src/build', 'src/client', 'src/ctl', 'src/base'],
-      'src/handlers/guest/metrics/table.ts',
+      ...['src/image', 'src/build', 'src/client', 'src/ctl', 'src/gen', 'src/base'],
+      // The tables that pages are made from.
+      ...[
+        'src/handlers/guest/metrics/table.ts',
+        'src/agent/service',
+        'test/support/agent/service-dependencies.ts',
+      ],
     ],
     node: 'all',
     packages: ['vitest'],

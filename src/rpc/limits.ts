@@ -34,7 +34,7 @@ export const LIMITS = {
     /** Streams of server reflection, of the health service's Watch and of StreamEvents. */
     streams: 8,
   },
-  /** What all connections may have together. `reserve` is kept for the calls in {@link shareOf}. */
+  /** What all connections may have together. `reserve` is kept for calls with a {@link Share} of it. */
   total: {
     /** Bytes of incomplete messages, of the requests of open calls, and of answers that wait to be read. */
     bytes: { limit: 96 * MIB, reserve: 8 * MIB },
@@ -60,49 +60,11 @@ export const LIMITS = {
 /** A limit of all connections together. */
 export type TotalName = keyof typeof LIMITS.total
 
-/** What a call may use of the reserves: nothing, half of them, or all. */
+/**
+ * What a call may use of the reserves: nothing, half of them, or all. What tells a host that the guest lives, and what ends
+ * things, has all; a wait for an exit, of which there is one a process, has half.
+ */
 export type Share = 'ordinary' | 'waiting' | 'reserved'
-
-const SHARES: Readonly<Record<string, Share>> = {
-  'grpc.AgentService/WaitProcess': 'waiting',
-  'grpc.AgentService/SignalProcess': 'reserved',
-  'grpc.AgentService/RemoveContainer': 'reserved',
-  'grpc.AgentService/DestroySandbox': 'reserved',
-  'grpc.Health/Check': 'reserved',
-  'grpc.Health/Version': 'reserved',
-  'grpc.health.v1.Health/Check': 'reserved',
-}
-
-/**
- * The share of a method by its full name. What tells a host that the guest lives, and what ends things, has all of the
- * reserves; a wait for an exit, of which there is one a process, half of them.
- */
-export function shareOf(method: string): Share {
-  return SHARES[method] ?? 'ordinary'
-}
-
-const INTROSPECTION = 'microvm.agent.v1.Introspection'
-
-const WAITING: ReadonlySet<string> = new Set([
-  ...['WaitProcess', 'ReadStdout', 'ReadStderr', 'WriteStdin', 'GetOOMEvent'].map(
-    (name) => `grpc.AgentService/${name}`,
-  ),
-  ...['GetEvents', 'StreamEvents', 'ReadProfile', 'GetLoopHistogram'].map(
-    (name) => `${INTROSPECTION}/${name}`,
-  ),
-])
-
-/** Whether calls of this method wait for a process or an event, for as long as their caller does. */
-export function isWait(method: string): boolean {
-  return WAITING.has(method)
-}
-
-/**
- * Whether calls of this method count as working calls. Those that tell what the agent does must not wait for what it does.
- */
-export function isWork(method: string): boolean {
-  return !isWait(method) && shareOf(method) === 'ordinary' && !method.startsWith(`${INTROSPECTION}/`)
-}
 
 /** A limit and its use, as the log and the metrics show them. */
 interface LimitUse {
@@ -306,8 +268,7 @@ export class ConnectionTotals {
   }
 
   /** Opens a call and takes the bytes of its request. Returns the reason when it is refused. */
-  openCall(method: string, requestBytes: number): string | undefined {
-    const share = shareOf(method)
+  openCall(share: Share, requestBytes: number): string | undefined {
     const tooMany = this.#totals.take('calls', 1, share)
     if (tooMany !== undefined) return tooMany
     const tooLong = this.#totals.take('bytes', requestBytes, share)

@@ -1,4 +1,5 @@
 import type { StatusCodeName } from '../base/errors.ts'
+import type { Share } from './limits.ts'
 
 /** The part of a call that its framing knows. */
 export interface IncomingCall {
@@ -74,8 +75,14 @@ export type CheckCall = (
   signal: AbortSignal,
 ) => Promise<Failure | undefined>
 
+/** A method, and what the framings must know of it before they call it. */
+export interface ServedMethod {
+  readonly serve: Method
+  readonly share: Share
+}
+
 /** The methods by their full names, such as `grpc.AgentService/CreateContainer`. */
-export type MethodTable = ReadonlyMap<string, Method>
+export type MethodTable = ReadonlyMap<string, ServedMethod>
 
 /** Full names of the services that a table has methods of, such as `grpc.AgentService`. */
 export function serviceNames(methods: MethodTable): ReadonlySet<string> {

@@ -95,7 +95,7 @@ async function callAll(list: readonly Step[]): Promise<void> {
     const hangup = new AbortController()
     const method = methods.get(name)
     if (method === undefined) throw new Error(`${name}: no such method`)
-    const outcome = method(payload, {
+    const outcome = method.serve(payload, {
       timeoutMs,
       hangup: hangup.signal,
       peer: 'test',
@@ -154,7 +154,8 @@ async function destroy(methods: MethodTable, os: FakeOs): Promise<void> {
     ageMs: 0,
   } as const
   const done = methods
-    .get('grpc.AgentService/DestroySandbox')?.(Buffer.of(), call)
+    .get('grpc.AgentService/DestroySandbox')
+    ?.serve(Buffer.of(), call)
     .then(() => {
       isOver = true
     })
@@ -174,7 +175,7 @@ async function discardProfiles(methods: MethodTable, most: number): Promise<void
       const request = ReadProfileRequest.fromPartial({ id: `${kind}-${count}`, discard: true })
       const payload = ReadProfileRequest.encode(request).finish()
       const method = methods.get('microvm.agent.v1.Introspection/ReadProfile')
-      await method?.(payload, { ...call, framing: 'ttrpc', number: undefined })
+      await method?.serve(payload, { ...call, framing: 'ttrpc', number: undefined })
     }
   }
 }

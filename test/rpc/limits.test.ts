@@ -1,12 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../src/base/abort.ts'
-import { LIMITS, type TotalLimits, Totals } from '../../src/rpc/limits.ts'
+import { LIMITS, type Share, type TotalLimits, Totals } from '../../src/rpc/limits.ts'
 import { turns } from '../support/rpc/fake-methods.ts'
 import { connectionTotals } from '../support/rpc/totals.ts'
-
-const WAIT = 'grpc.AgentService/WaitProcess'
-const SIGNAL = 'grpc.AgentService/SignalProcess'
-const CREATE = 'grpc.AgentService/CreateContainer'
 
 function totalsOf(limits: Partial<TotalLimits> = {}): Totals {
   return new Totals({ ...LIMITS, ...limits })
@@ -24,22 +20,22 @@ describe('Totals', () => {
   it('keeps the reserve of calls for what ends things, and half of it for what waits for ends', () => {
     const totals = withTotal('calls', 6, 4)
     const connection = connectionTotals(totals)
-    const opened = (method: string) => connection.openCall(method, 0) === undefined
-    expect([opened(CREATE), opened(CREATE), opened(CREATE)]).toEqual([true, true, false])
-    expect([opened(WAIT), opened(WAIT), opened(WAIT)]).toEqual([true, true, false])
-    expect([opened(SIGNAL), opened(SIGNAL)]).toEqual([true, true])
-    expect(connection.openCall(SIGNAL, 0)).toBe('open calls of all connections: 6 of at most 6 in use')
+    const opened = (share: Share) => connection.openCall(share, 0) === undefined
+    expect([opened('ordinary'), opened('ordinary'), opened('ordinary')]).toEqual([true, true, false])
+    expect([opened('waiting'), opened('waiting'), opened('waiting')]).toEqual([true, true, false])
+    expect([opened('reserved'), opened('reserved')]).toEqual([true, true])
+    expect(connection.openCall('reserved', 0)).toBe('open calls of all connections: 6 of at most 6 in use')
     connection.closeCall(0)
-    expect(opened(SIGNAL)).toBe(true)
+    expect(opened('reserved')).toBe(true)
   })
 
   it('opens no call for whose request there are not enough bytes', () => {
     const totals = withTotal('bytes', 100, 10)
     const connection = connectionTotals(totals)
-    expect(connection.openCall(CREATE, 91)).toBe(
+    expect(connection.openCall('ordinary', 91)).toBe(
       'bytes of requests and answers of all connections: 0 of at most 100 in use',
     )
-    expect(connection.openCall(SIGNAL, 91)).toBeUndefined()
+    expect(connection.openCall('reserved', 91)).toBeUndefined()
     connection.closeCall(91)
     expect(totals.uses().filter(({ name }) => name === 'calls' || name === 'bytes')).toEqual([
       expect.objectContaining({ used: 0 }),

@@ -54,11 +54,6 @@ const NAME = 'policy'
 const MAX_CHANGED_BY = 4096
 
 const SET_POLICY = 'grpc.AgentService/SetPolicy'
-/** A host asks these to learn whether the guest lives. */
-const UNCHECKED = ['grpc.Health/Check', 'grpc.Health/Version']
-const READ_STDOUT = 'grpc.AgentService/ReadStdout'
-/** Its request has the fields of ReadStdout's. */
-const READ_OUTPUT = 'microvm.agent.v1.Introspection/ReadOutput'
 const LET_ALL_PASS = 'AllowRequestsFailingPolicy'
 
 const FRESH_STATE = '{"pstate":{}}'
@@ -91,10 +86,12 @@ export class Policy {
     return this.#dependencies.engines() !== undefined
   }
 
-  /** The check of a method, by its full name; undefined for one that is not checked, or checks itself. */
-  checkOf(method: string): Check | undefined {
-    if (UNCHECKED.includes(method) || method === SET_POLICY) return undefined
-    const rule = ruleOf(method)
+  /**
+   * The check of a method, by its full name. The rule is named like the request's message, or like `message`, the full name
+   * of one with the same fields.
+   */
+  checkOf(method: string, message?: string): Check {
+    const rule = ruleOf(method, message)
     return (request, signal, number = 0n) => {
       const current = this.#current
       if (current === undefined || this.#isAllowedAgain(current, rule, request)) return undefined
@@ -301,10 +298,7 @@ function unreadField({ withoutLargeField }: Current, { name }: Rule): string | u
   return withoutLargeField.includes(name) ? LARGE_FIELDS[name] : undefined
 }
 
-/** The rule of a method: each is named like the request's message. */
-function ruleOf(method: string): Rule {
-  // What may be read may be read again.
-  const message = REQUESTS[method === READ_OUTPUT ? READ_STDOUT : method]
+function ruleOf(method: string, message = REQUESTS[method]): Rule {
   if (message === undefined) throw new AgentError('INTERNAL', `${method}: not a known method`)
   return {
     name: message.slice(message.lastIndexOf('.') + 1),

@@ -2,7 +2,6 @@ import type { StatusCodeName } from '../../base/errors.ts'
 import type { LogFields, Logger, LogLevel } from '../../base/log.ts'
 import type { StepName, StepRecorder } from '../../base/step.ts'
 import { truncate } from '../../base/truncate.ts'
-import { isWait } from '../../rpc/limits.ts'
 import type { IncomingCall } from '../../rpc/method.ts'
 import type { StartTimer } from '../../rpc/timer.ts'
 import type { CallTrace, Tracer } from '../tracing/tracer.ts'
@@ -124,13 +123,15 @@ export class CallsInFlight {
     return this.#open.size
   }
 
-  /** Adds a call; its `end` must follow. */
-  begin(rpc: string, incoming: IncomingCall): OpenCall {
+  /** Adds a call; its `end` must follow. `waits`: it waits for a process or an event, and is not slow for that. */
+  begin(
+    { name: rpc, waits }: { readonly name: string; readonly waits: boolean },
+    incoming: IncomingCall,
+  ): OpenCall {
     const { log, nowMs, tracer } = this.#dependencies
-    // A call that only waits for a process may take for ever.
-    const isWatched = !isWait(rpc) || log.isLogged('debug')
+    const isWatched = !waits || log.isLogged('debug')
     const call = new OpenCall({
-      ...{ rpc, incoming, nowMs, isWatched, onEnd: () => this.#ended(call) },
+      ...{ rpc, waits, incoming, nowMs, isWatched, onEnd: () => this.#ended(call) },
       figures: this.figures,
       trace: tracer?.begin(rpc, incoming),
     })
@@ -195,7 +196,7 @@ export class CallsInFlight {
       if (call.startedMs + report.afterMs <= now) {
         due += 1
         call.reports += 1
-        if (due <= MOST_LINES) logSlow(log, call, isWait(call.rpc) ? 'debug' : report.level, now)
+        if (due <= MOST_LINES) logSlow(log, call, call.waits ? 'debug' : report.level, now)
       }
       const { afterMs = Number.POSITIVE_INFINITY } = REPORTS[call.reports] ?? {}
       next = Math.min(next, call.startedMs + afterMs)
@@ -207,6 +208,7 @@ export class CallsInFlight {
 
 interface OpenCallOptions {
   readonly rpc: string
+  readonly waits: boolean
   readonly incoming: IncomingCall
   readonly nowMs: () => number
   readonly figures: CallFigures
@@ -237,6 +239,10 @@ export class OpenCall implements CallInFlight, StepRecorder {
 
   get isWatched(): boolean {
     return this.#options.isWatched
+  }
+
+  get waits(): boolean {
+    return this.#options.waits
   }
 
   get steps(): readonly OpenStep[] {

@@ -1,3 +1,4 @@
+import type { Share } from '../../rpc/limits.ts'
 import type { Encoded } from '../../rpc/method.ts'
 import type { BootGate } from '../boot/gate.ts'
 import type { Policy } from '../policy/policy.ts'
@@ -60,6 +61,18 @@ export interface Rpc<Request, Response> {
   readonly onHangup: 'cancel' | 'finish'
   /** `wait`: not before the boot gate is open. `open`: answered at once, also while the agent boots. */
   readonly gate: 'wait' | 'open'
+  /** What it may use of the reserves of the limits (docs/limits.md). */
+  readonly share: Share
+  /**
+   * `work`: takes the place of a working call, and waits for one. `wait`: takes none, and waits for a process or an event as
+   * long as its caller likes. `brief`: takes none.
+   */
+  readonly turn: 'work' | 'wait' | 'brief'
+  /**
+   * The policy's rule for it: `request`, named like the request's message; the one named like another message with the same
+   * fields; `none`; or `itself`, when its function has the policy check it.
+   */
+  readonly rule: 'request' | 'none' | 'itself' | { readonly message: string }
   /** `debug` for calls that come by the thousand, so that a log at level info stays readable. */
   readonly logLevel: 'info' | 'debug'
   /** Encodes the response in place of the generated code. */
@@ -118,43 +131,44 @@ export type ServiceMethods<Definition extends ServiceDefinition> = {
 
 type Handle<Request, Response> = (request: Request, call: Call) => Promise<Response>
 
+type More<Request, Response> = Partial<Omit<Rpc<Request, Response>, 'handle' | 'recovery'>>
+
 /** An RPC whose work is aborted, and undone, when its client hangs up or its deadline passes. */
 export function cancellable<Request, Response>(
   recovery: Recovery,
   handle: Handle<Request, Response>,
+  more: More<Request, Response> = {},
 ): Rpc<Request, Response> {
-  return { handle, recovery, onHangup: 'cancel', gate: 'wait', logLevel: 'info' }
+  return { handle, recovery, ...ORDINARY, onHangup: 'cancel', ...more }
 }
 
 /** The same with a journal of its own. */
-export function taking<Request, Response>(handle: Handle<Request, Response>): Rpc<Request, Response> {
-  return { ...cancellable('journaled', handle), ownJournal: true }
+export function taking<Request, Response>(
+  handle: Handle<Request, Response>,
+  more: More<Request, Response> = {},
+): Rpc<Request, Response> {
+  return cancellable('journaled', handle, { ownJournal: true, ...more })
 }
 
 /** An RPC whose work, once begun, runs to its end. */
 export function finishing<Request, Response>(
   recovery: Recovery,
   handle: Handle<Request, Response>,
+  more: More<Request, Response> = {},
 ): Rpc<Request, Response> {
-  return { handle, recovery, onHangup: 'finish', gate: 'wait', logLevel: 'info' }
-}
-
-/** An RPC that comes by the thousand: cancellable, logged at debug. */
-export function streaming<Request, Response>(
-  recovery: Recovery,
-  handle: Handle<Request, Response>,
-  more: Pick<Rpc<Request, Response>, 'encode' | 'emptied' | 'ownJournal'> = {},
-): Rpc<Request, Response> {
-  return { handle, recovery, onHangup: 'cancel', gate: 'wait', logLevel: 'debug', ...more }
+  return { handle, recovery, ...ORDINARY, onHangup: 'finish', ...more }
 }
 
 /** An RPC that is answered at any time, also while the agent boots; logged at debug. */
 export function immediate<Request, Response>(
   recovery: Recovery,
   handle: Handle<Request, Response>,
+  more: More<Request, Response> = {},
 ): Rpc<Request, Response> {
-  return { handle, recovery, onHangup: 'cancel', gate: 'open', logLevel: 'debug' }
+  return cancellable(recovery, handle, { gate: 'open', turn: 'brief', logLevel: 'debug', ...more })
 }
+
+const ORDINARY = { gate: 'wait', share: 'ordinary', turn: 'work', rule: 'request', logLevel: 'info' } as const
 
 /** The part of the boot gate that calls need. */
 export type Gate = Pick<BootGate, 'wait'>

@@ -69,7 +69,12 @@ export function serviceMethods(
   const { policy } = dependencies
   const { outcomes } = dependencies.sandbox
   const methods = declaredMethods(dependencies, wrapper.calls)
-  return new Map(methods.map((method) => [method.name, wrap(method, { ...wrapper, policy, outcomes })]))
+  return new Map(
+    methods.map((method) => [
+      method.name,
+      { serve: wrap(method, { ...wrapper, policy, outcomes }), share: method.rpc.share },
+    ]),
+  )
 }
 
 /** The methods that answer with streams. */
@@ -79,12 +84,12 @@ export function streamMethods(
 ): StreamTable {
   const check = policy.checkOf(STREAM_EVENTS)
   const streamEvents: StreamMethod = async (payload, incoming, send) => {
-    const call = calls.begin(STREAM_EVENTS, incoming)
+    const call = calls.begin({ name: STREAM_EVENTS, waits: true }, incoming)
     try {
       const { hangup } = incoming
       await gate.wait(hangup)
       const request = decodeStreamEvents(payload)
-      await check?.(request, hangup)
+      await check(request, hangup)
       for await (const answer of events.stream(request.afterSequence, hangup)) {
         await send(GetEventsResponse.encode(answer).finish())
       }
@@ -112,7 +117,7 @@ function decodeStreamEvents(payload: Uint8Array): StreamEventsRequest {
 export function checkCallOf(policy: Policy): CheckCall {
   return async (method, request, signal) => {
     try {
-      await policy.checkOf(method)?.(request, signal)
+      await policy.checkOf(method)(request, signal)
       return undefined
     } catch (error) {
       return { ok: false, ...statusOf(error) }

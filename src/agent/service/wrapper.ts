@@ -4,9 +4,10 @@ import type { LogFields, Logger, LogLevel } from '../../base/log.ts'
 import { inStep, recordSteps } from '../../base/step.ts'
 import { REQUESTS } from '../../gen/message-fields.ts'
 import { countElements, undecodable } from '../../rpc/count-elements.ts'
-import { exhausted, isWork, shareOf, type Totals } from '../../rpc/limits.ts'
+import { exhausted, type Totals } from '../../rpc/limits.ts'
 import type { Encoded, IncomingCall, Method, Outcome } from '../../rpc/method.ts'
 import { EMPTY_RESPONSE, type Outcomes } from '../../state/outcomes.ts'
+import type { Check } from '../policy/policy.ts'
 import { Refusal } from '../policy/verdict.ts'
 import type { CallsInFlight, OpenCall } from './calls-in-flight.ts'
 import type { Call, Checks, DeclaredMethod, Gate, MessageType, Rpc } from './rpc.ts'
@@ -39,8 +40,9 @@ export function wrap<Request, Response>(
 ): Method {
   const { calls } = dependencies
   const serve = served(method, dependencies)
+  const called = { name: method.name, waits: method.rpc.turn === 'wait' }
   return (payload, incoming) => {
-    const open = calls.begin(method.name, incoming)
+    const open = calls.begin(called, incoming)
     return recordSteps(open, () => serve(payload, incoming, open))
   }
 }
@@ -50,7 +52,7 @@ function served<Request, Response>(
   { log, gate, policy, totals, calls, outcomes, leave, nowMs }: WrapperDependencies,
 ): (payload: Uint8Array, incoming: IncomingCall, open: OpenCall) => Promise<Outcome> {
   const { name, types, rpc } = method
-  const check = policy.checkOf(name)
+  const check = checkOf(method, policy)
   return async (payload, incoming, open) => {
     const startedMs = nowMs()
     const limits = limitsOf(incoming)
@@ -69,7 +71,7 @@ function served<Request, Response>(
     let loggedMessage: string | undefined
     let level: LogLevel = rpc.logLevel
     let work: Promise<Response> | undefined
-    const taken = new Taken(totals, name)
+    const taken = new Taken(totals, rpc)
     try {
       taken.takeElements(countElements(payload, REQUESTS[name]))
       const request = decode(types.request, payload)
@@ -118,6 +120,15 @@ function served<Request, Response>(
   }
 }
 
+/** The policy's check before the function of a method; undefined when there is none. */
+function checkOf(
+  { name, rpc }: Pick<DeclaredMethod<never, unknown>, 'name' | 'rpc'>,
+  policy: Checks,
+): Check | undefined {
+  if (rpc.rule === 'none' || rpc.rule === 'itself') return undefined
+  return policy.checkOf(name, rpc.rule === 'request' ? undefined : rpc.rule.message)
+}
+
 /** Whether the answer to a call is recorded before it is sent: a call that is sent again is not carried out again. */
 function keepsOutcome({
   recovery,
@@ -139,24 +150,24 @@ function deliveredTo(callbacks: readonly ((written: boolean) => void)[]) {
 /** What one call has taken of the limits of all connections. */
 class Taken {
   readonly #totals: Totals
-  readonly #method: string
+  readonly #rpc: Pick<Rpc<never, unknown>, 'share' | 'turn'>
   #elements = 0
   #endWork: (() => void) | undefined
 
-  constructor(totals: Totals, method: string) {
+  constructor(totals: Totals, rpc: Pick<Rpc<never, unknown>, 'share' | 'turn'>) {
     this.#totals = totals
-    this.#method = method
+    this.#rpc = rpc
   }
 
   takeElements(elements: number): void {
-    const refusal = this.#totals.take('elements', elements, shareOf(this.#method))
+    const refusal = this.#totals.take('elements', elements, this.#rpc.share)
     if (refusal !== undefined) throw exhausted(refusal)
     this.#elements = elements
   }
 
   /** Waits for the call's turn, if it does work. */
   beginWork(signal: AbortSignal): Promise<void> | undefined {
-    if (!isWork(this.#method)) return undefined
+    if (this.#rpc.turn !== 'work') return undefined
     this.#endWork = this.#totals.tryToWork()
     return this.#endWork === undefined ? this.#waitToWork(signal) : undefined
   }

@@ -31,8 +31,8 @@ export function healthMethods(methods: MethodTable, checkCall: CheckCall): Metho
     return { ok: true, payload: HealthListResponse.encode({ statuses }).finish() }
   }
   return new Map([
-    [CHECK, check],
-    [LIST, list],
+    [CHECK, { serve: check, share: 'reserved' }],
+    [LIST, { serve: list, share: 'ordinary' }],
   ])
 }
 

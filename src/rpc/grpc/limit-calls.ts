@@ -8,6 +8,7 @@ import {
 } from '@grpc/grpc-js'
 import { StatusCode } from '../../base/errors.ts'
 import { type ConnectionTotals, LIMITS } from '../limits.ts'
+import type { MethodTable } from '../method.ts'
 import type { InTurn } from '../turns.ts'
 
 /** Answers of so many bytes have all of the reserve, as errors have, which could take their place. */
@@ -18,13 +19,19 @@ const SHORT_BYTES = 1024
  * are sent. A call that a limit refuses is answered RESOURCE_EXHAUSTED and closed. `streams` names the methods whose calls
  * may stay open for ever.
  */
-export function limitCalls(totals: ConnectionTotals, streams: ReadonlySet<string>): ServerInterceptor {
+export function limitCalls(
+  totals: ConnectionTotals,
+  methods: MethodTable,
+  streams: ReadonlySet<string>,
+): ServerInterceptor {
   const { inTurn } = totals
   return ({ path, requestStream }, call) => {
     const method = path.slice(1)
     const isStream = streams.has(method)
     const stream = streamOf(call)
-    const refusal = isStream ? totals.openStream() : totals.openCall(method, 0)
+    const refusal = isStream
+      ? totals.openStream()
+      : totals.openCall(methods.get(method)?.share ?? 'ordinary', 0)
     if (refusal === undefined)
       stream.once('close', () => (isStream ? totals.closeStream() : totals.closeCall(0)))
     const limited = new LimitedCall(call, { stream, totals, inTurn, hasMessages: requestStream, refusal })

@@ -34,21 +34,20 @@ export interface GrpcOptions {
  * `grpc.health.v1` and server reflection. A connection is never closed for being idle.
  */
 export function serveGrpc(socket: Duplex, options: GrpcOptions): ServedConnection {
-  const { streams = new Map() } = options
+  const { checkCall, streams = new Map() } = options
+  const methods = new Map([...options.methods, ...healthMethods(options.methods, checkCall)])
   // One server per connection, which are few: so each has a name, limits and an end of its own.
   const server = new Server({
     'grpc.max_receive_message_length': LIMITS.messageBytes,
     'grpc.max_send_message_length': LIMITS.messageBytes,
     'grpc.max_concurrent_streams': LIMITS.connection.openStreams,
     'grpc.enable_channelz': 0,
-    interceptors: [limitCalls(options.totals, new Set([...STREAMS, ...streams.keys()]))],
+    interceptors: [limitCalls(options.totals, methods, new Set([...STREAMS, ...streams.keys()]))],
   })
-  const { checkCall } = options
   for (const [name, method] of streams) serveStream(server, name, method, options.peer)
-  const methods = new Map([...options.methods, ...healthMethods(options.methods, checkCall)])
-  for (const [name, method] of methods) {
+  for (const [name, { serve }] of methods) {
     // grpc-js keeps the first handler of a name.
-    serveUnary(server, name, method, { peer: options.peer, inTurn: options.totals.inTurn })
+    serveUnary(server, name, serve, { peer: options.peer, inTurn: options.totals.inTurn })
   }
   registerHealthWatch(server, options.methods, checkCall)
   registerReflection(server, options)

@@ -2,7 +2,7 @@ import type { Duplex } from 'node:stream'
 import { cancelled } from '../../base/abort.ts'
 import { type AgentError, messageOf, StatusCode, type StatusCodeName } from '../../base/errors.ts'
 import type { ServedConnection } from '../connection.ts'
-import { type ConnectionTotals, LIMITS, type Share, shareOf } from '../limits.ts'
+import { type ConnectionTotals, LIMITS, type Share } from '../limits.ts'
 import { type Encoded, type Method, type MethodTable, type Outcome, serviceNames } from '../method.ts'
 import type { StartTimer } from '../timer.ts'
 import { FrameFlag, type FrameHeader, FrameType, MAX_FRAME_PAYLOAD_BYTES } from './frame.ts'
@@ -198,8 +198,7 @@ export class TtrpcServerConnection implements ServedConnection {
       this.#refuse(asker, 'INVALID_ARGUMENT', `undecodable ttRPC request: ${messageOf(error)}`)
       return
     }
-    const name = `${request.service}/${request.method}`
-    const method = this.#options.methods.get(name)
+    const method = this.#options.methods.get(`${request.service}/${request.method}`)
     if (method === undefined) {
       this.#refuseUnknown(asker, request)
       return
@@ -209,22 +208,22 @@ export class TtrpcServerConnection implements ServedConnection {
       this.#refuse(asker, 'UNAVAILABLE', 'the agent is stopping')
       return
     }
-    const refusal = this.#refusalOf(name, bytes.length)
-    if (refusal === undefined) this.#serve(asker, method, request, bytes.length)
+    const refusal = this.#refusalOf(method.share, bytes.length)
+    if (refusal === undefined) this.#serve(asker, method.serve, request, bytes.length)
     else this.#refuse(asker, 'RESOURCE_EXHAUSTED', refusal)
   }
 
   /** Opens the call in the totals, or returns which limit refuses it. */
-  #refusalOf(method: string, requestBytes: number): string | undefined {
+  #refusalOf(share: Share, requestBytes: number): string | undefined {
     const { openCalls, reservedCalls, requestBytes: mostBytes } = this.#limits
-    const isReserved = shareOf(method) === 'reserved'
+    const isReserved = share === 'reserved'
     if (this.#calls.size >= (isReserved ? openCalls + reservedCalls : openCalls)) {
       return `${this.#calls.size} calls are open on this connection`
     }
     if (!isReserved && this.#openRequestBytes + requestBytes > mostBytes) {
       return 'the open calls of this connection hold too many bytes'
     }
-    return this.#totals.openCall(method, requestBytes)
+    return this.#totals.openCall(share, requestBytes)
   }
 
   #serve(asker: Asker, method: Method, request: TtrpcRequest, requestBytes: number): void {

@@ -50,7 +50,7 @@ describe('a policy', () => {
   })
 
   const load = (text: keyof typeof POLICIES) => policy.load({ path: '/p', text })
-  const check = (method: string, request: object) => policy.checkOf(method)?.(request, neverAborted)
+  const check = (method: string, request: object) => policy.checkOf(method)(request, neverAborted)
   const swap = () => check(SWAP, AddSwapPathRequest.create({ path: '/swap' }))
 
   it('of none costs no wait', () => {
@@ -146,17 +146,17 @@ describe('a policy', () => {
   it('is restored with its state, and allows a request that has changed it when it is sent again', async () => {
     await load('input.id of the first write')
     const swapped = AddSwapPathRequest.create({ path: '/swap' })
-    await policy.checkOf(SWAP)?.(swapped, neverAborted, 7n)
+    await policy.checkOf(SWAP)(swapped, neverAborted, 7n)
     const after = successor()
     expect(await after.restore()).toBe(true)
     const write = WriteStreamRequest.create({})
-    await expect(after.checkOf(WRITE)?.(write, neverAborted)).rejects.toMatchObject({
+    await expect(after.checkOf(WRITE)(write, neverAborted)).rejects.toMatchObject({
       code: 'PERMISSION_DENIED',
     })
     const asked = engines.evaluations.length
-    expect(after.checkOf(SWAP)?.(swapped, neverAborted, 7n)).toBeUndefined()
+    expect(after.checkOf(SWAP)(swapped, neverAborted, 7n)).toBeUndefined()
     expect(engines.evaluations).toHaveLength(asked)
-    await after.checkOf(SWAP)?.(swapped, neverAborted, 8n)
+    await after.checkOf(SWAP)(swapped, neverAborted, 8n)
     expect(engines.evaluations).toHaveLength(asked + 1)
   })
 
@@ -164,8 +164,8 @@ describe('a policy', () => {
     await policy.replace({ policy: 'reads nothing' }, neverAborted, 3n)
     const after = successor()
     expect(await after.restore()).toBe(true)
-    await after.checkOf(WRITE)?.(WriteStreamRequest.create({}), neverAborted)
-    await expect(after.checkOf(SWAP)?.(AddSwapPathRequest.create({}), neverAborted)).rejects.toThrow()
+    await after.checkOf(WRITE)(WriteStreamRequest.create({}), neverAborted)
+    await expect(after.checkOf(SWAP)(AddSwapPathRequest.create({}), neverAborted)).rejects.toThrow()
     // Sent again, it replaces nothing.
     const open = engines.open
     await after.replace({ policy: 'talks' }, neverAborted, 3n)
@@ -192,7 +192,7 @@ describe('a policy', () => {
     const before = engines.open
     await expect(replaced.replace({ policy: 'talks' }, neverAborted)).rejects.toThrow('ENOSPC')
     expect(engines.open).toBe(before)
-    expect(replaced.checkOf(SWAP)?.(AddSwapPathRequest.create({}), neverAborted)).toBeUndefined()
+    expect(replaced.checkOf(SWAP)(AddSwapPathRequest.create({}), neverAborted)).toBeUndefined()
   })
 
   it('keeps a state of at most 1 MiB', async () => {

@@ -33,7 +33,7 @@ async function services(gate = { wait: async () => {} }) {
   const call = (name: string, request: Uint8Array, options: Partial<IncomingCall> = {}): Promise<Outcome> => {
     const method = methods.get(`grpc.AgentService/${name}`)
     if (method === undefined) throw new Error(`${name}: no such method`)
-    return method(request, { ...incoming, ...options })
+    return method.serve(request, { ...incoming, ...options })
   }
   const inProgress = () => lines.filter(({ message }) => message === 'rpc in progress')
   return { clock, calls, call, lines, inProgress, os: dependencies.os }
@@ -90,7 +90,7 @@ describe('a call in flight', () => {
   it('stays in the table when its caller has left and its work goes on', async () => {
     const { calls, clock, inProgress } = await services()
     const work = Promise.withResolvers<void>()
-    const open = calls.begin('grpc.AgentService/StartContainer', incoming)
+    const open = calls.begin({ name: 'grpc.AgentService/StartContainer', waits: false }, incoming)
     open.end('DEADLINE_EXCEEDED', work.promise)
     expect(calls.list()).toMatchObject([{ hasCaller: false }])
     await settle()
@@ -121,7 +121,7 @@ describe('a call in flight', () => {
     const { calls, clock, inProgress } = await services()
     const measured = () => calls.figures.turns.counts.reduce((sum, count) => sum + count, 0)
     for (let n = 0; n < 100; n++) {
-      calls.begin('grpc.AgentService/CopyFile', incoming).end()
+      calls.begin({ name: 'grpc.AgentService/CopyFile', waits: false }, incoming).end()
       await settle()
     }
     expect(measured()).toBe(1)
@@ -130,7 +130,7 @@ describe('a call in flight', () => {
     clock.advance(5_000)
     expect(inProgress()).toEqual([])
     expect(clock.sleeping).toBe(0)
-    calls.begin('grpc.AgentService/CopyFile', incoming).end()
+    calls.begin({ name: 'grpc.AgentService/CopyFile', waits: false }, incoming).end()
     await settle()
     expect(measured()).toBe(2)
     expect(clock.sleeping).toBe(0)
@@ -139,11 +139,11 @@ describe('a call in flight', () => {
   it('is logged when it hangs among short ones', async () => {
     const { calls, clock, inProgress } = await services()
     for (let n = 0; n < 10; n++) {
-      calls.begin('grpc.AgentService/CopyFile', incoming).end()
+      calls.begin({ name: 'grpc.AgentService/CopyFile', waits: false }, incoming).end()
       await settle()
     }
     clock.advance(9)
-    calls.begin('grpc.AgentService/ReseedRandomDev', incoming)
+    calls.begin({ name: 'grpc.AgentService/ReseedRandomDev', waits: false }, incoming)
     clock.advance(4_991)
     expect(inProgress()).toEqual([])
     clock.advance(9)
@@ -152,7 +152,7 @@ describe('a call in flight', () => {
 
   it('is one of 16 that are logged at a time', async () => {
     const { calls, clock, lines, inProgress } = await services()
-    for (let n = 0; n < 1000; n++) calls.begin('grpc.AgentService/CopyFile', incoming)
+    for (let n = 0; n < 1000; n++) calls.begin({ name: 'grpc.AgentService/CopyFile', waits: false }, incoming)
     await settle()
     expect(clock.sleeping).toBe(1)
     clock.advance(5_000)

@@ -1,5 +1,3 @@
-import { readFileSync } from 'node:fs'
-import { join } from 'node:path'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { containerMethods } from '../../../src/agent/service/methods/container.ts'
 import { guestMethods } from '../../../src/agent/service/methods/guest.ts'
@@ -16,8 +14,6 @@ import { AgentServiceDefinition } from '../../../src/gen/agent.ts'
 import { HealthDefinition } from '../../../src/gen/health.ts'
 import { IntrospectionDefinition } from '../../../src/gen/microvm/agent/v1/introspection.ts'
 import { serviceDependencies } from '../../support/agent/service-dependencies.ts'
-
-const PAGE = join(import.meta.dirname, '../../../docs/rpcs.md')
 
 describe('the declared RPCs', () => {
   let given: ServiceDependencies
@@ -54,17 +50,4 @@ describe('the declared RPCs', () => {
     const incomplete: ServiceMethods<typeof HealthDefinition> = { check }
     expect(Object.keys(incomplete)).toEqual(['check'])
   })
-
-  it('are listed in docs/rpcs.md with gate, hang-up and recovery', () => {
-    const rows = readFileSync(PAGE, 'utf8')
-      .split('\n')
-      .filter((line) => /^\| `[\w.]+\/\w+` \|/.test(line))
-    expect(rows).toEqual(methods.map(rowOf))
-  })
 })
-
-/** The row of an RPC in docs/rpcs.md. */
-function rowOf({ name, rpc }: DeclaredMethod<unknown, unknown>): string {
-  const gate = rpc.gate === 'open' ? 'at once' : 'after the boot'
-  return `| \`${name}\` | ${gate} | ${rpc.onHangup} | ${rpc.recovery} |`
-}

@@ -1,7 +1,13 @@
 import { describe, expect, it } from 'vitest'
 import type { Check } from '../../../src/agent/policy/policy.ts'
 import { Refusal } from '../../../src/agent/policy/verdict.ts'
-import type { Call, Gate, MessageType, Rpc } from '../../../src/agent/service/rpc.ts'
+import {
+  type Call,
+  cancellable,
+  type Gate,
+  type MessageType,
+  type Rpc,
+} from '../../../src/agent/service/rpc.ts'
 import { wrap } from '../../../src/agent/service/wrapper.ts'
 import { cancelled, neverAborted } from '../../../src/base/abort.ts'
 import { AgentError } from '../../../src/base/errors.ts'
@@ -51,11 +57,12 @@ function wrapped(
     version: '0',
     pid: 1,
   })
-  const defaults = { recovery: 'read', onHangup: 'cancel', gate: 'wait', logLevel: 'info' } as const
-  const full: Rpc<Message, Message> = { ...defaults, ...rpc }
+  const { handle, recovery = 'read', ...more } = rpc
+  const rule = check === undefined ? 'none' : 'request'
+  const full = cancellable(recovery, handle, { rule, ...more })
   const declared = { name, types: { request: json, response: json }, rpc: full }
   const outcomes = new Outcomes(new StateStore(files))
-  const policy = { checkOf: () => check }
+  const policy = { checkOf: () => check ?? (() => undefined) }
   const calls = silentCalls()
   const method = wrap(declared, { log, gate, policy, totals, outcomes, calls, leave, nowMs })
   return { method, lines, calls }

@@ -24,7 +24,11 @@ describe('limits of all connections', () => {
   async function start(bytes: number, calls = 4): Promise<void> {
     const total = { bytes: { limit: bytes, reserve: bytes / 10 }, calls: { limit: calls, reserve: 2 } }
     totals = new Totals({ ...LIMITS, total: { ...LIMITS.total, ...total } })
-    const methods = { 'test.Echo/Echo': echo, 'test.Echo/Held': held.method, 'grpc.Health/Check': echo }
+    const methods = {
+      'test.Echo/Echo': echo,
+      'test.Echo/Held': held.method,
+      'grpc.Health/Check': { serve: echo, share: 'reserved' } as const,
+    }
     running = await runTransport(tableOf(methods), { totals })
   }
 

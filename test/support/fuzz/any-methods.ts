@@ -1,5 +1,6 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import type { Method, MethodTable } from '../../../src/rpc/method.ts'
+import { tableOf } from '../rpc/fake-methods.ts'
 import { REQUEST_TYPES } from './requests.ts'
 
 /**
@@ -11,7 +12,10 @@ export function anyMethods(): MethodTable {
   const methods = [...REQUEST_TYPES.keys()].map(
     (name, index) => [name, kinds[index % kinds.length] ?? echo] as const,
   )
-  return new Map([...methods, ['grpc.Health/Check', echo]])
+  return tableOf({
+    ...Object.fromEntries(methods),
+    'grpc.Health/Check': { serve: echo, share: 'reserved' },
+  })
 }
 
 const echo: Method = async (payload) => ({ ok: true, payload })

@@ -5,13 +5,14 @@ import { silentLogger } from '../../../src/base/log.ts'
 import { Totals } from '../../../src/rpc/limits.ts'
 import { GO_REQUEST } from '../../fixtures/ttrpc-frames.ts'
 import { nodeSockets } from '../agent/node-sockets.ts'
+import { echo, tableOf } from '../rpc/fake-methods.ts'
 
 // Prints whether Node's HTTP/2 has been loaded: idle, after a ttRPC call, after an HTTP/2 preface.
 
 const transport = await startTransport({
   sockets: nodeSockets(),
   address: { kind: 'tcp', host: '127.0.0.1', port: 0 },
-  methods: new Map([['test.Echo/Echo', async (payload) => ({ ok: true, payload })]]),
+  methods: tableOf({ 'test.Echo/Echo': echo }),
   checkCall: async () => undefined,
   readDescriptors: async () => new Uint8Array(0),
   totals: new Totals(),

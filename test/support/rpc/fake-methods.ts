@@ -1,5 +1,5 @@
 import { setImmediate } from 'node:timers/promises'
-import type { IncomingCall, Method, MethodTable, Outcome } from '../../../src/rpc/method.ts'
+import type { IncomingCall, Method, MethodTable, Outcome, ServedMethod } from '../../../src/rpc/method.ts'
 
 /** A call that a method under test received and that waits for the test's answer. */
 export interface HeldCall {
@@ -38,8 +38,14 @@ export function heldMethod(): HeldMethod {
 /** Answers each call with its request. */
 export const echo: Method = async (payload) => ({ ok: true, payload })
 
-export function tableOf(methods: Readonly<Record<string, Method>>): MethodTable {
-  return new Map(Object.entries(methods))
+/** The methods, which have nothing of the reserves of the limits unless they say so. */
+export function tableOf(methods: Readonly<Record<string, Method | ServedMethod>>): MethodTable {
+  return new Map(
+    Object.entries(methods).map(([name, method]) => [
+      name,
+      typeof method === 'function' ? { serve: method, share: 'ordinary' } : method,
+    ]),
+  )
 }
 
 /** Resolves with the reason of the signal when it is aborted. */

@@ -20,8 +20,10 @@ export function containerMethods(sandbox: SandboxContext) {
     startContainer: finishing('journaled', async (request, { signal, number }) =>
       startContainer(usable(), request, signal, number),
     ),
-    removeContainer: finishing('journaled', async (request, { signal, number }) =>
-      removeContainer(usable(), request, signal, number),
+    removeContainer: finishing(
+      'journaled',
+      async (request, { signal, number }) => removeContainer(usable(), request, signal, number),
+      { share: 'reserved', turn: 'brief' },
     ),
     updateContainer: finishing('idempotent', async (request, { signal }) =>
       updateContainer(usable(), request, signal),

@@ -7,7 +7,10 @@ export const API_VERSION = '0.0.1'
 /** `grpc.Health` (spec B.4). */
 export function healthMethods(agentVersion: string) {
   return {
-    check: immediate('read', async () => ({ status: HealthCheckResponse_ServingStatus.SERVING })),
-    version: immediate('read', async () => ({ grpcVersion: API_VERSION, agentVersion })),
+    check: immediate('read', async () => ({ status: HealthCheckResponse_ServingStatus.SERVING }), LIFE),
+    version: immediate('read', async () => ({ grpcVersion: API_VERSION, agentVersion }), LIFE),
   } satisfies ServiceMethods<typeof HealthDefinition>
 }
+
+/** By these calls a host learns whether the guest lives. */
+const LIFE = { share: 'reserved', rule: 'none' } as const

@@ -41,32 +41,46 @@ export function introspectionMethods(
       apiVersion: API_VERSION,
       nodeVersion: process.version,
     })),
-    getCapabilities: cancellable('read', () =>
-      getCapabilities({ ...given, files, methods: service.methods().map(({ name }) => name) }),
+    getCapabilities: cancellable(
+      'read',
+      () => getCapabilities({ ...given, files, methods: service.methods().map(({ name }) => name) }),
+      BRIEF,
     ),
-    getSandbox: cancellable('read', async () => getSandbox(given)),
-    listContainers: cancellable('read', async (request) => listContainers(given, request)),
-    listProcesses: cancellable('read', (request) => listProcesses(given, request)),
-    listMounts: cancellable('read', () => listMounts(given)),
-    listDevices: cancellable('read', () => listDevices(files)),
-    getNetwork: cancellable('read', async () => getNetwork(given)),
+    getSandbox: cancellable('read', async () => getSandbox(given), BRIEF),
+    listContainers: cancellable('read', async (request) => listContainers(given, request), BRIEF),
+    listProcesses: cancellable('read', (request) => listProcesses(given, request), BRIEF),
+    listMounts: cancellable('read', () => listMounts(given), BRIEF),
+    listDevices: cancellable('read', () => listDevices(files), BRIEF),
+    getNetwork: cancellable('read', async () => getNetwork(given), BRIEF),
     // While the agent boots, it tells which calls wait for that.
     listCalls: immediate('read', async () => ({
       calls: calls('Introspection/ListCalls'),
       failed: listFailedCalls(service.calls, clock.monotonicMs()),
     })),
-    listExits: cancellable('read', async (request) => events.exits(request)),
-    acknowledgeExits: cancellable('idempotent', async (request) => events.acknowledge(request)),
-    getEvents: cancellable('read', (request, { signal }) => events.get(request, signal)),
-    streamEvents: cancellable<unknown, never>('read', async () => {
-      throw new AgentError('UNIMPLEMENTED', 'StreamEvents: not over ttRPC, want GetEvents')
-    }),
+    listExits: cancellable('read', async (request) => events.exits(request), BRIEF),
+    acknowledgeExits: cancellable('idempotent', async (request) => events.acknowledge(request), BRIEF),
+    getEvents: cancellable('read', (request, { signal }) => events.get(request, signal), WAIT),
+    streamEvents: cancellable<unknown, never>(
+      'read',
+      async () => {
+        throw new AgentError('UNIMPLEMENTED', 'StreamEvents: not over ttRPC, want GetEvents')
+      },
+      WAIT,
+    ),
     getStacks: immediate('read', async () => ({
       ...(await getStacks(given)),
       calls: calls('Introspection/GetStacks'),
     })),
-    readProfile: cancellable('idempotent', (request, call) => profiles.read(request, call)),
-    getLoopHistogram: cancellable('read', (request, { signal }) => histogram.measure(request, signal)),
-    readOutput: cancellable('read', async (request) => readOutput(given, request)),
+    readProfile: cancellable('idempotent', (request, call) => profiles.read(request, call), WAIT),
+    getLoopHistogram: cancellable('read', (request, { signal }) => histogram.measure(request, signal), WAIT),
+    // What may be read may be read again.
+    readOutput: cancellable('read', async (request) => readOutput(given, request), {
+      turn: 'brief',
+      rule: { message: 'grpc.ReadStreamRequest' },
+    }),
   } satisfies ServiceMethods<typeof IntrospectionDefinition>
 }
+
+/** What tells what the agent does must not wait for what it does. */
+const BRIEF = { turn: 'brief' } as const
+const WAIT = { turn: 'wait' } as const

@@ -6,6 +6,8 @@ import { type ServiceMethods, taking } from '../rpc.ts'
 export function policyMethods(policy: Policy) {
   return {
     // Journaled: a second run would be checked against the policy that the first one has set.
-    setPolicy: taking((request, { signal, number }) => policy.replace(request, signal, number)),
+    setPolicy: taking((request, { signal, number }) => policy.replace(request, signal, number), {
+      rule: 'itself',
+    }),
   } satisfies Partial<ServiceMethods<typeof AgentServiceDefinition>>
 }

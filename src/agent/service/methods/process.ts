@@ -12,16 +12,21 @@ export function processMethods(sandbox: SandboxContext) {
     execProcess: cancellable('journaled', async (request, { signal, number }) =>
       execProcess(usableContainers(sandbox), request, signal, number),
     ),
-    signalProcess: finishing('at-most-once', async (request, { beforeEffect }) =>
-      signalProcess(usableContainers(sandbox), request, beforeEffect),
+    signalProcess: finishing(
+      'at-most-once',
+      async (request, { beforeEffect }) => signalProcess(usableContainers(sandbox), request, beforeEffect),
+      { share: 'reserved', turn: 'brief' },
     ),
     // Journaled: with the answer the process is forgotten, and its exit status with it.
-    waitProcess: taking(async (request, call) => {
-      const exit = await waitProcess(usableContainers(sandbox), request, call.signal, call.number)
-      call.onDelivered((written) => {
-        if (written) exit.forget()
-      })
-      return { status: exit.status }
-    }),
+    waitProcess: taking(
+      async (request, call) => {
+        const exit = await waitProcess(usableContainers(sandbox), request, call.signal, call.number)
+        call.onDelivered((written) => {
+          if (written) exit.forget()
+        })
+        return { status: exit.status }
+      },
+      { share: 'waiting', turn: 'wait' },
+    ),
   } satisfies Partial<ServiceMethods<typeof AgentServiceDefinition>>
 }

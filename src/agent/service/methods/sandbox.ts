@@ -14,16 +14,21 @@ export function sandboxMethods(sandbox: SandboxContext) {
     createSandbox: cancellable('journaled', (request, { signal, number }) =>
       createSandbox(sandbox, request, signal, number),
     ),
-    destroySandbox: finishing('journaled', (_request, { signal, number }) =>
-      destroySandbox(sandbox, signal, number),
+    destroySandbox: finishing(
+      'journaled',
+      (_request, { signal, number }) => destroySandbox(sandbox, signal, number),
+      { share: 'reserved', turn: 'brief' },
     ),
 
     // Journaled: the answer takes the event out of the queue.
-    getOOMEvent: taking(async (_request, call) => {
-      const event = await getOomEvent(usableContainers(sandbox), call.signal, call.number)
-      call.onDelivered((written) => event.settle(written))
-      return { containerId: event.containerId }
-    }),
+    getOOMEvent: taking(
+      async (_request, call) => {
+        const event = await getOomEvent(usableContainers(sandbox), call.signal, call.number)
+        call.onDelivered((written) => event.settle(written))
+        return { containerId: event.containerId }
+      },
+      { turn: 'wait' },
+    ),
     onlineCPUMem: cancellable('idempotent', (request, { signal }) => onlineCpuMem(sandbox, request, signal)),
     removeStaleVirtiofsShareMounts: cancellable('idempotent', (request, { signal }) =>
       removeStaleShareMounts(sandbox, request, signal),

@@ -11,30 +11,24 @@ import { usableContainers } from '../../../handlers/sandbox/usable-containers.ts
 import type { OutputRead } from '../../../handlers/stdio/process-streams.ts'
 import { encodeBytesField } from '../../../rpc/bytes-field.ts'
 import type { Encoded, StoredBytes } from '../../../rpc/method.ts'
-import { type Call, finishing, type ServiceMethods, streaming } from '../rpc.ts'
+import { type Call, finishing, type ServiceMethods, taking } from '../rpc.ts'
 
 /** The RPCs of a process's input and output (spec C.13 to C.16). */
 export function stdioMethods(sandbox: SandboxContext) {
   const usable = () => usableContainers(sandbox)
   return {
     // Journaled: the bytes that the process's pipe has taken already are not written again.
-    writeStdin: streaming(
-      'journaled',
-      async (request, call) => {
-        const { bytes, settle } = await writeStdin(usable(), request, call)
-        call.onDelivered(settle)
-        return { len: bytes }
-      },
-      { ownJournal: true },
-    ),
+    writeStdin: taking(async (request, call) => {
+      const { bytes, settle } = await writeStdin(usable(), request, call)
+      call.onDelivered(settle)
+      return { len: bytes }
+    }, STREAM),
     // Journaled: the answer takes the bytes out of the stream.
-    readStdout: streaming(
-      'journaled',
+    readStdout: taking(
       async (request, call) => answered(await readStdout(usable(), request, call), call),
       READ,
     ),
-    readStderr: streaming(
-      'journaled',
+    readStderr: taking(
       async (request, call) => answered(await readStderr(usable(), request, call), call),
       READ,
     ),
@@ -61,9 +55,11 @@ function answered(read: OutputRead, call: Call): StoredAnswer {
   }
 }
 
+/** They come by the thousand, and wait for the process. */
+const STREAM = { turn: 'wait', logLevel: 'debug' } as const
+
 const READ = {
-  /** The file of the stream's bytes. */
-  ownJournal: true,
+  ...STREAM,
   /** Without a copy of the data. */
   encode: (answer: StoredAnswer): Encoded => encodeBytesField(1, answer.stored ?? answer.data),
   /** The bytes are read, so that the process can go on writing. */

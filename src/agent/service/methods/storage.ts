@@ -2,7 +2,7 @@ import type { AgentServiceDefinition } from '../../../gen/agent.ts'
 import type { SandboxContext } from '../../../handlers/sandbox/context.ts'
 import { updateEphemeral } from '../../../handlers/storage/drivers/ephemeral.ts'
 import type { MountDependencies } from '../../../handlers/storage/mount-storage.ts'
-import { finishing, type ServiceMethods, streaming } from '../rpc.ts'
+import { cancellable, finishing, type ServiceMethods } from '../rpc.ts'
 
 /** The RPCs of mounts and files of the guest (spec C.8, C.32). CreateContainer attaches the storages. */
 export function storageMethods(storage: MountDependencies, sandbox: SandboxContext) {
@@ -12,8 +12,10 @@ export function storageMethods(storage: MountDependencies, sandbox: SandboxConte
       updateEphemeral(storage, storages, signal),
     ),
     // Journaled: once the last chunk has completed the file, the file is not unfinished any more.
-    copyFile: streaming('journaled', (request, { signal, number }) =>
-      sandbox.fileCopies.copy(request, signal, number),
+    copyFile: cancellable(
+      'journaled',
+      (request, { signal, number }) => sandbox.fileCopies.copy(request, signal, number),
+      { logLevel: 'debug' },
     ),
   } satisfies Partial<ServiceMethods<typeof AgentServiceDefinition>>
 }
