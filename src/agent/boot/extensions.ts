@@ -1,5 +1,6 @@
 import { neverAborted } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
 import { loadDmVerity, type Verity, verityTarget } from '../../os/devices/dm-verity.ts'
 import { type BootContext, outcomeOf, type StepOutcome } from './step.ts'
 
@@ -19,7 +20,7 @@ interface Extension {
  */
 export async function mountExtensions(context: BootContext): Promise<StepOutcome> {
   const { files, mounts } = context.os
-  const extensions = extensionsIn(await files.readText('/proc/cmdline'))
+  const extensions = extensionsIn(await files.readText('/proc/cmdline'), context.log)
   if (extensions.length === 0) return 'already'
   const mounted = new Set((await mounts.list()).map(({ mountPoint }) => mountPoint))
   const outcomes: StepOutcome[] = []
@@ -35,13 +36,20 @@ export async function mountExtensions(context: BootContext): Promise<StepOutcome
   return outcomeOf(outcomes)
 }
 
-/** `kata.extension.NAME.verity_params=FIELD=VALUE,…`, with nothing after the first `=` for an image without dm-verity. */
-function extensionsIn(commandLine: string): readonly Extension[] {
-  const words = commandLine.matchAll(/(?:^|\s)kata\.extension\.(\w[\w-]*)\.verity_params=(\S*)/g)
-  return [...words].map(([, name = '', fields = '']) => ({
-    name,
-    verity: fields === '' ? undefined : new Map(fields.split(',').map(nameAndValue)),
-  }))
+/**
+ * The extensions of `kata.extension.NAME.verity_params`, with `=FIELD=VALUE,…` for an image with dm-verity. Kata's shims write
+ * no `=` where their configuration has no fields. Any other word that begins in the same way is a warning.
+ */
+function extensionsIn(commandLine: string, log: Logger): readonly Extension[] {
+  const words = commandLine.split(/\s+/).filter((word) => word.startsWith('kata.extension.'))
+  return words.flatMap((word) => {
+    const [, name, fields] = /^kata\.extension\.(\w[\w-]*)\.verity_params(?:=(.*))?$/.exec(word) ?? []
+    if (name !== undefined)
+      return { name, verity: fields ? new Map(fields.split(',').map(nameAndValue)) : undefined }
+    const error = 'want kata.extension.NAME.verity_params, or that with =FIELD=VALUE,...'
+    log.warn('extension not mounted', { word, error })
+    return []
+  })
 }
 
 function nameAndValue(field: string): [string, string] {

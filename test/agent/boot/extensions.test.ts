@@ -34,12 +34,14 @@ describe('mountExtensions', () => {
   })
 
   it.each([
-    [0, '/dev/vdb'],
-    [1, '/dev/vdb1'],
-  ])('mounts a disk with %i partitions read-only', async (partitions, source) => {
+    [0, 'verity_params=', '/dev/vdb'],
+    [1, 'verity_params=', '/dev/vdb1'],
+    // Kata's shims write no "=" where their configuration has no parameters.
+    [1, 'verity_params', '/dev/vdb1'],
+  ])('mounts a disk with %i partitions and %s read-only', async (partitions, key, source) => {
     await addDisk('vda', 'root', 1)
     await addDisk('vdb', 'extension-devkit', partitions)
-    await commandLine('kata.extension.devkit.verity_params=')
+    await commandLine(`kata.extension.devkit.${key}`)
     expect(await mountExtensions(guest.context)).toBe('done')
     expect(guest.os.mounts.requests).toMatchObject([
       { source, target: '/run/kata-extensions/devkit', type: 'erofs', flags: ['ro'] },
@@ -99,5 +101,17 @@ describe('mountExtensions', () => {
     await addDisk('vdb', `extension-${name}`, 1)
     await commandLine(`kata.extension.${name}.verity_params=`)
     expect(await mountExtensions(guest.context)).toBe('already')
+    expect(mounted()).toEqual([])
   })
+
+  it.each(['devkit', 'devkit.verity', 'devkit.verity_params.x', 'dev/kit.verity_params', ''])(
+    'warns of a word that names no extension, and mounts the others: %j',
+    async (end) => {
+      await addDisk('vdb', 'extension-devkit', 1)
+      await commandLine(`kata.extension.${end} kata.extension.devkit.verity_params`)
+      expect(await mountExtensions(guest.context)).toBe('done')
+      const error = 'want kata.extension.NAME.verity_params, or that with =FIELD=VALUE,...'
+      expect(warnings()).toEqual([{ word: `kata.extension.${end}`, error }])
+    },
+  )
 })
