@@ -324,7 +324,7 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
   const introspection = {
     ...{ sandbox, network: parts.networkRecord, events: new Events(events, os.clock) },
     ...{ restarts: restartsOf(given), startedMs: nowMs() },
-    features: async () => featuresOf({ ...parts, shells: await findShells(os.files) }),
+    features: async () => featuresOf({ ...parts, noShell: (await findShells(os.files)).missing }),
     programs: [runtime.binary, ...PROGRAMS],
   }
   const dependencies = { sandbox, storage: mounts, network, guest, policy, introspection }

@@ -1,34 +1,27 @@
-import { join } from 'node:path'
+import { join, relative } from 'node:path'
 import { cached } from '../build/cache.ts'
-import { temporaryRoot } from '../build/project.ts'
-import { withTemporaryFolder } from '../build/temporary-folder.ts'
+import { buildRoot } from '../build/project.ts'
 import { tool } from '../build/tool.ts'
-import { extractPackage } from '../debian/packages.ts'
+import { ensureBusybox } from './busybox.ts'
 import { writeExt4 } from './formats/file-systems.ts'
 import { directory, fileFrom, fileOf, link, type TreeEntry } from './formats/tree.ts'
-import { containerPackages, fetchLocked, packageHashes } from './packages.ts'
 
 /** Free space for what a container writes; the image is sparse. */
 const FREE_BYTES = 64 * 2 ** 20
 
 /** Builds the default container root unless it is in the build cache: an ext4 image of Debian's static busybox, with a link for each applet. */
 export async function ensureContainerRoot(progress: (line: string) => void): Promise<string> {
-  const packages = await fetchLocked('bookworm', containerPackages, progress)
+  const busybox = await ensureBusybox(progress)
   const recipe = ['container-root.ts', 'formats/file-systems.ts', 'formats/tree.ts']
   const inputs = {
     files: recipe.map((name) => join(import.meta.dirname, name)),
-    values: packageHashes(packages),
+    // Files of the build cache never change, and the names of their folders identify their inputs.
+    values: [relative(join(buildRoot, 'cache'), busybox)],
   }
   const folder = await cached('container-root', inputs, async (target) => {
     progress('making the container root')
-    await withTemporaryFolder(temporaryRoot, async (unpacked) => {
-      for (const { path } of packages) await extractPackage(path, unpacked)
-      const tree = await busyboxTree(join(unpacked, 'bin/busybox'))
-      await writeExt4(join(target, 'container-root.ext4'), tree, {
-        freeBytes: FREE_BYTES,
-        label: 'container',
-      })
-    })
+    const root = { freeBytes: FREE_BYTES, label: 'container' }
+    await writeExt4(join(target, 'container-root.ext4'), await busyboxTree(busybox), root)
   })
   return join(folder, 'container-root.ext4')
 }

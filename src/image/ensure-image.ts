@@ -4,7 +4,7 @@ import { writeCompressedCpio, writeCpio } from './formats/cpio.ts'
 import { writeErofs } from './formats/file-systems.ts'
 import { ensurePartitionedImage } from './formats/partitioned-image.ts'
 import type { TreeEntry } from './formats/tree.ts'
-import { guestTree, type PolicyPart } from './guest-tree.ts'
+import { type GuestExtras, guestTree } from './guest-tree.ts'
 import { allInOneExtras, stageOneTree } from './initrd.ts'
 import { ensureKernel } from './kernel/kernel.ts'
 import type { KernelName } from './packages.ts'
@@ -42,19 +42,17 @@ const BUDGETS = {
 type Budgeted = keyof typeof BUDGETS
 
 /** Which image is wanted; `progress` gets a line for each slow step. */
-export interface ImageOptions {
+export interface ImageOptions extends GuestExtras {
   readonly form?: ImageForm
   readonly kernel?: KernelName
-  /** Any but false, the default, takes policy.node, whose first build takes minutes. */
-  readonly policy?: PolicyPart
   readonly progress: Progress
 }
 
 /** Builds the guest image unless it is in the build cache. Needs the network only after a change of the lock file. */
 export async function ensureImage(options: ImageOptions): Promise<GuestImage> {
-  const { form = 'disk', kernel: name = 'bookworm', policy = false, progress } = options
+  const { form = 'disk', kernel: name = 'bookworm', progress } = options
   const kernel = await ensureKernel(name, progress)
-  const { base, agent, vminit } = await guestTree(kernel, progress, policy)
+  const { base, agent, vminit } = await guestTree(kernel, options)
   const image = { kernelVersion: kernel.version, kernel: kernel.image }
   if (form === 'initrd')
     return {

@@ -4,6 +4,7 @@ import { buildAgent } from '../build/agent.ts'
 import { cached } from '../build/cache.ts'
 import { nodeManifest, pinnedNode, projectRoot } from '../build/project.ts'
 import { tool } from '../build/tool.ts'
+import { ensureBusybox } from './busybox.ts'
 import { completeTree, fileFrom, fileOf, link, type TreeEntry, treeOfFolder } from './formats/tree.ts'
 import { ensureKernel, type Kernel } from './kernel/kernel.ts'
 import { ensurePolicyAddon } from './policy-addon.ts'
@@ -22,7 +23,7 @@ export const fileList = join(projectRoot, 'rootfs/files.txt')
 export interface GuestTree {
   /** Everything but the agent. */
   readonly base: readonly TreeEntry[]
-  /** The agent's folder without Node. */
+  /** The agent's folder without Node, and what was asked for besides. */
   readonly agent: readonly TreeEntry[]
   /** The vminit that was built with the agent. */
   readonly vminit: string
@@ -31,12 +32,20 @@ export interface GuestTree {
 /** What an image can do with policies: nothing, evaluate those that a call sets, or enforce this one from its start. */
 export type PolicyPart = boolean | { readonly text: string }
 
+/** What a guest's root has besides what every one has. */
+export interface GuestExtras {
+  /** Any but false, the default, takes policy.node, whose first build takes minutes. */
+  readonly policy?: PolicyPart
+  /** Whether it has a shell for the debug console (docs/debugging.md). */
+  readonly debugShell?: boolean
+}
+
 /** The root of a guest with `kernel`, the same in both forms. */
 export async function guestTree(
   kernel: Kernel,
-  progress: (line: string) => void,
-  policy: PolicyPart = false,
+  options: GuestExtras & { readonly progress: (line: string) => void },
 ): Promise<GuestTree> {
+  const { policy = false, debugShell = false, progress } = options
   const built = realpathSync(await buildAgent())
   const base = [
     ...(await userlandTree(progress)),
@@ -47,6 +56,7 @@ export async function guestTree(
     ...agentTree(built),
     ...(policy === false ? [] : await policyTree(progress)),
     ...(typeof policy === 'boolean' ? [] : [fileOf(POLICY_FILE, policy.text)]),
+    ...(debugShell ? await shellTree(progress) : []),
   ]
   return { base, agent, vminit: join(built, 'vminit') }
 }
@@ -54,6 +64,11 @@ export async function guestTree(
 /** The evaluator of policies in the agent's folder (docs/policy.md). */
 export async function policyTree(progress: (line: string) => void): Promise<readonly TreeEntry[]> {
   return [fileFrom(`${agentFolder}/policy.node`, (await ensurePolicyAddon(progress)).path)]
+}
+
+/** A shell for the debug console, with the programs that it has built in. */
+async function shellTree(progress: (line: string) => void): Promise<readonly TreeEntry[]> {
+  return [fileFrom('usr/bin/busybox', await ensureBusybox(progress), 0o755), link('usr/bin/sh', 'busybox')]
 }
 
 /** The pinned Node in the agent's folder, stripped of its symbols. */
@@ -80,7 +95,7 @@ export function agentTree(agent: string): readonly TreeEntry[] {
 /** The content of {@link fileList} for the image with the default kernel as it is built now. */
 export async function currentFileList(progress: (line: string) => void): Promise<string> {
   const kernel = await ensureKernel('bookworm', progress)
-  const { base, agent } = await guestTree(kernel, progress)
+  const { base, agent } = await guestTree(kernel, { progress })
   return describeTree([...base, ...agent], kernel)
 }
 

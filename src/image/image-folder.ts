@@ -8,7 +8,7 @@ import { ensureImage, type GuestImage } from './ensure-image.ts'
 import { kataConfiguration } from './kata-configuration.ts'
 import { ensureBuiltInKernel } from './kernel/built-in-kernel.ts'
 import { kernelPackages } from './kernel/kernel.ts'
-import { fetchLocked, userlandPackages } from './packages.ts'
+import { busyboxPackages, fetchLocked, userlandPackages } from './packages.ts'
 import { ensurePolicyAddon } from './policy-addon.ts'
 import { type DebianPart, guestSbom } from './sbom.ts'
 
@@ -46,23 +46,26 @@ export interface ImageFolderOptions {
   readonly kernel: boolean
   /** The policy that the guest has from its start, in Rego and checked. */
   readonly policy: string | undefined
+  /** Whether the guest has a shell for the debug console, which the snippets then turn on. */
+  readonly debugShell: boolean
   readonly progress: (line: string) => void
 }
 
 /**
  * Writes the guest image for hypervisors and shims into `folder` (docs/kata.md). Each file appears complete, SHA256SUMS
  * last; a file of an earlier run that is not written again is removed, and whatever else is in the folder stays. The same
- * sources, `installPath` and `policy` give the same bytes.
+ * sources and options give the same bytes.
  */
 export async function writeImageFolder(options: ImageFolderOptions): Promise<readonly WrittenFile[]> {
-  const { folder, installPath, progress } = options
+  const { folder, debugShell, progress } = options
   // First, because the image may take minutes.
   await makeFolder(folder)
   const builtIn = options.kernel ? await ensureBuiltInKernel(progress) : undefined
   const policy = options.policy === undefined ? true : { text: options.policy }
-  const { kernel, initrd } = await ensureImage({ form: 'initrd', policy, progress })
-  const disk = await ensureImage({ form: 'disk', policy, progress })
-  const partitioned = await ensureImage({ form: 'partitioned', policy, progress })
+  const wanted = { policy, debugShell, progress }
+  const { kernel, initrd } = await ensureImage({ form: 'initrd', ...wanted })
+  const disk = await ensureImage({ form: 'disk', ...wanted })
+  const partitioned = await ensureImage({ form: 'partitioned', ...wanted })
   const sources: readonly (readonly [FileName, Source])[] = [
     ['vmlinuz', { path: kernel }],
     ...(builtIn === undefined ? [] : [['vmlinuz-built-in', { path: builtIn }] as const]),
@@ -70,9 +73,9 @@ export async function writeImageFolder(options: ImageFolderOptions): Promise<rea
     ['initrd-stage-one.img', { path: disk.initrd }],
     ['root.erofs', { path: diskOf(disk) }],
     ['root.img', { path: diskOf(partitioned) }],
-    ['configuration-microvm-agent-go.toml', { text: kataConfiguration('go', installPath) }],
-    ['configuration-microvm-agent-rs.toml', { text: kataConfiguration('rs', installPath) }],
-    ['sbom.cdx.json', { text: await sbom(builtIn !== undefined, progress) }],
+    ['configuration-microvm-agent-go.toml', { text: kataConfiguration('go', options) }],
+    ['configuration-microvm-agent-rs.toml', { text: kataConfiguration('rs', options) }],
+    ['sbom.cdx.json', { text: await sbom(options) }],
   ]
   progress(`writing ${folder}`)
   // Checksums of an earlier run would be wrong from the first file on.
@@ -110,14 +113,15 @@ function write(folder: string, name: FileName, source: Source): WrittenFile {
   return { name, bytes: statSync(path).size, sha256, what: FILES[name] }
 }
 
-async function sbom(builtIn: boolean, progress: (line: string) => void): Promise<string> {
+async function sbom({ kernel, debugShell, progress }: ImageFolderOptions): Promise<string> {
   const kernels = await kernelPackages('bookworm', progress)
+  const packages = [...userlandPackages(), ...(debugShell ? busyboxPackages : [])]
   const { crates, standardLibrary } = await ensurePolicyAddon(progress)
   return guestSbom({
     debian: [
       ...kernels,
-      ...(builtIn ? kernels.map(sourceOfKernel) : []),
-      ...(await fetchLocked('bookworm', userlandPackages(), progress)),
+      ...(kernel ? kernels.map(sourceOfKernel) : []),
+      ...(await fetchLocked('bookworm', packages, progress)),
       await linkedLibc(),
       standardLibrary,
     ],

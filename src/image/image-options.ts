@@ -13,6 +13,8 @@ export interface ImageCommand {
   readonly kernel: boolean
   /** The file with the policy of the image. */
   readonly policyFile: string | undefined
+  /** Give the guest a shell for the debug console. */
+  readonly debugShell: boolean
   /** Print the result as JSON. */
   readonly json: boolean
 }
@@ -33,6 +35,8 @@ snippets for Kata, a list of what is inside (CycloneDX), and checksums. What was
                        with the drivers built in; takes make, gcc and an hour or more, once
   --policy FILE        build this policy in, which is checked first: the agent enforces it from its start, as
                        /etc/kata-opa/default-policy.rego (docs/policy.md)
+  --with debug-shell   the guest has a shell, busybox, and the configuration snippets turn the debug console on:
+                       "kata-runtime exec" of the Go shim and "kata-ctl exec" of runtime-rs open it
   --json               print one line of JSON: the folder, and each file with its size in bytes and its sha256;
                        "npm run --silent image -- --json" keeps npm's own lines out of it
   -h, --help           this text
@@ -46,6 +50,7 @@ const OPTIONS = {
   'install-path': { type: 'string' },
   kernel: { type: 'boolean' },
   policy: { type: 'string' },
+  with: { type: 'string' },
   json: { type: 'boolean' },
   help: { type: 'boolean', short: 'h' },
 } as const
@@ -64,6 +69,8 @@ export function imageOptions(argv: readonly string[]): ImageCommand | 'help' {
     if (type === undefined) throw new UsageError(`unknown option ${rawName}: ${SEE_HELP}`)
     if (type === 'string' && !value) throw new UsageError(`${rawName} needs a value: ${SEE_HELP}`)
     if (type === 'boolean' && value !== undefined) throw new UsageError(`${rawName} takes no value`)
+    if (name === 'with' && value !== 'debug-shell')
+      throw new UsageError(`--with ${value}: unknown part, want debug-shell`)
     texts.set(name, value ?? '')
   }
   if (texts.has('help')) return 'help'
@@ -76,6 +83,7 @@ export function imageOptions(argv: readonly string[]): ImageCommand | 'help' {
     installPath,
     kernel: texts.has('kernel'),
     policyFile: texts.get('policy'),
+    debugShell: texts.has('with'),
     json: texts.has('json'),
   }
 }

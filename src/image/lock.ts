@@ -3,7 +3,7 @@ import { candidates, fetchPackages } from '../debian/packages.ts'
 import { kernelPackageOf } from './kernel/kernel.ts'
 import {
   builtInKernelPackages,
-  containerPackages,
+  busyboxPackages,
   KERNELS,
   type KernelSuite,
   type LockedPackage,
@@ -17,7 +17,7 @@ export async function lockPackages(progress: (line: string) => void): Promise<vo
   const lock = {
     bookworm: await lockSuite(
       'bookworm',
-      [...userlandPackages(), ...containerPackages, ...builtInKernelPackages],
+      [...userlandPackages(), ...busyboxPackages, ...builtInKernelPackages],
       progress,
     ),
     trixie: await lockSuite('trixie', [], progress),

@@ -32,8 +32,8 @@ export type KernelName = keyof typeof KERNELS
 /** The packages of the programs and the library that a kernel is built with, besides those of the machine. */
 export const builtInKernelPackages = ['bison', 'flex', 'libelf-dev', 'libelf1', 'libsigsegv2', 'm4'] as const
 
-/** The packages of the default container root. */
-export const containerPackages = ['busybox-static'] as const
+/** The packages of the default container root and of the guest's shell, where one is asked for. */
+export const busyboxPackages = ['busybox-static'] as const
 
 /** One locked package. */
 export interface LockedPackage {

@@ -16,6 +16,7 @@ describe('the options of npm run image', () => {
       installPath: folder,
       kernel: false,
       policyFile: undefined,
+      debugShell: false,
       json: false,
     })
   })
@@ -26,6 +27,7 @@ describe('the options of npm run image', () => {
       installPath: '/opt/guest',
       kernel: false,
       policyFile: undefined,
+      debugShell: false,
       json: true,
     })
   })
@@ -36,6 +38,10 @@ describe('the options of npm run image', () => {
 
   it('name the file with the policy of the image', () => {
     expect(imageOptions(['--policy', 'policy.rego'])).toMatchObject({ policyFile: 'policy.rego' })
+  })
+
+  it('ask for a shell in the guest', () => {
+    expect(imageOptions(['--with', 'debug-shell'])).toMatchObject({ debugShell: true })
   })
 
   it.each([['--help'], ['-h'], ['--json', '--help']])('ask for help: %s', (...argv) => {
@@ -50,6 +56,10 @@ describe('the options of npm run image', () => {
     [['--policy'], '--policy needs a value: see npm run image -- --help'],
     [['--json=yes'], '--json takes no value'],
     [['--kernel=trixie'], '--kernel takes no value'],
+    [['--with'], '--with needs a value: see npm run image -- --help'],
+    [['--with', 'bash'], '--with bash: unknown part, want debug-shell'],
+    [['--with', 'debug-shell', '--with', 'bash'], '--with bash: unknown part, want debug-shell'],
+    [['--with', 'bash', '--with', 'debug-shell'], '--with bash: unknown part, want debug-shell'],
     [['--install-path', 'opt'], '--install-path opt: give an absolute path'],
   ])('refuse %j in one sentence that says what to do', (argv, sentence) => {
     expect(() => imageOptions(argv)).toThrow(new UsageError(sentence))

@@ -7,7 +7,7 @@ import type { RunningProgram } from '../../os/process/tools.ts'
 import type { HostAddress } from '../../os/sockets/host-sockets.ts'
 import type { Fd, RelayOptions, RelayResult } from '../../os/streams/streams.ts'
 import { listenForHost } from '../host-listener.ts'
-import { findShells } from './find-shells.ts'
+import { findShells, noShell } from './find-shells.ts'
 
 /** Consoles that are open at the same time. */
 const MOST_CONSOLES = 8
@@ -183,7 +183,7 @@ export class DebugConsole {
         failures.push(messageOf(error))
       }
     }
-    throw new Error(`no shell: ${failures.join('; ')}`)
+    throw new Error(noShell(failures))
   }
 
   async #endSession(program: RunningProgram): Promise<void> {

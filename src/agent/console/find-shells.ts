@@ -11,6 +11,8 @@ export interface Shells {
   readonly found: readonly string[]
   /** Such as `/bin/sh: is a fifo`. */
   readonly problems: readonly string[]
+  /** Why there is none; undefined when one was found. */
+  readonly missing: string | undefined
 }
 
 /** Looks for shells. Opens none: one may be a fifo. */
@@ -21,7 +23,12 @@ export async function findShells(files: Pick<Files, 'stat'>): Promise<Shells> {
     if (problem === undefined) found.push(path)
     else problems.push(`${path}: ${problem}`)
   }
-  return { found, problems }
+  return { found, problems, missing: found.length > 0 ? undefined : noShell(problems) }
+}
+
+/** Why a guest has no shell, and what makes an image with one. */
+export function noShell(problems: readonly string[]): string {
+  return `no shell: ${problems.join('; ')}; want one: npm run image -- --with debug-shell`
 }
 
 async function problemOf(files: Pick<Files, 'stat'>, path: string): Promise<string | undefined> {

@@ -12,8 +12,8 @@ export interface FeatureSources {
   }
   /** Absent without `vminit`. */
   readonly os: { readonly broker?: object | undefined }
-  /** The shells of the guest, and what is wrong with the others. */
-  readonly shells: { readonly found: readonly string[]; readonly problems: readonly string[] }
+  /** Why the guest has no shell; undefined when it has one. */
+  readonly noShell: string | undefined
 }
 
 /** Programs that the agent runs, besides the OCI runtime. */
@@ -27,12 +27,11 @@ export const PROGRAMS: readonly string[] = [
 ]
 
 /** The parts of the agent that a setting turns on, or that the image may lack. */
-export function featuresOf({ policy, config, os, shells }: FeatureSources): readonly Feature[] {
+export function featuresOf({ policy, config, os, noShell }: FeatureSources): readonly Feature[] {
   const bySetting = (name: string, isOn: boolean, setting: string) => ({
     name,
     missing: isOn ? undefined : `${setting} is not set`,
   })
-  const noShell = shells.found.length > 0 ? undefined : `no shell: ${shells.problems.join('; ')}`
   return [
     { name: 'policy', missing: policy.isSupported() ? undefined : 'this image has no policy engine' },
     {

@@ -68,8 +68,9 @@ describe('the debug console', () => {
     mkdirSync(started.inside('/run/kata-extensions/devkit/bin/devkit-sh'), { recursive: true })
     inNamespaceOf(started, 'mount', '--bind', join(folder, 'fifo'), '/bin/bash')
     inNamespaceOf(started, 'mount', '--bind', join(folder, 'text'), '/bin/sh')
-    const wrong =
-      'no shell: /run/kata-extensions/devkit/bin/devkit-sh: is a directory; /bin/bash: is a fifo; /bin/sh: not executable'
+    const extension = '/run/kata-extensions/devkit/bin/devkit-sh'
+    const each = `${extension}: is a directory; /bin/bash: is a fifo; /bin/sh: not executable`
+    const wrong = `no shell: ${each}; want one: npm run image -- --with debug-shell`
     expect(await all(await dial(1026))).toBe(`debug console: ${wrong}\r\n`)
     await started.logged({ msg: 'debug console refused', level: 'WARN', reason: wrong })
   })

@@ -37,9 +37,21 @@ describe('ensureImage', () => {
     expect(await currentFileList(silent)).toBe(readFileSync(fileList, 'utf8'))
   })
 
+  it('has busybox as a shell when it is asked for, and is the same besides', async () => {
+    const kernel = await ensureKernel('bookworm', silent)
+    const plain = await guestTree(kernel, { progress: silent })
+    const { base, agent } = await guestTree(kernel, { debugShell: true, progress: silent })
+    const added = agent.filter(({ path }) => !plain.agent.some((entry) => entry.path === path))
+    expect(added).toMatchObject([
+      { path: 'usr/bin/busybox', kind: 'file', mode: 0o755 },
+      { path: 'usr/bin/sh', kind: 'link', target: 'busybox' },
+    ])
+    expect({ base, agent }).toEqual({ base: plain.base, agent: [...plain.agent, ...added] })
+  })
+
   it('gives the same bytes for the same inputs', async () => {
     const kernel = await ensureKernel('bookworm', silent)
-    const { base, agent, vminit } = await guestTree(kernel, silent)
+    const { base, agent, vminit } = await guestTree(kernel, { progress: silent })
     const root = join(folder, 'root.erofs')
     await writeErofs(root, [...base, ...agent])
     const initrd = join(folder, 'initrd')
@@ -49,7 +61,7 @@ describe('ensureImage', () => {
 
   it('has every library that a program of the image needs', async () => {
     const kernel = await ensureKernel('bookworm', silent)
-    const { base, agent } = await guestTree(kernel, silent)
+    const { base, agent } = await guestTree(kernel, { progress: silent })
     const names = new Set([...base, ...agent].map((entry) => entry.path.split('/').at(-1)))
     expect(neededLibraries([...base, ...agent]).filter((soname) => !names.has(soname))).toEqual([])
   })

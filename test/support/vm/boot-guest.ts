@@ -35,6 +35,8 @@ export type TestGuestOptions = Partial<Omit<GuestParts, 'link' | 'boot' | 'conta
   readonly form?: ImageForm
   /** Whether the image has policy.node (test/support/os/policy-addon.ts), and with which policy of its own. */
   readonly policy?: ImageOptions['policy']
+  /** Whether the image has a shell for the debug console. */
+  readonly debugShell?: boolean
   /** The transport that must be used to reach the guest. */
   readonly vsock?: VsockKind
   /** The image to boot in place of the built one. */
@@ -122,7 +124,8 @@ export function progress(line: string): void {
 }
 
 async function testParts(options: TestGuestOptions): Promise<Omit<GuestParts, 'link'>> {
-  const { kernel = 'bookworm', form = 'disk', policy = false, boot, vsock: _, ...overrides } = options
+  const { boot, vsock: _, kernel = 'bookworm', form = 'disk', ...others } = options
+  const { policy = false, debugShell = false, ...overrides } = others
   return {
     machine: 'q35',
     memoryMib: form === 'initrd' ? 1024 : 512,
@@ -130,7 +133,7 @@ async function testParts(options: TestGuestOptions): Promise<Omit<GuestParts, 'l
     cpus: 1,
     append: [],
     ...overrides,
-    boot: boot ?? (await ensureImage({ kernel, form, policy, progress })),
+    boot: boot ?? (await ensureImage({ kernel, form, policy, debugShell, progress })),
     containerRoot: await ensureContainerRoot(progress),
   }
 }

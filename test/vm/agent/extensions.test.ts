@@ -33,7 +33,7 @@ describe.skipIf(cannotBoot() !== undefined)('extension images that a shim attach
   })
   afterAll(() => removeTemporaryFolder(folder))
 
-  it('are mounted at /run/kata-extensions, with dm-verity and without', async () => {
+  it('are mounted at /run/kata-extensions, and their shell comes before that of the image', async () => {
     const plain = erofsOf('devkit', (tree) => addShell(join(tree, 'bin')))
     const { disk, parameters } = withHashes(erofsOf('checked'))
     const drive = (slot: number, name: string, path: string) => ({
@@ -49,11 +49,13 @@ describe.skipIf(cannotBoot() !== undefined)('extension images that a shim attach
         },
         backends: { [specKey('devkit')]: drives.plain.backend, [specKey('checked')]: drives.checked.backend },
       },
+      debugShell: true,
       vsock: 'vhost-user',
       append: [
         CRUN,
         ...PORTS,
-        'kata.extension.devkit.verity_params=',
+        // Kata's shims write no "=" where their configuration has no parameters.
+        'kata.extension.devkit.verity_params',
         `kata.extension.checked.verity_params=${parameters}`,
       ],
     })
@@ -63,13 +65,19 @@ describe.skipIf(cannotBoot() !== undefined)('extension images that a shim attach
       const write = 'touch /extensions/devkit/new 2>&1 || true'
       expect(await pod.output('write', write, { mounts })).toContain('Read-only file system')
 
-      // The image has no shell of its own.
       const console = await dialGuest(guest, 1026)
-      console.write('echo $((40+2)) $0; exit\n')
-      expect(await text(console)).toContain('\n42 ')
+      console.write('echo $((40+2)) $(readlink /proc/$$/exe); umount -l /run/kata-extensions/devkit; exit\n')
+      expect(await text(console)).toContain('\n42 /run/kata-extensions/devkit/bin/busybox\r\n')
+      // What `npm run image -- --with debug-shell` adds is left.
       const address = `hvsock://${guestSocketIn(guest.folder)}`
-      const typed = await ctl(['-a', address, 'console'], { stdin: 'echo $((40+3)); exit\n' })
-      expect(typed).toMatchObject({ status: 0, stderr: '', stdout: expect.stringContaining('\n43') })
+      const typed = await ctl(['-a', address, 'console'], {
+        stdin: 'echo $((40+3)) $(readlink /proc/$$/exe) $(ip -o link | wc -l); exit\n',
+      })
+      expect(typed).toMatchObject({
+        status: 0,
+        stderr: '',
+        stdout: expect.stringMatching(/^43 \/usr\/bin\/busybox \d+\r?$/m),
+      })
       const log = await dialGuest(guest, 1025)
       let lines = ''
       for await (const chunk of log) {

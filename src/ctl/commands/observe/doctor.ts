@@ -194,14 +194,12 @@ function missingIn({ capabilities = [] }: Findings): string[] {
       return [`limits of containers are refused: ${ADD_CONTROLLERS} (${reason})`]
     // The other reason is that the console is off.
     const hasNoShell = name === 'debug console' && reason.startsWith('no shell: ')
-    return hasNoShell ? [`the debug console has no shell: ${ADD_SHELL} (${reason})`] : []
+    return hasNoShell ? [`the debug console has ${reason}`] : []
   })
 }
 
 const ADD_CONTROLLERS =
   "remove systemd.unified_cgroup_hierarchy=0, cgroup_no_v1= or cgroup_disable= from the kernel's command line"
-
-const ADD_SHELL = 'give the guest one by an extension image, or bake one into the image'
 
 /** Why calls fail, by their errors, in plain words and with what to do: docs/troubleshooting.md has the same. */
 const CAUSES: readonly (readonly [error: RegExp, cause: string])[] = [

@@ -79,10 +79,8 @@ describe('what doctor finds suspicious', () => {
     ],
     [
       'a debug console without a shell',
-      missing('debug console', 'no shell: /bin/sh: not found'),
-      [
-        'the debug console has no shell: give the guest one by an extension image, or bake one into the image (no shell: /bin/sh: not found)',
-      ],
+      missing('debug console', 'no shell: /bin/sh: not found; want one: npm run image'),
+      ['the debug console has no shell: /bin/sh: not found; want one: npm run image'],
     ],
     ['no debug console that is off', missing('debug console', 'agent.debug_console is not set'), []],
     [
