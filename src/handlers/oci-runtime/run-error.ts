@@ -26,10 +26,9 @@ export function runError(failure: {
 }): AgentError {
   const { what, result, log, program } = failure
   const reason = lastError(log) ?? (result.stderr.trim() || `exit code ${result.exitCode}`)
-  const fault = PROGRAM_FAULTS.find(({ said }) => said.test(reason))
-  const isProgram = program !== undefined && fault !== undefined
-  const subject = isProgram ? `the file ${program} ${fault.told}: ` : ''
-  return new AgentError('INTERNAL', `${subject}${what}: ${reason}`)
+  const told = PROGRAM_FAULTS.find(({ said }) => said.test(reason))?.told
+  if (program === undefined || told === undefined) return new AgentError('INTERNAL', `${what}: ${reason}`)
+  return new AgentError('INTERNAL', `the file ${program} ${told}: ${what}: ${reason}`, { fault: 'caller' })
 }
 
 /** The last message of level error in a runtime's log: those before it are its causes, and are told in it. */

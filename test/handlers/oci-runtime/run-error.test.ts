@@ -41,7 +41,10 @@ describe('runError', () => {
   ])('names the fault of the program in the words that callers search for: %s', (_what, msg, words) => {
     // The name comes from the request, not from the text, where quotes in it would end it.
     const program = `it's "x" \`y\``
-    expect(errorOf(line('error', msg), { program }).message).toBe(`the file ${program} ${words}: x: ${msg}`)
+    expect(errorOf(line('error', msg), { program })).toMatchObject({
+      message: `the file ${program} ${words}: x: ${msg}`,
+      fault: 'caller',
+    })
   })
 
   it.each([
@@ -49,7 +52,10 @@ describe('runError', () => {
     'chdir to cwd ("/no/such") set in config.json failed: no such file or directory',
     'chdir `/no/such`: No such file or directory',
   ])('does not name the program for another fault: %s', (msg) => {
-    expect(errorOf(line('error', msg), { program: 'sh' }).message).toBe(`x: ${msg}`)
+    expect(errorOf(line('error', msg), { program: 'sh' })).toMatchObject({
+      message: `x: ${msg}`,
+      fault: 'guest',
+    })
   })
 })
 
