@@ -12,10 +12,11 @@ export async function agentCalls(context: Context): Promise<ServiceClient<typeof
   return await callsOf(context, definition)
 }
 
-/** The calls by which the agent explains itself; see {@link agentCalls}. */
-export async function introspectionCalls(
-  context: Context,
-): Promise<ServiceClient<typeof IntrospectionDefinition>> {
+/** The calls by which the agent explains itself. */
+export type Introspection = ServiceClient<typeof IntrospectionDefinition>
+
+/** See {@link agentCalls}. */
+export async function introspectionCalls(context: Context): Promise<Introspection> {
   const { IntrospectionDefinition: definition } = await import('../gen/microvm/agent/v1/introspection.ts')
   return await callsOf(context, definition)
 }

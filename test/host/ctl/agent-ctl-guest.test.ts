@@ -53,7 +53,9 @@ describe('agent-ctl shows what an agent tells of its guest', () => {
     const { stdout } = await run('-o', 'json', 'inspect', 'web')
     expect(JSON.parse(stdout)).toMatchObject({
       container: { containerId: 'web', state: 'running' },
-      processes: expect.arrayContaining([expect.objectContaining({ containerId: 'web', name: 'sleep' })]),
+      processes: expect.arrayContaining([
+        expect.objectContaining({ containerId: 'web', role: 'INIT', name: 'sleep' }),
+      ]),
     })
     expect(JSON.parse((await run('inspect')).stdout)).toMatchObject({ sandbox: { containers: 1 } })
     expect(await run('inspect', 'nope')).toMatchObject({
@@ -68,12 +70,24 @@ describe('agent-ctl shows what an agent tells of its guest', () => {
     ['mounts', /^MOUNT POINT +DRIVER/],
     ['mounts --all', /^\/proc +proc /m],
     ['devices', /^KIND +NAME/],
+    ['metrics', /^# TYPE kata_agent_scrape_count \w+\nkata_agent_scrape_count \d+$/m],
     ['capabilities', /^kernel +file system tmpfs +yes +registered$/m],
     ['stacks', /^\d+\/\d+ .*: .*\n( {4}.*\n)*/],
   ])('tables: %s', async (words, shown) => {
     const { status, stderr, stdout } = await run(...words.split(' '))
     expect([status, stderr]).toEqual([0, ''])
     expect(stdout).toMatch(shown)
+  })
+
+  it.each([
+    ['ps', { role: 'INIT', containerId: 'web' }],
+    ['top', { role: 'INIT', containerId: 'web' }],
+    ['devices', { kind: 'NETWORK', name: 'lo' }],
+    ['capabilities', { kind: 'RPC', name: 'grpc.AgentService/CreateContainer' }],
+  ])('enums by their names in JSON: %s', async (words, row) => {
+    const { stdout } = await run('-o', 'json', words)
+    const rows = stdout.trimEnd().split('\n')
+    expect(rows.map((each) => JSON.parse(each))).toContainEqual(expect.objectContaining(row))
   })
 
   it.each([
@@ -124,11 +138,14 @@ describe('agent-ctl shows what an agent tells of its guest', () => {
     ])
   })
 
-  it('a report that says first what is suspicious, without secrets', async () => {
+  it('a report that says first what is suspicious, without secrets and without the mistakes of callers', async () => {
+    expect((await run('exec', 'web', 'nosuch')).status).toBe(127)
+    expect((await run('exec', 'web', '/')).status).toBe(126)
     const { status, stdout } = await run('doctor')
     expect(status).toBe(1)
     const suspicious = stdout.split('\n').filter((line) => line.startsWith('! '))
     expect(suspicious).toContainEqual(expect.stringMatching(/^! web\/crash crashed: signal 11, /))
+    expect(suspicious.filter((line) => line.includes('ExecProcess'))).toEqual([])
     expect(stdout.startsWith('! ')).toBe(true)
     const headings = [...stdout.matchAll(/^## (.*)$/gm)].map(([, heading]) => heading)
     expect(headings).toEqual(

@@ -3,11 +3,9 @@ import { joinProcess } from '../../../client/attach.ts'
 import { agentOf } from '../../../client/container-session.ts'
 import { OutputClosed } from '../../../client/stdio.ts'
 import { type Process, Process_Role } from '../../../gen/microvm/agent/v1/introspection.ts'
-import { introspectionCalls } from '../../clients.ts'
+import { type Introspection, introspectionCalls } from '../../clients.ts'
 import { CommandFailure, type Context, EXIT } from '../../command.ts'
 import { keysOf, untilDetached } from './exec.ts'
-
-type Introspection = Awaited<ReturnType<typeof introspectionCalls>>
 
 /** A process that ends closes its outputs a moment before its exit is known. */
 const EXIT_MS = 2000

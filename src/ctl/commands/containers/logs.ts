@@ -3,10 +3,8 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { AgentError } from '../../../base/errors.ts'
 import { writeWhole } from '../../../client/stdio.ts'
 import { Process_Role, type ReadOutputResponse } from '../../../gen/microvm/agent/v1/introspection.ts'
-import { introspectionCalls } from '../../clients.ts'
+import { type Introspection, introspectionCalls } from '../../clients.ts'
 import { CommandFailure, type Context } from '../../command.ts'
-
-type Introspection = Awaited<ReturnType<typeof introspectionCalls>>
 
 /** How often --follow asks for more. */
 const FOLLOW_MS = 250

@@ -1,19 +1,23 @@
 import { type Capability, Capability_Kind } from '../../../gen/microvm/agent/v1/introspection.ts'
-import { introspectionCalls } from '../../clients.ts'
+import { type Introspection, introspectionCalls } from '../../clients.ts'
 import type { Context } from '../../command.ts'
+import { enumName } from '../../output/enums.ts'
 import { printRows } from '../../output/print.ts'
 import type { Column } from '../../output/table.ts'
 
-const KINDS: Readonly<Record<number, string>> = {
-  [Capability_Kind.RPC]: 'call',
-  [Capability_Kind.STORAGE_DRIVER]: 'storage',
-  [Capability_Kind.DEVICE_TYPE]: 'device',
-  [Capability_Kind.KERNEL]: 'kernel',
-  [Capability_Kind.TOOL]: 'program',
-  [Capability_Kind.FEATURE]: 'agent',
+/** A capability with the name of its kind. */
+export type ShownCapability = Omit<Capability, 'kind'> & { readonly kind: string }
+
+const KINDS: Readonly<Record<string, string>> = {
+  RPC: 'call',
+  STORAGE_DRIVER: 'storage',
+  DEVICE_TYPE: 'device',
+  KERNEL: 'kernel',
+  TOOL: 'program',
+  FEATURE: 'agent',
 }
 
-const COLUMNS: readonly Column<Capability>[] = [
+const COLUMNS: readonly Column<ShownCapability>[] = [
   { title: 'KIND', text: ({ kind }) => KINDS[kind] ?? '', drop: 2 },
   { title: 'NAME', text: ({ name }) => name },
   { title: 'THERE', text: ({ enabled }) => (enabled ? 'yes' : 'no') },
@@ -23,7 +27,17 @@ const COLUMNS: readonly Column<Capability>[] = [
 /** `agent-ctl capabilities [--missing]`. */
 export async function run(context: Context): Promise<undefined> {
   const introspection = await introspectionCalls(context)
-  const { capabilities } = await introspection.getCapabilities({})
-  const isShown = ({ enabled }: Capability) => !(enabled && context.values.flag('missing'))
+  const { capabilities } = await shownCapabilities(introspection)
+  const isShown = ({ enabled }: ShownCapability) => !(enabled && context.values.flag('missing'))
   await printRows(context, COLUMNS, capabilities.filter(isShown))
+}
+
+/** GetCapabilities, for people and for JSON. */
+export async function shownCapabilities(
+  introspection: Pick<Introspection, 'getCapabilities'>,
+): Promise<{ readonly capabilities: readonly ShownCapability[] }> {
+  const { capabilities } = await introspection.getCapabilities({})
+  return {
+    capabilities: capabilities.map((each) => ({ ...each, kind: enumName(Capability_Kind, each.kind) })),
+  }
 }

@@ -118,6 +118,13 @@ export const observeCommands: readonly Command[] = [
     load: () => import('./capabilities.ts'),
   },
   {
+    name: 'metrics',
+    group: 'observe',
+    summary: "print the agent's metrics as Prometheus reads them",
+    examples: [['metrics > agent.prom', 'look at them as a collector does']],
+    load: () => import('./metrics.ts'),
+  },
+  {
     name: 'stacks',
     group: 'observe',
     summary:

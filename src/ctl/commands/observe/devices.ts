@@ -1,18 +1,16 @@
 import { type Device, Device_Kind } from '../../../gen/microvm/agent/v1/introspection.ts'
-import { introspectionCalls } from '../../clients.ts'
+import { type Introspection, introspectionCalls } from '../../clients.ts'
 import type { Context } from '../../command.ts'
+import { enumName } from '../../output/enums.ts'
 import { printRows } from '../../output/print.ts'
 import type { Column } from '../../output/table.ts'
 import { bytesText } from '../../output/text.ts'
 
-const KINDS: Readonly<Record<number, string>> = {
-  [Device_Kind.BLOCK]: 'disk',
-  [Device_Kind.NETWORK]: 'network',
-  [Device_Kind.PCI]: 'pci',
-}
+/** A device with the name of its kind. */
+export type ShownDevice = Omit<Device, 'kind'> & { readonly kind: string }
 
-const COLUMNS: readonly Column<Device>[] = [
-  { title: 'KIND', text: ({ kind }) => KINDS[kind] ?? '' },
+const COLUMNS: readonly Column<ShownDevice>[] = [
+  { title: 'KIND', text: ({ kind }) => (kind === 'BLOCK' ? 'disk' : kind.toLowerCase()) },
   { title: 'NAME', text: ({ name }) => name },
   { title: 'DRIVER', text: ({ driver }) => (driver === '' ? '–' : driver) },
   { title: 'NUMBERS', text: ({ numbers }) => numbers, drop: 3 },
@@ -29,6 +27,14 @@ const COLUMNS: readonly Column<Device>[] = [
 /** `agent-ctl devices`. */
 export async function run(context: Context): Promise<undefined> {
   const introspection = await introspectionCalls(context)
-  const { devices } = await introspection.listDevices({})
+  const { devices } = await shownDevices(introspection)
   await printRows(context, COLUMNS, devices)
+}
+
+/** ListDevices, for people and for JSON. */
+export async function shownDevices(
+  introspection: Pick<Introspection, 'listDevices'>,
+): Promise<{ readonly devices: readonly ShownDevice[] }> {
+  const { devices } = await introspection.listDevices({})
+  return { devices: devices.map((each) => ({ ...each, kind: enumName(Device_Kind, each.kind) })) }
 }

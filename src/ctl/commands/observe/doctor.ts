@@ -1,25 +1,24 @@
 import { messageOf } from '../../../base/errors.ts'
 import { truncate } from '../../../base/truncate.ts'
-import {
-  type Call,
-  type Capability,
-  Capability_Kind,
-  type Device,
-  Device_Kind,
-  type Event,
-  type Exit,
-  type FailedCall,
-  type GetLoopHistogramResponse,
-  type GetNetworkResponse,
-  type GetSandboxResponse,
-  type GetStacksResponse,
+import type {
+  Call,
+  Event,
+  Exit,
+  FailedCall,
+  GetLoopHistogramResponse,
+  GetNetworkResponse,
+  GetSandboxResponse,
+  GetStacksResponse,
 } from '../../../gen/microvm/agent/v1/introspection.ts'
-import { agentCalls, introspectionCalls } from '../../clients.ts'
+import { agentCalls, type Introspection, introspectionCalls } from '../../clients.ts'
 import { type Context, EXIT } from '../../command.ts'
 import { print, printJson, printPretty } from '../../output/print.ts'
 import { ageText, plainText } from '../../output/text.ts'
+import { type ShownCapability, shownCapabilities } from './capabilities.ts'
+import { type ShownDevice, shownDevices } from './devices.ts'
 import { endText, eventLine, processName } from './events.ts'
 import { networkRows } from './net.ts'
+import { shownProcesses } from './ps.ts'
 import { stacksText } from './stacks.ts'
 
 /** What the agent has told, by the headings of the report. What it has not told is missing. */
@@ -29,8 +28,8 @@ export interface Findings {
   /** Calls that were answered with an error. */
   readonly failed: readonly FailedCall[] | undefined
   readonly exits: readonly Exit[] | undefined
-  readonly capabilities: readonly Capability[] | undefined
-  readonly devices: readonly Device[] | undefined
+  readonly capabilities: readonly ShownCapability[] | undefined
+  readonly devices: readonly ShownDevice[] | undefined
   readonly events: readonly Event[] | undefined
   readonly loop: GetLoopHistogramResponse | undefined
   readonly metrics: string | undefined
@@ -98,8 +97,8 @@ async function collect(context: Context): Promise<{ readonly found: Findings; re
     calls: calls?.calls,
     failed: calls?.failed,
     exits: (await ask('exits', () => introspection.listExits({})))?.exits,
-    capabilities: (await ask('capabilities', () => introspection.getCapabilities({})))?.capabilities,
-    devices: (await ask('devices', () => introspection.listDevices({})))?.devices,
+    capabilities: (await ask('capabilities', () => shownCapabilities(introspection)))?.capabilities,
+    devices: (await ask('devices', () => shownDevices(introspection)))?.devices,
     events: await ask('events', () => newestEvents(introspection)),
     network: await ask('network', () => introspection.getNetwork({})),
     stacks: await ask('stacks', () => introspection.getStacks({})),
@@ -108,7 +107,7 @@ async function collect(context: Context): Promise<{ readonly found: Findings; re
     untold,
   }
   await ask('containers', () => introspection.listContainers({}))
-  await ask('processes', () => introspection.listProcesses({}))
+  await ask('processes', () => shownProcesses(introspection))
   await ask('mounts and storages', () => introspection.listMounts({}))
   return { found, report }
 }
@@ -130,8 +129,6 @@ async function printReport(context: Context, found: Findings, report: Report): P
     else await print(context, `${text}\n`)
   }
 }
-
-type Introspection = Awaited<ReturnType<typeof introspectionCalls>>
 
 /** The newest events. The first question tells the number of the last. */
 async function newestEvents(introspection: Introspection): Promise<readonly Event[]> {
@@ -274,16 +271,16 @@ const UNASKED_SIGNALS: readonly number[] = [4, 5, 6, 7, 8, 11, 31]
 /** Loop devices and their like have no driver. */
 function idleDisksIn({ devices = [] }: Findings): string[] {
   const idle = devices.filter(({ driver, kind, path }) => {
-    return driver === '' && kind === Device_Kind.BLOCK && !path.includes('/virtual/')
+    return driver === '' && kind === 'BLOCK' && !path.includes('/virtual/')
   })
   return idle.map(({ name }) => `disk ${name} has no driver`)
 }
 
 /** What the kernel and the guest do not have. Most guests lack something that their pods do not need. */
 export function lacksIn({ capabilities = [] }: Findings): readonly string[] {
-  const holders = new Map<Capability_Kind, string>([
-    [Capability_Kind.KERNEL, 'the kernel'],
-    [Capability_Kind.TOOL, 'the guest'],
+  const holders = new Map([
+    ['KERNEL', 'the kernel'],
+    ['TOOL', 'the guest'],
   ])
   return capabilities.flatMap(({ enabled, kind, name, reason }) => {
     const holder = holders.get(kind)

@@ -1,6 +1,7 @@
 import { introspectionCalls } from '../../clients.ts'
 import { CommandFailure, type Context, EXIT } from '../../command.ts'
 import { printJson, printPretty } from '../../output/print.ts'
+import { shownProcesses } from './ps.ts'
 
 /** `agent-ctl inspect [CONTAINER]`. */
 export async function run(context: Context): Promise<undefined> {
@@ -16,7 +17,7 @@ export async function run(context: Context): Promise<undefined> {
   const { containers } = await introspection.listContainers({ containerId })
   const [container] = containers
   if (container === undefined) throw new CommandFailure(EXIT.failed, `container ${containerId}: not found`)
-  const { processes } = await introspection.listProcesses({ containerId })
+  const { processes } = await shownProcesses(introspection, containerId)
   const { exits } = await introspection.listExits({ containerId })
   const { storages } = await introspection.listMounts({})
   const held = storages.filter(({ holders }) => holders.includes(containerId))

@@ -1,33 +1,42 @@
 import { type Process, Process_Role } from '../../../gen/microvm/agent/v1/introspection.ts'
-import { introspectionCalls } from '../../clients.ts'
+import { type Introspection, introspectionCalls } from '../../clients.ts'
 import type { Context } from '../../command.ts'
+import { enumName } from '../../output/enums.ts'
 import { printRows } from '../../output/print.ts'
 import type { Column } from '../../output/table.ts'
 import { ageText, bytesText } from '../../output/text.ts'
 
-const ROLES: Readonly<Record<number, string>> = {
-  [Process_Role.INIT]: 'init',
-  [Process_Role.EXEC]: 'exec',
-  [Process_Role.OTHER]: 'other',
-  [Process_Role.AGENT]: 'agent',
-}
+/** A process with the name of its role. */
+export type ShownProcess = Omit<Process, 'role'> & { readonly role: string }
 
 /** `agent-ctl ps [CONTAINER]`. */
 export async function run(context: Context): Promise<undefined> {
   const containerId = context.values.argument('CONTAINER')
   const introspection = await introspectionCalls(context)
-  const { processes } = await introspection.listProcesses({ containerId })
-  const isShown = ({ role }: Process) => context.values.flag('all') || role !== Process_Role.AGENT
+  const { processes } = await shownProcesses(introspection, containerId)
+  const isShown = ({ role }: ShownProcess) => context.values.flag('all') || role !== 'AGENT'
   const now = Date.now()
   await printRows(context, processColumns(now), processes.filter(isShown))
 }
 
+/** ListProcesses, for people and for JSON. */
+export async function shownProcesses(
+  introspection: Pick<Introspection, 'listProcesses'>,
+  containerId = '',
+): Promise<{ readonly processes: readonly ShownProcess[]; readonly omitted: number }> {
+  const { omitted, processes } = await introspection.listProcesses({ containerId })
+  return {
+    processes: processes.map((each) => ({ ...each, role: enumName(Process_Role, each.role) })),
+    omitted,
+  }
+}
+
 /** The columns of a table of processes. */
-export function processColumns(now: number): readonly Column<Process>[] {
+export function processColumns(now: number): readonly Column<ShownProcess>[] {
   return [
     { title: 'CONTAINER', text: ({ containerId }) => containerId },
     { title: 'PID', text: ({ pid }) => String(pid), right: true },
-    { title: 'ROLE', text: ({ role }) => ROLES[role] ?? '', drop: 1 },
+    { title: 'ROLE', text: ({ role }) => role.toLowerCase(), drop: 1 },
     { title: 'PROCESS', text: ({ execId }) => execId, drop: 3 },
     { title: 'STATE', text: stateText },
     // By the clock of this machine, from which the guest's may differ.
@@ -43,6 +52,6 @@ export function processColumns(now: number): readonly Column<Process>[] {
   ]
 }
 
-function stateText({ exitStatus, state }: Process): string {
+function stateText({ exitStatus, state }: ShownProcess): string {
   return exitStatus === undefined ? state : `ended ${exitStatus}`
 }

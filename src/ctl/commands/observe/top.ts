@@ -1,9 +1,8 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import { type Process, Process_Role } from '../../../gen/microvm/agent/v1/introspection.ts'
 import { introspectionCalls } from '../../clients.ts'
 import type { Context } from '../../command.ts'
 import { printJson, printScreen } from '../../output/print.ts'
-import { processColumns } from './ps.ts'
+import { processColumns, type ShownProcess, shownProcesses } from './ps.ts'
 
 const DEFAULT_SECONDS = 2
 
@@ -15,8 +14,8 @@ export async function run(context: Context): Promise<undefined> {
   const introspection = await introspectionCalls(context)
   const isTerminal = io.stdout.isTTY === true
   for (;;) {
-    const { processes } = await introspection.listProcesses({ containerId })
-    const rows = processes.filter(({ role }) => role !== Process_Role.AGENT).toSorted(byMemory)
+    const { processes } = await shownProcesses(introspection, containerId)
+    const rows = processes.filter(({ role }) => role !== 'AGENT').toSorted(byMemory)
     if (output === 'json') for (const row of rows) await printJson(context, row)
     else {
       const lines = isTerminal ? Math.max(1, (io.stdout.rows ?? rows.length + 2) - 2) : rows.length
@@ -27,6 +26,6 @@ export async function run(context: Context): Promise<undefined> {
   }
 }
 
-function byMemory(one: Process, other: Process): number {
+function byMemory(one: ShownProcess, other: ShownProcess): number {
   return Number(other.residentBytes - one.residentBytes)
 }

@@ -1,11 +1,10 @@
 import { describe, expect, it } from 'vitest'
+import type { ShownCapability } from '../../../../src/ctl/commands/observe/capabilities.ts'
 import { type Findings, lacksIn, suspicionsIn } from '../../../../src/ctl/commands/observe/doctor.ts'
 import {
   Call,
   Capability,
-  Capability_Kind,
   Device,
-  Device_Kind,
   Exit,
   FailedCall,
   GetLoopHistogramResponse,
@@ -27,6 +26,9 @@ const NOTHING: Findings = {
   untold: {},
 }
 
+const capability = (known: Partial<ShownCapability>) => ({ ...Capability.create(), kind: '', ...known })
+const disk = (name: string) => ({ ...Device.create(), kind: 'BLOCK', name })
+
 const create = 'grpc.AgentService/CreateContainer'
 const failed = (error: string, fields: Partial<FailedCall> = {}): Partial<Findings> => ({
   failed: [
@@ -37,7 +39,7 @@ const failed = (error: string, fields: Partial<FailedCall> = {}): Partial<Findin
   ],
 })
 const missing = (name: string, reason: string): Partial<Findings> => ({
-  capabilities: [Capability.fromPartial({ kind: Capability_Kind.FEATURE, name, reason })],
+  capabilities: [capability({ kind: 'FEATURE', name, reason })],
 })
 const memory = (available: number) =>
   `kata_guest_meminfo{item="mem_available"} ${available}\nkata_guest_meminfo{item="mem_total"} 1000\n`
@@ -144,11 +146,7 @@ describe('what doctor finds suspicious', () => {
     ],
     ['little memory', { metrics: memory(12) }, ["only 1.2 % of the guest's memory is available"]],
     ['no ordinary use of memory', { metrics: memory(200) }, []],
-    [
-      'a disk without a driver',
-      { devices: [Device.fromPartial({ kind: Device_Kind.BLOCK, name: 'vdb' })] },
-      ['disk vdb has no driver'],
-    ],
+    ['a disk without a driver', { devices: [disk('vdb')] }, ['disk vdb has no driver']],
     [
       'one reason for all that was not told',
       {
@@ -161,7 +159,7 @@ describe('what doctor finds suspicious', () => {
     ],
     [
       'names without control characters',
-      { devices: [Device.fromPartial({ kind: Device_Kind.BLOCK, name: 'v\u001b[2J' })] },
+      { devices: [disk('v\u001b[2J')] },
       ['disk v\\u001b[2J has no driver'],
     ],
   ])('is %s', (_what, found, lines) => {
@@ -170,14 +168,10 @@ describe('what doctor finds suspicious', () => {
 
   it('does not include what most guests lack, which is told after it', () => {
     const capabilities = [
-      Capability.fromPartial({ kind: Capability_Kind.KERNEL, name: 'fw_cfg', reason: 'no driver' }),
-      Capability.fromPartial({
-        kind: Capability_Kind.TOOL,
-        name: '/sbin/modprobe',
-        reason: 'does not exist',
-      }),
-      Capability.fromPartial({ kind: Capability_Kind.KERNEL, name: 'vsock', enabled: true }),
-      Capability.fromPartial({ kind: Capability_Kind.STORAGE_DRIVER, name: 'scsi', reason: 'none' }),
+      capability({ kind: 'KERNEL', name: 'fw_cfg', reason: 'no driver' }),
+      capability({ kind: 'TOOL', name: '/sbin/modprobe', reason: 'does not exist' }),
+      capability({ kind: 'KERNEL', name: 'vsock', enabled: true }),
+      capability({ kind: 'STORAGE_DRIVER', name: 'scsi', reason: 'none' }),
     ]
     const found = { ...NOTHING, capabilities }
     expect(suspicionsIn(found)).toEqual([])
