@@ -140,7 +140,11 @@ describe('an invalid request', () => {
     const before = machine()
     const peer = rawPeer(connect(pod.started.path))
     peer.request(1, SERVICE, 'CreateContainer', { payload: encoded(large(pod.root, 4 * MIB)) })
-    expect(await peer.response()).toMatchObject({ streamId: 1, code: 8 })
+    expect(await peer.response()).toMatchObject({
+      streamId: 1,
+      code: 8,
+      message: expect.stringMatching(/^message of \d+ bytes is larger than 4194304$/),
+    })
     peer.request(3, 'grpc.Health', 'Check')
     expect(await peer.response()).toMatchObject({ streamId: 3, code: 0 })
     peer.socket.destroy()

@@ -135,7 +135,10 @@ describe('a gRPC connection', () => {
 
   it('refuses messages of more than 4 MiB in either direction, and keeps the connection', async () => {
     const tooLarge = grpc.call('test.Echo/Echo', Buffer.alloc(4 * MIB + 1))
-    await expect(tooLarge).rejects.toMatchObject({ code: status.RESOURCE_EXHAUSTED })
+    await expect(tooLarge).rejects.toMatchObject({
+      code: status.RESOURCE_EXHAUSTED,
+      details: 'Received message larger than max (4194305 vs 4194304)',
+    })
     const deliveries: boolean[] = []
     answer = async () => ({
       ok: true,
@@ -144,6 +147,7 @@ describe('a gRPC connection', () => {
     })
     await expect(grpc.call('test.Echo/Answer', Buffer.alloc(0))).rejects.toMatchObject({
       code: status.RESOURCE_EXHAUSTED,
+      details: 'Sent message larger than max (4194310 vs. 4194304)',
     })
     expect(await grpc.call('test.Echo/Echo', Buffer.alloc(4 * MIB))).toHaveLength(4 * MIB)
     expect(deliveries).toEqual([false])
