@@ -1,6 +1,6 @@
+import { didYouMean, normalized } from '../../base/suggest.ts'
 import { type Argument, type Command, type Option, UsageError, Values } from '../command.ts'
 import { GLOBAL_OPTIONS } from './options.ts'
-import { didYouMean, normalized } from './suggest.ts'
 
 /** A command line without the name of the tool. */
 export type CommandLine =

@@ -1,7 +1,7 @@
+import { normalized } from '../../base/suggest.ts'
 import { AgentServiceDefinition } from '../../gen/agent.ts'
 import { HealthDefinition } from '../../gen/health.ts'
 import { IntrospectionDefinition } from '../../gen/microvm/agent/v1/introspection.ts'
-import { normalized } from '../command-line/suggest.ts'
 
 /** The services that the agent serves on ttRPC, the first first where a method has the same name in several. */
 const SERVICES = [AgentServiceDefinition, HealthDefinition, IntrospectionDefinition] as const

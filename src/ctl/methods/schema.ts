@@ -1,7 +1,7 @@
 import { createFileRegistry, type DescMethod, fromBinary } from '@bufbuild/protobuf'
 import { FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt'
+import { didYouMean } from '../../base/suggest.ts'
 import { UsageError } from '../command.ts'
-import { didYouMean } from '../command-line/suggest.ts'
 import { descriptorSet } from './descriptor-set.ts'
 import { METHODS, type MethodName, methodNamed } from './method-names.ts'
 

@@ -1,5 +1,5 @@
+import { didYouMean } from '../../../base/suggest.ts'
 import { type Command, type Context, UsageError } from '../../command.ts'
-import { didYouMean } from '../../command-line/suggest.ts'
 import { commandHelp, toolHelp } from '../../help/help-text.ts'
 import { print } from '../../output/print.ts'
 
