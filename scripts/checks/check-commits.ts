@@ -7,7 +7,7 @@ export const RULES_SINCE = '9844401d9cb853b3fe9bb3c318ecaf6443fc66c7'
 /** What a subject may begin with: the name of the folder that the change serves. CONTRIBUTING.md lists the same. */
 export const AREAS: readonly string[] = [
   // the agent
-  ...['src', 'base', 'gen', 'os', 'oci', 'hotplug', 'rpc', 'state'],
+  ...['src', 'base', 'gen', 'os', 'oci', 'hotplug', 'rpc', 'settings', 'state'],
   ...['agent', 'boot', 'config', 'policy', 'transport', 'service'],
   ...['handlers', 'sandbox', 'container', 'process', 'stdio', 'oci-runtime', 'cgroup'],
   ...['storage', 'device', 'network', 'guest'],

@@ -34,6 +34,7 @@ export const LAYERS: readonly Layer[] = [
   { folder: 'src/os', imports: ['src/base'], node: 'all' },
   { folder: 'src/state', imports: ['src/os', 'src/gen', 'src/base'], node: ['node:zlib'] },
   { folder: 'src/hotplug', imports: ['src/os', 'src/base'] },
+  { folder: 'src/settings', imports: ['src/base'] },
   {
     folder: 'src/rpc',
     imports: ['src/gen', 'src/base'],
@@ -87,12 +88,12 @@ export const LAYERS: readonly Layer[] = [
   },
   {
     folder: 'src/agent/config',
-    imports: ['src/os', 'src/base'],
+    imports: ['src/settings', 'src/os', 'src/base'],
     packages: ['smol-toml'],
   },
   {
     folder: 'src/agent/boot',
-    imports: ['src/agent/config', 'src/handlers/network', 'src/os', 'src/base', 'src/gen'],
+    imports: ['src/agent/config', 'src/settings', 'src/handlers/network', 'src/os', 'src/base', 'src/gen'],
   },
   { folder: 'src/agent/policy', imports: ['src/state', 'src/os', 'src/base', 'src/gen'] },
   {
@@ -135,6 +136,7 @@ export const LAYERS: readonly Layer[] = [
     folder: 'src/agent',
     imports: [
       'package.json',
+      'src/settings',
       'src/rpc',
       'src/handlers',
       'src/hotplug',
@@ -175,6 +177,7 @@ export const LAYERS: readonly Layer[] = [
     // The rules for VM metadata are the guest's own.
     folder: 'src/microvm',
     imports: [
+      'src/settings',
       'src/handlers/network/vm-metadata',
       'src/client',
       'src/rpc',

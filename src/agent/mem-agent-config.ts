@@ -1,5 +1,5 @@
 import type { MemAgentConfig } from '../handlers/guest/mem-agent/mem-agent.ts'
-import type { AgentConfig } from './config/settings.ts'
+import type { AgentConfig } from '../settings/settings.ts'
 
 /** The settings `agent.mem_agent_*` as the mem-agent takes them. */
 export function memAgentConfig(config: AgentConfig): MemAgentConfig {

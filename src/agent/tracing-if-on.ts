@@ -2,7 +2,7 @@ import type { Logger } from '../base/log.ts'
 import { hostPort } from '../handlers/stdio/host-connections.ts'
 import type { Os } from '../os/os.ts'
 import { startTimer } from '../rpc/timer.ts'
-import type { AgentConfig } from './config/settings.ts'
+import type { AgentConfig } from '../settings/settings.ts'
 import type { Tracing } from './tracing/tracer.ts'
 
 /** Where Kata's forwarder of traces listens (behaviour spec, B.1). */

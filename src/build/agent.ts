@@ -14,7 +14,9 @@ const startScript = join(import.meta.dirname, 'agent-start.cjs')
 const codeCacheScript = join(import.meta.dirname, 'write-code-cache.cjs')
 
 /** The folders of `src` that the agent consists of; the others run on the host. */
-export const AGENT_SOURCES = ['agent', 'base', 'gen', 'handlers', 'hotplug', 'oci', 'os', 'rpc', 'state']
+export const AGENT_SOURCES = [
+  ...['agent', 'base', 'gen', 'handlers', 'hotplug', 'oci', 'os', 'rpc', 'settings', 'state'],
+]
 
 /**
  * Builds `build/agent` unless it is up to date: `agent.cjs` with its bundle and code cache, `grpc.cjs`,

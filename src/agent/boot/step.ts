@@ -1,7 +1,7 @@
 import type { Logger } from '../../base/log.ts'
 import type { NetworkRecord } from '../../handlers/network/network-record.ts'
 import type { Os } from '../../os/os.ts'
-import type { AgentConfig } from '../config/settings.ts'
+import type { AgentConfig } from '../../settings/settings.ts'
 
 /** What a boot step works with. */
 export interface BootContext {

@@ -1,8 +1,8 @@
 import { AgentError, messageOf } from '../../base/errors.ts'
+import { commandLineSettings, configFileOf } from '../../settings/command-line.ts'
+import { parseValue, readSettings } from '../../settings/read-settings.ts'
+import { type AgentConfig, SETTING_KEYS, SETTINGS } from '../../settings/settings.ts'
 import type { AgentArguments } from './arguments.ts'
-import { commandLineSettings, configFileOf } from './command-line.ts'
-import { parseValue, readSettings } from './read-settings.ts'
-import { type AgentConfig, SETTING_KEYS, SETTINGS } from './settings.ts'
 
 /** The sources of settings. */
 export interface ConfigSources {

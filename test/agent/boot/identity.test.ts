@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { takeIdentity } from '../../../src/agent/boot/identity.ts'
-import type { AgentConfig } from '../../../src/agent/config/settings.ts'
 import { VMMetadata } from '../../../src/gen/vm.ts'
+import type { AgentConfig } from '../../../src/settings/settings.ts'
 import { bareGuest } from '../../support/agent/bare-guest.ts'
 
 const NAME = 'opt/vm.metropolis.monogon.dev/v1/metadata.pb'

@@ -1,6 +1,6 @@
 import { defaultConfig } from '../../../src/agent/config/load-config.ts'
-import type { AgentConfig } from '../../../src/agent/config/settings.ts'
 import { NetworkRecord } from '../../../src/handlers/network/network-record.ts'
+import type { AgentConfig } from '../../../src/settings/settings.ts'
 import { FakeOs } from '../fakes/fake-os.ts'
 import { recordingLog } from '../fakes/recording-log.ts'
 

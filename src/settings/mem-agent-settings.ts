@@ -1,4 +1,4 @@
-import { LONGEST_TIMER_MS } from '../../base/abort.ts'
+import { LONGEST_TIMER_MS } from '../base/abort.ts'
 import { boolean, count, flag, numberIn, type Setting, type SettingType, setting } from './setting-types.ts'
 
 const MEM_AGENT = 'agent.mem_agent_enable'

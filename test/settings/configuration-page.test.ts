@@ -1,10 +1,10 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import type { Setting } from '../../../src/agent/config/setting-types.ts'
-import { SETTING_KEYS, SETTINGS } from '../../../src/agent/config/settings.ts'
+import type { Setting } from '../../src/settings/setting-types.ts'
+import { SETTING_KEYS, SETTINGS } from '../../src/settings/settings.ts'
 
-const PAGE = join(import.meta.dirname, '../../../docs/configuration.md')
+const PAGE = join(import.meta.dirname, '../../docs/configuration.md')
 
 describe('docs/configuration.md', () => {
   it('shows the table of settings', () => {

@@ -1,4 +1,4 @@
-import { AgentError, messageOf } from '../../base/errors.ts'
+import { AgentError, messageOf } from '../base/errors.ts'
 import type { Setting } from './setting-types.ts'
 import { type AgentConfig, SETTING_KEYS, SETTINGS, type SettingKey } from './settings.ts'
 

@@ -1,6 +1,6 @@
-import { LONGEST_TIMER_MS } from '../../base/abort.ts'
-import { AgentError } from '../../base/errors.ts'
-import type { LogLevel } from '../../base/log.ts'
+import { LONGEST_TIMER_MS } from '../base/abort.ts'
+import { AgentError } from '../base/errors.ts'
+import type { LogLevel } from '../base/log.ts'
 
 /**
  * A type of setting. Its readers return `undefined` for a value that is ignored, so that the setting stays as it is, and

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { commandLineSettings, configFileOf } from '../../../src/agent/config/command-line.ts'
+import { commandLineSettings, configFileOf } from '../../src/settings/command-line.ts'
 
 describe('commandLineSettings', () => {
   it('finds settings between other words and any white space', () => {
