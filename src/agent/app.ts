@@ -42,7 +42,7 @@ import { BootGate } from './boot/gate.ts'
 import { STATE_FOLDER } from './boot/state-folder.ts'
 import type { BootContext } from './boot/step.ts'
 import { type AgentArguments, parseArguments } from './config/arguments.ts'
-import { loadConfig, settingsWithoutEffect } from './config/load-config.ts'
+import { loadConfig } from './config/load-config.ts'
 import { DebugConsole } from './console/debug-console.ts'
 import { findShells } from './console/find-shells.ts'
 import { Events } from './introspection/events.ts'
@@ -133,14 +133,16 @@ export async function runAgent(start: AgentStart): Promise<number> {
   logNodeMessages(log, process, console)
   const agentFolder = findAgentFolder(start.file)
   const os = linuxOs({ agentFolder, channel: given.channel, brokerFd: given.broker, log })
-  const config = await loadConfig({ files: os.files, arguments: given, environment: start.environment })
+  const { files } = os
+  const { config, withoutEffect } = await loadConfig({
+    files,
+    arguments: given,
+    environment: start.environment,
+  })
   level = config.logLevel
   const logPort = new LogPort(os, lostLines(identity))
   if (config.logPort > 0) sink = sinkOf(logPort, output)
-  const ignored = settingsWithoutEffect(config)
-  if (ignored.length > 0) {
-    log.warn('settings without effect', { settings: ignored.join(', '), because: 'not supported' })
-  }
+  for (const each of withoutEffect) log.warn('settings without effect', each)
   await os.files.write(OWN_NAME, config.processName)
   os.system.reportStackOnSignal()
   const gate = new BootGate()

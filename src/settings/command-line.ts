@@ -1,6 +1,6 @@
 import { parseValue, readSettings } from './read-settings.ts'
 import type { Setting } from './setting-types.ts'
-import type { AgentConfig } from './settings.ts'
+import { type AgentConfig, SETTING_KEYS, SETTINGS } from './settings.ts'
 
 /** The key that names a TOML file, which then is the only source (spec A.5). */
 const CONFIG_FILE_KEY = 'agent.config_file'
@@ -24,6 +24,22 @@ export function commandLineSettings(commandLine: string): Partial<AgentConfig> {
     }
     return last
   })
+}
+
+/** The `agent.*` words that the agent knows, without their values. */
+export const AGENT_WORDS: readonly string[] = [
+  CONFIG_FILE_KEY,
+  ...SETTING_KEYS.map((key) => SETTINGS[key].commandLine ?? '').filter(isForAgent),
+]
+
+/** The words of a kernel command line that are meant for the agent and unknown to it, each once and without its value. */
+export function unknownWords(commandLine: string): readonly string[] {
+  const keys = tokensOf(commandLine).map(({ key }) => key)
+  return [...new Set(keys.filter((key) => isForAgent(key) && !AGENT_WORDS.includes(key)))]
+}
+
+function isForAgent(key: string): boolean {
+  return key.startsWith('agent.')
 }
 
 interface Token {

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { commandLineSettings, configFileOf } from '../../src/settings/command-line.ts'
+import { commandLineSettings, configFileOf, unknownWords } from '../../src/settings/command-line.ts'
+import { KATA_COMMAND_LINE } from '../fixtures/kata-command-line.ts'
 
 describe('commandLineSettings', () => {
   it('finds settings between other words and any white space', () => {
@@ -162,5 +163,21 @@ describe('configFileOf', () => {
 
   it('is undefined when no file is named', () => {
     expect(configFileOf('agent.config_file agent.config_files=/x')).toBeUndefined()
+  })
+})
+
+describe('unknownWords', () => {
+  it('returns each `agent.` word that is no setting, without its value', () => {
+    const commandLine =
+      'ro agents.x=1 agent.lgo=debug agent.log=info agent.trace agent. agent.lgo agent.Log=debug'
+    expect(unknownWords(commandLine)).toEqual(['agent.lgo', 'agent.', 'agent.Log'])
+  })
+
+  it.each([
+    ['what Kata’s shims write', KATA_COMMAND_LINE.join(' ')],
+    ['settings that this agent does not use', 'agent.https_proxy=http://p agent.guest_components_procs=none'],
+    ['the name of a file', 'agent.config_file=/etc/agent.toml'],
+  ])('returns nothing of %s', (_what, commandLine) => {
+    expect(unknownWords(commandLine)).toEqual([])
   })
 })

@@ -1,5 +1,5 @@
 import { AgentError, messageOf } from '../../base/errors.ts'
-import { commandLineSettings, configFileOf } from '../../settings/command-line.ts'
+import { commandLineSettings, configFileOf, unknownWords } from '../../settings/command-line.ts'
 import { parseValue, readSettings } from '../../settings/read-settings.ts'
 import { type AgentConfig, SETTING_KEYS, SETTINGS } from '../../settings/settings.ts'
 import type { AgentArguments } from './arguments.ts'
@@ -11,17 +11,30 @@ export interface ConfigSources {
   readonly environment: Readonly<Record<string, string | undefined>>
 }
 
+/** The agent's configuration, and for the log what of its sources changes nothing. */
+export interface LoadedConfig {
+  readonly config: AgentConfig
+  /** Settings as a host names them, and why they have no effect. */
+  readonly withoutEffect: readonly { readonly settings: string; readonly because: string }[]
+}
+
 /**
- * The agent's configuration (spec A.5 to A.7). The environment overrides the file of `--config`, or else the kernel command
+ * Loads the agent's configuration (spec A.5 to A.7). The environment overrides the file of `--config`, or else the kernel command
  * line; a file that `agent.config_file` names is the only source; `--server-addr` overrides all. Throws when a file cannot
  * be read, and INVALID_ARGUMENT naming the source when a value is malformed.
  */
-export async function loadConfig(sources: ConfigSources): Promise<AgentConfig> {
-  return { ...defaultConfig(), ...(await configured(sources)), ...argumentSettings(sources) }
+export async function loadConfig(sources: ConfigSources): Promise<LoadedConfig> {
+  const { settings, unknown = [] } = await configured(sources)
+  const config = { ...defaultConfig(), ...settings, ...argumentSettings(sources) }
+  const withoutEffect = [
+    { settings: settingsWithoutEffect(config).join(', '), because: 'not supported' },
+    { settings: unknown.join(', '), because: 'unknown' },
+  ]
+  return { config, withoutEffect: withoutEffect.filter(({ settings }) => settings !== '') }
 }
 
-/** Names of the settings that were changed and have no effect, as a host names them. */
-export function settingsWithoutEffect(config: AgentConfig): readonly string[] {
+/** Names of the settings that were changed and have no effect. */
+function settingsWithoutEffect(config: AgentConfig): readonly string[] {
   const defaults = defaultConfig()
   return SETTING_KEYS.filter(
     (key) => SETTINGS[key].hasNoEffect === true && config[key] !== defaults[key],
@@ -34,19 +47,19 @@ export function defaultConfig(): AgentConfig {
   return readSettings((setting) => setting.default) as AgentConfig
 }
 
-async function configured({
-  files,
-  environment,
-  arguments: given,
-}: ConfigSources): Promise<Partial<AgentConfig>> {
+async function configured({ files, environment, arguments: given }: ConfigSources): Promise<{
+  readonly settings: Partial<AgentConfig>
+  readonly unknown?: readonly string[]
+}> {
   const fromFile = async (path: string) => configFileSettings(path, await files.readText(path))
   if (given.configFile !== undefined) {
-    return { ...(await fromFile(given.configFile)), ...environmentSettings(environment) }
+    return { settings: { ...(await fromFile(given.configFile)), ...environmentSettings(environment) } }
   }
   const commandLine = await files.readText('/proc/cmdline')
   const file = configFileOf(commandLine)
-  if (file !== undefined) return fromFile(file)
-  return { ...commandLineSettings(commandLine), ...environmentSettings(environment) }
+  if (file !== undefined) return { settings: await fromFile(file) }
+  const settings = { ...commandLineSettings(commandLine), ...environmentSettings(environment) }
+  return { settings, unknown: unknownWords(commandLine) }
 }
 
 function argumentSettings({ arguments: given }: ConfigSources): Partial<AgentConfig> {

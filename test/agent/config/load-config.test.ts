@@ -1,10 +1,11 @@
 import { describe, expect, it } from 'vitest'
-import { defaultConfig, loadConfig, settingsWithoutEffect } from '../../../src/agent/config/load-config.ts'
+import { defaultConfig, loadConfig } from '../../../src/agent/config/load-config.ts'
 
 describe('loadConfig', () => {
   it('uses the defaults when no source sets anything', async () => {
-    const config = await load({ commandLine: 'ro quiet' })
+    const { config, withoutEffect } = await load({ commandLine: 'ro quiet' })
     expect(config).toEqual(defaultConfig())
+    expect(withoutEffect).toEqual([])
     expect(config).toMatchObject({
       serverAddress: 'vsock://-1:1024',
       logLevel: 'info',
@@ -15,16 +16,20 @@ describe('loadConfig', () => {
     })
   })
 
-  it('names the changed settings that have no effect', async () => {
-    const config = await load({
-      commandLine: 'agent.devmode agent.secure_storage_integrity=false agent.log=debug agent.log_vport=0',
+  it('names the changed settings that have no effect, and the unknown ones of the kernel command line', async () => {
+    const effective = 'agent.log=debug agent.log_vport=0'
+    const { config, withoutEffect } = await load({
+      commandLine: `agent.devmode agent.secure_storage_integrity=false agent.lgo=debug ${effective}`,
     })
-    expect(settingsWithoutEffect(config)).toEqual(['agent.devmode', 'agent.secure_storage_integrity'])
-    expect(settingsWithoutEffect(defaultConfig())).toEqual([])
+    expect(withoutEffect).toEqual([
+      { settings: 'agent.devmode, agent.secure_storage_integrity', because: 'not supported' },
+      { settings: 'agent.lgo', because: 'unknown' },
+    ])
+    expect(config.logLevel).toBe('debug')
   })
 
   it('lets the environment override the kernel command line', async () => {
-    const config = await load({
+    const { config } = await load({
       commandLine: 'agent.log=debug agent.hotplug_timeout=9',
       environment: { KATA_AGENT_LOG_LEVEL: 'trace', KATA_AGENT_TRACING: '1' },
     })
@@ -32,7 +37,7 @@ describe('loadConfig', () => {
   })
 
   it('reads --config instead of the kernel command line, and the environment over it', async () => {
-    const config = await load({
+    const { config } = await load({
       commandLine: 'agent.hotplug_timeout=9 agent.config_file=/missing',
       files: { '/etc/agent.toml': 'log_level = "debug"\nserver_addr = "tcp://0.0.0.0:1"' },
       environment: { KATA_AGENT_SERVER_ADDR: 'unix:///run/agent' },
@@ -46,16 +51,17 @@ describe('loadConfig', () => {
   })
 
   it('uses only the file that the kernel command line names', async () => {
-    const config = await load({
-      commandLine: 'agent.log=debug agent.hotplug_timeout=bad agent.config_file=/etc/agent.toml',
+    const { config, withoutEffect } = await load({
+      commandLine: 'agent.lgo agent.hotplug_timeout=bad agent.config_file=/etc/agent.toml',
       files: { '/etc/agent.toml': 'hotplug_timeout = { secs = 7 }' },
       environment: { KATA_AGENT_LOG_LEVEL: 'trace' },
     })
     expect(config).toMatchObject({ logLevel: 'info', hotplugTimeoutMs: 7000 })
+    expect(withoutEffect).toEqual([])
   })
 
   it('lets --server-addr override everything', async () => {
-    const config = await load({
+    const { config } = await load({
       commandLine: 'agent.server_addr=vsock://-1:1',
       environment: { KATA_AGENT_SERVER_ADDR: 'unix:///run/agent' },
       serverAddress: 'unix://@mine',

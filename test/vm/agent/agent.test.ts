@@ -21,7 +21,7 @@ describe.skipIf(cannotBoot() !== undefined)('the agent in a guest', () => {
   let guest: TestGuest
   let pod: Pod
   beforeAll(async () => {
-    const append = ['agent.log=debug']
+    const append = ['agent.log=debug', 'agent.lgo=debug']
     // The loopback module is loaded, so that only the agent itself can refuse a connection through it.
     const kernelModules = [{ name: 'vsock_loopback' }]
     ;({ guest, pod } = await bootPod({ cpus: 2, append }, { kernelModules }))
@@ -35,6 +35,11 @@ describe.skipIf(cannotBoot() !== undefined)('the agent in a guest', () => {
     const places = steps.map((step) => lines.findIndex((line) => step.test(line)))
     expect(places).not.toContain(-1)
     expect(places).toEqual(places.toSorted((one, other) => one - other))
+  })
+
+  it('warns of a word for it on the kernel command line that it does not know', () => {
+    const warning = /"settings without effect".*"WARN".*"settings":"agent\.lgo","because":"unknown"/
+    expect(guest.consoleText()).toMatch(warning)
   })
 
   it('answers Check and Version and manages the guest', async () => {

@@ -40,6 +40,7 @@ describe.skipIf(cannotBoot() !== undefined)('a guest whose image is', () => {
         await pod.agent.destroySandbox({})
         await guest.guest.vm.exited
         expect(guest.consoleText()).toContain('"msg":"stopped"')
+        expect(guest.consoleText()).not.toContain('"because":"unknown"')
       } finally {
         await guest.stop()
       }
