@@ -14,6 +14,7 @@ import { isFromUserSpace } from '../console-tail.ts'
 import { bootGuest, type Guest, type RunnerEnvironment } from '../guest.ts'
 import { containerRootSource, type GuestParts } from '../guest-spec.ts'
 import type { Vm } from '../vm.ts'
+import { checkAppendedWords } from './append-words.ts'
 import { bootFiles } from './boot-files.ts'
 import { openRoot, packRoot } from './container-root.ts'
 import { metadataParts, readMetadata } from './metadata.ts'
@@ -55,6 +56,7 @@ async function prepare(
   folder: string,
   { interruptions: { signal }, reporter }: RunHost,
 ): Promise<{ readonly parts: Omit<GuestParts, 'link'>; readonly what: WhatToRun }> {
+  checkAppendedWords(options)
   const given =
     options.metadata === undefined ? undefined : metadataParts(readMetadata(options.metadata), folder)
   const boot = await bootFiles(options, reporter.progress)

@@ -199,6 +199,14 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run', () => {
     expect(stderr).toMatch(/^microvm: .*QEMU exited/m)
   })
 
+  it('refuses a word for the agent that it does not know, before it boots a guest', async () => {
+    const words = ['--append', 'quiet agent.debug_consol', '--append', 'agent.log=debug', 'true']
+    expect(await runMicrovm(words)).toMatchObject({
+      status: 2,
+      stderr: 'microvm: --append agent.debug_consol: unknown setting, did you mean "agent.debug_console"?\n',
+    })
+  })
+
   it('says once, and last, which setting the agent does not take', async () => {
     const { status, stderr } = await runMicrovm([...ONE_CPU, '--append', 'agent.log=nonsense', 'true'])
     expect(status).toBe(125)
