@@ -3,6 +3,7 @@ import { constants } from 'node:os'
 import { AgentError } from '../base/errors.ts'
 import type { Agent } from './container-session.ts'
 import { addedProcess } from './container-spec.ts'
+import { START_FAILURE, startFailureStatus } from './start-failure.ts'
 import type { ProcessKey } from './stdio.ts'
 
 /** How much one read asks for. */
@@ -14,7 +15,7 @@ const KILL_MS = 2000
 
 /** Whether a process could not be started because its container has no such program. */
 export function lacksProgram(error: unknown): boolean {
-  return error instanceof AgentError && /the file .* was not found/s.test(error.message)
+  return error instanceof AgentError && startFailureStatus(error) === START_FAILURE.notFound
 }
 
 /** A program that a tool runs in a container for itself, as root and without a terminal. Its owner ends it or kills it. */

@@ -2,6 +2,7 @@ import type { Duplex } from 'node:stream'
 import type { Stdio } from '../client/attach.ts'
 import type { Interruptions } from '../client/interruptions.ts'
 import type { Session } from '../client/open-session.ts'
+import { START_FAILURE } from '../client/start-failure.ts'
 
 /** What a shell completes a word with. */
 export type Completes = 'file' | 'folder' | 'method' | 'command' | 'container'
@@ -117,11 +118,7 @@ export const EXIT = {
   failed: 1,
   usage: 2,
   /** The agent cannot be reached, or the process could not be started. */
-  cannotRun: 125,
-  /** The program is there, but cannot be executed. */
-  notExecutable: 126,
-  /** There is no such program. */
-  notFound: 127,
+  cannotRun: START_FAILURE.cannotRun,
 } as const
 
 /** The options and arguments of one command line, by the names of the table. */

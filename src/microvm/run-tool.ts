@@ -1,11 +1,10 @@
 import { messageOf } from '../base/errors.ts'
 import { Interrupted, Interruptions } from '../client/interruptions.ts'
+import { startFailureStatus } from '../client/start-failure.ts'
 import { parseCommandLine, UsageError } from './command-line/parse.mjs'
 import { type Reporter, reporterOn } from './run/reporter.ts'
 import { GuestFailure, type runCommand } from './run/run-command.ts'
 
-/** The microVM or the container could not be started. */
-const CANNOT_RUN = 125
 const USAGE = 2
 
 /** Runs the command line of `./microvm` on this process's stdio and signals. Returns the exit status. */
@@ -45,5 +44,5 @@ function exitStatusOf(error: unknown, reporter: Reporter): number {
     return USAGE
   }
   reporter.failure(messageOf(error), error instanceof GuestFailure ? error.consoleLines : [])
-  return CANNOT_RUN
+  return startFailureStatus(error)
 }

@@ -59,7 +59,8 @@ What is shown, on stderr:
   -h, --help             this text
 
 Exit status: that of CMD (128 + N when signal N ended it); 2 for a mistake in the command line or a machine that cannot
-run this; 125 when the microVM or the container could not be started; 128 + N when signal N ended the run itself.
+run this; 125 when the microVM or the container could not be started, 126 when CMD cannot be executed, 127 when there is
+no such program; 128 + N when signal N ended the run itself.
 
 Without -t the first SIGINT, SIGTERM or SIGHUP goes to CMD and the second ends the microVM. With -it, Ctrl-C reaches CMD
 as a key, and a signal ends the microVM.

@@ -24,7 +24,10 @@ describe('./microvm run, on an agent of this machine', () => {
     folder = temporaryFolder()
     agent = await startAgent()
     tool = join(folder, 'microvm')
-    const words = [process.execPath, PROGRAM, agent.path, busyboxRoot(folder)]
+    const root = busyboxRoot(folder)
+    writeFileSync(join(root, 'tmp/not-executable'), '', { mode: 0o644 })
+    writeFileSync(join(root, 'tmp/other-format'), 'not a program\n', { mode: 0o755 })
+    const words = [process.execPath, PROGRAM, agent.path, root]
     writeFileSync(tool, `#!/bin/sh\nexec ${words.join(' ')} "$@"\n`, { mode: 0o755 })
   })
   afterEach(async () => {
@@ -63,11 +66,24 @@ describe('./microvm run, on an agent of this machine', () => {
     await expectShell(new Terminal([tool, 'run', '-it', 'sh']))
   })
 
-  it('says what cannot be started', async () => {
-    const running = startMicrovm(['/no/such/program'], {}, tool)
+  it.each([
+    ['nosuch', 127, 'was not found'],
+    ['/tmp/not-executable', 126, 'cannot be executed'],
+  ])(
+    'says in one line that %s cannot be started, with docker’s status %d',
+    async (program, status, fault) => {
+      const running = startMicrovm([program], {}, tool)
+      running.stdin.end()
+      const result = await running.result
+      expect(result).toMatchObject({ status, stdout: '' })
+      expect(result.stderr).toMatch(new RegExp(`^microvm: the file ${program} ${fault}: .*\n$`))
+    },
+  )
+
+  it('passes on the OCI runtime’s line and status for a program of another format', async () => {
+    const running = startMicrovm(['/tmp/other-format'], {}, tool)
     running.stdin.end()
-    const { status, stderr } = await running.result
-    expect(status).toBe(125)
-    expect(stderr).toMatch(/^microvm: .*\/no\/such\/program.*\n$/)
+    const stderr = 'exec /tmp/other-format: exec format error\n'
+    expect(await running.result).toMatchObject({ status: 1, stderr })
   })
 })
