@@ -16,9 +16,7 @@ export function findPolicyEngines(folder?: string): PolicyEngines {
     const engines = loadPolicyEngines(each)
     if (engines !== undefined) return engines
   }
-  const where =
-    folder === undefined
-      ? 'want it beside agent-ctl, as in its archive, or in /usr/lib/microvm-agent, or --engine FOLDER'
-      : `want it in ${folder}`
-  throw new AgentError('FAILED_PRECONDITION', `policy.node: not found, ${where}`)
+  const where = folder ?? `the folder of agent-ctl, in ${INSTALLED} or in --engine FOLDER`
+  const text = `policy.node: not found, want it in ${where}; npm run dist builds it into dist/`
+  throw new AgentError('FAILED_PRECONDITION', text)
 }

@@ -3,6 +3,7 @@ import { messageOf } from '../base/errors.ts'
 import { ADDRESS_FORMS, type Address, addressText, parseAddress } from '../client/connection/address.ts'
 import { openSession, type Session } from '../client/open-session.ts'
 import { UsageError, type Values } from './command.ts'
+import { explaining } from './explain-failure.ts'
 
 const DEFAULT_WAIT_MS = 60_000
 
@@ -62,12 +63,12 @@ export class LazySession {
       : undefined
     const session = await openSession({ address: addressOf(values, env), protocol, waitMs, signal })
     const file = values.text('record')
-    if (file === undefined) return session
+    if (file === undefined) return explaining(session, session)
     const [{ recorded }, { continuedRecording }] = await Promise.all([
       import('./recording/record-session.ts'),
       import('./recording/recording-file.ts'),
     ])
-    return recorded(session, continuedRecording(file))
+    return explaining(recorded(session, continuedRecording(file)), session)
   }
 }
 

@@ -3,7 +3,7 @@ import type { Logger } from '../../base/log.ts'
 import { SerialQueue } from '../../base/serial-queue.ts'
 import { truncate } from '../../base/truncate.ts'
 import { REQUESTS } from '../../gen/message-fields.ts'
-import type { PolicyEngine, PolicyEngines } from '../../os/policy/policy-engine.ts'
+import { NO_POLICY_ENGINE, type PolicyEngine, type PolicyEngines } from '../../os/policy/policy-engine.ts'
 import { KINDS, type StateStore } from '../../state/state-store.ts'
 import { AllowedInputs } from './allowed-inputs.ts'
 import { checkInput, hasLargeBytes } from './check-input.ts'
@@ -110,7 +110,7 @@ export class Policy {
       const saved = state.read(KINDS.policy, NAME)
       if (saved === undefined) return false
       const engines = load()
-      if (engines === undefined) throw new Error('this image has no policy engine')
+      if (engines === undefined) throw new Error(NO_POLICY_ENGINE)
       const current = await this.#compile(engines, saved.text)
       await current.engine.setData(saved.state)
       this.#current = { ...current, state: saved.state, changedBy: saved.allowed }
@@ -130,7 +130,7 @@ export class Policy {
     const { engines: load, log } = this.#dependencies
     const engines = load()
     if (engines === undefined) {
-      throw new AgentError('FAILED_PRECONDITION', `policy file ${path}: this image has no policy engine`)
+      throw new AgentError('FAILED_PRECONDITION', `policy file ${path}: ${NO_POLICY_ENGINE}`)
     }
     try {
       this.#current = await this.#compile(engines, text)

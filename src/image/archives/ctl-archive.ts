@@ -8,9 +8,9 @@ import { completeTree, fileFrom, link, treeOfFolder } from '../formats/tree.ts'
 import type { PolicyAddon } from '../policy-addon.ts'
 
 /**
- * Writes agent-ctl.cjs and agent-ctl-VERSION-x86_64.tar.zst into `folder` and returns their paths. The archive is unpacked
- * over the root of a host: the tool with the addon for vsock, the evaluator of policies if it is given, the man page, and
- * the completions.
+ * Writes agent-ctl.cjs, policy.node beside it if it is given, and agent-ctl-VERSION-x86_64.tar.zst into `folder`. Returns
+ * their paths. The archive is unpacked over the root of a host: the tool with the addon for vsock, the evaluator of
+ * policies if it is given, the man page, and the completions.
  */
 export async function makeCtlArchive(
   folder: string,
@@ -39,5 +39,8 @@ export async function makeCtlArchive(
     ),
   ])
   await writeTar(archive, tree, { last: true })
-  return [tool, archive]
+  if (policy === undefined) return [tool, archive]
+  const evaluator = join(folder, 'policy.node')
+  copyFileSync(policy.path, evaluator)
+  return [tool, evaluator, archive]
 }

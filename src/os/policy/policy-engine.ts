@@ -1,3 +1,6 @@
+/** Why an agent has no engine. */
+export const NO_POLICY_ENGINE = 'this image has no policy engine, want one of npm run image'
+
 /** The value of a rule for one input. */
 export interface RuleOutcome {
   /** The value as JSON; undefined when the rule has no value for this input, or does not exist. */

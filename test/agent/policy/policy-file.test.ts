@@ -56,7 +56,7 @@ describe('the policy of an image', () => {
   })
 
   it.each([
-    { engines: undefined, reason: 'this image has no policy engine' },
+    { engines: undefined, reason: 'this image has no policy engine, want one of npm run image' },
     { engines: new FakePolicyEngines({}), reason: 'policy:1:1: nonsense is no policy' },
   ])('stops the start when $reason', async ({ engines, reason }) => {
     const policy = new Policy({

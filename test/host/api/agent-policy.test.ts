@@ -163,7 +163,11 @@ describe.skipIf(skipped)('an agent with a policy', () => {
 
 describe('an agent without an engine for policies', () => {
   it.each([
-    { what: 'there is a policy', file: 'policy.rego', reason: 'this image has no policy engine' },
+    {
+      what: 'there is a policy',
+      file: 'policy.rego',
+      reason: 'this image has no policy engine, want one of npm run image',
+    },
     { what: 'its setting names a missing file', file: 'missing.rego', reason: 'does not exist' },
   ])('does not start when $what, and says so in one sentence', async ({ file, reason }) => {
     const folder = temporaryFolder()

@@ -66,4 +66,23 @@ describe('agent-ctl at each kind of address', () => {
     expect(asked).toEqual(['CONNECT 1024\n', 'CONNECT 1024\n'])
     close()
   })
+
+  it('says why there is no console', async () => {
+    const path = join(temporaryFolder(), 'vmm.sock')
+    const greet = (socket: Socket) =>
+      new Promise<void>((resolve) => {
+        socket.once('data', (line) => {
+          if (line.toString() === 'CONNECT 1024\n') socket.write('OK 1073741824\n', () => resolve())
+          else socket.destroy()
+        })
+      })
+    const { close } = await forward({ path }, greet)
+    expect(await ctl(['-a', `hvsock://${path}`, 'console'])).toEqual({
+      status: 125,
+      stdout: '',
+      stderr:
+        'agent-ctl: console: agent.debug_console is not set, want ./microvm run --append "agent.debug_console agent.debug_console_vport=1026"\n',
+    })
+    close()
+  })
 })

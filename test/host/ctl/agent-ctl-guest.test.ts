@@ -130,6 +130,21 @@ describe('agent-ctl shows what an agent tells of its guest', () => {
     ])
   })
 
+  it.each([
+    ['ps wbe', 'ListProcesses: NOT_FOUND: Invalid container id "wbe", did you mean "web"?'],
+    ['exec other true', 'ExecProcess: INTERNAL: Invalid container id "other", want one of web'],
+    [
+      'SignalProcess signal=15',
+      'SignalProcess: INVALID_ARGUMENT: Invalid container id: container_id is empty, want one of web',
+    ],
+    [
+      'policy set /etc/hostname',
+      'SetPolicy: NOT_FOUND: this image has no policy engine, want one of npm run image',
+    ],
+  ])('what helps after a mistake: %s', async (words, error) => {
+    expect((await run(...words.split(' '))).stderr).toBe(`agent-ctl: ${error}\n`)
+  })
+
   it('that a unix socket has no console', async () => {
     const { status, stderr } = await run('console')
     expect([status, stderr]).toEqual([

@@ -151,10 +151,10 @@ describe('agent-ctl logs', () => {
     await other.stop()
     expect(failed).toMatchObject({
       status: 1,
-      stderr: expect.stringMatching(/^agent-ctl: ReadOutput: .*\n$/),
+      stderr: expect.stringMatching(/^agent-ctl: ReadOutput: .*"nope", there is none\n$/),
     })
     expect(off.stderr).toBe(
-      'agent-ctl: ReadOutput: FAILED_PRECONDITION: agent.output_replay_bytes: 0, output is not kept\n',
+      'agent-ctl: ReadOutput: FAILED_PRECONDITION: agent.output_replay_bytes is not set, want ./microvm run --append "agent.output_replay_bytes=65536"\n',
     )
   })
 })

@@ -65,7 +65,7 @@ describe.skipIf(skipped)('agent-ctl policy check', () => {
     const words = ['policy', 'check', '--engine', empty, policyFile('package agent_policy\n')]
     expect(await ctl(words)).toMatchObject({
       status: 125,
-      stderr: `agent-ctl: policy check: policy.node: not found, want it in ${empty}\n`,
+      stderr: `agent-ctl: policy check: policy.node: not found, want it in ${empty}; npm run dist builds it into dist/\n`,
     })
     expect(await check('/nonexistent')).toMatchObject({ status: 2 })
   })

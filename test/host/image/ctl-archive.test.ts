@@ -1,5 +1,5 @@
 import { execFileSync, spawnSync } from 'node:child_process'
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { pinnedNode } from '../../../src/build/project.ts'
@@ -33,8 +33,9 @@ describe('agent-ctl of npm run dist', () => {
   let root: string
   beforeAll(async () => {
     const policy = withoutPolicies ? undefined : await ensurePolicyAddon(() => {})
-    const [file = '', archive = ''] = await makeCtlArchive(join(temporaryFolder(), 'dist'), policy)
-    tool = file
+    const files = await makeCtlArchive(join(temporaryFolder(), 'dist'), policy)
+    const [archive = ''] = files.slice(-1)
+    tool = files[0] ?? ''
     root = temporaryFolder()
     mkdirSync(root, { recursive: true })
     execFileSync('tar', ['--zstd', '-xf', archive, '-C', root])
@@ -102,15 +103,21 @@ describe('agent-ctl of npm run dist', () => {
   })
 
   it.skipIf(withoutPolicies)(
-    'checks policies where the archive is unpacked, and says alone what it lacks',
+    'checks policies where the archive is unpacked and beside the evaluator, and says alone what it lacks',
     () => {
       const file = join(temporaryFolder(), 'policy.rego')
       writeFileSync(file, 'package agent_policy\n\ndefault SetPolicyRequest = \n')
-      const installed = run(join(root, 'usr/bin/agent-ctl'), 'policy', 'check', file)
-      expect(installed).toMatchObject({ status: 1, stdout: expect.stringMatching(/^\S+\.rego:\d+:\d+: /) })
-      expect(run(tool, 'policy', 'check', file)).toMatchObject({
+      for (const program of [join(root, 'usr/bin/agent-ctl'), tool])
+        expect(run(program, 'policy', 'check', file)).toMatchObject({
+          status: 1,
+          stdout: expect.stringMatching(/^\S+\.rego:\d+:\d+: /),
+        })
+      const alone = join(temporaryFolder(), 'agent-ctl.cjs')
+      copyFileSync(tool, alone)
+      expect(run(alone, 'policy', 'check', file)).toMatchObject({
         status: 125,
-        stderr: expect.stringMatching(/^agent-ctl: policy check: policy\.node: not found, want .*\n$/),
+        stderr:
+          'agent-ctl: policy check: policy.node: not found, want it in the folder of agent-ctl, in /usr/lib/microvm-agent or in --engine FOLDER; npm run dist builds it into dist/\n',
       })
     },
   )

@@ -172,7 +172,7 @@ export const callCommands: readonly Command[] = [
     group: 'calls',
     summary: 'check a policy without an agent, by the evaluator that agents have',
     details: [
-      'Errors have line and column. Each rule is also asked about an empty request: a function that is not there shows only then, and a rule without a value makes the call fail. The exit status is 1 when there are errors. The evaluator is policy.node, which the archive of agent-ctl has.',
+      'Errors have line and column. Each rule is also asked about an empty request: a function that is not there shows only then, and a rule without a value makes the call fail. The exit status is 1 when there are errors. The evaluator is policy.node, which npm run dist writes beside agent-ctl.cjs and into its archive.',
     ],
     arguments: [{ name: 'FILE', summary: 'the policy, in Rego', completes: 'file' }],
     options: [

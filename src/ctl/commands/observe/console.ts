@@ -1,9 +1,12 @@
 import { once } from 'node:events'
+import type { Duplex } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { DETACH_KEYS, Detached, parseKeys, untilKeys } from '../../../client/detach-keys.ts'
 import { gather } from '../../../client/stdio.ts'
 import { rawKeys } from '../../../client/terminal.ts'
-import { CommandFailure, type Context, EXIT } from '../../command.ts'
+import { introspectionCalls } from '../../clients.ts'
+import { CommandFailure, type Context, EXIT, UsageError } from '../../command.ts'
+import { featureNamed, whyMissing } from '../../explain-failure.ts'
 
 /** The port that shims dial, too. */
 const CONSOLE_PORT = 1026
@@ -14,7 +17,7 @@ const AHEAD_BYTES = 1 << 16
 export async function run(context: Context): Promise<undefined> {
   const { io, signal, values } = context
   const keys = parseKeys(values.text('detach-keys') ?? DETACH_KEYS)
-  const socket = await context.dialPort(values.number('port', 1, LARGEST_PORT) ?? CONSOLE_PORT)
+  const socket = await dialConsole(context, values.number('port', 1, LARGEST_PORT) ?? CONSOLE_PORT)
   const over = new AbortController()
   const ended = AbortSignal.any([signal, over.signal])
   const restore = rawKeys(io)
@@ -36,4 +39,24 @@ export async function run(context: Context): Promise<undefined> {
     restore()
     socket.destroy()
   }
+}
+
+/** Connects to the console. Throws {@link CommandFailure} with what the agent says of its console, if it can be asked. */
+async function dialConsole(context: Context, port: number): Promise<Duplex> {
+  try {
+    return await context.dialPort(port)
+  } catch (error) {
+    if (error instanceof UsageError) throw error
+    context.signal.throwIfAborted()
+    const text = await whyNoConsole(context, port).catch(() => undefined)
+    throw text === undefined
+      ? error
+      : new CommandFailure(EXIT.cannotRun, `console: ${text}`, { cause: error })
+  }
+}
+
+async function whyNoConsole(context: Context, port: number): Promise<string | undefined> {
+  const feature = await featureNamed(await introspectionCalls(context), 'debug console')
+  const isElsewhere = feature?.enabled && feature.detail !== `port ${port}`
+  return isElsewhere ? `at ${feature.detail}, not at port ${port}` : whyMissing(feature)
 }

@@ -1,0 +1,91 @@
+import { AgentError } from '../base/errors.ts'
+import type { Session } from '../client/open-session.ts'
+import type { Capability } from '../gen/microvm/agent/v1/introspection.ts'
+import { clientFor } from '../rpc/client.ts'
+import type { Introspection } from './clients.ts'
+import { didYouMean } from './command-line/suggest.ts'
+
+/** The features that calls need, by the names that GetCapabilities has for them. */
+const FEATURES: Readonly<Record<string, string>> = { ReadOutput: 'output again', SetPolicy: 'policy' }
+
+/** The codes of a call that the agent lacks a feature for. */
+const LACKING: readonly string[] = ['FAILED_PRECONDITION', 'NOT_FOUND']
+
+/** How many containers an error names. */
+const MOST_NAMED = 8
+
+/** A session whose failed calls tell more of their cause, which `asked`, the same agent, is asked for. */
+export function explaining(session: Session, asked: Session): Session {
+  return {
+    close: () => session.close(),
+    closed: session.closed,
+    call: async (service, method, payload, options) => {
+      try {
+        return await session.call(service, method, payload, options)
+      } catch (error) {
+        if (!(error instanceof AgentError)) throw error
+        // An agent that cannot be asked leaves its own words.
+        const text = await explanation(asked, { service, method, payload }, error).catch(() => undefined)
+        throw text === undefined ? error : new AgentError(error.code, text, { cause: error })
+      }
+    },
+  }
+}
+
+interface FailedCall {
+  readonly service: string
+  readonly method: string
+  readonly payload: Uint8Array
+}
+
+async function explanation(
+  asked: Session,
+  call: FailedCall,
+  { code, message }: AgentError,
+): Promise<string | undefined> {
+  const feature = FEATURES[call.method]
+  const isLacking = feature !== undefined && LACKING.includes(code)
+  const isUnknown = message === 'Invalid container id'
+  if (!isLacking && !isUnknown) return undefined
+  const { IntrospectionDefinition } = await import('../gen/microvm/agent/v1/introspection.ts')
+  const introspection = clientFor(IntrospectionDefinition, asked)
+  if (isUnknown) return `${message}${await aboutContainer(introspection, await containerIdOf(call))}`
+  return feature === undefined ? undefined : whyMissing(await featureNamed(introspection, feature))
+}
+
+async function containerIdOf({ service, method, payload }: FailedCall): Promise<string> {
+  const [{ describedMethod }, { isObject }, { decodeJson }] = await Promise.all([
+    import('./methods/schema.ts'),
+    import('./methods/fields.ts'),
+    import('./methods/to-json.ts'),
+  ])
+  const request = decodeJson(describedMethod(`${service}/${method}`).input, payload)
+  return isObject(request) ? String(request.container_id) : ''
+}
+
+/** Which containers there are in place of this one. */
+async function aboutContainer({ listContainers }: Introspection, id: string): Promise<string> {
+  const { containers } = await listContainers({})
+  const ids = containers.map(({ containerId }) => containerId)
+  const more = ids.length > MOST_NAMED ? ', …' : ''
+  const otherwise =
+    ids.length === 0 ? 'there is none' : `want one of ${ids.slice(0, MOST_NAMED).join(', ')}${more}`
+  if (id === '') return `: container_id is empty, ${otherwise}`
+  const found = containers.find(({ containerId }) => containerId === id)
+  return ` "${id}"${found === undefined ? didYouMean(id, ids, otherwise) : `, which is ${found.state}`}`
+}
+
+/** A part of the agent that a setting turns on or that the image may lack. */
+export async function featureNamed(
+  { getCapabilities }: Pick<Introspection, 'getCapabilities'>,
+  name: string,
+): Promise<Capability | undefined> {
+  const { capabilities } = await getCapabilities({})
+  return capabilities.find((each) => each.name === name)
+}
+
+/** Why it is not there, with what helps; undefined when it is there. */
+export function whyMissing(feature: Capability | undefined): string | undefined {
+  if (feature === undefined || feature.enabled) return undefined
+  return feature.reason.replace(/want (agent\..*)$/, 'want ./microvm run --append "$1"')
+}

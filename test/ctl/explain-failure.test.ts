@@ -1,0 +1,54 @@
+import { describe, expect, it } from 'vitest'
+import { AgentError } from '../../src/base/errors.ts'
+import type { Session } from '../../src/client/open-session.ts'
+import { explaining } from '../../src/ctl/explain-failure.ts'
+import { SignalProcessRequest } from '../../src/gen/agent.ts'
+import { ListContainersResponse } from '../../src/gen/microvm/agent/v1/introspection.ts'
+
+const unknown = new AgentError('INVALID_ARGUMENT', 'Invalid container id')
+
+/** The text of a SignalProcess to this container, of an agent that has these. */
+async function textFor(containerId: string, has: readonly string[] | Error, error: AgentError = unknown) {
+  const session: Session = {
+    close: () => {},
+    closed: new Promise(() => {}),
+    call: async (_service, method) => {
+      if (method !== 'ListContainers') throw error
+      if (has instanceof Error) throw has
+      const containers = has.map((each) => ({ containerId: each, state: 'creating' }))
+      return ListContainersResponse.encode(ListContainersResponse.fromPartial({ containers })).finish()
+    },
+  }
+  const payload = SignalProcessRequest.encode(SignalProcessRequest.fromPartial({ containerId })).finish()
+  const calling = explaining(session, session).call('grpc.AgentService', 'SignalProcess', payload)
+  const { code, message } = await calling.then(
+    () => new AgentError('OK', ''),
+    (thrown) => thrown,
+  )
+  expect(code).toBe(error.code)
+  return message
+}
+
+describe('a call with a container id that is unknown', () => {
+  it.each([
+    ['names the nearest one', 'wbe', ['db', 'web'], ' "wbe", did you mean "web"?'],
+    ['names all', 'x', ['db', 'web'], ' "x", want one of db, web'],
+    ['says that there is none', 'web', [], ' "web", there is none'],
+    ['tells an empty id apart', '', ['db'], ': container_id is empty, want one of db'],
+    ['tells the state of one that is not ready', 'web', ['web'], ' "web", which is creating'],
+  ])('%s', async (_what, id, has, text) => {
+    expect(await textFor(id, has)).toBe(`Invalid container id${text}`)
+  })
+
+  it('names no more than eight', async () => {
+    const ids = Array.from({ length: 9 }, (_, index) => `container-${index}`)
+    expect(await textFor('x', ids)).toMatch(/want one of container-0, .*, container-7, …$/)
+  })
+
+  it('keeps the words of an agent that cannot be asked, and of any other failure', async () => {
+    const refused = new AgentError('PERMISSION_DENIED', 'ListContainersRequest is blocked by policy')
+    expect(await textFor('x', refused)).toBe('Invalid container id')
+    const other = new AgentError('NOT_FOUND', 'Process not found: invalid exec id')
+    expect(await textFor('web', [], other)).toBe(other.message)
+  })
+})
