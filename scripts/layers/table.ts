@@ -106,12 +106,6 @@ export const LAYERS: readonly Layer[] = [
     folder: 'src/agent/tracing',
     imports: ['src/rpc', 'src/os', 'src/base'],
     node: ['node:http'],
-    packages: [
-      '@opentelemetry/api',
-      '@opentelemetry/core',
-      '@opentelemetry/otlp-transformer',
-      '@opentelemetry/resources',
-    ],
   },
   { folder: 'src/agent/tracing/tracer.ts', imports: ['src/rpc', 'src/base'] },
   {

@@ -1,8 +1,7 @@
-import type { Attributes, HrTime } from '@opentelemetry/api'
 import type { Os } from '../../os/os.ts'
 import type { HostAddress } from '../../os/sockets/host-sockets.ts'
 import type { Fd } from '../../os/streams/streams.ts'
-import type { FinishedSpan } from './finished-span.ts'
+import { type FinishedSpan, resourceOf, SAMPLED, type Service } from './finished-span.ts'
 import type { SpanSink } from './span-queue.ts'
 
 /** The big-endian length of a span. */
@@ -15,7 +14,9 @@ const DIAL_MS = 2000
 export function portSink(
   { hostSockets, streams }: Pick<Os, 'hostSockets' | 'streams'>,
   address: HostAddress,
+  service: Service,
 ): SpanSink {
+  const resource = valuesOf(resourceOf(service))
   let connection: Fd | undefined
   const close = () => {
     if (connection !== undefined) streams.close(connection)
@@ -31,7 +32,7 @@ export function portSink(
     send: async (spans, signal) => {
       try {
         const socket = connection ?? (await connect(signal))
-        let rest: Uint8Array = Buffer.concat(spans.map(frameOf))
+        let rest: Uint8Array = Buffer.concat(spans.map((span) => frameOf(span, resource)))
         while (rest.length > 0) {
           await streams.writable(socket, signal)
           rest = rest.subarray(streams.tryWrite(socket, rest))
@@ -46,42 +47,40 @@ export function portSink(
   }
 }
 
-function frameOf(span: FinishedSpan): Buffer {
-  const body = Buffer.from(spanDataOf(span))
+function frameOf(span: FinishedSpan, resource: StringValues): Buffer {
+  const body = Buffer.from(spanDataOf(span, resource))
   const frame = Buffer.alloc(HEADER_BYTES + body.length)
   frame.writeBigUInt64BE(BigInt(body.length))
   body.copy(frame, HEADER_BYTES)
   return frame
 }
 
-const KINDS = ['Internal', 'Server', 'Client', 'Producer', 'Consumer']
-const CODES = ['Unset', 'Ok', 'Error']
+const KINDS = { step: 'Internal', call: 'Server' }
 const NO_ENTRIES = { queue: [], max_len: 128, dropped_count: 0 }
 
 /** The `SpanData` of the Rust library that Kata's forwarder is built with, in serde's JSON: ids are numbers of 128 and 64 bits. */
-function spanDataOf(span: FinishedSpan): string {
-  const { traceId, spanId, traceFlags } = span.spanContext()
+function spanDataOf(span: FinishedSpan, resource: StringValues): string {
+  const { traceId, spanId, parentSpanId, attributes } = span
   const ids = `"trace_id":${numberOf(traceId)},"span_id":${numberOf(spanId)}`
-  const context = `{${ids},"trace_flags":${traceFlags},"is_remote":false,"trace_state":null}`
-  const parent = span.parentSpanContext === undefined ? '0' : numberOf(span.parentSpanContext.spanId)
+  const context = `{${ids},"trace_flags":${SAMPLED},"is_remote":false,"trace_state":null}`
   const rest = {
     span_kind: KINDS[span.kind],
     name: span.name,
-    start_time: systemTime(span.startTime),
-    end_time: systemTime(span.endTime),
+    start_time: systemTime(span.startNs),
+    end_time: systemTime(span.endNs),
     attributes: {
-      map: valuesOf(span.attributes),
-      evict_list: Object.keys(span.attributes),
+      map: valuesOf(attributes),
+      evict_list: Object.keys(attributes),
       max_len: 128,
       dropped_count: 0,
     },
     message_events: NO_ENTRIES,
     links: NO_ENTRIES,
-    status_code: CODES[span.status.code],
+    status_code: span.isFailed ? 'Error' : 'Unset',
     status_message: '',
-    resource: { attrs: valuesOf(span.resource.attributes) },
+    resource: { attrs: resource },
   }
-  return `{"span_context":${context},"parent_span_id":${parent},${JSON.stringify(rest).slice(1)}`
+  return `{"span_context":${context},"parent_span_id":${numberOf(parentSpanId ?? '0')},${JSON.stringify(rest).slice(1)}`
 }
 
 /** A hexadecimal id as a decimal number, which is larger than JavaScript's. */
@@ -89,12 +88,15 @@ function numberOf(id: string): string {
   return BigInt(`0x${id}`).toString()
 }
 
-function systemTime([seconds, nanoseconds]: HrTime) {
-  return { secs_since_epoch: seconds, nanos_since_epoch: nanoseconds }
+function systemTime(nanoseconds: bigint) {
+  return {
+    secs_since_epoch: Number(nanoseconds / 1_000_000_000n),
+    nanos_since_epoch: Number(nanoseconds % 1_000_000_000n),
+  }
 }
 
-function valuesOf(attributes: Attributes): Record<string, { String: string }> {
-  return Object.fromEntries(
-    Object.entries(attributes).map(([name, value]) => [name, { String: String(value) }]),
-  )
+type StringValues = Readonly<Record<string, { readonly String: string }>>
+
+function valuesOf(attributes: Readonly<Record<string, string>>): StringValues {
+  return Object.fromEntries(Object.entries(attributes).map(([name, value]) => [name, { String: value }]))
 }

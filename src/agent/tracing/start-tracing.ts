@@ -3,7 +3,7 @@ import type { Os } from '../../os/os.ts'
 import type { HostAddress } from '../../os/sockets/host-sockets.ts'
 import type { StartTimer } from '../../rpc/timer.ts'
 import { callTracer } from './call-tracer.ts'
-import { commonOfSpans } from './finished-span.ts'
+import type { Service } from './finished-span.ts'
 import { otlpSink } from './otlp-sink.ts'
 import { portSink } from './port-sink.ts'
 import { SpanQueue } from './span-queue.ts'
@@ -15,7 +15,7 @@ export interface TracingOptions {
   readonly log: Logger
   readonly startTimer: StartTimer
   /** The agent, as the spans name it. */
-  readonly service: { readonly name: string; readonly version: string }
+  readonly service: Service
   /** A collector's URL. */
   readonly endpoint: string | undefined
   /** The port of Kata's forwarder. */
@@ -26,15 +26,14 @@ export interface TracingOptions {
 export function startTracing(options: TracingOptions): Tracing {
   const { os, log, startTimer, service, endpoint, forwarder } = options
   const sinks = [
-    ...(endpoint === undefined ? [] : [otlpSink(endpoint)]),
-    ...(forwarder === undefined ? [] : [portSink(os, forwarder)]),
+    ...(endpoint === undefined ? [] : [otlpSink(endpoint, service)]),
+    ...(forwarder === undefined ? [] : [portSink(os, forwarder, service)]),
   ]
   const queues = sinks.map((sink) => new SpanQueue(sink, { log, startTimer }))
   log.info('tracing', { to: sinks.map(({ name }) => name).join(', ') })
   return {
     tracer: callTracer({
       ...{ log, nowMs: () => os.clock.monotonicMs(), unixMs: Date.now },
-      common: commonOfSpans({ 'service.name': service.name, 'service.version': service.version }),
       add: (span) => {
         for (const queue of queues) queue.add(span)
       },

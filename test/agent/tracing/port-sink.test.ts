@@ -1,37 +1,8 @@
 import { describe, expect, it } from 'vitest'
-import { commonOfSpans, type FinishedSpan } from '../../../src/agent/tracing/finished-span.ts'
 import { portSink } from '../../../src/agent/tracing/port-sink.ts'
 import { neverAborted } from '../../../src/base/abort.ts'
+import { CALL, SERVICE, STEP } from '../../fixtures/spans.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
-
-const TRACE_ID = '4bf92f3577b34da6a3ce929d0e0e4736'
-const contextOf = (spanId: string) => ({ traceId: TRACE_ID, spanId, traceFlags: 1 })
-
-const COMMON: Omit<FinishedSpan, 'name' | 'kind' | 'spanContext' | 'status' | 'attributes'> = {
-  ...commonOfSpans({ 'service.name': 'agent', 'service.version': '1.2.3' }),
-  startTime: [1_700_000_000, 5],
-  endTime: [1_700_000_001, 999_999_999],
-  duration: [1, 999_999_994],
-}
-/** A step in a call, whose ids are larger than JavaScript's numbers. */
-const STEP: FinishedSpan = {
-  ...COMMON,
-  name: 'storage',
-  kind: 0,
-  spanContext: () => contextOf('fffffffffffffffe'),
-  parentSpanContext: contextOf('00f067aa0ba902b7'),
-  status: { code: 2 },
-  attributes: { detail: 'a "quoted" päth' },
-}
-/** A call that begins a trace. */
-const CALL: FinishedSpan = {
-  ...COMMON,
-  name: 'grpc.AgentService/ExecProcess',
-  kind: 1,
-  spanContext: () => contextOf('0000000000000001'),
-  status: { code: 0 },
-  attributes: {},
-}
 
 /**
  * What the port gets: each span as serde's JSON of the reference's `SpanData`, behind its length in 8 bytes, big-endian
@@ -72,7 +43,7 @@ describe('the port of spans', () => {
   it('gets each span as the reference sends it, byte by byte', async () => {
     const os = new FakeOs()
     const host = os.hostSockets.accept(10_240)
-    const sink = portSink(os, { kind: 'vsock', port: 10_240 })
+    const sink = portSink(os, { kind: 'vsock', port: 10_240 }, SERVICE)
     await sink.send([STEP, CALL], neverAborted)
     const received = os.streams.tryRead(await host, 65_536)
     const recorded = RECORDED.map(({ length, json }) =>

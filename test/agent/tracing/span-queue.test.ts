@@ -1,17 +1,13 @@
 import { describe, expect, it } from 'vitest'
-import { commonOfSpans, type FinishedSpan } from '../../../src/agent/tracing/finished-span.ts'
+import type { FinishedSpan } from '../../../src/agent/tracing/finished-span.ts'
 import { Refused, SpanQueue } from '../../../src/agent/tracing/span-queue.ts'
+import { CALL } from '../../fixtures/spans.ts'
 import { FakeClock } from '../../support/fakes/fake-clock.ts'
 import { recordingLog } from '../../support/fakes/recording-log.ts'
 import { settle } from '../../support/pending.ts'
 
 function span(name: string): FinishedSpan {
-  return {
-    ...commonOfSpans({ 'service.name': 'agent' }),
-    ...{ name, kind: 1, attributes: {}, status: { code: 0 } },
-    spanContext: () => ({ traceId: 'a'.repeat(32), spanId: 'b'.repeat(16), traceFlags: 1 }),
-    ...{ startTime: [1, 0], endTime: [2, 0], duration: [1, 0] },
-  }
+  return { ...CALL, name }
 }
 
 /** A queue whose sink does what the test says; the test moves its clock. */

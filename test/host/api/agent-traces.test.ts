@@ -221,7 +221,7 @@ process.on('exit', () => console.log('loaded:', loaded.join(' ')))
 
 describe('what traces calls', () => {
   it.each([
-    ['is loaded when it is on', ['tracing = true'], 'loaded: tracing.cjs node:http'],
+    ['is loaded when it is on', ['tracing = true'], 'loaded: tracing.cjs'],
     ['is not loaded when it is off', [], 'loaded: '],
   ])('%s', async (_what, settings, text) => {
     const spy = join(temporaryFolder(), 'spy.cjs')

@@ -25,6 +25,8 @@ export interface OtlpCollector {
   readonly spans: readonly ReceivedSpan[]
   /** The paths and types of the requests so far. */
   readonly requests: readonly string[]
+  /** The bodies of the requests so far. */
+  readonly bodies: readonly string[]
   /** Resolves with all spans once there is one that is looked for. */
   until(isWanted: (span: ReceivedSpan) => boolean): Promise<readonly ReceivedSpan[]>
   stop(): void
@@ -33,12 +35,13 @@ export interface OtlpCollector {
 /** Starts a collector, which answers every request with this status. */
 export async function startCollector(status = 200): Promise<OtlpCollector> {
   const spans: ReceivedSpan[] = []
-  const requests: string[] = []
+  const [requests, bodies]: [string[], string[]] = [[], []]
   const lookers = new Set<() => void>()
   const server = createServer(async (request, response) => {
     requests.push(`${request.method} ${request.url} ${request.headers['content-type']}`)
-    const body = JSON.parse(await text(request))
-    for (const resource of body.resourceSpans) {
+    const body = await text(request)
+    bodies.push(body)
+    for (const resource of JSON.parse(body).resourceSpans) {
       for (const scope of resource.scopeSpans) spans.push(...scope.spans)
     }
     response.writeHead(status).end('{}')
@@ -49,6 +52,7 @@ export async function startCollector(status = 200): Promise<OtlpCollector> {
     endpoint,
     spans,
     requests,
+    bodies,
     until: (isWanted) =>
       new Promise((resolve) => {
         const look = () => {
