@@ -1,9 +1,9 @@
 import { AgentError } from '../base/errors.ts'
+import { didYouMean } from '../base/suggest.mjs'
 import type { Session } from '../client/open-session.ts'
 import type { Capability } from '../gen/microvm/agent/v1/introspection.ts'
 import { clientFor } from '../rpc/client.ts'
 import type { Introspection } from './clients.ts'
-import { didYouMean } from './command-line/suggest.ts'
 
 /** The features that calls need, by the names that GetCapabilities has for them. */
 const FEATURES: Readonly<Record<string, string>> = { ReadOutput: 'output again', SetPolicy: 'policy' }

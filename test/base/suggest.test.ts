@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { didYouMean, editDistance } from '../../src/base/suggest.ts'
+import { didYouMean, editDistance } from '../../src/base/suggest.mjs'
 
 describe('didYouMean', () => {
   it('finds a misspelling, and says what else there is when there is none', () => {

@@ -1,4 +1,4 @@
-import { didYouMean, normalized } from '../../base/suggest.ts'
+import { didYouMean, normalized } from '../../base/suggest.mjs'
 import { type Argument, type Command, type Option, UsageError, Values } from '../command.ts'
 import { GLOBAL_OPTIONS } from './options.ts'
 

@@ -1,5 +1,5 @@
 import { type DescEnum, type DescField, type DescMessage, ScalarType } from '@bufbuild/protobuf'
-import { didYouMean, normalized } from '../../base/suggest.ts'
+import { didYouMean, normalized } from '../../base/suggest.mjs'
 
 /** A value in JSON. */
 export type Json = string | number | boolean | null | readonly Json[] | { readonly [key: string]: Json }

@@ -1,4 +1,4 @@
-import { normalized } from '../../base/suggest.ts'
+import { normalized } from '../../base/suggest.mjs'
 import { AgentServiceDefinition } from '../../gen/agent.ts'
 import { HealthDefinition } from '../../gen/health.ts'
 import { IntrospectionDefinition } from '../../gen/microvm/agent/v1/introspection.ts'

@@ -1,6 +1,6 @@
 import { createFileRegistry, type DescMethod, fromBinary } from '@bufbuild/protobuf'
 import { FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt'
-import { didYouMean } from '../../base/suggest.ts'
+import { didYouMean } from '../../base/suggest.mjs'
 import { UsageError } from '../command.ts'
 import { descriptorSet } from './descriptor-set.ts'
 import { METHODS, type MethodName, methodNamed } from './method-names.ts'

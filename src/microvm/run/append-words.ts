@@ -1,4 +1,4 @@
-import { didYouMean } from '../../base/suggest.ts'
+import { didYouMean } from '../../base/suggest.mjs'
 import { AGENT_WORDS, unknownWords } from '../../settings/command-line.ts'
 import type { RunOptions } from '../command-line/parse.mjs'
 import { UsageError } from '../command-line/parse.mjs'

@@ -1,4 +1,4 @@
-import { didYouMean } from '../../../base/suggest.ts'
+import { didYouMean } from '../../../base/suggest.mjs'
 import { type Command, type Context, UsageError } from '../../command.ts'
 import { commandHelp, toolHelp } from '../../help/help-text.ts'
 import { print } from '../../output/print.ts'

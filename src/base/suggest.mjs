@@ -1,0 +1,65 @@
+/**
+ * `, did you mean "x"?` when a known word is near, or else `, ` and `otherwise`. Plain JavaScript, because `./microvm` checks
+ * its command line before anything is set up.
+ * @param {string} word
+ * @param {readonly string[]} known
+ * @param {string} otherwise
+ */
+export function didYouMean(word, known, otherwise) {
+  const found = suggest(word, known)
+  return found === undefined ? `, ${otherwise}` : `, did you mean ${JSON.stringify(found)}?`
+}
+
+/**
+ * The known word that `word` is a misspelling of, or undefined. Case and `_`, `-` do not count.
+ * @param {string} word
+ * @param {readonly string[]} known
+ * @returns {string | undefined}
+ */
+function suggest(word, known) {
+  const typed = normalized(word)
+  /** @type {{ word: string, distance: number } | undefined} */
+  let best
+  for (const candidate of known) {
+    const distance = editDistance(typed, normalized(candidate))
+    if (best === undefined || distance < best.distance) best = { word: candidate, distance }
+  }
+  const most = Math.max(1, Math.floor(typed.length / 4))
+  return best !== undefined && best.distance <= most ? best.word : undefined
+}
+
+/**
+ * A name without what spellings of one name differ in: `container_id` and `containerId` are the same.
+ * @param {string} name
+ */
+export function normalized(name) {
+  return name.toLowerCase().replace(/[_-]/g, '')
+}
+
+/**
+ * Insertions, deletions, replacements and exchanges of neighbours that make one word of the other.
+ * @param {string} from
+ * @param {string} to
+ */
+export function editDistance(from, to) {
+  /** @type {number[]} */
+  let beforeLast = []
+  let last = Array.from({ length: to.length + 1 }, (_, index) => index)
+  for (let row = 1; row <= from.length; row += 1) {
+    const current = [row]
+    for (let column = 1; column <= to.length; column += 1) {
+      const replaced = from[row - 1] === to[column - 1] ? 0 : 1
+      let least = Math.min(
+        (last[column] ?? 0) + 1,
+        (current[column - 1] ?? 0) + 1,
+        (last[column - 1] ?? 0) + replaced,
+      )
+      const exchanged = from[row - 1] === to[column - 2] && from[row - 2] === to[column - 1]
+      if (row > 1 && column > 1 && exchanged) least = Math.min(least, (beforeLast[column - 2] ?? 0) + 1)
+      current.push(least)
+    }
+    beforeLast = last
+    last = current
+  }
+  return last[to.length] ?? 0
+}
