@@ -185,8 +185,9 @@ export const LAYERS: readonly Layer[] = [
     node: 'all',
     packages: ['yaml'],
   },
-  // These run on Node 20 before the npm packages are installed, so they import nothing else of the project.
-  { folder: 'src/microvm/command-line', imports: [], node: 'all' },
+  // These run on Node 20 before the npm packages are installed, so they import only each other.
+  { folder: 'src/base/suggest.mjs', imports: [] },
+  { folder: 'src/microvm/command-line', imports: ['src/base/suggest.mjs'], node: 'all' },
   { folder: 'scripts/setup', imports: ['src/microvm/command-line'], node: 'all' },
   { folder: 'scripts/setup.mjs', imports: ['scripts/setup'], node: 'all' },
   { folder: 'scripts/microvm.mjs', imports: ['scripts/setup'], node: 'all' },

@@ -11,14 +11,14 @@ const USAGE = 2
 const CANNOT_RUN = 125
 
 /**
- * Runs `./microvm` on the machine's own Node: checks, help and set-up, then the tool itself on the pinned Node.
+ * Runs `./microvm` on the machine's own Node: checks, texts such as help, and set-up, then the tool itself on the pinned Node.
  * @param {readonly string[]} argv
  * @returns {Promise<number>} the exit status
  */
 export async function launch(argv) {
   try {
     const commandLine = parseCommandLine(argv)
-    if (commandLine.kind === 'help') {
+    if (commandLine.kind === 'text') {
       process.stdout.write(commandLine.text)
       return 0
     }

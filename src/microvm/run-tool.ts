@@ -15,7 +15,7 @@ export async function runTool(argv: readonly string[], run: typeof runCommand): 
   for (const output of [process.stdout, process.stderr]) output.on('error', () => {})
   try {
     const commandLine = parseCommandLine(argv)
-    if (commandLine.kind === 'help') {
+    if (commandLine.kind === 'text') {
       process.stdout.write(commandLine.text)
       return 0
     }

@@ -4,7 +4,8 @@ export const MICROVM_HELP = `microvm: run a container in a microVM
 Usage:
   ./microvm run [OPTIONS] [CMD [ARG…]]    run CMD in a container in a fresh microVM
   ./microvm COMMAND --help                options of a command
-  ./microvm --help                        this text
+  ./microvm completion bash|zsh|fish      print the completion of a shell: eval "$(./microvm completion bash)"
+  ./microvm --help, --version
 
 Examples:
   ./microvm run                                  a short demonstration with timings
@@ -25,6 +26,9 @@ stdout carries CMD's stdout and nothing else; progress, timings and the guest's 
 Without CMD the root filesystem's own command runs (--rootfs), or a short demonstration.
 
 stdin is passed on with its end when it is a pipe or a file; a terminal only with -i.
+
+The guest has no network without --metadata. There are no volumes (-v) yet: files come in with --rootfs or by stdin, or
+with ./agent-ctl cp while CMD runs.
 
 The container:
   -i, --interactive      pass a terminal's input on

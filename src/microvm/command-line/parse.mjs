@@ -1,5 +1,9 @@
+import { readFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
+import { didYouMean } from '../../base/suggest.mjs'
+import { completionFor, SHELLS } from './completion.mjs'
 import { MICROVM_HELP, RUN_HELP } from './help.mjs'
+import { CHOICES, COMMANDS, OPTIONS } from './options.mjs'
 
 /**
  * The options of `./microvm run`.
@@ -27,7 +31,7 @@ import { MICROVM_HELP, RUN_HELP } from './help.mjs'
  * @property {string[]} command empty: the root's own command or the demonstration
  */
 
-/** @typedef {{ kind: 'help', text: string } | { kind: 'run', options: RunOptions }} CommandLine */
+/** @typedef {{ kind: 'text', text: string } | { kind: 'run', options: RunOptions }} CommandLine a text to print, or a run */
 
 /** A mistake in the command line. The message is one sentence that says what to do; the exit status is 2. */
 export class UsageError extends Error {
@@ -42,43 +46,39 @@ export class UsageError extends Error {
 }
 
 /**
- * Parses the arguments of `./microvm`. Plain JavaScript, so that any Node can report a mistake before the set-up. Reads
- * no file. Throws {@link UsageError}.
+ * Parses the arguments of `./microvm`. Plain JavaScript, so that any Node can report a mistake before the set-up. Reads no
+ * file that the arguments name. Throws {@link UsageError}.
  * @param {readonly string[]} argv
  * @returns {CommandLine}
  */
 export function parseCommandLine(argv) {
   const [command, ...rest] = argv
   if (command === undefined || command === '--help' || command === '-h' || command === 'help') {
-    return { kind: 'help', text: MICROVM_HELP }
+    return { kind: 'text', text: MICROVM_HELP }
   }
+  if (command === '--version' || command === '-V') return { kind: 'text', text: `microvm ${version()}\n` }
+  if (command === 'completion') return { kind: 'text', text: completionFor(shellOf(rest)) }
   if (command === 'run') return parseRun(rest)
-  const what = command.startsWith('-') ? 'option' : 'command'
-  throw new UsageError(`unknown ${what} ${command}: see ./microvm --help`)
+  const [what, known] = command.startsWith('-')
+    ? ['option', ['--help', '--version']]
+    : ['command', Object.keys(COMMANDS)]
+  throw new UsageError(`unknown ${what} ${command}${didYouMean(command, known, 'see ./microvm --help')}`)
 }
 
-const OPTIONS = /** @type {const} */ ({
-  help: { type: 'boolean', short: 'h' },
-  interactive: { type: 'boolean', short: 'i', default: false },
-  tty: { type: 'boolean', short: 't', default: false },
-  rootfs: { type: 'string' },
-  env: { type: 'string', short: 'e', multiple: true },
-  workdir: { type: 'string', short: 'w' },
-  user: { type: 'string', short: 'u' },
-  memory: { type: 'string' },
-  cpus: { type: 'string', default: '2' },
-  machine: { type: 'string', default: 'q35' },
-  kernel: { type: 'string', default: 'bookworm' },
-  form: { type: 'string', default: 'disk' },
-  image: { type: 'string' },
-  'root-device': { type: 'string', default: 'virtio-blk' },
-  console: { type: 'string', default: 'serial' },
-  metadata: { type: 'string' },
-  append: { type: 'string', multiple: true },
-  timings: { type: 'boolean', default: false },
-  json: { type: 'boolean', default: false },
-  verbose: { type: 'boolean', default: false },
-})
+/** @returns {string} */
+function version() {
+  return JSON.parse(readFileSync(new URL('../../../package.json', import.meta.url), 'utf8')).version
+}
+
+/**
+ * @param {readonly string[]} words
+ * @returns {typeof SHELLS[number]}
+ */
+function shellOf(words) {
+  const found = SHELLS.find((name) => name === words.join(' '))
+  if (found !== undefined) return found
+  throw new UsageError(`${['completion', ...words].join(' ')}: choose one of ${SHELLS.join(', ')}`)
+}
 
 /**
  * @param {readonly string[]} words
@@ -94,7 +94,7 @@ function parseRun(words) {
       command = words.slice(token.kind === 'positional' ? token.index : token.index + 1)
       break
     }
-    if (token.name === 'help') return { kind: 'help', text: RUN_HELP }
+    if (token.name === 'help') return { kind: 'text', text: RUN_HELP }
     flags.push(checkedFlag(token.name, token.rawName, token.value))
   }
   return { kind: 'run', options: { ...runOptions(flags), command } }
@@ -109,7 +109,10 @@ function parseRun(words) {
  */
 function checkedFlag(name, typed, value) {
   const type = Object.entries(OPTIONS).find(([known]) => known === name)?.[1].type
-  if (type === undefined) throw new UsageError(`unknown option ${typed}: see ./microvm run --help`)
+  if (type === undefined) {
+    const known = Object.keys(OPTIONS).map((each) => `--${each}`)
+    throw new UsageError(`unknown option ${typed}${didYouMean(typed, known, 'see ./microvm run --help')}`)
+  }
   if (type === 'string') {
     if (value === undefined || value === '')
       throw new UsageError(`${typed} needs a value: see ./microvm run --help`)
@@ -153,10 +156,10 @@ function runOptions(flags) {
     memoryMib: memory === undefined ? undefined : wholeNumber('--memory', memory, 128, 1 << 20),
     cpus: wholeNumber('--cpus', values.cpus, 1, 64),
     ...kernelOf(values.kernel),
-    form: oneOf('--form', values.form, ['disk', 'partitioned', 'initrd']),
-    rootDevice: oneOf('--root-device', values['root-device'], ['virtio-blk', 'nvdimm']),
-    console: oneOf('--console', values.console, ['serial', 'virtio']),
-    machine: oneOf('--machine', values.machine, ['q35', 'pc', 'microvm']),
+    form: oneOf('--form', values.form, CHOICES.form),
+    rootDevice: oneOf('--root-device', values['root-device'], CHOICES['root-device']),
+    console: oneOf('--console', values.console, CHOICES.console),
+    machine: oneOf('--machine', values.machine, CHOICES.machine),
     user: user === undefined ? undefined : parseUser(user),
   }
 }
@@ -168,7 +171,7 @@ function runOptions(flags) {
  */
 function kernelOf(value) {
   if (value.includes('/')) return { kernel: 'bookworm', kernelFile: value }
-  return { kernel: oneOf('--kernel', value, ['bookworm', 'trixie']), kernelFile: undefined }
+  return { kernel: oneOf('--kernel', value, CHOICES.kernel), kernelFile: undefined }
 }
 
 /**

@@ -1,5 +1,7 @@
 import { describe, expect, it } from 'vitest'
+import packageJson from '../../../package.json' with { type: 'json' }
 import { MICROVM_HELP, RUN_HELP } from '../../../src/microvm/command-line/help.mjs'
+import { OPTIONS } from '../../../src/microvm/command-line/options.mjs'
 import { parseCommandLine, type RunOptions, UsageError } from '../../../src/microvm/command-line/parse.mjs'
 
 function runOptions(...words: string[]): RunOptions {
@@ -60,7 +62,13 @@ describe('parseCommandLine', () => {
       '--root-device nvdimm: machine microvm has no persistent memory',
     ],
     [['run', '--console', 'vga'], '--console vga: choose one of serial, virtio'],
-    [['--fly'], 'unknown option --fly'],
+    [['rum'], 'unknown command rum, did you mean "run"?'],
+    [['completion', 'csh'], 'completion csh: choose one of bash, zsh, fish'],
+    [['completion'], 'completion: choose one of bash, zsh, fish'],
+    [['--fly'], 'unknown option --fly, see ./microvm --help'],
+    [['--versoin'], 'unknown option --versoin, did you mean "--version"?'],
+    [['run', '--memmory', '512'], 'unknown option --memmory, did you mean "--memory"?'],
+    [['run', '-v', '/a:/b'], 'unknown option -v, see ./microvm run --help'],
     [['run', '--fly'], 'unknown option --fly'],
     [['run', '-x'], 'unknown option -x'],
     [['run', '--toString'], 'unknown option --toString'],
@@ -85,7 +93,19 @@ describe('parseCommandLine', () => {
     [['run', '--help'], RUN_HELP],
     [['run', '--cpus', '1', '-h', 'true'], RUN_HELP],
   ])('answers %j with help', (words, text) => {
-    expect(parseCommandLine(words)).toEqual({ kind: 'help', text })
+    expect(parseCommandLine(words)).toEqual({ kind: 'text', text })
+  })
+
+  it('answers --version with that of the package', () => {
+    const text = `microvm ${packageJson.version}\n`
+    expect(['--version', '-V'].map((word) => parseCommandLine([word]))).toEqual([
+      { kind: 'text', text },
+      { kind: 'text', text },
+    ])
+  })
+
+  it('says in plain words what there is not', () => {
+    expect(RUN_HELP).toContain('The guest has no network without --metadata. There are no volumes (-v) yet')
   })
 
   it('leaves --help after the command to the command', () => {
@@ -93,18 +113,6 @@ describe('parseCommandLine', () => {
   })
 
   it('explains every option', () => {
-    const flags = ['--interactive', '--tty', '--rootfs', '--env', '--workdir', '--user', '--memory', '--cpus']
-    const more = [
-      '--machine',
-      '--kernel',
-      '--form',
-      '--image',
-      '--metadata',
-      '--append',
-      '--timings',
-      '--json',
-      '--verbose',
-    ]
-    for (const flag of [...flags, ...more]) expect(RUN_HELP).toContain(flag)
+    for (const name of Object.keys(OPTIONS)) expect(RUN_HELP).toContain(`--${name}`)
   })
 })

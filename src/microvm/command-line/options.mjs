@@ -1,0 +1,39 @@
+/** The options of `./microvm run`, as `parseArgs` of node:util takes them. Plain JavaScript, as all of this folder. */
+export const OPTIONS = /** @type {const} */ ({
+  help: { type: 'boolean', short: 'h' },
+  interactive: { type: 'boolean', short: 'i', default: false },
+  tty: { type: 'boolean', short: 't', default: false },
+  rootfs: { type: 'string' },
+  env: { type: 'string', short: 'e', multiple: true },
+  workdir: { type: 'string', short: 'w' },
+  user: { type: 'string', short: 'u' },
+  memory: { type: 'string' },
+  cpus: { type: 'string', default: '2' },
+  machine: { type: 'string', default: 'q35' },
+  kernel: { type: 'string', default: 'bookworm' },
+  form: { type: 'string', default: 'disk' },
+  image: { type: 'string' },
+  'root-device': { type: 'string', default: 'virtio-blk' },
+  console: { type: 'string', default: 'serial' },
+  metadata: { type: 'string' },
+  append: { type: 'string', multiple: true },
+  timings: { type: 'boolean', default: false },
+  json: { type: 'boolean', default: false },
+  verbose: { type: 'boolean', default: false },
+})
+
+/** The values of the options that have a choice; `--kernel` also takes the path of a file. */
+export const CHOICES = /** @type {const} */ ({
+  machine: ['q35', 'pc', 'microvm'],
+  kernel: ['bookworm', 'trixie'],
+  form: ['disk', 'partitioned', 'initrd'],
+  'root-device': ['virtio-blk', 'nvdimm'],
+  console: ['serial', 'virtio'],
+})
+
+/** The commands of `./microvm`, and what each does. */
+export const COMMANDS = /** @type {const} */ ({
+  run: 'run a container in a microVM',
+  completion: 'print the completion of a shell',
+  help: 'show the help',
+})

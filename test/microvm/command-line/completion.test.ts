@@ -1,0 +1,48 @@
+import { spawnSync } from 'node:child_process'
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { completionFor, SHELLS } from '../../../src/microvm/command-line/completion.mjs'
+import { OPTIONS } from '../../../src/microvm/command-line/options.mjs'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
+
+describe('the completion of ./microvm', () => {
+  it.for(SHELLS)('of %s can be parsed by that shell, and has every option', (shell, { skip }) => {
+    const text = completionFor(shell)
+    for (const name of Object.keys(OPTIONS)) expect(text).toContain(name)
+    const file = join(temporaryFolder(), 'completion')
+    writeFileSync(file, text)
+    const { error, status, stderr } = spawnSync(shell, ['-n', file], { encoding: 'utf8' })
+    skip(error !== undefined, `${shell} is not installed`)
+    expect([status, stderr]).toEqual([0, ''])
+  })
+
+  /** What bash offers for the last of these words. */
+  function offered(...words: readonly string[]): readonly string[] {
+    const script = `${completionFor('bash')}
+COMP_WORDS=(./microvm ${words.map((word) => `'${word}'`).join(' ')}); COMP_CWORD=${words.length}
+_microvm; printf '%s\\n' "\${COMPREPLY[@]}"`
+    const { stdout, stderr } = spawnSync('bash', ['-c', script], { encoding: 'utf8' })
+    expect(stderr).toBe('')
+    return stdout.split('\n').filter((word) => word !== '')
+  }
+
+  it.each([
+    [['co'], ['completion']],
+    [['--ver'], ['--version']],
+    [['completion', 'z'], ['zsh']],
+    [['run', '--mem'], ['--memory']],
+    [
+      ['run', '--cpus', '1', '--machine', ''],
+      ['q35', 'pc', 'microvm'],
+    ],
+    [['run', '--kernel', 'tr'], ['trixie']],
+    // The shell goes on with the names of files.
+    [['run', '--rootfs', ''], []],
+    [['run', '--kernel', './'], []],
+    // The words of the container's program.
+    [['run', 'sh', '--mem'], []],
+  ])('of bash offers for %j', (words, expected) => {
+    expect(offered(...words)).toEqual(expected)
+  })
+})
