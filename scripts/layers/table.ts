@@ -187,7 +187,12 @@ export const LAYERS: readonly Layer[] = [
   },
   // These run on Node 20 before the npm packages are installed, so they import only each other.
   { folder: 'src/base/suggest.mjs', imports: [] },
-  { folder: 'src/microvm/command-line', imports: ['src/base/suggest.mjs'], node: 'all' },
+  { folder: 'src/client/machines/machine-name.mjs', imports: [] },
+  {
+    folder: 'src/microvm/command-line',
+    imports: ['src/base/suggest.mjs', 'src/client/machines/machine-name.mjs'],
+    node: 'all',
+  },
   { folder: 'scripts/setup', imports: ['src/microvm/command-line'], node: 'all' },
   { folder: 'scripts/setup.mjs', imports: ['scripts/setup'], node: 'all' },
   { folder: 'scripts/microvm.mjs', imports: ['scripts/setup'], node: 'all' },

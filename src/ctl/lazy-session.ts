@@ -1,6 +1,6 @@
 import type { Duplex } from 'node:stream'
 import { messageOf } from '../base/errors.ts'
-import { ADDRESS_FORMS, type Address, addressText, parseAddress } from '../client/connection/address.ts'
+import { type Address, addressText, parseAddress } from '../client/connection/address.ts'
 import { openSession, type Session } from '../client/open-session.ts'
 import { UsageError, type Values } from './command.ts'
 import { explaining } from './explain-failure.ts'
@@ -15,6 +15,7 @@ export class LazySession {
     readonly signal: AbortSignal
   }
   #opening: Promise<Session> | undefined
+  #address: Promise<Address> | undefined
 
   constructor(options: {
     readonly values: Values
@@ -33,20 +34,18 @@ export class LazySession {
   /** Makes one more connection to the agent, without a session on it. */
   async dial(): Promise<Duplex> {
     await this.open()
-    const { env, signal, values } = this.#options
     const { dial } = await import('../client/connection/dial.ts')
-    return await dial(addressOf(values, env), signal)
+    return await dial(await this.#whereTo(), this.#options.signal)
   }
 
   /** Connects to another port of the guest. */
   async dialPort(port: number): Promise<Duplex> {
-    const { env, signal, values } = this.#options
-    const address = addressOf(values, env)
+    const address = await this.#whereTo()
     if (address.kind === 'unix') {
       throw new UsageError(`${addressText(address)}: has no ports, want vsock://CID or hvsock://PATH`)
     }
     const { dial } = await import('../client/connection/dial.ts')
-    return await dial({ ...address, port }, signal)
+    return await dial({ ...address, port }, this.#options.signal)
   }
 
   async close(): Promise<void> {
@@ -56,12 +55,10 @@ export class LazySession {
   }
 
   async #connect(): Promise<Session> {
-    const { env, signal, values } = this.#options
+    const { signal, values } = this.#options
     const protocol = values.text('protocol') === 'grpc' ? 'grpc' : 'ttrpc'
-    const waitMs = values.flag('wait')
-      ? Number(values.text('wait') ?? DEFAULT_WAIT_MS / 1000) * 1000
-      : undefined
-    const session = await openSession({ address: addressOf(values, env), protocol, waitMs, signal })
+    const address = await this.#whereTo()
+    const session = await openSession({ address, protocol, waitMs: waitMsOf(values), signal })
     const file = values.text('record')
     if (file === undefined) return explaining(session, session)
     const [{ recorded }, { continuedRecording }] = await Promise.all([
@@ -70,17 +67,32 @@ export class LazySession {
     ])
     return explaining(recorded(session, continuedRecording(file)), session)
   }
+
+  /** The agent's address, the same for all connections: a machine that is looked for again may be another one. */
+  #whereTo(): Promise<Address> {
+    this.#address ??= this.#findAddress()
+    return this.#address
+  }
+
+  async #findAddress(): Promise<Address> {
+    const { env, signal, values } = this.#options
+    const text = values.text('address') ?? env.AGENT_CTL_ADDRESS ?? ''
+    const name = /^microvm:\/\/(.*)$/s.exec(text)?.[1]
+    if (text === '' || name !== undefined) {
+      const { findMachine } = await import('./find-machine.ts')
+      return await findMachine({ name, env, waitMs: waitMsOf(values) ?? 0, signal })
+    }
+    try {
+      return hybrid(parseAddress(text), values)
+    } catch (error) {
+      throw new UsageError(messageOf(error), { cause: error })
+    }
+  }
 }
 
-function addressOf(values: Values, env: Readonly<Record<string, string | undefined>>): Address {
-  const text = values.text('address') ?? env.AGENT_CTL_ADDRESS ?? ''
-  if (text === '')
-    throw new UsageError(`no address, want --address or AGENT_CTL_ADDRESS with ${ADDRESS_FORMS}`)
-  try {
-    return hybrid(parseAddress(text), values)
-  } catch (error) {
-    throw new UsageError(messageOf(error), { cause: error })
-  }
+function waitMsOf(values: Values): number | undefined {
+  if (!values.flag('wait')) return undefined
+  return Number(values.text('wait') ?? DEFAULT_WAIT_MS / 1000) * 1000
 }
 
 /** The reference's way to say that a unix socket is that of a VMM. */

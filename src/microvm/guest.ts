@@ -3,6 +3,7 @@ import { abortable } from '../base/abort.ts'
 import { AgentError } from '../base/errors.ts'
 import { undoAndThrow } from '../base/undo.ts'
 import { connectAgent } from '../client/connection/connect-agent.ts'
+import type { RegistryEnvironment } from '../client/machines/entry.ts'
 import type { TtrpcClient } from '../rpc/ttrpc/client.ts'
 import { type GuestParts, guestSpec } from './guest-spec.ts'
 import { chooseAcceleration, hasAccess } from './host.ts'
@@ -16,7 +17,7 @@ import { openLink } from './vsock/open-link.ts'
 const BOOT_TIMEOUT_MS = 120_000
 
 /** The environment variables of the runner. */
-export interface RunnerEnvironment {
+export interface RunnerEnvironment extends RegistryEnvironment {
   readonly MICROVM_ACCEL?: string | undefined
   readonly MICROVM_VSOCK?: string | undefined
 }

@@ -13,6 +13,7 @@ Examples:
   ./microvm run -it sh                           an interactive shell
   tar c . | ./microvm run sh -c 'tar t | wc -l'  stdin is piped through
   ./microvm run --rootfs ./image-layout          a root filesystem of your own
+  ./agent-ctl ps                                 look into the guest while it runs
 
 Needs Debian 12 or newer on x86-64, root, and Node.js 20 or newer with npm. The first run installs what is missing
 (Debian packages, npm packages) and builds the guest image below build/; later runs use what is there.
@@ -40,6 +41,8 @@ The container:
   -u, --user UID[:GID]   numeric user and group
 
 The microVM:
+  --name NAME            for ./agent-ctl -a microvm://NAME (default: a short word; --verbose shows it). Without -a the
+                         one machine that runs is taken
   --memory MIB           memory in MiB (default 512; 1024 with --form initrd; at least 128)
   --cpus N               virtual CPUs (default 2, at most 64)
   --machine TYPE         q35 (default), pc, or microvm (virtio-mmio, no PCI)
@@ -72,4 +75,5 @@ as a key, and a signal ends the microVM.
 Environment:
   MICROVM_ACCEL=kvm|tcg             hardware virtualisation or emulation (default: kvm when the CPU has it)
   MICROVM_VSOCK=vhost|vhost-user|tcp  how the guest is reached (default: the first of them that works here)
+  MICROVM_REGISTRY=FOLDER           where machines tell agent-ctl their address (default: /run/microvm)
 `

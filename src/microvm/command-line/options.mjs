@@ -7,6 +7,7 @@ export const OPTIONS = /** @type {const} */ ({
   env: { type: 'string', short: 'e', multiple: true },
   workdir: { type: 'string', short: 'w' },
   user: { type: 'string', short: 'u' },
+  name: { type: 'string' },
   memory: { type: 'string' },
   cpus: { type: 'string', default: '2' },
   machine: { type: 'string', default: 'q35' },

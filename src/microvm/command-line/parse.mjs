@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { didYouMean } from '../../base/suggest.mjs'
+import { isMachineName } from '../../client/machines/machine-name.mjs'
 import { completionFor, SHELLS } from './completion.mjs'
 import { MICROVM_HELP, RUN_HELP } from './help.mjs'
 import { CHOICES, COMMANDS, OPTIONS } from './options.mjs'
@@ -13,6 +14,7 @@ import { CHOICES, COMMANDS, OPTIONS } from './options.mjs'
  * @property {string | undefined} rootfs directory, tar or OCI layout of the container's root
  * @property {string | undefined} image raw image of the guest's own root
  * @property {string | undefined} metadata YAML or JSON file with the guest's name and addresses
+ * @property {string | undefined} name the machine's name, by which agent-ctl finds it
  * @property {number | undefined} memoryMib
  * @property {number} cpus
  * @property {'bookworm' | 'trixie'} kernel whose modules the guest has
@@ -129,7 +131,7 @@ function checkedFlag(name, typed, value) {
 function runOptions(flags) {
   const { values } = parseArgs({ args: flags, options: OPTIONS })
   const { interactive, tty, timings, json, verbose, append = [], env = [] } = values
-  const { rootfs, image, metadata, memory, workdir, user } = values
+  const { rootfs, image, metadata, memory, name, workdir, user } = values
   if (values.form === 'initrd' && image !== undefined) {
     throw new UsageError('--image and --form initrd exclude each other: choose one root for the guest')
   }
@@ -147,12 +149,15 @@ function runOptions(flags) {
   for (const entry of env) {
     if (!/^[^=]+=/.test(entry)) throw new UsageError(`--env ${entry}: give it as NAME=VALUE`)
   }
+  if (name !== undefined && !isMachineName(name)) {
+    throw new UsageError(`--name ${name}: give up to 32 lower-case letters, digits and hyphens`)
+  }
   if (workdir !== undefined && !workdir.startsWith('/')) {
     throw new UsageError(`--workdir ${workdir}: give an absolute path`)
   }
   return {
     ...{ interactive, tty, timings, json, verbose },
-    ...{ append, env, rootfs, image, metadata, workdir },
+    ...{ append, env, rootfs, image, metadata, name, workdir },
     memoryMib: memory === undefined ? undefined : wholeNumber('--memory', memory, 128, 1 << 20),
     cpus: wholeNumber('--cpus', values.cpus, 1, 64),
     ...kernelOf(values.kernel),

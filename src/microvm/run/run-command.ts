@@ -21,6 +21,7 @@ import { metadataParts, readMetadata } from './metadata.ts'
 import { type Reporter, Timings } from './reporter.ts'
 import { runContainer } from './run-container.ts'
 import { isDemonstration, type WhatToRun, whatToRun } from './what-to-run.ts'
+import { type Publish, withEntry } from './with-entry.ts'
 
 /** What `./microvm run` uses of this host. */
 export interface RunHost {
@@ -38,12 +39,16 @@ const POWER_OFF_GRACE_MS = 10_000
 
 /** Runs a container in its own microVM and returns the exit status of its process. */
 export async function runCommand(options: RunOptions, host: RunHost): Promise<number> {
+  return await withEntry({ ...host, name: options.name }, (publish) => bootAndRun(options, host, publish))
+}
+
+async function bootAndRun(options: RunOptions, host: RunHost, publish: Publish): Promise<number> {
   const { interruptions } = host
   return await withTemporaryFolder(tmpdir(), async (folder) => {
     const preparing = prepare(options, folder, host)
     const { parts, what } = await abortable(preparing, interruptions.signal)
     const timings = new Timings(() => performance.now())
-    const status = await inGuest({ options, host, parts, what, timings, folder })
+    const status = await inGuest({ options, host, parts, what, timings, folder, publish })
     if (options.json) host.stdio.stderr.write(timings.json())
     else if (options.timings || isDemonstration(options)) host.stdio.stderr.write(timings.table())
     return status
@@ -83,6 +88,7 @@ interface GuestRun {
   readonly what: WhatToRun
   readonly timings: Timings
   readonly folder: string
+  readonly publish: Publish
 }
 
 /** Boots the guest, runs the container and powers the guest off. Throws {@link GuestFailure} when the guest fails. */
@@ -110,7 +116,7 @@ async function inGuest(run: GuestRun): Promise<number> {
       signal,
     })
     timings.end('agent')
-    reporter.detail('the agent answers')
+    run.publish(guest.link.address)
     try {
       return await containerThenPowerOff(guest, run)
     } catch (error) {

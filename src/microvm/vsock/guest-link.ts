@@ -1,4 +1,5 @@
 import type { Duplex } from 'node:stream'
+import type { Address } from '../../client/connection/address.ts'
 import type { Backend, Device, SpecKey } from '../spec.ts'
 
 /** A way from this host to a guest's agent: a device of the machine, and how to connect through it. */
@@ -8,6 +9,8 @@ export interface GuestLink {
   readonly backend: Backend
   /** Words for the kernel command line. */
   readonly commandLine: readonly string[]
+  /** Where the agent listens, for this process and others of this host. */
+  readonly address: Address
   /**
    * Connects to the agent. Rejects with UNAVAILABLE until the agent listens; a `tcp` connection may instead be made and
    * closed again until then.
@@ -16,6 +19,9 @@ export interface GuestLink {
   /** Ends everything that this link started. */
   close(): Promise<void>
 }
+
+/** A link before {@link GuestLink.connect} is made of its address. */
+export type OwnLink = Omit<GuestLink, 'connect'>
 
 /** The agent's port, on vsock and on TCP. */
 export const AGENT_PORT = 1024

@@ -1,9 +1,10 @@
 import { constants } from 'node:fs'
 import { AgentError, messageOf } from '../../base/errors.ts'
+import { dial } from '../../client/connection/dial.ts'
 import { UsageError } from '../command-line/parse.mjs'
 import { hasAccess } from '../host.ts'
 import { findVsockDaemon } from './find-daemon.ts'
-import type { GuestLink } from './guest-link.ts'
+import type { GuestLink, OwnLink } from './guest-link.ts'
 import { tcpLink } from './tcp-link.ts'
 import { vhostLink } from './vhost-link.ts'
 import { vhostUserLink } from './vhost-user-link.ts'
@@ -37,8 +38,9 @@ export async function openLink(host: LinkHost): Promise<GuestLink> {
   for (const kind of candidates) {
     try {
       const link = await openKind(kind, host)
+      const connect = (signal: AbortSignal) => dial(link.address, signal)
       if (reasons.length > 0) host.progress(`no vsock here, using ${kind} instead: ${reasons.join('; ')}`)
-      return link
+      return { ...link, connect }
     } catch (error) {
       reasons.push(messageOf(error).replace(/\s*\n\s*/g, ' '))
     }
@@ -46,7 +48,7 @@ export async function openLink(host: LinkHost): Promise<GuestLink> {
   throw new AgentError('UNAVAILABLE', `no way to reach a guest: ${reasons.join('; ')}`)
 }
 
-async function openKind(kind: VsockKind, host: LinkHost): Promise<GuestLink> {
+async function openKind(kind: VsockKind, host: LinkHost): Promise<OwnLink> {
   switch (kind) {
     case 'vhost':
       return await vhostLink()

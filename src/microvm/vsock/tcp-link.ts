@@ -1,7 +1,6 @@
 import { createServer } from 'node:net'
 import { AgentError } from '../../base/errors.ts'
-import { connectSocket } from '../../client/connection/connect-socket.ts'
-import { AGENT_PORT, type GuestLink } from './guest-link.ts'
+import { AGENT_PORT, type OwnLink } from './guest-link.ts'
 
 /** The guest's address in QEMU's user network. */
 const GUEST_ADDRESS = '10.0.2.15'
@@ -11,13 +10,13 @@ const GUEST_NETWORK = `ip=${GUEST_ADDRESS}::10.0.2.2:255.255.255.0::eth0:off`
 const GUEST_MAC = '52:54:00:00:00:02'
 
 /** A link without vsock: the agent listens on TCP in QEMU's user network, forwarded from a port of this host's loopback. */
-export async function tcpLink(): Promise<GuestLink> {
+export async function tcpLink(): Promise<OwnLink> {
   const hostPort = await freePort()
   return {
     device: (slot, backend) => ({ kind: 'nic', slot, mac: GUEST_MAC, backend }),
     backend: { kind: 'user-network', forwards: [{ hostPort, guestPort: AGENT_PORT }] },
     commandLine: [`agent.server_addr=tcp://0.0.0.0:${AGENT_PORT}`, GUEST_NETWORK],
-    connect: (signal) => connectSocket({ host: '127.0.0.1', port: hostPort, noDelay: true }, signal),
+    address: { kind: 'tcp', host: '127.0.0.1', port: hostPort },
     close: async () => {},
   }
 }

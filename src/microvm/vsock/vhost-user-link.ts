@@ -1,8 +1,6 @@
 import { join } from 'node:path'
-import { connectSocket } from '../../client/connection/connect-socket.ts'
-import { hybridHandshake } from '../../client/connection/hybrid.ts'
 import { startSocketServer } from '../child.ts'
-import { AGENT_PORT, type GuestLink } from './guest-link.ts'
+import { AGENT_PORT, type OwnLink } from './guest-link.ts'
 
 /** The daemon serves this guest alone, so the number need not be unique on this host. */
 const GUEST_CID = 3
@@ -16,7 +14,7 @@ export function guestSocketIn(folder: string): string {
  * A link through the vhost-user daemon vhost-device-vsock (`program`), which this starts and which makes its sockets in
  * `folder`. Rejects with UNAVAILABLE and the daemon's own words when it does not start.
  */
-export async function vhostUserLink(program: string, folder: string): Promise<GuestLink> {
+export async function vhostUserLink(program: string, folder: string): Promise<OwnLink> {
   const guestSocket = guestSocketIn(folder)
   const vhostSocket = join(folder, 'vhost-user.sock')
   const vm = `guest-cid=${GUEST_CID},socket=${vhostSocket},uds-path=${guestSocket}`
@@ -25,16 +23,7 @@ export async function vhostUserLink(program: string, folder: string): Promise<Gu
     device: (slot, backend) => ({ kind: 'vsock', slot, cid: GUEST_CID, backend }),
     backend: { kind: 'vhost-user', socket: vhostSocket },
     commandLine: [],
-    connect: async (signal) => {
-      const socket = await connectSocket({ path: guestSocket }, signal)
-      try {
-        await hybridHandshake(socket, AGENT_PORT, signal)
-        return socket
-      } catch (error) {
-        socket.destroy()
-        throw error
-      }
-    },
+    address: { kind: 'hvsock', path: guestSocket, port: AGENT_PORT },
     close: () => daemon.kill(),
   }
 }

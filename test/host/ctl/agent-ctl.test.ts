@@ -404,7 +404,7 @@ describe('agent-ctl where the agent is not', () => {
     const { status, stderr } = await ctl(['Check'])
     expect(status).toBe(2)
     expect(stderr).toContain(
-      'agent-ctl: no address, want --address or AGENT_CTL_ADDRESS with vsock://CID:PORT',
+      'agent-ctl: no address, and no machine of this user runs; start one with ./microvm run, or give',
     )
   })
 })

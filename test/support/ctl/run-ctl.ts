@@ -30,7 +30,8 @@ export async function ctl(
   const stdin = options.stdin === undefined ? new PassThrough() : Readable.from([Buffer.from(options.stdin)])
   const status = await runCtl(words, {
     io: { stdin, stdout: Object.assign(stdout.stream, terminal), stderr: stderr.stream },
-    env,
+    // The machines of this host are not those of the test.
+    env: { MICROVM_REGISTRY: '/nowhere', ...env },
     interruptions,
   })
   return { status, stdout: stdout.text(), stderr: stderr.text() }

@@ -1,7 +1,7 @@
 import { execFileSync, spawnSync } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
 import { on } from 'node:events'
-import { mkdirSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readdirSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
@@ -21,6 +21,7 @@ import { guestSocketIn } from '../../../src/microvm/vsock/vhost-user-link.ts'
 import { clientFor } from '../../../src/rpc/client.ts'
 import type { TtrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import { podOf } from '../../support/containers/pod.ts'
+import { ctl } from '../../support/ctl/run-ctl.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { startAgentKiller } from '../../support/vm/agent-killer.ts'
 import { cannotBoot, progress } from '../../support/vm/boot-guest.ts'
@@ -162,20 +163,38 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run', () => {
     expect([foldersOf(tool), programsOf(tool)]).toEqual([[], []])
   })
 
-  it('ends QEMU when it is killed, and the next run removes its files', async () => {
-    const running = startMicrovm([...ONE_CPU, 'sh', '-c', `echo up; ${loop}`])
+  it('is found by agent-ctl until it is killed, which ends QEMU, and the next run removes its files', async () => {
+    const registry = join(folder, 'machines')
+    const env = { MICROVM_REGISTRY: registry }
+    const agentCtl = (...words: readonly string[]) => ctl(words, { env })
+    const running = startMicrovm([...ONE_CPU, '--name', 'web', 'sh', '-c', `echo up; ${loop}`], env)
+    // It waits for the machine, which is not there yet, and then for its agent.
+    expect(await agentCtl('--wait', '-o', 'json', 'Check')).toMatchObject({
+      stdout: '{"status":"SERVING"}\n',
+    })
     await appears(running, 'up')
     const tool = running.toolPid()
+    expect(await agentCtl('ps')).toMatchObject({
+      status: 0,
+      stdout: expect.stringMatching(/^container .* sh$/m),
+    })
+    expect(await agentCtl('-a', 'microvm://web', 'ps')).toMatchObject({ status: 0 })
+    const second = startMicrovm(['--name', 'web', 'true'], env)
+    const refusal = `microvm: machine "web": runs already with pid ${tool}, want another --name\n`
+    expect(await second.result).toMatchObject({ status: 125, stdout: '', stderr: refusal })
     const programs = programsOf(tool)
     running.kill('SIGKILL')
     await running.result
     awaitEnd(programs)
     expect(programsOf(tool)).toEqual([])
+    expect((await agentCtl('ps')).stderr).toContain('no machine of this user runs')
+    expect(readdirSync(registry)).toEqual(['web'])
     const malformed = join(folder, 'malformed.yaml')
     writeFileSync(malformed, '[')
     // This run ends before it boots a guest.
-    expect(await runMicrovm(['--metadata', malformed])).toMatchObject({ status: 2 })
-    expect(foldersOf(tool)).toEqual([])
+    const next = startMicrovm(['--metadata', malformed], env)
+    expect(await next.result).toMatchObject({ status: 2 })
+    expect([foldersOf(tool), readdirSync(registry)]).toEqual([[], []])
   })
 
   it('shows the last lines of the console when the guest crashes', async () => {
