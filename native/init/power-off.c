@@ -12,8 +12,12 @@
 #include <unistd.h>
 
 #include "log.h"
+#include "sync.h"
 
 #define CONSOLE_DRAIN_SECONDS 2
+
+/* How long the file systems may take together: one whose server or disk is dead would take for ever. */
+#define SYNC_MS 10000
 
 static void on_alarm(int number) {
   (void)number;
@@ -30,7 +34,7 @@ static void drain_console(void) {
 
 noreturn void power_off(void) {
   kill(-1, SIGKILL); /* no process may write after the sync */
-  sync();
+  sync_file_systems(SYNC_MS);
   drain_console();
   reboot(RB_POWER_OFF);
   log_line("cannot power off: %s", strerror(errno));

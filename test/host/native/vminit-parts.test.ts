@@ -254,3 +254,27 @@ describe('deleting the initramfs', () => {
     expect(existsSync(join(folder, 'outside/kept'))).toBe(true)
   })
 })
+
+describe('the writing of file systems before the power-off', () => {
+  it('writes a disk beside a file system whose server is dead, which it names and does not wait for', async () => {
+    const folder = join(temporaryFolder(), 'a b')
+    const { status, stdout, stderr } = await run(['unshare', '--mount', 'sh', '-ec', SYNC, parts, folder])
+    expect({ status, stdout }).toEqual({ status: 0, stdout: 'written\n' })
+    expect(stderr).toContain(`vminit: file system ${folder}/dead: not written within 500 ms\n`)
+    expect(stderr).not.toContain('/live')
+  })
+})
+
+/** Looks into the disk itself while it is mounted: an unmount would write it, too. */
+const SYNC = `mkdir "$1"
+cd "$1"
+mkdir live dead
+truncate -s 8M disk
+mkfs.ext4 -q disk
+mount -o loop disk live
+echo 'on the disk' > live/file
+if grep -q 'on the disk' disk; then echo 'too early'; fi
+"$0" sync 500 "$1/dead"
+grep -q 'on the disk' disk
+echo written
+`

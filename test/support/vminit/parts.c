@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include "log.h"
 #include "supervision/restart-policy.h"
 #include "supervision/store.h"
+#include "sync.h"
 
 /* parts boot-options LINE…: one line of output for each. Each LINE is in separate memory, whose bounds ASan checks. */
 static int print_boot_options(char *lines[]) {
@@ -306,6 +308,17 @@ static int keep_exits(void) {
   return channel.kept.count == KEPT_CAPACITY ? 0 : 1;
 }
 
+/* parts sync MILLISECONDS FOLDER: writes all file systems, while one in FOLDER has a server that answers nothing */
+static int sync_beside_dead_server(int timeout_ms, const char *folder) {
+  char options[64];
+  int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+  snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0", fd);
+  if (fd < 0 || mount("dead", folder, "fuse", MS_NOSUID | MS_NODEV, options) != 0) return 1;
+  sync_file_systems(timeout_ms);
+  /* Ends what waits for the server. */
+  return umount2(folder, MNT_FORCE | MNT_DETACH);
+}
+
 /* parts overrun: an error that ASan must report */
 static int overrun(void) {
   char *byte = malloc(1);
@@ -325,6 +338,7 @@ int main(int argc, char *argv[]) {
   if (strcmp(argv[1], "store") == 0) return store_names(argv + 2);
   if (strcmp(argv[1], "log") == 0) return log_texts(argv + 2);
   if (strcmp(argv[1], "receive") == 0) return print_received(strtoul(argv[2], NULL, 10));
+  if (argc == 4 && strcmp(argv[1], "sync") == 0) return sync_beside_dead_server(atoi(argv[2]), argv[3]);
   if (argc == 4 && strcmp(argv[1], "channel") == 0) return exercise_channel(strtoul(argv[2], NULL, 10), atoll(argv[3]));
   return 2;
 }
