@@ -127,8 +127,7 @@ static void run_expired_timers(struct broker *broker) {
   connections_expire(broker, now);
   connections_tell(broker, now);
   if (broker->accept_at_ms != NEVER && now >= broker->accept_at_ms) {
-    broker->accept_at_ms = NEVER;
-    watch_set(broker, &broker->listener, EPOLLIN);
+    clients_listen(broker);
   }
   if (broker->trim_at_ms != NEVER && now >= broker->trim_at_ms) {
     broker->trim_at_ms = NEVER;
@@ -166,8 +165,7 @@ static void begin(struct broker *broker, int vminit_fd) {
   };
   uint64_t start = boottime_ns() / START_UNIT_NS & ((1u << START_BITS) - 1);
   broker->last_number = start << RUNNING_BITS;
-  watch_set(broker, &broker->vminit, EPOLLIN);
-  if (!broker->vminit.is_added) {
+  if (!watch_set(broker, &broker->vminit, EPOLLIN)) {
     log_line("broker: cannot begin: %s", strerror(errno));
     exit(EXIT_FAILURE);
   }

@@ -6,6 +6,7 @@
 #include <linux/vm_sockets.h>
 #include <netinet/in.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -94,6 +95,10 @@ static bool may_accept_after(struct broker *broker, int error) {
     default: /* of the connection that is gone, accept(2) */
       return true;
   }
+}
+
+void clients_listen(struct broker *broker) {
+  broker->accept_at_ms = watch_set(broker, &broker->listener, EPOLLIN) ? NEVER : monotonic_ms() + ACCEPT_PAUSE_MS;
 }
 
 void clients_accept(struct broker *broker) {

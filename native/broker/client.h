@@ -2,6 +2,9 @@
 
 #include "state.h"
 
+/* Waits for clients at the listening socket, from now on or after a pause. */
+void clients_listen(struct broker *broker);
+
 /* Accepts the clients that wait at the listening socket. */
 void clients_accept(struct broker *broker);
 

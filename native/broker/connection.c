@@ -1,12 +1,15 @@
 #define _GNU_SOURCE
 #include "connection.h"
 
+#include <errno.h>
 #include <stddef.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "../init/clock.h"
+#include "../init/log.h"
 #include "client.h"
 #include "data-socket.h"
 #include "sockets/watch.h"
@@ -258,6 +261,14 @@ static void set_held(struct broker *broker, struct connection *connection, bool 
   broker->held_connections += is_held ? 1 : -1;
 }
 
+/* Waits for events of one of the connection's sockets, or ends the connection: it would never be noticed again. */
+static void watch_or_end(struct broker *broker, struct connection *connection, struct watch *watch, uint32_t events) {
+  if (watch_set(broker, watch, events)) return;
+  log_line("broker: connection %llu: cannot be waited for: %s", (unsigned long long)connection->id, strerror(errno));
+  connection_hang_up(broker, connection);
+  connection_end(broker, connection);
+}
+
 /* Waits for what the connection can go on with. */
 static void wait_for_events(struct broker *broker, struct connection *connection) {
   bool is_held = false;
@@ -266,7 +277,8 @@ static void wait_for_events(struct broker *broker, struct connection *connection
     is_held = !may_read;
     /* The end of a client is reported also while nothing is read from it. */
     uint32_t events = may_read ? EPOLLIN : EPOLLRDHUP;
-    watch_set(broker, &connection->client, connection->answers.first == NULL ? events : events | EPOLLOUT);
+    if (connection->answers.first != NULL) events |= EPOLLOUT;
+    watch_or_end(broker, connection, &connection->client, events);
   }
   if (connection->data.fd >= 0) {
     bool awaits_room = connection->awaits_room && !data_has_room(broker, connection);
@@ -277,7 +289,7 @@ static void wait_for_events(struct broker *broker, struct connection *connection
     if (events == 0)
       watch_remove(broker, &connection->data);
     else
-      watch_set(broker, &connection->data, events);
+      watch_or_end(broker, connection, &connection->data, events);
   }
   set_held(broker, connection, is_held);
 }

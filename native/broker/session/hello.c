@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "../../init/log.h"
+#include "../client.h"
 #include "../connection.h"
 #include "../sockets/watch.h"
 #include "../store/outcomes.h"
@@ -112,11 +113,10 @@ static const char *take(struct broker *broker, const struct control_header *head
   broker->peer_kind = (uint32_t)kind;
   broker->allow_loopback = (header->flags & HELLO_ALLOW_LOOPBACK) != 0;
   broker->is_stopped = false;
-  broker->accept_at_ms = NEVER;
   broker->max_payload_bytes = hello->max_payload_bytes;
   broker->first_bytes_ms = hello->first_bytes_ms;
   broker->hang_ms = (int64_t)header->b;
-  watch_set(broker, &broker->listener, EPOLLIN);
+  clients_listen(broker);
   return NULL;
 }
 

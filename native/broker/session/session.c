@@ -138,7 +138,7 @@ void session_begin(struct broker *broker, int control, uint32_t pid) {
       .announce_at_ms = NEVER,
   };
   hang_begin(&broker->session);
-  watch_set(broker, &broker->session.control, EPOLLIN);
+  if (!watch_set(broker, &broker->session.control, EPOLLIN)) session_fail(broker, "cannot be waited for");
 }
 
 /* Sends a control message. Returns false when the socket takes none: then it is waited for. */

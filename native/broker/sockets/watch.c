@@ -3,12 +3,13 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-void watch_set(struct broker *broker, struct watch *watch, uint32_t events) {
-  if (watch->fd < 0 || (watch->is_added && watch->events == events)) return;
+bool watch_set(struct broker *broker, struct watch *watch, uint32_t events) {
+  if (watch->fd < 0 || (watch->is_added && watch->events == events)) return true;
   struct epoll_event event = {.events = events, .data.ptr = watch};
-  if (epoll_ctl(broker->epoll, watch->is_added ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, watch->fd, &event) != 0) return;
+  if (epoll_ctl(broker->epoll, watch->is_added ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, watch->fd, &event) != 0) return false;
   watch->is_added = true;
   watch->events = events;
+  return true;
 }
 
 /* Closing is not enough: the kernel reports on a socket as long as another process has it, too. */

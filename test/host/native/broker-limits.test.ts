@@ -1,10 +1,13 @@
+import { rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { buildVminit } from '../../../src/build/native.ts'
 import { TestBroker } from '../../support/broker/broker.ts'
 import { type BrokerClient, frameOf } from '../../support/broker/client.ts'
 import { converse, roundTrip } from '../../support/broker/conversation.ts'
 import { Envelope, encodeEnvelope, RequestFlag } from '../../support/broker/records.ts'
-import { buildSanitizedVminit } from '../../support/vminit/compiled.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
+import { buildSanitizedVminit, buildVminitWithFullEpoll } from '../../support/vminit/compiled.ts'
 
 let sanitized: string
 let real: string
@@ -65,6 +68,29 @@ describe('connections', () => {
       connection.open().allowHalfOpen = true
       client.socket.destroy()
     }
+    await roundTrip(broker, agent)
+  })
+})
+
+describe('a socket that the kernel cannot wait for', () => {
+  it('ends its client with a line in the log, and no other', async () => {
+    const full = join(temporaryFolder(), 'full')
+    broker = await TestBroker.start(await buildVminitWithFullEpoll(), { FULL_EPOLL: full })
+    const agent = broker.startAgent()
+    await agent.start()
+    const half = await broker.connect()
+    await half.send(ask.subarray(0, 5))
+    const before = await converse(broker, agent)
+    writeFileSync(full, '')
+    // Its data socket cannot be waited for, and a new client's own socket.
+    await half.send(ask.subarray(5))
+    await half.closed
+    await agent.connections.next()
+    await (await broker.connect()).closed
+    expect(broker.log.match(/cannot be waited for: No space left on device/g)).toHaveLength(2)
+    rmSync(full)
+    before.connection.answer(before.number, reply)
+    expect(await before.client.frames.next()).toEqual(reply)
     await roundTrip(broker, agent)
   })
 })

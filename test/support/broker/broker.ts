@@ -28,16 +28,19 @@ export class TestBroker {
   #lastPid = 1000
   #isClosed = false
 
-  /** Starts a `vminit` as the broker. */
-  static async start(vminit: string): Promise<TestBroker> {
-    return new TestBroker(vminit, await realNative())
+  /** Starts a `vminit` as the broker, with more in its environment. */
+  static async start(vminit: string, env: Readonly<Record<string, string>> = {}): Promise<TestBroker> {
+    return new TestBroker(vminit, await realNative(), env)
   }
 
-  private constructor(vminit: string, native: Native) {
+  private constructor(vminit: string, native: Native, env: Readonly<Record<string, string>>) {
     this.native = native
     this.#handles = new SocketHandles(native)
     const [parentEnd, childEnd] = unwrap('open', 'a message pair', native.messagePair())
-    this.#child = spawn(vminit, ['--broker'], { stdio: ['ignore', 'ignore', 'pipe', childEnd] })
+    this.#child = spawn(vminit, ['--broker'], {
+      stdio: ['ignore', 'ignore', 'pipe', childEnd],
+      env: { ...process.env, ...env },
+    })
     native.close(childEnd)
     this.#vminit = new MessageSocket(native, parentEnd)
     this.listener = checkErrno('listen at', this.path, native.unixListen(this.path, 4096))

@@ -19,6 +19,12 @@ export function buildSanitizedVminit(): Promise<string> {
   return compile('test-sanitized-vminit', vminitSources, SANITIZED_VMINIT)
 }
 
+/** The same, in which epoll_ctl(2) adds nothing while the file FULL_EPOLL of its environment exists. */
+export function buildVminitWithFullEpoll(): Promise<string> {
+  const flags = [...SANITIZED_VMINIT, '-Wl,--wrap=epoll_ctl']
+  return compile('test-full-epoll', [...vminitSources, join(import.meta.dirname, 'full-epoll.c')], flags)
+}
+
 /** A program that calls single functions of vminit under ASan and UBSan. */
 export function buildParts(): Promise<string> {
   const parts = vminitSources.filter((source) => !source.endsWith('/main.c'))
