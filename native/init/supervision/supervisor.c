@@ -16,6 +16,7 @@
 #include "../clock.h"
 #include "../log.h"
 #include "../power-off.h"
+#include "agent-end.h"
 #include "agent.h"
 #include "broker-process.h"
 #include "diagnosis.h"
@@ -40,9 +41,6 @@
 /* The most commands that a dead agent can have left: more than its side of the channel holds. */
 #define LAST_COMMANDS 65536
 
-/* The agent's exit status for a wrong command line: a restart would not help. */
-#define EXIT_USAGE 2
-
 /* vminit's exit status in wrapper mode when the agent died and must not be restarted, not even by the parent. */
 #define EXIT_NO_RESTART 3
 
@@ -66,11 +64,6 @@ struct supervisor {
   int commanded_status; /* the exit status that the agent has commanded in wrapper mode, or NEVER */
 };
 
-/* The exit status by which a shell reports a wait status. */
-static int shell_status(int status) {
-  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-}
-
 /* Writes how a process ended by the wait status `status` into `text`. */
 static void describe_end(int status, char text[64]) {
   bool signaled = WIFSIGNALED(status);
@@ -85,20 +78,12 @@ static noreturn void terminate(const struct supervisor *self, int exit_status) {
   power_off();
 }
 
-/*
- * Plans the restart of an agent that ended with the wait status `status`. Terminates when it must not be restarted, and
- * after too many restarts.
- */
-static void restart_or_terminate(struct supervisor *self, int status) {
+/* Plans the restart of an agent that ended with the wait status `status`. Terminates after too many delayed restarts. */
+static void restart(struct supervisor *self, int status, bool at_once) {
   char end[64];
   describe_end(status, end);
-  if (self->ends_with_agent) {
-    log_line("the agent %s, and must not be restarted: its policy is lost", end);
-    terminate(self, EXIT_NO_RESTART);
-  }
   int64_t now = monotonic_ms();
-  /* An agent that has served is worth another start, however often it dies. */
-  int64_t delay = self->gate_opened ? 0 : restart_delay_ms(&self->policy, now);
+  int64_t delay = at_once ? 0 : restart_delay_ms(&self->policy, now);
   if (delay < 0) {
     log_line("the agent %s, after %d restarts within %d s: giving up", end, RESTART_LIMIT, RESTART_WINDOW_MS / 1000);
     terminate(self, shell_status(status));
@@ -107,6 +92,41 @@ static void restart_or_terminate(struct supervisor *self, int status) {
   if (now + delay < self->broker_at_ms) delay = self->broker_at_ms - now;
   self->start_at_ms = now + delay;
   log_line("the agent %s: restart %u in %lld ms", end, self->restarts, (long long)delay);
+}
+
+/* Does what follows the end of an agent with the wait status `status`: terminates, or plans a restart. */
+static void follow_agent_end(struct supervisor *self, int status) {
+  const struct agent_end end = {
+      .status = status,
+      .init_mode = self->init_mode,
+      .has_status = self->commanded_status != NEVER,
+      .end_requested = self->end_requested,
+      .not_executed = *self->agent.start_errno != 0,
+      .ends_with_agent = self->ends_with_agent,
+      .gate_opened = self->gate_opened,
+      .is_first = self->restarts == 0,
+  };
+  char text[64];
+  describe_end(status, text);
+  switch (after_agent(&end)) {
+    case END_AS_COMMANDED:
+      terminate(self, self->commanded_status);
+    case END_AS_REQUESTED:
+      if (self->init_mode) log_line("the agent ended without asking for the power-off");
+      terminate(self, shell_status(status));
+    case END_NOT_EXECUTABLE:
+    case END_FINISHED:
+    case END_WRONG_SETTINGS:
+      terminate(self, shell_status(status));
+    case END_POLICY_LOST:
+      log_line("the agent %s, and must not be restarted: its policy is lost", text);
+      terminate(self, EXIT_NO_RESTART);
+    case RESTART_AT_ONCE:
+      restart(self, status, true);
+      return;
+    case RESTART_DELAYED:
+      restart(self, status, false);
+  }
 }
 
 /* Starts the agent with its channel and its control socket. Returns false with errno set. */
@@ -143,7 +163,7 @@ static void start_agent(struct supervisor *self) {
     channel_close(&self->channel);
   }
   log_line("cannot start %s: %s", what, strerror(errno));
-  restart_or_terminate(self, W_EXITCODE(EXIT_FAILURE, 0));
+  follow_agent_end(self, W_EXITCODE(EXIT_FAILURE, 0));
 }
 
 /* Keeps a descriptor that the agent has passed, unless it is refused. */
@@ -217,22 +237,8 @@ static void on_agent_exit(struct supervisor *self, int status) {
   self->agent.pid = 0;
   self->kill_at_ms = NEVER;
   channel_close(&self->channel);
-  if (self->commanded_status != NEVER) terminate(self, self->commanded_status);
-  if (*self->agent.start_errno != 0) {
-    log_line("cannot run %s: %s", self->program, strerror(*self->agent.start_errno));
-    /* A restart would not help a program that could not be executed at all. */
-    if (self->restarts == 0) terminate(self, shell_status(status));
-  }
-  if (self->end_requested) {
-    if (self->init_mode) log_line("the agent ended without asking for the power-off");
-    terminate(self, shell_status(status));
-  }
-  bool final = WIFEXITED(status) &&
-               (WEXITSTATUS(status) == EXIT_SUCCESS || (WEXITSTATUS(status) == EXIT_USAGE && !self->ends_with_agent));
-  if (final && !self->init_mode) terminate(self, WEXITSTATUS(status));
-  /* Its settings are wrong, and would be for each that follows. One that follows a crash had the same and ran. */
-  if (final && WEXITSTATUS(status) == EXIT_USAGE && self->restarts == 0) terminate(self, EXIT_USAGE);
-  restart_or_terminate(self, status);
+  if (*self->agent.start_errno != 0) log_line("cannot run %s: %s", self->program, strerror(*self->agent.start_errno));
+  follow_agent_end(self, status);
 }
 
 /* The broker was reaped: the clients' connections are gone, and the agent with its own ends of them is killed. */

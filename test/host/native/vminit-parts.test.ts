@@ -255,6 +255,42 @@ describe('deleting the initramfs', () => {
   })
 })
 
+describe('what follows the end of an agent', () => {
+  const [DONE, FAILED, REFUSED, KILLED] = [0, 1 << 8, 2 << 8, 9]
+  const AFTER = [
+    ...['end as commanded', 'end: not executable', 'end as requested', 'end: finished'],
+    ...['end: wrong settings', 'end: policy lost', 'restart at once', 'restart delayed'],
+  ]
+  // i: init of a guest, c: exit status commanded, r: end requested, x: not executed, p: policy lost, g: it has served,
+  // 1: the first agent.
+  it.each([
+    ['commanded, whatever else holds', KILLED, 'c icrxpg1', 'end as commanded'],
+    ['a first one that cannot be executed', FAILED, 'x1 ix1 rx1', 'end: not executable'],
+    ['a later one that cannot be executed', FAILED, 'x ix', 'restart delayed'],
+    ['an end that a signal has requested', DONE, 'r ir irg', 'end as requested'],
+    ['the same of one that was killed', KILLED, 'rpg ir1', 'end as requested'],
+    ['one that has done its work, below another init', DONE, '- g 1 p', 'end: finished'],
+    ['one that refuses its arguments, below another init', REFUSED, '- g 1', 'end: finished'],
+    ['a first one that refuses its settings, in a guest', REFUSED, 'i1 ig1', 'end: wrong settings'],
+    ['a later one that refuses them, in a guest', REFUSED, 'i', 'restart delayed'],
+    ['one whose policy is lost', FAILED, 'p ip ipg p1', 'end: policy lost'],
+    ['the same with the status of wrong settings', REFUSED, 'p ip1', 'end: policy lost'],
+    ['one that has served', KILLED, 'g ig ig1', 'restart at once'],
+    ['one that exits in a guest and has served', DONE, 'ig', 'restart at once'],
+    ['one that never served', KILLED, '- i i1', 'restart delayed'],
+    ['one that exits in a guest and never served', DONE, 'i i1', 'restart delayed'],
+  ])('%s (status %i)', async (_case, status, flags, after) => {
+    const words = flags.split(' ')
+    const { stdout } = await run([parts, 'after-agent', `${status}`, ...words])
+    expect(
+      stdout
+        .trim()
+        .split(' ')
+        .map((number) => AFTER[Number(number)]),
+    ).toEqual(words.map(() => after))
+  })
+})
+
 describe('the writing of file systems before the power-off', () => {
   it('writes a disk beside a file system whose server is dead, which it names and does not wait for', async () => {
     const folder = join(temporaryFolder(), 'a b')

@@ -12,6 +12,7 @@
 #include "boot/kernel-command-line.h"
 #include "channel/channel.h"
 #include "log.h"
+#include "supervision/agent-end.h"
 #include "supervision/restart-policy.h"
 #include "supervision/store.h"
 #include "sync.h"
@@ -34,6 +35,24 @@ static int print_boot_options(char *lines[]) {
 static int print_restart_delays(char *times[]) {
   struct restart_policy policy = {.count = 0};
   for (; *times != NULL; times++) printf("%lld ", (long long)restart_delay_ms(&policy, atoll(*times)));
+  return 0;
+}
+
+/* parts after-agent STATUS FLAG…: the number of what follows an agent with this wait status, for each word of flags */
+static int print_after_agent(int status, char *words[]) {
+  for (; *words != NULL; words++) {
+    const struct agent_end end = {
+        .status = status,
+        .init_mode = strchr(*words, 'i') != NULL,
+        .has_status = strchr(*words, 'c') != NULL,
+        .end_requested = strchr(*words, 'r') != NULL,
+        .not_executed = strchr(*words, 'x') != NULL,
+        .ends_with_agent = strchr(*words, 'p') != NULL,
+        .gate_opened = strchr(*words, 'g') != NULL,
+        .is_first = strchr(*words, '1') != NULL,
+    };
+    printf("%d ", after_agent(&end));
+  }
   return 0;
 }
 
@@ -334,6 +353,7 @@ int main(int argc, char *argv[]) {
   if (argc < 3) return 2;
   if (strcmp(argv[1], "boot-options") == 0) return print_boot_options(argv + 2);
   if (strcmp(argv[1], "restart-delays") == 0) return print_restart_delays(argv + 2);
+  if (strcmp(argv[1], "after-agent") == 0) return print_after_agent(atoi(argv[2]), argv + 3);
   if (strcmp(argv[1], "delete-initramfs") == 0) return delete_tree(argv[2]);
   if (strcmp(argv[1], "store") == 0) return store_names(argv + 2);
   if (strcmp(argv[1], "log") == 0) return log_texts(argv + 2);
