@@ -1,3 +1,5 @@
+import { spawnSync } from 'node:child_process'
+
 /** The members of `process.stdin` and `process.stdout` that are used for a terminal. */
 export interface TerminalStreams {
   readonly stdin: { readonly isTTY?: boolean; setRawMode?(raw: boolean): unknown }
@@ -28,11 +30,16 @@ export function terminalSize({ stdout }: TerminalStreams): TerminalSize {
 }
 
 /**
- * Puts the terminal into raw mode, in which Ctrl-C and Ctrl-Z are keys, until the returned function is called. While the
- * tool is suspended the terminal has its own mode.
+ * Puts the terminal into raw mode until the returned function is called: Ctrl-C and Ctrl-Z are keys, and output stays as
+ * it is. While the tool is suspended the terminal has its own mode.
  */
 export function rawKeys({ stdin }: TerminalStreams): () => void {
   if (!stdin.isTTY) return () => {}
+  const setRaw = () => {
+    stdin.setRawMode?.(true)
+    // Node leaves ONLCR on, which would add a second \r to that of the container's terminal.
+    spawnSync('stty', ['-opost'], { stdio: ['inherit', 'ignore', 'ignore'] })
+  }
   const suspend = () => {
     stdin.setRawMode?.(false)
     process.kill(process.pid, 'SIGSTOP')
@@ -40,9 +47,9 @@ export function rawKeys({ stdin }: TerminalStreams): () => void {
   const resume = () => {
     // A shell may have changed the mode, which Node would take for raw still.
     stdin.setRawMode?.(false)
-    stdin.setRawMode?.(true)
+    setRaw()
   }
-  stdin.setRawMode?.(true)
+  setRaw()
   process.on('SIGTSTP', suspend).on('SIGCONT', resume)
   return () => {
     process.off('SIGTSTP', suspend).off('SIGCONT', resume)

@@ -21,7 +21,7 @@ export async function runTool(argv: readonly string[], run: typeof runCommand): 
     }
     const { options } = commandLine
     const { stdin, stdout, stderr, env } = process
-    const reporter = reporterOn(stderr, options.verbose)
+    const reporter = reporterOn(stderr, options)
     try {
       return await run(options, {
         stdio: { stdin, stdout, stderr },
@@ -33,7 +33,7 @@ export async function runTool(argv: readonly string[], run: typeof runCommand): 
       return exitStatusOf(error, reporter)
     }
   } catch (error) {
-    return exitStatusOf(error, reporterOn(process.stderr, false))
+    return exitStatusOf(error, reporterOn(process.stderr, { tty: false, verbose: false }))
   }
 }
 

@@ -37,14 +37,15 @@ export class Terminal {
     return this.#unread
   }
 
-  /** Waits for a text, and forgets it and all before it. Fails when the program ends first. */
-  async shows(text: string): Promise<void> {
-    const found = Promise.withResolvers<void>()
+  /** Waits for a text, and forgets and returns all up to its end. Fails when the program ends first. */
+  async shows(text: string): Promise<string> {
+    const found = Promise.withResolvers<string>()
     this.#look = () => {
       const at = this.#unread.indexOf(text)
       if (at < 0) return
-      this.#unread = this.#unread.slice(at + text.length)
-      found.resolve()
+      const end = at + text.length
+      found.resolve(this.#unread.slice(0, end))
+      this.#unread = this.#unread.slice(end)
     }
     this.#look()
     const ended = this.exited.then((status) => {
@@ -54,7 +55,7 @@ export class Terminal {
       )
     })
     try {
-      await Promise.race([found.promise, ended])
+      return await Promise.race([found.promise, ended])
     } finally {
       this.#look = undefined
     }
@@ -77,7 +78,9 @@ export class Terminal {
 export async function expectShell(terminal: Terminal): Promise<void> {
   // Quotes split the words that the test waits for, so that the echo of the input is not mistaken for an answer.
   terminal.type('echo "size" "$(stty size)"\n')
+  // One \r, as of a program that runs on the terminal itself.
   await terminal.shows('size 33 77')
+  expect(await terminal.shows('\n')).toBe('\r\n')
   terminal.resize(100, 40)
   terminal.type('until [ "$(stty size)" = "40 100" ]; do sleep 0.1; done; echo re""sized\n')
   await terminal.shows('resized')

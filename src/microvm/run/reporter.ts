@@ -13,9 +13,14 @@ export interface Reporter {
 }
 
 /** A reporter that writes to `stderr`. */
-export function reporterOn(stderr: Writable, verbose: boolean): Reporter {
-  const write = (line: string) => stderr.write(`microvm: ${line}\n`)
-  const show = (line: string) => stderr.write(`console: ${line}\n`)
+export function reporterOn(
+  stderr: Writable & { readonly isTTY?: boolean },
+  { tty, verbose }: { readonly tty: boolean; readonly verbose: boolean },
+): Reporter {
+  // While the container has the terminal, the terminal is raw and adds no \r.
+  const end = tty && stderr.isTTY === true ? '\r\n' : '\n'
+  const write = (line: string) => stderr.write(`microvm: ${line}${end}`)
+  const show = (line: string) => stderr.write(`console: ${line}${end}`)
   return {
     progress: write,
     detail: (line) => verbose && write(line),

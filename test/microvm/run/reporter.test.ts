@@ -1,10 +1,28 @@
+import { Writable } from 'node:stream'
 import { describe, expect, it } from 'vitest'
-import { Timings } from '../../../src/microvm/run/reporter.ts'
+import { reporterOn, Timings } from '../../../src/microvm/run/reporter.ts'
 
 function timingsAt(...times: number[]): Timings {
   const queue = [...times]
   return new Timings(() => queue.shift() ?? 0)
 }
+
+describe('reporterOn', () => {
+  it.each([
+    [{ isTTY: true, tty: true }, 'console: a\r\n'],
+    [{ isTTY: true, tty: false }, 'console: a\n'],
+    [{ isTTY: false, tty: true }, 'console: a\n'],
+  ])('begins each line at the left, also of a raw terminal: %j', ({ isTTY, tty }, text) => {
+    const written: string[] = []
+    const write = (chunk: unknown, _encoding: unknown, done: () => void) => {
+      written.push(String(chunk))
+      done()
+    }
+    const stderr = Object.assign(new Writable({ write }), { isTTY })
+    reporterOn(stderr, { tty, verbose: true }).console('a')
+    expect(written).toEqual([text])
+  })
+})
 
 describe('Timings', () => {
   it('measures each phase from the end of the one before', () => {
