@@ -1,11 +1,15 @@
 import { closeSync, existsSync, openSync, statSync } from 'node:fs'
+import { isatty } from 'node:tty'
 import { UsageError } from './parse.mjs'
 
 /**
- * Throws {@link UsageError} when a file of the command line is missing or of the wrong kind.
+ * Throws {@link UsageError} when a file of the command line is missing or of the wrong kind, or stdin is.
  * @param {import('./parse.mjs').RunOptions} options
  */
 export function checkFiles(options) {
+  if (options.interactive && options.tty && !isatty(0)) {
+    throw new UsageError('-it: stdin is no terminal, want one, or -i alone for a pipe or a file')
+  }
   if (options.image !== undefined) checkImage(options.image)
   if (
     options.kernelFile !== undefined &&

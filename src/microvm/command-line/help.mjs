@@ -26,7 +26,7 @@ Boots a microVM, runs CMD in a container inside it, powers the microVM off and e
 stdout carries CMD's stdout and nothing else; progress, timings and the guest's console go to stderr.
 Without CMD the root filesystem's own command runs (--rootfs), or a short demonstration.
 
-stdin is passed on with its end when it is a pipe or a file; a terminal only with -i.
+stdin is passed on with its end when it is a pipe or a file; with a terminal on either side only with -i.
 
 The guest has no network without --metadata. There are no volumes (-v) yet: files come in with --rootfs or by stdin, or
 with ./agent-ctl cp while CMD runs.

@@ -20,7 +20,7 @@ import { openRoot, packRoot } from './container-root.ts'
 import { metadataParts, readMetadata } from './metadata.ts'
 import { type Reporter, Timings } from './reporter.ts'
 import { runContainer } from './run-container.ts'
-import { isDemonstration, type WhatToRun, whatToRun } from './what-to-run.ts'
+import { isDemonstration, passesInput, type WhatToRun, whatToRun } from './what-to-run.ts'
 import { type Publish, withEntry } from './with-entry.ts'
 
 /** What `./microvm run` uses of this host. */
@@ -165,7 +165,7 @@ async function containerThenPowerOff(guest: Guest, run: GuestRun): Promise<numbe
     container: { id: CONTAINER_ID, hostname: HOSTNAME, spec, rootDisk },
     stdio: host.stdio,
     tty: options.tty,
-    passInput: options.interactive || host.stdio.stdin.isTTY !== true,
+    passInput: passesInput(options, host.stdio.stdin),
     timings,
     interruptions: host.interruptions,
     signal,

@@ -22,6 +22,14 @@ export function isDemonstration(options: Pick<RunOptions, 'command' | 'rootfs'>)
   return options.command.length === 0 && options.rootfs === undefined
 }
 
+/** Whether the process gets the tool's stdin: with a terminal on either side only with -i, as with docker. */
+export function passesInput(
+  { interactive, tty }: Pick<RunOptions, 'interactive' | 'tty'>,
+  stdin: { readonly isTTY?: boolean },
+): boolean {
+  return interactive || !(tty || stdin.isTTY === true)
+}
+
 /**
  * The process to run: the command line takes precedence over the image, and the image over the defaults. A command on
  * the command line replaces the image's command and keeps its entrypoint. Throws {@link UsageError} when neither has a

@@ -34,7 +34,7 @@ describe('./microvm run, on an agent of this machine', () => {
     await agent?.stop()
   })
 
-  it('passes 200 MB unchanged', async () => {
+  it('passes 200 MB of a pipe and its end unchanged with -i', async () => {
     const block = randomBytes(1 << 20)
     const hash = createHash('sha256')
     const blocks = function* () {
@@ -43,7 +43,7 @@ describe('./microvm run, on an agent of this machine', () => {
         yield block
       }
     }
-    const running = startMicrovm(['sha256sum'], {}, tool)
+    const running = startMicrovm(['-i', 'sha256sum'], {}, tool)
     await pipeline(Readable.from(blocks()), running.stdin)
     expect((await running.result).stdout).toBe(`${hash.digest('hex')}  -\n`)
   })

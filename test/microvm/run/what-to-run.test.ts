@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { UsageError } from '../../../src/microvm/command-line/parse.mjs'
 import type { ImageConfig } from '../../../src/microvm/run/oci-layout.ts'
-import { whatToRun } from '../../../src/microvm/run/what-to-run.ts'
+import { passesInput, whatToRun } from '../../../src/microvm/run/what-to-run.ts'
 
 const nothing = { command: [], rootfs: undefined, env: [], workdir: undefined, user: undefined }
 const image: ImageConfig = {
@@ -11,6 +11,22 @@ const image: ImageConfig = {
   cwd: '/srv',
   user: { uid: 1000, gid: 100, additionalGids: [5] },
 }
+
+describe('passesInput', () => {
+  const pipe = {}
+  const terminal = { isTTY: true }
+
+  it.each([
+    ['a pipe', { interactive: false, tty: false }, pipe, true],
+    ['a pipe with -i', { interactive: true, tty: false }, pipe, true],
+    ['no pipe with -t alone', { interactive: false, tty: true }, pipe, false],
+    ['no terminal', { interactive: false, tty: false }, terminal, false],
+    ['a terminal with -i', { interactive: true, tty: false }, terminal, true],
+    ['a terminal with -it', { interactive: true, tty: true }, terminal, true],
+  ])('passes on %s', (_what, options, stdin, isPassed) => {
+    expect(passesInput(options, stdin)).toBe(isPassed)
+  })
+})
 
 describe('whatToRun', () => {
   it('uses command, environment, directory and user of the image', () => {

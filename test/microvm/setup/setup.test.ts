@@ -70,6 +70,7 @@ describe('./microvm', () => {
   it.each([
     [['fly'], 'unknown command fly'],
     [['run', '--fly'], 'unknown option --fly'],
+    [['run', '-it', 'sh'], '-it: stdin is no terminal, want one, or -i alone for a pipe or a file'],
     [['run', '--append', 'a\nb'], '--append: the kernel command line is one line'],
     [['run', '--rootfs', '/nowhere/at/all'], '--rootfs /nowhere/at/all: no such file or directory'],
     [['run', '--image', '/nowhere/at/all'], '--image /nowhere/at/all: no such file'],

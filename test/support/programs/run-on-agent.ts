@@ -6,7 +6,7 @@ import { terminalSize } from '../../../src/client/terminal.ts'
 import { Timings } from '../../../src/microvm/run/reporter.ts'
 import type { runCommand } from '../../../src/microvm/run/run-command.ts'
 import { runContainer } from '../../../src/microvm/run/run-container.ts'
-import { whatToRun } from '../../../src/microvm/run/what-to-run.ts'
+import { passesInput, whatToRun } from '../../../src/microvm/run/what-to-run.ts'
 import { runTool } from '../../../src/microvm/run-tool.ts'
 
 /**
@@ -34,7 +34,7 @@ const runOnAgent: typeof runCommand = async (options, { interruptions, stdio }) 
     container: { ...names, spec, rootDisk: { source: '', mountPoint: rootPath } },
     stdio,
     tty: options.tty,
-    passInput: options.interactive || stdio.stdin.isTTY !== true,
+    passInput: passesInput(options, stdio.stdin),
     timings: new Timings(() => performance.now()),
     interruptions,
     signal,
