@@ -3,9 +3,10 @@ import { once } from 'node:events'
 import { readdirSync, readFileSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { getPriority } from 'node:os'
+import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { linuxSystem } from '../../../src/os/process/system.ts'
-import { realNative } from '../../support/os/real-native.ts'
+import { addonFolder, realNative } from '../../support/os/real-native.ts'
 
 describe('linuxSystem', () => {
   it('signals a process, and throws when there is none', async () => {
@@ -26,6 +27,27 @@ describe('linuxSystem', () => {
     await handled.promise
     stop()
     expect(process.listenerCount('SIGUSR2')).toBe(0)
+  })
+
+  // Functions of V8 and Node that are not of N-API do it (CONTRIBUTING.md); of a Node without them nothing is reported.
+  it('writes the stack of a program that never returns on SIGUSR2', async () => {
+    const program = `
+      const holder = { exports: {} }
+      process.dlopen(holder, process.argv[1])
+      const reported = holder.exports.reportStackOnSignal()
+      if (reported !== 0) throw new Error('reportStackOnSignal: ' + reported)
+      function endlessLoop() { for (;;); }
+      process.kill(process.pid, 'SIGUSR2')
+      endlessLoop()`
+    const argv = ['-e', program, join(await addonFolder(), 'addon.node')]
+    const child = spawn(process.execPath, argv, { stdio: ['ignore', 'inherit', 'pipe'] })
+    let said = ''
+    for await (const chunk of child.stderr) {
+      said += String(chunk)
+      if (said.includes('endlessLoop')) break
+    }
+    child.kill('SIGKILL')
+    expect(said).toMatch(/JavaScript stack trace.*endlessLoop/s)
   })
 
   it('sets the limit of open files, soft and hard', async () => {
