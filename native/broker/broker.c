@@ -67,18 +67,27 @@ static void read_vminit(struct broker *broker) {
     session_begin(broker, passed, message.pid);
     return;
   }
+  if (length == sizeof message && message.version == BROKER_PROTOCOL_VERSION && message.kind == VMINIT_PING &&
+      passed < 0) {
+    broker->vminit_ping = message.pid;
+    return;
+  }
   log_line("broker: ignored a message of vminit that it does not know");
   if (passed >= 0) close(passed);
 }
 
-/* Has vminit kill the agent. */
+/* Sends vminit a message about `*what`, which is 0 when there is none, and becomes 0 once it is sent. */
+static void tell_vminit_of(struct broker *broker, uint32_t kind, uint32_t *what) {
+  const struct vminit_message message = {.version = BROKER_PROTOCOL_VERSION, .kind = kind, .pid = *what};
+  if (*what != 0 && message_send(broker->vminit.fd, &message, sizeof message, -1) >= 0) *what = 0;
+}
+
+/* Has vminit kill the agent, and answers its ping. */
 static void tell_vminit(struct broker *broker) {
-  if (broker->hung_pid != 0) {
-    const struct vminit_message message = {
-        .version = BROKER_PROTOCOL_VERSION, .kind = VMINIT_HUNG, .pid = broker->hung_pid};
-    if (message_send(broker->vminit.fd, &message, sizeof message, -1) >= 0) broker->hung_pid = 0;
-  }
-  watch_set(broker, &broker->vminit, broker->hung_pid == 0 ? EPOLLIN : EPOLLIN | EPOLLOUT);
+  tell_vminit_of(broker, VMINIT_HUNG, &broker->hung_pid);
+  tell_vminit_of(broker, VMINIT_PONG, &broker->vminit_ping);
+  bool is_told = broker->hung_pid == 0 && broker->vminit_ping == 0;
+  watch_set(broker, &broker->vminit, is_told ? EPOLLIN : EPOLLIN | EPOLLOUT);
 }
 
 static void on_client_event(struct broker *broker, struct connection *connection, uint32_t events) {

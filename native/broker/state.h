@@ -139,6 +139,7 @@ struct broker {
   uint32_t refused;          /* clients since the last line about them */
   int64_t refused_logged_ms; /* NEVER: there was none */
   uint32_t hung_pid;         /* to be told to vminit; 0 for none */
+  uint32_t vminit_ping;      /* the number of vminit's ping that is not answered yet, or 0 */
   struct session session;
 
   /* Of the first HELLO. */

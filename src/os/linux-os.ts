@@ -62,6 +62,15 @@ export function linuxOs(options: {
     uevents: linuxUevents({ native, streams, clock, log }),
     cgroupEvents: linuxCgroupEvents(native, streams),
     sockets: linuxSockets(native, streams, descriptors),
-    broker: brokerFd === undefined ? undefined : connectBroker({ fd: brokerFd, native, streams, clock }),
+    broker:
+      brokerFd === undefined
+        ? undefined
+        : connectBroker({
+            fd: brokerFd,
+            native,
+            streams,
+            clock,
+            check: supervisor.checkBroker.bind(supervisor),
+          }),
   }
 }

@@ -26,6 +26,7 @@ enum record_kind {
   RECORD_KEEP_EXIT = 23,      /* keep the exit of `pid` for this agent and all later ones */
   RECORD_FORGET_EXIT = 24,    /* drop what RECORD_KEEP_EXIT has registered */
   RECORD_GATE_OPENED = 25,    /* the agent serves: its death does not count towards the limit of restarts */
+  RECORD_CHECK_BROKER = 26,   /* the broker has not told of an answer for long: is it alive? */
 };
 
 /* One message of the channel between vminit and the agent, in both directions. Native little endian. */

@@ -10,12 +10,22 @@
 #include "../../broker/protocol.h"
 #include "../../broker/sockets/message.h"
 #include "../../process/defaults.h"
+#include "../clock.h"
 #include "../log.h"
 
 /* The broker's descriptor of the socket to vminit. */
 #define VMINIT_FD 3
 
 #define EXIT_CANNOT_EXECUTE 127
+
+/* How long the broker may leave a ping unanswered. Its end loses the pod, since the Go shim never dials again. */
+#ifndef BROKER_HANG_MS
+#define BROKER_HANG_MS 30000
+#endif
+
+/* How often vminit looks while a ping is out, and how late a look may be that counts: the guest may have stood still. */
+#define LOOK_MS 1000
+#define LATE_MS 500
 
 /* In the child. Returns with errno set when something failed. */
 static void become_broker(int fd) {
@@ -50,6 +60,7 @@ bool broker_process_start(struct broker_process *broker) {
 static void close_socket(struct broker_process *broker) {
   if (broker->fd >= 0) close(broker->fd);
   broker->fd = -1;
+  broker->look_at_ms = 0;
 }
 
 void broker_process_ended(struct broker_process *broker) {
@@ -63,6 +74,32 @@ bool broker_process_announce(const struct broker_process *broker, pid_t agent, i
   return message_send(broker->fd, &message, sizeof message, control_fd) == sizeof message;
 }
 
+static void plan_look(struct broker_process *broker, int64_t now_ms) {
+  broker->look_began_ms = now_ms;
+  broker->look_at_ms = now_ms + LOOK_MS;
+}
+
+void broker_process_ping(struct broker_process *broker) {
+  if (broker->fd < 0 || broker->look_at_ms != 0) return;
+  const struct vminit_message message = {
+      .version = BROKER_PROTOCOL_VERSION, .kind = VMINIT_PING, .pid = ++broker->pings};
+  /* One that reads nothing does not get it, and answers nothing either. */
+  (void)message_send(broker->fd, &message, sizeof message, -1);
+  broker->waited_ms = 0;
+  plan_look(broker, monotonic_ms());
+}
+
+bool broker_process_hangs(struct broker_process *broker, int64_t now_ms) {
+  if (now_ms <= broker->look_at_ms + LATE_MS) broker->waited_ms += broker->look_at_ms - broker->look_began_ms;
+  if (broker->waited_ms < BROKER_HANG_MS) {
+    plan_look(broker, now_ms);
+    return false;
+  }
+  broker->look_at_ms = 0;
+  log_line("the broker has not answered for %d s, and is killed", BROKER_HANG_MS / 1000);
+  return true;
+}
+
 bool broker_process_reports_hung(struct broker_process *broker, pid_t agent) {
   struct vminit_message message;
   int passed;
@@ -71,11 +108,15 @@ bool broker_process_reports_hung(struct broker_process *broker, pid_t agent) {
     if (passed >= 0) close(passed);
     if (length < 0 && errno == EINTR) continue;
     if (length < 0 && errno == EAGAIN) return false;
-    bool is_known =
-        length == sizeof message && message.version == BROKER_PROTOCOL_VERSION && message.kind == VMINIT_HUNG;
-    if (is_known && message.pid == (uint32_t)agent) return true;
+    bool is_whole = length == sizeof message && message.version == BROKER_PROTOCOL_VERSION;
+    if (is_whole && message.kind == VMINIT_PONG) {
+      if (message.pid == broker->pings) broker->look_at_ms = 0;
+      continue;
+    }
+    bool is_hung = is_whole && message.kind == VMINIT_HUNG;
+    if (is_hung && message.pid == (uint32_t)agent) return true;
     /* An earlier agent, which was reaped since, needs nothing more. */
-    if (is_known) continue;
+    if (is_hung) continue;
     if (length != 0) log_line("the broker sent what is no message");
     /* Its end is noticed when it is reaped. */
     kill(broker->pid, SIGKILL);

@@ -26,6 +26,7 @@ static void log_file(pid_t pid, const char *name) {
 }
 
 void log_kernel_stack(pid_t pid) {
+  log_file(pid, "stat");
   log_file(pid, "wchan");
   log_file(pid, "stack");
 }

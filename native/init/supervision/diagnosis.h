@@ -2,5 +2,5 @@
 
 #include <sys/types.h>
 
-/* Logs where the main thread of a process is in the kernel: /proc/PID/wchan and /proc/PID/stack. */
+/* Logs what a process does, and where its main thread is in the kernel: /proc/PID/stat, wchan and stack. */
 void log_kernel_stack(pid_t pid);

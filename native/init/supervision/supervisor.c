@@ -146,6 +146,8 @@ static bool try_start_agent(struct supervisor *self) {
   int error = errno;
   /* A broker that takes nothing has no use any more. The agent ends with it. */
   if (started && !broker_process_announce(&self->broker, self->agent.pid, control[1])) kill(self->broker.pid, SIGKILL);
+  /* Each agent depends on the broker, before it serves; one that hangs would end all agents that follow. */
+  broker_process_ping(&self->broker);
   close(control[0]);
   close(control[1]);
   errno = error;
@@ -214,6 +216,9 @@ static void handle_command(struct supervisor *self, const struct record *record,
     case RECORD_GATE_OPENED:
       self->gate_opened = true;
       restart_policy_reset(&self->policy);
+      break;
+    case RECORD_CHECK_BROKER:
+      broker_process_ping(&self->broker);
       break;
     default:
       log_line("ignored a command of unknown kind %u", record->kind);
@@ -323,8 +328,17 @@ static void on_stop_timeout(struct supervisor *self) {
   kill(self->agent.pid, SIGKILL);
 }
 
+/* Looks whether the broker has answered, and kills one that never will. */
+static void look_at_broker(struct supervisor *self, int64_t now_ms) {
+  if (self->broker.look_at_ms == 0 || now_ms < self->broker.look_at_ms) return;
+  if (!broker_process_hangs(&self->broker, now_ms)) return;
+  log_kernel_stack(self->broker.pid);
+  kill(self->broker.pid, SIGKILL);
+}
+
 static void run_expired_timers(struct supervisor *self) {
   int64_t now = monotonic_ms();
+  look_at_broker(self, now);
   if (self->stop_by_ms != NEVER && now >= self->stop_by_ms) on_stop_timeout(self);
   if (self->kill_at_ms != NEVER && now >= self->kill_at_ms) on_hung_timeout(self);
   if (self->start_at_ms != NEVER && now >= self->start_at_ms) start_agent(self);
@@ -332,7 +346,8 @@ static void run_expired_timers(struct supervisor *self) {
 
 /* Milliseconds until the next timer expires, as poll(2) takes them. */
 static int poll_timeout(const struct supervisor *self) {
-  const int64_t times[] = {self->start_at_ms, self->stop_by_ms, self->kill_at_ms};
+  const int64_t look_at_ms = self->broker.look_at_ms == 0 ? NEVER : self->broker.look_at_ms;
+  const int64_t times[] = {self->start_at_ms, self->stop_by_ms, self->kill_at_ms, look_at_ms};
   int64_t next = NEVER;
   for (size_t i = 0; i < sizeof times / sizeof *times; i++)
     if (times[i] != NEVER && (next == NEVER || times[i] < next)) next = times[i];

@@ -69,6 +69,8 @@ export interface Broker {
    * dropped. Does nothing for any other request.
    */
   leave(number: bigint): void
+  /** The broker has told nothing of an answer for long. */
+  late(): void
   /** Accepts no more connections. */
   stopAccepting(): void
   /** What came over a data socket cannot be trusted: `failed` rejects. */
@@ -84,6 +86,8 @@ export function connectBroker(parts: {
   readonly native: Native
   readonly streams: Streams
   readonly clock: Clock
+  /** Has vminit see whether the broker lives. */
+  readonly check: () => void
 }): Broker {
   checkErrno('unblock', `broker fd ${parts.fd}`, parts.native.setNonBlocking(parts.fd, true))
   return new BrokerControl(parts)
@@ -135,6 +139,10 @@ class BrokerControl implements Broker {
 
   leave(number: bigint): void {
     if (this.#states.get(number) === 'open') this.#learn(number, 'dropped')
+  }
+
+  late(): void {
+    this.#parts.check()
   }
 
   stopAccepting(): void {

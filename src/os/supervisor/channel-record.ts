@@ -19,6 +19,7 @@ export const RecordKind = {
   KEEP_EXIT: 23,
   FORGET_EXIT: 24,
   GATE_OPENED: 25,
+  CHECK_BROKER: 26,
 } as const
 
 /**

@@ -133,6 +133,10 @@ export class ExitChannel implements Exits, Supervisor {
     this.#acknowledge()
   }
 
+  checkBroker(): void {
+    this.#writer.post(encodeCommand(RecordKind.CHECK_BROKER))
+  }
+
   /** Receives records until vminit is gone, then rejects all waits for exits. Never rejects itself. */
   async receive(): Promise<void> {
     try {

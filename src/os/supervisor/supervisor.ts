@@ -95,4 +95,6 @@ export interface Supervisor {
    * this agent and was not adopted is dropped. Does nothing without vminit.
    */
   gateOpened(): void
+  /** Has vminit ask the connection broker for a sign of life, and kill one that gives none. Does nothing without vminit. */
+  checkBroker(): void
 }

@@ -90,4 +90,5 @@ const withoutSupervisor: Supervisor = {
   },
   async endWithAgent() {},
   gateOpened() {},
+  checkBroker() {},
 }

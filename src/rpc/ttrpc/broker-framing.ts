@@ -81,6 +81,8 @@ export interface BrokerLink {
   confirm(number: bigint): void
   /** The broker tells the delivery of an answer that an agent before this one has sent. */
   settled(number: bigint, written: boolean): void
+  /** The broker has told nothing of an answer for long: its client does not read it, or the broker hangs. */
+  late(): void
   /** The broker has sent what its protocol does not allow: nothing that it sends can be trusted. */
   fail(reason: string): void
 }
@@ -98,6 +100,9 @@ export function brokerFraming(link: BrokerLink, startTimer: StartTimer, sendNow?
 
 /** How long a confirmation may wait for an answer that it can go with, which spares the broker a wake-up. */
 const CONFIRM_MS = 20
+
+/** For how long the broker may tell nothing of an answer before {@link BrokerLink.late}. */
+const LATE_MS = 30_000
 
 /** How many confirmations wait at most. */
 const CONFIRMATIONS = 64
@@ -128,6 +133,7 @@ class BrokerFraming implements Framing {
   /** Confirmations that have not been sent. */
   #unconfirmed: bigint[] = []
   #stopConfirmTimer: (() => void) | undefined
+  #stopLateTimer: (() => void) | undefined
   readonly #frames: FrameReader
   /** An envelope, or the header of an oversized frame, that has not arrived whole. */
   readonly #head = Buffer.allocUnsafe(ENVELOPE_BYTES)
@@ -196,6 +202,7 @@ class BrokerFraming implements Framing {
       const bytesInFile = isInFile ? frameBytes - frame.length : 0
       this.#bytesInFiles += bytesInFile
       this.#undelivered.set(number, { delivered, bytesInFile })
+      this.#stopLateTimer ??= this.#lookForLate()
     }
     const isShort = bulk === undefined && frame.length <= COPIED_BYTES
     if (isInFile || (isShort && this.#trySend(joined(confirmations, envelope, frame)))) taken()
@@ -204,6 +211,21 @@ class BrokerFraming implements Framing {
       const parts = [joined(confirmations, envelope, NO_BYTES), frame]
       writeParts(this.#socket, bulk === undefined ? parts : [...parts, bytesOf(bulk)], taken)
     }
+  }
+
+  /** One timer for all answers: an answer that was the oldest when it began, and still is, is late. */
+  #lookForLate(): () => void {
+    const [oldest] = this.#undelivered.keys()
+    return this.#startTimer(LATE_MS, () => {
+      const [present] = this.#undelivered.keys()
+      if (present === oldest) this.#link.late()
+      this.#stopLateTimer = this.#lookForLate()
+    })
+  }
+
+  #stopLooking(): void {
+    this.#stopLateTimer?.()
+    this.#stopLateTimer = undefined
   }
 
   /** Sends an answer whose end the broker reads from its file. Returns false when it has to go through the socket. */
@@ -247,6 +269,7 @@ class BrokerFraming implements Framing {
     // The broker has dropped those of which it has told nothing before the end.
     for (const { delivered } of this.#undelivered.values()) delivered(false)
     this.#undelivered.clear()
+    this.#stopLooking()
   }
 
   #readEnvelope(chunk: Buffer, offset: number): number {
@@ -289,6 +312,7 @@ class BrokerFraming implements Framing {
       return
     }
     this.#undelivered.delete(number)
+    if (this.#undelivered.size === 0) this.#stopLooking()
     this.#bytesInFiles -= answer.bytesInFile
     answer.delivered(written)
     this.#unconfirmed.push(number)

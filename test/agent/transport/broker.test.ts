@@ -43,7 +43,7 @@ describe('startTransport with a broker', () => {
     const starting = startTransport({
       sockets: linuxSockets(native, streams),
       address: { kind: 'unix', path },
-      broker: connectBroker({ fd: broker.agentFd, native, streams, clock }),
+      broker: connectBroker({ fd: broker.agentFd, native, streams, clock, check: () => {} }),
       hangMs: 10_000,
       allowLoopback: false,
       methods: tableOf({ 'test.Echo/Echo': echo, 'test.Echo/Held': held.method }),

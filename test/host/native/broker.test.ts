@@ -5,10 +5,10 @@ import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { handleOf } from '../../../src/os/sockets/socket-handles.ts'
 import { encodeRequestFrame } from '../../../src/rpc/ttrpc/messages.ts'
 import { allRecordings } from '../../recordings/recording.ts'
-import { TestBroker } from '../../support/broker/broker.ts'
+import { TestBroker, vminitMessage } from '../../support/broker/broker.ts'
 import { frameOf } from '../../support/broker/client.ts'
 import { converse, roundTrip } from '../../support/broker/conversation.ts'
-import { Control, Envelope, encodeEnvelope, HELLO } from '../../support/broker/records.ts'
+import { Control, Envelope, encodeEnvelope, HELLO, Vminit } from '../../support/broker/records.ts'
 import { buildSanitizedVminit } from '../../support/vminit/compiled.ts'
 
 let vminit: string
@@ -343,6 +343,12 @@ describe('the broker', () => {
     broker.sendAsVminit(Buffer.alloc(16, 1))
     broker.sendAsVminit(Buffer.alloc(100, 1))
     await roundTrip(broker, broker.startAgent())
+  })
+
+  it('answers the pings of vminit, also when no agent runs', async () => {
+    for (const number of [1, 2]) expect(await broker.ping(number)).toEqual(vminitMessage(Vminit.pong, number))
+    await roundTrip(broker, broker.startAgent())
+    expect(await broker.ping(3)).toEqual(vminitMessage(Vminit.pong, 3))
   })
 
   it('ignores the signals that stop a service', async () => {

@@ -268,6 +268,22 @@ describe.each([
   })
 })
 
+describe('a broker that hangs', () => {
+  it('is killed when an agent has asked for a sign of life, with its state in the log, and both start anew', async () => {
+    const ask = octalOf(commandRecord(Kind.CHECK_BROKER))
+    const stop = 'for pid in $(pgrep -P $PPID); do [ $pid = $$ ] || kill -STOP $pid; done'
+    const script = `[ $3 = 1 ] && exit 0; ${stop}; printf '${ask}' >&3; exec sleep 60`
+    const { status, stderr } = await run([await buildSanitizedVminit(), '--', 'sh', '-c', script])
+    expect(status).toBe(0)
+    expect(stderr).toMatch(
+      /^vminit: the broker has not answered for 3 s, and is killed\nvminit: \/proc\/\d+\/stat: \d+ \(api-broker\) T .*/,
+    )
+    expect(stderr).toContain(
+      'vminit: the broker was killed by signal 9: it starts again with the next agent\n',
+    )
+  })
+})
+
 /** The brokers below vminit, once they have their name. */
 function brokersOf({ vminitPid }: Supervised): readonly number[] {
   return processes()

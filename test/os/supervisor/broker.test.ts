@@ -29,7 +29,13 @@ describe('the broker', () => {
   beforeEach(() => {
     peer = new FakeBroker(native)
     clock = new FakeClock()
-    broker = connectBroker({ fd: peer.agentFd, native, streams: linuxStreams(native), clock })
+    broker = connectBroker({
+      fd: peer.agentFd,
+      native,
+      streams: linuxStreams(native),
+      clock,
+      check: () => {},
+    })
     connections = []
   })
 

@@ -62,6 +62,7 @@ describe('TtrpcServerConnection on a data socket of the broker', () => {
         {
           confirm: (number) => void told.push(`confirm ${number}`),
           settled: (number, isWritten) => void told.push(`settled ${number} ${isWritten}`),
+          late: () => void told.push('late'),
           fail: (reason) => void told.push(`fail ${reason}`),
         },
         (ms, expired) => clock.startTimer(ms, expired),
@@ -265,6 +266,7 @@ describe('brokerFraming with a way past the stream', () => {
   let waiting: number
   /** How many bytes the kernel takes. */
   let taken: number
+  let clock: FakeClock
   let framing: Framing
   const told: string[] = []
 
@@ -283,8 +285,8 @@ describe('brokerFraming with a way past the stream', () => {
       cork: () => {},
       uncork: () => {},
     }
-    const link = { confirm: () => {}, settled: () => {}, fail: () => {} }
-    const clock = new FakeClock()
+    const link = { confirm: () => {}, settled: () => {}, late: () => told.push('late'), fail: () => {} }
+    clock = new FakeClock()
     const startTimer = (ms: number, expired: () => void) => clock.startTimer(ms, expired)
     const open = brokerFraming(link, startTimer, (bytes, fd) => {
       const count = Math.min(bytes.length, taken)
@@ -316,6 +318,26 @@ describe('brokerFraming with a way past the stream', () => {
   }
   const outcome = (kind: number, number: bigint) =>
     framing.push(encodeEnvelope({ kind, flags: 0, number, ageNs: 0n, frameBytes: 0 }))
+
+  it('tells of an answer that nothing has been heard of for 30 s, again and again', () => {
+    const times = () => told.filter((each) => each === 'late').length
+    send(1n)
+    clock.advance(20_000)
+    send(2n)
+    outcome(EnvelopeKind.written, 1n)
+    // The timer began with the first answer; the second one is young.
+    clock.advance(10_000)
+    clock.advance(29_999)
+    expect(times()).toBe(0)
+    clock.advance(1)
+    expect(times()).toBe(1)
+    clock.advance(30_000)
+    expect(times()).toBe(2)
+    outcome(EnvelopeKind.written, 2n)
+    expect(clock.sleeping).toBe(1)
+    clock.advance(100_000)
+    expect(times()).toBe(2)
+  })
 
   it('sends answers at once, and stored bytes as a place in their file', () => {
     send(1n)

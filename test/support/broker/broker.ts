@@ -68,11 +68,7 @@ export class TestBroker {
   startSilentAgent(): PlayedAgent {
     const [agentEnd, brokerEnd] = unwrap('open', 'a message pair', this.native.messagePair())
     this.#lastPid += 1
-    const message = Buffer.alloc(16)
-    message.writeUInt32LE(PROTOCOL_VERSION, 0)
-    message.writeUInt32LE(Vminit.agent, 4)
-    message.writeUInt32LE(this.#lastPid, 8)
-    this.#vminit.send(message, brokerEnd)
+    this.#vminit.send(vminitMessage(Vminit.agent, this.#lastPid), brokerEnd)
     this.native.close(brokerEnd)
     const agent = new PlayedAgent({ native: this.native, handles: this.#handles }, agentEnd, this.#lastPid)
     this.#agents.push(agent)
@@ -89,6 +85,12 @@ export class TestBroker {
   /** Sends a message as vminit. */
   sendAsVminit(data: Buffer, passed?: Fd): void {
     this.#vminit.send(data, passed)
+  }
+
+  /** Pings as vminit, and returns the message that the broker answers. */
+  async ping(number: number): Promise<Buffer> {
+    this.#vminit.send(vminitMessage(Vminit.ping, number))
+    return (await this.#vminit.inbox.next()).data
   }
 
   /** The pid of the agent that vminit is told to kill next. */
@@ -130,4 +132,13 @@ export class TestBroker {
     this.#vminit.close()
     this.native.close(this.listener)
   }
+}
+
+/** A message between vminit and the broker. */
+export function vminitMessage(kind: number, number: number): Buffer {
+  const message = Buffer.alloc(16)
+  message.writeUInt32LE(PROTOCOL_VERSION, 0)
+  message.writeUInt32LE(kind, 4)
+  message.writeUInt32LE(number, 8)
+  return message
 }

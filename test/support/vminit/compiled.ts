@@ -12,9 +12,9 @@ const vminitSources = nativeSources('init').map((name) => join(projectRoot, name
 const SMALL_RING = 1024
 
 /** vminit is static, but the sanitizers are not: the builds for tests are dynamic. */
-const SANITIZED_VMINIT = [...SANITIZER_FLAGS, `-DRING_CAPACITY=${SMALL_RING}`]
+const SANITIZED_VMINIT = [...SANITIZER_FLAGS, `-DRING_CAPACITY=${SMALL_RING}`, '-DBROKER_HANG_MS=3000']
 
-/** vminit under ASan and UBSan, with a ring that a test can overflow. */
+/** vminit under ASan and UBSan, with a ring that a test can overflow, and which waits 3 s for a broker that hangs. */
 export function buildSanitizedVminit(): Promise<string> {
   return compile('test-sanitized-vminit', vminitSources, SANITIZED_VMINIT)
 }

@@ -25,6 +25,7 @@ export const Kind = {
   KEEP_EXIT: 23,
   FORGET_EXIT: 24,
   GATE_OPENED: 25,
+  CHECK_BROKER: 26,
 } as const
 
 /** Reads the record at the start of `bytes`. It does not share code with the agent, so that each checks the other. */

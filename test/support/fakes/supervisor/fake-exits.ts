@@ -78,6 +78,8 @@ export class FakeSupervisor implements Supervisor {
     this.commands.push('end with the agent')
   }
 
+  checkBroker(): void {}
+
   gateOpened(): void {
     this.commands.push('gate opened')
   }
