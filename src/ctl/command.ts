@@ -5,7 +5,7 @@ import type { Session } from '../client/open-session.ts'
 import { START_FAILURE } from '../client/start-failure.ts'
 
 /** What a shell completes a word with. */
-export type Completes = 'file' | 'folder' | 'method' | 'command' | 'container'
+export type Completes = 'file' | 'folder' | 'method' | 'command' | 'container' | 'machine'
 
 /** An option of a command, written `--name`, `--name VALUE` or `--name=VALUE`. */
 export interface Option {
@@ -76,6 +76,7 @@ export interface Context {
   /** Every command, for the help. */
   readonly commands: readonly Command[]
   readonly values: Values
+  readonly env: Readonly<Record<string, string | undefined>>
   readonly io: Stdio
   /** `json`: one JSON value a line, for programs. */
   readonly output: 'text' | 'json'

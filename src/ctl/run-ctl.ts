@@ -120,6 +120,7 @@ function contextOf(host: CtlHost, values: Values, session: LazySession): Context
   return {
     commands: COMMANDS,
     values,
+    env,
     io,
     output: values.text('output') === 'json' ? 'json' : 'text',
     colors: color === 'always' || (color === 'auto' && colorsOn(io.stdout, env)),

@@ -9,6 +9,7 @@ export const GLOBAL_OPTIONS: readonly Option[] = [
     alias: 'server-address',
     value: 'ADDRESS',
     summary: `the agent: microvm://NAME (a run of ./microvm), ${ADDRESS_FORMS}; also AGENT_CTL_ADDRESS; default: the one machine that runs`,
+    completes: 'machine',
   },
   {
     name: 'protocol',

@@ -3,7 +3,7 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { COMMANDS } from '../../../src/ctl/commands/table.ts'
-import { completionFor, SHELLS } from '../../../src/ctl/help/completion.ts'
+import { completionFor, isPlainWord, SHELLS } from '../../../src/ctl/help/completion.ts'
 import { commandHelp, toolHelp } from '../../../src/ctl/help/help-text.ts'
 import { manPage } from '../../../src/ctl/help/man-page.ts'
 import { ctl } from '../../support/ctl/run-ctl.ts'
@@ -88,24 +88,62 @@ describe('completions', () => {
     expect([status, stderr]).toEqual([0, ''])
   })
 
-  /** What bash offers for the last of these words. */
-  function offered(...words: readonly string[]): readonly string[] {
+  /** What bash offers for the last of these words, which it has split; `agentCtl` is the tool that the completion asks. */
+  function offered(words: readonly string[], agentCtl = 'false'): readonly string[] {
     const script = `${completionFor('bash', COMMANDS, METHODS)}
-COMP_WORDS=(agent-ctl ${words.map((word) => `'${word}'`).join(' ')}); COMP_CWORD=${words.length}
+COMP_WORDS=('${agentCtl}' ${words.map((word) => `'${word}'`).join(' ')}); COMP_CWORD=${words.length}
 _agent_ctl; printf '%s\\n' "\${COMPREPLY[@]}"`
     const { stdout, stderr } = spawnSync('bash', ['-c', script], { encoding: 'utf8' })
     expect(stderr).toBe('')
     return stdout.split('\n').filter((word) => word !== '')
   }
 
+  /** A tool that answers with its own words, one a line. */
+  function echoingTool(): string {
+    const file = join(temporaryFolder(), 'agent-ctl')
+    writeFileSync(file, '#!/bin/sh\nprintf "%s\\n" "$@"\n', { mode: 0o755 })
+    return file
+  }
+
   it('of bash complete commands, options, their values, and calls', () => {
-    expect(offered('exe')).toEqual(['exec'])
-    expect(offered('ListR')).toEqual(['ListRoutes'])
-    expect(offered('exec', '--work')).toEqual(['--workdir'])
-    expect(offered('-o', 'j')).toEqual(['json'])
-    expect(offered('-o', 'json', 'completion', 'f')).toEqual(['fish'])
-    expect(offered('call', 'List')).toEqual(['ListRoutes'])
-    expect(offered('--record', '/etc/passw')).toContain('/etc/passwd')
+    expect(offered(['exe'])).toEqual(['exec'])
+    expect(offered(['ListR'])).toEqual(['ListRoutes'])
+    expect(offered(['exec', '--work'])).toEqual(['--workdir'])
+    expect(offered(['-o', 'j'])).toEqual(['json'])
+    expect(offered(['-o', 'json', 'completion', 'f'])).toEqual(['fish'])
+    expect(offered(['call', 'List'])).toEqual(['ListRoutes'])
+    expect(offered(['--record', '/etc/passw'])).toContain('/etc/passwd')
+  })
+
+  it('of bash ask the agent of the command line for containers, where a command takes one', () => {
+    const tool = echoingTool()
+    const asked = ['-a', 'microvm://web', '--protocol', 'grpc', 'completion', 'containers']
+    const address = ['-a', 'microvm', ':', '//web', '--protocol', 'grpc']
+    const offers = (...words: readonly string[]) =>
+      offered([...address, ...words], tool).filter((word) => asked.includes(word))
+    expect(offers('exec', '-it', '-e', 'A=1', 'c')).toEqual(['completion', 'containers'])
+    expect(offers('stats', 'one', 'm')).toEqual(['microvm://web'])
+    expect(offers('exec', 'one', 'c')).toEqual([])
+    expect(offers('capabilities', 'c')).toEqual([])
+  })
+
+  it('of bash ask for machines, and offer what follows the last colon', () => {
+    const file = join(temporaryFolder(), 'agent-ctl')
+    writeFileSync(file, '#!/bin/sh\nprintf "microvm://%s\\n" ant bee\n', { mode: 0o755 })
+    expect(offered(['-a', 'mi'], file)).toEqual(['microvm://ant', 'microvm://bee'])
+    expect(offered(['ps', '--address', 'microvm', ':', '//b'], file)).toEqual(['//bee'])
+  })
+
+  it('ask for no id that bash would expand', () => {
+    const ids = ['web', 'web-1.x_y', '$(reboot)', '`reboot`', '~root', '{a,b}', 'a b', 'a\nb', "'", '*', '']
+    expect(ids.filter(isPlainWord)).toEqual(['web', 'web-1.x_y'])
+  })
+
+  it('of bash say nothing when the agent cannot be asked, or does not answer', () => {
+    expect(offered(['-a', ''])).toEqual([])
+    const file = join(temporaryFolder(), 'agent-ctl')
+    writeFileSync(file, '#!/bin/sh\nexec sleep 1000\n', { mode: 0o755 })
+    expect(offered(['exec', 'c'], file)).toEqual([])
   })
 })
 

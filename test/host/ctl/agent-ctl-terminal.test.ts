@@ -1,9 +1,10 @@
 import { spawnSync } from 'node:child_process'
-import { readFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { buildAgentCtl, CTL_INSTALLED } from '../../../src/build/agent-ctl.ts'
 import { pinnedNode } from '../../../src/build/project.ts'
+import { registerMachine } from '../../../src/client/machines/register.ts'
 import { type AgentPod, startPod } from '../../support/host/agent-pod.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { expectShell, Terminal } from '../../support/terminal.ts'
@@ -71,6 +72,31 @@ describe('agent-ctl on a terminal', () => {
     expect(await terminal.exited).toBe(0)
     const history = readFileSync(join(HOME, '.agent_ctl_history'), 'utf8')
     expect(history.split('\n')).toEqual(['exit', 'exec -it web sh', 'events -f', 'capabilities --missing'])
+  })
+
+  it('has bash complete machines and containers', async () => {
+    const folder = temporaryFolder()
+    writeFileSync(join(folder, 'agent-ctl'), `#!/bin/sh\nexec ${tool.join(' ')} "$@"\n`, { mode: 0o755 })
+    const MICROVM_REGISTRY = join(folder, 'machines')
+    registerMachine(MICROVM_REGISTRY, 'ant').publish({ kind: 'unix', path: '/nowhere' })
+    registerMachine(MICROVM_REGISTRY, 'bee').publish({ kind: 'unix', path: pod.started.path })
+    const bash = new Terminal(['bash', '--norc', '--noprofile'], {
+      columns: 200,
+      env: { MICROVM_REGISTRY, PATH: `${folder}:${process.env.PATH}`, PS1: 'ready> ' },
+    })
+    await bash.shows('ready> ')
+    bash.type('source <(agent-ctl completion bash)\n')
+    await bash.shows('ready> ')
+    bash.type('agent-ctl -a m\t')
+    await bash.shows('icrovm://')
+    bash.type('b\t')
+    await bash.shows('ee ')
+    bash.type('exec w\t')
+    await bash.shows('eb ')
+    bash.type('echo in""side\n')
+    await bash.shows('inside')
+    bash.type('exit\n')
+    expect(await bash.exited).toBe(0)
   })
 
   it('shows the processes again and again until Ctrl-C', async () => {

@@ -1,5 +1,5 @@
 import type { Command } from '../../command.ts'
-import { SHELLS } from '../../help/completion.ts'
+import { ASKED, SHELLS } from '../../help/completion.ts'
 
 /** Commands for the tool itself. */
 export const toolCommands: readonly Command[] = [
@@ -33,8 +33,20 @@ export const toolCommands: readonly Command[] = [
     name: 'completion',
     group: 'tool',
     summary: 'print the completion of a shell',
-    arguments: [{ name: 'SHELL', summary: SHELLS.join(', '), choices: SHELLS }],
-    examples: [['completion bash > /etc/bash_completion.d/agent-ctl', 'install it for bash']],
+    details: [
+      'It knows commands, options and calls, and asks for machines and containers when they are to be completed.',
+    ],
+    arguments: [
+      {
+        name: 'SHELL',
+        summary: `${SHELLS.join(', ')}; or what their completions ask for: ${ASKED.join(', ')}`,
+        choices: [...SHELLS, ...ASKED],
+      },
+    ],
+    examples: [
+      ['completion bash > /etc/bash_completion.d/agent-ctl', 'install it for bash'],
+      ['completion machines', 'list the runs of ./microvm'],
+    ],
     load: () => import('./completion.ts'),
   },
   {

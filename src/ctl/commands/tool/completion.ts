@@ -1,11 +1,32 @@
+import { machinesFolder, runningMachines } from '../../../client/machines/entry.ts'
+import { introspectionCalls } from '../../clients.ts'
 import type { Context } from '../../command.ts'
-import { completionFor, SHELLS } from '../../help/completion.ts'
+import { completionFor, isPlainWord, SHELLS } from '../../help/completion.ts'
 import { METHODS } from '../../methods/method-names.ts'
 import { print } from '../../output/print.ts'
 
-/** `agent-ctl completion SHELL`. */
+/** `agent-ctl completion SHELL`, and what the completions of shells ask for. */
 export async function run(context: Context): Promise<undefined> {
-  const shell = SHELLS.find((name) => name === context.values.argument('SHELL')) ?? 'bash'
+  const what = context.values.argument('SHELL')
+  if (what === 'containers') return await printLines(context, await containerIds(context))
+  if (what === 'machines') {
+    const machines = runningMachines(machinesFolder(context.env))
+    return await printLines(
+      context,
+      machines.map(({ name }) => `microvm://${name}`),
+    )
+  }
+  const shell = SHELLS.find((name) => name === what) ?? 'bash'
   const methods = METHODS.map(({ method }) => method)
   await print(context, completionFor(shell, context.commands, methods))
+}
+
+async function containerIds(context: Context): Promise<readonly string[]> {
+  const introspection = await introspectionCalls(context)
+  const { containers } = await introspection.listContainers({})
+  return containers.map(({ containerId }) => containerId).filter(isPlainWord)
+}
+
+async function printLines(context: Context, lines: readonly string[]): Promise<undefined> {
+  await print(context, lines.map((line) => `${line}\n`).join(''))
 }
