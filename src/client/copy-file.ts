@@ -2,6 +2,7 @@ import { constants } from 'node:fs'
 import { lstat, open, readlink } from 'node:fs/promises'
 import { AgentError } from '../base/errors.ts'
 import type { CopyFileRequest } from '../gen/agent.ts'
+import { fileFailure } from './file-failure.ts'
 
 /** How much of a file one request carries. */
 const CHUNK_BYTES = 1 << 20
@@ -20,6 +21,15 @@ export async function* copyRequests(
   source: string,
   path: string,
 ): AsyncGenerator<CopyRequest, void, undefined> {
+  try {
+    yield* requestsOf(source, path)
+  } catch (error) {
+    if (error instanceof AgentError) throw error
+    throw new AgentError('FAILED_PRECONDITION', fileFailure(source, error), { cause: error })
+  }
+}
+
+async function* requestsOf(source: string, path: string): AsyncGenerator<CopyRequest, void, undefined> {
   const status = await lstat(source)
   const entry = { path, fileMode: status.mode, dirMode: FOLDER_MODE, uid: status.uid, gid: status.gid }
   if (status.isSymbolicLink()) {

@@ -1,11 +1,11 @@
 import { readFileSync, statSync } from 'node:fs'
-import { messageOf } from '../../base/errors.ts'
+import { fileFailure } from '../../client/file-failure.ts'
 import { UsageError } from '../command.ts'
 
 /** No request is larger than 4 MiB, and its JSON hardly larger than this. */
 export const MAX_INPUT_BYTES = 64 << 20
 
-/** Reads a file or a pipe that the command line names. Throws {@link UsageError} that begins with `what`. */
+/** Reads a file or a pipe that the command line names. Throws {@link UsageError} that names `what` it is for, and its path. */
 export function readInput(what: string, path: string): Buffer {
   try {
     const status = statSync(path)
@@ -13,6 +13,7 @@ export function readInput(what: string, path: string): Buffer {
     if (status.size > MAX_INPUT_BYTES) throw new Error(`${path}: more than ${MAX_INPUT_BYTES} bytes`)
     return readFileSync(path)
   } catch (error) {
-    throw new UsageError(`${what}: ${messageOf(error)}`, { cause: error })
+    const text = fileFailure(path, error)
+    throw new UsageError(what === path ? text : `${what}: ${text}`, { cause: error })
   }
 }

@@ -32,7 +32,7 @@ async function jsonText(word: string, stdin: Readable): Promise<string | undefin
 /** The text of a `file://` address. Throws {@link UsageError}. */
 export function readText(address: string): string {
   const path = address.slice('file://'.length)
-  return readInput(address, path).toString()
+  return readInput(path, path).toString()
 }
 
 async function readAll(stdin: Readable): Promise<string> {

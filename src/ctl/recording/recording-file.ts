@@ -1,5 +1,5 @@
 import { appendFileSync, statSync, writeFileSync } from 'node:fs'
-import { messageOf } from '../../base/errors.ts'
+import { fileFailure } from '../../client/file-failure.ts'
 import { UsageError } from '../command.ts'
 import { type RecordedLine, readRecording } from './recording.ts'
 
@@ -15,13 +15,13 @@ export interface RecordingFile {
 
 /** Empties a file for a new recording. */
 export function newRecording(path: string): RecordingFile {
-  guarded(() => writeFileSync(path, '', { mode: 0o600 }))
+  guarded(path, () => writeFileSync(path, '', { mode: 0o600 }))
   return { write: writerOf(path), endMs: 0, connections: 0 }
 }
 
 /** Goes on with the recording of a file, or begins one. Throws {@link UsageError} for a file with anything else. */
 export function continuedRecording(path: string): RecordingFile {
-  return guarded(() => {
+  return guarded(path, () => {
     appendFileSync(path, '', { mode: 0o600 })
     // A pipe has nothing to go on with.
     const lines = statSync(path).isFile() ? readRecording(path).lines : []
@@ -39,13 +39,13 @@ function timesOf(line: RecordedLine): readonly number[] {
 }
 
 function writerOf(path: string): (line: string) => void {
-  return (line) => guarded(() => appendFileSync(path, line))
+  return (line) => guarded(path, () => appendFileSync(path, line))
 }
 
-function guarded<T>(work: () => T): T {
+function guarded<T>(path: string, work: () => T): T {
   try {
     return work()
   } catch (error) {
-    throw new UsageError(`recording: ${messageOf(error)}`, { cause: error })
+    throw new UsageError(`recording: ${fileFailure(path, error)}`, { cause: error })
   }
 }

@@ -97,11 +97,11 @@ describe('encodeWords', () => {
     ],
     ['CopyFile', ['data=hex:0'], 'data: {"hex":"0"}, want base64'],
     ['CopyFile', ['data=file:/dev/zero'], 'data: /dev/zero: not a file'],
-    ['CopyFile', ['data=file:/nonexistent'], 'data: ENOENT'],
+    ['CopyFile', ['data=file:/nonexistent'], 'data: /nonexistent: no such file or directory'],
     ['SignalProcess', ['json://{'], 'json://{: Expected property name'],
     ['SignalProcess', ['json://[]'], 'json://[]: not an object, want {…}'],
     ['SignalProcess', ['-'], 'stdin: empty'],
-    ['SignalProcess', ['file:///nonexistent'], 'file:///nonexistent: ENOENT'],
+    ['SignalProcess', ['file:///nonexistent'], '/nonexistent: no such file or directory'],
   ])('refuses %s %j, naming the field', async (method, words, text) => {
     const encoding = encode(method, words)
     await expect(encoding).rejects.toThrow(UsageError)

@@ -139,7 +139,7 @@ describe('agent-ctl record and replay', () => {
   })
 
   it.each([
-    ['/nonexistent', 'ENOENT'],
+    ['/nonexistent', '/nonexistent: no such file or directory'],
     ['/etc/hostname', '/etc/hostname, line 1: '],
   ])('says in one line that %s is no recording', async (path, reason) => {
     const { status, stderr } = await ctl(['-a', `unix://${started.path}`, 'replay', path])

@@ -188,7 +188,6 @@ describe('agent-ctl on a real agent', () => {
   })
 
   it.each([
-    [['/nonexistent', 'web:/tmp'], 2, /ENOENT/],
     [['web:/nonexistent', '/tmp'], 1, /^agent-ctl: cp: .*nonexistent/],
     [['/etc/hostname', 'web:/nonexistent'], 1, /^agent-ctl: cp: .*nonexistent/],
     [['web:/tmp', '/etc/hostname'], 2, /not a folder/],
@@ -200,6 +199,20 @@ describe('agent-ctl on a real agent', () => {
     expect(failed.status).toBe(status)
     expect(failed.stderr).toMatch(text)
     expect(failed.stderr.trimEnd().split('\n')).toHaveLength(1)
+  })
+
+  it.each([
+    ['policy check FILE', ''],
+    ['policy set FILE', ''],
+    ['profile cpu FILE', ''],
+    ['replay FILE', ''],
+    ['--record FILE Check', 'recording: '],
+    ['record --listen unix:///nonexistent/x FILE', 'recording: '],
+    ['cp FILE web:/tmp', ''],
+    ['cp --guest FILE /tmp', ''],
+  ])('names the file that %s cannot open', async (line, role) => {
+    const failed = await run(...line.replace('FILE', '/nonexistent/file').split(' '))
+    expect(failed.stderr).toBe(`agent-ctl: ${role}/nonexistent/file: no such file or directory\n`)
   })
 
   it.each([

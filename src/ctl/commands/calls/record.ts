@@ -1,6 +1,7 @@
 import { createServer, type Socket } from 'node:net'
 import { messageOf } from '../../../base/errors.ts'
 import { parseAddress } from '../../../client/connection/address.ts'
+import { fileFailure } from '../../../client/file-failure.ts'
 import { type Context, UsageError } from '../../command.ts'
 import { LineWriter } from '../../recording/line-writer.ts'
 import { recordBetween } from '../../recording/record-proxy.ts'
@@ -27,7 +28,7 @@ export async function run(context: Context): Promise<number> {
     })
   })
   server.once('error', (error) =>
-    over.reject(new UsageError(`--listen: ${messageOf(error)}`, { cause: error })),
+    over.reject(new UsageError(`--listen: ${fileFailure(path, error)}`, { cause: error })),
   )
   server.listen(path.startsWith('@') ? `\0${path.slice(1)}` : path, () => {
     io.stderr.write(`agent-ctl: recording what connects to unix://${path}\n`)

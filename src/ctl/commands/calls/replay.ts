@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process'
-import { messageOf } from '../../../base/errors.ts'
+import { fileFailure } from '../../../client/file-failure.ts'
 import { CommandFailure, type Context, EXIT, UsageError } from '../../command.ts'
 import { print, printJson } from '../../output/print.ts'
 import type { RecordingNotes } from '../../recording/notes.ts'
@@ -45,18 +45,15 @@ function prepareWith(program: string | undefined, { method, request }: RecordedC
   if (program === undefined || method !== 'CreateContainer') return
   const stdio = ['pipe', 'inherit', 'inherit'] as const
   const { error, status } = spawnSync(program, { input: JSON.stringify(request), stdio: [...stdio] })
-  if (error !== undefined || status !== 0)
-    throw new CommandFailure(
-      EXIT.cannotRun,
-      `--prepare ${program}: ${error?.message ?? `exit status ${status}`}`,
-    )
+  const text = error === undefined ? `${program}: exit status ${status}` : fileFailure(program, error)
+  if (error !== undefined || status !== 0) throw new CommandFailure(EXIT.cannotRun, `--prepare: ${text}`)
 }
 
 function readOrRefuse(path: string): Recording {
   try {
     return readRecording(path)
   } catch (error) {
-    throw new UsageError(messageOf(error), { cause: error })
+    throw new UsageError(fileFailure(path, error), { cause: error })
   }
 }
 

@@ -9,6 +9,7 @@ import { attach } from '../../../client/attach.ts'
 import { type Agent, agentOf } from '../../../client/container-session.ts'
 import { addedProcess } from '../../../client/container-spec.ts'
 import { copyRequests } from '../../../client/copy-file.ts'
+import { fileFailure } from '../../../client/file-failure.ts'
 import { agentCalls, callFailure } from '../../clients.ts'
 import { CommandFailure, type Context, EXIT, UsageError } from '../../command.ts'
 import { Progress } from '../../output/progress.ts'
@@ -63,7 +64,7 @@ function checkPresent(path: string): void {
   try {
     lstatSync(path)
   } catch (error) {
-    throw new UsageError(messageOf(error), { cause: error })
+    throw new UsageError(fileFailure(path, error), { cause: error })
   }
 }
 

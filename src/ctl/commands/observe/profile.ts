@@ -1,4 +1,5 @@
 import { open } from 'node:fs/promises'
+import { fileFailure } from '../../../client/file-failure.ts'
 import { ReadProfileRequest_Kind } from '../../../gen/microvm/agent/v1/introspection.ts'
 import { introspectionCalls } from '../../clients.ts'
 import { CommandFailure, type Context, EXIT } from '../../command.ts'
@@ -16,10 +17,11 @@ export async function run(context: Context): Promise<undefined> {
   const { file, kind } = values.argument('KIND') === 'heap' ? KINDS.heap : KINDS.cpu
   const path = values.argument('FILE') || file
   const durationMs = (values.number('seconds', 1, 60) ?? 5) * 1000
+  const failed = (error: unknown): never => {
+    throw new CommandFailure(EXIT.cannotRun, fileFailure(path, error), { cause: error })
+  }
   // It is opened first: a profile costs the agent time, and one of the heap may hold secrets.
-  const target = await open(path, 'w', 0o600).catch((error: unknown) => {
-    throw new CommandFailure(EXIT.cannotRun, `${path}: cannot be written`, { cause: error })
-  })
+  const target = await open(path, 'w', 0o600).catch(failed)
   try {
     const introspection = await introspectionCalls(context)
     const first = await introspection.readProfile({ kind, durationMs })
@@ -27,7 +29,7 @@ export async function run(context: Context): Promise<undefined> {
     try {
       let { data } = first
       for (let offset = 0n; ; ) {
-        await target.write(data)
+        await target.write(data).catch(failed)
         offset += BigInt(data.length)
         if (offset >= sizeBytes || data.length === 0) break
         data = (await introspection.readProfile({ id, offset })).data
