@@ -53,18 +53,14 @@ export class ContainerProgram {
     yield* this.#read(this.#agent.readStdout)
   }
 
-  /** Writes to its stdin. Throws when it no longer reads that. */
-  async write(data: Uint8Array): Promise<void> {
-    await this.#agent.writeStdin({ ...this.#key, data }, { signal: this.#signal })
+  /** Writes to its stdin. Returns whether it still reads that. */
+  async write(data: Uint8Array): Promise<boolean> {
+    return await this.#whileItReads(this.#agent.writeStdin({ ...this.#key, data }, { signal: this.#signal }))
   }
 
-  /** Lets it read the end of its stdin. */
-  async closeInput(): Promise<void> {
-    await this.#agent.closeStdin(this.#key, { signal: this.#signal })
-  }
-
-  /** Waits for its end. Its stdout must have been read. */
+  /** Waits for its end, at the end of its stdin. Its stdout must have been read. */
   async end(): Promise<{ readonly status: number; readonly errors: string }> {
+    await this.#whileItReads(this.#agent.closeStdin(this.#key, { signal: this.#signal }))
     // WaitProcess closes its streams.
     const errors = await this.#errors
     const { status } = await this.#agent.waitProcess(this.#key, { signal: this.#signal })
@@ -79,6 +75,16 @@ export class ContainerProgram {
       await this.#agent.waitProcess(this.#key, options)
     } catch (error) {
       if (!(error instanceof AgentError)) throw error
+    }
+  }
+
+  async #whileItReads(call: Promise<unknown>): Promise<boolean> {
+    try {
+      await call
+      return true
+    } catch (error) {
+      if (error instanceof AgentError && error.code === 'INTERNAL') return false
+      throw error
     }
   }
 

@@ -3,12 +3,12 @@ import { lstat, open, readlink } from 'node:fs/promises'
 import { AgentError } from '../base/errors.ts'
 import type { CopyFileRequest } from '../gen/agent.ts'
 import { fileFailure } from './file-failure.ts'
+import { kindOf } from './file-kind.ts'
 
 /** How much of a file one request carries. */
 const CHUNK_BYTES = 1 << 20
 /** The mode of missing folders above the file, in Go's own form as shims send it: `drwxr-x---`. */
 const FOLDER_MODE = 0o20_000_000_750
-const FORMAT_BITS = 0o170_000
 
 /** The fields of a request that copies a part of one entry of a tree. */
 export type CopyRequest = Partial<CopyFileRequest>
@@ -39,8 +39,8 @@ async function* requestsOf(source: string, path: string): AsyncGenerator<CopyReq
   } else if (status.isFile()) {
     yield* fileRequests(source, entry)
   } else {
-    const format = (status.mode & FORMAT_BITS).toString(8)
-    throw new AgentError('INVALID_ARGUMENT', `${source}: kind ${format}, want a file, a folder or a link`)
+    const text = `${source}: a ${kindOf(status)}, want a file, a folder or a link`
+    throw new AgentError('INVALID_ARGUMENT', text)
   }
 }
 

@@ -49,7 +49,7 @@ describe('copyRequests', () => {
 
   it('refuses what is neither file, folder nor link', async () => {
     await expect(copyRequests('/dev/null', '/target').next()).rejects.toThrow(
-      '/dev/null: kind 20000, want a file, a folder or a link',
+      '/dev/null: a device, want a file, a folder or a link',
     )
   })
 })

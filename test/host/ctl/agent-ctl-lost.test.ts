@@ -40,17 +40,19 @@ describe.each(['ttrpc', 'grpc'])('agent-ctl whose agent closes the connection, o
   })
 
   it('says so while a tree is copied, into a container, out of it, and into the guest', async () => {
+    const lostAt = (what: string, target: string) =>
+      `agent-ctl: ${what}: ${LOST}; ${target} may be incomplete\n`
     const folder = temporaryFolder()
     const file = join(folder, 'large')
     writeFileSync(file, Buffer.alloc(3 << 20, 'x'))
     const into = await cut({ fromClient: 1 << 20 }, 'cp', file, 'web:/tmp')
-    expect(into).toEqual({ status: 125, stdout: '', stderr: `agent-ctl: cp: ${LOST}\n` })
+    expect(into).toEqual({ status: 125, stdout: '', stderr: lostAt('cp', 'web:/tmp/large') })
     const large = await pod.add('web', 'large', ['sh', '-c', 'yes | head -c 3000000 >/tmp/yes'])
     expect(await large.wait()).toBe(0)
     const outOf = await cut({ fromAgent: 1 << 20 }, 'cp', 'web:/tmp/yes', folder)
-    expect(outOf).toEqual({ status: 125, stdout: '', stderr: `agent-ctl: cp: ${LOST}\n` })
+    expect(outOf).toEqual({ status: 125, stdout: '', stderr: lostAt('cp', join(folder, 'yes')) })
     const target = '/run/kata-containers/shared/containers/cut'
     const guest = await cut({ fromClient: 1 << 20 }, 'cp', '--guest', file, target)
-    expect(guest).toEqual({ status: 125, stdout: '', stderr: `agent-ctl: CopyFile: ${LOST}\n` })
+    expect(guest).toEqual({ status: 125, stdout: '', stderr: lostAt('CopyFile', target) })
   })
 })

@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process'
-import { mkdirSync, readFileSync, readlinkSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { createServer as createHttp2Server } from 'node:http2'
 import { connect, createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
@@ -166,39 +166,6 @@ describe('agent-ctl on a real agent', () => {
     const [first = '', second = ''] = stdout.split('\n')
     expect(JSON.parse(first)).toMatchObject({ containerId: 'web', cpuNs: expect.any(String) })
     expect(JSON.parse(second)).toMatchObject({ cpuPercent: expect.any(Number) })
-  })
-
-  it('copies a tree into a container and out of it, with modes and links', async () => {
-    const folder = temporaryFolder()
-    const tree = join(folder, 'tree')
-    mkdirSync(join(tree, 'inner'), { recursive: true })
-    writeFileSync(join(tree, 'inner/large'), Buffer.alloc(5 << 20, 'y'))
-    writeFileSync(join(tree, 'program'), 'x', { mode: 0o750 })
-    symlinkSync('inner/large', join(tree, 'link'))
-    expect(await run('cp', tree, 'web:/tmp')).toEqual({ status: 0, stdout: '', stderr: '' })
-    const back = join(folder, 'back')
-    mkdirSync(back)
-    expect(await run('cp', 'web:/tmp/tree', back)).toEqual({ status: 0, stdout: '', stderr: '' })
-    expect(readFileSync(join(back, 'tree/link'))).toEqual(Buffer.alloc(5 << 20, 'y'))
-    expect(statSync(join(back, 'tree/program')).mode & 0o777).toBe(0o750)
-    expect(readlinkSync(join(back, 'tree/link'))).toBe('inner/large')
-    const target = '/run/kata-containers/shared/containers/ctl-tree'
-    expect(await run('cp', '--guest', tree, target)).toEqual({ status: 0, stdout: '', stderr: '' })
-    expect(readFileSync(pod.started.inside(`${target}/inner/large`))).toEqual(Buffer.alloc(5 << 20, 'y'))
-  })
-
-  it.each([
-    [['web:/nonexistent', '/tmp'], 1, /^agent-ctl: cp: .*nonexistent/],
-    [['/etc/hostname', 'web:/nonexistent'], 1, /^agent-ctl: cp: .*nonexistent/],
-    [['web:/tmp', '/etc/hostname'], 2, /not a folder/],
-    [['/etc/hostname', '/tmp'], 2, /want CONTAINER:PATH/],
-    [['web:tmp', '/tmp'], 2, /want an absolute path after the colon/],
-    [['--guest', '/etc/hostname', '/etc/x'], 1, /^agent-ctl: CopyFile: /],
-  ])('says in one line why it cannot copy %j', async (words, status, text) => {
-    const failed = await run('cp', ...words)
-    expect(failed.status).toBe(status)
-    expect(failed.stderr).toMatch(text)
-    expect(failed.stderr.trimEnd().split('\n')).toHaveLength(1)
   })
 
   it.each([

@@ -4,11 +4,15 @@ import { temporaryFolder } from '../temporary-folder.ts'
 
 /**
  * Stands before an agent. Ends every connection when it is closed, and a connection on which one side has sent so many
- * bytes.
+ * bytes; with `atLimit` it calls that instead, once, and passes on what follows.
  */
 export async function cuttingProxy(
   agentPath: string,
-  { fromAgent, fromClient }: { readonly fromAgent?: number; readonly fromClient?: number } = {},
+  {
+    atLimit,
+    fromAgent = Number.POSITIVE_INFINITY,
+    fromClient = Number.POSITIVE_INFINITY,
+  }: { readonly fromAgent?: number; readonly fromClient?: number; readonly atLimit?: () => void } = {},
 ): Promise<{ readonly address: string; close(): void }> {
   const path = join(temporaryFolder(), 'proxy.sock')
   const open = new Set<Socket>()
@@ -23,8 +27,14 @@ export async function cuttingProxy(
       socket.on('error', () => {}).once('close', end)
     }
     client.pipe(agent).pipe(client)
-    client.on('data', () => client.bytesRead > (fromClient ?? Number.POSITIVE_INFINITY) && end())
-    agent.on('data', () => agent.bytesRead > (fromAgent ?? Number.POSITIVE_INFINITY) && end())
+    let isReached = false
+    const look = () => {
+      if (isReached || (client.bytesRead <= fromClient && agent.bytesRead <= fromAgent)) return
+      isReached = true
+      if (atLimit === undefined) end()
+      else atLimit()
+    }
+    for (const socket of [client, agent]) socket.on('data', look)
   })
   await new Promise<void>((resolve) => server.listen(path, resolve))
   return {

@@ -1,0 +1,67 @@
+import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { PassThrough } from 'node:stream'
+import { errnoOf, messageOf } from '../../../base/errors.ts'
+import { CommandFailure, EXIT } from '../../command.ts'
+
+/** How a tar has ended. */
+export interface TarEnd {
+  readonly status: number
+  /** What it has written to stderr. */
+  readonly errors: string
+}
+
+/** A tar of this machine. Its owner ends it or kills it. */
+export class LocalTar {
+  readonly #child: ChildProcessWithoutNullStreams
+  readonly #end: Promise<TarEnd>
+  readonly #output: PassThrough
+
+  constructor(words: readonly string[]) {
+    this.#child = spawn('tar', [...words], { env: { ...process.env, LC_ALL: 'C' } })
+    this.#end = endOf(this.#child)
+    this.#end.catch(() => {})
+    // Read from the start: Node drops what a child has written that has ended before its stdout is read.
+    this.#output = this.#child.stdout.pipe(new PassThrough())
+    // A write tells the same.
+    this.#child.stdin.on('error', () => {})
+  }
+
+  /** What it writes to stdout. */
+  output(): AsyncIterable<Buffer> {
+    return this.#output
+  }
+
+  /** Writes to its stdin. Returns whether it still reads that. */
+  async write(data: Uint8Array): Promise<boolean> {
+    return await new Promise((resolve) => this.#child.stdin.write(data, (error) => resolve(!error)))
+  }
+
+  /** Waits for its end, at the end of its stdin. Throws when there is no tar. */
+  async end(): Promise<TarEnd> {
+    this.#child.stdin.end()
+    return await this.#end
+  }
+
+  kill(): void {
+    this.#child.kill('SIGKILL')
+  }
+}
+
+async function endOf(child: ChildProcessWithoutNullStreams): Promise<TarEnd> {
+  let errors = ''
+  child.stderr.on('data', (chunk: Buffer) => {
+    if (errors.length < MOST_ERROR_BYTES) errors += chunk.toString()
+  })
+  try {
+    const [code, signal] = await once(child, 'close')
+    return { status: code ?? 128, errors: errors.trim() || (signal ? `tar: ended by ${signal}` : '') }
+  } catch (error) {
+    const text = errnoOf(error) === 'ENOENT' ? 'not found' : messageOf(error)
+    throw new CommandFailure(EXIT.cannotRun, `tar: ${text}, want tar installed on this machine`, {
+      cause: error,
+    })
+  }
+}
+
+const MOST_ERROR_BYTES = 16 << 10

@@ -1,0 +1,56 @@
+/** The size of a tar archive's blocks. */
+export const BLOCK_BYTES = 512
+
+/** The bytes of an archive, in the sizes that its reader asks for. */
+export class TarBlocks {
+  readonly #pieces: AsyncIterator<Uint8Array>
+  #pending: Buffer = Buffer.alloc(0)
+  #isEnded = false
+
+  constructor(archive: AsyncIterable<Uint8Array>) {
+    this.#pieces = archive[Symbol.asyncIterator]()
+  }
+
+  /** The next block, unless the archive has ended or is cut off. A block of zeros is its end; what follows is dropped. */
+  async takeHeader(): Promise<Buffer | undefined> {
+    const block = await this.take(BLOCK_BYTES)
+    if (block?.some((byte) => byte !== 0) !== false) return block
+    this.#isEnded = true
+    this.#pending = Buffer.alloc(0)
+    // Its writer goes on to the end of a record.
+    while (await this.#readMore()) this.#pending = Buffer.alloc(0)
+    return undefined
+  }
+
+  /** So many bytes, which must be few; undefined where the archive is cut off before. */
+  async take(bytes: number): Promise<Buffer | undefined> {
+    while (this.#pending.length < bytes) if (!(await this.#readMore())) return undefined
+    const taken = this.#pending.subarray(0, bytes)
+    this.#pending = this.#pending.subarray(bytes)
+    return taken
+  }
+
+  /** Whether the archive has ended as one does that is whole. */
+  get isEnded(): boolean {
+    return this.#isEnded
+  }
+
+  /** So many bytes, piece by piece; fewer when the archive is cut off. */
+  async *pass(bytes: number): AsyncGenerator<Buffer, void, undefined> {
+    for (let rest = bytes; rest > 0; ) {
+      if (this.#pending.length === 0 && !(await this.#readMore())) return
+      const piece = this.#pending.subarray(0, rest)
+      this.#pending = this.#pending.subarray(piece.length)
+      rest -= piece.length
+      yield piece
+    }
+  }
+
+  async #readMore(): Promise<boolean> {
+    const { done, value } = await this.#pieces.next()
+    if (done === true) return false
+    const piece = Buffer.from(value.buffer, value.byteOffset, value.length)
+    this.#pending = this.#pending.length === 0 ? piece : Buffer.concat([this.#pending, piece])
+    return true
+  }
+}
