@@ -1,8 +1,11 @@
 import { randomBytes } from 'node:crypto'
 import { constants } from 'node:os'
 import { AgentError } from '../base/errors.ts'
-import type { Agent } from './container-session.ts'
+import type { TtrpcClient } from '../rpc/ttrpc/client.ts'
+import { type Agent, agentOf } from './container-session.ts'
 import { addedProcess } from './container-spec.ts'
+import { endProcess } from './end-process.ts'
+import { signalOnHangup } from './signal-on-hangup.ts'
 import { START_FAILURE, startFailureStatus } from './start-failure.ts'
 import type { ProcessKey } from './stdio.ts'
 
@@ -10,8 +13,6 @@ import type { ProcessKey } from './stdio.ts'
 const READ_BYTES = 1 << 20
 /** How much of stderr is kept: the beginning says what went wrong. */
 const MOST_ERROR_BYTES = 16 << 10
-/** How long the removal of a program may take that nobody waits for any more. */
-const KILL_MS = 2000
 
 /** Whether a process could not be started because its container has no such program. */
 export function lacksProgram(error: unknown): boolean {
@@ -34,9 +35,9 @@ export class ContainerProgram {
     this.#errors.catch(() => {})
   }
 
-  /** Starts it. Every call on it ends with `signal`. */
+  /** Starts it. Every call on it ends with `signal`; with the connection the program is killed. */
   static async start(
-    agent: Agent,
+    connection: Pick<TtrpcClient, 'call'>,
     containerId: string,
     args: readonly string[],
     signal: AbortSignal,
@@ -44,7 +45,9 @@ export class ContainerProgram {
     const key = { containerId, execId: `ctl-${randomBytes(6).toString('hex')}` }
     const user = { uid: 0, gid: 0, additionalGids: [] }
     const process = addedProcess({ args, env: [], cwd: '/', user, terminal: undefined })
+    const agent = agentOf(connection)
     await agent.execProcess({ ...key, process }, { signal })
+    await signalOnHangup(connection, key, constants.signals.SIGKILL)
     return new ContainerProgram(agent, key, signal)
   }
 
@@ -67,15 +70,9 @@ export class ContainerProgram {
     return { status, errors }
   }
 
-  /** Kills it. Does nothing when the agent cannot be reached. */
+  /** Kills it, if the agent can be reached. */
   async kill(): Promise<void> {
-    const options = { timeoutMs: KILL_MS }
-    try {
-      await this.#agent.signalProcess({ ...this.#key, signal: constants.signals.SIGKILL }, options)
-      await this.#agent.waitProcess(this.#key, options)
-    } catch (error) {
-      if (!(error instanceof AgentError)) throw error
-    }
+    await endProcess(this.#agent, this.#key, constants.signals.SIGKILL)
   }
 
   async #whileItReads(call: Promise<unknown>): Promise<boolean> {

@@ -78,7 +78,8 @@ export const REQUESTS: Readonly<Record<string, string>> = {
   "microvm.agent.v1.Introspection/GetStacks": "microvm.agent.v1.GetStacksRequest",
   "microvm.agent.v1.Introspection/ReadProfile": "microvm.agent.v1.ReadProfileRequest",
   "microvm.agent.v1.Introspection/GetLoopHistogram": "microvm.agent.v1.GetLoopHistogramRequest",
-  "microvm.agent.v1.Introspection/ReadOutput": "microvm.agent.v1.ReadOutputRequest"
+  "microvm.agent.v1.Introspection/ReadOutput": "microvm.agent.v1.ReadOutputRequest",
+  "microvm.agent.v1.Introspection/SignalOnHangup": "microvm.agent.v1.SignalOnHangupRequest"
 }
 export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> = {
  "grpc.CreateContainerRequest": [
@@ -1931,6 +1932,23 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "number": 5,
    "name": "len",
    "property": "len"
+  }
+ ],
+ "microvm.agent.v1.SignalOnHangupRequest": [
+  {
+   "number": 1,
+   "name": "container_id",
+   "property": "containerId"
+  },
+  {
+   "number": 2,
+   "name": "exec_id",
+   "property": "execId"
+  },
+  {
+   "number": 3,
+   "name": "signal",
+   "property": "signal"
   }
  ]
 }

@@ -6,7 +6,7 @@ import { killIfAlive } from '../../os/process/kill-if-alive.ts'
 import type { ProcessOwner, ProcessOwners } from './owner.ts'
 
 /** What signalling needs of the kernel. */
-type SignalOs = Pick<Os, 'files' | 'system'>
+export type SignalOs = Pick<Os, 'files' | 'system'>
 
 /**
  * SignalProcess (behaviour spec, section C.5). It never waits for a transition of the container, so that a start which
@@ -18,9 +18,7 @@ export async function signalProcess(
   { containerId, execId, signal }: SignalProcessRequest,
   beforeEffect = () => {},
 ): Promise<void> {
-  if (signal > LAST_SIGNAL) {
-    throw new AgentError('INVALID_ARGUMENT', `signal: unknown number ${signal}, want at most ${LAST_SIGNAL}`)
-  }
+  checkSignal(signal)
   if (execId === '' && signal === SIGKILL) {
     const { parts } = containers.get(containerId, 'INTERNAL')
     return parts.cgroup.killAll()
@@ -33,6 +31,12 @@ export async function signalProcess(
   if (process.status !== undefined) return
   if (!isInit || sent !== SIGKILL) beforeEffect()
   killIfAlive(os, process.pid, sent)
+}
+
+/** Throws INVALID_ARGUMENT for a number that is no signal's. */
+export function checkSignal(signal: number): void {
+  if (signal > LAST_SIGNAL)
+    throw new AgentError('INVALID_ARGUMENT', `signal: unknown number ${signal}, want at most ${LAST_SIGNAL}`)
 }
 
 /** The executable of a process; undefined when it has ended or the link cannot be read. */

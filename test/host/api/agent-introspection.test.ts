@@ -59,6 +59,7 @@ describe('an agent with a container, asked what it does', () => {
     GetStacks: [{}, { threads: expect.any(Array), loopResources: expect.any(Array) }],
     ReadProfile: [{ kind: 'CPU', durationMs: 10, discard: true }, { id: expect.stringMatching(/^cpu-/) }],
     ReadOutput: [{ containerId: 'c1', stream: 'stdout' }, {}],
+    SignalOnHangup: [{ containerId: 'c1', execId: 'e1' }, {}],
     GetLoopHistogram: [{ durationMs: 50 }, { heapUsedBytes: expect.any(String) }],
   }
 

@@ -47,6 +47,8 @@ describe.each(['ttrpc', 'grpc'])('agent-ctl whose agent closes the connection, o
     writeFileSync(file, Buffer.alloc(3 << 20, 'x'))
     const into = await cut({ fromClient: 1 << 20 }, 'cp', file, 'web:/tmp')
     expect(into).toEqual({ status: 125, stdout: '', stderr: lostAt('cp', 'web:/tmp/large') })
+    const listed = () => ctl(['-a', `unix://${pod.started.path}`, 'ps', 'web'])
+    await expect.poll(async () => (await listed()).stdout).not.toContain('tar')
     const large = await pod.add('web', 'large', ['sh', '-c', 'yes | head -c 3000000 >/tmp/yes'])
     expect(await large.wait()).toBe(0)
     const outOf = await cut({ fromAgent: 1 << 20 }, 'cp', 'web:/tmp/yes', folder)

@@ -21,6 +21,12 @@ describe('agent-ctl on a terminal', () => {
   })
   afterAll(() => pod.stop())
 
+  /** The names of a container's processes. */
+  async function listed(containerId: string): Promise<readonly string[]> {
+    const { processes } = await pod.started.introspection.listProcesses({ containerId })
+    return processes.map(({ name }) => name)
+  }
+
   it('runs a shell that resizes and lives through Ctrl-C', async () => {
     await expectShell(new Terminal([...tool, 'exec', '-it', 'web', 'sh'], { env }))
   })
@@ -34,6 +40,31 @@ describe('agent-ctl on a terminal', () => {
     expect(await terminal.exited).toBe(0)
     await pod.agent.signalProcess({ containerId: 'web', execId: 'kept', signal: 9 })
     expect(await pod.agent.waitProcess({ containerId: 'web', execId: 'kept' })).toMatchObject({ status: 137 })
+  })
+
+  it.each([
+    ['SIGKILL', 'ttrpc'],
+    ['SIGKILL', 'grpc'],
+    ['SIGHUP', 'ttrpc'],
+    ['SIGTERM', 'ttrpc'],
+  ])('hangs its shell up when it ends by %s, over %s', async (signal, protocol) => {
+    const words = ['exec', '-it', '--id', 'lost', '--protocol', protocol, 'web', 'sh']
+    const terminal = new Terminal([...tool, ...words], { env })
+    terminal.type('tail -f /bin/false /dev/null\n')
+    await terminal.shows('==> /dev/null')
+    terminal.kill(signal)
+    await terminal.exited
+    await expect.poll(() => listed('web')).toEqual(['sleep'])
+  })
+
+  it('hangs its shell up when it is killed after the agent has been', async () => {
+    const terminal = new Terminal([...tool, 'exec', '-it', 'web', 'sh'], { env })
+    await terminal.shows('# ')
+    process.kill(pod.started.agentPid(), 'SIGKILL')
+    terminal.type('echo al""ive\n')
+    await terminal.shows('alive')
+    terminal.kill('SIGKILL')
+    await expect.poll(() => listed('web')).toEqual(['sleep'])
   })
 
   it('passes Ctrl-C on once without a terminal for the program, and ends at the second', async () => {

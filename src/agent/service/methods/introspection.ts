@@ -1,6 +1,8 @@
 import { AgentError } from '../../../base/errors.ts'
 import type { IntrospectionDefinition } from '../../../gen/microvm/agent/v1/introspection.ts'
 import type { GuestDependencies } from '../../../handlers/guest/dependencies.ts'
+import { HangupSignals } from '../../../handlers/process/hangup-signals.ts'
+import { usableContainers } from '../../../handlers/sandbox/usable-containers.ts'
 import { getCapabilities } from '../../introspection/capabilities.ts'
 import type { IntrospectionDependencies } from '../../introspection/dependencies.ts'
 import { listDevices } from '../../introspection/devices.ts'
@@ -31,6 +33,7 @@ export function introspectionMethods(
   const { files, clock } = guest.os
   const { events } = given
   const profiles = new Profiles(guest.os)
+  const hangups = new HangupSignals()
   const histogram = new LoopHistogram(clock)
   const recoveryOf = (method: string) => service.methods().find(({ name }) => name === method)?.rpc.recovery
   const calls = (own: string) =>
@@ -78,6 +81,11 @@ export function introspectionMethods(
       turn: 'brief',
       rule: { message: 'grpc.ReadStreamRequest' },
     }),
+    signalOnHangup: cancellable(
+      'idempotent',
+      (request, { signal }) => hangups.wait(usableContainers(given.sandbox), request, signal),
+      { turn: 'wait', rule: { message: 'grpc.SignalProcessRequest' } },
+    ),
   } satisfies ServiceMethods<typeof IntrospectionDefinition>
 }
 

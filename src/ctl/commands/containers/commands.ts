@@ -37,6 +37,7 @@ export const containerCommands: readonly Command[] = [
     summary: 'run a program in a container, with the streams of this terminal',
     details: [
       'The exit status is that of the program. Without -t the first SIGINT, SIGTERM or SIGHUP goes to the program and the second ends agent-ctl; with -it, Ctrl-C is a key.',
+      'A program with a terminal gets SIGHUP when agent-ctl ends before it, also by SIGKILL, but not when the detach keys leave it.',
     ],
     arguments: [
       { name: 'CONTAINER', summary: "the container's id", completes: 'container' },

@@ -1,9 +1,12 @@
 import { randomBytes } from 'node:crypto'
+import { constants } from 'node:os'
 import { messageOf } from '../../../base/errors.ts'
 import { attach } from '../../../client/attach.ts'
 import { type Agent, agentOf } from '../../../client/container-session.ts'
 import { addedProcess } from '../../../client/container-spec.ts'
 import { DETACH_KEYS, Detached, parseKeys } from '../../../client/detach-keys.ts'
+import { endProcess } from '../../../client/end-process.ts'
+import { signalOnHangup } from '../../../client/signal-on-hangup.ts'
 import type { ProcessKey } from '../../../client/stdio.ts'
 import { terminalSize } from '../../../client/terminal.ts'
 import { callFailure } from '../../clients.ts'
@@ -13,6 +16,8 @@ import { processOptions } from './process-options.ts'
 import { startFailure } from './start-failure.ts'
 import { userIn } from './user-in-container.ts'
 
+const { SIGHUP } = constants.signals
+
 /** `agent-ctl exec [OPTIONS] CONTAINER PROGRAM…`. */
 export async function run(context: Context): Promise<number> {
   const { io, signal, timeoutMs, values } = context
@@ -20,8 +25,9 @@ export async function run(context: Context): Promise<number> {
   const { interactive, tty } = options
   const containerId = values.argument('CONTAINER')
   const execId = values.text('id') ?? `ctl-${randomBytes(6).toString('hex')}`
-  const agent = agentOf(await context.session())
-  const user = await userIn(agent, containerId, options.user, signal)
+  const session = await context.session()
+  const agent = agentOf(session)
+  const user = await userIn(session, containerId, options.user, signal)
   const process = addedProcess({ ...options, user, terminal: tty ? terminalSize(io) : undefined })
   try {
     await agent.execProcess({ containerId, execId, process }, { signal, timeoutMs })
@@ -32,7 +38,18 @@ export async function run(context: Context): Promise<number> {
     await print(context, `${execId}\n`)
     return 0
   }
-  return (await follow(context, agent, { containerId, execId }, { interactive, tty })) ?? 0
+  const key = { containerId, execId }
+  if (!tty) return (await follow(context, agent, key, { interactive, tty })) ?? 0
+  // As a terminal does that is gone, also when this tool is killed.
+  const keep = await signalOnHangup(session, key, SIGHUP)
+  try {
+    const status = await follow(context, agent, key, { interactive, tty })
+    if (status === undefined) await keep()
+    return status ?? 0
+  } catch (error) {
+    await endProcess(agent, key, SIGHUP)
+    throw error
+  }
 }
 
 /** Follows a process with the streams of the tool. Returns its status; undefined when the user has left it. */

@@ -4,6 +4,7 @@ import { lacksProgram } from '../../../client/container-program.ts'
 import { type Agent, agentOf } from '../../../client/container-session.ts'
 import { type ContainerRequest, containerSpec } from '../../../client/container-spec.ts'
 import { findUser, hasName, type UserWord } from '../../../client/container-user.ts'
+import type { Session } from '../../../client/open-session.ts'
 import { terminalSize } from '../../../client/terminal.ts'
 import { callFailure, introspectionCalls } from '../../clients.ts'
 import { CommandFailure, type Context, UsageError } from '../../command.ts'
@@ -25,10 +26,11 @@ export async function run(context: Context): Promise<number> {
   if (rootPath === undefined || !rootPath.startsWith('/'))
     throw new UsageError('run: no --rootfs, want --rootfs PATH with an absolute path of the guest')
   const id = values.text('id') ?? `ctl-${randomBytes(6).toString('hex')}`
-  const agent = agentOf(await context.session())
+  const session = await context.session()
+  const agent = agentOf(session)
   await ensureSandbox(context, agent, id)
   const options = { signal, timeoutMs }
-  const user = await userOnRoot({ agent, id, rootPath, word: given.user, options })
+  const user = await userOnRoot({ session, id, rootPath, word: given.user, options })
   const terminal = tty ? terminalSize(io) : undefined
   const request = { ...given, user, terminal, id, hostname: id, rootPath }
   await step('CreateContainer', create(agent, request, options))
@@ -66,13 +68,14 @@ async function create(agent: Agent, request: ContainerRequest, options: CallLimi
 
 /** The ids of a user by the files of a root. They are read in a container of the same id, which is then removed. */
 async function userOnRoot(on: {
-  readonly agent: Agent
+  readonly session: Session
   readonly id: string
   readonly rootPath: string
   readonly word: UserWord
   readonly options: CallLimits
 }): Promise<ContainerRequest['user']> {
-  const { agent, id, options, rootPath, word } = on
+  const { id, options, rootPath, session, word } = on
+  const agent = agentOf(session)
   if (!hasName(word)) return findUser(word, { passwd: '', group: '' })
   const user = { uid: 0, gid: 0, additionalGids: [] }
   // It reads its stdin, whose end does not come.
@@ -82,7 +85,7 @@ async function userOnRoot(on: {
     await create(agent, request, options)
     isCreated = true
     await agent.startContainer({ containerId: id }, options)
-    return await userIn(agent, id, word, options.signal)
+    return await userIn(session, id, word, options.signal)
   } catch (error) {
     throw lacksProgram(error) ? noCat(error) : startFailure('CreateContainer', error)
   } finally {

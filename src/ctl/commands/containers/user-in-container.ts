@@ -1,19 +1,19 @@
 import { messageOf } from '../../../base/errors.ts'
 import { ContainerProgram, lacksProgram } from '../../../client/container-program.ts'
-import type { Agent } from '../../../client/container-session.ts'
 import type { ContainerRequest } from '../../../client/container-spec.ts'
 import { findUser, hasName, type UserWord } from '../../../client/container-user.ts'
+import type { Session } from '../../../client/open-session.ts'
 import { CommandFailure, EXIT } from '../../command.ts'
 import { startFailure } from './start-failure.ts'
 
 /** The ids of a user by the files of a container, whose cat reads them if the word has a name. */
 export async function userIn(
-  agent: Agent,
+  session: Session,
   containerId: string,
   word: UserWord,
   signal: AbortSignal,
 ): Promise<ContainerRequest['user']> {
-  const read = (path: string) => (hasName(word) ? textOf(agent, containerId, path, signal) : '')
+  const read = (path: string) => (hasName(word) ? textOf(session, containerId, path, signal) : '')
   const [passwd, group] = await Promise.all([read('/etc/passwd'), read('/etc/group')])
   try {
     return findUser(word, { passwd, group })
@@ -26,8 +26,13 @@ export async function userIn(
 const MOST_BYTES = 1 << 20
 
 /** The text of a file in a container; empty when there is none. */
-async function textOf(agent: Agent, containerId: string, path: string, signal: AbortSignal): Promise<string> {
-  const cat = await startCat(agent, containerId, path, signal)
+async function textOf(
+  session: Session,
+  containerId: string,
+  path: string,
+  signal: AbortSignal,
+): Promise<string> {
+  const cat = await startCat(session, containerId, path, signal)
   let text = Buffer.alloc(0)
   try {
     for await (const piece of cat.output()) {
@@ -44,13 +49,13 @@ async function textOf(agent: Agent, containerId: string, path: string, signal: A
 }
 
 async function startCat(
-  agent: Agent,
+  session: Session,
   containerId: string,
   path: string,
   signal: AbortSignal,
 ): Promise<ContainerProgram> {
   try {
-    return await ContainerProgram.start(agent, containerId, ['cat', path], signal)
+    return await ContainerProgram.start(session, containerId, ['cat', path], signal)
   } catch (error) {
     throw lacksProgram(error) ? noCat(error) : startFailure('ExecProcess', error)
   }

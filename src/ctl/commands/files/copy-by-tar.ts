@@ -2,7 +2,6 @@ import { lstatSync, statSync } from 'node:fs'
 import { basename, join, posix, resolve } from 'node:path'
 import { errnoOf } from '../../../base/errors.ts'
 import { ContainerProgram, lacksProgram } from '../../../client/container-program.ts'
-import { agentOf } from '../../../client/container-session.ts'
 import { fileFailure } from '../../../client/file-failure.ts'
 import { type FileKind, isCopied, kindOf } from '../../../client/file-kind.ts'
 import { CommandFailure, type Context, EXIT, UsageError } from '../../command.ts'
@@ -111,10 +110,10 @@ async function tarsIn(
   context: Context,
   containerId: string,
 ): Promise<TargetSide & { start(words: readonly string[]): Promise<Tar> }> {
-  const agent = agentOf(await context.session())
+  const session = await context.session()
   const start = async (words: readonly string[]) => {
     try {
-      return await ContainerProgram.start(agent, containerId, ['tar', ...words], context.signal)
+      return await ContainerProgram.start(session, containerId, ['tar', ...words], context.signal)
     } catch (error) {
       if (!lacksProgram(error)) throw startFailure('ExecProcess', error)
       const text = `cp: ${containerId}: no tar in the container, want an image that has tar`

@@ -12,7 +12,7 @@ export const protobufFileName = "microvm/agent/v1/introspection.proto";
  * What the agent tells about itself and its guest: an interface of this project's own, beside
  * those that existing callers prescribe (docs/introspection.md).
  *
- * All calls read, except AcknowledgeExits. Times of day are milliseconds since 1970 by the guest's
+ * All calls read, except AcknowledgeExits and SignalOnHangup. Times of day are milliseconds since 1970 by the guest's
  * clock, which the host may set; ages and durations are by a clock that is never set.
  */
 
@@ -601,6 +601,16 @@ export interface ReadOutputResponse {
   totalBytes: bigint;
   /** As in GetSandboxResponse: where it is more than before, offsets count anew. */
   agentRestarts: number;
+}
+
+export interface SignalOnHangupRequest {
+  containerId: string;
+  /** As for SignalProcess, but for a process that ExecProcess has added. */
+  execId: string;
+  signal: number;
+}
+
+export interface SignalOnHangupResponse {
 }
 
 function createBaseGetVersionRequest(): GetVersionRequest {
@@ -5709,6 +5719,128 @@ export const ReadOutputResponse: MessageFns<ReadOutputResponse> = {
   },
 };
 
+function createBaseSignalOnHangupRequest(): SignalOnHangupRequest {
+  return { containerId: "", execId: "", signal: 0 };
+}
+
+export const SignalOnHangupRequest: MessageFns<SignalOnHangupRequest> = {
+  encode(message: SignalOnHangupRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.containerId !== "") {
+      writer.uint32(10).string(message.containerId);
+    }
+    if (message.execId !== "") {
+      writer.uint32(18).string(message.execId);
+    }
+    if (message.signal !== 0) {
+      writer.uint32(24).uint32(message.signal);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): SignalOnHangupRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseSignalOnHangupRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.containerId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.execId = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.signal = reader.uint32();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<SignalOnHangupRequest>): SignalOnHangupRequest {
+    return SignalOnHangupRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<SignalOnHangupRequest>): SignalOnHangupRequest {
+    const message = createBaseSignalOnHangupRequest();
+    message.containerId = object.containerId ?? "";
+    message.execId = object.execId ?? "";
+    message.signal = object.signal ?? 0;
+    return message;
+  },
+};
+
+function createBaseSignalOnHangupResponse(): SignalOnHangupResponse {
+  return {};
+}
+
+export const SignalOnHangupResponse: MessageFns<SignalOnHangupResponse> = {
+  encode(_: SignalOnHangupResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): SignalOnHangupResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseSignalOnHangupResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<SignalOnHangupResponse>): SignalOnHangupResponse {
+    return SignalOnHangupResponse.fromPartial(base ?? {});
+  },
+  fromPartial(_: DeepPartial<SignalOnHangupResponse>): SignalOnHangupResponse {
+    const message = createBaseSignalOnHangupResponse();
+    return message;
+  },
+};
+
 export type IntrospectionDefinition = typeof IntrospectionDefinition;
 export const IntrospectionDefinition = {
   name: "Introspection",
@@ -5864,6 +5996,19 @@ export const IntrospectionDefinition = {
       requestType: ReadOutputRequest as typeof ReadOutputRequest,
       requestStream: false,
       responseType: ReadOutputResponse as typeof ReadOutputResponse,
+      responseStream: false,
+      options: {},
+    },
+    /**
+     * Waits for the end of a process, and sends it the signal if the caller hangs up before: a caller that is killed cannot
+     * do that itself. A further call for the process takes the place of this one, which is then answered; with the signal 0
+     * it does nothing else. The policy checks it as SignalProcess is checked.
+     */
+    signalOnHangup: {
+      name: "SignalOnHangup",
+      requestType: SignalOnHangupRequest as typeof SignalOnHangupRequest,
+      requestStream: false,
+      responseType: SignalOnHangupResponse as typeof SignalOnHangupResponse,
       responseStream: false,
       options: {},
     },

@@ -1,0 +1,17 @@
+import { AgentError } from '../base/errors.ts'
+import type { Agent } from './container-session.ts'
+import type { ProcessKey } from './stdio.ts'
+
+/** How long the end of a process may take that nobody waits for any more. */
+const END_MS = 1000
+
+/** Signals a process and collects its status. Does nothing about one that lives on, or when the agent cannot be reached. */
+export async function endProcess(agent: Agent, process: ProcessKey, signal: number): Promise<void> {
+  const options = { timeoutMs: END_MS }
+  try {
+    await agent.signalProcess({ ...process, signal }, options)
+    await agent.waitProcess(process, options)
+  } catch (error) {
+    if (!(error instanceof AgentError)) throw error
+  }
+}

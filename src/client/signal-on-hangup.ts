@@ -1,0 +1,22 @@
+import { clientFor } from '../rpc/client.ts'
+import type { TtrpcClient } from '../rpc/ttrpc/client.ts'
+import type { ProcessKey } from './stdio.ts'
+
+/**
+ * Has the agent send a process the signal when this connection ends before it, however the tool ends. Returns what undoes
+ * that. The reference has no such call; there the process lives on.
+ */
+export async function signalOnHangup(
+  connection: Pick<TtrpcClient, 'call'>,
+  process: ProcessKey,
+  signal: number,
+): Promise<() => Promise<void>> {
+  // Only who needs it loads its messages.
+  const { IntrospectionDefinition } = await import('../gen/microvm/agent/v1/introspection.ts')
+  const { signalOnHangup: wait } = clientFor(IntrospectionDefinition, connection)
+  const answered = wait({ ...process, signal }).catch(() => {})
+  return async () => {
+    await wait({ ...process, signal: 0 }).catch(() => {})
+    await answered
+  }
+}

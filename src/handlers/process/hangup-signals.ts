@@ -1,0 +1,50 @@
+import { abortable, cancelled } from '../../base/abort.ts'
+import { AgentError } from '../../base/errors.ts'
+import { inStep } from '../../base/step.ts'
+import type { SignalOnHangupRequest } from '../../gen/microvm/agent/v1/introspection.ts'
+import type { ProcessOwners } from './owner.ts'
+import type { ContainerProcess } from './process.ts'
+import { checkSignal, type SignalOs, signalProcess } from './signal-process.ts'
+import { forgetProcess } from './wait-process.ts'
+
+/** The calls of SignalOnHangup that wait, one for each process. */
+export class HangupSignals {
+  /** What answers the call. */
+  readonly #waiting = new Map<ContainerProcess, () => void>()
+
+  /**
+   * SignalOnHangup: resolves when the process has ended or a further call takes this one's place. When `signal` fires with
+   * the caller's hang-up, signals the process, and forgets it once it has ended, because nobody else asks for its status.
+   * Throws INVALID_ARGUMENT for an unknown container or signal and for a first process, NOT_FOUND for an unknown process.
+   */
+  async wait(
+    on: { readonly os: SignalOs; readonly containers: Pick<ProcessOwners, 'get'> },
+    request: SignalOnHangupRequest,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const { containerId, execId } = request
+    checkSignal(request.signal)
+    const { parts } = on.containers.get(containerId, 'INVALID_ARGUMENT')
+    const process = parts.processes.get(execId)
+    if (process === parts.init)
+      throw new AgentError('INVALID_ARGUMENT', 'exec_id: the first process, want one that was added')
+    this.#waiting.get(process)?.()
+    if (request.signal === 0) return
+    const replaced = Promise.withResolvers<void>()
+    this.#waiting.set(process, replaced.resolve)
+    const isLast = () => this.#waiting.get(process) === replaced.resolve
+    try {
+      const over = Promise.race([process.ended, replaced.promise])
+      await inStep('exit', execId, () => abortable(over, signal))
+    } catch (error) {
+      if (isLast() && error === cancelled()) {
+        await signalProcess(on, request)
+        const forget = () => forgetProcess(parts, execId, process)
+        process.reported.then(forget, () => {})
+      }
+      throw error
+    } finally {
+      if (isLast()) this.#waiting.delete(process)
+    }
+  }
+}

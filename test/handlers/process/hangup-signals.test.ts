@@ -1,0 +1,81 @@
+import { describe, expect, it } from 'vitest'
+import { cancelled, deadlineExceeded, neverAborted } from '../../../src/base/abort.ts'
+import { HangupSignals } from '../../../src/handlers/process/hangup-signals.ts'
+import { execRequest, machineWithContainer } from '../../support/handlers/machine.ts'
+import { isPending } from '../../support/pending.ts'
+
+const SIGHUP = 1
+const REQUEST = { containerId: 'c1', execId: 'e1', signal: SIGHUP }
+
+/** Container c1 with process e1 (pid 1002), and a call that waits for it. */
+async function withWaitingCall() {
+  const { context, handlers, os, runtime } = await machineWithContainer()
+  await handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
+  const hangups = new HangupSignals()
+  const caller = new AbortController()
+  const wait = (signal: number, caller = neverAborted) =>
+    hangups.wait(context, { ...REQUEST, signal }, caller)
+  const waiting = wait(SIGHUP, caller.signal)
+  waiting.catch(() => {})
+  const sent = () => os.system.signals.map(({ pid, signal }) => [pid, signal])
+  const end = () => runtime.end(1002, { signal: SIGHUP })
+  const status = () => handlers.waitProcess(REQUEST, neverAborted)
+  return { caller, context, end, hangups, sent, status, wait, waiting }
+}
+
+describe('SignalOnHangup', () => {
+  it('signals the process of a caller that hangs up, and forgets it at its end', async () => {
+    const { caller, end, sent, status, waiting } = await withWaitingCall()
+    caller.abort(cancelled())
+    await expect(waiting).rejects.toMatchObject({ code: 'CANCELLED' })
+    expect(sent()).toEqual([[1002, SIGHUP]])
+    end()
+    await expect
+      .poll(() => status().catch(({ message }) => message))
+      .toBe('Process not found: invalid exec id')
+  })
+
+  it('lets the process alone at a deadline, which its caller lives to see', async () => {
+    const { caller, sent, waiting } = await withWaitingCall()
+    caller.abort(deadlineExceeded())
+    await expect(waiting).rejects.toMatchObject({ code: 'DEADLINE_EXCEEDED' })
+    expect(sent()).toEqual([])
+  })
+
+  it('answers when the process ends, whose status stays for its caller', async () => {
+    const { end, status, waiting } = await withWaitingCall()
+    end()
+    await waiting
+    expect((await status()).status).toBe(128 + SIGHUP)
+  })
+
+  it('answers when a further call takes its place, and keeps to the signal of that one', async () => {
+    const { caller, sent, wait, waiting } = await withWaitingCall()
+    const later = new AbortController()
+    const second = wait(15, later.signal)
+    await waiting
+    caller.abort(cancelled())
+    expect(await isPending(second)).toBe(true)
+    later.abort(cancelled())
+    await expect(second).rejects.toMatchObject({ code: 'CANCELLED' })
+    expect(sent()).toEqual([[1002, 15]])
+  })
+
+  it('is called off by the signal 0', async () => {
+    const { caller, sent, wait, waiting } = await withWaitingCall()
+    await wait(0)
+    await waiting
+    caller.abort(cancelled())
+    expect(sent()).toEqual([])
+  })
+
+  it.each([
+    [{ containerId: 'c2' }, 'Invalid container id'],
+    [{ execId: 'e2' }, 'Process not found: invalid exec id'],
+    [{ execId: 'c1' }, 'exec_id: the first process, want one that was added'],
+    [{ signal: 65 }, 'signal: unknown number 65, want at most 64'],
+  ])('refuses %j', async (wrong, text) => {
+    const { context, hangups } = await withWaitingCall()
+    await expect(hangups.wait(context, { ...REQUEST, ...wrong }, neverAborted)).rejects.toThrow(text)
+  })
+})
