@@ -1,8 +1,16 @@
-import { spawnSync } from 'node:child_process'
+import { spawn } from 'node:child_process'
+import { writeFileSync } from 'node:fs'
+import { cpus, loadavg, release } from 'node:os'
 import { basename, join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { parseArgs } from 'node:util'
+import { comparison, type Run, type RunFigure, readRun } from './compare.ts'
 import { benchEnvironment } from './support/figure.ts'
 
-/** `npm run bench [-- NAME…]`: runs the named benchmarks, by default all, one after the other. */
+/**
+ * `npm run bench [-- NAME…]`: runs the named benchmarks, by default all, one after the other.
+ * `npm run bench -- compare BEFORE AFTER`: compares two runs that `--json` has written.
+ */
 const PATHS = [
   ...['agent/agent-start', 'agent/rpc', 'agent/rpc-through-broker', 'agent/rpc-under-load', 'agent/policy'],
   ...['agent/network', 'agent/metadata', 'agent/agent-death', 'agent/supervisor-memory', 'agent/ctl-start'],
@@ -14,14 +22,85 @@ const PATHS = [
 ]
 const SCRIPTS = new Map(PATHS.map((path) => [basename(path), join(import.meta.dirname, `${path}.ts`)]))
 
-const wanted = process.argv.slice(2)
-const unknown = wanted.find((name) => !SCRIPTS.has(name))
-if (unknown !== undefined) {
-  process.stderr.write(`bench: ${unknown}: not found, want one of ${[...SCRIPTS.keys()].join(', ')}\n`)
-  process.exit(2)
+/** What a change of the agent may slow down without being about it: at most five minutes. */
+const QUICK = [
+  ...['agent-start', 'agent-death', 'rpc-through-broker', 'supervisor-memory'],
+  ...['exec', 'container-life', 'read-stdout'],
+]
+
+const OPTIONS = {
+  quick: { type: 'boolean', default: false },
+  rounds: { type: 'string', default: '1' },
+  json: { type: 'string' },
+} as const
+
+await main().catch((error: unknown) => {
+  process.stderr.write(`bench: ${error instanceof Error ? error.message : String(error)}\n`)
+  process.exitCode = 2
+})
+
+async function main(): Promise<void> {
+  const { values, positionals } = parseArgs({ options: OPTIONS, allowPositionals: true })
+  const [command, before = '', after = ''] = positionals
+  if (command === 'compare') {
+    if (positionals.length !== 3) throw new Error('compare: want two files that --json has written')
+    process.stdout.write(comparison(readRun(before), readRun(after)))
+    return
+  }
+  const unknown = positionals.find((name) => !SCRIPTS.has(name))
+  if (unknown !== undefined) {
+    throw new Error(`${unknown}: not found, want one of ${[...SCRIPTS.keys()].join(', ')}`)
+  }
+  const rounds = Number(values.rounds)
+  if (!(Number.isInteger(rounds) && rounds > 0)) throw new Error(`--rounds ${values.rounds}: want a number`)
+  const all = values.quick ? QUICK : [...SCRIPTS.keys()]
+  const result = await measure(positionals.length > 0 ? positionals : all, rounds)
+  if (values.json !== undefined) writeFileSync(values.json, `${JSON.stringify(result, undefined, 2)}\n`)
 }
-for (const [name, script] of SCRIPTS) {
-  if (wanted.length > 0 && !wanted.includes(name)) continue
-  const { status } = spawnSync(process.execPath, [script], { stdio: 'inherit', env: benchEnvironment() })
-  if (status !== 0) process.exitCode = 1
+
+/** Runs each benchmark once in each round, so that a busy minute does not fall upon one of them alone. */
+async function measure(names: readonly string[], rounds: number): Promise<Run> {
+  const figures = new Map<string, RunFigure>()
+  const [loadBefore = 0] = loadavg()
+  for (let round = 0; round < rounds; round += 1) {
+    for (const name of names) {
+      const isComplete = await runScript(SCRIPTS.get(name) ?? '', (line) => addTo(figures, line))
+      if (!isComplete) process.exitCode = 1
+    }
+  }
+  const [loadAfter = 0] = loadavg()
+  const machine = { kernel: release(), cpus: cpus().length, load: [loadBefore, loadAfter] }
+  return { commit: await commit(), ...machine, rounds, figures: Object.fromEntries(figures) }
+}
+
+async function runScript(script: string, onFigure: (line: string) => void): Promise<boolean> {
+  const child = spawn(process.execPath, [script], {
+    stdio: ['inherit', 'pipe', 'inherit'],
+    env: benchEnvironment(),
+  })
+  const ended = new Promise<boolean>((resolve) => child.once('close', (status) => resolve(status === 0)))
+  for await (const line of createInterface(child.stdout)) {
+    process.stdout.write(`${line}\n`)
+    if (line.startsWith('{')) onFigure(line)
+  }
+  return await ended
+}
+
+/** Adds a line of a benchmark. Those that are no figures with a floor are only shown. */
+function addTo(figures: Map<string, RunFigure>, line: string): void {
+  const { figure, value, floor, unit, limit } = JSON.parse(line)
+  if (typeof figure !== 'string' || typeof value !== 'number' || typeof floor !== 'number') return
+  const before = figures.get(figure) ?? { unit, limit, values: [], floors: [] }
+  figures.set(figure, { ...before, values: [...before.values, value], floors: [...before.floors, floor] })
+}
+
+/** The commit of the work tree, with `+` if files differ from it. */
+async function commit(): Promise<string> {
+  const child = spawn('git', ['describe', '--always', '--dirty=+'], { stdio: ['ignore', 'pipe', 'ignore'] })
+  let text = ''
+  child.stdout.on('data', (chunk: Buffer) => {
+    text += chunk.toString()
+  })
+  await new Promise((resolve) => child.once('close', resolve).once('error', resolve))
+  return text.trim()
 }

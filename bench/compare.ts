@@ -1,0 +1,94 @@
+import { readFileSync } from 'node:fs'
+import { median } from './support/figure.ts'
+
+/** A figure in all rounds of a run. */
+export interface RunFigure {
+  readonly unit: string
+  /** The greatest acceptable ratio to the floor. */
+  readonly limit: number
+  readonly values: readonly number[]
+  /** The floors of the same rounds. */
+  readonly floors: readonly number[]
+}
+
+/** What `npm run bench -- --json FILE` writes. */
+export interface Run {
+  readonly commit: string
+  readonly kernel: string
+  readonly cpus: number
+  /** Processes that wanted a CPU in the last minute, before and after the run. */
+  readonly load: readonly number[]
+  readonly rounds: number
+  readonly figures: Readonly<Record<string, RunFigure>>
+}
+
+/** A change below this part is noise even where the rounds do not overlap. */
+const NOISE = 0.05
+/** The same where a run has one round, which shows no spread. */
+const NOISE_OF_ONE_ROUND = 0.15
+
+/** Reads a run from its file. Throws an error that names the file. */
+export function readRun(path: string): Run {
+  const run: Run = JSON.parse(readFileSync(path, 'utf8'))
+  if (typeof run.figures !== 'object') throw new Error(`${path}: no run, want a file that --json has written`)
+  return run
+}
+
+/** A table of both runs: medians and spreads of the ratios to the floors, and what has changed beyond noise. */
+export function comparison(before: Run, after: Run): string {
+  const rows = Object.entries(after.figures).flatMap(([name, figure]) => {
+    const old = before.figures[name]
+    return old === undefined ? [] : [rowOf(name, old, figure)]
+  })
+  const changed = rows.filter(({ isChanged }) => isChanged)
+  const worse = changed.filter(({ change }) => change > 0)
+  return [
+    `before: ${descriptionOf(before)}`,
+    `after:  ${descriptionOf(after)}`,
+    '',
+    '| figure | before | after | change |',
+    '|---|---|---|---|',
+    ...rows.map(({ cells }) => `| ${cells.join(' | ')} |`),
+    '',
+    `${changed.length - worse.length} better beyond noise, ${worse.length} worse${namesOf(worse)}`,
+    '',
+  ].join('\n')
+}
+
+function namesOf(rows: readonly { readonly cells: readonly string[] }[]): string {
+  return rows.length === 0 ? '' : `: ${rows.map(({ cells }) => cells[0]).join('; ')}`
+}
+
+function descriptionOf({ commit, kernel, cpus, load, rounds }: Run): string {
+  const shownLoad = load.map((each) => each.toFixed(1)).join(' to ')
+  return `${commit}, ${rounds} rounds, kernel ${kernel}, ${cpus} CPUs, load ${shownLoad}`
+}
+
+function rowOf(name: string, before: RunFigure, after: RunFigure) {
+  const [old, now] = [seriesOf(before), seriesOf(after)]
+  const change = median(now) === median(old) ? 0 : median(now) / median(old) - 1
+  const isApart = Math.min(...now) > Math.max(...old) || Math.max(...now) < Math.min(...old)
+  const noise = now.length === 1 || old.length === 1 ? NOISE_OF_ONE_ROUND : NOISE
+  const isChanged = isApart && Math.abs(change) > noise
+  const percent = `${change < 0 ? '' : '+'}${(100 * change).toFixed(1)} %`
+  const cells = [name, shown(before, old), shown(after, now), isChanged ? `**${percent}**` : percent]
+  return { cells, change, isChanged }
+}
+
+/** The ratios to the floors, which a slow minute moves less than the values; the values where a floor is 0. */
+function seriesOf({ floors, values }: RunFigure): readonly number[] {
+  return floors.includes(0) ? values : values.map((value, round) => value / (floors[round] ?? 1))
+}
+
+/** `1.12 (1.08 to 1.20), 4.1 ms`: the median ratio with its spread, and the median. */
+function shown({ floors, unit, values }: RunFigure, series: readonly number[]): string {
+  const value = `${round(median(values))} ${unit}`
+  if (floors.includes(0)) return value
+  const spread =
+    series.length === 1 ? '' : ` (${round(Math.min(...series))} to ${round(Math.max(...series))})`
+  return `${round(median(series))}${spread}, ${value}`
+}
+
+function round(value: number): number {
+  return Number(value.toPrecision(3))
+}
