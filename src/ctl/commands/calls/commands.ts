@@ -18,7 +18,7 @@ export const callCommands: readonly Command[] = [
     examples: [
       ['call GetGuestDetails', 'make a call without fields'],
       ['SignalProcess container_id=web exec_id=web signal=15', 'make a call by its name, with fields'],
-      ['call ExecProcess container_id=web process.args[0]=true \'json://{"exec_id": "x"}\'', 'mix both'],
+      ['call ExecProcess container_id=web process.args[0]=/bin/true \'json://{"exec_id": "x"}\'', 'mix both'],
       ['SignalProcess --help', 'show its fields, their types and an example'],
     ],
     load: () => import('./call.ts'),
