@@ -20,7 +20,10 @@ const MOST = 1024
 const AT_ONCE = 16
 
 /** A process before it is looked at. */
-type Known = Pick<Process, 'role' | 'containerId' | 'execId' | 'pid' | 'hasTerminal' | 'exitStatus'>
+type Known = Pick<
+  Process,
+  'role' | 'containerId' | 'execId' | 'pid' | 'hasTerminal' | 'exitStatus' | 'paused' | 'unreadMs'
+>
 
 /** ListProcesses. Throws NOT_FOUND for a container that does not exist. */
 export async function listProcesses(
@@ -46,16 +49,20 @@ async function processesIn({ id, state }: Container): Promise<readonly Known[]> 
   // The cgroup is gone when the container is about to be.
   const members = await cgroup.members().catch(() => [])
   const others = members.filter((pid) => !pids.has(pid))
-  return [...tracked, ...others.map((pid) => ({ ...known(Role.OTHER, pid), containerId: id }))]
+  const all = [...tracked, ...others.map((pid) => ({ ...known(Role.OTHER, pid), containerId: id }))]
+  return all.map((process) => ({ ...process, paused: state.name === 'paused' }))
 }
 
 function trackedAs(containerId: string, execId: string, { pid, stdio, status }: ContainerProcess): Known {
   const role = execId === '' ? Role.INIT : Role.EXEC
-  return { role, containerId, execId, pid, hasTerminal: stdio.stdout === stdio.stderr, exitStatus: status }
+  const unreadMs = BigInt(Math.round(Math.max(stdio.stdout.unreadMs(), stdio.stderr.unreadMs())))
+  const hasTerminal = stdio.stdout === stdio.stderr
+  return { ...known(role, pid), containerId, execId, hasTerminal, exitStatus: status, unreadMs }
 }
 
 function known(role: Role, pid: number): Known {
-  return { role, containerId: '', execId: '', pid, hasTerminal: false, exitStatus: undefined }
+  const none = { hasTerminal: false, exitStatus: undefined, paused: false, unreadMs: 0n }
+  return { role, containerId: '', execId: '', pid, ...none }
 }
 
 /** The size of a page: 4 KiB on every supported architecture. */

@@ -12,7 +12,7 @@ import type { IntrospectionDependencies } from './dependencies.ts'
 
 /** GetSandbox. */
 export function getSandbox({
-  sandbox: { sandboxState, containers, os },
+  sandbox: { sandboxState, containers, events, os },
   restarts,
   startedMs,
 }: IntrospectionDependencies): GetSandboxResponse {
@@ -30,6 +30,7 @@ export function getSandbox({
     agentRestarts: restarts,
     agentUptimeMs: BigInt(Math.round(os.clock.monotonicMs() - startedMs)),
     guestUptimeMs: os.clock.boottimeNs() / 1_000_000n,
+    guestTimeMs: events.unixMsOf(os.clock.boottimeNs()),
   }
 }
 

@@ -64,6 +64,8 @@ export class OutputStream implements ProcessOutput {
   readonly #released = Promise.withResolvers<void>()
   #isReleased = false
   #readers = 0
+  /** When the last read ended, on the clock of `Clock.monotonicMs`. */
+  #readAtMs: number
   /** What reads that found no output wait for. */
   #wait: PromiseWithResolvers<void> | undefined
   #isWatched = false
@@ -74,6 +76,7 @@ export class OutputStream implements ProcessOutput {
     this.tail = os.replay?.open()
     this.#streams = os.streams
     this.#clock = os.clock
+    this.#readAtMs = os.clock.monotonicMs()
     this.#source = source
     this.#capacityBytes = Math.max(source.capacityBytes, DEFAULT_CAPACITY_BYTES)
     this.#mayGrow = source.capacityBytes === 0
@@ -102,8 +105,15 @@ export class OutputStream implements ProcessOutput {
       return await this.#next(file, { maxBytes: Math.min(maxBytes, this.#capacityBytes), number }, signal)
     } finally {
       this.#readers--
+      this.#readAtMs = this.#clock.monotonicMs()
       this.#releaseWhenUnused()
     }
+  }
+
+  unreadMs(): number {
+    const isRead = this.#closed || this.#readers > 0
+    if (isRead || this.#streams.pipedBytes(this.#source.fd) === 0) return 0
+    return this.#clock.monotonicMs() - this.#readAtMs
   }
 
   /** To be called when the process has ended. Half a second later reads no longer wait for output. */

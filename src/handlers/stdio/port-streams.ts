@@ -121,6 +121,10 @@ export class PortOutput implements ProcessOutput {
     throw new AgentError('INTERNAL', 'cannot get stream reader', { fault: 'caller' })
   }
 
+  unreadMs(): number {
+    return 0
+  }
+
   settled(): void {}
 
   processEnded(): void {

@@ -63,6 +63,8 @@ export interface ProcessOutput extends KeptStream {
    * Throws INTERNAL `cannot get stream reader` when there is nothing to read.
    */
   read(maxBytes: number, signal: AbortSignal, number?: bigint): Promise<OutputRead>
+  /** For how long no call has read output that waits; 0 where none waits, while a read is open, and on a port. */
+  unreadMs(): number
 }
 
 /** How long reads wait for output after the process has ended: another process may hold the pipe open for ever. */

@@ -138,6 +138,7 @@ const CLOSED_OUTPUT: ProcessOutput = {
   read: async () => {
     throw new AgentError('INTERNAL', 'cannot get stream reader', { fault: 'caller' })
   },
+  unreadMs: () => 0,
   settled: () => {},
   processEnded: () => {},
   close: async () => {},

@@ -52,7 +52,7 @@ describe.each(['ttrpc', 'grpc'] as const)('introspection over %s', (framing) => 
 
     it('tells the sandbox and its containers', async () => {
       expect(await introspection().getSandbox({})).toMatchObject({
-        ...{ state: 'active', id: 'pod', containers: 1, agentRestarts: 0 },
+        ...{ state: 'active', id: 'pod', containers: 1, agentRestarts: 0, guestTimeMs: 1_700_000_000_000n },
         namespaces: ['/run/sandbox-ns/ipc', '/run/sandbox-ns/uts'],
       })
       const { containers } = await introspection().listContainers({})
@@ -68,6 +68,13 @@ describe.each(['ttrpc', 'grpc'] as const)('introspection over %s', (framing) => 
         { role: Role.INIT, containerId: 'c1', execId: '', pid: 1001, hasTerminal: false },
         { role: Role.EXEC, containerId: 'c1', execId: 'e1', pid: 1002 },
       ])
+    })
+
+    it('tells that a container is paused, of its processes too', async () => {
+      await agent().pauseContainer({ containerId: 'c1' })
+      expect(await introspection().listContainers({})).toMatchObject({ containers: [{ state: 'paused' }] })
+      const { processes } = await introspection().listProcesses({ containerId: 'c1' })
+      expect(processes.map(({ paused }) => paused)).toEqual([true, true])
     })
 
     it('refuses a container that does not exist', async () => {

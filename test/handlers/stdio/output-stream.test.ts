@@ -52,6 +52,26 @@ describe('OutputStream', () => {
     expect(write('y'.repeat(4_000_000))).toBe(100_000)
   })
 
+  it('tells for how long output waits that nobody reads', async () => {
+    const { os, stream, read, write } = outputStream()
+    os.clock.advance(5000)
+    expect(stream.unreadMs()).toBe(0)
+    write('abc')
+    expect(stream.unreadMs()).toBe(5000)
+    await read(1)
+    os.clock.advance(300)
+    expect(stream.unreadMs()).toBe(300)
+    await read()
+    const pending = read()
+    os.clock.advance(300)
+    write('x')
+    expect(stream.unreadMs()).toBe(0)
+    await pending
+    write('y')
+    void stream.close()
+    expect(stream.unreadMs()).toBe(0)
+  })
+
   it('waits for the first byte', async () => {
     const { read, write } = outputStream()
     const pending = read()

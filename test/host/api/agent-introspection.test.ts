@@ -93,6 +93,25 @@ describe('an agent with a container, asked what it does', () => {
     expect(own).toEqual(expect.arrayContaining(['vminit', 'kata-agent']))
   })
 
+  it.each([
+    ['a pipe', false, /pipe_write$/],
+    ['a terminal', true, /./],
+  ])('tells for how long nobody has read the output of a process on %s', async (_what, terminal, waits) => {
+    const execId = `unread-${terminal}`
+    const added = await pod.add('c1', execId, ['sh', '-c', 'yes; true'], { terminal })
+    for (;;) {
+      const { processes } = await introspection.listProcesses({ containerId: 'c1' })
+      const writer = processes.find(({ name, waitsIn }) => name === 'yes' && waits.test(waitsIn))
+      const shell = processes.find((each) => each.execId === execId)
+      if (writer === undefined || shell === undefined || shell.unreadMs === 0n) continue
+      expect(writer.unreadMs).toBe(0n)
+      break
+    }
+    await pod.agent.signalProcess({ containerId: 'c1', execId, signal: SIGKILL })
+    await pod.agent.closeStdin({ containerId: 'c1', execId })
+    await added.wait()
+  })
+
   it('tells in which step a call is that hangs, and where the threads are', async () => {
     const waiting = pod.agent.waitProcess({ containerId: 'c1', execId: 'e1' })
     for (;;) {

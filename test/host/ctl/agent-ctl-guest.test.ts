@@ -169,4 +169,21 @@ describe('agent-ctl shows what an agent tells of its guest', () => {
     expect(stdout).not.toContain('hunter2')
     expect(JSON.parse((await run('-o', 'json', 'doctor')).stdout)).toMatchObject({ untold: {} })
   })
+
+  it('on a terminal only what is suspicious, and where the report goes', async () => {
+    const { status, stdout } = await ctl(['-a', address, 'doctor'], { columns: 80 })
+    expect(status).toBe(1)
+    expect(stdout).toMatch(/^(! .*\n)+(- .*\n)*the whole report: agent-ctl doctor > FILE\n$/)
+  })
+
+  it('that a container is paused', async () => {
+    await run('PauseContainer', 'container_id=web')
+    const [processes, report] = [await run('ps', 'web'), await run('doctor')]
+    const { stderr } = await run('ResumeContainer', 'container_id=web')
+    expect(stderr).toBe('')
+    expect(processes.stdout).toMatch(/^web +\d+ +init +paused /m)
+    expect(report.stdout).toMatch(
+      /^! web is paused: agent-ctl ResumeContainer container_id=web lets it go on$/m,
+    )
+  })
 })

@@ -45,7 +45,7 @@ describe('agent-ctl in a session on a terminal', () => {
     ['bench --calls 20', /^Check: 20 calls, p50 [\d.]+ ms, .* a second\n$/, 'text'],
     ['profile cpu --seconds 1', /profile: [\d.]+ [KM]iB, for /, 'text'],
     ['profile heap', /profile: [\d.]+ MiB, for /, 'text'],
-    ['doctor', /^## version$/m, 'text'],
+    ['doctor', /^the whole report: agent-ctl doctor > FILE$/m, 'text'],
   ])('%s', (words, shown, kind) => {
     it.each([77, 10])('writes on a terminal of %d columns, and ends', async (columns) => {
       const file = words.startsWith('profile') ? [join(temporaryFolder(), 'profile')] : []

@@ -108,7 +108,9 @@ describe.skipIf(cannotBoot() !== undefined)('docs/troubleshooting.md shows what 
     const hook = { Path: `${ROOT}/bin/busybox`, Args: ['sleep', '1000'], Timeout: 12n }
     const hanging = errorOf(pod.create('hanging', ['true'], { spec: { Hooks: { CreateRuntime: [hook] } } }))
     await consoleLine(guest, /"rpc in progress".*"hanging"/)
+    await pod.agent.setGuestDateTime({ Sec: BigInt(Math.floor(Date.now() / 1000) + 600) })
     const said = await diagnosis(guest)
+    expect(said).toMatch(/^! the guest's clock is (9m5\ds|10m00s) ahead of this machine's: /m)
     expect(said).toMatch(
       /^! CreateContainer of hanging hangs for \d+s, for \d+m?s of it in step runtime runc create$/m,
     )

@@ -188,9 +188,12 @@ export const observeCommands: readonly Command[] = [
     group: 'observe',
     summary: 'collect what a report needs, and say first what is suspicious',
     details: [
-      'Asks the agent about itself and writes it as text. Environments, arguments, contents of files and what hooks have written are not in it. What cannot be asked is told with the reason. The exit status is 1 when something is suspicious.',
+      'Asks the agent about itself. A terminal shows what is suspicious, and a file or pipe gets the whole report. Environments, arguments, contents of files and what hooks have written are not in it. What cannot be asked is told with the reason. The exit status is 1 when something is suspicious.',
     ],
-    examples: [['doctor > report.txt', 'what to send with a report']],
-    load: () => import('./doctor.ts'),
+    examples: [
+      ['doctor', 'see what is suspicious'],
+      ['doctor > report.txt', 'what to send with a report'],
+    ],
+    load: () => import('./doctor/doctor.ts'),
   },
 ]

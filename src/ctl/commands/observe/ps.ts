@@ -52,6 +52,7 @@ export function processColumns(now: number): readonly Column<ShownProcess>[] {
   ]
 }
 
-function stateText({ exitStatus, state }: ShownProcess): string {
-  return exitStatus === undefined ? state : `ended ${exitStatus}`
+function stateText({ exitStatus, paused, state }: ShownProcess): string {
+  if (exitStatus !== undefined) return `ended ${exitStatus}`
+  return paused ? 'paused' : state
 }

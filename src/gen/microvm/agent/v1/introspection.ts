@@ -92,6 +92,8 @@ export interface GetSandboxResponse {
   agentUptimeMs: bigint;
   /** For how long the guest's kernel has been running, with the time that it was suspended. */
   guestUptimeMs: bigint;
+  /** The time of day. */
+  guestTimeMs: bigint;
 }
 
 export interface ListContainersRequest {
@@ -156,7 +158,16 @@ export interface Process {
   /** For INIT and EXEC. */
   hasTerminal: boolean;
   /** For INIT and EXEC that have ended: 128 plus the signal, or the exit code. */
-  exitStatus?: number | undefined;
+  exitStatus?:
+    | number
+    | undefined;
+  /** Whether its container is paused. */
+  paused: boolean;
+  /**
+   * For INIT and EXEC: for how long no call has read output that waits, the longer of both streams; 0 where none waits,
+   * while a read is open, and for streams on a port.
+   */
+  unreadMs: bigint;
 }
 
 export const Process_Role = {
@@ -989,6 +1000,7 @@ function createBaseGetSandboxResponse(): GetSandboxResponse {
     agentRestarts: 0,
     agentUptimeMs: 0n,
     guestUptimeMs: 0n,
+    guestTimeMs: 0n,
   };
 }
 
@@ -1023,6 +1035,12 @@ export const GetSandboxResponse: MessageFns<GetSandboxResponse> = {
         throw new globalThis.Error("value provided for field message.guestUptimeMs of type uint64 too large");
       }
       writer.uint32(64).uint64(message.guestUptimeMs);
+    }
+    if (message.guestTimeMs !== 0n) {
+      if (BigInt.asUintN(64, message.guestTimeMs) !== message.guestTimeMs) {
+        throw new globalThis.Error("value provided for field message.guestTimeMs of type uint64 too large");
+      }
+      writer.uint32(72).uint64(message.guestTimeMs);
     }
     return writer;
   },
@@ -1104,6 +1122,14 @@ export const GetSandboxResponse: MessageFns<GetSandboxResponse> = {
             message.guestUptimeMs = reader.uint64() as bigint;
             continue;
           }
+          case 9: {
+            if (tag !== 72) {
+              break;
+            }
+
+            message.guestTimeMs = reader.uint64() as bigint;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1132,6 +1158,9 @@ export const GetSandboxResponse: MessageFns<GetSandboxResponse> = {
       : 0n;
     message.guestUptimeMs = (object.guestUptimeMs !== undefined && object.guestUptimeMs !== null)
       ? BigInt(object.guestUptimeMs)
+      : 0n;
+    message.guestTimeMs = (object.guestTimeMs !== undefined && object.guestTimeMs !== null)
+      ? BigInt(object.guestTimeMs)
       : 0n;
     return message;
   },
@@ -1535,6 +1564,8 @@ function createBaseProcess(): Process {
     residentBytes: 0n,
     hasTerminal: false,
     exitStatus: undefined,
+    paused: false,
+    unreadMs: 0n,
   };
 }
 
@@ -1584,6 +1615,15 @@ export const Process: MessageFns<Process> = {
     }
     if (message.exitStatus !== undefined) {
       writer.uint32(104).int32(message.exitStatus);
+    }
+    if (message.paused !== false) {
+      writer.uint32(112).bool(message.paused);
+    }
+    if (message.unreadMs !== 0n) {
+      if (BigInt.asUintN(64, message.unreadMs) !== message.unreadMs) {
+        throw new globalThis.Error("value provided for field message.unreadMs of type uint64 too large");
+      }
+      writer.uint32(120).uint64(message.unreadMs);
     }
     return writer;
   },
@@ -1705,6 +1745,22 @@ export const Process: MessageFns<Process> = {
             message.exitStatus = reader.int32();
             continue;
           }
+          case 14: {
+            if (tag !== 112) {
+              break;
+            }
+
+            message.paused = reader.bool();
+            continue;
+          }
+          case 15: {
+            if (tag !== 120) {
+              break;
+            }
+
+            message.unreadMs = reader.uint64() as bigint;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1739,6 +1795,8 @@ export const Process: MessageFns<Process> = {
       : 0n;
     message.hasTerminal = object.hasTerminal ?? false;
     message.exitStatus = object.exitStatus ?? undefined;
+    message.paused = object.paused ?? false;
+    message.unreadMs = (object.unreadMs !== undefined && object.unreadMs !== null) ? BigInt(object.unreadMs) : 0n;
     return message;
   },
 };

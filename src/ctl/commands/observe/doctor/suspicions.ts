@@ -1,7 +1,7 @@
-import { messageOf } from '../../../base/errors.ts'
-import { truncate } from '../../../base/truncate.ts'
+import { truncate } from '../../../../base/truncate.ts'
 import type {
   Call,
+  Container,
   Event,
   Exit,
   FailedCall,
@@ -9,17 +9,12 @@ import type {
   GetNetworkResponse,
   GetSandboxResponse,
   GetStacksResponse,
-} from '../../../gen/microvm/agent/v1/introspection.ts'
-import { agentCalls, type Introspection, introspectionCalls } from '../../clients.ts'
-import { type Context, EXIT } from '../../command.ts'
-import { print, printJson, printPretty } from '../../output/print.ts'
-import { ageText, plainText } from '../../output/text.ts'
-import { type ShownCapability, shownCapabilities } from './capabilities.ts'
-import { type ShownDevice, shownDevices } from './devices.ts'
-import { endText, eventLine, processName } from './events.ts'
-import { networkRows } from './net.ts'
-import { shownProcesses } from './ps.ts'
-import { stacksText } from './stacks.ts'
+} from '../../../../gen/microvm/agent/v1/introspection.ts'
+import { ageText, plainText } from '../../../output/text.ts'
+import type { ShownCapability } from '../capabilities.ts'
+import type { ShownDevice } from '../devices.ts'
+import { endText, processName } from '../events.ts'
+import type { ShownProcess } from '../ps.ts'
 
 /** What the agent has told, by the headings of the report. What it has not told is missing. */
 export interface Findings {
@@ -27,6 +22,8 @@ export interface Findings {
   readonly calls: readonly Call[] | undefined
   /** Calls that were answered with an error. */
   readonly failed: readonly FailedCall[] | undefined
+  readonly containers: readonly Container[] | undefined
+  readonly processes: readonly ShownProcess[] | undefined
   readonly exits: readonly Exit[] | undefined
   readonly capabilities: readonly ShownCapability[] | undefined
   readonly devices: readonly ShownDevice[] | undefined
@@ -35,6 +32,8 @@ export interface Findings {
   readonly metrics: string | undefined
   readonly network: GetNetworkResponse | undefined
   readonly stacks: GetStacksResponse | undefined
+  /** By how much the guest's clock is ahead of this machine's, in milliseconds. */
+  readonly clockAheadMs: number | undefined
   /** Why the agent has not told something, by its heading. */
   readonly untold: Readonly<Record<string, string>>
 }
@@ -51,95 +50,14 @@ const LATE_US = 250_000
 /** The least share of the memory that should be available. */
 const LEAST_AVAILABLE = 0.05
 
-/** How many of the newest exits are looked at, and how many events are shown. */
-const NEWEST = 100
+/** Output that nobody has read for so long has no reader. */
+const UNREAD_MS = 10_000
 
-/** Answers by their headings in the report. */
-type Report = Map<string, unknown>
+/** A clock that is further away than this is wrong: certificates and time stamps tell so. */
+const CLOCK_MS = 5_000
 
-/** `agent-ctl doctor`. */
-export async function run(context: Context): Promise<number> {
-  const { found, report } = await collect(context)
-  const [suspicious, lacks] = [suspicionsIn(found), lacksIn(found)]
-  if (context.output === 'json') {
-    const { untold } = found
-    await printJson(context, { suspicious, lacks, untold, report: Object.fromEntries(report) })
-  } else {
-    const first = suspicious.length === 0 ? ['nothing is suspicious'] : suspicious.map((line) => `! ${line}`)
-    await print(context, [...first, ...lacks.map((line) => `- ${line}`), ''].join('\n'))
-    await printReport(context, found, report)
-  }
-  return suspicious.length === 0 ? 0 : EXIT.failed
-}
-
-/** Asks everything. A question without an answer does not stop the others. */
-async function collect(context: Context): Promise<{ readonly found: Findings; readonly report: Report }> {
-  const report: Report = new Map()
-  const untold: Record<string, string> = {}
-  const ask = async <T>(heading: string, question: () => Promise<T>): Promise<T | undefined> => {
-    try {
-      const answer = await question()
-      report.set(heading, answer)
-      return answer
-    } catch (error) {
-      context.signal.throwIfAborted()
-      untold[heading] = messageOf(error)
-      return undefined
-    }
-  }
-  const agent = await agentCalls(context)
-  const introspection = await introspectionCalls(context)
-  await ask('version', () => introspection.getVersion({}))
-  const sandbox = await ask('sandbox', () => introspection.getSandbox({}))
-  const calls = await ask('calls', () => introspection.listCalls({}))
-  const found: Findings = {
-    sandbox,
-    calls: calls?.calls,
-    failed: calls?.failed,
-    exits: (await ask('exits', () => introspection.listExits({})))?.exits,
-    capabilities: (await ask('capabilities', () => shownCapabilities(introspection)))?.capabilities,
-    devices: (await ask('devices', () => shownDevices(introspection)))?.devices,
-    events: await ask('events', () => newestEvents(introspection)),
-    network: await ask('network', () => introspection.getNetwork({})),
-    stacks: await ask('stacks', () => introspection.getStacks({})),
-    loop: await ask('event loop', () => introspection.getLoopHistogram({ durationMs: 500 })),
-    metrics: (await ask('metrics', () => agent.getMetrics({})))?.metrics,
-    untold,
-  }
-  await ask('containers', () => introspection.listContainers({}))
-  await ask('processes', () => shownProcesses(introspection))
-  await ask('mounts and storages', () => introspection.listMounts({}))
-  return { found, report }
-}
-
-/** Prints each answer below its heading, as JSON unless it reads better as text. */
-async function printReport(context: Context, found: Findings, report: Report): Promise<void> {
-  const { events, metrics, network, stacks } = found
-  const rows = network && networkRows(network).map((row) => plainText(Object.values(row).join('  ')))
-  const asText = new Map([
-    ['events', events?.map(eventLine).join('\n')],
-    ['network', rows?.join('\n')],
-    ['stacks', stacks && stacksText(stacks).trimEnd()],
-    ['metrics', metrics?.trimEnd()],
-  ])
-  for (const [heading, answer] of report) {
-    await print(context, `\n## ${heading}\n`)
-    const text = asText.get(heading)
-    if (text === undefined) await printPretty(context, answer)
-    else await print(context, `${text}\n`)
-  }
-}
-
-/** The newest events. The first question tells the number of the last. */
-async function newestEvents(introspection: Introspection): Promise<readonly Event[]> {
-  const events: Event[] = []
-  for (let afterSequence = 0n; ; ) {
-    const answer = await introspection.getEvents({ afterSequence, timeoutMs: 0 })
-    events.push(...answer.events)
-    if (answer.events.length === 0 && answer.gap === undefined) return events.slice(-NEWEST)
-    afterSequence = answer.lastSequence
-  }
-}
+/** How many of the newest exits are looked at. */
+const NEWEST_EXITS = 100
 
 /** What is suspicious, the gravest first, each in one line that names the cause as far as it is known. */
 export function suspicionsIn(found: Findings): readonly string[] {
@@ -149,6 +67,9 @@ export function suspicionsIn(found: Findings): readonly string[] {
     ...hangingIn(found),
     ...missingIn(found),
     ...failuresIn(found),
+    ...unreadIn(found),
+    ...pausedIn(found),
+    ...clockIn(found),
     ...slownessIn(found),
     ...endsIn(found),
     ...idleDisksIn(found),
@@ -202,7 +123,7 @@ const ADD_CONTROLLERS =
 const CAUSES: readonly (readonly [error: RegExp, cause: string])[] = [
   [
     /waiting for uevent/,
-    'a storage or device never came: compare its path with the devices below; was it plugged in, has it a driver?',
+    'a storage or device never came: compare its path with agent-ctl devices; was it plugged in, has it a driver?',
   ],
   [
     /no listener: /,
@@ -238,6 +159,38 @@ function failuresIn({ failed = [] }: Findings): string[] {
   })
 }
 
+/** Processes that cannot write until somebody reads what they have written before. */
+function unreadIn({ processes = [] }: Findings): string[] {
+  return processes.flatMap(({ containerId, execId, unreadMs }) => {
+    const waiting = processes.filter(
+      (each) => each.containerId === containerId && each.waitsIn.endsWith('pipe_write'),
+    )
+    if (unreadMs < UNREAD_MS || waiting.length === 0) return []
+    const names = waiting.map(({ name, pid }) => `${name} (pid ${pid})`).join(', ')
+    const who = `${names} ${waiting.length === 1 ? 'waits' : 'wait'} in pipe_write`
+    const output = `the output of ${processName({ containerId, execId })} for ${ageText(unreadMs)}`
+    const reader = ['agent-ctl attach', containerId, execId].join(' ').trimEnd()
+    return [`nobody has read ${output}, and ${who}: ${reader} reads it`]
+  })
+}
+
+function pausedIn({ containers = [] }: Findings): string[] {
+  return containers
+    .filter(({ state }) => state === 'paused')
+    .map(({ containerId }) => {
+      return `${containerId} is paused: agent-ctl ResumeContainer container_id=${containerId} lets it go on`
+    })
+}
+
+function clockIn({ clockAheadMs = 0 }: Findings): string[] {
+  if (Math.abs(clockAheadMs) < CLOCK_MS) return []
+  const side = clockAheadMs > 0 ? 'ahead of' : 'behind'
+  const by = ageText(Math.abs(clockAheadMs))
+  return [
+    `the guest's clock is ${by} ${side} this machine's: agent-ctl SetGuestDateTime sec=$(date +%s) sets it`,
+  ]
+}
+
 function slownessIn({ loop, metrics = '' }: Findings): string[] {
   const lines: string[] = []
   if (loop !== undefined && Number(loop.p99Us) > LATE_US) {
@@ -257,7 +210,7 @@ function slownessIn({ loop, metrics = '' }: Findings): string[] {
 
 function endsIn({ exits = [] }: Findings): string[] {
   const bad = exits
-    .slice(-NEWEST)
+    .slice(-NEWEST_EXITS)
     .filter(({ oomKilled, signal }) => oomKilled || UNASKED_SIGNALS.includes(signal))
   return bad.map((exit) => {
     const cause = exit.oomKilled ? 'was killed for want of memory' : 'crashed'

@@ -1,20 +1,29 @@
 import { describe, expect, it } from 'vitest'
 import type { ShownCapability } from '../../../../src/ctl/commands/observe/capabilities.ts'
-import { type Findings, lacksIn, suspicionsIn } from '../../../../src/ctl/commands/observe/doctor.ts'
+import {
+  type Findings,
+  lacksIn,
+  suspicionsIn,
+} from '../../../../src/ctl/commands/observe/doctor/suspicions.ts'
+import type { ShownProcess } from '../../../../src/ctl/commands/observe/ps.ts'
 import {
   Call,
   Capability,
+  Container,
   Device,
   Exit,
   FailedCall,
   GetLoopHistogramResponse,
   GetSandboxResponse,
+  Process,
 } from '../../../../src/gen/microvm/agent/v1/introspection.ts'
 
 const NOTHING: Findings = {
   sandbox: undefined,
   calls: undefined,
   failed: undefined,
+  containers: undefined,
+  processes: undefined,
   exits: undefined,
   capabilities: undefined,
   devices: undefined,
@@ -23,11 +32,17 @@ const NOTHING: Findings = {
   metrics: undefined,
   network: undefined,
   stacks: undefined,
+  clockAheadMs: undefined,
   untold: {},
 }
 
 const capability = (known: Partial<ShownCapability>) => ({ ...Capability.create(), kind: '', ...known })
 const disk = (name: string) => ({ ...Device.create(), kind: 'BLOCK', name })
+
+const process = (known: Partial<ShownProcess>) => {
+  return { ...Process.create(), containerId: 'web', role: 'EXEC', ...known }
+}
+const writer = process({ role: 'OTHER', name: 'yes', pid: 7, waitsIn: 'anon_pipe_write' })
 
 const create = 'grpc.AgentService/CreateContainer'
 const failed = (error: string, fields: Partial<FailedCall> = {}): Partial<Findings> => ({
@@ -91,7 +106,7 @@ describe('what doctor finds suspicious', () => {
         code: 'DEADLINE_EXCEEDED',
       }),
       [
-        'a storage or device never came: compare its path with the devices below; was it plugged in, has it a driver? (CreateContainer of web failed 9s ago: Timeout after 1s waiting for uevent of a block device at PCI path 02/0f: no bus)',
+        'a storage or device never came: compare its path with agent-ctl devices; was it plugged in, has it a driver? (CreateContainer of web failed 9s ago: Timeout after 1s waiting for uevent of a block device at PCI path 02/0f: no bus)',
       ],
     ],
     [
@@ -144,6 +159,42 @@ describe('what doctor finds suspicious', () => {
       { loop: GetLoopHistogramResponse.fromPartial({ p99Us: 300_000n, utilizationPercent: 99.4 }) },
       ["the agent's event loop is late by 300ms and busy for 99 % of the time"],
     ],
+    [
+      'a process that waits for a reader of its output',
+      { processes: [process({ execId: 'x', unreadMs: 45_000n }), writer] },
+      [
+        'nobody has read the output of web/x for 45s, and yes (pid 7) waits in pipe_write: agent-ctl attach web x reads it',
+      ],
+    ],
+    [
+      'no process that waits for a process, or for a reader who was just there',
+      {
+        processes: [
+          writer,
+          process({ unreadMs: 9000n }),
+          process({ containerId: 'db', unreadMs: 45_000n, waitsIn: 'do_wait' }),
+        ],
+      },
+      [],
+    ],
+    [
+      'a paused container',
+      { containers: [Container.fromPartial({ containerId: 'web', state: 'paused' })] },
+      ['web is paused: agent-ctl ResumeContainer container_id=web lets it go on'],
+    ],
+    [
+      'a clock that is ahead',
+      { clockAheadMs: 3_661_000 },
+      [
+        "the guest's clock is 1h01m ahead of this machine's: agent-ctl SetGuestDateTime sec=$(date +%s) sets it",
+      ],
+    ],
+    [
+      'a clock that is behind',
+      { clockAheadMs: -6000 },
+      ["the guest's clock is 6s behind this machine's: agent-ctl SetGuestDateTime sec=$(date +%s) sets it"],
+    ],
+    ['no clock that is right within seconds', { clockAheadMs: -4000 }, []],
     ['little memory', { metrics: memory(12) }, ["only 1.2 % of the guest's memory is available"]],
     ['no ordinary use of memory', { metrics: memory(200) }, []],
     ['a disk without a driver', { devices: [disk('vdb')] }, ['disk vdb has no driver']],
