@@ -30,7 +30,7 @@ export const COVERAGE_FLOORS: Readonly<Record<string, number>> = {
   'src/oci': 97,
   'src/os': 65,
   'src/rpc': 96,
-  'src/settings': 96,
+  'src/settings': 94,
   'src/state': 96,
 }
 
