@@ -38,7 +38,7 @@ The container:
                          (directory or tar; PATH:TAG chooses one of several images); default: busybox
   -e, --env NAME=VALUE   add to the environment (repeatable)
   -w, --workdir DIR      working directory
-  -u, --user UID[:GID]   numeric user and group
+  -u, --user USER[:GROUP]  numbers, or names of the root's /etc/passwd and /etc/group
 
 The microVM:
   --name NAME            for ./agent-ctl -a microvm://NAME (default: a short word; --verbose shows it). Without -a the

@@ -26,7 +26,7 @@ import { CHOICES, COMMANDS, OPTIONS } from './options.mjs'
  * @property {string[]} append words for the kernel command line
  * @property {string[]} env NAME=VALUE entries
  * @property {string | undefined} workdir
- * @property {{ uid: number, gid: number } | undefined} user
+ * @property {string | undefined} user USER[:GROUP]
  * @property {boolean} timings
  * @property {boolean} json
  * @property {boolean} verbose
@@ -157,7 +157,7 @@ function runOptions(flags) {
   }
   return {
     ...{ interactive, tty, timings, json, verbose },
-    ...{ append, env, rootfs, image, metadata, name, workdir },
+    ...{ append, env, rootfs, image, metadata, name, user, workdir },
     memoryMib: memory === undefined ? undefined : wholeNumber('--memory', memory, 128, 1 << 20),
     cpus: wholeNumber('--cpus', values.cpus, 1, 64),
     ...kernelOf(values.kernel),
@@ -165,7 +165,6 @@ function runOptions(flags) {
     rootDevice: oneOf('--root-device', values['root-device'], CHOICES['root-device']),
     console: oneOf('--console', values.console, CHOICES.console),
     machine: oneOf('--machine', values.machine, CHOICES.machine),
-    user: user === undefined ? undefined : parseUser(user),
   }
 }
 
@@ -203,14 +202,4 @@ function oneOf(flag, value, choices) {
   const found = choices.find((choice) => choice === value)
   if (found !== undefined) return found
   throw new UsageError(`${flag} ${value}: choose one of ${choices.join(', ')}`)
-}
-
-/**
- * @param {string} value
- * @returns {{ uid: number, gid: number }}
- */
-function parseUser(value) {
-  const match = /^(\d{1,9})(?::(\d{1,9}))?$/.exec(value)
-  if (match === null) throw new UsageError(`--user ${value}: give a numeric UID or UID:GID`)
-  return { uid: Number(match[1]), gid: Number(match[2] ?? match[1]) }
 }

@@ -20,6 +20,7 @@ import { openRoot, packRoot } from './container-root.ts'
 import { metadataParts, readMetadata } from './metadata.ts'
 import { type Reporter, Timings } from './reporter.ts'
 import { runContainer } from './run-container.ts'
+import { userInImage, userWord } from './user-in-image.ts'
 import { isDemonstration, passesInput, type WhatToRun, whatToRun } from './what-to-run.ts'
 import { type Publish, withEntry } from './with-entry.ts'
 
@@ -62,6 +63,7 @@ async function prepare(
   { interruptions: { signal }, reporter }: RunHost,
 ): Promise<{ readonly parts: Omit<GuestParts, 'link'>; readonly what: WhatToRun }> {
   checkAppendedWords(options)
+  const word = options.user === undefined ? undefined : userWord(options.user)
   const given =
     options.metadata === undefined ? undefined : metadataParts(readMetadata(options.metadata), folder)
   const boot = await bootFiles(options, reporter.progress)
@@ -69,16 +71,28 @@ async function prepare(
   // The words of the command line come last, so they win.
   const append = [...(given?.append ?? []), ...options.append]
   const common = { boot, machine, memoryMib, cpus, console, append, ...(given && { extra: given.extra }) }
-  if (options.rootfs === undefined) {
-    const containerRoot = await ensureContainerRoot(reporter.progress)
-    return { parts: { ...common, containerRoot }, what: whatToRun(options, undefined) }
-  }
+  const { containerRoot, what } = await rootAndProcess(options, folder, { reporter, signal })
+  const user = word === undefined ? what.user : await userInImage(word, containerRoot, signal)
+  return { parts: { ...common, containerRoot }, what: { ...what, user } }
+}
+
+/** The image of the container's root, and what to run on it. */
+async function rootAndProcess(
+  options: RunOptions,
+  folder: string,
+  { reporter, signal }: { readonly reporter: Reporter; readonly signal: AbortSignal },
+): Promise<{ readonly containerRoot: string; readonly what: WhatToRun }> {
+  if (options.rootfs === undefined)
+    return {
+      containerRoot: await ensureContainerRoot(reporter.progress),
+      what: whatToRun(options, undefined),
+    }
   const root = await openRoot(options.rootfs, folder, signal)
   const what = whatToRun(options, root.config)
   reporter.detail(`packing ${options.rootfs}`)
   const containerRoot = join(folder, 'container-root.ext4')
   await packRoot(root.folder, containerRoot, signal)
-  return { parts: { ...common, containerRoot }, what }
+  return { containerRoot, what }
 }
 
 interface GuestRun {

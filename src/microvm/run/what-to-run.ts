@@ -36,7 +36,7 @@ export function passesInput(
  * command.
  */
 export function whatToRun(
-  options: Pick<RunOptions, 'command' | 'rootfs' | 'env' | 'workdir' | 'user'>,
+  options: Pick<RunOptions, 'command' | 'rootfs' | 'env' | 'workdir'>,
   image: ImageConfig | undefined,
 ): WhatToRun {
   const command = options.command.length > 0 ? options.command : (image?.command ?? [])
@@ -47,6 +47,6 @@ export function whatToRun(
     args,
     env: [...(image?.env ?? []), ...options.env],
     cwd: options.workdir ?? image?.cwd ?? '/',
-    user: options.user === undefined ? (image?.user ?? root) : { ...options.user, additionalGids: [] },
+    user: image?.user ?? root,
   }
 }

@@ -3,7 +3,7 @@ import { UsageError } from '../../../src/microvm/command-line/parse.mjs'
 import type { ImageConfig } from '../../../src/microvm/run/oci-layout.ts'
 import { passesInput, whatToRun } from '../../../src/microvm/run/what-to-run.ts'
 
-const nothing = { command: [], rootfs: undefined, env: [], workdir: undefined, user: undefined }
+const nothing = { command: [], rootfs: undefined, env: [], workdir: undefined }
 const image: ImageConfig = {
   entrypoint: ['/entry'],
   command: ['serve'],
@@ -39,12 +39,12 @@ describe('whatToRun', () => {
   })
 
   it('prefers the command line, and keeps the entrypoint', () => {
-    const options = { command: ['ls'], rootfs: 'x', env: ['A=2'], workdir: '/', user: { uid: 0, gid: 0 } }
+    const options = { command: ['ls'], rootfs: 'x', env: ['A=2'], workdir: '/' }
     expect(whatToRun(options, image)).toEqual({
       args: ['/entry', 'ls'],
       env: ['A=1', 'A=2'],
       cwd: '/',
-      user: { uid: 0, gid: 0, additionalGids: [] },
+      user: { uid: 1000, gid: 100, additionalGids: [5] },
     })
   })
 

@@ -246,14 +246,16 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run', () => {
     const files = join(folder, 'files')
     mkdirSync(files)
     execFileSync('cp', ['/bin/busybox', join(files, 'sh')])
-    writeFileSync(join(files, 'passwd'), 'app:x:1234:1234::/:/sh\n')
     umoci('insert', '--image', image, files, '/bin')
+    const passwd = join(folder, 'passwd')
+    writeFileSync(passwd, 'app:x:1234:1234::/:/sh\n')
+    umoci('insert', '--image', image, passwd, '/etc/passwd')
     const config = [
       '--config.entrypoint=/bin/sh',
       '--config.cmd=-c',
       '--config.cmd=echo $GREETING; pwd; id -u',
     ]
-    umoci('config', '--image', image, ...config, '--config.env=GREETING=hello', '--config.user=1234')
+    umoci('config', '--image', image, ...config, '--config.env=GREETING=hello', '--config.user=app')
     umoci('config', '--image', image, '--config.workingdir=/bin')
     const { status, stdout, stderr } = await runMicrovm([...ONE_CPU, '--machine', 'pc', '--rootfs', layout])
     expect({ status, stdout, stderr }).toEqual({ status: 0, stdout: 'hello\n/bin\n1234\n', stderr: '' })
@@ -261,10 +263,10 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run', () => {
 })
 
 describe.skipIf(cannotBoot() !== undefined)('./microvm run on other machines', () => {
-  it.each([['microvm', {}]])('runs a container on %s with %j', async (machine, env) => {
-    const running = startMicrovm(['--machine', machine, 'echo', 'there'], env)
+  it('runs a container on machine microvm, as a user of its root', async () => {
+    const running = startMicrovm(['--machine', 'microvm', '-u', 'nobody:tty', 'sh', '-c', 'id -u; id -g'])
     running.stdin.end()
-    expect(await running.result).toMatchObject({ status: 0, stdout: 'there\n' })
+    expect(await running.result).toMatchObject({ status: 0, stdout: '65534\n5\n' })
   })
 
   it('runs a container on a root in persistent memory with direct access, over TCP', async () => {
