@@ -5,7 +5,6 @@ import { projectRoot } from '../src/build/project.ts'
 import { COMMANDS } from '../src/ctl/commands/table.ts'
 import { withReference } from '../src/ctl/help/reference-page.ts'
 import { metricsPage } from './metrics-page.ts'
-import { rpcsPage } from './rpcs-page.ts'
 
 /**
  * `npm run gen`: generates src/gen from proto/, the commands in docs/agent-ctl.md from their table, docs/metrics.md from the
@@ -15,5 +14,7 @@ regenerate()
 const page = join(projectRoot, 'docs/agent-ctl.md')
 writeFileSync(page, withReference(readFileSync(page, 'utf8'), COMMANDS))
 writeFileSync(join(projectRoot, 'docs/metrics.md'), metricsPage())
+// Its imports may need what has just been generated.
+const { rpcsPage } = await import('./rpcs-page.ts')
 const rpcs = join(projectRoot, 'docs/rpcs.md')
 writeFileSync(rpcs, await rpcsPage(readFileSync(rpcs, 'utf8')))

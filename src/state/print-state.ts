@@ -10,7 +10,7 @@ const CONTAINERS = 'containers'
  * Base64.
  */
 export function printState(files: StateFiles): string {
-  const folders = files.list(CONTAINERS).map((id) => `${CONTAINERS}/${id}`)
+  const folders = files.list(CONTAINERS).flatMap((id) => [`${CONTAINERS}/${id}`, `${CONTAINERS}/${id}/execs`])
   const payloads: Record<string, unknown> = {}
   for (const folder of ['', 'storages', 'copies', 'outcomes', ...folders]) {
     for (const entry of files.list(folder)) {

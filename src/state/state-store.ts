@@ -1,7 +1,7 @@
 import { crc32 } from 'node:zlib'
 import { AgentError, messageOf } from '../base/errors.ts'
 import { Any } from '../gen/google/protobuf/any.ts'
-import { ContainerPayload, SpecPayload } from '../gen/state/container.ts'
+import { ContainerPayload, ExecPayload, SpecPayload } from '../gen/state/container.ts'
 import { CopyPayload } from '../gen/state/copy.ts'
 import { Envelope } from '../gen/state/envelope.ts'
 import { EventsPayload } from '../gen/state/events.ts'
@@ -37,7 +37,8 @@ const TYPE_PREFIX = 'type.googleapis.com/'
 
 /** The parts of the state, each with a version of its own (proto/state). */
 export const KINDS = {
-  container: kind('ContainerPayload', 1, ContainerPayload),
+  container: kind('ContainerPayload', 2, ContainerPayload),
+  exec: kind('ExecPayload', 1, ExecPayload),
   spec: kind('SpecPayload', 1, SpecPayload),
   sandbox: kind('SandboxPayload', 1, SandboxPayload),
   storage: kind('StoragePayload', 1, StoragePayload),

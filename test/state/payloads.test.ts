@@ -4,13 +4,13 @@ import { MemAgentCompactConfig, MemAgentMemcgConfig, Storage } from '../../src/g
 import { Hook, Spec } from '../../src/gen/oci.ts'
 import { decodeEnvelope, encodeEnvelope, KINDS, type PayloadKind } from '../../src/state/state-store.ts'
 
-/**
- * State files of version 1 in Base64, by kind. They stay: an agent reads what one of this version has written, or refuses
- * it by its version.
- */
-const RECORDED: Readonly<Record<string, string>> = JSON.parse(
-  readFileSync(new URL('../fixtures/state/version-1.json', import.meta.url), 'utf8'),
-)
+/** State files in Base64, by kind: of the present versions, and of earlier ones, which are refused by their version. */
+const RECORDED = fixture('recorded')
+const REFUSED = fixture('refused')
+
+function fixture(name: string): Readonly<Record<string, string>> {
+  return JSON.parse(readFileSync(new URL(`../fixtures/state/${name}.json`, import.meta.url), 'utf8'))
+}
 
 const hook = (Path: string) => Hook.fromPartial({ Path, Args: [Path, 'x'], Env: ['A=b'], Timeout: 10n })
 const process = (execId: string, key: string, pid: number) => ({
@@ -41,9 +41,9 @@ const PAYLOADS = {
     hasSharedMounts: true,
     programBeforeStart: '/usr/sbin/runc',
     init: process('', 'p1', 42),
-    execs: [process('e1', 'p2', 43)],
     oomKills: 3n,
   },
+  exec: { process: process('e1', 'p2', 43) },
   spec: {
     spec: Spec.fromPartial({
       Version: '1.0.2',
@@ -110,7 +110,7 @@ describe.each(Object.entries(PAYLOADS))('a recorded %s', (name, payload) => {
   const recorded = new Uint8Array(Buffer.from(RECORDED[name] ?? '', 'base64'))
 
   it('is read as it was written', () => {
-    expect(decodeEnvelope(kind, recorded)).toEqual({ schemaVersion: 1, ...payload })
+    expect(decodeEnvelope(kind, recorded)).toEqual({ schemaVersion: kind.version, ...payload })
   })
 
   it('is written to the same bytes', () => {
@@ -127,7 +127,7 @@ describe.each(Object.entries(PAYLOADS))('a recorded %s', (name, payload) => {
       } catch {
         continue
       }
-      expect(read).toEqual({ schemaVersion: 1, ...payload })
+      expect(read).toEqual({ schemaVersion: kind.version, ...payload })
     }
   })
 
@@ -140,4 +140,9 @@ describe.each(Object.entries(PAYLOADS))('a recorded %s', (name, payload) => {
 
 it('there is a recorded payload of every kind', () => {
   expect(Object.keys(RECORDED).sort()).toEqual(Object.keys(KINDS).sort())
+})
+
+it('a container of version 1, whose record had the added processes, is refused', () => {
+  const recorded = new Uint8Array(Buffer.from(REFUSED.container ?? '', 'base64'))
+  expect(() => decodeEnvelope(KINDS.container, recorded)).toThrow('has version 1, want 2')
 })

@@ -9,7 +9,7 @@ export const protobufPackage = "microvm.state.v1";
 
 export const protobufFileName = "state/container.proto";
 
-/** What the agent must know to go on with a container: CONTAINER/record, beside CONTAINER/spec. */
+/** What the agent must know to go on with a container: CONTAINER/record, beside CONTAINER/spec and CONTAINER/execs/KEY. */
 
 export interface ContainerPayload {
   schemaVersion: number;
@@ -40,8 +40,9 @@ export interface ContainerPayload {
   /** Whether steps follow the runtime's run that cannot be done twice (shared mounts). */
   hasSharedMounts: boolean;
   programBeforeStart: string;
-  init: ProcessState | undefined;
-  execs: ProcessState[];
+  init:
+    | ProcessState
+    | undefined;
   /** Kills by the kernel for want of memory that have become an event. */
   oomKills: bigint;
 }
@@ -107,6 +108,12 @@ export interface ProcessState {
   told: bigint[];
 }
 
+/** A process that was added to the container. */
+export interface ExecPayload {
+  schemaVersion: number;
+  process: ProcessState | undefined;
+}
+
 /** The description of a container as the guest runs it. */
 export interface SpecPayload {
   schemaVersion: number;
@@ -131,7 +138,6 @@ function createBaseContainerPayload(): ContainerPayload {
     hasSharedMounts: false,
     programBeforeStart: "",
     init: undefined,
-    execs: [],
     oomKills: 0n,
   };
 }
@@ -189,14 +195,11 @@ export const ContainerPayload: MessageFns<ContainerPayload> = {
     if (message.init !== undefined) {
       ProcessState.encode(message.init, writer.uint32(130).fork()).join();
     }
-    for (const v of message.execs) {
-      ProcessState.encode(v!, writer.uint32(138).fork()).join();
-    }
     if (message.oomKills !== 0n) {
       if (BigInt.asUintN(64, message.oomKills) !== message.oomKills) {
         throw new globalThis.Error("value provided for field message.oomKills of type uint64 too large");
       }
-      writer.uint32(144).uint64(message.oomKills);
+      writer.uint32(136).uint64(message.oomKills);
     }
     return writer;
   },
@@ -346,15 +349,7 @@ export const ContainerPayload: MessageFns<ContainerPayload> = {
             continue;
           }
           case 17: {
-            if (tag !== 138) {
-              break;
-            }
-
-            message.execs.push(ProcessState.decode(reader, reader.uint32()));
-            continue;
-          }
-          case 18: {
-            if (tag !== 144) {
+            if (tag !== 136) {
               break;
             }
 
@@ -404,7 +399,6 @@ export const ContainerPayload: MessageFns<ContainerPayload> = {
     message.init = (object.init !== undefined && object.init !== null)
       ? ProcessState.fromPartial(object.init)
       : undefined;
-    message.execs = object.execs?.map((e) => ProcessState.fromPartial(e)) || [];
     message.oomKills = (object.oomKills !== undefined && object.oomKills !== null) ? BigInt(object.oomKills) : 0n;
     return message;
   },
@@ -702,6 +696,75 @@ export const ProcessState: MessageFns<ProcessState> = {
     message.beganNs = (object.beganNs !== undefined && object.beganNs !== null) ? BigInt(object.beganNs) : 0n;
     message.forgotten = object.forgotten ?? false;
     message.told = object.told?.map((e) => BigInt(e)) || [];
+    return message;
+  },
+};
+
+function createBaseExecPayload(): ExecPayload {
+  return { schemaVersion: 0, process: undefined };
+}
+
+export const ExecPayload: MessageFns<ExecPayload> = {
+  encode(message: ExecPayload, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.schemaVersion !== 0) {
+      writer.uint32(8).uint32(message.schemaVersion);
+    }
+    if (message.process !== undefined) {
+      ProcessState.encode(message.process, writer.uint32(18).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ExecPayload {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseExecPayload();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.schemaVersion = reader.uint32();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.process = ProcessState.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ExecPayload>): ExecPayload {
+    return ExecPayload.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ExecPayload>): ExecPayload {
+    const message = createBaseExecPayload();
+    message.schemaVersion = object.schemaVersion ?? 0;
+    message.process = (object.process !== undefined && object.process !== null)
+      ? ProcessState.fromPartial(object.process)
+      : undefined;
     return message;
   },
 };

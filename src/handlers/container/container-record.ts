@@ -14,22 +14,36 @@ type Fields = Omit<ContainerPayload, 'schemaVersion'>
 
 /** The folder of the records; each container has a folder below it with the container's id as its name. */
 const FOLDER = 'containers'
+/** The folder of a container's added processes. */
+const EXECS = 'execs'
 
 /** What is saved of one container for the next agent (proto/state/container.proto). */
 export class ContainerRecord {
   readonly #state: StateStore
   readonly #folder: string
   #fields: Fields
+  /** The processes that were added, by their keys. Each has a file of its own, so that one does not rewrite all. */
+  readonly #execs: Map<string, ProcessState>
 
-  /** The record of a container that is not written yet. */
-  constructor(state: StateStore, container: Pick<Fields, 'id' | 'cgroupPath'> & Partial<Fields>) {
+  /** The record of a container that is not written yet, or as it was written. */
+  constructor(
+    state: StateStore,
+    container: Pick<Fields, 'id' | 'cgroupPath'> & Partial<Fields>,
+    execs: readonly ProcessState[] = [],
+  ) {
     this.#state = state
     this.#folder = `${FOLDER}/${container.id}`
     this.#fields = ContainerPayload.create({ phase: Phase.CREATING, ...container })
+    this.#execs = new Map(execs.map((process) => [process.key, process]))
   }
 
   get fields(): Readonly<Fields> {
     return this.#fields
+  }
+
+  /** The processes that were added. */
+  get execs(): readonly ProcessState[] {
+    return [...this.#execs.values()]
   }
 
   /** Changes fields, and writes the record. Throws the kernel's error; the fields then stay as they were. */
@@ -56,24 +70,29 @@ export class ContainerRecord {
 
   /** Writes what is known of a process: the first one, or one that was added. */
   saveProcess(process: ProcessState): void {
-    const others = this.#fields.execs.filter(({ key }) => key !== process.key)
-    this.save(process.execId === '' ? { init: process } : { execs: [...others, process] })
+    if (process.execId === '') {
+      this.save({ init: process })
+      return
+    }
+    this.#state.write(KINDS.exec, `${this.#folder}/${EXECS}/${process.key}`, { process })
+    this.#execs.set(process.key, process)
   }
 
   /** Writes which request is answered with the exit status of a process; one without a number is not sent again. */
   tellProcess(key: string, request: bigint): void {
-    const { init, execs } = this.#fields
-    const process = init?.key === key ? init : execs.find((each) => each.key === key)
+    const { init } = this.#fields
+    const process = init?.key === key ? init : this.#execs.get(key)
     if (request === 0n || process === undefined || process.told.includes(request)) return
     this.saveProcess({ ...process, told: [...process.told, request] })
   }
 
   /** Writes that a process cannot be asked for any more. */
   dropProcess(key: string): void {
-    const { init, execs } = this.#fields
+    const { init } = this.#fields
     if (init?.key === key) this.save({ init: { ...init, forgotten: true } })
-    else if (execs.some((process) => process.key === key)) {
-      this.save({ execs: execs.filter((process) => process.key !== key) })
+    else if (this.#execs.has(key)) {
+      this.#state.remove(`${this.#folder}/${EXECS}/${key}`)
+      this.#execs.delete(key)
     }
   }
 
@@ -113,8 +132,16 @@ export function readContainerRecords(state: StateStore): readonly ContainerRecor
       state.remove(`${FOLDER}/${id}`)
       return []
     }
-    const record = new ContainerRecord(state, payload)
+    const record = new ContainerRecord(state, payload, readExecs(state, `${FOLDER}/${id}/${EXECS}`))
     if (payload.init !== undefined) record.readSpec()
     return [record]
+  })
+}
+
+function readExecs(state: StateStore, folder: string): readonly ProcessState[] {
+  return state.list(folder).map((key) => {
+    const { process } = state.require(KINDS.exec, `${folder}/${key}`)
+    if (process?.key === key) return process
+    throw new UnreadableState('INTERNAL', `state ${folder}/${key}: is of another process`)
   })
 }

@@ -149,7 +149,7 @@ async function partsOf(restored: Restored, init: ProcessState): Promise<Containe
     processes.forget('', first)
     await first.stdio.close()
   } else tellEnd(dependencies, { containerId: id, execId: '', process: first, beganNs: init.beganNs, record })
-  for (const process of record.fields.execs) await restoreExec(restored, processes, process)
+  for (const process of record.execs) await restoreExec(restored, processes, process)
   forgetTold(restored, { init: first, processes, record })
   if (pidNamespace === sandbox.pidNamespace.path) {
     sandbox.pidNamespace.begin(id)
@@ -170,8 +170,8 @@ function forgetTold(
   { dependencies }: Restored,
   parts: Pick<ContainerParts, 'init' | 'processes' | 'record'>,
 ): void {
-  const { init, execs } = parts.record.fields
-  for (const { execId, told } of init === undefined ? execs : [init, ...execs]) {
+  const { execs, fields } = parts.record
+  for (const { execId, told } of fields.init === undefined ? execs : [fields.init, ...execs]) {
     for (const number of told) {
       whenSettled(dependencies.requests, number, (outcome) => {
         const process = parts.processes.find(execId)

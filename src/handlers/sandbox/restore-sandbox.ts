@@ -49,8 +49,8 @@ async function restoreAll(
   const sandboxRecord = readSandboxRecord(state)
   context.oom.queue.restore((number, act) => whenSettled(requests, number, act))
   for (const name of os.descriptors.names()) keys.skip(name)
-  for (const { fields } of records) {
-    for (const process of [fields.init, ...fields.execs]) keys.skip(process?.key ?? '')
+  for (const { fields, execs } of records) {
+    for (const process of [fields.init, ...execs]) keys.skip(process?.key ?? '')
   }
   const ofSandbox =
     sandboxRecord !== undefined && !isUndone(sandboxRecord) ? sandboxRecord.fields.storages : []

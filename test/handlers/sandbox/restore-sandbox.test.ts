@@ -52,6 +52,12 @@ function record({ state }: Machine, changes: Partial<ContainerRecord['fields']>)
   found.save(changes)
 }
 
+/** The agent that died has not recorded the pids of added processes. */
+function forgetPids({ state }: Machine): void {
+  const [found] = readContainerRecords(new StateStore(state))
+  for (const exec of found?.execs ?? []) found?.saveProcess({ ...exec, pid: 0 })
+}
+
 /** Replaces what the agent that died has recorded of the sandbox. */
 function recordSandbox({ state }: Machine, fields: Partial<SandboxRecord['fields']>): void {
   new SandboxRecord(new StateStore(state), { id: 'pod' }).save(fields)
@@ -141,8 +147,26 @@ describe('an agent after one that died', () => {
     expect(exit.status).toBe(4)
     exit.forget()
     const [saved] = readContainerRecords(new StateStore(after.state))
-    expect(saved?.fields.execs.map(({ execId, key }) => [execId, key])).toEqual([['e2', 'p3']])
+    expect(saved?.execs.map(({ execId, key }) => [execId, key])).toEqual([['e2', 'p3']])
     await expect(wait(await successorOf(after), 'e1')).rejects.toMatchObject({ code: 'NOT_FOUND' })
+  })
+
+  it('writes no more for an added process beside 200 others than for a single one', async () => {
+    const before = await machineWithContainer()
+    const bytesOf = async (execId: string) => {
+      const { writtenBytes } = before.state
+      await before.handlers.execProcess(execRequest('c1', execId), neverAborted, OPEN)
+      return before.state.writtenBytes - writtenBytes
+    }
+    const first = await bytesOf('e000')
+    for (let count = 1; count < 200; count += 1) {
+      await before.handlers.execProcess(execRequest('c1', `e${100 + count}`), neverAborted)
+    }
+    expect(await bytesOf('e999')).toBeLessThanOrEqual(first + 8)
+    const { pid } = before.runtime.last()
+    const after = await successorOf(before)
+    before.runtime.end(pid, { code: 9 })
+    expect((await wait(after, 'e999')).status).toBe(9)
   })
 
   it.each([
@@ -327,8 +351,7 @@ describe('an agent after one that died', () => {
     const before = await machineWithContainer()
     await before.handlers.execProcess(execRequest('c1', 'e1'), neverAborted, request)
     const { pid } = before.runtime.last()
-    const [saved] = readContainerRecords(new StateStore(before.state))
-    record(before, { execs: (saved?.fields.execs ?? []).map((exec) => ({ ...exec, pid: 0 })) })
+    forgetPids(before)
     await before.os.files.put('/run/microvm-agent/runtime/calls/p2/pid', `${pid}`)
     const after = await successorOf(before)
     expect(after.runtime.processes).toHaveLength(left)
@@ -350,8 +373,7 @@ describe('an agent after one that died', () => {
     const exec = execRequest('c1', 'e1', { Terminal: true })
     await before.handlers.execProcess(exec, neverAborted, OPEN)
     const { pid, stdin: slave } = before.runtime.last()
-    const [saved] = readContainerRecords(new StateStore(before.state))
-    record(before, { execs: (saved?.fields.execs ?? []).map((one) => ({ ...one, pid: 0 })) })
+    forgetPids(before)
     await before.os.files.put('/run/microvm-agent/runtime/calls/p2/pid', `${pid}`)
     const { descriptors, streams, consoles } = before.os
     descriptors.restart()

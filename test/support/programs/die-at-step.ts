@@ -193,6 +193,7 @@ function isState(path: unknown): path is string {
 function nameOf(path: string): string {
   const name = path.slice(STATE.length)
   if (name.startsWith('storages/')) return name.replace(/\d+/, 'N')
+  if (name.includes('/execs/')) return name.replace(/p\d+$/, 'N')
   return name.replace(/\d{6,}/, (number) => methods.get(number) ?? 'N')
 }
 

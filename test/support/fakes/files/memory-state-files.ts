@@ -5,11 +5,14 @@ export class MemoryStateFiles implements StateFiles {
   readonly #files = new Map<string, Uint8Array>()
   /** What `room` tells. */
   free: StateRoom = { bytes: 1024 ** 3, files: 1024 ** 2 }
+  /** Bytes of all writes. */
+  writtenBytes = 0
   /** Called before each change, with the path. It may throw. */
   beforeChange: (path: string) => void = () => {}
 
   write(path: string, bytes: Uint8Array): void {
     this.beforeChange(path)
+    this.writtenBytes += bytes.length
     this.#files.set(path, bytes)
   }
 
