@@ -140,6 +140,7 @@ export class OutputStream implements ProcessOutput {
       this.#closed = true
       this.#file?.seal()
       this.#final.abort()
+      this.#wake()
       this.#releaseWhenUnused()
     }
     return this.#released.promise
@@ -194,6 +195,8 @@ export class OutputStream implements ProcessOutput {
       const again = number === undefined ? undefined : file.taken(number, this.#changed)
       if (again !== undefined) return again
       if (!file.hasRoom) {
+        // No answer on its way makes room any more.
+        if (this.#closed) return NOTHING
         await abortable(this.#untilChanged(), signal)
         continue
       }

@@ -222,6 +222,18 @@ describe('OutputStream', () => {
     expect(os.streams.openFds).toHaveLength(1)
   })
 
+  it('ends reads that wait for answers on their way when it is closed', async () => {
+    const { os, stream, read, write } = outputStream()
+    write('x'.repeat(200))
+    for (let answer = 0; answer < 127; answer++) await stream.read(1, neverAborted)
+    const pending = [read(), read()]
+    await new Promise(setImmediate)
+    const closed = stream.close()
+    expect(await Promise.all(pending)).toEqual(['', ''])
+    await closed
+    expect(os.streams.openFds).toHaveLength(1)
+  })
+
   it('stops its timer when it is closed', async () => {
     const { os, stream } = outputStream()
     stream.processEnded()

@@ -132,6 +132,26 @@ describe('standard streams over RPCs', () => {
     await added.wait()
   })
 
+  it('end with their container also for a client that has stopped reading its answers', async () => {
+    const script = 'echo ready; read go; head -c 524288 /dev/zero; echo written >&2; yes >&2'
+    const init = await pod.run('deaf', ['sh', '-c', script])
+    expect((await init.read('stdout', MIB)).toString()).toBe('ready\n')
+    await init.write('go\n')
+    expect((await init.read('stderr', 8)).toString()).toBe('written\n')
+    const other = await pod.started.connect()
+    other.socket.pause()
+    const key = { containerId: 'deaf', execId: '' }
+    // The kernel has no room for half a mebibyte, so this answer and all after it stay on their way.
+    const answers: Promise<unknown>[] = [other.agent.readStdout({ ...key, len: MIB })]
+    for (let read = 0; read < 130; read++) answers.push(other.agent.readStderr({ ...key, len: 1 }))
+    answers.push(other.agent.waitProcess(key))
+    // 127 answers of a stream can be on their way.
+    await expect.poll(() => openCalls(pod)).toEqual(['ReadStderr', 'ReadStderr', 'ReadStderr', 'WaitProcess'])
+    await pod.remove('deaf')
+    other.close()
+    await Promise.allSettled(answers)
+  })
+
   it('of one process without a reader or writer block no other process', async () => {
     const full = await pod.add('host', 'full', ['sh', '-c', 'yes & sleep 1000'])
     const stuck = full.write(Buffer.alloc(200_000)).catch((error: unknown) => error)
@@ -195,6 +215,12 @@ describe('standard streams over RPCs', () => {
     expect({ ...leftoversOf(pod.started, 'closed'), processes: [] }).toEqual(NOTHING_LEFT)
   })
 })
+
+/** The methods of the calls that are open, but for the one that asks. */
+async function openCalls({ started }: AgentPod): Promise<string[]> {
+  const { calls } = await started.introspection.listCalls({})
+  return calls.map(({ method }) => method.replace(/.*\//, '')).filter((method) => method !== 'ListCalls')
+}
 
 /** Resolves when the agent has noticed a connection that was just closed: it accepts a new one only after that. */
 async function hungUp(pod: AgentPod): Promise<void> {
