@@ -269,7 +269,7 @@ interface Service {
   readonly methods: MethodTable
   readonly streams: StreamTable
   readonly beginStreams: () => Promise<void>
-  /** Goes on with what an agent before this one has left. Never rejects. */
+  /** Goes on with what an agent before this one has left. When it throws, the agent must end. */
   readonly restore: () => Promise<void>
   readonly destroySandbox: () => Promise<void>
   /** To be called after memory went online or offline. */

@@ -65,9 +65,9 @@ export async function prepareTransport(context: BootContext, init: boolean): Pro
 }
 
 /**
- * Boots the guest, then goes on with what an agent before this one has left (`restore`, which never rejects), and opens
- * `gate`; or logs the failure and fails `gate` with it. Never throws: an agent that could not
- * boot goes on serving and answers every call with the reason.
+ * Boots the guest, then goes on with what an agent before this one has left (`restore`), and opens `gate`. When the boot
+ * fails, logs the failure and fails `gate` with it: the agent goes on serving and answers every call with the reason.
+ * Throws what `restore` throws.
  */
 export async function bootBehindGate(
   context: BootContext,
@@ -79,13 +79,14 @@ export async function bootBehindGate(
   try {
     await boot(context, given.init)
     if (given.channel !== undefined) await runSteps(context, STEPS_BELOW_VMINIT)
-    await restore()
-    gate.open()
-    context.log.info('booted', { restarts: given.channel?.restarts ?? 0 })
   } catch (error) {
     context.log.critical('boot failed', { error: messageOf(error) })
     gate.fail(messageOf(error), error)
+    return
   }
+  await restore()
+  gate.open()
+  context.log.info('booted', { restarts: given.channel?.restarts ?? 0 })
 }
 
 /**

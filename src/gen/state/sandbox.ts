@@ -30,6 +30,8 @@ export const SandboxPayload_Phase = {
   ACTIVE: 2,
   DESTROYING: 3,
   DESTROYED: 4,
+  /** LOST - What an agent that died has left could not be restored, and is to be removed. */
+  LOST: 5,
 } as const;
 
 export type SandboxPayload_Phase = typeof SandboxPayload_Phase[keyof typeof SandboxPayload_Phase];
@@ -40,6 +42,7 @@ export namespace SandboxPayload_Phase {
   export type ACTIVE = typeof SandboxPayload_Phase.ACTIVE;
   export type DESTROYING = typeof SandboxPayload_Phase.DESTROYING;
   export type DESTROYED = typeof SandboxPayload_Phase.DESTROYED;
+  export type LOST = typeof SandboxPayload_Phase.LOST;
 }
 
 function createBaseSandboxPayload(): SandboxPayload {

@@ -32,7 +32,7 @@ export function createSandboxContext(dependencies: SandboxDependencies): Sandbox
   return {
     ...dependencies,
     runtime,
-    sandboxState: new SandboxState(config.restarted, standInSandbox(ownNamespaces(config))),
+    sandboxState: new SandboxState(standInSandbox(ownNamespaces(config))),
     containers: new ContainerRegistry(dependencies.state),
     keys: new ProcessKeys(),
     oom: new OomEvents(log, dependencies.state, dependencies.events),

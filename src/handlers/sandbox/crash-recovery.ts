@@ -14,8 +14,8 @@ import { ownNamespaces, type SandboxConfig } from './dependencies.ts'
 import { emptySharedRoot } from './empty-shared-root.ts'
 import { removeStaleResolvConf } from './resolv-conf.ts'
 
-/** The saved state of sandbox and containers. */
-const STATES: readonly string[] = ['containers', 'copies', 'oom', 'outcomes', 'sandbox', 'storages']
+/** The saved state of sandbox and containers, without the record that the sandbox is lost. */
+const STATES: readonly string[] = ['containers', 'copies', 'oom', 'outcomes', 'storages']
 
 /**
  * Removes what an agent that died has left: its containers, which no call can reach any more, their mounts and bundles,

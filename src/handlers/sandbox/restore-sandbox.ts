@@ -1,5 +1,5 @@
 import { deadlineExceeded, withTimeout } from '../../base/abort.ts'
-import { messageOf } from '../../base/errors.ts'
+import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Broker, EarlierRequests } from '../../os/supervisor/broker.ts'
 import { EMPTY_RESPONSE } from '../../state/outcomes.ts'
 import { type ContainerRecord, readContainerRecords } from '../container/container-record.ts'
@@ -9,29 +9,34 @@ import { discardStored, isOfProcess } from '../stdio/stored-descriptors.ts'
 import type { SandboxContext } from './context.ts'
 import { cleanUpAfterCrash } from './crash-recovery.ts'
 import { restoredSandbox } from './create-sandbox.ts'
-import { Phase, readSandboxRecord, type SandboxRecord } from './sandbox-record.ts'
+import { Phase, readSandboxRecord, SandboxRecord } from './sandbox-record.ts'
 import type { Sandbox } from './sandbox-state.ts'
 
 /** Where the requests of the time before are known; undefined without a broker, whose clients are gone then. */
 type RequestSource = Pick<Broker, 'earlierRequests' | 'confirm'> | undefined
 
 /**
- * Goes on with the sandbox and the containers that an agent before this one has left. When the saved state cannot be read,
- * all are ended and removed, with one line at level CRIT that says why; a container that cannot be gone on with, alone.
- * Never rejects. To be called once, before requests are served.
+ * Goes on with the sandbox and the containers that an agent before this one has left. A container that cannot be gone on
+ * with is ended and removed. When the rest cannot be restored, records that the sandbox is lost, logs why at level CRIT, and
+ * throws INTERNAL: this agent, which has restored a part, must end, and the next one removes everything. To be called once,
+ * before requests are served.
  */
 export async function restoreSandbox(context: SandboxContext, source: RequestSource): Promise<void> {
-  const { log, outcomes, config } = context
+  const { log, outcomes, config, state, sandboxState } = context
   if (!config.restarted) return
   const requests = source?.earlierRequests ?? NO_REQUESTS
   try {
-    const restored = await restoreAll(context, requests)
+    const record = readSandboxRecord(state)
+    if (record?.fields.phase === Phase.LOST) {
+      await cleanUpAfterCrash(context)
+      sandboxState.restore('lost')
+    } else log.warn('the agent was restarted, and goes on', await restoreAll(context, record, requests))
     outcomes.keepOnly((number) => isSentAgain(requests, number))
     context.hostConnections.keepOnly((call) => isSentAgain(requests, call))
-    log.warn('the agent was restarted, and goes on', restored)
   } catch (error) {
-    log.critical('the saved state cannot be read', { error: messageOf(error) })
-    await cleanUpAfterCrash(context)
+    log.critical('the saved state cannot be restored', { error: messageOf(error) })
+    new SandboxRecord(state).save({ phase: Phase.LOST })
+    throw new AgentError('INTERNAL', `the saved state cannot be restored: ${messageOf(error)}`)
   }
   for (const number of requests.states.keys()) {
     whenSettled(requests, number, () => source?.confirm(number))
@@ -42,11 +47,11 @@ const NO_REQUESTS: EarlierRequests = { states: new Map(), settled: () => new Pro
 
 async function restoreAll(
   context: SandboxContext,
+  sandboxRecord: SandboxRecord | undefined,
   requests: EarlierRequests,
 ): Promise<{ readonly sandbox: string; readonly containers: number }> {
   const { os, state, storage, containers, keys, sandboxState } = context
   const records = readContainerRecords(state)
-  const sandboxRecord = readSandboxRecord(state)
   context.oom.queue.restore((number, act) => whenSettled(requests, number, act))
   for (const name of os.descriptors.names()) keys.skip(name)
   for (const { fields, execs } of records) {

@@ -13,7 +13,7 @@ export interface Sandbox extends ActiveSandbox {
 
 type State =
   | { readonly name: 'none' }
-  /** A sandbox existed in an agent that died; this agent has no record of it. */
+  /** What an agent that died has left could not be restored, and was removed. */
   | { readonly name: 'lost' }
   | { readonly name: 'creating'; readonly settled: Promise<void>; readonly interrupt: AbortController }
   | { readonly name: 'active'; readonly sandbox: Sandbox }
@@ -35,12 +35,11 @@ export function standInSandbox(folder: string): ActiveSandbox {
 
 /** The state of the one sandbox, with the only ways to change it. */
 export class SandboxState implements SandboxLookup {
-  #state: State
+  #state: State = { name: 'none' }
   readonly #standIn: ActiveSandbox
 
-  /** `isLost`: a sandbox existed in an agent that died. `standIn` serves containers that come before CreateSandbox. */
-  constructor(isLost: boolean, standIn: ActiveSandbox) {
-    this.#state = { name: isLost ? 'lost' : 'none' }
+  /** `standIn` serves containers that come before CreateSandbox. */
+  constructor(standIn: ActiveSandbox) {
     this.#standIn = standIn
   }
 
@@ -63,8 +62,8 @@ export class SandboxState implements SandboxLookup {
       throw new AgentError('INTERNAL', 'Dead agent: restarted', { fault: 'caller' })
   }
 
-  /** What an agent before this one has left: the sandbox that it has created, none yet, or none any more. */
-  restore(sandbox: Sandbox | 'none' | 'destroyed'): void {
+  /** What an agent before this one has left: the sandbox that it has created, none yet, none any more, or nothing of it. */
+  restore(sandbox: Sandbox | 'none' | 'destroyed' | 'lost'): void {
     this.#state = typeof sandbox === 'string' ? { name: sandbox } : { name: 'active', sandbox }
   }
 

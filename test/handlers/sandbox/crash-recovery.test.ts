@@ -4,6 +4,7 @@ import { jsonLogger } from '../../../src/base/log.ts'
 import { MemoryStateFiles } from '../../support/fakes/files/memory-state-files.ts'
 import {
   containerRequest,
+  type Machine,
   machine,
   machineWithContainer,
   machineWithSandbox,
@@ -18,13 +19,21 @@ function damagedState(): MemoryStateFiles {
   return state
 }
 
-/** A restarted agent that cannot read the state: the one before it died with container c1 running. */
-async function restartedAgent() {
-  const { os, runtime } = await machineWithContainer()
+/** The agent after one that could not read the state of `before`, and has ended. */
+async function agentAfter({ os, runtime }: Pick<Machine, 'os' | 'runtime'>) {
   const lines: string[] = []
   const log = jsonLogger({ sink: (line) => lines.push(line), level: () => 'critical', version: '1', pid: 1 })
-  const { handlers } = await machine({ os, runtime, log, state: damagedState(), config: { restarted: true } })
+  const state = damagedState()
+  const restarted = () => machine({ os, runtime, log, state, config: { restarted: true } })
+  const first = await restarted()
+  await expect(first.handlers.restore()).rejects.toThrow('the saved state cannot be restored: state sandbox')
+  const { handlers } = await restarted()
   return { os, runtime, handlers, lines }
+}
+
+/** The same where container c1 ran. */
+async function restartedAgent() {
+  return agentAfter(await machineWithContainer())
 }
 
 describe('crash recovery of an agent that cannot read the state', () => {
@@ -41,7 +50,7 @@ describe('crash recovery of an agent that cannot read the state', () => {
     expect(lines.map(parseLogLine)).toMatchObject([
       {
         level: 'CRIT',
-        msg: 'the saved state cannot be read',
+        msg: 'the saved state cannot be restored',
         error: expect.stringContaining('state sandbox'),
       },
       { level: 'CRIT', containers: '1' },
@@ -64,7 +73,7 @@ describe('crash recovery of an agent that cannot read the state', () => {
       os.system.processes.add(pid)
       await os.files.put(`/sys/fs/cgroup/freezer/containers${cgroup}/cgroup.procs`, `${pid}\n`)
     }
-    const { handlers } = await machine({ os, runtime, state: damagedState(), config: { restarted: true } })
+    const { handlers } = await agentAfter({ os, runtime })
     await handlers.restore()
     const killed = os.system.signals.map(({ pid }) => pid)
     expect(killed).toContain(7001)
@@ -97,7 +106,7 @@ describe('crash recovery of an agent that cannot read the state', () => {
     await os.files.put('/lib/resolv.conf', '')
     await os.mounts.mount({ source: '/lib/resolv.conf', target, type: '', flags: ['bind'], data: '' })
     await before.createSandbox(sandboxRequest({ dns: ['nameserver 1.1.1.1'] }), neverAborted)
-    const { handlers } = await machine({ os, runtime, state: damagedState(), config: { restarted: true } })
+    const { handlers } = await agentAfter({ os, runtime })
     await handlers.restore()
     const left = os.mounts.entries.filter(({ mountPoint }) => mountPoint === target)
     expect(left).toMatchObject([{ source: '/lib/resolv.conf' }])

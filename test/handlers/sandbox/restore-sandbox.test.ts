@@ -8,6 +8,7 @@ import {
   readContainerRecords,
 } from '../../../src/handlers/container/container-record.ts'
 import { Phase as SandboxPhase, SandboxRecord } from '../../../src/handlers/sandbox/sandbox-record.ts'
+import { kernelError } from '../../../src/os/errors.ts'
 import type { EarlierRequests } from '../../../src/os/supervisor/broker.ts'
 import type { RequestState } from '../../../src/os/supervisor/broker-messages.ts'
 import { EMPTY_RESPONSE, Outcomes } from '../../../src/state/outcomes.ts'
@@ -433,6 +434,24 @@ describe('an agent after one that died', () => {
     const after = await successorOf(before)
     expect(after.context.containers.list().map(({ id }) => id)).toEqual(['c2'])
     expect(after.runtime.processes.map(({ containerId }) => containerId)).toEqual(['c2'])
+  })
+
+  it('restores nothing when it cannot restore all: it ends, and the next ones say so until CreateSandbox', async () => {
+    const before = await machineWithContainer()
+    await before.handlers.createContainer(containerRequest('c2'), neverAborted)
+    record(before, { init: undefined })
+    before.state.beforeChange = (path) => {
+      if (path.startsWith('containers/c1')) throw kernelError('write', path, 'EIO')
+    }
+    await expect(successorOf(before)).rejects.toThrow(
+      'the saved state cannot be restored: write containers/c1/record: EIO',
+    )
+    before.state.beforeChange = () => {}
+    const after = await successorOf(await successorOf(before))
+    await expect(wait(after)).rejects.toMatchObject({ code: 'INTERNAL', message: 'Dead agent: restarted' })
+    expect([after.runtime.processes, after.os.descriptors.stored]).toEqual([[], []])
+    await after.handlers.createSandbox(sandboxRequest(), neverAborted)
+    await expect(wait(after)).rejects.toThrow('Invalid container id')
   })
 
   it('does nothing when none has died', async () => {

@@ -50,7 +50,7 @@ describe('the calls of known callers, replayed on an agent that is a process', (
     const sequence = sequenceIn({ isGuest: false }, ending)
     const killAgent = async () => {
       killWithState(started)
-      await started.logged({ msg: 'listening' }, 2)
+      await started.logged({ msg: 'the agent was restarted: its sandbox is lost' })
     }
     const reports = await replay(sequence, { dial: () => dialWire(way, framing, sequence), share, killAgent })
     say(`${sequence.caller} over ${framing}, on a process, to its ${ending}`, reports)
@@ -67,7 +67,6 @@ describe('the calls of known callers, replayed on an agent that is a process', (
 
   it.each(REPLAYS)('$caller over $framing, to the death of the agent', async (one) => {
     const { sharedCgroups } = await play(one, 'dead agent')
-    await started.logged({ msg: 'the agent was restarted: its sandbox is lost' })
     expect(sharedCgroups.flatMap((id) => cgroupsOf(id, started))).toEqual([])
   })
 })

@@ -122,7 +122,7 @@ describe('an agent that is killed, and whose state cannot be read', () => {
     for (const folder of ['/run/kata-containers', '/run/microvm-agent/state'])
       expect(inNamespaceOf(pod.started, 'ls', folder), folder).toBe('')
     // What has happened is still told.
-    expect(inNamespaceOf(pod.started, 'ls', STATE_FOLDER)).toBe('events\n')
+    expect(inNamespaceOf(pod.started, 'ls', STATE_FOLDER)).toBe('events\nsandbox\n')
     expect(inNamespaceOf(pod.started, 'cat', '/etc/resolv.conf')).toBe(
       readFileSync('/etc/resolv.conf', 'utf8'),
     )
@@ -131,7 +131,7 @@ describe('an agent that is killed, and whose state cannot be read', () => {
   it('is reported', () => {
     const critical = pod.started.log.filter(({ level }) => level === 'CRIT')
     expect(critical).toEqual([
-      expect.objectContaining({ msg: 'the saved state cannot be read' }),
+      expect.objectContaining({ msg: 'the saved state cannot be restored' }),
       expect.objectContaining({ msg: 'the agent was restarted: its sandbox is lost', containers: '3' }),
     ])
   })

@@ -109,7 +109,7 @@ export function inNamespaceOf(started: AgentProcess, ...argv: readonly string[])
   return execFileSync('nsenter', ['-t', String(started.vminitPid), '-m', ...argv], { encoding: 'utf8' })
 }
 
-/** Kills the agent, whose saved state the next one cannot read: it ends and removes everything. */
+/** Kills the agent, whose saved state the next one cannot restore: it ends, and the one after it removes everything. */
 export function killWithState(started: AgentProcess): void {
   writeFileSync(started.inside('/run/microvm-agent/saved/sandbox'), 'damaged')
   process.kill(started.agentPid(), 'SIGKILL')

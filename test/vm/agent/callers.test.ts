@@ -293,7 +293,7 @@ async function plugSwap({ guest }: Machine): Promise<void> {
   await plugDisk(guest.guest.vm.qmp, disk, guest.guest.vm.gone)
 }
 
-/** Has the agent killed, and its saved state damaged: the next one ends what is left, and has no sandbox. */
+/** Has the agent killed, and its saved state damaged: the next one ends, and the one after it ends what is left. */
 async function killAgent(machine: Machine): Promise<void> {
   const { guest, vm } = { guest: machine.guest, vm: machine.guest.guest.vm }
   const killerRoot = `${SHARED_FOLDER}killer`
@@ -305,7 +305,7 @@ async function killAgent(machine: Machine): Promise<void> {
     spec: { Hooks: { Poststart: [hook] } },
   })
   await agent.createContainer(request)
-  // By the next agent, once it has ended what was left.
+  // By the last agent, once it has ended what was left.
   await expect(agent.startContainer({ containerId: 'killer' })).rejects.toThrow('Dead agent: restarted')
   own.close()
   machine.restarts += 1
@@ -313,4 +313,5 @@ async function killAgent(machine: Machine): Promise<void> {
     guest,
     new RegExp(`vminit: the agent was killed by signal 9: restart ${machine.restarts} in`),
   )
+  machine.restarts += 1
 }
