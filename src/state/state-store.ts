@@ -58,8 +58,11 @@ function kind<T extends Payload>(name: string, version: number, codec: PayloadCo
 /** A payload that this agent cannot read: damaged, or written by another version. */
 export class UnreadableState extends AgentError {}
 
-/** What only outcomes, and payloads of this size that replace others, may take of the room. */
-const RESERVE = { bytes: 24 * 1024 * 1024, files: 8192, payloadBytes: 64 * 1024 }
+/**
+ * What only outcomes, and payloads that replace others, may take of the room: if they have at most `payloadBytes`, or have
+ * grown by at most `growthBytes`.
+ */
+const RESERVE = { bytes: 24 * 1024 * 1024, files: 8192, payloadBytes: 64 * 1024, growthBytes: 4096 }
 
 /**
  * The state that outlives the agent: payloads by name. A write is complete when it returns, whatever becomes of the agent.
@@ -83,8 +86,10 @@ export class StateStore {
   }
 
   #mayTakeReserve({ name: kind }: { readonly name: string }, name: string, bytes: Uint8Array): boolean {
-    if (bytes.length > RESERVE.payloadBytes) return false
-    return kind === KINDS.outcome.name || this.#files.has(name)
+    const isShort = bytes.length <= RESERVE.payloadBytes
+    if (kind === KINDS.outcome.name) return isShort
+    const replacedBytes = this.#files.size(name)
+    return replacedBytes !== undefined && (isShort || bytes.length <= replacedBytes + RESERVE.growthBytes)
   }
 
   #leaveReserve(name: string, bytes: Uint8Array): void {

@@ -38,6 +38,16 @@ describe('StateStore', () => {
     expect(store.read(KINDS.oom, 'oom')?.waiting).toEqual(['c1', 'c2'])
   })
 
+  it('gives the reserve to the next states of a long payload too, but to none that grows much', () => {
+    const { files, store } = storeWith()
+    const write = (length: number) => store.write(KINDS.oom, 'oom', { ...OOM, waiting: ['x'.repeat(length)] })
+    write(100_000)
+    files.free = { bytes: 24 * 1024 * 1024, files: 1_000_000 }
+    for (const length of [104_000, 90_000, 94_000]) write(length)
+    expect(() => write(100_000)).toThrow('state oom: ')
+    expect(store.read(KINDS.oom, 'oom')?.waiting).toEqual(['x'.repeat(94_000)])
+  })
+
   it('tells a payload that is not there', () => {
     const { store } = storeWith()
     expect(store.read(KINDS.oom, 'oom')).toBeUndefined()

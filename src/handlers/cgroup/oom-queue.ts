@@ -118,9 +118,9 @@ export class OomQueue {
     this.#events.length = 0
     this.#last = undefined
     this.#taken.clear()
-    this.#state.remove(NAME)
     for (const consumer of this.#consumers) consumer.reject(closed())
     this.#consumers.clear()
+    this.#state.remove(NAME)
   }
 
   #take(number: bigint, containerId: string): void {

@@ -77,7 +77,7 @@ export interface ContainerUpdate {
 /**
  * One container: its state and the only ways to change it. A transition is set before its work begins, so that two calls
  * never change a container at the same time; a call that needs the outcome of a transition waits for it. Each change is
- * in the record when its method returns.
+ * in the record when its method returns. The end of a transition is recorded after it: when that throws, nothing waits.
  */
 export class Container {
   readonly id: string
@@ -140,9 +140,9 @@ export class Container {
 
   /** Creating failed, or removing succeeded: the container is gone. */
   abandon(): void {
-    this.record.remove()
     this.#state = { name: 'gone' }
     this.#endTransition()
+    this.record.remove()
   }
 
   /**
@@ -186,10 +186,10 @@ export class Container {
 
   /** Ends a start. After a failed one the container awaits its start as before, unless its first process has ended. */
   endStart(parts: ContainerParts, succeeded: boolean): void {
-    // A start that failed is not one that the next agent may answer.
-    this.record.save(succeeded ? { phase: Phase.RUNNING } : { phase: Phase.CREATED, request: 0n })
     this.#startAsked = succeeded
     this.#settle(parts, succeeded ? 'running' : 'created')
+    // A start that failed is not one that the next agent may answer.
+    this.record.save(succeeded ? { phase: Phase.RUNNING } : { phase: Phase.CREATED, request: 0n })
   }
 
   /**
@@ -210,9 +210,9 @@ export class Container {
     this.#state = { name: 'updating', parts, settled: this.#newTransition(), interrupt }
     const [{ awaitsStart }, interrupted] = [this, interrupt.signal]
     const end = (after: LivingState) => {
+      this.#settle(parts, after)
       if (after !== before) this.record.save({ phase: PHASES[after] })
       else if (intended !== undefined) this.record.save({ phase: PHASES[before], request: 0n })
-      this.#settle(parts, after)
     }
     return { parts, before, awaitsStart, interrupted, end }
   }
@@ -230,8 +230,8 @@ export class Container {
 
   /** Ends a removal that failed. It may be tried again. */
   removeFailed(parts: ContainerParts): void {
-    this.record.save({ phase: Phase.RUNNING, request: 0n })
     this.#settle(parts, 'running')
+    this.record.save({ phase: Phase.RUNNING, request: 0n })
   }
 
   /** Ends a transition, during which the first process may have ended. */

@@ -98,12 +98,12 @@ async function remove(
     await dependencies.fileCopies.dropOf(container.id)
     await parts.release()
     for (const process of new Set([parts.init, ...parts.processes.tracked()])) process.forgetExit()
+    // Before the record goes: the call, when it is sent again, would not know the container.
+    outcomes.answer(number, EMPTY_RESPONSE)
   } catch (error) {
     container.removeFailed(parts)
     throw error
   }
-  // Before the record goes: the call, when it is sent again, would not know the container.
-  outcomes.answer(number, EMPTY_RESPONSE)
   containers.drop(container)
   await dependencies.containersCgroup.removeParents(container.cgroupPath, containers.cgroupPaths())
 }

@@ -82,7 +82,7 @@ export async function restoreContainer(
   }
 }
 
-/** Ends and removes a container, and all that it holds. Never rejects. */
+/** Ends and removes a container, and all that it holds. Throws when its record cannot be removed. */
 async function drop(restored: Restored, container: Container): Promise<void> {
   const { containers, containersCgroup } = restored.dependencies
   await undoCreation(restored)

@@ -34,8 +34,8 @@ export async function createSandbox(
     transition.created(sandbox)
   } catch (error) {
     await onDestroy.run()
-    record.remove()
     transition.failed()
+    record.remove()
     throw error
   }
 }

@@ -21,17 +21,17 @@ export async function destroySandbox(
   try {
     transition.sandbox?.record.save({ phase: Phase.DESTROYING, request: number })
     await removeAll(context, signal)
+    // An open file would keep its file system mounted.
+    await context.fileCopies.dropAll()
+    await transition.sandbox?.onDestroy.run()
+    if (context.containers.list().length === 0) await context.containersCgroup.remove()
+    context.oom.queue.close()
+    const record = transition.sandbox?.record ?? new SandboxRecord(context.state)
+    record.save({ phase: Phase.DESTROYED, request: number })
   } catch (error) {
     transition.failed()
     throw error
   }
-  // An open file would keep its file system mounted.
-  await context.fileCopies.dropAll()
-  await transition.sandbox?.onDestroy.run()
-  if (context.containers.list().length === 0) await context.containersCgroup.remove()
-  context.oom.queue.close()
-  const record = transition.sandbox?.record ?? new SandboxRecord(context.state)
-  record.save({ phase: Phase.DESTROYED, request: number })
   transition.destroyed()
   context.onDestroyed()
 }

@@ -1,11 +1,11 @@
 import {
-  existsSync,
   mkdirSync,
   readdirSync,
   readFileSync,
   renameSync,
   rmSync,
   statfsSync,
+  statSync,
   writeFileSync,
 } from 'node:fs'
 import { dirname } from 'node:path/posix'
@@ -21,7 +21,8 @@ export interface StateFiles {
   write(path: string, bytes: Uint8Array): void
   /** undefined when there is no such file. */
   read(path: string): Uint8Array | undefined
-  has(path: string): boolean
+  /** The bytes of a file; undefined when there is none. */
+  size(path: string): number | undefined
   /** Removes a file, or a folder with all that it contains; of the top only what it contains. Does nothing when there is none. */
   remove(path: string): void
   /** Names in a folder, sorted; '' is the top. [] when it does not exist. The unfinished file is not listed. */
@@ -79,7 +80,7 @@ export function linuxStateFiles(root: string): StateFiles {
       }),
     read: (path) =>
       inFolder('read', path, (full) => absentAs(undefined, () => new Uint8Array(readFileSync(full)))),
-    has: (path) => existsSync(`${root}/${path}`),
+    size: (path) => inFolder('look at', path, (full) => statSync(full, { throwIfNoEntry: false })?.size),
     remove: (path) =>
       inFolder('remove', path, (full) => {
         // The top may be a mount point, which stays.
@@ -119,7 +120,7 @@ function absentAs<T>(absent: T, read: () => T): T {
 export const noStateFiles: StateFiles = {
   write: () => {},
   read: () => undefined,
-  has: () => false,
+  size: () => undefined,
   remove: () => {},
   list: () => [],
   room: () => ANY_ROOM,

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { SIGKILL } from '../../../src/base/signals.ts'
+import { kernelError } from '../../../src/os/errors.ts'
 import {
   CONTAINERS_CGROUP,
   containerRequest,
@@ -49,6 +50,19 @@ describe('DestroySandbox', () => {
       code: 'INTERNAL',
       message: 'failed to get sandbox sender channel',
     })
+    expect(destroyed()).toBe(1)
+  })
+
+  it('fails when it cannot be recorded, and can be repeated', async () => {
+    const { handlers, state, destroyed } = await machineWithSandbox()
+    let writes = 0
+    state.beforeChange = (path) => {
+      writes += 1
+      if (path === 'sandbox' && writes > 1) throw kernelError('write', path, 'EIO')
+    }
+    await expect(handlers.destroySandbox({}, neverAborted)).rejects.toMatchObject({ errno: 'EIO' })
+    state.beforeChange = () => {}
+    await handlers.destroySandbox({}, neverAborted)
     expect(destroyed()).toBe(1)
   })
 

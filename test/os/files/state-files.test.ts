@@ -73,8 +73,12 @@ describe('state files', () => {
 
   it('tells what is there, and how much room there is', () => {
     expect(files.room().bytes).toBeGreaterThan(2 ** 40)
-    files.write('oom', new Uint8Array())
-    expect([files.has('oom'), files.has('policy')]).toEqual([true, false])
+    files.write('oom', new Uint8Array(3))
+    expect([files.size('oom'), files.size('policy'), files.size('containers/c1/record')]).toEqual([
+      3,
+      undefined,
+      undefined,
+    ])
     expect(files.room().bytes).toBe(Number(statfsSync(root).bavail) * statfsSync(root).bsize)
   })
 

@@ -20,8 +20,8 @@ export class MemoryStateFiles implements StateFiles {
     return this.#files.get(path)
   }
 
-  has(path: string): boolean {
-    return this.#files.has(path)
+  size(path: string): number | undefined {
+    return this.#files.get(path)?.length
   }
 
   room(): StateRoom {
