@@ -249,7 +249,7 @@ class KeptConnections {
     if (this.#unsettled.has(name)) void this.settled(name)
     const [oldest] = this.#waiting.keys()
     if (oldest !== undefined && this.#waiting.size >= MAX_WAITING) this.#drop(oldest)
-    this.#os.descriptors.store(`${this.#prefix}${name}`, fd)
+    void this.#os.descriptors.store(`${this.#prefix}${name}`, fd)
     this.#wait(name, fd)
   }
 
@@ -279,7 +279,7 @@ class KeptConnections {
   /** Keeps a connection that the request has made itself. */
   keep(name: string, fd: Fd): void {
     this.#unsettled.add(name)
-    this.#os.descriptors.store(`${this.#prefix}${name}`, fd)
+    void this.#os.descriptors.store(`${this.#prefix}${name}`, fd)
   }
 
   /** See {@link HostConnection.settled}. */

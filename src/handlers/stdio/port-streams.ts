@@ -68,7 +68,12 @@ export class PortInput implements ProcessInput {
       this.#streams.close(mark)
     }
     this.#drain.abort()
-    await this.#stored.accepted()
+    try {
+      await this.#stored.accepted()
+    } catch (error) {
+      await this.#stored.remove('stdin-end')
+      throw error
+    }
   }
 
   settled(): void {}

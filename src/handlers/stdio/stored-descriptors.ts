@@ -25,7 +25,8 @@ type StreamDescriptor = `${'stdin' | 'stdout' | 'stderr'}${'' | '-data' | '-pipe
 export class StoredDescriptors {
   readonly #store: DescriptorStore
   readonly #key: string
-  readonly #stored = new Set<DescriptorName>()
+  /** With vminit's answers. */
+  readonly #stored = new Map<DescriptorName, Promise<void>>()
 
   constructor(store: DescriptorStore, key: string) {
     this.#store = store
@@ -34,19 +35,18 @@ export class StoredDescriptors {
 
   /** Stores a descriptor, which stays the caller's. It survives the agent from now on, unless {@link accepted} throws. */
   put(name: DescriptorName, fd: Fd): void {
-    this.#store.store(`${this.#key}-${name}`, fd)
-    this.#stored.add(name)
+    this.#stored.set(name, this.#store.store(`${this.#key}-${name}`, fd))
   }
 
-  /** Throws RESOURCE_EXHAUSTED when vminit has refused a descriptor. The caller then removes what it has put. */
+  /** Throws RESOURCE_EXHAUSTED when vminit has refused one of these. The caller then removes what it has put. */
   async accepted(): Promise<void> {
-    await this.#store.accepted()
+    await Promise.all(this.#stored.values())
   }
 
   /** A descriptor of the agent before; the caller owns it. */
   take(name: DescriptorName): Fd | undefined {
     const fd = this.#store.take(`${this.#key}-${name}`)
-    if (fd !== undefined) this.#stored.add(name)
+    if (fd !== undefined) this.#stored.set(name, Promise.resolve())
     return fd
   }
 
@@ -70,7 +70,7 @@ export class StoredDescriptors {
 
   /** Removes all that is stored. */
   removeAll(): Promise<void> {
-    return this.remove(...this.#stored)
+    return this.remove(...this.#stored.keys())
   }
 }
 

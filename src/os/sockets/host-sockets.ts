@@ -95,8 +95,7 @@ async function storedListener(
   if (address.kind === 'unix') await removeStaleSocket(address.path)
   const fd = openListener(native, address)
   try {
-    descriptors.store(name, fd)
-    await descriptors.accepted()
+    await descriptors.store(name, fd)
     return fd
   } catch (error) {
     streams.close(fd)

@@ -82,10 +82,7 @@ export function linuxSockets(
       }
       const listening = await open(native, address, stored)
       try {
-        if (stored === undefined) {
-          store.store(name, listening.fd)
-          await store.accepted()
-        }
+        if (stored === undefined) await store.store(name, listening.fd)
       } catch (error) {
         release(native, listening)
         await removePath(address)

@@ -15,17 +15,15 @@ interface Unanswered {
 
 /** The {@link DescriptorStore} in vminit, which answers each command in its order. */
 export class VminitStore implements DescriptorStore {
-  readonly #writer: Pick<ChannelWriter, 'send' | 'sendDescriptor'>
+  readonly #writer: Pick<ChannelWriter, 'post' | 'sendDescriptor'>
   readonly #log: Logger
   readonly #inherited: Map<string, Fd>
   readonly #unanswered: Unanswered[] = []
-  /** By the names of the descriptors, until they are removed. */
-  readonly #refused = new Map<string, AgentError>()
   #gone: AgentError | undefined
 
   /** `inherited` are the descriptors that agents before this one have stored. */
   constructor(parts: {
-    readonly writer: Pick<ChannelWriter, 'send' | 'sendDescriptor'>
+    readonly writer: Pick<ChannelWriter, 'post' | 'sendDescriptor'>
     readonly inherited: ReadonlyMap<string, Fd>
     readonly log: Logger
   }) {
@@ -48,23 +46,15 @@ export class VminitStore implements DescriptorStore {
     return [...this.#inherited.keys()]
   }
 
-  store(name: string, fd: Fd): void {
+  store(name: string, fd: Fd): Promise<void> {
     this.#writer.sendDescriptor(encodeNamed(RecordKind.STORE, name), fd, `descriptor ${name} in vminit`)
-    void this.#expect('store', name)
+    return this.#answerTo('store', name)
   }
 
-  async accepted(): Promise<void> {
-    await this.#unanswered.findLast(({ command }) => command === 'store')?.answered.promise
-    if (this.#gone !== undefined) throw this.#gone
-    for (const refusal of this.#refused.values()) throw refusal
-  }
-
-  async remove(name: string): Promise<void> {
-    this.#refused.delete(name)
+  remove(name: string): Promise<void> {
     // In this order: the answer to a command that was not sent never comes.
-    void this.#writer.send(encodeNamed(RecordKind.UNSTORE, name)).catch(() => {})
-    await this.#expect('remove', name)
-    if (this.#gone !== undefined) throw this.#gone
+    this.#writer.post(encodeNamed(RecordKind.UNSTORE, name))
+    return this.#answerTo('remove', name)
   }
 
   /** Takes vminit's next answer, a STORE_RESULT. */
@@ -76,35 +66,33 @@ export class VminitStore implements DescriptorStore {
       next?.answered.resolve()
       return
     }
-    if (errno !== 0 && next.command === 'store') this.#refuse(name, errno)
-    next.answered.resolve()
+    if (errno === 0 || next.command === 'remove') {
+      next.answered.resolve()
+      return
+    }
+    this.#log.error('descriptor not stored', { name, errno: errnoName(errno) })
+    next.answered.reject(refusalOf(name, errnoName(errno)))
   }
 
   /** Ends all waits with `error`: no more answers will come. */
   fail(error: AgentError): void {
     this.#gone = error
-    for (const { answered } of this.#unanswered.splice(0)) answered.resolve()
+    for (const { answered } of this.#unanswered.splice(0)) answered.reject(error)
   }
 
-  #expect(command: Unanswered['command'], name: string): Promise<void> {
+  #answerTo(command: Unanswered['command'], name: string): Promise<void> {
     const answered = Promise.withResolvers<void>()
+    answered.promise.catch(() => {})
     if (this.#gone === undefined) this.#unanswered.push({ command, name, answered })
-    else answered.resolve()
+    else answered.reject(this.#gone)
     return answered.promise
   }
+}
 
-  #refuse(name: string, errno: number): void {
-    const text = `store descriptor ${name} in vminit: ${errnoName(errno)}`
-    const isFull = errnoName(errno) === 'ENOSPC'
-    this.#refused.set(
-      name,
-      new AgentError(
-        isFull ? 'RESOURCE_EXHAUSTED' : 'INTERNAL',
-        isFull ? `${text}: the store is full` : text,
-      ),
-    )
-    this.#log.error('descriptor not stored', { name, errno: errnoName(errno) })
-  }
+function refusalOf(name: string, errno: string): AgentError {
+  const text = `store descriptor ${name} in vminit: ${errno}`
+  if (errno !== 'ENOSPC') return new AgentError('INTERNAL', text)
+  return new AgentError('RESOURCE_EXHAUSTED', `${text}: the store is full`)
 }
 
 /** The store of a program that vminit did not start: it keeps nothing. */
@@ -112,7 +100,6 @@ export const withoutStore: DescriptorStore = {
   take: () => undefined,
   handOver: () => {},
   names: () => [],
-  store: () => {},
-  accepted: async () => {},
+  store: async () => {},
   remove: async () => {},
 }

@@ -63,14 +63,10 @@ export interface DescriptorStore {
   names(): readonly string[]
   /**
    * Passes a descriptor on, under a name of at most 31 letters a-z, digits and `-`. Once this returns it survives the
-   * agent, unless vminit refuses it ({@link DescriptorStore.accepted}). Throws INTERNAL when vminit is gone.
+   * agent, unless vminit refuses it. Throws INTERNAL at once when vminit is gone. Resolves when vminit has accepted it;
+   * rejects with RESOURCE_EXHAUSTED or INTERNAL when not, which need not be handled.
    */
-  store(name: string, fd: Fd): void
-  /**
-   * Resolves when vminit has answered every `store` before. Throws RESOURCE_EXHAUSTED or INTERNAL naming a descriptor
-   * that it has refused, until that one is removed: the caller removes what it has stored.
-   */
-  accepted(): Promise<void>
+  store(name: string, fd: Fd): Promise<void>
   /**
    * Resolves when vminit has closed its descriptor of this name, or has none. Throws INTERNAL when vminit is gone.
    */

@@ -75,6 +75,22 @@ describe('launching a process', () => {
     expect(made.runtime.processes.map(({ pid }) => pid)).toEqual([1001, 1002])
   })
 
+  it('fails alone when vminit refuses a descriptor', async () => {
+    const made = await machineWithContainer()
+    const { descriptors } = made.os
+    const held = Promise.withResolvers<undefined>()
+    made.runtime.refuse = () => held.promise
+    descriptors.capacity = descriptors.stored.length
+    const refused = made.handlers.execProcess(onTerminal, neverAborted)
+    await expect.poll(() => made.runtime.calls).toContain('exec')
+    descriptors.capacity = Number.POSITIVE_INFINITY
+    made.runtime.refuse = () => undefined
+    await made.handlers.execProcess(execRequest('c1', 'e2'), neverAborted)
+    held.resolve(undefined)
+    await expect(refused).rejects.toMatchObject({ code: 'RESOURCE_EXHAUSTED' })
+    expect(made.runtime.processes.map(({ pid }) => pid)).toEqual([1001, 1002])
+  })
+
   it('waits at most 10 s for the end of a killed process', async () => {
     const { lines, log } = recordingLog()
     const made = await machineWithSandbox({ log })

@@ -380,7 +380,7 @@ describe('an agent after one that died', () => {
     descriptors.restart()
     const master = descriptors.take('p2-master') ?? -1
     if (names[0] === 'console') {
-      descriptors.store('p2-console', streams.memoryFile('console socket'))
+      await descriptors.store('p2-console', streams.memoryFile('console socket'))
       consoles.waiting.push(streams.duplicate(master))
     }
     if (names[0] !== 'master') await descriptors.remove('p2-master')

@@ -58,6 +58,24 @@ describe('a process whose streams have ports', () => {
     expect(() => write(os, stdin, 'more')).toThrow('EPIPE')
   })
 
+  it('has its output read by calls though vminit has no room for the end of its input', async () => {
+    const { os, runtime, handlers } = await machineWithContainer()
+    const accepted = os.hostSockets.accept(7)
+    await handlers.execProcess(execRequest('c1', 'e1', {}, { stdinPort: 7 }), neverAborted)
+    // More than the process's pipe holds, so that the input has not ended yet.
+    const stdin = await accepted
+    for (let piece = 0; piece < 4; piece++) {
+      write(os, stdin, 'x'.repeat(60_000))
+      await settle()
+    }
+    os.descriptors.capacity = os.descriptors.stored.length
+    await expect(handlers.closeStdin(KEY, neverAborted)).rejects.toMatchObject({ code: 'RESOURCE_EXHAUSTED' })
+    os.descriptors.capacity = Number.POSITIVE_INFINITY
+    write(os, runtime.last().stdout, 'out')
+    const output = await handlers.readStdout({ ...KEY, len: 9 }, neverAborted)
+    expect(Buffer.from(output.read()).toString()).toBe('out')
+  })
+
   it('gets EPIPE when the host closes the connection', async () => {
     const { os, process, stdout } = await withPorts()
     os.streams.close(stdout)

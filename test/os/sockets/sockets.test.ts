@@ -108,7 +108,7 @@ function storeOfAgents() {
         return fd
       },
       names: () => [...inherited.keys()],
-      store: (name, fd) => {
+      store: async (name, fd) => {
         kept.set(name, native.duplicate(fd))
       },
     })

@@ -257,8 +257,7 @@ describe('connectVminit', () => {
     const log = jsonLogger({ sink: () => {}, level: () => 'info', version: '0', pid: 1 })
     const parts = { native, streams, log, clock: new FakeClock(), channel: undefined }
     const { exits, supervisor, descriptors } = connectVminit(parts)
-    descriptors.store('service', 0)
-    await descriptors.accepted()
+    await descriptors.store('service', 0)
     await descriptors.remove('service')
     exits.keep(1)
     exits.forget(1)
@@ -294,7 +293,7 @@ describe('the store of descriptors in vminit', () => {
   it('passes a descriptor under a name', async () => {
     const { descriptors, ended, vminit } = openChannel()
     const [reading, writing] = unwrap('open', 'a pipe', native.pipe())
-    descriptors.store('pipe', writing)
+    const stored = descriptors.store('pipe', writing)
     // The record is read with the descriptor, whose other end receives what is written to it.
     const passed = native.receiveFd(vminit)
     native.write(passed, Buffer.from('through it'))
@@ -303,23 +302,22 @@ describe('the store of descriptors in vminit', () => {
     for (const fd of [reading, writing, passed, vminit]) native.close(fd)
     expect(() => descriptors.store('pipe', 0)).toThrow('store descriptor pipe in vminit: EPIPE')
     await ended
-    await expect(descriptors.accepted()).rejects.toThrow('vminit is gone')
+    await expect(stored).rejects.toThrow('vminit is gone')
     await expect(descriptors.remove('pipe')).rejects.toThrow('vminit is gone')
   })
 
-  it('waits for the answers to all that was stored, and throws a refusal until its name is removed', async () => {
+  it('waits for the answer to each command', async () => {
     const { descriptors, lines, vminit } = openChannel()
-    await descriptors.accepted()
-    descriptors.store('p1-stdin', 0)
-    descriptors.store('p1-stdout', 0)
-    const accepted = descriptors.accepted()
+    const accepted = descriptors.store('p1-stdin', 0)
+    const refused = descriptors.store('p1-stdout', 0)
     const removed = descriptors.remove('p1-stdin')
     native.write(vminit, storeResult('p1-stdin', 0))
-    expect(await isPending(accepted)).toBe(true)
+    await accepted
     native.write(vminit, storeResult('p1-stdout', 28))
-    const refusal = 'store descriptor p1-stdout in vminit: ENOSPC: the store is full'
-    await expect(accepted).rejects.toThrow(refusal)
-    await expect(descriptors.accepted()).rejects.toMatchObject({ code: 'RESOURCE_EXHAUSTED' })
+    await expect(refused).rejects.toMatchObject({
+      code: 'RESOURCE_EXHAUSTED',
+      message: 'store descriptor p1-stdout in vminit: ENOSPC: the store is full',
+    })
     expect(lines.join('')).toContain('descriptor not stored')
     expect(await isPending(removed)).toBe(true)
     native.write(vminit, storeResult('p1-stdin', 0))
@@ -327,7 +325,6 @@ describe('the store of descriptors in vminit', () => {
     const never = descriptors.remove('p1-stdout')
     native.write(vminit, storeResult('p1-stdout', 2))
     await never
-    await descriptors.accepted()
     native.close(vminit)
   })
 

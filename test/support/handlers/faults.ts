@@ -22,8 +22,8 @@ const SYNCHRONOUS: Counted = {
   streams: ['pipe', 'duplicate', 'wholePipe'],
   consoles: ['listen'],
   exits: ['watch'],
-  descriptors: ['store', 'accepted'],
 }
+const ANSWERED: Counted = { descriptors: ['store'] }
 
 type Counted = Readonly<Partial<Record<keyof Os, readonly string[]>>>
 
@@ -34,9 +34,13 @@ export function faultyOs(os: Os): { readonly os: Os; readonly faults: Faults } {
     faults.count += 1
     if (faults.count === faults.at) faults.strike(what)
   }
-  const parts = [...wrapped(os, ASYNCHRONOUS, rejecting, count), ...wrapped(os, SYNCHRONOUS, throwing, count)]
+  const parts = [
+    ...wrapped(os, ASYNCHRONOUS, rejecting, count),
+    ...wrapped(os, SYNCHRONOUS, throwing, count),
+    ...wrapped(os, ANSWERED, refusing, count),
+  ]
   const { clock, system, supervisor, network, uevents, cgroupEvents, volumes } = os
-  // Every other part of Os is a key of one of the two tables.
+  // Every other part of Os is a key of one of the tables.
   return {
     os: {
       ...{ clock, system, supervisor, network, uevents, cgroupEvents, volumes },
@@ -63,6 +67,16 @@ const rejecting: Before =
   async (...args) => {
     before(args)
     return call(...args)
+  }
+
+/** A call that fails at once, or later by its answer. */
+const refusing: Before =
+  (call, before) =>
+  (...args) => {
+    before(args)
+    const answer = Promise.resolve(call(...args)).then(() => before(args))
+    answer.catch(() => {})
+    return answer
   }
 
 function wrapped(os: Os, counted: Counted, wrap: Before, count: (what: string) => void): [string, object][] {

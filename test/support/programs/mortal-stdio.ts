@@ -28,8 +28,7 @@ const descriptors: DescriptorStore = {
   },
   handOver: (name, fd) => stored.set(name, fd),
   names: () => [...stored.keys()],
-  store: (name, fd) => tell(`store ${name}`, fd),
-  accepted: async () => {},
+  store: async (name, fd) => tell(`store ${name}`, fd),
   remove: async (name) => tell(`remove ${name}`),
 }
 

@@ -10,7 +10,6 @@ export class FakeDescriptors implements DescriptorStore {
   readonly #streams: FakeStreams
   readonly #stored = new Map<string, Fd>()
   readonly #inherited = new Map<string, Fd>()
-  readonly #refused = new Set<string>()
 
   constructor(streams: FakeStreams) {
     this.#streams = streams
@@ -29,7 +28,6 @@ export class FakeDescriptors implements DescriptorStore {
   /** Hands over what is stored, as to an agent that is started again. */
   restart(): void {
     this.#inherited.clear()
-    this.#refused.clear()
     for (const [name, fd] of this.#stored) this.#inherited.set(name, this.#streams.duplicate(fd))
   }
 
@@ -47,24 +45,20 @@ export class FakeDescriptors implements DescriptorStore {
     return [...this.#inherited.keys()]
   }
 
-  store(name: string, fd: Fd): void {
+  store(name: string, fd: Fd): Promise<void> {
     if (!/^[a-z0-9-]{1,31}$/.test(name)) throw new Error(`not a name: ${name}`)
     if (this.#stored.has(name)) throw new Error(`stored already: ${name}`)
-    if (this.#stored.size >= this.capacity) this.#refused.add(name)
-    else this.#stored.set(name, this.#streams.duplicate(fd))
-  }
-
-  async accepted(): Promise<void> {
-    for (const name of this.#refused) {
-      throw new AgentError(
-        'RESOURCE_EXHAUSTED',
-        `store descriptor ${name} in vminit: ENOSPC: the store is full`,
-      )
+    if (this.#stored.size < this.capacity) {
+      this.#stored.set(name, this.#streams.duplicate(fd))
+      return Promise.resolve()
     }
+    const text = `store descriptor ${name} in vminit: ENOSPC: the store is full`
+    const refused = Promise.reject(new AgentError('RESOURCE_EXHAUSTED', text))
+    refused.catch(() => {})
+    return refused
   }
 
   async remove(name: string): Promise<void> {
-    this.#refused.delete(name)
     const fd = this.#stored.get(name)
     this.#stored.delete(name)
     if (fd !== undefined) this.#streams.close(fd)
