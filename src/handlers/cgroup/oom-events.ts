@@ -47,7 +47,11 @@ export class OomEvents {
         this.#log.warn('container out of memory', { containerId })
         this.queue.add(containerId, kills)
         this.#events.add({ outOfMemory: { containerId } })
-        record.saveOomKills(kills)
+        try {
+          record.saveOomKills(kills)
+        } catch (error) {
+          this.#log.warn('out-of-memory kills not saved', { containerId, error: messageOf(error) })
+        }
       })
       this.#watches.set(containerId, watch)
       const look = () => watch.look()

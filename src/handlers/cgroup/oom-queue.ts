@@ -1,4 +1,4 @@
-import { AgentError } from '../../base/errors.ts'
+import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { LastEvent } from '../../gen/state/oom.ts'
 import { KINDS, type StateStore } from '../../state/state-store.ts'
@@ -128,9 +128,14 @@ export class OomQueue {
     this.#save()
   }
 
+  /** An event is delivered also when that cannot be recorded; the next agent may then lose or repeat it. */
   #save(): void {
     const taken = [...this.#taken].map(([request, containerId]) => ({ request, containerId }))
-    this.#state.write(KINDS.oom, NAME, { waiting: [...this.#events], taken, last: this.#last })
+    try {
+      this.#state.write(KINDS.oom, NAME, { waiting: [...this.#events], taken, last: this.#last })
+    } catch (error) {
+      this.#log.warn('out-of-memory events not saved', { error: messageOf(error) })
+    }
   }
 
   #hand(containerId: string): boolean {

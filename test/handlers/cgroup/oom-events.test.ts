@@ -1,5 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
+import { SIGKILL } from '../../../src/base/signals.ts'
+import { kernelError } from '../../../src/os/errors.ts'
 import { containerRequest, type Machine, machineWithSandbox } from '../../support/handlers/machine.ts'
 
 const fileOf = (id: string) => `/sys/fs/cgroup/memory/containers/${id}/memory.oom_control`
@@ -73,6 +75,28 @@ describe('GetOOMEvent', () => {
     await made.handlers.createContainer(containerRequest('c1'), neverAborted)
     await made.handlers.startContainer({ containerId: 'c1' }, neverAborted)
   })
+
+  it.each(['waits', 'comes later'])(
+    'returns an event that cannot be recorded to a caller that %s',
+    async (when) => {
+      const made = await machineWithSandbox()
+      await start(made, 'c1')
+      made.state.beforeChange = (path) => {
+        throw kernelError('write', path, 'EIO')
+      }
+      const waiting = when === 'waits' ? made.handlers.getOomEvent({}, neverAborted) : undefined
+      await killByOom(made, 'c1')
+      await new Promise(setImmediate)
+      const taken = await (waiting ?? made.handlers.getOomEvent({}, neverAborted))
+      taken.settle(true)
+      expect(taken.containerId).toBe('c1')
+      // The container's end looks once more.
+      made.runtime.end(made.runtime.last().pid, { signal: SIGKILL })
+      expect((await made.handlers.waitProcess({ containerId: 'c1', execId: '' }, neverAborted)).status).toBe(
+        137,
+      )
+    },
+  )
 
   it('fails when the sandbox is destroyed: INTERNAL, without text', async () => {
     const made = await machineWithSandbox()
