@@ -228,10 +228,11 @@ export class Container {
     return state.parts
   }
 
-  /** Ends a removal that failed. It may be tried again. */
+  /** Ends a removal that failed, and has thawed the container. It may be tried again. */
   removeFailed(parts: ContainerParts): void {
-    this.#settle(parts, 'running')
-    this.record.save({ phase: Phase.RUNNING, request: 0n })
+    const name = this.awaitsStart ? 'created' : 'running'
+    this.#settle(parts, name)
+    this.record.save({ phase: PHASES[name], request: 0n })
   }
 
   /** Ends a transition, during which the first process may have ended. */

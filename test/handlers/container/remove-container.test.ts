@@ -3,6 +3,8 @@ import { neverAborted } from '../../../src/base/abort.ts'
 import { AgentError } from '../../../src/base/errors.ts'
 import { SIGKILL } from '../../../src/base/signals.ts'
 import { LinuxResources } from '../../../src/gen/oci.ts'
+import { Phase, readContainerRecords } from '../../../src/handlers/container/container-record.ts'
+import { StateStore } from '../../../src/state/state-store.ts'
 import { createWithHooks, sandboxWithHooks } from '../../support/handlers/guest-hooks.ts'
 import {
   containerRequest,
@@ -67,6 +69,19 @@ describe('RemoveContainer', () => {
     expect(os.mounts.isMountPoint('/run/kata-containers/c1/rootfs')).toBe(true)
     runtime.end(1001, { signal: SIGKILL })
     await handlers.removeContainer({ containerId: 'c1', timeout: 2 }, neverAborted)
+  })
+
+  it('leaves a container that was not started to its start when it fails', async () => {
+    const made = await machineWithSandbox()
+    await made.handlers.createContainer(containerRequest('c1'), neverAborted)
+    made.os.system.onKill = () => {}
+    const removed = made.handlers.removeContainer({ containerId: 'c1', timeout: 2 }, neverAborted)
+    await new Promise(setImmediate)
+    made.os.clock.advance(2000)
+    await expect(removed).rejects.toThrow('ETIME')
+    const [record] = readContainerRecords(new StateStore(made.state))
+    expect(record?.fields.phase).toBe(Phase.CREATED)
+    await made.handlers.startContainer({ containerId: 'c1' }, neverAborted)
   })
 
   it('fails after 50 s without a timeout, names the processes left, keeps the container, and can be repeated', async () => {
