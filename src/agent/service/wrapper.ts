@@ -92,7 +92,7 @@ function served<Request, Response>(
         if (keepsOutcome(rpc)) outcomes.answer(number, encoded.payload)
       }
       if (keepsOutcome(rpc) && number !== 0n) deliveries.push(() => outcomes.forget(number))
-      outcome = { ok: true, ...encoded, ...deliveredTo(deliveries) }
+      outcome = { ok: true, ...encoded, ...deliveredTo(deliveries, name, log) }
     } catch (error) {
       // A call that failed has undone itself, and may be tried again.
       if (keepsOutcome(rpc)) outcomes.forget(number)
@@ -138,11 +138,17 @@ function keepsOutcome({
 }
 
 /** Undefined without callbacks: the broker then does not keep the outcome of the answer. */
-function deliveredTo(callbacks: readonly ((written: boolean) => void)[]) {
+function deliveredTo(callbacks: readonly ((written: boolean) => void)[], rpc: string, log: Logger) {
   if (callbacks.length === 0) return undefined
   return {
     delivered: (written: boolean) => {
-      for (const callback of callbacks) callback(written)
+      for (const callback of callbacks) {
+        try {
+          callback(written)
+        } catch (error) {
+          log.error('delivery not recorded', { rpc, written, error: messageOf(error) })
+        }
+      }
     },
   }
 }

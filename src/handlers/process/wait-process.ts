@@ -37,8 +37,11 @@ export function forgetProcess(
   process: ContainerProcess,
 ): void {
   parts.processes.forget(execId, process)
-  parts.record.dropProcess(process.key)
-  void process.stdio.close()
-  // That of the first process is a part of the container's state, until it is removed.
-  if (process !== parts.init) process.forgetExit()
+  try {
+    parts.record.dropProcess(process.key)
+  } finally {
+    void process.stdio.close()
+    // That of the first process is a part of the container's state, until it is removed.
+    if (process !== parts.init) process.forgetExit()
+  }
 }

@@ -358,6 +358,23 @@ describe('the call wrapper', () => {
     if (outcome.ok) outcome.delivered?.(true)
     expect(seen).toEqual([true])
   })
+
+  it('tells all who want to know of the delivery, also when one of them fails', async () => {
+    const seen: boolean[] = []
+    const { method, lines } = wrapped({
+      handle: async (message, call) => {
+        call.onDelivered(() => {
+          throw new Error('write outcomes/5: EIO')
+        })
+        call.onDelivered((written) => seen.push(written))
+        return message
+      },
+    })
+    const outcome = await method(request, callOf())
+    if (outcome.ok) outcome.delivered?.(true)
+    expect(seen).toEqual([true])
+    expect(lines.at(-1)).toMatchObject({ msg: 'delivery not recorded', error: 'write outcomes/5: EIO' })
+  })
 })
 
 describe('the outcome of a call that must not be carried out twice', () => {

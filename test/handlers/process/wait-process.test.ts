@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { SIGKILL } from '../../../src/base/signals.ts'
+import { kernelError } from '../../../src/os/errors.ts'
 import {
   containerRequest,
   execRequest,
@@ -42,6 +43,20 @@ describe('WaitProcess', () => {
       message: 'Process not found: invalid exec id',
     })
     await handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
+  })
+
+  it('closes the streams of a process that it forgets, also when that cannot be recorded', async () => {
+    const { handlers, runtime, os, state } = await machineWithContainer()
+    const before = os.descriptors.stored
+    await handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
+    runtime.end(runtime.last().pid, { code: 0 })
+    const end = await handlers.waitProcess(exec, neverAborted)
+    state.beforeChange = (path) => {
+      throw kernelError('write', path, 'EIO')
+    }
+    expect(() => end.forget()).toThrow('EIO')
+    await expect.poll(() => os.descriptors.stored).toEqual(before)
+    expect(os.exits.kept.size).toBe(1)
   })
 
   it('keeps the container when the first process is forgotten', async () => {
