@@ -45,7 +45,7 @@ async function explanation(
 ): Promise<string | undefined> {
   const feature = FEATURES[call.method]
   const isLacking = feature !== undefined && LACKING.includes(code)
-  const isUnknown = message === 'Invalid container id'
+  const isUnknown = /^invalid container id$/i.test(message)
   if (!isLacking && !isUnknown) return undefined
   const { IntrospectionDefinition } = await import('../gen/microvm/agent/v1/introspection.ts')
   const introspection = clientFor(IntrospectionDefinition, asked)
@@ -87,5 +87,5 @@ export async function featureNamed(
 /** Why it is not there, with what helps; undefined when it is there. */
 export function whyMissing(feature: Capability | undefined): string | undefined {
   if (feature === undefined || feature.enabled) return undefined
-  return feature.reason.replace(/want (agent\..*)$/, 'want ./microvm run --append "$1"')
+  return feature.reason.replace(/want (agent\.[^;]*)/, 'want ./microvm run --append "$1"')
 }

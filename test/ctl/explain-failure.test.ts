@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest'
 import { AgentError } from '../../src/base/errors.ts'
 import type { Session } from '../../src/client/open-session.ts'
-import { explaining } from '../../src/ctl/explain-failure.ts'
+import { explaining, whyMissing } from '../../src/ctl/explain-failure.ts'
 import { SignalProcessRequest } from '../../src/gen/agent.ts'
-import { ListContainersResponse } from '../../src/gen/microvm/agent/v1/introspection.ts'
+import { Capability, ListContainersResponse } from '../../src/gen/microvm/agent/v1/introspection.ts'
 
 const unknown = new AgentError('INVALID_ARGUMENT', 'Invalid container id')
 
@@ -40,6 +40,11 @@ describe('a call with a container id that is unknown', () => {
     expect(await textFor(id, has)).toBe(`Invalid container id${text}`)
   })
 
+  it('knows each form of the text', async () => {
+    const error = new AgentError('INVALID_ARGUMENT', 'invalid container id')
+    expect(await textFor('wbe', ['web'], error)).toBe('invalid container id "wbe", did you mean "web"?')
+  })
+
   it('names no more than eight', async () => {
     const ids = Array.from({ length: 9 }, (_, index) => `container-${index}`)
     expect(await textFor('x', ids)).toMatch(/want one of container-0, .*, container-7, …$/)
@@ -50,5 +55,15 @@ describe('a call with a container id that is unknown', () => {
     expect(await textFor('x', refused)).toBe('Invalid container id')
     const other = new AgentError('NOT_FOUND', 'Process not found: invalid exec id')
     expect(await textFor('web', [], other)).toBe(other.message)
+  })
+})
+
+describe('a part of the agent that is missing', () => {
+  it('is turned on by the words of its reason, and has the rest of it as it is', () => {
+    const reason = 'agent.x is not set, want agent.x agent.y=1; no shell: none'
+    expect(whyMissing(Capability.fromPartial({ reason }))).toBe(
+      'agent.x is not set, want ./microvm run --append "agent.x agent.y=1"; no shell: none',
+    )
+    expect(whyMissing(Capability.fromPartial({ enabled: true }))).toBeUndefined()
   })
 })

@@ -28,30 +28,39 @@ export const PROGRAMS: readonly string[] = [
   '/usr/sbin/ip6tables-restore',
 ]
 
-/** Words of the kernel's command line: the console at the port that shims dial, and as much output as can be kept. */
-const CONSOLE_WORDS = 'agent.debug_console agent.debug_console_vport=1026'
-const REPLAY_WORDS = 'agent.output_replay_bytes=65536'
-
 /** The parts of the agent that a setting turns on, or that the image may lack. */
 export function featuresOf({ policy, config, os, noShell }: FeatureSources): readonly Feature[] {
-  /** `words` turn it on, where the name of the setting alone does not. */
-  const bySetting = (name: string, isOn: boolean, setting: string, words?: string) => ({
+  const bySetting = (name: string, isOn: boolean, setting: string, value?: string) => ({
     name,
-    missing: isOn ? undefined : `${setting} is not set${words === undefined ? '' : `, want ${words}`}`,
+    missing: isOn
+      ? undefined
+      : `${setting} is not set${value === undefined ? '' : `, want ${setting}${value}`}`,
   })
-  const { debugConsolePort: port } = config
   return [
     { name: 'policy', missing: policy.isSupported() ? undefined : NO_POLICY_ENGINE },
     {
       name: 'connection broker',
       missing: os.broker === undefined ? 'the agent does not run below vminit' : undefined,
     },
-    config.debugConsole
-      ? { name: 'debug console', missing: noShell, detail: port === 0 ? '/dev/console' : `port ${port}` }
-      : bySetting('debug console', false, 'agent.debug_console', CONSOLE_WORDS),
+    debugConsole(config, noShell),
     bySetting('memory agent', config.memAgentEnable, 'agent.mem_agent_enable'),
     bySetting('devices by VISIBLE_CDI_DEVICES', config.visibleCdiDevices, 'agent.visible_cdi_devices'),
-    bySetting('output again', config.outputReplayBytes > 0, 'agent.output_replay_bytes', REPLAY_WORDS),
+    bySetting('output again', config.outputReplayBytes > 0, 'agent.output_replay_bytes', '=65536'),
     bySetting('streams on a port', config.passfdListenerPort > 0, 'agent.passfd_listener_port'),
   ]
+}
+
+/** It needs settings and a shell. Both are named, so that nobody boots a guest for one and lacks the other. */
+function debugConsole(
+  { debugConsole: isOn, debugConsolePort: port }: FeatureSources['config'],
+  noShell: string | undefined,
+): Feature {
+  const words = 'agent.debug_console agent.debug_console_vport=1026'
+  const isOff = isOn ? undefined : `agent.debug_console is not set, want ${words}`
+  const missing = [isOff, noShell].filter((each) => each !== undefined).join('; ')
+  return {
+    name: 'debug console',
+    missing: missing === '' ? undefined : missing,
+    detail: port === 0 ? '/dev/console' : `port ${port}`,
+  }
 }
