@@ -33,6 +33,7 @@ describe("the agent's state", () => {
 
   it('that is full refuses what is new, and loses nothing of what was begun', async () => {
     const init = await pod.run('begun', ['sh', '-c', 'read line; exit 5'])
+    const added = await pod.add('begun', 'e', ['sh', '-c', 'read line; exit 6'])
     const inside = pod.started.inside(FOLDER)
     fill(`${inside}/filler`)
     await expect(pod.create('late', ['true'])).rejects.toMatchObject({
@@ -41,7 +42,8 @@ describe("the agent's state", () => {
         /^state containers\/late\/record: \d+ bytes and \d+ files of room, want /,
       ),
     })
-    const added = await pod.add('begun', 'e', ['sh', '-c', 'exit 6'])
+    await expect(pod.add('begun', 'late', ['true'])).rejects.toMatchObject({ code: 'RESOURCE_EXHAUSTED' })
+    await added.write('end\n')
     expect(await added.wait()).toBe(6)
     process.kill(pod.started.agentPid(), 'SIGKILL')
     await init.write('end\n')
