@@ -10,13 +10,22 @@ export interface ToolOptions {
   readonly signal?: AbortSignal
 }
 
+/** A tool that ran and failed. The message is the command and the last line of its stderr. */
+export class ToolFailure extends Error {
+  readonly stderr: string
+
+  constructor(message: string, stderr: string) {
+    super(message)
+    this.stderr = stderr
+  }
+}
+
 /** The exit status of setpriv(1) for a program that does not exist. */
 const NOT_FOUND = 127
 
 /**
  * Runs a program to its end and returns its stdout. The kernel kills it when this process dies (PR_SET_PDEATHSIG).
- * Throws one line: the package to install when the program is missing, otherwise the command and the last line of its
- * stderr.
+ * Throws one line: the package to install when the program is missing, otherwise a {@link ToolFailure}.
  */
 export function tool(command: string, args: readonly string[], options: ToolOptions): Promise<string> {
   // Not every user's PATH has the folders of mke2fs and depmod.
@@ -31,7 +40,8 @@ export function tool(command: string, args: readonly string[], options: ToolOpti
         reject(
           new Error(`${command}: not found, want it installed: apt-get install ${options.debianPackage}`),
         )
-      else reject(new Error(`${command} ${args.join(' ')}: ${lastLine(stderr) || error.message}`))
+      else
+        reject(new ToolFailure(`${command} ${args.join(' ')}: ${lastLine(stderr) || error.message}`, stderr))
     })
   })
 }

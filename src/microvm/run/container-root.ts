@@ -1,6 +1,6 @@
-import { mkdirSync, statSync, truncateSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readdirSync, statSync, truncateSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
-import { tool } from '../../build/tool.ts'
+import { ToolFailure, tool } from '../../build/tool.ts'
 import { splitTag } from '../command-line/check-files.mjs'
 import { UsageError } from '../command-line/parse.mjs'
 import { type ImageConfig, isOciLayout, unpackLayout } from './oci-layout.ts'
@@ -30,6 +30,8 @@ export async function openRoot(rootfs: string, work: string, signal: AbortSignal
   }
   if (tag !== undefined)
     throw new UsageError(`--rootfs ${rootfs}: ${path} is not an OCI image layout and has no tags`)
+  if (readdirSync(folder).length === 0)
+    throw new UsageError(`--rootfs ${rootfs}: empty, want the files of a root filesystem`)
   return { folder, config: undefined }
 }
 
@@ -66,9 +68,10 @@ async function unpackTar(path: string, work: string, signal: AbortSignal): Promi
       signal,
     })
   } catch (error) {
-    throw new UsageError(`--rootfs ${path}: neither a directory nor a tar archive that can be unpacked`, {
-      cause: error,
-    })
+    if (!(error instanceof ToolFailure)) throw error
+    // Its last line only says that it has failed.
+    const [reason = error.message] = /^tar.*: .*$/m.exec(error.stderr) ?? []
+    throw new UsageError(`--rootfs ${path}: ${reason}`, { cause: error })
   }
   return folder
 }

@@ -1,6 +1,6 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { tool } from '../../build/tool.ts'
+import { ToolFailure, tool } from '../../build/tool.ts'
 import { UsageError } from '../command-line/parse.mjs'
 
 /** How an image wants to be run. */
@@ -20,7 +20,7 @@ export function isOciLayout(folder: string): boolean {
   return existsSync(join(folder, 'oci-layout')) && existsSync(join(folder, 'index.json'))
 }
 
-/** Unpacks one image of a layout below `bundle`; `root` is its root filesystem. Throws {@link UsageError} as {@link chooseTag} does. */
+/** Unpacks one image of a layout below `bundle`; `root` is its root filesystem. Throws {@link UsageError}. */
 export async function unpackLayout(options: {
   readonly layout: string
   readonly tag: string | undefined
@@ -30,7 +30,13 @@ export async function unpackLayout(options: {
   const { layout, tag, bundle, signal } = options
   const chosen = chooseTag(layout, tag)
   const unpack = ['unpack', '--image', `${layout}:${chosen}`, bundle]
-  await tool('umoci', unpack, { debianPackage: 'umoci', signal })
+  try {
+    await tool('umoci', unpack, { debianPackage: 'umoci', signal })
+  } catch (error) {
+    if (!(error instanceof ToolFailure)) throw error
+    const [, reason = error.message] = /^\W*(.*)\s*$/.exec(error.stderr) ?? []
+    throw new UsageError(`--rootfs ${layout}: umoci: ${reason}`, { cause: error })
+  }
   const unpacked = readJson(join(bundle, 'config.json'))
   const own = imageConfigOf(layout, chosen)
   return { root: join(bundle, 'rootfs'), config: mergeConfig(own, record(unpacked.process)) }
@@ -102,7 +108,8 @@ function readJson(path: string): Readonly<Record<string, unknown>> {
   try {
     return record(JSON.parse(readFileSync(path, 'utf8')))
   } catch (error) {
-    throw new UsageError(`${path}: ${error instanceof Error ? error.message : String(error)}`)
+    if (error instanceof SyntaxError) throw new UsageError(`${path}: malformed JSON`, { cause: error })
+    throw error
   }
 }
 

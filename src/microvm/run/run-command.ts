@@ -1,5 +1,6 @@
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
 import { abortable } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
 import { withTemporaryFolder } from '../../build/temporary-folder.ts'
@@ -37,6 +38,8 @@ const HOSTNAME = 'microvm'
 const DEFAULT_MEMORY_MIB = { disk: 512, partitioned: 512, initrd: 1024 } as const
 /** The guest unmounts and stops its container within moments or not at all. */
 const POWER_OFF_GRACE_MS = 10_000
+/** QEMU ends within moments of the guest's connections. */
+const QEMU_END_MS = 2000
 
 /** Runs a container in its own microVM and returns the exit status of its process. */
 export async function runCommand(options: RunOptions, host: RunHost): Promise<number> {
@@ -66,14 +69,14 @@ async function prepare(
   const word = options.user === undefined ? undefined : userWord(options.user)
   const given =
     options.metadata === undefined ? undefined : metadataParts(readMetadata(options.metadata), folder)
+  const { containerRoot, what } = await rootAndProcess(options, folder, { reporter, signal })
+  const user = word === undefined ? what.user : await userInImage(word, containerRoot, signal)
   const boot = await bootFiles(options, reporter.progress)
   const { memoryMib = DEFAULT_MEMORY_MIB[options.form], machine, cpus, console } = options
   // The words of the command line come last, so they win.
   const append = [...(given?.append ?? []), ...options.append]
-  const common = { boot, machine, memoryMib, cpus, console, append, ...(given && { extra: given.extra }) }
-  const { containerRoot, what } = await rootAndProcess(options, folder, { reporter, signal })
-  const user = word === undefined ? what.user : await userInImage(word, containerRoot, signal)
-  return { parts: { ...common, containerRoot }, what: { ...what, user } }
+  const machineParts = { boot, machine, memoryMib, cpus, console, append, containerRoot }
+  return { parts: { ...machineParts, ...(given && { extra: given.extra }) }, what: { ...what, user } }
 }
 
 /** The image of the container's root, and what to run on it. */
@@ -134,7 +137,7 @@ async function inGuest(run: GuestRun): Promise<number> {
     try {
       return await containerThenPowerOff(guest, run)
     } catch (error) {
-      throw isTimeOut(error) ? await lockUpOr(error, guest) : error
+      throw isTimeOut(error) ? await lockUpOr(error, guest) : await endOr(error, guest)
     } finally {
       await guest.close()
     }
@@ -153,6 +156,16 @@ function isTimeOut(error: unknown): boolean {
 async function lockUpOr(error: unknown, { lockUp }: Pick<Guest, 'lockUp'>): Promise<unknown> {
   const text = await lockUp.describe()
   return text === undefined ? error : new AgentError('UNAVAILABLE', text, { cause: error })
+}
+
+/** How QEMU ended, when the connection was lost with it: QEMU closes its devices first. Any other error stays as it is. */
+async function endOr(error: unknown, { vm }: Pick<Guest, 'vm'>): Promise<unknown> {
+  if (!(error instanceof AgentError) || error.code !== 'UNAVAILABLE' || vm.gone.aborted) return error
+  await Promise.race([vm.exited, delay(QEMU_END_MS, undefined, { ref: false })])
+  if (vm.gone.aborted) return vm.gone.reason
+  return new AgentError('UNAVAILABLE', 'the connection to the guest is lost, and QEMU runs on', {
+    cause: error,
+  })
 }
 
 /** Why the guest failed: an agent that cannot start writes one line that begins with `agent: `, and the guest ends. */

@@ -1,7 +1,7 @@
 import { execFileSync, spawnSync } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
 import { on } from 'node:events'
-import { mkdirSync, readdirSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
@@ -195,6 +195,19 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run', () => {
     const next = startMicrovm(['--metadata', malformed], env)
     expect(await next.result).toMatchObject({ status: 2 })
     expect([foldersOf(tool), readdirSync(registry)]).toEqual([[], []])
+  })
+
+  it('says that QEMU has ended when that is killed beside a container', async () => {
+    const running = startMicrovm([...ONE_CPU, 'sh', '-c', `echo up; ${loop}`])
+    await appears(running, 'up')
+    const tool = running.toolPid()
+    const qemu = programsOf(tool).find((pid) => readFileSync(`/proc/${pid}/comm`, 'utf8').startsWith('qemu-'))
+    // QEMU closes its devices first, so that the connection ends before QEMU does.
+    process.kill(qemu ?? 0, 'SIGTERM')
+    const { status, stderr } = await running.result
+    expect(status).toBe(125)
+    expect(stderr).toMatch(/^microvm: QEMU exited with status 0: .*terminating on signal 15.*\n$/m)
+    expect([foldersOf(tool), programsOf(tool)]).toEqual([[], []])
   })
 
   it('shows the last lines of the console when the guest crashes', async () => {
