@@ -6,7 +6,7 @@ import { serviceDependencies } from '../test/support/agent/service-dependencies.
 const HEAD = `| RPC | Answered | Turn | Reserve | Policy's rule | Hang-up or deadline | Agent dies | Log |
 |---|---|---|---|---|---|---|---|
 `
-const RESERVE = { ordinary: 'none', waiting: 'half', reserved: 'all' } as const
+const RESERVE = { ordinary: '', waiting: 'half', reserved: 'all' } as const
 
 /** The text of docs/rpcs.md, whose table, at its end, is made anew from the declarations. */
 export async function rpcsPage(page: string): Promise<string> {
@@ -14,10 +14,10 @@ export async function rpcsPage(page: string): Promise<string> {
   return `${page.slice(0, page.indexOf('| RPC |'))}${HEAD}${methods.map(rowOf).join('')}`
 }
 
-/** Nothing for a method that is in the proto and not declared yet. */
+/** A cell is empty where the page tells what is usual; nothing for a method that is not declared yet. */
 function rowOf({ name, rpc }: Partial<DeclaredMethod<unknown, unknown>>): string {
   if (name === undefined || rpc === undefined) return ''
-  const gate = rpc.gate === 'open' ? 'at once' : 'after the boot'
+  const gate = rpc.gate === 'open' ? 'at once' : ''
   const { turn, share, onHangup, recovery, logLevel } = rpc
   const cells = [
     `\`${name}\``,
@@ -27,14 +27,15 @@ function rowOf({ name, rpc }: Partial<DeclaredMethod<unknown, unknown>>): string
     ruleOf(name, rpc.rule),
     onHangup,
     recovery,
-    logLevel,
+    logLevel === 'info' ? '' : logLevel,
   ]
-  return `| ${cells.join(' | ')} |\n`
+  return `|${cells.map((cell) => (cell === '' ? ' |' : ` ${cell} |`)).join('')}\n`
 }
 
 function ruleOf(method: string, rule: DeclaredMethod<unknown, unknown>['rpc']['rule']): string {
   if (rule === 'none') return 'none'
   const message = typeof rule === 'object' ? rule.message : (REQUESTS[method] ?? '')
-  const name = `\`${message.slice(message.lastIndexOf('.') + 1)}\``
-  return rule === 'itself' ? `${name}, by its function` : name
+  const name = message.slice(message.lastIndexOf('.') + 1)
+  if (rule === 'itself') return `\`${name}\`, by its function`
+  return name === `${method.slice(method.indexOf('/') + 1)}Request` ? '' : `\`${name}\``
 }
