@@ -1,3 +1,4 @@
+import { Changes } from '../base/changes.ts'
 import type { Event, EventGap, Exit } from '../gen/microvm/agent/v1/introspection.ts'
 import { KINDS, type StateStore } from './state-store.ts'
 
@@ -49,7 +50,7 @@ export class EventLog {
   #droppedExits = 0n
   #last: bigint
   #reserved: bigint
-  #added: PromiseWithResolvers<void> | undefined
+  readonly #added = new Changes()
 
   constructor(state: StateStore, clock: EventClock, bounds = EVENT_BOUNDS) {
     this.#state = state
@@ -74,8 +75,7 @@ export class EventLog {
     const event = { ...NO_EVENT, ...body, sequence: this.#next(), atMs: BigInt(this.#clock.unixMs()) }
     this.#events.push(event)
     if (this.#events.length > 2 * this.#bounds.events) this.#events = this.#events.slice(-this.#bounds.events)
-    this.#added?.resolve()
-    this.#added = undefined
+    this.#added.announce()
   }
 
   /** Adds the end of a process. */
@@ -101,10 +101,9 @@ export class EventLog {
     }
   }
 
-  /** Resolves at the next event. */
-  next(): Promise<void> {
-    this.#added ??= Promise.withResolvers()
-    return this.#added.promise
+  /** Resolves at the next event. Throws what `signal` is aborted with. */
+  next(signal: AbortSignal): Promise<void> {
+    return this.#added.next(signal)
   }
 
   /** The exits that are held, the oldest first. */

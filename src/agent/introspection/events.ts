@@ -1,4 +1,3 @@
-import { abortable } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
 import type {
   AcknowledgeExitsRequest,
@@ -52,7 +51,7 @@ export class Events {
       const answer = this.#after(last, MOST_EVENTS)
       if (answer.events.length > 0) yield answer
       last = answer.lastSequence
-      if (last === this.#log.last) await abortable(this.#log.next(), signal)
+      if (last === this.#log.last) await this.#log.next(signal)
     }
   }
 
@@ -90,11 +89,13 @@ export class Events {
     if (this.#waiting >= MOST_WAITING) {
       throw new AgentError('RESOURCE_EXHAUSTED', `events: ${MOST_WAITING} calls wait for them, want no more`)
     }
-    const timedOut = Promise.withResolvers<void>()
-    const stopTimer = this.#clock.startTimer(timeoutMs, timedOut.resolve)
+    const timedOut = new AbortController()
+    const stopTimer = this.#clock.startTimer(timeoutMs, () => timedOut.abort())
     this.#waiting += 1
     try {
-      await abortable(Promise.race([this.#log.next(), timedOut.promise]), signal)
+      await this.#log.next(AbortSignal.any([signal, timedOut.signal]))
+    } catch (error) {
+      if (!timedOut.signal.aborted) throw error
     } finally {
       this.#waiting -= 1
       stopTimer()

@@ -1,3 +1,4 @@
+import { Changes } from '../../base/changes.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { LastEvent } from '../../gen/state/oom.ts'
@@ -9,12 +10,6 @@ const NAME = 'oom'
 /** How many events wait for a caller. */
 const CAPACITY = 100
 
-interface Consumer {
-  readonly number: bigint
-  resolve(containerId: string): void
-  reject(reason: unknown): void
-}
-
 /**
  * A queue of containers that ran out of memory: each event goes to one caller (behaviour spec, section C.33). Adding never
  * waits.
@@ -25,8 +20,7 @@ export class OomQueue {
   readonly #events: string[] = []
   /** Events in answers whose delivery is not known, by the number of the request. */
   readonly #taken = new Map<bigint, string>()
-  /** Waiting callers, in the order of their calls. */
-  readonly #consumers = new Set<Consumer>()
+  readonly #changes = new Changes()
   /** The event that was added last, with the container's kills until then: its record may not have them. */
   #last: LastEvent | undefined
   #isClosed = false
@@ -56,10 +50,11 @@ export class OomQueue {
    */
   add(containerId: string, kills: bigint): void {
     this.#last = { containerId, kills }
-    if (this.#isClosed || this.#hand(containerId)) return
+    if (this.#isClosed) return
     if (this.#events.length < CAPACITY) {
       this.#events.push(containerId)
       this.#save()
+      this.#changes.announce()
     } else this.#log.warn('out-of-memory event dropped: the queue is full', { containerId })
   }
 
@@ -72,8 +67,9 @@ export class OomQueue {
   /** What has become of the answer that the event was taken for: one that was not delivered goes back to the front. */
   settle(number: bigint, containerId: string, written: boolean): void {
     this.#taken.delete(number)
-    if (!written && !this.#isClosed && !this.#hand(containerId)) this.#events.unshift(containerId)
+    if (!written && !this.#isClosed) this.#events.unshift(containerId)
     this.#save()
+    this.#changes.announce()
   }
 
   /**
@@ -82,28 +78,18 @@ export class OomQueue {
    * `signal` is aborted with.
    */
   async take(signal: AbortSignal, number = 0n): Promise<string> {
-    signal.throwIfAborted()
-    const again = this.#taken.get(number)
-    if (again !== undefined) return again
-    if (this.#isClosed) throw closed()
-    const event = this.#events.shift()
-    if (event === undefined) return this.#wait(signal, number)
-    this.#take(number, event)
-    return event
-  }
-
-  async #wait(signal: AbortSignal, number: bigint): Promise<string> {
-    const consumer = { number, ...Promise.withResolvers<string>() }
-    const onAbort = () => {
-      this.#consumers.delete(consumer)
-      consumer.reject(signal.reason)
-    }
-    signal.addEventListener('abort', onAbort, { once: true })
-    this.#consumers.add(consumer)
-    try {
-      return await consumer.promise
-    } finally {
-      signal.removeEventListener('abort', onAbort)
+    for (;;) {
+      signal.throwIfAborted()
+      const again = this.#taken.get(number)
+      if (again !== undefined) return again
+      if (this.#isClosed) throw new AgentError('INTERNAL', '', { fault: 'none' })
+      const event = this.#events.shift()
+      if (event !== undefined) {
+        if (number !== 0n) this.#taken.set(number, event)
+        this.#save()
+        return event
+      }
+      await this.#changes.next(signal)
     }
   }
 
@@ -118,14 +104,8 @@ export class OomQueue {
     this.#events.length = 0
     this.#last = undefined
     this.#taken.clear()
-    for (const consumer of this.#consumers) consumer.reject(closed())
-    this.#consumers.clear()
+    this.#changes.announce()
     this.#state.remove(NAME)
-  }
-
-  #take(number: bigint, containerId: string): void {
-    if (number !== 0n) this.#taken.set(number, containerId)
-    this.#save()
   }
 
   /** An event is delivered also when that cannot be recorded; the next agent may then lose or repeat it. */
@@ -137,17 +117,4 @@ export class OomQueue {
       this.#log.warn('out-of-memory events not saved', { error: messageOf(error) })
     }
   }
-
-  #hand(containerId: string): boolean {
-    const [first] = this.#consumers
-    if (first === undefined) return false
-    this.#consumers.delete(first)
-    this.#take(first.number, containerId)
-    first.resolve(containerId)
-    return true
-  }
-}
-
-function closed(): AgentError {
-  return new AgentError('INTERNAL', '', { fault: 'none' })
 }

@@ -1,4 +1,5 @@
 import { abortable } from '../../base/abort.ts'
+import { Changes } from '../../base/changes.ts'
 import { AgentError } from '../../base/errors.ts'
 import type { Fd, Streams } from '../../os/streams/streams.ts'
 import { InputFile } from './input-file.ts'
@@ -33,7 +34,7 @@ export class InputStream implements ProcessInput {
   #resumed:
     | { readonly number: bigint; readonly written: Promise<void>; readonly stop: AbortController }
     | undefined
-  #room = Promise.withResolvers<void>()
+  readonly #room = new Changes()
 
   /** Goes on with the input that the agent before has left in the store, if any. */
   constructor(streams: Streams, target: InputTarget) {
@@ -129,8 +130,7 @@ export class InputStream implements ProcessInput {
 
   #forget(number: bigint): void {
     this.#file?.forget(number)
-    this.#room.resolve()
-    this.#room = Promise.withResolvers()
+    this.#room.announce()
     if (this.#fd === undefined && this.numbers.length === 0) void this.#closeFile()
   }
 
@@ -138,7 +138,7 @@ export class InputStream implements ProcessInput {
     signal.throwIfAborted()
     if (this.#fd === undefined) throw brokenPipe()
     const file = this.#file ?? (await this.#makeFile())
-    while (!file.hasRoom) await abortable(this.#room.promise, AbortSignal.any([signal, this.#stop.signal]))
+    while (!file.hasRoom) await this.#room.next(AbortSignal.any([signal, this.#stop.signal]))
     signal.throwIfAborted()
     if (this.#file === undefined) throw brokenPipe()
     file.begin(data, number)

@@ -1,4 +1,4 @@
-import { abortable } from '../../base/abort.ts'
+import { Changes } from '../../base/changes.ts'
 import { AgentError } from '../../base/errors.ts'
 import type { Clock } from '../../os/clock.ts'
 import type { Fd, Streams } from '../../os/streams/streams.ts'
@@ -67,7 +67,7 @@ export class OutputStream implements ProcessOutput {
   /** When the last read ended, on the clock of `Clock.monotonicMs`. */
   #readAtMs: number
   /** What reads that found no output wait for. */
-  #wait: PromiseWithResolvers<void> | undefined
+  readonly #changes = new Changes()
   #isWatched = false
   #isTrimming = false
 
@@ -140,7 +140,7 @@ export class OutputStream implements ProcessOutput {
       this.#closed = true
       this.#file?.seal()
       this.#final.abort()
-      this.#wake()
+      this.#changes.announce()
       this.#releaseWhenUnused()
     }
     return this.#released.promise
@@ -197,7 +197,7 @@ export class OutputStream implements ProcessOutput {
       if (!file.hasRoom) {
         // No answer on its way makes room any more.
         if (this.#closed) return NOTHING
-        await abortable(this.#untilChanged(), signal)
+        await this.#changes.next(signal)
         continue
       }
       const { unread } = file
@@ -211,7 +211,7 @@ export class OutputStream implements ProcessOutput {
       if (moved === undefined && !isFinal) {
         this.#trimLater(file)
         this.#watch()
-        await abortable(this.#untilChanged(), signal)
+        await this.#changes.next(signal)
       } else if (moved === undefined || moved === 0) this.#ended = true
       else if (isFinal) this.#countRest(moved)
     }
@@ -252,13 +252,7 @@ export class OutputStream implements ProcessOutput {
     if (this.#restBytes <= 0) this.#ended = true
   }
 
-  readonly #changed = (): void => this.#wake()
-
-  /** One wait for all readers. */
-  #untilChanged(): Promise<void> {
-    this.#wait ??= Promise.withResolvers()
-    return this.#wait.promise
-  }
+  readonly #changed = (): void => this.#changes.announce()
 
   /** Wakes the readers when the source is readable; the read that follows reports an error. */
   #watch(): void {
@@ -266,14 +260,9 @@ export class OutputStream implements ProcessOutput {
     this.#isWatched = true
     const done = () => {
       this.#isWatched = false
-      this.#wake()
+      this.#changes.announce()
     }
     this.#streams.readable(this.#source.fd, this.#final.signal).then(done, done)
-  }
-
-  #wake(): void {
-    this.#wait?.resolve()
-    this.#wait = undefined
   }
 
   #releaseWhenUnused(): void {

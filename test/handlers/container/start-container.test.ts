@@ -48,7 +48,7 @@ describe('StartContainer', () => {
       return undefined
     }
     await handlers.startContainer({ containerId: 'c1' }, neverAborted)
-    while (context.events.exits().length === 0) await context.events.next()
+    while (context.events.exits().length === 0) await context.events.next(neverAborted)
     expect(context.events.after(0n, 9).events).toMatchObject([
       { processStarted: { containerId: 'c1' } },
       { processExited: { containerId: 'c1' } },

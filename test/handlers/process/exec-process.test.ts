@@ -110,7 +110,7 @@ describe('ExecProcess', () => {
     await handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
     os.clock.advance(30)
     for (const pid of [runtime.last().pid, init]) runtime.end(pid, { code: 0 })
-    while (context.events.exits().length < 2) await context.events.next()
+    while (context.events.exits().length < 2) await context.events.next(neverAborted)
     const ran = context.events.exits().map(({ endedAtMs, startedAtMs }) => endedAtMs - startedAtMs)
     expect(ran).toEqual([30n, 230n])
   })

@@ -1,0 +1,27 @@
+/** Where those wait who need a state to be another one. They look again after each change. */
+export class Changes {
+  /** In the order in which they came. */
+  #waiting = new Set<() => void>()
+
+  /** Resolves at the next change. Throws the reason of `signal` when that fires first, and leaves nothing behind. */
+  async next(signal: AbortSignal): Promise<void> {
+    signal.throwIfAborted()
+    const changed = Promise.withResolvers<void>()
+    const onAbort = () => changed.reject(signal.reason)
+    signal.addEventListener('abort', onAbort, { once: true })
+    this.#waiting.add(changed.resolve)
+    try {
+      await changed.promise
+    } finally {
+      signal.removeEventListener('abort', onAbort)
+      this.#waiting.delete(changed.resolve)
+    }
+  }
+
+  /** Something has changed. */
+  announce(): void {
+    const waiting = this.#waiting
+    this.#waiting = new Set()
+    for (const resolve of waiting) resolve()
+  }
+}
