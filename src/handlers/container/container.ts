@@ -1,3 +1,4 @@
+import { Changes } from '../../base/changes.ts'
 import { AgentError } from '../../base/errors.ts'
 import type { Hook } from '../../gen/oci.ts'
 import type { ProcessOwner } from '../process/owner.ts'
@@ -17,31 +18,18 @@ export interface ContainerParts extends ProcessOwner {
   readonly release: () => Promise<void>
 }
 
-/**
- * The state of a container. `settled` resolves when the transition is over, whatever its outcome; `interrupt` ends one that
- * a removal does not wait for.
- */
+/** The state of a container. `interrupt` ends a transition that a removal does not wait for. */
 export type ContainerState =
-  | { readonly name: 'creating'; readonly settled: Promise<void>; readonly interrupt: AbortController }
+  | { readonly name: 'creating'; readonly interrupt: AbortController }
   | { readonly name: 'created'; readonly parts: ContainerParts }
-  | {
-      readonly name: 'starting'
-      readonly parts: ContainerParts
-      readonly settled: Promise<void>
-      readonly interrupt: AbortController
-    }
+  | { readonly name: 'starting'; readonly parts: ContainerParts; readonly interrupt: AbortController }
   | { readonly name: 'running'; readonly parts: ContainerParts }
   /** Its processes are frozen. It may still await its start. */
   | { readonly name: 'paused'; readonly parts: ContainerParts }
   /** Being paused, resumed or given other limits. */
-  | {
-      readonly name: 'updating'
-      readonly parts: ContainerParts
-      readonly settled: Promise<void>
-      readonly interrupt: AbortController
-    }
+  | { readonly name: 'updating'; readonly parts: ContainerParts; readonly interrupt: AbortController }
   | { readonly name: 'stopped'; readonly parts: ContainerParts }
-  | { readonly name: 'removing'; readonly parts: ContainerParts; readonly settled: Promise<void> }
+  | { readonly name: 'removing'; readonly parts: ContainerParts }
   /** Its creation failed, or it was removed. */
   | { readonly name: 'gone' }
 
@@ -90,7 +78,7 @@ export class Container {
   /** The start that an agent before this one has begun, and this one ends: the number of its call, 0 without one. */
   resumedStart: { readonly request: bigint; readonly done: Promise<void> } | undefined
   #state: ContainerState
-  #endTransition: () => void
+  readonly #changes = new Changes()
   #startAsked = false
 
   /** A container that is being created. {@link Container.publish} or {@link Container.abandon} must follow. */
@@ -98,10 +86,8 @@ export class Container {
     this.id = record.fields.id
     this.cgroupPath = record.fields.cgroupPath
     this.record = record
-    const { promise, resolve } = Promise.withResolvers<void>()
     const interrupt = new AbortController()
-    this.#endTransition = resolve
-    this.#state = { name: 'creating', settled: promise, interrupt }
+    this.#state = { name: 'creating', interrupt }
     this.creationInterrupted = interrupt.signal
   }
 
@@ -114,9 +100,14 @@ export class Container {
     return !this.#startAsked
   }
 
-  /** Resolves when the transition under way is over; undefined when there is none. Another one may begin right after it. */
-  get transition(): Promise<void> | undefined {
-    return 'settled' in this.#state ? this.#state.settled : undefined
+  /** Whether it is being created, started, updated or removed. */
+  get isInTransition(): boolean {
+    return 'interrupt' in this.#state || this.#state.name === 'removing'
+  }
+
+  /** Waits until the state is another one than `state`. Throws the reason of `signal` when that fires first. */
+  async changed(state: ContainerState, signal: AbortSignal): Promise<void> {
+    while (this.#state === state) await this.#changes.next(signal)
   }
 
   /** Creating succeeded. */
@@ -132,16 +123,14 @@ export class Container {
   }
 
   #publishAs(name: LivingState, parts: ContainerParts): void {
-    this.#state = { name: parts.init.status === undefined ? name : 'stopped', parts }
-    this.#endTransition()
+    this.#settle(parts, name)
     const onEnd = () => this.#initEnded(parts)
     parts.init.ended.then(onEnd, onEnd)
   }
 
   /** Creating failed, or removing succeeded: the container is gone. */
   abandon(): void {
-    this.#state = { name: 'gone' }
-    this.#endTransition()
+    this.#become({ name: 'gone' })
     this.record.remove()
   }
 
@@ -162,14 +151,14 @@ export class Container {
     this.record.save({ phase: Phase.STARTING, request, hooksBegun })
     this.#startAsked = true
     const interrupt = new AbortController()
-    this.#state = { name: 'starting', parts, settled: this.#newTransition(), interrupt }
+    this.#become({ name: 'starting', parts, interrupt })
     return { parts, interrupted: interrupt.signal }
   }
 
   /** Goes on with a start of which the agent before this one has done all but `rest`, which never rejects. */
   resumeStart(parts: ContainerParts, rest: (interrupted: AbortSignal) => Promise<void>): void {
     const interrupt = new AbortController()
-    this.#state = { name: 'starting', parts, settled: this.#newTransition(), interrupt }
+    this.#become({ name: 'starting', parts, interrupt })
     const done = rest(interrupt.signal).then(() => this.endStart(parts, true))
     // The call may not be sent again.
     done.catch(() => {})
@@ -207,7 +196,7 @@ export class Container {
     const { parts } = state
     if (intended !== undefined) this.record.save(intended)
     const interrupt = new AbortController()
-    this.#state = { name: 'updating', parts, settled: this.#newTransition(), interrupt }
+    this.#become({ name: 'updating', parts, interrupt })
     const [{ awaitsStart }, interrupted] = [this, interrupt.signal]
     const end = (after: LivingState) => {
       this.#settle(parts, after)
@@ -220,11 +209,11 @@ export class Container {
   /** Begins a removal, of the call with the number `request`. Throws INTERNAL while another transition is under way. */
   beginRemove(request: bigint): ContainerParts {
     const state = this.#state
-    if ('settled' in state || state.name === 'gone') {
+    if (this.isInTransition || !('parts' in state)) {
       throw new AgentError('INTERNAL', `container ${this.id} is ${state.name}`, { fault: 'caller' })
     }
     this.record.save({ phase: Phase.REMOVING, request })
-    this.#state = { name: 'removing', parts: state.parts, settled: this.#newTransition() }
+    this.#become({ name: 'removing', parts: state.parts })
     return state.parts
   }
 
@@ -237,20 +226,18 @@ export class Container {
 
   /** Ends a transition, during which the first process may have ended. */
   #settle(parts: ContainerParts, name: LivingState): void {
-    this.#state = { name: parts.init.status === undefined ? name : 'stopped', parts }
-    this.#endTransition()
+    this.#become({ name: parts.init.status === undefined ? name : 'stopped', parts })
   }
 
-  #newTransition(): Promise<void> {
-    const { promise, resolve } = Promise.withResolvers<void>()
-    this.#endTransition = resolve
-    return promise
+  #become(state: ContainerState): void {
+    this.#state = state
+    this.#changes.announce()
   }
 
   #initEnded(parts: ContainerParts): void {
     const { name } = this.#state
     if (name === 'created' || name === 'running' || name === 'paused')
-      this.#state = { name: 'stopped', parts }
+      this.#become({ name: 'stopped', parts })
   }
 }
 

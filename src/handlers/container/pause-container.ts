@@ -1,4 +1,3 @@
-import { abortable } from '../../base/abort.ts'
 import { errnoOf, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { PauseContainerRequest, ResumeContainerRequest } from '../../gen/agent.ts'
@@ -33,7 +32,7 @@ export async function pauseContainer(
   let after = update.before
   try {
     // A runtime that is adding a process would be frozen with it.
-    await abortable(processes.settled(), AbortSignal.any([signal, interrupted]))
+    await processes.settled(AbortSignal.any([signal, interrupted]))
     await runtime.pause(containerId, interrupted)
     after = 'paused'
   } catch (error) {

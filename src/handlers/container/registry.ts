@@ -1,4 +1,3 @@
-import { abortable } from '../../base/abort.ts'
 import { AgentError, type StatusCodeName } from '../../base/errors.ts'
 import { isWithin } from '../../base/paths.ts'
 import { inStep } from '../../base/step.ts'
@@ -80,9 +79,9 @@ export class ContainerRegistry implements ProcessOwners {
 
   /** The container, once its creation is over. Throws like `get`, or what `signal` is aborted with. */
   async waitFor(id: string, code: StatusCodeName, signal: AbortSignal): Promise<FoundContainer> {
-    const state = this.#containers.get(id)?.state
-    if (state?.name === 'creating') {
-      await inStep('container', `${id}: ${state.name}`, () => abortable(state.settled, signal))
+    const container = this.#containers.get(id)
+    if (container?.state.name === 'creating') {
+      await inStep('container', `${id}: creating`, () => container.changed(container.state, signal))
     }
     return this.get(id, code)
   }
@@ -95,8 +94,7 @@ export class ContainerRegistry implements ProcessOwners {
     const { container } = await this.waitFor(id, 'INTERNAL', signal)
     let { state } = container
     for (; state.name === 'starting' || state.name === 'updating'; { state } = container) {
-      const { name, settled } = state
-      await inStep('container', `${id}: ${name}`, () => abortable(settled, signal))
+      await inStep('container', `${id}: ${state.name}`, () => container.changed(state, signal))
     }
     if (state.name === 'paused')
       throw new AgentError('INTERNAL', `container ${id} is paused`, { fault: 'caller' })

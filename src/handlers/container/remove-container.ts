@@ -1,4 +1,4 @@
-import { abortable, withTimeout } from '../../base/abort.ts'
+import { neverAborted, withTimeout } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { inStep } from '../../base/step.ts'
@@ -57,7 +57,7 @@ export async function endAndRemove(
   number = 0n,
 ): Promise<boolean> {
   let endedCreation = false
-  for (let { state } = container; 'settled' in state; { state } = container) {
+  for (let { state } = container; container.isInTransition; { state } = container) {
     if (state.name !== 'removing') {
       endedCreation = state.name === 'creating'
       container.interrupt()
@@ -66,8 +66,7 @@ export async function endAndRemove(
         await state.parts.cgroup.killAll()
       }
     }
-    const { name, settled } = state
-    await inStep('container', `${container.id}: ${name}`, () => abortable(settled, signal))
+    await inStep('container', `${container.id}: ${state.name}`, () => container.changed(state, signal))
   }
   if (container.state.name === 'gone') return endedCreation
   await remove(dependencies, container, timeoutSeconds, number)
@@ -127,7 +126,7 @@ async function endProcesses(
   }
   await killAll()
   // A process that was being started may have joined the cgroup after that.
-  if (await processes.settled()) await killAll()
+  if (await processes.settled(neverAborted)) await killAll()
   const ends = [init, ...processes.tracked()].map(({ ended }) => ended)
   await Promise.allSettled(ends)
 }

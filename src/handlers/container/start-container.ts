@@ -39,7 +39,7 @@ export async function startContainer(
   const { container } = await containers.waitFor(request.containerId, 'INTERNAL', signal)
   const { resumedStart } = container
   if (number !== 0n && resumedStart?.request === number) return await abortable(resumedStart.done, signal)
-  while (container.state.name === 'updating') await abortable(container.state.settled, signal)
+  while (container.state.name === 'updating') await container.changed(container.state, signal)
   const { parts, interrupted } = container.beginStart(number)
   let succeeded = false
   try {

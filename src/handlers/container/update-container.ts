@@ -1,4 +1,3 @@
-import { abortable } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { UpdateContainerRequest } from '../../gen/agent.ts'
@@ -74,9 +73,7 @@ export async function beginUpdate(
 ): Promise<ContainerUpdate> {
   const container = containers.tryGet(containerId)
   if (container === undefined) throw invalidContainerId()
-  for (let wait = container.transition; wait !== undefined; wait = container.transition) {
-    await abortable(wait, signal)
-  }
+  while (container.isInTransition) await container.changed(container.state, signal)
   if (container.state.name === 'gone') throw invalidContainerId()
   return container.beginUpdate(from, intended)
 }

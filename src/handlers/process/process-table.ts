@@ -1,17 +1,13 @@
-import { abortable } from '../../base/abort.ts'
+import { neverAborted } from '../../base/abort.ts'
+import { Changes } from '../../base/changes.ts'
 import { AgentError } from '../../base/errors.ts'
 import { SerialQueue } from '../../base/serial-queue.ts'
 import type { ContainerProcess } from './process.ts'
 
 type Entry =
-  | {
-      readonly name: 'starting'
-      readonly settled: Promise<void>
-      readonly added: Promise<void>
-      readonly interrupt: AbortController
-    }
+  | { readonly name: 'starting'; readonly interrupt: AbortController }
   /** The exec has failed, and a search for the process that it may have added is under way. */
-  | { readonly name: 'failed'; readonly settled: Promise<void> }
+  | { readonly name: 'failed' }
   | { readonly name: 'tracked'; readonly process: ContainerProcess }
 
 /** An exec id that is taken for a process about to start. Either `publish` or `abandon` must follow. */
@@ -33,6 +29,7 @@ export class ProcessTable {
   readonly untrackedSearch = new SerialQueue()
   readonly #containerId: string
   readonly #entries = new Map<string, Entry>()
+  readonly #changes = new Changes()
 
   constructor(containerId: string, init: ContainerProcess) {
     this.#containerId = containerId
@@ -44,27 +41,18 @@ export class ProcessTable {
     const key = this.#key(execId)
     if (this.#entries.has(key))
       throw new AgentError('INTERNAL', `exec_id '${execId}' already exists`, { fault: 'caller' })
-    const [added, settled] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
     const interrupt = new AbortController()
-    this.#entries.set(key, { name: 'starting', settled: settled.promise, added: added.promise, interrupt })
-    const settle = () => {
-      added.resolve()
-      settled.resolve()
+    const become = (entry: Entry | undefined) => {
+      if (entry === undefined) this.#entries.delete(key)
+      else this.#entries.set(key, entry)
+      this.#changes.announce()
     }
+    become({ name: 'starting', interrupt })
     return {
       interrupted: interrupt.signal,
-      publish: (process) => {
-        this.#entries.set(key, { name: 'tracked', process })
-        settle()
-      },
-      searchUntracked: () => {
-        this.#entries.set(key, { name: 'failed', settled: settled.promise })
-        added.resolve()
-      },
-      abandon: () => {
-        this.#entries.delete(key)
-        settle()
-      },
+      publish: (process) => become({ name: 'tracked', process }),
+      searchUntracked: () => become({ name: 'failed' }),
+      abandon: () => become(undefined),
     }
   }
 
@@ -88,8 +76,8 @@ export class ProcessTable {
 
   /** The process, once a start under way is over. Throws NOT_FOUND, or what `signal` is aborted with. */
   async waitFor(execId: string, signal: AbortSignal): Promise<ContainerProcess> {
-    const entry = this.#entries.get(this.#key(execId))
-    if (entry !== undefined && 'settled' in entry) await abortable(entry.settled, signal)
+    const key = this.#key(execId)
+    while ((this.#entries.get(key)?.name ?? 'tracked') !== 'tracked') await this.#changes.next(signal)
     return this.get(execId)
   }
 
@@ -119,20 +107,21 @@ export class ProcessTable {
     }
   }
 
-  /** Resolves when the starts under way are over, with whether there were any. */
-  async settled(): Promise<boolean> {
-    const starts = [...this.#entries.values()].flatMap((entry) => ('settled' in entry ? [entry.settled] : []))
-    await Promise.all(starts)
-    return starts.length > 0
+  /** Resolves when no start is under way, with whether one was. Throws the reason of `signal` when that fires first. */
+  settled(signal: AbortSignal): Promise<boolean> {
+    return this.#untilNone(['starting', 'failed'], signal)
   }
 
   /** Like {@link ProcessTable.settled}, but does not wait for starts that have failed and are being searched. */
-  async added(): Promise<boolean> {
-    const starts = [...this.#entries.values()].flatMap((entry) =>
-      entry.name === 'starting' ? [entry.added] : [],
-    )
-    await Promise.all(starts)
-    return starts.length > 0
+  added(): Promise<boolean> {
+    return this.#untilNone(['starting'], neverAborted)
+  }
+
+  async #untilNone(names: readonly Entry['name'][], signal: AbortSignal): Promise<boolean> {
+    const areAny = () => [...this.#entries.values()].some(({ name }) => names.includes(name))
+    let wereAny = false
+    for (; areAny(); wereAny = true) await this.#changes.next(signal)
+    return wereAny
   }
 
   #key(execId: string): string {

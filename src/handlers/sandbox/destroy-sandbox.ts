@@ -1,4 +1,3 @@
-import { abortable } from '../../base/abort.ts'
 import { endAndRemove } from '../container/remove-container.ts'
 import type { SandboxContext } from './context.ts'
 import { Phase, SandboxRecord } from './sandbox-record.ts'
@@ -13,10 +12,7 @@ export async function destroySandbox(
   number = 0n,
 ): Promise<void> {
   const { sandboxState } = context
-  for (let wait = sandboxState.transition; wait !== undefined; wait = sandboxState.transition) {
-    sandboxState.interruptCreate()
-    await abortable(wait, signal)
-  }
+  await sandboxState.interrupt(signal)
   const transition = sandboxState.beginDestroy()
   try {
     transition.sandbox?.record.save({ phase: Phase.DESTROYING, request: number })

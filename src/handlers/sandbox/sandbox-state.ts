@@ -1,3 +1,4 @@
+import { Changes } from '../../base/changes.ts'
 import { AgentError } from '../../base/errors.ts'
 import type { UndoList } from '../../base/undo.ts'
 import type { ActiveSandbox, SandboxLookup } from '../container/sharing/active-sandbox.ts'
@@ -15,9 +16,9 @@ type State =
   | { readonly name: 'none' }
   /** What an agent that died has left could not be restored, and was removed. */
   | { readonly name: 'lost' }
-  | { readonly name: 'creating'; readonly settled: Promise<void>; readonly interrupt: AbortController }
+  | { readonly name: 'creating'; readonly interrupt: AbortController }
   | { readonly name: 'active'; readonly sandbox: Sandbox }
-  | { readonly name: 'destroying'; readonly settled: Promise<void> }
+  | { readonly name: 'destroying' }
   | { readonly name: 'destroyed' }
 
 /**
@@ -36,6 +37,7 @@ export function standInSandbox(folder: string): ActiveSandbox {
 /** The state of the one sandbox, with the only ways to change it. */
 export class SandboxState implements SandboxLookup {
   #state: State = { name: 'none' }
+  readonly #changes = new Changes()
   readonly #standIn: ActiveSandbox
 
   /** `standIn` serves containers that come before CreateSandbox. */
@@ -67,17 +69,15 @@ export class SandboxState implements SandboxLookup {
     this.#state = typeof sandbox === 'string' ? { name: sandbox } : { name: 'active', sandbox }
   }
 
-  /** Resolves when the transition under way is over; undefined when there is none. */
-  get transition(): Promise<void> | undefined {
-    return 'settled' in this.#state ? this.#state.settled : undefined
-  }
-
-  /** Ends a creation under way: it fails with INTERNAL, and undoes itself. */
-  interruptCreate(): void {
-    if (this.#state.name !== 'creating') return
-    this.#state.interrupt.abort(
-      new AgentError('INTERNAL', 'sandbox: is to be destroyed', { fault: 'caller' }),
-    )
+  /**
+   * Waits until no transition is under way, and ends a creation: that fails with INTERNAL, and undoes itself. Throws the
+   * reason of `signal` when that fires first.
+   */
+  async interrupt(signal: AbortSignal): Promise<void> {
+    while (this.#state.name === 'creating' || this.#state.name === 'destroying') {
+      if (this.#state.name === 'creating') this.#state.interrupt.abort(toBeDestroyed())
+      await this.#changes.next(signal)
+    }
   }
 
   /**
@@ -91,11 +91,11 @@ export class SandboxState implements SandboxLookup {
       throw new AgentError('INTERNAL', `sandbox${id}: already exists (${before.name})`, { fault: 'caller' })
     }
     const interrupt = new AbortController()
-    const end = this.#begin((settled) => ({ name: 'creating', settled, interrupt }))
+    this.#become({ name: 'creating', interrupt })
     return {
       interrupted: interrupt.signal,
-      created: (sandbox) => end({ name: 'active', sandbox }),
-      failed: () => end(before),
+      created: (sandbox) => this.#become({ name: 'active', sandbox }),
+      failed: () => this.#become(before),
     }
   }
 
@@ -108,23 +108,22 @@ export class SandboxState implements SandboxLookup {
     if (before.name === 'destroyed') {
       throw new AgentError('INTERNAL', 'failed to get sandbox sender channel', { fault: 'caller' })
     }
-    if ('settled' in before)
+    if (before.name === 'creating' || before.name === 'destroying')
       throw new AgentError('INTERNAL', `sandbox: in transition (${before.name})`, { fault: 'caller' })
-    const end = this.#begin((settled) => ({ name: 'destroying', settled }))
+    this.#become({ name: 'destroying' })
     return {
       sandbox: before.name === 'active' ? before.sandbox : undefined,
-      destroyed: () => end({ name: 'destroyed' }),
-      failed: () => end(before),
+      destroyed: () => this.#become({ name: 'destroyed' }),
+      failed: () => this.#become(before),
     }
   }
 
-  /** Begins a transition, which the returned function ends. */
-  #begin(transition: (settled: Promise<void>) => State): (state: State) => void {
-    const { promise, resolve } = Promise.withResolvers<void>()
-    this.#state = transition(promise)
-    return (state) => {
-      this.#state = state
-      resolve()
-    }
+  #become(state: State): void {
+    this.#state = state
+    this.#changes.announce()
   }
+}
+
+function toBeDestroyed(): AgentError {
+  return new AgentError('INTERNAL', 'sandbox: is to be destroyed', { fault: 'caller' })
 }

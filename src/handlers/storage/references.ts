@@ -1,4 +1,4 @@
-import { abortable } from '../../base/abort.ts'
+import { Changes } from '../../base/changes.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import { isWithin } from '../../base/paths.ts'
 import { StoragePayload_Phase as Phase, type StoragePayload } from '../../gen/state/storage.ts'
@@ -26,8 +26,8 @@ interface Entry {
   warned: boolean
   /** Set once attached. */
   attachment: Attachment | undefined
-  /** Set while it is being attached or detached; other calls wait for it. Never rejects. */
-  transition: Promise<void> | undefined
+  /** Whether it is being attached or detached; other calls wait for that. */
+  isInTransition: boolean
 }
 
 /** A storage, as ListMounts tells it. */
@@ -58,6 +58,7 @@ export interface Acquisition {
 /** Counts the references to each mount point: the first one attaches the storage, releasing the last one detaches it (spec E.1). */
 export class StorageReferences {
   readonly #entries = new Map<string, Entry>()
+  readonly #changes = new Changes()
   readonly #os: StorageDependencies['os']
   readonly #log: StorageDependencies['log']
   readonly #state: StateStore
@@ -93,8 +94,8 @@ export class StorageReferences {
   async #acquire(acquire: Acquisition, signal: AbortSignal): Promise<'attached' | 'reused'> {
     for (;;) {
       const entry = this.#entries.get(acquire.mountPoint)
-      if (entry?.transition !== undefined) {
-        await abortable(entry.transition, signal)
+      if (entry?.isInTransition === true) {
+        await this.#changes.next(signal)
       } else if (entry?.attachment !== undefined && entry.references > 0) {
         if (acquire.shared && !entry.shared) {
           entry.shared = true
@@ -151,8 +152,8 @@ export class StorageReferences {
   async clear(): Promise<void> {
     const failures: unknown[] = []
     for (const entry of [...this.#entries.values()].reverse()) {
-      const { attachment, references, transition } = entry
-      if (attachment === undefined || references > 0 || transition !== undefined) continue
+      const { attachment, references, isInTransition } = entry
+      if (attachment === undefined || references > 0 || isInTransition) continue
       if (attachment.kind === 'directory') this.#forget(attachment.mountPoint, entry)
       else await this.#detach(entry, attachment).catch((error) => failures.push(error))
     }
@@ -162,9 +163,8 @@ export class StorageReferences {
   /** Every storage that is attached, or being attached or detached, in the order of their first requests. */
   list(): readonly StorageView[] {
     return [...this.#entries].map(
-      ([mountPoint, { references, shared, requested, attachment, transition }]) => {
-        const state =
-          transition === undefined ? 'attached' : attachment === undefined ? 'attaching' : 'detaching'
+      ([mountPoint, { references, shared, requested, attachment, isInTransition }]) => {
+        const state = !isInTransition ? 'attached' : attachment === undefined ? 'attaching' : 'detaching'
         const [{ driver, source, fstype }] = requested
         return { mountPoint, driver, source, fstype, device: attachment?.device, references, shared, state }
       },
@@ -193,10 +193,9 @@ export class StorageReferences {
     { mountPoint, shared, requested, owner, attach }: Acquisition,
     unused: Entry | undefined,
   ): Promise<'attached' | 'reused'> {
-    const done = Promise.withResolvers<void>()
     const name = unused?.name ?? this.#nextName()
     const fresh = { name, references: 1, shared, requested, owner, warned: false, attachment: undefined }
-    const entry: Entry = { ...fresh, transition: done.promise }
+    const entry: Entry = { ...fresh, isInTransition: true }
     this.#entries.set(mountPoint, entry)
     let previous = unused
     try {
@@ -221,23 +220,22 @@ export class StorageReferences {
       else this.#entries.set(mountPoint, previous)
       throw error
     } finally {
-      entry.transition = undefined
-      done.resolve()
+      entry.isInTransition = false
+      this.#changes.announce()
     }
   }
 
   /** Detaches a storage. One that cannot be detached stays registered, so that nothing is mounted over it. */
   async #detach(entry: Entry, attachment: Attachment): Promise<void> {
-    const done = Promise.withResolvers<void>()
-    entry.transition = done.promise
+    entry.isInTransition = true
     try {
       this.#save(attachment.mountPoint, entry, Phase.DETACHING)
       await detach(this.#os, attachment, (path) => this.#isOtherStorage(path, attachment.mountPoint))
       this.#forget(attachment.mountPoint, entry)
       this.#tell('detached', attachment.mountPoint, entry)
     } finally {
-      entry.transition = undefined
-      done.resolve()
+      entry.isInTransition = false
+      this.#changes.announce()
     }
   }
 
@@ -263,7 +261,7 @@ export class StorageReferences {
       const attachment = { ...data, ...(await workOf(payload, data)) }
       const count = references.get(mountPoint) ?? 0
       const entry: Entry = {
-        ...{ name, references: count, shared, warned, attachment, transition: undefined },
+        ...{ name, references: count, shared, warned, attachment, isInTransition: false },
         requested: [first, ...rest],
         owner: owner === '' ? undefined : owner,
       }

@@ -97,7 +97,7 @@ describe('an agent after one that died', () => {
     await after.handlers.destroySandbox({}, neverAborted)
     expect(after.os.mounts.entries.map(({ mountPoint }) => mountPoint)).toEqual(['/'])
     expect((await remains(after)).state).toEqual(['sandbox'])
-    expect((await successorOf(after)).context.sandboxState.transition).toBeUndefined()
+    expect((await successorOf(after)).context.sandboxState.view.name).toBe('destroyed')
     await expect(after.handlers.destroySandbox({}, neverAborted)).rejects.toThrow('failed to get sandbox')
   })
 

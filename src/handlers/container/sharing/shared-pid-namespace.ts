@@ -1,5 +1,5 @@
 import { dirname } from 'node:path/posix'
-import { abortable } from '../../../base/abort.ts'
+import { Changes } from '../../../base/changes.ts'
 import { AgentError } from '../../../base/errors.ts'
 import type { UndoList } from '../../../base/undo.ts'
 import type { Os } from '../../../os/os.ts'
@@ -7,8 +7,7 @@ import type { ContainerProcess } from '../../process/process.ts'
 
 type State =
   | { readonly name: 'none' }
-  /** `settled` resolves when the container was created, or its creation failed. */
-  | { readonly name: 'making'; readonly maker: string; readonly settled: Promise<void> }
+  | { readonly name: 'making'; readonly maker: string }
   | { readonly name: 'made'; readonly maker: string; readonly init: Pick<ContainerProcess, 'status'> }
 
 /**
@@ -20,7 +19,7 @@ export class SharedPidNamespace {
   /** The file that it is pinned as. */
   readonly path: string
   #state: State = { name: 'none' }
-  #endMaking: () => void = () => {}
+  readonly #changes = new Changes()
 
   constructor(path: string) {
     this.path = path
@@ -28,11 +27,7 @@ export class SharedPidNamespace {
 
   /** Makes container `id`, which is being created, the maker if there is none. Tells whether it is the maker. */
   begin(id: string): boolean {
-    if (this.#state.name === 'none') {
-      const { promise, resolve } = Promise.withResolvers<void>()
-      this.#endMaking = resolve
-      this.#state = { name: 'making', maker: id, settled: promise }
-    }
+    if (this.#state.name === 'none') this.#state = { name: 'making', maker: id }
     return this.#state.maker === id
   }
 
@@ -40,14 +35,14 @@ export class SharedPidNamespace {
   made(id: string, init: Pick<ContainerProcess, 'status'>): void {
     if (this.#state.name !== 'making' || this.#state.maker !== id) return
     this.#state = { name: 'made', maker: id, init }
-    this.#endMaking()
+    this.#changes.announce()
   }
 
   /** Container `id` was removed, or its creation failed. If it was the maker, the namespace has ended. */
   gone(id: string): void {
     if (this.#state.name === 'none' || this.#state.maker !== id) return
     this.#state = { name: 'none' }
-    this.#endMaking()
+    this.#changes.announce()
   }
 
   /**
@@ -59,7 +54,7 @@ export class SharedPidNamespace {
     while (!this.begin(id)) {
       const state: State = this.#state
       if (state.name === 'making') {
-        await abortable(state.settled, signal)
+        await this.#changes.next(signal)
       } else if (state.name === 'made') {
         if (state.init.status === undefined) return this.path
         const text = `Sandbox does not have sandbox_pidns: it ended with container ${state.maker}, which is to be removed first`
