@@ -1,5 +1,6 @@
 import { abortable, cancelled } from '../../base/abort.ts'
-import { AgentError } from '../../base/errors.ts'
+import { AgentError, messageOf } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
 import { inStep } from '../../base/step.ts'
 import type { SignalOnHangupRequest } from '../../gen/microvm/agent/v1/introspection.ts'
 import type { ProcessOwners } from './owner.ts'
@@ -18,7 +19,7 @@ export class HangupSignals {
    * Throws INVALID_ARGUMENT for an unknown container or signal and for a first process, NOT_FOUND for an unknown process.
    */
   async wait(
-    on: { readonly os: SignalOs; readonly containers: Pick<ProcessOwners, 'get'> },
+    on: { readonly os: SignalOs; readonly containers: Pick<ProcessOwners, 'get'>; readonly log: Logger },
     request: SignalOnHangupRequest,
     signal: AbortSignal,
   ): Promise<void> {
@@ -39,8 +40,11 @@ export class HangupSignals {
     } catch (error) {
       if (isLast() && error === cancelled()) {
         await signalProcess(on, request)
-        const forget = () => forgetProcess(parts, execId, process)
-        process.reported.then(forget, () => {})
+        process.reported
+          .then(() => forgetProcess(parts, execId, process))
+          .catch((failure: unknown) =>
+            on.log.warn('process not forgotten', { containerId, execId, error: messageOf(failure) }),
+          )
       }
       throw error
     } finally {

@@ -1,6 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { cancelled, deadlineExceeded, neverAborted } from '../../../src/base/abort.ts'
 import { HangupSignals } from '../../../src/handlers/process/hangup-signals.ts'
+import { kernelError } from '../../../src/os/errors.ts'
+import { recordingLog } from '../../support/fakes/recording-log.ts'
 import { execRequest, machineWithContainer } from '../../support/handlers/machine.ts'
 import { isPending } from '../../support/pending.ts'
 
@@ -9,7 +11,9 @@ const REQUEST = { containerId: 'c1', execId: 'e1', signal: SIGHUP }
 
 /** Container c1 with process e1 (pid 1002), and a call that waits for it. */
 async function withWaitingCall() {
-  const { context, handlers, os, runtime } = await machineWithContainer()
+  const { context: made, handlers, os, runtime, state } = await machineWithContainer()
+  const { log, lines } = recordingLog()
+  const context = { ...made, log }
   await handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
   const hangups = new HangupSignals()
   const caller = new AbortController()
@@ -20,7 +24,7 @@ async function withWaitingCall() {
   const sent = () => os.system.signals.map(({ pid, signal }) => [pid, signal])
   const end = () => runtime.end(1002, { signal: SIGHUP })
   const status = () => handlers.waitProcess(REQUEST, neverAborted)
-  return { caller, context, end, hangups, sent, status, wait, waiting }
+  return { caller, context, end, hangups, lines, sent, state, status, wait, waiting }
 }
 
 describe('SignalOnHangup', () => {
@@ -33,6 +37,19 @@ describe('SignalOnHangup', () => {
     await expect
       .poll(() => status().catch(({ message }) => message))
       .toBe('Process not found: invalid exec id')
+  })
+
+  it('outlives that the end of such a process cannot be recorded', async () => {
+    const { caller, end, lines, state, waiting } = await withWaitingCall()
+    caller.abort(cancelled())
+    await expect(waiting).rejects.toMatchObject({ code: 'CANCELLED' })
+    state.beforeChange = (path) => {
+      throw kernelError('remove', path, 'EIO')
+    }
+    end()
+    await expect
+      .poll(() => lines)
+      .toMatchObject([{ message: 'process not forgotten', fields: { containerId: 'c1', execId: 'e1' } }])
   })
 
   it('lets the process alone at a deadline, which its caller lives to see', async () => {
