@@ -11,7 +11,7 @@ export async function signalOnHangup(
   process: ProcessKey,
   signal: number,
 ): Promise<() => Promise<void>> {
-  // Only who needs it loads its messages.
+  // Its messages are loaded here, because most tools do not need them.
   const { IntrospectionDefinition } = await import('../gen/microvm/agent/v1/introspection.ts')
   const { signalOnHangup: wait } = clientFor(IntrospectionDefinition, connection)
   const answered = wait({ ...process, signal }).catch(() => {})

@@ -11,6 +11,9 @@ const FEATURES: Readonly<Record<string, string>> = { ReadOutput: 'output again',
 /** The codes of a call that the agent lacks a feature for. */
 const LACKING: readonly string[] = ['FAILED_PRECONDITION', 'NOT_FOUND']
 
+/** The limit of the questions: the agent may hang. */
+const ASKING = { timeoutMs: 2000 } as const
+
 /** How many containers an error names. */
 const MOST_NAMED = 8
 
@@ -65,7 +68,7 @@ async function containerIdOf({ service, method, payload }: FailedCall): Promise<
 
 /** Which containers there are in place of this one. */
 async function aboutContainer({ listContainers }: Introspection, id: string): Promise<string> {
-  const { containers } = await listContainers({})
+  const { containers } = await listContainers({}, ASKING)
   const ids = containers.map(({ containerId }) => containerId)
   const more = ids.length > MOST_NAMED ? ', …' : ''
   const otherwise =
@@ -80,7 +83,7 @@ export async function featureNamed(
   { getCapabilities }: Pick<Introspection, 'getCapabilities'>,
   name: string,
 ): Promise<Capability | undefined> {
-  const { capabilities } = await getCapabilities({})
+  const { capabilities } = await getCapabilities({}, ASKING)
   return capabilities.find((each) => each.name === name)
 }
 

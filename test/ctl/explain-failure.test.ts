@@ -1,19 +1,26 @@
 import { describe, expect, it } from 'vitest'
+import { deadlineExceeded } from '../../src/base/abort.ts'
 import { AgentError } from '../../src/base/errors.ts'
 import type { Session } from '../../src/client/open-session.ts'
 import { explaining, whyMissing } from '../../src/ctl/explain-failure.ts'
 import { SignalProcessRequest } from '../../src/gen/agent.ts'
 import { Capability, ListContainersResponse } from '../../src/gen/microvm/agent/v1/introspection.ts'
+import type { CallOptions } from '../../src/rpc/ttrpc/client.ts'
 
 const unknown = new AgentError('INVALID_ARGUMENT', 'Invalid container id')
 
 /** The text of a SignalProcess to this container, of an agent that has these. */
-async function textFor(containerId: string, has: readonly string[] | Error, error: AgentError = unknown) {
+async function textFor(
+  containerId: string,
+  has: readonly string[] | Error | 'no answer',
+  error: AgentError = unknown,
+) {
   const session: Session = {
     close: () => {},
     closed: new Promise(() => {}),
-    call: async (_service, method) => {
+    call: async (_service, method, _payload, options) => {
       if (method !== 'ListContainers') throw error
+      if (has === 'no answer') return await unanswered(options)
       if (has instanceof Error) throw has
       const containers = has.map((each) => ({ containerId: each, state: 'creating' }))
       return ListContainersResponse.encode(ListContainersResponse.fromPartial({ containers })).finish()
@@ -27,6 +34,12 @@ async function textFor(containerId: string, has: readonly string[] | Error, erro
   )
   expect(code).toBe(error.code)
   return message
+}
+
+/** A call that ends at its time limit alone. */
+async function unanswered(options: CallOptions | undefined): Promise<never> {
+  if (options?.timeoutMs === undefined) return await new Promise(() => {})
+  throw deadlineExceeded()
 }
 
 describe('a call with a container id that is unknown', () => {
@@ -53,6 +66,7 @@ describe('a call with a container id that is unknown', () => {
   it('keeps the words of an agent that cannot be asked, and of any other failure', async () => {
     const refused = new AgentError('PERMISSION_DENIED', 'ListContainersRequest is blocked by policy')
     expect(await textFor('x', refused)).toBe('Invalid container id')
+    expect(await textFor('x', 'no answer')).toBe('Invalid container id')
     const other = new AgentError('NOT_FOUND', 'Process not found: invalid exec id')
     expect(await textFor('web', [], other)).toBe(other.message)
   })
