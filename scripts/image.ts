@@ -1,8 +1,8 @@
-import { readFileSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { messageOf } from '../src/base/errors.ts'
 import { checkPolicy } from '../src/client/check-policy.ts'
 import { findPolicyEngines } from '../src/client/policy-engines.ts'
+import { readInput } from '../src/ctl/methods/read-input.ts'
 import { writeImageFolder } from '../src/image/image-folder.ts'
 import {
   filesAsJson,
@@ -32,25 +32,16 @@ try {
 
 /** The text of a policy that the engine of the image takes. */
 async function checkedPolicy(file: string): Promise<string> {
-  const bytes = contentOf(file)
+  const bytes = readInput('--policy', file)
   const engines = findPolicyEngines(dirname((await ensurePolicyAddon(progress)).path))
   const { errors, warnings } = await checkPolicy(bytes, engines)
   const [fault] = errors
   if (fault !== undefined) {
     const place = fault.line === undefined ? '' : `:${fault.line}:${fault.column}`
-    throw new Error(`--policy ${file}${place}: ${fault.message}`)
+    throw new Error(`--policy: ${file}${place}: ${fault.message}`)
   }
-  for (const warning of warnings) progress(`--policy ${file}: warning: ${warning}`)
+  for (const warning of warnings) progress(`--policy: ${file}: warning: ${warning}`)
   return bytes.toString()
-}
-
-function contentOf(file: string): Buffer {
-  try {
-    return readFileSync(file)
-  } catch (error) {
-    const reason = error instanceof Error && 'code' in error ? error.code : error
-    throw new Error(`--policy ${file}: cannot be read (${reason}), want a policy in Rego`, { cause: error })
-  }
 }
 
 function progress(line: string): void {

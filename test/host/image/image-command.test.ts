@@ -116,7 +116,7 @@ describe.skipIf(skipped)('npm run image', () => {
   })
 
   it.each([
-    ['is not there', undefined, ': cannot be read (ENOENT), want a policy in Rego'],
+    ['is not there', undefined, ': no such file or directory'],
     ['cannot be parsed', 'package agent_policy\n\nbar {', ':3:5: `if` keyword is required'],
     ['has the rules of another', 'package policy\nA := true\n', ': package policy: an agent asks for rules'],
   ])('ends with 1 and the policy, before it writes anything, when that %s', async (_name, text, sentence) => {
@@ -125,7 +125,7 @@ describe.skipIf(skipped)('npm run image', () => {
     const { code, stderr } = await command('--out', out, '--policy', policy).catch((error) => error)
     rmSync(policy, { force: true })
     expect({ code, written: existsSync(out) }).toEqual({ code: 1, written: false })
-    expect(stderr).toContain(`image: --policy ${policy}${sentence}`)
+    expect(stderr).toContain(`image: --policy: ${policy}${sentence}`)
   })
 
   it.each([
