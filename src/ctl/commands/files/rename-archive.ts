@@ -31,7 +31,7 @@ export async function* renameArchive(
     const { block, header } = entry
     const kind = kindOf(header)
     const below = partsBelow(root, header.name)
-    top ??= (await to(kind).then((name) => name && [bytesOf(name)])) || []
+    top ??= partsOf(bytesOf((await to(kind)) ?? ''))
     const name = [...top, ...below].join('/')
     const data = blocks.pass(paddedTo(header.sizeBytes))
     if (name === '' || !isCopied(kind)) {
