@@ -1,5 +1,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
+#include <link.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,31 +36,31 @@ static napi_value set_file_limit(napi_env env, napi_callback_info info) {
 }
 
 /*
- * Locks the pages of mapped files, when they are in memory: the program's own text above all, which the kernel would drop
- * and read again from the disk. V8 and malloc give anonymous memory back (MADV_DONTNEED), which the kernel refuses for
- * locked memory; so that is left alone.
+ * Locks the pages of the program and its libraries that are used from now on. Most of those in memory were used by the
+ * start alone, so what cannot have been written to is unmapped first: it stays in the page cache until the kernel wants
+ * the memory. V8 and malloc give anonymous memory back (MADV_DONTNEED), which the kernel refuses for locked memory; so that
+ * is left alone.
  */
-static int lock_mapped_files(void) {
-  FILE *maps = fopen("/proc/self/maps", "re");
-  if (maps == NULL) return -1;
-  char *line = NULL;
-  size_t capacity = 0;
-  int error = 0;
-  while (getline(&line, &capacity, maps) != -1) {
-    unsigned long start, end, inode;
-    char device[32];
-    if (sscanf(line, "%lx-%lx %*4s %*x %31s %lu", &start, &end, device, &inode) != 4 || inode == 0) continue;
-    if (mlock2((void *)start, end - start, MLOCK_ONFAULT) != 0 && error == 0) error = errno;
+static int lock_segments(struct dl_phdr_info *object, size_t size, void *data) {
+  (void)size;
+  (void)data;
+  const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+  for (int i = 0; i < object->dlpi_phnum; i++) {
+    const ElfW(Phdr) *segment = &object->dlpi_phdr[i];
+    if (segment->p_type != PT_LOAD || segment->p_filesz == 0) continue;
+    uintptr_t address = object->dlpi_addr + segment->p_vaddr;
+    uintptr_t start = address / page * page;
+    size_t length = address + segment->p_filesz - start;
+    if ((segment->p_flags & PF_W) == 0) madvise((void *)start, length, MADV_DONTNEED);
+    if (mlock2((void *)start, length, MLOCK_ONFAULT) != 0) return errno;
   }
-  free(line);
-  fclose(maps);
-  errno = error;
-  return error == 0 ? 0 : -1;
+  return 0;
 }
 
 static napi_value lock_files(napi_env env, napi_callback_info info) {
   (void)info;
-  return call_result(env, lock_mapped_files());
+  errno = dl_iterate_phdr(lock_segments, NULL);
+  return call_result(env, errno == 0 ? 0 : -1);
 }
 
 static napi_value set_time(napi_env env, napi_callback_info info) {

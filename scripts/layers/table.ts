@@ -93,7 +93,15 @@ export const LAYERS: readonly Layer[] = [
   },
   {
     folder: 'src/agent/boot',
-    imports: ['src/agent/config', 'src/settings', 'src/handlers/network', 'src/os', 'src/base', 'src/gen'],
+    imports: [
+      'src/agent/config',
+      'src/settings',
+      'src/handlers/cgroup',
+      'src/handlers/network',
+      'src/os',
+      'src/base',
+      'src/gen',
+    ],
   },
   { folder: 'src/agent/policy', imports: ['src/state', 'src/os', 'src/base', 'src/gen'] },
   {

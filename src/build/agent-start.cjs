@@ -3,8 +3,12 @@
 // The agent's folder has this file as agent.cjs beside agent-bundle.cjs. It runs the bundle from V8's code cache, so that a
 // start parses nothing. V8 rejects a cache of another version or another source, and then compiles the bundle.
 const { readFileSync } = require('node:fs')
+const { totalmem } = require('node:os')
 const { join } = require('node:path')
+const { setFlagsFromString } = require('node:v8')
 const { Script, constants } = require('node:vm')
+
+const SMALL_BYTES = 192 * 1024 * 1024
 
 // Each call that hangs on an unresponsive file system blocks a thread of libuv's pool. The pool has four threads unless
 // this variable is set before its first use.
@@ -29,4 +33,8 @@ const script = new Script(source, {
   cachedData: codeCache(),
   importModuleDynamically: constants.USE_MAIN_CONTEXT_DEFAULT_LOADER,
 })
+
+// V8's optimizing compilers and their code take up to 20 MB, which a guest of 128 MiB does not have.
+if (totalmem() < SMALL_BYTES) for (const flag of ['--no-opt', '--no-maglev']) setFlagsFromString(flag)
+
 script.runInThisContext().call(exports, exports, require, module, bundle, __dirname)

@@ -185,7 +185,7 @@ export interface Native {
    * `/sys/kernel/btf/vmlinux`, -EOPNOTSUPP without the hook, and what bpf(2) returns.
    */
   keepOpenFilesLimit(thread: string): Promise<number>
-  /** mlock2(2) with MLOCK_ONFAULT of each mapping of a file in /proc/self/maps. The first error, after trying all. */
+  /** mlock2(2) with MLOCK_ONFAULT of the segments of the program and its libraries; unmaps first what is read-only in them. */
   lockMappedFiles(): number
   /**
    * From now on SIGUSR2 makes this process write to stderr which functions of JavaScript are running, even if they never

@@ -32,6 +32,14 @@ const script = new Script(readFileSync(filename, 'latin1'), { filename, cachedDa
 console.log('rejected:', script.cachedDataRejected)
 `
 
+/** A machine with so much memory, in which the flags are printed that V8 was given. */
+const memorySpy = (mib: number) => `
+  require('node:os').totalmem = () => ${mib} * 2 ** 20
+  const flags = []
+  require('node:v8').setFlagsFromString = (flag) => flags.push(flag)
+  process.on('exit', () => console.log('flags: ' + flags))
+`
+
 describe('buildAgent', () => {
   let folder = ''
   beforeAll(async () => {
@@ -60,6 +68,17 @@ describe('buildAgent', () => {
   it('has a code cache that V8 accepts', async () => {
     const { stdout } = await run(join(folder, 'node'), ['--eval', TRY_CACHE, folder])
     expect(stdout).toBe('rejected: false\n')
+  })
+
+  it.each([
+    [92, '--no-opt,--no-maglev'],
+    [512, ''],
+  ])('with %d MiB in all has told V8: %j', async (mib, flags) => {
+    const spy = join(temporaryFolder(), 'spy.cjs')
+    writeFileSync(spy, memorySpy(mib))
+    const args = ['--require', spy, join(folder, 'agent.cjs'), '--version']
+    const { stdout } = await run(join(folder, 'node'), args)
+    expect(stdout).toContain(`flags: ${flags}\n`)
   })
 
   it('bundles the gRPC stack so that it is not loaded at start', async () => {

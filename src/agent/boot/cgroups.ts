@@ -1,4 +1,5 @@
 import { messageOf } from '../../base/errors.ts'
+import { guestMemory, reserveOf } from '../../handlers/cgroup/memory-reserve.ts'
 import type { Files } from '../../os/files/files.ts'
 import type { MountEntry, MountFlag } from '../../os/files/mounts.ts'
 import { parentPid } from '../../os/process/proc-stat.ts'
@@ -130,7 +131,7 @@ async function moveIntoOwnCgroup({ os, config, log }: BootContext): Promise<Step
     }
   }
   await files.makeDirectories(OWN_CGROUP)
-  await set('memory.min', `${config.memoryReserve}M`)
+  await set('memory.min', `${reserveOf(config.memoryReserve, (await guestMemory(files)).total)}`)
   await set('cpu.weight', `${CPU_WEIGHT}`)
   const pids = new Set([VMINIT, `${system.pid}`, ...(await childrenOf(files, VMINIT))])
   for (const pid of pids) await set('cgroup.procs', pid)

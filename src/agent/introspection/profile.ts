@@ -5,6 +5,7 @@ import {
   type ReadProfileRequest,
   type ReadProfileResponse,
 } from '../../gen/microvm/agent/v1/introspection.ts'
+import { guestMemory } from '../../handlers/cgroup/memory-reserve.ts'
 import type { Os } from '../../os/os.ts'
 import type { Fd } from '../../os/streams/streams.ts'
 import { durationOf } from './request-fields.ts'
@@ -132,8 +133,7 @@ export class Profiles {
   }
 
   async #refuseWithoutMemory(): Promise<void> {
-    const text = await this.#os.files.readText('/proc/meminfo')
-    const available = Number(/^MemAvailable:\s+(\d+) kB$/m.exec(text)?.[1] ?? 0) * 1024
+    const available = Number((await guestMemory(this.#os.files)).available)
     const wanted = SNAPSHOT_FACTOR * process.memoryUsage().heapUsed
     if (available >= wanted) return
     const [have, want] = [available, wanted].map((bytes) => Math.round(bytes / MIB))

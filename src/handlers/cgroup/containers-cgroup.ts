@@ -4,12 +4,10 @@ import type { Logger } from '../../base/log.ts'
 import { isWithin } from '../../base/paths.ts'
 import type { Os } from '../../os/os.ts'
 import { cgroupAt, hasController, ROOT, usesCgroupV2 } from './cgroup.ts'
+import { guestMemory, reserveOf } from './memory-reserve.ts'
 import { namedCounters } from './stats/counters.ts'
 
 const MIB = 2n ** 20n
-
-/** The reserve is at most this part of the guest's memory, so that a small guest has room for containers. */
-const LARGEST_RESERVE = 8n
 
 /**
  * `memory.high` is below `memory.max` by this part of it, and by at most `HIGH_BYTES`. Between the two the kernel only slows
@@ -35,14 +33,14 @@ export class ContainersCgroup {
   readonly path: string
   readonly #os: Os
   readonly #log: Logger
-  readonly #reserveBytes: bigint
+  readonly #reserveMib: number
   #isWarned = false
 
   constructor({ os, log, path, reserveMib }: ContainersCgroupOptions) {
     this.path = path
     this.#os = os
     this.#log = log
-    this.#reserveBytes = BigInt(reserveMib) * MIB
+    this.#reserveMib = reserveMib
   }
 
   /**
@@ -119,9 +117,9 @@ export class ContainersCgroup {
    * reclaimed, less the reserve. So it does not depend on what they use at the moment, and is never below that.
    */
   async #limitOf(folder: string, isV2: boolean): Promise<bigint | undefined> {
-    if (this.#reserveBytes === 0n) return undefined
+    if (this.#reserveMib === 0) return undefined
     const { files } = this.#os
-    const guest = parseMeminfo(await files.readText('/proc/meminfo'))
+    const guest = await guestMemory(files)
     const used = BigInt(
       (await files.readText(`${folder}/${isV2 ? 'memory.current' : 'memory.usage_in_bytes'}`)).trim(),
     )
@@ -129,8 +127,7 @@ export class ContainersCgroup {
     const prefix = isV2 ? '' : 'total_'
     const names = [`${prefix}active_file`, `${prefix}inactive_file`, 'slab_reclaimable']
     const reclaimable = names.reduce((sum, name) => sum + (stat[name] ?? 0n), 0n)
-    const largest = guest.total / LARGEST_RESERVE
-    const reserve = this.#reserveBytes < largest ? this.#reserveBytes : largest
+    const reserve = reserveOf(this.#reserveMib, guest.total)
     return atLeastZero(used - reclaimable) + atLeastZero(guest.available - reserve)
   }
 }
@@ -149,10 +146,4 @@ function highOf(max: bigint): bigint {
 
 function atLeastZero(value: bigint): bigint {
   return value > 0n ? value : 0n
-}
-
-function parseMeminfo(text: string): { readonly total: bigint; readonly available: bigint } {
-  const bytesOf = (name: string) =>
-    BigInt(new RegExp(`^${name}: +(\\d+) kB$`, 'm').exec(text)?.[1] ?? 0) * 1024n
-  return { total: bytesOf('MemTotal'), available: bytesOf('MemAvailable') }
 }

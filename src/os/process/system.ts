@@ -20,8 +20,8 @@ export interface System {
   /** setpriority(2) of all threads of this process. Programs that it starts do not inherit a value below 0. */
   setNice(nice: number): void
   /**
-   * Keeps the pages of the program and its libraries in memory once they were used (mlock2(2), MLOCK_ONFAULT). EPERM or
-   * ENOMEM above RLIMIT_MEMLOCK without CAP_IPC_LOCK.
+   * Keeps the pages of the program and its libraries in memory that are used from now on (mlock2(2), MLOCK_ONFAULT); the
+   * kernel may drop those that only the start has used. EPERM or ENOMEM above RLIMIT_MEMLOCK without CAP_IPC_LOCK.
    */
   lockMappedFiles(): void
   /**

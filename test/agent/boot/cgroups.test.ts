@@ -30,8 +30,9 @@ describe('setUpCgroups', () => {
     expect(written).toEqual(['+cpuset +cpu +memory +pids'])
   })
 
-  it('moves vminit, the agent and the broker into a cgroup that keeps its memory, on v2', async () => {
+  it('moves vminit, the agent and the broker into a cgroup that keeps its memory, at most an eighth, on v2', async () => {
     const { os, context } = await bareGuest({ memoryReserve: 32 })
+    await os.files.put('/proc/meminfo', `MemTotal:         ${128 * 1024} kB\n`)
     for (const [pid, parent] of [
       [2, 0],
       [71, 2],
@@ -46,7 +47,7 @@ describe('setUpCgroups', () => {
     }
     await setUpCgroups(context)
     const moves = ['cgroup.procs 1', `cgroup.procs ${os.system.pid}`, 'cgroup.procs 72']
-    expect(written).toEqual(['memory.min 32M', 'cpu.weight 1000', ...moves])
+    expect(written).toEqual([`memory.min ${16 * 2 ** 20}`, 'cpu.weight 1000', ...moves])
   })
 
   it('goes on without a controller for that cgroup', async () => {

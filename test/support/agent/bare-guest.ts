@@ -19,6 +19,7 @@ export async function bareGuest(config: Partial<AgentConfig> = {}) {
   os.mounts.requests.length = 0
   const files: Readonly<Record<string, string>> = {
     '/proc/cmdline': 'quiet\n',
+    '/proc/meminfo': 'MemTotal:        2097152 kB\n',
     '/proc/sys/fs/nr_open': '1048576\n',
     '/proc/sys/kernel/hostname': '(none)\n',
     '/proc/self/oom_score_adj': '0\n',

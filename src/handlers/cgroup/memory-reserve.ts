@@ -1,0 +1,23 @@
+import type { Files } from '../../os/files/files.ts'
+
+const MIB = 2n ** 20n
+
+/** The reserve is at most this part of the guest's memory, so that a small guest has room for containers. */
+const LARGEST_PART = 8n
+
+/** The memory that containers leave to the agent and the kernel, in bytes, in a guest with `totalBytes` in all. */
+export function reserveOf(reserveMib: number, totalBytes: bigint): bigint {
+  const wanted = BigInt(reserveMib) * MIB
+  const largest = totalBytes / LARGEST_PART
+  return wanted < largest ? wanted : largest
+}
+
+/** MemTotal and MemAvailable of /proc/meminfo, in bytes. */
+export async function guestMemory(
+  files: Files,
+): Promise<{ readonly total: bigint; readonly available: bigint }> {
+  const text = await files.readText('/proc/meminfo')
+  const bytesOf = (name: string) =>
+    BigInt(new RegExp(`^${name}: +(\\d+) kB$`, 'm').exec(text)?.[1] ?? 0) * 1024n
+  return { total: bytesOf('MemTotal'), available: bytesOf('MemAvailable') }
+}
