@@ -115,7 +115,7 @@ function commandLine(parts: GuestParts): string {
   const root = boot.root === undefined ? [] : rootWords(boot.root)
   const device = parts.console === 'virtio' ? 'hvc0' : 'ttyS0'
   // A panic ends QEMU (-no-reboot) after its text, instead of hanging.
-  const general = [`console=${device}`, 'quiet', 'panic=-1', keepFree(memoryMib)]
+  const general = [`console=${device}`, 'quiet', 'panic=-1', ...memoryWords(memoryMib)]
   return [...general, ...root, ...link.commandLine, ...append].join(' ')
 }
 
@@ -132,10 +132,17 @@ function nameOf({ interface: kind = 'virtio-blk', partition }: RootDisk): string
   return `${disk}${/\d$/.test(disk) ? 'p' : ''}${partition}`
 }
 
+/** A guest with less memory than this goes without what it can do without. */
+const SMALL_MIB = 256
+
 /**
- * Sets vm.min_free_kbytes to the value that the kernel computes first (mm/page_alloc.c). The kernel would then raise it
- * to about 100 MiB for transparent huge pages, a large part of a small guest.
+ * Sets vm.min_free_kbytes near the value that the kernel computes first (mm/page_alloc.c). The kernel would then raise it
+ * to about 100 MiB for transparent huge pages, a large part of a small guest. Of the small ones, Linux 6.1 would take 9 MiB
+ * for the files of its tracing.
  */
-function keepFree(memoryMib: number): string {
-  return `sysctl.vm.min_free_kbytes=${Math.max(4096, Math.floor(Math.sqrt(memoryMib * 1024 * 16)))}`
+function memoryWords(memoryMib: number): readonly string[] {
+  const isSmall = memoryMib < SMALL_MIB
+  const keptKib = Math.max(isSmall ? 2048 : 4096, Math.floor(Math.sqrt(memoryMib * 1024 * 16)))
+  const kept = `sysctl.vm.min_free_kbytes=${keptKib}`
+  return isSmall ? [kept, 'initcall_blacklist=tracer_init_tracefs'] : [kept]
 }

@@ -31,6 +31,12 @@ describe('guestSpec', () => {
     expect(Object.values(backends)).toContainEqual({ kind: 'file', path: '/r', access: 'read-only' })
   })
 
+  it('leaves a small guest the memory of the tracing’s files', () => {
+    const words = (memoryMib: number) => guestSpec({ ...parts, memoryMib }).board.commandLine
+    const small = 'sysctl.vm.min_free_kbytes=2048 initcall_blacklist=tracer_init_tracefs '
+    expect([words(128).includes(small), words(256).includes('blacklist')]).toEqual([true, false])
+  })
+
   it('never writes into the given images', () => {
     const ext4 = guestSpec({ ...parts, boot: { ...parts.boot, root: { path: '/r', type: 'ext4' } } })
     const accesses = Object.values(ext4.backends).map((backend) =>

@@ -7,20 +7,20 @@ import { bootPod, consoleLine, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 /** Each form of the guest image, with the kernel and the memory that it must run with, and its root as it is mounted. */
 const FORMS: readonly (readonly [string, TestGuestOptions, RegExp, RegExp])[] = [
   [
-    'the disk root in 256 MiB, with a console on its command line that is not there,',
-    { memoryMib: 256, append: ['console=hvc0'] },
+    'the disk root in 128 MiB, with a console on its command line that is not there,',
+    { memoryMib: 128, append: ['console=hvc0'] },
     /^\/dev\/vda \/ erofs ro/m,
     /^6\.1\./,
   ],
   [
-    'the partitioned root on Debian 13’s kernel, in 256 MiB,',
-    { memoryMib: 256, kernel: 'trixie', form: 'partitioned' },
+    'the partitioned root on Debian 13’s kernel, in 128 MiB,',
+    { memoryMib: 128, kernel: 'trixie', form: 'partitioned' },
     /^\/dev\/vda1 \/ erofs ro/m,
     /^6\.12\./,
   ],
   [
-    'all in one initrd, under the command line that Kata writes,',
-    { memoryMib: 1024, form: 'initrd', console: 'virtio', append: KATA_COMMAND_LINE },
+    'all in one initrd in 448 MiB, under the command line that Kata writes,',
+    { memoryMib: 448, form: 'initrd', console: 'virtio', append: KATA_COMMAND_LINE },
     /^\S+ \/ rootfs /m,
     /^6\.1\./,
   ],
