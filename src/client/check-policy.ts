@@ -75,7 +75,7 @@ async function triedRules(engine: PolicyEngine, text: string): Promise<PolicyFin
   }
 }
 
-/** The rules that calls are checked by; of the calls that a policy need not know there is none. */
+/** The rules that calls are checked by. Calls that a policy need not know have no rule. */
 const RULES: readonly string[] = [
   ...new Set(
     Object.entries(REQUESTS)

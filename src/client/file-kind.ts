@@ -3,7 +3,7 @@ import type { Stats } from 'node:fs'
 /** What a path names. */
 export type FileKind = 'file' | 'folder' | 'link' | 'fifo' | 'socket' | 'device'
 
-/** What a status is of. */
+/** The kind of the file that has this status. */
 export function kindOf(status: Stats): FileKind {
   if (status.isFile()) return 'file'
   if (status.isDirectory()) return 'folder'

@@ -9,9 +9,9 @@ import { UsageError } from './command.ts'
 const LOOK_MS = 100
 
 /**
- * The address of the agent in a machine of this user: of the one named `name`, or else of the one that runs. Waits for it for
- * `waitMs`. Throws {@link UsageError} when there is none or a choice of several, and UNAVAILABLE when the named one does not
- * run or boots still.
+ * The address of the agent in the machine `name` of this user, or without a name in the only machine that runs. Waits for it
+ * for `waitMs`. Throws {@link UsageError} when no machine or several run, and UNAVAILABLE when the machine `name` does not
+ * run or a machine boots still.
  */
 export async function findMachine(options: {
   readonly name: string | undefined

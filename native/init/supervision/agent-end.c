@@ -13,7 +13,7 @@ int shell_status(int status) {
 enum after_agent after_agent(const struct agent_end *end) {
   const bool has_exited = WIFEXITED(end->status);
   const bool is_done = has_exited && WEXITSTATUS(end->status) == EXIT_SUCCESS;
-  /* One that has lost its policy exits so, too. One that follows a crash had the same settings, and they were right. */
+  /* An agent that has lost its policy exits so, too. An agent after a crash has the settings that were right before. */
   const bool is_refused = has_exited && WEXITSTATUS(end->status) == EXIT_USAGE && !end->ends_with_agent;
 
   if (end->has_status) return END_AS_COMMANDED;

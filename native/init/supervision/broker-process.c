@@ -83,7 +83,7 @@ void broker_process_ping(struct broker_process *broker) {
   if (broker->fd < 0 || broker->look_at_ms != 0) return;
   const struct vminit_message message = {
       .version = BROKER_PROTOCOL_VERSION, .kind = VMINIT_PING, .pid = ++broker->pings};
-  /* One that reads nothing does not get it, and answers nothing either. */
+  /* A broker that reads nothing does not get the ping, and answers nothing either. */
   (void)message_send(broker->fd, &message, sizeof message, -1);
   broker->waited_ms = 0;
   plan_look(broker, monotonic_ms());

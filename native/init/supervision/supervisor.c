@@ -146,7 +146,7 @@ static bool try_start_agent(struct supervisor *self) {
   int error = errno;
   /* A broker that takes nothing has no use any more. The agent ends with it. */
   if (started && !broker_process_announce(&self->broker, self->agent.pid, control[1])) kill(self->broker.pid, SIGKILL);
-  /* Each agent depends on the broker, before it serves; one that hangs would end all agents that follow. */
+  /* Each agent depends on the broker before it serves: a broker that hangs would end all agents that follow. */
   broker_process_ping(&self->broker);
   close(control[0]);
   close(control[1]);
@@ -328,7 +328,7 @@ static void on_stop_timeout(struct supervisor *self) {
   kill(self->agent.pid, SIGKILL);
 }
 
-/* Looks whether the broker has answered, and kills one that never will. */
+/* Looks whether the broker has answered, and kills a broker that hangs. */
 static void look_at_broker(struct supervisor *self, int64_t now_ms) {
   if (self->broker.look_at_ms == 0 || now_ms < self->broker.look_at_ms) return;
   if (!broker_process_hangs(&self->broker, now_ms)) return;

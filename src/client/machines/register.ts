@@ -128,7 +128,7 @@ function removeEnded(folder: string): void {
   }
 }
 
-/** Removes an entry, but not one that another run has put in its place in the meantime. */
+/** Removes the entry of a machine that has ended, unless another run has just replaced it. */
 function removeEndedEntry(folder: string, name: string): void {
   const aside = `.${process.pid}-ended`
   const moved = unlessErrno('ENOENT', () => renameSync(join(folder, name), join(folder, aside)))

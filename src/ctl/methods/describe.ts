@@ -70,7 +70,7 @@ function sampleOf(field: DescField): string {
   return VALUES[field.name] ?? VALUES[typeText(field).replace('[]', '')] ?? '1'
 }
 
-/** By the name of a field, or else its type. The ids are those of the other examples. */
+/** Values by the name of a field, or else by its type. The other examples have the same ids. */
 const VALUES: Readonly<Record<string, string>> = {
   container_id: 'web',
   exec_id: 'job',

@@ -91,6 +91,6 @@ export interface Supervisor {
    * this agent and was not adopted is dropped. Does nothing without vminit.
    */
   gateOpened(): void
-  /** Has vminit ask the connection broker for a sign of life, and kill one that gives none. Does nothing without vminit. */
+  /** Has vminit ask the connection broker for a sign of life, and kill it when it gives none. Does nothing without vminit. */
   checkBroker(): void
 }

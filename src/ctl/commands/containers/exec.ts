@@ -40,7 +40,7 @@ export async function run(context: Context): Promise<number> {
   }
   const key = { containerId, execId }
   if (!tty) return (await follow(context, agent, key, { interactive, tty })) ?? 0
-  // As a terminal does that is gone, also when this tool is killed.
+  // A terminal that is gone sends SIGHUP. The agent does so for this tool, also when the tool is killed.
   const keep = await signalOnHangup(session, key, SIGHUP)
   try {
     const status = await follow(context, agent, key, { interactive, tty })

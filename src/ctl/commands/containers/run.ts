@@ -78,7 +78,7 @@ async function userOnRoot(on: {
   const agent = agentOf(session)
   if (!hasName(word)) return findUser(word, { passwd: '', group: '' })
   const user = { uid: 0, gid: 0, additionalGids: [] }
-  // It reads its stdin, whose end does not come.
+  // It waits for the end of its stdin, which does not come.
   const request = { args: ['cat'], env: [], cwd: '/', user, terminal: undefined, id, hostname: id, rootPath }
   let isCreated = false
   try {

@@ -61,7 +61,7 @@ async function startCat(
   }
 }
 
-/** What is said of a container that cannot read its files. */
+/** The failure where a container cannot read its files. */
 export function noCat(cause: unknown): CommandFailure {
   const text = '--user: the container has no cat to look names up with, want numbers'
   return new CommandFailure(EXIT.cannotRun, text, { cause })

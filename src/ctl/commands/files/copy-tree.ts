@@ -38,7 +38,7 @@ export interface TreeCopy extends Copying {
   readonly targetText: (placement: Placement) => string
 }
 
-/** Copies a tree. Throws {@link CommandFailure} that names what is not or may not be there. */
+/** Copies a tree. Throws {@link CommandFailure} that names the files which are not or may not be there. */
 export async function copyTree(copy: TreeCopy): Promise<void> {
   const { creator, extract, from, place, targetText } = copy
   const leftOut: string[] = []
@@ -61,7 +61,7 @@ export async function copyTree(copy: TreeCopy): Promise<void> {
   checkLeftOut(leftOut)
 }
 
-/** A failure of a copy that has begun. The text of an interruption is not shown, so that what it leaves is told apart. */
+/** The failure of a copy that has begun. An interruption shows no text, so that a warning tells what it leaves. */
 export function incomplete(
   error: unknown,
   target: string,
@@ -123,7 +123,7 @@ async function* batched(pieces: AsyncIterable<Buffer>): AsyncGenerator<Buffer, v
   if (bytes > 0) yield Buffer.concat(batch)
 }
 
-/** What tar says of a failure, without what it only says to end. */
+/** A failure in tar's words, without the lines by which it only ends. */
 export function tarFailure(subject: string, end: TarEnd): CommandFailure {
   return new CommandFailure(EXIT.failed, `cp: ${subject}: ${errorText(end)}`)
 }

@@ -10,7 +10,7 @@ export interface TargetSide {
   readonly shown: (path: string) => string
 }
 
-/** What is to be copied. */
+/** The source of a copy. */
 export interface Source {
   /** Empty for the root. */
   readonly name: string
@@ -27,7 +27,7 @@ export interface Placement {
   readonly name: string | undefined
 }
 
-/** Whether only a folder's contents are meant by a path. */
+/** Whether a path means only the contents of a folder. */
 export function meansContents(path: string): boolean {
   return path === '/' || /(^|\/)\.$/.test(path)
 }

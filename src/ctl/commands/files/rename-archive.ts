@@ -41,7 +41,7 @@ export async function* renameArchive(
     }
     const linkName =
       header.type === HARD_LINK ? [...top, ...partsBelow(root, header.linkName)].join('/') : header.linkName
-    // Only a file has data: another tar could take those of a link for further headers.
+    // Only a file has data: another tar could take the data of a link for headers.
     const sizeBytes = header.type === FILE ? header.sizeBytes : 0
     yield writeHeader(block, { ...header, linkName, name, sizeBytes })
     for await (const piece of data) if (header.type === FILE) yield piece

@@ -49,7 +49,7 @@ export function writeHeader(block: Buffer, said: TarHeader): Buffer {
   return Buffer.concat([...long, header])
 }
 
-/** GNU tar's entry with a name that does not fit into the next header; nothing for one that does. */
+/** GNU tar's entry with a name that does not fit into the next header; empty when the name fits. */
 function longName(type: 'K' | 'L', name: string): Buffer {
   if (name.length <= FIELDS.name[1]) return Buffer.alloc(0)
   const header = Buffer.alloc(BLOCK_BYTES)

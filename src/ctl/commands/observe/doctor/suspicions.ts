@@ -53,7 +53,7 @@ const LEAST_AVAILABLE = 0.05
 /** Output that nobody has read for so long has no reader. */
 const UNREAD_MS = 10_000
 
-/** A clock that is further away than this is wrong: certificates and time stamps tell so. */
+/** A clock that is further off makes certificates invalid and time stamps wrong. */
 const CLOCK_MS = 5_000
 
 /** How many of the newest exits are looked at. */

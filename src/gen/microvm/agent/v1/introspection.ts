@@ -393,7 +393,7 @@ export interface Exit {
   signal: number;
   /** Whether the kernel has killed a process of the container for want of memory since the agent has known this one. */
   oomKilled: boolean;
-  /** When it was made. Of one that had ended before the agent could look: when the OCI runtime was run for it. */
+  /** When it was made, or when the OCI runtime was run for it if it had ended before the agent could look. */
   startedAtMs: bigint;
   endedAtMs: bigint;
   /** Absent when vminit did not reap it. */
