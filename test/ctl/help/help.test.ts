@@ -88,9 +88,13 @@ describe('completions', () => {
     expect([status, stderr]).toEqual([0, ''])
   })
 
-  /** What bash offers for the last of these words, which it has split; `agentCtl` is the tool that the completion asks. */
-  function offered(words: readonly string[], agentCtl = 'false'): readonly string[] {
+  /**
+   * What bash offers for the last of these words, which it has split; `agentCtl` is the tool that the completion asks, and
+   * `functions` are further ones of the shell.
+   */
+  function offered(words: readonly string[], agentCtl = 'false', functions = ''): readonly string[] {
     const script = `${completionFor('bash', COMMANDS, METHODS)}
+${functions}
 COMP_WORDS=('${agentCtl}' ${words.map((word) => `'${word}'`).join(' ')}); COMP_CWORD=${words.length}
 _agent_ctl; printf '%s\\n' "\${COMPREPLY[@]}"`
     const { stdout, stderr } = spawnSync('bash', ['-c', script], { encoding: 'utf8' })
@@ -143,7 +147,8 @@ _agent_ctl; printf '%s\\n' "\${COMPREPLY[@]}"`
     expect(offered(['-a', ''])).toEqual([])
     const file = join(temporaryFolder(), 'agent-ctl')
     writeFileSync(file, '#!/bin/sh\nexec sleep 1000\n', { mode: 0o755 })
-    expect(offered(['exec', 'c'], file)).toEqual([])
+    const soon = `timeout() { command timeout 0.05 "\${@:2}"; }`
+    expect(offered(['exec', 'c'], file, soon)).toEqual([])
   })
 })
 
