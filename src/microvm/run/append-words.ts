@@ -1,7 +1,6 @@
 import { didYouMean } from '../../base/suggest.mjs'
 import { AGENT_WORDS, unknownWords } from '../../settings/command-line.ts'
-import type { RunOptions } from '../command-line/parse.mjs'
-import { UsageError } from '../command-line/parse.mjs'
+import { type RunOptions, UsageError } from '../command-line/parse.mjs'
 
 /** Throws {@link UsageError} for an `agent.*` word that the agent does not know. The agent of `--image` may know others. */
 export function checkAppendedWords({ append, image }: Pick<RunOptions, 'append' | 'image'>): void {
