@@ -1,4 +1,4 @@
-/** Where those wait who need a state to be another one. They look again after each change. */
+/** The changes of a state. A caller who waits for another state looks again after each. */
 export class Changes {
   /** In the order in which they came. */
   #waiting = new Set<() => void>()
@@ -18,7 +18,7 @@ export class Changes {
     }
   }
 
-  /** Something has changed. */
+  /** Wakes all callers that wait. */
   announce(): void {
     const waiting = this.#waiting
     this.#waiting = new Set()

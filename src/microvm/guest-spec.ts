@@ -137,8 +137,8 @@ const SMALL_MIB = 256
 
 /**
  * Sets vm.min_free_kbytes near the value that the kernel computes first (mm/page_alloc.c). The kernel would then raise it
- * to about 100 MiB for transparent huge pages, a large part of a small guest. Of the small ones, Linux 6.1 would take 9 MiB
- * for the files of its tracing.
+ * to about 100 MiB for transparent huge pages, a large part of a small guest. Linux 6.1 would also take 9 MiB for the files
+ * of its tracing, which a small guest cannot spare.
  */
 function memoryWords(memoryMib: number): readonly string[] {
   const isSmall = memoryMib < SMALL_MIB
