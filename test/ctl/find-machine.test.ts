@@ -94,6 +94,6 @@ describe('agent-ctl without the address of an agent', () => {
     writeFileSync(folder, '')
     const { status, stderr } = await run()
     expect(status).toBe(125)
-    expect(stderr).toContain(`agent-ctl: machines in ${folder}: ENOTDIR`)
+    expect(stderr).toBe(`agent-ctl: machines in ${folder}: not a directory\n`)
   })
 })

@@ -9,8 +9,9 @@ import {
   writeFileSync,
 } from 'node:fs'
 import { join } from 'node:path'
-import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
+import { AgentError, errnoOf } from '../../base/errors.ts'
 import type { Address } from '../connection/address.ts'
+import { fileFailure } from '../file-failure.ts'
 import { entryNames, entryText, ownRunner, ownUid, readEntry } from './entry.ts'
 
 /** The entry of a machine that this process runs; see {@link registerMachine}. */
@@ -50,15 +51,15 @@ function orUnavailable<T>(folder: string, use: () => T): T {
     return use()
   } catch (error) {
     if (error instanceof AgentError) throw error
-    throw new AgentError('UNAVAILABLE', `machines in ${folder}: ${messageOf(error)}`, { cause: error })
+    throw new AgentError('UNAVAILABLE', `machines in ${fileFailure(folder, error)}`, { cause: error })
   }
 }
 
 function makeFolder(folder: string): void {
   mkdirSync(folder, { recursive: true, mode: 0o700 })
   const { mode, uid } = statSync(folder)
-  if (uid !== ownUid()) throw new Error(`owned by user ${uid}`)
-  if ((mode & 0o077) !== 0) throw new Error(`mode ${(mode & 0o7777).toString(8)}, want 700`)
+  if (uid !== ownUid()) throw new Error(`${folder}: owned by user ${uid}`)
+  if ((mode & 0o077) !== 0) throw new Error(`${folder}: mode ${(mode & 0o7777).toString(8)}, want 700`)
 }
 
 function takeFreeName(folder: string): string {
@@ -93,7 +94,7 @@ function take(folder: string, name: string): boolean {
 }
 
 function publish(folder: string, name: string, address: Address): void {
-  if (!isOwn(folder, name)) throw new Error(`the entry ${name} was removed`)
+  if (!isOwn(folder, name)) throw new Error(`${folder}: the entry ${name} was removed`)
   renameSync(join(folder, writeDraft(folder, address)), join(folder, name))
 }
 
