@@ -105,7 +105,7 @@ void sync_file_systems(int timeout_ms) {
   const int64_t end_ms = monotonic_ms() + timeout_ms;
   size_t count = start_writers(writers);
   /* A dead file system stops sync(2), and with it all that come after it. */
-  writers[count] = (struct writer){.pid = start_writer(NULL), .mount_point = "those without a process of their own"};
+  writers[count] = (struct writer){.pid = start_writer(NULL), .mount_point = "(all others)"};
   if (writers[count].pid > 0) count++;
   size_t running;
   while ((running = reap_writers(writers, count)) > 0) {
