@@ -19,6 +19,7 @@ export async function bootFiles(
   progress: (line: string) => void,
 ): Promise<GuestParts['boot']> {
   const { form, kernel: suite, kernelFile, image, rootDevice } = options
+  if (kernelFile !== undefined) await checkKernel(kernelFile)
   const given = image === undefined ? undefined : await rootDiskOf(resolve(image))
   const built = await ensureImage({ form, kernel: suite, progress })
   const root = given ?? built.root
@@ -30,6 +31,22 @@ export async function bootFiles(
       `--root-device nvdimm: ${root.path} has no partition table, want a partitioned image`,
     )
   return { kernel, initrd, root: { ...root, interface: rootDevice, sizeBytes: statSync(root.path).size } }
+}
+
+/**
+ * Throws {@link UsageError} for a file without the magic numbers of a bzImage, at 0x1fe and 0x202
+ * (Documentation/arch/x86/boot.rst). QEMU starts whatever it is given, and nothing shows what that does.
+ */
+export async function checkKernel(path: string): Promise<void> {
+  const magic = Buffer.alloc(8)
+  const file = await open(resolve(path))
+  try {
+    await file.read(magic, 0, magic.length, 0x1fe)
+  } finally {
+    await file.close()
+  }
+  if (magic.readUInt16LE(0) === 0xaa55 && magic.toString('latin1', 4) === 'HdrS') return
+  throw new UsageError(`--kernel ${path}: not a Linux kernel for x86, want a bzImage`)
 }
 
 /** Magic numbers at their offsets (linux/magic.h): at the start of erofs's superblock, 56 bytes into ext4's. */

@@ -4,6 +4,8 @@ import type { Writable } from 'node:stream'
 export interface Reporter {
   /** Shows a step that takes time. */
   progress(line: string): void
+  /** Shows on a terminal that something is waited for, until the function that it returns is called. */
+  wait(line: string): () => void
   /** Shows a detail, with --verbose only. */
   detail(line: string): void
   /** Shows a line of the guest's console, with --verbose only. */
@@ -12,6 +14,9 @@ export interface Reporter {
   failure(message: string, consoleLines: readonly string[]): void
 }
 
+/** The cursor goes to the start of the line, and the line away (ECMA-48, EL). */
+const ERASE_LINE = '\r\x1b[K'
+
 /** A reporter that writes to `stderr`. */
 export function reporterOn(
   stderr: Writable & { readonly isTTY?: boolean },
@@ -19,10 +24,25 @@ export function reporterOn(
 ): Reporter {
   // While the container has the terminal, the terminal is raw and adds no \r.
   const end = tty && stderr.isTTY === true ? '\r\n' : '\n'
-  const write = (line: string) => stderr.write(`microvm: ${line}${end}`)
-  const show = (line: string) => stderr.write(`console: ${line}${end}`)
+  let isWaiting = false
+  const clear = () => {
+    if (isWaiting) stderr.write(ERASE_LINE)
+    isWaiting = false
+  }
+  const put = (line: string) => {
+    clear()
+    stderr.write(line)
+  }
+  const write = (line: string) => put(`microvm: ${line}${end}`)
+  const show = (line: string) => put(`console: ${line}${end}`)
   return {
     progress: write,
+    wait(line) {
+      if (stderr.isTTY !== true || verbose) return () => {}
+      isWaiting = true
+      stderr.write(`microvm: ${line} …`)
+      return clear
+    },
     detail: (line) => verbose && write(line),
     console: (line) => verbose && show(line),
     failure(message, consoleLines) {

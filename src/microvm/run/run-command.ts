@@ -17,6 +17,7 @@ import { containerRootSource, type GuestParts } from '../guest-spec.ts'
 import type { Vm } from '../vm.ts'
 import { checkAppendedWords } from './append-words.ts'
 import { bootFiles } from './boot-files.ts'
+import { checkMachine, machineSize } from './check-machine.ts'
 import { openRoot, packRoot } from './container-root.ts'
 import { metadataParts, readMetadata } from './metadata.ts'
 import { type Reporter, Timings } from './reporter.ts'
@@ -66,13 +67,14 @@ async function prepare(
   { interruptions: { signal }, reporter }: RunHost,
 ): Promise<{ readonly parts: Omit<GuestParts, 'link'>; readonly what: WhatToRun }> {
   checkAppendedWords(options)
+  const { memoryMib = DEFAULT_MEMORY_MIB[options.form], machine, cpus, console } = options
+  for (const warning of checkMachine({ memoryMib, cpus }, machineSize())) reporter.progress(warning)
   const word = options.user === undefined ? undefined : userWord(options.user)
   const given =
     options.metadata === undefined ? undefined : metadataParts(readMetadata(options.metadata), folder)
   const { containerRoot, what } = await rootAndProcess(options, folder, { reporter, signal })
   const user = word === undefined ? what.user : await userInImage(word, containerRoot, signal)
   const boot = await bootFiles(options, reporter.progress)
-  const { memoryMib = DEFAULT_MEMORY_MIB[options.form], machine, cpus, console } = options
   // The words of the command line come last, so they win.
   const append = [...(given?.append ?? []), ...options.append]
   const machineParts = { boot, machine, memoryMib, cpus, console, append, containerRoot }
@@ -123,15 +125,11 @@ async function inGuest(run: GuestRun): Promise<number> {
     const { interruptions, environment, reporter } = host
     const { folder, parts } = run
     reporter.detail('starting QEMU')
+    const endWait = reporter.wait('booting the guest')
     const signal = interruptions.signal
     const guest = await bootGuest({
-      parts,
-      folder,
-      environment,
-      progress: reporter.progress,
-      started,
-      signal,
-    })
+      ...{ parts, folder, environment, progress: reporter.progress, started, signal },
+    }).finally(endWait)
     timings.end('agent')
     run.publish(guest.link.address)
     try {
@@ -187,7 +185,7 @@ async function containerThenPowerOff(guest: Guest, run: GuestRun): Promise<numbe
   const terminal = options.tty ? terminalSize(host.stdio) : undefined
   const spec = containerSpec({ ...what, id: CONTAINER_ID, hostname: HOSTNAME, rootPath, terminal })
   const rootDisk = { source: containerRootSource(parts), mountPoint: rootPath }
-  const status = await runContainer({
+  const { status, isOutOfMemory } = await runContainer({
     agent,
     container: { id: CONTAINER_ID, hostname: HOSTNAME, spec, rootDisk },
     stdio: host.stdio,
@@ -197,6 +195,7 @@ async function containerThenPowerOff(guest: Guest, run: GuestRun): Promise<numbe
     interruptions: host.interruptions,
     signal,
   })
+  if (isOutOfMemory) host.reporter.progress(outOfMemoryText(parts.memoryMib))
   try {
     await agent.destroySandbox({}, { timeoutMs: POWER_OFF_GRACE_MS, signal })
     // The agent waits for its clients before it stops.
@@ -209,6 +208,10 @@ async function containerThenPowerOff(guest: Guest, run: GuestRun): Promise<numbe
     host.reporter.detail(`the guest did not power off: ${String(error)}`)
   }
   return status
+}
+
+function outOfMemoryText(memoryMib: number): string {
+  return `the container ran out of memory, in a guest of ${memoryMib} MiB; give it more with --memory`
 }
 
 /** A failure of the guest, with its console. */

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { LAYOUT, partitionedImage } from '../../../src/image/formats/partitioned-image.ts'
 import { UsageError } from '../../../src/microvm/command-line/parse.mjs'
-import { rootDiskOf } from '../../../src/microvm/run/boot-files.ts'
+import { checkKernel, rootDiskOf } from '../../../src/microvm/run/boot-files.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 const folder = temporaryFolder()
@@ -24,6 +24,18 @@ function partitionedWith(offset: number, hex: string, sizeBytes?: number): strin
   writeFileSync(path, whole.subarray(0, sizeBytes))
   return path
 }
+
+describe('checkKernel', () => {
+  it('takes a bzImage, and refuses any other file', async () => {
+    // The end of the boot sector, and the header's magic after the jump over it.
+    await expect(checkKernel(imageWith(0x1fe, '55aaeb6a48647253'))).resolves.toBeUndefined()
+    for (const other of [imageWith(0, '7f454c46'), imageWith(0x1fe, '55aa'), imageWith(0x202, '48647253')]) {
+      const refused = checkKernel(other)
+      await expect(refused).rejects.toThrow(UsageError)
+      await expect(refused).rejects.toThrow(`--kernel ${other}: not a Linux kernel for x86, want a bzImage`)
+    }
+  })
+})
 
 describe('rootDiskOf', () => {
   it('detects erofs and ext4 by their magic numbers', async () => {

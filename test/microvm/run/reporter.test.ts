@@ -7,20 +7,47 @@ function timingsAt(...times: number[]): Timings {
   return new Timings(() => queue.shift() ?? 0)
 }
 
+function output(isTTY: boolean) {
+  const written: string[] = []
+  const write = (chunk: unknown, _encoding: unknown, done: () => void) => {
+    written.push(String(chunk))
+    done()
+  }
+  return { stderr: Object.assign(new Writable({ write }), { isTTY }), written }
+}
+
 describe('reporterOn', () => {
   it.each([
     [{ isTTY: true, tty: true }, 'console: a\r\n'],
     [{ isTTY: true, tty: false }, 'console: a\n'],
     [{ isTTY: false, tty: true }, 'console: a\n'],
   ])('begins each line at the left, also of a raw terminal: %j', ({ isTTY, tty }, text) => {
-    const written: string[] = []
-    const write = (chunk: unknown, _encoding: unknown, done: () => void) => {
-      written.push(String(chunk))
-      done()
-    }
-    const stderr = Object.assign(new Writable({ write }), { isTTY })
+    const { stderr, written } = output(isTTY)
     reporterOn(stderr, { tty, verbose: true }).console('a')
     expect(written).toEqual([text])
+  })
+
+  it('shows on a terminal that it waits, and takes the line away at the next one or at the end', () => {
+    const { stderr, written } = output(true)
+    const reporter = reporterOn(stderr, { tty: false, verbose: false })
+    const end = reporter.wait('booting')
+    reporter.progress('fetching')
+    end()
+    reporter.wait('booting')()
+    const erased = '\r\u001b[K'
+    expect(written).toEqual([
+      ...['microvm: booting …', erased, 'microvm: fetching\n'],
+      ...['microvm: booting …', erased],
+    ])
+  })
+
+  it.each([
+    ['a pipe', false, false],
+    ['a terminal that shows the console', true, true],
+  ])('shows nothing of a wait on %s', (_where, isTTY, verbose) => {
+    const { stderr, written } = output(isTTY)
+    reporterOn(stderr, { tty: false, verbose }).wait('booting')()
+    expect(written).toEqual([])
   })
 })
 

@@ -25,7 +25,7 @@ const runOnAgent: typeof runCommand = async (options, { interruptions, stdio }) 
   const spec = containerSpec({ ...whatToRun(options, undefined), ...names, rootPath, terminal })
   // If the machine is itself a container, a process may not raise its limits as it can in a guest.
   if (spec.Process !== undefined) spec.Process.Rlimits = []
-  return await runContainer({
+  const { status } = await runContainer({
     // The root exists already, so no disk has to be mounted.
     agent: {
       ...agent,
@@ -39,6 +39,7 @@ const runOnAgent: typeof runCommand = async (options, { interruptions, stdio }) 
     interruptions,
     signal,
   })
+  return status
 }
 
 process.exit(await runTool(argv, runOnAgent))

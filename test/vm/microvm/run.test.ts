@@ -276,10 +276,14 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run', () => {
 })
 
 describe.skipIf(cannotBoot() !== undefined)('./microvm run on other machines', () => {
-  it('runs a container on machine microvm, as a user of its root', async () => {
-    const running = startMicrovm(['--machine', 'microvm', '-u', 'nobody:tty', 'sh', '-c', 'id -u; id -g'])
+  it('runs a container on machine microvm, as a user of its root, and says that it ran out of memory', async () => {
+    const machine = ['--machine', 'microvm', '--memory', '256']
+    const script = 'id -u; id -g; exec tail /dev/zero'
+    const running = startMicrovm([...machine, '-u', 'nobody:tty', 'sh', '-c', script])
     running.stdin.end()
-    expect(await running.result).toMatchObject({ status: 0, stdout: '65534\n5\n' })
+    const { status, stdout, stderr } = await running.result
+    expect({ status, stdout }).toEqual({ status: 137, stdout: '65534\n5\n' })
+    expect(stderr).toMatch(/^microvm: the container ran out of memory, in a guest of 256 MiB; .*--memory\n$/m)
   })
 
   it('runs a container on a root in persistent memory with direct access, over TCP', async () => {
