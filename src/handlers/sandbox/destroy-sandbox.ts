@@ -12,8 +12,7 @@ export async function destroySandbox(
   number = 0n,
 ): Promise<void> {
   const { sandboxState } = context
-  await sandboxState.interrupt(signal)
-  const transition = sandboxState.beginDestroy()
+  const transition = await sandboxState.beginDestroy(signal)
   try {
     transition.sandbox?.record.save({ phase: Phase.DESTROYING, request: number })
     await removeAll(context, signal)

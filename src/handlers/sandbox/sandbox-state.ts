@@ -70,17 +70,6 @@ export class SandboxState implements SandboxLookup {
   }
 
   /**
-   * Waits until no transition is under way, and ends a creation: that fails with INTERNAL, and undoes itself. Throws the
-   * reason of `signal` when that fires first.
-   */
-  async interrupt(signal: AbortSignal): Promise<void> {
-    while (this.#state.name === 'creating' || this.#state.name === 'destroying') {
-      if (this.#state.name === 'creating') this.#state.interrupt.abort(toBeDestroyed())
-      await this.#changes.next(signal)
-    }
-  }
-
-  /**
    * Begins a creation. Throws INTERNAL while a sandbox exists. Exactly one of the two functions must follow; `failed`
    * restores the state before. `interrupted` fires when the sandbox is about to be destroyed.
    */
@@ -100,16 +89,21 @@ export class SandboxState implements SandboxLookup {
   }
 
   /**
-   * Begins a destruction; `sandbox` is undefined when none was created. Throws INTERNAL when the sandbox was destroyed
-   * before. Exactly one of the two functions must follow.
+   * Begins a destruction, once no other transition is under way; a creation is ended, fails with INTERNAL, and undoes itself.
+   * `sandbox` is undefined when none was created. Throws INTERNAL when the sandbox was destroyed before, and the reason of
+   * `signal` when that fires first. Exactly one of the two functions must follow.
    */
-  beginDestroy(): { readonly sandbox: Sandbox | undefined; destroyed(): void; failed(): void } {
+  async beginDestroy(
+    signal: AbortSignal,
+  ): Promise<{ readonly sandbox: Sandbox | undefined; destroyed(): void; failed(): void }> {
+    while (this.#state.name === 'creating' || this.#state.name === 'destroying') {
+      if (this.#state.name === 'creating') this.#state.interrupt.abort(toBeDestroyed())
+      await this.#changes.next(signal)
+    }
     const before = this.#state
     if (before.name === 'destroyed') {
       throw new AgentError('INTERNAL', 'failed to get sandbox sender channel', { fault: 'caller' })
     }
-    if (before.name === 'creating' || before.name === 'destroying')
-      throw new AgentError('INTERNAL', `sandbox: in transition (${before.name})`, { fault: 'caller' })
     this.#become({ name: 'destroying' })
     return {
       sandbox: before.name === 'active' ? before.sandbox : undefined,

@@ -53,6 +53,15 @@ describe('DestroySandbox', () => {
     expect(destroyed()).toBe(1)
   })
 
+  it('fails the second time when both come at the same moment, once the first is done', async () => {
+    const { handlers, destroyed } = await machineWithContainer()
+    const calls = [handlers.destroySandbox({}, neverAborted), handlers.destroySandbox({}, neverAborted)]
+    const [first, second] = await Promise.allSettled(calls)
+    expect(first?.status).toBe('fulfilled')
+    expect(second).toMatchObject({ reason: { message: 'failed to get sandbox sender channel' } })
+    expect(destroyed()).toBe(1)
+  })
+
   it('fails when it cannot be recorded, and can be repeated', async () => {
     const { handlers, state, destroyed } = await machineWithSandbox()
     let writes = 0
