@@ -2,8 +2,9 @@ import { messageOf } from '../base/errors.ts'
 import { Interrupted, Interruptions } from '../client/interruptions.ts'
 import { startFailureStatus } from '../client/start-failure.ts'
 import { parseCommandLine, UsageError } from './command-line/parse.mjs'
+import { GuestFailure } from './run/guest-failure.ts'
 import { type Reporter, reporterOn } from './run/reporter.ts'
-import { GuestFailure, type runCommand } from './run/run-command.ts'
+import type { runCommand } from './run/run-command.ts'
 
 const USAGE = 2
 

@@ -58,7 +58,7 @@ describe('guestSpec', () => {
   it.each([
     ['virtio-blk', '/dev/vda1', ''],
     ['nvme', '/dev/nvme0n1p1', ''],
-    ['nvdimm', '/dev/pmem0p1', ' rootflags=dax'],
+    ['nvdimm', '/dev/pmem0p1', ' rootflags=dax swiotlb=noforce'],
   ] as const)('names the partition of a root on %s', (kind, name, flags) => {
     const root = { path: '/r', type: 'erofs', partition: 1, interface: kind, sizeBytes: 4 << 20 } as const
     const { board } = guestSpec({ ...parts, boot: { ...parts.boot, root } })

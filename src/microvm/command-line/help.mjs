@@ -43,7 +43,7 @@ The container:
 The microVM:
   --name NAME            for ./agent-ctl -a microvm://NAME (default: a short word; --verbose shows it). Without -a the
                          one machine that runs is taken
-  --memory MIB           memory in MiB (default 512; 1024 with --form initrd; at least 128)
+  --memory MIB           memory in MiB (default 512, at least 128; with --form initrd 1024 and 448)
   --cpus N               virtual CPUs (default 2, at most 64)
   --machine TYPE         q35 (default), pc, or microvm (virtio-mmio, no PCI)
   --kernel SUITE|FILE    Debian's kernel of bookworm (6.1, default) or trixie (6.12), or a bzImage with the drivers of

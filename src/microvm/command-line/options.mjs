@@ -32,6 +32,16 @@ export const CHOICES = /** @type {const} */ ({
   console: ['serial', 'virtio'],
 })
 
+/**
+ * The memory of a guest in MiB, by the form of its root: what it has by default, and the least that a container was run with
+ * (docs/boot.md).
+ */
+export const MEMORY_MIB = /** @type {const} */ ({
+  disk: { byDefault: 512, least: 128 },
+  partitioned: { byDefault: 512, least: 128 },
+  initrd: { byDefault: 1024, least: 448 },
+})
+
 /** The commands of `./microvm`, and what each does. */
 export const COMMANDS = /** @type {const} */ ({
   run: 'run a container in a microVM',

@@ -4,7 +4,7 @@ import { didYouMean } from '../../base/suggest.mjs'
 import { isMachineName } from '../../client/machines/machine-name.mjs'
 import { completionFor, SHELLS } from './completion.mjs'
 import { MICROVM_HELP, RUN_HELP } from './help.mjs'
-import { CHOICES, COMMANDS, OPTIONS } from './options.mjs'
+import { CHOICES, COMMANDS, MEMORY_MIB, OPTIONS } from './options.mjs'
 
 /**
  * The options of `./microvm run`.
@@ -15,7 +15,7 @@ import { CHOICES, COMMANDS, OPTIONS } from './options.mjs'
  * @property {string | undefined} image raw image of the guest's own root
  * @property {string | undefined} metadata YAML or JSON file with the guest's name and addresses
  * @property {string | undefined} name the machine's name, by which agent-ctl finds it
- * @property {number | undefined} memoryMib
+ * @property {number} memoryMib
  * @property {number} cpus
  * @property {'bookworm' | 'trixie'} kernel whose modules the guest has
  * @property {string | undefined} kernelFile a bzImage in place of the kernel, which needs no stage-one initrd
@@ -155,13 +155,14 @@ function runOptions(flags) {
   if (workdir !== undefined && !workdir.startsWith('/')) {
     throw new UsageError(`--workdir ${workdir}: give an absolute path`)
   }
+  const form = oneOf('--form', values.form, CHOICES.form)
   return {
     ...{ interactive, tty, timings, json, verbose },
     ...{ append, env, rootfs, image, metadata, name, user, workdir },
-    memoryMib: memory === undefined ? undefined : wholeNumber('--memory', memory, 128, 1 << 20),
+    form,
+    memoryMib: memory === undefined ? MEMORY_MIB[form].byDefault : memoryOf(memory, form),
     cpus: wholeNumber('--cpus', values.cpus, 1, 64),
     ...kernelOf(values.kernel),
-    form: oneOf('--form', values.form, CHOICES.form),
     rootDevice: oneOf('--root-device', values['root-device'], CHOICES['root-device']),
     console: oneOf('--console', values.console, CHOICES.console),
     machine: oneOf('--machine', values.machine, CHOICES.machine),
@@ -176,6 +177,18 @@ function runOptions(flags) {
 function kernelOf(value) {
   if (value.includes('/')) return { kernel: 'bookworm', kernelFile: value }
   return { kernel: oneOf('--kernel', value, CHOICES.kernel), kernelFile: undefined }
+}
+
+/**
+ * @param {string} value
+ * @param {RunOptions['form']} form
+ * @returns {number}
+ */
+function memoryOf(value, form) {
+  const number = wholeNumber('--memory', value, 1, 1 << 24)
+  const { least } = MEMORY_MIB[form]
+  if (number >= least) return number
+  throw new UsageError(`--memory ${value}: want at least ${least} with --form ${form}`)
 }
 
 /**

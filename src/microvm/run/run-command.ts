@@ -1,8 +1,6 @@
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { setTimeout as delay } from 'node:timers/promises'
 import { abortable } from '../../base/abort.ts'
-import { AgentError } from '../../base/errors.ts'
 import { withTemporaryFolder } from '../../build/temporary-folder.ts'
 import type { Stdio } from '../../client/attach.ts'
 import { agentOf, rootPathOf } from '../../client/container-session.ts'
@@ -19,6 +17,7 @@ import { checkAppendedWords } from './append-words.ts'
 import { bootFiles } from './boot-files.ts'
 import { checkMachine, machineSize } from './check-machine.ts'
 import { openRoot, packRoot } from './container-root.ts'
+import { containerOutOfMemoryText, lossOf, runFailure } from './guest-failure.ts'
 import { metadataParts, readMetadata } from './metadata.ts'
 import { type Reporter, Timings } from './reporter.ts'
 import { runContainer } from './run-container.ts'
@@ -36,11 +35,8 @@ export interface RunHost {
 
 const CONTAINER_ID = 'container'
 const HOSTNAME = 'microvm'
-const DEFAULT_MEMORY_MIB = { disk: 512, partitioned: 512, initrd: 1024 } as const
 /** The guest unmounts and stops its container within moments or not at all. */
 const POWER_OFF_GRACE_MS = 10_000
-/** QEMU ends within moments of the guest's connections. */
-const QEMU_END_MS = 2000
 
 /** Runs a container in its own microVM and returns the exit status of its process. */
 export async function runCommand(options: RunOptions, host: RunHost): Promise<number> {
@@ -67,7 +63,7 @@ async function prepare(
   { interruptions: { signal }, reporter }: RunHost,
 ): Promise<{ readonly parts: Omit<GuestParts, 'link'>; readonly what: WhatToRun }> {
   checkAppendedWords(options)
-  const { memoryMib = DEFAULT_MEMORY_MIB[options.form], machine, cpus, console } = options
+  const { memoryMib, machine, cpus, console } = options
   for (const warning of checkMachine({ memoryMib, cpus }, machineSize())) reporter.progress(warning)
   const word = options.user === undefined ? undefined : userWord(options.user)
   const given =
@@ -110,7 +106,7 @@ interface GuestRun {
   readonly publish: Publish
 }
 
-/** Boots the guest, runs the container and powers the guest off. Throws {@link GuestFailure} when the guest fails. */
+/** Boots the guest, runs the container and powers the guest off. Throws what {@link runFailure} returns when the guest fails. */
 async function inGuest(run: GuestRun): Promise<number> {
   const { host, timings } = run
   let vm: Vm | undefined
@@ -135,46 +131,14 @@ async function inGuest(run: GuestRun): Promise<number> {
     try {
       return await containerThenPowerOff(guest, run)
     } catch (error) {
-      throw isTimeOut(error) ? await lockUpOr(error, guest) : await endOr(error, guest)
+      throw await lossOf(error, guest)
     } finally {
       await guest.close()
     }
   } catch (error) {
     if (host.interruptions.signal.aborted) throw host.interruptions.signal.reason
-    if (vm === undefined || isAnswer(error)) throw error
-    throw new GuestFailure(reasonOf(error, vm.console.lines), vm.console.lines)
+    throw vm === undefined ? error : runFailure(error, vm.console.lines, run.parts.memoryMib)
   }
-}
-
-function isTimeOut(error: unknown): boolean {
-  return error instanceof AgentError && error.code === 'DEADLINE_EXCEEDED'
-}
-
-/** The error of a guest that has locked up, or else `error`. */
-async function lockUpOr(error: unknown, { lockUp }: Pick<Guest, 'lockUp'>): Promise<unknown> {
-  const text = await lockUp.describe()
-  return text === undefined ? error : new AgentError('UNAVAILABLE', text, { cause: error })
-}
-
-/** How QEMU ended, when the connection was lost with it: QEMU closes its devices first. Any other error stays as it is. */
-async function endOr(error: unknown, { vm }: Pick<Guest, 'vm'>): Promise<unknown> {
-  if (!(error instanceof AgentError) || error.code !== 'UNAVAILABLE' || vm.gone.aborted) return error
-  await Promise.race([vm.exited, delay(QEMU_END_MS, undefined, { ref: false })])
-  if (vm.gone.aborted) return vm.gone.reason
-  return new AgentError('UNAVAILABLE', 'the connection to the guest is lost, and QEMU runs on', {
-    cause: error,
-  })
-}
-
-/** Why the guest failed: an agent that cannot start writes one line that begins with `agent: `, and the guest ends. */
-function reasonOf(error: unknown, consoleLines: readonly string[]): unknown {
-  const line = consoleLines.findLast((each) => each.startsWith('agent: '))
-  return line === undefined ? error : new Error(`the agent did not start: ${line.slice('agent: '.length)}`)
-}
-
-/** Whether the agent itself answered with the error. Then the guest works, and its console has nothing to add. */
-function isAnswer(error: unknown): boolean {
-  return error instanceof AgentError && error.code !== 'UNAVAILABLE' && error.code !== 'DEADLINE_EXCEEDED'
 }
 
 async function containerThenPowerOff(guest: Guest, run: GuestRun): Promise<number> {
@@ -195,7 +159,7 @@ async function containerThenPowerOff(guest: Guest, run: GuestRun): Promise<numbe
     interruptions: host.interruptions,
     signal,
   })
-  if (isOutOfMemory) host.reporter.progress(outOfMemoryText(parts.memoryMib))
+  if (isOutOfMemory) host.reporter.progress(containerOutOfMemoryText(parts.memoryMib))
   try {
     await agent.destroySandbox({}, { timeoutMs: POWER_OFF_GRACE_MS, signal })
     // The agent waits for its clients before it stops.
@@ -208,19 +172,4 @@ async function containerThenPowerOff(guest: Guest, run: GuestRun): Promise<numbe
     host.reporter.detail(`the guest did not power off: ${String(error)}`)
   }
   return status
-}
-
-function outOfMemoryText(memoryMib: number): string {
-  return `the container ran out of memory, in a guest of ${memoryMib} MiB; give it more with --memory`
-}
-
-/** A failure of the guest, with its console. */
-export class GuestFailure extends Error {
-  /** The last lines of the guest's console. */
-  readonly consoleLines: readonly string[]
-
-  constructor(cause: unknown, consoleLines: readonly string[]) {
-    super(cause instanceof Error ? cause.message : String(cause), { cause })
-    this.consoleLines = consoleLines
-  }
 }

@@ -1,0 +1,74 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { AgentError, messageOf } from '../../base/errors.ts'
+import type { Guest } from '../guest.ts'
+import { hasRunOutOfMemory, isWantOfMemory } from '../out-of-memory.ts'
+
+/** QEMU ends within moments of the guest's connections. */
+const QEMU_END_MS = 2000
+
+/** A failure of the guest, with its console. */
+export class GuestFailure extends Error {
+  /** The last lines of the guest's console. */
+  readonly consoleLines: readonly string[]
+
+  constructor(cause: unknown, consoleLines: readonly string[]) {
+    super(messageOf(cause), { cause })
+    this.consoleLines = consoleLines
+  }
+}
+
+/** What has become of a guest when a call to it has failed with `error`; `error` itself when the guest still works. */
+export async function lossOf(error: unknown, guest: Pick<Guest, 'lockUp' | 'vm'>): Promise<unknown> {
+  if (!(error instanceof AgentError)) return error
+  if (error.code === 'DEADLINE_EXCEEDED') return await lockUpOr(error, guest)
+  if (error.code === 'UNAVAILABLE') return await endOr(error, guest)
+  return error
+}
+
+/** The error of a guest that has locked up, or else `error`. */
+async function lockUpOr(error: unknown, { lockUp }: Pick<Guest, 'lockUp'>): Promise<unknown> {
+  const text = await lockUp.describe()
+  return text === undefined ? error : new AgentError('UNAVAILABLE', text, { cause: error })
+}
+
+/** How QEMU ended, when the connection was lost with it: QEMU closes its devices first. */
+async function endOr(error: unknown, { vm }: Pick<Guest, 'vm'>): Promise<unknown> {
+  if (vm.gone.aborted) return error
+  await Promise.race([vm.exited, delay(QEMU_END_MS, undefined, { ref: false })])
+  if (vm.gone.aborted) return vm.gone.reason
+  return new AgentError('UNAVAILABLE', 'the connection to the guest is lost, and QEMU runs on', {
+    cause: error,
+  })
+}
+
+/**
+ * The error with which a run ends whose guest was started with `memoryMib`. It is a {@link GuestFailure} with the reason that
+ * the console gives, unless the agent itself has answered: then the guest works, and its console has nothing to add.
+ */
+export function runFailure(error: unknown, consoleLines: readonly string[], memoryMib: number): unknown {
+  const outOfMemory = `the guest ran out of memory: it has ${memoryMib} MiB; give it more with --memory`
+  if (isAnswer(error)) {
+    if (!isWantOfMemory(error)) return error
+    return new AgentError(error.code, `${messageOf(error)}; ${outOfMemory}`, { cause: error })
+  }
+  const reason = hasRunOutOfMemory(consoleLines)
+    ? new Error(outOfMemory, { cause: error })
+    : reasonOf(error, consoleLines)
+  return new GuestFailure(reason, consoleLines)
+}
+
+/** Whether the agent itself answered with the error. */
+function isAnswer(error: unknown): error is AgentError {
+  return error instanceof AgentError && error.code !== 'UNAVAILABLE' && error.code !== 'DEADLINE_EXCEEDED'
+}
+
+/** Why the guest failed: an agent that cannot start writes one line that begins with `agent: `, and the guest ends. */
+function reasonOf(error: unknown, consoleLines: readonly string[]): unknown {
+  const line = consoleLines.findLast((each) => each.startsWith('agent: '))
+  return line === undefined ? error : new Error(`the agent did not start: ${line.slice('agent: '.length)}`)
+}
+
+/** What is told of a container that ran out of memory and has ended. */
+export function containerOutOfMemoryText(memoryMib: number): string {
+  return `the container ran out of memory, in a guest of ${memoryMib} MiB; give it more with --memory`
+}
