@@ -68,11 +68,11 @@ export async function execProcess(
     const key = keys.next()
     const launch = await prepareLaunch(dependencies, { key, hasTerminal, connections, onFailure })
     const recorded = newProcess(os, request.execId, { key, hasTerminal, request: number })
-    container.record.saveProcess(recorded)
-    onFailure.add('record', () => container.record.dropProcess(key))
     let added: ContainerProcess
     let { beganNs } = recorded
     try {
+      container.record.saveProcess(recorded)
+      onFailure.add('record', () => container.record.dropProcess(key))
       const isMember = (pid: number) => container.cgroup.holds(pid)
       const { current: spec } = container.spec
       const { streams } = launch

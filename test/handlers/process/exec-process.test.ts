@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { Process } from '../../../src/gen/oci.ts'
+import { kernelError } from '../../../src/os/errors.ts'
 import {
   containerRequest,
   execRequest,
@@ -146,5 +147,18 @@ describe('ExecProcess', () => {
     expect(runtimeSignal?.aborted).toBe(false)
     os.clock.advance(1)
     await expect(started).rejects.toThrow('gone')
+  })
+
+  it('leaves no descriptor when the process cannot be recorded', async () => {
+    const { handlers, os, state } = await machineWithContainer()
+    const { openFds } = os.streams
+    const { openWatches } = os.exits
+    state.beforeChange = (path) => {
+      throw kernelError('write', path, 'EIO')
+    }
+    await expect(handlers.execProcess(execRequest('c1', 'e1'), neverAborted)).rejects.toMatchObject({
+      errno: 'EIO',
+    })
+    expect([os.streams.openFds, os.exits.openWatches]).toEqual([openFds, openWatches])
   })
 })
