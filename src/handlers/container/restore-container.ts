@@ -10,6 +10,7 @@ import type { ContainersCgroup } from '../cgroup/containers-cgroup.ts'
 import type { OomEvents } from '../cgroup/oom-events.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
 import { END_MS, notEnded } from '../process/launch.ts'
+import type { ContainerProcess } from '../process/process.ts'
 import { tellEnd } from '../process/process-events.ts'
 import { ProcessTable } from '../process/process-table.ts'
 import {
@@ -67,7 +68,7 @@ export async function restoreContainer(
   const { id, cgroupPath, phase, request } = record.fields
   const container = containers.addRestored(record)
   const cgroup = cgroupAt(os, cgroupPath, await usesCgroupV2(os), log)
-  const restored = { dependencies, record, sandbox, cgroup }
+  const restored = { dependencies, record, sandbox, cgroup, processes: [] }
   const isOpen = isSentAgain(requests, request)
   try {
     await runtime.runsEnded(id, (pid) => containersCgroup.holds(pid))
@@ -86,6 +87,10 @@ export async function restoreContainer(
 async function drop(restored: Restored, container: Container): Promise<void> {
   const { containers, containersCgroup } = restored.dependencies
   await undoCreation(restored)
+  for (const process of restored.processes) {
+    process.forgetExit()
+    await process.stdio.close()
+  }
   containers.drop(container)
   await containersCgroup.removeParents(container.cgroupPath, containers.cgroupPaths())
 }
@@ -96,6 +101,8 @@ interface Restored {
   readonly record: ContainerRecord
   readonly sandbox: ActiveSandbox
   readonly cgroup: Cgroup
+  /** Those that this agent goes on with so far. */
+  readonly processes: ContainerProcess[]
 }
 
 /** Goes on with a container that was made. Returns whether the call that has set its phase is done. */
@@ -144,6 +151,7 @@ async function partsOf(restored: Restored, init: ProcessState): Promise<Containe
   const { os, config } = dependencies
   const { id, startContainer, poststart, pciAddresses, programBeforeStart, pidNamespace } = record.fields
   const first = restoreProcess(dependencies, init)
+  restored.processes.push(first)
   const processes = new ProcessTable(id, first)
   if (init.forgotten) {
     processes.forget('', first)
@@ -183,7 +191,7 @@ function forgetTold(
 
 /** Goes on with an added process, or with adding it if the caller still waits for that. */
 async function restoreExec(
-  { dependencies, record, cgroup }: Restored,
+  { dependencies, record, cgroup, processes: all }: Restored,
   processes: ProcessTable,
   process: ProcessState,
 ): Promise<void> {
@@ -200,6 +208,7 @@ async function restoreExec(
   if (made !== process) record.saveProcess(made)
   await dependencies.runtime.discardRun(process.key)
   const restored = restoreProcess(dependencies, made)
+  all.push(restored)
   processes.restore(process.execId, restored)
   const { execId, beganNs } = made
   tellEnd(dependencies, { containerId: record.fields.id, execId, process: restored, beganNs, record })

@@ -242,6 +242,19 @@ describe('an agent after one that died', () => {
     else await again
   })
 
+  it('leaves no descriptor of a container that cannot be gone on with', async () => {
+    const before = await machineWithContainer()
+    await before.handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
+    record(before, { phase: Phase.STARTING })
+    before.state.beforeChange = (path) => {
+      before.state.beforeChange = () => {}
+      throw kernelError('write', path, 'EIO')
+    }
+    const after = await successorOf(before)
+    expect(after.context.containers.list()).toEqual([])
+    expect(after.os.descriptors.stored).toEqual([])
+  })
+
   it.each([
     ['start', 'startContainer', Phase.CREATED],
     ['pause', 'pauseContainer', Phase.RUNNING],
