@@ -22,7 +22,7 @@ const UNKNOWN_FIELD = new BinaryWriter()
 
 describe('the codec of requests', () => {
   fuzz('messages/requests', {
-    share: 290,
+    share: 288,
     input: anyCalls(),
     show: showCall,
     run: ({ method, payload }) => {

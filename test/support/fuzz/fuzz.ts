@@ -27,6 +27,8 @@ export interface Target<Input> {
   readonly afterBatch?: () => void | Promise<void>
   /** The cases of a batch; less where cases are long. */
   readonly batch?: number
+  /** The seed of a run that names none; random without it. */
+  readonly seed?: number
 }
 
 /** A case that takes longer has failed, on a busy machine too. */
@@ -67,7 +69,7 @@ export function fuzz<Input>(name: `${string}/${string}`, target: Target<Input>):
 
 async function runAll<Input>(name: string, target: Target<Input>, watch: CaseWatch): Promise<void> {
   const cases = Math.max(1, Math.round((numberFrom(FUZZ.cases, DEFAULT_CASES) * target.share) / 1000))
-  const seed = numberFrom(FUZZ.seed, Math.floor(Math.random() * 0x7fffffff))
+  const seed = numberFrom(FUZZ.seed, target.seed ?? Math.floor(Math.random() * 0x7fffffff))
   const batch = target.batch ?? 1000
   let left = cases
   // The first batch loads and compiles what all cases use.

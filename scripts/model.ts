@@ -1,0 +1,25 @@
+import { FUZZ, fuzzTable } from './test/fuzz-run.ts'
+import { type LongRun, randomSeed, runLong } from './test/long-run.ts'
+import { COMMANDS_A_CASE, readModelRun } from './test/model-run.ts'
+
+/**
+ * `npm run model -- --commands N [--seed N]`: runs the model of the agent's life alone, a case for each 25 commands. The exit
+ * status is 1 when a case failed.
+ */
+function prepare(): LongRun {
+  const { cases, seed } = readModelRun(process.argv.slice(2), randomSeed())
+  console.log(`model: ${COMMANDS_A_CASE} commands a case, --seed ${seed}`)
+  return {
+    seed,
+    patterns: ['test/fuzz/model.test.ts'],
+    environment: (figures) => ({
+      [FUZZ.cases]: String(cases),
+      [FUZZ.seed]: String(seed),
+      [FUZZ.figures]: figures,
+      [FUZZ.progressSeconds]: '20',
+    }),
+    table: fuzzTable,
+  }
+}
+
+process.exitCode = await runLong('fuzz', prepare)

@@ -1,0 +1,398 @@
+import { setImmediate as turn } from 'node:timers/promises'
+import fc from 'fast-check'
+import { COMMANDS_A_CASE } from '../../../scripts/test/model-run.ts'
+import { neverAborted } from '../../../src/base/abort.ts'
+import { SIGKILL } from '../../../src/base/signals.ts'
+import { LinuxResources } from '../../../src/gen/oci.ts'
+import { kernelError } from '../../../src/os/errors.ts'
+import { FakeOs } from '../fakes/fake-os.ts'
+import { MemoryStateFiles } from '../fakes/files/memory-state-files.ts'
+import { FakeRuntime } from '../handlers/fake-runtime.ts'
+import { containerRequest, execRequest, type Machine, machine, sandboxRequest } from '../handlers/machine.ts'
+import { type Fault, MortalOs } from './mortal-os.ts'
+
+const ACTIONS = [
+  ...[
+    'create',
+    'create',
+    'start',
+    'start',
+    'exec',
+    'exec',
+    'exec on a terminal',
+    'read',
+    'read',
+    'read much',
+  ],
+  ...['write', 'close stdin', 'wait', 'pause', 'resume', 'update', 'remove', 'remove', 'signal', 'output'],
+  ...['end', 'out of memory', 'await out of memory', 'time passes', 'crash'],
+] as const
+
+/** One step of a run: what is done, to what, how many turns of the loop later the next one comes, and what goes wrong. */
+export interface Command {
+  readonly action: 'nothing' | 'destroy' | (typeof ACTIONS)[number]
+  readonly container: string
+  readonly process: string
+  readonly turns: number
+  readonly ms: number
+  readonly fault: Fault | undefined
+  /** From which change of the state on, from 1, the changes until the next command fail. */
+  readonly stateFails: number | undefined
+  /** Whether SIGKILL ends no process until the next command. */
+  readonly outlives: boolean
+  /** Whether the caller leaves, and what becomes of the answer; it stays on its way until the end without. */
+  readonly leaves: boolean
+  readonly answer: 'delivered' | 'dropped' | 'on its way'
+}
+
+export function commands(): fc.Arbitrary<readonly Command[]> {
+  const nothing: Command = {
+    ...{ action: 'nothing', container: 'c1', process: '', turns: 0, ms: 0, fault: undefined },
+    ...{ stateFails: undefined, outlives: false, leaves: false, answer: 'delivered' },
+  }
+  const rarely = <T>(arbitrary: fc.Arbitrary<T>) => fc.option(arbitrary, { nil: undefined, freq: 4 })
+  const fault = fc.record({
+    at: fc.integer({ min: 1, max: 40 }),
+    what: fc.constantFrom('fails', 'fails', 'fails', 'is late', 'is late', 'is never answered'),
+  })
+  const command = fc.record({
+    action: fc.oneof(
+      { weight: 150, arbitrary: fc.constantFrom(...ACTIONS) },
+      { weight: 1, arbitrary: fc.constant('destroy' as const) },
+    ),
+    container: fc.constantFrom('c1', 'c1', 'c2'),
+    process: fc.constantFrom('', 'e1', 'e2'),
+    turns: fc.constantFrom(0, 1, 3, 20),
+    ms: fc.constantFrom(0, 1, 500, 2000, 60_000),
+    fault: rarely(fault),
+    stateFails: rarely(fc.integer({ min: 1, max: 6 })),
+    outlives: fc.constantFrom(false, false, false, false, true),
+    leaves: fc.constantFrom(false, false, false, true),
+    answer: fc.constantFrom('delivered', 'dropped', 'on its way'),
+  })
+  const either = fc.oneof(
+    { withCrossShrink: true, maxDepth: 1 },
+    { weight: 1, arbitrary: fc.constant(nothing) },
+    { weight: 30, arbitrary: command },
+  )
+  return fc.array(either, { minLength: COMMANDS_A_CASE, maxLength: COMMANDS_A_CASE })
+}
+
+/** What goes wrong until the next command. */
+type Troubles = Partial<Pick<Command, 'fault' | 'stateFails' | 'outlives'>>
+
+/** A call that was made: what is left to do with its answer. */
+interface Made {
+  readonly what: string
+  outcome: 'pending' | 'answered' | 'failed'
+  deliver: (isDelivered: boolean) => void
+}
+
+/** So many turns of the loop, with time passing, are more than any call needs to end. */
+const MOST_TURNS = 300
+
+/** One machine, and one agent after the other on it. */
+export class ModelRun {
+  readonly #os = new FakeOs()
+  readonly #runtime = new FakeRuntime(this.#os)
+  readonly #kill = this.#os.system.onKill
+  readonly #outlived = new Set<number>()
+  #state = new MemoryStateFiles()
+  #agent = new MortalOs(this.#os)
+  #machine: Machine | undefined
+  #made: Made[] = []
+  #crashes = 0
+  /** Whether DestroySandbox was called. One that has failed can only be repeated. */
+  #isToGo = false
+
+  /** Makes a sandbox. */
+  async begin(): Promise<void> {
+    await this.#restart({})
+    await this.#calls.createSandbox(sandboxRequest(), neverAborted)
+  }
+
+  get #calls(): Machine['handlers'] {
+    if (this.#machine === undefined) throw new Error('there is no agent')
+    return this.#machine.handlers
+  }
+
+  async do(command: Command): Promise<void> {
+    this.#breakAt(command)
+    if (command.action === 'crash') await this.#crash(command)
+    else this.#act(command)
+    for (let count = 0; count < command.turns; count++) await turn()
+  }
+
+  #breakAt({ fault, stateFails, outlives }: Troubles): void {
+    this.#repair()
+    this.#agent.strike(fault)
+    let changes = 0
+    this.#state.beforeChange = (path) => {
+      changes += 1
+      if (stateFails !== undefined && changes >= stateFails) throw kernelError('write', path, 'EIO')
+    }
+    if (outlives === true)
+      this.#os.system.onKill = (pid, signal) => signal === SIGKILL && this.#outlived.add(pid)
+  }
+
+  #repair(): void {
+    this.#agent.strike(undefined)
+    this.#state.beforeChange = () => {}
+    this.#os.system.onKill = this.#kill
+    for (const pid of this.#outlived) this.#runtime.end(pid, { signal: SIGKILL })
+    this.#outlived.clear()
+  }
+
+  #act(command: Command): void {
+    const call = this.#callOf(command)
+    const times = command.action === 'read much' ? 130 : 1
+    if (call !== undefined) for (let count = 0; count < times; count++) this.#make(command, call)
+    if (command.action === 'destroy') this.#isToGo = true
+    this.#happen(command)
+  }
+
+  /** The call that a command makes. */
+  #callOf({
+    action,
+    container,
+    process,
+    ms,
+  }: Command): ((signal: AbortSignal) => Promise<unknown>) | undefined {
+    const call = this.#calls
+    const ofContainer = { containerId: container }
+    const ofProcess = { ...ofContainer, execId: process }
+    const calls: Partial<Record<Command['action'], (signal: AbortSignal) => Promise<unknown>>> = {
+      create: (signal) => call.createContainer(containerRequest(container), signal),
+      start: (signal) => call.startContainer(ofContainer, signal),
+      exec: (signal) => call.execProcess(execRequest(container, process), signal),
+      'exec on a terminal': (signal) =>
+        call.execProcess(execRequest(container, process, { Terminal: true }), signal),
+      read: (signal) => call.readStdout({ ...ofProcess, len: 3 }, signal),
+      'read much': (signal) => call.readStdout({ ...ofProcess, len: 1 }, signal),
+      write: (signal) => call.writeStdin({ ...ofProcess, data: Buffer.alloc(ms === 0 ? 1 : 80_000) }, signal),
+      'close stdin': (signal) => call.closeStdin(ofProcess, signal),
+      wait: (signal) => call.waitProcess(ofProcess, signal),
+      pause: (signal) => call.pauseContainer(ofContainer, signal),
+      resume: (signal) => call.resumeContainer(ofContainer, signal),
+      update: (signal) =>
+        call.updateContainer({ ...ofContainer, resources: LinuxResources.fromPartial({}) }, signal),
+      remove: (signal) => call.removeContainer({ ...ofContainer, timeout: ms > 1000 ? 0 : 1 }, signal),
+      signal: (signal) => call.signalProcess({ ...ofProcess, signal: SIGKILL }, signal),
+      'await out of memory': (signal) => call.getOomEvent({}, signal),
+      destroy: (signal) => call.destroySandbox({}, signal),
+    }
+    return calls[action]
+  }
+
+  /** What happens to the machine. */
+  #happen({ action, container, ms }: Command): void {
+    const { processes } = this.#runtime
+    const [first] = processes
+    if (action === 'time passes') this.#os.clock.advance(ms)
+    if (action === 'out of memory') void this.#killByOom(container, ms)
+    if (action === 'end' && first !== undefined) this.#runtime.end(first.pid, { code: 3 })
+    if (action === 'output')
+      for (const { stdout } of processes) this.#os.streams.tryWrite(stdout, Buffer.alloc(200))
+  }
+
+  async #killByOom(containerId: string, kills: number): Promise<void> {
+    const file = `/sys/fs/cgroup/memory/containers/${containerId}/memory.oom_control`
+    await this.#os.files.put(file, `oom_kill ${kills}\n`)
+    this.#os.cgroupEvents.happen(file)
+  }
+
+  #make({ action, leaves, answer, turns }: Command, call: (signal: AbortSignal) => Promise<unknown>): void {
+    const hangup = new AbortController()
+    const made: Made = { what: action, outcome: 'pending', deliver: () => {} }
+    this.#made.push(made)
+    call(hangup.signal).then(
+      (value) => {
+        made.outcome = 'answered'
+        made.deliver = deliveryOf(value)
+        if (answer !== 'on its way') made.deliver(answer === 'delivered')
+        if (answer !== 'on its way') made.deliver = () => {}
+      },
+      () => {
+        made.outcome = 'failed'
+      },
+    )
+    if (leaves) void this.#later(turns, () => hangup.abort(new Error('the caller has left')))
+  }
+
+  async #later(turns: number, act: () => void): Promise<void> {
+    for (let count = 0; count < turns; count++) await turn()
+    act()
+  }
+
+  /** The agent dies; agents come until one has restored what there is. */
+  async #crash(command: Troubles): Promise<void> {
+    for (let lives = 0; lives < 5; lives++) {
+      await this.#die()
+      if (await this.#restart(lives === 0 ? command : {})) return
+      this.#repair()
+    }
+    throw new Error('no agent can restore what the one before has left')
+  }
+
+  async #die(): Promise<void> {
+    await turn()
+    this.#crashes += 1
+    this.#agent.isDead = true
+    this.#made = []
+    for (let count = 0; count < 3; count++) await turn()
+    const { streams, descriptors } = this.#os
+    const kept = new Set(
+      this.#runtime.processes.flatMap(({ stdin, stdout, stderr }) => [stdin, stdout, stderr]),
+    )
+    for (const fd of descriptors.fds) kept.add(fd)
+    for (const fd of streams.openFds) if (!kept.has(fd)) streams.close(fd)
+    const state = new MemoryStateFiles()
+    for (const name of this.#state.names()) state.write(name, this.#state.read(name) ?? Buffer.of())
+    this.#state = state
+  }
+
+  async #restart(command: Troubles): Promise<boolean> {
+    this.#agent = new MortalOs(this.#os)
+    const { os } = this.#agent
+    this.#machine = await machine({
+      ...{ os: this.#os, runtime: this.#runtime, state: this.#state, wrap: () => os },
+      config: { restarted: this.#crashes > 0 },
+    })
+    this.#breakAt(command)
+    let isRestored: boolean | undefined
+    this.#machine.handlers.restore().then(
+      () => {
+        isRestored = true
+      },
+      () => {
+        isRestored = false
+      },
+    )
+    await this.#until('the restore', () => isRestored !== undefined || this.#agent.hangs)
+    return isRestored === true
+  }
+
+  async #until(what: string, isOver: () => boolean): Promise<void> {
+    for (let turns = 0; !isOver(); turns++) {
+      if (turns === MOST_TURNS) throw new Error(`${what} does not end`)
+      await turn()
+      this.#os.clock.advance(turns * 10)
+    }
+  }
+
+  /** Nothing fails any more: what is there can be used and removed, and every call has ended then. */
+  async end(): Promise<void> {
+    this.#repair()
+    if (this.#agent.hangs) await this.#crash({})
+    for (let turns = 0; turns < 50; turns++) {
+      await turn()
+      this.#os.clock.advance(2000)
+    }
+    if (this.#sandbox() === 'active' && !this.#isToGo) await this.#use()
+    await this.#destroy()
+    await this.#until(`${this.#pending()}, which waits`, () => this.#pending() === '')
+    for (const { deliver } of this.#made) deliver(true)
+    await turn()
+    this.#os.clock.advance(100_000)
+    for (let turns = 0; turns < 10; turns++) await turn()
+    this.#expectNothing()
+  }
+
+  #sandbox(): string | undefined {
+    return this.#machine?.context.sandboxState.view.name
+  }
+
+  #pending(): string {
+    return this.#made.find(({ outcome }) => outcome === 'pending')?.what ?? ''
+  }
+
+  /** A container that waits for its start can be started, and another be made. */
+  async #use(): Promise<void> {
+    const points = this.#os.mounts.entries.map(({ mountPoint }) => mountPoint)
+    if (!points.includes('/run/sandbox-ns/ipc')) throw new Error('the sandbox has no namespaces')
+    for (const { id, state } of this.#machine?.context.containers.list() ?? []) {
+      const fifo = await this.#os.files.lstat(`/run/microvm-agent/runtime/${id}/exec.fifo`)
+      const lives = this.#runtime.processes.some(({ containerId }) => containerId === id)
+      if (fifo === undefined || !lives || state.name === 'gone' || state.name === 'paused') continue
+      await this.#succeeds(`StartContainer of ${id} (${state.name})`, () =>
+        this.#calls.startContainer({ containerId: id }, neverAborted),
+      )
+    }
+    await this.#succeeds('CreateContainer', () =>
+      this.#calls.createContainer(containerRequest('c9'), neverAborted),
+    )
+    await this.#succeeds('StartContainer', () =>
+      this.#calls.startContainer({ containerId: 'c9' }, neverAborted),
+    )
+  }
+
+  async #succeeds(what: string, call: () => Promise<unknown>): Promise<void> {
+    let outcome: { readonly error?: unknown } | undefined
+    call().then(
+      () => {
+        outcome = {}
+      },
+      (error: unknown) => {
+        outcome = { error }
+      },
+    )
+    await this.#until(what, () => outcome !== undefined)
+    if (outcome?.error !== undefined) throw new Error(`${what} fails`, { cause: outcome.error })
+  }
+
+  async #destroy(): Promise<void> {
+    const isOver = () => ['destroyed', 'lost'].includes(this.#sandbox() ?? '')
+    for (let tries = 0; tries < 2 && !isOver(); tries++) {
+      await this.#succeeds('DestroySandbox', () => this.#calls.destroySandbox({}, neverAborted))
+    }
+    if (!isOver()) throw new Error(`the sandbox is ${this.#sandbox()}`)
+  }
+
+  #expectNothing(): void {
+    const { streams, descriptors, clock, consoles } = this.#os
+    const left = {
+      containers: this.#machine?.context.containers.list().map(({ id }) => id),
+      processes: this.#runtime.processes.length,
+      fds: streams.openFds.length,
+      stored: descriptors.stored,
+      timers: this.#crashes === 0 ? clock.sleeping : 0,
+      consoles: this.#crashes === 0 ? consoles.paths : [],
+    }
+    const text = JSON.stringify(left)
+    const nothing = JSON.stringify({
+      containers: [],
+      processes: 0,
+      fds: 0,
+      stored: [],
+      timers: 0,
+      consoles: [],
+    })
+    if (text !== nothing) throw new Error(`left: ${text}`)
+  }
+}
+
+/** What is to be done with an answer, of calls that want to know what became of it. */
+function deliveryOf(value: unknown): (isDelivered: boolean) => void {
+  if (typeof value !== 'object' || value === null) return () => {}
+  const act = (name: string, ...args: unknown[]) => {
+    const method: unknown = Reflect.get(value, name)
+    try {
+      if (typeof method === 'function') method.apply(value, args)
+    } catch {
+      // The service logs what an answer's end throws.
+    }
+  }
+  if ('discard' in value) return (isDelivered) => act(isDelivered ? 'discard' : 'unread')
+  if ('settle' in value) return (isDelivered) => act('settle', isDelivered)
+  return (isDelivered) => {
+    if (isDelivered) act('forget')
+  }
+}
+
+/** A run in words, without the commands that do nothing. */
+export function showRun(list: readonly Command[]): string {
+  return list
+    .filter(({ action }) => action !== 'nothing')
+    .map((command) => JSON.stringify(command))
+    .join('\n')
+}

@@ -1,0 +1,142 @@
+import { setImmediate as turn } from 'node:timers/promises'
+import { kernelError } from '../../../src/os/errors.ts'
+import type { Os } from '../../../src/os/os.ts'
+import type { FakeOs } from '../fakes/fake-os.ts'
+
+/** What befalls one call of the kernel, a program or vminit. */
+export interface Fault {
+  /** The number of the call, from 1. */
+  readonly at: number
+  /** It fails, is answered some turns of the loop later, or never. */
+  readonly what: 'fails' | 'is late' | 'is never answered'
+}
+
+/** The calls that may fail. Closing and probing never do. */
+const FALLIBLE: Readonly<Record<string, readonly string[]>> = {
+  files: ['readText', 'write', 'makeDirectories', 'makeDirectory', 'removeTree', 'lstat', 'stat', 'list'],
+  mounts: ['mount', 'unmount', 'clone', 'list'],
+  tools: ['run'],
+  streams: ['pipe', 'duplicate', 'wholePipe'],
+  consoles: ['listen'],
+  exits: ['watch'],
+  descriptors: ['store'],
+}
+
+/** These answer at once, so they can only fail. */
+const AT_ONCE = ['streams', 'consoles', 'exits']
+
+const LATE_TURNS = 5
+
+/** The machine as one agent sees it: calls have faults, and after the agent's death nothing reaches it any more. */
+export class MortalOs {
+  readonly os: Os
+  isDead = false
+  /** Whether a call will never be answered. */
+  hangs = false
+  fault: Fault | undefined
+  #calls = 0
+  readonly #real: FakeOs
+
+  constructor(real: FakeOs) {
+    this.#real = real
+    const parts = Object.entries(real).map(([name, part]) => [name, this.#mortal(part, FALLIBLE[name], name)])
+    // Every part of FakeOs is a part of Os.
+    this.os = Object.fromEntries(parts) as Os
+  }
+
+  /** Counts calls from here. */
+  strike(fault: Fault | undefined): void {
+    this.fault = fault
+    this.#calls = 0
+  }
+
+  #mortal<Part extends object>(part: Part, fallible: readonly string[] = [], name = ''): Part {
+    return new Proxy(part, {
+      get: (target, key) => {
+        const member: unknown = Reflect.get(target, key, target)
+        if (typeof member !== 'function') return member
+        return (...args: unknown[]): unknown => {
+          if (this.isDead) throw new Error(`${name}.${String(key)}: a dead agent has called`)
+          const call = () => member.apply(target, args.map(this.#whileAlive))
+          const fault = fallible.includes(String(key)) ? this.#next() : undefined
+          const result = fault === undefined ? call() : this.#befall(fault, name, String(key), args, call)
+          if (key === 'adopt') this.#tellEnded(Number(args[0]))
+          if (result instanceof Promise) return this.#answer(result, name === 'descriptors')
+          return key === 'watch' && typeof result === 'object' && result !== null
+            ? this.#mortal(result)
+            : result
+        }
+      },
+    })
+  }
+
+  /** What vminit tells of a process that ended before it was adopted. */
+  #tellEnded(pid: number): void {
+    if (!this.#real.system.processes.has(pid)) this.#real.exits.exit(pid, { code: 255 })
+  }
+
+  #next(): Fault['what'] | undefined {
+    this.#calls += 1
+    return this.fault?.at === this.#calls ? this.fault.what : undefined
+  }
+
+  #befall(what: Fault['what'], part: string, name: string, args: unknown[], call: () => unknown): unknown {
+    if (part === 'descriptors') return this.#befallStore(what, call)
+    const failure = kernelError(name, String(args[0]), 'EIO')
+    if (AT_ONCE.includes(part)) {
+      if (what !== 'fails') return call()
+      throw failure
+    }
+    if (what === 'fails') return Promise.reject(failure)
+    if (what === 'is late') return later(call)
+    const options = args[1]
+    if (part === 'tools' && typeof options === 'object' && options !== null && 'signal' in options) {
+      // A program that never ends is killed.
+      const { signal } = options
+      if (signal instanceof AbortSignal) return aborted(signal)
+    }
+    this.hangs = true
+    return new Promise(() => {})
+  }
+
+  #befallStore(what: Fault['what'], call: () => unknown): unknown {
+    const { descriptors } = this.#real
+    if (what === 'fails') descriptors.capacity = 0
+    const answer = call()
+    descriptors.capacity = Number.POSITIVE_INFINITY
+    if (what === 'is late') return later(() => answer)
+    if (what === 'is never answered') {
+      this.hangs = true
+      return new Promise(() => {})
+    }
+    return answer
+  }
+
+  /** An answer that comes only while the agent lives. */
+  #answer(result: Promise<unknown>, needNotBeHandled: boolean): Promise<unknown> {
+    const { promise, resolve, reject } = Promise.withResolvers<unknown>()
+    const whileAlive = (settle: (outcome: unknown) => void) => (outcome: unknown) => {
+      if (!this.isDead) settle(outcome)
+    }
+    result.then(whileAlive(resolve), whileAlive(reject))
+    if (needNotBeHandled) promise.catch(() => {})
+    return promise
+  }
+
+  readonly #whileAlive = (argument: unknown): unknown =>
+    typeof argument === 'function'
+      ? (...args: unknown[]) => (this.isDead ? undefined : argument(...args))
+      : argument
+}
+
+async function later(call: () => unknown): Promise<unknown> {
+  for (let count = 0; count < LATE_TURNS; count++) await turn()
+  return call()
+}
+
+function aborted(signal: AbortSignal): Promise<never> {
+  return new Promise((_resolve, reject) => {
+    if (signal.aborted) reject(signal.reason)
+    signal.addEventListener('abort', () => reject(signal.reason), { once: true })
+  })
+}
