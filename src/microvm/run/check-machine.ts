@@ -13,6 +13,9 @@ export interface MachineSize extends GuestSize {
   readonly availableMib: number
 }
 
+/** What a guest has without --cpus. A machine with fewer is no reason to warn. */
+const DEFAULT_CPUS = 2
+
 /** The size of this machine. */
 export function machineSize(): MachineSize {
   const [memoryMib, availableMib] = [totalmem(), freemem()].map((bytes) => Math.floor(bytes / 2 ** 20))
@@ -32,7 +35,7 @@ export function checkMachine(guest: GuestSize, machine: MachineSize): readonly s
     ...(isScarce
       ? [`${memory}: only ${machine.availableMib} MiB are free now, so the guest may be slow`]
       : []),
-    ...(guest.cpus > machine.cpus
+    ...(guest.cpus > Math.max(machine.cpus, DEFAULT_CPUS)
       ? [`${count}: this machine has ${machine.cpus}, so the guest is slow`]
       : []),
   ]

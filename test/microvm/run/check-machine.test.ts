@@ -9,6 +9,10 @@ describe('checkMachine', () => {
     expect(checkMachine({ memoryMib: 8000, cpus: 2 }, MACHINE)).toEqual([])
   })
 
+  it('says nothing of the two CPUs that a guest has by default', () => {
+    expect(checkMachine({ memoryMib: 512, cpus: 2 }, { ...MACHINE, cpus: 1 })).toEqual([])
+  })
+
   it('refuses more memory than the machine has', () => {
     const check = () => checkMachine({ memoryMib: 1_000_000, cpus: 1 }, MACHINE)
     expect(check).toThrow(UsageError)
