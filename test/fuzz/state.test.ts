@@ -18,7 +18,7 @@ import { fuzz } from '../support/fuzz/fuzz.ts'
 
 /** Recorded state files by kind, in Base64. */
 const RECORDED: Readonly<Record<string, string>> = JSON.parse(
-  readFileSync(new URL('../fixtures/state/version-1.json', import.meta.url), 'utf8'),
+  readFileSync(new URL('../fixtures/state/recorded.json', import.meta.url), 'utf8'),
 )
 const FILES = Object.values(RECORDED).map((text) => Buffer.from(text, 'base64'))
 const VALUES = FILES.map((file) => Buffer.from(Envelope.decode(file).payload?.value ?? []))
