@@ -201,7 +201,7 @@ describe('an agent whose collector', () => {
     const told = await started.logged({ msg: 'trace spans not sent' })
     expect(told).toMatchObject({ to: `${collector.endpoint}/own`, error: 'HTTP status 503' })
     const { metrics } = await started.agent.getMetrics({})
-    expect(metrics).toContain('microvm_agent_trace_spans_dropped_total 1\n')
+    expect(metrics).toMatch(/^microvm_agent_trace_spans_dropped_total [1-9]/m)
     collector.stop()
   })
 })

@@ -271,7 +271,7 @@ describe.each([
 describe('a broker that hangs', () => {
   it('is killed when an agent has asked for a sign of life, with its state in the log, and both start anew', async () => {
     const ask = octalOf(commandRecord(Kind.CHECK_BROKER))
-    const stop = 'for pid in $(pgrep -P $PPID); do [ $pid = $$ ] || kill -STOP $pid; done'
+    const stop = 'until broker=$(pgrep -x -P $PPID api-broker); do sleep 0.01; done; kill -STOP $broker'
     const script = `[ $3 = 1 ] && exit 0; ${stop}; printf '${ask}' >&3; exec sleep 60`
     const { status, stderr } = await run([await buildSanitizedVminit(), '--', 'sh', '-c', script])
     expect(status).toBe(0)
