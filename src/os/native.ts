@@ -109,6 +109,18 @@ export interface Native {
     data: string,
     refuseLinks: boolean,
   ): Promise<number>
+  /**
+   * A new mount by fsopen(2), fsconfig(2) for each setting (`key=value`, or `key`), fsmount(2) with MOUNT_ATTR_ constants
+   * and move_mount(2), on a thread of the pool. With `refuseLinks` as `mount`.
+   */
+  mountBySettings(
+    source: string,
+    target: string,
+    type: string,
+    attributes: number,
+    settings: readonly string[],
+    refuseLinks: boolean,
+  ): Promise<number>
   /** umount2(2), on a thread of the pool. */
   unmount(target: string, flags: number): Promise<number>
   /** open_tree(2) in the mount namespace of one process and move_mount(2) in that of another, on a pool thread. */

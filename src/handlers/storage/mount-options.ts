@@ -1,15 +1,12 @@
 import { AgentError } from '../../base/errors.ts'
 import type { MountFlag } from '../../os/files/mounts.ts'
 
-/** Mount options in the form that mount(2) takes. */
+/** Mount options as mount(2) has them. */
 export interface MountOptions {
   readonly flags: readonly MountFlag[]
   /** The options that the file system itself reads, joined by commas. */
   readonly data: string
 }
-
-/** mount(2) copies one page, including the final NUL byte. */
-const MAX_DATA_BYTES = 4095
 
 /** The options that set flags (spec E.2). */
 const SETTING: ReadonlyMap<string, readonly MountFlag[]> = new Map([
@@ -56,10 +53,7 @@ const CLEARING: ReadonlyMap<string, readonly MountFlag[]> = new Map([
   ['suid', ['nosuid']],
 ])
 
-/**
- * Splits options into flags and data (spec E.2). Throws INVALID_ARGUMENT for `loop` and for data that is longer than
- * the kernel accepts.
- */
+/** Splits options into flags and data (spec E.2). Throws INVALID_ARGUMENT for `loop`. */
 export function parseMountOptions(options: readonly string[]): MountOptions {
   const flags = new Set<MountFlag>()
   const data: string[] = []
@@ -71,13 +65,5 @@ export function parseMountOptions(options: readonly string[]): MountOptions {
     for (const flag of set ?? []) flags.add(flag)
     for (const flag of clear ?? []) flags.delete(flag)
   }
-  const joined = data.join(',')
-  const bytes = Buffer.byteLength(joined)
-  if (bytes > MAX_DATA_BYTES) {
-    throw new AgentError(
-      'INVALID_ARGUMENT',
-      `mount options: ${bytes} bytes long, want at most ${MAX_DATA_BYTES}`,
-    )
-  }
-  return { flags: [...flags], data: joined }
+  return { flags: [...flags], data: data.join(',') }
 }

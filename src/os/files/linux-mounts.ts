@@ -1,10 +1,11 @@
-import { constants } from 'node:os'
+import { constants, release } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { inStep } from '../../base/step.ts'
 import { checkErrno } from '../errors.ts'
 import type { Native } from '../native.ts'
 import { parseMountLine } from './mountinfo.ts'
 import type { MountEntry, MountFlag, Mounts } from './mounts.ts'
+import { MAX_OPTION_BYTES, overlaySettings } from './overlay-settings.ts'
 import { readLines } from './read-lines.ts'
 
 const { EBUSY } = constants.errno
@@ -19,10 +20,13 @@ const MAX_TABLE_BYTES = { own: 16 * 2 ** 20, other: 64 * 2 ** 20 }
 /** {@link Mounts} by the addon and /proc. */
 export function linuxMounts(native: Native): Mounts {
   return {
-    async mount({ source, target, type, flags, data, refuseLinks = false }) {
-      const bits = flags.reduce((sum, flag) => sum | MOUNT_FLAG_BITS[flag], 0)
-      const mounted = () => native.mount(source, target, type, bits, data, refuseLinks)
-      checkErrno('mount', target, await inStep('mount', target, mounted))
+    async mount(request) {
+      const mounted = Buffer.byteLength(request.data) > MAX_OPTION_BYTES ? mountBySettings : mountByOptions
+      checkErrno(
+        'mount',
+        request.target,
+        await inStep('mount', request.target, () => mounted(native, request)),
+      )
     },
 
     async unmount(target, { detach = false } = {}) {
@@ -55,6 +59,20 @@ export function linuxMounts(native: Native): Mounts {
       return found
     },
   }
+}
+
+type MountRequest = Parameters<Mounts['mount']>[0]
+
+function mountByOptions(native: Native, request: MountRequest): Promise<number> {
+  const { source, target, type, flags, data, refuseLinks = false } = request
+  const bits = flags.reduce((sum, flag) => sum | MOUNT_FLAG_BITS[flag], 0)
+  return native.mount(source, target, type, bits, data, refuseLinks)
+}
+
+function mountBySettings(native: Native, request: MountRequest): Promise<number> {
+  const { source, target, type, refuseLinks = false } = request
+  const { settings, attributes } = overlaySettings(request, release())
+  return native.mountBySettings(source, target, type, attributes, settings, refuseLinks)
 }
 
 const MNT_DETACH = 2

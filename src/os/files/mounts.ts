@@ -13,7 +13,10 @@ export interface MountEntry {
 
 /** The mounts of this process's namespace. */
 export interface Mounts {
-  /** mount(2). `flags` are names of the MS_ constants without the prefix, lower case: `nosuid`, `bind`, `rec`, … */
+  /**
+   * mount(2). `flags` are names of the MS_ constants without the prefix, lower case: `nosuid`, `bind`, `rec`, … Throws
+   * INVALID_ARGUMENT for data of more than 4,095 bytes, but of a new overlay the kernel takes more from Linux 6.7 on.
+   */
   mount(request: {
     readonly source: string
     readonly target: string

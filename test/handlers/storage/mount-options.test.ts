@@ -64,10 +64,4 @@ describe('parseMountOptions', () => {
   it('refuses loop', () => {
     expect(() => parseMountOptions(['ro', 'loop'])).toThrow('mount option loop')
   })
-
-  it('accepts as much data as mount(2) and no more', () => {
-    expect(parseMountOptions(['x'.repeat(4095)]).data).toHaveLength(4095)
-    expect(() => parseMountOptions(['x'.repeat(4095), ''])).toThrow('mount options: 4096 bytes')
-    expect(() => parseMountOptions(['ü'.repeat(2048)])).toThrow('mount options: 4096 bytes')
-  })
 })

@@ -97,8 +97,12 @@ export const STORAGE_INPUT: readonly BadInput[] = [
   ),
   storage('no mount point', { mountPoint: '' }, 'mount point "": '),
   storage('the option loop', { options: ['loop'] }, 'mount option loop: not supported'),
-  storage('options of a page', { options: ['x'.repeat(4096)] }, 'mount options: 4096 bytes long'),
-  storage('options of a MiB', { options: ['x'.repeat(1024 * 1024)] }, 'mount options: 1048576 bytes long'),
+  storage(
+    'options of a page',
+    { options: ['x'.repeat(4096)] },
+    `mount ${BELOW}/second: 4096 bytes of options, want at most 4095`,
+  ),
+  storage('options of a MiB', { options: ['x'.repeat(1024 * 1024)] }, '1048576 bytes of options'),
   storage('a NUL in an option', { options: ['size=1m\0,exec'] }, 'contains a NUL'),
   storage(
     'an option that the kernel does not know',

@@ -62,7 +62,7 @@ async function placeOf(
   { bundlesRoot }: Pick<StorageDependencies, 'bundlesRoot'>,
 ): Promise<Pick<ImageMount, 'id' | 'folder'>> {
   const id = await shortHash(mountPoint)
-  // No container id begins with a dot. The name is short because all paths must fit into one page of mount options.
+  // No container id begins with a dot. The name is short because before Linux 6.7 all paths must fit into one page.
   return { id, folder: `${bundlesRoot}/.layers-${id}` }
 }
 
