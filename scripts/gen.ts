@@ -8,7 +8,8 @@ import { metricsPage } from './metrics-page.ts'
 
 /**
  * `npm run gen`: generates src/gen from proto/, the commands in docs/agent-ctl.md from their table, docs/metrics.md from the
- * table of metrics, and the table in docs/rpcs.md from the declarations of the RPCs.
+ * table of metrics, and the tables in docs/rpcs.md and
+ * docs/recovery.md from the declarations of the RPCs and the recovery table.
  */
 regenerate()
 const page = join(projectRoot, 'docs/agent-ctl.md')
@@ -18,3 +19,6 @@ writeFileSync(join(projectRoot, 'docs/metrics.md'), metricsPage())
 const { rpcsPage } = await import('./rpcs-page.ts')
 const rpcs = join(projectRoot, 'docs/rpcs.md')
 writeFileSync(rpcs, await rpcsPage(readFileSync(rpcs, 'utf8')))
+const { recoveryPage } = await import('./recovery-page.ts')
+const recovery = join(projectRoot, 'docs/recovery.md')
+writeFileSync(recovery, recoveryPage(readFileSync(recovery, 'utf8')))

@@ -212,6 +212,7 @@ export const LAYERS: readonly Layer[] = [
       ...['src/image', 'src/build', 'src/client', 'src/ctl', 'src/gen', 'src/base'],
       // The tables that pages are made from.
       ...[
+        'src/handlers/container/recovery-table.ts',
         'src/handlers/guest/metrics/table.ts',
         'src/agent/service',
         'test/support/agent/service-dependencies.ts',

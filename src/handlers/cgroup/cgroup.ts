@@ -150,7 +150,7 @@ async function killV2(os: Os, folder: string, log: Logger): Promise<void> {
   }
   await os.files.write(killFile, '1')
   // A frozen cgroup stays frozen without processes, and a runtime deletes no paused container.
-  await os.files.write(`${folder}/cgroup.freeze`, '0')
+  await thawBelow(os, folder, FREEZER_V2, log)
 }
 
 async function killV1(os: Os, folder: string, log: Logger): Promise<void> {
@@ -160,18 +160,24 @@ async function killV1(os: Os, folder: string, log: Logger): Promise<void> {
 
 /** Kills while the cgroup is frozen: its processes cannot fork meanwhile, and die when they are thawed. */
 async function killFrozen(os: Os, folder: string, freezer: Freezer, log: Logger): Promise<void> {
-  const set = async (value: string) => {
-    try {
-      await os.files.write(`${folder}/${freezer.file}`, value)
-    } catch (error) {
-      log.warn('freezer failed', { folder, value, error: messageOf(error) })
-    }
-  }
-  await set(freezer.freeze)
+  await setFreezer(os, `${folder}/${freezer.file}`, freezer.freeze, log)
   try {
     await killListed(os, folder, log)
   } finally {
-    await set(freezer.thaw)
+    await thawBelow(os, folder, freezer, log)
+  }
+}
+
+/** Thaws it and all below it: a process in a cgroup that its container has frozen does not die. */
+async function thawBelow(os: Os, folder: string, { file, thaw }: Freezer, log: Logger): Promise<void> {
+  for (const each of await foldersBelow(os, folder)) await setFreezer(os, `${each}/${file}`, thaw, log)
+}
+
+async function setFreezer({ files }: Os, file: string, value: string, log: Logger): Promise<void> {
+  try {
+    await files.write(file, value)
+  } catch (error) {
+    log.warn('freezer failed', { file, value, error: messageOf(error) })
   }
 }
 
@@ -197,14 +203,13 @@ function kill(os: Os, pid: number, log: Logger): void {
 }
 
 async function pidsBelow(os: Os, folder: string): Promise<number[]> {
-  const text = await membersIn(os, folder)
+  let text = ''
+  for (const each of await foldersBelow(os, folder)) text += await membersIn(os, each)
   // A process of another pid namespace is listed as 0.
-  const pids = text
+  return text
     .split('\n')
     .map(Number)
     .filter((pid) => pid > 0)
-  for (const child of await foldersIn(os, folder)) pids.push(...(await pidsBelow(os, child)))
-  return pids
 }
 
 /** The text of cgroup.procs; empty for a cgroup that its container has removed (ENODEV when that was after the open). */
@@ -219,8 +224,7 @@ async function membersIn({ files }: Os, folder: string): Promise<string> {
 
 async function removeBelow(os: Os, folder: string): Promise<void> {
   if ((await os.files.stat(folder)) === undefined) return
-  for (const child of await foldersIn(os, folder)) await removeBelow(os, child)
-  await removeWhenEmpty(os, folder)
+  for (const each of (await foldersBelow(os, folder)).toReversed()) await removeWhenEmpty(os, each)
 }
 
 /**
@@ -241,6 +245,11 @@ async function removeWhenEmpty({ files, clock }: Os, folder: string): Promise<vo
   }
 }
 
-async function foldersIn({ files }: Os, folder: string): Promise<string[]> {
-  return (await files.listFolders(folder)).map((name) => `${folder}/${name}`)
+/** The folder and all below it, each before those below it. */
+async function foldersBelow(os: Os, folder: string): Promise<string[]> {
+  const folders = [folder]
+  for (const name of await os.files.listFolders(folder)) {
+    folders.push(...(await foldersBelow(os, `${folder}/${name}`)))
+  }
+  return folders
 }

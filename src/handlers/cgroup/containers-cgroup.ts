@@ -3,7 +3,7 @@ import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { isWithin } from '../../base/paths.ts'
 import type { Os } from '../../os/os.ts'
-import { cgroupAt, hasController, ROOT, usesCgroupV2 } from './cgroup.ts'
+import { type Cgroup, cgroupAt, hasController, ROOT, usesCgroupV2 } from './cgroup.ts'
 import { guestMemory, reserveOf } from './memory-reserve.ts'
 import { namedCounters } from './stats/counters.ts'
 
@@ -66,13 +66,18 @@ export class ContainersCgroup {
 
   /** Whether a process is in it or below it. A process that has ended counts as one that is. */
   async holds(pid: number): Promise<boolean> {
-    return cgroupAt(this.#os, this.path, await usesCgroupV2(this.#os), this.#log).holds(pid)
+    return (await this.#cgroup()).holds(pid)
+  }
+
+  /** Kills every process in it and below it. Logs a failure. */
+  async killAll(): Promise<void> {
+    await (await this.#cgroup()).killAll()
   }
 
   /** Removes it, and what containers have left below it. Logs a failure. */
   async remove(): Promise<void> {
     try {
-      await cgroupAt(this.#os, this.path, await usesCgroupV2(this.#os), this.#log).remove()
+      await (await this.#cgroup()).remove()
     } catch (error) {
       this.#log.warn('cgroup not removed', { cgroup: this.path, error: messageOf(error) })
     }
@@ -92,6 +97,10 @@ export class ContainersCgroup {
         await files.removeDirectory(`${ROOT}${hierarchy}${parent}`).catch(() => {})
       }
     }
+  }
+
+  async #cgroup(): Promise<Cgroup> {
+    return cgroupAt(this.#os, this.path, await usesCgroupV2(this.#os), this.#log)
   }
 
   #folder(isV2: boolean): string {

@@ -28,6 +28,7 @@ import { bundleOf, StoredSpec } from './bundle.ts'
 import type { Container, ContainerParts } from './container.ts'
 import { type ContainerRecord, Phase } from './container-record.ts'
 import type { CreateDependencies } from './create-container.ts'
+import { type ContainerAction, chosen, type Question, RECOVERY } from './recovery-table.ts'
 import { endAndRemove, type RemoveDependencies } from './remove-container.ts'
 import type { ActiveSandbox } from './sharing/active-sandbox.ts'
 import { pinPidNamespace } from './sharing/shared-pid-namespace.ts'
@@ -55,37 +56,68 @@ export function keepsStorages({ fields: { phase, init } }: ContainerRecord): boo
 }
 
 /**
- * Goes on with a container that an agent before this one had. A creation under way is finished if its caller still waits
- * for it and the runtime has made the process, and else undone; a start, a pause and a resume are told by what the runtime
- * has done; a removal is begun again, by its caller or else here.
+ * Does with a container that an agent before this one had what {@link RECOVERY} says. One that cannot be gone on with is
+ * ended and removed.
  */
 export async function restoreContainer(
   dependencies: RestoreDependencies,
   record: ContainerRecord,
   sandbox: ActiveSandbox,
 ): Promise<void> {
-  const { os, log, containers, containersCgroup, runtime, outcomes, requests } = dependencies
-  const { id, cgroupPath, phase, request } = record.fields
+  const { os, log, containers, containersCgroup, runtime } = dependencies
+  const { id, cgroupPath, phase } = record.fields
   const container = containers.addRestored(record)
   const cgroup = cgroupAt(os, cgroupPath, await usesCgroupV2(os), log)
-  const restored = { dependencies, record, sandbox, cgroup, processes: [] }
-  const isOpen = isSentAgain(requests, request)
+  const restored = { dependencies, record, sandbox, container, cgroup, processes: [] }
   try {
     await runtime.runsEnded(id, (pid) => containersCgroup.holds(pid))
-    let isDone = true
-    if (phase !== Phase.CREATING) isDone = await goOn(restored, container)
-    else if (!isOpen || !(await finishCreation(restored, container))) return await drop(restored, container)
-    // What has not happened has no request any more, but for a start, which keeps its phase.
-    if (isOpen && isDone && record.fields.request === request) outcomes.answer(request, EMPTY_RESPONSE)
+    const action = await chosen(RECOVERY.container, phase, (question) => LOOK_UPS[question](restored))
+    await ACTIONS[action](restored)
   } catch (error) {
     log.critical('a container cannot be gone on with', { containerId: id, error: messageOf(error) })
-    await drop(restored, container)
+    await drop(restored)
   }
 }
 
+/** One container that this agent goes on with. */
+interface Restored {
+  readonly dependencies: RestoreDependencies
+  readonly record: ContainerRecord
+  readonly sandbox: ActiveSandbox
+  readonly container: Container
+  readonly cgroup: Cgroup
+  /** Those that this agent goes on with so far. */
+  readonly processes: ContainerProcess[]
+}
+
+const LOOK_UPS: Readonly<Record<Question, (restored: Restored) => boolean | Promise<boolean>>> = {
+  'sent again': ({ dependencies, record }) => isSentAgain(dependencies.requests, record.fields.request),
+  answered: ({ dependencies, record }) => dependencies.outcomes.of(record.fields.request) !== undefined,
+  made: isMade,
+  started: ({ dependencies, record }) => dependencies.runtime.hasStarted(record.fields.id),
+  frozen: ({ cgroup }) => cgroup.isFrozen(),
+}
+
+const ACTIONS: Readonly<Record<ContainerAction, (restored: Restored) => Promise<unknown>>> = {
+  undo: drop,
+  'finish the creation': (restored) => finishCreation(restored).then(() => answer(restored)),
+  'go on': (restored) => goOn(restored).then(() => answer(restored)),
+  'finish the start': finishStart,
+  'leave to the call': goOn,
+  // Some processes may be frozen.
+  'thaw, leave to the call': (restored) => restored.cgroup.thaw().then(() => goOn(restored)),
+  remove: (restored) => goOn(restored).then(() => remove(restored)),
+}
+
+/** Records the answer to the call that has set the phase, which is done. */
+function answer({ dependencies: { requests, outcomes }, record: { fields } }: Restored): void {
+  if (isSentAgain(requests, fields.request)) outcomes.answer(fields.request, EMPTY_RESPONSE)
+}
+
 /** Ends and removes a container, and all that it holds. Throws when its record cannot be removed. */
-async function drop(restored: Restored, container: Container): Promise<void> {
-  const { containers, containersCgroup } = restored.dependencies
+async function drop(restored: Restored): Promise<void> {
+  const { dependencies, container } = restored
+  const { containers, containersCgroup } = dependencies
   await undoCreation(restored)
   for (const process of restored.processes) {
     process.forgetExit()
@@ -95,60 +127,40 @@ async function drop(restored: Restored, container: Container): Promise<void> {
   await containersCgroup.removeParents(container.cgroupPath, containers.cgroupPaths())
 }
 
-/** One container that this agent goes on with. */
-interface Restored {
-  readonly dependencies: RestoreDependencies
-  readonly record: ContainerRecord
-  readonly sandbox: ActiveSandbox
-  readonly cgroup: Cgroup
-  /** Those that this agent goes on with so far. */
-  readonly processes: ContainerProcess[]
+/** Goes on with a container that was made, in the state that runtime and cgroup tell. */
+async function goOn(restored: Restored): Promise<ContainerParts> {
+  const { dependencies, record, sandbox, container } = restored
+  const { id } = container
+  const parts = await partsOf(restored)
+  const hasStarted = await dependencies.runtime.hasStarted(id)
+  const isFrozen = await parts.cgroup.isFrozen()
+  container.restore(parts, isFrozen ? 'paused' : hasStarted ? 'running' : 'created', hasStarted)
+  if (hasStarted && id !== sandbox.id) await dependencies.oom.watch(id, parts, record.oomKills)
+  return parts
 }
 
-/** Goes on with a container that was made. Returns whether the call that has set its phase is done. */
-async function goOn(restored: Restored, container: Container): Promise<boolean> {
-  const { dependencies, record, sandbox } = restored
-  const { log, runtime, oom, requests, outcomes } = dependencies
-  const { id, phase, request, init } = record.fields
-  if (init === undefined) throw new Error(`the record of container ${id} has no first process`)
-  const parts = await partsOf(restored, init)
-  const hasStarted = await runtime.hasStarted(id)
-  if (phase === Phase.PAUSING || phase === Phase.RESUMING) await settlePause(restored, hasStarted)
-  const name = record.fields.phase === Phase.PAUSED ? 'paused' : hasStarted ? 'running' : 'created'
-  container.restore(parts, name, hasStarted)
-  if (hasStarted && id !== sandbox.id) await oom.watch(id, parts, record.oomKills)
-  // A call that is answered from its outcome does not begin the removal again.
-  const isLeftToCaller = isSentAgain(requests, request) && outcomes.of(request) === undefined
-  if (phase === Phase.REMOVING && !isLeftToCaller) {
-    endAndRemove(dependencies, container, 0, neverAborted).catch((error: unknown) => {
-      log.warn('container not removed', { containerId: id, error: messageOf(error) })
-    })
-  }
-  if (phase !== Phase.STARTING) return phase !== Phase.REMOVING
-  // Without the start the phase stays, and the call is carried out when it is sent again.
-  if (!hasStarted) return false
-  if (hasPoststartHooks(parts)) {
-    container.resumeStart(parts, (interrupted) => runPoststartHooks(dependencies, { id, parts }, interrupted))
-    return false
-  }
-  record.save({ phase: Phase.RUNNING })
-  return true
+/** Begins a removal again. */
+function remove({ dependencies, container }: Restored): void {
+  endAndRemove(dependencies, container, 0, neverAborted).catch((error: unknown) => {
+    dependencies.log.warn('container not removed', { containerId: container.id, error: messageOf(error) })
+  })
 }
 
-/** Records what became of a pause or a resume under way. One that the runtime has not done is carried out again. */
-async function settlePause({ record, cgroup }: Restored, hasStarted: boolean): Promise<void> {
-  const isPause = record.fields.phase === Phase.PAUSING
-  const isFrozen = await cgroup.isFrozen()
-  // Some processes may be frozen.
-  if (isPause && !isFrozen) await cgroup.thaw()
-  const phase = isFrozen ? Phase.PAUSED : hasStarted ? Phase.RUNNING : Phase.CREATED
-  record.save(isFrozen === isPause ? { phase } : { phase, request: 0n })
+/** Goes on with a start of which the program is started: the poststart hooks may be left. */
+async function finishStart(restored: Restored): Promise<void> {
+  const { dependencies, container } = restored
+  const parts = await goOn(restored)
+  if (!hasPoststartHooks(parts)) return answer(restored)
+  container.resumeStart(parts, (interrupted) =>
+    runPoststartHooks(dependencies, { id: container.id, parts }, interrupted),
+  )
 }
 
 /** The parts of a container whose first process was made. */
-async function partsOf(restored: Restored, init: ProcessState): Promise<ContainerParts> {
+async function partsOf(restored: Restored): Promise<ContainerParts> {
   const { dependencies, record, sandbox, cgroup } = restored
   const { os, config } = dependencies
+  const init = initOf(record)
   const { id, startContainer, poststart, pciAddresses, programBeforeStart, pidNamespace } = record.fields
   const first = restoreProcess(dependencies, init)
   restored.processes.push(first)
@@ -189,47 +201,53 @@ function forgetTold(
   }
 }
 
-/** Goes on with an added process, or with adding it if the caller still waits for that. */
+/** Does with an added process what {@link RECOVERY} says. */
 async function restoreExec(
-  { dependencies, record, cgroup, processes: all }: Restored,
+  restored: Restored,
   processes: ProcessTable,
   process: ProcessState,
 ): Promise<void> {
-  const { outcomes, requests } = dependencies
-  const isOpen = isSentAgain(requests, process.request)
-  const made = process.pid === 0 ? await adopt(dependencies, process, cgroup) : process
-  if (made === undefined || (process.pid === 0 && !(isOpen && hasStreams(dependencies, process)))) {
-    await endUnwanted(dependencies, made ?? process, () => {
-      if (made !== undefined) killIfAlive(dependencies.os, made.pid)
+  const { dependencies, record } = restored
+  const { os, outcomes, requests, runtime } = dependencies
+  const { key, execId, request } = process
+  const isOpen = isSentAgain(requests, request)
+  const found = await adopt(restored, process)
+  const action = await chosen(RECOVERY.process, process.pid === 0 ? 'adding' : 'added', (question) =>
+    question === 'sent again' ? isOpen : isWhole(dependencies, found),
+  )
+  if (action === 'end') {
+    await endUnwanted(dependencies, found, () => {
+      if (found.pid !== 0) killIfAlive(os, found.pid)
     })
-    record.dropProcess(process.key)
+    record.dropProcess(key)
     return
   }
-  if (made !== process) record.saveProcess(made)
-  await dependencies.runtime.discardRun(process.key)
-  const restored = restoreProcess(dependencies, made)
-  all.push(restored)
-  processes.restore(process.execId, restored)
-  const { execId, beganNs } = made
-  tellEnd(dependencies, { containerId: record.fields.id, execId, process: restored, beganNs, record })
-  if (isOpen) outcomes.answer(process.request, EMPTY_RESPONSE)
+  if (found !== process) record.saveProcess(found)
+  await runtime.discardRun(key)
+  const added = restoreProcess(dependencies, found)
+  restored.processes.push(added)
+  processes.restore(execId, added)
+  tellEnd(dependencies, {
+    ...{ containerId: record.fields.id, execId, process: added },
+    ...{ beganNs: found.beganNs, record },
+  })
+  if (isOpen) outcomes.answer(request, EMPTY_RESPONSE)
 }
 
-/** The process that a run of the agent before has made; undefined when it has made none. */
-async function adopt(
-  { os, runtime }: RestoreDependencies,
-  process: ProcessState,
-  cgroup: Cgroup,
-): Promise<ProcessState | undefined> {
+/** A process, with its pid if a run of the agent before has made it. */
+async function adopt({ dependencies, cgroup }: Restored, process: ProcessState): Promise<ProcessState> {
+  const { os, runtime } = dependencies
+  if (process.pid !== 0) return process
   const isMember = (pid: number) => cgroup.holds(pid)
   const pid = await runtime.adopt({ key: process.key, isMember })
-  if (pid === undefined) return undefined
-  return { ...process, pid, beganNs: await processBeganNs(os, pid, process.beganNs) }
+  return pid === undefined
+    ? process
+    : { ...process, pid, beganNs: await processBeganNs(os, pid, process.beganNs) }
 }
 
-/** Whether the streams of a process that was being made can be gone on with: its terminal may be lost. */
-function hasStreams({ os }: RestoreDependencies, { key, hasTerminal }: ProcessState): boolean {
-  return !hasTerminal || completeTerminal(os, key)
+/** Whether a process that was being made can be gone on with: its terminal may be lost. */
+function isWhole({ os }: RestoreDependencies, { pid, key, hasTerminal }: ProcessState): boolean {
+  return pid !== 0 && (!hasTerminal || completeTerminal(os, key))
 }
 
 /** Ends by `kill` a process that no call has been told of, and closes its streams. */
@@ -261,24 +279,35 @@ async function endUnwanted(
   await runtime.discardRun(process.key)
 }
 
-/** Finishes a creation of which the runtime has made the process. Returns whether that can be done. */
-async function finishCreation(restored: Restored, container: Container): Promise<boolean> {
-  const { dependencies, record, sandbox, cgroup } = restored
-  const { os } = dependencies
+/** Whether the runtime has made the first process of a creation that can be finished. Records the process. */
+async function isMade(restored: Restored): Promise<boolean> {
+  const { dependencies, record } = restored
   const { init, hasSharedMounts } = record.fields
   if (init === undefined || hasSharedMounts) return false
-  const made = init.pid === 0 ? await adopt(dependencies, init, cgroup) : init
-  if (made === undefined || (init.pid === 0 && !hasStreams(dependencies, init))) return false
-  record.saveProcess(made)
-  await dependencies.runtime.discardRun(made.key)
+  const found = await adopt(restored, init)
+  if (init.pid === 0 && !isWhole(dependencies, found)) return false
+  record.saveProcess(found)
+  return true
+}
+
+/** Finishes a creation of which the runtime has made the process. */
+async function finishCreation(restored: Restored): Promise<void> {
+  const { dependencies, record, sandbox, container } = restored
+  const { os, log, runtime } = dependencies
+  const { key, pid } = initOf(record)
+  await runtime.discardRun(key)
   const { path } = sandbox.pidNamespace
   if (record.fields.pidNamespace === path && !(await isMounted(os, path))) {
     // Its undo is that of the container.
-    await pinPidNamespace({ os, target: path, pid: made.pid, onRemove: new UndoList(dependencies.log) })
+    await pinPidNamespace({ os, target: path, pid, onRemove: new UndoList(log) })
   }
-  record.save({ programBeforeStart: (await programOf(os, made.pid)) ?? '' })
-  container.publish(await partsOf(restored, made))
-  return true
+  const programBeforeStart = await programOf(os, pid)
+  container.publish({ ...(await partsOf(restored)), programBeforeStart })
+}
+
+function initOf({ fields: { id, init } }: ContainerRecord): ProcessState {
+  if (init === undefined) throw new Error(`the record of container ${id} has no first process`)
+  return init
 }
 
 /** Undoes a creation under way. What was not done is skipped, and each step is tried. Never rejects. */

@@ -1,11 +1,8 @@
 import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import { propertyOf } from '../../base/property-of.ts'
 import type { Os } from '../../os/os.ts'
 import type { StateStore } from '../../state/state-store.ts'
-import { type Cgroup, cgroupAt, usesCgroupV2 } from '../cgroup/cgroup.ts'
 import type { ContainersCgroup } from '../cgroup/containers-cgroup.ts'
-import { bundleOf } from '../container/bundle.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
 import { discardStored, isOfProcess } from '../stdio/stored-descriptors.ts'
 import { unmapStale } from '../storage/drivers/image/verity.ts'
@@ -40,7 +37,8 @@ export async function cleanUpAfterCrash(options: {
   await attempt('runs of the runtime', () => runtime.killOrphans((pid) => containersCgroup.holds(pid)))
   const ids: string[] = []
   await attempt('containers', async () => void ids.push(...(await runtime.list())))
-  for (const id of ids) await clearContainer(options, id, attempt)
+  await attempt('processes', () => containersCgroup.killAll())
+  for (const id of ids) await attempt(`container ${id}`, () => runtime.erase(id))
   await attempt('streams', () => discardStored(os.descriptors, os.streams, isOfProcess))
   // Before the file is removed that identifies the mount.
   await attempt('resolv.conf', () => removeStaleResolvConf(os, config.sharedRoot))
@@ -52,29 +50,4 @@ export async function cleanUpAfterCrash(options: {
   // The policy stays in force.
   for (const name of STATES) await attempt(`saved ${name}`, async () => state.remove(name))
   log.critical('the agent was restarted: its sandbox is lost', { containers: ids.length })
-}
-
-/** A specification comes in a request of at most 4 MiB; as JSON it is longer. */
-const MAX_CONFIG_BYTES = 16 * 2 ** 20
-
-/**
- * Kills by the cgroup that the container's config.json names, because the runtime kills only the first process, and erases
- * the container.
- */
-async function clearContainer(
-  { os, log, config, runtime }: Parameters<typeof cleanUpAfterCrash>[0],
-  id: string,
-  attempt: (what: string, work: () => Promise<void>) => Promise<void>,
-): Promise<void> {
-  let cgroup: Cgroup | undefined
-  await attempt(`processes of ${id}`, async () => {
-    const text = await os.files.readText(bundleOf(config.sharedRoot, id).config, MAX_CONFIG_BYTES)
-    const path = propertyOf(propertyOf(JSON.parse(text), 'linux'), 'cgroupsPath')
-    if (typeof path !== 'string') return
-    cgroup = cgroupAt(os, path, await usesCgroupV2(os), log)
-    await cgroup.killAll()
-  })
-  await attempt(`container ${id}`, () => runtime.erase(id))
-  // The runtime leaves the cgroup of a container that was made half.
-  await attempt(`cgroup of ${id}`, async () => cgroup?.remove())
 }

@@ -3,6 +3,7 @@ import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Broker, EarlierRequests } from '../../os/supervisor/broker.ts'
 import { EMPTY_RESPONSE } from '../../state/outcomes.ts'
 import { type ContainerRecord, readContainerRecords } from '../container/container-record.ts'
+import { chosen, RECOVERY, type SandboxAction } from '../container/recovery-table.ts'
 import { keepsStorages, restoreContainer } from '../container/restore-container.ts'
 import { isSentAgain, whenSettled } from '../process/restore-process.ts'
 import { discardStored, isOfProcess } from '../stdio/stored-descriptors.ts'
@@ -10,7 +11,6 @@ import type { SandboxContext } from './context.ts'
 import { cleanUpAfterCrash } from './crash-recovery.ts'
 import { restoredSandbox } from './create-sandbox.ts'
 import { Phase, readSandboxRecord, SandboxRecord } from './sandbox-record.ts'
-import type { Sandbox } from './sandbox-state.ts'
 
 /** Where the requests of the time before are known; undefined without a broker, whose clients are gone then. */
 type RequestSource = Pick<Broker, 'earlierRequests' | 'confirm'> | undefined
@@ -27,10 +27,13 @@ export async function restoreSandbox(context: SandboxContext, source: RequestSou
   const requests = source?.earlierRequests ?? NO_REQUESTS
   try {
     const record = readSandboxRecord(state)
-    if (record?.fields.phase === Phase.LOST) {
+    const action = record && (await chosen(RECOVERY.sandbox, record.fields.phase, () => false))
+    if (action === 'remove all') {
       await cleanUpAfterCrash(context)
       sandboxState.restore('lost')
-    } else log.warn('the agent was restarted, and goes on', await restoreAll(context, record, requests))
+    } else {
+      log.warn('the agent was restarted, and goes on', await restoreAll(context, record, action, requests))
+    }
     outcomes.keepOnly((number) => isSentAgain(requests, number))
     context.hostConnections.keepOnly((call) => isSentAgain(requests, call))
   } catch (error) {
@@ -48,6 +51,7 @@ const NO_REQUESTS: EarlierRequests = { states: new Map(), settled: () => new Pro
 async function restoreAll(
   context: SandboxContext,
   sandboxRecord: SandboxRecord | undefined,
+  action: SandboxAction | undefined,
   requests: EarlierRequests,
 ): Promise<{ readonly sandbox: string; readonly containers: number }> {
   const { os, state, storage, containers, keys, sandboxState } = context
@@ -57,18 +61,18 @@ async function restoreAll(
   for (const { fields, execs } of records) {
     for (const process of [fields.init, ...execs]) keys.skip(process?.key ?? '')
   }
-  const ofSandbox =
-    sandboxRecord !== undefined && !isUndone(sandboxRecord) ? sandboxRecord.fields.storages : []
-  await storage.restore(referencesOf(records.filter(keepsStorages), ofSandbox))
-  sandboxState.restore(sandboxRecord === undefined ? 'none' : sandboxOf(context, sandboxRecord))
-  const dependencies = { ...context, requests }
-  if (sandboxRecord?.fields.phase === Phase.DESTROYED) {
-    stopWhenAnswered(context, requests, sandboxRecord.fields.request)
+  const { request = 0n, storages = [], id = '' } = sandboxRecord?.fields ?? {}
+  const isUndone = action === 'undo'
+  await storage.restore(referencesOf(records.filter(keepsStorages), isUndone ? [] : storages))
+  const sandbox = sandboxRecord && restoredSandbox(context, sandboxRecord)
+  if (action === 'stop') {
+    sandboxState.restore('destroyed')
+    stopWhenAnswered(context, requests, request)
     return { sandbox: '', containers: 0 }
   }
-  if (sandboxRecord?.fields.phase === Phase.ACTIVE && isSentAgain(requests, sandboxRecord.fields.request)) {
-    context.outcomes.answer(sandboxRecord.fields.request, EMPTY_RESPONSE)
-  }
+  sandboxState.restore(isUndone ? 'none' : (sandbox ?? 'none'))
+  const dependencies = { ...context, requests }
+  if (action === 'go on' && isSentAgain(requests, request)) context.outcomes.answer(request, EMPTY_RESPONSE)
   const active = sandboxState.active()
   await context.fileCopies.restore()
   // A container whose pid namespace others share comes before those.
@@ -76,11 +80,11 @@ async function restoreAll(
   // Those of hooks, and of processes that were about to be made.
   await discardStored(os.descriptors, os.streams, isOfProcess)
   await context.runtime.discardAllRuns()
-  if (sandboxRecord !== undefined && isUndone(sandboxRecord)) {
-    await restoredSandbox(context, sandboxRecord).onDestroy.run()
-    sandboxRecord.remove()
+  if (isUndone) {
+    await sandbox?.onDestroy.run()
+    sandboxRecord?.remove()
   }
-  return { sandbox: sandboxRecord?.fields.id ?? '', containers: containers.list().length }
+  return { sandbox: id, containers: containers.list().length }
 }
 
 /** How long the agent goes on after DestroySandbox for the requests that are sent again. */
@@ -97,17 +101,6 @@ function stopWhenAnswered(context: SandboxContext, requests: EarlierRequests, re
   const open = [...requests.states.keys()].filter((number) => isSentAgain(requests, number))
   const answered = Promise.all(open.map((number) => requests.settled(number)))
   void withTimeout(os.clock, ANSWER_MS, answered, deadlineExceeded).then(onDestroyed, onDestroyed)
-}
-
-/** A creation under way is undone, and begins again when its request is sent again. */
-function isUndone({ fields }: SandboxRecord): boolean {
-  return fields.phase === Phase.CREATING
-}
-
-/** The sandbox as it is now. One that was about to be destroyed is active: its caller destroys it again. */
-function sandboxOf(context: SandboxContext, record: SandboxRecord): Sandbox | 'none' | 'destroyed' {
-  if (record.fields.phase === Phase.DESTROYED) return 'destroyed'
-  return isUndone(record) ? 'none' : restoredSandbox(context, record)
 }
 
 function makersFirst(one: ContainerRecord, other: ContainerRecord): number {

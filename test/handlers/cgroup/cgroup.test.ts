@@ -57,6 +57,16 @@ describe('killAll', () => {
     expect(await os.files.readText(`${V1}/freezer.state`)).toBe('THAWED')
   })
 
+  it.each([true, false])('thaws what the container has frozen below its cgroup (v2: %s)', async (isV2) => {
+    const [folder, file, frozen, thawed] = isV2
+      ? [V2, 'cgroup.freeze', '1', '0']
+      : [V1, 'freezer.state', 'FROZEN', 'THAWED']
+    const own = `${folder}/below/its-own/${file}`
+    const os = await machine({ [own]: frozen, [`${folder}/cgroup.procs`]: '' })
+    await cgroupAt(os, '/pod/c1', isV2, silentLogger()).killAll()
+    expect(await os.files.readText(own)).toBe(thawed)
+  })
+
   it.each(['ENOENT', 'ENODEV'])(
     'kills the other processes when a cgroup is removed meanwhile (%s)',
     async (errno) => {

@@ -7,7 +7,6 @@ import {
   type Machine,
   machine,
   machineWithContainer,
-  machineWithSandbox,
   sandboxRequest,
 } from '../../support/handlers/machine.ts'
 import { parseLogLine } from '../../support/log-lines.ts'
@@ -57,21 +56,14 @@ describe('crash recovery of an agent that cannot read the state', () => {
     ])
   })
 
-  it.each(['/pods\\x2d1.slice/c2', '/pods "1"/c2'])('kills all processes in the cgroup %s', async (path) => {
-    const { os, runtime, handlers: before } = await machineWithSandbox()
-    const { OCI } = containerRequest('c2')
-    const annotated = {
-      ...OCI,
-      Annotations: { cgroupsPath: '/others' },
-      Linux: { ...OCI?.Linux, CgroupsPath: path },
-    }
-    await before.createContainer(containerRequest('c2', {}, { OCI: annotated }), neverAborted)
+  it('kills all processes in the cgroups of containers, and no others', async () => {
+    const { os, runtime } = await machineWithContainer()
     for (const [pid, cgroup] of [
-      [7001, path],
-      [7002, '/others'],
+      [7001, 'containers/pods.slice/c2'],
+      [7002, 'others'],
     ] as const) {
       os.system.processes.add(pid)
-      await os.files.put(`/sys/fs/cgroup/freezer/containers${cgroup}/cgroup.procs`, `${pid}\n`)
+      await os.files.put(`/sys/fs/cgroup/freezer/${cgroup}/cgroup.procs`, `${pid}\n`)
     }
     const { handlers } = await agentAfter({ os, runtime })
     await handlers.restore()

@@ -1,17 +1,13 @@
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
-import { SIGKILL } from '../../../src/base/signals.ts'
 import { Hook } from '../../../src/gen/oci.ts'
 import {
   ContainerRecord,
   Phase,
   readContainerRecords,
 } from '../../../src/handlers/container/container-record.ts'
-import { Phase as SandboxPhase, SandboxRecord } from '../../../src/handlers/sandbox/sandbox-record.ts'
+import { Phase as SandboxPhase } from '../../../src/handlers/sandbox/sandbox-record.ts'
 import { kernelError } from '../../../src/os/errors.ts'
-import type { EarlierRequests } from '../../../src/os/supervisor/broker.ts'
-import type { RequestState } from '../../../src/os/supervisor/broker-messages.ts'
-import { EMPTY_RESPONSE, Outcomes } from '../../../src/state/outcomes.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
 import {
   containerRequest,
@@ -24,50 +20,14 @@ import {
   sandboxRequest,
 } from '../../support/handlers/machine.ts'
 import { write } from '../../support/handlers/stdio-ends.ts'
-
-/** The number of a request that is sent again. */
-const OPEN = 5n
-
-/**
- * The agent after `before`, which has died. `settled` are answers of that one, and `answered` is the end of the request
- * that is sent again.
- */
-async function successorOf(
-  before: Machine,
-  settled: ReadonlyMap<bigint, 'written' | 'dropped'> = new Map(),
-  answered: Promise<'written'> = new Promise(() => {}),
-): Promise<Machine> {
-  const { os, runtime, state } = before
-  os.descriptors.restart()
-  const made = await machine({ os, runtime, state, config: { restarted: true } })
-  const states = new Map<bigint, RequestState>([[OPEN, 'open'], ...settled])
-  const earlierRequests: EarlierRequests = { states, settled: () => answered }
-  await made.handlers.restore({ earlierRequests, confirm: () => {} })
-  return made
-}
-
-/** Changes what the agent that died has recorded of container `c1`. */
-function record({ state }: Machine, changes: Partial<ContainerRecord['fields']>): void {
-  const [found] = readContainerRecords(new StateStore(state))
-  if (found === undefined) throw new Error('no container is recorded')
-  found.save(changes)
-}
-
-/** The agent that died has not recorded the pids of added processes. */
-function forgetPids({ state }: Machine): void {
-  const [found] = readContainerRecords(new StateStore(state))
-  for (const exec of found?.execs ?? []) found?.saveProcess({ ...exec, pid: 0 })
-}
-
-/** Replaces what the agent that died has recorded of the sandbox. */
-function recordSandbox({ state }: Machine, fields: Partial<SandboxRecord['fields']>): void {
-  new SandboxRecord(new StateStore(state), { id: 'pod' }).save(fields)
-}
-
-/** Whether the request that is sent again is answered from its outcome. */
-function isAnswered({ state }: Machine): boolean {
-  return new Outcomes(new StateStore(state)).of(OPEN) !== undefined
-}
+import {
+  forgetPids,
+  isAnswered,
+  OPEN,
+  recordContainer,
+  recordSandbox,
+  successorOf,
+} from '../../support/handlers/successor.ts'
 
 const wait = ({ handlers }: Machine, execId = '') =>
   handlers.waitProcess({ containerId: 'c1', execId }, neverAborted)
@@ -114,15 +74,6 @@ describe('an agent after one that died', () => {
     await after.handlers.removeContainer({ containerId: 'c2', timeout: 0 }, neverAborted)
     expect(after.os.mounts.entries.map(({ mountPoint }) => mountPoint)).not.toContain('/run/sandbox-ns/pid')
   })
-
-  it.each([OPEN, 6n])(
-    'answers CreateSandbox, request %i, when it is sent again and was done',
-    async (number) => {
-      const before = await machineWithSandbox()
-      recordSandbox(before, { request: number, phase: SandboxPhase.ACTIVE })
-      expect(isAnswered(await successorOf(before))).toBe(number === OPEN)
-    },
-  )
 
   it.each([OPEN, 6n])('stops once DestroySandbox, request %i, has its answer', async (number) => {
     const before = await machineWithContainer()
@@ -184,16 +135,6 @@ describe('an agent after one that died', () => {
     else await again
   })
 
-  it('waits for the start of a container that was created', async () => {
-    const before = await machineWithSandbox()
-    await before.handlers.createContainer(containerRequest('c1'), neverAborted)
-    const after = await successorOf(before)
-    await after.handlers.startContainer({ containerId: 'c1' }, neverAborted)
-    await expect(after.handlers.startContainer({ containerId: 'c1' }, neverAborted)).rejects.toThrow(
-      'is running, not created',
-    )
-  })
-
   it.each([
     ['reports a container that ran out of memory meanwhile', 1, 0],
     ['reports no container again whose event the agent before had queued', 2, 1],
@@ -208,7 +149,7 @@ describe('an agent after one that died', () => {
       before.os.cgroupEvents.happen(file)
       await expect.poll(() => readContainerRecords(new StateStore(before.state))[0]?.fields.oomKills).toBe(2n)
       // It died between the two writes.
-      record(before, { oomKills: 0n })
+      recordContainer(before, { oomKills: 0n })
     }
     const after = await successorOf(before)
     expect((await after.handlers.getOomEvent({}, neverAborted)).containerId).toBe('c1')
@@ -216,36 +157,11 @@ describe('an agent after one that died', () => {
     await expect(more).rejects.toMatchObject({ name: 'TimeoutError' })
   })
 
-  it('keeps a container paused, which can be resumed', async () => {
-    const before = await machineWithContainer()
-    await before.handlers.pauseContainer({ containerId: 'c1' }, neverAborted)
-    const after = await successorOf(before)
-    await expect(after.handlers.execProcess(execRequest('c1', 'e'), neverAborted)).rejects.toThrow('paused')
-    await after.handlers.resumeContainer({ containerId: 'c1' }, neverAborted)
-    await after.handlers.execProcess(execRequest('c1', 'e'), neverAborted)
-  })
-
-  it.each([
-    ['pause', Phase.PAUSING, 'FROZEN', true],
-    ['pause', Phase.PAUSING, 'FREEZING', false],
-    ['resume', Phase.RESUMING, 'THAWED', true],
-    ['resume', Phase.RESUMING, 'FROZEN', false],
-  ] as const)('tells a %s under way by the cgroup (%i, %s)', async (verb, phase, freezer, isDone) => {
-    const before = await machineWithContainer()
-    record(before, { phase, request: OPEN })
-    await before.os.files.put('/sys/fs/cgroup/freezer/containers/c1/freezer.state', `${freezer}\n`)
-    const after = await successorOf(before)
-    expect(isAnswered(after)).toBe(isDone)
-    const call = verb === 'pause' ? after.handlers.pauseContainer : after.handlers.resumeContainer
-    const again = call({ containerId: 'c1' }, neverAborted, OPEN)
-    if (isDone) await expect(again).rejects.toThrow(verb === 'pause' ? 'is paused' : 'is running')
-    else await again
-  })
-
   it('leaves no descriptor of a container that cannot be gone on with', async () => {
     const before = await machineWithContainer()
-    await before.handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
-    record(before, { phase: Phase.STARTING })
+    await before.handlers.execProcess(execRequest('c1', 'e1'), neverAborted, OPEN)
+    await before.os.files.put('/run/microvm-agent/runtime/calls/p2/pid', `${before.runtime.last().pid}`)
+    forgetPids(before)
     before.state.beforeChange = (path) => {
       before.state.beforeChange = () => {}
       throw kernelError('write', path, 'EIO')
@@ -267,21 +183,6 @@ describe('an agent after one that died', () => {
     expect(isAnswered(await successorOf(before))).toBe(false)
   })
 
-  it.each([
-    ['finishes a creation whose caller waits, if the runtime has made the process', OPEN, true],
-    ['undoes a creation whose caller is gone', 6n, false],
-  ])('%s', async (_what, request, isFinished) => {
-    const before = await machineWithSandbox()
-    const clean = await remains(before)
-    await before.handlers.createContainer(containerRequest('c1'), neverAborted)
-    record(before, { phase: Phase.CREATING, request, programBeforeStart: '' })
-    const after = await successorOf(before)
-    expect(isAnswered(after)).toBe(isFinished)
-    if (isFinished) await after.handlers.startContainer({ containerId: 'c1' }, neverAborted)
-    else expect((await remains(after)).processes).toBe(clean.processes)
-    expect(after.context.containers.list()).toHaveLength(isFinished ? 1 : 0)
-  })
-
   it('undoes a creation that had come to no process, and lets its caller create again', async () => {
     const before = await machineWithSandbox()
     new ContainerRecord(new StateStore(before.state), { id: 'c1', cgroupPath: '/containers/c1' }).save({
@@ -300,22 +201,10 @@ describe('an agent after one that died', () => {
     await after.handlers.createContainer(containerRequest('c1'), neverAborted, OPEN)
   })
 
-  it.each([true, false])('asks the runtime whether a start has happened (%s)', async (hasStarted) => {
-    const before = await machineWithSandbox()
-    await before.handlers.createContainer(containerRequest('c1'), neverAborted)
-    if (hasStarted) await before.handlers.startContainer({ containerId: 'c1' }, neverAborted)
-    record(before, { phase: Phase.STARTING, request: OPEN })
-    const after = await successorOf(before)
-    expect(isAnswered(after)).toBe(hasStarted)
-    const again = after.handlers.startContainer({ containerId: 'c1' }, neverAborted, OPEN)
-    if (hasStarted) await expect(again).rejects.toThrow('is running')
-    else await again
-  })
-
   it('runs the poststart hooks that were not begun, and answers the start after them', async () => {
     const before = await machineWithContainer()
     const poststart = ['/a', '/b', '/c'].map((Path) => Hook.fromPartial({ Path, Timeout: 3n }))
-    record(before, { phase: Phase.STARTING, request: OPEN, poststart, hooksBegun: 1 })
+    recordContainer(before, { phase: Phase.STARTING, request: OPEN, poststart, hooksBegun: 1 })
     before.os.tools.calls.length = 0
     const after = await successorOf(before)
     expect(isAnswered(after)).toBe(false)
@@ -329,53 +218,10 @@ describe('an agent after one that died', () => {
     await before.handlers.createContainer(containerRequest('c1'), neverAborted)
     const startContainer = [Hook.fromPartial({ Path: '/a', Timeout: 3n })]
     await before.os.files.put(`/proc/${before.runtime.last().pid}/status`, 'NSpid:\t1001\t1\n')
-    record(before, { phase: Phase.STARTING, request: OPEN, startContainer, hooksBegun: 1 })
+    recordContainer(before, { phase: Phase.STARTING, request: OPEN, startContainer, hooksBegun: 1 })
     const after = await successorOf(before)
     await after.handlers.startContainer({ containerId: 'c1' }, neverAborted, OPEN)
     expect(after.runtime.calls).toEqual(['create', 'start'])
-  })
-
-  it.each([
-    ['is begun again by its caller', OPEN],
-    ['is finished when its caller is gone', 6n],
-  ])('a removal %s', async (_what, request) => {
-    const before = await machineWithContainer()
-    record(before, { phase: Phase.REMOVING, request })
-    const after = await successorOf(before)
-    if (request === OPEN) {
-      await after.handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted, OPEN)
-      expect(isAnswered(after)).toBe(true)
-    }
-    await expect.poll(() => after.context.containers.list()).toEqual([])
-    expect(after.runtime.processes).toEqual([])
-  })
-
-  it('finishes a removal whose outcome answers its caller', async () => {
-    const before = await machineWithContainer()
-    record(before, { phase: Phase.REMOVING, request: OPEN })
-    new Outcomes(new StateStore(before.state)).answer(OPEN, EMPTY_RESPONSE)
-    const after = await successorOf(before)
-    await expect.poll(() => after.context.containers.list(), { timeout: 5000 }).toEqual([])
-  })
-
-  it.each([
-    ['keeps a process whose caller waits', OPEN, 2],
-    ['kills a process whose caller is gone', 6n, 1],
-  ])('%s, when it was added and not recorded', async (_what, request, left) => {
-    const before = await machineWithContainer()
-    await before.handlers.execProcess(execRequest('c1', 'e1'), neverAborted, request)
-    const { pid } = before.runtime.last()
-    forgetPids(before)
-    await before.os.files.put('/run/microvm-agent/runtime/calls/p2/pid', `${pid}`)
-    const after = await successorOf(before)
-    expect(after.runtime.processes).toHaveLength(left)
-    expect(isAnswered(after)).toBe(request === OPEN)
-    if (request === OPEN) {
-      after.runtime.end(pid, { signal: SIGKILL })
-      expect((await wait(after, 'e1')).status).toBe(137)
-    } else {
-      await expect(wait(after, 'e1')).rejects.toMatchObject({ code: 'NOT_FOUND' })
-    }
   })
 
   it.each([
@@ -428,22 +274,10 @@ describe('an agent after one that died', () => {
     expect(after.state.names().filter((name) => name.startsWith('containers'))).toEqual([])
   })
 
-  it('undoes a sandbox whose creation was under way', async () => {
-    const before = await machine()
-    const clean = await remains(before)
-    await before.handlers.createSandbox(sandboxRequest(), neverAborted)
-    const bytes = new StateStore(before.state)
-    const { SandboxRecord } = await import('../../../src/handlers/sandbox/sandbox-record.ts')
-    new SandboxRecord(bytes, { id: 'pod' }).save({ phase: 1 })
-    const after = await successorOf(before)
-    expect((await remains(after)).mounts).toEqual(clean.mounts)
-    await after.handlers.createSandbox(sandboxRequest(), neverAborted)
-  })
-
   it('ends and removes a container that it cannot go on with, and keeps the others', async () => {
     const before = await machineWithContainer()
     await before.handlers.createContainer(containerRequest('c2'), neverAborted)
-    record(before, { init: undefined })
+    recordContainer(before, { init: undefined })
     const after = await successorOf(before)
     expect(after.context.containers.list().map(({ id }) => id)).toEqual(['c2'])
     expect(after.runtime.processes.map(({ containerId }) => containerId)).toEqual(['c2'])
@@ -452,7 +286,7 @@ describe('an agent after one that died', () => {
   it('restores nothing when it cannot restore all: it ends, and the next ones say so until CreateSandbox', async () => {
     const before = await machineWithContainer()
     await before.handlers.createContainer(containerRequest('c2'), neverAborted)
-    record(before, { init: undefined })
+    recordContainer(before, { init: undefined })
     before.state.beforeChange = (path) => {
       if (path.startsWith('containers/c1')) throw kernelError('write', path, 'EIO')
     }

@@ -68,6 +68,8 @@ export class FakeRuntime {
     if (verb === 'create') await this.#create(call, option('--bundle'))
     if (verb === 'start') await this.#os.files.removeTree(`${call.state}/exec.fifo`)
     if (verb === 'exec') await this.#start(call)
+    if (verb === 'pause') await this.#freeze(call, 'FROZEN')
+    if (verb === 'resume') await this.#freeze(call, 'THAWED')
     if (verb === 'delete') await this.#delete(call)
     return {}
   }
@@ -100,6 +102,14 @@ export class FakeRuntime {
     const members = this.processes.filter(({ containerId }) => containerId === id)
     await files.put(`${freezer}/cgroup.procs`, members.map((member) => `${member.pid}\n`).join(''))
     await files.write(pidFile, String(pid))
+  }
+
+  async #freeze({ state }: Call, freezer: string): Promise<void> {
+    const { files } = this.#os
+    await files.put(
+      `/sys/fs/cgroup/freezer${await files.readText(`${state}/cgroup`)}/freezer.state`,
+      `${freezer}\n`,
+    )
   }
 
   async #delete({ id, state }: Call): Promise<void> {

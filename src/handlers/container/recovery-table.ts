@@ -1,0 +1,79 @@
+import { ContainerPayload_Phase as ContainerPhase } from '../../gen/state/container.ts'
+import { SandboxPayload_Phase as SandboxPhase } from '../../gen/state/sandbox.ts'
+
+/** What is asked before an action is chosen, of the broker, the records, the OCI runtime and the cgroup. */
+export type Question = 'sent again' | 'answered' | 'made' | 'started' | 'frozen'
+
+/** What an agent does with a container that the agent before it had. */
+export type ContainerAction =
+  | 'undo'
+  | 'finish the creation'
+  | 'go on'
+  | 'finish the start'
+  | 'leave to the call'
+  | 'thaw, leave to the call'
+  | 'remove'
+
+/** What it does with an added process. */
+export type ProcessAction = 'go on' | 'end'
+
+/** What it does with the sandbox. */
+export type SandboxAction = 'undo' | 'go on' | 'leave to the call' | 'stop' | 'remove all'
+
+/** An action, or the question that decides between others. */
+export type Choice<Action extends string> =
+  | Action
+  | { readonly ask: Question; readonly yes: Choice<Action>; readonly no: Choice<Action> }
+
+type Table<Phase extends number | string, Action extends string> = Readonly<
+  Record<Exclude<Phase, 0>, Choice<Action>>
+>
+
+/** What is done with what an agent that died has left, by the phase that it has recorded (docs/recovery.md). */
+export const RECOVERY: {
+  readonly sandbox: Table<SandboxPhase, SandboxAction>
+  readonly container: Table<ContainerPhase, ContainerAction>
+  readonly process: Table<'adding' | 'added', ProcessAction>
+} = {
+  sandbox: {
+    [SandboxPhase.CREATING]: 'undo',
+    [SandboxPhase.ACTIVE]: 'go on',
+    [SandboxPhase.DESTROYING]: 'leave to the call',
+    [SandboxPhase.DESTROYED]: 'stop',
+    [SandboxPhase.LOST]: 'remove all',
+  },
+  container: {
+    [ContainerPhase.CREATING]: {
+      ask: 'sent again',
+      yes: { ask: 'made', yes: 'finish the creation', no: 'undo' },
+      no: 'undo',
+    },
+    [ContainerPhase.CREATED]: 'go on',
+    [ContainerPhase.STARTING]: { ask: 'started', yes: 'finish the start', no: 'leave to the call' },
+    [ContainerPhase.RUNNING]: 'go on',
+    [ContainerPhase.PAUSING]: { ask: 'frozen', yes: 'go on', no: 'thaw, leave to the call' },
+    [ContainerPhase.PAUSED]: 'go on',
+    [ContainerPhase.RESUMING]: { ask: 'frozen', yes: 'leave to the call', no: 'go on' },
+    [ContainerPhase.REMOVING]: {
+      ask: 'sent again',
+      yes: { ask: 'answered', yes: 'remove', no: 'leave to the call' },
+      no: 'remove',
+    },
+  },
+  process: {
+    adding: { ask: 'sent again', yes: { ask: 'made', yes: 'go on', no: 'end' }, no: 'end' },
+    added: 'go on',
+  },
+}
+
+/** The action for a phase. Asks only what it depends on. Throws for a phase that no agent writes. */
+export async function chosen<Action extends string>(
+  table: { readonly [phase: string]: Choice<Action> },
+  phase: number | string,
+  ask: (question: Question) => boolean | Promise<boolean>,
+): Promise<Action> {
+  let choice = table[phase]
+  while (typeof choice === 'object') choice = (await ask(choice.ask)) ? choice.yes : choice.no
+  if (choice === undefined) throw new Error(`phase ${phase}: unknown`)
+  return choice
+}

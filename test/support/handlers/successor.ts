@@ -1,0 +1,54 @@
+import {
+  type ContainerRecord,
+  readContainerRecords,
+} from '../../../src/handlers/container/container-record.ts'
+import { SandboxRecord } from '../../../src/handlers/sandbox/sandbox-record.ts'
+import type { EarlierRequests } from '../../../src/os/supervisor/broker.ts'
+import type { RequestState } from '../../../src/os/supervisor/broker-messages.ts'
+import { Outcomes } from '../../../src/state/outcomes.ts'
+import { StateStore } from '../../../src/state/state-store.ts'
+import { type Machine, machine } from './machine.ts'
+
+/** The number of a request that is sent again. */
+export const OPEN = 5n
+
+/**
+ * The agent after `before`, which has died. `settled` are answers of that one, and `answered` is the end of the request
+ * that is sent again.
+ */
+export async function successorOf(
+  before: Machine,
+  settled: ReadonlyMap<bigint, 'written' | 'dropped'> = new Map(),
+  answered: Promise<'written'> = new Promise(() => {}),
+): Promise<Machine> {
+  const { os, runtime, state } = before
+  os.descriptors.restart()
+  const made = await machine({ os, runtime, state, config: { restarted: true } })
+  const states = new Map<bigint, RequestState>([[OPEN, 'open'], ...settled])
+  const earlierRequests: EarlierRequests = { states, settled: () => answered }
+  await made.handlers.restore({ earlierRequests, confirm: () => {} })
+  return made
+}
+
+/** Changes what the agent that died has recorded of container `c1`. */
+export function recordContainer({ state }: Machine, changes: Partial<ContainerRecord['fields']>): void {
+  const [found] = readContainerRecords(new StateStore(state))
+  if (found === undefined) throw new Error('no container is recorded')
+  found.save(changes)
+}
+
+/** Has the agent that died not recorded the pids of added processes. */
+export function forgetPids({ state }: Machine): void {
+  const [found] = readContainerRecords(new StateStore(state))
+  for (const exec of found?.execs ?? []) found?.saveProcess({ ...exec, pid: 0 })
+}
+
+/** Replaces what the agent that died has recorded of the sandbox. */
+export function recordSandbox({ state }: Machine, fields: Partial<SandboxRecord['fields']>): void {
+  new SandboxRecord(new StateStore(state), { id: 'pod' }).save(fields)
+}
+
+/** Whether the request that is sent again is answered from its outcome. */
+export function isAnswered({ state }: Machine): boolean {
+  return new Outcomes(new StateStore(state)).of(OPEN) !== undefined
+}
