@@ -159,7 +159,7 @@ export const LAYERS: readonly Layer[] = [
   { folder: 'src/debian', imports: ['src/build', 'src/base'], node: 'all' },
   {
     folder: 'src/image',
-    imports: ['package.json', 'src/debian', 'src/build', 'src/base'],
+    imports: ['package.json', 'src/oci/runtime-advisories.ts', 'src/debian', 'src/build', 'src/base'],
     node: 'all',
     packages: ['@cyclonedx/cyclonedx-library'],
   },
@@ -214,6 +214,7 @@ export const LAYERS: readonly Layer[] = [
       ...[
         'src/handlers/container/recovery-table.ts',
         'src/handlers/guest/metrics/table.ts',
+        'src/oci/runtime-advisories.ts',
         'src/agent/service',
         'test/support/agent/service-dependencies.ts',
       ],
