@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <linux/vm_sockets.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -110,6 +111,8 @@ void clients_accept(struct broker *broker) {
       if (!may_accept_after(broker, errno)) return;
       continue;
     }
+    /* No answer waits until the one before it is acknowledged. */
+    if (broker->peer_kind == PEER_TCP) setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
     struct peer peer = describe_peer(broker, &address);
     if (is_peer_allowed(broker, &address))
       connection_begin(broker, client, &peer);
@@ -159,8 +162,8 @@ static bool may_be_grpc(const struct connection *connection) {
 }
 
 /*
- * Detects the protocol as src/rpc/protocol-detection.ts does. Returns false when the first bytes belong to none. A ttRPC
- * connection begins with a frame header; a first frame of 16 MiB or more is a request of HTTP/1, a TLS hello, or text.
+ * Detects the protocol. Returns false when the first bytes belong to none. A ttRPC connection begins with a frame header; a
+ * first frame of 16 MiB or more is a request of HTTP/1, a TLS hello, or text.
  */
 static bool detect(struct broker *broker, struct connection *connection) {
   const unsigned char *header = connection->header;

@@ -1,17 +1,11 @@
 #define _GNU_SOURCE
 #include "connection.h"
 
-#include <errno.h>
 #include <stddef.h>
-#include <string.h>
-#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "../init/clock.h"
-#include "../init/log.h"
-#include "client.h"
-#include "data-socket.h"
 #include "sockets/watch.h"
 #include "store/outcomes.h"
 
@@ -211,13 +205,23 @@ void connection_hang_up(struct broker *broker, struct connection *connection) {
   connection_touch(broker, connection);
 }
 
+/* The outcomes that were not sent whole are to be told again. */
+static void forget_unsent(struct broker *broker, const struct connection *connection) {
+  const uint32_t size = sizeof *connection->outgoing;
+  for (uint32_t i = 0; connection->to_send > 0 && i < connection->outgoing_bytes / size; i++) {
+    const struct envelope *envelope = &connection->outgoing[i];
+    bool is_outcome = envelope->kind == ENVELOPE_WRITTEN || envelope->kind == ENVELOPE_DROPPED;
+    if (is_outcome && connection->sent < (i + 1) * size) outcome_tell_again(&broker->outcomes, envelope->number);
+  }
+}
+
 void connection_end(struct broker *broker, struct connection *connection) {
   if (connection->has_ended) return;
   watch_close(broker, &connection->client);
   watch_close(broker, &connection->data);
   if (connection->sending_is_orphan) connection_release(broker, connection->sending, POOL_REQUESTS);
   connection_close_file(connection);
-  data_forget_unsent(broker, connection);
+  forget_unsent(broker, connection);
   connection->sending = NULL;
   connection->sending_is_orphan = false;
   outcomes_leave(&broker->outcomes, connection);
@@ -247,78 +251,4 @@ void connection_lose_agent(struct broker *broker, struct connection *connection)
     connection->unsent_blocks += request->blocks;
   }
   connection_touch(broker, connection);
-}
-
-/* Whether the agent's CLOSE can be followed: nothing that it wrote before is left. */
-static bool may_close(const struct connection *connection) {
-  if (!connection->is_closing || connection->client.fd < 0 || connection->answers.first != NULL) return false;
-  return connection->answer == NULL && !connection->awaits_room && data_is_empty(connection);
-}
-
-static void set_held(struct broker *broker, struct connection *connection, bool is_held) {
-  if (connection->is_held == is_held) return;
-  connection->is_held = is_held;
-  broker->held_connections += is_held ? 1 : -1;
-}
-
-/* Waits for events of one of the connection's sockets, or ends the connection: it would never be noticed again. */
-static void watch_or_end(struct broker *broker, struct connection *connection, struct watch *watch, uint32_t events) {
-  if (watch_set(broker, watch, events)) return;
-  log_line("broker: connection %llu: cannot be waited for: %s", (unsigned long long)connection->id, strerror(errno));
-  connection_hang_up(broker, connection);
-  connection_end(broker, connection);
-}
-
-/* Waits for what the connection can go on with. */
-static void wait_for_events(struct broker *broker, struct connection *connection) {
-  bool is_held = false;
-  if (connection->client.fd >= 0) {
-    bool may_read = client_may_read(broker, connection);
-    is_held = !may_read;
-    /* The end of a client is reported also while nothing is read from it. */
-    uint32_t events = may_read ? EPOLLIN : EPOLLRDHUP;
-    if (connection->answers.first != NULL) events |= EPOLLOUT;
-    watch_or_end(broker, connection, &connection->client, events);
-  }
-  if (connection->data.fd >= 0) {
-    bool awaits_room = connection->awaits_room && !data_has_room(broker, connection);
-    is_held |= awaits_room;
-    uint32_t events = awaits_room || connection->data_has_ended ? 0 : EPOLLIN;
-    if (connection->to_send > 0 && !connection->data_is_shut) events |= EPOLLOUT;
-    /* The kernel reports a hang-up again and again, whatever is waited for. */
-    if (events == 0)
-      watch_remove(broker, &connection->data);
-    else
-      watch_or_end(broker, connection, &connection->data, events);
-  }
-  set_held(broker, connection, is_held);
-}
-
-static void flush(struct broker *broker, struct connection *connection) {
-  client_write(broker, connection);
-  if (may_close(connection)) connection_hang_up(broker, connection);
-  data_send(broker, connection);
-  if (!connection->has_ended) {
-    wait_for_events(broker, connection);
-    return;
-  }
-  set_held(broker, connection, false);
-  connection->id = 0;
-}
-
-/* Memory has become free: reads on, from the connections that were not read because there was none. */
-static void release_held(struct broker *broker) {
-  for (uint32_t i = 0; i < broker->places; i++)
-    if (broker->connections[i].id != 0 && broker->connections[i].is_held)
-      wait_for_events(broker, &broker->connections[i]);
-}
-
-void connections_flush(struct broker *broker) {
-  for (struct connection *connection; (connection = broker->dirty) != NULL;) {
-    broker->dirty = connection->next_dirty;
-    connection->is_dirty = false;
-    flush(broker, connection);
-  }
-  if (broker->held_connections > 0 && broker->released != broker->blocks.released) release_held(broker);
-  broker->released = broker->blocks.released;
 }

@@ -17,7 +17,7 @@ void connection_begin(struct broker *broker, int client, const struct peer *peer
 /* The open connection with this id, or NULL. */
 struct connection *connection_find(struct broker *broker, uint64_t id);
 
-/* Has connection_flush run at the end of the round. */
+/* Writes and sends what can be at the end of the round. */
 void connection_touch(struct broker *broker, struct connection *connection);
 
 /* Ends what the client was waiting for, and closes its socket. What the agent must be told is told. */
@@ -53,6 +53,3 @@ void connections_expire(struct broker *broker, int64_t now_ms);
 
 /* Tells the outcomes that have waited for a request. */
 void connections_tell(struct broker *broker, int64_t now_ms);
-
-/* The end of a round: writes and sends what can be, and waits for the rest. */
-void connections_flush(struct broker *broker);

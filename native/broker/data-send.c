@@ -43,15 +43,6 @@ static bool begin_sending(struct broker *broker, struct connection *connection) 
   return count > 0;
 }
 
-void data_forget_unsent(struct broker *broker, const struct connection *connection) {
-  const uint32_t size = sizeof *connection->outgoing;
-  for (uint32_t i = 0; connection->to_send > 0 && i < connection->outgoing_bytes / size; i++) {
-    const struct envelope *envelope = &connection->outgoing[i];
-    bool is_outcome = envelope->kind == ENVELOPE_WRITTEN || envelope->kind == ENVELOPE_DROPPED;
-    if (is_outcome && connection->sent < (i + 1) * size) outcome_tell_again(&broker->outcomes, envelope->number);
-  }
-}
-
 static void end_sending(struct broker *broker, struct connection *connection) {
   struct frame *request = connection->sending;
   connection->sending = NULL;

@@ -12,7 +12,6 @@
 
 #include "../init/log.h"
 #include "connection.h"
-#include "session/session.h"
 #include "sockets/message.h"
 #include "sockets/watch.h"
 #include "store/outcomes.h"
@@ -48,7 +47,7 @@ static struct frame *find_request(const struct connection *connection, uint64_t 
 /* What follows cannot be understood. */
 static void fail(struct broker *broker, struct connection *connection, const char *reason) {
   connection->data_has_ended = true;
-  session_fail(broker, reason);
+  broker->session.fault = reason;
 }
 
 /* Whether the answer has the file that it says, and no other. */

@@ -17,8 +17,5 @@ bool data_has_room(const struct broker *broker, const struct connection *connect
 /* Sends the agent the outcomes and requests of this connection, as far as it takes them. */
 void data_send(struct broker *broker, struct connection *connection);
 
-/* The outcomes that were not sent whole are to be told again. */
-void data_forget_unsent(struct broker *broker, const struct connection *connection);
-
 /* Sends the next one, or the rest of one. Returns whether there may be more to send. */
 bool data_send_one(struct broker *broker, struct connection *connection);

@@ -119,6 +119,7 @@ struct session {
   int64_t announce_at_ms; /* after a failure; NEVER */
   bool has_warned;        /* about an answer to an unknown number */
   bool is_hung;           /* vminit was told */
+  const char *fault;      /* how it has broken the protocol over a data socket; NULL: it has not */
   uint64_t pings;         /* the number of the last PING */
   bool ping_is_out;       /* no PONG came yet */
   bool ping_is_wanted;

@@ -46,7 +46,8 @@ static void session_end(struct broker *broker) {
   outcomes_tell_again(&broker->outcomes);
 }
 
-void session_fail(struct broker *broker, const char *reason) {
+/* The agent has broken the protocol: cuts it off and has vminit kill it. `reason` goes on with what it did. */
+static void fail(struct broker *broker, const char *reason) {
   struct session *session = &broker->session;
   if (session->control.fd < 0) return;
   log_line("broker: agent %u %s: it is cut off", session->pid, reason);
@@ -58,7 +59,7 @@ static void on_hello(struct broker *broker, const struct control_header *header,
                      int listener) {
   const char *fault = hello_accept(broker, header, hello, listener);
   if (fault != NULL) {
-    session_fail(broker, fault);
+    fail(broker, fault);
     return;
   }
   struct session *session = &broker->session;
@@ -91,7 +92,7 @@ static void handle_message(struct broker *broker, const struct control_header *h
       outcome_confirm(&broker->outcomes, header->a);
       return;
     default:
-      session_fail(broker, "sent a control message of unknown kind");
+      fail(broker, "sent a control message of unknown kind");
   }
 }
 
@@ -115,7 +116,7 @@ static bool read_message(struct broker *broker) {
     on_hello(broker, &header, &hello, passed);
     passed = -1;
   } else if (length != sizeof header || !session->has_said_hello) {
-    session_fail(broker, "sent a control message of wrong length or at a wrong time");
+    fail(broker, "sent a control message of wrong length or at a wrong time");
   } else {
     handle_message(broker, &header);
   }
@@ -138,7 +139,7 @@ void session_begin(struct broker *broker, int control, uint32_t pid) {
       .announce_at_ms = NEVER,
   };
   hang_begin(&broker->session);
-  if (!watch_set(broker, &broker->session.control, EPOLLIN)) session_fail(broker, "cannot be waited for");
+  if (!watch_set(broker, &broker->session.control, EPOLLIN)) fail(broker, "cannot be waited for");
 }
 
 /* Sends a control message. Returns false when the socket takes none: then it is waited for. */
@@ -315,6 +316,7 @@ void session_flush(struct broker *broker) {
 
 void session_expire(struct broker *broker, int64_t now_ms) {
   struct session *session = &broker->session;
+  if (session->fault != NULL) fail(broker, session->fault);
   if (session->control.fd < 0) return;
   if (session->announce_at_ms != NEVER && now_ms >= session->announce_at_ms) session->announce_at_ms = NEVER;
   hang_look(broker, now_ms);

@@ -11,10 +11,7 @@ void session_read(struct broker *broker);
 /* Sends the agent what the control socket takes. */
 void session_flush(struct broker *broker);
 
-/* The agent has broken the protocol: cuts it off and has vminit kill it. `reason` goes on with what it did. */
-void session_fail(struct broker *broker, const char *reason);
-
-/* Handles what is due: a next try to give the agent its connections, and a PONG that is late. */
+/* Handles what is due: the agent's faults, a next try to give it its connections, and a PONG that is late. */
 void session_expire(struct broker *broker, int64_t now_ms);
 
 /* When the session next has something to do, or NEVER. */
