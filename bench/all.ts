@@ -12,11 +12,11 @@ import { benchEnvironment } from './support/figure.ts'
  * `npm run bench -- compare BEFORE AFTER`: compares two runs that `--json` has written.
  */
 const PATHS = [
-  ...['agent/agent-start', 'agent/rpc', 'agent/rpc-through-broker', 'agent/rpc-under-load', 'agent/policy'],
+  ...['agent/agent-start', 'agent/rpc', 'agent/rpc-under-load', 'agent/policy'],
   ...['agent/network', 'agent/metadata', 'agent/agent-death', 'agent/supervisor-memory', 'agent/ctl-start'],
   ...['containers/exec', 'containers/exec-crowd', 'containers/container-life', 'containers/shared-storage'],
-  ...['containers/broker-containers', 'stdio/port-stdout', 'stdio/port-relays', 'stdio/read-stdout'],
-  ...['stdio/copy-file', 'containers/exec-leak'],
+  ...['stdio/port-stdout', 'stdio/port-relays', 'stdio/read-stdout', 'stdio/copy-file'],
+  'containers/exec-leak',
   'containers/metrics',
   ...['guest/hot-plug', 'guest/idle', 'guest/vm-boot', 'guest/guest-memory', 'guest/mem-agent'],
 ]
@@ -24,7 +24,7 @@ const SCRIPTS = new Map(PATHS.map((path) => [basename(path), join(import.meta.di
 
 /** What a change of the agent may slow down without being about it: at most five minutes. */
 const QUICK = [
-  ...['agent-start', 'agent-death', 'rpc-through-broker', 'supervisor-memory'],
+  ...['agent-start', 'agent-death', 'rpc', 'supervisor-memory'],
   ...['exec', 'container-life', 'read-stdout'],
 ]
 

@@ -1,14 +1,12 @@
-import { type ChildProcess, spawn } from 'node:child_process'
-import { once } from 'node:events'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { createInterface } from 'node:readline'
 import { buildAgent } from '../../src/build/agent.ts'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
 import type { AgentPod } from '../../test/support/host/agent-pod.ts'
 import { endChild } from '../../test/support/processes.ts'
 import { benchPod } from '../support/bench-pod.ts'
-import { benchEnvironment, median, report } from '../support/figure.ts'
+import { median, report } from '../support/figure.ts'
+import { startListening } from '../support/listening-agent.ts'
 import { elapsedMs } from '../support/runtime-pair.ts'
 
 /**
@@ -50,26 +48,7 @@ function deathMs({ agent, started }: AgentPod): Promise<number> {
 }
 
 async function startMs(round: number): Promise<number> {
-  const args = [join(built, 'agent.cjs'), '--server-addr', `unix://${join(folder, `${round}.sock`)}`]
-  const begin = performance.now()
-  const agent = spawn(join(built, 'node'), args, {
-    env: benchEnvironment(),
-    stdio: ['ignore', 'pipe', 'inherit'],
-  })
-  await listening(agent)
-  const elapsed = performance.now() - begin
-  await endChild(agent, 'SIGKILL')
-  return elapsed
-}
-
-async function listening(agent: ChildProcess & { readonly stdout: NodeJS.ReadableStream }): Promise<void> {
-  const ended = once(agent, 'exit').then(([code]) => {
-    throw new Error(`the agent ended with ${code}`)
-  })
-  ended.catch(() => {})
-  const read = async () => {
-    for await (const line of createInterface(agent.stdout)) if (line.includes('"listening"')) return
-  }
-  await Promise.race([read(), ended])
-  agent.stdout.resume()
+  const { vminit, ms } = await startListening(built, join(folder, `${round}.sock`))
+  await endChild(vminit)
+  return ms
 }

@@ -5,10 +5,12 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { buildAgent } from '../../src/build/agent.ts'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
+import { agentBelow } from '../../test/support/host/agent-process.ts'
 import { endChild } from '../../test/support/processes.ts'
 import { benchEnvironment, median, report } from '../support/figure.ts'
+import { startListening } from '../support/listening-agent.ts'
 
-/** Time from the agent's start until it listens, and its idle memory, against the same Node binary without a program. */
+/** Time from vminit's start until the agent listens, and its idle memory, against the same Node binary without a program. */
 const ROUNDS = 15
 
 const folder = makeTemporaryFolder(tmpdir())
@@ -30,12 +32,13 @@ async function measure(): Promise<void> {
   for (let round = 0; round < ROUNDS; round++) {
     bareStarts.push(await bareStartMs())
     const socket = join(folder, `agent-${round}.sock`)
-    const begin = performance.now()
-    const process = start([join(agent, 'agent.cjs'), '--server-addr', `unix://${socket}`])
-    await logged(process, '"listening"')
-    starts.push(performance.now() - begin)
-    memory.push(await idleMemoryMib(process))
-    bareMemory.push(await idleMemoryMib(start(['-e', 'setInterval(()=>{},1e9)'])))
+    const { vminit, ms } = await startListening(agent, socket)
+    starts.push(ms)
+    memory.push(await idleMemoryMib(agentBelow(vminit.pid ?? 0)))
+    await endChild(vminit)
+    const bare = start(['-e', 'setInterval(()=>{},1e9)'])
+    bareMemory.push(await idleMemoryMib(bare.pid ?? 0))
+    await endChild(bare, 'SIGKILL')
   }
   const startFigure = { value: median(starts), floor: median(bareStarts), limit: 1.8 }
   report({ figure: 'agent start to listening', unit: 'ms', ...startFigure })
@@ -53,22 +56,9 @@ async function bareStartMs(): Promise<number> {
   return performance.now() - begin
 }
 
-/** Resolves when the process has written `text`. Reading goes on. */
-async function logged(process: ChildProcess, text: string): Promise<void> {
-  let output = ''
-  await new Promise<void>((resolve, reject) => {
-    process.stdout?.on('data', (chunk) => {
-      output += chunk
-      if (output.includes(text)) resolve()
-    })
-    process.once('exit', () => reject(new Error(`the agent ended without ${text}: ${output}`)))
-  })
-}
-
-/** The resident memory of an idle process, which this then ends. */
-async function idleMemoryMib(process: ChildProcess): Promise<number> {
+/** The resident memory of an idle process. */
+async function idleMemoryMib(pid: number): Promise<number> {
   await new Promise((resolve) => setTimeout(resolve, 300))
-  const status = readFileSync(`/proc/${process.pid}/status`, 'utf8')
-  await endChild(process, 'SIGKILL')
+  const status = readFileSync(`/proc/${pid}/status`, 'utf8')
   return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1024
 }

@@ -4,13 +4,12 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { ADDRESS_BITS } from '../../src/base/ip-address.ts'
 import { silentLogger } from '../../src/base/log.ts'
-import { buildAgent } from '../../src/build/agent.ts'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
 import { VMMetadata } from '../../src/gen/vm.ts'
 import { NetworkRecord } from '../../src/handlers/network/network-record.ts'
 import { configureNetwork } from '../../src/handlers/network/vm-metadata/configure-network.ts'
 import { METADATA_ITEM, readVmMetadata } from '../../src/handlers/network/vm-metadata/read-vm-metadata.ts'
-import { type LinuxOs, linuxOs } from '../../src/os/linux-os.ts'
+import { realOs } from '../../test/support/os/real-os.ts'
 import { benchEnvironment, median, report } from '../support/figure.ts'
 
 /**
@@ -25,12 +24,14 @@ const ENDS = [
   { family: 'ipv6', any: '::', ip: 'fd00::2', peerIp: 'fd00::1', flags: 2 },
 ] as const
 
-if (process.argv[2] === INSIDE) await measure(process.argv[3] ?? '')
-else inNamespace(await buildAgent())
+type RealOs = Awaited<ReturnType<typeof realOs>>
+
+if (process.argv[2] === INSIDE) await measure(await realOs())
+else inNamespace()
 
 /** Runs the measurement in a new network namespace, so that the machine's own network stays untouched. */
-function inNamespace(agentFolder: string): void {
-  const script = [process.execPath, import.meta.filename, INSIDE, agentFolder]
+function inNamespace(): void {
+  const script = [process.execPath, import.meta.filename, INSIDE]
   const { status } = spawnSync('unshare', ['--net', ...script], {
     stdio: 'inherit',
     env: benchEnvironment(),
@@ -38,8 +39,7 @@ function inNamespace(agentFolder: string): void {
   process.exitCode = status ?? 1
 }
 
-async function measure(agentFolder: string): Promise<void> {
-  const os = linuxOs({ agentFolder, channel: undefined, brokerFd: undefined, log: silentLogger() })
+async function measure(os: RealOs): Promise<void> {
   execFileSync('ip', ['tuntap', 'add', 'dev', LINK, 'mode', 'tap'])
   const root = makeTemporaryFolder(tmpdir())
   try {
@@ -70,7 +70,7 @@ function putMetadata(root: string): void {
   symlinkSync(item, name)
 }
 
-async function applyMetadata(os: LinuxOs, root: string): Promise<void> {
+async function applyMetadata(os: RealOs, root: string): Promise<void> {
   const log = silentLogger()
   const record = new NetworkRecord(log)
   const found = await readVmMetadata({ files: os.files, root }, log)
@@ -82,7 +82,7 @@ async function applyMetadata(os: LinuxOs, root: string): Promise<void> {
   )
 }
 
-function sendMessages({ network }: LinuxOs): void {
+function sendMessages({ network }: RealOs): void {
   const linkIndex = indexOf(network)
   network.setLink(linkIndex, { up: true })
   for (const { family, any, ip, peerIp, flags } of ENDS) {
@@ -94,7 +94,7 @@ function sendMessages({ network }: LinuxOs): void {
 }
 
 /** The time of one round on a reset link. Checks that the routes exist afterwards. */
-async function elapsedUs({ network }: LinuxOs, round: () => Promise<void> | void): Promise<number> {
+async function elapsedUs({ network }: RealOs, round: () => Promise<void> | void): Promise<number> {
   const begin = performance.now()
   await round()
   const ms = performance.now() - begin
@@ -105,6 +105,6 @@ async function elapsedUs({ network }: LinuxOs, round: () => Promise<void> | void
   return ms * 1000
 }
 
-function indexOf(network: LinuxOs['network']): number {
+function indexOf(network: RealOs['network']): number {
   return network.links().find(({ name }) => name === LINK)?.index ?? 0
 }

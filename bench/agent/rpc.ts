@@ -1,85 +1,153 @@
-import { type ChildProcess, spawn } from 'node:child_process'
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { watch } from 'node:fs'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { buildAgent } from '../../src/build/agent.ts'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
-import { ttrpcClient } from '../../src/rpc/ttrpc/client.ts'
-import { endChild } from '../../test/support/processes.ts'
+import { type TtrpcClient, ttrpcClient } from '../../src/rpc/ttrpc/client.ts'
+import type { AgentPod } from '../../test/support/host/agent-pod.ts'
+import { endChild, processes } from '../../test/support/processes.ts'
+import { benchPod, giveAgentPriority } from '../support/bench-pod.ts'
 import { benchEnvironment, median, report } from '../support/figure.ts'
-import { grpcPeer, type Peer } from '../support/grpc-peer.ts'
+import { grpcPeer } from '../support/grpc-peer.ts'
+import { cpuMsOf } from '../support/process-figures.ts'
 
-/** An empty unary call over a unix socket, one at a time, in both framings, against a bare grpc-js server. */
-const WARM_UP_CALLS = 3000
+/**
+ * Calls over a unix socket, one at a time, against two floors: a bare grpc-js server, and a bare ttRPC server in Node behind
+ * a C program that copies both ways, as the connection broker stands before an agent. The phases are the CPU time of a call:
+ * of agent and broker, and of the bare server and the copying program.
+ */
 const ROUNDS = 20
-const CALLS_A_ROUND = 500
 
-const agent = await buildAgent()
-const node = join(agent, 'node')
+/** The calls of one kind to one server, and what they have taken. */
+interface Calls {
+  readonly aRound: number
+  readonly call: () => Promise<unknown>
+  /** The server, and what stands before it. */
+  readonly pids: readonly number[]
+  /** Microseconds of each call. */
+  readonly elapsed: number[]
+  /** For each process the microseconds of CPU time for a call, of each round. */
+  readonly cpu: readonly number[][]
+}
+
+const READS = { '32 KiB': { bytes: 32 << 10, aRound: 128 }, '1 MiB': { bytes: 1 << 20, aRound: 16 } }
+const CHECKS_A_ROUND = 500
+
 const folder = makeTemporaryFolder(tmpdir())
-const started: ChildProcess[] = []
+const programs: ChildProcess[] = []
+const pod = await benchPod()
 try {
-  await measure()
+  await pod.run('writer', ['cat', '/dev/zero'])
+  await measure(pod)
 } finally {
-  for (const server of started) await endChild(server, 'SIGKILL')
+  for (const program of programs) await endChild(program, 'SIGKILL')
+  await pod.stop()
   removeTemporaryFolder(folder)
 }
 
-async function measure(): Promise<void> {
-  const agentSocket = join(folder, 'agent.sock')
-  const bareSocket = join(folder, 'bare.sock')
-  await serve([join(agent, 'agent.cjs'), '--server-addr', `unix://${agentSocket}`], agentSocket)
-  await serve([join(import.meta.dirname, '../support/rpc-bare-server.ts'), bareSocket], bareSocket)
-  const bare = timedPeer(grpcPeer(bareSocket))
-  const grpc = timedPeer(grpcPeer(agentSocket))
-  const ttrpc = timedPeer(await ttrpcPeer(agentSocket))
-  const peers = [bare, grpc, ttrpc]
-  for (const peer of peers) await peer.warmUp()
-  // Alternating, so that other load of the machine affects all of them.
-  for (let round = 0; round < ROUNDS; round++) for (const peer of peers) await peer.measureRound()
-  for (const peer of peers) peer.close()
-  const floor = median(bare.times)
-  report({ figure: 'empty call, gRPC', unit: 'us', value: median(grpc.times), floor, limit: 1.3 })
-  report({ figure: 'empty call, ttRPC', unit: 'us', value: median(ttrpc.times), floor, limit: 0.6 })
-}
-
-/** Starts a server. Resolves when its socket exists. */
-async function serve(args: readonly string[], socket: string): Promise<void> {
-  const appeared = Promise.withResolvers<void>()
-  const watcher = watch(folder, (_event, name) => {
-    if (name !== null && socket.endsWith(name)) appeared.resolve()
-  })
-  const server = spawn(node, args, { env: benchEnvironment(), stdio: ['ignore', 'ignore', 'inherit'] })
-  started.push(server)
-  server.once('exit', (code) => appeared.reject(new Error(`${args.join(' ')} ended with ${code}`)))
-  await appeared.promise
-  watcher.close()
-}
-
-function timedPeer(peer: Peer) {
-  const times: number[] = []
-  return {
-    times,
-    close: () => peer.close(),
-    warmUp: async () => {
-      for (let call = 0; call < WARM_UP_CALLS; call++) await peer.call()
-    },
-    measureRound: async () => {
-      for (let call = 0; call < CALLS_A_ROUND; call++) {
-        const begin = performance.now()
-        await peer.call()
-        times.push((performance.now() - begin) * 1000)
-      }
-    },
-  }
-}
-
-async function ttrpcPeer(path: string): Promise<Peer> {
-  const socket = connect(path)
-  await once(socket, 'connect')
-  const client = ttrpcClient(socket)
+async function measure({ started }: AgentPod): Promise<void> {
+  const bareGrpc = await startNode('rpc-bare-server.ts', join(folder, 'grpc.sock'))
+  const { client, pids: barePids } = await startRelayedServer()
   const empty = new Uint8Array(0)
-  return { call: () => client.call('grpc.Health', 'Check', empty), close: () => client.close() }
+  const bare = (bytes: number) => () => client.call('bare', String(bytes), empty)
+  const agentPids = [started.agentPid(), brokerOf(started.vminitPid)]
+  const [grpc, ownGrpc] = [grpcPeer(join(folder, 'grpc.sock')), grpcPeer(started.path)]
+
+  const floors = {
+    grpc: calls(CHECKS_A_ROUND, [bareGrpc], () => grpc.call()),
+    empty: calls(CHECKS_A_ROUND, barePids, bare(0)),
+    '32 KiB': calls(READS['32 KiB'].aRound, barePids, bare(READS['32 KiB'].bytes)),
+    '1 MiB': calls(READS['1 MiB'].aRound, barePids, bare(READS['1 MiB'].bytes)),
+  }
+  const values = {
+    grpc: calls(CHECKS_A_ROUND, agentPids, () => ownGrpc.call()),
+    empty: calls(CHECKS_A_ROUND, agentPids, () => started.health.check({})),
+    '32 KiB': calls(READS['32 KiB'].aRound, agentPids, () => readWhole(started.agent, READS['32 KiB'].bytes)),
+    '1 MiB': calls(READS['1 MiB'].aRound, agentPids, () => readWhole(started.agent, READS['1 MiB'].bytes)),
+  }
+  // The first round only warms up. Alternating, so that other load of the machine affects all.
+  for (let count = 0; count <= ROUNDS; count++) {
+    for (const each of [...Object.values(floors), ...Object.values(values)]) await round(each, count === 0)
+  }
+  for (const peer of [grpc, ownGrpc, client]) peer.close()
+  const figure = (name: string, value: Calls, floor: Calls, limit: number) => {
+    const [agentCpu = 0, brokerCpu = 0] = value.cpu.map(median)
+    const [bareCpu = 0, relayCpu = 0] = floor.cpu.map(median)
+    const phases = { agentCpu, brokerCpu, bareCpu, relayCpu }
+    report({
+      figure: name,
+      unit: 'us',
+      value: median(value.elapsed),
+      floor: median(floor.elapsed),
+      limit,
+      phases,
+    })
+  }
+  figure('empty call, gRPC', values.grpc, floors.grpc, 1.3)
+  figure('empty call, ttRPC, to bare grpc-js', values.empty, floors.grpc, 0.6)
+  figure('empty call, ttRPC', values.empty, floors.empty, 1.5)
+  // 1.15 times the last figures of an agent that accepted connections itself (docs/decisions/connection-broker.md).
+  figure('ReadStdout of 32 KiB', values['32 KiB'], floors['32 KiB'], 2.6)
+  figure('ReadStdout of 1 MiB', values['1 MiB'], floors['1 MiB'], 1.1)
+}
+
+/** Starts a program that says when it is up. Returns its pid. */
+async function start(program: string, args: readonly string[]): Promise<number> {
+  const child = spawn(program, args, { env: benchEnvironment(), stdio: ['ignore', 'pipe', 'inherit'] })
+  programs.push(child)
+  await once(child.stdout, 'data')
+  const { pid } = child
+  if (pid === undefined) throw new Error(`${program} could not be started`)
+  giveAgentPriority(pid)
+  return pid
+}
+
+function startNode(script: string, ...args: readonly string[]): Promise<number> {
+  return start(process.execPath, [join(import.meta.dirname, '../support', script), ...args])
+}
+
+/** The bare ttRPC server behind the copying program, with a client of both. */
+async function startRelayedServer(): Promise<{ client: TtrpcClient; pids: readonly number[] }> {
+  const own = join(folder, 'bare.sock')
+  const relayed = join(folder, 'relayed.sock')
+  const program = join(folder, 'relay')
+  const sizes = Object.values(READS).map(({ bytes }) => String(bytes))
+  const server = await startNode('ttrpc-bare-server.ts', own, ...sizes)
+  execFileSync('cc', ['-O2', '-o', program, join(import.meta.dirname, '../support/relay.c')])
+  const relay = await start(program, [relayed, own])
+  const socket = connect(relayed)
+  await once(socket, 'connect')
+  return { client: ttrpcClient(socket), pids: [server, relay] }
+}
+
+function brokerOf(vminit: number): number {
+  const broker = processes().find(({ name, parent }) => name === 'api-broker' && parent === vminit)
+  if (broker === undefined) throw new Error('vminit has no broker')
+  return broker.pid
+}
+
+function calls(aRound: number, pids: readonly number[], call: () => Promise<unknown>): Calls {
+  return { aRound, call, pids, elapsed: [], cpu: pids.map(() => []) }
+}
+
+async function round({ aRound, call, pids, elapsed, cpu }: Calls, isWarmUp: boolean): Promise<void> {
+  const before = pids.map(cpuMsOf)
+  for (let made = 0; made < aRound; made++) {
+    const begin = performance.now()
+    await call()
+    if (!isWarmUp) elapsed.push((performance.now() - begin) * 1000)
+  }
+  if (isWarmUp) return
+  pids.forEach((pid, index) => {
+    cpu[index]?.push(((cpuMsOf(pid) - (before[index] ?? 0)) * 1000) / aRound)
+  })
+}
+
+/** Reads until it has this many bytes. */
+async function readWhole(agent: AgentPod['started']['agent'], length: number): Promise<void> {
+  for (let left = length; left > 0; ) {
+    const { data } = await agent.readStdout({ containerId: 'writer', execId: '', len: left })
+    left -= data.length
+  }
 }

@@ -12,4 +12,5 @@ server.register(
 )
 server.bindAsync(`unix:${process.argv[2]}`, ServerCredentials.createInsecure(), (error) => {
   if (error !== null) throw error
+  process.stdout.write('up\n')
 })

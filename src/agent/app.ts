@@ -25,7 +25,7 @@ import { DeviceWaits } from '../hotplug/device-waits.ts'
 import { PciBus } from '../hotplug/pci/pci-bus.ts'
 import type { HotplugDependencies } from '../hotplug/wait-for-device.ts'
 import { openLineFile } from '../os/files/line-file.ts'
-import { linuxStateFiles, noStateFiles } from '../os/files/state-files.ts'
+import { linuxStateFiles } from '../os/files/state-files.ts'
 import { type LinuxOs, linuxOs } from '../os/linux-os.ts'
 import { findAgentFolder } from '../os/native.ts'
 import { loadPolicyEngines } from '../os/policy/load-policy-engines.ts'
@@ -118,12 +118,11 @@ interface Parts {
 export async function runAgent(start: AgentStart): Promise<number> {
   const given = parseArguments(start.arguments)
   const output = standardOutput()
-  if (given.version) {
-    output(`${packageJson.name} ${packageJson.version}\n`)
-    return 0
-  }
-  if (given.printState) {
-    output(`${printState(linuxStateFiles(STATE_FOLDER))}\n`)
+  if ('print' in given) {
+    const { name, version } = packageJson
+    output(
+      `${given.print === 'version' ? `${name} ${version}` : printState(linuxStateFiles(STATE_FOLDER))}\n`,
+    )
     return 0
   }
   let level: AgentConfig['logLevel'] = 'info'
@@ -146,7 +145,8 @@ export async function runAgent(start: AgentStart): Promise<number> {
   await os.files.write(OWN_NAME, config.processName)
   os.system.reportStackOnSignal()
   const gate = new BootGate()
-  const state = openState(given)
+  const state = new StateStore(linuxStateFiles(STATE_FOLDER))
+  if (given.channel.restarts === 0) state.remove('')
   const events = new EventLog(state, { boottimeNs: os.clock.boottimeNs, unixMs: Date.now })
   const parts = {
     ...{ given, config, os, log, gate, agentFolder, logPort },
@@ -157,21 +157,8 @@ export async function runAgent(start: AgentStart): Promise<number> {
     totals: new Totals(),
     tracing: await tracingIfOn({ config, os, log, service: packageJson }),
   }
-  const served = serve(parts, start)
   // What a broker that breaks its protocol has sent cannot be trusted: vminit starts another agent.
-  return os.broker === undefined ? served : Promise.race([served, os.broker.failed])
-}
-
-function restartsOf({ channel }: AgentArguments): number {
-  return channel?.restarts ?? 0
-}
-
-/** The state, which is empty at the first start. Without `vminit`, which would start it again, the agent keeps none. */
-function openState({ channel }: AgentArguments): StateStore {
-  if (channel === undefined) return new StateStore(noStateFiles)
-  const state = new StateStore(linuxStateFiles(STATE_FOLDER))
-  if (channel.restarts === 0) state.remove('')
-  return state
+  return Promise.race([serve(parts, start), os.broker.failed])
 }
 
 /** The policy of the image, if it has one, which must be in force before the socket opens. */
@@ -259,7 +246,7 @@ async function openPorts({ given, config, os, log, logPort }: Parts): Promise<De
   const { stdioDial: dial, vsockAllowLoopback: allowLoopback } = config
   if (config.logPort > 0) await logPort.listen(log, listenerAddress(dial, config.logPort), allowLoopback)
   const debugConsole = new DebugConsole({ os, log, allowLoopback, folder: `${OWN_ROOT}/consoles` })
-  if (config.debugConsole) await debugConsole.endLeft((given.channel?.restarts ?? 0) === 0)
+  if (config.debugConsole) await debugConsole.endLeft(given.channel.restarts === 0)
   if (config.debugConsole && config.debugConsolePort > 0)
     await debugConsole.listen(listenerAddress(dial, config.debugConsolePort))
   return debugConsole
@@ -318,14 +305,14 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
     ...{ hotplug, memAgent, events },
     figures: ownFigures({
       ...{ os, totals, calls, sandbox, deviceWaits },
-      restarts: restartsOf(given),
+      restarts: given.channel.restarts,
       droppedSpans: tracing?.dropped,
     }),
   }
   const network = { os, log, record: parts.networkRecord, hotplug, queues: networkQueues() }
   const introspection = {
     ...{ sandbox, network: parts.networkRecord, events: new Events(events, os.clock) },
-    ...{ restarts: restartsOf(given), startedMs: nowMs() },
+    ...{ restarts: given.channel.restarts, startedMs: nowMs() },
     features: async () => featuresOf({ ...parts, noShell: (await findShells(os.files)).missing }),
     programs: [runtime.binary, ...PROGRAMS],
   }
@@ -333,13 +320,13 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
   return {
     methods: serviceMethods(dependencies, {
       ...{ log, gate, totals, calls, nowMs },
-      leave: os.broker && ((number) => os.broker?.leave(number)),
+      leave: (number) => os.broker.leave(number),
     }),
     streams: streamMethods(dependencies, { gate, calls }),
     beginStreams: hostConnections.begin,
     restore: () => {
       // Its number is saved: the boot has mounted the folder of the state.
-      events.add({ agentStarted: { restarts: restartsOf(given) } })
+      events.add({ agentStarted: { restarts: given.channel.restarts } })
       return restoreSandbox(sandbox, os.broker)
     },
     destroySandbox: () => destroySandbox(sandbox, neverAborted),
@@ -378,7 +365,7 @@ function sandboxConfigOf({ given, config }: Parts): SandboxConfig {
     sharedRoot: SHARED_ROOT,
     sandboxNamespaceDir: '/run/sandbox-ns',
     runtimeRoot: OWN_ROOT,
-    restarted: restartsOf(given) > 0,
+    restarted: given.channel.restarts > 0,
   }
 }
 

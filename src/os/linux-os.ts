@@ -23,19 +23,18 @@ import { connectVminit, type VminitChannel } from './supervisor/vminit.ts'
 /** The operating system, and the sockets that only the transport uses. */
 export interface LinuxOs extends Os {
   readonly sockets: Sockets
-  /** The connection broker; undefined without one. */
-  readonly broker: Broker | undefined
+  readonly broker: Broker
 }
 
 /**
- * Builds all of src/os. `agentFolder` holds addon.node (see `findAgentFolder`); `channel` leads to vminit,
- * undefined when something else started the agent. Throws INTERNAL when the addon cannot be loaded.
+ * Builds all of src/os. `agentFolder` holds addon.node (see `findAgentFolder`); `channel` leads to vminit. Throws INTERNAL when
+ * the addon cannot be loaded.
  */
 export function linuxOs(options: {
   readonly agentFolder: string
-  readonly channel: VminitChannel | undefined
+  readonly channel: VminitChannel
   /** The control socket of the connection broker. */
-  readonly brokerFd: Fd | undefined
+  readonly brokerFd: Fd
   readonly log: Logger
 }): LinuxOs {
   const native = loadNative(options.agentFolder)
@@ -61,16 +60,7 @@ export function linuxOs(options: {
     network: linuxNetwork(native),
     uevents: linuxUevents({ native, streams, clock, log }),
     cgroupEvents: linuxCgroupEvents(native, streams),
-    sockets: linuxSockets(native, streams, descriptors),
-    broker:
-      brokerFd === undefined
-        ? undefined
-        : connectBroker({
-            fd: brokerFd,
-            native,
-            streams,
-            clock,
-            check: supervisor.checkBroker.bind(supervisor),
-          }),
+    sockets: linuxSockets(native, descriptors),
+    broker: connectBroker({ fd: brokerFd, native, streams, clock, check: () => supervisor.checkBroker() }),
   }
 }

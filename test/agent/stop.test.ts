@@ -1,11 +1,14 @@
 import { describe, expect, it } from 'vitest'
-import { parseArguments } from '../../src/agent/config/arguments.ts'
+import type { AgentArguments } from '../../src/agent/config/arguments.ts'
 import { stopAgent, stopRequested } from '../../src/agent/stop.ts'
 import { AgentError } from '../../src/base/errors.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { FakeOs } from '../support/fakes/fake-os.ts'
 
-const given = parseArguments([])
+const given: AgentArguments = {
+  channel: { fd: 3, restarts: 0, storedList: undefined },
+  ...{ broker: 5, init: false, configFile: undefined, serverAddress: undefined },
+}
 
 function stopping(destroySandbox: () => Promise<void>) {
   const os = new FakeOs()

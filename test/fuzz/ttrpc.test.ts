@@ -4,8 +4,14 @@ import fc from 'fast-check'
 import { describe } from 'vitest'
 import { StatusCode } from '../../src/base/errors.ts'
 import { Totals } from '../../src/rpc/limits.ts'
-import { detectProtocol } from '../../src/rpc/protocol-detection.ts'
-import { type FrameHeader, FrameReader } from '../../src/rpc/ttrpc/frame.ts'
+import { decodeEnvelope, ENVELOPE_BYTES, EnvelopeKind, encodeEnvelope } from '../../src/rpc/ttrpc/envelope.ts'
+import {
+  allocateFrame,
+  FRAME_HEADER_BYTES,
+  type FrameHeader,
+  FrameReader,
+  parseFrameHeader,
+} from '../../src/rpc/ttrpc/frame.ts'
 import { decodeResponse, encodeRequestFrame } from '../../src/rpc/ttrpc/messages.ts'
 import { TtrpcServerConnection } from '../../src/rpc/ttrpc/server-connection.ts'
 import { FakeClock } from '../support/fakes/fake-clock.ts'
@@ -13,6 +19,7 @@ import { anyMethods } from '../support/fuzz/any-methods.ts'
 import { anyBytes, CUTS, inPieces, mutated } from '../support/fuzz/bytes.ts'
 import { fuzz } from '../support/fuzz/fuzz.ts'
 import { recordedCalls } from '../support/fuzz/requests.ts'
+import { forgetfulLink } from '../support/rpc/brokered-pair.ts'
 import { duplexPair } from '../support/rpc/duplex-pair.ts'
 import { connectionTotals } from '../support/rpc/totals.ts'
 
@@ -57,34 +64,12 @@ function show({ bytes, cuts }: { readonly bytes: Buffer; readonly cuts: readonly
 }
 
 describe('ttRPC', () => {
-  fuzz('ttrpc/detection', {
-    share: 40,
-    input: anyBytes([
-      ...FRAMES.slice(0, 50),
-      Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0'),
-    ]),
-    show: (bytes) => bytes.toString('hex'),
-    run: checkDetection,
-  })
-
   fuzz('ttrpc/frames', { share: 120, input: INPUT, show, run: checkFrames })
 
-  fuzz('ttrpc/connection', { share: 100, input: INPUT, show, run: serveBytes })
+  fuzz('ttrpc/connection', { share: 140, input: INPUT, show, run: serveBytes })
 })
 
-/** The framing is told by the first bytes for good, whatever comes after them. */
-function checkDetection(bytes: Buffer): void {
-  let decided: string | undefined
-  for (let length = 0; length <= Math.min(bytes.length, 64); length++) {
-    const detected = detectProtocol(bytes.subarray(0, length))
-    if (decided !== undefined && detected !== decided)
-      throw new Error(`${decided} after ${length - 1} bytes, ${detected} after ${length}`)
-    if (detected !== 'need-more') decided = detected
-  }
-  if (decided === undefined && bytes.length >= 24) throw new Error(`undecided after ${bytes.length} bytes`)
-}
-
-/** The frames of a stream are the same however it is cut, and what the reader holds is what it says. */
+/** The frames of a stream are the same however it is cut. */
 function checkFrames({ bytes, cuts }: { readonly bytes: Buffer; readonly cuts: readonly number[] }): void {
   const whole = framesOf([bytes])
   const cut = framesOf(inPieces(bytes, cuts))
@@ -94,7 +79,6 @@ function checkFrames({ bytes, cuts }: { readonly bytes: Buffer; readonly cuts: r
 
 function framesOf(pieces: readonly Buffer[]): readonly string[] {
   const frames: string[] = []
-  let held = 0
   const note = (what: string, { streamId, type, payloadBytes }: FrameHeader, payload?: Uint8Array) =>
     frames.push(
       `${what} ${type} ${streamId} ${payloadBytes} ${Buffer.from(payload ?? []).toString('base64')}`,
@@ -102,21 +86,8 @@ function framesOf(pieces: readonly Buffer[]): readonly string[] {
   const reader = new FrameReader({
     onFrame: (header, payload) => note('frame', header, payload),
     onOversizedFrame: (header) => note('oversized', header),
-    onHold: (bytes) => {
-      held += bytes
-      return true
-    },
-    onRelease: (bytes) => {
-      held -= bytes
-    },
   })
-  const sent = pieces.reduce((sum, { length }) => sum + length, 0)
-  for (const piece of pieces) {
-    reader.push(piece)
-    if (held < 0 || held > 16 * sent) throw new Error(`holds ${held} bytes of ${sent}`)
-  }
-  reader.release()
-  if (held !== 0) throw new Error(`holds ${held} bytes at the end`)
+  for (const piece of pieces) reader.push(piece)
   return frames
 }
 
@@ -124,7 +95,10 @@ const METHODS = anyMethods()
 
 const CODES = new Set<number>(Object.values(StatusCode))
 
-/** A connection answers with whole frames of known codes, and gives back all that it took when it ends. */
+/**
+ * A data socket with the frames of a client answers with whole frames of known codes, and gives back all that it took when it
+ * ends.
+ */
 async function serveBytes({
   bytes,
   cuts,
@@ -144,8 +118,9 @@ async function serveBytes({
     peer: 'test',
     startTimer: (ms, expired) => clock.startTimer(ms, expired),
     totals: own,
-  }).start(Buffer.of())
-  for (const piece of inPieces(bytes, cuts)) client.write(piece)
+    link: forgetfulLink,
+  }).start()
+  for (const piece of inPieces(inEnvelopes(bytes), cuts)) client.write(piece)
   for (let turns = 0; turns < 4; turns++) await turn()
   client.end()
   client.resume()
@@ -159,22 +134,47 @@ async function serveBytes({
   if (clock.sleeping > 0) throw new Error(`${clock.sleeping} timers left`)
 }
 
-function readAnswers(client: Duplex) {
-  let failure: Error | undefined
+/** The frames of a client as the broker sends them, with the outcome of an answer that an earlier agent gave between them. */
+function inEnvelopes(bytes: Buffer): Buffer {
+  const sent: Buffer[] = []
+  const add = (kind: number, frame: Buffer) => {
+    const number = BigInt(sent.length + 1)
+    sent.push(encodeEnvelope({ kind, flags: 0, number, ageNs: 0n, frameBytes: frame.length }), frame)
+  }
   const reader = new FrameReader({
-    onFrame: ({ type }, payload) => {
-      const { code } = decodeResponse(payload)
-      if (type !== 2 || !CODES.has(code)) failure = new Error(`an answer of type ${type} with code ${code}`)
+    onFrame: (header, payload) => {
+      add(EnvelopeKind.request, Buffer.concat([allocateFrame(header, header.payloadBytes), payload]))
+      add(EnvelopeKind.written, Buffer.alloc(0))
     },
-    onOversizedFrame: ({ payloadBytes }) => {
-      failure = new Error(`an answer of ${payloadBytes} bytes`)
-    },
+    onOversizedFrame: (header) => add(EnvelopeKind.oversized, allocateFrame(header, header.payloadBytes)),
   })
-  client.on('data', (chunk: Buffer) => reader.push(chunk))
+  reader.push(bytes)
+  return Buffer.concat(sent)
+}
+
+function readAnswers(client: Duplex) {
+  const chunks: Buffer[] = []
+  client.on('data', (chunk: Buffer) => chunks.push(chunk))
   return {
     check: () => {
-      if (failure !== undefined) throw failure
-      if (reader.incompleteHeader !== undefined) throw new Error('the last answer is incomplete')
+      const bytes = Buffer.concat(chunks)
+      let offset = 0
+      while (offset < bytes.length) {
+        const { kind, frameBytes } = decodeEnvelope(bytes, offset)
+        const frame = bytes.subarray(offset + ENVELOPE_BYTES, offset + ENVELOPE_BYTES + frameBytes)
+        offset += ENVELOPE_BYTES + frameBytes
+        if (kind === EnvelopeKind.answer) checkAnswer(frame)
+        else if (frameBytes > 0) throw new Error(`a frame with an envelope of kind ${kind}`)
+      }
+      if (offset !== bytes.length) throw new Error('the last answer is incomplete')
     },
   }
+}
+
+function checkAnswer(frame: Buffer): void {
+  const { type, payloadBytes } = parseFrameHeader(frame, 0)
+  const { code } = decodeResponse(frame.subarray(FRAME_HEADER_BYTES))
+  if (type !== 2 || !CODES.has(code)) throw new Error(`an answer of type ${type} with code ${code}`)
+  if (payloadBytes !== frame.length - FRAME_HEADER_BYTES)
+    throw new Error(`an answer of ${payloadBytes} bytes`)
 }

@@ -53,8 +53,8 @@ const STEPS: readonly BootStep[] = [
   { name: 'identity', run: takeIdentity },
 ]
 
-/** Below `vminit`, which starts an agent again, whatever booted the guest. */
-const STEPS_BELOW_VMINIT: readonly BootStep[] = [{ name: 'state folder', run: mountStateFolder }]
+/** Whatever booted the guest. */
+const STATE_STEPS: readonly BootStep[] = [{ name: 'state folder', run: mountStateFolder }]
 
 /**
  * Runs the steps that the API's socket needs. Does nothing unless the agent boots the guest (`init`). Throws INTERNAL
@@ -78,7 +78,7 @@ export async function bootBehindGate(
   keepInMemory(context)
   try {
     await boot(context, given.init)
-    if (given.channel !== undefined) await runSteps(context, STEPS_BELOW_VMINIT)
+    await runSteps(context, STATE_STEPS)
   } catch (error) {
     context.log.critical('boot failed', { error: messageOf(error) })
     gate.fail(messageOf(error), error)
@@ -86,7 +86,7 @@ export async function bootBehindGate(
   }
   await restore()
   gate.open()
-  context.log.info('booted', { restarts: given.channel?.restarts ?? 0 })
+  context.log.info('booted', { restarts: given.channel.restarts })
 }
 
 /**

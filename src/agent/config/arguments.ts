@@ -2,28 +2,30 @@ import { parseArgs } from 'node:util'
 import { AgentError } from '../../base/errors.ts'
 import type { VminitChannel } from '../../os/supervisor/vminit.ts'
 
-/** The agent's arguments; see {@link USAGE}. */
+/** What an agent is started with that serves. */
 export interface AgentArguments {
-  /** The connection to vminit; undefined when something else started the agent. */
-  readonly channel: (VminitChannel & { readonly restarts: number }) | undefined
-  /** The control socket of the connection broker; undefined when the agent accepts connections itself. */
-  readonly broker: number | undefined
+  /** The connection to vminit. */
+  readonly channel: VminitChannel & { readonly restarts: number }
+  /** The control socket of the connection broker. */
+  readonly broker: number
   /** The agent boots the guest. */
   readonly init: boolean
   readonly configFile: string | undefined
   readonly serverAddress: string | undefined
-  /** Print the version and exit. */
-  readonly version: boolean
-  /** Print the state that an agent after this one would go on with, and exit. */
-  readonly printState: boolean
 }
+
+/** What to print before an exit: the version, or the state that an agent after this one would go on with. */
+type Print = { readonly print: 'version' | 'state' }
 
 /** Printed before the sentence about a wrong argument. */
 export const USAGE =
-  'usage: agent [--version|-v] [--print-state] [--config|-c FILE] [--server-addr URI] [--channel FD --restarts N [--stored-list FD]] [--broker FD] [--init]'
+  'usage: vminit -- agent [--config|-c FILE] [--server-addr URI]\n       agent --version|-v|--print-state'
 
-/** Parses the agent's arguments. Throws INVALID_ARGUMENT naming the one that is wrong. */
-export function parseArguments(argv: readonly string[]): AgentArguments {
+/**
+ * Parses the agent's arguments, of which `vminit` appends some. Throws INVALID_ARGUMENT naming the one that is wrong, and
+ * FAILED_PRECONDITION for an agent that is to serve and that `vminit` has not started.
+ */
+export function parseArguments(argv: readonly string[]): AgentArguments | Print {
   const flags = new Map<string, string>()
   const { tokens } = parseArgs({ args: [...argv], options: OPTIONS, strict: false, tokens: true })
   for (const token of tokens) {
@@ -34,16 +36,20 @@ export function parseArguments(argv: readonly string[]): AgentArguments {
     flags.set(token.name, token.value ?? '')
   }
   const fd = wholeNumber(flags, 'channel')
+  const broker = wholeNumber(flags, 'broker')
   const restarts = wholeNumber(flags, 'restarts') ?? 0
   const storedList = wholeNumber(flags, 'stored-list')
+  if (flags.has('version')) return { print: 'version' }
+  if (flags.has('print-state')) return { print: 'state' }
+  if (fd === undefined || broker === undefined) {
+    throw new AgentError('FAILED_PRECONDITION', 'not started by vminit, want `vminit -- agent …`')
+  }
   return {
-    channel: fd === undefined ? undefined : { fd, restarts, storedList },
-    broker: wholeNumber(flags, 'broker'),
+    channel: { fd, restarts, storedList },
+    broker,
     init: flags.has('init'),
     configFile: flags.get('config'),
     serverAddress: flags.get('server-addr'),
-    version: flags.has('version'),
-    printState: flags.has('print-state'),
   }
 }
 

@@ -6,7 +6,7 @@ import type { ReadDescriptors } from '../../rpc/grpc/reflection.ts'
 import type { ConnectionTotals, Totals } from '../../rpc/limits.ts'
 import type { CheckCall, MethodTable, StreamTable } from '../../rpc/method.ts'
 import type { StartTimer } from '../../rpc/timer.ts'
-import type { OpenFraming } from '../../rpc/ttrpc/framing.ts'
+import type { BrokerLink, SendNow } from '../../rpc/ttrpc/broker-framing.ts'
 import { TtrpcServerConnection } from '../../rpc/ttrpc/server-connection.ts'
 
 /** What connections are served with. */
@@ -22,6 +22,8 @@ export interface ConnectionsOptions {
   readonly totals: Totals
   readonly log: Logger
   readonly startTimer: StartTimer
+  /** The broker, which has the connections of ttRPC. */
+  readonly link: BrokerLink
 }
 
 const STOP_MS = 5_000
@@ -30,11 +32,11 @@ const STOP_MS = 5_000
 interface OpenConnection {
   readonly peer: string
   readonly totals: ConnectionTotals
-  /** Undefined while its framing is unknown or being loaded. */
+  /** Undefined while its framing is being loaded. */
   served: ServedConnection | undefined
 }
 
-/** The connections of clients, however they came, and what they take of the limits. */
+/** The connections of clients, and what they take of the limits. */
 export class Connections {
   readonly #options: ConnectionsOptions
   readonly #open = new Map<Socket, OpenConnection>()
@@ -71,23 +73,19 @@ export class Connections {
     socket.destroy()
   }
 
-  /** Serves ttRPC; `firstBytes` have been read already. Does nothing for a connection that is not open. */
-  serveTtrpc(socket: Socket, firstBytes: Buffer, framing?: OpenFraming): void {
+  /** Serves ttRPC on a data socket of the broker. Does nothing for a connection that is not open. */
+  serveTtrpc(socket: Socket, sendNow: SendNow): void {
     const open = this.#open.get(socket)
     if (open === undefined) return
-    const { methods, startTimer } = this.#options
+    const { methods, startTimer, link } = this.#options
     const { peer, totals } = open
-    const options = { methods, peer, startTimer, totals }
-    const connection = new TtrpcServerConnection(
-      socket,
-      framing === undefined ? options : { ...options, framing },
-    )
+    const connection = new TtrpcServerConnection(socket, { methods, peer, startTimer, totals, link, sendNow })
     open.served = connection
-    connection.start(firstBytes)
+    connection.start()
     if (this.#isStopping) connection.drain()
   }
 
-  /** The same for gRPC. */
+  /** Serves gRPC on the client's own socket, of which `firstBytes` have been read already. */
   serveGrpc(socket: Socket, firstBytes: Buffer): void {
     this.#loadAndServeGrpc(socket, firstBytes).catch((error) => {
       this.#options.log.error('cannot serve gRPC', { error: messageOf(error) })

@@ -14,7 +14,7 @@ export async function dial(address: Address, signal: AbortSignal): Promise<Duple
     case 'hvsock':
       return await dialHybrid(address, signal)
     case 'vsock':
-      return await (await vsockSockets()).connectVsock(address, signal)
+      return await dialVsock(address, signal)
     default:
       return address satisfies never
   }
@@ -43,15 +43,15 @@ async function dialHybrid(
 const INSTALLED = '/usr/lib/microvm-agent/agent.cjs'
 
 /** Node lacks AF_VSOCK; the agent's addon has it. Loaded at the first vsock address only. */
-async function vsockSockets() {
-  const [{ findAgentFolder, loadNative }, { linuxSockets }, { linuxStreams }] = await Promise.all([
+async function dialVsock(address: Extract<Address, { kind: 'vsock' }>, signal: AbortSignal): Promise<Duplex> {
+  const [{ findAgentFolder, loadNative }, { connectVsock }, { linuxStreams }] = await Promise.all([
     import('../../os/native.ts'),
-    import('../../os/sockets/sockets.ts'),
+    import('../../os/sockets/connect-vsock.ts'),
     import('../../os/streams/linux-streams.ts'),
   ])
   const folder = firstOf([() => findAgentFolder(import.meta.filename), () => findAgentFolder(INSTALLED)])
   const native = loadNative(folder)
-  return linuxSockets(native, linuxStreams(native))
+  return await connectVsock({ native, streams: linuxStreams(native) }, address, signal)
 }
 
 function firstOf(finders: readonly (() => string)[]): string {

@@ -115,13 +115,3 @@ function absentAs<T>(absent: T, read: () => T): T {
     throw error
   }
 }
-
-/** State files of an agent that nobody restarts: they keep nothing. */
-export const noStateFiles: StateFiles = {
-  write: () => {},
-  read: () => undefined,
-  size: () => undefined,
-  remove: () => {},
-  list: () => [],
-  room: () => ANY_ROOM,
-}

@@ -10,15 +10,11 @@ import type { Fd } from '../streams/streams.ts'
 export interface PipeHandle {
   readonly fd: Fd
   open(fd: Fd): number
-  listen(backlog: number): number
-  close(done?: () => void): void
-  onconnection?: (status: number, client: PipeHandle | undefined) => void
 }
 
 type PipeClass = new (type: number) => PipeHandle
 
 const SOCKET = 0
-const SERVER = 1
 
 /** Makes handles of the class that Node uses for unix sockets and does not export. */
 export class SocketHandles {
@@ -36,28 +32,14 @@ export class SocketHandles {
     this.#Pipe = handle.constructor as PipeClass
   }
 
-  /** A listening handle that owns `fd`. */
-  server(fd: Fd): PipeHandle {
-    return this.#open(fd, SERVER)
-  }
-
-  /** A `net.Socket` that owns the connected socket `fd`. */
+  /** A `net.Socket` that owns the connected socket `fd`. Its writing side stays open after the peer's end. */
   socket(fd: Fd): Socket {
-    return socketOver(this.#open(fd, SOCKET))
-  }
-
-  #open(fd: Fd, type: number): PipeHandle {
-    const handle = new this.#Pipe(type)
+    const handle = new this.#Pipe(SOCKET)
     checkErrno('open', `socket fd ${fd}`, handle.open(fd))
-    return handle
+    // `handle` is not documented, but every version of Node accepts any stream handle.
+    const options: object = { allowHalfOpen: true, handle }
+    return new Socket(options)
   }
-}
-
-/** A `net.Socket` over a connected handle. Its writing side stays open after the peer's end. */
-export function socketOver(handle: PipeHandle): Socket {
-  // `handle` is not documented, but every version of Node accepts any stream handle.
-  const options: object = { allowHalfOpen: true, handle }
-  return new Socket(options)
 }
 
 /** The handle below a socket; undefined when the socket is closed. */

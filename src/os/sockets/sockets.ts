@@ -4,11 +4,10 @@ import { createServer, type Socket } from 'node:net'
 import { AgentError } from '../../base/errors.ts'
 import { checkErrno, errnoName, fromNodeError, kernelError } from '../errors.ts'
 import type { Native } from '../native.ts'
-import type { Fd, Streams } from '../streams/streams.ts'
-import { withoutStore } from '../supervisor/descriptor-store.ts'
+import type { Fd } from '../streams/streams.ts'
 import type { DescriptorStore } from '../supervisor/supervisor.ts'
 import { VSOCK_CID } from './allow-list.ts'
-import { handleOf, type PipeHandle, SocketHandles, socketOver } from './socket-handles.ts'
+import { handleOf, SocketHandles } from './socket-handles.ts'
 import { removeStaleSocket } from './stale-socket.ts'
 
 /** An AF_VSOCK address; see `VSOCK_CID`. */
@@ -32,45 +31,24 @@ export interface ListeningSocket {
   readonly port: number | undefined
 }
 
-/** A listening socket whose connections this process accepts. */
-export interface Listener {
-  /** As of {@link ListeningSocket}. */
-  readonly port: number | undefined
-  /** Stops accepting. Open connections stay open. */
-  close(): Promise<void>
-}
-
-/** Stream sockets of every family as `net.Socket`s. Both directions end separately (`allowHalfOpen`). */
+/** The service's socket, and stream sockets of every family as `net.Socket`s, whose directions end separately. */
 export interface Sockets {
   /**
    * Opens a listening socket: the one that vminit has of an agent before, or else a new one, which vminit gets before a
    * connection is accepted: from then on it is never released, and connections wait in its queue while no agent runs.
-   * The caller hands it to `accept` or `release`. Throws FAILED_PRECONDITION when vminit has a socket of another address.
+   * The caller hands it to `release`. Throws FAILED_PRECONDITION when vminit has a socket of another address.
    */
   open(address: ListenAddress): Promise<ListeningSocket>
-  /**
-   * Accepts connections, each before any byte of it is read. When `onConnection` destroys the socket at once, the peer has
-   * received nothing.
-   */
-  accept(listening: ListeningSocket, onConnection: (socket: Socket) => void): Promise<Listener>
   /** Closes a socket that another process accepts from, and goes on to. */
   release(listening: ListeningSocket): void
   /** Removes the path of a unix socket that no one listens at any more. */
   removePath(listening: ListeningSocket): Promise<void>
   /** Makes a socket of a connected descriptor, which it then owns. */
   adopt(fd: Fd): Socket
-  /** The peer of an AF_VSOCK connection; undefined for every other kind. */
-  peerOf(socket: Socket): VsockAddress | undefined
-  /** Connects to an AF_VSOCK address. Rejects with the errno, or with the reason of `signal`. */
-  connectVsock(address: VsockAddress, signal: AbortSignal): Promise<Socket>
 }
 
 /** {@link Sockets} of this machine. */
-export function linuxSockets(
-  native: Native,
-  streams: Streams,
-  store: DescriptorStore = withoutStore,
-): Sockets {
+export function linuxSockets(native: Native, store: DescriptorStore): Sockets {
   const handles = new SocketHandles(native)
   return {
     async open(address) {
@@ -90,27 +68,14 @@ export function linuxSockets(
       }
       return listening
     },
-    accept: (listening, onConnection) =>
-      listening.address.kind === 'vsock'
-        ? acceptVsock(handles, listening, onConnection)
-        : acceptByNode(listening, onConnection),
     release: (listening) => release(native, listening),
     removePath: (listening) => removePath(listening.address),
     adopt: (fd) => handles.socket(fd),
-    peerOf(socket) {
-      const fd = handleOf(socket)?.fd
-      if (fd === undefined || fd < 0) return undefined
-      const peer = native.vsockPeer(fd)
-      return typeof peer === 'number' ? undefined : peer
-    },
-    connectVsock: (address, signal) => connectVsock({ native, streams, handles, address, signal }),
   }
 }
 
 /** Node's own default. */
 const BACKLOG = 511
-/** The kernel's own default. */
-const CONNECT_MS = 2000
 
 const STORE_PREFIX = 'service-'
 
@@ -191,61 +156,6 @@ function release(native: Native, { address, fd }: ListeningSocket): void {
 async function removePath(address: ListenAddress): Promise<void> {
   // The path is only a name: what cannot be removed is replaced by the next agent.
   if (address.kind === 'unix' && !isAbstract(address.path)) await unlink(address.path).catch(() => {})
-}
-
-async function acceptVsock(
-  handles: SocketHandles,
-  { address, fd, port }: ListeningSocket,
-  onConnection: (socket: Socket) => void,
-): Promise<Listener> {
-  const handle = handles.server(fd)
-  handle.onconnection = (_status, client: PipeHandle | undefined) => {
-    // Without a client, accept(2) has failed; libuv goes on listening.
-    if (client !== undefined) onConnection(socketOver(client))
-  }
-  checkErrno('listen', nameOf(address), handle.listen(BACKLOG))
-  return { port, close: () => new Promise((resolve) => handle.close(resolve)) }
-}
-
-async function acceptByNode(
-  { address, fd, port }: ListeningSocket,
-  onConnection: (socket: Socket) => void,
-): Promise<Listener> {
-  const server = createServer({ allowHalfOpen: true, noDelay: true }, onConnection)
-  const listening = Promise.withResolvers<void>()
-  server.once('listening', listening.resolve)
-  server.on('error', (error) => listening.reject(fromNodeError('listen', nameOf(address), error)))
-  server.listen({ fd })
-  await listening.promise
-  return {
-    port,
-    // Stops accepting at once; only its callback waits for the connections to end.
-    close: async () => {
-      server.close()
-      await removePath(address)
-    },
-  }
-}
-
-async function connectVsock(request: {
-  readonly native: Native
-  readonly streams: Streams
-  readonly handles: SocketHandles
-  readonly address: VsockAddress
-  readonly signal: AbortSignal
-}): Promise<Socket> {
-  const { native, streams, handles, address, signal } = request
-  const name = nameOf({ kind: 'vsock', ...address })
-  const fd = checkErrno('connect', name, native.vsockSocket(CONNECT_MS))
-  try {
-    checkErrno('connect', name, native.vsockConnect(address.cid, address.port, fd))
-    await streams.writable(fd, signal)
-    checkErrno('connect', name, native.socketError(fd))
-    return handles.socket(fd)
-  } catch (error) {
-    streams.close(fd)
-    throw error
-  }
 }
 
 function nameOf(address: ListenAddress): string {

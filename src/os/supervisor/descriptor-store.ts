@@ -94,12 +94,3 @@ function refusalOf(name: string, errno: string): AgentError {
   if (errno !== 'ENOSPC') return new AgentError('INTERNAL', text)
   return new AgentError('RESOURCE_EXHAUSTED', `${text}: the store is full`)
 }
-
-/** The store of a program that vminit did not start: it keeps nothing. */
-export const withoutStore: DescriptorStore = {
-  take: () => undefined,
-  handOver: () => {},
-  names: () => [],
-  store: async () => {},
-  remove: async () => {},
-}

@@ -50,7 +50,7 @@ export interface ExitWatch {
   close(): void
 }
 
-/** The descriptors that vminit keeps open for the agents after this one. Without vminit nothing is stored. */
+/** The descriptors that vminit keeps open for the agents after this one. */
 export interface DescriptorStore {
   /**
    * Removes the descriptor of this name from those that this agent has inherited, and returns it; the caller owns it,
@@ -82,15 +82,14 @@ export interface Supervisor {
   /** Ends vminit with `status`; in a virtual machine, powers it off. */
   exitWith(status: number): Promise<void>
   /**
-   * From now on vminit does not restart this agent when it dies: it powers the virtual machine off, or exits with status
-   * 3. Without vminit this does nothing, since no one restarts the agent.
+   * From now on vminit does not restart this agent when it dies: it powers the virtual machine off, or exits with status 3.
    */
   endWithAgent(): Promise<void>
   /**
    * The agent serves: its death does not count towards the restarts after which vminit gives up. What vminit has kept for
-   * this agent and was not adopted is dropped. Does nothing without vminit.
+   * this agent and was not adopted is dropped.
    */
   gateOpened(): void
-  /** Has vminit ask the connection broker for a sign of life, and kill it when it gives none. Does nothing without vminit. */
+  /** Has vminit ask the connection broker for a sign of life, and kill it when it gives none. */
   checkBroker(): void
 }

@@ -6,7 +6,7 @@ import { checkErrno } from '../errors.ts'
 import type { Native } from '../native.ts'
 import type { Fd, Streams } from '../streams/streams.ts'
 import { ChannelWriter } from './channel-writer.ts'
-import { VminitStore, withoutStore } from './descriptor-store.ts'
+import { VminitStore } from './descriptor-store.ts'
 import { ExitChannel } from './exit-channel.ts'
 import type { DescriptorStore, Exits, Supervisor } from './supervisor.ts'
 
@@ -21,20 +21,14 @@ export interface VminitChannel {
   readonly storedList: Fd | undefined
 }
 
-/**
- * Connects to vminit. Without a channel the agent runs by itself: waits for exits and commands throw FAILED_PRECONDITION,
- * and nothing is stored. Throws INTERNAL for a list of descriptors that is not one.
- */
+/** Connects to vminit. Throws INTERNAL for a list of descriptors that is not one. */
 export function connectVminit(parts: {
-  readonly channel: VminitChannel | undefined
+  readonly channel: VminitChannel
   readonly native: Native
   readonly streams: Streams
   readonly clock: Clock
   readonly log: Logger
 }): { readonly exits: Exits; readonly supervisor: Supervisor; readonly descriptors: DescriptorStore } {
-  if (parts.channel === undefined) {
-    return { exits: withoutExits, supervisor: withoutSupervisor, descriptors: withoutStore }
-  }
   const { native, streams, log } = parts
   const { fd, storedList } = parts.channel
   checkErrno('unblock', `channel fd ${fd}`, native.setNonBlocking(fd, true))
@@ -59,36 +53,4 @@ function storedDescriptor(line: string): [string, Fd] {
   if (name === undefined)
     throw new AgentError('INTERNAL', `list of stored descriptors: '${line}', want NAME FD`)
   return [name, Number(fd)]
-}
-
-const REMEDY = 'the agent was not started by vminit, which containers need: start it as `vminit -- agent …`'
-
-function withoutVminit(): AgentError {
-  return new AgentError('FAILED_PRECONDITION', REMEDY)
-}
-
-const withoutExits: Exits = {
-  unavailable: REMEDY,
-  watch() {
-    throw withoutVminit()
-  },
-  keep() {},
-  forget() {},
-  async adopt() {
-    throw withoutVminit()
-  },
-}
-
-const withoutSupervisor: Supervisor = {
-  // Never resolves without vminit.
-  shutdownRequested: new Promise(() => {}),
-  async powerOff() {
-    throw withoutVminit()
-  },
-  async exitWith() {
-    throw withoutVminit()
-  },
-  async endWithAgent() {},
-  gateOpened() {},
-  checkBroker() {},
 }

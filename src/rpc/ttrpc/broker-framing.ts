@@ -1,79 +1,55 @@
-import { bytesOf } from '../method.ts'
+import type { Duplex } from 'node:stream'
+import { bytesOf, type StoredBytes } from '../method.ts'
 import type { StartTimer } from '../timer.ts'
-import { FRAME_HEADER_BYTES, FrameReader, MAX_FRAME_PAYLOAD_BYTES, parseFrameHeader } from './frame.ts'
 import {
-  type AnswerFrame,
-  type Arrival,
-  type FramedSocket,
-  type Framing,
-  type OpenFraming,
-  writeParts,
-} from './framing.ts'
+  bareEnvelope,
+  decodeEnvelope,
+  ENVELOPE_BYTES,
+  type Envelope,
+  EnvelopeKind,
+  encodeEnvelope,
+  IN_FILE,
+  KEEP,
+  NO_ROOM,
+  writeEnvelope,
+} from './envelope.ts'
+import { FRAME_HEADER_BYTES, type FrameHeader, MAX_FRAME_PAYLOAD_BYTES, parseFrameHeader } from './frame.ts'
 
-/** Bytes of the envelope of a frame on a data socket of the broker (docs/broker.md). */
-export const ENVELOPE_BYTES = 32
-
-/** The kinds of envelopes; the broker's own list is in native/broker/protocol.h. */
-export const EnvelopeKind = {
-  request: 1,
-  oversized: 2,
-  written: 3,
-  dropped: 4,
-  answer: 16,
-  nothing: 17,
-  confirm: 18,
-} as const
-
-/** Of an answer: the broker tells what becomes of it, and remembers that until it is confirmed. */
-export const KEEP = 1
-
-/** Of an answer: its end is not in the socket, but in a file in memory that comes with the envelope. */
-export const IN_FILE = 2
-
-/** Of an oversized frame: it is not too large, but the broker's limits had no room for it. */
-export const NO_ROOM = 2
-
-/** Little endian: `u32 kind, u32 flags, u64 number, u64 age_ns, u32 frame_bytes, u32 file_bytes`. */
-export interface Envelope {
-  readonly kind: number
-  readonly flags: number
+/** How a frame came. Its answer names it. */
+export interface Arrival {
+  /** The broker's number of the frame, the same when a restarted agent gets it again. */
   readonly number: bigint
-  /** Of an answer with {@link IN_FILE}: where its bytes begin in the file. */
-  readonly ageNs: bigint
-  /** Of the frame that follows, with its header. */
-  readonly frameBytes: number
-  /** How many of them, at its end, are in the file; 0 by default. */
-  readonly fileBytes?: number
+  /** Milliseconds between the arrival of the whole frame at the broker and its arrival here. */
+  readonly ageMs: number
 }
 
-export function encodeEnvelope(envelope: Envelope): Buffer {
-  const bytes = Buffer.allocUnsafe(ENVELOPE_BYTES)
-  writeEnvelope(bytes, 0, envelope)
-  return bytes
+/** Called by a {@link BrokerFraming} during `push`, in the order of the wire. */
+export interface FramingEvents {
+  /** A whole frame. `payload` may be a view of the bytes pushed. */
+  onFrame(header: FrameHeader, payload: Uint8Array, arrival: Arrival): void
+  /** A frame that has no room here or at the broker, as the reason says. */
+  onRefusedFrame(header: FrameHeader, arrival: Arrival, reason: string): void
+  /** The framing is about to hold so many bytes of an incomplete frame. Returns the reason to drop the frame, if there is one. */
+  onHold(bytes: number): string | undefined
+  /** The framing holds so many bytes less. */
+  onRelease(bytes: number): void
 }
 
-/** Writes the envelope at `offset`. Returns where it ends. */
-function writeEnvelope(bytes: Buffer, offset: number, envelope: Envelope): number {
-  const { kind, flags, number, ageNs, frameBytes, fileBytes = 0 } = envelope
-  bytes.writeUInt32LE(kind, offset)
-  bytes.writeUInt32LE(flags, offset + 4)
-  bytes.writeBigUInt64LE(number, offset + 8)
-  bytes.writeBigUInt64LE(ageNs, offset + 16)
-  bytes.writeUInt32LE(frameBytes, offset + 24)
-  bytes.writeUInt32LE(fileBytes, offset + 28)
-  return offset + ENVELOPE_BYTES
+/** A frame that answers another one. */
+export interface AnswerFrame {
+  /** Of the frame that is answered. */
+  readonly arrival: Arrival
+  readonly frame: Buffer
+  /** The frame's end, which is kept apart. */
+  readonly bulk?: Uint8Array | StoredBytes | undefined
+  /** Called once: whether the frame was handed whole to the client's connection, or never will be. */
+  readonly delivered?: ((written: boolean) => void) | undefined
+  /** Called when the kernel has taken the frame from this process, or never will. */
+  readonly taken: () => void
 }
 
-/** Decodes the envelope that begins at `offset`. */
-export function decodeEnvelope(bytes: Buffer, offset: number): Envelope {
-  return {
-    kind: bytes.readUInt32LE(offset),
-    flags: bytes.readUInt32LE(offset + 4),
-    number: bytes.readBigUInt64LE(offset + 8),
-    ageNs: bytes.readBigUInt64LE(offset + 16),
-    frameBytes: bytes.readUInt32LE(offset + 24),
-  }
-}
+/** The writing side of a socket. */
+export type FramedSocket = Pick<Duplex, 'write' | 'writable' | 'writableLength' | 'cork' | 'uncork'>
 
 /** The framing's part of the control socket. */
 export interface BrokerLink {
@@ -92,11 +68,6 @@ export interface BrokerLink {
  * bytes the kernel has taken, or less than 0.
  */
 export type SendNow = (bytes: Buffer, fd?: number) => number
-
-/** The frames on a data socket of the broker, each in an envelope. Without `sendNow` all go through the stream. */
-export function brokerFraming(link: BrokerLink, startTimer: StartTimer, sendNow?: SendNow): OpenFraming {
-  return (socket, events) => new BrokerFraming(socket, events, { link, startTimer, sendNow })
-}
 
 /** How long a confirmation may wait for an answer that it can go with, which spares the broker a wake-up. */
 const CONFIRM_MS = 20
@@ -122,11 +93,13 @@ interface Undelivered {
   readonly bytesInFile: number
 }
 
-class BrokerFraming implements Framing {
-  // The broker itself limits the time for a client's frame header.
-  readonly incompleteHeader = undefined
+/**
+ * The frames on a data socket of the broker, each in an envelope. Every frame that has come is answered, or `nothing` is called
+ * for it.
+ */
+export class BrokerFraming {
   readonly #socket: FramedSocket
-  readonly #events: Parameters<OpenFraming>[1]
+  readonly #events: FramingEvents
   readonly #link: BrokerLink
   readonly #startTimer: StartTimer
   readonly #sendNow: SendNow | undefined
@@ -134,16 +107,16 @@ class BrokerFraming implements Framing {
   #unconfirmed: bigint[] = []
   #stopConfirmTimer: (() => void) | undefined
   #stopLateTimer: (() => void) | undefined
-  readonly #frames: FrameReader
-  /** An envelope, or the header of an oversized frame, that has not arrived whole. */
+  /** An envelope that has not arrived whole. */
   readonly #head = Buffer.allocUnsafe(ENVELOPE_BYTES)
   #headBytes = 0
   #envelope: Envelope | undefined
-  #arrival: Arrival = { number: undefined, ageMs: 0 }
+  /** The frame of the envelope, if it comes in parts; its header alone, if the frame is dropped. */
+  #frame = NO_BYTES
+  /** Why that frame is dropped. */
+  #noRoom: string | undefined
   /** Bytes of the frame that are still to come. */
   #bytesLeft = 0
-  /** Whether the frame that is being read has been told. */
-  #isFrameOver = false
   readonly #undelivered = new Map<bigint, Undelivered>()
   #bytesInFiles = 0
   #isHalted = false
@@ -151,13 +124,14 @@ class BrokerFraming implements Framing {
   /** Only deliveries count any more. */
   #isClosed = false
 
+  /** Without `sendNow` all goes through the stream. */
   constructor(
     socket: FramedSocket,
-    events: Parameters<OpenFraming>[1],
+    events: FramingEvents,
     parts: {
       readonly link: BrokerLink
       readonly startTimer: StartTimer
-      readonly sendNow: SendNow | undefined
+      readonly sendNow?: SendNow | undefined
     },
   ) {
     this.#socket = socket
@@ -165,34 +139,28 @@ class BrokerFraming implements Framing {
     this.#link = parts.link
     this.#startTimer = parts.startTimer
     this.#sendNow = parts.sendNow
-    this.#frames = new FrameReader({
-      onFrame: (header, payload) => this.#endFrame(() => events.onFrame(header, payload, this.#arrival)),
-      onOversizedFrame: (header) => this.#endFrame(() => events.onOversizedFrame(header, this.#arrival)),
-      onHold: (bytes, header) => !this.#isClosed && events.onHold(bytes, header),
-      onRelease: (bytes) => events.onRelease(bytes),
-      onDroppedFrame: (header) => this.#endFrame(() => events.onDroppedFrame(header, this.#arrival)),
-    })
   }
 
+  /** Returns how many bytes it has read: fewer than all when it is halted. */
   push(chunk: Buffer): number {
     this.#isHalted = false
     let offset = 0
     while (offset < chunk.length && !this.#isHalted && !this.#isBroken) {
-      if (this.#envelope === undefined) offset += this.#readEnvelope(chunk, offset)
-      else if (this.#envelope.kind === EnvelopeKind.oversized)
-        offset += this.#readOversized(chunk, offset, this.#envelope)
-      else offset += this.#readFrame(chunk, offset, this.#envelope.number)
+      offset +=
+        this.#envelope === undefined
+          ? this.#readEnvelope(chunk, offset)
+          : this.#readFrame(chunk, offset, this.#envelope)
     }
     return this.#isBroken ? chunk.length : offset
   }
 
+  /** Makes `push` return after this frame. */
   halt(): void {
     this.#isHalted = true
-    this.#frames.halt()
   }
 
   send({ arrival, frame, bulk, delivered, taken }: AnswerFrame): void {
-    const number = numberOf(arrival)
+    const { number } = arrival
     const flags = delivered === undefined ? 0 : KEEP
     const frameBytes = frame.length + (bulk?.length ?? 0)
     const envelope = { kind: EnvelopeKind.answer, flags, number, ageNs: 0n, frameBytes }
@@ -255,17 +223,21 @@ class BrokerFraming implements Framing {
     return true
   }
 
-  nothing(arrival: Arrival): void {
-    if (!this.#socket.writable) return
-    this.#socket.write(encodeEnvelope(bare(EnvelopeKind.nothing, numberOf(arrival))))
+  /** The frame gets no answer. */
+  nothing({ number }: Arrival): void {
+    if (this.#socket.writable) this.#socket.write(encodeEnvelope(bareEnvelope(EnvelopeKind.nothing, number)))
   }
 
+  /**
+   * The peer is gone: lets go of an incomplete frame, and of answers whose delivery was not told. `unread` has not been
+   * pushed; no frame in it is served.
+   */
   close(unread: Buffer): void {
     this.#isClosed = true
     this.push(unread)
     this.#confirm()
     this.#isBroken = true
-    this.#frames.release()
+    this.#release()
     // The broker has dropped those of which it has told nothing before the end.
     for (const { delivered } of this.#undelivered.values()) delivered(false)
     this.#undelivered.clear()
@@ -296,7 +268,6 @@ class BrokerFraming implements Framing {
       case EnvelopeKind.request:
       case EnvelopeKind.oversized:
         this.#envelope = envelope
-        this.#arrival = { number, ageMs: Number(envelope.ageNs) / 1e6 }
         this.#bytesLeft = frameBytes
         if (!isFrameLength(envelope)) this.#break(`request ${number}: frame of ${frameBytes} bytes`)
         return
@@ -320,29 +291,50 @@ class BrokerFraming implements Framing {
     else this.#stopConfirmTimer ??= this.#startTimer(CONFIRM_MS, () => this.#confirm())
   }
 
-  #readFrame(chunk: Buffer, offset: number, number: bigint): number {
-    this.#isFrameOver = false
-    const read = this.#frames.push(chunk.subarray(offset, offset + this.#bytesLeft))
+  #readFrame(chunk: Buffer, offset: number, envelope: Envelope): number {
+    const read = Math.min(chunk.length - offset, this.#bytesLeft)
+    const part = chunk.subarray(offset, offset + read)
+    const isWhole = read === envelope.frameBytes
+    if (!isWhole) this.#keep(part, envelope)
     this.#bytesLeft -= read
-    if (this.#isFrameOver !== (this.#bytesLeft === 0)) this.#break(`request ${number}: its lengths differ`)
-    if (this.#bytesLeft === 0) this.#envelope = undefined
+    if (this.#bytesLeft === 0) {
+      const frame = isWhole ? part : this.#frame
+      this.#envelope = undefined
+      this.#release()
+      this.#endFrame(envelope, frame)
+    }
     return read
   }
 
-  /** The payload of an oversized frame stays with the broker. */
-  #readOversized(chunk: Buffer, offset: number, { flags }: Envelope): number {
-    const copied = chunk.copy(this.#head, this.#headBytes, offset, offset + this.#bytesLeft)
-    this.#headBytes += copied
-    this.#bytesLeft -= copied
-    if (this.#bytesLeft === 0) {
-      this.#headBytes = 0
-      this.#envelope = undefined
-      const header = parseFrameHeader(this.#head, 0)
-      if (this.#isClosed) return copied
-      if ((flags & NO_ROOM) === 0) this.#events.onOversizedFrame(header, this.#arrival)
-      else this.#events.onDroppedFrame(header, this.#arrival, 'the broker has no room for the request')
+  #keep(part: Buffer, { frameBytes }: Envelope): void {
+    if (this.#bytesLeft === frameBytes) {
+      this.#noRoom = this.#isClosed ? 'the client is gone' : this.#events.onHold(frameBytes)
+      this.#frame = Buffer.allocUnsafeSlow(this.#noRoom === undefined ? frameBytes : FRAME_HEADER_BYTES)
     }
-    return copied
+    // What a dropped frame has no room for is not copied.
+    part.copy(this.#frame, frameBytes - this.#bytesLeft)
+  }
+
+  #release(): void {
+    if (this.#frame.length > 0 && this.#noRoom === undefined) this.#events.onRelease(this.#frame.length)
+    this.#frame = NO_BYTES
+  }
+
+  #endFrame({ kind, flags, number, ageNs, frameBytes }: Envelope, frame: Buffer): void {
+    const noRoom = this.#noRoom
+    this.#noRoom = undefined
+    if (this.#isClosed) return
+    const header = parseFrameHeader(frame, 0)
+    const arrival = { number, ageMs: Number(ageNs) / 1e6 }
+    const refuse = (reason: string) => this.#events.onRefusedFrame(header, arrival, reason)
+    if (kind !== EnvelopeKind.request) {
+      const tooLarge = `message of ${header.payloadBytes} bytes is larger than ${MAX_FRAME_PAYLOAD_BYTES}`
+      refuse((flags & NO_ROOM) === 0 ? tooLarge : 'the broker has no room for the request')
+    } else if (header.payloadBytes !== frameBytes - FRAME_HEADER_BYTES) {
+      this.#break(`request ${number}: its lengths differ`)
+    } else if (noRoom === undefined) {
+      this.#events.onFrame(header, frame.subarray(FRAME_HEADER_BYTES), arrival)
+    } else refuse(noRoom)
   }
 
   /** Sends the confirmations that wait. */
@@ -350,7 +342,7 @@ class BrokerFraming implements Framing {
     const numbers = this.#takeConfirmations()
     if (numbers.length === 0) return
     if (this.#socket.writable) {
-      const envelopes = numbers.map((number) => encodeEnvelope(bare(EnvelopeKind.confirm, number)))
+      const envelopes = numbers.map((number) => encodeEnvelope(bareEnvelope(EnvelopeKind.confirm, number)))
       this.#socket.write(Buffer.concat(envelopes))
     } else {
       for (const number of numbers) this.#link.confirm(number)
@@ -365,12 +357,6 @@ class BrokerFraming implements Framing {
     return numbers
   }
 
-  #endFrame(tell: () => void): void {
-    this.#isFrameOver = true
-    this.#frames.halt()
-    if (!this.#isClosed) tell()
-  }
-
   #break(reason: string): void {
     this.#isBroken = true
     this.#link.fail(reason)
@@ -382,22 +368,21 @@ function isFrameLength({ kind, frameBytes }: Envelope): boolean {
   return frameBytes >= FRAME_HEADER_BYTES && frameBytes <= FRAME_HEADER_BYTES + mostPayload
 }
 
-/** Frames of the broker have numbers. */
-function numberOf({ number }: Arrival): bigint {
-  if (number === undefined) throw new Error('a frame of the broker has no number')
-  return number
-}
-
 /** Confirmations, an envelope and a frame in one buffer. */
 function joined(confirmations: readonly bigint[], envelope: Envelope, frame: Buffer): Buffer {
   const bytes = Buffer.allocUnsafe(ENVELOPE_BYTES * (confirmations.length + 1) + frame.length)
   let end = 0
-  for (const number of confirmations) end = writeEnvelope(bytes, end, bare(EnvelopeKind.confirm, number))
+  for (const number of confirmations)
+    end = writeEnvelope(bytes, end, bareEnvelope(EnvelopeKind.confirm, number))
   frame.copy(bytes, writeEnvelope(bytes, end, envelope))
   return bytes
 }
 
-/** An envelope without a frame. */
-function bare(kind: number, number: bigint): Envelope {
-  return { kind, flags: 0, number, ageNs: 0n, frameBytes: 0 }
+/** Writes buffers with one write(2) while the socket takes them. */
+function writeParts(socket: FramedSocket, parts: readonly Uint8Array[], written: () => void): void {
+  socket.cork()
+  parts.forEach((part, index) => {
+    socket.write(part, index === parts.length - 1 ? written : undefined)
+  })
+  socket.uncork()
 }

@@ -29,12 +29,6 @@ export interface FrameEvents {
   onFrame(header: FrameHeader, payload: Uint8Array): void
   /** The end of a frame larger than {@link MAX_FRAME_PAYLOAD_BYTES}, whose payload was dropped as it came. */
   onOversizedFrame(header: FrameHeader): void
-  /** The reader is about to hold so many more bytes of an incomplete frame; false drops the frame. */
-  onHold?(bytes: number, header: FrameHeader): boolean
-  /** The reader holds so many bytes less. */
-  onRelease?(bytes: number): void
-  /** The end of a frame that `onHold` has dropped. */
-  onDroppedFrame?(header: FrameHeader): void
 }
 
 /**
@@ -55,42 +49,18 @@ export class FrameReader {
   readonly #events: FrameEvents
   readonly #headerBytes = Buffer.allocUnsafe(FRAME_HEADER_BYTES)
   #headerLength = 0
-  #headers = 0
   #header: FrameHeader | undefined
   #payload = NOTHING
   #payloadLength = 0
-  #isDropped = false
-  #isHalted = false
 
   constructor(events: FrameEvents) {
     this.#events = events
   }
 
-  /** The number of the frame header that the bytes end within; undefined when they end elsewhere. */
-  get incompleteHeader(): number | undefined {
-    return this.#headerLength > 0 ? this.#headers : undefined
-  }
-
-  /** Returns how many bytes it has read: fewer than all when it is halted. */
-  push(chunk: Buffer): number {
-    this.#isHalted = false
-    let offset = 0
-    while (offset < chunk.length && !this.#isHalted) {
+  push(chunk: Buffer): void {
+    for (let offset = 0; offset < chunk.length; ) {
       offset = this.#header === undefined ? this.#readHeader(chunk, offset) : this.#readPayload(chunk, offset)
     }
-    return offset
-  }
-
-  /** Makes `push` return after this frame. */
-  halt(): void {
-    this.#isHalted = true
-  }
-
-  /** Lets go of an incomplete frame. */
-  release(): void {
-    const { length } = this.#payload
-    this.#payload = NOTHING
-    if (length > 0) this.#events.onRelease?.(length)
   }
 
   #readHeader(chunk: Buffer, offset: number): number {
@@ -108,9 +78,7 @@ export class FrameReader {
   }
 
   #beginFrame(header: FrameHeader): void {
-    this.#headers += 1
     this.#payloadLength = 0
-    this.#isDropped = false
     if (header.payloadBytes === 0) this.#events.onFrame(header, new Uint8Array(0))
     else this.#header = header
   }
@@ -122,14 +90,13 @@ export class FrameReader {
     const part = chunk.subarray(offset, offset + taken)
     const isOversized = header.payloadBytes > MAX_FRAME_PAYLOAD_BYTES
     const isWhole = taken === header.payloadBytes
-    if (!isOversized && !isWhole && !this.#isDropped) this.#keep(part, header)
+    if (!isOversized && !isWhole) this.#keep(part, header)
     this.#payloadLength += taken
     if (this.#payloadLength === header.payloadBytes) {
       const payload = isWhole ? part : this.#payload
       this.#header = undefined
-      this.release()
+      this.#payload = NOTHING
       if (isOversized) this.#events.onOversizedFrame(header)
-      else if (this.#isDropped) this.#events.onDroppedFrame?.(header)
       else this.#events.onFrame(header, payload)
     }
     return offset + taken
@@ -139,13 +106,7 @@ export class FrameReader {
   #keep(part: Buffer, header: FrameHeader): void {
     const needed = this.#payloadLength + part.length
     if (needed > this.#payload.length) {
-      const size = Math.min(header.payloadBytes, AHEAD * needed)
-      if (this.#events.onHold?.(size - this.#payload.length, header) === false) {
-        this.#isDropped = true
-        this.release()
-        return
-      }
-      const grown = Buffer.allocUnsafeSlow(size)
+      const grown = Buffer.allocUnsafeSlow(Math.min(header.payloadBytes, AHEAD * needed))
       this.#payload.copy(grown, 0, 0, this.#payloadLength)
       this.#payload = grown
     }

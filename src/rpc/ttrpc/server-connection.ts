@@ -5,8 +5,8 @@ import type { ServedConnection } from '../connection.ts'
 import { type ConnectionTotals, LIMITS, type Share } from '../limits.ts'
 import { type Encoded, type Method, type MethodTable, type Outcome, serviceNames } from '../method.ts'
 import type { StartTimer } from '../timer.ts'
+import { type Arrival, BrokerFraming, type BrokerLink, type SendNow } from './broker-framing.ts'
 import { FrameFlag, type FrameHeader, FrameType, MAX_FRAME_PAYLOAD_BYTES } from './frame.ts'
-import { type Arrival, type Framing, type OpenFraming, plainFraming } from './framing.ts'
 import {
   decodeRequest,
   encodeErrorFrame,
@@ -24,8 +24,8 @@ export interface ServerConnectionOptions {
   /** Names the connection in logs. */
   readonly peer: string
   readonly startTimer: StartTimer
-  /** How frames travel on the socket: plain unless it is a data socket of the broker. */
-  readonly framing?: OpenFraming
+  readonly link: BrokerLink
+  readonly sendNow?: SendNow
   readonly limits?: ConnectionLimits
   /** What this connection takes of the limits of all connections. */
   readonly totals: ConnectionTotals
@@ -55,7 +55,7 @@ const SHORT_REQUEST_BYTES = 4096
 const UNCOUNTED_BYTES = 64 * 1024
 
 /**
- * Serves ttRPC on one accepted socket until either side closes it. Calls run side by side and are answered as they
+ * Serves ttRPC on a data socket of the broker until either side closes it. Calls run side by side and are answered as they
  * finish. While the peer does not read its answers, no more of its requests are served.
  */
 export class TtrpcServerConnection implements ServedConnection {
@@ -64,7 +64,7 @@ export class TtrpcServerConnection implements ServedConnection {
   readonly #limits: ConnectionLimits
   readonly #services: ReadonlySet<string>
   readonly #totals: ConnectionTotals
-  readonly #framing: Framing
+  readonly #framing: BrokerFraming
   readonly #calls = new Map<number, OpenCall>()
   #openRequestBytes = 0
   /** Bytes of answers that are counted in the totals. */
@@ -74,11 +74,8 @@ export class TtrpcServerConnection implements ServedConnection {
   #framesLeft = 0
   /** Whether answers wait for the peer to read. */
   #isHeldBack = false
-  /** Why the latest frame was dropped. */
-  #noRoom: string | undefined
   /** What has been read and not served yet. */
   #rest: Buffer | undefined
-  #stopHeaderTimer: (() => void) | undefined
   #draining = false
   /** The peer sends nothing more. */
   #isGone = false
@@ -91,36 +88,25 @@ export class TtrpcServerConnection implements ServedConnection {
     this.#limits = options.limits ?? LIMITS.connection
     this.#totals = options.totals
     this.#services = serviceNames(options.methods)
-    this.#framing = (options.framing ?? plainFraming)(socket, {
-      onFrame: (header, payload, arrival) => this.#onFrame(header, payload, arrival),
-      onOversizedFrame: (header, arrival) =>
-        this.#refuse(
-          { streamId: header.streamId, arrival },
-          'RESOURCE_EXHAUSTED',
-          `message of ${header.payloadBytes} bytes is larger than ${MAX_FRAME_PAYLOAD_BYTES}`,
-        ),
-      onHold: (bytes, { payloadBytes }) => {
-        this.#noRoom = this.#totals.takeBytes(
-          bytes,
-          payloadBytes <= SHORT_REQUEST_BYTES ? 'reserved' : 'ordinary',
-        )
-        return this.#noRoom === undefined
-      },
-      onRelease: (bytes) => this.#totals.giveBytes(bytes),
-      onDroppedFrame: ({ streamId }, arrival, reason) =>
-        this.#refuse({ streamId, arrival }, 'RESOURCE_EXHAUSTED', reason ?? this.#noRoom ?? ''),
-    })
+    const events = {
+      onFrame: (header: FrameHeader, payload: Uint8Array, arrival: Arrival) =>
+        this.#onFrame(header, payload, arrival),
+      onRefusedFrame: ({ streamId }: FrameHeader, arrival: Arrival, reason: string) =>
+        this.#refuse({ streamId, arrival }, 'RESOURCE_EXHAUSTED', reason),
+      onHold: (bytes: number) =>
+        this.#totals.takeBytes(bytes, bytes <= SHORT_REQUEST_BYTES ? 'reserved' : 'ordinary'),
+      onRelease: (bytes: number) => this.#totals.giveBytes(bytes),
+    }
+    this.#framing = new BrokerFraming(socket, events, options)
   }
 
-  /** Begins to serve; `firstBytes` have been read from the socket already. */
-  start(firstBytes: Buffer): void {
+  /** Begins to serve. */
+  start(): void {
     this.#socket.on('data', (chunk: Buffer) => this.#onData(chunk))
     this.#socket.on('end', () => this.#onGone())
     this.#socket.on('close', () => this.#onGone())
     // A socket error is followed by 'close', which is handled.
     this.#socket.on('error', () => {})
-    if (firstBytes.length > 0) this.#onData(firstBytes)
-    this.#socket.resume()
   }
 
   /** Takes no new calls, and closes the connection as soon as those in progress are answered. */
@@ -130,17 +116,8 @@ export class TtrpcServerConnection implements ServedConnection {
   }
 
   #onData(chunk: Buffer): void {
-    const before = this.#framing.incompleteHeader
     this.#framesLeft = this.#limits.requestsAtOnce
     const read = this.#framing.push(chunk)
-    const after = this.#framing.incompleteHeader
-    if (after !== before) {
-      this.#stopHeaderTimer?.()
-      this.#stopHeaderTimer =
-        after === undefined
-          ? undefined
-          : this.#options.startTimer(this.#limits.headerMs, () => this.#socket.destroy())
-    }
     if (read < chunk.length) {
       this.#rest = chunk.subarray(read)
       this.#socket.pause()
@@ -352,7 +329,6 @@ export class TtrpcServerConnection implements ServedConnection {
     this.#rest = undefined
     if (this.#ended) return
     this.#ended = true
-    this.#stopHeaderTimer?.()
     for (const call of [...this.#calls.values()]) this.#cancel(call, cancelled())
     this.#socket.end()
   }
@@ -370,7 +346,6 @@ export class TtrpcServerConnection implements ServedConnection {
   #endWhenDrained(): void {
     if (this.#calls.size > 0 || this.#ended) return
     this.#ended = true
-    this.#stopHeaderTimer?.()
     this.#socket.end()
   }
 }

@@ -1,35 +1,37 @@
 import { describe, expect, it } from 'vitest'
 import { parseArguments } from '../../../src/agent/config/arguments.ts'
 
+const VMINIT = ['--channel', '3', '--restarts', '2', '--stored-list', '4', '--broker', '5']
+
 describe('parseArguments', () => {
-  it('needs no arguments', () => {
-    expect(parseArguments([])).toEqual({
-      channel: undefined,
-      broker: undefined,
-      init: false,
-      configFile: undefined,
-      serverAddress: undefined,
-      version: false,
-      printState: false,
-    })
-  })
-
-  it('reads the arguments of vminit in a guest', () => {
-    expect(parseArguments(['--channel', '3', '--restarts', '2', '--broker', '4', '--init'])).toMatchObject({
-      channel: { fd: 3, restarts: 2 },
-      broker: 4,
-      init: true,
-    })
-  })
-
-  it('reads where the list of stored descriptors is', () => {
-    const argv = ['--channel', '3', '--restarts', '1', '--stored-list', '4']
-    expect(parseArguments(argv).channel).toEqual({ fd: 3, restarts: 1, storedList: 4 })
+  it('reads the arguments of vminit, and that the agent has to boot a guest', () => {
+    const given = {
+      channel: { fd: 3, restarts: 2, storedList: 4 },
+      ...{ broker: 5, init: false, configFile: undefined, serverAddress: undefined },
+    }
+    expect(parseArguments(VMINIT)).toEqual(given)
+    expect(parseArguments([...VMINIT, '--init'])).toEqual({ ...given, init: true })
   })
 
   it('reads the address to serve at', () => {
-    expect(parseArguments(['--server-addr', 'unix:///run/a']).serverAddress).toBe('unix:///run/a')
+    const given = parseArguments(['--server-addr', 'unix:///run/a', ...VMINIT])
+    expect(given).toMatchObject({ serverAddress: 'unix:///run/a' })
   })
+
+  it.each([
+    [['--version'], 'version'],
+    [['-v'], 'version'],
+    [['--print-state'], 'state'],
+  ])('needs no vminit for %j', (argv, print) => {
+    expect(parseArguments(argv)).toEqual({ print })
+  })
+
+  it.each([[], ['--server-addr', 'unix:///run/a'], ['--init'], VMINIT.slice(0, -2)])(
+    'refuses to serve without vminit: %j',
+    (...argv) => {
+      expect(() => parseArguments(argv)).toThrow('not started by vminit, want `vminit -- agent …`')
+    },
+  )
 
   it.each([
     [['--verbose'], 'unknown argument --verbose'],

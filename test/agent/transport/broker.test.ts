@@ -12,7 +12,8 @@ import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
 import { connectBroker } from '../../../src/os/supervisor/broker.ts'
 import { BrokerMessageKind } from '../../../src/os/supervisor/broker-messages.ts'
 import { Totals } from '../../../src/rpc/limits.ts'
-import { EnvelopeKind } from '../../../src/rpc/ttrpc/broker-framing.ts'
+import { EnvelopeKind } from '../../../src/rpc/ttrpc/envelope.ts'
+import { emptyStore } from '../../support/agent/empty-store.ts'
 import { FakeClock } from '../../support/fakes/fake-clock.ts'
 import { realNative } from '../../support/os/real-native.ts'
 import { brokerData, requestFrame, responseIn } from '../../support/rpc/broker-data.ts'
@@ -41,7 +42,7 @@ describe('startTransport with a broker', () => {
     broker = new FakeBroker(native)
     const streams = linuxStreams(native)
     const starting = startTransport({
-      sockets: linuxSockets(native, streams),
+      sockets: linuxSockets(native, emptyStore),
       address: { kind: 'unix', path },
       broker: connectBroker({ fd: broker.agentFd, native, streams, clock, check: () => {} }),
       hangMs: 10_000,

@@ -60,14 +60,27 @@ describe('limits of all connections', () => {
     expect(await running.dialGrpc().call('grpc.Health/Check', Buffer.from('x'))).toHaveLength(1)
   }
 
-  it('drop an incomplete frame, answer at its end, and keep its connection', async () => {
+  it('close connections without a valid call for those that have had one', async () => {
     await start(8 * MIB)
-    const hoarder = await caller()
-    const whole = frame(3, 'Echo', Buffer.alloc(4 * MIB - 100))
-    hoarder.write(whole.subarray(0, -1))
+    const session = await openHttp2()
+    const closed = once(session, 'close')
+    openCall(session, 'test.Echo/Echo').write(grpcMessage(Buffer.alloc(4 * MIB - 100)).subarray(0, -1))
     while (used('bytes') < 4 * MIB - 200) await turns(1)
     const peer = rawPeer(await caller())
-    peer.send(whole)
+    peer.send(frame(3, 'Echo', Buffer.alloc(4 * MIB - 100)))
+    expect(await peer.response()).toMatchObject({ streamId: 3, code: 0 })
+    await closed
+  })
+
+  it('refuse a frame without room, and keep its connection', async () => {
+    await start(8 * MIB)
+    const session = await openHttp2()
+    // One valid call, so that this connection is not closed.
+    openCall(session, 'test.Echo/Echo').end(grpcMessage(NO_BYTES))
+    openCall(session, 'test.Echo/Echo').write(grpcMessage(Buffer.alloc(4 * MIB - 100)).subarray(0, -1))
+    while (used('bytes') < 4 * MIB - 200) await turns(1)
+    const peer = rawPeer(await caller())
+    peer.send(frame(3, 'Echo', Buffer.alloc(4 * MIB - 100)))
     expect(await peer.response()).toMatchObject({
       streamId: 3,
       code: StatusCode.RESOURCE_EXHAUSTED,
@@ -78,22 +91,10 @@ describe('limits of all connections', () => {
     peer.request(5, 'test.Echo', 'Echo')
     expect(await peer.response()).toMatchObject({ streamId: 5, code: 0 })
     await expectCheckServed()
-    hoarder.destroy()
+    session.destroy()
     while (used('bytes') > 0) await turns(1)
     peer.send(frame(7, 'Echo', Buffer.alloc(MIB)))
     expect(await peer.response()).toMatchObject({ streamId: 7, code: 0 })
-  })
-
-  it('close connections without a complete first frame for those that have had a call', async () => {
-    await start(8 * MIB)
-    const first = await running.dial()
-    const firstClosed = new Promise((resolve) => first.resume().once('close', resolve))
-    first.write(frame(1, 'Echo', Buffer.alloc(4 * MIB - 100)).subarray(0, -1))
-    while (used('bytes') < 4 * MIB - 200) await turns(1)
-    const peer = rawPeer(await caller())
-    peer.send(frame(3, 'Echo', Buffer.alloc(4 * MIB - 100)))
-    expect(await peer.response()).toMatchObject({ streamId: 3, code: 0 })
-    await firstClosed
   })
 
   it('refuse calls of both framings, but none that has the reserve', async () => {

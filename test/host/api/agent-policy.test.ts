@@ -6,6 +6,7 @@ import { AgentServiceDefinition } from '../../../src/gen/agent.ts'
 import { IntrospectionDefinition } from '../../../src/gen/microvm/agent/v1/introspection.ts'
 import { clientFor, type ServiceClient } from '../../../src/rpc/client.ts'
 import { type AgentPod, startPod } from '../../support/host/agent-pod.ts'
+import { agentCommand } from '../../support/host/agent-process.ts'
 import { noPolicyAddon, policyOf } from '../../support/os/policy-addon.ts'
 import { grpcConnection } from '../../support/rpc/grpc-client.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
@@ -175,7 +176,7 @@ describe('an agent without an engine for policies', () => {
     writeFileSync(join(folder, 'policy.rego'), policyOf(''))
     const built = await buildAgent()
     const socket = join(folder, 'agent.sock')
-    const agent = [join(built, 'node'), join(built, 'agent.cjs'), '--server-addr', `unix://${socket}`]
+    const agent = agentCommand(built, ['--server-addr', `unix://${socket}`])
     const outcome = await run(['env', `KATA_AGENT_POLICY_FILE=${path}`, ...agent])
     expect(outcome).toMatchObject({ status: 2, stderr: `agent: policy file ${path}: ${reason}\n` })
     expect(existsSync(socket)).toBe(false)

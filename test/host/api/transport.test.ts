@@ -17,10 +17,12 @@ import { HealthDefinition } from '../../../src/gen/health.ts'
 import { IntrospectionDefinition } from '../../../src/gen/microvm/agent/v1/introspection.ts'
 import { clientFor } from '../../../src/rpc/client.ts'
 import { ttrpcClient } from '../../../src/rpc/ttrpc/client.ts'
+import { agentBelow, agentCommand } from '../../support/host/agent-process.ts'
 import { readLog } from '../../support/log-lines.ts'
 import { endChild } from '../../support/processes.ts'
 import { grpcConnection } from '../../support/rpc/grpc-client.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
+import { run } from '../../support/vminit/supervised.ts'
 
 describe('the built agent', () => {
   let built: string
@@ -38,11 +40,20 @@ describe('the built agent', () => {
   })
 
   afterEach(async () => {
-    for (const agent of started.splice(0)) await endChild(agent, 'SIGKILL')
+    for (const vminit of started.splice(0)) await kill(vminit)
   })
 
+  /** Kills vminit and the agent, neither of which can do anything about it. */
+  async function kill(vminit: ChildProcess): Promise<void> {
+    if (vminit.exitCode !== null || vminit.signalCode !== null) return
+    vminit.kill('SIGSTOP')
+    process.kill(agentBelow(vminit.pid ?? 0), 'SIGKILL')
+    await endChild(vminit, 'SIGKILL')
+  }
+
   function spawnAgent(address: string): ChildProcess {
-    const agent = spawn(join(built, 'node'), [join(built, 'agent.cjs'), '--server-addr', address], {
+    const [program, ...words] = agentCommand(built, ['--server-addr', address])
+    const agent = spawn(program, words, {
       stdio: ['ignore', 'pipe', 'pipe'],
       env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' },
     })
@@ -75,7 +86,7 @@ describe('the built agent', () => {
   })
 
   it('replaces a socket without a listener', async () => {
-    await endChild((await start()).agent, 'SIGKILL')
+    await kill((await start()).agent)
     expect(existsSync(path)).toBe(true)
     await start()
     expect(await check({ path })).toBe(1)
@@ -88,8 +99,8 @@ describe('the built agent', () => {
     second.stderr?.on('data', (chunk) => {
       stderr += chunk
     })
-    expect(await once(second, 'close')).toEqual([1, null])
-    expect(stderr).toContain(`listen ${path}: EADDRINUSE`)
+    await expect.poll(() => stderr).toContain(`listen ${path}: EADDRINUSE`)
+    await endChild(second, 'SIGTERM')
     expect(await check({ path })).toBe(1)
   })
 
@@ -109,6 +120,18 @@ describe('the built agent', () => {
     })
     expect(await once(agent, 'close')).toEqual([2, null])
     expect(stderr).toContain('server address "http://localhost": unknown form, want vsock://')
+  })
+
+  it('says what to do when vminit has not started it', async () => {
+    const outcome = await run([
+      join(built, 'node'),
+      join(built, 'agent.cjs'),
+      '--server-addr',
+      `unix://${path}`,
+    ])
+    const stderr = 'agent: not started by vminit, want `vminit -- agent …`\n'
+    expect(outcome).toEqual({ status: 2, stdout: '', stderr })
+    expect(existsSync(path)).toBe(false)
   })
 
   it('returns its versions in both framings', async () => {

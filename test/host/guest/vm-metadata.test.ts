@@ -1,7 +1,6 @@
 import { execFileSync } from 'node:child_process'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { buildAddon } from '../../../src/build/native.ts'
 import type { VMMetadata } from '../../../src/gen/vm.ts'
 import { makeNetworkNamespace, type NetworkNamespace } from '../../support/host/network-namespace.ts'
 
@@ -48,11 +47,7 @@ describe('configureNetwork on a real link', () => {
   })
 
   async function apply(...configs: readonly Partial<NonNullable<VMMetadata['networkConfig']>>[]) {
-    const script = [
-      process.execPath,
-      join(import.meta.dirname, '../../support/programs/apply-metadata.ts'),
-      await buildAddon(),
-    ]
+    const script = [process.execPath, join(import.meta.dirname, '../../support/programs/apply-metadata.ts')]
     const [program = '', ...rest] = [...namespace.enter, ...script]
     const input = JSON.stringify(configs.map((networkConfig) => ({ name: 'vm1', networkConfig })))
     return JSON.parse(execFileSync(program, rest, { encoding: 'utf8', input }))

@@ -119,6 +119,8 @@ describe('a client', () => {
   it.each([
     ['text', 'GET / HTTP/1.1\r\n'],
     ['another preface', 'PRI * HTTP/3.0\r\n\r\nSM\r\n\r\n'],
+    ['the begin of another preface', 'PRI * HTTP/1.1\r\n'],
+    ['a hello of TLS', '\x16\x03\x01\x00\xf8\x01'],
     ['a frame of unknown type', frameOf(1, 'x', 9)],
     ['a frame of 16 MiB', Buffer.from('01000000000000010100', 'hex')],
   ])('that begins with %s is closed', async (_, bytes) => {

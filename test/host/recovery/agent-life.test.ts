@@ -68,29 +68,6 @@ describe('the process of an agent', () => {
   })
 })
 
-describe('an agent that was not started by vminit', () => {
-  let started: AgentProcess
-  beforeAll(async () => {
-    started = await startAgent({ withoutVminit: true })
-  })
-  afterAll(() => started.stop())
-
-  it('serves everything that needs no exits', async () => {
-    expect((await started.health.check({})).status).toBe(1)
-    expect((await started.health.version({})).grpcVersion).toBe('0.0.1')
-    const { agentDetails } = await started.agent.getGuestDetails({})
-    expect(agentDetails).toMatchObject({ initDaemon: false })
-    await started.agent.createSandbox({ sandboxId: 'pod', hostname: 'h' })
-  })
-
-  it.each(CONTAINER_CALLS)('refuses %s with one sentence that says what to do', async (_name, call) => {
-    await expect(call(started.agent)).rejects.toMatchObject({
-      code: 'FAILED_PRECONDITION',
-      message: 'the agent was not started by vminit, which containers need: start it as `vminit -- agent …`',
-    })
-  })
-})
-
 describe('an agent that is killed, and whose state cannot be read', () => {
   let pod: AgentPod
   let after: AgentConnection

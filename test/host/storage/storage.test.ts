@@ -18,9 +18,9 @@ import { neverAborted } from '../../../src/base/abort.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import type { Storage } from '../../../src/gen/agent.ts'
 import { createStorageHandlers, type StorageHandlers } from '../../../src/handlers/storage/storage.ts'
-import { noStateFiles } from '../../../src/os/files/state-files.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
 import { eventLog } from '../../support/fakes/event-log.ts'
+import { MemoryStateFiles } from '../../support/fakes/files/memory-state-files.ts'
 import { hotplugOf } from '../../support/handlers/device/device-dependencies.ts'
 import { storageOf } from '../../support/handlers/storage/storage-builder.ts'
 import { realOs } from '../../support/os/real-os.ts'
@@ -41,7 +41,7 @@ describe('storages on a real kernel', () => {
     const os = await realOs()
     // The timeout is too short for a rescan of this machine's buses.
     const hotplug = { ...hotplugOf(os), timeoutMs: 100 }
-    const roots = { allowedRoots: [root], bundlesRoot: root, state: new StateStore(noStateFiles) }
+    const roots = { allowedRoots: [root], bundlesRoot: root, state: new StateStore(new MemoryStateFiles()) }
     handlers = createStorageHandlers({ os, events: eventLog(), log: silentLogger(), ...roots, hotplug })
   })
 

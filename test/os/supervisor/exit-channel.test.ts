@@ -252,24 +252,6 @@ describe('ExitChannel', () => {
 })
 
 describe('connectVminit', () => {
-  it('names the remedy when there is no vminit', async () => {
-    const streams = linuxStreams(native)
-    const log = jsonLogger({ sink: () => {}, level: () => 'info', version: '0', pid: 1 })
-    const parts = { native, streams, log, clock: new FakeClock(), channel: undefined }
-    const { exits, supervisor, descriptors } = connectVminit(parts)
-    await descriptors.store('service', 0)
-    await descriptors.remove('service')
-    exits.keep(1)
-    exits.forget(1)
-    supervisor.gateOpened()
-    await expect(exits.adopt(1, 0n)).rejects.toThrow('vminit -- agent')
-    expect(descriptors.take('service')).toBeUndefined()
-    expect(exits.unavailable).toContain('start it as `vminit -- agent …`')
-    expect(() => exits.watch()).toThrow('vminit -- agent')
-    await expect(supervisor.powerOff()).rejects.toThrow('vminit -- agent')
-    await supervisor.endWithAgent()
-  })
-
   it('gives each descriptor of the list once', () => {
     const [parentEnd, childEnd] = unwrap('open', 'a socket pair', native.socketPair())
     const log = jsonLogger({ sink: () => {}, level: () => 'info', version: '0', pid: 1 })

@@ -2,17 +2,16 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { StatusCode } from '../../../src/base/errors.ts'
 import { LIMITS, Totals } from '../../../src/rpc/limits.ts'
 import type { Method } from '../../../src/rpc/method.ts'
+import { BrokerFraming } from '../../../src/rpc/ttrpc/broker-framing.ts'
 import {
-  brokerFraming,
   decodeEnvelope,
   EnvelopeKind,
   encodeEnvelope,
   IN_FILE,
   KEEP,
   NO_ROOM,
-} from '../../../src/rpc/ttrpc/broker-framing.ts'
+} from '../../../src/rpc/ttrpc/envelope.ts'
 import { allocateFrame, FrameFlag, FrameType } from '../../../src/rpc/ttrpc/frame.ts'
-import type { Framing } from '../../../src/rpc/ttrpc/framing.ts'
 import { TtrpcServerConnection } from '../../../src/rpc/ttrpc/server-connection.ts'
 import { GO_REQUEST } from '../../fixtures/ttrpc-frames.ts'
 import { FakeClock } from '../../support/fakes/fake-clock.ts'
@@ -35,7 +34,7 @@ describe('an envelope', () => {
   })
 })
 
-describe('TtrpcServerConnection on a data socket of the broker', () => {
+describe('a TtrpcServerConnection and its framing', () => {
   let sockets: SocketPair
   let broker: BrokerData
   let held: HeldMethod
@@ -58,18 +57,15 @@ describe('TtrpcServerConnection on a data socket of the broker', () => {
       methods: tableOf({ 'test.Echo/Echo': echo, 'test.Echo/Held': held.method, 'test.Echo/Asked': asked }),
       peer: 'vsock 2:77',
       startTimer: (ms, expired) => clock.startTimer(ms, expired),
-      framing: brokerFraming(
-        {
-          confirm: (number) => void told.push(`confirm ${number}`),
-          settled: (number, isWritten) => void told.push(`settled ${number} ${isWritten}`),
-          late: () => void told.push('late'),
-          fail: (reason) => void told.push(`fail ${reason}`),
-        },
-        (ms, expired) => clock.startTimer(ms, expired),
-      ),
+      link: {
+        confirm: (number) => void told.push(`confirm ${number}`),
+        settled: (number, isWritten) => void told.push(`settled ${number} ${isWritten}`),
+        late: () => void told.push('late'),
+        fail: (reason) => void told.push(`fail ${reason}`),
+      },
       totals: connectionTotals(new Totals({ ...LIMITS, total })),
     })
-    connection.start(Buffer.alloc(0))
+    connection.start()
     broker = brokerData(sockets.client)
   })
 
@@ -258,7 +254,7 @@ describe('TtrpcServerConnection on a data socket of the broker', () => {
   })
 })
 
-describe('brokerFraming with a way past the stream', () => {
+describe('BrokerFraming with a way past the stream', () => {
   /** What was sent, with the descriptor. */
   let sent: { readonly bytes: Buffer; readonly fd: number | undefined }[]
   /** What was written to the stream. */
@@ -267,7 +263,7 @@ describe('brokerFraming with a way past the stream', () => {
   /** How many bytes the kernel takes. */
   let taken: number
   let clock: FakeClock
-  let framing: Framing
+  let framing: BrokerFraming
   const told: string[] = []
 
   beforeEach(() => {
@@ -288,18 +284,18 @@ describe('brokerFraming with a way past the stream', () => {
     const link = { confirm: () => {}, settled: () => {}, late: () => told.push('late'), fail: () => {} }
     clock = new FakeClock()
     const startTimer = (ms: number, expired: () => void) => clock.startTimer(ms, expired)
-    const open = brokerFraming(link, startTimer, (bytes, fd) => {
+    const sendNow = (bytes: Buffer, fd?: number) => {
       const count = Math.min(bytes.length, taken)
       if (count > 0) sent.push({ bytes: bytes.subarray(0, count), fd })
       return count > 0 ? count : -11
-    })
-    framing = open(socket, {
+    }
+    const events = {
       onFrame: () => {},
-      onOversizedFrame: () => {},
-      onHold: () => true,
+      onRefusedFrame: () => {},
+      onHold: () => undefined,
       onRelease: () => {},
-      onDroppedFrame: () => {},
-    })
+    }
+    framing = new BrokerFraming(socket, events, { link, startTimer, sendNow })
   })
 
   const FD = 77

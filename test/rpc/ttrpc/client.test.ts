@@ -5,22 +5,23 @@ import { startTimer } from '../../../src/rpc/timer.ts'
 import { type TtrpcClient, ttrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import { encodeErrorFrame } from '../../../src/rpc/ttrpc/messages.ts'
 import { TtrpcServerConnection } from '../../../src/rpc/ttrpc/server-connection.ts'
+import { brokeredPair, forgetfulLink } from '../../support/rpc/brokered-pair.ts'
 import { aborted, echo, type HeldMethod, heldMethod, tableOf } from '../../support/rpc/fake-methods.ts'
-import { type SocketPair, socketPair } from '../../support/rpc/socket-pair.ts'
 import { connectionTotals } from '../../support/rpc/totals.ts'
 
 const text = (bytes: Uint8Array) => Buffer.from(bytes).toString()
 
 describe('ttrpcClient', () => {
-  let sockets: SocketPair
+  let sockets: Awaited<ReturnType<typeof brokeredPair>>
   let client: TtrpcClient
   let held: HeldMethod
 
   beforeEach(async () => {
-    sockets = await socketPair()
+    sockets = await brokeredPair()
     held = heldMethod()
     new TtrpcServerConnection(sockets.server, {
       totals: connectionTotals(),
+      link: forgetfulLink,
       methods: tableOf({
         'test.Echo/Echo': echo,
         'test.Echo/Held': held.method,
@@ -32,7 +33,7 @@ describe('ttrpcClient', () => {
       }),
       peer: 'test',
       startTimer,
-    }).start(Buffer.alloc(0))
+    }).start()
     client = ttrpcClient(sockets.client)
   })
 
@@ -112,14 +113,14 @@ describe('ttrpcClient', () => {
   it('rejects with INTERNAL when the response is not a message', async () => {
     const call = client.call('test.Echo', 'Held', Buffer.alloc(0))
     await held.next()
-    sockets.server.write(Uint8Array.of(0, 0, 0, 1, 0, 0, 0, 1, 2, 0, 0xff))
+    sockets.broker.write(Uint8Array.of(0, 0, 0, 1, 0, 0, 0, 1, 2, 0, 0xff))
     await expect(call).rejects.toMatchObject({ code: 'INTERNAL' })
   })
 
   it('treats an unknown status code as UNKNOWN', async () => {
     const call = client.call('test.Echo', 'Held', Buffer.alloc(0))
     await held.next()
-    sockets.server.write(encodeErrorFrame(1, { code: 77, message: 'odd' }))
+    sockets.broker.write(encodeErrorFrame(1, { code: 77, message: 'odd' }))
     await expect(call).rejects.toMatchObject({ code: 'UNKNOWN', message: 'odd' })
   })
 

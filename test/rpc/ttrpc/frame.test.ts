@@ -54,19 +54,6 @@ describe('FrameReader', () => {
       [0xffffffff, 1000],
     ])
     expect(frames.map(({ payload }) => payload.toString())).toEqual(['one', '', 'x'.repeat(1000)])
-    expect(reader.incompleteHeader).toBeUndefined()
-  })
-
-  it('numbers the headers that are incomplete', () => {
-    const { reader } = collect()
-    reader.push(wire.subarray(0, 5))
-    const first = reader.incompleteHeader
-    reader.push(wire.subarray(5, 9))
-    expect(reader.incompleteHeader).toBe(first)
-    reader.push(wire.subarray(9, 11))
-    expect(reader.incompleteHeader).toBeUndefined()
-    reader.push(wire.subarray(11, 15))
-    expect(reader.incompleteHeader).not.toBe(first)
   })
 
   it('accepts the largest frame', () => {

@@ -11,9 +11,10 @@ import {
   GO_REQUEST_WITHOUT_PAYLOAD,
 } from '../../fixtures/ttrpc-frames.ts'
 import { FakeClock } from '../../support/fakes/fake-clock.ts'
+import { brokeredPair, forgetfulLink } from '../../support/rpc/brokered-pair.ts'
 import { aborted, echo, type HeldMethod, heldMethod, tableOf, turns } from '../../support/rpc/fake-methods.ts'
 import { type RawPeer, rawPeer } from '../../support/rpc/raw-peer.ts'
-import { type SocketPair, socketPair } from '../../support/rpc/socket-pair.ts'
+import type { SocketPair } from '../../support/rpc/socket-pair.ts'
 import { connectionTotals } from '../../support/rpc/totals.ts'
 
 const MIB = 1024 * 1024
@@ -28,7 +29,7 @@ describe('TtrpcServerConnection', () => {
   let connection: TtrpcServerConnection
 
   beforeEach(async () => {
-    sockets = await socketPair()
+    sockets = await brokeredPair()
     held = heldMethod()
     clock = new FakeClock()
     answer = echo
@@ -42,8 +43,9 @@ describe('TtrpcServerConnection', () => {
       startTimer: (ms, expired) => clock.startTimer(ms, expired),
       limits: { ...LIMITS.connection, openCalls: 3, requestBytes: 6 * MIB, answerBytes: 6 * MIB },
       totals: connectionTotals(),
+      link: forgetfulLink,
     })
-    connection.start(Buffer.alloc(0))
+    connection.start()
     peer = rawPeer(sockets.client)
   })
 
@@ -302,31 +304,6 @@ describe('TtrpcServerConnection', () => {
     for (let streamId = 1; streamId < 200; streamId += 2) peer.request(streamId, 'test.Echo', 'Answer')
     await closed
     expect(answers).toBeLessThanOrEqual(3)
-  })
-
-  describe('within a frame header', () => {
-    it('waits 10 s for the rest, even if it comes byte by byte', async () => {
-      peer.send(GO_REQUEST.subarray(0, 3))
-      await once(sockets.server, 'data')
-      clock.advance(9_999)
-      peer.send(GO_REQUEST.subarray(3, 6))
-      await once(sockets.server, 'data')
-      expect(sockets.server.destroyed).toBe(false)
-      clock.advance(1)
-      await peer.closed
-    })
-
-    it('has no time limit for the body after a complete header', async () => {
-      peer.send(GO_REQUEST.subarray(0, 5))
-      await once(sockets.server, 'data')
-      expect(clock.sleeping).toBe(1)
-      peer.send(GO_REQUEST.subarray(5, 20))
-      await once(sockets.server, 'data')
-      expect(clock.sleeping).toBe(0)
-      clock.advance(3_600_000)
-      peer.send(GO_REQUEST.subarray(20))
-      expect(await peer.response()).toMatchObject({ streamId: 1, code: 0 })
-    })
   })
 
   describe('drain', () => {

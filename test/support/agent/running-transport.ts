@@ -4,24 +4,29 @@ import { connect, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { startTransport, type Transport } from '../../../src/agent/transport/transport.ts'
+import { buildVminit } from '../../../src/build/native.ts'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
-import type { ListenAddress, VsockAddress } from '../../../src/os/sockets/sockets.ts'
+import { type ListenAddress, linuxSockets } from '../../../src/os/sockets/sockets.ts'
+import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
+import { connectBroker } from '../../../src/os/supervisor/broker.ts'
 import { Totals } from '../../../src/rpc/limits.ts'
 import type { CheckCall, MethodTable, StreamTable } from '../../../src/rpc/method.ts'
 import { type TtrpcClient, ttrpcClient } from '../../../src/rpc/ttrpc/client.ts'
+import { TestBroker } from '../broker/broker.ts'
 import { FakeClock } from '../fakes/fake-clock.ts'
 import { type LoggedLine, recordingLog } from '../fakes/recording-log.ts'
 import { type GrpcClient, grpcClient } from '../rpc/grpc-client.ts'
-import { nodeSockets } from './node-sockets.ts'
+import { emptyStore } from './empty-store.ts'
 
-/** A transport on its own unix socket, with a fake clock. */
+/** A transport on its own unix socket behind a real connection broker, with a fake clock. */
 export interface RunningTransport {
   readonly path: string
   readonly transport: Transport
+  /** The transport's clock; the broker has the real one. */
   readonly clock: FakeClock
   /** The transport's log. */
   readonly logged: readonly LoggedLine[]
-  /** The server's end of every connection accepted so far. */
+  /** The transport's end of every connection that it has got. */
   readonly accepted: readonly Socket[]
   /** Connects a socket, which is closed at the end. */
   dial(): Promise<Socket>
@@ -35,9 +40,6 @@ export async function runTransport(
   options: {
     /** The address to listen at; a unix socket by default. */
     readonly address?: ListenAddress
-    /** Makes it look like a vsock transport whose connections come from this peer. */
-    readonly peer?: VsockAddress
-    readonly allowLoopback?: boolean
     readonly checkCall?: CheckCall
     readonly totals?: Totals
     readonly streams?: StreamTable
@@ -47,29 +49,37 @@ export async function runTransport(
   const path = join(folder, 'socket')
   const clock = new FakeClock()
   const { log, lines } = recordingLog()
-  const sockets = nodeSockets({ ...options, vsockPath: path })
-  const vsock: ListenAddress = { kind: 'vsock', cid: 0xffffffff, port: 1024 }
+  const program = await TestBroker.start(await buildVminit())
+  const { native } = program
+  const sockets = linuxSockets(native, emptyStore)
+  const accepted: Socket[] = []
+  const adopt = (fd: number) => {
+    const socket = sockets.adopt(fd)
+    accepted.push(socket)
+    return socket
+  }
+  const control = program.announceAgent()
+  const broker = connectBroker({ fd: control, native, streams: linuxStreams(native), clock, check: () => {} })
   const transport = await startTransport({
-    sockets,
-    address: options.address ?? (options.peer === undefined ? { kind: 'unix', path } : vsock),
+    sockets: { ...sockets, adopt },
+    address: options.address ?? { kind: 'unix', path },
     methods,
     ...(options.streams && { streams: options.streams }),
     readDescriptors: () => readFile(new URL('../../../src/gen/descriptors.binpb', import.meta.url)),
     checkCall: options.checkCall ?? (async () => undefined),
     totals: options.totals ?? new Totals(),
     log,
-    allowLoopback: options.allowLoopback ?? false,
-    broker: undefined,
+    allowLoopback: false,
+    broker,
     hangMs: 0,
     startTimer: (ms, expired) => clock.startTimer(ms, expired),
   })
   const dialled: { destroy(): void }[] = []
   const dial = async () => {
-    const accepted = sockets.nextAccepted()
     const socket = transport.port === undefined ? connect(path) : connect(transport.port, '127.0.0.1')
     socket.on('error', () => {})
     dialled.push(socket)
-    await Promise.all([once(socket, 'connect'), accepted])
+    await once(socket, 'connect')
     return socket
   }
   return {
@@ -77,7 +87,7 @@ export async function runTransport(
     transport,
     clock,
     logged: lines,
-    accepted: sockets.accepted,
+    accepted,
     dial,
     dialTtrpc: async () => ttrpcClient(await dial()),
     dialGrpc: () => {
@@ -86,8 +96,10 @@ export async function runTransport(
       return grpc
     },
     close: async () => {
-      for (const end of [...dialled, ...sockets.accepted]) end.destroy()
+      for (const end of [...dialled, ...accepted]) end.destroy()
       await transport.stop()
+      await Promise.allSettled([program.stop(), broker.failed])
+      native.close(control)
       removeTemporaryFolder(folder)
     },
   }

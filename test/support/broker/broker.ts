@@ -64,12 +64,18 @@ export class TestBroker {
     return this.#log
   }
 
-  /** Starts an agent that has not said hello. */
-  startSilentAgent(): PlayedAgent {
+  /** Announces an agent. Returns its end of the control socket. */
+  announceAgent(): Fd {
     const [agentEnd, brokerEnd] = unwrap('open', 'a message pair', this.native.messagePair())
     this.#lastPid += 1
     this.#vminit.send(vminitMessage(Vminit.agent, this.#lastPid), brokerEnd)
     this.native.close(brokerEnd)
+    return agentEnd
+  }
+
+  /** Starts an agent that has not said hello. */
+  startSilentAgent(): PlayedAgent {
+    const agentEnd = this.announceAgent()
     const agent = new PlayedAgent({ native: this.native, handles: this.#handles }, agentEnd, this.#lastPid)
     this.#agents.push(agent)
     return agent

@@ -64,10 +64,6 @@ export interface AgentProcess extends AgentConnection {
 /** Node's flags, the same as in a guest (native/init/main.c). */
 const NODE_FLAGS = ['--max-semi-space-size=1', '--max-old-space-size=192', '--disable-sigusr1']
 
-/** Runs the command of the arguments without the `--broker FD` in them. */
-const WITHOUT_BROKER =
-  'for word; do shift; case $last in --broker) ;; *) [ "$word" = --broker ] || set -- "$@" "$word" ;; esac; last=$word; done; exec "$@"'
-
 /** Shows the hierarchies of cgroups v1 alone, where that of v2 is next to them. */
 const HIDE_HYBRID = `if mountpoint -q /sys/fs/cgroup/unified; then
 mkdir /run/cgroup && mount -t tmpfs tmpfs /run/cgroup
@@ -79,16 +75,22 @@ done
 mount --move /run/cgroup /sys/fs/cgroup && rmdir /run/cgroup
 fi`
 
-/**
- * Starts `vminit -- node agent.cjs` in a mount namespace with an empty /run, and connects. `withoutVminit` starts the
- * agent alone.
- */
+/** `vminit -- node agent.cjs` in a mount namespace with an empty /run, after the shell commands of `prepare`. */
+export function agentCommand(
+  installed: string,
+  args: readonly string[],
+  prepare: readonly string[] = [],
+): readonly [string, ...string[]] {
+  const script = ['mount -t tmpfs tmpfs /run', ...prepare, 'exec "$@"'].join(' && ')
+  const agent = [join(installed, 'node'), ...NODE_FLAGS, join(installed, 'agent.cjs'), ...args]
+  const inside = ['sh', '-c', script, 'sh', join(installed, 'vminit'), '--', ...agent]
+  return ['unshare', '--mount', '--propagation', 'private', ...inside]
+}
+
+/** Starts the agent by {@link agentCommand}, and connects. */
 export async function startAgent(
   options: {
     readonly args?: readonly string[]
-    readonly withoutVminit?: boolean
-    /** Keeps the agent from vminit's broker: it accepts connections itself. */
-    readonly withoutBroker?: boolean
     /** The setting `runtime`: a name, or the path of a program with one. */
     readonly runtime?: string
     /** The setting `output_replay_bytes`. */
@@ -109,28 +111,17 @@ export async function startAgent(
   const folder = makeTemporaryFolder(tmpdir())
   const installed = options.withPolicyEngine === true ? await withPolicyEngine(built) : built
   const path = join(folder, 'agent.sock')
-  const direct = options.withoutBroker === true ? ['sh', '-c', WITHOUT_BROKER, 'sh'] : []
-  const node = [...direct, join(installed, 'node'), ...NODE_FLAGS]
-  const agent = [...node, join(installed, 'agent.cjs'), '--server-addr', `unix://${path}`]
-  const supervised = options.withoutVminit ? [] : [join(installed, 'vminit'), '--']
   const config = join(folder, 'agent.toml')
   writeFileSync(config, settingsOf(options))
   // crun does not work with the cgroup v2 hierarchy next to those of v1.
   const isCrun = options.runtime !== undefined && basename(options.runtime) === 'crun'
-  const prepare = ['mount -t tmpfs tmpfs /run', ...(isCrun ? [HIDE_HYBRID] : [])].join(' && ')
-  const [program = '', ...words] = [...(options.network?.enter ?? []), 'unshare']
-  const child = spawn(
-    program,
-    [
-      ...words,
-      ...['--mount', '--propagation', 'private', 'sh', '-c', `${prepare} && exec "$@"`, 'sh'],
-      ...[...supervised, ...agent, '--config', config, ...(options.args ?? [])],
-    ],
-    {
-      stdio: ['ignore', 'pipe', 'pipe'],
-      env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin', ...options.environment },
-    },
-  )
+  const args = ['--server-addr', `unix://${path}`, '--config', config, ...(options.args ?? [])]
+  const command = agentCommand(installed, args, isCrun ? [HIDE_HYBRID] : [])
+  const [program = '', ...words] = [...(options.network?.enter ?? []), ...command]
+  const child = spawn(program, words, {
+    stdio: ['ignore', 'pipe', 'pipe'],
+    env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin', ...options.environment },
+  })
   const log = readLog(child)
   let errors = ''
   child.stderr.on('data', (chunk: Buffer) => {
@@ -150,8 +141,8 @@ export async function startAgent(
     logged: log.logged,
     errors: () => errors,
     exited: once(child, 'exit').then(([code, signal]) => code ?? signal),
-    agentPid: () => (options.withoutVminit ? pid : childOf(pid)),
-    openFiles: () => openFilesOf(options.withoutVminit ? pid : childOf(pid)),
+    agentPid: () => agentBelow(pid),
+    openFiles: () => openFilesOf(agentBelow(pid)),
     inside: (inner) => `/proc/${pid}/root${inner}`,
     connect: () => open(path),
     stop: async () => {
@@ -198,8 +189,8 @@ async function open(path: string): Promise<AgentConnection> {
   }
 }
 
-/** The agent, found by its command line; the other direct children of vminit are adopted orphans. */
-function childOf(pid: number): number {
+/** The agent below vminit, found by its command line; the other children are the broker and adopted orphans. */
+export function agentBelow(pid: number): number {
   const children = processes()
     .filter(({ parent }) => parent === pid)
     .map((child) => child.pid)

@@ -4,14 +4,15 @@ import { linuxBlockDevices } from '../../../src/os/devices/block-devices.ts'
 import { linuxUevents } from '../../../src/os/devices/uevents.ts'
 import { linuxFiles } from '../../../src/os/files/linux-files.ts'
 import { linuxMounts } from '../../../src/os/files/linux-mounts.ts'
+import { linuxNetwork } from '../../../src/os/network/linux-network.ts'
 import type { Os } from '../../../src/os/os.ts'
 import { linuxTools } from '../../../src/os/process/linux-tools.ts'
 import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
 import { realNative } from './real-native.ts'
 
-/** The parts of this machine's kernel that storage and hot-plug need. */
+/** The parts of this machine's kernel that storage, hot-plug and the network need. */
 export async function realOs(): Promise<
-  Pick<Os, 'blockDevices' | 'clock' | 'files' | 'mounts' | 'tools' | 'uevents'>
+  Pick<Os, 'blockDevices' | 'clock' | 'files' | 'mounts' | 'network' | 'tools' | 'uevents'>
 > {
   const native = await realNative()
   const streams = linuxStreams(native)
@@ -21,6 +22,7 @@ export async function realOs(): Promise<
     blockDevices: linuxBlockDevices(native),
     files: linuxFiles(native),
     mounts: linuxMounts(native),
+    network: linuxNetwork(native),
     tools: linuxTools(native, streams),
     uevents: linuxUevents({ native, streams, clock, log: silentLogger() }),
   }

@@ -1,21 +1,14 @@
 import { readFileSync } from 'node:fs'
-import { dirname } from 'node:path'
 import { silentLogger } from '../../../src/base/log.ts'
 import { VMMetadata } from '../../../src/gen/vm.ts'
 import { NetworkRecord } from '../../../src/handlers/network/network-record.ts'
 import { configureNetwork } from '../../../src/handlers/network/vm-metadata/configure-network.ts'
-import { linuxOs } from '../../../src/os/linux-os.ts'
+import { realOs } from '../os/real-os.ts'
 
-// node apply-metadata.ts ADDON < CONFIGS: applies VM metadata with each of these network configurations, given as JSON,
+// node apply-metadata.ts < CONFIGS: applies VM metadata with each of these network configurations, given as JSON,
 // to eth0 of the network namespace that it was started in, and prints as JSON which of them changed something.
-const [, , addon = ''] = process.argv
 const log = silentLogger()
-const { clock, files, network, uevents } = linuxOs({
-  agentFolder: dirname(addon),
-  channel: undefined,
-  brokerFd: undefined,
-  log,
-})
+const { clock, files, network, uevents } = await realOs()
 const record = new NetworkRecord(log)
 const settings = { interface: 'eth0', timeoutMs: 3000 }
 const configs: Parameters<typeof VMMetadata.create>[0][] = JSON.parse(readFileSync(0, 'utf8'))

@@ -5,7 +5,7 @@ import {
   type Envelope,
   EnvelopeKind,
   encodeEnvelope,
-} from '../../../src/rpc/ttrpc/broker-framing.ts'
+} from '../../../src/rpc/ttrpc/envelope.ts'
 import { FRAME_HEADER_BYTES, parseFrameHeader } from '../../../src/rpc/ttrpc/frame.ts'
 import { decodeResponse, encodeRequestFrame } from '../../../src/rpc/ttrpc/messages.ts'
 import type { RawResponse } from './raw-peer.ts'

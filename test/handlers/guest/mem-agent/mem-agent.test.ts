@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { MemAgentCompactConfig, MemAgentMemcgConfig } from '../../../../src/gen/agent.ts'
 import { createMemAgent, type MemAgentConfig } from '../../../../src/handlers/guest/mem-agent/mem-agent.ts'
-import { noStateFiles } from '../../../../src/os/files/state-files.ts'
 import { KINDS, StateStore } from '../../../../src/state/state-store.ts'
 import { MemoryStateFiles } from '../../../support/fakes/files/memory-state-files.ts'
 import { recordingLog } from '../../../support/fakes/recording-log.ts'
@@ -21,8 +20,11 @@ const guestWithIdle = (options = {}) =>
 describe('the mem-agent', () => {
   const { lines, log } = recordingLog()
 
-  const noState = new StateStore(noStateFiles)
-  function memAgentOf({ os }: MemoryGuest, config: Partial<MemAgentConfig>, state = noState) {
+  function memAgentOf(
+    { os }: MemoryGuest,
+    config: Partial<MemAgentConfig>,
+    state = new StateStore(new MemoryStateFiles()),
+  ) {
     lines.length = 0
     os.tools.script(() => ({}))
     const targets = [{ id: 'idle', cgroupPath: '/idle' }]

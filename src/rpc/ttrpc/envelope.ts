@@ -1,0 +1,69 @@
+/** Bytes of the envelope of a frame on a data socket of the broker (docs/broker.md). */
+export const ENVELOPE_BYTES = 32
+
+/** The kinds of envelopes; the broker's own list is in native/broker/protocol.h. */
+export const EnvelopeKind = {
+  request: 1,
+  oversized: 2,
+  written: 3,
+  dropped: 4,
+  answer: 16,
+  nothing: 17,
+  confirm: 18,
+} as const
+
+/** Of an answer: the broker tells what becomes of it, and remembers that until it is confirmed. */
+export const KEEP = 1
+
+/** Of an answer: its end is not in the socket, but in a file in memory that comes with the envelope. */
+export const IN_FILE = 2
+
+/** Of an oversized frame: it is not too large, but the broker's limits had no room for it. */
+export const NO_ROOM = 2
+
+/** Little endian: `u32 kind, u32 flags, u64 number, u64 age_ns, u32 frame_bytes, u32 file_bytes`. */
+export interface Envelope {
+  readonly kind: number
+  readonly flags: number
+  readonly number: bigint
+  /** Of an answer with {@link IN_FILE}: where its bytes begin in the file. */
+  readonly ageNs: bigint
+  /** Of the frame that follows, with its header. */
+  readonly frameBytes: number
+  /** How many of them, at its end, are in the file; 0 by default. */
+  readonly fileBytes?: number
+}
+
+export function encodeEnvelope(envelope: Envelope): Buffer {
+  const bytes = Buffer.allocUnsafe(ENVELOPE_BYTES)
+  writeEnvelope(bytes, 0, envelope)
+  return bytes
+}
+
+/** Writes the envelope at `offset`. Returns where it ends. */
+export function writeEnvelope(bytes: Buffer, offset: number, envelope: Envelope): number {
+  const { kind, flags, number, ageNs, frameBytes, fileBytes = 0 } = envelope
+  bytes.writeUInt32LE(kind, offset)
+  bytes.writeUInt32LE(flags, offset + 4)
+  bytes.writeBigUInt64LE(number, offset + 8)
+  bytes.writeBigUInt64LE(ageNs, offset + 16)
+  bytes.writeUInt32LE(frameBytes, offset + 24)
+  bytes.writeUInt32LE(fileBytes, offset + 28)
+  return offset + ENVELOPE_BYTES
+}
+
+/** Decodes the envelope that begins at `offset`. */
+export function decodeEnvelope(bytes: Buffer, offset: number): Envelope {
+  return {
+    kind: bytes.readUInt32LE(offset),
+    flags: bytes.readUInt32LE(offset + 4),
+    number: bytes.readBigUInt64LE(offset + 8),
+    ageNs: bytes.readBigUInt64LE(offset + 16),
+    frameBytes: bytes.readUInt32LE(offset + 24),
+  }
+}
+
+/** An envelope without a frame. */
+export function bareEnvelope(kind: number, number: bigint): Envelope {
+  return { kind, flags: 0, number, ageNs: 0n, frameBytes: 0 }
+}
