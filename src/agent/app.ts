@@ -36,6 +36,7 @@ import { startTimer } from '../rpc/timer.ts'
 import type { AgentConfig } from '../settings/settings.ts'
 import { EventLog } from '../state/event-log.ts'
 import { printState } from '../state/print-state.ts'
+import { NO_CALLER } from '../state/request.ts'
 import { StateStore } from '../state/state-store.ts'
 import { bootBehindGate, prepareTransport } from './boot/boot.ts'
 import { BootGate } from './boot/gate.ts'
@@ -329,7 +330,7 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
       events.add({ agentStarted: { restarts: given.channel.restarts } })
       return restoreSandbox(sandbox, os.broker)
     },
-    destroySandbox: () => destroySandbox(sandbox, neverAborted),
+    destroySandbox: () => destroySandbox(sandbox, {}, NO_CALLER),
     memoryChanged: () => containersCgroup.limitAgain(),
     memAgent,
   }

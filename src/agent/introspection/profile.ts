@@ -8,6 +8,7 @@ import {
 import { guestMemory } from '../../handlers/cgroup/memory-reserve.ts'
 import type { Os } from '../../os/os.ts'
 import type { Fd } from '../../os/streams/streams.ts'
+import type { Call } from '../../state/request.ts'
 import { durationOf } from './request-fields.ts'
 
 const MIB = 1024 * 1024
@@ -33,12 +34,6 @@ interface Profile {
   stopTimer: () => void
 }
 
-/** A call that takes or reads a profile: when it ends, and what is to be told of its answer. */
-interface ProfileCall {
-  readonly signal: AbortSignal
-  onDelivered(callback: (written: boolean) => void): void
-}
-
 type State =
   | { readonly name: 'none' }
   | { readonly name: 'taking'; readonly id: string }
@@ -61,14 +56,14 @@ export class Profiles {
    */
   async read(
     request: ReadProfileRequest,
-    { signal, onDelivered }: ProfileCall,
+    call: Pick<Call, 'signal' | 'takes'>,
   ): Promise<ReadProfileResponse> {
     const { kind, id, offset, discard } = request
     if (kind !== Kind.KIND_UNSPECIFIED && id !== '') {
       throw new AgentError('INVALID_ARGUMENT', `id: ${JSON.stringify(id)}, want none with a kind`)
     }
     const profile =
-      kind === Kind.KIND_UNSPECIFIED ? this.#get(id) : await this.#take(kind, request.durationMs, signal)
+      kind === Kind.KIND_UNSPECIFIED ? this.#get(id) : await this.#take(kind, request.durationMs, call.signal)
     if (offset > BigInt(profile.sizeBytes)) {
       throw new AgentError('INVALID_ARGUMENT', `offset: ${offset}, want at most ${profile.sizeBytes}`)
     }
@@ -78,7 +73,8 @@ export class Profiles {
     if (discard) this.#drop(profile)
     else this.#keep(profile)
     // A caller who does not get the answer cannot name the profile.
-    if (kind !== Kind.KIND_UNSPECIFIED) onDelivered((written) => written || this.#drop(profile))
+    if (kind !== Kind.KIND_UNSPECIFIED)
+      call.takes({ delivered: () => {}, dropped: () => this.#drop(profile) })
     return { id: profile.id, sizeBytes: BigInt(profile.sizeBytes), data }
   }
 

@@ -4,6 +4,7 @@ import { SerialQueue } from '../../base/serial-queue.ts'
 import { truncate } from '../../base/truncate.ts'
 import { REQUESTS } from '../../gen/message-fields.ts'
 import { NO_POLICY_ENGINE, type PolicyEngine, type PolicyEngines } from '../../os/policy/policy-engine.ts'
+import { type Call, NO_CALLER } from '../../state/request.ts'
 import { KINDS, type StateStore } from '../../state/state-store.ts'
 import { AllowedInputs } from './allowed-inputs.ts'
 import { checkInput, hasLargeBytes } from './check-input.ts'
@@ -24,11 +25,11 @@ export interface PolicyDependencies {
 }
 
 /**
- * Checks a request, and applies the changes of the state that come with the permission. `number` is the broker's number of
- * the request: one that has changed the state is allowed when it is sent again. Throws a {@link Refusal} when the call may
- * not run, and the reason of `signal` when that fires before the check has ended. Returns undefined while no policy is set.
+ * Checks a request, and applies the changes of the state that come with the permission. A call that has changed the state
+ * is allowed when it is sent again. Throws a {@link Refusal} when the call may not run, and what it is aborted with when
+ * that comes before the check has ended. Returns undefined while no policy is set.
  */
-export type Check = (request: unknown, signal: AbortSignal, number?: bigint) => Promise<void> | undefined
+export type Check = (request: unknown, call: Call) => Promise<void> | undefined
 
 /** A policy that is in force. */
 interface Current {
@@ -92,11 +93,12 @@ export class Policy {
    */
   checkOf(method: string, message?: string): Check {
     const rule = ruleOf(method, message)
-    return (request, signal, number = 0n) => {
+    return (request, call) => {
+      const { signal, number } = call
       const current = this.#current
       if (current === undefined || this.#isAllowedAgain(current, rule, request)) return undefined
-      if (number !== 0n && current.changedBy.includes(number)) return undefined
-      return this.#enqueue(() => this.#check(rule, request, signal, number), signal)
+      if (current.changedBy.includes(number)) return undefined
+      return this.#enqueue(() => this.#check(rule, request, call), signal)
     }
   }
 
@@ -146,16 +148,13 @@ export class Policy {
    * Replaces the policy if the current one allows it; the state begins anew. Throws NOT_FOUND without an engine, and
    * INVALID_ARGUMENT for a policy that cannot be parsed. After a failure the old policy is in force.
    */
-  async replace(
-    request: { readonly policy: string },
-    signal: AbortSignal,
-    number: bigint | undefined = 0n,
-  ): Promise<void> {
+  async replace(request: { readonly policy: string }, call: Call): Promise<void> {
+    const { signal, number } = call
     const engines = this.#dependencies.engines()
     if (engines === undefined) throw new AgentError('NOT_FOUND', `/${SET_POLICY} is not supported`)
     await this.#enqueue(async () => {
-      if (number !== 0n && this.#current?.changedBy.includes(number)) return
-      await this.#check(ruleOf(SET_POLICY), request, signal, 0n)
+      if (this.#current?.changedBy.includes(number)) return
+      await this.#check(ruleOf(SET_POLICY), request, { ...NO_CALLER, signal })
       const next = await this.#compile(engines, request.policy).catch(refuseText)
       if (number !== 0n) next.changedBy = [number]
       try {
@@ -227,7 +226,7 @@ export class Policy {
     return current.readsInput ? checkInput(rule.message, request, unreadField(current, rule)) : '{}'
   }
 
-  async #check(rule: Rule, request: unknown, signal: AbortSignal, number: bigint): Promise<void> {
+  async #check(rule: Rule, request: unknown, { signal, number }: Call): Promise<void> {
     const current = this.#current
     if (current === undefined) return
     const verdict = await this.#evaluate(current, rule, request)

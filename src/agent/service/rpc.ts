@@ -1,33 +1,8 @@
 import type { Share } from '../../rpc/limits.ts'
 import type { Encoded } from '../../rpc/method.ts'
+import type { Call } from '../../state/request.ts'
 import type { BootGate } from '../boot/gate.ts'
 import type { Policy } from '../policy/policy.ts'
-
-/** One call, as the function that serves it sees it. */
-export interface Call {
-  /**
-   * Aborted with an `AgentError` when the call's deadline passes or its client hangs up. It never fires for an RPC
-   * whose `onHangup` is `finish`.
-   */
-  readonly signal: AbortSignal
-  /**
-   * The broker's number of the request (docs/broker.md): a restarted agent that gets the request again gets it with the
-   * same number. undefined with gRPC, and without a broker.
-   */
-  readonly number: bigint | undefined
-  /** Milliseconds since the whole request arrived in the guest, also at an agent before this one. */
-  ageMs(): number
-  /**
-   * Registers what to do once the answer was sent or dropped: `written` says whether it was handed whole to a live
-   * connection. For answers that take something away, such as an exit status: what was not written is not lost.
-   */
-  onDelivered(callback: (written: boolean) => void): void
-  /**
-   * Of an `at-most-once` call: to be called right before what must not happen twice. When the agent dies after this, the
-   * call is answered as it is sent again; when it dies before, the call is carried out then.
-   */
-  beforeEffect(): void
-}
 
 /**
  * What a restarted agent does with a call that the agent before it died in, if the answer was not written yet:

@@ -11,6 +11,7 @@ import type { SandboxContext } from '../../handlers/sandbox/context.ts'
 import type { MountDependencies } from '../../handlers/storage/mount-storage.ts'
 import { undecodable } from '../../rpc/count-elements.ts'
 import type { CheckCall, MethodTable, StreamMethod, StreamTable } from '../../rpc/method.ts'
+import { NO_CALLER } from '../../state/request.ts'
 import type { IntrospectionDependencies } from '../introspection/dependencies.ts'
 import type { Policy } from '../policy/policy.ts'
 import { containerMethods } from './methods/container.ts'
@@ -89,7 +90,7 @@ export function streamMethods(
       const { hangup } = incoming
       await gate.wait(hangup)
       const request = decodeStreamEvents(payload)
-      await check(request, hangup)
+      await check(request, { ...NO_CALLER, signal: hangup })
       for await (const answer of events.stream(request.afterSequence, hangup)) {
         await send(GetEventsResponse.encode(answer).finish())
       }
@@ -117,7 +118,7 @@ function decodeStreamEvents(payload: Uint8Array): StreamEventsRequest {
 export function checkCallOf(policy: Policy): CheckCall {
   return async (method, request, signal) => {
     try {
-      await policy.checkOf(method)(request, signal)
+      await policy.checkOf(method)(request, { ...NO_CALLER, signal })
       return undefined
     } catch (error) {
       return { ok: false, ...statusOf(error) }

@@ -7,10 +7,11 @@ import { countElements, undecodable } from '../../rpc/count-elements.ts'
 import { exhausted, type Totals } from '../../rpc/limits.ts'
 import type { Encoded, IncomingCall, Method, Outcome } from '../../rpc/method.ts'
 import { EMPTY_RESPONSE, type Outcomes } from '../../state/outcomes.ts'
+import type { Call, Taken } from '../../state/request.ts'
 import type { Check } from '../policy/policy.ts'
 import { Refusal } from '../policy/verdict.ts'
 import type { CallsInFlight, OpenCall } from './calls-in-flight.ts'
-import type { Call, Checks, DeclaredMethod, Gate, MessageType, Rpc } from './rpc.ts'
+import type { Checks, DeclaredMethod, Gate, MessageType, Rpc } from './rpc.ts'
 import { failureLevel, statusOf } from './status.ts'
 
 /** What every call is wrapped with. */
@@ -56,44 +57,49 @@ function served<Request, Response>(
   return async (payload, incoming, open) => {
     const startedMs = nowMs()
     const limits = limitsOf(incoming)
-    const deliveries: ((written: boolean) => void)[] = []
+    const taken: Taken[] = []
+    let hasFailed = false
     const number = incoming.number ?? 0n
     const call: Call = {
       signal: rpc.onHangup === 'cancel' ? limits.signal : neverAborted,
-      number: incoming.number,
+      number,
       ageMs: () => incoming.ageMs + nowMs() - startedMs,
       beforeEffect: () => {
         if (rpc.recovery === 'at-most-once') outcomes.answer(number, EMPTY_RESPONSE)
       },
-      onDelivered: (callback) => void deliveries.push(callback),
+      // Work that goes on without its caller may take something still.
+      takes: (one) => (hasFailed ? one.dropped() : void taken.push(one)),
     }
     let outcome: Outcome
     let loggedMessage: string | undefined
     let level: LogLevel = rpc.logLevel
     let work: Promise<Response> | undefined
-    const taken = new Taken(totals, rpc)
+    const used = new Used(totals, rpc)
     try {
-      taken.takeElements(countElements(payload, REQUESTS[name]))
+      used.takeElements(countElements(payload, REQUESTS[name]))
       const request = decode(types.request, payload)
       open.ids = idsOf(request)
       limits.signal.throwIfAborted()
       if (rpc.gate === 'wait') await inStep('boot', '', () => gate.wait(limits.signal))
-      const turn = taken.beginWork(limits.signal)
+      const turn = used.beginWork(limits.signal)
       // A call that need not wait begins before those that came after it.
       if (turn !== undefined) await inStep('turn', '', () => turn)
       const kept = keepsOutcome(rpc) ? outcomes.of(number) : undefined
       let encoded: Encoded | undefined = kept && { payload: kept }
       if (encoded === undefined) {
-        const checked = check?.(request, limits.signal, number)
+        const checked = check?.(request, { ...call, signal: limits.signal })
         const refusal = checked && (await inStep('policy', '', () => refusalOf(checked)))
         work = refusal === undefined ? rpc.handle(request, call) : refused(rpc, request, call, refusal)
         const response = await answerOf(work, method, limits.signal, log)
         encoded = rpc.encode?.(response) ?? { payload: types.response.encode(response).finish() }
         if (keepsOutcome(rpc)) outcomes.answer(number, encoded.payload)
       }
-      if (keepsOutcome(rpc) && number !== 0n) deliveries.push(() => outcomes.forget(number))
-      outcome = { ok: true, ...encoded, ...deliveredTo(deliveries, name, log) }
+      const forget = () => outcomes.forget(number)
+      if (keepsOutcome(rpc) && number !== 0n) call.takes({ delivered: forget, dropped: forget })
+      outcome = { ok: true, ...encoded, ...(taken.length > 0 && { delivered: tell(taken, name, log) }) }
     } catch (error) {
+      hasFailed = true
+      tell(taken, name, log)(false)
       // A call that failed has undone itself, and may be tried again.
       if (keepsOutcome(rpc)) outcomes.forget(number)
       // An earlier agent may have taken something for the answer: it goes back.
@@ -109,7 +115,7 @@ function served<Request, Response>(
       limits.release()
     }
     const left = rpc.onHangup === 'finish' && limits.signal.aborted ? work : undefined
-    taken.give(left && { work: left, requestBytes: payload.length })
+    used.give(left && { work: left, requestBytes: payload.length })
     open.end(outcome.ok ? undefined : outcome.code, left)
     if (log.isLogged(level)) {
       const { peer, framing } = incoming
@@ -137,24 +143,22 @@ function keepsOutcome({
   return recovery === 'at-most-once' || (recovery === 'journaled' && ownJournal !== true)
 }
 
-/** Undefined without callbacks: the broker then does not keep the outcome of the answer. */
-function deliveredTo(callbacks: readonly ((written: boolean) => void)[], rpc: string, log: Logger) {
-  if (callbacks.length === 0) return undefined
-  return {
-    delivered: (written: boolean) => {
-      for (const callback of callbacks) {
-        try {
-          callback(written)
-        } catch (error) {
-          log.error('delivery not recorded', { rpc, written, error: messageOf(error) })
-        }
+/** Tells what an answer takes what became of the answer. */
+function tell(taken: readonly Taken[], rpc: string, log: Logger): (written: boolean) => void {
+  return (written) => {
+    for (const one of taken) {
+      try {
+        if (written) one.delivered()
+        else one.dropped()
+      } catch (error) {
+        log.error('delivery not recorded', { rpc, written, error: messageOf(error) })
       }
-    },
+    }
   }
 }
 
-/** What one call has taken of the limits of all connections. */
-class Taken {
+/** What one call uses of the limits of all connections. */
+class Used {
   readonly #totals: Totals
   readonly #rpc: Pick<Rpc<never, unknown>, 'share' | 'turn'>
   #elements = 0
@@ -217,7 +221,7 @@ async function refused<Request, Response>(
 ): Promise<Response> {
   if (rpc.emptied === undefined) throw refusal
   // The output that the answer would have carried is discarded, as if it had been written.
-  await rpc.handle(request, { ...call, onDelivered: (callback) => callback(true) })
+  await rpc.handle(request, { ...call, takes: (taken) => taken.delivered() })
   return rpc.emptied()
 }
 

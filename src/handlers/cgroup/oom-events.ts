@@ -1,7 +1,9 @@
 import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { inStep } from '../../base/step.ts'
+import type { GetOOMEventRequest, OOMEvent } from '../../gen/agent.ts'
 import type { EventLog } from '../../state/event-log.ts'
+import type { Call } from '../../state/request.ts'
 import type { StateStore } from '../../state/state-store.ts'
 import type { Cgroup } from './cgroup.ts'
 import { OomQueue } from './oom-queue.ts'
@@ -74,22 +76,17 @@ export class OomEvents {
   }
 }
 
-/** A container that ran out of memory. */
-export interface OomEventTaken {
-  readonly containerId: string
-  /** What has become of the answer: an event that was not delivered goes back to the front of the queue. */
-  settle(written: boolean): void
-}
-
 /**
- * GetOOMEvent (behaviour spec, section C.33): waits for the next container that ran out of memory. `number` is that of the
- * call, 0 without one.
+ * GetOOMEvent (behaviour spec, section C.33): waits for the next container that ran out of memory. An event that was not
+ * delivered goes back to the front of the queue.
  */
 export async function getOomEvent(
   { oom }: { readonly oom: OomEvents },
-  signal: AbortSignal,
-  number = 0n,
-): Promise<OomEventTaken> {
-  const containerId = await inStep('event', '', () => oom.queue.take(signal, number))
-  return { containerId, settle: (written) => oom.queue.settle(number, containerId, written) }
+  _request: GetOOMEventRequest,
+  call: Call,
+): Promise<OOMEvent> {
+  const containerId = await inStep('event', '', () => oom.queue.take(call))
+  const settle = (written: boolean) => oom.queue.settle(call.number, containerId, written)
+  call.takes({ delivered: () => settle(true), dropped: () => settle(false) })
+  return { containerId }
 }

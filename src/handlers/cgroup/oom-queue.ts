@@ -2,6 +2,7 @@ import { Changes } from '../../base/changes.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { LastEvent } from '../../gen/state/oom.ts'
+import type { Call } from '../../state/request.ts'
 import { KINDS, type StateStore } from '../../state/state-store.ts'
 
 /** The name of the state. */
@@ -73,11 +74,10 @@ export class OomQueue {
   }
 
   /**
-   * The next event; for a request that has taken one in an agent before, the same. `number` is that of the request, 0
-   * without one. An aborted caller consumes no event. Throws INTERNAL without text once the queue is closed, or what
-   * `signal` is aborted with.
+   * The next event; for a request that has taken one in an agent before, the same. An aborted caller consumes no event.
+   * Throws INTERNAL without text once the queue is closed, or what the call is aborted with.
    */
-  async take(signal: AbortSignal, number = 0n): Promise<string> {
+  async take({ signal, number }: Call): Promise<string> {
     for (;;) {
       signal.throwIfAborted()
       const again = this.#taken.get(number)

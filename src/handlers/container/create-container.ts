@@ -18,6 +18,7 @@ import { normalizeSpec } from '../../oci/normalize-spec.ts'
 import { nofileIn } from '../../oci/rlimits.ts'
 import type { Os } from '../../os/os.ts'
 import { processBeganNs } from '../../os/process/proc-stat.ts'
+import type { Call } from '../../state/request.ts'
 import { type Cgroup, cgroupAt, hasController, usesCgroupV2 } from '../cgroup/cgroup.ts'
 import type { ContainersCgroup } from '../cgroup/containers-cgroup.ts'
 import type { DeviceHandlers } from '../device/devices.ts'
@@ -60,7 +61,7 @@ interface Creation {
   readonly record: ContainerRecord
   readonly request: CreateContainerRequest
   readonly onDeviation: OnDeviation
-  readonly signal: AbortSignal
+  readonly call: Call
   readonly sandbox: ActiveSandbox
   readonly bundle: Bundle
   /** The CDI devices that the spec names. */
@@ -73,14 +74,12 @@ interface Creation {
 
 /**
  * CreateContainer (behaviour spec, section C.1): makes a container whose first process awaits its start. When a step fails,
- * `signal` is aborted or the container is to be removed, all steps before it are undone. `number` is that of the call, 0
- * without one.
+ * the call is aborted or the container is to be removed, all steps before it are undone.
  */
 export async function createContainer(
   dependencies: CreateDependencies,
   requested: CreateContainerRequest,
-  signal: AbortSignal,
-  number = 0n,
+  call: Call,
 ): Promise<void> {
   const { log, config, containers, containersCgroup, devices, sandboxState, storage } = dependencies
   const id = requested.containerId
@@ -97,14 +96,14 @@ export async function createContainer(
   const sandbox = sandboxState.active()
   const cgroupPath = cgroupsPath(complete.linux.CgroupsPath, id, containersCgroup.path)
   const container = containers.add(id, cgroupPath)
-  const ending = AbortSignal.any([signal, container.creationInterrupted])
+  const ending = AbortSignal.any([call.signal, container.creationInterrupted])
   const [onFailure, onRemove] = [new UndoList(log), new UndoList(log)]
   const bundle = bundleOf(config.sharedRoot, id)
   const isMaker = sandbox.pidNamespace.begin(id)
   onRemove.add('shared pid namespace', () => sandbox.pidNamespace.gone(id))
   try {
     container.record.save({
-      request: number,
+      request: call.number,
       pidNamespace: isMaker ? sandbox.pidNamespace.path : '',
       storages: storage.mountPointsOf(request.storages),
       hasSharedMounts: request.sharedMounts.length > 0,
@@ -114,7 +113,7 @@ export async function createContainer(
       record: container.record,
       request,
       onDeviation,
-      signal: ending,
+      call: { ...call, signal: ending },
       sandbox,
       bundle,
       cdiDevices,
@@ -146,17 +145,13 @@ function tellEndOf(
 }
 
 async function build(creation: Creation): Promise<ContainerParts> {
-  const { dependencies, request, signal, sandbox, bundle, onFailure, onRemove } = creation
+  const { dependencies, request, call, sandbox, bundle, onFailure, onRemove } = creation
+  const { signal } = call
   const { os, log, devices, storage, sysctls } = dependencies
   const { root, process } = completeSpec(request.OCI)
   // First: a host that listens on the ports waits for nothing else.
   const hasTerminal = process.Terminal
-  const { request: call } = creation.record.fields
-  const connections = await connectStdio(
-    dependencies,
-    { ports: request, hasTerminal, call, onFailure },
-    signal,
-  )
+  const connections = await connectStdio(dependencies, { ports: request, hasTerminal, onFailure }, call)
   const isV2 = await usesCgroupV2(os)
   checkSharedMounts(request.sharedMounts)
   await makeBundle(os, bundle, onRemove)
@@ -204,9 +199,9 @@ async function build(creation: Creation): Promise<ContainerParts> {
   }
 }
 
-async function attachStorages({ dependencies, request, signal, onRemove }: Creation): Promise<void> {
+async function attachStorages({ dependencies, request, call, onRemove }: Creation): Promise<void> {
   const { storage } = dependencies
-  const attached = await storage.attach(request.storages, request.containerId, signal)
+  const attached = await storage.attach(request.storages, request.containerId, call.signal)
   onRemove.add('storages', () => storage.release(attached))
 }
 
@@ -215,12 +210,12 @@ async function specFor(
   devices: Pick<GuestChoices, 'devices' | 'deviceEdits'>,
   isV2: boolean,
 ): Promise<ContainerSpec> {
-  const { dependencies, request, onDeviation, signal, sandbox, bundle } = creation
+  const { dependencies, request, onDeviation, call, sandbox, bundle } = creation
   const { os, runtime, containersCgroup } = dependencies
   const { spec: requested } = completeSpec(request.OCI)
   const support = await guestSupport({ os, runtime, isV2 }, requested)
   const pid = request.sandboxPidns
-    ? await sandbox.pidNamespace.joinedBy(request.containerId, signal)
+    ? await sandbox.pidNamespace.joinedBy(request.containerId, call.signal)
     : undefined
   return containerSpec(supportedSpec(requested, support, onDeviation), {
     containerId: request.containerId,
@@ -257,7 +252,7 @@ async function deviceModes({ files }: Os, spec: Spec | undefined): Promise<Map<s
 
 /** Has the runtime make the container, and follows its first process. */
 async function launchInit(
-  { dependencies, record, request, signal, bundle, onFailure }: Creation,
+  { dependencies, record, request, call, bundle, onFailure }: Creation,
   cgroup: Cgroup,
   stdio: { readonly hasTerminal: boolean; readonly connections: PortConnections },
 ): Promise<ContainerProcess> {
@@ -281,9 +276,9 @@ async function launchInit(
     const { streams } = launch
     const container = { key, id, bundle: bundle.folder, program, spec, streams, isMember }
     const { hasTerminal } = stdio
-    const process = newProcess(os, '', { key, hasTerminal, request: record.fields.request })
+    const process = newProcess(os, '', { key, hasTerminal, request: call.number })
     record.saveProcess(process)
-    const init = await launch.follow(await runtime.create(container, signal))
+    const init = await launch.follow(await runtime.create(container, call.signal))
     const beganNs = await processBeganNs(os, init.pid, process.beganNs)
     record.saveProcess({ ...process, pid: init.pid, beganNs })
     return init

@@ -1,6 +1,7 @@
 import { errnoOf, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { PauseContainerRequest, ResumeContainerRequest } from '../../gen/agent.ts'
+import type { Call } from '../../state/request.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
 import type { ContainerUpdate } from './container.ts'
 import { Phase } from './container-record.ts'
@@ -9,7 +10,6 @@ import { beginUpdate } from './update-container.ts'
 
 /**
  * PauseContainer (behaviour spec, section C.10): freezes all processes, also of a container that awaits its start.
- * `number` is that of the call, 0 without one.
  */
 export async function pauseContainer(
   {
@@ -22,8 +22,7 @@ export async function pauseContainer(
     readonly log: Logger
   },
   { containerId }: PauseContainerRequest,
-  signal: AbortSignal,
-  number = 0n,
+  { signal, number }: Call,
 ): Promise<void> {
   const intended = { phase: Phase.PAUSING, request: number } as const
   const update = await beginUpdate(containers, containerId, ['created', 'running'], signal, intended)
@@ -46,15 +45,14 @@ export async function pauseContainer(
   }
 }
 
-/** ResumeContainer (behaviour spec, section C.10): thaws the processes of a paused container; `number` as above. */
+/** ResumeContainer (behaviour spec, section C.10): thaws the processes of a paused container. */
 export async function resumeContainer(
   {
     containers,
     runtime,
   }: { readonly containers: ContainerRegistry; readonly runtime: Pick<OciRuntime, 'resume'> },
   { containerId }: ResumeContainerRequest,
-  signal: AbortSignal,
-  number = 0n,
+  { signal, number }: Call,
 ): Promise<void> {
   const intended = { phase: Phase.RESUMING, request: number } as const
   const update = await beginUpdate(containers, containerId, ['paused'], signal, intended)

@@ -6,6 +6,7 @@ import type { RemoveContainerRequest } from '../../gen/agent.ts'
 import type { Os } from '../../os/os.ts'
 import { killIfAlive } from '../../os/process/kill-if-alive.ts'
 import { EMPTY_RESPONSE, type Outcomes } from '../../state/outcomes.ts'
+import type { Call } from '../../state/request.ts'
 import type { ContainersCgroup } from '../cgroup/containers-cgroup.ts'
 import type { OomEvents } from '../cgroup/oom-events.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
@@ -35,12 +36,11 @@ export interface RemoveDependencies {
 export async function removeContainer(
   dependencies: RemoveDependencies,
   request: RemoveContainerRequest,
-  signal: AbortSignal,
-  number = 0n,
+  call: Call,
 ): Promise<void> {
   const container = dependencies.containers.tryGet(request.containerId)
   if (container === undefined) throw unknownContainer('INTERNAL')
-  const removed = await endAndRemove(dependencies, container, request.timeout, signal, number)
+  const removed = await endAndRemove(dependencies, container, call, request.timeout)
   if (!removed) throw unknownContainer('INTERNAL')
 }
 
@@ -52,9 +52,8 @@ export async function removeContainer(
 export async function endAndRemove(
   dependencies: RemoveDependencies,
   container: Container,
-  timeoutSeconds: number,
-  signal: AbortSignal,
-  number = 0n,
+  call: Call,
+  timeoutSeconds = 0,
 ): Promise<boolean> {
   let endedCreation = false
   for (let { state } = container; container.isInTransition; { state } = container) {
@@ -66,18 +65,18 @@ export async function endAndRemove(
         await state.parts.cgroup.killAll()
       }
     }
-    await inStep('container', `${container.id}: ${state.name}`, () => container.changed(state, signal))
+    await inStep('container', `${container.id}: ${state.name}`, () => container.changed(state, call.signal))
   }
   if (container.state.name === 'gone') return endedCreation
-  await remove(dependencies, container, timeoutSeconds, number)
+  await remove(dependencies, container, call, timeoutSeconds)
   return true
 }
 
 async function remove(
   dependencies: RemoveDependencies,
   container: Container,
+  { number }: Call,
   timeoutSeconds: number,
-  number: bigint,
 ): Promise<void> {
   const { os, log, containers, runtime, oom, outcomes } = dependencies
   const parts = container.beginRemove(number)

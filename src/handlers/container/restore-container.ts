@@ -1,10 +1,11 @@
-import { neverAborted, withTimeout } from '../../base/abort.ts'
+import { withTimeout } from '../../base/abort.ts'
 import { messageOf } from '../../base/errors.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { ProcessState } from '../../gen/state/container.ts'
 import { killIfAlive } from '../../os/process/kill-if-alive.ts'
 import { processBeganNs } from '../../os/process/proc-stat.ts'
 import { EMPTY_RESPONSE, type Outcomes } from '../../state/outcomes.ts'
+import { NO_CALLER } from '../../state/request.ts'
 import { type Cgroup, cgroupAt, usesCgroupV2 } from '../cgroup/cgroup.ts'
 import type { ContainersCgroup } from '../cgroup/containers-cgroup.ts'
 import type { OomEvents } from '../cgroup/oom-events.ts'
@@ -141,7 +142,7 @@ async function goOn(restored: Restored): Promise<ContainerParts> {
 
 /** Begins a removal again. */
 function remove({ dependencies, container }: Restored): void {
-  endAndRemove(dependencies, container, 0, neverAborted).catch((error: unknown) => {
+  endAndRemove(dependencies, container, NO_CALLER).catch((error: unknown) => {
     dependencies.log.warn('container not removed', { containerId: container.id, error: messageOf(error) })
   })
 }

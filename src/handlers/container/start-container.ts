@@ -7,6 +7,7 @@ import { printJson } from '../../oci/json.ts'
 import { OCI_VERSION } from '../../oci/runtime-config.ts'
 import type { Os } from '../../os/os.ts'
 import type { EventLog } from '../../state/event-log.ts'
+import type { Call } from '../../state/request.ts'
 import type { OomEvents } from '../cgroup/oom-events.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
 import { bundleOf } from './bundle.ts'
@@ -32,8 +33,7 @@ export interface StartDependencies extends StartHookDependencies {
 export async function startContainer(
   dependencies: StartDependencies,
   request: StartContainerRequest,
-  signal: AbortSignal,
-  number = 0n,
+  { signal, number }: Call,
 ): Promise<void> {
   const { containers, sandboxState, oom } = dependencies
   const { container } = await containers.waitFor(request.containerId, 'INTERNAL', signal)

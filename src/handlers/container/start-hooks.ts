@@ -6,6 +6,7 @@ import { UndoList } from '../../base/undo.ts'
 import type { Hook, Process } from '../../gen/oci.ts'
 import type { ContainerRules } from '../../oci/denied-calls.ts'
 import type { Os } from '../../os/os.ts'
+import { type Call, NO_CALLER } from '../../state/request.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
 import { connectStdio, type LaunchDependencies, prepareLaunch } from '../process/launch.ts'
 import type { ContainerProcess } from '../process/process.ts'
@@ -84,8 +85,9 @@ async function runHook(
   const limit = limitOf(os, hook, skipped)
   const key = keys.next()
   try {
-    const stdio = { ports: NO_PORTS, hasTerminal: false, call: 0n, onFailure }
-    const connections = await connectStdio(dependencies, stdio, limit.signal)
+    const call = { ...NO_CALLER, signal: limit.signal }
+    const stdio = { ports: NO_PORTS, hasTerminal: false, onFailure }
+    const connections = await connectStdio(dependencies, stdio, call)
     const launch = await prepareLaunch(dependencies, { key, hasTerminal: false, connections, onFailure })
     let added: ContainerProcess
     try {
@@ -97,9 +99,9 @@ async function runHook(
       await runtime.discardRun(key)
     }
     const [stderr] = await Promise.all([
-      lastOf(added.stdio.stderr, limit.signal),
-      lastOf(added.stdio.stdout, limit.signal),
-      giveState(added.stdio.stdin, state, limit.signal),
+      lastOf(added.stdio.stderr, call),
+      lastOf(added.stdio.stdout, call),
+      giveState(added.stdio.stdin, state, call),
     ])
     const status = await abortable(added.ended, limit.signal)
     await added.stdio.close()
@@ -122,18 +124,18 @@ interface HookRun {
 }
 
 /** A hook need not read its input. */
-async function giveState(stdin: Stdio['stdin'], state: string, signal: AbortSignal): Promise<void> {
-  await stdin.write(Buffer.from(state), signal).catch(() => {})
+async function giveState(stdin: Stdio['stdin'], state: string, call: Call): Promise<void> {
+  await stdin.write(Buffer.from(state), call).catch(() => {})
   await stdin.end()
 }
 
 /** Reads a stream to its end, and returns its last characters. */
-async function lastOf(stream: Stdio['stdout'], signal: AbortSignal): Promise<string> {
+async function lastOf(stream: Stdio['stdout'], call: Call): Promise<string> {
   let last = ''
   for (;;) {
-    const output = await stream.read(READ_BYTES, signal)
+    const output = await stream.read(READ_BYTES, call)
     const data = output.read()
-    output.discard()
+    output.delivered()
     if (data.length === 0) return last
     last = (last + Buffer.from(data).toString()).slice(-LOGGED_CHARACTERS)
   }

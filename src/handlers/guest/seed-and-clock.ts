@@ -1,6 +1,7 @@
 import { AgentError } from '../../base/errors.ts'
 import type { SetGuestDateTimeRequest } from '../../gen/agent.ts'
 import type { System } from '../../os/process/system.ts'
+import type { Call } from '../../state/request.ts'
 
 const MICROSECONDS = 1_000_000n
 
@@ -33,15 +34,15 @@ export function setGuestDateTime(
 }
 
 /**
- * ReseedRandomDev (spec C.28): adds random bytes of the host to the kernel's pool. `beforeEffect` is called right before that.
+ * ReseedRandomDev (spec C.28): adds random bytes of the host to the kernel's pool.
  * Throws INVALID_ARGUMENT for no bytes.
  */
 export async function reseedRandom(
   system: System,
   data: Uint8Array,
-  beforeEffect: () => void,
+  call: Pick<Call, 'beforeEffect'>,
 ): Promise<void> {
   if (data.length === 0) throw new AgentError('INVALID_ARGUMENT', 'data: missing entropy data')
-  beforeEffect()
+  call.beforeEffect()
   await system.addEntropy(data)
 }

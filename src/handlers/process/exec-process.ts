@@ -12,6 +12,7 @@ import { nofileIn, nofileOf } from '../../oci/rlimits.ts'
 import type { Clock } from '../../os/clock.ts'
 import type { Os } from '../../os/os.ts'
 import { processBeganNs } from '../../os/process/proc-stat.ts'
+import type { Call } from '../../state/request.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
 import { connectStdio, type LaunchDependencies, prepareLaunch } from './launch.ts'
 import { logDeviation } from './log-deviation.ts'
@@ -35,14 +36,13 @@ export interface ExecDependencies extends LaunchDependencies, ProcessEventDepend
 const GRACE_MS = 2000
 
 /**
- * ExecProcess (behaviour spec, section C.4): adds a process to a container, running. When a step fails, or `signal` is
- * aborted or the container is to be removed, all steps before it are undone. `number` is that of the call, 0 without one.
+ * ExecProcess (behaviour spec, section C.4): adds a process to a container, running. When a step fails, the call
+ * is aborted or the container is to be removed, all steps before it are undone.
  */
 export async function execProcess(
   dependencies: ExecDependencies,
   request: ExecProcessRequest,
-  signal: AbortSignal,
-  number = 0n,
+  call: Call,
 ): Promise<void> {
   const { os, log, containers, runtime, keys } = dependencies
   const onDeviation = logDeviation(log, 'debug', {
@@ -51,23 +51,23 @@ export async function execProcess(
   })
   const checked = checkedProcess(request, onDeviation)
   const requested = supportedProcess(checked, await processSupport(os, askedOf(checked)), onDeviation)
-  const container = await containers.waitForLiving(request.containerId, signal)
+  const container = await containers.waitForLiving(request.containerId, call.signal)
   const process = processIn(container, requested)
   const reservation = container.processes.reserve(request.execId)
-  const ending = AbortSignal.any([signal, reservation.interrupted])
+  const ending = AbortSignal.any([call.signal, reservation.interrupted])
   const onFailure = new UndoList(log)
   onFailure.add('reservation', () => reservation.abandon())
-  const grace = graceAfter(signal, os.clock)
+  const grace = graceAfter(call.signal, os.clock)
   try {
     ending.throwIfAborted()
     const hasTerminal = process.Terminal
-    const stdio = { ports: request, hasTerminal, call: number, onFailure }
-    const connections = await connectStdio(dependencies, stdio, ending)
+    const stdio = { ports: request, hasTerminal, onFailure }
+    const connections = await connectStdio(dependencies, stdio, { ...call, signal: ending })
     // The first process may have moved: on cgroup v2 a cgroup that is divided may hold no process itself.
     const cgroup = await container.cgroup.innerPathOf(container.init.pid)
     const key = keys.next()
     const launch = await prepareLaunch(dependencies, { key, hasTerminal, connections, onFailure })
-    const recorded = newProcess(os, request.execId, { key, hasTerminal, request: number })
+    const recorded = newProcess(os, request.execId, { key, hasTerminal, request: call.number })
     let added: ContainerProcess
     let { beganNs } = recorded
     try {

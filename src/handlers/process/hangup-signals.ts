@@ -3,6 +3,7 @@ import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { inStep } from '../../base/step.ts'
 import type { SignalOnHangupRequest } from '../../gen/microvm/agent/v1/introspection.ts'
+import { NO_CALLER } from '../../state/request.ts'
 import type { ProcessOwners } from './owner.ts'
 import type { ContainerProcess } from './process.ts'
 import { checkSignal, type SignalOs, signalProcess } from './signal-process.ts'
@@ -39,7 +40,7 @@ export class HangupSignals {
       await inStep('exit', execId, () => abortable(over, signal))
     } catch (error) {
       if (isLast() && error === cancelled()) {
-        await signalProcess(on, request)
+        await signalProcess(on, request, NO_CALLER)
         process.reported
           .then(() => forgetProcess(parts, execId, process))
           .catch((failure: unknown) =>

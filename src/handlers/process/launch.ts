@@ -7,6 +7,7 @@ import type { Os } from '../../os/os.ts'
 import { killIfAlive } from '../../os/process/kill-if-alive.ts'
 import type { ConsoleListener } from '../../os/streams/consoles.ts'
 import type { Fd } from '../../os/streams/streams.ts'
+import type { Call } from '../../state/request.ts'
 import type { LaunchOutcome, ProcessStreams } from '../oci-runtime/run.ts'
 import { connectPorts, type StdioPorts } from '../stdio/connect-ports.ts'
 import type { HostConnections } from '../stdio/host-connections.ts'
@@ -47,15 +48,13 @@ export async function connectStdio(
   process: {
     readonly ports: StdioPorts
     readonly hasTerminal: boolean
-    /** The number of the call, 0 without one. */
-    readonly call: bigint
     readonly onFailure: UndoList
   },
-  signal: AbortSignal,
+  call: Call,
 ): Promise<PortConnections> {
   const { onFailure, ...wanted } = process
   const request = { streams: os.streams, host: hostConnections, ...wanted }
-  const connections = await inStep('ports', '', () => connectPorts(request, signal))
+  const connections = await inStep('ports', '', () => connectPorts(request, call))
   onFailure.add('connections of stdio', async () => {
     await connections.close()
     await connections.settled()

@@ -28,8 +28,8 @@ export function restoreProcess(
 }
 
 /**
- * The streams of a process, where they were. Requests that had taken output or brought input and are not sent again are
- * settled.
+ * The streams of a process, where they were. What requests had taken or brought that are not sent again is delivered, or
+ * dropped.
  */
 export function restoreStreams(
   { os, config, requests, replay }: RestoreProcessDependencies,
@@ -37,8 +37,8 @@ export function restoreStreams(
 ): Stdio {
   const { containerPipeSizeBytes: pipeSizeBytes } = config
   const stdio = restoreStdio({ ...os, replay }, { key, hasTerminal, pipeSizeBytes })
-  for (const number of stdio.numbers) {
-    whenSettled(requests, number, (outcome) => stdio.settled(number, outcome))
+  for (const [number, taken] of stdio.taken) {
+    whenSettled(requests, number, (outcome) => (outcome === 'written' ? taken.delivered() : taken.dropped()))
   }
   return stdio
 }

@@ -3,6 +3,7 @@ import { LAST_SIGNAL, SIGKILL, SIGTERM } from '../../base/signals.ts'
 import type { SignalProcessRequest } from '../../gen/agent.ts'
 import type { Os } from '../../os/os.ts'
 import { killIfAlive } from '../../os/process/kill-if-alive.ts'
+import type { Call } from '../../state/request.ts'
 import type { ProcessOwner, ProcessOwners } from './owner.ts'
 
 /** What signalling needs of the kernel. */
@@ -10,13 +11,12 @@ export type SignalOs = Pick<Os, 'files' | 'system'>
 
 /**
  * SignalProcess (behaviour spec, section C.5). It never waits for a transition of the container, so that a start which
- * hangs can be ended. `beforeEffect` is called right before a signal that must not be sent twice: SIGKILL to all, or to the
- * first process, may be.
+ * hangs can be ended. A signal must not be sent twice, but SIGKILL to all or to the first process.
  */
 export async function signalProcess(
   { os, containers }: { readonly os: SignalOs; readonly containers: Pick<ProcessOwners, 'get'> },
   { containerId, execId, signal }: SignalProcessRequest,
-  beforeEffect = () => {},
+  call: Pick<Call, 'beforeEffect'>,
 ): Promise<void> {
   checkSignal(signal)
   if (execId === '' && signal === SIGKILL) {
@@ -29,7 +29,7 @@ export async function signalProcess(
   const sent = isInit ? await signalForInit(os, parts, container.awaitsStart, signal) : signal
   // Checked last: it may have ended meanwhile, and once it is reaped its number may be another process's.
   if (process.status !== undefined) return
-  if (!isInit || sent !== SIGKILL) beforeEffect()
+  if (!isInit || sent !== SIGKILL) call.beforeEffect()
   killIfAlive(os, process.pid, sent)
 }
 

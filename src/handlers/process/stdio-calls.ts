@@ -6,21 +6,12 @@ import type {
   ReadStreamRequest,
   TtyWinResizeRequest,
   WriteStreamRequest,
+  WriteStreamResponse,
 } from '../../gen/agent.ts'
-import type { InputWrite, OutputRead } from '../stdio/process-streams.ts'
+import type { Call } from '../../state/request.ts'
+import type { OutputRead } from '../stdio/process-streams.ts'
 import type { Stdio } from '../stdio/stdio.ts'
 import type { ProcessOwners } from './owner.ts'
-
-/** A call on a stream: when it ends, and its request's number, by which a request that is sent again is known. */
-export interface StreamCall {
-  readonly signal: AbortSignal
-  readonly number?: bigint | undefined
-}
-
-/** What WriteStdin has written. */
-export interface Written extends InputWrite {
-  readonly bytes: number
-}
 
 /** How many bytes of each stream calls have carried, for the metrics. */
 export type CarriedBytes = Record<'stdin' | 'stdout' | 'stderr', number>
@@ -38,18 +29,17 @@ export interface StdioCallDependencies {
 export async function writeStdin(
   dependencies: StdioCallDependencies,
   request: WriteStreamRequest,
-  { signal, number }: StreamCall,
-): Promise<Written> {
+  call: Call,
+): Promise<WriteStreamResponse> {
+  const { signal } = call
   try {
     const { stdin } = await stdioOf(dependencies, request, signal)
     const bytes = request.data.length
     if (bytes > 0) {
-      const written = await inStep('input', '', () => stdin.write(request.data, signal, number))
+      call.takes(await inStep('input', '', () => stdin.write(request.data, call)))
       dependencies.carried.stdin += bytes
-      return { bytes, ...written }
-    }
-    await abortable(stdin.end(), signal)
-    return { bytes, settle: () => {} }
+    } else await abortable(stdin.end(), signal)
+    return { len: bytes }
   } catch (error) {
     if (signal.aborted) throw error
     throw new AgentError('INTERNAL', messageOf(error), { cause: error })
@@ -60,10 +50,11 @@ export async function writeStdin(
 export async function readStdout(
   dependencies: StdioCallDependencies,
   request: ReadStreamRequest,
-  { signal, number }: StreamCall,
+  call: Call,
 ): Promise<OutputRead> {
-  const { stdout } = await stdioOf(dependencies, request, signal)
-  const output = await inStep('output', '', () => stdout.read(request.len, signal, number))
+  const { stdout } = await stdioOf(dependencies, request, call.signal)
+  const output = await inStep('output', '', () => stdout.read(request.len, call))
+  call.takes(output)
   dependencies.carried.stdout += output.length
   return output
 }
@@ -72,10 +63,11 @@ export async function readStdout(
 export async function readStderr(
   dependencies: StdioCallDependencies,
   request: ReadStreamRequest,
-  { signal, number }: StreamCall,
+  call: Call,
 ): Promise<OutputRead> {
-  const { stderr } = await stdioOf(dependencies, request, signal)
-  const output = await inStep('output', '', () => stderr.read(request.len, signal, number))
+  const { stderr } = await stdioOf(dependencies, request, call.signal)
+  const output = await inStep('output', '', () => stderr.read(request.len, call))
+  call.takes(output)
   dependencies.carried.stderr += output.length
   return output
 }

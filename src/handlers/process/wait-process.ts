@@ -1,33 +1,27 @@
 import { abortable } from '../../base/abort.ts'
 import { inStep } from '../../base/step.ts'
-import type { WaitProcessRequest } from '../../gen/agent.ts'
+import type { WaitProcessRequest, WaitProcessResponse } from '../../gen/agent.ts'
+import type { Call } from '../../state/request.ts'
 import type { ProcessOwner, ProcessOwners } from './owner.ts'
 import type { ContainerProcess } from './process.ts'
 
-/** How a process ended. */
-export interface ProcessEnd {
-  /** Exit code, or 128 plus the signal. */
-  readonly status: number
-  /** Forgets the process and closes its streams. To be called once the answer was written to a live connection. */
-  forget(): void
-}
-
 /**
- * WaitProcess (behaviour spec, section C.6), also before the start. Every waiter gets the status. `number` is that of the
- * call, 0 without one.
+ * WaitProcess (behaviour spec, section C.6), also before the start. Every waiter gets the status. The process is forgotten,
+ * and its streams are closed, once one of them has it.
  */
 export async function waitProcess(
   { containers }: { readonly containers: Pick<ProcessOwners, 'waitFor'> },
   { containerId, execId }: WaitProcessRequest,
-  signal: AbortSignal,
-  number = 0n,
-): Promise<ProcessEnd> {
+  call: Call,
+): Promise<WaitProcessResponse> {
+  const { signal, number } = call
   const { parts } = await containers.waitFor(containerId, 'INVALID_ARGUMENT', signal)
   const process = await parts.processes.waitFor(execId, signal)
   const status = await inStep('exit', execId, () => abortable(process.reported, signal))
   // The answer may be the last thing that this agent does.
   parts.record.tellProcess(process.key, number)
-  return { status, forget: () => forgetProcess(parts, execId, process) }
+  call.takes({ delivered: () => forgetProcess(parts, execId, process), dropped: () => {} })
+  return { status }
 }
 
 /** A caller has got the exit status of a process: it is not to be found any more. */

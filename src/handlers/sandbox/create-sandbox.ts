@@ -1,5 +1,6 @@
 import { UndoList } from '../../base/undo.ts'
 import type { CreateSandboxRequest } from '../../gen/agent.ts'
+import type { Call } from '../../state/request.ts'
 import { SharedPidNamespace } from '../container/sharing/shared-pid-namespace.ts'
 import { emptyFolder } from '../storage/empty-folder.ts'
 import type { SandboxContext } from './context.ts'
@@ -16,8 +17,7 @@ import type { Sandbox } from './sandbox-state.ts'
 export async function createSandbox(
   context: SandboxContext,
   request: CreateSandboxRequest,
-  signal: AbortSignal,
-  number = 0n,
+  { signal, number }: Call,
 ): Promise<void> {
   checkHostname(request.hostname)
   const storages = context.storage.mountPointsOf(request.storages)

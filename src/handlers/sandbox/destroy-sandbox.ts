@@ -1,3 +1,5 @@
+import type { DestroySandboxRequest } from '../../gen/agent.ts'
+import { type Call, NO_CALLER } from '../../state/request.ts'
 import { endAndRemove } from '../container/remove-container.ts'
 import type { SandboxContext } from './context.ts'
 import { Phase, SandboxRecord } from './sandbox-record.ts'
@@ -8,8 +10,8 @@ import { Phase, SandboxRecord } from './sandbox-record.ts'
  */
 export async function destroySandbox(
   context: SandboxContext,
-  signal: AbortSignal,
-  number = 0n,
+  _request: DestroySandboxRequest,
+  { signal, number }: Call,
 ): Promise<void> {
   const { sandboxState } = context
   const transition = await sandboxState.beginDestroy(signal)
@@ -33,7 +35,8 @@ export async function destroySandbox(
 
 /** Removes each container, whatever the outcome for the others. Throws the first failure. */
 async function removeAll(context: SandboxContext, signal: AbortSignal): Promise<void> {
-  const removals = context.containers.list().map((container) => endAndRemove(context, container, 0, signal))
+  const call = { ...NO_CALLER, signal }
+  const removals = context.containers.list().map((container) => endAndRemove(context, container, call))
   for (const removal of await Promise.allSettled(removals)) {
     if (removal.status === 'rejected') throw removal.reason
   }

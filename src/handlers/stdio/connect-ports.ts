@@ -1,5 +1,6 @@
 import { AgentError } from '../../base/errors.ts'
 import type { Fd, Streams } from '../../os/streams/streams.ts'
+import type { Call } from '../../state/request.ts'
 import type { HostConnections } from './host-connections.ts'
 import { PortConnections, type StreamName } from './port-connections.ts'
 
@@ -20,19 +21,17 @@ export async function connectPorts(
     readonly host: HostConnections
     readonly ports: StdioPorts
     readonly hasTerminal: boolean
-    /** The number of the call, 0 without one. */
-    readonly call: bigint
   },
-  signal: AbortSignal,
+  call: Call,
 ): Promise<PortConnections> {
-  const { streams, host, hasTerminal, call } = request
+  const { streams, host, hasTerminal } = request
   const named = namedPorts(request.ports)
   if (!hasTerminal) refuseShared(named)
   const firsts = named.filter(({ port }, index) => named.findIndex((one) => one.port === port) === index)
   const made = await Promise.allSettled(
     firsts.map(async ({ name, port }) => ({
       port,
-      connection: await host.connect({ port, stream: name, call }, signal),
+      connection: await host.connect({ port, stream: name }, call),
     })),
   )
   const connected = made.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []))

@@ -4,6 +4,7 @@ import type { Os } from '../../os/os.ts'
 import { isPeerAllowed } from '../../os/sockets/allow-list.ts'
 import type { HostAddress, HostPeer } from '../../os/sockets/host-sockets.ts'
 import type { Fd } from '../../os/streams/streams.ts'
+import type { Call } from '../../state/request.ts'
 import type { StreamName } from './port-connections.ts'
 
 /** Where the host's ports are: on vsock, or, for an agent without a VM, unix sockets in a folder. */
@@ -22,7 +23,7 @@ export interface HostConnectionsConfig {
 /** Connections with the host that carry streams of processes. */
 export interface HostConnections {
   /** Connects a stream with the host's port. Throws INTERNAL, naming both, when there is no connection. */
-  connect(wanted: WantedConnection, signal: AbortSignal): Promise<HostConnection>
+  connect(wanted: WantedConnection, call: Call): Promise<HostConnection>
   /**
    * Takes over the connections of the agent before, and opens the listener, if one is configured. To be called once, before
    * requests are answered.
@@ -36,8 +37,6 @@ export interface HostConnections {
 export interface WantedConnection {
   readonly port: number
   readonly stream: StreamName
-  /** The number of the call, by which it is known when it is sent again; 0 without one. */
-  readonly call: bigint
 }
 
 export interface HostConnection {
@@ -78,17 +77,16 @@ const DIALLED_AGE_MS = 10_000
 function dialHost({ os, config }: Parameters<typeof createHostConnections>[0]): HostConnections {
   const kept = new KeptConnections(os, DIALLED, DIALLED_AGE_MS)
   // Stored before it is connected: the host may accept it in the agent's last moment.
-  const newSocket = ({ port, call }: WantedConnection, name: string) => {
+  const newSocket = (port: number, name: string, isKept: boolean) => {
     const fd = os.hostSockets.socket(hostPort(config.dial, port), config.dialTimeoutMs)
-    if (call !== 0n) kept.keep(name, fd)
+    if (isKept) kept.keep(name, fd)
     return fd
   }
   return {
-    async connect(wanted, signal) {
-      const { port, stream, call } = wanted
+    async connect({ port, stream }, { signal, number }) {
       signal.throwIfAborted()
-      const name = `${port.toString(RADIX)}-${call.toString(RADIX)}`
-      const fd = kept.take(name) ?? newSocket(wanted, name)
+      const name = `${port.toString(RADIX)}-${number.toString(RADIX)}`
+      const fd = kept.take(name) ?? newSocket(port, name, number !== 0n)
       try {
         await dial(os, config, { port, fd }, signal)
         return { fd, settled: () => kept.settled(name) }
@@ -169,7 +167,7 @@ function listenForHost(options: {
     log.debug('connection for a stream waits', { port })
   }
   return {
-    connect: (wanted, signal) => waitFor(waiting, os, wanted, signal),
+    connect: (wanted, { signal }) => waitFor(waiting, os, wanted, signal),
     begin: async () => {
       waiting.restore()
       const address = listenerAddress(config.dial, config.listenerPort)

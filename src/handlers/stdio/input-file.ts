@@ -25,7 +25,7 @@ export class InputFile {
   /** The places of the records of requests that were begun. */
   readonly #places = new Map<bigint, number>()
   readonly #done = new Set<bigint>()
-  #current: { readonly number: bigint | undefined; readonly end: number } | undefined
+  #current: { readonly number: bigint; readonly end: number } | undefined
 
   /** Goes on with a file, which may be new. */
   constructor(streams: Streams, fd: Fd) {
@@ -49,7 +49,7 @@ export class InputFile {
   }
 
   /** The request that is being written, and how many of its bytes are still in the file. */
-  get current(): { readonly number: bigint | undefined; readonly restBytes: number } | undefined {
+  get current(): { readonly number: bigint; readonly restBytes: number } | undefined {
     if (this.#current === undefined) return undefined
     const { number, end } = this.#current
     return { number, restBytes: end - this.#streams.position(this.fd) }
@@ -59,12 +59,13 @@ export class InputFile {
     return this.#done.has(number)
   }
 
-  begin(data: Uint8Array, number: bigint | undefined): void {
+  /** A request without a number has no record: it is not sent again. */
+  begin(data: Uint8Array, number: bigint): void {
     // New memory: a pipe may still refer to that of the request before.
     this.#streams.truncate(this.fd, DATA_START)
     this.#streams.setPosition(this.fd, DATA_START)
     this.#streams.writeAt(this.fd, DATA_START, data)
-    if (number !== undefined) {
+    if (number !== 0n) {
       const place = this.#journal.reserve()
       this.#places.set(number, place)
       this.#journal.write(place, { number, length: data.length, state: WRITING })
@@ -74,20 +75,21 @@ export class InputFile {
 
   /** All of the current request is written. */
   finish(): void {
-    const number = this.#current?.number
+    const { number = 0n } = this.#current ?? {}
+    const place = this.#places.get(number)
     this.#current = undefined
-    if (number !== undefined) {
+    if (place !== undefined) {
       this.#done.add(number)
-      this.#journal.write(this.#placeOf(number), { number, state: DONE })
+      this.#journal.write(place, { number, state: DONE })
     }
     this.#streams.truncate(this.fd, DATA_START)
   }
 
   /** Throws the rest of the current request away. */
   abandon(): void {
-    const number = this.#current?.number
+    const { number = 0n } = this.#current ?? {}
     this.#current = undefined
-    if (number !== undefined) this.forget(number)
+    this.forget(number)
     this.#streams.truncate(this.fd, DATA_START)
   }
 
@@ -105,11 +107,5 @@ export class InputFile {
   close(): void {
     this.#places.clear()
     this.#streams.close(this.fd)
-  }
-
-  #placeOf(number: bigint): number {
-    const place = this.#places.get(number)
-    if (place === undefined) throw new Error(`request ${number} has no record`)
-    return place
   }
 }

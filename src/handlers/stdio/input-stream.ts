@@ -2,8 +2,9 @@ import { abortable } from '../../base/abort.ts'
 import { Changes } from '../../base/changes.ts'
 import { AgentError } from '../../base/errors.ts'
 import type { Fd, Streams } from '../../os/streams/streams.ts'
+import type { Call, Taken } from '../../state/request.ts'
 import { InputFile } from './input-file.ts'
-import type { InputWrite, ProcessInput } from './process-streams.ts'
+import type { ProcessInput } from './process-streams.ts'
 import type { StoredDescriptors } from './stored-descriptors.ts'
 
 /** What an input stream writes to, and where its descriptors are stored. */
@@ -45,12 +46,12 @@ export class InputStream implements ProcessInput {
     const file = target.stored.take('stdin-data')
     this.#pipe = target.stored.take('stdin-pipe')
     if (file !== undefined) this.#resume(new InputFile(streams, file))
-    if (target.fd === undefined && this.numbers.length === 0) void this.#closeFile()
+    if (target.fd === undefined && this.#numbers.length === 0) void this.#closeFile()
   }
 
-  async write(data: Uint8Array, signal: AbortSignal, number?: bigint): Promise<InputWrite> {
-    if (number !== undefined && this.#file?.isDone(number)) return this.#written(number)
-    if (number !== undefined && this.#resumed?.number === number) {
+  async write(data: Uint8Array, { signal, number }: Call): Promise<Taken> {
+    if (this.#file?.isDone(number)) return this.#written(number)
+    if (this.#resumed?.number === number) {
       await this.#untilResumed(this.#resumed, signal)
       return this.#written(number)
     }
@@ -70,13 +71,16 @@ export class InputStream implements ProcessInput {
     return this.#ending
   }
 
-  get numbers(): readonly bigint[] {
-    return this.#file?.numbers ?? []
+  get taken(): readonly (readonly [bigint, Taken])[] {
+    return this.#numbers.map((number) => {
+      const stopOrForget = () =>
+        this.#resumed?.number === number ? this.#resumed.stop.abort(brokenPipe()) : this.#forget(number)
+      return [number, { delivered: stopOrForget, dropped: stopOrForget }]
+    })
   }
 
-  settled(number: bigint): void {
-    if (this.#resumed?.number === number) this.#resumed.stop.abort(brokenPipe())
-    else this.#forget(number)
+  get #numbers(): readonly bigint[] {
+    return this.#file?.numbers ?? []
   }
 
   processEnded(): void {
@@ -120,21 +124,19 @@ export class InputStream implements ProcessInput {
     }
   }
 
-  #written(number: bigint | undefined): InputWrite {
-    return {
-      settle: () => {
-        if (number !== undefined) this.#forget(number)
-      },
-    }
+  /** The bytes are the process's, whatever becomes of the answer: only the request is forgotten. */
+  #written(number: bigint): Taken {
+    const forget = () => this.#forget(number)
+    return { delivered: forget, dropped: forget }
   }
 
   #forget(number: bigint): void {
     this.#file?.forget(number)
     this.#room.announce()
-    if (this.#fd === undefined && this.numbers.length === 0) void this.#closeFile()
+    if (this.#fd === undefined && this.#numbers.length === 0) void this.#closeFile()
   }
 
-  async #writeAll(data: Uint8Array, signal: AbortSignal, number: bigint | undefined): Promise<void> {
+  async #writeAll(data: Uint8Array, signal: AbortSignal, number: bigint): Promise<void> {
     signal.throwIfAborted()
     if (this.#fd === undefined) throw brokenPipe()
     const file = this.#file ?? (await this.#makeFile())
@@ -227,7 +229,7 @@ export class InputStream implements ProcessInput {
     this.#fd = undefined
     await this.#target.stored.remove('stdin')
     // A request whose answer was not delivered may be sent again.
-    if (this.numbers.length === 0) await this.#closeFile()
+    if (this.#numbers.length === 0) await this.#closeFile()
   }
 
   async #closeFile(): Promise<void> {

@@ -1,4 +1,5 @@
 import type { Fd, Streams } from '../../os/streams/streams.ts'
+import type { Taken } from '../../state/request.ts'
 import { DATA_START, JournalPage } from './journal-page.ts'
 import type { OutputRead } from './process-streams.ts'
 
@@ -14,7 +15,7 @@ interface Range {
   readonly length: number
   /** The place of its record in the journal. */
   readonly place: number
-  readonly number: bigint | undefined
+  readonly number: bigint
   isDiscarded: boolean
   /** What its request is answered with. */
   output?: OutputRead
@@ -23,17 +24,17 @@ interface Range {
 /** A range that is out; its bytes are read when they are needed. */
 class RangeOutput implements OutputRead {
   readonly length: number
-  readonly discard: () => void
-  readonly unread: () => void
+  readonly delivered: () => void
+  readonly dropped: () => void
   readonly #readAt: () => Uint8Array
   readonly #place: { readonly fd: Fd; readonly offset: number }
   #bytes: Uint8Array | undefined
 
-  constructor(streams: Streams, fd: Fd, range: Range, settle: Pick<OutputRead, 'discard' | 'unread'>) {
+  constructor(streams: Streams, fd: Fd, range: Range, taken: Taken) {
     const { start, length } = range
     this.length = length
-    this.discard = settle.discard
-    this.unread = settle.unread
+    this.delivered = taken.delivered
+    this.dropped = taken.dropped
     this.#place = { fd, offset: start }
     this.#readAt = () => streams.readAt(fd, start, length)
   }
@@ -105,9 +106,10 @@ export class OutputFile {
     return this.#journal.hasRoom
   }
 
-  /** The requests whose ranges are out. */
-  get numbers(): readonly bigint[] {
-    return this.#ranges.flatMap(({ number, isDiscarded }) => (number && !isDiscarded ? [number] : []))
+  /** The ranges that are out, by the numbers of their requests. `changed` is as in {@link take}. */
+  out(changed: () => void): readonly (readonly [bigint, OutputRead])[] {
+    const out = this.#ranges.filter(({ isDiscarded }) => !isDiscarded)
+    return out.map((range) => [range.number, this.#answer(range, changed)])
   }
 
   /** The first unread bytes; undefined when there are none. */
@@ -137,16 +139,17 @@ export class OutputFile {
   }
 
   /** Takes unread bytes for the request `number`. `changed` is called when bytes are unread, or a record free, again. */
-  take(start: number, length: number, number: bigint | undefined, changed: () => void): OutputRead {
+  take(start: number, length: number, number: bigint, changed: () => void): OutputRead {
     const range = { start, length, place: this.#journal.reserve(), number, isDiscarded: false }
     // A request without a number is not sent again to the next agent: for that one the bytes are unread.
-    if (number !== undefined) this.#write(range, TAKEN)
+    if (number !== 0n) this.#write(range, TAKEN)
     this.#insert(range)
     return this.#answer(range, changed)
   }
 
-  /** What was taken for this request; undefined when nothing is out. */
+  /** What was taken for this request; undefined when nothing is out, and for a request without a number. */
   taken(number: bigint, changed: () => void): OutputRead | undefined {
+    if (number === 0n) return undefined
     const range = this.#ranges.find((one) => one.number === number && !one.isDiscarded)
     return range && this.#answer(range, changed)
   }
@@ -177,8 +180,8 @@ export class OutputFile {
       changed()
     }
     range.output = new RangeOutput(this.#streams, this.fd, range, {
-      discard: once((taken) => this.#discard(taken)),
-      unread: once((taken) => this.#unread(taken)),
+      delivered: once((taken) => this.#discard(taken)),
+      dropped: once((taken) => this.#unread(taken)),
     })
     return range.output
   }
@@ -190,7 +193,7 @@ export class OutputFile {
   }
 
   #unread(range: Range): void {
-    if (range.number !== undefined) this.#journal.write(range.place, {})
+    if (range.number !== 0n) this.#journal.write(range.place, {})
     this.#ranges.splice(this.#ranges.indexOf(range), 1)
     this.#journal.release(range.place)
   }
@@ -232,7 +235,7 @@ export class OutputFile {
   }
 
   #write({ start, length, place, number }: Range, state: number): void {
-    this.#journal.write(place, { number: number ?? 0n, start, length, state, epoch: this.#epoch })
+    this.#journal.write(place, { number, start, length, state, epoch: this.#epoch })
   }
 
   #writeFirst(): void {

@@ -2,6 +2,7 @@ import { Changes } from '../../base/changes.ts'
 import { AgentError } from '../../base/errors.ts'
 import type { Clock } from '../../os/clock.ts'
 import type { Fd, Streams } from '../../os/streams/streams.ts'
+import type { Call } from '../../state/request.ts'
 import { OutputFile } from './output-file.ts'
 import type { OutputTail } from './output-replay.ts'
 import { DRAIN_MS, type OutputRead, type ProcessOutput, type StreamOs } from './process-streams.ts'
@@ -18,8 +19,8 @@ const NOTHING: OutputRead = {
   length: 0,
   place: undefined,
   read: () => new Uint8Array(0),
-  unread: () => {},
-  discard: () => {},
+  delivered: () => {},
+  dropped: () => {},
 }
 
 /** For how long the memory of a file that is empty is kept for the next output: to have it anew costs more than a copy. */
@@ -93,16 +94,16 @@ export class OutputStream implements ProcessOutput {
 
   /**
    * At most `maxBytes` of output as soon as there is any; empty at the end of the stream, and for `maxBytes` 0.
-   * Throws what `signal` is aborted with. A request that had an answer before the agent's death gets the same again.
+   * Throws what the call is aborted with. A request that had an answer before the agent's death gets the same again.
    */
-  async read(maxBytes: number, signal: AbortSignal, number?: bigint): Promise<OutputRead> {
+  async read(maxBytes: number, call: Call): Promise<OutputRead> {
     if (this.#closed) throw new AgentError('INTERNAL', 'cannot get stream reader', { fault: 'caller' })
     if (maxBytes === 0) return NOTHING
     this.#readers++
     try {
       if (this.#mayGrow && maxBytes > this.#capacityBytes) this.#grow(maxBytes)
       const file = this.#file ?? (await this.#open())
-      return await this.#next(file, { maxBytes: Math.min(maxBytes, this.#capacityBytes), number }, signal)
+      return await this.#next(file, Math.min(maxBytes, this.#capacityBytes), call)
     } finally {
       this.#readers--
       this.#readAtMs = this.#clock.monotonicMs()
@@ -124,14 +125,8 @@ export class OutputStream implements ProcessOutput {
     this.#clock.sleep(DRAIN_MS, this.#final.signal).then(finish, finish)
   }
 
-  get numbers(): readonly bigint[] {
-    return this.#file?.numbers ?? []
-  }
-
-  settled(number: bigint, outcome: 'written' | 'dropped'): void {
-    const taken = this.#file?.taken(number, this.#changed)
-    if (outcome === 'written') taken?.discard()
-    else taken?.unread()
+  get taken(): readonly (readonly [bigint, OutputRead])[] {
+    return this.#file?.out(this.#changed) ?? []
   }
 
   /** Ends the stream. Pending reads get what is in the pipe, or the end of the stream. */
@@ -184,15 +179,10 @@ export class OutputStream implements ProcessOutput {
     if (this.#streams.growPipe(this.#source.fd, wanted)) this.#capacityBytes = wanted
   }
 
-  async #next(
-    file: OutputFile,
-    request: { readonly maxBytes: number; readonly number: bigint | undefined },
-    signal: AbortSignal,
-  ): Promise<OutputRead> {
-    const { maxBytes, number } = request
+  async #next(file: OutputFile, maxBytes: number, { signal, number }: Call): Promise<OutputRead> {
     for (;;) {
       signal.throwIfAborted()
-      const again = number === undefined ? undefined : file.taken(number, this.#changed)
+      const again = file.taken(number, this.#changed)
       if (again !== undefined) return again
       if (!file.hasRoom) {
         // No answer on its way makes room any more.

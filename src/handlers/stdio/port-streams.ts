@@ -2,14 +2,7 @@ import { AgentError } from '../../base/errors.ts'
 import type { Clock } from '../../os/clock.ts'
 import type { Fd, RelayKeep, Streams } from '../../os/streams/streams.ts'
 import type { OutputTail } from './output-replay.ts'
-import {
-  DRAIN_MS,
-  type InputWrite,
-  type OutputRead,
-  type ProcessInput,
-  type ProcessOutput,
-  type StreamOs,
-} from './process-streams.ts'
+import { DRAIN_MS, type ProcessInput, type ProcessOutput, type StreamOs } from './process-streams.ts'
 import type { StoredDescriptors } from './stored-descriptors.ts'
 
 /** The descriptors of a stream that is relayed, and where they are stored. */
@@ -25,7 +18,7 @@ export interface PortStream {
 
 /** Input that the host sends on a connection of its own. The native relay moves the bytes. */
 export class PortInput implements ProcessInput {
-  readonly numbers: readonly bigint[] = []
+  readonly taken = []
   readonly #streams: Streams
   readonly #stored: StoredDescriptors
   readonly #stop = new AbortController()
@@ -54,7 +47,7 @@ export class PortInput implements ProcessInput {
     })
   }
 
-  async write(): Promise<InputWrite> {
+  async write(): Promise<never> {
     throw new AgentError('INTERNAL', 'Cannot get writer', { fault: 'caller' })
   }
 
@@ -76,8 +69,6 @@ export class PortInput implements ProcessInput {
     }
   }
 
-  settled(): void {}
-
   processEnded(): void {
     this.#stop.abort()
   }
@@ -94,7 +85,7 @@ export class PortInput implements ProcessInput {
  */
 export class PortOutput implements ProcessOutput {
   readonly tail: OutputTail | undefined
-  readonly numbers: readonly bigint[] = []
+  readonly taken = []
   readonly #clock: Clock
   readonly #stop = new AbortController()
   readonly #drain = new AbortController()
@@ -122,15 +113,13 @@ export class PortOutput implements ProcessOutput {
     }
   }
 
-  async read(): Promise<OutputRead> {
+  async read(): Promise<never> {
     throw new AgentError('INTERNAL', 'cannot get stream reader', { fault: 'caller' })
   }
 
   unreadMs(): number {
     return 0
   }
-
-  settled(): void {}
 
   processEnded(): void {
     this.#clock.sleep(DRAIN_MS, this.#over.signal).then(

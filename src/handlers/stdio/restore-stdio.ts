@@ -22,7 +22,7 @@ export interface StoredProcess {
 
 /**
  * The streams of a process as the agent before left them: each goes on where it was. To be called before requests are
- * served; then {@link Stdio.settled} for each of {@link Stdio.numbers} that is not sent again.
+ * served; then each of {@link Stdio.taken} whose request is not sent again is to be told what became of the answer.
  */
 export function restoreStdio(os: RestoreOs, process: StoredProcess): Stdio {
   const stored = new StoredDescriptors(os.descriptors, process.key)
@@ -134,12 +134,11 @@ function discard(os: RestoreOs, stored: StoredDescriptors, left: readonly Taken[
 /** The output of a stream that had ended. */
 const CLOSED_OUTPUT: ProcessOutput = {
   tail: undefined,
-  numbers: [],
+  taken: [],
   read: async () => {
     throw new AgentError('INTERNAL', 'cannot get stream reader', { fault: 'caller' })
   },
   unreadMs: () => 0,
-  settled: () => {},
   processEnded: () => {},
   close: async () => {},
 }

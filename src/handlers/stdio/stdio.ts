@@ -22,10 +22,8 @@ export interface Stdio {
   readonly delivered: Promise<void>
   /** Sets the terminal's size. Throws UNAVAILABLE `no tty` without one. */
   resize(rows: number, columns: number): void
-  /** The requests that had taken or brought something when the agent before died. */
-  readonly numbers: readonly bigint[]
-  /** To be called for each of {@link numbers} that is not sent again: what became of its answer. */
-  settled(number: bigint, outcome: 'written' | 'dropped'): void
+  /** What requests had taken or brought, by their numbers, when the agent before died. */
+  readonly taken: ProcessInput['taken']
   /** To be called when the process has ended. */
   processEnded(): void
   /** Closes everything; pending reads and writes end. Resolves when nothing is open any more, in vminit either. */
@@ -189,10 +187,7 @@ export function stdioOf(
   return {
     ...parts,
     delivered: Promise.all(relays).then(() => {}),
-    numbers: streams.flatMap(({ numbers }) => numbers),
-    settled: (number, outcome) => {
-      for (const stream of streams) stream.settled(number, outcome)
-    },
+    taken: streams.flatMap(({ taken }) => taken),
     processEnded: () => {
       for (const stream of streams) stream.processEnded()
     },

@@ -1,11 +1,11 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import { Policy } from '../../../src/agent/policy/policy.ts'
-import { neverAborted } from '../../../src/base/abort.ts'
 import { AddSwapPathRequest, WriteStreamRequest } from '../../../src/gen/agent.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
 import { FakePolicyEngines, type RuleContext } from '../../support/fakes/fake-policy-engines.ts'
 import { MemoryStateFiles } from '../../support/fakes/files/memory-state-files.ts'
 import { recordingLog } from '../../support/fakes/recording-log.ts'
+import { callOf, numbered } from '../../support/handlers/call.ts'
 
 const WRITE = 'grpc.AgentService/WriteStdin'
 const SWAP = 'grpc.AgentService/AddSwapPath'
@@ -50,7 +50,7 @@ describe('a policy', () => {
   })
 
   const load = (text: keyof typeof POLICIES) => policy.load({ path: '/p', text })
-  const check = (method: string, request: object) => policy.checkOf(method)(request, neverAborted)
+  const check = (method: string, request: object) => policy.checkOf(method)(request, callOf())
   const swap = () => check(SWAP, AddSwapPathRequest.create({ path: '/swap' }))
 
   it('of none costs no wait', () => {
@@ -146,29 +146,29 @@ describe('a policy', () => {
   it('is restored with its state, and allows a request that has changed it when it is sent again', async () => {
     await load('input.id of the first write')
     const swapped = AddSwapPathRequest.create({ path: '/swap' })
-    await policy.checkOf(SWAP)(swapped, neverAborted, 7n)
+    await policy.checkOf(SWAP)(swapped, numbered(7n))
     const after = successor()
     expect(await after.restore()).toBe(true)
     const write = WriteStreamRequest.create({})
-    await expect(after.checkOf(WRITE)(write, neverAborted)).rejects.toMatchObject({
+    await expect(after.checkOf(WRITE)(write, callOf())).rejects.toMatchObject({
       code: 'PERMISSION_DENIED',
     })
     const asked = engines.evaluations.length
-    expect(after.checkOf(SWAP)(swapped, neverAborted, 7n)).toBeUndefined()
+    expect(after.checkOf(SWAP)(swapped, numbered(7n))).toBeUndefined()
     expect(engines.evaluations).toHaveLength(asked)
-    await after.checkOf(SWAP)(swapped, neverAborted, 8n)
+    await after.checkOf(SWAP)(swapped, numbered(8n))
     expect(engines.evaluations).toHaveLength(asked + 1)
   })
 
   it('that a call has set is restored', async () => {
-    await policy.replace({ policy: 'reads nothing' }, neverAborted, 3n)
+    await policy.replace({ policy: 'reads nothing' }, numbered(3n))
     const after = successor()
     expect(await after.restore()).toBe(true)
-    await after.checkOf(WRITE)(WriteStreamRequest.create({}), neverAborted)
-    await expect(after.checkOf(SWAP)(AddSwapPathRequest.create({}), neverAborted)).rejects.toThrow()
+    await after.checkOf(WRITE)(WriteStreamRequest.create({}), callOf())
+    await expect(after.checkOf(SWAP)(AddSwapPathRequest.create({}), callOf())).rejects.toThrow()
     // Sent again, it replaces nothing.
     const open = engines.open
-    await after.replace({ policy: 'talks' }, neverAborted, 3n)
+    await after.replace({ policy: 'talks' }, numbered(3n))
     expect(engines.open).toBe(open)
   })
 
@@ -190,9 +190,9 @@ describe('a policy', () => {
       state: new StateStore(files),
     })
     const before = engines.open
-    await expect(replaced.replace({ policy: 'talks' }, neverAborted)).rejects.toThrow('ENOSPC')
+    await expect(replaced.replace({ policy: 'talks' }, callOf())).rejects.toThrow('ENOSPC')
     expect(engines.open).toBe(before)
-    expect(replaced.checkOf(SWAP)(AddSwapPathRequest.create({}), neverAborted)).toBeUndefined()
+    expect(replaced.checkOf(SWAP)(AddSwapPathRequest.create({}), callOf())).toBeUndefined()
   })
 
   it('keeps a state of at most 1 MiB', async () => {

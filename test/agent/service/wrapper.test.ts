@@ -1,13 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import type { Check } from '../../../src/agent/policy/policy.ts'
 import { Refusal } from '../../../src/agent/policy/verdict.ts'
-import {
-  type Call,
-  cancellable,
-  type Gate,
-  type MessageType,
-  type Rpc,
-} from '../../../src/agent/service/rpc.ts'
+import { cancellable, type Gate, type MessageType, type Rpc } from '../../../src/agent/service/rpc.ts'
 import { wrap } from '../../../src/agent/service/wrapper.ts'
 import { cancelled, neverAborted } from '../../../src/base/abort.ts'
 import { AgentError } from '../../../src/base/errors.ts'
@@ -15,6 +9,7 @@ import { jsonLogger } from '../../../src/base/log.ts'
 import { LIMITS, Totals } from '../../../src/rpc/limits.ts'
 import type { IncomingCall } from '../../../src/rpc/method.ts'
 import { Outcomes } from '../../../src/state/outcomes.ts'
+import type { Call, Taken } from '../../../src/state/request.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
 import { silentCalls } from '../../support/agent/calls-in-flight.ts'
 import { MemoryStateFiles } from '../../support/fakes/files/memory-state-files.ts'
@@ -66,6 +61,11 @@ function wrapped(
   const calls = silentCalls()
   const method = wrap(declared, { log, gate, policy, totals, outcomes, calls, leave, nowMs })
   return { method, lines, calls }
+}
+
+/** Something that an answer takes, and that notes whether the answer was delivered. */
+function tellTo(told: boolean[]): Taken {
+  return { delivered: () => told.push(true), dropped: () => told.push(false) }
 }
 
 const openGate: Gate = { wait: async () => {} }
@@ -257,8 +257,8 @@ describe('the call wrapper', () => {
 
     it('runs a read, and answers it with nothing, whether or not that arrives', async () => {
       const told: boolean[] = []
-      const handle: Rpc<Message, Message>['handle'] = async (message, { onDelivered }) => {
-        onDelivered((written) => told.push(written))
+      const handle: Rpc<Message, Message>['handle'] = async (message, { takes }) => {
+        takes(tellTo(told))
         return message
       }
       const { method } = wrapped({ handle, emptied: () => ({ containerId: '' }) }, openGate, refuse)
@@ -349,7 +349,7 @@ describe('the call wrapper', () => {
     const seen: boolean[] = []
     const { method } = wrapped({
       handle: async (message, call) => {
-        call.onDelivered((written) => seen.push(written))
+        call.takes(tellTo(seen))
         return message
       },
     })
@@ -359,14 +359,38 @@ describe('the call wrapper', () => {
     expect(seen).toEqual([true])
   })
 
+  it.each([
+    ['fails', async () => Promise.reject(new Error('no'))],
+    ['is late', async () => new Promise<Message>((resolve) => setTimeout(resolve, 10, { containerId: '' }))],
+  ] as const)('drops what the answer takes of a call that %s', async (_what, end) => {
+    const seen: boolean[] = []
+    const done = Promise.withResolvers<void>()
+    const { method } = wrapped({
+      onHangup: 'finish',
+      handle: async (_message, call) => {
+        call.takes(tellTo(seen))
+        try {
+          return await end()
+        } finally {
+          call.takes(tellTo(seen))
+          done.resolve()
+        }
+      },
+    })
+    expect(await method(request, callOf({ timeoutMs: 1 }))).toMatchObject({ ok: false })
+    await done.promise
+    expect(seen).toEqual([false, false])
+  })
+
   it('tells all who want to know of the delivery, also when one of them fails', async () => {
     const seen: boolean[] = []
     const { method, lines } = wrapped({
       handle: async (message, call) => {
-        call.onDelivered(() => {
+        const fail = () => {
           throw new Error('write outcomes/5: EIO')
-        })
-        call.onDelivered((written) => seen.push(written))
+        }
+        call.takes({ delivered: fail, dropped: fail })
+        call.takes(tellTo(seen))
         return message
       },
     })

@@ -34,7 +34,7 @@ describe('GetOOMEvent', () => {
     await start(made, 'c1')
     await killByOom(made, 'c1')
     const lost = await made.handlers.getOomEvent({}, neverAborted)
-    lost.settle(false)
+    lost.dropped()
     expect((await made.handlers.getOomEvent({}, neverAborted)).containerId).toBe('c1')
   })
 
@@ -88,7 +88,7 @@ describe('GetOOMEvent', () => {
       await killByOom(made, 'c1')
       await new Promise(setImmediate)
       const taken = await (waiting ?? made.handlers.getOomEvent({}, neverAborted))
-      taken.settle(true)
+      taken.delivered()
       expect(taken.containerId).toBe('c1')
       // The container's end looks once more.
       made.runtime.end(made.runtime.last().pid, { signal: SIGKILL })

@@ -40,15 +40,19 @@ describe('reseedRandom', () => {
   it('passes the bytes to the kernel, and tells before that they must not be passed again', async () => {
     const system = new FakeSystem()
     const addedBefore: string[][] = []
-    await reseedRandom(system, Buffer.from('noise'), () => addedBefore.push([...system.entropy]))
+    await reseedRandom(system, Buffer.from('noise'), {
+      beforeEffect: () => addedBefore.push([...system.entropy]),
+    })
     expect(system.entropy).toEqual(['noise'])
     expect(addedBefore).toEqual([[]])
   })
 
   it('refuses an empty request, also when it is sent again', async () => {
     let isTold = false
-    const refused = reseedRandom(new FakeSystem(), new Uint8Array(), () => {
-      isTold = true
+    const refused = reseedRandom(new FakeSystem(), new Uint8Array(), {
+      beforeEffect: () => {
+        isTold = true
+      },
     })
     await expect(refused).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',

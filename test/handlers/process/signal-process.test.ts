@@ -34,7 +34,9 @@ describe('SignalProcess', () => {
     const made = await withThreeProcesses()
     const sentBefore: number[] = []
     const request = { containerId: 'c1', execId, signal }
-    await signalProcess(made.context, request, () => sentBefore.push(sent(made).length))
+    await signalProcess(made.context, request, {
+      beforeEffect: () => sentBefore.push(sent(made).length),
+    })
     expect(sentBefore).toEqual(times === 0 ? [] : [0])
     expect(sent(made).length).toBeGreaterThan(0)
   })

@@ -18,7 +18,7 @@ describe('the streams of a process', () => {
     const { os, handlers, runtime } = await machineWithContainer()
     const { stdin, stdout, stderr } = runtime.last()
     expect(await handlers.writeStdin({ ...init, data: Buffer.from('in') }, neverAborted)).toMatchObject({
-      bytes: 2,
+      len: 2,
     })
     expect(os.streams.tryRead(stdin, 9)?.toString()).toBe('in')
     os.streams.tryWrite(stdout, Buffer.from('out'))

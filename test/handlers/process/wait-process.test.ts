@@ -36,7 +36,7 @@ describe('WaitProcess', () => {
     const end = await handlers.waitProcess(exec, neverAborted)
     // For an agent after this one vminit has the exit, too.
     expect([...os.exits.kept]).toEqual([...before, pid])
-    end.forget()
+    end.delivered()
     expect([...os.exits.kept]).toEqual(before)
     await expect(handlers.waitProcess(exec, neverAborted)).rejects.toMatchObject({
       code: 'NOT_FOUND',
@@ -54,7 +54,7 @@ describe('WaitProcess', () => {
     state.beforeChange = (path) => {
       throw kernelError('write', path, 'EIO')
     }
-    expect(() => end.forget()).toThrow('EIO')
+    expect(() => end.delivered()).toThrow('EIO')
     await expect.poll(() => os.descriptors.stored).toEqual(before)
     expect(os.exits.kept.size).toBe(1)
   })
@@ -63,7 +63,7 @@ describe('WaitProcess', () => {
     const { handlers, runtime, os } = await machineWithContainer()
     runtime.end(runtime.last().pid, { code: 0 })
     const end = await handlers.waitProcess(init, neverAborted)
-    end.forget()
+    end.delivered()
     expect(os.exits.kept.size).toBe(1)
     await expect(handlers.waitProcess(init, neverAborted)).rejects.toThrow(
       'Process not found: init process missing',

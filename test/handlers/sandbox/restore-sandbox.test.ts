@@ -97,7 +97,7 @@ describe('an agent after one that died', () => {
     before.runtime.end(pid, { code: 4 })
     const exit = await wait(after, 'e1')
     expect(exit.status).toBe(4)
-    exit.forget()
+    exit.delivered()
     const [saved] = readContainerRecords(new StateStore(after.state))
     expect(saved?.execs.map(({ execId, key }) => [execId, key])).toEqual([['e2', 'p3']])
     await expect(wait(await successorOf(after), 'e1')).rejects.toMatchObject({ code: 'NOT_FOUND' })

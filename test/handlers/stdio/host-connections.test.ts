@@ -3,6 +3,7 @@ import { neverAborted } from '../../../src/base/abort.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { createHostConnections } from '../../../src/handlers/stdio/host-connections.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
+import { callOf, numbered } from '../../support/handlers/call.ts'
 import {
   containerRequest,
   execRequest,
@@ -64,12 +65,12 @@ describe('connections that the agent has made when it dies', () => {
         allowLoopback: false,
       },
     })
-  const wanted = (call: bigint) => ({ port: 1_000_000, stream: 'stdout' as const, call })
+  const WANTED = { port: 1_000_000, stream: 'stdout' } as const
 
   async function dead(call: bigint) {
     const os = new FakeOs()
-    const accepted = os.hostSockets.accept(wanted(call).port)
-    const { fd } = await dialling(os).connect(wanted(call), neverAborted)
+    const accepted = os.hostSockets.accept(WANTED.port)
+    const { fd } = await dialling(os).connect(WANTED, numbered(call))
     os.streams.close(fd)
     os.descriptors.restart()
     const next = dialling(os)
@@ -81,7 +82,7 @@ describe('connections that the agent has made when it dies', () => {
     const call = 2n ** 64n - 1n
     const { os, next, end } = await dead(call)
     next.keepOnly((number) => number === call)
-    const { fd, settled } = await next.connect(wanted(call), neverAborted)
+    const { fd, settled } = await next.connect(WANTED, numbered(call))
     write(os, fd, 'out')
     expect(os.streams.tryRead(end, 9)?.toString()).toBe('out')
     await settled()
@@ -90,8 +91,8 @@ describe('connections that the agent has made when it dies', () => {
 
   it('are given to no other call', async () => {
     const { next, os } = await dead(5n)
-    const accepted = os.hostSockets.accept(wanted(6n).port)
-    const { fd } = await next.connect(wanted(6n), neverAborted)
+    const accepted = os.hostSockets.accept(WANTED.port)
+    const { fd } = await next.connect(WANTED, numbered(6n))
     write(os, fd, 'out')
     expect(os.streams.tryRead(await accepted, 9)?.toString()).toBe('out')
   })
@@ -110,7 +111,7 @@ describe('connections that the agent has made when it dies', () => {
   it('are not stored for a call without a number', async () => {
     const os = new FakeOs()
     void os.hostSockets.accept(8)
-    await dialling(os).connect({ ...wanted(0n), port: 8 }, neverAborted)
+    await dialling(os).connect({ ...WANTED, port: 8 }, callOf())
     expect(os.descriptors.stored).toEqual([])
   })
 })

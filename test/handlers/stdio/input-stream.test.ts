@@ -3,6 +3,7 @@ import { neverAborted } from '../../../src/base/abort.ts'
 import { InputStream } from '../../../src/handlers/stdio/input-stream.ts'
 import { StoredDescriptors } from '../../../src/handlers/stdio/stored-descriptors.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
+import { callOf } from '../../support/handlers/call.ts'
 
 /** A stream into a pipe of four bytes. */
 function inputStream() {
@@ -14,7 +15,7 @@ function inputStream() {
   return {
     os,
     stream,
-    write: (text: string, signal = neverAborted) => stream.write(Buffer.from(text), signal),
+    write: (text: string, signal = neverAborted) => stream.write(Buffer.from(text), callOf(signal)),
     closeChildEnd: () => os.streams.close(childEnd),
     /** Reads as the process does; '' is the end. */
     next: async () => {

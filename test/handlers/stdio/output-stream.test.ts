@@ -4,6 +4,7 @@ import { type OutputSource, OutputStream } from '../../../src/handlers/stdio/out
 import { StoredDescriptors } from '../../../src/handlers/stdio/stored-descriptors.ts'
 import type { Fd } from '../../../src/os/streams/streams.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
+import { callOf } from '../../support/handlers/call.ts'
 
 const NOTHING: Uint8Array = new Uint8Array(0)
 
@@ -23,7 +24,7 @@ function outputStream(sizeBytes = 0) {
     write: (text: string) => os.streams.tryWrite(childEnd, Buffer.from(text)),
     closeChildEnd: () => os.streams.close(childEnd),
     read: async (maxBytes = 100, signal = neverAborted) =>
-      Buffer.from((await stream.read(maxBytes, signal)).read()).toString(),
+      Buffer.from((await stream.read(maxBytes, callOf(signal))).read()).toString(),
   }
 }
 
@@ -111,14 +112,14 @@ describe('OutputStream', () => {
   it('returns undelivered output to the front of the stream, and before its end', async () => {
     const { stream, read, write, closeChildEnd } = outputStream()
     write('first')
-    const lost = await stream.read(9, neverAborted)
+    const lost = await stream.read(9, callOf())
     write('later')
     closeChildEnd()
-    lost.unread()
+    lost.dropped()
     expect([await read(3), await read(2)]).toEqual(['fir', 'st'])
-    const last = await stream.read(9, neverAborted)
+    const last = await stream.read(9, callOf())
     expect([Buffer.from(last.read()).toString(), await read()]).toEqual(['later', ''])
-    last.unread()
+    last.dropped()
     expect([await read(), await read()]).toEqual(['later', ''])
   })
 
@@ -126,24 +127,24 @@ describe('OutputStream', () => {
     const { stream, read, write } = outputStream()
     write('abcdef')
     const answers = [
-      await stream.read(1, neverAborted),
-      await stream.read(2, neverAborted),
-      await stream.read(1, neverAborted),
+      await stream.read(1, callOf()),
+      await stream.read(2, callOf()),
+      await stream.read(1, callOf()),
     ]
-    for (const index of [0, 2, 1]) answers[index]?.unread()
-    const first = await stream.read(2, neverAborted)
-    const second = await stream.read(1, neverAborted)
-    second.unread()
-    first.unread()
+    for (const index of [0, 2, 1]) answers[index]?.dropped()
+    const first = await stream.read(2, callOf())
+    const second = await stream.read(1, callOf())
+    second.dropped()
+    first.dropped()
     expect([await read(1), await read(2), await read(1), await read(2)]).toEqual(['a', 'bc', 'd', 'ef'])
   })
 
   it('resolves one pending read with undelivered output, and leaves the others pending', async () => {
     const { stream, read, write } = outputStream()
     write('lost')
-    const lost = await stream.read(9, neverAborted)
+    const lost = await stream.read(9, callOf())
     const [waiting, other] = [read(), read()]
-    lost.unread()
+    lost.dropped()
     expect(await waiting).toBe('lost')
     write('new')
     expect(await other).toBe('new')
@@ -152,10 +153,10 @@ describe('OutputStream', () => {
   it('drops undelivered output once it is closed', async () => {
     const { stream, read, write } = outputStream()
     write('x')
-    const lost = await stream.read(9, neverAborted)
+    const lost = await stream.read(9, callOf())
     const pending = read()
     void stream.close()
-    lost.unread()
+    lost.dropped()
     expect(await pending).toBe('')
   })
 
@@ -195,7 +196,7 @@ describe('OutputStream', () => {
     os.clock.advance(500)
     let bytes = 0
     for (let data = NOTHING; bytes === 0 || data.length > 0; bytes += data.length) {
-      data = (await stream.read(2 ** 20, neverAborted)).read()
+      data = (await stream.read(2 ** 20, callOf())).read()
     }
     expect(bytes).toBe(2 ** 20)
   })
@@ -225,7 +226,7 @@ describe('OutputStream', () => {
   it('ends reads that wait for answers on their way when it is closed', async () => {
     const { os, stream, read, write } = outputStream()
     write('x'.repeat(200))
-    for (let answer = 0; answer < 127; answer++) await stream.read(1, neverAborted)
+    for (let answer = 0; answer < 127; answer++) await stream.read(1, callOf())
     const pending = [read(), read()]
     await new Promise(setImmediate)
     const closed = stream.close()
@@ -246,22 +247,22 @@ describe('OutputStream', () => {
     const { os, stream, write } = outputStream(2 ** 20)
     const file = () => os.streams.openFds.find((fd) => os.streams.isMemoryFile(fd)) ?? -1
     write('x'.repeat(60_000))
-    let earlier = await stream.read(50_000, neverAborted)
+    let earlier = await stream.read(50_000, callOf())
     for (let round = 0; round < 60; round++) {
       write('x'.repeat(50_000))
-      const later = await stream.read(50_000, neverAborted)
-      earlier.discard()
+      const later = await stream.read(50_000, callOf())
+      earlier.delivered()
       earlier = later
     }
     expect(os.streams.memoryBytes(file())).toBeLessThan(2 * 2 ** 20)
-    earlier.discard()
+    earlier.delivered()
   }, 60_000)
 
   it('keeps no memory once it was idle for a second', async () => {
     const { os, stream, read, write } = outputStream()
     write('x'.repeat(60_000))
-    const { discard } = await stream.read(60_000, neverAborted)
-    discard()
+    const { delivered } = await stream.read(60_000, callOf())
+    delivered()
     const file = os.streams.openFds.find((fd) => os.streams.isMemoryFile(fd)) ?? -1
     const pending = read()
     await new Promise(setImmediate)
@@ -285,7 +286,7 @@ describe('OutputStream', () => {
   it('has the data of a read also when the stream is closed before they are sent', async () => {
     const { os, stream, write } = outputStream()
     write('last words')
-    const output = await stream.read(100, neverAborted)
+    const output = await stream.read(100, callOf())
     expect(output.place).toBeDefined()
     await stream.close()
     os.streams.memoryFile('takes the number of the descriptor')

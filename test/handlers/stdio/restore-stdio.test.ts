@@ -1,11 +1,11 @@
 import { setImmediate } from 'node:timers/promises'
 import { describe, expect, it } from 'vitest'
-import { neverAborted } from '../../../src/base/abort.ts'
 import { restoreStdio } from '../../../src/handlers/stdio/restore-stdio.ts'
 import type { Stdio } from '../../../src/handlers/stdio/stdio.ts'
 import { StoredDescriptors } from '../../../src/handlers/stdio/stored-descriptors.ts'
 import type { Fd } from '../../../src/os/streams/streams.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
+import { callOf, numbered } from '../../support/handlers/call.ts'
 import { type Death, MortalAgents } from '../../support/handlers/mortal-agent.ts'
 
 const TERMINAL = [false, true] as const
@@ -66,8 +66,10 @@ class Requests {
 
   /** Tells a new agent. */
   tell(stdio: Stdio): void {
-    for (const number of stdio.numbers) {
-      if (!this.#open.has(number)) stdio.settled(number, this.#answered.get(number) ?? 'dropped')
+    for (const [number, taken] of stdio.taken) {
+      if (this.#open.has(number)) continue
+      if (this.#answered.get(number) === 'written') taken.delivered()
+      else taken.dropped()
     }
   }
 }
@@ -108,7 +110,7 @@ async function readThrough(hasTerminal: boolean, deaths: readonly Death[]) {
       written += made.os.streams.tryWrite(made.stdout, OUTPUT.subarray(written, written + 20))
       const deadline = new AbortController()
       const pending = requests.open(2).map(async (number) => {
-        const answer = await stdio.stdout.read(Number(number % 7n) + 3, deadline.signal, number)
+        const answer = await stdio.stdout.read(Number(number % 7n) + 3, callOf(deadline.signal, number))
         return { number, answer }
       })
       const outcomes = Promise.allSettled(pending)
@@ -125,8 +127,8 @@ async function readThrough(hasTerminal: boolean, deaths: readonly Death[]) {
         const isDropped = number % 3n === 0n && drops-- > 0
         requests.answer(number, isDropped ? 'dropped' : 'written')
         if (!isDropped) read.push(...data)
-        if (isDropped) answer.unread()
-        else answer.discard()
+        if (isDropped) answer.dropped()
+        else answer.delivered()
         requests.confirm(number)
       }
     }
@@ -147,7 +149,7 @@ async function writeThrough(hasTerminal: boolean, deaths: readonly Death[]) {
     while (answered < INPUT.length) {
       const pending = requests.open(2).map(async (number) => {
         const data = Buffer.from(INPUT[Number(number) - 1] ?? '')
-        const { settle: forget } = await stdio.stdin.write(data, neverAborted, number)
+        const { delivered: forget } = await stdio.stdin.write(data, numbered(number))
         requests.answer(number, 'written')
         if (data.length > 0) answered += 1
         forget()
@@ -215,15 +217,15 @@ describe('restored streams', () => {
   it('answer a write that was done, also after the end of the input', async () => {
     const made = processWith(false)
     const first = restoreStdio(made.os, made.restored)
-    await first.stdin.write(Buffer.from('once'), neverAborted, 7n)
+    await first.stdin.write(Buffer.from('once'), numbered(7n))
     await first.stdin.end()
     const next = await restarted(made)
-    expect(next.numbers).toEqual([7n])
-    const { settle } = await next.stdin.write(Buffer.from('once'), neverAborted, 7n)
+    expect(next.taken.map(([number]) => number)).toEqual([7n])
+    const { delivered } = await next.stdin.write(Buffer.from('once'), numbered(7n))
     expect(made.os.streams.tryRead(made.stdin, 9)?.toString()).toBe('once')
     expect(made.os.streams.tryRead(made.stdin, 9)?.length).toBe(0)
-    await expect(next.stdin.write(Buffer.from('x'), neverAborted, 8n)).rejects.toThrow('Cannot get writer')
-    settle()
+    await expect(next.stdin.write(Buffer.from('x'), numbered(8n))).rejects.toThrow('Cannot get writer')
+    delivered()
     await turn()
     expect(made.os.descriptors.stored).toEqual(['p1-stderr', 'p1-stdout'])
   })
@@ -231,13 +233,13 @@ describe('restored streams', () => {
   it('throw away the rest of a write that is not sent again', async () => {
     const made = processWith(false)
     const first = restoreStdio(made.os, made.restored)
-    first.stdin.write(Buffer.from('0123456789'), neverAborted, 7n).catch(() => {})
+    first.stdin.write(Buffer.from('0123456789'), numbered(7n)).catch(() => {})
     await turn()
     const next = await restarted(made)
-    next.settled(7n, 'dropped')
+    for (const [, taken] of next.taken) taken.dropped()
     await turn()
     expect(made.os.streams.tryRead(made.stdin, 9)?.toString()).toBe('0123456')
-    await next.stdin.write(Buffer.from('next'), neverAborted, 8n)
+    await next.stdin.write(Buffer.from('next'), numbered(8n))
     expect(made.os.streams.tryRead(made.stdin, 9)?.toString()).toBe('next')
   })
 
@@ -245,15 +247,15 @@ describe('restored streams', () => {
     const made = processWith(true)
     const first = restoreStdio(made.os, made.restored)
     made.os.streams.tryWrite(made.stdout, Buffer.from('shown'))
-    await first.stdout.read(9, neverAborted, 1n)
-    await first.stdin.write(Buffer.from('typed'), neverAborted, 2n)
+    await first.stdout.read(9, numbered(1n))
+    await first.stdin.write(Buffer.from('typed'), numbered(2n))
     const next = await restarted(made)
     expect(made.os.descriptors.stored).toHaveLength(6)
     await next.close()
     expect(made.os.descriptors.stored).toEqual([])
     const last = await restarted(made)
     const noReader = { message: 'cannot get stream reader' }
-    await expect(last.stdout.read(1, neverAborted)).rejects.toMatchObject(noReader)
+    await expect(last.stdout.read(1, callOf())).rejects.toMatchObject(noReader)
   })
 
   it('are stored as a whole once vminit has room again', async () => {
@@ -263,12 +265,12 @@ describe('restored streams', () => {
     os.streams.tryWrite(made.stdout, Buffer.from('shown'))
     os.descriptors.capacity = 3
     const full = { code: 'RESOURCE_EXHAUSTED' }
-    await expect(stdio.stdout.read(9, neverAborted, 1n)).rejects.toMatchObject(full)
-    await expect(stdio.stdin.write(Buffer.from('x'), neverAborted, 2n)).rejects.toMatchObject(full)
+    await expect(stdio.stdout.read(9, numbered(1n))).rejects.toMatchObject(full)
+    await expect(stdio.stdin.write(Buffer.from('x'), numbered(2n))).rejects.toMatchObject(full)
     expect(os.descriptors.stored).toEqual(['p1-master', 'p1-stdin'])
     os.descriptors.capacity = 9
-    expect(Buffer.from((await stdio.stdout.read(9, neverAborted, 3n)).read()).toString()).toBe('shown')
-    await stdio.stdin.write(Buffer.from('typed'), neverAborted, 4n)
+    expect(Buffer.from((await stdio.stdout.read(9, numbered(3n))).read()).toString()).toBe('shown')
+    await stdio.stdin.write(Buffer.from('typed'), numbered(4n))
     expect(os.descriptors.stored).toEqual([
       ...['p1-master', 'p1-stdin', 'p1-stdin-data', 'p1-stdin-pipe'],
       ...['p1-stdout-data', 'p1-stdout-pipe'],

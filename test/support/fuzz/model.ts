@@ -374,18 +374,13 @@ export class ModelRun {
 /** What is to be done with an answer, of calls that want to know what became of it. */
 function deliveryOf(value: unknown): (isDelivered: boolean) => void {
   if (typeof value !== 'object' || value === null) return () => {}
-  const act = (name: string, ...args: unknown[]) => {
-    const method: unknown = Reflect.get(value, name)
+  return (isDelivered) => {
+    const method: unknown = Reflect.get(value, isDelivered ? 'delivered' : 'dropped')
     try {
-      if (typeof method === 'function') method.apply(value, args)
+      if (typeof method === 'function') method.apply(value)
     } catch {
       // The service logs what an answer's end throws.
     }
-  }
-  if ('discard' in value) return (isDelivered) => act(isDelivered ? 'discard' : 'unread')
-  if ('settle' in value) return (isDelivered) => act('settle', isDelivered)
-  return (isDelivered) => {
-    if (isDelivered) act('forget')
   }
 }
 

@@ -1,4 +1,3 @@
-import type { DestroySandboxRequest, SignalProcessRequest } from '../../../src/gen/agent.ts'
 import { getOomEvent } from '../../../src/handlers/cgroup/oom-events.ts'
 import { createContainer } from '../../../src/handlers/container/create-container.ts'
 import { getDiagnosticData } from '../../../src/handlers/container/get-diagnostic-data.ts'
@@ -13,7 +12,6 @@ import {
   closeStdin,
   readStderr,
   readStdout,
-  type StreamCall,
   ttyWinResize,
   writeStdin,
 } from '../../../src/handlers/process/stdio-calls.ts'
@@ -25,6 +23,8 @@ import { onlineCpuMem } from '../../../src/handlers/sandbox/online-cpu-mem.ts'
 import { removeStaleShareMounts } from '../../../src/handlers/sandbox/remove-stale-mounts.ts'
 import { restoreSandbox } from '../../../src/handlers/sandbox/restore-sandbox.ts'
 import { usableContainers } from '../../../src/handlers/sandbox/usable-containers.ts'
+import type { Call, Taken } from '../../../src/state/request.ts'
+import { callOf } from './call.ts'
 
 /** The functions behind the RPCs of a sandbox, its containers and processes, bound to one context. */
 export type SandboxCalls = ReturnType<typeof boundCalls>
@@ -36,47 +36,60 @@ export function boundCalls(context: SandboxContext) {
   return {
     restore: (source?: Parameters<typeof restoreSandbox>[1]) => restoreSandbox(context, source),
     createSandbox: any(createSandbox),
-    destroySandbox: (_request: DestroySandboxRequest, signal: AbortSignal) => destroySandbox(context, signal),
-    removeStaleShareMounts: any(removeStaleShareMounts),
-    onlineCpuMem: any(onlineCpuMem),
+    destroySandbox: any(destroySandbox),
+    removeStaleShareMounts: any(bySignal(removeStaleShareMounts)),
+    onlineCpuMem: any(bySignal(onlineCpuMem)),
     createContainer: usable(createContainer),
     startContainer: usable(startContainer),
     removeContainer: usable(removeContainer),
-    updateContainer: usable(updateContainer),
+    updateContainer: usable(bySignal(updateContainer)),
     statsContainer: usable(statsContainer),
-    getOomEvent: async (_request: object, signal: AbortSignal) =>
-      getOomEvent(usableContainers(context), signal),
+    getOomEvent: usable(getOomEvent),
     getDiagnosticData: usable(getDiagnosticData),
     pauseContainer: usable(pauseContainer),
     resumeContainer: usable(resumeContainer),
     execProcess: usable(execProcess),
-    signalProcess: usable((called, request: SignalProcessRequest) => signalProcess(called, request)),
+    signalProcess: usable(signalProcess),
     waitProcess: usable(waitProcess),
-    writeStdin: usable(withoutNumber(writeStdin)),
-    readStdout: usable(withoutNumber(readStdout)),
-    readStderr: usable(withoutNumber(readStderr)),
-    closeStdin: usable(closeStdin),
-    ttyWinResize: usable(ttyWinResize),
+    writeStdin: usable(writeStdin),
+    readStdout: usable(readStdout),
+    readStderr: usable(readStderr),
+    closeStdin: usable(bySignal(closeStdin)),
+    ttyWinResize: usable(bySignal(ttyWinResize)),
   }
 }
 
-/** A stream's call as it comes without a broker. */
-function withoutNumber<Request, Answer>(
-  call: (context: SandboxContext, request: Request, call: StreamCall) => Promise<Answer>,
+/** A function that needs no more of a call than its signal. */
+function bySignal<Request, Answer>(
+  serve: (context: SandboxContext, request: Request, signal: AbortSignal) => Promise<Answer>,
 ) {
-  return (context: SandboxContext, request: Request, signal: AbortSignal) =>
-    call(context, request, { signal })
+  return (context: SandboxContext, request: Request, { signal }: Call) => serve(context, request, signal)
 }
+
+/** An answer of which can be told what became of it, as far as it is a message. */
+type Told<Answer> = Answer extends object ? Answer & Taken : Answer
 
 function bindTo(context: () => SandboxContext) {
   return <Request, Answer>(
-    call: (
-      context: SandboxContext,
-      request: Request,
-      signal: AbortSignal,
-      number?: bigint,
-    ) => Promise<Answer>,
+    serve: (context: SandboxContext, request: Request, call: Call) => Promise<Answer>,
   ) =>
-    async (request: Request, signal: AbortSignal, number?: bigint): Promise<Answer> =>
-      call(context(), request, signal, number)
+    async (request: Request, signal: AbortSignal, number?: bigint): Promise<Told<Answer>> => {
+      const taken: Taken[] = []
+      const call = { ...callOf(signal, number), takes: (one: Taken) => void taken.push(one) }
+      const answer = await serve(context(), request, call)
+      const told =
+        typeof answer !== 'object' || answer === null || 'delivered' in answer
+          ? answer
+          : {
+              ...answer,
+              delivered: () => {
+                for (const one of taken) one.delivered()
+              },
+              dropped: () => {
+                for (const one of taken) one.dropped()
+              },
+            }
+      // A message has both functions now.
+      return told as Told<Answer>
+    }
 }

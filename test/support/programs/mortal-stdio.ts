@@ -1,13 +1,13 @@
 // Plays an agent that has the streams of processes and dies at any moment. Arguments: the addon's folder, the channel to
 // the test, the keys of the processes that have a terminal, those that have none, and NAME=FD of what is stored.
 import { flushCompileCache } from 'node:module'
-import { neverAborted } from '../../../src/base/abort.ts'
 import { restoreStdio } from '../../../src/handlers/stdio/restore-stdio.ts'
 import type { Stdio } from '../../../src/handlers/stdio/stdio.ts'
 import { linuxClock } from '../../../src/os/clock.ts'
 import { loadNative } from '../../../src/os/native.ts'
 import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
 import type { DescriptorStore } from '../../../src/os/supervisor/supervisor.ts'
+import { numbered } from '../handlers/call.ts'
 
 // The next agents start faster.
 flushCompileCache()
@@ -42,7 +42,7 @@ for (const [keys, hasTerminal] of [
     restored.set(key, restoreStdio(os, { key, hasTerminal, pipeSizeBytes: 0 }))
   }
 }
-const numbers = [...restored].flatMap(([key, stdio]) => stdio.numbers.map((number) => `${key}:${number}`))
+const numbers = [...restored].flatMap(([key, stdio]) => stdio.taken.map(([number]) => `${key}:${number}`))
 tell(`restored ${numbers.join(' ')}`)
 for (;;) {
   await streams.readable(channel)
@@ -63,7 +63,9 @@ function serve(message: string): void {
   const stdio = restored.get(key)
   if (stdio === undefined) throw new Error(`no process of ${message}`)
   if (what === 'settled') {
-    stdio.settled(BigInt(number), rest === 'written' ? 'written' : 'dropped')
+    const [, taken] = stdio.taken.find(([one]) => one === BigInt(number)) ?? []
+    if (rest === 'written') taken?.delivered()
+    else taken?.dropped()
     tell(`confirmed ${key} ${number}`)
   }
   if (what === 'read') void read(stdio, key, number, Number(rest))
@@ -72,15 +74,15 @@ function serve(message: string): void {
 }
 
 async function read({ stdout }: Stdio, key: string, number: string, length: number): Promise<void> {
-  const output = await stdout.read(length, neverAborted, BigInt(number))
+  const output = await stdout.read(length, numbered(BigInt(number)))
   tell(`read ${key} ${number} ${Buffer.from(output.read()).toString('latin1')}`)
-  output.discard()
+  output.delivered()
   tell(`confirmed ${key} ${number}`)
 }
 
 async function write({ stdin }: Stdio, key: string, number: string, data: string): Promise<void> {
-  const { settle } = await stdin.write(Buffer.from(data, 'latin1'), neverAborted, BigInt(number))
+  const { delivered } = await stdin.write(Buffer.from(data, 'latin1'), numbered(BigInt(number)))
   tell(`written ${key} ${number}`)
-  settle()
+  delivered()
   tell(`confirmed ${key} ${number}`)
 }

@@ -14,26 +14,22 @@ import { cancellable, finishing, type ServiceMethods } from '../rpc.ts'
 export function containerMethods(sandbox: SandboxContext) {
   const usable = () => usableContainers(sandbox)
   return {
-    createContainer: cancellable('journaled', async (request, { signal, number }) =>
-      createContainer(usable(), request, signal, number),
+    createContainer: cancellable('journaled', async (request, call) =>
+      createContainer(usable(), request, call),
     ),
-    startContainer: finishing('journaled', async (request, { signal, number }) =>
-      startContainer(usable(), request, signal, number),
-    ),
+    startContainer: finishing('journaled', async (request, call) => startContainer(usable(), request, call)),
     removeContainer: finishing(
       'journaled',
-      async (request, { signal, number }) => removeContainer(usable(), request, signal, number),
+      async (request, call) => removeContainer(usable(), request, call),
       { share: 'reserved', turn: 'brief' },
     ),
     updateContainer: finishing('idempotent', async (request, { signal }) =>
       updateContainer(usable(), request, signal),
     ),
     // Journaled: a container that is paused already refuses to be paused, as one that runs refuses to be resumed.
-    pauseContainer: finishing('journaled', async (request, { signal, number }) =>
-      pauseContainer(usable(), request, signal, number),
-    ),
-    resumeContainer: finishing('journaled', async (request, { signal, number }) =>
-      resumeContainer(usable(), request, signal, number),
+    pauseContainer: finishing('journaled', async (request, call) => pauseContainer(usable(), request, call)),
+    resumeContainer: finishing('journaled', async (request, call) =>
+      resumeContainer(usable(), request, call),
     ),
     statsContainer: cancellable('read', async (request) => statsContainer(usable(), request)),
     getDiagnosticData: cancellable('read', async (request) => ({

@@ -28,9 +28,7 @@ export function guestMethods(guest: GuestDependencies) {
       guest.events.add({ clockSet: { stepMs: setGuestDateTime(system, request, ageMs()) } }),
     ),
     // The same bytes must not be credited as entropy twice.
-    reseedRandomDev: finishing('at-most-once', ({ data }, { beforeEffect }) =>
-      reseedRandom(system, data, beforeEffect),
-    ),
+    reseedRandomDev: finishing('at-most-once', ({ data }, call) => reseedRandom(system, data, call)),
 
     addSwap: cancellable('idempotent', ({ PCIPath }, { signal }) => addSwap(devices, PCIPath, signal)),
     addSwapPath: finishing('idempotent', ({ path }) => addSwapPath(devices, path)),

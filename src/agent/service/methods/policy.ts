@@ -6,8 +6,6 @@ import { type ServiceMethods, taking } from '../rpc.ts'
 export function policyMethods(policy: Policy) {
   return {
     // Journaled: a second run would be checked against the policy that the first one has set.
-    setPolicy: taking((request, { signal, number }) => policy.replace(request, signal, number), {
-      rule: 'itself',
-    }),
+    setPolicy: taking((request, call) => policy.replace(request, call), { rule: 'itself' }),
   } satisfies Partial<ServiceMethods<typeof AgentServiceDefinition>>
 }

@@ -9,24 +9,18 @@ import { cancellable, finishing, type ServiceMethods, taking } from '../rpc.ts'
 /** The RPCs of a container's processes (spec C.4 to C.6). */
 export function processMethods(sandbox: SandboxContext) {
   return {
-    execProcess: cancellable('journaled', async (request, { signal, number }) =>
-      execProcess(usableContainers(sandbox), request, signal, number),
+    execProcess: cancellable('journaled', async (request, call) =>
+      execProcess(usableContainers(sandbox), request, call),
     ),
     signalProcess: finishing(
       'at-most-once',
-      async (request, { beforeEffect }) => signalProcess(usableContainers(sandbox), request, beforeEffect),
+      async (request, call) => signalProcess(usableContainers(sandbox), request, call),
       { share: 'reserved', turn: 'brief' },
     ),
     // Journaled: with the answer the process is forgotten, and its exit status with it.
-    waitProcess: taking(
-      async (request, call) => {
-        const exit = await waitProcess(usableContainers(sandbox), request, call.signal, call.number)
-        call.onDelivered((written) => {
-          if (written) exit.forget()
-        })
-        return { status: exit.status }
-      },
-      { share: 'waiting', turn: 'wait' },
-    ),
+    waitProcess: taking(async (request, call) => waitProcess(usableContainers(sandbox), request, call), {
+      share: 'waiting',
+      turn: 'wait',
+    }),
   } satisfies Partial<ServiceMethods<typeof AgentServiceDefinition>>
 }

@@ -11,24 +11,16 @@ import { cancellable, finishing, type ServiceMethods, taking } from '../rpc.ts'
 /** The RPCs of the sandbox as a whole (spec C.11, C.25 to C.27, C.33, C.37). */
 export function sandboxMethods(sandbox: SandboxContext) {
   return {
-    createSandbox: cancellable('journaled', (request, { signal, number }) =>
-      createSandbox(sandbox, request, signal, number),
-    ),
-    destroySandbox: finishing(
-      'journaled',
-      (_request, { signal, number }) => destroySandbox(sandbox, signal, number),
-      { share: 'reserved', turn: 'brief' },
-    ),
+    createSandbox: cancellable('journaled', (request, call) => createSandbox(sandbox, request, call)),
+    destroySandbox: finishing('journaled', (request, call) => destroySandbox(sandbox, request, call), {
+      share: 'reserved',
+      turn: 'brief',
+    }),
 
     // Journaled: the answer takes the event out of the queue.
-    getOOMEvent: taking(
-      async (_request, call) => {
-        const event = await getOomEvent(usableContainers(sandbox), call.signal, call.number)
-        call.onDelivered((written) => event.settle(written))
-        return { containerId: event.containerId }
-      },
-      { turn: 'wait' },
-    ),
+    getOOMEvent: taking(async (request, call) => getOomEvent(usableContainers(sandbox), request, call), {
+      turn: 'wait',
+    }),
     onlineCPUMem: cancellable('idempotent', (request, { signal }) => onlineCpuMem(sandbox, request, signal)),
     removeStaleVirtiofsShareMounts: cancellable('idempotent', (request, { signal }) =>
       removeStaleShareMounts(sandbox, request, signal),

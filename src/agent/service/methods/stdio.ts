@@ -11,27 +11,17 @@ import { usableContainers } from '../../../handlers/sandbox/usable-containers.ts
 import type { OutputRead } from '../../../handlers/stdio/process-streams.ts'
 import { encodeBytesField } from '../../../rpc/bytes-field.ts'
 import type { Encoded, StoredBytes } from '../../../rpc/method.ts'
-import { type Call, finishing, type ServiceMethods, taking } from '../rpc.ts'
+import { finishing, type ServiceMethods, taking } from '../rpc.ts'
 
 /** The RPCs of a process's input and output (spec C.13 to C.16). */
 export function stdioMethods(sandbox: SandboxContext) {
   const usable = () => usableContainers(sandbox)
   return {
     // Journaled: the bytes that the process's pipe has taken already are not written again.
-    writeStdin: taking(async (request, call) => {
-      const { bytes, settle } = await writeStdin(usable(), request, call)
-      call.onDelivered(settle)
-      return { len: bytes }
-    }, STREAM),
+    writeStdin: taking(async (request, call) => writeStdin(usable(), request, call), STREAM),
     // Journaled: the answer takes the bytes out of the stream.
-    readStdout: taking(
-      async (request, call) => answered(await readStdout(usable(), request, call), call),
-      READ,
-    ),
-    readStderr: taking(
-      async (request, call) => answered(await readStderr(usable(), request, call), call),
-      READ,
-    ),
+    readStdout: taking(async (request, call) => answered(await readStdout(usable(), request, call)), READ),
+    readStderr: taking(async (request, call) => answered(await readStderr(usable(), request, call)), READ),
     closeStdin: finishing('idempotent', async (request, { signal }) => closeStdin(usable(), request, signal)),
     ttyWinResize: finishing('idempotent', async (request, { signal }) =>
       ttyWinResize(usable(), request, signal),
@@ -44,9 +34,8 @@ interface StoredAnswer extends ReadStreamResponse {
   readonly stored?: StoredBytes
 }
 
-/** The answer to a read. Output whose answer is not written stays at the front of the stream. */
-function answered(read: OutputRead, call: Call): StoredAnswer {
-  call.onDelivered((written) => (written ? read.discard() : read.unread()))
+/** The answer to a read. */
+function answered(read: OutputRead): StoredAnswer {
   return {
     get data() {
       return read.read()

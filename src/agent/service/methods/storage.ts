@@ -12,10 +12,8 @@ export function storageMethods(storage: MountDependencies, sandbox: SandboxConte
       updateEphemeral(storage, storages, signal),
     ),
     // Journaled: once the last chunk has completed the file, the file is not unfinished any more.
-    copyFile: cancellable(
-      'journaled',
-      (request, { signal, number }) => sandbox.fileCopies.copy(request, signal, number),
-      { logLevel: 'debug' },
-    ),
+    copyFile: cancellable('journaled', (request, call) => sandbox.fileCopies.copy(request, call), {
+      logLevel: 'debug',
+    }),
   } satisfies Partial<ServiceMethods<typeof AgentServiceDefinition>>
 }

@@ -7,6 +7,7 @@ import type { CopyFileRequest } from '../../../gen/agent.ts'
 import type { Folder, GrowingFile } from '../../../os/files/folder.ts'
 import type { Os } from '../../../os/os.ts'
 import { EMPTY_RESPONSE, Outcomes } from '../../../state/outcomes.ts'
+import type { Call } from '../../../state/request.ts'
 import { KINDS, type StateStore } from '../../../state/state-store.ts'
 import { type CopyWork, copyDirectory, copyLink, openParent, publish, reopenParent } from './copy-entry.ts'
 import { type Copy, checkCopy, type FileChunk } from './copy-request.ts'
@@ -100,9 +101,8 @@ export class FileCopies {
    * CopyFile. Throws INTERNAL for a path that does not lie below the root, and with the kernel's error, also where a
    * symbolic link is on the way; INVALID_ARGUMENT for other fields; FAILED_PRECONDITION for a later chunk of a file that is
    * not unfinished; RESOURCE_EXHAUSTED when too many files are. A call that has begun is not aborted by its signal.
-   * `number` is that of the call, 0 without one.
    */
-  async copy(request: CopyFileRequest, signal: AbortSignal, number = 0n): Promise<void> {
+  async copy(request: CopyFileRequest, { signal, number }: Call): Promise<void> {
     const copy = checkCopy(request, this.#root)
     await this.#queue.run(() => this.#perform(copy, number), signal)
   }

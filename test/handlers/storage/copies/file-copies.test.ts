@@ -1,5 +1,4 @@
 import { beforeEach, describe, expect, it } from 'vitest'
-import { neverAborted } from '../../../../src/base/abort.ts'
 import { AgentError } from '../../../../src/base/errors.ts'
 import { CopyFileRequest } from '../../../../src/gen/agent.ts'
 import { FileCopies } from '../../../../src/handlers/storage/copies/file-copies.ts'
@@ -10,6 +9,7 @@ import { StateStore } from '../../../../src/state/state-store.ts'
 import { FakeOs } from '../../../support/fakes/fake-os.ts'
 import { MemoryStateFiles } from '../../../support/fakes/files/memory-state-files.ts'
 import { recordingLog } from '../../../support/fakes/recording-log.ts'
+import { callOf, numbered } from '../../../support/handlers/call.ts'
 import { treeOf } from '../../../support/handlers/storage/kubernetes-volume.ts'
 
 const ROOT = '/run/kata-containers/shared/containers'
@@ -33,7 +33,7 @@ describe('FileCopies', () => {
   const copy = (path: string, text: string, request: Partial<CopyFileRequest> = {}) => {
     const data = Buffer.from(text)
     const given = { fileMode: FILE, fileSize: BigInt(data.length), dirMode: 0o755, data, ...request }
-    return copies.copy(CopyFileRequest.fromPartial({ path: `${ROOT}/${path}`, ...given }), neverAborted)
+    return copies.copy(CopyFileRequest.fromPartial({ path: `${ROOT}/${path}`, ...given }), callOf())
   }
   /** One of two chunks of four bytes. */
   const chunk = (path: string, text: string, offset = 0n) => copy(path, text, { fileSize: 8n, offset })
@@ -89,12 +89,10 @@ describe('FileCopies', () => {
         throw new Error('the agent is dead')
       }
       saved.beforeChange = (path) => before(path)
-      await expect(copies.copy(CopyFileRequest.fromPartial(lastChunk), neverAborted, 9n)).rejects.toThrow(
-        'dead',
-      )
+      await expect(copies.copy(CopyFileRequest.fromPartial(lastChunk), numbered(9n))).rejects.toThrow('dead')
       before = () => {}
       await restart()
-      await copies.copy(CopyFileRequest.fromPartial(lastChunk), neverAborted, 9n)
+      await copies.copy(CopyFileRequest.fromPartial(lastChunk), numbered(9n))
       expect(await tree()).toEqual({ file: 'fourmore' })
       expect(saved.names()).toEqual(['outcomes/9'])
     })
@@ -283,7 +281,7 @@ describe('FileCopies', () => {
     const caller = new AbortController()
     const second = copies.copy(
       CopyFileRequest.fromPartial({ path: `${ROOT}/second`, fileMode: FILE, dirMode: 0o755 }),
-      caller.signal,
+      callOf(caller.signal),
     )
     const gone = new AgentError('CANCELLED', 'gone')
     caller.abort(gone)

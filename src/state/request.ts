@@ -1,0 +1,41 @@
+import { neverAborted } from '../base/abort.ts'
+
+/** What an answer takes away, until it is known what became of the answer. One of the two is called, once. */
+export interface Taken {
+  /** The answer was written whole to a live connection: what it takes is gone. */
+  delivered(): void
+  /** The answer never will be written: what it would have taken stays. */
+  dropped(): void
+}
+
+/** One call, as the function that serves it sees it. */
+export interface Call {
+  /**
+   * Aborted with an `AgentError` when the call's deadline passes or its client hangs up. It never fires for an RPC
+   * whose `onHangup` is `finish`.
+   */
+  readonly signal: AbortSignal
+  /**
+   * The broker's number of the request (docs/broker.md): a restarted agent that gets the request again gets it with the
+   * same number. 0 for a request that is not sent again: with gRPC, and without a broker.
+   */
+  readonly number: bigint
+  /** Milliseconds since the whole request arrived in the guest, also at an agent before this one. */
+  ageMs(): number
+  /** Registers what the answer takes away, such as an exit status. It counts as dropped when the call fails. */
+  takes(taken: Taken): void
+  /**
+   * Of an `at-most-once` call: to be called right before what must not happen twice. When the agent dies after this, the
+   * call is answered as it is sent again; when it dies before, the call is carried out then.
+   */
+  beforeEffect(): void
+}
+
+/** The call of the agent's own work, which has no caller and is not sent again. */
+export const NO_CALLER: Call = {
+  signal: neverAborted,
+  number: 0n,
+  ageMs: () => 0,
+  takes: () => {},
+  beforeEffect: () => {},
+}
