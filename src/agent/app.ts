@@ -280,7 +280,7 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
   const sandbox = createSandboxContext({
     os,
     log,
-    ...{ state, events },
+    ...{ state, events, requestSource: os.broker },
     storage,
     containersCgroup,
     devices: createDeviceHandlers({
@@ -319,16 +319,14 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
   }
   const dependencies = { sandbox, storage: mounts, network, guest, policy, introspection }
   return {
-    methods: serviceMethods(dependencies, {
-      ...{ log, gate, totals, calls, nowMs },
-      leave: (number) => os.broker.leave(number),
-    }),
+    methods: serviceMethods(dependencies, { log, gate, totals, calls, nowMs }),
     streams: streamMethods(dependencies, { gate, calls }),
     beginStreams: hostConnections.begin,
     restore: () => {
       // Its number is saved: the boot has mounted the folder of the state.
       events.add({ agentStarted: { restarts: given.channel.restarts } })
-      return restoreSandbox(sandbox, os.broker)
+      sandbox.requests.settleAll(policy)
+      return restoreSandbox(sandbox)
     },
     destroySandbox: () => destroySandbox(sandbox, {}, NO_CALLER),
     memoryChanged: () => containersCgroup.limitAgain(),

@@ -8,6 +8,12 @@ export interface Taken {
   dropped(): void
 }
 
+/** What keeps what requests have taken, for the agents after this one too. */
+export interface TakenByRequests {
+  /** By the numbers of the requests. */
+  readonly taken: readonly (readonly [number: bigint, taken: Taken])[]
+}
+
 /** One call, as the function that serves it sees it. */
 export interface Call {
   /**

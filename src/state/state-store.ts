@@ -8,8 +8,8 @@ import { EventsPayload } from '../gen/state/events.ts'
 import { GuestPayload } from '../gen/state/guest.ts'
 import { NetworkPayload } from '../gen/state/network.ts'
 import { OomPayload } from '../gen/state/oom.ts'
-import { OutcomePayload } from '../gen/state/outcome.ts'
 import { PolicyPayload } from '../gen/state/policy.ts'
+import { RequestPayload } from '../gen/state/request.ts'
 import { SandboxPayload } from '../gen/state/sandbox.ts'
 import { StoragePayload } from '../gen/state/storage.ts'
 import type { StateFiles } from '../os/files/state-files.ts'
@@ -37,14 +37,14 @@ const TYPE_PREFIX = 'type.googleapis.com/'
 
 /** The parts of the state, each with a version of its own (proto/state). */
 export const KINDS = {
-  container: kind('ContainerPayload', 2, ContainerPayload),
-  exec: kind('ExecPayload', 1, ExecPayload),
+  container: kind('ContainerPayload', 3, ContainerPayload),
+  exec: kind('ExecPayload', 2, ExecPayload),
   spec: kind('SpecPayload', 1, SpecPayload),
   sandbox: kind('SandboxPayload', 1, SandboxPayload),
   storage: kind('StoragePayload', 1, StoragePayload),
-  oom: kind('OomPayload', 1, OomPayload),
-  outcome: kind('OutcomePayload', 1, OutcomePayload),
-  copy: kind('CopyPayload', 1, CopyPayload),
+  oom: kind('OomPayload', 2, OomPayload),
+  request: kind('RequestPayload', 1, RequestPayload),
+  copy: kind('CopyPayload', 2, CopyPayload),
   policy: kind('PolicyPayload', 1, PolicyPayload),
   events: kind('EventsPayload', 1, EventsPayload),
   network: kind('NetworkPayload', 1, NetworkPayload),
@@ -59,7 +59,7 @@ function kind<T extends Payload>(name: string, version: number, codec: PayloadCo
 export class UnreadableState extends AgentError {}
 
 /**
- * What only outcomes, and payloads that replace others, may take of the room: if they have at most `payloadBytes`, or have
+ * What only the values of requests, and payloads that replace others, may take of the room: if they have at most `payloadBytes`, or have
  * grown by at most `growthBytes`.
  */
 const RESERVE = { bytes: 24 * 1024 * 1024, files: 8192, payloadBytes: 64 * 1024, growthBytes: 4096 }
@@ -87,7 +87,7 @@ export class StateStore {
 
   #mayTakeReserve({ name: kind }: { readonly name: string }, name: string, bytes: Uint8Array): boolean {
     const isShort = bytes.length <= RESERVE.payloadBytes
-    if (kind === KINDS.outcome.name) return isShort
+    if (kind === KINDS.request.name) return isShort
     const replacedBytes = this.#files.size(name)
     return replacedBytes !== undefined && (isShort || bytes.length <= replacedBytes + RESERVE.growthBytes)
   }

@@ -87,7 +87,7 @@ async function callAll(list: readonly Step[]): Promise<void> {
   const gate = { wait: async () => {} }
   const calls = silentCalls()
   const methods = serviceMethods(dependencies, {
-    ...{ log: silentLogger(), gate, totals, calls, leave: undefined, nowMs: () => 0 },
+    ...{ log: silentLogger(), gate, totals, calls, nowMs: () => 0 },
   })
   const open: { readonly hangup: AbortController; readonly outcome: Promise<Outcome> }[] = []
   for (const { method: name, payload, how } of list) {

@@ -21,7 +21,6 @@ const process = (execId: string, key: string, pid: number) => ({
   pid,
   beganNs: 123450000000n,
   forgotten: pid === 42,
-  told: pid === 42 ? [] : [15n],
 })
 /** What the fixtures are the bytes of. */
 const PAYLOADS = {
@@ -81,8 +80,13 @@ const PAYLOADS = {
     device: '/dev/vdb',
     undo: { pages: '3' },
   },
-  oom: { waiting: ['c1', 'c2'], taken: [{ request: 11n, containerId: 'c3' }] },
-  outcome: { request: 12n, response: new Uint8Array([8, 1]) },
+  oom: {
+    waiting: [
+      { containerId: 'c1', kills: 1n },
+      { containerId: 'c2', kills: 2n ** 40n },
+    ],
+  },
+  request: { request: 12n, response: new Uint8Array([8, 1]) },
   copy: {
     path: ['c1-hosts', 'hosts'],
     temporaryName: '.copyfile-0123',
@@ -90,6 +94,7 @@ const PAYLOADS = {
     sizeBytes: 2n ** 33n,
     arrivedBytes: 2n ** 32n,
     parentsMade: 1,
+    request: 13n,
   },
   policy: { text: 'package agent_policy', state: '{"pstate":{"n":1}}', allowed: [13n, 14n] },
   events: { reserved: 4096n },
@@ -144,5 +149,5 @@ it('there is a recorded payload of every kind', () => {
 
 it('a container of version 1, whose record had the added processes, is refused', () => {
   const recorded = new Uint8Array(Buffer.from(REFUSED.container ?? '', 'base64'))
-  expect(() => decodeEnvelope(KINDS.container, recorded)).toThrow('has version 1, want 2')
+  expect(() => decodeEnvelope(KINDS.container, recorded)).toThrow('has version 1, want 3')
 })

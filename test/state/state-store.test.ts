@@ -4,7 +4,8 @@ import { printState } from '../../src/state/print-state.ts'
 import { encodeEnvelope, KINDS, StateStore, UnreadableState } from '../../src/state/state-store.ts'
 import { MemoryStateFiles } from '../support/fakes/files/memory-state-files.ts'
 
-const OOM = { waiting: ['c1'], taken: [{ request: 2n ** 40n, containerId: 'c2' }], last: undefined }
+const OOM = { waiting: [{ containerId: 'c1', kills: 2n ** 40n }] }
+const waitingFor = (containerId: string) => ({ waiting: [{ containerId, kills: 1n }] })
 
 function storeWith(bytes?: Uint8Array) {
   const files = new MemoryStateFiles()
@@ -16,10 +17,10 @@ describe('StateStore', () => {
   it('returns what was written, with its version', () => {
     const { store } = storeWith()
     store.write(KINDS.oom, 'oom', OOM)
-    expect(store.read(KINDS.oom, 'oom')).toEqual({ schemaVersion: 1, ...OOM })
+    expect(store.read(KINDS.oom, 'oom')).toEqual({ schemaVersion: 2, ...OOM })
   })
 
-  it('leaves a reserve of room, which is for outcomes and for the next states of what was begun', () => {
+  it('leaves a reserve of room, which is for the values of requests and for the next states of what was begun', () => {
     const { files, store } = storeWith()
     store.write(KINDS.oom, 'oom', OOM)
     files.free = { bytes: 24 * 1024 * 1024, files: 1_000_000 }
@@ -31,21 +32,22 @@ describe('StateStore', () => {
     expect(() => store.write(KINDS.container, 'containers/c1/record', container)).toThrow(
       '8191 files of room',
     )
-    store.write(KINDS.oom, 'oom', { ...OOM, waiting: ['c1', 'c2'] })
-    store.write(KINDS.outcome, 'outcomes/7', { request: 7n, response: new Uint8Array() })
-    const long = { ...OOM, waiting: ['x'.repeat(64 * 1024)] }
+    store.write(KINDS.oom, 'oom', waitingFor('c2'))
+    const value = { response: new Uint8Array(), outOfMemory: undefined, exit: undefined }
+    store.write(KINDS.request, 'requests/7', { request: 7n, ...value })
+    const long = waitingFor('x'.repeat(64 * 1024))
     expect(() => store.write(KINDS.oom, 'oom', long)).toThrow('state oom: ')
-    expect(store.read(KINDS.oom, 'oom')?.waiting).toEqual(['c1', 'c2'])
+    expect(store.read(KINDS.oom, 'oom')).toMatchObject(waitingFor('c2'))
   })
 
   it('gives the reserve to the next states of a long payload too, but to none that grows much', () => {
     const { files, store } = storeWith()
-    const write = (length: number) => store.write(KINDS.oom, 'oom', { ...OOM, waiting: ['x'.repeat(length)] })
+    const write = (length: number) => store.write(KINDS.oom, 'oom', waitingFor('x'.repeat(length)))
     write(100_000)
     files.free = { bytes: 24 * 1024 * 1024, files: 1_000_000 }
     for (const length of [104_000, 90_000, 94_000]) write(length)
     expect(() => write(100_000)).toThrow('state oom: ')
-    expect(store.read(KINDS.oom, 'oom')?.waiting).toEqual(['x'.repeat(94_000)])
+    expect(store.read(KINDS.oom, 'oom')).toMatchObject(waitingFor('x'.repeat(94_000)))
   })
 
   it('tells a payload that is not there', () => {
@@ -56,7 +58,7 @@ describe('StateStore', () => {
 
   it.each([
     ['of another kind', encodeEnvelope(KINDS.policy, { text: '', state: '', allowed: [] }), 'PolicyPayload'],
-    ['of a later version', encodeEnvelope({ ...KINDS.oom, version: 2 }, OOM), 'has version 2, want 1'],
+    ['of a later version', encodeEnvelope({ ...KINDS.oom, version: 3 }, OOM), 'has version 3, want 2'],
     ['that is empty', new Uint8Array(), "is a '', want microvm.state.v1.OomPayload"],
     ['that is cut off', encodeEnvelope(KINDS.oom, OOM).subarray(0, 50), 'state oom: '],
     ['of other bytes', Buffer.from('not protobuf'), 'state oom: '],
@@ -72,7 +74,7 @@ describe('StateStore', () => {
     files.beforeChange = () => {
       throw new Error('ENOSPC')
     }
-    expect(() => store.write(KINDS.oom, 'oom', { waiting: [], taken: [], last: undefined })).toThrow('ENOSPC')
+    expect(() => store.write(KINDS.oom, 'oom', { waiting: [] })).toThrow('ENOSPC')
     expect(store.read(KINDS.oom, 'oom')).toMatchObject(OOM)
   })
 })
@@ -82,11 +84,11 @@ describe('printState', () => {
     const { files, store } = storeWith()
     store.write(KINDS.oom, 'oom', OOM)
     store.write(KINDS.spec, 'containers/c1/spec', { spec: undefined })
-    files.write('outcomes/1', Buffer.from('garbage'))
+    files.write('requests/1', Buffer.from('garbage'))
     expect(JSON.parse(printState(files))).toMatchObject({
-      oom: { schemaVersion: 1, waiting: ['c1'], taken: [{ request: '1099511627776' }] },
+      oom: { schemaVersion: 2, waiting: [{ containerId: 'c1', kills: '1099511627776' }] },
       'containers/c1/spec': { schemaVersion: 1 },
-      'outcomes/1': { error: expect.any(String) },
+      'requests/1': { error: expect.any(String) },
     })
   })
 })

@@ -4,7 +4,7 @@ import { SerialQueue } from '../../base/serial-queue.ts'
 import { truncate } from '../../base/truncate.ts'
 import { REQUESTS } from '../../gen/message-fields.ts'
 import { NO_POLICY_ENGINE, type PolicyEngine, type PolicyEngines } from '../../os/policy/policy-engine.ts'
-import { type Call, NO_CALLER } from '../../state/request.ts'
+import { type Call, NO_CALLER, type Taken, type TakenByRequests } from '../../state/request.ts'
 import { KINDS, type StateStore } from '../../state/state-store.ts'
 import { AllowedInputs } from './allowed-inputs.ts'
 import { checkInput, hasLargeBytes } from './check-input.ts'
@@ -44,15 +44,12 @@ interface Current {
   /** The rules whose large field this policy does not read. */
   readonly withoutLargeField: readonly string[]
   readonly allowed: AllowedInputs
-  /** The numbers of the requests that have changed the state, the latest last. */
+  /** The numbers of the requests that have changed the state, until their answers were delivered or dropped. */
   changedBy: readonly bigint[]
 }
 
 /** The name of the state. */
 const NAME = 'policy'
-
-/** The most of these numbers: as many calls may be open at the same time. */
-const MAX_CHANGED_BY = 4096
 
 const SET_POLICY = 'grpc.AgentService/SetPolicy'
 const LET_ALL_PASS = 'AllowRequestsFailingPolicy'
@@ -70,7 +67,7 @@ const LARGE_FIELDS: Readonly<Record<string, string>> = {
 }
 
 /** The policy that calls are checked against (behaviour spec, I.9), and its state. Without one every call passes. */
-export class Policy {
+export class Policy implements TakenByRequests {
   readonly #dependencies: PolicyDependencies
   /** Checks and replacements run one at a time: a check sees the state that the one before it left. */
   readonly #queue = new SerialQueue()
@@ -124,6 +121,10 @@ export class Policy {
     }
   }
 
+  get taken(): TakenByRequests['taken'] {
+    return (this.#current?.changedBy ?? []).map((number) => [number, this.#forgetting(number)])
+  }
+
   /**
    * Enforces the policy of a file. Throws FAILED_PRECONDITION, naming the file, when the image has no engine, and when the
    * policy cannot be parsed.
@@ -156,7 +157,7 @@ export class Policy {
       if (this.#current?.changedBy.includes(number)) return
       await this.#check(ruleOf(SET_POLICY), request, { ...NO_CALLER, signal })
       const next = await this.#compile(engines, request.policy).catch(refuseText)
-      if (number !== 0n) next.changedBy = [number]
+      next.changedBy = [...numberOf(call)]
       try {
         this.#save(next)
       } catch (error) {
@@ -165,6 +166,7 @@ export class Policy {
       }
       this.#current?.engine.close()
       this.#current = next
+      if (call.number !== 0n) call.takes(this.#forgetting(call.number))
       this.#dependencies.log.info('policy set', { characters: request.policy.length })
     }, signal)
   }
@@ -226,14 +228,12 @@ export class Policy {
     return current.readsInput ? checkInput(rule.message, request, unreadField(current, rule)) : '{}'
   }
 
-  async #check(rule: Rule, request: unknown, { signal, number }: Call): Promise<void> {
+  async #check(rule: Rule, request: unknown, call: Call): Promise<void> {
     const current = this.#current
     if (current === undefined) return
     const verdict = await this.#evaluate(current, rule, request)
-    signal.throwIfAborted()
-    const refusal = verdict.allowed
-      ? await this.#applyOps(current, rule, verdict.ops, number)
-      : verdict.refusal
+    call.signal.throwIfAborted()
+    const refusal = verdict.allowed ? await this.#applyOps(current, rule, verdict.ops, call) : verdict.refusal
     if (refusal === undefined) return
     if (!current.letsAllPass) throw refusal
     this.#dependencies.log.warn('a refused call passes', { reason: refusal.loggedMessage })
@@ -256,12 +256,12 @@ export class Policy {
     }
   }
 
-  /** Changes the state for the request `number`, all or nothing. Returns why it could not be done. */
+  /** Changes the state for a call, all or nothing. Returns why it could not be done. */
   async #applyOps(
     current: Current,
     rule: Rule,
     ops: readonly unknown[],
-    number: bigint,
+    call: Call,
   ): Promise<Refusal | undefined> {
     if (ops.length === 0) return undefined
     try {
@@ -269,9 +269,8 @@ export class Policy {
       if (state.length > MAX_STATE_CHARACTERS) {
         throw new Error(`ops: ${state.length} characters of state, want at most ${MAX_STATE_CHARACTERS}`)
       }
-      const changedBy =
-        number === 0n ? current.changedBy : [...current.changedBy, number].slice(-MAX_CHANGED_BY)
       await current.engine.setData(state)
+      const changedBy = [...current.changedBy, ...numberOf(call)]
       try {
         this.#save({ ...current, state, changedBy })
       } catch (error) {
@@ -281,15 +280,29 @@ export class Policy {
       current.state = state
       current.changedBy = changedBy
       current.allowed.clear()
+      if (call.number !== 0n) call.takes(this.#forgetting(call.number))
       return undefined
     } catch (error) {
       return failure(rule, messageOf(error))
     }
   }
 
+  /** A call that has changed the state is allowed again until its answer was delivered or dropped. */
+  #forgetting(forgotten: bigint): Taken {
+    const forget = () => {
+      if (this.#current === undefined) return
+      this.#current.changedBy = this.#current.changedBy.filter((number) => number !== forgotten)
+    }
+    return { delivered: forget, dropped: forget }
+  }
+
   #save({ text, state, changedBy }: Pick<Current, 'text' | 'state' | 'changedBy'>): void {
     this.#dependencies.state.write(KINDS.policy, NAME, { text, state, allowed: [...changedBy] })
   }
+}
+
+function numberOf({ number }: Pick<Call, 'number'>): readonly bigint[] {
+  return number === 0n ? [] : [number]
 }
 
 /** The large field of the request, if the policy does not read it. */

@@ -12,7 +12,7 @@ import type { Policy } from '../policy/policy.ts'
  * - `journaled`: the intent and the outcome are recorded under the request's number. A repeated one is answered from the
  *   outcome, finished, or undone and run. Answers that take something away are journaled too: a range of output, an OOM
  *   event, an exit status. What is taken is recorded before the answer is sent, and discarded once it is written.
- * - `at-most-once`: once it is recorded as sent, it is answered and not repeated.
+ * - `at-most-once`: once it is recorded as sent, it is answered and not repeated. It answers `google.protobuf.Empty`.
  *
  * A hook that a `journaled` call runs is itself run at most once.
  */

@@ -65,15 +65,15 @@ export function declaredMethods(
 /** The same as the framings need them. */
 export function serviceMethods(
   dependencies: ServiceDependencies,
-  wrapper: Omit<WrapperDependencies, 'policy' | 'outcomes'>,
+  wrapper: Omit<WrapperDependencies, 'policy' | 'requests'>,
 ): MethodTable {
   const { policy } = dependencies
-  const { outcomes } = dependencies.sandbox
+  const { requests } = dependencies.sandbox
   const methods = declaredMethods(dependencies, wrapper.calls)
   return new Map(
     methods.map((method) => [
       method.name,
-      { serve: wrap(method, { ...wrapper, policy, outcomes }), share: method.rpc.share },
+      { serve: wrap(method, { ...wrapper, policy, requests }), share: method.rpc.share },
     ]),
   )
 }

@@ -6,8 +6,8 @@ import { REQUESTS } from '../../gen/message-fields.ts'
 import { countElements, undecodable } from '../../rpc/count-elements.ts'
 import { exhausted, type Totals } from '../../rpc/limits.ts'
 import type { Encoded, IncomingCall, Method, Outcome } from '../../rpc/method.ts'
-import { EMPTY_RESPONSE, type Outcomes } from '../../state/outcomes.ts'
 import type { Call, Taken } from '../../state/request.ts'
+import { EMPTY_RESPONSE, type RequestJournal } from '../../state/request-journal.ts'
 import type { Check } from '../policy/policy.ts'
 import { Refusal } from '../policy/verdict.ts'
 import type { CallsInFlight, OpenCall } from './calls-in-flight.ts'
@@ -23,10 +23,8 @@ export interface WrapperDependencies {
   readonly totals: Totals
   /** Every call is in it until its end. */
   readonly calls: CallsInFlight
-  /** Where the outcome of a call outlives the agent. */
-  readonly outcomes: Outcomes
-  /** Tells that a call fails before its function has begun, by the request's number; undefined without a broker. */
-  readonly leave: ((number: bigint) => void) | undefined
+  /** Where the answer to a call outlives the agent. */
+  readonly requests: RequestJournal
   /** Milliseconds of a monotonic clock. */
   readonly nowMs: () => number
 }
@@ -50,7 +48,7 @@ export function wrap<Request, Response>(
 
 function served<Request, Response>(
   method: DeclaredMethod<Request, Response>,
-  { log, gate, policy, totals, calls, outcomes, leave, nowMs }: WrapperDependencies,
+  { log, gate, policy, totals, calls, requests, nowMs }: WrapperDependencies,
 ): (payload: Uint8Array, incoming: IncomingCall, open: OpenCall) => Promise<Outcome> {
   const { name, types, rpc } = method
   const check = checkOf(method, policy)
@@ -65,11 +63,12 @@ function served<Request, Response>(
       number,
       ageMs: () => incoming.ageMs + nowMs() - startedMs,
       beforeEffect: () => {
-        if (rpc.recovery === 'at-most-once') outcomes.answer(number, EMPTY_RESPONSE)
+        if (rpc.recovery === 'at-most-once') requests.answer(call, EMPTY_RESPONSE)
       },
       // Work that goes on without its caller may take something still.
       takes: (one) => (hasFailed ? one.dropped() : void taken.push(one)),
     }
+    requests.begin(call)
     let outcome: Outcome
     let loggedMessage: string | undefined
     let level: LogLevel = rpc.logLevel
@@ -84,26 +83,21 @@ function served<Request, Response>(
       const turn = used.beginWork(limits.signal)
       // A call that need not wait begins before those that came after it.
       if (turn !== undefined) await inStep('turn', '', () => turn)
-      const kept = keepsOutcome(rpc) ? outcomes.of(number) : undefined
-      let encoded: Encoded | undefined = kept && { payload: kept }
+      const again = keepsAnswer(rpc) ? requests.answerTo(number) : undefined
+      let encoded: Encoded | undefined = again && { payload: await abortable(again, limits.signal) }
       if (encoded === undefined) {
         const checked = check?.(request, { ...call, signal: limits.signal })
         const refusal = checked && (await inStep('policy', '', () => refusalOf(checked)))
         work = refusal === undefined ? rpc.handle(request, call) : refused(rpc, request, call, refusal)
         const response = await answerOf(work, method, limits.signal, log)
         encoded = rpc.encode?.(response) ?? { payload: types.response.encode(response).finish() }
-        if (keepsOutcome(rpc)) outcomes.answer(number, encoded.payload)
       }
-      const forget = () => outcomes.forget(number)
-      if (keepsOutcome(rpc) && number !== 0n) call.takes({ delivered: forget, dropped: forget })
+      if (keepsAnswer(rpc)) requests.answer(call, encoded.payload)
       outcome = { ok: true, ...encoded, ...(taken.length > 0 && { delivered: tell(taken, name, log) }) }
     } catch (error) {
+      // A call that failed has undone itself, and may be tried again.
       hasFailed = true
       tell(taken, name, log)(false)
-      // A call that failed has undone itself, and may be tried again.
-      if (keepsOutcome(rpc)) outcomes.forget(number)
-      // An earlier agent may have taken something for the answer: it goes back.
-      if (work === undefined) leave?.(number)
       outcome = { ok: false, ...statusOf(error) }
       loggedMessage = error instanceof AgentError ? error.loggedMessage : undefined
       const { code, message } = outcome
@@ -136,7 +130,7 @@ function checkOf(
 }
 
 /** Whether the answer to a call is recorded before it is sent: a call that is sent again is not carried out again. */
-function keepsOutcome({
+function keepsAnswer({
   recovery,
   ownJournal,
 }: Pick<Rpc<never, unknown>, 'recovery' | 'ownJournal'>): boolean {

@@ -104,8 +104,6 @@ export interface ProcessState {
   beganNs: bigint;
   /** Whether a caller has got its exit status: it is not to be found any more. */
   forgotten: boolean;
-  /** Numbers of the requests that are answered with its exit status. */
-  told: bigint[];
 }
 
 /** A process that was added to the container. */
@@ -539,7 +537,7 @@ export const Sysctl: MessageFns<Sysctl> = {
 };
 
 function createBaseProcessState(): ProcessState {
-  return { execId: "", key: "", hasTerminal: false, request: 0n, pid: 0, beganNs: 0n, forgotten: false, told: [] };
+  return { execId: "", key: "", hasTerminal: false, request: 0n, pid: 0, beganNs: 0n, forgotten: false };
 }
 
 export const ProcessState: MessageFns<ProcessState> = {
@@ -570,16 +568,6 @@ export const ProcessState: MessageFns<ProcessState> = {
     }
     if (message.forgotten !== false) {
       writer.uint32(56).bool(message.forgotten);
-    }
-    if (message.told.length !== 0) {
-      writer.uint32(66).fork();
-      for (const v of message.told) {
-        if (BigInt.asUintN(64, v) !== v) {
-          throw new globalThis.Error("a value provided in array field told of type uint64 is too large");
-        }
-        writer.uint64(v);
-      }
-      writer.join();
     }
     return writer;
   },
@@ -653,24 +641,6 @@ export const ProcessState: MessageFns<ProcessState> = {
             message.forgotten = reader.bool();
             continue;
           }
-          case 8: {
-            if (tag === 64) {
-              message.told.push(reader.uint64() as bigint);
-
-              continue;
-            }
-
-            if (tag === 66) {
-              const end2 = reader.uint32() + reader.pos;
-              while (reader.pos < end2) {
-                message.told.push(reader.uint64() as bigint);
-              }
-
-              continue;
-            }
-
-            break;
-          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -695,7 +665,6 @@ export const ProcessState: MessageFns<ProcessState> = {
     message.pid = object.pid ?? 0;
     message.beganNs = (object.beganNs !== undefined && object.beganNs !== null) ? BigInt(object.beganNs) : 0n;
     message.forgotten = object.forgotten ?? false;
-    message.told = object.told?.map((e) => BigInt(e)) || [];
     return message;
   },
 };

@@ -22,10 +22,21 @@ export interface CopyPayload {
   arrivedBytes: bigint;
   /** How many of its parents were made for it: the last ones. */
   parentsMade: number;
+  /** Number of the request that brings its last bytes; 0 before. */
+  request: bigint;
 }
 
 function createBaseCopyPayload(): CopyPayload {
-  return { schemaVersion: 0, path: [], temporaryName: "", inode: 0n, sizeBytes: 0n, arrivedBytes: 0n, parentsMade: 0 };
+  return {
+    schemaVersion: 0,
+    path: [],
+    temporaryName: "",
+    inode: 0n,
+    sizeBytes: 0n,
+    arrivedBytes: 0n,
+    parentsMade: 0,
+    request: 0n,
+  };
 }
 
 export const CopyPayload: MessageFns<CopyPayload> = {
@@ -59,6 +70,12 @@ export const CopyPayload: MessageFns<CopyPayload> = {
     }
     if (message.parentsMade !== 0) {
       writer.uint32(56).uint32(message.parentsMade);
+    }
+    if (message.request !== 0n) {
+      if (BigInt.asUintN(64, message.request) !== message.request) {
+        throw new globalThis.Error("value provided for field message.request of type uint64 too large");
+      }
+      writer.uint32(64).uint64(message.request);
     }
     return writer;
   },
@@ -132,6 +149,14 @@ export const CopyPayload: MessageFns<CopyPayload> = {
             message.parentsMade = reader.uint32();
             continue;
           }
+          case 8: {
+            if (tag !== 64) {
+              break;
+            }
+
+            message.request = reader.uint64() as bigint;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -158,6 +183,7 @@ export const CopyPayload: MessageFns<CopyPayload> = {
       ? BigInt(object.arrivedBytes)
       : 0n;
     message.parentsMade = object.parentsMade ?? 0;
+    message.request = (object.request !== undefined && object.request !== null) ? BigInt(object.request) : 0n;
     return message;
   },
 };

@@ -12,28 +12,18 @@ export const protobufFileName = "state/oom.proto";
 
 export interface OomPayload {
   schemaVersion: number;
-  /** Ids of containers whose event waits for a caller, oldest first. */
-  waiting: string[];
-  /** Events in answers whose delivery is not known yet. */
-  taken: TakenEvent[];
-  /** The event that was added last. */
-  last: LastEvent | undefined;
+  /** Events that wait for a caller, oldest first. One that a request has taken, too, is that request's. */
+  waiting: OutOfMemory[];
 }
 
-export interface LastEvent {
+export interface OutOfMemory {
   containerId: string;
-  /** Kills of the container until then. Its record is written after this. */
+  /** Kills of the container until then, which no other event of it has. Its record is written after this. */
   kills: bigint;
 }
 
-export interface TakenEvent {
-  /** Number of the request that is answered with it. */
-  request: bigint;
-  containerId: string;
-}
-
 function createBaseOomPayload(): OomPayload {
-  return { schemaVersion: 0, waiting: [], taken: [], last: undefined };
+  return { schemaVersion: 0, waiting: [] };
 }
 
 export const OomPayload: MessageFns<OomPayload> = {
@@ -42,13 +32,7 @@ export const OomPayload: MessageFns<OomPayload> = {
       writer.uint32(8).uint32(message.schemaVersion);
     }
     for (const v of message.waiting) {
-      writer.uint32(18).string(v!);
-    }
-    for (const v of message.taken) {
-      TakenEvent.encode(v!, writer.uint32(26).fork()).join();
-    }
-    if (message.last !== undefined) {
-      LastEvent.encode(message.last, writer.uint32(34).fork()).join();
+      OutOfMemory.encode(v!, writer.uint32(18).fork()).join();
     }
     return writer;
   },
@@ -79,23 +63,7 @@ export const OomPayload: MessageFns<OomPayload> = {
               break;
             }
 
-            message.waiting.push(reader.string());
-            continue;
-          }
-          case 3: {
-            if (tag !== 26) {
-              break;
-            }
-
-            message.taken.push(TakenEvent.decode(reader, reader.uint32()));
-            continue;
-          }
-          case 4: {
-            if (tag !== 34) {
-              break;
-            }
-
-            message.last = LastEvent.decode(reader, reader.uint32());
+            message.waiting.push(OutOfMemory.decode(reader, reader.uint32()));
             continue;
           }
         }
@@ -116,19 +84,17 @@ export const OomPayload: MessageFns<OomPayload> = {
   fromPartial(object: DeepPartial<OomPayload>): OomPayload {
     const message = createBaseOomPayload();
     message.schemaVersion = object.schemaVersion ?? 0;
-    message.waiting = object.waiting?.map((e) => e) || [];
-    message.taken = object.taken?.map((e) => TakenEvent.fromPartial(e)) || [];
-    message.last = (object.last !== undefined && object.last !== null) ? LastEvent.fromPartial(object.last) : undefined;
+    message.waiting = object.waiting?.map((e) => OutOfMemory.fromPartial(e)) || [];
     return message;
   },
 };
 
-function createBaseLastEvent(): LastEvent {
+function createBaseOutOfMemory(): OutOfMemory {
   return { containerId: "", kills: 0n };
 }
 
-export const LastEvent: MessageFns<LastEvent> = {
-  encode(message: LastEvent, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+export const OutOfMemory: MessageFns<OutOfMemory> = {
+  encode(message: OutOfMemory, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
     if (message.containerId !== "") {
       writer.uint32(10).string(message.containerId);
     }
@@ -141,7 +107,7 @@ export const LastEvent: MessageFns<LastEvent> = {
     return writer;
   },
 
-  decode(input: BinaryReader | Uint8Array, length?: number): LastEvent {
+  decode(input: BinaryReader | Uint8Array, length?: number): OutOfMemory {
     const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
     const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
     if (previousRecursionDepth >= 100) {
@@ -150,7 +116,7 @@ export const LastEvent: MessageFns<LastEvent> = {
     (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
     try {
       const end = length === undefined ? reader.len : reader.pos + length;
-      const message = createBaseLastEvent();
+      const message = createBaseOutOfMemory();
       while (reader.pos < end) {
         const tag = reader.uint32();
         switch (tag >>> 3) {
@@ -182,83 +148,13 @@ export const LastEvent: MessageFns<LastEvent> = {
     }
   },
 
-  create(base?: DeepPartial<LastEvent>): LastEvent {
-    return LastEvent.fromPartial(base ?? {});
+  create(base?: DeepPartial<OutOfMemory>): OutOfMemory {
+    return OutOfMemory.fromPartial(base ?? {});
   },
-  fromPartial(object: DeepPartial<LastEvent>): LastEvent {
-    const message = createBaseLastEvent();
+  fromPartial(object: DeepPartial<OutOfMemory>): OutOfMemory {
+    const message = createBaseOutOfMemory();
     message.containerId = object.containerId ?? "";
     message.kills = (object.kills !== undefined && object.kills !== null) ? BigInt(object.kills) : 0n;
-    return message;
-  },
-};
-
-function createBaseTakenEvent(): TakenEvent {
-  return { request: 0n, containerId: "" };
-}
-
-export const TakenEvent: MessageFns<TakenEvent> = {
-  encode(message: TakenEvent, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
-    if (message.request !== 0n) {
-      if (BigInt.asUintN(64, message.request) !== message.request) {
-        throw new globalThis.Error("value provided for field message.request of type uint64 too large");
-      }
-      writer.uint32(8).uint64(message.request);
-    }
-    if (message.containerId !== "") {
-      writer.uint32(18).string(message.containerId);
-    }
-    return writer;
-  },
-
-  decode(input: BinaryReader | Uint8Array, length?: number): TakenEvent {
-    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
-    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
-    if (previousRecursionDepth >= 100) {
-      throw new globalThis.Error("protobuf decode recursion limit exceeded");
-    }
-    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
-    try {
-      const end = length === undefined ? reader.len : reader.pos + length;
-      const message = createBaseTakenEvent();
-      while (reader.pos < end) {
-        const tag = reader.uint32();
-        switch (tag >>> 3) {
-          case 1: {
-            if (tag !== 8) {
-              break;
-            }
-
-            message.request = reader.uint64() as bigint;
-            continue;
-          }
-          case 2: {
-            if (tag !== 18) {
-              break;
-            }
-
-            message.containerId = reader.string();
-            continue;
-          }
-        }
-        if ((tag & 7) === 4 || tag === 0) {
-          break;
-        }
-        reader.skip(tag & 7);
-      }
-      return message;
-    } finally {
-      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
-    }
-  },
-
-  create(base?: DeepPartial<TakenEvent>): TakenEvent {
-    return TakenEvent.fromPartial(base ?? {});
-  },
-  fromPartial(object: DeepPartial<TakenEvent>): TakenEvent {
-    const message = createBaseTakenEvent();
-    message.request = (object.request !== undefined && object.request !== null) ? BigInt(object.request) : 0n;
-    message.containerId = object.containerId ?? "";
     return message;
   },
 };

@@ -4,6 +4,7 @@ import { inStep } from '../../base/step.ts'
 import type { GetOOMEventRequest, OOMEvent } from '../../gen/agent.ts'
 import type { EventLog } from '../../state/event-log.ts'
 import type { Call } from '../../state/request.ts'
+import type { RequestJournal } from '../../state/request-journal.ts'
 import type { StateStore } from '../../state/state-store.ts'
 import type { Cgroup } from './cgroup.ts'
 import { OomQueue } from './oom-queue.ts'
@@ -23,10 +24,17 @@ export class OomEvents {
   readonly #events: Pick<EventLog, 'add'>
   readonly #watches = new Map<string, OomWatch>()
 
-  constructor(log: Logger, state: StateStore, events: Pick<EventLog, 'add'>) {
+  constructor(
+    log: Logger,
+    parts: {
+      readonly state: StateStore
+      readonly events: Pick<EventLog, 'add'>
+      readonly requests: RequestJournal
+    },
+  ) {
     this.#log = log
-    this.#events = events
-    this.queue = new OomQueue(log, state)
+    this.#events = parts.events
+    this.queue = new OomQueue(log, parts.state, parts.requests)
   }
 
   /**
@@ -76,17 +84,11 @@ export class OomEvents {
   }
 }
 
-/**
- * GetOOMEvent (behaviour spec, section C.33): waits for the next container that ran out of memory. An event that was not
- * delivered goes back to the front of the queue.
- */
+/** GetOOMEvent (behaviour spec, section C.33): waits for the next container that ran out of memory. */
 export async function getOomEvent(
   { oom }: { readonly oom: OomEvents },
   _request: GetOOMEventRequest,
   call: Call,
 ): Promise<OOMEvent> {
-  const containerId = await inStep('event', '', () => oom.queue.take(call))
-  const settle = (written: boolean) => oom.queue.settle(call.number, containerId, written)
-  call.takes({ delivered: () => settle(true), dropped: () => settle(false) })
-  return { containerId }
+  return { containerId: await inStep('event', '', () => oom.queue.take(call)) }
 }

@@ -78,14 +78,6 @@ export class ContainerRecord {
     this.#execs.set(process.key, process)
   }
 
-  /** Writes which request is answered with the exit status of a process; one without a number is not sent again. */
-  tellProcess(key: string, request: bigint): void {
-    const { init } = this.#fields
-    const process = init?.key === key ? init : this.#execs.get(key)
-    if (request === 0n || process === undefined || process.told.includes(request)) return
-    this.saveProcess({ ...process, told: [...process.told, request] })
-  }
-
   /** Writes that a process cannot be asked for any more. */
   dropProcess(key: string): void {
     const { init } = this.#fields

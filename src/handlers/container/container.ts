@@ -75,8 +75,6 @@ export class Container {
   readonly record: ContainerRecord
   /** Fires when the container is about to be removed while it is being created. */
   readonly creationInterrupted: AbortSignal
-  /** The start that an agent before this one has begun, and this one ends: the number of its call, 0 without one. */
-  resumedStart: { readonly request: bigint; readonly done: Promise<void> } | undefined
   #state: ContainerState
   readonly #changes = new Changes()
   #startAsked = false
@@ -156,13 +154,11 @@ export class Container {
   }
 
   /** Goes on with a start of which the agent before this one has done all but `rest`, which never rejects. */
-  resumeStart(parts: ContainerParts, rest: (interrupted: AbortSignal) => Promise<void>): void {
+  async resumeStart(parts: ContainerParts, rest: (interrupted: AbortSignal) => Promise<void>): Promise<void> {
     const interrupt = new AbortController()
     this.#become({ name: 'starting', parts, interrupt })
-    const done = rest(interrupt.signal).then(() => this.endStart(parts, true))
-    // The call may not be sent again.
-    done.catch(() => {})
-    this.resumedStart = { request: this.record.fields.request, done }
+    await rest(interrupt.signal)
+    this.endStart(parts, true)
   }
 
   /**

@@ -5,8 +5,8 @@ import { inStep } from '../../base/step.ts'
 import type { RemoveContainerRequest } from '../../gen/agent.ts'
 import type { Os } from '../../os/os.ts'
 import { killIfAlive } from '../../os/process/kill-if-alive.ts'
-import { EMPTY_RESPONSE, type Outcomes } from '../../state/outcomes.ts'
 import type { Call } from '../../state/request.ts'
+import { EMPTY_RESPONSE, type RequestJournal } from '../../state/request-journal.ts'
 import type { ContainersCgroup } from '../cgroup/containers-cgroup.ts'
 import type { OomEvents } from '../cgroup/oom-events.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
@@ -29,7 +29,7 @@ export interface RemoveDependencies {
   readonly runtime: Pick<OciRuntime, 'delete'>
   readonly oom: OomEvents
   readonly fileCopies: Pick<FileCopies, 'dropOf'>
-  readonly outcomes: Pick<Outcomes, 'answer'>
+  readonly requests: Pick<RequestJournal, 'answer'>
 }
 
 /** RemoveContainer (behaviour spec, section C.3). It ends a transition under way, then removes. */
@@ -75,11 +75,11 @@ export async function endAndRemove(
 async function remove(
   dependencies: RemoveDependencies,
   container: Container,
-  { number }: Call,
+  call: Call,
   timeoutSeconds: number,
 ): Promise<void> {
-  const { os, log, containers, runtime, oom, outcomes } = dependencies
-  const parts = container.beginRemove(number)
+  const { os, log, containers, runtime, oom, requests } = dependencies
+  const parts = container.beginRemove(call.number)
   try {
     const ended = endProcesses(dependencies, container.id, parts)
     const ms = (timeoutSeconds || DEFAULT_TIMEOUT_SECONDS) * 1000
@@ -97,7 +97,7 @@ async function remove(
     await parts.release()
     for (const process of new Set([parts.init, ...parts.processes.tracked()])) process.forgetExit()
     // Before the record goes: the call, when it is sent again, would not know the container.
-    outcomes.answer(number, EMPTY_RESPONSE)
+    requests.answer(call, EMPTY_RESPONSE)
   } catch (error) {
     container.removeFailed(parts)
     throw error

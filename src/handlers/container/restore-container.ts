@@ -4,8 +4,8 @@ import { UndoList } from '../../base/undo.ts'
 import type { ProcessState } from '../../gen/state/container.ts'
 import { killIfAlive } from '../../os/process/kill-if-alive.ts'
 import { processBeganNs } from '../../os/process/proc-stat.ts'
-import { EMPTY_RESPONSE, type Outcomes } from '../../state/outcomes.ts'
 import { NO_CALLER } from '../../state/request.ts'
+import type { RequestJournal } from '../../state/request-journal.ts'
 import { type Cgroup, cgroupAt, usesCgroupV2 } from '../cgroup/cgroup.ts'
 import type { ContainersCgroup } from '../cgroup/containers-cgroup.ts'
 import type { OomEvents } from '../cgroup/oom-events.ts'
@@ -15,14 +15,11 @@ import type { ContainerProcess } from '../process/process.ts'
 import { tellEnd } from '../process/process-events.ts'
 import { ProcessTable } from '../process/process-table.ts'
 import {
-  isSentAgain,
   type RestoreProcessDependencies,
   restoreProcess,
   restoreStreams,
-  whenSettled,
 } from '../process/restore-process.ts'
 import { programOf } from '../process/signal-process.ts'
-import { forgetProcess } from '../process/wait-process.ts'
 import { completeTerminal } from '../stdio/restore-stdio.ts'
 import { discardStored, isConnectionOf } from '../stdio/stored-descriptors.ts'
 import { bundleOf, StoredSpec } from './bundle.ts'
@@ -38,14 +35,14 @@ import { hasPoststartHooks, runPoststartHooks } from './start-container.ts'
 /** What going on with containers needs. */
 export interface RestoreDependencies
   extends Omit<CreateDependencies, 'runtime' | 'os' | 'config'>,
-    Omit<RemoveDependencies, 'runtime' | 'os' | 'containersCgroup'>,
-    Omit<RestoreProcessDependencies, 'os' | 'config'> {
+    Omit<RemoveDependencies, 'runtime' | 'os' | 'containersCgroup' | 'requests'>,
+    Omit<RestoreProcessDependencies, 'os' | 'config' | 'requests'> {
   readonly os: CreateDependencies['os']
   readonly config: CreateDependencies['config']
   readonly containersCgroup: CreateDependencies['containersCgroup'] & Pick<ContainersCgroup, 'holds'>
   readonly runtime: Pick<OciRuntime, 'adopt' | 'delete' | 'erase' | 'discardRun' | 'hasStarted' | 'runsEnded'>
   readonly oom: OomEvents
-  readonly outcomes: Outcomes
+  readonly requests: RequestJournal
 }
 
 /**
@@ -92,8 +89,8 @@ interface Restored {
 }
 
 const LOOK_UPS: Readonly<Record<Question, (restored: Restored) => boolean | Promise<boolean>>> = {
-  'sent again': ({ dependencies, record }) => isSentAgain(dependencies.requests, record.fields.request),
-  answered: ({ dependencies, record }) => dependencies.outcomes.of(record.fields.request) !== undefined,
+  'sent again': ({ dependencies, record }) => dependencies.requests.isSentAgain(record.fields.request),
+  answered: ({ dependencies, record }) => dependencies.requests.of(record.fields.request) !== undefined,
   made: isMade,
   started: ({ dependencies, record }) => dependencies.runtime.hasStarted(record.fields.id),
   frozen: ({ cgroup }) => cgroup.isFrozen(),
@@ -111,8 +108,8 @@ const ACTIONS: Readonly<Record<ContainerAction, (restored: Restored) => Promise<
 }
 
 /** Records the answer to the call that has set the phase, which is done. */
-function answer({ dependencies: { requests, outcomes }, record: { fields } }: Restored): void {
-  if (isSentAgain(requests, fields.request)) outcomes.answer(fields.request, EMPTY_RESPONSE)
+function answer({ dependencies: { requests }, record: { fields } }: Restored): void {
+  requests.done(fields.request)
 }
 
 /** Ends and removes a container, and all that it holds. Throws when its record cannot be removed. */
@@ -152,9 +149,9 @@ async function finishStart(restored: Restored): Promise<void> {
   const { dependencies, container } = restored
   const parts = await goOn(restored)
   if (!hasPoststartHooks(parts)) return answer(restored)
-  container.resumeStart(parts, (interrupted) =>
-    runPoststartHooks(dependencies, { id: container.id, parts }, interrupted),
-  )
+  const rest = (interrupted: AbortSignal) =>
+    runPoststartHooks(dependencies, { id: container.id, parts }, interrupted)
+  dependencies.requests.resume(container.record.fields.request, container.resumeStart(parts, rest))
 }
 
 /** The parts of a container whose first process was made. */
@@ -171,7 +168,6 @@ async function partsOf(restored: Restored): Promise<ContainerParts> {
     await first.stdio.close()
   } else tellEnd(dependencies, { containerId: id, execId: '', process: first, beganNs: init.beganNs, record })
   for (const process of record.execs) await restoreExec(restored, processes, process)
-  forgetTold(restored, { init: first, processes, record })
   if (pidNamespace === sandbox.pidNamespace.path) {
     sandbox.pidNamespace.begin(id)
     sandbox.pidNamespace.made(id, first)
@@ -186,22 +182,6 @@ async function partsOf(restored: Restored): Promise<ContainerParts> {
   }
 }
 
-/** Forgets the processes whose exit status a caller has got, or gets by an answer that is still to be written. */
-function forgetTold(
-  { dependencies }: Restored,
-  parts: Pick<ContainerParts, 'init' | 'processes' | 'record'>,
-): void {
-  const { execs, fields } = parts.record
-  for (const { execId, told } of fields.init === undefined ? execs : [fields.init, ...execs]) {
-    for (const number of told) {
-      whenSettled(dependencies.requests, number, (outcome) => {
-        const process = parts.processes.find(execId)
-        if (outcome === 'written' && process !== undefined) forgetProcess(parts, execId, process)
-      })
-    }
-  }
-}
-
 /** Does with an added process what {@link RECOVERY} says. */
 async function restoreExec(
   restored: Restored,
@@ -209,12 +189,11 @@ async function restoreExec(
   process: ProcessState,
 ): Promise<void> {
   const { dependencies, record } = restored
-  const { os, outcomes, requests, runtime } = dependencies
+  const { os, requests, runtime } = dependencies
   const { key, execId, request } = process
-  const isOpen = isSentAgain(requests, request)
   const found = await adopt(restored, process)
   const action = await chosen(RECOVERY.process, process.pid === 0 ? 'adding' : 'added', (question) =>
-    question === 'sent again' ? isOpen : isWhole(dependencies, found),
+    question === 'sent again' ? requests.isSentAgain(request) : isWhole(dependencies, found),
   )
   if (action === 'end') {
     await endUnwanted(dependencies, found, () => {
@@ -232,7 +211,7 @@ async function restoreExec(
     ...{ containerId: record.fields.id, execId, process: added },
     ...{ beganNs: found.beganNs, record },
   })
-  if (isOpen) outcomes.answer(request, EMPTY_RESPONSE)
+  requests.done(request)
 }
 
 /** A process, with its pid if a run of the agent before has made it. */
@@ -258,7 +237,7 @@ async function endUnwanted(
   kill: () => Promise<void> | void,
 ): Promise<void> {
   const { os, runtime, log, requests } = dependencies
-  if (isSentAgain(requests, process.request)) {
+  if (requests.isSentAgain(process.request)) {
     // The call that is sent again makes another process, which gets the connections.
     await discardStored(os.descriptors, os.streams, (name) => isConnectionOf(process.key, name))
   }

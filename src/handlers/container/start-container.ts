@@ -1,4 +1,4 @@
-import { abortable, LONGEST_TIMER_MS } from '../../base/abort.ts'
+import { LONGEST_TIMER_MS } from '../../base/abort.ts'
 import { messageOf } from '../../base/errors.ts'
 import { inStep } from '../../base/step.ts'
 import type { StartContainerRequest } from '../../gen/agent.ts'
@@ -37,8 +37,6 @@ export async function startContainer(
 ): Promise<void> {
   const { containers, sandboxState, oom } = dependencies
   const { container } = await containers.waitFor(request.containerId, 'INTERNAL', signal)
-  const { resumedStart } = container
-  if (number !== 0n && resumedStart?.request === number) return await abortable(resumedStart.done, signal)
   while (container.state.name === 'updating') await container.changed(container.state, signal)
   const { parts, interrupted } = container.beginStart(number)
   let succeeded = false

@@ -9,6 +9,7 @@ import { normalizeResources } from '../../oci/normalize-spec.ts'
 import { withExplicitWildcards } from '../../oci/resources.ts'
 import { resourcesConfig } from '../../oci/runtime-config.ts'
 import type { Os } from '../../os/os.ts'
+import type { Call } from '../../state/request.ts'
 import { usesCgroupV2 } from '../cgroup/cgroup.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
 import { logDeviation } from '../process/log-deviation.ts'
@@ -31,7 +32,7 @@ export interface UpdateDependencies {
 export async function updateContainer(
   dependencies: UpdateDependencies,
   request: UpdateContainerRequest,
-  signal: AbortSignal,
+  { signal }: Call,
 ): Promise<void> {
   const { containers, runtime } = dependencies
   const { containerId } = request

@@ -13,7 +13,6 @@ export interface ProcessRecords {
   /** The number of kills for want of memory that were reported. */
   readonly oomKills: bigint
   saveProcess(process: ProcessState): void
-  tellProcess(key: string, request: bigint): void
   dropProcess(key: string): void
 }
 

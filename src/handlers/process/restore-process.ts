@@ -1,7 +1,7 @@
 import type { Logger } from '../../base/log.ts'
 import type { ProcessState } from '../../gen/state/container.ts'
 import type { Os } from '../../os/os.ts'
-import type { EarlierRequests } from '../../os/supervisor/broker.ts'
+import type { RequestJournal } from '../../state/request-journal.ts'
 import type { OutputReplay } from '../stdio/output-replay.ts'
 import { restoreStdio } from '../stdio/restore-stdio.ts'
 import type { Stdio } from '../stdio/stdio.ts'
@@ -12,7 +12,7 @@ export interface RestoreProcessDependencies {
   readonly os: Pick<Os, 'clock' | 'streams' | 'descriptors' | 'exits'>
   readonly log: Logger
   readonly config: { readonly containerPipeSizeBytes: number }
-  readonly requests: EarlierRequests
+  readonly requests: Pick<RequestJournal, 'isSentAgain' | 'settleAll'>
   readonly replay: OutputReplay
 }
 
@@ -37,28 +37,6 @@ export function restoreStreams(
 ): Stdio {
   const { containerPipeSizeBytes: pipeSizeBytes } = config
   const stdio = restoreStdio({ ...os, replay }, { key, hasTerminal, pipeSizeBytes })
-  for (const [number, taken] of stdio.taken) {
-    whenSettled(requests, number, (outcome) => (outcome === 'written' ? taken.delivered() : taken.dropped()))
-  }
+  requests.settleAll(stdio)
   return stdio
-}
-
-/** Whether a request of the time before is sent again; false for number 0. */
-export function isSentAgain({ states }: EarlierRequests, number: bigint): boolean {
-  return states.get(number) === 'open'
-}
-
-/**
- * Calls `act` with what became of the answer to a request of the time before, now or as soon as it is known; never for one
- * that is sent again. It was dropped when the broker does not know of it any more, and when the client leaves before its
- * request is sent again.
- */
-export function whenSettled(
-  { states, settled }: EarlierRequests,
-  number: bigint,
-  act: (outcome: 'written' | 'dropped') => void,
-): void {
-  const state = states.get(number) ?? 'dropped'
-  if (state === 'answered' || state === 'open') void settled(number).then(act)
-  else act(state)
 }

@@ -76,7 +76,7 @@ export async function readStderr(
 export async function closeStdin(
   dependencies: StdioCallDependencies,
   request: CloseStdinRequest,
-  signal: AbortSignal,
+  { signal }: Call,
 ): Promise<void> {
   const { stdin } = await stdioOf(dependencies, request, signal)
   await abortable(stdin.end(), signal)
@@ -86,7 +86,7 @@ export async function closeStdin(
 export async function ttyWinResize(
   dependencies: StdioCallDependencies,
   request: TtyWinResizeRequest,
-  signal: AbortSignal,
+  { signal }: Call,
 ): Promise<void> {
   const stdio = await stdioOf(dependencies, request, signal)
   stdio.resize(request.row, request.column)

@@ -2,6 +2,7 @@ import { abortable } from '../../base/abort.ts'
 import { inStep } from '../../base/step.ts'
 import type { WaitProcessRequest, WaitProcessResponse } from '../../gen/agent.ts'
 import type { Call } from '../../state/request.ts'
+import type { RequestJournal } from '../../state/request-journal.ts'
 import type { ProcessOwner, ProcessOwners } from './owner.ts'
 import type { ContainerProcess } from './process.ts'
 
@@ -10,17 +11,22 @@ import type { ContainerProcess } from './process.ts'
  * and its streams are closed, once one of them has it.
  */
 export async function waitProcess(
-  { containers }: { readonly containers: Pick<ProcessOwners, 'waitFor'> },
+  {
+    containers,
+    requests,
+  }: { readonly containers: Pick<ProcessOwners, 'waitFor'>; readonly requests: Pick<RequestJournal, 'take'> },
   { containerId, execId }: WaitProcessRequest,
   call: Call,
 ): Promise<WaitProcessResponse> {
-  const { signal, number } = call
+  const { signal } = call
   const { parts } = await containers.waitFor(containerId, 'INVALID_ARGUMENT', signal)
   const process = await parts.processes.waitFor(execId, signal)
   const status = await inStep('exit', execId, () => abortable(process.reported, signal))
-  // The answer may be the last thing that this agent does.
-  parts.record.tellProcess(process.key, number)
-  call.takes({ delivered: () => forgetProcess(parts, execId, process), dropped: () => {} })
+  requests.take(
+    call,
+    { exit: process.key },
+    { delivered: () => forgetProcess(parts, execId, process), dropped: () => {} },
+  )
   return { status }
 }
 

@@ -1,4 +1,4 @@
-import { Outcomes } from '../../state/outcomes.ts'
+import { RequestJournal } from '../../state/request-journal.ts'
 import { OomEvents } from '../cgroup/oom-events.ts'
 import { GuestSysctls } from '../container/guest-sysctls.ts'
 import { ContainerRegistry } from '../container/registry.ts'
@@ -17,7 +17,7 @@ export interface SandboxContext extends SandboxDependencies {
   readonly keys: ProcessKeys
   readonly runtime: OciRuntime
   readonly oom: OomEvents
-  readonly outcomes: Outcomes
+  readonly requests: RequestJournal
   readonly sysctls: GuestSysctls
   readonly fileCopies: FileCopies
   readonly replay: OutputReplay
@@ -26,20 +26,21 @@ export interface SandboxContext extends SandboxDependencies {
 
 /** Builds the context around one sandbox, which does not exist yet. */
 export function createSandboxContext(dependencies: SandboxDependencies): SandboxContext {
-  const { os, config, log, state } = dependencies
+  const { os, config, log, state, events } = dependencies
+  const requests = new RequestJournal(state, log, dependencies.requestSource)
   const { containerVsock } = config
   const runtime = ociRuntime(os, { ...config.runtime, root: config.runtimeRoot, containerVsock }, log)
   return {
     ...dependencies,
     runtime,
     sandboxState: new SandboxState(standInSandbox(ownNamespaces(config))),
-    containers: new ContainerRegistry(dependencies.state),
+    containers: new ContainerRegistry(state),
     keys: new ProcessKeys(),
-    oom: new OomEvents(log, dependencies.state, dependencies.events),
-    outcomes: new Outcomes(dependencies.state),
+    oom: new OomEvents(log, { state, events, requests }),
+    requests,
     sysctls: new GuestSysctls(os.files),
     carried: { stdin: 0, stdout: 0, stderr: 0 },
     replay: new OutputReplay(config.outputReplayBytes),
-    fileCopies: new FileCopies({ os, log, state, root: `${config.sharedRoot}/shared/containers` }),
+    fileCopies: new FileCopies({ os, log, state, requests, root: `${config.sharedRoot}/shared/containers` }),
   }
 }

@@ -12,7 +12,7 @@ import { emptySharedRoot } from './empty-shared-root.ts'
 import { removeStaleResolvConf } from './resolv-conf.ts'
 
 /** The saved state of sandbox and containers, without the record that the sandbox is lost. */
-const STATES: readonly string[] = ['containers', 'copies', 'oom', 'outcomes', 'storages']
+const STATES: readonly string[] = ['containers', 'copies', 'oom', 'requests', 'storages']
 
 /**
  * Removes what an agent that died has left: its containers, which no call can reach any more, their mounts and bundles,

@@ -2,6 +2,7 @@ import type { Logger } from '../../base/log.ts'
 import type { ContainerVsock } from '../../oci/denied-calls.ts'
 import type { Os } from '../../os/os.ts'
 import type { EventLog } from '../../state/event-log.ts'
+import type { RequestSource } from '../../state/request-journal.ts'
 import type { StateStore } from '../../state/state-store.ts'
 import type { ContainersCgroup } from '../cgroup/containers-cgroup.ts'
 import type { DeviceHandlers } from '../device/devices.ts'
@@ -14,6 +15,8 @@ export interface SandboxDependencies {
   readonly log: Logger
   /** What outlives the agent. */
   readonly state: StateStore
+  /** Where the requests of agents before this one are known. */
+  readonly requestSource: RequestSource
   /** What has happened, as GetEvents and ListExits tell it. */
   readonly events: EventLog
   readonly config: SandboxConfig

@@ -1,5 +1,6 @@
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { OnlineCPUMemRequest } from '../../gen/agent.ts'
+import type { Call } from '../../state/request.ts'
 import { onlineMemory } from '../guest/memory-blocks.ts'
 import { listOnlineCpus, onlineCpus } from '../guest/online-cpus.ts'
 import type { SandboxContext } from './context.ts'
@@ -11,7 +12,7 @@ import type { SandboxContext } from './context.ts'
 export async function onlineCpuMem(
   context: Pick<SandboxContext, 'os' | 'containers' | 'containersCgroup'>,
   { nbCpus, cpuOnly }: OnlineCPUMemRequest,
-  signal: AbortSignal,
+  { signal }: Pick<Call, 'signal'>,
 ): Promise<void> {
   const { os } = context
   if (nbCpus > 0) {

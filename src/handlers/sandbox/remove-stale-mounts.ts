@@ -1,3 +1,4 @@
+import type { Call } from '../../state/request.ts'
 import { userFolderOf } from '../storage/mount-point.ts'
 import type { SandboxContext } from './context.ts'
 
@@ -8,7 +9,7 @@ import type { SandboxContext } from './context.ts'
 export async function removeStaleShareMounts(
   { os, config }: Pick<SandboxContext, 'os' | 'config'>,
   _request: object,
-  signal: AbortSignal,
+  { signal }: Pick<Call, 'signal'>,
 ): Promise<void> {
   const shared = `${config.sharedRoot}/shared/containers/`
   const mounts = await os.mounts.list().catch(() => [])

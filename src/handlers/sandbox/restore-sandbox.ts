@@ -1,19 +1,15 @@
 import { deadlineExceeded, withTimeout } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
-import type { Broker, EarlierRequests } from '../../os/supervisor/broker.ts'
-import { EMPTY_RESPONSE } from '../../state/outcomes.ts'
+import type { Taken } from '../../state/request.ts'
 import { type ContainerRecord, readContainerRecords } from '../container/container-record.ts'
 import { chosen, RECOVERY, type SandboxAction } from '../container/recovery-table.ts'
 import { keepsStorages, restoreContainer } from '../container/restore-container.ts'
-import { isSentAgain, whenSettled } from '../process/restore-process.ts'
+import { forgetProcess } from '../process/wait-process.ts'
 import { discardStored, isOfProcess } from '../stdio/stored-descriptors.ts'
 import type { SandboxContext } from './context.ts'
 import { cleanUpAfterCrash } from './crash-recovery.ts'
 import { restoredSandbox } from './create-sandbox.ts'
 import { Phase, readSandboxRecord, SandboxRecord } from './sandbox-record.ts'
-
-/** Where the requests of the time before are known; undefined without a broker, whose clients are gone then. */
-type RequestSource = Pick<Broker, 'earlierRequests' | 'confirm'> | undefined
 
 /**
  * Goes on with the sandbox and the containers that an agent before this one has left. A container that cannot be gone on
@@ -21,10 +17,9 @@ type RequestSource = Pick<Broker, 'earlierRequests' | 'confirm'> | undefined
  * throws INTERNAL: this agent, which has restored a part, must end, and the next one removes everything. To be called once,
  * before requests are served.
  */
-export async function restoreSandbox(context: SandboxContext, source: RequestSource): Promise<void> {
-  const { log, outcomes, config, state, sandboxState } = context
+export async function restoreSandbox(context: SandboxContext): Promise<void> {
+  const { log, requests, config, state, sandboxState } = context
   if (!config.restarted) return
-  const requests = source?.earlierRequests ?? NO_REQUESTS
   try {
     const record = readSandboxRecord(state)
     const action = record && (await chosen(RECOVERY.sandbox, record.fields.phase, () => false))
@@ -32,31 +27,42 @@ export async function restoreSandbox(context: SandboxContext, source: RequestSou
       await cleanUpAfterCrash(context)
       sandboxState.restore('lost')
     } else {
-      log.warn('the agent was restarted, and goes on', await restoreAll(context, record, action, requests))
+      log.warn('the agent was restarted, and goes on', await restoreAll(context, record, action))
     }
-    outcomes.keepOnly((number) => isSentAgain(requests, number))
-    context.hostConnections.keepOnly((call) => isSentAgain(requests, call))
+    requests.settleAll(context.hostConnections)
   } catch (error) {
     log.critical('the saved state cannot be restored', { error: messageOf(error) })
     new SandboxRecord(state).save({ phase: Phase.LOST })
     throw new AgentError('INTERNAL', `the saved state cannot be restored: ${messageOf(error)}`)
   }
-  for (const number of requests.states.keys()) {
-    whenSettled(requests, number, () => source?.confirm(number))
-  }
+  requests.restore({
+    exit: (key) => toldExit(context, key),
+    outOfMemory: (event) => context.oom.queue.taken(event),
+  })
 }
 
-const NO_REQUESTS: EarlierRequests = { states: new Map(), settled: () => new Promise(() => {}) }
+/** An exit status that a caller of the agent before was to get. Delivered, its process is not to be found any more. */
+function toldExit({ containers }: SandboxContext, key: string): Taken {
+  const forget = () => {
+    for (const { state } of containers.list()) {
+      if (!('parts' in state)) continue
+      const { parts } = state
+      for (const [execId, process] of parts.processes.trackedByExecId())
+        if (process.key === key) forgetProcess(parts, execId, process)
+    }
+  }
+  return { delivered: forget, dropped: () => {} }
+}
 
 async function restoreAll(
   context: SandboxContext,
   sandboxRecord: SandboxRecord | undefined,
   action: SandboxAction | undefined,
-  requests: EarlierRequests,
 ): Promise<{ readonly sandbox: string; readonly containers: number }> {
-  const { os, state, storage, containers, keys, sandboxState } = context
+  const { os, state, storage, containers, keys, sandboxState, requests } = context
   const records = readContainerRecords(state)
-  context.oom.queue.restore((number, act) => whenSettled(requests, number, act))
+  requests.read()
+  context.oom.queue.restore()
   for (const name of os.descriptors.names()) keys.skip(name)
   for (const { fields, execs } of records) {
     for (const process of [fields.init, ...execs]) keys.skip(process?.key ?? '')
@@ -67,16 +73,15 @@ async function restoreAll(
   const sandbox = sandboxRecord && restoredSandbox(context, sandboxRecord)
   if (action === 'stop') {
     sandboxState.restore('destroyed')
-    stopWhenAnswered(context, requests, request)
+    stopWhenAnswered(context, request)
     return { sandbox: '', containers: 0 }
   }
   sandboxState.restore(isUndone ? 'none' : (sandbox ?? 'none'))
-  const dependencies = { ...context, requests }
-  if (action === 'go on' && isSentAgain(requests, request)) context.outcomes.answer(request, EMPTY_RESPONSE)
+  if (action === 'go on') requests.done(request)
   const active = sandboxState.active()
   await context.fileCopies.restore()
   // A container whose pid namespace others share comes before those.
-  for (const record of records.toSorted(makersFirst)) await restoreContainer(dependencies, record, active)
+  for (const record of records.toSorted(makersFirst)) await restoreContainer(context, record, active)
   // Those of hooks, and of processes that were about to be made.
   await discardStored(os.descriptors, os.streams, isOfProcess)
   await context.runtime.discardAllRuns()
@@ -94,13 +99,10 @@ const ANSWER_MS = 1000
  * Stops as the agent before was about to, once DestroySandbox, whose number is `request`, and the other requests that are
  * sent again have their answers: a stop ends the connections. The broker does not tell of all answers.
  */
-function stopWhenAnswered(context: SandboxContext, requests: EarlierRequests, request: bigint): void {
-  const { os, oom, outcomes, onDestroyed } = context
-  if (isSentAgain(requests, request)) outcomes.answer(request, EMPTY_RESPONSE)
+function stopWhenAnswered({ os, oom, requests, onDestroyed }: SandboxContext, request: bigint): void {
+  requests.done(request)
   oom.queue.close()
-  const open = [...requests.states.keys()].filter((number) => isSentAgain(requests, number))
-  const answered = Promise.all(open.map((number) => requests.settled(number)))
-  void withTimeout(os.clock, ANSWER_MS, answered, deadlineExceeded).then(onDestroyed, onDestroyed)
+  void withTimeout(os.clock, ANSWER_MS, requests.settled(), deadlineExceeded).then(onDestroyed, onDestroyed)
 }
 
 function makersFirst(one: ContainerRecord, other: ContainerRecord): number {

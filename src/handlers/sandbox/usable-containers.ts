@@ -1,4 +1,5 @@
 import { AgentError } from '../../base/errors.ts'
+import type { Call } from '../../state/request.ts'
 import type { SandboxContext } from './context.ts'
 
 /**
@@ -10,4 +11,13 @@ export function usableContainers(context: SandboxContext): SandboxContext {
   if (os.exits.unavailable !== undefined) throw new AgentError('FAILED_PRECONDITION', os.exits.unavailable)
   sandboxState.refuseLost()
   return context
+}
+
+/** Lets functions serve calls with the containers of a context that {@link usableContainers} accepts. */
+export function servedWith(context: SandboxContext) {
+  return <Request, Response>(
+    serve: (context: SandboxContext, request: Request, call: Call) => Promise<Response>,
+  ) =>
+    async (request: Request, call: Call): Promise<Response> =>
+      serve(usableContainers(context), request, call)
 }

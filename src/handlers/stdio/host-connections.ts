@@ -4,7 +4,7 @@ import type { Os } from '../../os/os.ts'
 import { isPeerAllowed } from '../../os/sockets/allow-list.ts'
 import type { HostAddress, HostPeer } from '../../os/sockets/host-sockets.ts'
 import type { Fd } from '../../os/streams/streams.ts'
-import type { Call } from '../../state/request.ts'
+import type { Call, TakenByRequests } from '../../state/request.ts'
 import type { StreamName } from './port-connections.ts'
 
 /** Where the host's ports are: on vsock, or, for an agent without a VM, unix sockets in a folder. */
@@ -21,7 +21,7 @@ export interface HostConnectionsConfig {
 }
 
 /** Connections with the host that carry streams of processes. */
-export interface HostConnections {
+export interface HostConnections extends TakenByRequests {
   /** Connects a stream with the host's port. Throws INTERNAL, naming both, when there is no connection. */
   connect(wanted: WantedConnection, call: Call): Promise<HostConnection>
   /**
@@ -29,8 +29,6 @@ export interface HostConnections {
    * requests are answered.
    */
   begin(): Promise<void>
-  /** Closes connections of the agent before, but for those of the calls that are sent again. */
-  keepOnly(isSentAgain: (call: bigint) => boolean): void
 }
 
 /** What a request asks for. */
@@ -70,12 +68,9 @@ const NO_LISTENER = ['ECONNRESET', 'ETIMEDOUT', 'ECONNREFUSED', 'ENOENT']
 /** What the names of connections that the agent has made begin with in vminit's store; port and call follow. */
 const DIALLED = 'to-port-'
 
-/** A request whose agent dies is sent again as soon as the next one serves; without it its client is gone. */
-const DIALLED_AGE_MS = 10_000
-
 /** Makes each connection by dialling the host, which may listen for one only. */
 function dialHost({ os, config }: Parameters<typeof createHostConnections>[0]): HostConnections {
-  const kept = new KeptConnections(os, DIALLED, DIALLED_AGE_MS)
+  const kept = new KeptConnections(os, DIALLED)
   // Stored before it is connected: the host may accept it in the agent's last moment.
   const newSocket = (port: number, name: string, isKept: boolean) => {
     const fd = os.hostSockets.socket(hostPort(config.dial, port), config.dialTimeoutMs)
@@ -102,7 +97,12 @@ function dialHost({ os, config }: Parameters<typeof createHostConnections>[0]): 
       }
     },
     begin: async () => kept.restore(),
-    keepOnly: (isSentAgain) => kept.dropUnless((name) => isSentAgain(callIn(name))),
+    get taken() {
+      return kept.names().map((name) => {
+        const drop = () => kept.drop(name)
+        return [callIn(name), { delivered: drop, dropped: drop }] as const
+      })
+    },
   }
 }
 
@@ -177,7 +177,7 @@ function listenForHost(options: {
       })
     },
     // One that comes from the same port takes its place.
-    keepOnly: () => {},
+    taken: [],
   }
 }
 
@@ -227,12 +227,13 @@ const MAX_WAITING = 512
 class KeptConnections {
   readonly #os: Pick<Os, 'streams' | 'clock' | 'descriptors'>
   readonly #prefix: string
-  readonly #maxAgeMs: number
+  readonly #maxAgeMs: number | undefined
   readonly #waiting = new Map<string, { readonly fd: Fd; readonly taken: AbortController }>()
   /** The connections that a request has, whose process is not made yet. */
   readonly #unsettled = new Set<string>()
 
-  constructor(os: Pick<Os, 'streams' | 'clock' | 'descriptors'>, prefix: string, maxAgeMs: number) {
+  /** Without `maxAgeMs` they wait until they are dropped. */
+  constructor(os: Pick<Os, 'streams' | 'clock' | 'descriptors'>, prefix: string, maxAgeMs?: number) {
     this.#os = os
     this.#prefix = prefix
     this.#maxAgeMs = maxAgeMs
@@ -243,10 +244,10 @@ class KeptConnections {
    * there are too many.
    */
   add(name: string, fd: Fd): void {
-    this.#drop(name)
+    this.drop(name)
     if (this.#unsettled.has(name)) void this.settled(name)
     const [oldest] = this.#waiting.keys()
-    if (oldest !== undefined && this.#waiting.size >= MAX_WAITING) this.#drop(oldest)
+    if (oldest !== undefined && this.#waiting.size >= MAX_WAITING) this.drop(oldest)
     void this.#os.descriptors.store(`${this.#prefix}${name}`, fd)
     this.#wait(name, fd)
   }
@@ -260,11 +261,9 @@ class KeptConnections {
     }
   }
 
-  /** Closes those that wait, but for the wanted. */
-  dropUnless(isWanted: (name: string) => boolean): void {
-    for (const name of [...this.#waiting.keys()]) {
-      if (!isWanted(name)) this.#drop(name)
-    }
+  /** The names of those that wait. */
+  names(): readonly string[] {
+    return [...this.#waiting.keys()]
   }
 
   /** Gives the request a connection that waits. */
@@ -288,13 +287,15 @@ class KeptConnections {
   #wait(name: string, fd: Fd): void {
     const taken = new AbortController()
     this.#waiting.set(name, { fd, taken })
+    if (this.#maxAgeMs === undefined) return
     this.#os.clock.sleep(this.#maxAgeMs, taken.signal).then(
-      () => this.#drop(name),
+      () => this.drop(name),
       () => {},
     )
   }
 
-  #drop(name: string): void {
+  /** Closes one that waits. */
+  drop(name: string): void {
     const fd = this.#take(name)
     if (fd === undefined) return
     this.#os.streams.close(fd)

@@ -2,7 +2,7 @@ import { abortable } from '../../base/abort.ts'
 import { Changes } from '../../base/changes.ts'
 import { AgentError } from '../../base/errors.ts'
 import type { Fd, Streams } from '../../os/streams/streams.ts'
-import type { Call, Taken } from '../../state/request.ts'
+import type { Call, Taken, TakenByRequests } from '../../state/request.ts'
 import { InputFile } from './input-file.ts'
 import type { ProcessInput } from './process-streams.ts'
 import type { StoredDescriptors } from './stored-descriptors.ts'
@@ -71,7 +71,7 @@ export class InputStream implements ProcessInput {
     return this.#ending
   }
 
-  get taken(): readonly (readonly [bigint, Taken])[] {
+  get taken(): TakenByRequests['taken'] {
     return this.#numbers.map((number) => {
       const stopOrForget = () =>
         this.#resumed?.number === number ? this.#resumed.stop.abort(brokenPipe()) : this.#forget(number)

@@ -1,5 +1,5 @@
 import type { Fd, Streams } from '../../os/streams/streams.ts'
-import type { Taken } from '../../state/request.ts'
+import type { Taken, TakenByRequests } from '../../state/request.ts'
 import { DATA_START, JournalPage } from './journal-page.ts'
 import type { OutputRead } from './process-streams.ts'
 
@@ -47,6 +47,10 @@ class RangeOutput implements OutputRead {
     this.#bytes ??= this.#readAt()
     return this.#bytes
   }
+
+  get data(): Uint8Array {
+    return this.read()
+  }
 }
 
 /**
@@ -61,9 +65,10 @@ class RangeOutput implements OutputRead {
  * | its answer was dropped: the record is free | unread again |
  * | nothing is left: first the position goes back to the start, then the first record says so, in a new epoch | a position before the discarded offset: empty |
  */
-export class OutputFile {
+export class OutputFile implements TakenByRequests {
   readonly fd: Fd
   readonly #streams: Streams
+  readonly #changed: () => void
   readonly #journal: JournalPage
   /** Ranges that are out or discarded behind one that is out, in the order of the stream. */
   readonly #ranges: Range[] = []
@@ -79,10 +84,11 @@ export class OutputFile {
   movedBytes = 0
   #isSealed = false
 
-  /** Goes on with a file, which may be new. */
-  constructor(streams: Streams, fd: Fd) {
+  /** Goes on with a file, which may be new. `changed` is called when bytes are unread, or a record free, again. */
+  constructor(streams: Streams, fd: Fd, changed: () => void) {
     this.fd = fd
     this.#streams = streams
+    this.#changed = changed
     this.#journal = new JournalPage(streams, fd)
     const { start, epoch } = this.#journal.readFirst()
     this.#epoch = epoch
@@ -106,10 +112,10 @@ export class OutputFile {
     return this.#journal.hasRoom
   }
 
-  /** The ranges that are out, by the numbers of their requests. `changed` is as in {@link take}. */
-  out(changed: () => void): readonly (readonly [bigint, OutputRead])[] {
+  /** The ranges that are out. */
+  get taken(): readonly (readonly [bigint, OutputRead])[] {
     const out = this.#ranges.filter(({ isDiscarded }) => !isDiscarded)
-    return out.map((range) => [range.number, this.#answer(range, changed)])
+    return out.map((range) => [range.number, this.#answer(range)])
   }
 
   /** The first unread bytes; undefined when there are none. */
@@ -138,20 +144,20 @@ export class OutputFile {
     return this.#streams.readAt(this.fd, this.#end - bytes, bytes)
   }
 
-  /** Takes unread bytes for the request `number`. `changed` is called when bytes are unread, or a record free, again. */
-  take(start: number, length: number, number: bigint, changed: () => void): OutputRead {
+  /** Takes unread bytes for the request `number`. */
+  take(start: number, length: number, number: bigint): OutputRead {
     const range = { start, length, place: this.#journal.reserve(), number, isDiscarded: false }
     // A request without a number is not sent again to the next agent: for that one the bytes are unread.
     if (number !== 0n) this.#write(range, TAKEN)
     this.#insert(range)
-    return this.#answer(range, changed)
+    return this.#answer(range)
   }
 
   /** What was taken for this request; undefined when nothing is out, and for a request without a number. */
-  taken(number: bigint, changed: () => void): OutputRead | undefined {
+  takenBy(number: bigint): OutputRead | undefined {
     if (number === 0n) return undefined
     const range = this.#ranges.find((one) => one.number === number && !one.isDiscarded)
-    return range && this.#answer(range, changed)
+    return range && this.#answer(range)
   }
 
   /** Gives the memory of an empty file back. */
@@ -173,11 +179,11 @@ export class OutputFile {
     this.#streams.close(this.fd)
   }
 
-  #answer(range: Range, changed: () => void): OutputRead {
+  #answer(range: Range): OutputRead {
     const once = (settle: (range: Range) => void) => () => {
       if (this.#isSealed || range.isDiscarded || !this.#ranges.includes(range)) return
       settle(range)
-      changed()
+      this.#changed()
     }
     range.output = new RangeOutput(this.#streams, this.fd, range, {
       delivered: once((taken) => this.#discard(taken)),

@@ -2,10 +2,10 @@ import { Changes } from '../../base/changes.ts'
 import { AgentError } from '../../base/errors.ts'
 import type { Clock } from '../../os/clock.ts'
 import type { Fd, Streams } from '../../os/streams/streams.ts'
-import type { Call } from '../../state/request.ts'
+import type { Call, TakenByRequests } from '../../state/request.ts'
 import { OutputFile } from './output-file.ts'
 import type { OutputTail } from './output-replay.ts'
-import { DRAIN_MS, type OutputRead, type ProcessOutput, type StreamOs } from './process-streams.ts'
+import { DRAIN_MS, NO_OUTPUT, type OutputRead, type ProcessOutput, type StreamOs } from './process-streams.ts'
 import type { StoredDescriptors } from './stored-descriptors.ts'
 
 /** The capacity of a pipe or pty, unless it was made larger. */
@@ -13,15 +13,6 @@ const DEFAULT_CAPACITY_BYTES = 65_536
 
 /** The capacity that a process may give its pipe (`/proc/sys/fs/pipe-max-size`). */
 const MAX_CAPACITY_BYTES = 1_048_576
-
-/** The read of a stream that has ended. */
-const NOTHING: OutputRead = {
-  length: 0,
-  place: undefined,
-  read: () => new Uint8Array(0),
-  delivered: () => {},
-  dropped: () => {},
-}
 
 /** For how long the memory of a file that is empty is kept for the next output: to have it anew costs more than a copy. */
 const TRIM_MS = 1000
@@ -85,7 +76,7 @@ export class OutputStream implements ProcessOutput {
     this.#restBytes = Math.max(2 * this.#capacityBytes, MAX_CAPACITY_BYTES)
     const file = source.stored.take(`${source.name}-data`)
     this.#pipe = source.stored.take(`${source.name}-pipe`)
-    if (file !== undefined) this.#file = new OutputFile(os.streams, file)
+    if (file !== undefined) this.#file = new OutputFile(os.streams, file, this.#changed)
   }
 
   get isClosed(): boolean {
@@ -98,7 +89,7 @@ export class OutputStream implements ProcessOutput {
    */
   async read(maxBytes: number, call: Call): Promise<OutputRead> {
     if (this.#closed) throw new AgentError('INTERNAL', 'cannot get stream reader', { fault: 'caller' })
-    if (maxBytes === 0) return NOTHING
+    if (maxBytes === 0) return NO_OUTPUT
     this.#readers++
     try {
       if (this.#mayGrow && maxBytes > this.#capacityBytes) this.#grow(maxBytes)
@@ -125,8 +116,8 @@ export class OutputStream implements ProcessOutput {
     this.#clock.sleep(DRAIN_MS, this.#final.signal).then(finish, finish)
   }
 
-  get taken(): readonly (readonly [bigint, OutputRead])[] {
-    return this.#file?.out(this.#changed) ?? []
+  get taken(): TakenByRequests['taken'] {
+    return this.#file?.taken ?? []
   }
 
   /** Ends the stream. Pending reads get what is in the pipe, or the end of the stream. */
@@ -156,7 +147,7 @@ export class OutputStream implements ProcessOutput {
       this.#pipe = this.#streams.wholePipe()
       stored.put(`${name}-pipe`, this.#pipe)
     }
-    const file = new OutputFile(this.#streams, this.#streams.memoryFile(`${name}-data`))
+    const file = new OutputFile(this.#streams, this.#streams.memoryFile(`${name}-data`), this.#changed)
     try {
       // After the pipe: where the file is stored, the pipe is.
       stored.put(`${name}-data`, file.fd)
@@ -182,19 +173,19 @@ export class OutputStream implements ProcessOutput {
   async #next(file: OutputFile, maxBytes: number, { signal, number }: Call): Promise<OutputRead> {
     for (;;) {
       signal.throwIfAborted()
-      const again = file.taken(number, this.#changed)
+      const again = file.takenBy(number)
       if (again !== undefined) return again
       if (!file.hasRoom) {
         // No answer on its way makes room any more.
-        if (this.#closed) return NOTHING
+        if (this.#closed) return NO_OUTPUT
         await this.#changes.next(signal)
         continue
       }
       const { unread } = file
       if (unread !== undefined) {
-        return file.take(unread.start, Math.min(unread.length, maxBytes), number, this.#changed)
+        return file.take(unread.start, Math.min(unread.length, maxBytes), number)
       }
-      if (this.#ended) return NOTHING
+      if (this.#ended) return NO_OUTPUT
       const isFinal = this.#final.signal.aborted
       const moved = this.#pull(file, maxBytes)
       if (moved !== undefined && moved > 0) this.#keep(file, moved)

@@ -1,6 +1,6 @@
 import type { Os } from '../../os/os.ts'
 import type { Fd } from '../../os/streams/streams.ts'
-import type { Call, Taken } from '../../state/request.ts'
+import type { Call, Taken, TakenByRequests } from '../../state/request.ts'
 import type { OutputReplay, OutputTail } from './output-replay.ts'
 
 /** What the streams of a process need. */
@@ -10,9 +10,7 @@ export interface StreamOs extends Pick<Os, 'clock' | 'streams'> {
 }
 
 /** A stream as vminit's store keeps it for the next agent. */
-interface KeptStream {
-  /** What requests had taken or brought, by their numbers, when the agent before died. */
-  readonly taken: readonly (readonly [number: bigint, taken: Taken])[]
+interface KeptStream extends TakenByRequests {
   /** To be called when the process has ended. */
   processEnded(): void
   /** Closes at once. Resolves when nothing is open any more, in vminit either; never rejects. */
@@ -38,6 +36,16 @@ export interface OutputRead extends Taken {
   readonly place: { readonly fd: Fd; readonly offset: number } | undefined
   /** The bytes. To be called before it is known what became of the answer. */
   read(): Uint8Array
+  /** The same, as ReadStdout answers. */
+  readonly data: Uint8Array
+}
+
+/** The read of a stream that has ended. */
+export const NO_OUTPUT: OutputRead = {
+  ...{ length: 0, place: undefined, data: new Uint8Array(0) },
+  read: () => new Uint8Array(0),
+  delivered: () => {},
+  dropped: () => {},
 }
 
 /** The agent's side of a process's output. */

@@ -1,6 +1,7 @@
 import { AgentError } from '../../base/errors.ts'
 import type { Os } from '../../os/os.ts'
 import type { Fd } from '../../os/streams/streams.ts'
+import type { TakenByRequests } from '../../state/request.ts'
 import { InputStream } from './input-stream.ts'
 import { OutputStream } from './output-stream.ts'
 import type { PortConnections } from './port-connections.ts'
@@ -9,7 +10,7 @@ import type { ProcessInput, ProcessOutput, StreamOs } from './process-streams.ts
 import type { StoredDescriptors } from './stored-descriptors.ts'
 
 /** The agent's side of a process's standard streams. */
-export interface Stdio {
+export interface Stdio extends TakenByRequests {
   readonly stdin: ProcessInput
   readonly stdout: ProcessOutput
   /** The same stream as stdout on a terminal. */
@@ -22,8 +23,6 @@ export interface Stdio {
   readonly delivered: Promise<void>
   /** Sets the terminal's size. Throws UNAVAILABLE `no tty` without one. */
   resize(rows: number, columns: number): void
-  /** What requests had taken or brought, by their numbers, when the agent before died. */
-  readonly taken: ProcessInput['taken']
   /** To be called when the process has ended. */
   processEnded(): void
   /** Closes everything; pending reads and writes end. Resolves when nothing is open any more, in vminit either. */

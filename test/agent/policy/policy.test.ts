@@ -1,6 +1,7 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import { Policy } from '../../../src/agent/policy/policy.ts'
 import { AddSwapPathRequest, WriteStreamRequest } from '../../../src/gen/agent.ts'
+import type { Taken } from '../../../src/state/request.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
 import { FakePolicyEngines, type RuleContext } from '../../support/fakes/fake-policy-engines.ts'
 import { MemoryStateFiles } from '../../support/fakes/files/memory-state-files.ts'
@@ -159,6 +160,26 @@ describe('a policy', () => {
     await after.checkOf(SWAP)(swapped, numbered(8n))
     expect(engines.evaluations).toHaveLength(asked + 1)
   })
+
+  it.each([
+    ['delivered', (taken: Taken) => taken.delivered()],
+    ['dropped', (taken: Taken) => taken.dropped()],
+  ] as const)(
+    'does not allow again a request that has changed its state once its answer was %s',
+    async (_how, tell) => {
+      await load('input.id of the first write')
+      const swapped = AddSwapPathRequest.create({ path: '/swap' })
+      const taken: Taken[] = []
+      await policy.checkOf(SWAP)(swapped, { ...numbered(7n), takes: (one) => void taken.push(one) })
+      expect(policy.checkOf(SWAP)(swapped, numbered(7n))).toBeUndefined()
+      taken.forEach(tell)
+      expect(policy.checkOf(SWAP)(swapped, numbered(7n))).toBeDefined()
+      const after = successor()
+      await after.restore()
+      for (const [, one] of after.taken) tell(one)
+      expect(after.checkOf(SWAP)(swapped, numbered(7n))).toBeDefined()
+    },
+  )
 
   it('that a call has set is restored', async () => {
     await policy.replace({ policy: 'reads nothing' }, numbered(3n))

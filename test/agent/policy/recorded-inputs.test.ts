@@ -13,13 +13,14 @@ import { payloadOf } from '../../../src/ctl/recording/wire.ts'
 import { SetPolicyRequest } from '../../../src/gen/agent.ts'
 import { Totals } from '../../../src/rpc/limits.ts'
 import type { IncomingCall } from '../../../src/rpc/method.ts'
-import { Outcomes } from '../../../src/state/outcomes.ts'
+import { RequestJournal } from '../../../src/state/request-journal.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
 import { recordingNamed } from '../../recordings/recording.ts'
 import { silentCalls } from '../../support/agent/calls-in-flight.ts'
 import { serviceDependencies } from '../../support/agent/service-dependencies.ts'
 import { FakePolicyEngines } from '../../support/fakes/fake-policy-engines.ts'
 import { MemoryStateFiles } from '../../support/fakes/files/memory-state-files.ts'
+import { requestSource } from '../../support/handlers/request-source.ts'
 
 const INPUTS = join(import.meta.dirname, '../../fixtures/recordings/policy-inputs.jsonl')
 const incoming: IncomingCall = {
@@ -34,16 +35,15 @@ describe('the inputs of checks', () => {
     const policy = policyOf(calls, lines)
     await policy.load({ path: '/default-policy.rego', text: 'of the image' })
     const log = silentLogger()
-    const outcomes = new Outcomes(new StateStore(new MemoryStateFiles()))
+    const requests = new RequestJournal(new StateStore(new MemoryStateFiles()), log, requestSource(new Map()))
     const gate = { wait: async () => {} }
     const wrapper = {
       log,
       gate,
       policy,
-      outcomes,
+      requests,
       totals: new Totals(),
       calls: silentCalls(),
-      leave: undefined,
       nowMs: () => 0,
     }
     const methods = declaredMethods({ ...(await serviceDependencies()), policy })

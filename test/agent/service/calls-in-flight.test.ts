@@ -27,7 +27,6 @@ async function services(gate = { wait: async () => {} }) {
     gate,
     totals: new Totals(),
     calls,
-    leave: undefined,
     nowMs,
   })
   const call = (name: string, request: Uint8Array, options: Partial<IncomingCall> = {}): Promise<Outcome> => {

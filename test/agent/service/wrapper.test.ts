@@ -8,11 +8,12 @@ import { AgentError } from '../../../src/base/errors.ts'
 import { jsonLogger } from '../../../src/base/log.ts'
 import { LIMITS, Totals } from '../../../src/rpc/limits.ts'
 import type { IncomingCall } from '../../../src/rpc/method.ts'
-import { Outcomes } from '../../../src/state/outcomes.ts'
 import type { Call, Taken } from '../../../src/state/request.ts'
+import { RequestJournal, type RequestSource } from '../../../src/state/request-journal.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
 import { silentCalls } from '../../support/agent/calls-in-flight.ts'
 import { MemoryStateFiles } from '../../support/fakes/files/memory-state-files.ts'
+import { requestSource } from '../../support/handlers/request-source.ts'
 import { type LogLine, parseLogLine } from '../../support/log-lines.ts'
 import { turns } from '../../support/rpc/fake-methods.ts'
 
@@ -43,7 +44,7 @@ function wrapped(
   name = 'grpc.AgentService/Test',
   nowMs = () => 0,
   files = new MemoryStateFiles(),
-  leave?: (number: bigint) => void,
+  source: RequestSource = requestSource(new Map()),
 ) {
   const lines: LogLine[] = []
   const log = jsonLogger({
@@ -56,11 +57,12 @@ function wrapped(
   const rule = check === undefined ? 'none' : 'request'
   const full = cancellable(recovery, handle, { rule, ...more })
   const declared = { name, types: { request: json, response: json }, rpc: full }
-  const outcomes = new Outcomes(new StateStore(files))
+  const requests = new RequestJournal(new StateStore(files), log, source)
+  requests.read()
   const policy = { checkOf: () => check ?? (() => undefined) }
   const calls = silentCalls()
-  const method = wrap(declared, { log, gate, policy, totals, outcomes, calls, leave, nowMs })
-  return { method, lines, calls }
+  const method = wrap(declared, { log, gate, policy, totals, requests, calls, nowMs })
+  return { method, lines, calls, requests }
 }
 
 /** Something that an answer takes, and that notes whether the answer was delivered. */
@@ -387,7 +389,7 @@ describe('the call wrapper', () => {
     const { method, lines } = wrapped({
       handle: async (message, call) => {
         const fail = () => {
-          throw new Error('write outcomes/5: EIO')
+          throw new Error('write requests/5: EIO')
         }
         call.takes({ delivered: fail, dropped: fail })
         call.takes(tellTo(seen))
@@ -397,7 +399,7 @@ describe('the call wrapper', () => {
     const outcome = await method(request, callOf())
     if (outcome.ok) outcome.delivered?.(true)
     expect(seen).toEqual([true])
-    expect(lines.at(-1)).toMatchObject({ msg: 'delivery not recorded', error: 'write outcomes/5: EIO' })
+    expect(lines.at(-1)).toMatchObject({ msg: 'delivery not recorded', error: 'write requests/5: EIO' })
   })
 })
 
@@ -418,20 +420,20 @@ describe('the outcome of a call that must not be carried out twice', () => {
   }
 
   it.each([
-    ['journaled', ''],
+    ['journaled', '', '{"containerId":"c1 done"}'],
     // Not before: what has had no effect is carried out again.
-    ['at-most-once', 'outcomes/5'],
+    ['at-most-once', 'requests/5', ''],
   ] as const)(
     'is recorded before the answer (%s), and answers the call when it is sent again',
-    async (recovery, atWork) => {
+    async (recovery, atWork, payload) => {
       const files = new MemoryStateFiles()
       const answer = await agent(files, { recovery })(request, callOf({ number: 5n }))
       expect(calls).toEqual(['', atWork])
-      expect(files.names()).toEqual(['outcomes/5'])
+      expect(files.names()).toEqual(['requests/5'])
       const again = await agent(files, { recovery })(request, callOf({ number: 5n, ageMs: 9 }))
       expect(calls).toEqual([])
       if (!again.ok || !answer.ok) throw new Error('a call has failed')
-      expect(Buffer.from(again.payload)).toEqual(Buffer.from(answer.payload))
+      expect(Buffer.from(again.payload).toString()).toBe(payload)
       again.delivered?.(true)
       expect(files.names()).toEqual([])
     },
@@ -443,21 +445,34 @@ describe('the outcome of a call that must not be carried out twice', () => {
     expect(files.names()).toEqual([])
   })
 
-  it('of an agent before is given up by a call that expires before its function has begun, and by no other', async () => {
-    const left: bigint[] = []
-    const own = { recovery: 'journaled', ownJournal: true } as const
-    const fails = { ...own, handle: () => Promise.reject(new AgentError('INTERNAL', 'no')) }
-    for (const [rpc, number, timeoutMs] of [
-      [{ ...own, handle: async (message: Message) => message }, 5n, 0],
-      [fails, 6n, 1000],
-    ] as const) {
-      const files = new MemoryStateFiles()
-      const leave = (each: bigint) => void left.push(each)
-      const { method } = wrapped(rpc, openGate, undefined, undefined, undefined, undefined, files, leave)
-      expect(await method(request, callOf({ number, timeoutMs }))).toMatchObject({ ok: false })
-    }
-    expect(left).toEqual([5n])
-  })
+  it.each([
+    ['expires before its function has begun', 0, async (message: Message) => message, false],
+    ['fails', 1000, async () => Promise.reject(new AgentError('INTERNAL', 'no')), false],
+    ['is answered', 1000, async (message: Message) => message, true],
+  ] as const)(
+    'of an agent before is told what becomes of a call that %s',
+    async (_what, timeoutMs, handle, ok) => {
+      const source = requestSource(new Map([[5n, 'open']]))
+      const rpc = { recovery: 'journaled', ownJournal: true, handle } as const
+      const { method, requests } = wrapped(
+        ...([
+          rpc,
+          openGate,
+          undefined,
+          undefined,
+          undefined,
+          undefined,
+          new MemoryStateFiles(),
+          source,
+        ] as const),
+      )
+      const told: boolean[] = []
+      requests.settle(5n, tellTo(told))
+      const outcome = await method(request, callOf({ number: 5n, timeoutMs }))
+      if (outcome.ok) outcome.delivered?.(true)
+      expect([outcome.ok, told, source.left]).toEqual([ok, [ok], ok ? [] : [5n]])
+    },
+  )
 
   it('is not recorded of one that keeps a journal of its own, nor without a number, nor of a failure', async () => {
     const files = new MemoryStateFiles()

@@ -2,22 +2,46 @@ import { describe, expect, it } from 'vitest'
 import { cancelled } from '../../../src/base/abort.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { OomQueue } from '../../../src/handlers/cgroup/oom-queue.ts'
+import type { RequestState } from '../../../src/os/supervisor/broker-messages.ts'
+import type { Taken } from '../../../src/state/request.ts'
+import { RequestJournal } from '../../../src/state/request-journal.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
 import { MemoryStateFiles } from '../../support/fakes/files/memory-state-files.ts'
 import { callOf, numbered } from '../../support/handlers/call.ts'
+import { requestSource } from '../../support/handlers/request-source.ts'
 
-const queue = (files = new MemoryStateFiles()) => new OomQueue(silentLogger(), new StateStore(files))
+/** A queue, and the requests of the time before by their numbers. */
+function queue(files = new MemoryStateFiles(), states = new Map<bigint, RequestState>()) {
+  const [log, state] = [silentLogger(), new StateStore(files)]
+  const requests = new RequestJournal(state, log, requestSource(states))
+  return { requests, events: new OomQueue(log, state, requests) }
+}
+
+/** A call of which the test tells what became of its answer. */
+function answerable(number = 0n) {
+  const taken: Taken[] = []
+  const call = { ...numbered(number), takes: (one: Taken) => void taken.push(one) }
+  return {
+    call,
+    delivered: () => {
+      for (const one of taken) one.delivered()
+    },
+    dropped: () => {
+      for (const one of taken) one.dropped()
+    },
+  }
+}
 
 describe('OomQueue', () => {
   it('keeps events in order for later callers', async () => {
-    const events = queue()
+    const { events } = queue()
     events.add('a', 1n)
     events.add('b', 1n)
     expect([await events.take(callOf()), await events.take(callOf())]).toEqual(['a', 'b'])
   })
 
   it('delivers each event to one waiting caller, the first one first', async () => {
-    const events = queue()
+    const { events } = queue()
     const takes = [events.take(callOf()), events.take(callOf())]
     events.add('a', 1n)
     events.add('b', 1n)
@@ -25,7 +49,7 @@ describe('OomQueue', () => {
   })
 
   it('delivers nothing to an aborted caller, even when the event follows at once', async () => {
-    const events = queue()
+    const { events } = queue()
     const call = new AbortController()
     const aborted = events.take(callOf(call.signal))
     call.abort(cancelled())
@@ -38,17 +62,19 @@ describe('OomQueue', () => {
   })
 
   it('delivers a requeued event before all others', async () => {
-    const events = queue()
+    const { events } = queue()
     for (const id of ['a', 'b']) events.add(id, 1n)
-    events.settle(0n, await events.take(callOf()), false)
-    expect([await events.take(callOf()), await events.take(callOf())]).toEqual(['a', 'b'])
+    const [lost, again] = [answerable(), answerable()]
+    await events.take(lost.call)
+    lost.dropped()
+    expect([await events.take(again.call), await events.take(callOf())]).toEqual(['a', 'b'])
     const waiting = events.take(callOf())
-    events.settle(0n, 'a', false)
+    again.dropped()
     expect(await waiting).toBe('a')
   })
 
   it('keeps the first 100 events', async () => {
-    const events = queue()
+    const { events } = queue()
     for (let number = 0; number < 150; number++) events.add(String(number), 1n)
     const taken = await Promise.all(Array.from({ length: 100 }, () => events.take(callOf())))
     expect([taken[0], taken[99]]).toEqual(['0', '99'])
@@ -58,7 +84,7 @@ describe('OomQueue', () => {
   })
 
   it('rejects all waiting callers when it is closed: INTERNAL, without text', async () => {
-    const events = queue()
+    const { events } = queue()
     const waiting = [events.take(callOf()), events.take(callOf())]
     events.close()
     for (const take of [...waiting, events.take(callOf())]) {
@@ -67,11 +93,13 @@ describe('OomQueue', () => {
   })
 
   it('is empty when it is opened again', async () => {
-    const events = queue()
-    events.add('old', 1n)
+    const { events } = queue()
+    const lost = answerable()
+    for (const id of ['old', 'older']) events.add(id, 1n)
+    await events.take(lost.call)
     events.close()
     events.add('dead', 1n)
-    events.settle(0n, 'dead', false)
+    lost.dropped()
     events.open()
     const next = events.take(callOf())
     events.add('new', 1n)
@@ -82,24 +110,56 @@ describe('OomQueue', () => {
 describe('an OomQueue after another one', () => {
   it('goes on with the events that waited, and with those whose answers were not delivered', async () => {
     const files = new MemoryStateFiles()
-    const before = queue(files)
+    const { events: before } = queue(files)
     const waiting = before.take(numbered(1n))
     for (const id of ['a', 'b', 'c', 'd', 'e']) before.add(id, 1n)
     await waiting
-    for (const number of [2n, 3n, 4n]) await before.take(numbered(number))
-    before.settle(4n, 'd', true)
-    const after = queue(files)
-    after.restore((number, act) => {
-      if (number !== 1n) act(number === 2n ? 'dropped' : 'written')
-    })
+    const delivered = answerable(4n)
+    for (const call of [numbered(2n), numbered(3n), delivered.call]) await before.take(call)
+    delivered.delivered()
+    const after = successor(files, { 1: 'open', 2: 'dropped', 3: 'written' })
     // The request that is sent again gets the same event.
     expect(await after.take(numbered(1n))).toBe('a')
     expect([await after.take(callOf()), await after.take(callOf())]).toEqual(['b', 'e'])
+    expect(files.names()).toEqual(['oom', 'requests/1'])
   })
+
+  it.each([
+    ['open', ['a', 'a']],
+    ['written', ['a']],
+    ['dropped', ['a', 'a']],
+  ] as const)('has an event once whose taking was half recorded (%s)', async (state, left) => {
+    const files = new MemoryStateFiles()
+    const { events: before } = queue(files)
+    before.add('a', 1n)
+    before.add('a', 2n)
+    // It dies between the two writes.
+    files.beforeChange = (name) => {
+      if (name === 'oom') throw new Error('dead')
+    }
+    await before.take(numbered(1n))
+    files.beforeChange = () => {}
+    const after = successor(files, { 1: state })
+    after.add('end', 1n)
+    const taken = state === 'open' ? [await after.take(numbered(1n))] : []
+    while (taken.at(-1) !== 'end') taken.push(await after.take(callOf()))
+    expect(taken).toEqual([...left, 'end'])
+  })
+
+  /** The queue of the next agent. */
+  function successor(files: MemoryStateFiles, states: Readonly<Record<number, RequestState>>): OomQueue {
+    const numbers = Object.entries(states).map(([number, state]) => [BigInt(number), state] as const)
+    const { requests, events } = queue(files, new Map(numbers))
+    requests.read()
+    events.restore()
+    const none = { delivered: () => {}, dropped: () => {} }
+    requests.restore({ outOfMemory: (event) => events.taken(event), exit: () => none })
+    return events
+  }
 
   it('is empty after a close', () => {
     const files = new MemoryStateFiles()
-    const before = queue(files)
+    const { events: before } = queue(files)
     before.add('a', 1n)
     before.close()
     expect(files.names()).toEqual([])

@@ -9,8 +9,8 @@ import { neverAborted } from '../../../src/base/abort.ts'
 import { Phase } from '../../../src/handlers/container/container-record.ts'
 import { chosen, type Question, RECOVERY } from '../../../src/handlers/container/recovery-table.ts'
 import { Phase as SandboxPhase } from '../../../src/handlers/sandbox/sandbox-record.ts'
-import { EMPTY_RESPONSE, Outcomes } from '../../../src/state/outcomes.ts'
-import { StateStore } from '../../../src/state/state-store.ts'
+import { EMPTY_RESPONSE } from '../../../src/state/request-journal.ts'
+import { numbered } from '../../support/handlers/call.ts'
 import {
   containerRequest,
   execRequest,
@@ -85,7 +85,7 @@ async function withContainerIn(phase: string, facts: Partial<Record<Question, bo
   const request = requestOf(facts)
   recordContainer(before, { phase: PHASES[phase] ?? 0, request })
   if (facts.made === false) recordContainer(before, { init: undefined })
-  if (facts.answered === true) new Outcomes(new StateStore(before.state)).answer(request, EMPTY_RESPONSE)
+  if (facts.answered === true) before.context.requests.answer(numbered(request), EMPTY_RESPONSE)
   const isFrozen = facts.frozen === true || phase === 'PAUSED'
   const freezer = isFrozen ? 'FROZEN\n' : phase === 'PAUSING' ? 'FREEZING\n' : 'THAWED\n'
   await before.os.files.put('/sys/fs/cgroup/freezer/containers/c1/freezer.state', freezer)

@@ -8,6 +8,7 @@ import {
 } from '../../../src/handlers/container/container-record.ts'
 import { Phase as SandboxPhase } from '../../../src/handlers/sandbox/sandbox-record.ts'
 import { kernelError } from '../../../src/os/errors.ts'
+import { EMPTY_RESPONSE } from '../../../src/state/request-journal.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
 import {
   containerRequest,
@@ -208,7 +209,7 @@ describe('an agent after one that died', () => {
     before.os.tools.calls.length = 0
     const after = await successorOf(before)
     expect(isAnswered(after)).toBe(false)
-    await after.handlers.startContainer({ containerId: 'c1' }, neverAborted, OPEN)
+    expect(await after.context.requests.answerTo(OPEN)).toEqual(EMPTY_RESPONSE)
     expect(before.os.tools.calls.map(({ argv }) => argv[0])).toEqual(['/b', '/c'])
     await after.handlers.pauseContainer({ containerId: 'c1' }, neverAborted)
   })

@@ -2,7 +2,11 @@ import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { createHostConnections } from '../../../src/handlers/stdio/host-connections.ts'
+import type { RequestState } from '../../../src/os/supervisor/broker-messages.ts'
+import { RequestJournal } from '../../../src/state/request-journal.ts'
+import { StateStore } from '../../../src/state/state-store.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
+import { MemoryStateFiles } from '../../support/fakes/files/memory-state-files.ts'
 import { callOf, numbered } from '../../support/handlers/call.ts'
 import {
   containerRequest,
@@ -12,6 +16,7 @@ import {
   machineWithSandbox,
   remains,
 } from '../../support/handlers/machine.ts'
+import { requestSource } from '../../support/handlers/request-source.ts'
 import { readToEnd, write } from '../../support/handlers/stdio-ends.ts'
 import { isPending, settle } from '../../support/pending.ts'
 
@@ -67,6 +72,9 @@ describe('connections that the agent has made when it dies', () => {
     })
   const WANTED = { port: 1_000_000, stream: 'stdout' } as const
 
+  const requestsOf = (...told: Parameters<typeof requestSource>) =>
+    new RequestJournal(new StateStore(new MemoryStateFiles()), silentLogger(), requestSource(...told))
+
   async function dead(call: bigint) {
     const os = new FakeOs()
     const accepted = os.hostSockets.accept(WANTED.port)
@@ -81,7 +89,7 @@ describe('connections that the agent has made when it dies', () => {
   it('are given to the call that is sent again, for the host listens once', async () => {
     const call = 2n ** 64n - 1n
     const { os, next, end } = await dead(call)
-    next.keepOnly((number) => number === call)
+    requestsOf(new Map([[call, 'open']])).settleAll(next)
     const { fd, settled } = await next.connect(WANTED, numbered(call))
     write(os, fd, 'out')
     expect(os.streams.tryRead(end, 9)?.toString()).toBe('out')
@@ -97,15 +105,16 @@ describe('connections that the agent has made when it dies', () => {
     expect(os.streams.tryRead(await accepted, 9)?.toString()).toBe('out')
   })
 
-  it('are closed when their call does not come again', async () => {
+  it.each([
+    ['is not known', new Map<bigint, RequestState>()],
+    ['leaves first', new Map<bigint, RequestState>([[5n, 'open']])],
+  ] as const)('are closed when their call does not come again, because it %s', async (_what, states) => {
     const { next, os, end } = await dead(5n)
-    next.keepOnly((number) => number === 6n)
+    const left = Promise.withResolvers<'dropped'>()
+    requestsOf(states, left.promise).settleAll(next)
+    left.resolve('dropped')
     expect(await readToEnd(os, end)).toBe('')
     await expect.poll(() => os.descriptors.stored).toEqual([])
-    const late = await dead(7n)
-    late.os.clock.advance(10_000)
-    expect(await readToEnd(late.os, late.end)).toBe('')
-    await expect.poll(() => late.os.descriptors.stored).toEqual([])
   })
 
   it('are not stored for a call without a number', async () => {

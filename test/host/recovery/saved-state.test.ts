@@ -49,7 +49,7 @@ describe("the agent's state", () => {
     await init.write('end\n')
     expect(await init.wait()).toBe(5)
     await pod.remove('begun')
-    await expect.poll(() => readdirSync(`${inside}/outcomes`)).toEqual([])
+    await expect.poll(() => readdirSync(`${inside}/requests`)).toEqual([])
     inNamespaceOf(pod.started, 'rm', `${FOLDER}/filler`)
     await pod.output('again', 'true')
   })

@@ -46,7 +46,7 @@ export async function runServices(
   })
   const methods = serviceMethods(
     { ...dependencies, guest: { ...guest, figures } },
-    { log, gate, calls, totals, leave: undefined, nowMs: () => 0 },
+    { log, gate, calls, totals, nowMs: () => 0 },
   )
   const transport = await runTransport(methods, {
     checkCall: checkCallOf(dependencies.policy),

@@ -34,15 +34,15 @@ export function boundCalls(context: SandboxContext) {
   const any = bindTo(() => context)
   const usable = bindTo(() => usableContainers(context))
   return {
-    restore: (source?: Parameters<typeof restoreSandbox>[1]) => restoreSandbox(context, source),
+    restore: () => restoreSandbox(context),
     createSandbox: any(createSandbox),
     destroySandbox: any(destroySandbox),
-    removeStaleShareMounts: any(bySignal(removeStaleShareMounts)),
-    onlineCpuMem: any(bySignal(onlineCpuMem)),
+    removeStaleShareMounts: any(removeStaleShareMounts),
+    onlineCpuMem: any(onlineCpuMem),
     createContainer: usable(createContainer),
     startContainer: usable(startContainer),
     removeContainer: usable(removeContainer),
-    updateContainer: usable(bySignal(updateContainer)),
+    updateContainer: usable(updateContainer),
     statsContainer: usable(statsContainer),
     getOomEvent: usable(getOomEvent),
     getDiagnosticData: usable(getDiagnosticData),
@@ -54,16 +54,9 @@ export function boundCalls(context: SandboxContext) {
     writeStdin: usable(writeStdin),
     readStdout: usable(readStdout),
     readStderr: usable(readStderr),
-    closeStdin: usable(bySignal(closeStdin)),
-    ttyWinResize: usable(bySignal(ttyWinResize)),
+    closeStdin: usable(closeStdin),
+    ttyWinResize: usable(ttyWinResize),
   }
-}
-
-/** A function that needs no more of a call than its signal. */
-function bySignal<Request, Answer>(
-  serve: (context: SandboxContext, request: Request, signal: AbortSignal) => Promise<Answer>,
-) {
-  return (context: SandboxContext, request: Request, { signal }: Call) => serve(context, request, signal)
 }
 
 /** An answer of which can be told what became of it, as far as it is a message. */

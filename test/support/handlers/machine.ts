@@ -11,6 +11,7 @@ import { createHostConnections } from '../../../src/handlers/stdio/host-connecti
 import type { StorageHandlers } from '../../../src/handlers/storage/storage.ts'
 import type { Os } from '../../../src/os/os.ts'
 import { EventLog } from '../../../src/state/event-log.ts'
+import type { RequestSource } from '../../../src/state/request-journal.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
 import { createContainerRequest, execProcessRequest } from '../containers/container-requests.ts'
 import { FakeOs } from '../fakes/fake-os.ts'
@@ -18,6 +19,7 @@ import { MemoryStateFiles } from '../fakes/files/memory-state-files.ts'
 import { boundCalls, type SandboxCalls } from './bound-calls.ts'
 import { CDI, hotplugOf } from './device/device-dependencies.ts'
 import { FakeRuntime } from './fake-runtime.ts'
+import { requestSource } from './request-source.ts'
 
 const CONFIG: SandboxConfig = {
   runtime: { kind: 'runc', binary: '/usr/sbin/runc' },
@@ -66,6 +68,8 @@ export async function machine(
     readonly wrap?: (os: Os) => Os
     /** What an agent before this one has left. */
     readonly state?: MemoryStateFiles
+    /** Where the requests of that agent are known. */
+    readonly requestSource?: RequestSource
   } = {},
 ): Promise<Machine> {
   const os = options.os ?? new FakeOs()
@@ -85,6 +89,7 @@ export async function machine(
     os: seen,
     log,
     state: store,
+    requestSource: options.requestSource ?? requestSource(new Map()),
     events: new EventLog(store, {
       boottimeNs: () => seen.clock.boottimeNs(),
       unixMs: () => 1_700_000_000_000,

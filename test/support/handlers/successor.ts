@@ -3,11 +3,10 @@ import {
   readContainerRecords,
 } from '../../../src/handlers/container/container-record.ts'
 import { SandboxRecord } from '../../../src/handlers/sandbox/sandbox-record.ts'
-import type { EarlierRequests } from '../../../src/os/supervisor/broker.ts'
 import type { RequestState } from '../../../src/os/supervisor/broker-messages.ts'
-import { Outcomes } from '../../../src/state/outcomes.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
 import { type Machine, machine } from './machine.ts'
+import { requestSource } from './request-source.ts'
 
 /** The number of a request that is sent again. */
 export const OPEN = 5n
@@ -23,10 +22,9 @@ export async function successorOf(
 ): Promise<Machine> {
   const { os, runtime, state } = before
   os.descriptors.restart()
-  const made = await machine({ os, runtime, state, config: { restarted: true } })
-  const states = new Map<bigint, RequestState>([[OPEN, 'open'], ...settled])
-  const earlierRequests: EarlierRequests = { states, settled: () => answered }
-  await made.handlers.restore({ earlierRequests, confirm: () => {} })
+  const source = requestSource(new Map<bigint, RequestState>([[OPEN, 'open'], ...settled]), answered)
+  const made = await machine({ os, runtime, state, requestSource: source, config: { restarted: true } })
+  await made.handlers.restore()
   return made
 }
 
@@ -49,6 +47,6 @@ export function recordSandbox({ state }: Machine, fields: Partial<SandboxRecord[
 }
 
 /** Whether the request that is sent again is answered from its outcome. */
-export function isAnswered({ state }: Machine): boolean {
-  return new Outcomes(new StateStore(state)).of(OPEN) !== undefined
+export function isAnswered({ context }: Machine): boolean {
+  return context.requests.of(OPEN)?.response !== undefined
 }

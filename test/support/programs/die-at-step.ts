@@ -24,7 +24,7 @@ const CONFIRM = 18
 const HEAD_BYTES = 256
 const MOST_TOLD_APART = 20
 /** A signal is recorded before it is sent, and not sent again: one that is lost in between is lost (docs/rpcs.md). */
-const BY_DESIGN = /^after .*: write outcomes\/SignalProcess 1$/
+const BY_DESIGN = /^after .*: write requests\/SignalProcess 1$/
 /** Steps of the files in memory (docs/stdio.md). */
 const JOURNAL = ['writeAt', 'splice', 'setPosition', 'truncate', 'punchHole']
 

@@ -3,24 +3,16 @@ import { execProcess } from '../../../handlers/process/exec-process.ts'
 import { signalProcess } from '../../../handlers/process/signal-process.ts'
 import { waitProcess } from '../../../handlers/process/wait-process.ts'
 import type { SandboxContext } from '../../../handlers/sandbox/context.ts'
-import { usableContainers } from '../../../handlers/sandbox/usable-containers.ts'
+import { servedWith } from '../../../handlers/sandbox/usable-containers.ts'
 import { cancellable, finishing, type ServiceMethods, taking } from '../rpc.ts'
 
 /** The RPCs of a container's processes (spec C.4 to C.6). */
 export function processMethods(sandbox: SandboxContext) {
+  const served = servedWith(sandbox)
   return {
-    execProcess: cancellable('journaled', async (request, call) =>
-      execProcess(usableContainers(sandbox), request, call),
-    ),
-    signalProcess: finishing(
-      'at-most-once',
-      async (request, call) => signalProcess(usableContainers(sandbox), request, call),
-      { share: 'reserved', turn: 'brief' },
-    ),
+    execProcess: cancellable('journaled', served(execProcess)),
+    signalProcess: finishing('at-most-once', served(signalProcess), { share: 'reserved', turn: 'brief' }),
     // Journaled: with the answer the process is forgotten, and its exit status with it.
-    waitProcess: taking(async (request, call) => waitProcess(usableContainers(sandbox), request, call), {
-      share: 'waiting',
-      turn: 'wait',
-    }),
+    waitProcess: taking(served(waitProcess), { share: 'waiting', turn: 'wait' }),
   } satisfies Partial<ServiceMethods<typeof AgentServiceDefinition>>
 }

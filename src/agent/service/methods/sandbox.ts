@@ -5,11 +5,12 @@ import { createSandbox } from '../../../handlers/sandbox/create-sandbox.ts'
 import { destroySandbox } from '../../../handlers/sandbox/destroy-sandbox.ts'
 import { onlineCpuMem } from '../../../handlers/sandbox/online-cpu-mem.ts'
 import { removeStaleShareMounts } from '../../../handlers/sandbox/remove-stale-mounts.ts'
-import { usableContainers } from '../../../handlers/sandbox/usable-containers.ts'
+import { servedWith } from '../../../handlers/sandbox/usable-containers.ts'
 import { cancellable, finishing, type ServiceMethods, taking } from '../rpc.ts'
 
 /** The RPCs of the sandbox as a whole (spec C.11, C.25 to C.27, C.33, C.37). */
 export function sandboxMethods(sandbox: SandboxContext) {
+  const served = servedWith(sandbox)
   return {
     createSandbox: cancellable('journaled', (request, call) => createSandbox(sandbox, request, call)),
     destroySandbox: finishing('journaled', (request, call) => destroySandbox(sandbox, request, call), {
@@ -18,12 +19,10 @@ export function sandboxMethods(sandbox: SandboxContext) {
     }),
 
     // Journaled: the answer takes the event out of the queue.
-    getOOMEvent: taking(async (request, call) => getOomEvent(usableContainers(sandbox), request, call), {
-      turn: 'wait',
-    }),
-    onlineCPUMem: cancellable('idempotent', (request, { signal }) => onlineCpuMem(sandbox, request, signal)),
-    removeStaleVirtiofsShareMounts: cancellable('idempotent', (request, { signal }) =>
-      removeStaleShareMounts(sandbox, request, signal),
+    getOOMEvent: taking(served(getOomEvent), { turn: 'wait' }),
+    onlineCPUMem: cancellable('idempotent', (request, call) => onlineCpuMem(sandbox, request, call)),
+    removeStaleVirtiofsShareMounts: cancellable('idempotent', (request, call) =>
+      removeStaleShareMounts(sandbox, request, call),
     ),
   } satisfies Partial<ServiceMethods<typeof AgentServiceDefinition>>
 }

@@ -6,8 +6,8 @@ import { UndoList } from '../../../base/undo.ts'
 import type { CopyFileRequest } from '../../../gen/agent.ts'
 import type { Folder, GrowingFile } from '../../../os/files/folder.ts'
 import type { Os } from '../../../os/os.ts'
-import { EMPTY_RESPONSE, Outcomes } from '../../../state/outcomes.ts'
 import type { Call } from '../../../state/request.ts'
+import { EMPTY_RESPONSE, type RequestJournal } from '../../../state/request-journal.ts'
 import { KINDS, type StateStore } from '../../../state/state-store.ts'
 import { type CopyWork, copyDirectory, copyLink, openParent, publish, reopenParent } from './copy-entry.ts'
 import { type Copy, checkCopy, type FileChunk } from './copy-request.ts'
@@ -47,20 +47,24 @@ export class FileCopies {
   readonly #log: Logger
   readonly #root: string
   readonly #state: StateStore
-  readonly #outcomes: Outcomes
+  readonly #requests: RequestJournal
   readonly #queue = new SerialQueue()
   /** By path below the root. */
   readonly #unfinished = new Map<string, Unfinished>()
-  /** Paths of files that an agent before this one has completed, and may not have said so: with the name of the record. */
-  readonly #completed = new Map<string, string>()
 
   /** `root` is the folder that all paths lie below. */
-  constructor(parts: { os: Pick<Os, 'files' | 'clock'>; log: Logger; root: string; state: StateStore }) {
+  constructor(parts: {
+    readonly os: Pick<Os, 'files' | 'clock'>
+    readonly log: Logger
+    readonly root: string
+    readonly state: StateStore
+    readonly requests: RequestJournal
+  }) {
     this.#os = parts.os
     this.#log = parts.log
     this.#root = parts.root
     this.#state = parts.state
-    this.#outcomes = new Outcomes(parts.state)
+    this.#requests = parts.requests
   }
 
   /** Goes on with the unfinished files of an agent before this one. One that is not there as it was is lost. Never rejects. */
@@ -79,20 +83,20 @@ export class FileCopies {
 
   async #restoreOne(name: string, work: CopyWork): Promise<void> {
     const saved = this.#state.require(KINDS.copy, `${SAVED}/${name}`)
-    const { path, temporaryName, inode, sizeBytes, arrivedBytes, parentsMade } = saved
+    const { path, temporaryName, inode, sizeBytes, arrivedBytes, parentsMade, request } = saved
     const parents = path.slice(0, -1)
     const folder = await reopenParent(await this.#openRoot(work), parents, parentsMade, work)
-    const key = path.join('/')
     if ((await folder.status(path.at(-1) ?? ''))?.inode === inode) {
-      this.#completed.set(key, temporaryName)
       await finish(work)
+      this.#requests.done(request)
+      this.#forget(temporaryName)
       return
     }
     const file = await folder.reopenFile(temporaryName, inode)
     work.opened.add('close file', () => file.close())
     work.onFailure.add('remove file', () => folder.remove(temporaryName))
     const lastChunkMs = this.#os.clock.monotonicMs()
-    this.#unfinished.set(key, {
+    this.#unfinished.set(path.join('/'), {
       ...{ ...work, path, temporaryName, folder, file, sizeBytes, arrivedBytes, lastChunkMs },
     })
   }
@@ -102,9 +106,9 @@ export class FileCopies {
    * symbolic link is on the way; INVALID_ARGUMENT for other fields; FAILED_PRECONDITION for a later chunk of a file that is
    * not unfinished; RESOURCE_EXHAUSTED when too many files are. A call that has begun is not aborted by its signal.
    */
-  async copy(request: CopyFileRequest, { signal, number }: Call): Promise<void> {
+  async copy(request: CopyFileRequest, call: Call): Promise<void> {
     const copy = checkCopy(request, this.#root)
-    await this.#queue.run(() => this.#perform(copy, number), signal)
+    await this.#queue.run(() => this.#perform(copy, call), call.signal)
   }
 
   /** Drops the unfinished files whose paths hosts give to this container. Never rejects. */
@@ -119,8 +123,7 @@ export class FileCopies {
 
   async #dropWhere(isDropped: (components: readonly string[]) => boolean): Promise<void> {
     const dropping = this.#queue.run(async () => {
-      const keys = [...this.#unfinished.keys(), ...this.#completed.keys()]
-      for (const key of keys) if (isDropped(key.split('/'))) await this.#drop(key)
+      for (const key of [...this.#unfinished.keys()]) if (isDropped(key.split('/'))) await this.#drop(key)
     }, neverAborted)
     const late = () => new AgentError('DEADLINE_EXCEEDED', `not dropped within ${DROP_MS} ms`)
     await withTimeout(this.#os.clock, DROP_MS, dropping, late).catch((error: unknown) => {
@@ -128,10 +131,10 @@ export class FileCopies {
     })
   }
 
-  async #perform(copy: Copy, number: bigint): Promise<void> {
+  async #perform(copy: Copy, call: Call): Promise<void> {
     const { content } = copy
     if (content.kind === 'file' && content.offset > 0n) {
-      if (await this.#continue(copy, content)) this.#complete(copy, number)
+      await this.#continue(copy, content, call)
       return
     }
     await this.#drop(keyOf(copy))
@@ -157,13 +160,6 @@ export class FileCopies {
     return { onFailure: new UndoList(this.#log), opened: new UndoList(this.#log), parentsMade: 0 }
   }
 
-  /** The call is answered by what follows, or, if this agent dies before, by the recorded outcome. */
-  #complete(copy: Copy, number: bigint): void {
-    this.#outcomes.answer(number, EMPTY_RESPONSE)
-    this.#completed.delete(keyOf(copy))
-    this.#forget(copy.temporaryName)
-  }
-
   #forget(temporaryName: string): void {
     this.#state.remove(`${SAVED}/${temporaryName}`)
   }
@@ -186,12 +182,11 @@ export class FileCopies {
     this.#unfinished.set(keyOf(copy), unfinished)
   }
 
-  /** A later chunk. Returns whether the file is complete. */
-  async #continue(copy: Copy, chunk: FileChunk): Promise<boolean> {
+  /** A later chunk. */
+  async #continue(copy: Copy, chunk: FileChunk, call: Call): Promise<void> {
     const key = keyOf(copy)
-    if (this.#completed.has(key)) return true
     const unfinished = this.#unfinished.get(key)
-    const { offset, sizeBytes } = chunk
+    const { offset, sizeBytes, data } = chunk
     if (unfinished === undefined) {
       const text = `path "${this.#root}/${key}": no chunk has arrived yet, want offset 0 first`
       throw new AgentError('FAILED_PRECONDITION', text)
@@ -201,9 +196,12 @@ export class FileCopies {
     if (offset > unfinished.arrivedBytes)
       throw invalid(`offset: ${offset}, want at most the ${unfinished.arrivedBytes} bytes that have arrived`)
     try {
-      const isComplete = await this.#write(unfinished, copy, chunk)
-      if (isComplete) this.#unfinished.delete(key)
-      return isComplete
+      if (offset + BigInt(data.length) === sizeBytes) this.#save(unfinished, call.number)
+      if (!(await this.#write(unfinished, copy, chunk))) return
+      // The call is answered by what follows, or, if this agent dies before, by the recorded answer.
+      this.#requests.answer(call, EMPTY_RESPONSE)
+      this.#unfinished.delete(key)
+      this.#forget(copy.temporaryName)
     } catch (error) {
       await this.#drop(key)
       throw error
@@ -218,7 +216,7 @@ export class FileCopies {
     unfinished.arrivedBytes = end > arrivedBytes ? end : arrivedBytes
     unfinished.lastChunkMs = this.#os.clock.monotonicMs()
     if (unfinished.arrivedBytes < sizeBytes) {
-      this.#save(unfinished)
+      this.#save(unfinished, 0n)
       return false
     }
     await file.setAttributes(copy.attributes)
@@ -227,10 +225,12 @@ export class FileCopies {
     return true
   }
 
-  #save({ path, temporaryName, file, sizeBytes, arrivedBytes, parentsMade }: Unfinished): void {
+  /** `request` is the number of the one that brings the last bytes, 0 before. */
+  #save(unfinished: Unfinished, request: bigint): void {
+    const { path, temporaryName, file, sizeBytes, arrivedBytes, parentsMade } = unfinished
     const { inode } = file
     this.#state.write(KINDS.copy, `${SAVED}/${temporaryName}`, {
-      ...{ path: [...path], temporaryName, inode, sizeBytes, arrivedBytes, parentsMade },
+      ...{ path: [...path], temporaryName, inode, sizeBytes, arrivedBytes, parentsMade, request },
     })
   }
 
@@ -259,9 +259,6 @@ export class FileCopies {
   }
 
   async #drop(key: string): Promise<void> {
-    const completed = this.#completed.get(key)
-    this.#completed.delete(key)
-    if (completed !== undefined) this.#forget(completed)
     const unfinished = this.#unfinished.get(key)
     if (unfinished === undefined) return
     this.#unfinished.delete(key)

@@ -5,11 +5,14 @@ import { FileCopies } from '../../../../src/handlers/storage/copies/file-copies.
 import { kernelError } from '../../../../src/os/errors.ts'
 import type { Files } from '../../../../src/os/files/files.ts'
 import type { Folder } from '../../../../src/os/files/folder.ts'
+import type { RequestState } from '../../../../src/os/supervisor/broker-messages.ts'
+import { RequestJournal } from '../../../../src/state/request-journal.ts'
 import { StateStore } from '../../../../src/state/state-store.ts'
 import { FakeOs } from '../../../support/fakes/fake-os.ts'
 import { MemoryStateFiles } from '../../../support/fakes/files/memory-state-files.ts'
 import { recordingLog } from '../../../support/fakes/recording-log.ts'
 import { callOf, numbered } from '../../../support/handlers/call.ts'
+import { requestSource } from '../../../support/handlers/request-source.ts'
 import { treeOf } from '../../../support/handlers/storage/kubernetes-volume.ts'
 
 const ROOT = '/run/kata-containers/shared/containers'
@@ -27,9 +30,14 @@ describe('FileCopies', () => {
     os = new FakeOs()
     log = recordingLog()
     saved = new MemoryStateFiles()
-    copies = new FileCopies({ os, log: log.log, root: ROOT, state: new StateStore(saved) })
+    copies = new FileCopies(parts())
   })
 
+  const parts = (states = new Map<bigint, RequestState>()) => {
+    const state = new StateStore(saved)
+    const requests = new RequestJournal(state, log.log, requestSource(states))
+    return { os, log: log.log, root: ROOT, state, requests }
+  }
   const copy = (path: string, text: string, request: Partial<CopyFileRequest> = {}) => {
     const data = Buffer.from(text)
     const given = { fileMode: FILE, fileSize: BigInt(data.length), dirMode: 0o755, data, ...request }
@@ -60,9 +68,9 @@ describe('FileCopies', () => {
 
   describe('of an agent that died', () => {
     /** Puts another agent in the place of this one, whose descriptors are closed. */
-    const restart = async () => {
+    const restart = async (states = new Map<bigint, RequestState>()) => {
       os.files.openFolders = 0
-      copies = new FileCopies({ os, log: log.log, root: ROOT, state: new StateStore(saved) })
+      copies = new FileCopies(parts(states))
       await copies.restore()
     }
 
@@ -83,19 +91,28 @@ describe('FileCopies', () => {
       expect([saved.names(), os.files.openFolders]).toEqual([[], 0])
     })
 
-    it('are complete once the last chunk was written, also when it is sent again', async () => {
-      await chunk('file', 'four')
-      let before: (path: string) => void = () => {
-        throw new Error('the agent is dead')
-      }
-      saved.beforeChange = (path) => before(path)
-      await expect(copies.copy(CopyFileRequest.fromPartial(lastChunk), numbered(9n))).rejects.toThrow('dead')
-      before = () => {}
-      await restart()
-      await copies.copy(CopyFileRequest.fromPartial(lastChunk), numbered(9n))
-      expect(await tree()).toEqual({ file: 'fourmore' })
-      expect(saved.names()).toEqual(['outcomes/9'])
-    })
+    it.each([
+      ['is sent again', 'open', ['requests/9']],
+      ['is not', 'dropped', []],
+    ] as const)(
+      'are complete once the last chunk was written, whose call %s',
+      async (_what, request, left) => {
+        await chunk('file', 'four')
+        let changes = 0
+        saved.beforeChange = () => {
+          changes += 1
+          // It dies after it has recorded which call brings the last bytes.
+          if (changes > 1) throw new Error('the agent is dead')
+        }
+        await expect(copies.copy(CopyFileRequest.fromPartial(lastChunk), numbered(9n))).rejects.toThrow(
+          'dead',
+        )
+        saved.beforeChange = () => {}
+        await restart(new Map([[9n, request]]))
+        expect(await tree()).toEqual({ file: 'fourmore' })
+        expect([saved.names(), os.files.openFolders]).toEqual([left, 0])
+      },
+    )
 
     it('are lost, with a warning, when another file is in their place', async () => {
       await chunk('file', 'four')
@@ -304,12 +321,7 @@ describe('FileCopies', () => {
       const before = await tree()
       const faults = { left: 0 }
       const state = new StateStore(saved)
-      copies = new FileCopies({
-        os: { ...os, files: failing(os.files, faults) },
-        log: log.log,
-        root: ROOT,
-        state,
-      })
+      copies = new FileCopies({ ...parts(), os: { ...os, files: failing(os.files, faults) }, state })
       let steps = 0
       for (; ; steps++) {
         faults.left = steps + 1

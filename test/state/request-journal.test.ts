@@ -1,0 +1,191 @@
+import { setImmediate as turn } from 'node:timers/promises'
+import { beforeEach, describe, expect, it } from 'vitest'
+import { kernelError } from '../../src/os/errors.ts'
+import type { RequestState } from '../../src/os/supervisor/broker-messages.ts'
+import type { Taken } from '../../src/state/request.ts'
+import { RequestJournal, type ValueKinds } from '../../src/state/request-journal.ts'
+import { StateStore, UnreadableState } from '../../src/state/state-store.ts'
+import { MemoryStateFiles } from '../support/fakes/files/memory-state-files.ts'
+import { recordingLog } from '../support/fakes/recording-log.ts'
+import { requestSource } from '../support/handlers/request-source.ts'
+
+/** The states of requests of the time before: sent again, delivered, dropped, and answered by the agent that died. */
+const STATES = new Map<bigint, RequestState>([
+  [1n, 'open'],
+  [2n, 'written'],
+  [3n, 'dropped'],
+  [4n, 'answered'],
+])
+
+describe('RequestJournal', () => {
+  let files: MemoryStateFiles
+  let told: string[]
+  const { log, lines } = recordingLog()
+
+  beforeEach(() => {
+    files = new MemoryStateFiles()
+    told = []
+    lines.length = 0
+    source = requestSource(new Map())
+  })
+
+  /** Something that notes what becomes of the answer that takes it. */
+  const taken = (name: string): Taken => ({
+    delivered: () => told.push(`${name} delivered`),
+    dropped: () => told.push(`${name} dropped`),
+  })
+  const kinds: ValueKinds = {
+    exit: taken,
+    outOfMemory: ({ containerId }) => taken(containerId),
+  }
+  let source = requestSource(new Map())
+  const journal = () => new RequestJournal(new StateStore(files), log, source)
+  /** A call, and what it takes. */
+  const callOf = (number: bigint) => {
+    const takes: Taken[] = []
+    return { number, takes: (one: Taken) => void takes.push(one), all: takes }
+  }
+  const tell = (call: ReturnType<typeof callOf>, how: keyof Taken) => {
+    for (const one of call.all) one[how]()
+  }
+
+  it.each(['delivered', 'dropped'] as const)('keeps what a call takes until its answer is %s', (how) => {
+    const call = callOf(9n)
+    const requests = journal()
+    requests.take(call, { exit: 'p1' }, taken('p1'))
+    expect([requests.of(9n)?.exit, files.names()]).toEqual(['p1', ['requests/9']])
+    tell(call, how)
+    expect([requests.of(9n), files.names(), told]).toEqual([undefined, [], [`p1 ${how}`]])
+  })
+
+  it('records nothing of a request that is not sent again, and tells of it all the same', () => {
+    const call = callOf(0n)
+    journal().take(call, { exit: 'p1' }, taken('p1'))
+    journal().answer(call, new Uint8Array(1))
+    expect(files.names()).toEqual([])
+    tell(call, 'dropped')
+    expect(told).toEqual(['p1 dropped'])
+  })
+
+  it('throws when a value cannot be recorded, which is dropped with its call', () => {
+    files.beforeChange = (path) => {
+      throw kernelError('write', path, 'ENOSPC')
+    }
+    const call = callOf(9n)
+    const requests = journal()
+    expect(() => requests.take(call, { exit: 'p1' }, taken('p1'))).toThrow('ENOSPC')
+    expect(requests.of(9n)).toBeUndefined()
+    tell(call, 'dropped')
+    expect(told).toEqual(['p1 dropped'])
+  })
+
+  it('keeps nothing of a call whose caller has left', () => {
+    journal().answer({ number: 9n, takes: (one) => one.dropped() }, new Uint8Array(0))
+    expect(files.names()).toEqual([])
+  })
+
+  it('answers again what an agent before has carried out, and what this one ends', async () => {
+    journal().answer(callOf(1n), new Uint8Array([8, 1]))
+    const requests = successor()
+    expect(await requests.answerTo(1n)).toEqual(new Uint8Array([8, 1]))
+    requests.resume(4n, Promise.reject(new Error('no')))
+    await expect(requests.answerTo(4n)).rejects.toThrow('no')
+    expect(requests.answerTo(2n)).toBeUndefined()
+    requests.done(1n)
+    requests.done(3n)
+    expect(files.names()).toEqual(['requests/1'])
+  })
+
+  it.each([
+    ['is written', 'written', ['five dropped', 'two delivered', 'three dropped', 'four delivered']],
+    ['is dropped', 'dropped', ['five dropped', 'two delivered', 'three dropped', 'four dropped']],
+  ] as const)(
+    'settles what is not sent again, as the answer that is on its way %s',
+    async (_what, end, all) => {
+      for (const [number, name] of [
+        [1n, 'one'],
+        [2n, 'two'],
+        [3n, 'three'],
+        [4n, 'four'],
+        [5n, 'five'],
+      ] as const) {
+        journal().take(callOf(number), number > 3n ? { exit: name } : outOfMemory(name), taken(''))
+      }
+      const answered = Promise.withResolvers<'written' | 'dropped'>()
+      const requests = successor(new Map([...STATES].slice(1)), answered.promise)
+      requests.restore(kinds)
+      answered.resolve(end)
+      await turn()
+      expect(source.confirmed).toEqual([2n, 3n, 4n])
+      expect(told.toSorted()).toEqual([...all, 'one dropped'].toSorted())
+      expect(files.names()).toEqual([])
+    },
+  )
+
+  it.each(['delivered', 'dropped'] as const)(
+    'gives a request that is sent again what it had: %s',
+    async (how) => {
+      journal().take(callOf(1n), outOfMemory('c1'), taken(''))
+      const requests = successor()
+      const call = callOf(1n)
+      // It may come before all is restored.
+      requests.begin(call)
+      requests.restore(kinds)
+      expect([requests.of(1n)?.outOfMemory?.containerId, told]).toEqual(['c1', []])
+      requests.take(call, outOfMemory('c1'), taken('again'))
+      tell(call, how)
+      tell(call, how)
+      await turn()
+      // The framing confirms it, once all that the answer takes was told.
+      expect(source.confirmed).not.toContain(1n)
+      expect(told.slice(0, 2)).toEqual([`c1 ${how}`, `again ${how}`])
+      expect(files.names()).toEqual([])
+    },
+  )
+
+  it('delivers once more what an agent has delivered in its last moment', () => {
+    const call = callOf(2n)
+    journal().take(call, { exit: 'p1' }, taken('p1'))
+    files.beforeChange = () => {
+      throw new Error('dead')
+    }
+    expect(() => tell(call, 'delivered')).toThrow('dead')
+    files.beforeChange = () => {}
+    successor().restore(kinds)
+    expect(told).toEqual(['p1 delivered', 'p1 delivered'])
+  })
+
+  it('settles the others when one cannot be read or told, and refuses that one by its name', () => {
+    journal().take(callOf(2n), { exit: 'p2' }, taken(''))
+    files.write('requests/1', Buffer.from('garbage'))
+    files.write('requests/3', Buffer.from('garbage'))
+    const requests = successor()
+    requests.settle(3n, {
+      ...taken(''),
+      dropped: () => {
+        throw new Error('EIO')
+      },
+    })
+    requests.restore(kinds)
+    expect([told, files.names()]).toEqual([['p2 delivered'], ['requests/1']])
+    expect(lines.map(({ message }) => message).toSorted()).toEqual([
+      'delivery not recorded',
+      'what a request has taken is lost',
+      'what a request has taken is lost',
+    ])
+    expect(() => requests.answerTo(1n)).toThrow(UnreadableState)
+    expect(() => requests.answerTo(1n)).toThrow('state requests/1: ')
+  })
+
+  /** The journal of the next agent. */
+  function successor(states = STATES, answered?: Promise<'written' | 'dropped'>): RequestJournal {
+    source = requestSource(states, answered)
+    const requests = journal()
+    requests.read()
+    return requests
+  }
+
+  function outOfMemory(containerId: string) {
+    return { outOfMemory: { containerId, kills: 1n } }
+  }
+})
