@@ -66,7 +66,7 @@ function show({ bytes, cuts }: { readonly bytes: Buffer; readonly cuts: readonly
 describe('ttRPC', () => {
   fuzz('ttrpc/frames', { share: 120, input: INPUT, show, run: checkFrames })
 
-  fuzz('ttrpc/connection', { share: 140, input: INPUT, show, run: serveBytes })
+  fuzz('ttrpc/connection', { share: 100, input: INPUT, show, run: serveBytes })
 })
 
 /** The frames of a stream are the same however it is cut. */

@@ -35,6 +35,9 @@ export interface RunningTransport {
   close(): Promise<void>
 }
 
+/** To look whether it is built takes a tenth of a second. */
+let vminit: Promise<string> | undefined
+
 export async function runTransport(
   methods: MethodTable,
   options: {
@@ -49,7 +52,8 @@ export async function runTransport(
   const path = join(folder, 'socket')
   const clock = new FakeClock()
   const { log, lines } = recordingLog()
-  const program = await TestBroker.start(await buildVminit())
+  vminit ??= buildVminit()
+  const program = await TestBroker.start(await vminit)
   const { native } = program
   const sockets = linuxSockets(native, emptyStore)
   const accepted: Socket[] = []

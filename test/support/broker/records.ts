@@ -159,13 +159,22 @@ export function cutter(
   sizeOf: (bytes: Buffer) => number | undefined,
   take: (record: Buffer) => void,
 ): (chunk: Buffer) => void {
-  let bytes: Buffer = Buffer.alloc(0)
+  let chunks: Buffer[] = []
+  let length = 0
+  let wanted = 0
   return (chunk) => {
-    bytes = bytes.length === 0 ? chunk : Buffer.concat([bytes, chunk])
-    for (let size = sizeOf(bytes); size !== undefined && bytes.length >= size; size = sizeOf(bytes)) {
+    chunks.push(chunk)
+    length += chunk.length
+    if (length < wanted) return
+    let bytes = chunks.length === 1 ? chunk : Buffer.concat(chunks)
+    let size = sizeOf(bytes)
+    for (; size !== undefined && bytes.length >= size; size = sizeOf(bytes)) {
       take(bytes.subarray(0, size))
       bytes = bytes.subarray(size)
     }
+    chunks = [bytes]
+    length = bytes.length
+    wanted = size ?? 0
   }
 }
 

@@ -12,9 +12,12 @@ export async function addonFolder(): Promise<string> {
   return process.env[ADDON_FOLDER] ?? dirname(await buildAddon())
 }
 
-/** The addon, which is built when needed. */
-export async function realNative(): Promise<Native> {
-  return loadNative(await addonFolder())
+let native: Promise<Native> | undefined
+
+/** The addon, which is built when needed. To look whether it is takes a tenth of a second, so only the first call does. */
+export function realNative(): Promise<Native> {
+  native ??= addonFolder().then(loadNative)
+  return native
 }
 
 /** Runs `script` in a separate Node process, in which `native` is the addon. Resolves with its output. */
