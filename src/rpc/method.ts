@@ -11,7 +11,7 @@ export interface IncomingCall {
   readonly peer: string
   /** `ttrpc` or `grpc`. */
   readonly framing: 'ttrpc' | 'grpc'
-  /** The broker's number of the request (docs/broker.md); undefined with gRPC, and without a broker. */
+  /** The broker's number of the request (docs/broker.md); undefined with gRPC. */
   readonly number: bigint | undefined
   /** How old the request was when it arrived here, in milliseconds: more than 0 only when the broker had it before. */
   readonly ageMs: number

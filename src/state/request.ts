@@ -23,7 +23,7 @@ export interface Call {
   readonly signal: AbortSignal
   /**
    * The broker's number of the request (docs/broker.md): a restarted agent that gets the request again gets it with the
-   * same number. 0 for a request that is not sent again: with gRPC, and without a broker.
+   * same number. 0 for a request that is not sent again: with gRPC.
    */
   readonly number: bigint
   /** Milliseconds since the whole request arrived in the guest, also at an agent before this one. */

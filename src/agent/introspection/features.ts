@@ -12,8 +12,6 @@ export interface FeatureSources {
     readonly debugConsole: boolean
     readonly debugConsolePort: number
   }
-  /** Absent without `vminit`. */
-  readonly os: { readonly broker?: object | undefined }
   /** Why the guest has no shell; undefined when it has one. */
   readonly noShell: string | undefined
 }
@@ -29,7 +27,7 @@ export const PROGRAMS: readonly string[] = [
 ]
 
 /** The parts of the agent that a setting turns on, or that the image may lack. */
-export function featuresOf({ policy, config, os, noShell }: FeatureSources): readonly Feature[] {
+export function featuresOf({ policy, config, noShell }: FeatureSources): readonly Feature[] {
   const bySetting = (name: string, isOn: boolean, setting: string, value?: string) => ({
     name,
     missing: isOn
@@ -38,10 +36,6 @@ export function featuresOf({ policy, config, os, noShell }: FeatureSources): rea
   })
   return [
     { name: 'policy', missing: policy.isSupported() ? undefined : NO_POLICY_ENGINE },
-    {
-      name: 'connection broker',
-      missing: os.broker === undefined ? 'the agent does not run below vminit' : undefined,
-    },
     debugConsole(config, noShell),
     bySetting('memory agent', config.memAgentEnable, 'agent.mem_agent_enable'),
     bySetting('devices by VISIBLE_CDI_DEVICES', config.visibleCdiDevices, 'agent.visible_cdi_devices'),

@@ -302,7 +302,7 @@ class KeptConnections {
     void this.#removeStored(name)
   }
 
-  /** Never rejects: without vminit nothing is stored. */
+  /** Never rejects: once vminit is gone nothing is stored. */
   async #removeStored(name: string): Promise<void> {
     await this.#os.descriptors.remove(`${this.#prefix}${name}`).catch(() => {})
   }

@@ -73,10 +73,6 @@ export class ExitChannel implements Exits, Supervisor {
     this.shutdownRequested = this.#shutdown.promise
   }
 
-  get unavailable(): string | undefined {
-    return this.#gone?.message
-  }
-
   watch(): ExitWatch {
     const beganNs = this.#clock.boottimeNs()
     const watch = this.#ledger.watch()

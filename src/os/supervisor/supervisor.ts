@@ -15,8 +15,6 @@ export interface ExitRecord {
 
 /** Exits of processes that are not children of the agent, as reported by vminit. */
 export interface Exits {
-  /** undefined when exits are reported, else the error text of container calls. */
-  readonly unavailable: string | undefined
   /** Begins to watch for exits. Call it before starting the program that starts the process. */
   watch(): ExitWatch
   /**

@@ -373,15 +373,6 @@ describe('CreateContainer', () => {
     })
   })
 
-  it('fails with the reason when exits cannot be watched', async () => {
-    const { handlers, os } = await machineWithSandbox()
-    os.exits.unavailable = 'run the agent under vminit'
-    await expect(handlers.createContainer(containerRequest('c1'), neverAborted)).rejects.toMatchObject({
-      code: 'FAILED_PRECONDITION',
-      message: 'run the agent under vminit',
-    })
-  })
-
   it('names the program that was not found', async () => {
     const { handlers, runtime, os } = await machineWithSandbox()
     runtime.refuse = (verb) => {

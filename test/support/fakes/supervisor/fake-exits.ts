@@ -4,7 +4,6 @@ import type { ExitRecord, Exits, ExitWatch, Supervisor } from '../../../../src/o
 
 /** Exit records that the test makes with {@link exit}. The real ledger matches them to waits. */
 export class FakeExits implements Exits {
-  unavailable: string | undefined
   /** The number of open watches. */
   openWatches = 0
   /** The processes whose exits vminit keeps. */
