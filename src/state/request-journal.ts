@@ -2,8 +2,8 @@ import { messageOf } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { OutOfMemory } from '../gen/state/oom.ts'
 import type { RequestPayload } from '../gen/state/request.ts'
-import type { Broker, EarlierRequests } from '../os/supervisor/broker.ts'
-import type { Call, Taken, TakenByRequests } from './request.ts'
+import type { Broker, Settled } from '../os/supervisor/broker.ts'
+import { type Call, either, type Taken, type TakenByRequests } from './request.ts'
 import { KINDS, type StateStore } from './state-store.ts'
 
 const FOLDER = 'requests'
@@ -12,7 +12,7 @@ const FOLDER = 'requests'
 export const EMPTY_RESPONSE = new Uint8Array(0)
 
 /** Where the requests of the time before are known. */
-export type RequestSource = Pick<Broker, 'confirm' | 'earlierRequests' | 'leave'>
+export type RequestSource = Pick<Broker, 'confirm' | 'earlierRequests' | 'onSettled'>
 
 /** What a request has taken: one of these. */
 export type TakenValue = Partial<Pick<RequestPayload, 'exit' | 'outOfMemory' | 'response'>>
@@ -32,7 +32,9 @@ export class RequestJournal {
   readonly #state: StateStore
   readonly #log: Logger
   readonly #source: RequestSource
-  readonly #earlier: EarlierRequests
+  /** The requests that are sent again and have failed. */
+  readonly #failed = new Set<bigint>()
+  #isRestored = false
   readonly #recorded = new Set<bigint>()
   /** What agents before this one have taken, until it is known what became of the answers. */
   readonly #unsettled = new Map<bigint, readonly Taken[]>()
@@ -43,7 +45,11 @@ export class RequestJournal {
     this.#state = state
     this.#log = log
     this.#source = source
-    this.#earlier = source.earlierRequests
+    source.onSettled((number, outcome) => {
+      this.#tell(number, outcome)
+      // Before, there may be more to settle.
+      if (this.#isRestored) source.confirm(number)
+    })
   }
 
   /** Records what the answer to a call takes, before the answer is sent. Throws the kernel's error; the call must then fail. */
@@ -84,7 +90,7 @@ export class RequestJournal {
       delivered: () => this.#tell(number, 'written'),
       dropped: () => {
         // What is restored later is dropped then.
-        this.#source.leave(number)
+        this.#failed.add(number)
         this.#tell(number, 'dropped')
       },
     })
@@ -97,7 +103,7 @@ export class RequestJournal {
 
   /** Whether a request of the time before is sent again; false for number 0. */
   isSentAgain(number: bigint): boolean {
-    return this.#earlier.states.get(number) === 'open'
+    return this.#source.earlierRequests.get(number) === 'open' && !this.#failed.has(number)
   }
 
   /** The request was carried out: it is answered if it is sent again. */
@@ -118,14 +124,13 @@ export class RequestJournal {
    * request fails then.
    */
   settle(number: bigint, taken: Taken): void {
-    const all = this.#unsettled.get(number) ?? []
-    this.#unsettled.set(number, [...all, taken])
-    const state = this.#earlier.states.get(number) ?? 'dropped'
-    if (state === 'written' || state === 'dropped') this.#tell(number, state)
-    else if (all.length === 0) void this.#earlier.settled(number).then((told) => this.#tell(number, told))
+    this.#unsettled.set(number, [...(this.#unsettled.get(number) ?? []), taken])
+    const state = this.#source.earlierRequests.get(number)
+    if (state === 'written') this.#tell(number, state)
+    else if (state !== 'answered' && !this.isSentAgain(number)) this.#tell(number, 'dropped')
   }
 
-  #tell(number: bigint, outcome: 'written' | 'dropped'): void {
+  #tell(number: bigint, outcome: Settled): void {
     const all = this.#unsettled.get(number) ?? []
     this.#unsettled.delete(number)
     for (const taken of all) {
@@ -149,9 +154,10 @@ export class RequestJournal {
     for (const number of [...this.#recorded].sort((one, other) => (one < other ? 1 : -1))) {
       this.settle(number, this.#forgetting(number, this.#restored(number, kinds)))
     }
-    for (const number of this.#earlier.states.keys()) {
-      // After all that it settles. The answer of a call that is sent again is confirmed where it is told.
-      void this.#earlier.settled(number).then(() => this.#source.confirm(number))
+    // What the broker has told is confirmed after all that it settles; that of a call that is sent again, where it is told.
+    this.#isRestored = true
+    for (const [number, state] of this.#source.earlierRequests) {
+      if (state === 'written' || state === 'dropped') this.#source.confirm(number)
     }
   }
 
@@ -166,10 +172,16 @@ export class RequestJournal {
     }
   }
 
-  /** Resolves when all requests that are sent again have their answers. */
+  /** Resolves when it is known of all requests that are sent again what became of their answers. */
   async settled(): Promise<void> {
-    const open = [...this.#earlier.states.keys()].filter((number) => this.isSentAgain(number))
-    await Promise.all(open.map((number) => this.#earlier.settled(number)))
+    const open = [...this.#source.earlierRequests.keys()].filter((number) => this.isSentAgain(number))
+    await Promise.all(
+      open.map((number) => {
+        const { promise, resolve } = Promise.withResolvers<void>()
+        this.settle(number, either(resolve))
+        return promise
+      }),
+    )
   }
 
   /** The record goes last: an agent that dies before delivers or drops once more. */
@@ -191,7 +203,7 @@ export class RequestJournal {
 }
 
 /** A value that is gone with its record. */
-const NOTHING: Taken = { delivered: () => {}, dropped: () => {} }
+const NOTHING = either(() => {})
 
 const NO_VALUE = { response: undefined, outOfMemory: undefined, exit: undefined }
 

@@ -8,6 +8,11 @@ export interface Taken {
   dropped(): void
 }
 
+/** What is done whatever becomes of the answer. */
+export function either(act: () => void): Taken {
+  return { delivered: act, dropped: act }
+}
+
 /** What keeps what requests have taken, for the agents after this one too. */
 export interface TakenByRequests {
   /** By the numbers of the requests. */

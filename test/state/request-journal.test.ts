@@ -1,4 +1,3 @@
-import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { kernelError } from '../../src/os/errors.ts'
 import type { RequestState } from '../../src/os/supervisor/broker-messages.ts'
@@ -7,7 +6,8 @@ import { RequestJournal, type ValueKinds } from '../../src/state/request-journal
 import { StateStore, UnreadableState } from '../../src/state/state-store.ts'
 import { MemoryStateFiles } from '../support/fakes/files/memory-state-files.ts'
 import { recordingLog } from '../support/fakes/recording-log.ts'
-import { requestSource } from '../support/handlers/request-source.ts'
+import { FakeRequests } from '../support/handlers/fake-requests.ts'
+import { isPending } from '../support/pending.ts'
 
 /** The states of requests of the time before: sent again, delivered, dropped, and answered by the agent that died. */
 const STATES = new Map<bigint, RequestState>([
@@ -26,7 +26,7 @@ describe('RequestJournal', () => {
     files = new MemoryStateFiles()
     told = []
     lines.length = 0
-    source = requestSource(new Map())
+    source = new FakeRequests()
   })
 
   /** Something that notes what becomes of the answer that takes it. */
@@ -38,7 +38,7 @@ describe('RequestJournal', () => {
     exit: taken,
     outOfMemory: ({ containerId }) => taken(containerId),
   }
-  let source = requestSource(new Map())
+  let source = new FakeRequests()
   const journal = () => new RequestJournal(new StateStore(files), log, source)
   /** A call, and what it takes. */
   const callOf = (number: bigint) => {
@@ -99,49 +99,40 @@ describe('RequestJournal', () => {
   it.each([
     ['is written', 'written', ['five dropped', 'two delivered', 'three dropped', 'four delivered']],
     ['is dropped', 'dropped', ['five dropped', 'two delivered', 'three dropped', 'four dropped']],
-  ] as const)(
-    'settles what is not sent again, as the answer that is on its way %s',
-    async (_what, end, all) => {
-      for (const [number, name] of [
-        [1n, 'one'],
-        [2n, 'two'],
-        [3n, 'three'],
-        [4n, 'four'],
-        [5n, 'five'],
-      ] as const) {
-        journal().take(callOf(number), number > 3n ? { exit: name } : outOfMemory(name), taken(''))
-      }
-      const answered = Promise.withResolvers<'written' | 'dropped'>()
-      const requests = successor(new Map([...STATES].slice(1)), answered.promise)
-      requests.restore(kinds)
-      answered.resolve(end)
-      await turn()
-      expect(source.confirmed).toEqual([2n, 3n, 4n])
-      expect(told.toSorted()).toEqual([...all, 'one dropped'].toSorted())
-      expect(files.names()).toEqual([])
-    },
-  )
+  ] as const)('settles what is not sent again, as the answer that is on its way %s', (_what, end, all) => {
+    for (const [number, name] of [
+      [1n, 'one'],
+      [2n, 'two'],
+      [3n, 'three'],
+      [4n, 'four'],
+      [5n, 'five'],
+    ] as const) {
+      journal().take(callOf(number), number > 3n ? { exit: name } : outOfMemory(name), taken(''))
+    }
+    const requests = successor(new Map([...STATES].slice(1)))
+    requests.restore(kinds)
+    source.settle(4n, end)
+    expect(source.confirmed).toEqual([2n, 3n, 4n])
+    expect(told.toSorted()).toEqual([...all, 'one dropped'].toSorted())
+    expect(files.names()).toEqual([])
+  })
 
-  it.each(['delivered', 'dropped'] as const)(
-    'gives a request that is sent again what it had: %s',
-    async (how) => {
-      journal().take(callOf(1n), outOfMemory('c1'), taken(''))
-      const requests = successor()
-      const call = callOf(1n)
-      // It may come before all is restored.
-      requests.begin(call)
-      requests.restore(kinds)
-      expect([requests.of(1n)?.outOfMemory?.containerId, told]).toEqual(['c1', []])
-      requests.take(call, outOfMemory('c1'), taken('again'))
-      tell(call, how)
-      tell(call, how)
-      await turn()
-      // The framing confirms it, once all that the answer takes was told.
-      expect(source.confirmed).not.toContain(1n)
-      expect(told.slice(0, 2)).toEqual([`c1 ${how}`, `again ${how}`])
-      expect(files.names()).toEqual([])
-    },
-  )
+  it.each(['delivered', 'dropped'] as const)('gives a request that is sent again what it had: %s', (how) => {
+    journal().take(callOf(1n), outOfMemory('c1'), taken(''))
+    const requests = successor()
+    const call = callOf(1n)
+    // It may come before all is restored.
+    requests.begin(call)
+    requests.restore(kinds)
+    expect([requests.of(1n)?.outOfMemory?.containerId, told]).toEqual(['c1', []])
+    requests.take(call, outOfMemory('c1'), taken('again'))
+    tell(call, how)
+    tell(call, how)
+    // The framing confirms it, once all that the answer takes was told.
+    expect(source.confirmed).not.toContain(1n)
+    expect(told.slice(0, 2)).toEqual([`c1 ${how}`, `again ${how}`])
+    expect(files.names()).toEqual([])
+  })
 
   it('delivers once more what an agent has delivered in its last moment', () => {
     const call = callOf(2n)
@@ -177,9 +168,42 @@ describe('RequestJournal', () => {
     expect(() => requests.answerTo(1n)).toThrow('state requests/1: ')
   })
 
+  it('knows when all that is sent again has its answers', async () => {
+    const requests = successor(
+      new Map([
+        [1n, 'open'],
+        [6n, 'open'],
+      ]),
+    )
+    const settled = requests.settled()
+    const call = callOf(1n)
+    requests.begin(call)
+    tell(call, 'delivered')
+    expect(await isPending(settled)).toBe(true)
+    source.settle(6n, 'dropped')
+    await settled
+  })
+
+  it('drops at once what is restored for a request that came again and has failed', () => {
+    const requests = successor()
+    const call = callOf(1n)
+    requests.begin(call)
+    tell(call, 'dropped')
+    requests.settle(1n, taken('one'))
+    expect([told, requests.isSentAgain(1n)]).toEqual([['one dropped'], false])
+  })
+
+  it('confirms nothing before all is restored', () => {
+    const requests = successor()
+    source.settle(4n, 'written')
+    expect(source.confirmed).toEqual([])
+    requests.restore(kinds)
+    expect(source.confirmed).toEqual([2n, 3n, 4n])
+  })
+
   /** The journal of the next agent. */
-  function successor(states = STATES, answered?: Promise<'written' | 'dropped'>): RequestJournal {
-    source = requestSource(states, answered)
+  function successor(states = STATES): RequestJournal {
+    source = new FakeRequests(states)
     const requests = journal()
     requests.read()
     return requests

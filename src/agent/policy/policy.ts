@@ -4,7 +4,7 @@ import { SerialQueue } from '../../base/serial-queue.ts'
 import { truncate } from '../../base/truncate.ts'
 import { REQUESTS } from '../../gen/message-fields.ts'
 import { NO_POLICY_ENGINE, type PolicyEngine, type PolicyEngines } from '../../os/policy/policy-engine.ts'
-import { type Call, NO_CALLER, type Taken, type TakenByRequests } from '../../state/request.ts'
+import { type Call, either, NO_CALLER, type Taken, type TakenByRequests } from '../../state/request.ts'
 import { KINDS, type StateStore } from '../../state/state-store.ts'
 import { AllowedInputs } from './allowed-inputs.ts'
 import { checkInput, hasLargeBytes } from './check-input.ts'
@@ -44,8 +44,6 @@ interface Current {
   /** The rules whose large field this policy does not read. */
   readonly withoutLargeField: readonly string[]
   readonly allowed: AllowedInputs
-  /** The numbers of the requests that have changed the state, until their answers were delivered or dropped. */
-  changedBy: readonly bigint[]
 }
 
 /** The name of the state. */
@@ -72,6 +70,8 @@ export class Policy implements TakenByRequests {
   /** Checks and replacements run one at a time: a check sees the state that the one before it left. */
   readonly #queue = new SerialQueue()
   #current: Current | undefined
+  /** The requests that have changed the state, until their answers were delivered or dropped: sent again, they are allowed. */
+  readonly #changedBy = new Set<bigint>()
   /** The number of checks and replacements that have not ended. */
   #unfinished = 0
 
@@ -91,11 +91,10 @@ export class Policy implements TakenByRequests {
   checkOf(method: string, message?: string): Check {
     const rule = ruleOf(method, message)
     return (request, call) => {
-      const { signal, number } = call
       const current = this.#current
       if (current === undefined || this.#isAllowedAgain(current, rule, request)) return undefined
-      if (current.changedBy.includes(number)) return undefined
-      return this.#enqueue(() => this.#check(rule, request, call), signal)
+      if (this.#changedBy.has(call.number)) return undefined
+      return this.#enqueue(() => this.#check(rule, request, call), call.signal)
     }
   }
 
@@ -112,7 +111,8 @@ export class Policy implements TakenByRequests {
       if (engines === undefined) throw new Error(NO_POLICY_ENGINE)
       const current = await this.#compile(engines, saved.text)
       await current.engine.setData(saved.state)
-      this.#current = { ...current, state: saved.state, changedBy: saved.allowed }
+      this.#current = { ...current, state: saved.state }
+      for (const number of saved.allowed) this.#changedBy.add(number)
       log.info('policy restored')
       return true
     } catch (error) {
@@ -122,7 +122,7 @@ export class Policy implements TakenByRequests {
   }
 
   get taken(): TakenByRequests['taken'] {
-    return (this.#current?.changedBy ?? []).map((number) => [number, this.#forgetting(number)])
+    return [...this.#changedBy].map((number) => [number, this.#forgetting(number)])
   }
 
   /**
@@ -150,25 +150,22 @@ export class Policy implements TakenByRequests {
    * INVALID_ARGUMENT for a policy that cannot be parsed. After a failure the old policy is in force.
    */
   async replace(request: { readonly policy: string }, call: Call): Promise<void> {
-    const { signal, number } = call
     const engines = this.#dependencies.engines()
     if (engines === undefined) throw new AgentError('NOT_FOUND', `/${SET_POLICY} is not supported`)
     await this.#enqueue(async () => {
-      if (this.#current?.changedBy.includes(number)) return
-      await this.#check(ruleOf(SET_POLICY), request, { ...NO_CALLER, signal })
+      if (this.#changedBy.has(call.number)) return
+      await this.#check(ruleOf(SET_POLICY), request, { ...NO_CALLER, signal: call.signal })
       const next = await this.#compile(engines, request.policy).catch(refuseText)
-      next.changedBy = [...numberOf(call)]
       try {
-        this.#save(next)
+        this.#save(next, call)
       } catch (error) {
         next.engine.close()
         throw error
       }
       this.#current?.engine.close()
       this.#current = next
-      if (call.number !== 0n) call.takes(this.#forgetting(call.number))
       this.#dependencies.log.info('policy set', { characters: request.policy.length })
-    }, signal)
+    }, call.signal)
   }
 
   async #compile(engines: PolicyEngines, text: string): Promise<Current> {
@@ -180,7 +177,6 @@ export class Policy implements TakenByRequests {
         engine,
         text,
         state: FRESH_STATE,
-        changedBy: [],
         letsAllPass: await this.#letsAllPass(engine),
         readsInput: mayReadInput(text),
         withoutLargeField: unread.map(([rule]) => rule),
@@ -270,39 +266,36 @@ export class Policy implements TakenByRequests {
         throw new Error(`ops: ${state.length} characters of state, want at most ${MAX_STATE_CHARACTERS}`)
       }
       await current.engine.setData(state)
-      const changedBy = [...current.changedBy, ...numberOf(call)]
       try {
-        this.#save({ ...current, state, changedBy })
+        this.#save({ ...current, state }, call)
       } catch (error) {
         await current.engine.setData(current.state)
         throw error
       }
       current.state = state
-      current.changedBy = changedBy
       current.allowed.clear()
-      if (call.number !== 0n) call.takes(this.#forgetting(call.number))
       return undefined
     } catch (error) {
       return failure(rule, messageOf(error))
     }
   }
 
-  /** A call that has changed the state is allowed again until its answer was delivered or dropped. */
-  #forgetting(forgotten: bigint): Taken {
-    const forget = () => {
-      if (this.#current === undefined) return
-      this.#current.changedBy = this.#current.changedBy.filter((number) => number !== forgotten)
-    }
-    return { delivered: forget, dropped: forget }
+  #forgetting(number: bigint): Taken {
+    return either(() => void this.#changedBy.delete(number))
   }
 
-  #save({ text, state, changedBy }: Pick<Current, 'text' | 'state' | 'changedBy'>): void {
-    this.#dependencies.state.write(KINDS.policy, NAME, { text, state, allowed: [...changedBy] })
+  /** Saves the state with the call that has changed it, in one write. */
+  #save({ text, state }: Pick<Current, 'text' | 'state'>, { number, takes }: Call): void {
+    const numbers = number === 0n ? [] : [number]
+    this.#dependencies.state.write(KINDS.policy, NAME, {
+      text,
+      state,
+      allowed: [...this.#changedBy, ...numbers],
+    })
+    if (number === 0n) return
+    this.#changedBy.add(number)
+    takes(this.#forgetting(number))
   }
-}
-
-function numberOf({ number }: Pick<Call, 'number'>): readonly bigint[] {
-  return number === 0n ? [] : [number]
 }
 
 /** The large field of the request, if the policy does not read it. */

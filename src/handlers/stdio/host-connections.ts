@@ -4,7 +4,7 @@ import type { Os } from '../../os/os.ts'
 import { isPeerAllowed } from '../../os/sockets/allow-list.ts'
 import type { HostAddress, HostPeer } from '../../os/sockets/host-sockets.ts'
 import type { Fd } from '../../os/streams/streams.ts'
-import type { Call, TakenByRequests } from '../../state/request.ts'
+import { type Call, either, type TakenByRequests } from '../../state/request.ts'
 import type { StreamName } from './port-connections.ts'
 
 /** Where the host's ports are: on vsock, or, for an agent without a VM, unix sockets in a folder. */
@@ -98,10 +98,7 @@ function dialHost({ os, config }: Parameters<typeof createHostConnections>[0]): 
     },
     begin: async () => kept.restore(),
     get taken() {
-      return kept.names().map((name) => {
-        const drop = () => kept.drop(name)
-        return [callIn(name), { delivered: drop, dropped: drop }] as const
-      })
+      return kept.names().map((name) => [callIn(name), either(() => kept.drop(name))] as const)
     },
   }
 }

@@ -22,9 +22,8 @@ export class InputFile {
   readonly fd: Fd
   readonly #streams: Streams
   readonly #journal: JournalPage
-  /** The places of the records of requests that were begun. */
-  readonly #places = new Map<bigint, number>()
-  readonly #done = new Set<bigint>()
+  /** The requests that were begun, with the places of their records. */
+  readonly #begun = new Map<bigint, { readonly place: number; isDone: boolean }>()
   #current: { readonly number: bigint; readonly end: number } | undefined
 
   /** Goes on with a file, which may be new. */
@@ -33,14 +32,13 @@ export class InputFile {
     this.#streams = streams
     this.#journal = new JournalPage(streams, fd)
     for (const [place, { number, length, state }] of this.#journal.readUsed(() => true)) {
-      this.#places.set(number, place)
-      if (state === DONE) this.#done.add(number)
-      else this.#current = { number, end: DATA_START + length }
+      this.#begun.set(number, { place, isDone: state === DONE })
+      if (state !== DONE) this.#current = { number, end: DATA_START + length }
     }
   }
 
   get numbers(): readonly bigint[] {
-    return [...this.#places.keys()]
+    return [...this.#begun.keys()]
   }
 
   /** Whether one more request can be begun. */
@@ -56,7 +54,7 @@ export class InputFile {
   }
 
   isDone(number: bigint): boolean {
-    return this.#done.has(number)
+    return this.#begun.get(number)?.isDone ?? false
   }
 
   /** A request without a number has no record: it is not sent again. */
@@ -67,7 +65,7 @@ export class InputFile {
     this.#streams.writeAt(this.fd, DATA_START, data)
     if (number !== 0n) {
       const place = this.#journal.reserve()
-      this.#places.set(number, place)
+      this.#begun.set(number, { place, isDone: false })
       this.#journal.write(place, { number, length: data.length, state: WRITING })
     }
     this.#current = { number, end: DATA_START + data.length }
@@ -76,11 +74,11 @@ export class InputFile {
   /** All of the current request is written. */
   finish(): void {
     const { number = 0n } = this.#current ?? {}
-    const place = this.#places.get(number)
+    const request = this.#begun.get(number)
     this.#current = undefined
-    if (place !== undefined) {
-      this.#done.add(number)
-      this.#journal.write(place, { number, state: DONE })
+    if (request !== undefined) {
+      request.isDone = true
+      this.#journal.write(request.place, { number, state: DONE })
     }
     this.#streams.truncate(this.fd, DATA_START)
   }
@@ -95,17 +93,16 @@ export class InputFile {
 
   /** Frees the record of a request. */
   forget(number: bigint): void {
-    const place = this.#places.get(number)
-    if (place === undefined) return
-    this.#journal.write(place, {})
-    this.#journal.release(place)
-    this.#places.delete(number)
-    this.#done.delete(number)
+    const request = this.#begun.get(number)
+    if (request === undefined) return
+    this.#journal.write(request.place, {})
+    this.#journal.release(request.place)
+    this.#begun.delete(number)
   }
 
   /** Closes the file. What is forgotten later has no effect. */
   close(): void {
-    this.#places.clear()
+    this.#begun.clear()
     this.#streams.close(this.fd)
   }
 }

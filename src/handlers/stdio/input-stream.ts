@@ -2,7 +2,7 @@ import { abortable } from '../../base/abort.ts'
 import { Changes } from '../../base/changes.ts'
 import { AgentError } from '../../base/errors.ts'
 import type { Fd, Streams } from '../../os/streams/streams.ts'
-import type { Call, Taken, TakenByRequests } from '../../state/request.ts'
+import { type Call, either, type Taken, type TakenByRequests } from '../../state/request.ts'
 import { InputFile } from './input-file.ts'
 import type { ProcessInput } from './process-streams.ts'
 import type { StoredDescriptors } from './stored-descriptors.ts'
@@ -72,11 +72,12 @@ export class InputStream implements ProcessInput {
   }
 
   get taken(): TakenByRequests['taken'] {
-    return this.#numbers.map((number) => {
-      const stopOrForget = () =>
-        this.#resumed?.number === number ? this.#resumed.stop.abort(brokenPipe()) : this.#forget(number)
-      return [number, { delivered: stopOrForget, dropped: stopOrForget }]
-    })
+    return this.#numbers.map((number) => [number, either(() => this.#stopOrForget(number))])
+  }
+
+  #stopOrForget(number: bigint): void {
+    if (this.#resumed?.number === number) this.#resumed.stop.abort(brokenPipe())
+    else this.#forget(number)
   }
 
   get #numbers(): readonly bigint[] {
@@ -126,8 +127,7 @@ export class InputStream implements ProcessInput {
 
   /** The bytes are the process's, whatever becomes of the answer: only the request is forgotten. */
   #written(number: bigint): Taken {
-    const forget = () => this.#forget(number)
-    return { delivered: forget, dropped: forget }
+    return either(() => this.#forget(number))
   }
 
   #forget(number: bigint): void {

@@ -1,5 +1,5 @@
 import type { Fd, Streams } from '../../os/streams/streams.ts'
-import type { Taken, TakenByRequests } from '../../state/request.ts'
+import type { TakenByRequests } from '../../state/request.ts'
 import { DATA_START, JournalPage } from './journal-page.ts'
 import type { OutputRead } from './process-streams.ts'
 
@@ -10,46 +10,47 @@ const DISCARDED = 2
 /** While ranges are out, the memory of what was discarded before them is given back in pieces of this size. */
 const PUNCHED_BYTES = 2 ** 20
 
-interface Range {
+/** Bytes that a request has taken, which are read when they are needed. */
+class Range implements OutputRead {
+  isDiscarded = false
+  readonly #file: OutputFile
   readonly start: number
   readonly length: number
   /** The place of its record in the journal. */
-  readonly place: number
+  readonly record: number
   readonly number: bigint
-  isDiscarded: boolean
-  /** What its request is answered with. */
-  output?: OutputRead
-}
-
-/** A range that is out; its bytes are read when they are needed. */
-class RangeOutput implements OutputRead {
-  readonly length: number
-  readonly delivered: () => void
-  readonly dropped: () => void
-  readonly #readAt: () => Uint8Array
-  readonly #place: { readonly fd: Fd; readonly offset: number }
   #bytes: Uint8Array | undefined
 
-  constructor(streams: Streams, fd: Fd, range: Range, taken: Taken) {
-    const { start, length } = range
+  constructor(
+    file: OutputFile,
+    { start, length, record, number }: Pick<Range, 'length' | 'number' | 'record' | 'start'>,
+  ) {
+    this.#file = file
+    this.start = start
     this.length = length
-    this.delivered = taken.delivered
-    this.dropped = taken.dropped
-    this.#place = { fd, offset: start }
-    this.#readAt = () => streams.readAt(fd, start, length)
+    this.record = record
+    this.number = number
   }
 
   get place(): { readonly fd: Fd; readonly offset: number } | undefined {
-    return this.#bytes === undefined ? this.#place : undefined
-  }
-
-  read(): Uint8Array {
-    this.#bytes ??= this.#readAt()
-    return this.#bytes
+    return this.#bytes === undefined ? { fd: this.#file.fd, offset: this.start } : undefined
   }
 
   get data(): Uint8Array {
-    return this.read()
+    this.#bytes ??= this.#file.bytesOf(this)
+    return this.#bytes
+  }
+
+  read(): Uint8Array {
+    return this.data
+  }
+
+  delivered(): void {
+    this.#file.settle(this, true)
+  }
+
+  dropped(): void {
+    this.#file.settle(this, false)
   }
 }
 
@@ -102,8 +103,10 @@ export class OutputFile implements TakenByRequests {
     const used = this.#journal.readUsed(
       ({ epoch, start, length }) => epoch === this.#epoch && start + length > this.#discarded,
     )
-    for (const [place, { number, start, length, state }] of used) {
-      this.#insert({ start, length, place, number, isDiscarded: state === DISCARDED })
+    for (const [record, { state, ...rest }] of used) {
+      const range = new Range(this, { ...rest, record })
+      range.isDiscarded = state === DISCARDED
+      this.#insert(range)
     }
   }
 
@@ -114,8 +117,7 @@ export class OutputFile implements TakenByRequests {
 
   /** The ranges that are out. */
   get taken(): readonly (readonly [bigint, OutputRead])[] {
-    const out = this.#ranges.filter(({ isDiscarded }) => !isDiscarded)
-    return out.map((range) => [range.number, this.#answer(range)])
+    return this.#ranges.flatMap((range) => (range.isDiscarded ? [] : [[range.number, range]]))
   }
 
   /** The first unread bytes; undefined when there are none. */
@@ -146,18 +148,17 @@ export class OutputFile implements TakenByRequests {
 
   /** Takes unread bytes for the request `number`. */
   take(start: number, length: number, number: bigint): OutputRead {
-    const range = { start, length, place: this.#journal.reserve(), number, isDiscarded: false }
+    const range = new Range(this, { start, length, record: this.#journal.reserve(), number })
     // A request without a number is not sent again to the next agent: for that one the bytes are unread.
     if (number !== 0n) this.#write(range, TAKEN)
     this.#insert(range)
-    return this.#answer(range)
+    return range
   }
 
   /** What was taken for this request; undefined when nothing is out, and for a request without a number. */
   takenBy(number: bigint): OutputRead | undefined {
     if (number === 0n) return undefined
-    const range = this.#ranges.find((one) => one.number === number && !one.isDiscarded)
-    return range && this.#answer(range)
+    return this.#ranges.find((one) => one.number === number && !one.isDiscarded)
   }
 
   /** Gives the memory of an empty file back. */
@@ -175,21 +176,20 @@ export class OutputFile implements TakenByRequests {
   close(): void {
     this.seal()
     // Their answers may not have been sent yet.
-    for (const { output } of this.#ranges) output?.read()
+    for (const range of this.#ranges) if (!range.isDiscarded) range.read()
     this.#streams.close(this.fd)
   }
 
-  #answer(range: Range): OutputRead {
-    const once = (settle: (range: Range) => void) => () => {
-      if (this.#isSealed || range.isDiscarded || !this.#ranges.includes(range)) return
-      settle(range)
-      this.#changed()
-    }
-    range.output = new RangeOutput(this.#streams, this.fd, range, {
-      delivered: once((taken) => this.#discard(taken)),
-      dropped: once((taken) => this.#unread(taken)),
-    })
-    return range.output
+  bytesOf({ start, length }: Range): Uint8Array {
+    return this.#streams.readAt(this.fd, start, length)
+  }
+
+  /** The answer with this range was delivered, or dropped. */
+  settle(range: Range, isDelivered: boolean): void {
+    if (this.#isSealed || range.isDiscarded || !this.#ranges.includes(range)) return
+    if (isDelivered) this.#discard(range)
+    else this.#unread(range)
+    this.#changed()
   }
 
   #discard(range: Range): void {
@@ -199,9 +199,9 @@ export class OutputFile implements TakenByRequests {
   }
 
   #unread(range: Range): void {
-    if (range.number !== 0n) this.#journal.write(range.place, {})
+    if (range.number !== 0n) this.#journal.write(range.record, {})
     this.#ranges.splice(this.#ranges.indexOf(range), 1)
-    this.#journal.release(range.place)
+    this.#journal.release(range.record)
   }
 
   /** Discards the ranges at the front, whose records are then without a meaning. */
@@ -213,7 +213,7 @@ export class OutputFile implements TakenByRequests {
     ) {
       this.#discarded += first.length
       this.#ranges.shift()
-      this.#journal.release(first.place)
+      this.#journal.release(first.record)
     }
     this.#writeFirst()
     if (this.#discarded === this.#end) this.#restart()
@@ -240,8 +240,8 @@ export class OutputFile implements TakenByRequests {
     this.#ranges.splice(later === -1 ? this.#ranges.length : later, 0, range)
   }
 
-  #write({ start, length, place, number }: Range, state: number): void {
-    this.#journal.write(place, { number, start, length, state, epoch: this.#epoch })
+  #write({ start, length, record, number }: Range, state: number): void {
+    this.#journal.write(record, { number, start, length, state, epoch: this.#epoch })
   }
 
   #writeFirst(): void {

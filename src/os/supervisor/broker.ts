@@ -38,19 +38,20 @@ export interface BrokerConnection {
   close(): void
 }
 
-/** The requests that agents before this one have got, by the broker's numbers. */
-export interface EarlierRequests {
-  /** What became of each. Changes when one is settled. A number that is not here was confirmed, or its client is gone. */
-  readonly states: ReadonlyMap<bigint, RequestState>
-  /** Resolves when the answer was written or dropped; at once if it is known. Never resolves for one that is answered here. */
-  settled(number: bigint): Promise<'written' | 'dropped'>
-}
+/** What became of an answer. */
+export type Settled = 'written' | 'dropped'
 
 /** The connection broker (docs/broker.md): it has the clients' connections, and keeps them when the agent dies. */
 export interface Broker {
   /** Rejects when the broker is gone, or has sent what its protocol does not allow. */
   readonly failed: Promise<never>
-  readonly earlierRequests: EarlierRequests
+  /**
+   * What became of the requests that agents before this one have got, by their numbers. Changes when one is settled. A number
+   * that is not here was confirmed, or its client is gone.
+   */
+  readonly earlierRequests: ReadonlyMap<bigint, RequestState>
+  /** Has the broker tell when one of these is settled, but for those that this agent answers. To be called once. */
+  onSettled(tell: (number: bigint, outcome: Settled) => void): void
   /**
    * Gives the broker the listening socket and takes its connections from then on. Resolves once everything that it has of
    * the time before this agent has come. To be called once. Throws DEADLINE_EXCEEDED when the broker does not answer.
@@ -64,11 +65,6 @@ export interface Broker {
   confirm(number: bigint): void
   /** A data socket has told the delivery of an answer of an earlier agent. */
   settled(number: bigint, written: boolean): void
-  /**
-   * A request that is sent again has failed before this agent did anything for it: the answer of an earlier agent counts as
-   * dropped. Does nothing for any other request.
-   */
-  leave(number: bigint): void
   /** The broker has told nothing of an answer for long. */
   late(): void
   /** Accepts no more connections. */
@@ -97,13 +93,12 @@ type Parts = Parameters<typeof connectBroker>[0]
 
 class BrokerControl implements Broker {
   readonly failed: Promise<never>
-  readonly earlierRequests: EarlierRequests
   readonly #parts: Parts
   readonly #failure = Promise.withResolvers<never>()
   readonly #ready = Promise.withResolvers<void>()
   #isReady = false
-  readonly #states = new Map<bigint, RequestState>()
-  readonly #settling = new Map<bigint, PromiseWithResolvers<'written' | 'dropped'>>()
+  readonly earlierRequests = new Map<bigint, RequestState>()
+  #tell: (number: bigint, outcome: Settled) => void = () => {}
   #onConnection: (connection: BrokerConnection) => void = () => {}
   /** Messages that wait for room in the socket. */
   readonly #unsent: Buffer[] = []
@@ -113,7 +108,6 @@ class BrokerControl implements Broker {
     this.failed = this.#failure.promise
     // It may fail before anyone waits.
     this.failed.catch(() => {})
-    this.earlierRequests = { states: this.#states, settled: (number) => this.#whenSettled(number) }
   }
 
   async serve(
@@ -137,8 +131,8 @@ class BrokerControl implements Broker {
     this.#learn(number, written ? 'written' : 'dropped')
   }
 
-  leave(number: bigint): void {
-    if (this.#states.get(number) === 'open') this.#learn(number, 'dropped')
+  onSettled(tell: (number: bigint, outcome: Settled) => void): void {
+    this.#tell = tell
   }
 
   late(): void {
@@ -211,20 +205,12 @@ class BrokerControl implements Broker {
 
   #learn(number: bigint, state: RequestState): void {
     // An answer of this agent, whose data socket it has ended itself: it counts as dropped.
-    if (this.#isReady && !this.#states.has(number)) {
+    if (this.#isReady && !this.earlierRequests.has(number)) {
       this.confirm(number)
       return
     }
-    this.#states.set(number, state)
-    if (state === 'written' || state === 'dropped') this.#settling.get(number)?.resolve(state)
-  }
-
-  #whenSettled(number: bigint): Promise<'written' | 'dropped'> {
-    const state = this.#states.get(number)
-    if (state === 'written' || state === 'dropped') return Promise.resolve(state)
-    const settling = this.#settling.get(number) ?? Promise.withResolvers()
-    this.#settling.set(number, settling)
-    return settling.promise
+    this.earlierRequests.set(number, state)
+    if (state === 'written' || state === 'dropped') this.#tell(number, state)
   }
 
   #send(message: Buffer): void {

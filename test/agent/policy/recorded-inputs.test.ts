@@ -20,7 +20,7 @@ import { silentCalls } from '../../support/agent/calls-in-flight.ts'
 import { serviceDependencies } from '../../support/agent/service-dependencies.ts'
 import { FakePolicyEngines } from '../../support/fakes/fake-policy-engines.ts'
 import { MemoryStateFiles } from '../../support/fakes/files/memory-state-files.ts'
-import { requestSource } from '../../support/handlers/request-source.ts'
+import { FakeRequests } from '../../support/handlers/fake-requests.ts'
 
 const INPUTS = join(import.meta.dirname, '../../fixtures/recordings/policy-inputs.jsonl')
 const incoming: IncomingCall = {
@@ -35,7 +35,7 @@ describe('the inputs of checks', () => {
     const policy = policyOf(calls, lines)
     await policy.load({ path: '/default-policy.rego', text: 'of the image' })
     const log = silentLogger()
-    const requests = new RequestJournal(new StateStore(new MemoryStateFiles()), log, requestSource(new Map()))
+    const requests = new RequestJournal(new StateStore(new MemoryStateFiles()), log, new FakeRequests())
     const gate = { wait: async () => {} }
     const wrapper = {
       log,

@@ -8,12 +8,12 @@ import { RequestJournal } from '../../../src/state/request-journal.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
 import { MemoryStateFiles } from '../../support/fakes/files/memory-state-files.ts'
 import { callOf, numbered } from '../../support/handlers/call.ts'
-import { requestSource } from '../../support/handlers/request-source.ts'
+import { FakeRequests } from '../../support/handlers/fake-requests.ts'
 
 /** A queue, and the requests of the time before by their numbers. */
 function queue(files = new MemoryStateFiles(), states = new Map<bigint, RequestState>()) {
   const [log, state] = [silentLogger(), new StateStore(files)]
-  const requests = new RequestJournal(state, log, requestSource(states))
+  const requests = new RequestJournal(state, log, new FakeRequests(states))
   return { requests, events: new OomQueue(log, state, requests) }
 }
 

@@ -8,6 +8,7 @@ import { StateStore } from '../../../src/state/state-store.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 import { MemoryStateFiles } from '../../support/fakes/files/memory-state-files.ts'
 import { callOf, numbered } from '../../support/handlers/call.ts'
+import { FakeRequests } from '../../support/handlers/fake-requests.ts'
 import {
   containerRequest,
   execRequest,
@@ -16,7 +17,6 @@ import {
   machineWithSandbox,
   remains,
 } from '../../support/handlers/machine.ts'
-import { requestSource } from '../../support/handlers/request-source.ts'
 import { readToEnd, write } from '../../support/handlers/stdio-ends.ts'
 import { isPending, settle } from '../../support/pending.ts'
 
@@ -72,8 +72,8 @@ describe('connections that the agent has made when it dies', () => {
     })
   const WANTED = { port: 1_000_000, stream: 'stdout' } as const
 
-  const requestsOf = (...told: Parameters<typeof requestSource>) =>
-    new RequestJournal(new StateStore(new MemoryStateFiles()), silentLogger(), requestSource(...told))
+  const requestsOf = (source: FakeRequests) =>
+    new RequestJournal(new StateStore(new MemoryStateFiles()), silentLogger(), source)
 
   async function dead(call: bigint) {
     const os = new FakeOs()
@@ -89,7 +89,7 @@ describe('connections that the agent has made when it dies', () => {
   it('are given to the call that is sent again, for the host listens once', async () => {
     const call = 2n ** 64n - 1n
     const { os, next, end } = await dead(call)
-    requestsOf(new Map([[call, 'open']])).settleAll(next)
+    requestsOf(new FakeRequests([[call, 'open']])).settleAll(next)
     const { fd, settled } = await next.connect(WANTED, numbered(call))
     write(os, fd, 'out')
     expect(os.streams.tryRead(end, 9)?.toString()).toBe('out')
@@ -110,9 +110,9 @@ describe('connections that the agent has made when it dies', () => {
     ['leaves first', new Map<bigint, RequestState>([[5n, 'open']])],
   ] as const)('are closed when their call does not come again, because it %s', async (_what, states) => {
     const { next, os, end } = await dead(5n)
-    const left = Promise.withResolvers<'dropped'>()
-    requestsOf(states, left.promise).settleAll(next)
-    left.resolve('dropped')
+    const source = new FakeRequests(states)
+    requestsOf(source).settleAll(next)
+    source.settle(5n, 'dropped')
     expect(await readToEnd(os, end)).toBe('')
     await expect.poll(() => os.descriptors.stored).toEqual([])
   })

@@ -261,8 +261,8 @@ describe('OutputStream', () => {
   it('keeps no memory once it was idle for a second', async () => {
     const { os, stream, read, write } = outputStream()
     write('x'.repeat(60_000))
-    const { delivered } = await stream.read(60_000, callOf())
-    delivered()
+    const answer = await stream.read(60_000, callOf())
+    answer.delivered()
     const file = os.streams.openFds.find((fd) => os.streams.isMemoryFile(fd)) ?? -1
     const pending = read()
     await new Promise(setImmediate)

@@ -18,8 +18,8 @@ import { FakeOs } from '../fakes/fake-os.ts'
 import { MemoryStateFiles } from '../fakes/files/memory-state-files.ts'
 import { boundCalls, type SandboxCalls } from './bound-calls.ts'
 import { CDI, hotplugOf } from './device/device-dependencies.ts'
+import { FakeRequests } from './fake-requests.ts'
 import { FakeRuntime } from './fake-runtime.ts'
-import { requestSource } from './request-source.ts'
 
 const CONFIG: SandboxConfig = {
   runtime: { kind: 'runc', binary: '/usr/sbin/runc' },
@@ -89,7 +89,7 @@ export async function machine(
     os: seen,
     log,
     state: store,
-    requestSource: options.requestSource ?? requestSource(new Map()),
+    requestSource: options.requestSource ?? new FakeRequests(),
     events: new EventLog(store, {
       boottimeNs: () => seen.clock.boottimeNs(),
       unixMs: () => 1_700_000_000_000,

@@ -3,10 +3,9 @@ import {
   readContainerRecords,
 } from '../../../src/handlers/container/container-record.ts'
 import { SandboxRecord } from '../../../src/handlers/sandbox/sandbox-record.ts'
-import type { RequestState } from '../../../src/os/supervisor/broker-messages.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
+import { FakeRequests } from './fake-requests.ts'
 import { type Machine, machine } from './machine.ts'
-import { requestSource } from './request-source.ts'
 
 /** The number of a request that is sent again. */
 export const OPEN = 5n
@@ -22,7 +21,8 @@ export async function successorOf(
 ): Promise<Machine> {
   const { os, runtime, state } = before
   os.descriptors.restart()
-  const source = requestSource(new Map<bigint, RequestState>([[OPEN, 'open'], ...settled]), answered)
+  const source = new FakeRequests([[OPEN, 'open'], ...settled])
+  void answered.then((outcome) => source.settle(OPEN, outcome))
   const made = await machine({ os, runtime, state, requestSource: source, config: { restarted: true } })
   await made.handlers.restore()
   return made

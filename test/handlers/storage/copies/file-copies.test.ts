@@ -12,7 +12,7 @@ import { FakeOs } from '../../../support/fakes/fake-os.ts'
 import { MemoryStateFiles } from '../../../support/fakes/files/memory-state-files.ts'
 import { recordingLog } from '../../../support/fakes/recording-log.ts'
 import { callOf, numbered } from '../../../support/handlers/call.ts'
-import { requestSource } from '../../../support/handlers/request-source.ts'
+import { FakeRequests } from '../../../support/handlers/fake-requests.ts'
 import { treeOf } from '../../../support/handlers/storage/kubernetes-volume.ts'
 
 const ROOT = '/run/kata-containers/shared/containers'
@@ -35,7 +35,7 @@ describe('FileCopies', () => {
 
   const parts = (states = new Map<bigint, RequestState>()) => {
     const state = new StateStore(saved)
-    const requests = new RequestJournal(state, log.log, requestSource(states))
+    const requests = new RequestJournal(state, log.log, new FakeRequests(states))
     return { os, log: log.log, root: ROOT, state, requests }
   }
   const copy = (path: string, text: string, request: Partial<CopyFileRequest> = {}) => {

@@ -1,0 +1,28 @@
+import type { Settled } from '../../../src/os/supervisor/broker.ts'
+import type { RequestState } from '../../../src/os/supervisor/broker-messages.ts'
+import type { RequestSource } from '../../../src/state/request-journal.ts'
+
+/** What the broker tells of the requests of the time before. */
+export class FakeRequests implements RequestSource {
+  readonly earlierRequests: Map<bigint, RequestState>
+  readonly confirmed: bigint[] = []
+  #tell: (number: bigint, outcome: Settled) => void = () => {}
+
+  constructor(states: Iterable<readonly [bigint, RequestState]> = []) {
+    this.earlierRequests = new Map(states)
+  }
+
+  onSettled(tell: (number: bigint, outcome: Settled) => void): void {
+    this.#tell = tell
+  }
+
+  confirm(number: bigint): void {
+    this.confirmed.push(number)
+  }
+
+  /** The broker tells what became of an answer. */
+  settle(number: bigint, outcome: Settled): void {
+    this.earlierRequests.set(number, outcome)
+    this.#tell(number, outcome)
+  }
+}
