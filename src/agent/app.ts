@@ -9,6 +9,7 @@ import { createMemAgent, type MemAgent } from '../handlers/guest/mem-agent/mem-a
 import { watchMemory } from '../handlers/guest/memory-watch.ts'
 import { networkQueues } from '../handlers/network/dependencies.ts'
 import { NetworkRecord } from '../handlers/network/network-record.ts'
+import { warnOfKnownHoles } from '../handlers/oci-runtime/known-holes.ts'
 import { createSandboxContext, type SandboxContext } from '../handlers/sandbox/context.ts'
 import type { SandboxConfig } from '../handlers/sandbox/dependencies.ts'
 import { destroySandbox } from '../handlers/sandbox/destroy-sandbox.ts'
@@ -232,6 +233,7 @@ async function serve(parts: Parts, start: AgentStart): Promise<number> {
   // Outside a guest, memory is brought online only when a call asks for it.
   if (given.init) watchMemory(os, log, service.memoryChanged)
   os.supervisor.gateOpened()
+  if (given.channel.restarts === 0) void warnOfKnownHoles(os, log, runtimeChoice(config.runtime))
   if (config.debugConsole && config.debugConsolePort === 0) void debugConsole.runOn('/dev/console')
   await service.memAgent.start()
   const reason = await requested
@@ -295,10 +297,7 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
   })
   const memAgent = memAgentOf(parts, sandbox)
   const guest = {
-    os,
-    log,
-    runtime,
-    initMode: given.init,
+    ...{ os, log, runtime, initMode: given.init },
     version: packageJson.version,
     storageHandlers: STORAGE_DRIVER_NAMES,
     deviceHandlers: DEVICE_TYPES,

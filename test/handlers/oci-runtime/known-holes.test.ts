@@ -1,0 +1,56 @@
+import { describe, expect, it } from 'vitest'
+import { warnOfKnownHoles } from '../../../src/handlers/oci-runtime/known-holes.ts'
+import { FakeOs } from '../../support/fakes/fake-os.ts'
+import { recordingLog } from '../../support/fakes/recording-log.ts'
+
+const NOVEMBER = 'CVE-2025-31133 CVE-2025-52565 CVE-2025-52881'
+const open = (runtimeVersion: string, advisories: string) => ({
+  level: 'warn',
+  message: 'containers can break out of this runtime',
+  fields: { runtime: '/usr/sbin/x', runtimeVersion, advisories },
+})
+
+describe('warnOfKnownHoles', () => {
+  const warned = async (kind: 'runc' | 'crun', stdout: string) => {
+    const os = new FakeOs()
+    const { log, lines } = recordingLog()
+    os.tools.script(() => ({ stdout }))
+    await warnOfKnownHoles(os, log, { kind, binary: '/usr/sbin/x' })
+    expect(os.tools.calls.map(({ argv }) => argv)).toEqual([['/usr/sbin/x', '--version']])
+    return lines
+  }
+
+  it.each([
+    [
+      'Debian 12',
+      'runc version 1.1.5+ds1\ncommit: 1.1.5+ds1-1+deb12u1\nspec: 1.0.2-dev\n',
+      '1.1.5+ds1-1+deb12u1',
+      NOVEMBER,
+    ],
+    [
+      'upstream',
+      'runc version 1.1.11\ncommit: v1.1.11-0-g4bccb38c\nspec: 1.0.2-dev\n',
+      '1.1.11',
+      `CVE-2024-21626 ${NOVEMBER}`,
+    ],
+    ['a build without a commit', 'runc version 1.3.2\nspec: 1.2.0\n', '1.3.2', NOVEMBER],
+  ])('warns of the runc of %s, and names the advisories', async (_of, output, version, advisories) => {
+    expect(await warned('runc', output)).toEqual([open(version, advisories)])
+  })
+
+  it.each([
+    ['runc', 'runc version 1.3.6+ds1\ncommit: 1.3.6+ds1-1\nspec: 1.2.1\n'],
+    ['crun', 'crun version 1.8.1\ncommit: f8a096be060b22ccd3d5f3ebe44108517fbf6c30\nrundir: /run/crun\n'],
+  ] as const)('says nothing of a %s without a known way out', async (kind, output) => {
+    expect(await warned(kind, output)).toEqual([])
+  })
+
+  it('says that the version is not known', async () => {
+    expect(await warned('runc', 'hello\n')).toMatchObject([
+      {
+        message: 'version of the runtime unknown',
+        fields: { error: 'runtime version "": want MAJOR.MINOR.PATCH' },
+      },
+    ])
+  })
+})
