@@ -18,6 +18,7 @@ import { linuxFiles } from '../../../src/os/files/linux-files.ts'
 import { linuxMounts } from '../../../src/os/files/linux-mounts.ts'
 import type { MountFlag, Mounts } from '../../../src/os/files/mounts.ts'
 import type { Native } from '../../../src/os/native.ts'
+import { noLongOverlays } from '../../support/os/no-long-overlays.ts'
 import { realNative } from '../../support/os/real-native.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
@@ -140,6 +141,32 @@ describe('linuxMounts', () => {
     expect(entries).toMatchObject([{ type: 'tmpfs', options: 'ro,relatime' }])
     expect(readdirSync('/proc/self/fd')).toHaveLength(open)
   })
+
+  it.skipIf(noLongOverlays)(
+    'mounts an overlay with more than a page of options, but over no link',
+    async () => {
+      const layers = Array.from({ length: 60 }, (_, index) => join(folder, `${index}`.padEnd(80, 'x')))
+      for (const path of [...layers, join(folder, 'target')]) mkdirSync(path)
+      symlinkSync('target', join(folder, 'link'))
+      const mount = (name: string, data = `lowerdir=${layers.join(':')}`) =>
+        mounts.mount({
+          source: 'o',
+          target: join(folder, name),
+          type: 'overlay',
+          flags: ['ro'],
+          data,
+          refuseLinks: true,
+        })
+      const open = readdirSync('/proc/self/fd').length
+      await expect(mount('link')).rejects.toThrow(`mount ${folder}/link: ELOOP`)
+      await expect(mount('target', `lowerdir=${[...layers, '/none'].join(':')}`)).rejects.toThrow('ENOENT')
+      expect(await mountPointsBelow()).toEqual([folder])
+      await mount('target')
+      const entries = (await mounts.list()).filter(({ mountPoint }) => mountPoint === join(folder, 'target'))
+      expect(entries).toMatchObject([{ type: 'overlay', source: 'o', options: 'ro,relatime' }])
+      expect(readdirSync('/proc/self/fd')).toHaveLength(open)
+    },
+  )
 
   it('detaches a busy mount', async () => {
     const target = join(folder, 'busy')

@@ -11,7 +11,6 @@ import {
   truncateSync,
   writeFileSync,
 } from 'node:fs'
-import { release } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
@@ -23,12 +22,9 @@ import { eventLog } from '../../support/fakes/event-log.ts'
 import { MemoryStateFiles } from '../../support/fakes/files/memory-state-files.ts'
 import { hotplugOf } from '../../support/handlers/device/device-dependencies.ts'
 import { storageOf } from '../../support/handlers/storage/storage-builder.ts'
+import { noLongOverlays } from '../../support/os/no-long-overlays.ts'
 import { realOs } from '../../support/os/real-os.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
-
-/** Overlays take their layers one by one from Linux 6.7 on. */
-const [major = 0, minor = 0] = release().split('.').map(Number)
-const before67 = major < 6 || (major === 6 && minor < 7)
 
 describe('storages on a real kernel', () => {
   let root: string
@@ -167,38 +163,44 @@ describe('storages on a real kernel', () => {
     expect(readFileSync(join(mountPoint, 'both'), 'utf8')).toBe('written')
   })
 
-  it.skipIf(before67)('lays 500 layers over each other, whose paths fill more than a page', async () => {
-    const layers = Array.from({ length: 500 }, (_, index) =>
-      join(root, `a layer: ${index}, long`.padEnd(60, 'x')),
-    )
-    for (const layer of layers) mkdirSync(layer)
-    for (const [name, index] of [
-      ['own', 499],
-      ['same', 499],
-      ['same', 0],
-    ] as const)
-      writeFileSync(join(layers[index] ?? '', name), `${index}`)
-    const lowerdir = layers.map((layer) => layer.replaceAll(/[:,]/g, '\\$&')).join(':')
-    const mountPoint = join(root, 'layered')
-    const options = [`lowerdir=${lowerdir}`, 'nosuid', 'io.katacontainers.fs-opt.overlay-rw']
-    const attached = await attach({
-      driver: 'overlayfs',
-      source: 'overlay',
-      fstype: 'overlay',
-      options,
-      mountPoint,
-    })
-    const table = readFileSync('/proc/self/mountinfo', 'utf8').split('\n')
-    expect(Math.max(...table.map(({ length }) => length))).toBeLessThan(64 * 1024)
-    expect(['same', 'own'].map((name) => readFileSync(join(mountPoint, name), 'utf8'))).toEqual(['0', '499'])
-    writeFileSync(join(mountPoint, 'own'), 'written')
-    expect(readFileSync(join(root, 'c1/upper/own'), 'utf8')).toBe('written')
-    expect(execFileSync('findmnt', ['-no', 'VFS-OPTIONS', mountPoint], { encoding: 'utf8' })).toContain(
-      'nosuid',
-    )
-    await handlers.release(attached)
-    expect(mountsBelow(root)).toEqual([])
-  })
+  it.skipIf(noLongOverlays)(
+    'lays 500 layers over each other, whose paths fill more than a page',
+    async () => {
+      const layers = Array.from({ length: 500 }, (_, index) =>
+        join(root, `a layer: ${index}, long`.padEnd(60, 'x')),
+      )
+      for (const layer of layers) mkdirSync(layer)
+      for (const [name, index] of [
+        ['own', 499],
+        ['same', 499],
+        ['same', 0],
+      ] as const)
+        writeFileSync(join(layers[index] ?? '', name), `${index}`)
+      const lowerdir = layers.map((layer) => layer.replaceAll(/[:,]/g, '\\$&')).join(':')
+      const mountPoint = join(root, 'layered')
+      const options = [`lowerdir=${lowerdir}`, 'nosuid', 'io.katacontainers.fs-opt.overlay-rw']
+      const attached = await attach({
+        driver: 'overlayfs',
+        source: 'overlay',
+        fstype: 'overlay',
+        options,
+        mountPoint,
+      })
+      const table = readFileSync('/proc/self/mountinfo', 'utf8').split('\n')
+      expect(Math.max(...table.map(({ length }) => length))).toBeLessThan(64 * 1024)
+      expect(['same', 'own'].map((name) => readFileSync(join(mountPoint, name), 'utf8'))).toEqual([
+        '0',
+        '499',
+      ])
+      writeFileSync(join(mountPoint, 'own'), 'written')
+      expect(readFileSync(join(root, 'c1/upper/own'), 'utf8')).toBe('written')
+      expect(execFileSync('findmnt', ['-no', 'VFS-OPTIONS', mountPoint], { encoding: 'utf8' })).toContain(
+        'nosuid',
+      )
+      await handlers.release(attached)
+      expect(mountsBelow(root)).toEqual([])
+    },
+  )
 
   it('names the disk that did not appear', async () => {
     const attaching = attach({ ...diskStorage(join(root, 'disk')), source: '1f.7' })
