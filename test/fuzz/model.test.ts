@@ -1,16 +1,21 @@
 import { describe } from 'vitest'
-import { MODEL_SHARE } from '../../scripts/test/model-run.ts'
+import { COMMANDS_A_CASE, MODEL_SHARE } from '../../scripts/test/model-run.ts'
 import { fuzz } from '../support/fuzz/fuzz.ts'
-import { type Command, commands, ModelRun, showRun } from '../support/fuzz/model.ts'
+import { type Life, lives, ModelRun, showLife } from '../support/fuzz/model.ts'
 
 describe('an agent whose calls of the kernel fail, are late or are never answered', () => {
-  fuzz('model/lives', { share: MODEL_SHARE, seed: 1, batch: 100, input: commands(), show: showRun, run })
+  fuzz('model/lives', {
+    ...{ share: MODEL_SHARE, input: lives(), show: showLife, run },
+    // Calls of an agent that has died wait for ever, and Node keeps the signals that they wait with.
+    keptKib: 20,
+    bySeed: (seed) => `npm run model -- --commands ${COMMANDS_A_CASE} --seed ${seed}`,
+  })
 })
 
 /** Every call ends, and everything can be used and removed once nothing fails any more. */
-async function run(list: readonly Command[]): Promise<void> {
+async function run({ commands, ...begin }: Life): Promise<void> {
   const model = new ModelRun()
-  await model.begin()
-  for (const command of list) await model.do(command)
+  await model.begin(begin)
+  for (const command of commands) await model.do(command)
   await model.end()
 }

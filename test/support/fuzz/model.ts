@@ -2,6 +2,7 @@ import { setImmediate as turn } from 'node:timers/promises'
 import fc from 'fast-check'
 import { COMMANDS_A_CASE } from '../../../scripts/test/model-run.ts'
 import { neverAborted } from '../../../src/base/abort.ts'
+import { errnoOf, messageOf } from '../../../src/base/errors.ts'
 import { SIGKILL } from '../../../src/base/signals.ts'
 import { LinuxResources } from '../../../src/gen/oci.ts'
 import { kernelError } from '../../../src/os/errors.ts'
@@ -9,23 +10,12 @@ import { FakeOs } from '../fakes/fake-os.ts'
 import { MemoryStateFiles } from '../fakes/files/memory-state-files.ts'
 import { FakeRuntime } from '../handlers/fake-runtime.ts'
 import { containerRequest, execRequest, type Machine, machine, sandboxRequest } from '../handlers/machine.ts'
-import { type Fault, MortalOs } from './mortal-os.ts'
+import { ERRNOS, type Errno, type Fault, MortalOs } from './mortal-os.ts'
 
 const ACTIONS = [
-  ...[
-    'create',
-    'create',
-    'start',
-    'start',
-    'exec',
-    'exec',
-    'exec on a terminal',
-    'read',
-    'read',
-    'read much',
-  ],
-  ...['write', 'close stdin', 'wait', 'pause', 'resume', 'update', 'remove', 'remove', 'signal', 'output'],
-  ...['end', 'out of memory', 'await out of memory', 'time passes', 'crash'],
+  ...['create', 'create', 'start', 'start', 'exec', 'exec', 'exec on a terminal', 'exec on a terminal'],
+  ...['read', 'read much', 'write', 'close stdin', 'wait', 'pause', 'resume', 'update', 'remove', 'remove'],
+  ...['signal', 'output', 'end', 'out of memory', 'await out of memory', 'time passes', 'crash'],
 ] as const
 
 /** One step of a run: what is done, to what, how many turns of the loop later the next one comes, and what goes wrong. */
@@ -36,8 +26,8 @@ export interface Command {
   readonly turns: number
   readonly ms: number
   readonly fault: Fault | undefined
-  /** From which change of the state on, from 1, the changes until the next command fail. */
-  readonly stateFails: number | undefined
+  /** From which change of the state on, from 1, the changes until the next command fail, and how. */
+  readonly stateFails: { readonly from: number; readonly errno: Errno } | undefined
   /** Whether SIGKILL ends no process until the next command. */
   readonly outlives: boolean
   /** Whether the caller leaves, and what becomes of the answer; it stays on its way until the end without. */
@@ -45,14 +35,25 @@ export interface Command {
   readonly answer: 'delivered' | 'dropped' | 'on its way'
 }
 
-export function commands(): fc.Arbitrary<readonly Command[]> {
+/** What happens to one machine. */
+export interface Life {
+  readonly cgroup: 'v1' | 'v2'
+  /** What there is at first of container `c1`; `e1` is added to one that runs. */
+  readonly first: 'nothing' | 'created' | 'running'
+  readonly commands: readonly Command[]
+}
+
+export function lives(): fc.Arbitrary<Life> {
   const nothing: Command = {
     ...{ action: 'nothing', container: 'c1', process: '', turns: 0, ms: 0, fault: undefined },
     ...{ stateFails: undefined, outlives: false, leaves: false, answer: 'delivered' },
   }
-  const rarely = <T>(arbitrary: fc.Arbitrary<T>) => fc.option(arbitrary, { nil: undefined, freq: 4 })
+  const seldom = <T>(arbitrary: fc.Arbitrary<T>) =>
+    fc.oneof({ weight: 2, arbitrary: fc.constant(undefined) }, { weight: 1, arbitrary })
+  const errno = fc.constantFrom(...ERRNOS)
   const fault = fc.record({
-    at: fc.integer({ min: 1, max: 40 }),
+    at: fc.oneof(fc.integer({ min: 1, max: 10 }), fc.integer({ min: 1, max: 40 })),
+    errno,
     what: fc.constantFrom('fails', 'fails', 'fails', 'is late', 'is late', 'is never answered'),
   })
   const command = fc.record({
@@ -64,8 +65,8 @@ export function commands(): fc.Arbitrary<readonly Command[]> {
     process: fc.constantFrom('', 'e1', 'e2'),
     turns: fc.constantFrom(0, 1, 3, 20),
     ms: fc.constantFrom(0, 1, 500, 2000, 60_000),
-    fault: rarely(fault),
-    stateFails: rarely(fc.integer({ min: 1, max: 6 })),
+    fault: seldom(fault),
+    stateFails: seldom(fc.record({ from: fc.constantFrom(1, 1, 2, 2, 3, 5), errno })),
     outlives: fc.constantFrom(false, false, false, false, true),
     leaves: fc.constantFrom(false, false, false, true),
     answer: fc.constantFrom('delivered', 'dropped', 'on its way'),
@@ -75,7 +76,11 @@ export function commands(): fc.Arbitrary<readonly Command[]> {
     { weight: 1, arbitrary: fc.constant(nothing) },
     { weight: 30, arbitrary: command },
   )
-  return fc.array(either, { minLength: COMMANDS_A_CASE, maxLength: COMMANDS_A_CASE })
+  return fc.record({
+    cgroup: fc.constantFrom('v1', 'v2'),
+    first: fc.constantFrom('nothing', 'created', 'running', 'running'),
+    commands: fc.array(either, { minLength: COMMANDS_A_CASE, maxLength: COMMANDS_A_CASE }),
+  })
 }
 
 /** What goes wrong until the next command. */
@@ -96,19 +101,34 @@ export class ModelRun {
   readonly #os = new FakeOs()
   readonly #runtime = new FakeRuntime(this.#os)
   readonly #kill = this.#os.system.onKill
+  /** Processes that were killed, and end in the end. */
   readonly #outlived = new Set<number>()
   #state = new MemoryStateFiles()
   #agent = new MortalOs(this.#os)
   #machine: Machine | undefined
   #made: Made[] = []
+  #cgroup: Life['cgroup'] = 'v1'
   #crashes = 0
+  /** Kills for want of memory. */
+  #kills = 0
+  /** The refused descriptors of this agent that calls have failed for. */
+  readonly #refused = new Set<string>()
+  #wrong: string | undefined
   /** Whether DestroySandbox was called. One that has failed can only be repeated. */
   #isToGo = false
 
-  /** Makes a sandbox. */
-  async begin(): Promise<void> {
+  /** Makes a sandbox, and what there is at first. */
+  async begin({ cgroup, first }: Omit<Life, 'commands'>): Promise<void> {
+    this.#cgroup = cgroup
+    if (cgroup === 'v2') await this.#os.files.put('/sys/fs/cgroup/cgroup.controllers', 'memory\n')
     await this.#restart({})
     await this.#calls.createSandbox(sandboxRequest(), neverAborted)
+    if (first === 'nothing') return
+    await this.#countKills('c1')
+    await this.#calls.createContainer(containerRequest('c1'), neverAborted)
+    if (first === 'created') return
+    await this.#calls.startContainer({ containerId: 'c1' }, neverAborted)
+    await this.#calls.execProcess(execRequest('c1', 'e1'), neverAborted)
   }
 
   get #calls(): Machine['handlers'] {
@@ -129,24 +149,36 @@ export class ModelRun {
     let changes = 0
     this.#state.beforeChange = (path) => {
       changes += 1
-      if (stateFails !== undefined && changes >= stateFails) throw kernelError('write', path, 'EIO')
+      if (stateFails !== undefined && changes >= stateFails.from) {
+        throw kernelError('write', path, stateFails.errno)
+      }
     }
-    if (outlives === true)
-      this.#os.system.onKill = (pid, signal) => signal === SIGKILL && this.#outlived.add(pid)
+    if (outlives === true) {
+      this.#os.system.onKill = (pid, signal) => signal === SIGKILL && this.#outlive(pid)
+    }
+  }
+
+  /** A process of a container that was made is not killed; any other one ends in the end. */
+  #outlive(pid: number): void {
+    const id = this.#runtime.processes.find((process) => process.pid === pid)?.containerId ?? ''
+    const state = this.#machine?.context.containers.tryGet(id)?.state
+    if (state === undefined || !('parts' in state)) this.#outlived.add(pid)
   }
 
   #repair(): void {
     this.#agent.strike(undefined)
     this.#state.beforeChange = () => {}
     this.#os.system.onKill = this.#kill
-    for (const pid of this.#outlived) this.#runtime.end(pid, { signal: SIGKILL })
-    this.#outlived.clear()
   }
 
   #act(command: Command): void {
     const call = this.#callOf(command)
-    const times = command.action === 'read much' ? 130 : 1
-    if (call !== undefined) for (let count = 0; count < times; count++) this.#make(command, call)
+    if (command.action === 'create') void this.#countKills(command.container)
+    if (call !== undefined) this.#make(command, call)
+    if (call !== undefined && command.action === 'read much') {
+      for (const { stdout } of this.#runtime.processes) this.#print(stdout)
+      for (let count = 0; count < 130; count++) this.#make({ ...command, answer: 'on its way' }, call)
+    }
     if (command.action === 'destroy') this.#isToGo = true
     this.#happen(command)
   }
@@ -189,16 +221,38 @@ export class ModelRun {
     const { processes } = this.#runtime
     const [first] = processes
     if (action === 'time passes') this.#os.clock.advance(ms)
-    if (action === 'out of memory') void this.#killByOom(container, ms)
+    if (action === 'out of memory') void this.#killByOom(container)
     if (action === 'end' && first !== undefined) this.#runtime.end(first.pid, { code: 3 })
-    if (action === 'output')
-      for (const { stdout } of processes) this.#os.streams.tryWrite(stdout, Buffer.alloc(200))
+    if (action === 'output') for (const { stdout } of processes) this.#print(stdout)
   }
 
-  async #killByOom(containerId: string, kills: number): Promise<void> {
-    const file = `/sys/fs/cgroup/memory/containers/${containerId}/memory.oom_control`
-    await this.#os.files.put(file, `oom_kill ${kills}\n`)
-    this.#os.cgroupEvents.happen(file)
+  /** Nobody may read it any more. */
+  #print(stdout: number): void {
+    try {
+      this.#os.streams.tryWrite(stdout, Buffer.alloc(200))
+    } catch (error) {
+      if (errnoOf(error) !== 'EPIPE') throw error
+    }
+  }
+
+  async #countKills(containerId: string): Promise<string> {
+    const file =
+      this.#cgroup === 'v2'
+        ? `/sys/fs/cgroup/containers/${containerId}/memory.events`
+        : `/sys/fs/cgroup/memory/containers/${containerId}/memory.oom_control`
+    await this.#os.files.put(file, `oom_kill ${this.#kills}\n`)
+    return file
+  }
+
+  /** Kills the last process of a container for want of memory; cgroup v1 tells of it before, v2 afterwards. */
+  async #killByOom(containerId: string): Promise<void> {
+    const file = await this.#countKills(containerId)
+    if (this.#cgroup === 'v1') this.#os.cgroupEvents.happen(file)
+    this.#kills += 1
+    await this.#countKills(containerId)
+    if (this.#cgroup === 'v2') this.#os.cgroupEvents.happen(file)
+    const killed = this.#runtime.processes.findLast((process) => process.containerId === containerId)
+    if (killed !== undefined) this.#runtime.end(killed.pid, { signal: SIGKILL })
   }
 
   #make({ action, leaves, answer, turns }: Command, call: (signal: AbortSignal) => Promise<unknown>): void {
@@ -212,11 +266,20 @@ export class ModelRun {
         if (answer !== 'on its way') made.deliver(answer === 'delivered')
         if (answer !== 'on its way') made.deliver = () => {}
       },
-      () => {
+      (error: unknown) => {
         made.outcome = 'failed'
+        if (action === 'create' || action.startsWith('exec')) this.#blame(messageOf(error))
       },
     )
     if (leaves) void this.#later(turns, () => hangup.abort(new Error('the caller has left')))
+  }
+
+  /** A descriptor that vminit has refused fails the launch of its own process, and no other. */
+  #blame(failure: string): void {
+    const [refused] = /^store descriptor \S+/.exec(failure) ?? []
+    if (refused === undefined) return
+    if (this.#refused.has(refused)) this.#wrong ??= `${refused}: it failed two launches`
+    this.#refused.add(refused)
   }
 
   async #later(turns: number, act: () => void): Promise<void> {
@@ -283,6 +346,7 @@ export class ModelRun {
   /** Nothing fails any more: what is there can be used and removed, and every call has ended then. */
   async end(): Promise<void> {
     this.#repair()
+    for (const pid of this.#outlived) this.#runtime.end(pid, { signal: SIGKILL })
     if (this.#agent.hangs) await this.#crash({})
     for (let turns = 0; turns < 50; turns++) {
       await turn()
@@ -311,9 +375,10 @@ export class ModelRun {
     const points = this.#os.mounts.entries.map(({ mountPoint }) => mountPoint)
     if (!points.includes('/run/sandbox-ns/ipc')) throw new Error('the sandbox has no namespaces')
     for (const { id, state } of this.#machine?.context.containers.list() ?? []) {
-      const fifo = await this.#os.files.lstat(`/run/microvm-agent/runtime/${id}/exec.fifo`)
-      const lives = this.#runtime.processes.some(({ containerId }) => containerId === id)
-      if (fifo === undefined || !lives || state.name === 'gone' || state.name === 'paused') continue
+      const fifo = await this.#os.files.lstat(`/run/microvm-agent/runtime/state/${id}/exec.fifo`)
+      const lives =
+        'parts' in state && this.#runtime.processes.some(({ pid }) => pid === state.parts.init.pid)
+      if (fifo === undefined || !lives || state.name === 'paused') continue
       await this.#succeeds(`StartContainer of ${id} (${state.name})`, () =>
         this.#calls.startContainer({ containerId: id }, neverAborted),
       )
@@ -358,6 +423,7 @@ export class ModelRun {
       timers: this.#crashes === 0 ? clock.sleeping : 0,
       consoles: this.#crashes === 0 ? consoles.paths : [],
     }
+    if (this.#wrong !== undefined) throw new Error(this.#wrong)
     const text = JSON.stringify(left)
     const nothing = JSON.stringify({
       containers: [],
@@ -384,10 +450,8 @@ function deliveryOf(value: unknown): (isDelivered: boolean) => void {
   }
 }
 
-/** A run in words, without the commands that do nothing. */
-export function showRun(list: readonly Command[]): string {
-  return list
-    .filter(({ action }) => action !== 'nothing')
-    .map((command) => JSON.stringify(command))
-    .join('\n')
+/** A life in words, without the commands that do nothing. */
+export function showLife({ commands, ...begin }: Life): string {
+  const done = commands.filter(({ action }) => action !== 'nothing')
+  return [JSON.stringify(begin), ...done.map((command) => JSON.stringify(command))].join('\n')
 }

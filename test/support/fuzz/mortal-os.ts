@@ -9,7 +9,14 @@ export interface Fault {
   readonly at: number
   /** It fails, is answered some turns of the loop later, or never. */
   readonly what: 'fails' | 'is late' | 'is never answered'
+  readonly errno: Errno
 }
+
+/** What may be missing or broken. */
+export const ERRNOS = ['EIO', 'ENOSPC', 'EMFILE', 'EDQUOT'] as const
+
+/** One of them. */
+export type Errno = (typeof ERRNOS)[number]
 
 /** The calls that may fail. Closing and probing never do. */
 const FALLIBLE: Readonly<Record<string, readonly string[]>> = {
@@ -26,6 +33,8 @@ const FALLIBLE: Readonly<Record<string, readonly string[]>> = {
 const AT_ONCE = ['streams', 'consoles', 'exits']
 
 const LATE_TURNS = 5
+/** A program takes a while, in which other calls go on. */
+const RUN_TURNS = 2
 
 /** The machine as one agent sees it: calls have faults, and after the agent's death nothing reaches it any more. */
 export class MortalOs {
@@ -57,7 +66,8 @@ export class MortalOs {
         if (typeof member !== 'function') return member
         return (...args: unknown[]): unknown => {
           if (this.isDead) throw new Error(`${name}.${String(key)}: a dead agent has called`)
-          const call = () => member.apply(target, args.map(this.#whileAlive))
+          const called = () => member.apply(target, args.map(this.#whileAlive))
+          const call = name === 'tools' && key === 'run' ? () => later(called, RUN_TURNS) : called
           const fault = fallible.includes(String(key)) ? this.#next() : undefined
           const result = fault === undefined ? call() : this.#befall(fault, name, String(key), args, call)
           if (key === 'adopt') this.#tellEnded(Number(args[0]))
@@ -75,36 +85,42 @@ export class MortalOs {
     if (!this.#real.system.processes.has(pid)) this.#real.exits.exit(pid, { code: 255 })
   }
 
-  #next(): Fault['what'] | undefined {
+  #next(): Fault | undefined {
     this.#calls += 1
-    return this.fault?.at === this.#calls ? this.fault.what : undefined
+    return this.fault?.at === this.#calls ? this.fault : undefined
   }
 
-  #befall(what: Fault['what'], part: string, name: string, args: unknown[], call: () => unknown): unknown {
-    if (part === 'descriptors') return this.#befallStore(what, call)
-    const failure = kernelError(name, String(args[0]), 'EIO')
+  #befall(fault: Fault, part: string, name: string, args: unknown[], call: () => unknown): unknown {
+    if (part === 'descriptors') return this.#befallStore(fault, call)
+    const { what, errno } = fault
+    const failure = kernelError(name, String(args[0]), errno)
     if (AT_ONCE.includes(part)) {
       if (what !== 'fails') return call()
       throw failure
     }
     if (what === 'fails') return Promise.reject(failure)
-    if (what === 'is late') return later(call)
-    const options = args[1]
-    if (part === 'tools' && typeof options === 'object' && options !== null && 'signal' in options) {
-      // A program that never ends is killed.
-      const { signal } = options
-      if (signal instanceof AbortSignal) return aborted(signal)
-    }
-    this.hangs = true
-    return new Promise(() => {})
+    if (what === 'is late') return later(call, LATE_TURNS)
+    const killed = part === 'tools' ? this.#untilKilled(args[1]) : undefined
+    this.hangs ||= killed === undefined
+    return killed ?? new Promise(() => {})
   }
 
-  #befallStore(what: Fault['what'], call: () => unknown): unknown {
+  /** A program that never ends is killed by a signal of the agent, or when its time is over. */
+  #untilKilled(options: unknown): Promise<never> | undefined {
+    if (typeof options !== 'object' || options === null) return undefined
+    const killed = 'signal' in options && options.signal instanceof AbortSignal ? options.signal : undefined
+    const timeoutMs = 'timeoutMs' in options ? options.timeoutMs : undefined
+    if (timeoutMs === undefined) return killed && aborted(killed)
+    const late = () => Promise.reject(kernelError('run', 'a program', 'ETIMEDOUT'))
+    return this.#real.clock.sleep(Number(timeoutMs), killed).then(late)
+  }
+
+  #befallStore({ what, errno }: Fault, call: () => unknown): unknown {
     const { descriptors } = this.#real
-    if (what === 'fails') descriptors.capacity = 0
+    if (what === 'fails') descriptors.refusal = errno
     const answer = call()
-    descriptors.capacity = Number.POSITIVE_INFINITY
-    if (what === 'is late') return later(() => answer)
+    descriptors.refusal = undefined
+    if (what === 'is late') return later(() => answer, LATE_TURNS)
     if (what === 'is never answered') {
       this.hangs = true
       return new Promise(() => {})
@@ -129,8 +145,8 @@ export class MortalOs {
       : argument
 }
 
-async function later(call: () => unknown): Promise<unknown> {
-  for (let count = 0; count < LATE_TURNS; count++) await turn()
+async function later(call: () => unknown, turns: number): Promise<unknown> {
+  for (let count = 0; count < turns; count++) await turn()
   return call()
 }
 

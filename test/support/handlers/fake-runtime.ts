@@ -16,7 +16,7 @@ export interface FakeProcess {
   readonly stderr: Fd
 }
 
-/** An OCI runtime program on a fake machine with cgroup v1. The test controls the processes that it starts. */
+/** An OCI runtime program on a fake machine, with cgroup v2 where it has `cgroup.controllers`. The test controls the processes that it starts. */
 export class FakeRuntime {
   readonly #os: FakeOs
   /** The living processes, in the order of their start. */
@@ -98,18 +98,24 @@ export class FakeRuntime {
     if (stdin === undefined || stdout === undefined || stderr === undefined) throw new Error('no streams')
     system.processes.add(pid)
     this.processes.push({ pid, containerId: id, stdin, stdout, stderr })
-    const freezer = `/sys/fs/cgroup/freezer${await files.readText(`${state}/cgroup`)}`
+    const cgroup = await this.#cgroupOf(state)
     const members = this.processes.filter(({ containerId }) => containerId === id)
-    await files.put(`${freezer}/cgroup.procs`, members.map((member) => `${member.pid}\n`).join(''))
+    await files.put(`${cgroup}/cgroup.procs`, members.map((member) => `${member.pid}\n`).join(''))
     await files.write(pidFile, String(pid))
   }
 
-  async #freeze({ state }: Call, freezer: string): Promise<void> {
+  async #freeze({ state }: Call, freezer: 'FROZEN' | 'THAWED'): Promise<void> {
     const { files } = this.#os
-    await files.put(
-      `/sys/fs/cgroup/freezer${await files.readText(`${state}/cgroup`)}/freezer.state`,
-      `${freezer}\n`,
-    )
+    const cgroup = await this.#cgroupOf(state)
+    await files.put(`${cgroup}/freezer.state`, `${freezer}\n`)
+    await files.put(`${cgroup}/cgroup.events`, `frozen ${Number(freezer === 'FROZEN')}\n`)
+  }
+
+  /** The folder that freezes a container. */
+  async #cgroupOf(state: string): Promise<string> {
+    const { files } = this.#os
+    const hierarchy = files.has('/sys/fs/cgroup/cgroup.controllers') ? '' : '/freezer'
+    return `/sys/fs/cgroup${hierarchy}${await files.readText(`${state}/cgroup`)}`
   }
 
   async #delete({ id, state }: Call): Promise<void> {
@@ -117,7 +123,7 @@ export class FakeRuntime {
     for (const { pid } of this.processes.filter(({ containerId }) => containerId === id)) {
       this.end(pid, { signal: SIGKILL })
     }
-    await files.removeTree(`/sys/fs/cgroup/freezer${await files.readText(`${state}/cgroup`)}`)
+    await files.removeTree(await this.#cgroupOf(state))
     await files.removeTree(state)
   }
 }

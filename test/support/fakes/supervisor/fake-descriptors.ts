@@ -1,18 +1,27 @@
-import { AgentError } from '../../../../src/base/errors.ts'
+import { constants } from 'node:os'
+import { silentLogger } from '../../../../src/base/log.ts'
 import type { Fd } from '../../../../src/os/streams/streams.ts'
+import { decodeStoreResult, encodeNamed, RecordKind } from '../../../../src/os/supervisor/channel-record.ts'
+import { VminitStore } from '../../../../src/os/supervisor/descriptor-store.ts'
 import type { DescriptorStore } from '../../../../src/os/supervisor/supervisor.ts'
 import type { FakeStreams } from '../streams/fake-streams.ts'
 
-/** The store in vminit. {@link restart} hands everything over to a next agent. */
+/** Where the result is in a record that begins with a name. */
+const RESULT_AT = 40
+
+/** The agent's side of the store, and a vminit that answers at once. {@link restart} hands everything over to a next agent. */
 export class FakeDescriptors implements DescriptorStore {
   /** How many descriptors it takes. */
   capacity = Number.POSITIVE_INFINITY
+  /** Why it takes none, if it does not. */
+  refusal: 'EIO' | 'ENOSPC' | 'EMFILE' | 'EDQUOT' | undefined
   readonly #streams: FakeStreams
   readonly #stored = new Map<string, Fd>()
-  readonly #inherited = new Map<string, Fd>()
+  #store: VminitStore
 
   constructor(streams: FakeStreams) {
     this.#streams = streams
+    this.#store = this.#connect()
   }
 
   /** The names of all that is stored. */
@@ -27,40 +36,63 @@ export class FakeDescriptors implements DescriptorStore {
 
   /** Hands over what is stored, as to an agent that is started again. */
   restart(): void {
-    this.#inherited.clear()
-    for (const [name, fd] of this.#stored) this.#inherited.set(name, this.#streams.duplicate(fd))
+    this.#store = this.#connect()
   }
 
   take(name: string): Fd | undefined {
-    const fd = this.#inherited.get(name)
-    this.#inherited.delete(name)
-    return fd
+    return this.#store.take(name)
   }
 
   handOver(name: string, fd: Fd): void {
-    this.#inherited.set(name, fd)
+    this.#store.handOver(name, fd)
   }
 
   names(): readonly string[] {
-    return [...this.#inherited.keys()]
+    return this.#store.names()
   }
 
   store(name: string, fd: Fd): Promise<void> {
-    if (!/^[a-z0-9-]{1,31}$/.test(name)) throw new Error(`not a name: ${name}`)
-    if (this.#stored.has(name)) throw new Error(`stored already: ${name}`)
-    if (this.#stored.size < this.capacity) {
-      this.#stored.set(name, this.#streams.duplicate(fd))
-      return Promise.resolve()
-    }
-    const text = `store descriptor ${name} in vminit: ENOSPC: the store is full`
-    const refused = Promise.reject(new AgentError('RESOURCE_EXHAUSTED', text))
-    refused.catch(() => {})
-    return refused
+    return this.#store.store(name, fd)
   }
 
-  async remove(name: string): Promise<void> {
-    const fd = this.#stored.get(name)
-    this.#stored.delete(name)
-    if (fd !== undefined) this.#streams.close(fd)
+  remove(name: string): Promise<void> {
+    return this.#store.remove(name)
+  }
+
+  #connect(): VminitStore {
+    const inherited = new Map([...this.#stored].map(([name, fd]) => [name, this.#streams.duplicate(fd)]))
+    const answer = (name: string, errno: number) => {
+      const record = encodeNamed(RecordKind.STORE_RESULT, name)
+      record.writeInt32LE(errno, RESULT_AT)
+      queueMicrotask(() => store.answered(record))
+    }
+    const store = new VminitStore({
+      inherited,
+      log: silentLogger(),
+      writer: {
+        sendDescriptor: (command, fd) => {
+          const { name } = decodeStoreResult(command)
+          answer(name, this.#put(name, fd))
+        },
+        post: (command) => {
+          const { name } = decodeStoreResult(command)
+          const fd = this.#stored.get(name)
+          this.#stored.delete(name)
+          if (fd !== undefined) this.#streams.close(fd)
+          answer(name, fd === undefined ? constants.errno.ENOENT : 0)
+        },
+      },
+    })
+    return store
+  }
+
+  /** Returns 0 or an errno. */
+  #put(name: string, fd: Fd): number {
+    if (!/^[a-z0-9-]{1,31}$/.test(name)) throw new Error(`not a name: ${name}`)
+    if (this.#stored.has(name)) throw new Error(`stored already: ${name}`)
+    if (this.refusal !== undefined) return constants.errno[this.refusal]
+    if (this.#stored.size >= this.capacity) return constants.errno.ENOSPC
+    this.#stored.set(name, this.#streams.duplicate(fd))
+    return 0
   }
 }
