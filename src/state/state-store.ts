@@ -37,7 +37,7 @@ const TYPE_PREFIX = 'type.googleapis.com/'
 
 /** The parts of the state, each with a version of its own (proto/state). */
 export const KINDS = {
-  container: kind('ContainerPayload', 3, ContainerPayload),
+  container: kind('ContainerPayload', 4, ContainerPayload),
   exec: kind('ExecPayload', 2, ExecPayload),
   spec: kind('SpecPayload', 1, SpecPayload),
   sandbox: kind('SandboxPayload', 1, SandboxPayload),

@@ -41,6 +41,7 @@ const PAYLOADS = {
     programBeforeStart: '/usr/sbin/runc',
     init: process('', 'p1', 42),
     oomKills: 3n,
+    key: 'c0',
   },
   exec: { process: process('e1', 'p2', 43) },
   spec: {
@@ -149,5 +150,5 @@ it('there is a recorded payload of every kind', () => {
 
 it('a container of version 1, whose record had the added processes, is refused', () => {
   const recorded = new Uint8Array(Buffer.from(REFUSED.container ?? '', 'base64'))
-  expect(() => decodeEnvelope(KINDS.container, recorded)).toThrow('has version 1, want 3')
+  expect(() => decodeEnvelope(KINDS.container, recorded)).toThrow('has version 1, want 4')
 })

@@ -9,7 +9,7 @@ export const protobufPackage = "microvm.state.v1";
 
 export const protobufFileName = "state/container.proto";
 
-/** What the agent must know to go on with a container: CONTAINER/record, beside CONTAINER/spec and CONTAINER/execs/KEY. */
+/** What the agent must know to go on with a container: KEY/record, beside KEY/spec and KEY/execs/KEY. */
 
 export interface ContainerPayload {
   schemaVersion: number;
@@ -45,6 +45,8 @@ export interface ContainerPayload {
     | undefined;
   /** Kills by the kernel for want of memory that have become an event. */
   oomKills: bigint;
+  /** Its first id, by which all is named that is kept of it outside the agent. It never changes. */
+  key: string;
 }
 
 export const ContainerPayload_Phase = {
@@ -137,6 +139,7 @@ function createBaseContainerPayload(): ContainerPayload {
     programBeforeStart: "",
     init: undefined,
     oomKills: 0n,
+    key: "",
   };
 }
 
@@ -198,6 +201,9 @@ export const ContainerPayload: MessageFns<ContainerPayload> = {
         throw new globalThis.Error("value provided for field message.oomKills of type uint64 too large");
       }
       writer.uint32(136).uint64(message.oomKills);
+    }
+    if (message.key !== "") {
+      writer.uint32(146).string(message.key);
     }
     return writer;
   },
@@ -354,6 +360,14 @@ export const ContainerPayload: MessageFns<ContainerPayload> = {
             message.oomKills = reader.uint64() as bigint;
             continue;
           }
+          case 18: {
+            if (tag !== 146) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -398,6 +412,7 @@ export const ContainerPayload: MessageFns<ContainerPayload> = {
       ? ProcessState.fromPartial(object.init)
       : undefined;
     message.oomKills = (object.oomKills !== undefined && object.oomKills !== null) ? BigInt(object.oomKills) : 0n;
+    message.key = object.key ?? "";
     return message;
   },
 };

@@ -17,9 +17,9 @@ export interface Bundle {
   readonly config: string
 }
 
-/** The bundle of a container. `containerId` has been checked: it is one safe component of a path. */
-export function bundleOf(sharedRoot: string, containerId: string): Bundle {
-  const folder = `${sharedRoot}/${containerId}`
+/** The bundle of a container. Its key has been checked: it is one safe component of a path. */
+export function bundleOf(sharedRoot: string, key: string): Bundle {
+  const folder = `${sharedRoot}/${key}`
   return { folder, rootfs: `${folder}/rootfs`, config: `${folder}/config.json` }
 }
 

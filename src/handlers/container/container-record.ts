@@ -12,7 +12,7 @@ export { Phase }
 
 type Fields = Omit<ContainerPayload, 'schemaVersion'>
 
-/** The folder of the records; each container has a folder below it with the container's id as its name. */
+/** The folder of the records; each container has a folder below it with the container's key as its name. */
 const FOLDER = 'containers'
 /** The folder of a container's added processes. */
 const EXECS = 'execs'
@@ -32,13 +32,21 @@ export class ContainerRecord {
     execs: readonly ProcessState[] = [],
   ) {
     this.#state = state
-    this.#folder = `${FOLDER}/${container.id}`
-    this.#fields = ContainerPayload.create({ phase: Phase.CREATING, ...container })
+    this.#fields = ContainerPayload.create({ phase: Phase.CREATING, key: container.id, ...container })
+    this.#folder = `${FOLDER}/${this.key}`
     this.#execs = new Map(execs.map((process) => [process.key, process]))
   }
 
   get fields(): Readonly<Fields> {
     return this.#fields
+  }
+
+  /**
+   * Names its records, its bundle and what the OCI runtime has of it: its first id, whatever its id is later. The registry
+   * finds it by the id.
+   */
+  get key(): string {
+    return this.#fields.key
   }
 
   /** The processes that were added. */
@@ -117,14 +125,14 @@ export class ContainerRecord {
 
 /** The records of all containers. Throws UnreadableState for one that cannot be read. */
 export function readContainerRecords(state: StateStore): readonly ContainerRecord[] {
-  return state.list(FOLDER).flatMap((id) => {
-    const payload = state.read(KINDS.container, `${FOLDER}/${id}/record`)
+  return state.list(FOLDER).flatMap((key) => {
+    const payload = state.read(KINDS.container, `${FOLDER}/${key}/record`)
     if (payload === undefined) {
       // The agent died while it wrote the first record, before all else, or while it removed this one, after all else.
-      state.remove(`${FOLDER}/${id}`)
+      state.remove(`${FOLDER}/${key}`)
       return []
     }
-    const record = new ContainerRecord(state, payload, readExecs(state, `${FOLDER}/${id}/${EXECS}`))
+    const record = new ContainerRecord(state, payload, readExecs(state, `${FOLDER}/${key}/${EXECS}`))
     if (payload.init !== undefined) record.readSpec()
     return [record]
   })

@@ -32,7 +32,7 @@ export async function pauseContainer(
   try {
     // A runtime that is adding a process would be frozen with it.
     await processes.settled(AbortSignal.any([signal, interrupted]))
-    await runtime.pause(containerId, interrupted)
+    await runtime.pause(update.parts.record.key, interrupted)
     after = 'paused'
   } catch (error) {
     // Some processes may be frozen already.
@@ -58,7 +58,7 @@ export async function resumeContainer(
   const update = await beginUpdate(containers, containerId, ['paused'], signal, intended)
   let after = update.before
   try {
-    await resumeOrThaw(runtime, containerId, update)
+    await resumeOrThaw(runtime, update)
     after = update.awaitsStart ? 'created' : 'running'
   } finally {
     update.end(after)
@@ -68,11 +68,10 @@ export async function resumeContainer(
 /** A runtime waits until no process is frozen, which it may do in vain. The thaw is all that is left to do then. */
 async function resumeOrThaw(
   runtime: Pick<OciRuntime, 'resume'>,
-  id: string,
   { parts, interrupted }: ContainerUpdate,
 ): Promise<void> {
   try {
-    await runtime.resume(id, interrupted)
+    await runtime.resume(parts.record.key, interrupted)
   } catch (error) {
     if (errnoOf(error) !== 'ETIMEDOUT') throw error
     await parts.cgroup.thaw()

@@ -12,7 +12,7 @@ export interface FoundContainer {
   readonly parts: ContainerParts
 }
 
-/** The containers of the sandbox by id, those being created included. */
+/** The containers of the sandbox by id, those being created included: the table of ids, each with the key that it stands for. */
 export class ContainerRegistry implements ProcessOwners {
   readonly #containers = new Map<string, Container>()
   readonly #state: StateStore
@@ -26,7 +26,8 @@ export class ContainerRegistry implements ProcessOwners {
    * in use, INVALID_ARGUMENT when the cgroup is another container's, or above or below it: killing one would kill both.
    */
   add(id: string, cgroupPath: string): Container {
-    const present = this.#containers.get(id)
+    // Another container may have been made under this id.
+    const present = this.#containers.get(id) ?? this.list().find(({ record }) => record.key === id)
     if (present !== undefined) {
       throw new AgentError('INTERNAL', `container id '${id}': already exists (${present.state.name})`, {
         fault: 'caller',

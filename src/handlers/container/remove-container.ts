@@ -88,12 +88,12 @@ async function remove(
     )
     await oom.end(container.id)
     // Not before: a runtime that deletes by force waits for zombies, which vminit has to reap.
-    const hookFailure = await runtime.delete(container.id, poststopMs(parts))
+    const hookFailure = await runtime.delete(parts.record.key, poststopMs(parts))
     if (hookFailure !== undefined) {
       log.warn('poststop hook failed', { containerId: container.id, error: hookFailure })
     }
     await Promise.all(parts.processes.tracked().map(({ stdio }) => stdio.close()))
-    await dependencies.fileCopies.dropOf(container.id)
+    await dependencies.fileCopies.dropOf(parts.record.key)
     await parts.release()
     for (const process of new Set([parts.init, ...parts.processes.tracked()])) process.forgetExit()
     // Before the record goes: the call, when it is sent again, would not know the container.

@@ -68,7 +68,7 @@ export async function restoreContainer(
   const cgroup = cgroupAt(os, cgroupPath, await usesCgroupV2(os), log)
   const restored = { dependencies, record, sandbox, container, cgroup, processes: [] }
   try {
-    await runtime.runsEnded(id, (pid) => containersCgroup.holds(pid))
+    await runtime.runsEnded(record.key, (pid) => containersCgroup.holds(pid))
     const action = await chosen(RECOVERY.container, phase, (question) => LOOK_UPS[question](restored))
     await ACTIONS[action](restored)
   } catch (error) {
@@ -92,7 +92,7 @@ const LOOK_UPS: Readonly<Record<Question, (restored: Restored) => boolean | Prom
   'sent again': ({ dependencies, record }) => dependencies.requests.isSentAgain(record.fields.request),
   answered: ({ dependencies, record }) => dependencies.requests.of(record.fields.request) !== undefined,
   made: isMade,
-  started: ({ dependencies, record }) => dependencies.runtime.hasStarted(record.fields.id),
+  started: ({ dependencies, record }) => dependencies.runtime.hasStarted(record.key),
   frozen: ({ cgroup }) => cgroup.isFrozen(),
 }
 
@@ -130,7 +130,7 @@ async function goOn(restored: Restored): Promise<ContainerParts> {
   const { dependencies, record, sandbox, container } = restored
   const { id } = container
   const parts = await partsOf(restored)
-  const hasStarted = await dependencies.runtime.hasStarted(id)
+  const hasStarted = await dependencies.runtime.hasStarted(record.key)
   const isFrozen = await parts.cgroup.isFrozen()
   container.restore(parts, isFrozen ? 'paused' : hasStarted ? 'running' : 'created', hasStarted)
   if (hasStarted && id !== sandbox.id) await dependencies.oom.watch(id, parts, record.oomKills)
@@ -169,13 +169,13 @@ async function partsOf(restored: Restored): Promise<ContainerParts> {
   } else tellEnd(dependencies, { containerId: id, execId: '', process: first, beganNs: init.beganNs, record })
   for (const process of record.execs) await restoreExec(restored, processes, process)
   if (pidNamespace === sandbox.pidNamespace.path) {
-    sandbox.pidNamespace.begin(id)
-    sandbox.pidNamespace.made(id, first)
+    sandbox.pidNamespace.begin(record.key)
+    sandbox.pidNamespace.made(record.key, first)
   }
   const release = releaseOf(restored)
   return {
     ...{ init: first, processes, record, cgroup, startContainer, poststart },
-    spec: new StoredSpec(os.files, bundleOf(config.sharedRoot, id).config, record, record.readSpec()),
+    spec: new StoredSpec(os.files, bundleOf(config.sharedRoot, record.key).config, record, record.readSpec()),
     programBeforeStart: programBeforeStart === '' ? undefined : programBeforeStart,
     pciAddresses: new Map(Object.entries(pciAddresses)),
     release: () => release.run(),
@@ -294,13 +294,13 @@ function initOf({ fields: { id, init } }: ContainerRecord): ProcessState {
 async function undoCreation(restored: Restored): Promise<void> {
   const { dependencies, record, cgroup } = restored
   const { os, runtime, devices } = dependencies
-  const { id, init, sysctls, phase, vfioDevices } = record.fields
+  const { init, sysctls, phase, vfioDevices } = record.fields
   const onRemove = releaseOf(restored)
   // A container that was made keeps them.
   if (phase === Phase.CREATING) onRemove.add('devices', () => devices.bindBack(vfioDevices))
   for (const { path, before } of sysctls) onRemove.add(`sysctl ${path}`, () => os.files.write(path, before))
   onRemove.add('cgroup', () => cgroup.remove())
-  onRemove.add('runtime', () => runtime.erase(id))
+  onRemove.add('runtime', () => runtime.erase(record.key))
   const killAll = () => cgroup.killAll()
   onRemove.add('processes', () => (init === undefined ? killAll() : endUnwanted(dependencies, init, killAll)))
   await onRemove.run()
@@ -309,10 +309,10 @@ async function undoCreation(restored: Restored): Promise<void> {
 /** Releases what a container holds besides the runtime's state. */
 function releaseOf({ dependencies, record, sandbox }: Restored): UndoList {
   const { os, log, config, storage, sysctls } = dependencies
-  const { id, storages: mountPoints, pidNamespace } = record.fields
-  const { folder, rootfs } = bundleOf(config.sharedRoot, id)
+  const { storages: mountPoints, pidNamespace } = record.fields
+  const { folder, rootfs } = bundleOf(config.sharedRoot, record.key)
   const onRemove = new UndoList(log)
-  onRemove.add('shared pid namespace', () => sandbox.pidNamespace.gone(id))
+  onRemove.add('shared pid namespace', () => sandbox.pidNamespace.gone(record.key))
   onRemove.add('bundle', () => os.files.removeTree(folder))
   // A removal under way has detached some of them.
   const held = () => mountPoints.filter((mountPoint) => storage.isUsed(mountPoint))

@@ -63,13 +63,13 @@ async function startBetweenHooks(
 ): Promise<void> {
   const { os, runtime, config } = dependencies
   const { init } = parts
-  const { folder } = bundleOf(config.sharedRoot, id)
+  const { folder } = bundleOf(config.sharedRoot, parts.record.key)
   const described = { id, folder, spec: parts.spec.current }
   if (parts.startContainer.length > 0) {
     const state = stateOf(described, 'created', await innerPidOf(os, init.pid))
     await runStartContainerHooks(dependencies, { id, parts }, state, interrupted)
   }
-  init.starting = runtime.start(id, interrupted).then(() => {
+  init.starting = runtime.start(parts.record.key, interrupted).then(() => {
     dependencies.events.add({ processStarted: { containerId: id, execId: '', pid: init.pid } })
   })
   await init.starting
@@ -123,7 +123,7 @@ export async function runPoststartHooks(
 ): Promise<void> {
   const { id, parts } = container
   const { init, spec, startContainer, poststart, record } = parts
-  const { folder } = bundleOf(config.sharedRoot, id)
+  const { folder } = bundleOf(config.sharedRoot, record.key)
   const status = init.status === undefined ? 'running' : 'stopped'
   const state = stateOf({ id, folder, spec: spec.current }, status, init.pid)
   for (const [index, hook] of poststart.entries()) {

@@ -50,7 +50,7 @@ export async function runStartContainerHooks(
       const { current: spec } = parts.spec
       const process = hookProcess(hook, spec.Process)
       const isMember = (pid: number) => parts.cgroup.holds(pid)
-      const run = { containerId: id, process, spec, state, hook, isMember }
+      const run = { containerId: parts.record.key, process, spec, state, hook, isMember }
       await inStep('hook', hook.Path, () => runHook(dependencies, run, skipped))
     } catch (error) {
       const fields = { containerId: id, hook: hook.Path, error: messageOf(error) }
@@ -115,6 +115,7 @@ async function runHook(
 }
 
 interface HookRun {
+  /** Its key. */
   readonly containerId: string
   readonly process: Process
   readonly spec: ContainerRules

@@ -40,8 +40,9 @@ export async function updateContainer(
   const update = await beginUpdate(containers, containerId, ['created', 'running', 'paused'], signal)
   try {
     if (resources === undefined) return
-    await runtime.update(containerId, printJson(resourcesConfig(resources)), update.interrupted)
-    await update.parts.spec.setResources(resources)
+    const { record, spec } = update.parts
+    await runtime.update(record.key, printJson(resourcesConfig(resources)), update.interrupted)
+    await spec.setResources(resources)
   } finally {
     update.end(update.before)
   }

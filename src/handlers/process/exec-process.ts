@@ -76,7 +76,7 @@ export async function execProcess(
       const isMember = (pid: number) => container.cgroup.holds(pid)
       const { current: spec } = container.spec
       const { streams } = launch
-      const { containerId } = request
+      const containerId = container.record.key
       const addition = { key, containerId, process, streams, spec, cgroup, isMember }
       const openFiles = await openFilesToRestore(runtime, process.Rlimits)
       const outcome = await runtime.exec(addition, AbortSignal.any([grace.signal, reservation.interrupted]))

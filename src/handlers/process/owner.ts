@@ -10,6 +10,8 @@ import type { ProcessTable } from './process-table.ts'
 
 /** Where what is known of the processes of a container outlives the agent. */
 export interface ProcessRecords {
+  /** Names the container to the OCI runtime. */
+  readonly key: string
   /** The number of kills for want of memory that were reported. */
   readonly oomKills: bigint
   saveProcess(process: ProcessState): void

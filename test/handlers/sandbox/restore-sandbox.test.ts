@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
-import { Hook } from '../../../src/gen/oci.ts'
+import { Hook, LinuxResources } from '../../../src/gen/oci.ts'
 import {
   ContainerRecord,
   Phase,
@@ -47,6 +47,28 @@ describe('an agent after one that died', () => {
     await after.handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
     expect(after.state.names()).toEqual(['sandbox', 'events'])
     expect(after.os.descriptors.stored).toEqual([])
+  })
+
+  it('goes on with a container that has another id now, of which nothing else has another name', async () => {
+    const before = await machineWithSandbox()
+    await before.handlers.createContainer(containerRequest('c1'), neverAborted)
+    recordContainer(before, { id: 'renamed' })
+    const after = await successorOf(before)
+    const { handlers } = after
+    const container = { containerId: 'renamed' }
+    await handlers.startContainer(container, neverAborted)
+    await handlers.execProcess(execRequest('renamed', 'e1'), neverAborted)
+    await handlers.pauseContainer(container, neverAborted)
+    await handlers.resumeContainer(container, neverAborted)
+    await handlers.updateContainer({ ...container, resources: LinuxResources.create() }, neverAborted)
+    await expect(handlers.createContainer(containerRequest('c1'), neverAborted)).rejects.toThrow(
+      "container id 'c1': already exists",
+    )
+    await handlers.removeContainer({ ...container, timeout: 0 }, neverAborted)
+    expect(after.runtime.calls).toEqual(['create', 'start', 'exec', 'pause', 'resume', 'update', 'delete'])
+    const { files, state } = await remains(after)
+    expect([...files, ...state].filter((path) => /c1|renamed/.test(path))).toEqual([])
+    await handlers.createContainer(containerRequest('c1'), neverAborted)
   })
 
   it('goes on with the sandbox, which it can destroy', async () => {
