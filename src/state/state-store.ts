@@ -94,7 +94,8 @@ export class StateStore {
 
   #leaveReserve(name: string, bytes: Uint8Array): void {
     const { bytes: freeBytes, files } = this.#files.room()
-    const [wantedBytes, wantedFiles] = [RESERVE.bytes + bytes.length, RESERVE.files]
+    // Its folders may be new too.
+    const [wantedBytes, wantedFiles] = [RESERVE.bytes + bytes.length, RESERVE.files + name.split('/').length]
     if (freeBytes >= wantedBytes && files >= wantedFiles) return
     const has = `${freeBytes} bytes and ${files} files of room`
     throw new AgentError(

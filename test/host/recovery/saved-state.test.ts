@@ -1,4 +1,4 @@
-import { readdirSync, writeFileSync } from 'node:fs'
+import { readdirSync, statfsSync, writeFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { bind } from '../../support/containers/container-requests.ts'
 import { type AgentPod, inNamespaceOf, startPod } from '../../support/host/agent-pod.ts'
@@ -31,11 +31,14 @@ describe("the agent's state", () => {
     expect(seen).toContain('No such file or directory')
   })
 
-  it('that is full refuses what is new, and loses nothing of what was begun', async () => {
+  it.each([
+    ['of bytes', fillBytes],
+    ['of files', fillFiles],
+  ] as const)('full %s, refuses what is new and keeps what was begun', async (_what, fill) => {
     const init = await pod.run('begun', ['sh', '-c', 'read line; exit 5'])
     const added = await pod.add('begun', 'e', ['sh', '-c', 'read line; exit 6'])
     const inside = pod.started.inside(FOLDER)
-    fill(`${inside}/filler`)
+    const empty = fill(inside)
     await expect(pod.create('late', ['true'])).rejects.toMatchObject({
       code: 'RESOURCE_EXHAUSTED',
       message: expect.stringMatching(
@@ -50,12 +53,22 @@ describe("the agent's state", () => {
     expect(await init.wait()).toBe(5)
     await pod.remove('begun')
     await expect.poll(() => readdirSync(`${inside}/requests`)).toEqual([])
-    inNamespaceOf(pod.started, 'rm', `${FOLDER}/filler`)
+    empty()
     await pod.output('again', 'true')
   })
 
-  /** Leaves less than the reserve. */
-  function fill(path: string): void {
-    writeFileSync(path, Buffer.alloc(80 * 1024 * 1024))
+  /** Leaves less than the reserve, and returns how that is undone. */
+  function fillBytes(inside: string): () => void {
+    writeFileSync(`${inside}/filler`, Buffer.alloc(80 * 1024 * 1024))
+    return () => inNamespaceOf(pod.started, 'rm', `${FOLDER}/filler`)
+  }
+
+  /** The same of files: the file system gets only a few more than it has. */
+  function fillFiles(inside: string): () => void {
+    const { files, ffree } = statfsSync(inside)
+    const allow = (inodes: number) =>
+      inNamespaceOf(pod.started, 'mount', '-o', `remount,nr_inodes=${inodes}`, FOLDER)
+    allow(files - ffree + 16)
+    return () => allow(files)
   }
 })
