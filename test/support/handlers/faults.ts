@@ -8,6 +8,8 @@ export interface Faults {
   at: number
   /** Runs before that call. When it throws, the call is not made. */
   strike: (what: string) => void
+  /** Counts a call that is none of the `Os`. */
+  step: (what: string) => void
 }
 
 /** The calls that may fail, by part. Closing and probing never fail. */
@@ -29,11 +31,11 @@ type Counted = Readonly<Partial<Record<keyof Os, readonly string[]>>>
 
 /** An `Os` whose fallible calls are counted; `faults` makes one of them fail. */
 export function faultyOs(os: Os): { readonly os: Os; readonly faults: Faults } {
-  const faults: { count: number } & Faults = { count: 0, at: 0, strike: () => {} }
   const count = (what: string) => {
     faults.count += 1
     if (faults.count === faults.at) faults.strike(what)
   }
+  const faults: { count: number } & Faults = { count: 0, at: 0, strike: () => {}, step: count }
   const parts = [
     ...wrapped(os, ASYNCHRONOUS, rejecting, count),
     ...wrapped(os, SYNCHRONOUS, throwing, count),
