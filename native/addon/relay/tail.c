@@ -1,10 +1,8 @@
 /*
- * Of a stream, the last bytes matter, wherever they are: in the pipe that the stream is moved from, in the tap, or in memory.
+ * Of a stream, the last bytes matter, wherever they are: in the pipe that the stream is moved from, or in memory.
  *
- * While the pipe has at least as many bytes as a tail keeps, those that leave it are of no interest. Before the others leave,
- * tee(2) copies them into the tap; splice(2) moves them as ever, so that an agent that is killed loses and repeats none. A
- * copy there is a reference to the bytes' pages; reading it into memory costs as much as moving it. So it stays there until
- * another stream needs the tap, someone asks for the bytes, or others have displaced them.
+ * While the pipe has at least as many bytes as a tail keeps, those that leave it are of no interest. The others are copied by
+ * tee(2) before splice(2) moves them as ever, so that an agent that is killed loses and repeats none.
  */
 #define _GNU_SOURCE
 #include "tail.h"
@@ -18,27 +16,24 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* How much the tap holds, in pages: bytes that were written piece by piece need more of them. */
+/* How much is copied at a time, in pages: bytes that were written piece by piece need more of them. */
 #define TAP_BYTES (256 * 1024)
-/* So much of what is displaced is dropped at a time: once for several moves. */
-#define DROPPED_BYTES (64 * 1024)
 
 struct tail {
+  pthread_mutex_t lock;
   struct tap *tap;
   int pipe; /* that the stream is moved from; -1 after its end */
   size_t capacity;
   size_t held;    /* of the bytes before `total` */
-  uint64_t total; /* the byte at offset n is at n modulo the capacity; those in the tap and the pipe come after */
+  uint64_t total; /* the byte at offset n is at n modulo the capacity; those in the pipe come after */
   char bytes[];
 };
 
+/* Used by the relay thread alone, but for `nowhere`. Its pipe is empty between two moves. */
 struct tap {
-  pthread_mutex_t lock; /* guards all of it, and all tails */
-  int reading;          /* -1 when the pipe could not be opened again */
+  int reading; /* -1 when the pipe could not be opened again */
   int writing;
-  int nowhere;        /* /dev/null */
-  struct tail *owner; /* whose bytes it holds, or NULL */
-  size_t held;
+  int nowhere; /* /dev/null */
 };
 
 static size_t smaller(size_t one, size_t other) {
@@ -66,7 +61,6 @@ struct tap *tap_open(void) {
   struct tap *tap = malloc(sizeof *tap);
   if (tap == NULL) return NULL;
   *tap = (struct tap){.reading = -1, .writing = -1};
-  pthread_mutex_init(&tap->lock, NULL);
   tap->nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
   if (tap->nowhere != -1 && open_pipe(&tap->reading, &tap->writing, TAP_BYTES)) return tap;
   int error = errno;
@@ -79,7 +73,6 @@ void tap_close(struct tap *tap) {
   if (tap == NULL) return;
   close_pipe(&tap->reading, &tap->writing);
   if (tap->nowhere != -1) close(tap->nowhere);
-  pthread_mutex_destroy(&tap->lock);
   free(tap);
 }
 
@@ -87,6 +80,7 @@ struct tail *tail_new(struct tap *tap, int pipe, size_t capacity) {
   struct tail *tail = malloc(sizeof *tail + capacity);
   if (tail == NULL) return NULL;
   *tail = (struct tail){.tap = tap, .pipe = pipe, .capacity = capacity};
+  pthread_mutex_init(&tail->lock, NULL);
   return tail;
 }
 
@@ -131,36 +125,6 @@ static bool take(struct tail *tail, int pipe, size_t length) {
   return true;
 }
 
-/* Empties the tap in any case: the tail of another stream must not get what is left. */
-static void reopen(struct tap *tap) {
-  tap->owner = NULL;
-  tap->held = 0;
-  close_pipe(&tap->reading, &tap->writing);
-  (void)open_pipe(&tap->reading, &tap->writing, TAP_BYTES);
-}
-
-/* Empties the tap: what it holds goes into memory, and what was copied behind that for nothing goes away. */
-static void settle(struct tap *tap, size_t unmoved) {
-  bool is_taken = tap->owner == NULL || take(tap->owner, tap->reading, tap->held);
-  tap->owner = NULL;
-  tap->held = 0;
-  if (!is_taken || !drop(tap, tap->reading, unmoved)) reopen(tap);
-}
-
-/* Drops what the tap holds of a tail but for the last `kept` bytes. */
-static void displace(struct tail *tail, size_t kept) {
-  struct tap *tap = tail->tap;
-  if (tap->owner != tail) return;
-  size_t length = tap->held - kept;
-  if (drop(tap, tap->reading, length)) {
-    skip(tail, length);
-    tap->held = kept;
-  } else {
-    skip(tail, tap->held);
-    reopen(tap);
-  }
-}
-
 /* Copies what waits in the stream's pipe. Returns how many bytes there are in `copy`, which is open if there are any. */
 static size_t copy_waiting(const struct tail *tail, int copy[2]) {
   int waiting;
@@ -175,7 +139,6 @@ static size_t copy_waiting(const struct tail *tail, int copy[2]) {
 
 /* Returns how many bytes there are; `*passed` is the offset after them. */
 static size_t read_all(struct tail *tail, char *bytes, uint64_t *passed) {
-  if (tail->tap->owner == tail) settle(tail->tap, 0);
   int copy[2];
   size_t waiting = copy_waiting(tail, copy);
   size_t last = smaller(waiting, tail->capacity);
@@ -192,24 +155,25 @@ static size_t read_all(struct tail *tail, char *bytes, uint64_t *passed) {
 }
 
 size_t tail_read(struct tail *tail, char *bytes, uint64_t *total) {
-  pthread_mutex_lock(&tail->tap->lock);
+  pthread_mutex_lock(&tail->lock);
   size_t length = read_all(tail, bytes, total);
-  pthread_mutex_unlock(&tail->tap->lock);
+  pthread_mutex_unlock(&tail->lock);
   return length;
 }
 
 void tail_end(struct tail *tail) {
   int copy[2];
-  pthread_mutex_lock(&tail->tap->lock);
-  if (tail->tap->owner == tail) settle(tail->tap, 0);
+  pthread_mutex_lock(&tail->lock);
   size_t waiting = copy_waiting(tail, copy);
   if (waiting > 0) take(tail, copy[0], waiting);
   close_pipe(&copy[0], &copy[1]);
   tail->pipe = -1;
-  pthread_mutex_unlock(&tail->tap->lock);
+  pthread_mutex_unlock(&tail->lock);
 }
 
 void tail_free(struct tail *tail) {
+  if (tail == NULL) return;
+  pthread_mutex_destroy(&tail->lock);
   free(tail);
 }
 
@@ -221,34 +185,21 @@ static ssize_t move_uncopied(struct tail *tail, int target, size_t length, bool 
   ssize_t moved = splice_some(tail->pipe, target, length);
   if (moved <= 0) return moved;
   *is_full = (size_t)moved < length;
-  displace(tail, 0);
   skip(tail, (size_t)moved);
   return moved;
 }
 
-/* Copies the next bytes into the tap. The result and errno are those of tee(2). */
-static ssize_t copy_next(struct tail *tail, size_t length, bool has_waiting) {
-  struct tap *tap = tail->tap;
-  if (tap->owner != tail) settle(tap, 0);
-  ssize_t copied = tee(tail->pipe, tap->writing, length, SPLICE_F_NONBLOCK);
-  if (copied != -1 || errno != EAGAIN || !has_waiting || tap->owner == NULL) return copied;
-  /* The tap is full. */
-  settle(tap, 0);
-  return tee(tail->pipe, tap->writing, length, SPLICE_F_NONBLOCK);
-}
-
+/* Moves bytes of which there are `copied` in the tap, and empties that. */
 static ssize_t move_copied(struct tail *tail, int target, size_t copied, bool *is_full) {
   struct tap *tap = tail->tap;
   ssize_t moved = splice_some(tail->pipe, target, copied);
   int error = errno;
   size_t count = moved > 0 ? (size_t)moved : 0;
-  tap->owner = tail;
-  tap->held += count;
   *is_full = count > 0 && count < copied;
-  if (count < copied)
-    settle(tap, copied - count);
-  else if (tap->held >= tail->capacity + DROPPED_BYTES)
-    displace(tail, tail->capacity);
+  if (!take(tail, tap->reading, count) || !drop(tap, tap->reading, copied - count)) {
+    close_pipe(&tap->reading, &tap->writing);
+    (void)open_pipe(&tap->reading, &tap->writing, TAP_BYTES);
+  }
   errno = error;
   return moved;
 }
@@ -258,7 +209,7 @@ static ssize_t move(struct tail *tail, int target, size_t length, bool *is_full)
   if (ioctl(tail->pipe, FIONREAD, &waiting) != 0) return -1;
   size_t rest = (size_t)waiting;
   if (rest > tail->capacity) return move_uncopied(tail, target, smaller(length, rest - tail->capacity), is_full);
-  ssize_t copied = copy_next(tail, smaller(length, TAP_BYTES), rest > 0);
+  ssize_t copied = tee(tail->pipe, tail->tap->writing, smaller(length, TAP_BYTES), SPLICE_F_NONBLOCK);
   if (copied > 0) return move_copied(tail, target, (size_t)copied, is_full);
   if (copied == -1 && errno == EAGAIN) return -1;
   /* The end, or bytes that cannot be copied. */
@@ -266,10 +217,10 @@ static ssize_t move(struct tail *tail, int target, size_t length, bool *is_full)
 }
 
 ssize_t tail_splice(struct tail *tail, int target, size_t length, bool *is_full) {
-  pthread_mutex_lock(&tail->tap->lock);
+  pthread_mutex_lock(&tail->lock);
   ssize_t moved = move(tail, target, length, is_full);
   int error = errno;
-  pthread_mutex_unlock(&tail->tap->lock);
+  pthread_mutex_unlock(&tail->lock);
   errno = error;
   return moved;
 }

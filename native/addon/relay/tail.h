@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Copies of bytes pass it on their way to the tails of all streams. */
+/* Copies of bytes pass it on their way to the tails of all streams of a thread. */
 struct tap;
 
 /*
