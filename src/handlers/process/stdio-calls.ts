@@ -47,29 +47,23 @@ export async function writeStdin(
 }
 
 /** ReadStdout (behaviour spec, section C.14). */
-export async function readStdout(
-  dependencies: StdioCallDependencies,
-  request: ReadStreamRequest,
-  call: Call,
-): Promise<OutputRead> {
-  const { stdout } = await stdioOf(dependencies, request, call.signal)
-  const output = await inStep('output', '', () => stdout.read(request.len, call))
-  call.takes(output)
-  dependencies.carried.stdout += output.length
-  return output
-}
+export const readStdout = reader('stdout')
 
 /** ReadStderr (behaviour spec, section C.14). */
-export async function readStderr(
-  dependencies: StdioCallDependencies,
-  request: ReadStreamRequest,
-  call: Call,
-): Promise<OutputRead> {
-  const { stderr } = await stdioOf(dependencies, request, call.signal)
-  const output = await inStep('output', '', () => stderr.read(request.len, call))
-  call.takes(output)
-  dependencies.carried.stderr += output.length
-  return output
+export const readStderr = reader('stderr')
+
+function reader(name: 'stdout' | 'stderr') {
+  return async (
+    dependencies: StdioCallDependencies,
+    request: ReadStreamRequest,
+    call: Call,
+  ): Promise<OutputRead> => {
+    const { [name]: stream } = await stdioOf(dependencies, request, call.signal)
+    const output = await inStep('output', '', () => stream.read(request.len, call))
+    call.takes(output)
+    dependencies.carried[name] += output.length
+    return output
+  }
 }
 
 /** CloseStdin (behaviour spec, section C.15): after the writes before it. May be repeated. */
