@@ -6,8 +6,13 @@ import { errnoOf, messageOf } from '../../../src/base/errors.ts'
 import { SIGKILL } from '../../../src/base/signals.ts'
 import { LinuxResources } from '../../../src/gen/oci.ts'
 import { kernelError } from '../../../src/os/errors.ts'
+import type { Settled } from '../../../src/os/supervisor/broker.ts'
+import type { RequestState } from '../../../src/os/supervisor/broker-messages.ts'
+import type { Call, Taken } from '../../../src/state/request.ts'
+import { EMPTY_RESPONSE } from '../../../src/state/request-journal.ts'
 import { FakeOs } from '../fakes/fake-os.ts'
 import { MemoryStateFiles } from '../fakes/files/memory-state-files.ts'
+import { FakeRequests } from '../handlers/fake-requests.ts'
 import { FakeRuntime } from '../handlers/fake-runtime.ts'
 import { containerRequest, execRequest, type Machine, machine, sandboxRequest } from '../handlers/machine.ts'
 import { ERRNOS, type Errno, type Fault, MortalOs } from './mortal-os.ts'
@@ -86,12 +91,34 @@ export function lives(): fc.Arbitrary<Life> {
 /** What goes wrong until the next command. */
 type Troubles = Partial<Pick<Command, 'fault' | 'stateFails' | 'outlives'>>
 
+/** Sends a request with its number to the present agent. */
+type Send = (signal: AbortSignal, number: bigint, takes: Call['takes']) => Promise<unknown>
+
 /** A call that was made: what is left to do with its answer. */
 interface Made {
-  readonly what: string
+  readonly command: Command
+  readonly number: bigint
+  readonly call: Send
   outcome: 'pending' | 'answered' | 'failed'
-  deliver: (isDelivered: boolean) => void
+  /** What became of the answer; undefined while it is on its way. */
+  told: Settled | undefined
+  tell: (isDelivered: boolean) => void
 }
+
+/** The calls whose answers outlive the agent. */
+const KEPT: readonly Command['action'][] = [
+  ...([
+    'create',
+    'start',
+    'exec',
+    'exec on a terminal',
+    'pause',
+    'resume',
+    'remove',
+    'signal',
+    'destroy',
+  ] as const),
+]
 
 /** So many turns of the loop, with time passing, are more than any call needs to end. */
 const MOST_TURNS = 300
@@ -107,6 +134,9 @@ export class ModelRun {
   #agent = new MortalOs(this.#os)
   #machine: Machine | undefined
   #made: Made[] = []
+  #requests = new FakeRequests()
+  #numbers = 0n
+  #stateHasFailed = false
   #cgroup: Life['cgroup'] = 'v1'
   #crashes = 0
   /** Kills for want of memory. */
@@ -149,9 +179,9 @@ export class ModelRun {
     let changes = 0
     this.#state.beforeChange = (path) => {
       changes += 1
-      if (stateFails !== undefined && changes >= stateFails.from) {
-        throw kernelError('write', path, stateFails.errno)
-      }
+      if (stateFails === undefined || changes < stateFails.from) return
+      this.#stateHasFailed = true
+      throw kernelError('write', path, stateFails.errno)
     }
     if (outlives === true) {
       this.#os.system.onKill = (pid, signal) => signal === SIGKILL && this.#outlive(pid)
@@ -184,36 +214,32 @@ export class ModelRun {
   }
 
   /** The call that a command makes. */
-  #callOf({
-    action,
-    container,
-    process,
-    ms,
-  }: Command): ((signal: AbortSignal) => Promise<unknown>) | undefined {
-    const call = this.#calls
+  #callOf({ action, container, process, ms }: Command): Send | undefined {
+    const calls = () => this.#calls
     const ofContainer = { containerId: container }
     const ofProcess = { ...ofContainer, execId: process }
-    const calls: Partial<Record<Command['action'], (signal: AbortSignal) => Promise<unknown>>> = {
-      create: (signal) => call.createContainer(containerRequest(container), signal),
-      start: (signal) => call.startContainer(ofContainer, signal),
-      exec: (signal) => call.execProcess(execRequest(container, process), signal),
-      'exec on a terminal': (signal) =>
-        call.execProcess(execRequest(container, process, { Terminal: true }), signal),
-      read: (signal) => call.readStdout({ ...ofProcess, len: 3 }, signal),
-      'read much': (signal) => call.readStdout({ ...ofProcess, len: 1 }, signal),
-      write: (signal) => call.writeStdin({ ...ofProcess, data: Buffer.alloc(ms === 0 ? 1 : 80_000) }, signal),
-      'close stdin': (signal) => call.closeStdin(ofProcess, signal),
-      wait: (signal) => call.waitProcess(ofProcess, signal),
-      pause: (signal) => call.pauseContainer(ofContainer, signal),
-      resume: (signal) => call.resumeContainer(ofContainer, signal),
-      update: (signal) =>
-        call.updateContainer({ ...ofContainer, resources: LinuxResources.fromPartial({}) }, signal),
-      remove: (signal) => call.removeContainer({ ...ofContainer, timeout: ms > 1000 ? 0 : 1 }, signal),
-      signal: (signal) => call.signalProcess({ ...ofProcess, signal: SIGKILL }, signal),
-      'await out of memory': (signal) => call.getOomEvent({}, signal),
-      destroy: (signal) => call.destroySandbox({}, signal),
+    const bytes = ms === 0 ? 1 : 80_000
+    const sends: Partial<Record<Command['action'], Send>> = {
+      create: (...how) => calls().createContainer(containerRequest(container), ...how),
+      start: (...how) => calls().startContainer(ofContainer, ...how),
+      exec: (...how) => calls().execProcess(execRequest(container, process), ...how),
+      'exec on a terminal': (...how) =>
+        calls().execProcess(execRequest(container, process, { Terminal: true }), ...how),
+      read: (...how) => calls().readStdout({ ...ofProcess, len: 3 }, ...how),
+      'read much': (...how) => calls().readStdout({ ...ofProcess, len: 1 }, ...how),
+      write: (...how) => calls().writeStdin({ ...ofProcess, data: Buffer.alloc(bytes) }, ...how),
+      'close stdin': (...how) => calls().closeStdin(ofProcess, ...how),
+      wait: (...how) => calls().waitProcess(ofProcess, ...how),
+      pause: (...how) => calls().pauseContainer(ofContainer, ...how),
+      resume: (...how) => calls().resumeContainer(ofContainer, ...how),
+      update: (...how) =>
+        calls().updateContainer({ ...ofContainer, resources: LinuxResources.fromPartial({}) }, ...how),
+      remove: (...how) => calls().removeContainer({ ...ofContainer, timeout: ms > 1000 ? 0 : 1 }, ...how),
+      signal: (...how) => calls().signalProcess({ ...ofProcess, signal: SIGKILL }, ...how),
+      'await out of memory': (...how) => calls().getOomEvent({}, ...how),
+      destroy: (...how) => calls().destroySandbox({}, ...how),
     }
-    return calls[action]
+    return sends[action]
   }
 
   /** What happens to the machine. */
@@ -255,19 +281,40 @@ export class ModelRun {
     if (killed !== undefined) this.#runtime.end(killed.pid, { signal: SIGKILL })
   }
 
-  #make({ action, leaves, answer, turns }: Command, call: (signal: AbortSignal) => Promise<unknown>): void {
+  #make(command: Command, call: Send): void {
+    this.#numbers += 1n
+    this.#send({
+      ...{ command, call, number: this.#numbers, outcome: 'pending', told: undefined, tell: () => {} },
+    })
+  }
+
+  /** As the service does it with the request of a call. */
+  #send(made: Made): void {
+    const { command, number } = made
+    const { action, answer, leaves, turns } = command
+    const requests = this.#machine?.context.requests
     const hangup = new AbortController()
-    const made: Made = { what: action, outcome: 'pending', deliver: () => {} }
+    const taken: Taken[] = []
+    const takes = (one: Taken) => (made.outcome === 'failed' ? one.dropped() : void taken.push(one))
+    made.tell = (isDelivered) => {
+      made.told = isDelivered ? 'written' : 'dropped'
+      for (const one of taken.splice(0)) attempt(() => (isDelivered ? one.delivered() : one.dropped()))
+    }
     this.#made.push(made)
-    call(hangup.signal).then(
-      (value) => {
+    const serve = async () => {
+      requests?.begin({ number, takes })
+      const again = KEPT.includes(action) ? requests?.answerTo(number) : undefined
+      await (again ?? made.call(hangup.signal, number, takes))
+      if (KEPT.includes(action)) requests?.answer({ number, takes }, EMPTY_RESPONSE)
+    }
+    serve().then(
+      () => {
         made.outcome = 'answered'
-        made.deliver = deliveryOf(value)
-        if (answer !== 'on its way') made.deliver(answer === 'delivered')
-        if (answer !== 'on its way') made.deliver = () => {}
+        if (answer !== 'on its way') made.tell(answer === 'delivered')
       },
       (error: unknown) => {
         made.outcome = 'failed'
+        made.tell(false)
         if (action === 'create' || action.startsWith('exec')) this.#blame(messageOf(error))
       },
     )
@@ -301,7 +348,6 @@ export class ModelRun {
     await turn()
     this.#crashes += 1
     this.#agent.isDead = true
-    this.#made = []
     for (let count = 0; count < 3; count++) await turn()
     const { streams, descriptors } = this.#os
     const kept = new Set(
@@ -317,7 +363,10 @@ export class ModelRun {
   async #restart(command: Troubles): Promise<boolean> {
     this.#agent = new MortalOs(this.#os)
     const { os } = this.#agent
+    const before = this.#made.splice(0)
+    this.#requests = new FakeRequests(before.flatMap(stateOf))
     this.#machine = await machine({
+      requestSource: this.#requests,
       ...{ os: this.#os, runtime: this.#runtime, state: this.#state, wrap: () => os },
       config: { restarted: this.#crashes > 0 },
     })
@@ -332,6 +381,10 @@ export class ModelRun {
       },
     )
     await this.#until('the restore', () => isRestored !== undefined || this.#agent.hangs)
+    for (const made of before) {
+      if (made.outcome === 'pending' && isRestored === true) this.#send(made)
+      else if (made.outcome !== 'failed') this.#made.push(made)
+    }
     return isRestored === true
   }
 
@@ -355,7 +408,10 @@ export class ModelRun {
     if (this.#sandbox() === 'active' && !this.#isToGo) await this.#use()
     await this.#destroy()
     await this.#until(`${this.#pending()}, which waits`, () => this.#pending() === '')
-    for (const { deliver } of this.#made) deliver(true)
+    for (const { number, told, tell } of this.#made) {
+      if (this.#requests.earlierRequests.get(number) === 'answered') this.#requests.settle(number, 'written')
+      else if (told === undefined) tell(true)
+    }
     await turn()
     this.#os.clock.advance(100_000)
     for (let turns = 0; turns < 10; turns++) await turn()
@@ -367,7 +423,7 @@ export class ModelRun {
   }
 
   #pending(): string {
-    return this.#made.find(({ outcome }) => outcome === 'pending')?.what ?? ''
+    return this.#made.find(({ outcome }) => outcome === 'pending')?.command.action ?? ''
   }
 
   /** A container that waits for its start can be started, and another be made. */
@@ -422,6 +478,10 @@ export class ModelRun {
       stored: descriptors.stored,
       timers: this.#crashes === 0 ? clock.sleeping : 0,
       consoles: this.#crashes === 0 ? consoles.paths : [],
+      // What cannot be removed stays until the next agent.
+      requests: this.#stateHasFailed
+        ? []
+        : this.#state.names().filter((name) => name.startsWith('requests/')),
     }
     if (this.#wrong !== undefined) throw new Error(this.#wrong)
     const text = JSON.stringify(left)
@@ -432,22 +492,24 @@ export class ModelRun {
       stored: [],
       timers: 0,
       consoles: [],
+      requests: [],
     })
     if (text !== nothing) throw new Error(`left: ${text}`)
   }
 }
 
-/** What is to be done with an answer, of calls that want to know what became of it. */
-function deliveryOf(value: unknown): (isDelivered: boolean) => void {
-  if (typeof value !== 'object' || value === null) return () => {}
-  return (isDelivered) => {
-    const method: unknown = Reflect.get(value, isDelivered ? 'delivered' : 'dropped')
-    try {
-      if (typeof method === 'function') method.apply(value)
-    } catch {
-      // The service logs what an answer's end throws.
-    }
-  }
+/** What the broker tells the next agent of a request: half of what the agent was told is not confirmed. */
+function stateOf({ number, outcome, told }: Made): readonly (readonly [bigint, RequestState])[] {
+  if (outcome === 'pending') return [[number, 'open']]
+  if (outcome === 'failed' || (told !== undefined && number % 2n === 0n)) return []
+  return [[number, told ?? 'answered']]
+}
+
+/** The service logs what an answer's end throws. */
+function attempt(act: () => void): void {
+  try {
+    act()
+  } catch {}
 }
 
 /** A life in words, without the commands that do nothing. */

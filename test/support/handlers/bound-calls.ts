@@ -66,9 +66,14 @@ function bindTo(context: () => SandboxContext) {
   return <Request, Answer>(
     serve: (context: SandboxContext, request: Request, call: Call) => Promise<Answer>,
   ) =>
-    async (request: Request, signal: AbortSignal, number?: bigint): Promise<Told<Answer>> => {
+    async (
+      request: Request,
+      signal: AbortSignal,
+      number?: bigint,
+      takes?: (one: Taken) => void,
+    ): Promise<Told<Answer>> => {
       const taken: Taken[] = []
-      const call = { ...callOf(signal, number), takes: (one: Taken) => void taken.push(one) }
+      const call = { ...callOf(signal, number), takes: takes ?? ((one: Taken) => void taken.push(one)) }
       const answer = await serve(context(), request, call)
       const told =
         typeof answer !== 'object' || answer === null || 'delivered' in answer
