@@ -37,6 +37,7 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
     busyboxRoot(join(folder, 'shared/web'))
     share = await shareFolder(join(folder, 'shared'), join(folder, 'share.sock'))
     guest = await bootTestGuest({
+      kernel: 'trixie',
       room: { cpus: 0, memoryMib: 64, memorySlots: 1 },
       // The longer timeout is for a busy machine under emulation.
       append: [CRUN, 'agent.hotplug_timeout=10'],
@@ -98,6 +99,23 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
     expect(existsSync(join(folder, 'shared/web/root/layer-file'))).toBe(false)
     const left = 'grep -c kata-containers/layered /guest/proc/1/mounts; ls /kata'
     await expect(output('web', left)).resolves.not.toContain('layered')
+  })
+
+  it('lays 120 layers over each other, whose paths mount(2) would not take', async () => {
+    const names = Array.from({ length: 120 }, (_, index) => `${index}`)
+    for (const name of names) {
+      mkdirSync(join(folder, 'shared/web/layers', name), { recursive: true })
+      writeFileSync(join(folder, 'shared/web/layers', name, 'top'), name)
+    }
+    const storage = {
+      driver: 'overlayfs',
+      source: 'overlay',
+      fstype: 'overlay',
+      options: [`lowerdir=${names.map((name) => `${SHARED}/web/layers/${name}`).join(':')}`, 'ro'],
+      mountPoint: '/run/kata-containers/sandbox/storage/layers',
+    }
+    const script = 'cat /kata/sandbox/storage/layers/top; grep -c web/layers/119 /guest/proc/1/mounts'
+    await expect(output('layers', script, [storage])).resolves.toBe('01\n')
   })
 
   it('loads the driver of a SCSI controller that is plugged in while a request waits for its disk', async () => {
