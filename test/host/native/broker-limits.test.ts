@@ -7,7 +7,7 @@ import { type BrokerClient, frameOf } from '../../support/broker/client.ts'
 import { converse, roundTrip } from '../../support/broker/conversation.ts'
 import { Envelope, encodeEnvelope, RequestFlag } from '../../support/broker/records.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
-import { buildSanitizedVminit, buildVminitWithFullEpoll } from '../../support/vminit/compiled.ts'
+import { buildSanitizedVminit, buildVminitOnOtherKernel } from '../../support/vminit/compiled.ts'
 
 let sanitized: string
 let real: string
@@ -72,10 +72,50 @@ describe('connections', () => {
   })
 })
 
+describe('on vsock', () => {
+  async function connectFrom(cid: number, allowLoopback: boolean) {
+    broker = await TestBroker.start(await buildVminitOnOtherKernel(), { PEER_CID: String(cid) })
+    const agent = broker.startAgent({ allowLoopback })
+    await agent.start()
+    return { agent, client: await broker.connect() }
+  }
+
+  it.each([
+    [0, true],
+    [1, false],
+    [3, true],
+    [1234, true],
+    [0xffffffff, true],
+  ])(
+    'a client of CID %i is closed (loopback allowed: %s), and the agent gets nothing',
+    async (cid, allow) => {
+      const { agent, client } = await connectFrom(cid, allow)
+      void client.send(ask)
+      await client.closed
+      expect(await client.frames.rest()).toEqual([])
+      await expect.poll(() => broker.log).toContain(`broker: refused vsock ${cid}:77: not the host`)
+      agent.die()
+      expect((await broker.startAgent().start()).connections).toEqual([])
+    },
+  )
+
+  it.each([
+    [2, false],
+    [1, true],
+  ])('a client of CID %i is served (loopback allowed: %s), and named', async (cid, allow) => {
+    const { agent, client } = await connectFrom(cid, allow)
+    await client.send(ask)
+    const connection = await agent.connections.next()
+    expect(connection.peer).toMatchObject({ kind: 1, cid, port: 77 })
+    connection.answer((await connection.request()).number, reply)
+    expect(await client.frames.next()).toEqual(reply)
+  })
+})
+
 describe('a socket that the kernel cannot wait for', () => {
   it('ends its client with a line in the log, and no other', async () => {
     const full = join(temporaryFolder(), 'full')
-    broker = await TestBroker.start(await buildVminitWithFullEpoll(), { FULL_EPOLL: full })
+    broker = await TestBroker.start(await buildVminitOnOtherKernel(), { FULL_EPOLL: full })
     const agent = broker.startAgent()
     await agent.start()
     const half = await broker.connect()

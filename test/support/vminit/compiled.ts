@@ -19,10 +19,10 @@ export function buildSanitizedVminit(): Promise<string> {
   return compile('test-sanitized-vminit', vminitSources, SANITIZED_VMINIT)
 }
 
-/** The same, in which epoll_ctl(2) adds nothing while the file FULL_EPOLL of its environment exists. */
-export function buildVminitWithFullEpoll(): Promise<string> {
-  const flags = [...SANITIZED_VMINIT, '-Wl,--wrap=epoll_ctl']
-  return compile('test-full-epoll', [...vminitSources, join(import.meta.dirname, 'full-epoll.c')], flags)
+/** The same, to which the kernel answers as FULL_EPOLL and PEER_CID of its environment say. */
+export function buildVminitOnOtherKernel(): Promise<string> {
+  const flags = [...SANITIZED_VMINIT, '-Wl,--wrap=epoll_ctl,--wrap=accept4,--wrap=getsockopt']
+  return compile('test-other-kernel', [...vminitSources, join(import.meta.dirname, 'other-kernel.c')], flags)
 }
 
 /** A program that calls single functions of vminit under ASan and UBSan. */
