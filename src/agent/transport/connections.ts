@@ -1,13 +1,16 @@
 import type { Socket } from 'node:net'
 import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import type { BrokerConnection } from '../../os/supervisor/broker.ts'
+import type { BrokerPeer } from '../../os/supervisor/broker-messages.ts'
 import type { ServedConnection } from '../../rpc/connection.ts'
 import type { ReadDescriptors } from '../../rpc/grpc/reflection.ts'
-import type { ConnectionTotals, Totals } from '../../rpc/limits.ts'
+import type { GrpcOptions } from '../../rpc/grpc/server.ts'
+import type { Totals } from '../../rpc/limits.ts'
 import type { CheckCall, MethodTable, StreamTable } from '../../rpc/method.ts'
 import type { StartTimer } from '../../rpc/timer.ts'
-import type { BrokerLink, SendNow } from '../../rpc/ttrpc/broker-framing.ts'
-import { TtrpcServerConnection } from '../../rpc/ttrpc/server-connection.ts'
+import type { BrokerLink } from '../../rpc/ttrpc/broker-framing.ts'
+import { type ServerConnectionOptions, TtrpcServerConnection } from '../../rpc/ttrpc/server-connection.ts'
 
 /** What connections are served with. */
 export interface ConnectionsOptions {
@@ -28,18 +31,11 @@ export interface ConnectionsOptions {
 
 const STOP_MS = 5_000
 
-/** An open connection. */
-interface OpenConnection {
-  readonly peer: string
-  readonly totals: ConnectionTotals
-  /** Undefined while its framing is being loaded. */
-  served: ServedConnection | undefined
-}
-
 /** The connections of clients, and what they take of the limits. */
 export class Connections {
   readonly #options: ConnectionsOptions
-  readonly #open = new Map<Socket, OpenConnection>()
+  /** Undefined while the framing of a connection is being loaded. */
+  readonly #open = new Map<Socket, ServedConnection | undefined>()
   #isStopping = false
   #whenEmpty: (() => void) | undefined
 
@@ -47,56 +43,44 @@ export class Connections {
     this.#options = options
   }
 
-  /** Adds a connection, whose `peer` logs name. Returns false for one that a limit refuses, and destroys it. */
-  add(socket: Socket, peer: string): boolean {
+  /** Serves a connection of the broker until its end, unless a limit refuses it. */
+  serve(socket: Socket, accepted: BrokerConnection): void {
+    if (accepted.framing === 'ttrpc') closeWith(socket, accepted.close)
     // 'close' follows every error and is handled below.
     socket.on('error', () => {})
     // The end of the client's side ends its calls, so a half-open connection has no use.
     socket.allowHalfOpen = false
-    const totals = this.#options.totals.addConnection((reason) => this.refuse(socket, peer, reason))
-    if (totals === undefined) {
-      this.refuse(socket, peer, 'too many connections')
-      return false
+    const peer = nameOfPeer(accepted.peer)
+    const refuse = (reason: string) => {
+      // At debug level, so that a peer cannot fill the console by connecting.
+      this.#options.log.debug('connection refused', { peer, reason })
+      socket.destroy()
     }
-    this.#open.set(socket, { peer, totals, served: undefined })
+    const totals = this.#options.totals.addConnection(refuse)
+    if (totals === undefined) {
+      refuse('too many connections')
+      return
+    }
+    this.#open.set(socket, undefined)
     socket.once('close', () => {
       totals.end()
       this.#open.delete(socket)
       if (this.#open.size === 0) this.#whenEmpty?.()
     })
-    return true
-  }
-
-  /** Closes a connection. Logs it at debug level, so that a peer cannot fill the console by connecting. */
-  refuse(socket: Socket, peer: string, reason: string): void {
-    this.#options.log.debug('connection refused', { peer, reason })
-    socket.destroy()
-  }
-
-  /** Serves ttRPC on a data socket of the broker. Does nothing for a connection that is not open. */
-  serveTtrpc(socket: Socket, sendNow: SendNow): void {
-    const open = this.#open.get(socket)
-    if (open === undefined) return
-    const { methods, startTimer, link } = this.#options
-    const { peer, totals } = open
-    const connection = new TtrpcServerConnection(socket, { methods, peer, startTimer, totals, link, sendNow })
-    open.served = connection
-    connection.start()
-    if (this.#isStopping) connection.drain()
-  }
-
-  /** Serves gRPC on the client's own socket, of which `firstBytes` have been read already. */
-  serveGrpc(socket: Socket, firstBytes: Buffer): void {
-    this.#loadAndServeGrpc(socket, firstBytes).catch((error) => {
-      this.#options.log.error('cannot serve gRPC', { error: messageOf(error) })
-      socket.destroy()
-    })
+    const { framing, firstBytes, sendNow } = accepted
+    if (framing === 'ttrpc') this.#serveTtrpc(socket, { peer, totals, sendNow })
+    else {
+      this.#serveGrpc(socket, { peer, totals, firstBytes }).catch((error) => {
+        this.#options.log.error('cannot serve gRPC', { error: messageOf(error) })
+        socket.destroy()
+      })
+    }
   }
 
   /** Takes no more calls. Connections close when their calls are answered, or after 5 s. Resolves when all are closed. */
   async stop(): Promise<void> {
     this.#isStopping = true
-    for (const [socket, { served }] of this.#open) {
+    for (const [socket, served] of this.#open) {
       if (served === undefined) socket.destroy()
       else served.drain()
     }
@@ -111,16 +95,48 @@ export class Connections {
     stopTimer()
   }
 
-  async #loadAndServeGrpc(socket: Socket, firstBytes: Buffer): Promise<void> {
+  #serveTtrpc(socket: Socket, own: Pick<ServerConnectionOptions, 'peer' | 'totals' | 'sendNow'>): void {
+    const { methods, startTimer, link } = this.#options
+    const connection = new TtrpcServerConnection(socket, { methods, startTimer, link, ...own })
+    connection.start()
+    this.#began(socket, connection)
+  }
+
+  /** On the client's own socket, of which `firstBytes` have been read already. */
+  async #serveGrpc(socket: Socket, own: Pick<GrpcOptions, 'peer' | 'totals' | 'firstBytes'>): Promise<void> {
     socket.pause()
     // Loaded by the first gRPC client, because it would take half of the agent's start-up time, and 10 MB.
     const { serveGrpc } = await import('../../rpc/grpc/server.ts')
-    const open = this.#open.get(socket)
-    if (open === undefined || socket.destroyed) return
+    if (socket.destroyed) return
     const { methods, streams, readDescriptors, checkCall, startTimer } = this.#options
-    const { totals, peer } = open
     const calls = { methods, ...(streams && { streams }), readDescriptors, checkCall }
-    open.served = serveGrpc(socket, { ...calls, startTimer, totals, peer, firstBytes })
-    if (this.#isStopping) open.served.drain()
+    this.#began(socket, serveGrpc(socket, { ...calls, startTimer, ...own }))
+  }
+
+  #began(socket: Socket, served: ServedConnection): void {
+    this.#open.set(socket, served)
+    if (this.#isStopping) served.drain()
+  }
+}
+
+/** Has the broker close the client when the agent has ended its data socket first. */
+function closeWith(socket: Socket, close: () => void): void {
+  let isOver = false
+  const end = () => {
+    if (!isOver && !socket.readableEnded) close()
+    isOver = true
+  }
+  // Everything that was written is in the socket by then.
+  socket.once('finish', end).once('close', end)
+}
+
+function nameOfPeer(peer: BrokerPeer): string {
+  switch (peer.kind) {
+    case 'unix':
+      return 'unix'
+    case 'vsock':
+      return `vsock ${peer.cid}:${peer.port}`
+    case 'tcp':
+      return `tcp ${peer.address} ${peer.port}`
   }
 }

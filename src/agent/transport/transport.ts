@@ -1,7 +1,5 @@
-import type { Socket } from 'node:net'
 import type { ListenAddress, Sockets } from '../../os/sockets/sockets.ts'
-import type { Broker, BrokerConnection } from '../../os/supervisor/broker.ts'
-import type { BrokerPeer } from '../../os/supervisor/broker-messages.ts'
+import type { Broker } from '../../os/supervisor/broker.ts'
 import { LIMITS } from '../../rpc/limits.ts'
 import { type StartTimer, startTimer } from '../../rpc/timer.ts'
 import { Connections, type ConnectionsOptions } from './connections.ts'
@@ -46,7 +44,7 @@ export async function startTransport(options: TransportOptions): Promise<Transpo
     ...{ framePayloadBytes: messageBytes, totalBytes: total.bytes.limit },
   }
   await broker.serve(listening.fd, limits, (accepted) =>
-    serve(sockets.adopt(accepted.fd), accepted, connections),
+    connections.serve(sockets.adopt(accepted.fd), accepted),
   )
   sockets.release(listening)
   return {
@@ -55,35 +53,5 @@ export async function startTransport(options: TransportOptions): Promise<Transpo
       broker.stopAccepting()
       await Promise.all([connections.stop(), sockets.removePath(listening)])
     },
-  }
-}
-
-function serve(socket: Socket, accepted: BrokerConnection, connections: Connections): void {
-  const { framing, peer, firstBytes, sendNow, close } = accepted
-  if (framing === 'ttrpc') closeWith(socket, close)
-  if (!connections.add(socket, nameOfPeer(peer))) return
-  if (framing === 'ttrpc') connections.serveTtrpc(socket, sendNow)
-  else connections.serveGrpc(socket, firstBytes)
-}
-
-/** Has the broker close the client when the agent has ended its data socket first. */
-function closeWith(socket: Socket, close: () => void): void {
-  let isOver = false
-  const end = () => {
-    if (!isOver && !socket.readableEnded) close()
-    isOver = true
-  }
-  // Everything that was written is in the socket by then.
-  socket.once('finish', end).once('close', end)
-}
-
-function nameOfPeer(peer: BrokerPeer): string {
-  switch (peer.kind) {
-    case 'unix':
-      return 'unix'
-    case 'vsock':
-      return `vsock ${peer.cid}:${peer.port}`
-    case 'tcp':
-      return `tcp ${peer.address} ${peer.port}`
   }
 }
