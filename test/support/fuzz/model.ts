@@ -18,9 +18,16 @@ import { containerRequest, execRequest, type Machine, machine, sandboxRequest } 
 import { ERRNOS, type Errno, type Fault, MortalOs } from './mortal-os.ts'
 
 const ACTIONS = [
-  ...['create', 'create', 'start', 'start', 'exec', 'exec', 'exec on a terminal', 'exec on a terminal'],
-  ...['read', 'read much', 'write', 'close stdin', 'wait', 'pause', 'resume', 'update', 'remove', 'remove'],
-  ...['signal', 'output', 'end', 'out of memory', 'await out of memory', 'time passes', 'crash'],
+  ...['create', 'create', 'start', 'start', 'exec', 'exec', 'exec'],
+  ...['exec on a terminal', 'exec on a terminal', 'exec on a terminal'],
+  ...['read', 'read much', 'write', 'close stdin', 'wait', 'pause', 'resume', 'update', 'signal', 'crash'],
+  ...['remove', 'remove', 'remove', 'output', 'end', 'out of memory', 'await out of memory'],
+  ...['time passes', 'time passes'],
+] as const
+
+const OUTCOMES = [
+  ...['fails', 'fails', 'fails', 'is late', 'is never answered'],
+  ...['the store is full', 'the store is full'],
 ] as const
 
 /** One step of a run: what is done, to what, how many turns of the loop later the next one comes, and what goes wrong. */
@@ -57,9 +64,9 @@ export function lives(): fc.Arbitrary<Life> {
     fc.oneof({ weight: 2, arbitrary: fc.constant(undefined) }, { weight: 1, arbitrary })
   const errno = fc.constantFrom(...ERRNOS)
   const fault = fc.record({
-    at: fc.oneof(fc.integer({ min: 1, max: 10 }), fc.integer({ min: 1, max: 40 })),
+    at: fc.oneof(...[6, 16, 48].map((max) => fc.integer({ min: 1, max }))),
     errno,
-    what: fc.constantFrom('fails', 'fails', 'fails', 'is late', 'is late', 'is never answered'),
+    what: fc.constantFrom(...OUTCOMES),
   })
   const command = fc.record({
     action: fc.oneof(
@@ -219,12 +226,13 @@ export class ModelRun {
     const ofContainer = { containerId: container }
     const ofProcess = { ...ofContainer, execId: process }
     const bytes = ms === 0 ? 1 : 80_000
+    const added = process === '' ? 'e3' : process
     const sends: Partial<Record<Command['action'], Send>> = {
       create: (...how) => calls().createContainer(containerRequest(container), ...how),
       start: (...how) => calls().startContainer(ofContainer, ...how),
-      exec: (...how) => calls().execProcess(execRequest(container, process), ...how),
+      exec: (...how) => calls().execProcess(execRequest(container, added), ...how),
       'exec on a terminal': (...how) =>
-        calls().execProcess(execRequest(container, process, { Terminal: true }), ...how),
+        calls().execProcess(execRequest(container, added, { Terminal: true }), ...how),
       read: (...how) => calls().readStdout({ ...ofProcess, len: 3 }, ...how),
       'read much': (...how) => calls().readStdout({ ...ofProcess, len: 1 }, ...how),
       write: (...how) => calls().writeStdin({ ...ofProcess, data: Buffer.alloc(bytes) }, ...how),
@@ -329,9 +337,11 @@ export class ModelRun {
     this.#refused.add(refused)
   }
 
+  /** Acts unless the agent dies meanwhile. */
   async #later(turns: number, act: () => void): Promise<void> {
+    const agent = this.#agent
     for (let count = 0; count < turns; count++) await turn()
-    act()
+    if (!agent.isDead) act()
   }
 
   /** The agent dies; agents come until one has restored what there is. */
@@ -348,6 +358,7 @@ export class ModelRun {
     await turn()
     this.#crashes += 1
     this.#agent.isDead = true
+    this.#refused.clear()
     for (let count = 0; count < 3; count++) await turn()
     const { streams, descriptors } = this.#os
     const kept = new Set(

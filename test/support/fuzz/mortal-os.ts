@@ -7,8 +7,8 @@ import type { FakeOs } from '../fakes/fake-os.ts'
 export interface Fault {
   /** The number of the call, from 1. */
   readonly at: number
-  /** It fails, is answered some turns of the loop later, or never. */
-  readonly what: 'fails' | 'is late' | 'is never answered'
+  /** It fails, is answered some turns of the loop later, or never; or vminit takes no descriptor, whichever the call. */
+  readonly what: 'fails' | 'is late' | 'is never answered' | 'the store is full'
   readonly errno: Errno
 }
 
@@ -34,7 +34,7 @@ const AT_ONCE = ['streams', 'consoles', 'exits']
 
 const LATE_TURNS = 5
 /** A program takes a while, in which other calls go on. */
-const RUN_TURNS = 2
+const RUN_TURNS = 4
 
 /** The machine as one agent sees it: calls have faults, and after the agent's death nothing reaches it any more. */
 export class MortalOs {
@@ -57,6 +57,7 @@ export class MortalOs {
   strike(fault: Fault | undefined): void {
     this.fault = fault
     this.#calls = 0
+    this.#real.descriptors.refusal = fault?.what === 'the store is full' ? fault.errno : undefined
   }
 
   #mortal<Part extends object>(part: Part, fallible: readonly string[] = [], name = ''): Part {
@@ -87,7 +88,7 @@ export class MortalOs {
 
   #next(): Fault | undefined {
     this.#calls += 1
-    return this.fault?.at === this.#calls ? this.fault : undefined
+    return this.fault?.at === this.#calls && this.fault.what !== 'the store is full' ? this.fault : undefined
   }
 
   #befall(fault: Fault, part: string, name: string, args: unknown[], call: () => unknown): unknown {
