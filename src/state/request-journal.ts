@@ -3,7 +3,7 @@ import type { Logger } from '../base/log.ts'
 import type { OutOfMemory } from '../gen/state/oom.ts'
 import type { RequestPayload } from '../gen/state/request.ts'
 import type { Broker, Settled } from '../os/supervisor/broker.ts'
-import { type Call, either, type Taken, type TakenByRequests } from './request.ts'
+import { type Call, either, type Taken, type TakenByRequests, tell } from './request.ts'
 import { KINDS, type StateStore } from './state-store.ts'
 
 const FOLDER = 'requests'
@@ -133,14 +133,7 @@ export class RequestJournal {
   #tell(number: bigint, outcome: Settled): void {
     const all = this.#unsettled.get(number) ?? []
     this.#unsettled.delete(number)
-    for (const taken of all) {
-      try {
-        if (outcome === 'written') taken.delivered()
-        else taken.dropped()
-      } catch (error) {
-        this.#log.error('delivery not recorded', { request: `${number}`, outcome, error: messageOf(error) })
-      }
-    }
+    tell(all, outcome === 'written', this.#log, { request: `${number}` })
   }
 
   /** Settles what requests of the time before have taken of one kind. */

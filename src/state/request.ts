@@ -1,4 +1,6 @@
 import { neverAborted } from '../base/abort.ts'
+import { messageOf } from '../base/errors.ts'
+import type { LogFields, Logger } from '../base/log.ts'
 
 /** What an answer takes away, until it is known what became of the answer. One of the two is called, once. */
 export interface Taken {
@@ -6,6 +8,18 @@ export interface Taken {
   delivered(): void
   /** The answer never will be written: what it would have taken stays. */
   dropped(): void
+}
+
+/** Tells what an answer takes what became of the answer. When one of them fails, that is logged, and the others are told. */
+export function tell(all: readonly Taken[], written: boolean, log: Logger, fields: LogFields): void {
+  for (const taken of all) {
+    try {
+      if (written) taken.delivered()
+      else taken.dropped()
+    } catch (error) {
+      log.error('delivery not recorded', { ...fields, written, error: messageOf(error) })
+    }
+  }
 }
 
 /** What is done whatever becomes of the answer. */

@@ -6,7 +6,7 @@ import { REQUESTS } from '../../gen/message-fields.ts'
 import { countElements, undecodable } from '../../rpc/count-elements.ts'
 import { exhausted, type Totals } from '../../rpc/limits.ts'
 import type { Encoded, IncomingCall, Method, Outcome } from '../../rpc/method.ts'
-import type { Call, Taken } from '../../state/request.ts'
+import { type Call, type Taken, tell } from '../../state/request.ts'
 import { EMPTY_RESPONSE, type RequestJournal } from '../../state/request-journal.ts'
 import type { Check } from '../policy/policy.ts'
 import { Refusal } from '../policy/verdict.ts'
@@ -56,6 +56,7 @@ function served<Request, Response>(
     const startedMs = nowMs()
     const limits = limitsOf(incoming)
     const taken: Taken[] = []
+    const delivered = (written: boolean) => tell(taken, written, log, { rpc: name })
     let hasFailed = false
     const number = incoming.number ?? 0n
     const call: Call = {
@@ -93,11 +94,11 @@ function served<Request, Response>(
         encoded = rpc.encode?.(response) ?? { payload: types.response.encode(response).finish() }
       }
       if (keepsAnswer(rpc)) requests.answer(call, encoded.payload)
-      outcome = { ok: true, ...encoded, ...(taken.length > 0 && { delivered: tell(taken, name, log) }) }
+      outcome = { ok: true, ...encoded, ...(taken.length > 0 && { delivered }) }
     } catch (error) {
       // A call that failed has undone itself, and may be tried again.
       hasFailed = true
-      tell(taken, name, log)(false)
+      delivered(false)
       outcome = { ok: false, ...statusOf(error) }
       loggedMessage = error instanceof AgentError ? error.loggedMessage : undefined
       const { code, message } = outcome
@@ -135,20 +136,6 @@ function keepsAnswer({
   ownJournal,
 }: Pick<Rpc<never, unknown>, 'recovery' | 'ownJournal'>): boolean {
   return recovery === 'at-most-once' || (recovery === 'journaled' && ownJournal !== true)
-}
-
-/** Tells what an answer takes what became of the answer. */
-function tell(taken: readonly Taken[], rpc: string, log: Logger): (written: boolean) => void {
-  return (written) => {
-    for (const one of taken) {
-      try {
-        if (written) one.delivered()
-        else one.dropped()
-      } catch (error) {
-        log.error('delivery not recorded', { rpc, written, error: messageOf(error) })
-      }
-    }
-  }
 }
 
 /** What one call uses of the limits of all connections. */

@@ -37,65 +37,60 @@ interface Unfinished extends CopyWork {
   lastChunkMs: number
 }
 
+/** What copying needs. */
+export interface CopyParts {
+  readonly os: Pick<Os, 'files' | 'clock'>
+  readonly log: Logger
+  /** The folder that all paths lie below. */
+  readonly root: string
+  readonly state: StateStore
+  readonly requests: Pick<RequestJournal, 'answer' | 'done'>
+}
+
 /**
  * Files, directories and symbolic links that the host copies into the guest (behaviour spec, section C.32). An entry gets
  * its name when it is complete, by one rename(2). Calls run one after the other: the undo of one removes parents that
  * another one would use. An unfinished file outlives the agent: what has arrived is recorded before a chunk is answered.
  */
 export class FileCopies {
-  readonly #os: Pick<Os, 'files' | 'clock'>
-  readonly #log: Logger
-  readonly #root: string
-  readonly #state: StateStore
-  readonly #requests: RequestJournal
+  readonly #parts: CopyParts
   readonly #queue = new SerialQueue()
   /** By path below the root. */
   readonly #unfinished = new Map<string, Unfinished>()
 
-  /** `root` is the folder that all paths lie below. */
-  constructor(parts: {
-    readonly os: Pick<Os, 'files' | 'clock'>
-    readonly log: Logger
-    readonly root: string
-    readonly state: StateStore
-    readonly requests: RequestJournal
-  }) {
-    this.#os = parts.os
-    this.#log = parts.log
-    this.#root = parts.root
-    this.#state = parts.state
-    this.#requests = parts.requests
+  constructor(parts: CopyParts) {
+    this.#parts = parts
   }
 
   /** Goes on with the unfinished files of an agent before this one. One that is not there as it was is lost. Never rejects. */
   async restore(): Promise<void> {
-    for (const name of this.#state.list(SAVED)) {
+    for (const name of this.#parts.state.list(SAVED)) {
       const work = this.#newWork()
       try {
         await this.#restoreOne(name, work)
       } catch (error) {
-        this.#log.warn('an unfinished file is lost', { name, error: messageOf(error) })
+        this.#parts.log.warn('an unfinished file is lost', { name, error: messageOf(error) })
         await abandon(work)
-        this.#state.remove(`${SAVED}/${name}`)
+        this.#parts.state.remove(`${SAVED}/${name}`)
       }
     }
   }
 
   async #restoreOne(name: string, work: CopyWork): Promise<void> {
-    const saved = this.#state.require(KINDS.copy, `${SAVED}/${name}`)
+    const saved = this.#parts.state.require(KINDS.copy, `${SAVED}/${name}`)
     const { path, temporaryName, inode, sizeBytes, arrivedBytes, parentsMade, request } = saved
     const parents = path.slice(0, -1)
     const folder = await reopenParent(await this.#openRoot(work), parents, parentsMade, work)
     if ((await folder.status(path.at(-1) ?? ''))?.inode === inode) {
       await finish(work)
-      this.#requests.done(request)
+      this.#parts.requests.done(request)
       this.#forget(temporaryName)
       return
     }
     const file = await folder.reopenFile(temporaryName, inode)
     work.opened.add('close file', () => file.close())
     work.onFailure.add('remove file', () => folder.remove(temporaryName))
-    const lastChunkMs = this.#os.clock.monotonicMs()
+    const lastChunkMs = this.#parts.os.clock.monotonicMs()
     this.#unfinished.set(path.join('/'), {
       ...{ ...work, path, temporaryName, folder, file, sizeBytes, arrivedBytes, lastChunkMs },
     })
@@ -107,7 +102,7 @@ export class FileCopies {
    * not unfinished; RESOURCE_EXHAUSTED when too many files are. A call that has begun is not aborted by its signal.
    */
   async copy(request: CopyFileRequest, call: Call): Promise<void> {
-    const copy = checkCopy(request, this.#root)
+    const copy = checkCopy(request, this.#parts.root)
     await this.#queue.run(() => this.#perform(copy, call), call.signal)
   }
 
@@ -126,8 +121,8 @@ export class FileCopies {
       for (const key of [...this.#unfinished.keys()]) if (isDropped(key.split('/'))) await this.#drop(key)
     }, neverAborted)
     const late = () => new AgentError('DEADLINE_EXCEEDED', `not dropped within ${DROP_MS} ms`)
-    await withTimeout(this.#os.clock, DROP_MS, dropping, late).catch((error: unknown) => {
-      this.#log.warn('unfinished files stay', { error: messageOf(error) })
+    await withTimeout(this.#parts.os.clock, DROP_MS, dropping, late).catch((error: unknown) => {
+      this.#parts.log.warn('unfinished files stay', { error: messageOf(error) })
     })
   }
 
@@ -157,11 +152,11 @@ export class FileCopies {
   }
 
   #newWork(): CopyWork {
-    return { onFailure: new UndoList(this.#log), opened: new UndoList(this.#log), parentsMade: 0 }
+    return { onFailure: new UndoList(this.#parts.log), opened: new UndoList(this.#parts.log), parentsMade: 0 }
   }
 
   #forget(temporaryName: string): void {
-    this.#state.remove(`${SAVED}/${temporaryName}`)
+    this.#parts.state.remove(`${SAVED}/${temporaryName}`)
   }
 
   /** The first chunk of a file. If it is the only one, what had the name is there until the file replaces it. */
@@ -188,7 +183,7 @@ export class FileCopies {
     const unfinished = this.#unfinished.get(key)
     const { offset, sizeBytes, data } = chunk
     if (unfinished === undefined) {
-      const text = `path "${this.#root}/${key}": no chunk has arrived yet, want offset 0 first`
+      const text = `path "${this.#parts.root}/${key}": no chunk has arrived yet, want offset 0 first`
       throw new AgentError('FAILED_PRECONDITION', text)
     }
     if (sizeBytes !== unfinished.sizeBytes)
@@ -199,7 +194,7 @@ export class FileCopies {
       if (offset + BigInt(data.length) === sizeBytes) this.#save(unfinished, call.number)
       if (!(await this.#write(unfinished, copy, chunk))) return
       // The call is answered by what follows, or, if this agent dies before, by the recorded answer.
-      this.#requests.answer(call, EMPTY_RESPONSE)
+      this.#parts.requests.answer(call, EMPTY_RESPONSE)
       this.#unfinished.delete(key)
       this.#forget(copy.temporaryName)
     } catch (error) {
@@ -214,7 +209,7 @@ export class FileCopies {
     await file.write(data, Number(offset))
     const end = offset + BigInt(data.length)
     unfinished.arrivedBytes = end > arrivedBytes ? end : arrivedBytes
-    unfinished.lastChunkMs = this.#os.clock.monotonicMs()
+    unfinished.lastChunkMs = this.#parts.os.clock.monotonicMs()
     if (unfinished.arrivedBytes < sizeBytes) {
       this.#save(unfinished, 0n)
       return false
@@ -229,18 +224,18 @@ export class FileCopies {
   #save(unfinished: Unfinished, request: bigint): void {
     const { path, temporaryName, file, sizeBytes, arrivedBytes, parentsMade } = unfinished
     const { inode } = file
-    this.#state.write(KINDS.copy, `${SAVED}/${temporaryName}`, {
+    this.#parts.state.write(KINDS.copy, `${SAVED}/${temporaryName}`, {
       ...{ path: [...path], temporaryName, inode, sizeBytes, arrivedBytes, parentsMade, request },
     })
   }
 
   async #openRoot({ opened }: CopyWork): Promise<Folder> {
-    const { files } = this.#os
-    const open = async () => files.openFolder(this.#root)
+    const { files } = this.#parts.os
+    const open = async () => files.openFolder(this.#parts.root)
     const root = await open().catch(async (error: unknown) => {
       if (errnoOf(error) !== 'ENOENT') throw error
       // The host makes this folder only when it shares one with the guest.
-      await files.makeDirectories(this.#root, 0o755)
+      await files.makeDirectories(this.#parts.root, 0o755)
       return open()
     })
     opened.add('close root', () => root.close())
@@ -251,7 +246,7 @@ export class FileCopies {
   async #makeRoom(): Promise<void> {
     if (this.#unfinished.size < MAX_UNFINISHED) return
     const [idle] = [...this.#unfinished].sort(([, a], [, b]) => a.lastChunkMs - b.lastChunkMs)
-    if (idle === undefined || this.#os.clock.monotonicMs() - idle[1].lastChunkMs < IDLE_MS) {
+    if (idle === undefined || this.#parts.os.clock.monotonicMs() - idle[1].lastChunkMs < IDLE_MS) {
       const text = `CopyFile: ${this.#unfinished.size} files are unfinished, want one of them completed first`
       throw new AgentError('RESOURCE_EXHAUSTED', text)
     }
