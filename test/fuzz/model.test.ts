@@ -6,8 +6,6 @@ import { type Life, lives, ModelRun, showLife } from '../support/fuzz/model.ts'
 describe('an agent whose calls of the kernel fail, are late or are never answered', () => {
   fuzz('model/lives', {
     ...{ share: MODEL_SHARE, input: lives(), show: showLife, run },
-    // Calls of an agent that has died wait for ever, and Node keeps the signals that they wait with.
-    keptKib: 20,
     bySeed: (seed) => `npm run model -- --commands ${COMMANDS_A_CASE} --seed ${seed}`,
   })
 })

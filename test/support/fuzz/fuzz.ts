@@ -25,8 +25,6 @@ export interface Target<Input> {
   readonly run: (input: Input) => void | Promise<void>
   /** Called after every batch of cases, such as to look for what they left. */
   readonly afterBatch?: () => void | Promise<void>
-  /** What a case may leave on the heap, where it leaves more than nothing. */
-  readonly keptKib?: number
   /** The cases of a batch; less where cases are long. */
   readonly batch?: number
   /** Gives each case a seed of its own, the next one from 1 on unless the run names one, and says how it is run again. */
@@ -101,8 +99,7 @@ async function runAll<Input>(name: string, target: Target<Input>, watch: CaseWat
   }
   const file = process.env[FUZZ.figures]
   if (file !== undefined) appendFileSync(file, `${JSON.stringify(figures)}\n`)
-  const keptMib = KEPT_MIB + (cases * (target.keptKib ?? 0)) / 1024
-  if (figures.usedMib > keptMib || figures.residentMib > RESIDENT_MIB) {
+  if (figures.usedMib > KEPT_MIB || figures.residentMib > RESIDENT_MIB) {
     throw new Error(
       `${name}: ${cases} cases left ${figures.usedMib.toFixed(1)} MiB of the heap in use, and the process is ${figures.residentMib.toFixed(0)} MiB larger; --seed ${seed}`,
     )

@@ -54,13 +54,17 @@ export class FakeConsoles implements Consoles {
     const socket = { master: Promise.withResolvers<Fd>(), listener, isConnected: false }
     this.#listening.set(path, socket)
     return {
-      master: (signal) => {
+      master: async (signal) => {
         const onAbort = () => {
           if (!socket.isConnected) socket.master.reject(signal.reason)
         }
         if (signal.aborted) onAbort()
         signal.addEventListener('abort', onAbort, { once: true })
-        return socket.master.promise
+        try {
+          return await socket.master.promise
+        } finally {
+          signal.removeEventListener('abort', onAbort)
+        }
       },
       close: async () => {
         this.#listening.delete(path)
