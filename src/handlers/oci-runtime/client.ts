@@ -62,7 +62,7 @@ export interface OciRuntime {
   ): Promise<LaunchOutcome>
   /**
    * Deletes a container whose processes have ended; does nothing for one that does not exist. Resolves with the error
-   * that the runtime logged although it succeeded: a poststop hook that failed. `hooksMs` is added to its time.
+   * that the runtime logged although the container is deleted: a poststop hook failed. `hooksMs` is added to its time.
    */
   delete(containerId: string, hooksMs: number): Promise<string | undefined>
   /** Removes the files of the run that made the process with this key, or tried to. */
@@ -155,7 +155,13 @@ export function ociRuntime(os: Os, options: RuntimeOptions, log: Logger): OciRun
     delete: async (id, hooksMs) => {
       if ((await stateOf(id)) === undefined) return undefined
       const timeoutMs = Math.min(RUN_MS + hooksMs, LONGEST_TIMER_MS)
-      return runs.run({ verb: 'delete', args: [id], timeoutMs })
+      try {
+        return await runs.run({ verb: 'delete', args: [id], timeoutMs })
+      } catch (error) {
+        // runc fails when a poststop hook does, after it has deleted the container.
+        if ((await stateOf(id)) !== undefined) throw error
+        return messageOf(error)
+      }
     },
     discardRun: (key) => runs.discard(key),
     discardAllRuns: () => os.files.removeTree(`${options.root}/calls`),
@@ -180,7 +186,8 @@ export function ociRuntime(os: Os, options: RuntimeOptions, log: Logger): OciRun
       return mayRaise
     },
     seccompFlags: () => seccompFlags(os, options),
-    list: () => os.files.list(stateRoot),
+    // crun has folders of its own beside those of the containers, such as `.cache`.
+    list: async () => (await os.files.list(stateRoot)).filter((name) => !name.startsWith('.')),
     killOrphans: async (isContained) => {
       await killOrphanedRuns(os, { root: stateRoot, isContained })
       await os.files.removeTree(`${options.root}/calls`)

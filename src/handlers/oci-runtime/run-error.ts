@@ -10,7 +10,10 @@ const PROGRAM_FAULTS: readonly { readonly said: RegExp; readonly told: string }[
   },
   { said: /^executable file .* not found/s, told: 'was not found' },
   { said: /\bexec: ".*": (?:permission denied|is a directory)$/s, told: 'cannot be executed' },
-  { said: /^open executable: /, told: 'cannot be executed' },
+  {
+    said: /^the path .* (?:exists but it is not executable|is not a regular file)/s,
+    told: 'cannot be executed',
+  },
 ]
 
 /**
@@ -31,18 +34,21 @@ export function runError(failure: {
   return new AgentError('INTERNAL', `the file ${program} ${told}: ${what}: ${reason}`, { fault: 'caller' })
 }
 
-/** The last message of level error in a runtime's log: those before it are its causes, and are told in it. */
+/**
+ * The last message of level error in a runtime's log: those before it are its causes, and are told in it. Each entry begins
+ * on a line of its own; those of crun take several.
+ */
 export function lastError(log: string): string | undefined {
   return log
-    .split('\n')
+    .split(/^(?=\{)/m)
     .map(errorMessage)
     .findLast((message) => message !== undefined)
 }
 
-/** The message of a log line of level error; undefined for any other line, cut-off ones included. */
-function errorMessage(line: string): string | undefined {
+/** The message of a log entry of level error; undefined for any other text, cut-off entries included. */
+function errorMessage(text: string): string | undefined {
   try {
-    const entry: unknown = JSON.parse(line)
+    const entry: unknown = JSON.parse(text)
     if (typeof entry !== 'object' || entry === null) return undefined
     if (!('level' in entry && entry.level === 'error' && 'msg' in entry)) return undefined
     return typeof entry.msg === 'string' ? entry.msg : undefined
@@ -60,12 +66,13 @@ const HOOKS_OF_CREATE = {
 
 /**
  * The error of a failed `create`, with the paths of the container's hooks when a hook has failed: runc tells a hook's place
- * in its list only, and not which list. Any other error stays as it is.
+ * in its list, and before 1.3 not which list. Any other error stays as it is.
  */
 export function namingHooks(error: unknown, hooks: Hooks | undefined): unknown {
-  const [, place] = /\brunning hook #(\d+)/.exec(messageOf(error)) ?? []
+  const [, only, place] = /\brunning (?:(\w+) )?hook #(\d+)/.exec(messageOf(error)) ?? []
   if (place === undefined || !(error instanceof AgentError)) return error
   const named = Object.entries(HOOKS_OF_CREATE).flatMap(([kind, list]) => {
+    if (only !== undefined && only !== kind) return []
     const hook: Hook | undefined = hooks?.[list][Number(place)]
     return hook === undefined ? [] : [`${kind} ${hook.Path}`]
   })

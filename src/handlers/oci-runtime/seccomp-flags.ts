@@ -4,19 +4,20 @@ import type { RuntimeOptions } from './run.ts'
 
 const TIMEOUT_MS = 10_000
 
-/** The flags of crun 1.8, which has no `features` command. */
+/** The flags of crun, whose `features` command lists none. */
 const CRUN_FLAGS = ['TSYNC', 'SPEC_ALLOW', 'LOG'].map((name) => `SECCOMP_FILTER_FLAG_${name}`)
 
 /**
  * The flags that the runtime takes in a seccomp filter: those that its `features` command lists (OCI runtime
- * specification, features.md). runc 1.1 lists none, and refuses a filter with any.
+ * specification, features.md).
  */
 export async function seccompFlags(
   { tools }: Pick<Os, 'tools'>,
   { kind, binary }: RuntimeOptions,
 ): Promise<ReadonlySet<string>> {
+  if (kind === 'crun') return new Set(CRUN_FLAGS)
   const features = await tools.run([binary, 'features'], { timeoutMs: TIMEOUT_MS })
-  if (features.exitCode !== 0) return new Set(kind === 'crun' ? CRUN_FLAGS : [])
+  if (features.exitCode !== 0) return new Set()
   const document: unknown = JSON.parse(features.stdout)
   const listed = propertyOf(propertyOf(propertyOf(document, 'linux'), 'seccomp'), 'supportedFlags')
   return new Set(Array.isArray(listed) ? listed.filter((flag) => typeof flag === 'string') : [])

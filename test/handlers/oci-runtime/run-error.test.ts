@@ -17,6 +17,14 @@ describe('runError', () => {
     expect(errorOf(log)).toMatchObject({ code: 'INTERNAL', message: 'x: last' })
   })
 
+  it('reads the entries of crun, which take several lines', () => {
+    const entry = (level: string, msg: string) => JSON.stringify({ msg, level, time: 'now' }, undefined, 2)
+    const log = `${entry('error', 'first')}\n${entry('error', 'last')}\n${entry('debug', 'd')}`
+    expect(errorOf(log)).toMatchObject({ message: 'x: last' })
+    expect(errorOf(log.slice(5)).message).toBe('x: last')
+    expect(errorOf(`${log.slice(0, -10)}`).message).toBe('x: last')
+  })
+
   it.each([
     ['stderr when the log has no error', { ...failed, stderr: 'oh no\n' }, line('info', 'i'), 'x: oh no'],
     ['the exit code when there is nothing else', { ...failed, exitCode: 137 }, '', 'x: exit code 137'],
@@ -36,8 +44,17 @@ describe('runError', () => {
     ['runc, by path', 'exec: "/bin/x y": stat /bin/x y: no such file or directory', 'was not found'],
     ['crun', 'executable file `x` not found in $PATH: No such file or directory', 'was not found'],
     ['runc, not executable', 'exec failed: exec: "/bin/x": permission denied', 'cannot be executed'],
-    ['crun, not executable', 'open executable: Permission denied', 'cannot be executed'],
-    ['crun, a folder', 'open executable: Operation not permitted', 'cannot be executed'],
+    ['runc, a folder', 'exec failed: exec: "/bin": is a directory', 'cannot be executed'],
+    [
+      'crun, not executable',
+      'the path `/bin/x` exists but it is not executable: Operation not permitted',
+      'cannot be executed',
+    ],
+    [
+      'crun, a folder',
+      'the path `/bin` is not a regular file: Operation not permitted',
+      'cannot be executed',
+    ],
   ])('names the fault of the program in the words that callers search for: %s', (_what, msg, words) => {
     // The name comes from the request, not from the text, where quotes in it would end it.
     const program = `it's "x" \`y\``
@@ -50,7 +67,8 @@ describe('runError', () => {
   it.each([
     'chdir to cwd ("/root") set in config.json failed: permission denied',
     'chdir to cwd ("/no/such") set in config.json failed: no such file or directory',
-    'chdir `/no/such`: No such file or directory',
+    'chdir to `/no/such`: No such file or directory',
+    'unable to setup user: cannot setuid to unmapped uid 4294967295 in user namespace',
   ])('does not name the program for another fault: %s', (msg) => {
     expect(errorOf(line('error', msg), { program: 'sh' })).toMatchObject({
       message: `x: ${msg}`,
@@ -68,6 +86,7 @@ describe('namingHooks', () => {
 
   it.each([
     ['error running hook #1: exit status 3\n', ' (hook #1: createRuntime /hooks/c)'],
+    ['error running createRuntime hook #0: exit status 3', ' (hook #0: createRuntime /hooks/b)'],
     ['error running hook #0: exit status 3', ' (hook #0: prestart /hooks/a or createRuntime /hooks/b)'],
     ['error running hook #7: exit status 3', ''],
     ['no cgroup', ''],
