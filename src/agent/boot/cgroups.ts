@@ -7,8 +7,8 @@ import { ensureMounted, isMounted } from './mounts.ts'
 import { type BootContext, outcomeOf, type StepOutcome } from './step.ts'
 
 /**
- * Sets up /sys/fs/cgroup: v2, unless the configuration asks for v1 and the kernel has v1 with the devices controller,
- * which containers need.
+ * Sets up /sys/fs/cgroup: v2, unless the configuration asks for v1 and the kernel has v1 with the controllers without which
+ * containers would run without device rules or limits.
  */
 export async function setUpCgroups(context: BootContext): Promise<StepOutcome> {
   const { config, log, os } = context
@@ -17,20 +17,18 @@ export async function setUpCgroups(context: BootContext): Promise<StepOutcome> {
   const withheld = config.cgroupNoV1.split(',')
   const enabled = enabledV1Controllers(await os.files.readText('/proc/cgroups'))
   const controllers = enabled.filter((controller) => !withheld.includes(controller))
-  if (!controllers.includes('devices')) {
-    log.warn('cgroup v1 requested, but the kernel has no devices controller for it: using v2')
-    return mountCgroupV2(context)
-  }
   const missing = NEEDED_V1_CONTROLLERS.filter((controller) => !controllers.includes(controller))
-  if (missing.length > 0) {
-    const because = 'the kernel has none, or its command line has cgroup_no_v1 or cgroup_disable'
-    log.warn('cgroup v1 without limits', { controllers: missing.join(' '), because })
-  }
-  return mountCgroupV1(context, controllers)
+  if (missing.length === 0) return mountCgroupV1(context, controllers)
+  const because = 'the kernel has none for v1, or its command line has cgroup_no_v1 or cgroup_disable'
+  log.warn('cgroup v1 requested, but it lacks controllers: using v2', {
+    controllers: missing.join(' '),
+    because,
+  })
+  return mountCgroupV2(context)
 }
 
-/** The controllers of the limits that every shim sets. */
-const NEEDED_V1_CONTROLLERS = ['cpu', 'cpuset', 'memory', 'pids', 'freezer']
+/** The controllers of device rules, of the limits that every shim sets, and of pausing. */
+const NEEDED_V1_CONTROLLERS = ['devices', 'cpu', 'cpuset', 'memory', 'pids', 'freezer']
 
 const ROOT = '/sys/fs/cgroup'
 
