@@ -3,16 +3,14 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import type { AgentPod } from '../../test/support/host/agent-pod.ts'
+import { hostRuntime } from '../../test/support/host/host-runtimes.ts'
 import { benchEnvironment } from './figure.ts'
 
 /** An OCI runtime that the agent supports. */
 export type RuntimeKind = 'runc' | 'crun'
 
-const PROGRAMS = {
-  runc: ['/usr/sbin/runc'],
-  // As the agent runs it.
-  crun: ['/usr/bin/crun', '--cgroup-manager', 'cgroupfs'],
-} as const
+/** As the agent runs it. */
+const OPTIONS = { runc: [], crun: ['--cgroup-manager', 'cgroupfs'] } as const
 
 /** A folder in the agent's mount namespace, which has its own tmpfs at /run. */
 const FOLDER = '/run/bare-runtime'
@@ -34,7 +32,12 @@ export interface BareRuntime {
  * Runs the runtime where the agent runs it (mounts, cgroups, file system for state), with the specification that the agent
  * made for the container `model`, changed only in paths and arguments.
  */
-export function startBareRuntime(pod: AgentPod, kind: RuntimeKind, model: string): BareRuntime {
+export async function startBareRuntime(
+  pod: AgentPod,
+  kind: RuntimeKind,
+  model: string,
+): Promise<BareRuntime> {
+  const binary = await hostRuntime(kind)
   const program = join(import.meta.dirname, 'bare-runtime.py')
   const runner = spawn('nsenter', ['-t', String(pod.started.vminitPid), '-m', 'python3', program], {
     stdio: ['pipe', 'pipe', 'inherit'],
@@ -47,7 +50,13 @@ export function startBareRuntime(pod: AgentPod, kind: RuntimeKind, model: string
     if (done) throw new Error(`the bare runtime failed: ${JSON.stringify(list)}`)
     return Number(value)
   }
-  const runtime = (...args: readonly string[]) => [...PROGRAMS[kind], '--root', `${FOLDER}/state`, ...args]
+  const runtime = (...args: readonly string[]) => [
+    binary,
+    ...OPTIONS[kind],
+    '--root',
+    `${FOLDER}/state`,
+    ...args,
+  ]
   const create = (id: string, args: readonly string[]) => {
     const bundle = writeBundle(pod, { id, args, model })
     return runtime('create', '--bundle', bundle, '--pid-file', `${bundle}/pid`, id)

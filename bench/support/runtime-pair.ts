@@ -15,7 +15,7 @@ export async function withRuntime<T>(kind: RuntimeKind, work: (pair: RuntimePair
   const pod = await benchPod({ runtime: kind })
   try {
     await pod.run('model', ['/bin/sleep', '1000000'])
-    const bare = startBareRuntime(pod, kind, 'model')
+    const bare = await startBareRuntime(pod, kind, 'model')
     try {
       return await work({ pod, bare })
     } finally {

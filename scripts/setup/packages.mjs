@@ -25,8 +25,7 @@ export const RUN_PACKAGES = [
  * @type {readonly DebianPackage[]}
  */
 export const TEST_PACKAGES = [
-  { name: 'runc', why: 'container tests on the host' },
-  { name: 'crun', why: 'container tests on the host' },
+  { name: 'patchelf', why: "runs the image's runc and crun on the host" },
   { name: 'iproute2', why: 'network namespaces of the tests' },
   { name: 'iptables', why: 'packet filters on the host' },
   { name: 'clang-format', why: 'checks the format of the C files' },

@@ -4,7 +4,7 @@ import { buildRoot } from '../build/project.ts'
 import { tool } from '../build/tool.ts'
 
 /** The Debian releases that packages can be fetched from. */
-export type Suite = 'bookworm' | 'trixie' | 'sid'
+export type Suite = 'bookworm' | 'trixie' | 'forky' | 'sid'
 
 /** An apt with one suite and with state of its own: it shares nothing with the machine's apt. */
 export interface PrivateApt {

@@ -17,6 +17,7 @@ export interface PackageVersion {
 
 /** A downloaded package file whose signature chain apt has checked. */
 export interface FetchedPackage extends PackageVersion {
+  readonly suite: Suite
   /** The .deb file. */
   readonly path: string
 }
@@ -47,7 +48,7 @@ export async function fetchPackages(request: FetchRequest): Promise<readonly Fet
     const found = all[wanted]
     if (found === undefined) return []
     const { file, ...version } = found
-    return [{ ...version, path: join(folder, 'archives', file) }]
+    return [{ ...version, suite: request.suite, path: join(folder, 'archives', file) }]
   })
 }
 

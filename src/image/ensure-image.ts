@@ -7,7 +7,7 @@ import type { TreeEntry } from './formats/tree.ts'
 import { type GuestExtras, guestTree } from './guest-tree.ts'
 import { allInOneExtras, stageOneTree } from './initrd.ts'
 import { ensureKernel } from './kernel/kernel.ts'
-import type { KernelName } from './packages.ts'
+import { DEFAULT_KERNEL, type KernelName } from './packages.ts'
 
 /**
  * Where a guest's root is: on a read-only disk that a small initrd mounts, in the first partition of such a disk
@@ -50,7 +50,7 @@ export interface ImageOptions extends GuestExtras {
 
 /** Builds the guest image unless it is in the build cache. Needs the network only after a change of the lock file. */
 export async function ensureImage(options: ImageOptions): Promise<GuestImage> {
-  const { form = 'disk', kernel: name = 'bookworm', progress } = options
+  const { form = 'disk', kernel: name = DEFAULT_KERNEL, progress } = options
   const kernel = await ensureKernel(name, progress)
   const { base, agent, vminit } = await guestTree(kernel, options)
   const image = { kernelVersion: kernel.version, kernel: kernel.image }

@@ -7,8 +7,9 @@ import { tool } from '../build/tool.ts'
 import { ensureBusybox } from './busybox.ts'
 import { completeTree, fileFrom, fileOf, link, type TreeEntry, treeOfFolder } from './formats/tree.ts'
 import { ensureKernel, type Kernel } from './kernel/kernel.ts'
+import { DEFAULT_KERNEL } from './packages.ts'
 import { ensurePolicyAddon } from './policy-addon.ts'
-import { userlandTree } from './userland.ts'
+import { userlandFolder } from './userland.ts'
 
 /** The folder of the agent in a guest. */
 const agentFolder = 'usr/lib/microvm-agent'
@@ -48,7 +49,7 @@ export async function guestTree(
   const { policy = false, debugShell = false, progress } = options
   const built = realpathSync(await buildAgent())
   const base = [
-    ...(await userlandTree(progress)),
+    ...treeOfFolder(await userlandFolder(progress), ''),
     ...(await nodeTree(progress)),
     ...treeOfFolder(kernel.modules, `usr/lib/modules/${kernel.version}`),
   ]
@@ -94,7 +95,7 @@ export function agentTree(agent: string): readonly TreeEntry[] {
 
 /** The content of {@link fileList} for the image with the default kernel as it is built now. */
 export async function currentFileList(progress: (line: string) => void): Promise<string> {
-  const kernel = await ensureKernel('bookworm', progress)
+  const kernel = await ensureKernel(DEFAULT_KERNEL, progress)
   const { base, agent } = await guestTree(kernel, { progress })
   return describeTree([...base, ...agent], kernel)
 }

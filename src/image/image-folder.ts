@@ -3,14 +3,15 @@ import { constants, copyFileSync, readFileSync, renameSync, rmSync, statSync, wr
 import { join } from 'node:path'
 import { bundledPackages } from '../build/agent.ts'
 import { tool } from '../build/tool.ts'
-import type { PackageVersion } from '../debian/packages.ts'
+import type { FetchedPackage } from '../debian/packages.ts'
 import { ensureImage, type GuestImage } from './ensure-image.ts'
 import { kataConfiguration } from './kata-configuration.ts'
 import { ensureBuiltInKernel } from './kernel/built-in-kernel.ts'
 import { kernelPackages } from './kernel/kernel.ts'
-import { busyboxPackages, fetchLocked, userlandPackages } from './packages.ts'
+import { busyboxPackages, DEFAULT_KERNEL, fetchLocked } from './packages.ts'
 import { ensurePolicyAddon } from './policy-addon.ts'
 import { type DebianPart, guestSbom } from './sbom.ts'
+import { guestPackages } from './userland.ts'
 
 /** The files of the folder in their order, and what each is. */
 const FILES = {
@@ -114,16 +115,16 @@ function write(folder: string, name: FileName, source: Source): WrittenFile {
 }
 
 async function sbom({ kernel, debugShell, progress }: ImageFolderOptions): Promise<string> {
-  const kernels = await kernelPackages('bookworm', progress)
-  const packages = [...userlandPackages(), ...(debugShell ? busyboxPackages : [])]
+  const kernels = await kernelPackages(DEFAULT_KERNEL, progress)
   const { crates, standardLibrary } = await ensurePolicyAddon(progress)
   return guestSbom({
     debian: [
       ...kernels,
       ...(kernel ? kernels.map(sourceOfKernel) : []),
-      ...(await fetchLocked('bookworm', packages, progress)),
+      ...(await guestPackages(progress)),
+      ...(debugShell ? await fetchLocked('bookworm', busyboxPackages, progress) : []),
       await linkedLibc(),
-      standardLibrary,
+      { ...standardLibrary, suite: 'bookworm' },
     ],
     crates,
     npmFolders: await bundledPackages(),
@@ -131,8 +132,13 @@ async function sbom({ kernel, debugShell, progress }: ImageFolderOptions): Promi
 }
 
 /** linux-source-6.1 of linux-image-6.1.0-56-cloud-amd64, in the same version. */
-function sourceOfKernel({ name, version }: PackageVersion): DebianPart {
-  return { name: name.replace(/^linux-image-(\d+\.\d+).*/, 'linux-source-$1'), version, architecture: 'all' }
+function sourceOfKernel({ name, version, suite }: FetchedPackage): DebianPart {
+  return {
+    suite,
+    name: name.replace(/^linux-image-(\d+\.\d+).*/, 'linux-source-$1'),
+    version,
+    architecture: 'all',
+  }
 }
 
 /** The C library of this machine, which is linked into vminit. */
@@ -140,5 +146,5 @@ async function linkedLibc(): Promise<DebianPart> {
   // "libc6-dev:amd64", a tab, and the version.
   const shown = await tool('dpkg-query', ['--show', 'libc6-dev'], { debianPackage: 'libc6-dev' })
   const [name = '', architecture = '', version = ''] = shown.trim().split(/:(?=.*\t)|\t/)
-  return { name, version, architecture }
+  return { suite: 'bookworm', name, version, architecture }
 }

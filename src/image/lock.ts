@@ -5,9 +5,10 @@ import {
   builtInKernelPackages,
   busyboxPackages,
   KERNELS,
-  type KernelSuite,
   type LockedPackage,
+  type LockedSuite,
   lockFile,
+  runtimePackages,
   userlandPackages,
 } from './packages.ts'
 import { fetchRust } from './rust.ts'
@@ -15,18 +16,15 @@ import { fetchRust } from './rust.ts'
 /** Locks the newest version on the mirror of each package of the guest: writes rootfs/packages.lock.json. */
 export async function lockPackages(progress: (line: string) => void): Promise<void> {
   const lock = {
-    bookworm: await lockSuite(
-      'bookworm',
-      [...userlandPackages(), ...busyboxPackages, ...builtInKernelPackages],
-      progress,
-    ),
-    trixie: await lockSuite('trixie', [], progress),
+    bookworm: await lockSuite('bookworm', [...busyboxPackages, ...builtInKernelPackages], progress),
+    trixie: await lockSuite('trixie', userlandPackages(), progress),
+    forky: await lockSuite('forky', runtimePackages, progress),
   }
   writeFileSync(lockFile, `${JSON.stringify(lock, undefined, 2)}\n`)
 }
 
 async function lockSuite(
-  suite: KernelSuite,
+  suite: LockedSuite,
   names: readonly string[],
   progress: (line: string) => void,
 ): Promise<Record<string, LockedPackage>> {

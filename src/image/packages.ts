@@ -3,12 +3,15 @@ import { join } from 'node:path'
 import { projectRoot } from '../build/project.ts'
 import { type FetchedPackage, fetchPackages } from '../debian/packages.ts'
 
-/** The Debian releases that guest kernels are taken from; all other packages are bookworm's. */
-export type KernelSuite = 'bookworm' | 'trixie'
+/**
+ * The Debian releases whose packages are locked. The guest is of trixie, with the OCI runtimes of forky; of bookworm
+ * are kernels, busybox, and the tools that something is built with (docs/decisions/guest-packages.md).
+ */
+export type LockedSuite = 'bookworm' | 'trixie' | 'forky'
 
 /** One of Debian's kernels for guests. */
 export interface KernelChoice {
-  readonly suite: KernelSuite
+  readonly suite: LockedSuite
   /** The package that depends on the newest kernel of its kind. */
   readonly metapackage: string
   /** Modules in addition to those of rootfs/modules, which other kernels do not have. */
@@ -17,8 +20,8 @@ export interface KernelChoice {
 
 /** The cloud kernels, and bookworm's kernel for all kinds of machines. */
 export const KERNELS = {
-  bookworm: { suite: 'bookworm', metapackage: 'linux-image-cloud-amd64', modules: [] },
   trixie: { suite: 'trixie', metapackage: 'linux-image-cloud-amd64', modules: [] },
+  bookworm: { suite: 'bookworm', metapackage: 'linux-image-cloud-amd64', modules: [] },
   'bookworm-generic': {
     suite: 'bookworm',
     metapackage: 'linux-image-amd64',
@@ -29,8 +32,14 @@ export const KERNELS = {
 /** A key of {@link KERNELS}. */
 export type KernelName = keyof typeof KERNELS
 
+/** The kernel of a guest for which none is named. */
+export const DEFAULT_KERNEL = 'bookworm' satisfies KernelName
+
 /** The packages of the programs and the library that a kernel is built with, besides those of the machine. */
 export const builtInKernelPackages = ['bison', 'flex', 'libelf-dev', 'libelf1', 'libsigsegv2', 'm4'] as const
+
+/** The OCI runtimes, and the library of theirs that trixie does not have. */
+export const runtimePackages = ['crun', 'libblake3-0', 'runc'] as const
 
 /** The packages of the default container root and of the guest's shell, where one is asked for. */
 export const busyboxPackages = ['busybox-static'] as const
@@ -42,12 +51,12 @@ export interface LockedPackage {
 }
 
 /** Locked packages by suite and name. */
-export type PackageLock = Readonly<Record<KernelSuite, Readonly<Record<string, LockedPackage>>>>
+export type PackageLock = Readonly<Record<LockedSuite, Readonly<Record<string, LockedPackage>>>>
 
 /** The lock file, written by `node scripts/lock-packages.ts`. */
 export const lockFile = join(projectRoot, 'rootfs/packages.lock.json')
 
-/** The packages that the guest's programs and libraries are taken from. */
+/** The packages of trixie that the guest's programs and libraries are taken from. */
 export function userlandPackages(): readonly string[] {
   return parseList(readFileSync(join(projectRoot, 'rootfs/packages'), 'utf8'))
 }
@@ -62,7 +71,7 @@ export function parseList(text: string): readonly string[] {
 
 /** Reads {@link lockFile}; a missing file is an empty lock. */
 function readLock(): PackageLock {
-  if (!existsSync(lockFile)) return { bookworm: {}, trixie: {} }
+  if (!existsSync(lockFile)) return { bookworm: {}, trixie: {}, forky: {} }
   return JSON.parse(readFileSync(lockFile, 'utf8'))
 }
 
@@ -71,7 +80,7 @@ function readLock(): PackageLock {
  * returned. Throws when a package of the locked version has another checksum than the lock file.
  */
 export async function fetchLocked(
-  suite: KernelSuite,
+  suite: LockedSuite,
   names: readonly string[],
   progress: (line: string) => void,
 ): Promise<readonly FetchedPackage[]> {

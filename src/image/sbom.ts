@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { Enums, Models, Serialize, SPDX, Spec } from '@cyclonedx/cyclonedx-library'
 import packageJson from '../../package.json' with { type: 'json' }
 import { projectRoot } from '../build/project.ts'
+import type { Suite } from '../debian/apt.ts'
 import type { PackageVersion } from '../debian/packages.ts'
 import type { Crate } from './policy-addon.ts'
 
@@ -16,8 +17,8 @@ export interface GuestParts {
   readonly crates: readonly Crate[]
 }
 
-/** A Debian package. */
-export type DebianPart = Omit<PackageVersion, 'sha256'> & { readonly sha256?: string }
+/** A Debian package, and the release that it is of. */
+export type DebianPart = Omit<PackageVersion, 'sha256'> & { readonly sha256?: string; readonly suite: Suite }
 
 /**
  * The bill of materials of a guest image: a CycloneDX 1.6 document without time and serial number, so that the same parts
@@ -112,10 +113,10 @@ function crateComponent({ name, version, license, sha256 }: Crate): Models.Compo
   })
 }
 
-function debianComponent({ name, version, architecture, sha256 }: DebianPart): Models.Component {
+function debianComponent({ name, version, architecture, sha256, suite }: DebianPart): Models.Component {
   // A package URL keeps the colon of an epoch.
   const encoded = encodeURIComponent(version).replaceAll('%3A', ':')
-  const purl = `pkg:deb/debian/${encodeURIComponent(name)}@${encoded}?arch=${architecture}&distro=bookworm`
+  const purl = `pkg:deb/debian/${encodeURIComponent(name)}@${encoded}?arch=${architecture}&distro=${suite}`
   return new Models.Component(Enums.ComponentType.Library, name, {
     version,
     purl,

@@ -1,12 +1,12 @@
 import { existsSync, readdirSync, realpathSync } from 'node:fs'
-import { basename, join } from 'node:path'
+import { join } from 'node:path'
 import { cached } from '../build/cache.ts'
 import { nodeManifest, pinnedNode, projectRoot, temporaryRoot } from '../build/project.ts'
 import { withTemporaryFolder } from '../build/temporary-folder.ts'
-import { tool } from '../build/tool.ts'
-import { extractPackage } from '../debian/packages.ts'
+import { extractPackage, type FetchedPackage } from '../debian/packages.ts'
 import { directory, fileFrom, link, type TreeEntry, treeOfFolder, writeFolder } from './formats/tree.ts'
-import { fetchLocked, packageHashes, userlandPackages } from './packages.ts'
+import { LIBRARIES, libraryClosure } from './libraries.ts'
+import { fetchLocked, packageHashes, runtimePackages, userlandPackages } from './packages.ts'
 
 /** The programs that are copied from the packages; {@link libraryClosure} adds the libraries they need. */
 const PROGRAMS = [
@@ -38,10 +38,7 @@ const LINKS: readonly TreeEntry[] = [
 ]
 
 /** The matches and targets of iptables: libraries that it loads when a rule names them. */
-const FILTER_EXTENSIONS = 'usr/lib/x86_64-linux-gnu/xtables'
-
-/** Debian's folders of shared libraries on x86-64. */
-const LIBRARY_FOLDERS = ['usr/lib/x86_64-linux-gnu', 'lib/x86_64-linux-gnu']
+const FILTER_EXTENSIONS = `${LIBRARIES}/xtables`
 
 /** Mount points and folders that the guest writes to; the mount points in /etc are files of the skeleton. */
 const FOLDERS: readonly TreeEntry[] = [
@@ -52,18 +49,24 @@ const FOLDERS: readonly TreeEntry[] = [
 
 const skeleton = join(projectRoot, 'rootfs/skeleton')
 
-/** The part of the guest's root that comes from Debian packages and from `rootfs/skeleton`. */
-export async function userlandTree(progress: (line: string) => void): Promise<readonly TreeEntry[]> {
-  const packages = await fetchLocked('bookworm', userlandPackages(), progress)
-  const inputs = { files: [import.meta.filename, skeleton, nodeManifest], values: packageHashes(packages) }
-  const folder = await cached('userland', inputs, async (target) => {
+/** The part of the guest's root that comes from Debian packages and from `rootfs/skeleton`, as a folder of the build cache. */
+export async function userlandFolder(progress: (line: string) => void): Promise<string> {
+  const packages = await guestPackages(progress)
+  const recipe = ['userland.ts', 'libraries.ts'].map((name) => join(import.meta.dirname, name))
+  const inputs = { files: [...recipe, skeleton, nodeManifest], values: packageHashes(packages) }
+  return await cached('userland', inputs, async (target) => {
     progress('unpacking the packages of the guest image')
     await withTemporaryFolder(temporaryRoot, async (unpacked) => {
       for (const { path } of packages) await extractPackage(path, unpacked)
       writeFolder(target, await selectFiles(unpacked))
     })
   })
-  return treeOfFolder(folder, '')
+}
+
+/** The packages that {@link userlandFolder} takes files of. */
+export async function guestPackages(progress: (line: string) => void): Promise<readonly FetchedPackage[]> {
+  const userland = await fetchLocked('trixie', userlandPackages(), progress)
+  return [...userland, ...(await fetchLocked('forky', runtimePackages, progress))]
 }
 
 /** The entries for the image from the packages unpacked at `root`. */
@@ -79,7 +82,7 @@ async function selectFiles(root: string): Promise<readonly TreeEntry[]> {
     fileFrom('etc/mke2fs.conf', locate(root, 'etc/mke2fs.conf')),
     ...programs.map(([path, file]) => fileFrom(path, file, 0o755)),
     ...extensions.map(([path, file]) => fileFrom(path, file, 0o644)),
-    ...[...libraries].map(([soname, file]) => fileFrom(`usr/lib/x86_64-linux-gnu/${soname}`, file, 0o755)),
+    ...[...libraries].map(([soname, file]) => fileFrom(`${LIBRARIES}/${soname}`, file, 0o755)),
   ]
 }
 
@@ -90,48 +93,8 @@ function filesOf(root: string, folder: string): readonly (readonly [string, stri
     .map((name) => [`${folder}/${name}`, realpathSync(join(root, folder, name))] as const)
 }
 
-/** Some of bookworm's packages still install into /bin, /sbin and /lib, which are links below /usr in the image. */
 function locate(root: string, path: string): string {
-  const found = [path, path.replace(/^usr\//, '')]
-    .map((candidate) => join(root, candidate))
-    .find((candidate) => existsSync(candidate))
-  if (found === undefined) throw new Error(`${path}: in no package of the guest image`)
+  const found = join(root, path)
+  if (!existsSync(found)) throw new Error(`${path}: in no package of the guest image`)
   return realpathSync(found)
-}
-
-/**
- * The shared libraries that the ELF files `programs` need, directly or through other libraries: from soname to the file
- * below `root`, the unpacked packages. The machine's own libraries are never used. Throws for a library that no package has.
- */
-async function libraryClosure(
-  root: string,
-  programs: readonly string[],
-): Promise<ReadonlyMap<string, string>> {
-  const found = new Map<string, string>()
-  for (let files = programs; files.length > 0; ) {
-    const sonames = (await neededBy(files)).filter((soname) => !found.has(soname))
-    files = sonames.map((soname) => {
-      const file = findLibrary(root, soname)
-      if (file === undefined)
-        throw new Error(
-          `${soname}: in no package, but ${files.map((path) => basename(path)).join(' or ')} needs it`,
-        )
-      found.set(soname, file)
-      return file
-    })
-  }
-  return found
-}
-
-async function neededBy(files: readonly string[]): Promise<readonly string[]> {
-  const dynamic = await tool('readelf', ['--dynamic', '--wide', ...files], { debianPackage: 'binutils' })
-  const sonames = Array.from(dynamic.matchAll(/\(NEEDED\).*\[(.+)\]/g), (match) => match[1] ?? '')
-  return [...new Set(sonames)].sort()
-}
-
-function findLibrary(root: string, soname: string): string | undefined {
-  const path = LIBRARY_FOLDERS.map((folder) => join(root, folder, soname)).find((candidate) =>
-    existsSync(candidate),
-  )
-  return path === undefined ? undefined : realpathSync(path)
 }

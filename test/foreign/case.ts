@@ -34,7 +34,10 @@ export function writeCase(path: string, wanted: ForeignCase): void {
         Capabilities: { Bounding: ['CAP_KILL'] },
       },
       Root: { Path: wanted.rootPath, Readonly: true },
-      Mounts: [{ destination: '/proc', source: 'proc', type: 'proc' }],
+      Mounts: [
+        { destination: '/proc', source: 'proc', type: 'proc' },
+        { destination: '/dev', source: 'tmpfs', type: 'tmpfs' },
+      ],
       Linux: { Namespaces: [{ Type: 'mount' }, { Type: 'ipc' }, { Type: 'uts' }] },
     },
   }

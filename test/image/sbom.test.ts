@@ -4,8 +4,14 @@ import packageJson from '../../package.json' with { type: 'json' }
 import { bundledPackages } from '../../src/build/agent.ts'
 import { guestSbom } from '../../src/image/sbom.ts'
 
-const RUNC = { name: 'runc', version: '1.1.5+ds1-1', architecture: 'amd64', sha256: 'ab'.repeat(32) }
-const LIBC = { name: 'libc6-dev', version: '2.36-9', architecture: 'amd64' }
+const RUNC = {
+  name: 'runc',
+  version: '1.3.6+ds1-1',
+  architecture: 'amd64',
+  sha256: 'ab'.repeat(32),
+  suite: 'forky',
+} as const
+const LIBC = { name: 'libc6-dev', version: '2.36-9', architecture: 'amd64', suite: 'bookworm' } as const
 
 describe('the bill of materials', () => {
   it('keeps the schema of CycloneDX', async () => {
@@ -17,9 +23,9 @@ describe('the bill of materials', () => {
     const { components } = JSON.parse(guestSbom({ debian: [RUNC, LIBC], npmFolders: [], crates: [] }))
     expect(components).toContainEqual(
       expect.objectContaining({
-        version: '1.1.5+ds1-1',
+        version: '1.3.6+ds1-1',
         hashes: [{ alg: 'SHA-256', content: 'ab'.repeat(32) }],
-        purl: 'pkg:deb/debian/runc@1.1.5%2Bds1-1?arch=amd64&distro=bookworm',
+        purl: 'pkg:deb/debian/runc@1.3.6%2Bds1-1?arch=amd64&distro=forky',
       }),
     )
   })

@@ -125,7 +125,7 @@ case $state in *guest-fails-${kind}*) echo guest says no >&2; exit 1; esac
     async (failing) => {
       await expect(pod.agent.createContainer(request('failing', { failing }))).rejects.toMatchObject({
         code: 'INTERNAL',
-        message: expect.stringContaining('error running hook'),
+        message: expect.stringMatching(new RegExp(`running ${failing} hook .*\\(hook #0: ${failing} `, 'i')),
       })
       expect(whoRan().slice(-3)).toEqual([failing, 'Poststop', 'guest-poststop'])
       expect(leftoversOf(pod.started, 'failing')).toEqual(NOTHING_LEFT)
@@ -220,7 +220,7 @@ case $state in *guest-fails-${kind}*) echo guest says no >&2; exit 1; esac
     await pod.remove('ended')
     expect(whoRan().at(-1)).toBe('Poststop')
     const { error } = await pod.started.logged({ msg: 'poststop hook failed', containerId: 'ended' })
-    expect(error).toContain('error running hook')
+    expect(error).toContain('error running poststop hook #0')
     expect(leftoversOf(pod.started, 'ended')).toEqual(NOTHING_LEFT)
   })
 

@@ -44,7 +44,10 @@ describe('a specification in the words of runtime-rs and agent-ctl', () => {
     const linux = {
       MountLabel: 'system_u:object_r:container_file_t:s0',
       Resources: { HugepageLimits },
-      Seccomp: { DefaultAction: 'SCMP_ACT_ALLOW', Flags: ['SECCOMP_FILTER_FLAG_LOG'] },
+      Seccomp: {
+        DefaultAction: 'SCMP_ACT_ALLOW',
+        Flags: ['SECCOMP_FILTER_FLAG_LOG', 'SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV'],
+      },
     }
     await pod.run('lacking', ['sleep', '1000'], { process, linux })
     for (const field of ['process.apparmorProfile', 'linux.mountLabel', 'linux.seccomp.flags']) {

@@ -3,6 +3,7 @@ import { createHash } from 'node:crypto'
 import { readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeAll, describe, expect, it } from 'vitest'
+import { buildAgent } from '../../../src/build/agent.ts'
 import { ensureContainerRoot } from '../../../src/image/container-root.ts'
 import { ensureImage, type GuestImage } from '../../../src/image/ensure-image.ts'
 import { writeCpio } from '../../../src/image/formats/cpio.ts'
@@ -11,9 +12,16 @@ import { directory, fileOf, link, type TreeEntry } from '../../../src/image/form
 import { currentFileList, fileList, guestTree } from '../../../src/image/guest-tree.ts'
 import { stageOneTree } from '../../../src/image/initrd.ts'
 import { ensureKernel } from '../../../src/image/kernel/kernel.ts'
+import { compareVersions, highestGlibc, LIBRARIES } from '../../../src/image/libraries.ts'
+import { DEFAULT_KERNEL } from '../../../src/image/packages.ts'
+import { userlandFolder } from '../../../src/image/userland.ts'
+import { noPolicyAddon, policyAddonFolder } from '../../support/os/policy-addon.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 const silent = () => {}
+/** The version of Debian 12's glibc: the agent's folder and the engine for policies also go into such roots. */
+const DEBIAN_12 = '2.36'
+const noEngine = (await noPolicyAddon()) !== undefined
 let folder: string
 let image: GuestImage
 
@@ -38,7 +46,7 @@ describe('ensureImage', () => {
   })
 
   it('has busybox as a shell when it is asked for, and is the same besides', async () => {
-    const kernel = await ensureKernel('bookworm', silent)
+    const kernel = await ensureKernel(DEFAULT_KERNEL, silent)
     const plain = await guestTree(kernel, { progress: silent })
     const { base, agent } = await guestTree(kernel, { debugShell: true, progress: silent })
     const added = agent.filter(({ path }) => !plain.agent.some((entry) => entry.path === path))
@@ -50,7 +58,7 @@ describe('ensureImage', () => {
   })
 
   it('gives the same bytes for the same inputs', async () => {
-    const kernel = await ensureKernel('bookworm', silent)
+    const kernel = await ensureKernel(DEFAULT_KERNEL, silent)
     const { base, agent, vminit } = await guestTree(kernel, { progress: silent })
     const root = join(folder, 'root.erofs')
     await writeErofs(root, [...base, ...agent])
@@ -60,10 +68,30 @@ describe('ensureImage', () => {
   })
 
   it('has every library that a program of the image needs', async () => {
-    const kernel = await ensureKernel('bookworm', silent)
+    const kernel = await ensureKernel(DEFAULT_KERNEL, silent)
     const { base, agent } = await guestTree(kernel, { progress: silent })
     const names = new Set([...base, ...agent].map((entry) => entry.path.split('/').at(-1)))
     expect(neededLibraries([...base, ...agent]).filter((soname) => !names.has(soname))).toEqual([])
+  })
+})
+
+describe('what is built here for roots that others made', () => {
+  it.each(['addon.node', 'node'])('has a %s that runs with the C library of Debian 12', async (name) => {
+    expect(compareVersions(await highestGlibc([join(await buildAgent(), name)]), DEBIAN_12)).toBeLessThan(1)
+  })
+
+  it.skipIf(noEngine)('has a policy.node that runs with the C library of Debian 12', async () => {
+    const engine = join(await policyAddonFolder(), 'policy.node')
+    expect(compareVersions(await highestGlibc([engine]), DEBIAN_12)).toBeLessThan(1)
+  })
+})
+
+describe('highestGlibc', () => {
+  it('reads what a library has, and what a program needs', async () => {
+    const libraries = join(await userlandFolder(silent), LIBRARIES)
+    expect(await highestGlibc([join(libraries, 'libc.so.6')])).toBe('2.41')
+    expect(await highestGlibc([join(libraries, '../../sbin/runc')])).toBe('2.38')
+    expect(compareVersions('2.9', '2.36')).toBeLessThan(0)
   })
 })
 

@@ -12,6 +12,7 @@ import {
   NOTHING_LEFT,
   startPod,
 } from '../../support/host/agent-pod.ts'
+import { hostRuntime } from '../../support/host/host-runtimes.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 /** Kills the agent, and resolves when the next one serves. */
@@ -164,7 +165,7 @@ describe('a process that is being added when the agent is killed', () => {
     const [made, mayEnd, runtime] = [join(folder, 'made'), join(folder, 'may-end'), join(folder, 'runc')]
     // The process is there, and the agent does not know its pid.
     const afterExec = `echo > ${made}; while [ ! -e ${mayEnd} ]; do sleep 0.1; done`
-    const program = `#!/bin/sh\n/usr/sbin/runc "$@" || exit\ncase " $* " in *" exec "*) ${afterExec};; esac\n`
+    const program = `#!/bin/sh\n${await hostRuntime('runc')} "$@" || exit\ncase " $* " in *" exec "*) ${afterExec};; esac\n`
     writeFileSync(runtime, program, { mode: 0o755 })
     const pod = await startPod({ runtime })
     try {

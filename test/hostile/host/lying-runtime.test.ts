@@ -2,11 +2,12 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { leftoversOf, NOTHING_LEFT, startPod } from '../../support/host/agent-pod.ts'
+import { hostRuntime } from '../../support/host/host-runtimes.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 /** Runs the real runtime, then names another process in its pid file: in create, or only in exec. */
 const LYING_RUNTIME = `#!/bin/sh
-/usr/sbin/runc "$@"
+RUNC "$@"
 status=$?
 case " $* " in *" VERB "*)
   while [ "$1" != --pid-file ]; do shift; done
@@ -22,7 +23,9 @@ describe.each([
 ])('a runtime that names %s as the new process', (_what, pid) => {
   it.each(['create', 'exec'])('of %s makes the call fail, and nothing is signalled', async (verb) => {
     const folder = temporaryFolder()
-    const script = LYING_RUNTIME.replace('VERB', verb).replace('PID', pid)
+    const script = LYING_RUNTIME.replace('RUNC', await hostRuntime('runc'))
+      .replace('VERB', verb)
+      .replace('PID', pid)
     writeFileSync(join(folder, 'runc'), script, { mode: 0o755 })
     const pod = await startPod({ runtime: join(folder, 'runc') })
     try {

@@ -45,7 +45,8 @@ interface Row {
 }
 
 describe.each<[string, Row]>([
-  ["Debian 12's crun", { path: async () => 'crun', tried: IDS, open: [] }],
+  ["the image's runc", { path: async () => 'runc', tried: IDS, open: [] }],
+  ["the image's crun", { path: async () => 'crun', tried: IDS, open: [] }],
   ["Debian 12's runc", { path: bookwormRunc, tried: IDS, open: NOVEMBER_2025 }],
   ['a stand-in for an older runc', { path: leakingRunc, tried: [OLDEST], open: [OLDEST] }],
 ])('%s', (_name, { path, tried, open }) => {

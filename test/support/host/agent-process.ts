@@ -24,6 +24,7 @@ import { ttrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import { type AgentLog, readLog } from '../log-lines.ts'
 import { policyAddonFolder } from '../os/policy-addon.ts'
 import { endChild, processes } from '../processes.ts'
+import { hostRuntime, isOfImage } from './host-runtimes.ts'
 import type { NetworkNamespace } from './network-namespace.ts'
 
 /** One ttRPC connection to an agent. */
@@ -112,9 +113,11 @@ export async function startAgent(
   const installed = options.withPolicyEngine === true ? await withPolicyEngine(built) : built
   const path = join(folder, 'agent.sock')
   const config = join(folder, 'agent.toml')
-  writeFileSync(config, settingsOf(options))
+  const { runtime: wanted = 'runc' } = options
+  const runtime = isOfImage(wanted) ? await hostRuntime(wanted) : wanted
+  writeFileSync(config, settingsOf({ ...options, runtime }))
   // crun does not work with the cgroup v2 hierarchy next to those of v1.
-  const isCrun = options.runtime !== undefined && basename(options.runtime) === 'crun'
+  const isCrun = basename(runtime) === 'crun'
   const args = ['--server-addr', `unix://${path}`, '--config', config, ...(options.args ?? [])]
   const command = agentCommand(installed, args, isCrun ? [HIDE_HYBRID] : [])
   const [program = '', ...words] = [...(options.network?.enter ?? []), ...command]

@@ -7,7 +7,7 @@ import { HealthDefinition } from '../../../src/gen/health.ts'
 import { IntrospectionDefinition } from '../../../src/gen/microvm/agent/v1/introspection.ts'
 import { ensureContainerRoot } from '../../../src/image/container-root.ts'
 import { ensureImage, type ImageForm, type ImageOptions } from '../../../src/image/ensure-image.ts'
-import type { KernelName } from '../../../src/image/packages.ts'
+import { DEFAULT_KERNEL, type KernelName } from '../../../src/image/packages.ts'
 import { bootGuest, type Guest } from '../../../src/microvm/guest.ts'
 import { containerRootSource, type GuestParts } from '../../../src/microvm/guest-spec.ts'
 import type { Vm } from '../../../src/microvm/vm.ts'
@@ -124,7 +124,7 @@ export function progress(line: string): void {
 }
 
 async function testParts(options: TestGuestOptions): Promise<Omit<GuestParts, 'link'>> {
-  const { boot, vsock: _, kernel = 'bookworm', form = 'disk', ...others } = options
+  const { boot, vsock: _, kernel = DEFAULT_KERNEL, form = 'disk', ...others } = options
   const { policy = false, debugShell = false, ...overrides } = others
   return {
     machine: 'q35',

@@ -1,0 +1,32 @@
+import { copyFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { cached } from '../../../src/build/cache.ts'
+import { tool } from '../../../src/build/tool.ts'
+import { userlandFolder } from '../../../src/image/userland.ts'
+
+/** Where the image has its OCI runtimes. */
+const IN_IMAGE = { runc: 'usr/sbin/runc', crun: 'usr/bin/crun' } as const
+
+/**
+ * The path of the image's runc or crun for this machine, whose C library may be older: a copy that names the image's loader
+ * and libraries in its own header, because both execute themselves again.
+ */
+export async function hostRuntime(name: keyof typeof IN_IMAGE): Promise<string> {
+  const userland = await userlandFolder((line) => process.stderr.write(`${line}\n`))
+  const libraries = join(userland, 'usr/lib/x86_64-linux-gnu')
+  const loader = join(libraries, 'ld-linux-x86-64.so.2')
+  const folder = await cached('host-runtimes', { values: [userland] }, async (target) => {
+    for (const [runtime, path] of Object.entries(IN_IMAGE)) {
+      const copy = join(target, runtime)
+      copyFileSync(join(userland, path), copy)
+      const header = ['--set-interpreter', loader, '--force-rpath', '--set-rpath', libraries]
+      await tool('patchelf', [...header, copy], { debianPackage: 'patchelf' })
+    }
+  })
+  return join(folder, name)
+}
+
+/** Whether a setting names one of the image's runtimes. */
+export function isOfImage(runtime: string): runtime is keyof typeof IN_IMAGE {
+  return runtime in IN_IMAGE
+}
