@@ -19,8 +19,7 @@ describe('a container whose root is on a disk, mounted in the read-only shared f
   let folder: string
   let disk: string
   beforeAll(async () => {
-    // Of runc a machine may have a version that the agent warns of.
-    pod = await startPod({ runtime: 'crun' })
+    pod = await startPod()
     folder = temporaryFolder()
     execFileSync('mkfs.erofs', ['--quiet', join(folder, 'disk'), pod.root])
     const losetup = ['--find', '--show', '--read-only', join(folder, 'disk')]
