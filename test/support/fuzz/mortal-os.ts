@@ -20,7 +20,11 @@ export type Errno = (typeof ERRNOS)[number]
 
 /** The calls that may fail. Closing and probing never do. */
 const FALLIBLE: Readonly<Record<string, readonly string[]>> = {
-  files: ['readText', 'write', 'makeDirectories', 'makeDirectory', 'removeTree', 'lstat', 'stat', 'list'],
+  files: [
+    ...['readText', 'write', 'makeDirectories', 'makeDirectory', 'removeTree', 'lstat', 'stat', 'list'],
+    ...['rename', 'removeFile', 'removeDirectory', 'listFolders'],
+  ],
+  scratch: ['readText', 'write', 'makeDirectories', 'removeTree'],
   mounts: ['mount', 'unmount', 'clone', 'list'],
   tools: ['run'],
   streams: ['pipe', 'duplicate', 'wholePipe'],
