@@ -2,6 +2,8 @@ import { withTimeout } from '../../base/abort.ts'
 import { messageOf } from '../../base/errors.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { ProcessState } from '../../gen/state/container.ts'
+import { isMountPoint } from '../../os/files/mounts.ts'
+import type { Os } from '../../os/os.ts'
 import { killIfAlive } from '../../os/process/kill-if-alive.ts'
 import { processBeganNs } from '../../os/process/proc-stat.ts'
 import { NO_CALLER } from '../../state/request.ts'
@@ -277,7 +279,7 @@ async function finishCreation(restored: Restored): Promise<void> {
   const { key, pid } = initOf(record)
   await runtime.discardRun(key)
   const { path } = sandbox.pidNamespace
-  if (record.fields.pidNamespace === path && !(await isMounted(os, path))) {
+  if (record.fields.pidNamespace === path && !(await isMountPoint(os, path))) {
     // Its undo is that of the container.
     await pinPidNamespace({ os, target: path, pid, onRemove: new UndoList(log) })
   }
@@ -326,12 +328,6 @@ function releaseOf({ dependencies, record, sandbox }: Restored): UndoList {
   return onRemove
 }
 
-type MountOs = Pick<RestoreDependencies['os'], 'mounts'>
-
-async function unmountIfMounted(os: MountOs, path: string): Promise<void> {
-  if (await isMounted(os, path)) await os.mounts.unmount(path, { detach: true })
-}
-
-async function isMounted({ mounts }: MountOs, path: string): Promise<boolean> {
-  return (await mounts.list()).some(({ mountPoint }) => mountPoint === path)
+async function unmountIfMounted(os: Pick<Os, 'mounts'>, path: string): Promise<void> {
+  if (await isMountPoint(os, path)) await os.mounts.unmount(path, { detach: true })
 }

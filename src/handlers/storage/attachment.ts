@@ -1,4 +1,5 @@
 import { AgentError, errnoOf } from '../../base/errors.ts'
+import { isMountPoint } from '../../os/files/mounts.ts'
 import type { Os } from '../../os/os.ts'
 import { unmountTree } from './mount-storage.ts'
 
@@ -36,7 +37,7 @@ type Kernel = Pick<Os, 'files' | 'mounts'>
 
 /** Whether the mount, copy or directory still exists. */
 export async function isPresent(os: Kernel, { kind, mountPoint }: Attachment): Promise<boolean> {
-  if (kind === 'mount' || kind === 'existing') return isMounted(os, mountPoint)
+  if (kind === 'mount' || kind === 'existing') return isMountPoint(os, mountPoint)
   const fileKind = (await os.files.lstat(mountPoint))?.kind
   return kind === 'copy' ? fileKind !== undefined : fileKind === 'directory'
 }
@@ -57,7 +58,7 @@ export async function detach(
   await attachment.stop?.()
   if (kind === 'mount' || kind === 'copy') {
     await unmountTree(os.mounts, mountPoint, isOtherStorage)
-    if (await isMounted(os, mountPoint)) {
+    if (await isMountPoint(os, mountPoint)) {
       throw new AgentError('INTERNAL', `storage ${mountPoint}: still mounted after unmount`)
     }
     if (kind === 'copy') await os.files.removeTree(mountPoint)
@@ -84,7 +85,3 @@ async function removeMountPoint(os: Kernel, mountPoint: string): Promise<void> {
 }
 
 const NOT_WRITABLE: readonly string[] = ['EROFS', 'EACCES', 'EPERM']
-
-async function isMounted(os: Kernel, path: string): Promise<boolean> {
-  return (await os.mounts.list()).some(({ mountPoint }) => mountPoint === path)
-}

@@ -48,6 +48,11 @@ export interface Mounts {
   isMounted(pid: number, path: string): Promise<boolean>
 }
 
+/** Whether something is mounted at a path. */
+export async function isMountPoint({ mounts }: { readonly mounts: Mounts }, path: string): Promise<boolean> {
+  return (await mounts.list()).some(({ mountPoint }) => mountPoint === path)
+}
+
 /** A path in the mount namespace of a process, from the root of that namespace. */
 export interface MountPlace {
   readonly pid: number

@@ -3,6 +3,7 @@ import { AgentError } from '../../../../base/errors.ts'
 import { SerialQueue } from '../../../../base/serial-queue.ts'
 import { UndoList } from '../../../../base/undo.ts'
 import type { Clock } from '../../../../os/clock.ts'
+import { isMountPoint } from '../../../../os/files/mounts.ts'
 import { checkMountPoint, userFolderOf } from '../../mount-point.ts'
 import { type MountDependencies, mountStorage } from '../../mount-storage.ts'
 import { PollLoop } from './poll-loop.ts'
@@ -86,7 +87,7 @@ export class WatchRoots {
    */
   async restore(path: string, staging: string, { os, log }: MountDependencies): Promise<WatchRootReference> {
     // The agent before had released the reference when it died.
-    if (!(await isMounted(os, path))) return { staging, release: async () => {} }
+    if (!(await isMountPoint(os, path))) return { staging, release: async () => {} }
     const root = this.#roots.get(path) ?? { references: 0, onRemove: undoOfRoot(path, { os, log }) }
     root.references += 1
     this.#roots.set(path, root)
@@ -103,7 +104,7 @@ export class WatchRoots {
   /** Unmounts a watch root that an agent before this one has mounted for a storage that it did not attach. */
   async removeUnused(path: string, dependencies: Pick<MountDependencies, 'os' | 'log'>): Promise<void> {
     const remove = async () => {
-      if (this.#roots.has(path) || !(await isMounted(dependencies.os, path))) return
+      if (this.#roots.has(path) || !(await isMountPoint(dependencies.os, path))) return
       await undoOfRoot(path, dependencies).run()
     }
     await this.#changes.run(remove, neverAborted)
@@ -128,10 +129,6 @@ export class WatchRoots {
   }
 }
 
-async function isMounted({ mounts }: MountDependencies['os'], path: string): Promise<boolean> {
-  return (await mounts.list()).some(({ mountPoint }) => mountPoint === path)
-}
-
 /** The undo of {@link mountRoot} in an agent that has not mounted it itself. */
 function undoOfRoot(path: string, { os, log }: Pick<MountDependencies, 'os' | 'log'>): UndoList {
   const onRemove = new UndoList(log)
@@ -147,7 +144,7 @@ async function mountRoot(
 ): Promise<UndoList> {
   const { os, log, allowedRoots } = dependencies
   // An agent that died has mounted it, and has not recorded its storage.
-  if (await isMounted(os, path)) return undoOfRoot(path, dependencies)
+  if (await isMountPoint(os, path)) return undoOfRoot(path, dependencies)
   const onRemove = new UndoList(log)
   try {
     if ((await os.files.lstat(path)) === undefined) {
