@@ -191,12 +191,6 @@ export interface Native {
   boottimeNs(): bigint
   /** prlimit(2) of RLIMIT_NOFILE; pid 0 is this process. */
   setFileLimit(pid: number, soft: number, hard: number): number
-  /**
-   * Attaches a program to the kernel's security hook of setrlimit(2) which refuses that threads named `thread` (at most 15
-   * bytes) set their own RLIMIT_NOFILE. Resolves with the descriptor that holds it, or -errno: -ENOENT without
-   * `/sys/kernel/btf/vmlinux`, -EOPNOTSUPP without the hook, and what bpf(2) returns.
-   */
-  keepOpenFilesLimit(thread: string): Promise<number>
   /** mlock2(2) with MLOCK_ONFAULT of the segments of the program and its libraries; unmaps first what is read-only in them. */
   lockMappedFiles(): number
   /**

@@ -1,6 +1,5 @@
 import { LONGEST_TIMER_MS } from '../../base/abort.ts'
 import { messageOf } from '../../base/errors.ts'
-import type { Logger } from '../../base/log.ts'
 import type { Process, Spec } from '../../gen/oci.ts'
 import { type ContainerRules, deniedCalls } from '../../oci/denied-calls.ts'
 import { printJson } from '../../oci/json.ts'
@@ -71,11 +70,6 @@ export interface OciRuntime {
   discardAllRuns(): Promise<void>
   /** Removes what the runtime has of a container that was made half, or by an agent that died. */
   erase(containerId: string): Promise<void>
-  /**
-   * Whether a process that it adds may have its hard limit of open files as the soft one at first (docs/resources.md). The
-   * first call has the kernel prevent that, where it can.
-   */
-  mayRaiseOpenFiles(): Promise<boolean>
   /** The flags that a seccomp filter may have (OCI runtime specification). */
   seccompFlags(): Promise<ReadonlySet<string>>
   /** Ids of the containers that the runtime has state of. */
@@ -99,25 +93,10 @@ export interface OciRuntime {
   killOrphans(isContained: RunSearch['isContained']): Promise<void>
 }
 
-/** What runc calls the threads of a process that it adds, until that executes its program. */
-const STARTING_THREAD = 'runc:[2:INIT]'
-
-/** Has the kernel refuse that runc raises the soft limit of a process that it adds. Resolves with whether it still can. */
-async function openFilesStayRaisable({ system }: Os, log: Logger): Promise<boolean> {
-  try {
-    await system.keepOpenFilesLimit(STARTING_THREAD)
-    return false
-  } catch (error) {
-    log.info('added processes get their limit of open files after their start', { error: messageOf(error) })
-    return true
-  }
-}
-
 /** A client of the runtime program. Creates nothing until it is used. */
-export function ociRuntime(os: Os, options: RuntimeOptions, log: Logger): OciRuntime {
+export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
   const runs = new RuntimeRuns(os, options)
   const stateRoot = `${options.root}/state`
-  let mayRaise: Promise<boolean> | undefined
   let orphans: { readonly found: ReturnType<typeof orphanedRuns>; readonly sinceMs: number } | undefined
   const stateOf = (id: string) => os.files.lstat(`${stateRoot}/${id}`)
   return {
@@ -180,10 +159,6 @@ export function ociRuntime(os: Os, options: RuntimeOptions, log: Logger): OciRun
       // A runtime that was killed leaves a folder which it does not take for a container any more.
       await runs.run({ verb: 'delete', args: ['--force', id] }).catch(() => {})
       await os.files.removeTree(`${stateRoot}/${id}`)
-    },
-    mayRaiseOpenFiles: () => {
-      mayRaise ??= options.kind === 'crun' ? Promise.resolve(false) : openFilesStayRaisable(os, log)
-      return mayRaise
     },
     seccompFlags: () => seccompFlags(os, options),
     // crun has folders of its own beside those of the containers, such as `.cache`.

@@ -1,14 +1,13 @@
-import { AgentError, errnoOf } from '../../base/errors.ts'
+import { AgentError } from '../../base/errors.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { ExecProcessRequest } from '../../gen/agent.ts'
-import type { POSIXRlimit, Process } from '../../gen/oci.ts'
+import type { Process } from '../../gen/oci.ts'
 import { checkProcess } from '../../oci/check/check-process.ts'
 import type { OnDeviation } from '../../oci/deviation.ts'
 import { supportedProcess } from '../../oci/guest-support.ts'
 import { inheritProcess } from '../../oci/inherit-process.ts'
 import { normalizeProcess } from '../../oci/normalize-spec.ts'
 import { withGuestPciAddresses } from '../../oci/pci-environment.ts'
-import { nofileIn, nofileOf } from '../../oci/rlimits.ts'
 import type { Clock } from '../../os/clock.ts'
 import type { Os } from '../../os/os.ts'
 import { processBeganNs } from '../../os/process/proc-stat.ts'
@@ -26,7 +25,7 @@ import { killUntrackedProcesses } from './untracked-processes.ts'
 export interface ExecDependencies extends LaunchDependencies, ProcessEventDependencies {
   readonly os: LaunchDependencies['os'] & Pick<Os, 'files' | 'scratch'>
   readonly containers: Pick<ProcessOwners, 'waitForLiving'>
-  readonly runtime: Pick<OciRuntime, 'exec' | 'discardRun' | 'mayRaiseOpenFiles'>
+  readonly runtime: Pick<OciRuntime, 'exec' | 'discardRun'>
 }
 
 /**
@@ -78,13 +77,11 @@ export async function execProcess(
       const { streams } = launch
       const containerId = container.record.key
       const addition = { key, containerId, process, streams, spec, cgroup, isMember }
-      const openFiles = await openFilesToRestore(runtime, process.Rlimits)
       const outcome = await runtime.exec(addition, AbortSignal.any([grace.signal, reservation.interrupted]))
       if (outcome.pid === undefined) {
         onFailure.add('untracked process', () => killUntrackedProcesses(os, container, reservation))
       }
       added = await launch.follow(outcome)
-      if (openFiles !== undefined) await restoreOpenFiles(os, added.pid, openFiles)
       beganNs = await processBeganNs(os, added.pid, beganNs)
       container.record.saveProcess({ ...recorded, pid: added.pid, beganNs })
     } finally {
@@ -101,37 +98,6 @@ export async function execProcess(
     throw error
   } finally {
     grace.stop()
-  }
-}
-
-/** The limit of open files that the OCI runtime may raise while it adds the process; undefined when it will not. */
-async function openFilesToRestore(
-  runtime: Pick<OciRuntime, 'mayRaiseOpenFiles'>,
-  rlimits: readonly POSIXRlimit[],
-): Promise<POSIXRlimit | undefined> {
-  const limit = nofileOf(rlimits)
-  if (limit === undefined || limit.Soft === limit.Hard) return undefined
-  return (await runtime.mayRaiseOpenFiles()) ? limit : undefined
-}
-
-/**
- * Sets the soft limit of open files of an added process once more where it is the hard one. Before Go 1.20 the Go runtime,
- * and so runc 1.1.5, raises the limit of the process that it adds, at times after it has set the process's own. Any other
- * limit is one that the process has set itself (docs/resources.md).
- */
-async function restoreOpenFiles(
-  { system, scratch }: Pick<Os, 'system' | 'scratch'>,
-  pid: number,
-  limit: POSIXRlimit,
-): Promise<void> {
-  try {
-    const present = nofileIn(await scratch.readText(`/proc/${pid}/limits`))
-    if (present?.Soft !== limit.Hard || present.Hard !== limit.Hard) return
-    system.setOpenFileLimitOf(pid, { soft: Number(limit.Soft), hard: Number(limit.Hard) })
-  } catch (error) {
-    const errno = errnoOf(error)
-    // It has ended.
-    if (errno !== 'ENOENT' && errno !== 'ESRCH') throw error
   }
 }
 

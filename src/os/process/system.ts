@@ -10,13 +10,6 @@ export interface System {
   signal(pid: number, signal: number): void
   /** setrlimit(RLIMIT_NOFILE) of this process, soft and hard; EPERM above `/proc/sys/fs/nr_open`. */
   setOpenFileLimit(limit: number): void
-  /** prlimit(2) of RLIMIT_NOFILE of another process. Throws ESRCH when no such process exists. */
-  setOpenFileLimitOf(pid: number, limit: { readonly soft: number; readonly hard: number }): void
-  /**
-   * Has the kernel refuse that threads of this name (at most 15 bytes) set their own RLIMIT_NOFILE, as long as this
-   * process lives. Throws where the kernel cannot: ENOENT, EOPNOTSUPP or EINVAL without BPF LSM, EPERM without the right.
-   */
-  keepOpenFilesLimit(thread: string): Promise<void>
   /** setpriority(2) of all threads of this process. Programs that it starts do not inherit a value below 0. */
   setNice(nice: number): void
   /**
@@ -58,13 +51,6 @@ export function linuxSystem(native: Native): System {
     },
     setOpenFileLimit(limit) {
       checkErrno('set the limit of open files to', `${limit}`, native.setFileLimit(0, limit, limit))
-    },
-    setOpenFileLimitOf(pid, { soft, hard }) {
-      checkErrno('set the limit of open files of', `pid ${pid}`, native.setFileLimit(pid, soft, hard))
-    },
-    async keepOpenFilesLimit(thread) {
-      // Its descriptor stays open.
-      checkErrno('keep the limit of open files of', thread, await native.keepOpenFilesLimit(thread))
     },
     setNice(nice) {
       try {

@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
-import { silentLogger } from '../../../src/base/log.ts'
 import { SIGKILL } from '../../../src/base/signals.ts'
 import { Process } from '../../../src/gen/oci.ts'
 import { ociRuntime } from '../../../src/handlers/oci-runtime/client.ts'
@@ -12,7 +11,7 @@ import { isPending } from '../../support/pending.ts'
 function client(kind: 'runc' | 'crun', pid = '42') {
   const os = new FakeOs()
   const options = { kind, binary: `/usr/bin/${kind}`, root: '/run/rt', containerVsock: 'deny' } as const
-  const runtime = ociRuntime(os, options, silentLogger())
+  const runtime = ociRuntime(os, options)
   os.tools.script((argv) => {
     const at = argv.indexOf('--pid-file')
     return at < 0 ? {} : os.files.write(argv[at + 1] ?? '', pid).then(() => ({}))

@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
-import { Process } from '../../../src/gen/oci.ts'
 import { kernelError } from '../../../src/os/errors.ts'
 import {
   containerRequest,
@@ -31,43 +30,6 @@ describe('ExecProcess', () => {
       oomScoreAdj: 0,
     })
     expect(made.os.tools.calls.flatMap(({ argv }) => argv).filter((word) => word.includes('e 1'))).toEqual([])
-  })
-
-  it.each([
-    [
-      'sets the soft limit of open files again where it is the hard one',
-      77n,
-      '99 99',
-      [{ soft: 77, hard: 99 }],
-    ],
-    ['leaves it where it is right', 77n, '77 99', []],
-    ['leaves one that the process has set itself', 77n, '80 99', []],
-    ['leaves a hard limit that the process has lowered itself', 77n, '80 80', []],
-    ['leaves equal ones to the runtime', 99n, '99 99', []],
-  ])('%s', async (_what, Soft, present, limits) => {
-    const { handlers, os, runtime } = await machineWithContainer()
-    await os.files.put(`/proc/${runtime.last().pid + 1}/limits`, `Max open files ${present} files\n`)
-    const request = execRequest('c1', 'e1')
-    const Rlimits = [{ Type: 'RLIMIT_NOFILE', Soft, Hard: 99n }]
-    const process = Process.fromPartial({ ...request.process, Rlimits })
-    await handlers.execProcess({ ...request, process }, neverAborted)
-    expect([...os.system.openFileLimits.values()]).toEqual(limits)
-  })
-
-  it('leaves the soft limit alone where the kernel keeps the OCI runtime from raising it', async () => {
-    const { handlers, os, runtime } = await machineWithContainer()
-    const kept: string[] = []
-    os.system.keepOpenFilesLimit = (thread) => {
-      kept.push(thread)
-      return Promise.resolve()
-    }
-    await os.files.put(`/proc/${runtime.last().pid + 1}/limits`, 'Max open files 99 99 files\n')
-    const request = execRequest('c1', 'e1')
-    const Rlimits = [{ Type: 'RLIMIT_NOFILE', Soft: 77n, Hard: 99n }]
-    const process = Process.fromPartial({ ...request.process, Rlimits })
-    await handlers.execProcess({ ...request, process }, neverAborted)
-    expect(kept).toEqual(['runc:[2:INIT]'])
-    expect(os.system.openFileLimits.size).toBe(0)
   })
 
   it.each([

@@ -11,7 +11,6 @@ export class FakeSystem implements System {
   onKill: (pid: number, signal: number) => void = () => {}
   openFileLimit: number | undefined
   /** The limits that other processes were given, by pid. */
-  readonly openFileLimits = new Map<number, { readonly soft: number; readonly hard: number }>()
   nice: number | undefined
   umask: number | undefined
   locksMappedFiles = false
@@ -31,15 +30,6 @@ export class FakeSystem implements System {
 
   setOpenFileLimit(limit: number): void {
     this.openFileLimit = limit
-  }
-
-  setOpenFileLimitOf(pid: number, limit: { readonly soft: number; readonly hard: number }): void {
-    if (!this.processes.has(pid)) throw kernelError('prlimit', `pid ${pid}`, 'ESRCH')
-    this.openFileLimits.set(pid, limit)
-  }
-
-  keepOpenFilesLimit(thread: string): Promise<void> {
-    return Promise.reject(kernelError('keep the limit of open files of', thread, 'EOPNOTSUPP'))
   }
 
   setNice(nice: number): void {
