@@ -80,11 +80,11 @@ function readLock(): PackageLock {
  * returned. Throws when a package of the locked version has another checksum than the lock file.
  */
 export async function fetchLocked(
-  suite: LockedSuite,
+  suite: LockedSuite | 'sid',
   names: readonly string[],
   progress: (line: string) => void,
 ): Promise<readonly FetchedPackage[]> {
-  const lock = readLock()[suite]
+  const lock = suite === 'sid' ? {} : readLock()[suite]
   const packages = names.map((name) => {
     const locked = lock[name]
     return locked === undefined ? name : `${name}=${locked.version}`
@@ -96,6 +96,12 @@ export async function fetchLocked(
       throw new Error(`${name}=${version}: sha256 is ${sha256}, want ${locked.sha256} (${lockFile})`)
   }
   return fetched
+}
+
+/** Whether a package has the version that the lock file names for its suite. */
+export function isLocked({ name, version, suite }: FetchedPackage): boolean {
+  const lock: Readonly<Record<string, Readonly<Record<string, LockedPackage>>>> = readLock()
+  return lock[suite]?.[name]?.version === version
 }
 
 /** Values that identify the locked versions of bookworm's packages in a cache key. */

@@ -7,16 +7,11 @@ import { extractPackage, type FetchedPackage } from '../debian/packages.ts'
 import { checkRuntimes } from './check-runtimes.ts'
 import { directory, fileFrom, link, type TreeEntry, treeOfFolder, writeFolder } from './formats/tree.ts'
 import { LIBRARIES, libraryClosure } from './libraries.ts'
-import { fetchLocked, packageHashes, runtimePackages, userlandPackages } from './packages.ts'
+import { fetchLocked, packageHashes, userlandPackages } from './packages.ts'
+import { RUNTIMES, runtimesFor } from './runtimes.ts'
 
 /** The programs that are copied from the packages; {@link libraryClosure} adds the libraries they need. */
-const PROGRAMS = [
-  'usr/bin/crun',
-  'usr/bin/kmod',
-  'usr/sbin/mke2fs',
-  'usr/sbin/runc',
-  'usr/sbin/xtables-nft-multi',
-] as const
+const PROGRAMS = ['usr/bin/kmod', 'usr/sbin/mke2fs', 'usr/sbin/xtables-nft-multi'] as const
 
 /** The links of Debian's merged /usr, and the other names of programs. */
 const LINKS: readonly TreeEntry[] = [
@@ -70,12 +65,15 @@ export async function userlandFolder(progress: (line: string) => void): Promise<
 /** The packages that {@link userlandFolder} takes files of. */
 export async function guestPackages(progress: (line: string) => void): Promise<readonly FetchedPackage[]> {
   const userland = await fetchLocked('trixie', userlandPackages(), progress)
-  return [...userland, ...(await fetchLocked('forky', runtimePackages, progress))]
+  return [...userland, ...(await runtimesFor(userland, progress))]
 }
 
 /** The entries for the image from the packages unpacked at `root`. */
 async function selectFiles(root: string): Promise<readonly TreeEntry[]> {
-  const programs = PROGRAMS.map((path) => [path, locate(root, path)] as const)
+  // Debian may have no runtime that runs in the image; a guest boots without.
+  const runtimes = Object.values(RUNTIMES).map(({ program }) => program)
+  const present = [...PROGRAMS, ...runtimes.filter((path) => existsSync(join(root, path)))]
+  const programs = present.map((path) => [path, locate(root, path)] as const)
   const extensions = filesOf(root, FILTER_EXTENSIONS)
   const loaded = [...programs, ...extensions].map(([, file]) => file)
   const libraries = await libraryClosure(root, [pinnedNode(), ...loaded])

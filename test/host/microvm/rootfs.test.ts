@@ -14,7 +14,8 @@ import { stageOneTree } from '../../../src/image/initrd.ts'
 import { ensureKernel } from '../../../src/image/kernel/kernel.ts'
 import { compareVersions, highestGlibc, LIBRARIES } from '../../../src/image/libraries.ts'
 import { DEFAULT_KERNEL } from '../../../src/image/packages.ts'
-import { userlandFolder } from '../../../src/image/userland.ts'
+import { lackOf } from '../../../src/image/runtimes.ts'
+import { guestPackages, userlandFolder } from '../../../src/image/userland.ts'
 import { noPolicyAddon, policyAddonFolder } from '../../support/os/policy-addon.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
@@ -92,6 +93,19 @@ describe('highestGlibc', () => {
     expect(await highestGlibc([join(libraries, 'libc.so.6')])).toBe('2.41')
     expect(await highestGlibc([join(libraries, '../../sbin/runc')])).toBe('2.38')
     expect(compareVersions('2.9', '2.36')).toBeLessThan(0)
+  })
+})
+
+describe('a crun that is not the locked one', () => {
+  it('is for the image only with the libraries that the image has', async () => {
+    const packages = await guestPackages(silent)
+    const crun = packages
+      .filter(({ suite }) => suite === 'forky')
+      .map((each) => ({ ...each, version: '9.9' }))
+    const base = packages.filter(({ suite }) => suite !== 'forky')
+    expect(await lackOf('crun', crun, base)).toBeUndefined()
+    const without = base.filter(({ name }) => name !== 'libjson-c5')
+    expect(await lackOf('crun', crun, without)).toBe('libjson-c.so.5: in no package, but crun needs it')
   })
 })
 
