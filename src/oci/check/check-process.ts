@@ -1,4 +1,4 @@
-import type { LinuxCapabilities, POSIXRlimit, Process } from '../../gen/oci.ts'
+import type { LinuxCapabilities, POSIXRlimit, Process, User } from '../../gen/oci.ts'
 import { checkOneOf, checkText, invalidField } from './check-field.ts'
 
 /** The capabilities of the kernel; the last one was added in 5.9 (man 7 capabilities). */
@@ -46,6 +46,8 @@ const RLIMITS = [
 /** The kernel keeps a terminal's size in 16-bit numbers. */
 const MAX_TERMINAL_SIZE = 0xffff
 const MAX_OOM_SCORE_ADJ = 1000n
+/** The id that leaves a process the one that it has, which is root's (man 2 setresuid). runc refuses it, crun does not. */
+const UNCHANGED_ID = 0xff_ff_ff_ff
 
 /**
  * Throws INVALID_ARGUMENT, naming the field, for an invalid process; each runtime ignores some of these errors. Errors that
@@ -61,6 +63,7 @@ export function checkProcess(process: Process): void {
   checkText('process.cwd', process.Cwd)
   if (process.Capabilities !== undefined) checkCapabilities(process.Capabilities)
   checkRlimits(process.Rlimits)
+  if (process.User !== undefined) checkUser(process.User)
   const { Height: height = 0, Width: width = 0 } = process.ConsoleSize ?? {}
   if (Math.max(height, width) > MAX_TERMINAL_SIZE) {
     throw invalidField('process.consoleSize', `${height} x ${width}, want at most ${MAX_TERMINAL_SIZE} each`)
@@ -76,6 +79,15 @@ function checkEnvironment(entries: readonly string[]): void {
     checkText('process.env', entry)
     if (entry.indexOf('=') < 1) throw invalidField('process.env', `Malformed OCI env entry, number ${index}`)
   })
+}
+
+function checkUser({ UID: uid, GID: gid, AdditionalGids: additionalGids }: User): void {
+  const ids = { uid: [uid], gid: [gid], additionalGids }
+  for (const [name, values] of Object.entries(ids)) {
+    if (values.includes(UNCHANGED_ID)) {
+      throw invalidField(`process.user.${name}`, `${UNCHANGED_ID}, want at most ${UNCHANGED_ID - 1}`)
+    }
+  }
 }
 
 function checkCapabilities(capabilities: LinuxCapabilities): void {

@@ -130,6 +130,21 @@ describe('checkProcess', () => {
       { ConsoleSize: { Height: 1, Width: 0x10000 } },
       'process.consoleSize: 1 x 65536, want at most 65535 each',
     ],
+    [
+      'a user that leaves the process root',
+      { User: { UID: 0xffffffff } },
+      'process.user.uid: 4294967295, want at most 4294967294',
+    ],
+    [
+      'a group that leaves the process in that of root',
+      { User: { UID: 1, GID: 0xffffffff } },
+      'process.user.gid: 4294967295, want at most 4294967294',
+    ],
+    [
+      'such a group among further ones',
+      { User: { AdditionalGids: [1, 0xffffffff] } },
+      'process.user.additionalGids: 4294967295, want at most 4294967294',
+    ],
     ['a score out of range', { OOMScoreAdj: 1001n }, 'process.oomScoreAdj: 1001, want -1000 to 1000'],
   ])('refuses %s', (_what, process, message) => {
     const complete = Process.fromPartial({ Args: ['sh'], ...process })
