@@ -84,6 +84,6 @@ describe('./microvm run, on an agent of this machine', () => {
     const running = startMicrovm(['/tmp/other-format'], {}, tool)
     running.stdin.end()
     const stderr = 'exec /tmp/other-format: exec format error\n'
-    expect(await running.result).toMatchObject({ status: 1, stderr })
+    expect(await running.result).toMatchObject({ status: 255, stderr })
   })
 })
