@@ -22,6 +22,7 @@ export class ContainerRecord {
   readonly #state: StateStore
   readonly #folder: string
   #fields: Fields
+  #isRemoved = false
   /** The processes that were added, by their keys. Each has a file of its own, so that one does not rewrite all. */
   readonly #execs: Map<string, ProcessState>
 
@@ -54,8 +55,12 @@ export class ContainerRecord {
     return [...this.#execs.values()]
   }
 
-  /** Changes fields, and writes the record. Throws the kernel's error; the fields then stay as they were. */
+  /**
+   * Changes fields, and writes the record. Throws the kernel's error; the fields then stay as they were. Does nothing once it is
+   * removed: an answer may be delivered after its container is gone, and another one may have the key.
+   */
   save(changes: Partial<Fields>): void {
+    if (this.#isRemoved) return
     const fields = { ...this.#fields, ...changes }
     this.#state.write(KINDS.container, `${this.#folder}/record`, fields)
     this.#fields = fields
@@ -118,6 +123,7 @@ export class ContainerRecord {
 
   /** Removes the record and the specification, in this order: a record without one cannot be gone on with. */
   remove(): void {
+    this.#isRemoved = true
     this.#state.remove(`${this.#folder}/record`)
     this.#state.remove(this.#folder)
   }

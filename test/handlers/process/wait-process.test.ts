@@ -71,6 +71,22 @@ describe('WaitProcess', () => {
     await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
   })
 
+  it('writes nothing of a removed container, nor of the next one of its name, when it is delivered late', async () => {
+    const { handlers, runtime, state } = await machineWithContainer()
+    runtime.end(runtime.last().pid, { code: 0 })
+    const ends = [
+      await handlers.waitProcess(init, neverAborted),
+      await handlers.waitProcess(init, neverAborted),
+    ]
+    await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
+    ends[0]?.delivered()
+    expect(state.list('containers')).toEqual([])
+    await handlers.createContainer(containerRequest('c1'), neverAborted)
+    const record = state.read('containers/c1/record')
+    ends[1]?.delivered()
+    expect(state.read('containers/c1/record')).toEqual(record)
+  })
+
   it('rejects when its signal is aborted', async () => {
     const { handlers } = await machineWithContainer()
     const caller = new AbortController()
