@@ -82,7 +82,7 @@ export class RequestJournal {
     return response && Promise.resolve(response)
   }
 
-  /** A request has come. If it is sent again, what agents before this one have taken for it is now taken by this call. */
+  /** A request has come. When it is sent again, this call takes over what agents before have taken for it. */
   begin(call: Pick<Call, 'number' | 'takes'>): void {
     const { number } = call
     if (!this.isSentAgain(number)) return

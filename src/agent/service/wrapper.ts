@@ -84,7 +84,7 @@ function served<Request, Response>(
       const turn = used.beginWork(limits.signal)
       // A call that need not wait begins before those that came after it.
       if (turn !== undefined) await inStep('turn', '', () => turn)
-      const again = keepsAnswer(rpc) ? requests.answerTo(number) : undefined
+      const again = requests.answerTo(number)
       let encoded: Encoded | undefined = again && { payload: await abortable(again, limits.signal) }
       if (encoded === undefined) {
         const checked = check?.(request, { ...call, signal: limits.signal })

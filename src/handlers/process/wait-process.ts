@@ -1,6 +1,6 @@
 import { abortable } from '../../base/abort.ts'
 import { inStep } from '../../base/step.ts'
-import type { WaitProcessRequest, WaitProcessResponse } from '../../gen/agent.ts'
+import { type WaitProcessRequest, WaitProcessResponse } from '../../gen/agent.ts'
 import type { Call } from '../../state/request.ts'
 import type { RequestJournal } from '../../state/request-journal.ts'
 import type { ProcessOwner, ProcessOwners } from './owner.ts'
@@ -22,9 +22,10 @@ export async function waitProcess(
   const { parts } = await containers.waitFor(containerId, 'INVALID_ARGUMENT', signal)
   const process = await parts.processes.waitFor(execId, signal)
   const status = await inStep('exit', execId, () => abortable(process.reported, signal))
+  // With the answer itself: another waiter may have it, and the process forgotten, when this request is sent again.
   requests.take(
     call,
-    { exit: process.key },
+    { exit: process.key, response: WaitProcessResponse.encode({ status }).finish() },
     { delivered: () => forgetProcess(parts, execId, process), dropped: () => {} },
   )
   return { status }

@@ -65,6 +65,8 @@ export interface Broker {
   confirm(number: bigint): void
   /** A data socket has told the delivery of an answer of an earlier agent. */
   settled(number: bigint, written: boolean): void
+  /** This agent answers the request with a failure: what an agent before has taken for it is dropped. */
+  refused(number: bigint): void
   /** The broker has told nothing of an answer for long. */
   late(): void
   /** Accepts no more connections. */
@@ -129,6 +131,10 @@ class BrokerControl implements Broker {
 
   settled(number: bigint, written: boolean): void {
     this.#learn(number, written ? 'written' : 'dropped')
+  }
+
+  refused(number: bigint): void {
+    if (this.earlierRequests.get(number) === 'open') this.#learn(number, 'dropped')
   }
 
   onSettled(tell: (number: bigint, outcome: Settled) => void): void {

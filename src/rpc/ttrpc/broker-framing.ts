@@ -57,6 +57,8 @@ export interface BrokerLink {
   confirm(number: bigint): void
   /** The broker tells the delivery of an answer that an agent before this one has sent. */
   settled(number: bigint, written: boolean): void
+  /** The request is answered with a failure, which takes nothing. */
+  refused(number: bigint): void
   /** The broker has told nothing of an answer for long: its client does not read it, or the broker hangs. */
   late(): void
   /** The broker has sent what its protocol does not allow: nothing that it sends can be trusted. */

@@ -265,6 +265,7 @@ export class TtrpcServerConnection implements ServedConnection {
   }
 
   #refuse(asker: Asker, code: StatusCodeName, message: string): void {
+    this.#options.link.refused(asker.arrival.number)
     const text = message.slice(0, MAX_ERROR_CHARACTERS).toWellFormed()
     const frame = encodeErrorFrame(asker.streamId, { code: StatusCode[code], message: text })
     if (this.#takeAnswer(frame.length, 'reserved') !== undefined) this.#uncountedBytes += frame.length

@@ -474,6 +474,21 @@ describe('the outcome of a call that must not be carried out twice', () => {
     },
   )
 
+  it('answers one that keeps a journal of its own, too, when that has recorded it', async () => {
+    const files = new MemoryStateFiles()
+    const call = { number: 5n, takes: () => {} }
+    const handle = async (message: Message) => message
+    const { requests } = wrapped({ handle }, openGate, undefined, undefined, undefined, undefined, files)
+    requests.take(call, { exit: 'p1', response: Buffer.from('{"containerId":"c1 ended"}') }, tellTo([]))
+    const again = await agent(files, { recovery: 'journaled', ownJournal: true })(
+      request,
+      callOf({ number: 5n, ageMs: 9 }),
+    )
+    if (!again.ok) throw new Error(again.message)
+    expect(Buffer.from(again.payload).toString()).toBe('{"containerId":"c1 ended"}')
+    expect(calls).toEqual([])
+  })
+
   it('is not recorded of one that keeps a journal of its own, nor without a number, nor of a failure', async () => {
     const files = new MemoryStateFiles()
     await agent(files, { recovery: 'journaled', ownJournal: true })(request, callOf({ number: 5n }))

@@ -1,7 +1,10 @@
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { SIGKILL } from '../../../src/base/signals.ts'
+import { WaitProcessResponse } from '../../../src/gen/agent.ts'
+import { waitProcess } from '../../../src/handlers/process/wait-process.ts'
 import { kernelError } from '../../../src/os/errors.ts'
+import { NO_CALLER } from '../../../src/state/request.ts'
 import {
   containerRequest,
   execRequest,
@@ -43,6 +46,16 @@ describe('WaitProcess', () => {
       message: 'Process not found: invalid exec id',
     })
     await handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
+  })
+
+  it('records the status for a request that is sent again, also when another waiter has it by then', async () => {
+    const { handlers, runtime, context } = await machineWithContainer()
+    runtime.end(runtime.last().pid, { code: 7 })
+    const other = await handlers.waitProcess(init, neverAborted)
+    await waitProcess(context, init, { ...NO_CALLER, number: 5n })
+    other.delivered()
+    const answer = await context.requests.answerTo(5n)
+    expect(WaitProcessResponse.decode(answer ?? Buffer.from('none')).status).toBe(7)
   })
 
   it('closes the streams of a process that it forgets, also when that cannot be recorded', async () => {

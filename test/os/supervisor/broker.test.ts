@@ -100,6 +100,17 @@ describe('the broker', () => {
     expect(earlierRequests.get(9n)).toBe('written')
   })
 
+  it('tells that what was taken for a request is dropped when this agent refuses it, once', async () => {
+    const served = serve()
+    peer.send(BrokerMessageKind.REQUEST_STATE, { a: 8n })
+    peer.send(BrokerMessageKind.READY, {})
+    await served
+    const told: unknown[] = []
+    broker.onSettled((...settled) => told.push(settled))
+    for (const number of [0n, 8n, 8n, 10n]) broker.refused(number)
+    expect(told).toEqual([[8n, 'dropped']])
+  })
+
   it('gets a confirmation of answers whose data socket the agent has ended itself', async () => {
     await ready()
     peer.send(BrokerMessageKind.REQUEST_STATE, { flags: 1, a: 7n })

@@ -16,6 +16,7 @@ import { TtrpcServerConnection } from '../../../src/rpc/ttrpc/server-connection.
 import { GO_REQUEST } from '../../fixtures/ttrpc-frames.ts'
 import { FakeClock } from '../../support/fakes/fake-clock.ts'
 import { type BrokerData, brokerData, requestFrame, responseIn } from '../../support/rpc/broker-data.ts'
+import { forgetfulLink } from '../../support/rpc/brokered-pair.ts'
 import { aborted, echo, type HeldMethod, heldMethod, tableOf, turns } from '../../support/rpc/fake-methods.ts'
 import { type SocketPair, socketPair } from '../../support/rpc/socket-pair.ts'
 import { connectionTotals } from '../../support/rpc/totals.ts'
@@ -60,6 +61,7 @@ describe('a TtrpcServerConnection and its framing', () => {
       link: {
         confirm: (number) => void told.push(`confirm ${number}`),
         settled: (number, isWritten) => void told.push(`settled ${number} ${isWritten}`),
+        refused: () => {},
         late: () => void told.push('late'),
         fail: (reason) => void told.push(`fail ${reason}`),
       },
@@ -281,7 +283,7 @@ describe('BrokerFraming with a way past the stream', () => {
       cork: () => {},
       uncork: () => {},
     }
-    const link = { confirm: () => {}, settled: () => {}, late: () => told.push('late'), fail: () => {} }
+    const link = { ...forgetfulLink, late: () => told.push('late'), fail: () => {} }
     clock = new FakeClock()
     const startTimer = (ms: number, expired: () => void) => clock.startTimer(ms, expired)
     const sendNow = (bytes: Buffer, fd?: number) => {

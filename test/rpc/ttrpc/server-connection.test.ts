@@ -27,12 +27,15 @@ describe('TtrpcServerConnection', () => {
   let clock: FakeClock
   let answer: Method
   let connection: TtrpcServerConnection
+  /** The numbers of the requests of which the link was told that they are refused. */
+  let refused: bigint[]
 
   beforeEach(async () => {
     sockets = await brokeredPair()
     held = heldMethod()
     clock = new FakeClock()
     answer = echo
+    refused = []
     connection = new TtrpcServerConnection(sockets.server, {
       methods: tableOf({
         'test.Echo/Echo': echo,
@@ -43,7 +46,7 @@ describe('TtrpcServerConnection', () => {
       startTimer: (ms, expired) => clock.startTimer(ms, expired),
       limits: { ...LIMITS.connection, openCalls: 3, requestBytes: 6 * MIB, answerBytes: 6 * MIB },
       totals: connectionTotals(),
-      link: forgetfulLink,
+      link: { ...forgetfulLink, refused: (number) => void refused.push(number) },
     })
     connection.start()
     peer = rawPeer(sockets.client)
@@ -169,6 +172,8 @@ describe('TtrpcServerConnection', () => {
     it('more calls at a time than the limit', async () => {
       for (const streamId of [1, 3, 5, 7]) peer.request(streamId, 'test.Echo', 'Held')
       expect(await peer.response()).toMatchObject({ streamId: 7, code: StatusCode.RESOURCE_EXHAUSTED })
+      // What an agent before has taken for it is dropped.
+      expect(refused).toEqual([4n])
       const first = await held.next()
       first.answer({ ok: true, payload: Buffer.alloc(0) })
       expect(await peer.response()).toMatchObject({ streamId: 1, code: 0 })

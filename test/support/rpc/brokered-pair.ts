@@ -14,6 +14,7 @@ import { type SocketPair, socketPair } from './socket-pair.ts'
 export const forgetfulLink: BrokerLink = {
   confirm: () => {},
   settled: () => {},
+  refused: () => {},
   late: () => {},
   fail: (reason) => {
     throw new Error(reason)
