@@ -23,7 +23,7 @@ import { type Json, omitEmpty } from './json.ts'
 
 /**
  * The version of the OCI runtime specification that every `config.json` names, whatever the request says: a request has
- * no field that is newer, and a runtime refuses versions newer than its own (crun 1.28 refuses 1.3.0).
+ * no field that is newer, and a runtime may refuse versions newer than its own.
  */
 export const OCI_VERSION = '1.0.2'
 
