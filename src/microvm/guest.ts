@@ -16,10 +16,6 @@ import { openLink } from './vsock/open-link.ts'
 /** Many times the few seconds that a guest needs under emulation. */
 const BOOT_TIMEOUT_MS = 120_000
 
-/** A kernel that starts writes a line within a second, also under emulation. */
-const NEVER_WROTE =
-  'the kernel has never written a line on its console; check that --kernel is one for this machine, and its console='
-
 /** The environment variables of the runner. */
 export interface RunnerEnvironment extends RegistryEnvironment {
   readonly MICROVM_ACCEL?: string | undefined
@@ -62,7 +58,7 @@ export async function bootGuest(options: BootOptions): Promise<Guest> {
     try {
       options.started?.(vm)
       const lockUp = new LockUpWatch(vm)
-      const connection = await withinBootTime({ vm, lockUp }, async (late) => {
+      const connection = await withinBootTime(lockUp, async (late) => {
         const ended = AbortSignal.any([signal, vm.gone, late])
         await userSpaceRuns(vm, ended)
         return await connectAgent(link, ended)
@@ -90,14 +86,10 @@ async function linkUnlessAborted(opening: Promise<GuestLink>, signal: AbortSigna
 }
 
 /** Calls `boot` with a signal that fires when the boot takes too long, and says what the guest shows then. */
-async function withinBootTime<T>(
-  { vm, lockUp }: { readonly vm: Vm; readonly lockUp: LockUpWatch },
-  boot: (late: AbortSignal) => Promise<T>,
-): Promise<T> {
+async function withinBootTime<T>(lockUp: LockUpWatch, boot: (late: AbortSignal) => Promise<T>): Promise<T> {
   const late = new AbortController()
   const text = `agent: no answer within ${BOOT_TIMEOUT_MS / 1000} s`
-  const seen = async () => (vm.console.lines.length === 0 ? NEVER_WROTE : await lockUp.describe())
-  const onTime = async () => late.abort(new AgentError('UNAVAILABLE', (await seen()) ?? text))
+  const onTime = async () => late.abort(new AgentError('UNAVAILABLE', (await lockUp.describe()) ?? text))
   const timer = setTimeout(() => void onTime(), BOOT_TIMEOUT_MS)
   try {
     return await boot(late.signal)

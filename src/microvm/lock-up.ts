@@ -14,11 +14,17 @@ const MEASURED_MS = 1000
 
 const REMEDY = 'under emulation this happens now and then: run it again, with --cpus 1 if it happens often'
 
+/** A kernel of another machine, or with another console, writes none, nor does a guest that has locked up before its first. */
+const NEVER_WROTE =
+  'the kernel has never written a line on its console: run it again, since emulation locks a guest up now and then; ' +
+  'check that a --kernel of your own is one for this machine, and its console='
+
 /** Notices when a guest has locked up: its kernel says so, or its console is silent while QEMU keeps a CPU busy. */
 export class LockUpWatch {
   readonly #pid: number
   readonly #nowMs: () => number
   #lastLineMs: number
+  #hasWritten = false
   #kernelWords: string | undefined
 
   constructor(
@@ -30,15 +36,17 @@ export class LockUpWatch {
     this.#lastLineMs = nowMs()
     vm.console.onLine((line) => {
       this.#lastLineMs = nowMs()
+      this.#hasWritten = true
       if (KERNEL_WORDS.test(line)) this.#kernelWords ??= line
     })
   }
 
-  /** A sentence, with the remedy, when the guest has locked up; undefined when it has not. Takes a second. */
+  /** A sentence, with the remedy, when the guest has locked up or never written; undefined otherwise. Takes a second. */
   async describe(): Promise<string | undefined> {
     if (this.#kernelWords !== undefined) return `the guest has locked up (${this.#kernelWords}); ${REMEDY}`
     const silentMs = this.#nowMs() - this.#lastLineMs
     if (silentMs < SILENT_MS) return undefined
+    if (!this.#hasWritten) return NEVER_WROTE
     const demands = await cpuDemands(this.#pid)
     if (!demands.some((demand) => demand > SPINNING)) return undefined
     const seconds = Math.round(silentMs / 1000)

@@ -34,9 +34,27 @@ describe('LockUpWatch', () => {
     )
   })
 
+  it.each([
+    ['busy', spinning],
+    ['idle', sleeping],
+  ])(
+    'says of a guest that never wrote what both of its causes want, with a CPU that is %s',
+    async (_what, { pid }) => {
+      const { watch, pass } = watched(pid)
+      expect(await watch.describe()).toBeUndefined()
+      pass(30_000)
+      expect(await watch.describe()).toMatch(
+        /^the kernel has never written a line .*: run it again, .*--kernel .*console=$/,
+      )
+    },
+  )
+
   it('tells a silent console with a busy CPU from a guest that waits, and from one that prints', async () => {
     const [busy, idle, printing] = [spinning, sleeping, spinning].map(({ pid }) => watched(pid))
-    for (const guest of [busy, idle, printing]) guest?.pass(30_000)
+    for (const guest of [busy, idle, printing]) {
+      guest?.print('Linux version 6')
+      guest?.pass(30_000)
+    }
     printing?.print('boot step')
     printing?.pass(9000)
     expect(await idle?.watch.describe()).toBeUndefined()
