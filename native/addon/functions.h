@@ -1,12 +1,19 @@
 #pragma once
 
 #define NAPI_VERSION 8
-#include <node_api.h>
 
-/* One function of the addon by its name in JavaScript. */
+#include <stdbool.h>
+#include <stdint.h>
+
+struct call;
+
+/* One function of the addon. */
 struct addon_function {
-  const char *name;
-  napi_callback callback;
+  const char *name; /* in JavaScript */
+  const char
+      *takes; /* a letter for each argument (union argument). Any other argument throws a TypeError that names it. */
+  int64_t (*run)(struct call *call); /* returns as a system call does, or -errno */
+  bool on_thread;                    /* of libuv's pool: JavaScript gets a promise */
 };
 
 /* The functions of each file. An entry without a name ends each table. */

@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 #include "functions.h"
-#include "napi/arguments.h"
+#include "napi/call.h"
 
 /*
  * Functions of V8 and Node that N-API does not have: v8::Isolate::GetCurrent, v8::Isolate::RequestInterrupt and
@@ -73,13 +73,13 @@ static int begin(void) {
   return sigaction(SIGUSR2, &action, NULL) == 0 ? 0 : errno;
 }
 
-static napi_value report_stack_on_signal(napi_env env, napi_callback_info info) {
-  (void)info;
+static int64_t report_stack_on_signal(struct call *call) {
+  (void)call;
   errno = begin();
-  return call_result(env, errno == 0 ? 0 : -1);
+  return errno == 0 ? 0 : -1;
 }
 
 const struct addon_function hang_report_functions[] = {
-    {"reportStackOnSignal", report_stack_on_signal},
-    {NULL, NULL},
+    {"reportStackOnSignal", "", report_stack_on_signal, false},
+    {0},
 };

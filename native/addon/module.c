@@ -3,6 +3,7 @@
 
 #include "functions.h"
 #include "napi/addon.h"
+#include "napi/call.h"
 #include "relay/relay.h"
 #include "watch.h"
 
@@ -15,7 +16,8 @@ static const struct addon_function *const tables[] = {
 static bool export_table(napi_env env, napi_value exports, const struct addon_function *functions) {
   for (; functions->name != NULL; functions++) {
     napi_value function;
-    if (napi_create_function(env, functions->name, NAPI_AUTO_LENGTH, functions->callback, NULL, &function) != napi_ok ||
+    void *data = (void *)functions;
+    if (napi_create_function(env, functions->name, NAPI_AUTO_LENGTH, call_function, data, &function) != napi_ok ||
         napi_set_named_property(env, exports, functions->name, function) != napi_ok)
       return false;
   }

@@ -14,31 +14,21 @@
 #include <unistd.h>
 
 #include "functions.h"
-#include "napi/pool.h"
+#include "napi/call.h"
 
 #ifndef AT_RECURSIVE
 #define AT_RECURSIVE 0x8000
 #endif
 
-/* Runs `on_thread` with the work on a thread of its own, which ends before this returns. */
-static void run_on_own_thread(struct pool_work *work, void *(*on_thread)(void *)) {
+/* Runs `on_thread` with the call on a thread of its own, which ends before this returns. Sets the call's result. */
+static int64_t run_on_own_thread(struct call *call, void *(*on_thread)(void *)) {
   pthread_t thread;
-  int error = pthread_create(&thread, NULL, on_thread, work);
-  if (error == 0)
-    pthread_join(thread, NULL);
-  else
-    work->result = -error;
+  errno = pthread_create(&thread, NULL, on_thread, call);
+  if (errno != 0) return -1;
+  pthread_join(thread, NULL);
+  errno = -(int)call->result;
+  return errno == 0 ? 0 : -1;
 }
-
-/*
- * Clones a mount from one mount namespace into another. setns(2) changes a thread's mount namespace only after the
- * thread has stopped sharing its root and working directory with other threads, which cannot be undone.
- */
-struct clone_work {
-  struct pool_work pool;
-  int from, to; /* pids of processes in the two namespaces */
-  const char *source, *target;
-};
 
 static int open_namespace(int process) {
   char path[64];
@@ -47,81 +37,62 @@ static int open_namespace(int process) {
 }
 
 /* Returns a detached copy of the mounts at and below the source, or -1. */
-static int cloned_tree(const struct clone_work *work, int from) {
+static int cloned_tree(int from, const char *source) {
   if (setns(from, CLONE_NEWNS) != 0) return -1;
-  return (int)syscall(SYS_open_tree, AT_FDCWD, work->source, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
+  return (int)syscall(SYS_open_tree, AT_FDCWD, source, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
 }
 
-static int attach(const struct clone_work *work, int to, int tree) {
+static int attach(int to, int tree, const char *target) {
   if (setns(to, CLONE_NEWNS) != 0) return -1;
-  return (int)syscall(SYS_move_mount, tree, "", AT_FDCWD, work->target, MOVE_MOUNT_F_EMPTY_PATH);
+  return (int)syscall(SYS_move_mount, tree, "", AT_FDCWD, target, MOVE_MOUNT_F_EMPTY_PATH);
 }
 
 /* setns(2) sets the thread's root to the namespace's root, so that paths stay below it. */
 static void *clone_on_thread(void *data) {
-  struct clone_work *work = data;
-  int from = open_namespace(work->from), to = open_namespace(work->to), tree = -1;
-  if (from >= 0 && to >= 0 && unshare(CLONE_FS) == 0) tree = cloned_tree(work, from);
-  work->pool.result = tree >= 0 && attach(work, to, tree) == 0 ? 0 : -errno;
+  struct call *call = data;
+  const union argument *given = call->given;
+  int from = open_namespace(given[0].integer), to = open_namespace(given[2].integer), tree = -1;
+  if (from >= 0 && to >= 0 && unshare(CLONE_FS) == 0) tree = cloned_tree(from, given[1].string);
+  call->result = tree >= 0 && attach(to, tree, given[3].string) == 0 ? 0 : -errno;
   if (tree >= 0) close(tree);
   if (to >= 0) close(to);
   if (from >= 0) close(from);
   return NULL;
 }
 
-static void run_clone(struct pool_work *pool) {
-  run_on_own_thread(pool, clone_on_thread);
+/*
+ * Clones a mount from the mount namespace of one process into that of another. setns(2) changes a thread's mount namespace
+ * only after the thread has stopped sharing its root and working directory with other threads, which cannot be undone.
+ */
+static int64_t clone_mount(struct call *call) {
+  return run_on_own_thread(call, clone_on_thread);
 }
-
-static napi_value clone_mount(napi_env env, napi_callback_info info) {
-  struct clone_work *work = pool_begin(env, info, sizeof *work);
-  if (work == NULL) return NULL;
-  work->from = integer_argument(&work->pool.arguments, 0);
-  work->source = string_argument(&work->pool.arguments, 1);
-  work->to = integer_argument(&work->pool.arguments, 2);
-  work->target = string_argument(&work->pool.arguments, 3);
-  return pool_queue(env, &work->pool, run_clone);
-}
-
-/* Makes an ipc and a uts namespace and mounts each on a file. unshare(2) moves the calling thread into them. */
-struct pin_work {
-  struct pool_work pool;
-  const char *ipc, *uts; /* the files */
-  const char *hostname;  /* empty: the name stays */
-};
 
 static int bind_over(const char *source, const char *target) {
   return mount(source, target, NULL, MS_BIND, NULL);
 }
 
-static bool make_namespaces(const struct pin_work *work) {
+static bool make_namespaces(const char *ipc, const char *uts, const char *hostname) {
   if (unshare(CLONE_NEWIPC | CLONE_NEWUTS) != 0) return false;
-  size_t length = strlen(work->hostname);
-  if (length > 0 && sethostname(work->hostname, length) != 0) return false;
-  return bind_over("/proc/thread-self/ns/ipc", work->ipc) == 0 && bind_over("/proc/thread-self/ns/uts", work->uts) == 0;
+  size_t length = strlen(hostname);
+  if (length > 0 && sethostname(hostname, length) != 0) return false;
+  return bind_over("/proc/thread-self/ns/ipc", ipc) == 0 && bind_over("/proc/thread-self/ns/uts", uts) == 0;
 }
 
 static void *pin_on_thread(void *data) {
-  struct pin_work *work = data;
-  work->pool.result = make_namespaces(work) ? 0 : -errno;
+  struct call *call = data;
+  const union argument *given = call->given;
+  call->result = make_namespaces(given[0].string, given[1].string, given[2].string) ? 0 : -errno;
   return NULL;
 }
 
-static void run_pin(struct pool_work *pool) {
-  run_on_own_thread(pool, pin_on_thread);
-}
-
-static napi_value pin_namespaces(napi_env env, napi_callback_info info) {
-  struct pin_work *work = pool_begin(env, info, sizeof *work);
-  if (work == NULL) return NULL;
-  work->ipc = string_argument(&work->pool.arguments, 0);
-  work->uts = string_argument(&work->pool.arguments, 1);
-  work->hostname = string_argument(&work->pool.arguments, 2);
-  return pool_queue(env, &work->pool, run_pin);
+/* Makes an ipc and a uts namespace and mounts each on a file. unshare(2) moves the calling thread into them. */
+static int64_t pin_namespaces(struct call *call) {
+  return run_on_own_thread(call, pin_on_thread);
 }
 
 const struct addon_function namespace_functions[] = {
-    {"cloneMount", clone_mount},
-    {"pinNamespaces", pin_namespaces},
-    {NULL, NULL},
+    {"cloneMount", "isis", clone_mount, true},
+    {"pinNamespaces", "sss", pin_namespaces, true},
+    {0},
 };

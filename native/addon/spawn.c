@@ -16,28 +16,26 @@
 #include "../process/defaults.h"
 #include "call-filter.h"
 #include "functions.h"
-#include "napi/pool.h"
+#include "napi/call.h"
 
 #define STANDARD_DESCRIPTORS 3
 
 /* One program to start. */
-struct spawn_work {
-  struct pool_work pool;
-  const char *program, *directory;
+struct program {
+  const char *path, *directory;
   char **command, **environment;         /* the command begins with the program's name */
   int descriptors[STANDARD_DESCRIPTORS]; /* for 0, 1 and 2 of the program; -1 is /dev/null */
   int denied;                            /* DENY_… */
   bool has_terminal;                     /* descriptor 0 becomes the controlling terminal of the program's session */
   volatile int child_errno;              /* written by the child, which shares this memory */
-  int started[2];                        /* pid and pidfd */
 };
 
 /* In the child. dup2 clears close-on-exec. A given descriptor is never 0, 1 or 2: the agent uses these itself. */
-static bool place_descriptors(const struct spawn_work *work) {
+static bool place_descriptors(const struct program *program) {
   int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
   if (nothing < 0) return false;
   for (int i = 0; i < STANDARD_DESCRIPTORS; i++) {
-    int fd = work->descriptors[i];
+    int fd = program->descriptors[i];
     if (dup2(fd < 0 ? nothing : fd, i) < 0) return false;
   }
   return true;
@@ -56,82 +54,73 @@ static void take_terminal(void) {
  * In the child. It shares the parent's memory until it executes the program, so it makes system calls only. Returns
  * with errno set when one fails. The oom_score_adj that a vfork child writes changes the child's value only.
  */
-static void become_program(const struct spawn_work *work) {
+static void become_program(const struct program *program) {
   setsid();
-  if (!reset_oom_score() || !place_descriptors(work) || chdir(work->directory) != 0) return;
-  if (work->has_terminal) take_terminal();
+  if (!reset_oom_score() || !place_descriptors(program) || chdir(program->directory) != 0) return;
+  if (program->has_terminal) take_terminal();
   /* After the descriptors are placed: until execve the child may have more open than the program's limit allows. */
   if (!reset_open_files_limit() || !reset_nice()) return;
   reset_signals();
-  if (!deny_calls(work->denied)) return;
-  execve(work->program, work->command, work->environment);
+  if (!deny_calls(program->denied)) return;
+  execve(program->path, program->command, program->environment);
 }
 
-/* Returns the pid once the program is executed, or -errno. */
-static pid_t start(struct spawn_work *work) {
+/* Returns the pid once the program is executed, or -1 with errno set. */
+static pid_t start(struct program *program) {
   /* No signal handler of Node may run in the child, so all signals are blocked; reset_signals unblocks them there. */
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   pid_t pid = vfork();
   if (pid == 0) {
-    become_program(work);
-    work->child_errno = errno;
+    become_program(program);
+    program->child_errno = errno;
     _exit(EXIT_FAILURE);
   }
   int error = errno;
   pthread_sigmask(SIG_SETMASK, &before, NULL);
-  if (pid < 0) return -error;
-  if (work->child_errno == 0) return pid;
-  waitpid(pid, NULL, 0);
-  return -work->child_errno;
-}
-
-static void run_spawn(struct pool_work *pool) {
-  struct spawn_work *work = (struct spawn_work *)pool;
-  pid_t pid = start(work);
-  pool->result = pid;
-  if (pid < 0) return;
-  int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-  if (pidfd >= 0) {
-    work->started[0] = pid;
-    work->started[1] = pidfd;
-    pool->pair = work->started;
-    return;
+  if (pid > 0 && program->child_errno == 0) return pid;
+  if (pid > 0) {
+    error = program->child_errno;
+    waitpid(pid, NULL, 0);
   }
-  pool->result = -errno;
-  kill(-pid, SIGKILL);
-  waitpid(pid, NULL, 0);
+  errno = error;
+  return -1;
 }
 
-static napi_value spawn(napi_env env, napi_callback_info info) {
-  struct spawn_work *work = pool_begin(env, info, sizeof *work);
-  if (work == NULL) return NULL;
-  struct arguments *arguments = &work->pool.arguments;
-  work->program = string_argument(arguments, 0);
-  work->command = strings_argument(arguments, 1);
-  work->environment = strings_argument(arguments, 2);
-  work->directory = string_argument(arguments, 3);
-  for (int i = 0; i < STANDARD_DESCRIPTORS; i++) work->descriptors[i] = integer_argument(arguments, 4 + i);
-  work->denied = integer_argument(arguments, 7);
-  work->has_terminal = boolean_argument(arguments, 8);
-  return pool_queue(env, &work->pool, run_spawn);
+static int64_t spawn(struct call *call) {
+  const union argument *given = call->given;
+  struct program program = {
+      .path = given[0].string,
+      .command = given[1].strings,
+      .environment = given[2].strings,
+      .directory = given[3].string,
+      .descriptors = {given[4].integer, given[5].integer, given[6].integer},
+      .denied = given[7].integer,
+      .has_terminal = given[8].integer,
+  };
+  call->pair[0] = start(&program);
+  if (call->pair[0] == -1) return -1;
+  call->pair[1] = (int)syscall(SYS_pidfd_open, call->pair[0], 0);
+  if (call->pair[1] == -1) {
+    int error = errno;
+    kill(-call->pair[0], SIGKILL);
+    waitpid(call->pair[0], NULL, 0);
+    errno = error;
+  }
+  return pair_made(call, call->pair[1]);
 }
 
 /* Returns the wait status of a child that has ended, or -EAGAIN while it runs. */
-static napi_value reap(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  pid_t pid = integer_argument(&arguments, 0);
-  if (arguments.bad) return NULL;
+static int64_t reap(struct call *call) {
   int status;
-  pid_t reaped = waitpid(pid, &status, WNOHANG);
-  if (reaped < 0) return call_result(env, -1);
-  return integer_value(env, reaped == 0 ? -EAGAIN : status);
+  pid_t reaped = waitpid(call->given[0].integer, &status, WNOHANG);
+  if (reaped < 0) return -1;
+  return reaped == 0 ? -EAGAIN : status;
 }
 
 const struct addon_function spawn_functions[] = {
-    {"spawn", spawn},
-    {"reap", reap},
-    {NULL, NULL},
+    {"spawn", "sllsiiiib", spawn, true},
+    {"reap", "i", reap, false},
+    {0},
 };

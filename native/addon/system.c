@@ -13,26 +13,18 @@
 #include <unistd.h>
 
 #include "functions.h"
-#include "napi/pool.h"
+#include "napi/call.h"
 
-static napi_value boottime(napi_env env, napi_callback_info info) {
-  (void)info;
+static int64_t boottime(struct call *call) {
   struct timespec now;
   clock_gettime(CLOCK_BOOTTIME, &now);
-  napi_value value = NULL;
-  napi_create_bigint_uint64(env, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec, &value);
-  return value;
+  napi_create_bigint_uint64(call->env, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec, &call->value);
+  return 0;
 }
 
-static napi_value set_file_limit(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  struct rlimit limit;
-  pid_t pid = integer_argument(&arguments, 0);
-  limit.rlim_cur = integer_argument(&arguments, 1);
-  limit.rlim_max = integer_argument(&arguments, 2);
-  if (arguments.bad) return NULL;
-  return call_result(env, prlimit(pid, RLIMIT_NOFILE, &limit, NULL));
+static int64_t set_file_limit(struct call *call) {
+  struct rlimit limit = {.rlim_cur = call->given[1].integer, .rlim_max = call->given[2].integer};
+  return prlimit(call->given[0].integer, RLIMIT_NOFILE, &limit, NULL);
 }
 
 /*
@@ -57,102 +49,46 @@ static int lock_segments(struct dl_phdr_info *object, size_t size, void *data) {
   return 0;
 }
 
-static napi_value lock_files(napi_env env, napi_callback_info info) {
-  (void)info;
+static int64_t lock_files(struct call *call) {
+  (void)call;
   errno = dl_iterate_phdr(lock_segments, NULL);
-  return call_result(env, errno == 0 ? 0 : -1);
+  return errno == 0 ? 0 : -1;
 }
 
-static napi_value set_time(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  struct timespec time;
-  time.tv_sec = integer_argument(&arguments, 0);
-  time.tv_nsec = integer_argument(&arguments, 1);
-  if (arguments.bad) return NULL;
-  return call_result(env, clock_settime(CLOCK_REALTIME, &time));
+static int64_t set_time(struct call *call) {
+  struct timespec time = {.tv_sec = call->given[0].integer, .tv_nsec = call->given[1].integer};
+  return clock_settime(CLOCK_REALTIME, &time);
 }
 
-static napi_value set_hostname(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  const char *name = string_argument(&arguments, 0);
-  napi_value result = NULL;
-  if (!arguments.bad) result = call_result(env, sethostname(name, strlen(name)));
-  arguments_release(&arguments);
-  return result;
+static int64_t set_hostname(struct call *call) {
+  return sethostname(call->given[0].string, strlen(call->given[0].string));
 }
 
-static napi_value set_window_size(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  int fd = integer_argument(&arguments, 0);
-  struct winsize size = {0};
-  size.ws_row = integer_argument(&arguments, 1);
-  size.ws_col = integer_argument(&arguments, 2);
-  if (arguments.bad) return NULL;
-  return call_result(env, ioctl(fd, TIOCSWINSZ, &size));
+static int64_t set_window_size(struct call *call) {
+  struct winsize size = {.ws_row = call->given[1].integer, .ws_col = call->given[2].integer};
+  return ioctl(call->given[0].integer, TIOCSWINSZ, &size);
 }
 
-/* One swapon(2) call. */
-struct swap_work {
-  struct pool_work pool;
-  const char *path;
-  int flags;
-};
+static int64_t swap_on(struct call *call) {
+  return swapon(call->given[0].string, call->given[1].integer);
+}
 
 /* One ioctl(2) call whose argument is memory that JavaScript owns. */
-struct control_work {
-  struct pool_work pool;
-  int fd;
-  unsigned long request;
-  void *bytes;
-  size_t length;
-};
-
-static void run_swap_on(struct pool_work *pool) {
-  struct swap_work *work = (struct swap_work *)pool;
-  pool->result = swapon(work->path, work->flags) == 0 ? 0 : -errno;
-}
-
-static void run_control(struct pool_work *pool) {
-  struct control_work *work = (struct control_work *)pool;
+static int64_t control(struct call *call) {
+  const unsigned long request = call->given[1].integer;
   /* The request number encodes how many bytes the kernel reads or writes. */
-  if (work->length < _IOC_SIZE(work->request)) {
-    pool->result = -EINVAL;
-    return;
-  }
-  int result = ioctl(work->fd, work->request, work->bytes);
-  pool->result = result == -1 ? -errno : result;
-}
-
-static napi_value swap_on(napi_env env, napi_callback_info info) {
-  struct swap_work *work = pool_begin(env, info, sizeof *work);
-  if (work == NULL) return NULL;
-  work->path = string_argument(&work->pool.arguments, 0);
-  work->flags = integer_argument(&work->pool.arguments, 1);
-  return pool_queue(env, &work->pool, run_swap_on);
-}
-
-static napi_value control(napi_env env, napi_callback_info info) {
-  struct control_work *work = pool_begin(env, info, sizeof *work);
-  if (work == NULL) return NULL;
-  struct arguments *arguments = &work->pool.arguments;
-  work->fd = integer_argument(arguments, 0);
-  work->request = integer_argument(arguments, 1);
-  work->bytes = (void *)bytes_argument(arguments, 2, &work->length);
-  pool_keep(env, &work->pool, 2);
-  return pool_queue(env, &work->pool, run_control);
+  if (call->given[2].data.length < _IOC_SIZE(request)) return -EINVAL;
+  return ioctl(call->given[0].integer, request, call->given[2].data.bytes);
 }
 
 const struct addon_function system_functions[] = {
-    {"boottimeNs", boottime},
-    {"lockMappedFiles", lock_files},
-    {"setFileLimit", set_file_limit},
-    {"setHostname", set_hostname},
-    {"setTime", set_time},
-    {"setWindowSize", set_window_size},
-    {"swapOn", swap_on},
-    {"ioctl", control},
-    {NULL, NULL},
+    {"boottimeNs", "", boottime, false},
+    {"lockMappedFiles", "", lock_files, false},
+    {"setFileLimit", "iii", set_file_limit, false},
+    {"setHostname", "s", set_hostname, false},
+    {"setTime", "ii", set_time, false},
+    {"setWindowSize", "iii", set_window_size, false},
+    {"swapOn", "si", swap_on, true},
+    {"ioctl", "iid", control, true},
+    {0},
 };

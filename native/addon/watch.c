@@ -11,7 +11,7 @@
 #include <sys/queue.h>
 
 #include "functions.h"
-#include "napi/arguments.h"
+#include "napi/call.h"
 
 struct watch {
   TAILQ_ENTRY(watch) entry;
@@ -162,18 +162,13 @@ static int64_t add_watch(struct addon *addon, int fd, int events, napi_ref callb
   return status;
 }
 
-static napi_value watch_fd(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  int fd = integer_argument(&arguments, 0);
-  const char *direction = string_argument(&arguments, 1);
-  int events = direction != NULL && strcmp(direction, "write") == 0 ? UV_WRITABLE : UV_READABLE;
-  napi_ref callback = function_argument(&arguments, 2);
-  arguments_release(&arguments);
-  if (arguments.bad) return NULL;
-  int64_t result = add_watch(addon_of(env), fd, events, callback);
-  if (result < 0) napi_delete_reference(env, callback);
-  return integer_value(env, result);
+static int64_t watch_fd(struct call *call) {
+  const union argument *given = call->given;
+  int events = strcmp(given[1].string, "write") == 0 ? UV_WRITABLE : UV_READABLE;
+  int64_t result = add_watch(addon_of(call->env), given[0].integer, events, given[2].function);
+  if (result >= 0) return result;
+  errno = -(int)result; /* EPERM is 1 */
+  return -1;
 }
 
 /* Removes the watch from the list and returns it, or NULL. */
@@ -187,22 +182,18 @@ static struct watch *remove_from(struct watch_list *list, int64_t id) {
   return NULL;
 }
 
-static napi_value cancel_watch(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  int fd = integer_argument(&arguments, 0);
-  int64_t id = integer_argument(&arguments, 1);
-  if (arguments.bad) return NULL;
-  struct addon *addon = addon_of(env);
-  struct watched_fd *watched = find_watched(addon, fd);
+static int64_t cancel_watch(struct call *call) {
+  struct addon *addon = addon_of(call->env);
+  struct watched_fd *watched = find_watched(addon, call->given[0].integer);
+  const int64_t id = call->given[1].integer;
   struct watch *watch = watched == NULL ? NULL : remove_from(&watched->watches, id);
   if (watch != NULL)
     rearm(watched);
   else
     watch = remove_from(&addon->watches->ready, id);
-  if (watch == NULL) return integer_value(env, -ENOENT);
+  if (watch == NULL) return -ENOENT;
   delete_watch(addon, watch);
-  return integer_value(env, 0);
+  return 0;
 }
 
 static void delete_all(struct addon *addon, struct watch_list *list) {
@@ -227,7 +218,7 @@ void watch_end(struct addon *addon) {
 }
 
 const struct addon_function watch_functions[] = {
-    {"watchFd", watch_fd},
-    {"cancelWatch", cancel_watch},
-    {NULL, NULL},
+    {"watchFd", "isf", watch_fd, false},
+    {"cancelWatch", "ii", cancel_watch, false},
+    {0},
 };

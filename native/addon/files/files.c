@@ -14,71 +14,31 @@
 #include <linux/openat2.h>
 
 #include "../functions.h"
-#include "../napi/pool.h"
+#include "../napi/call.h"
 
-static napi_value open_at(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  int directory = integer_argument(&arguments, 0);
-  const char *path = string_argument(&arguments, 1);
+static int64_t open_at(struct call *call) {
+  const union argument *given = call->given;
   struct open_how how = {
-      .flags = property_argument(&arguments, 2, "flags") | O_CLOEXEC,
-      .mode = property_argument(&arguments, 2, "mode"),
-      .resolve = property_argument(&arguments, 2, "resolve"),
-  };
-  napi_value result = NULL;
-  if (!arguments.bad) result = call_result(env, syscall(SYS_openat2, directory, path, &how, sizeof how));
-  arguments_release(&arguments);
-  return result;
+      .flags = given[2].how.flags | O_CLOEXEC, .mode = given[2].how.mode, .resolve = given[2].how.resolve};
+  return syscall(SYS_openat2, (int)given[0].integer, given[1].string, &how, sizeof how);
 }
-
-struct reach_work {
-  struct pool_work pool;
-  const char *path;
-};
 
 int open_without_links(const char *path) {
   struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS};
-  int fd = syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
-  return fd == -1 ? -errno : fd;
+  return (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
 }
 
-static void run_reach(struct pool_work *pool) {
-  struct reach_work *work = (struct reach_work *)pool;
-  int fd = open_without_links(work->path);
-  pool->result = fd < 0 ? fd : 0;
-  if (fd >= 0) close(fd);
+static int64_t reach_without_links(struct call *call) {
+  int fd = open_without_links(call->given[0].string);
+  return fd == -1 ? -1 : closed_after(fd, 0);
 }
 
-static napi_value reach_without_links(napi_env env, napi_callback_info info) {
-  struct reach_work *work = pool_begin(env, info, sizeof *work);
-  if (work == NULL) return NULL;
-  work->path = string_argument(&work->pool.arguments, 0);
-  return pool_queue(env, &work->pool, run_reach);
-}
-
-struct below_work {
-  struct pool_work pool;
-  int directory;
-  const char *path;
-};
-
-static void run_open_below(struct pool_work *pool) {
-  struct below_work *work = (struct below_work *)pool;
+static int64_t open_below(struct call *call) {
   struct open_how how = {
       .flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC,
       .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS,
   };
-  int fd = syscall(SYS_openat2, work->directory, work->path, &how, sizeof how);
-  pool->result = fd == -1 ? -errno : fd;
-}
-
-static napi_value open_below(napi_env env, napi_callback_info info) {
-  struct below_work *work = pool_begin(env, info, sizeof *work);
-  if (work == NULL) return NULL;
-  work->directory = integer_argument(&work->pool.arguments, 0);
-  work->path = string_argument(&work->pool.arguments, 1);
-  return pool_queue(env, &work->pool, run_open_below);
+  return syscall(SYS_openat2, (int)call->given[0].integer, call->given[1].string, &how, sizeof how);
 }
 
 /* Returns 1 when the file contains the device number, 0 when it does not or is absent, or -errno. */
@@ -100,28 +60,13 @@ static int is_node_of(const char *node, const char *numbers) {
   return S_ISBLK(status.st_mode) ? contains_number(numbers, status.st_rdev) : 0;
 }
 
-static napi_value is_block_node_of(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  const char *node = string_argument(&arguments, 0);
-  const char *numbers = string_argument(&arguments, 1);
-  napi_value result = NULL;
-  if (!arguments.bad) result = integer_value(env, is_node_of(node, numbers));
-  arguments_release(&arguments);
-  return result;
+static int64_t is_block_node_of(struct call *call) {
+  return is_node_of(call->given[0].string, call->given[1].string);
 }
 
-static napi_value make_node(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  const char *path = string_argument(&arguments, 0);
-  mode_t mode = integer_argument(&arguments, 1);
-  unsigned major = integer_argument(&arguments, 2);
-  unsigned minor = integer_argument(&arguments, 3);
-  napi_value result = NULL;
-  if (!arguments.bad) result = call_result(env, mknod(path, mode, makedev(major, minor)));
-  arguments_release(&arguments);
-  return result;
+static int64_t make_node(struct call *call) {
+  const union argument *given = call->given;
+  return mknod(given[0].string, given[1].integer, makedev(given[2].integer, given[3].integer));
 }
 
 /*
@@ -135,26 +80,6 @@ static napi_value make_node(napi_env env, napi_callback_info info) {
  */
 #define FIRST_BYTES 65536
 
-struct read_work {
-  struct pool_work pool;
-  const char *path;
-  size_t max_bytes;
-};
-
-struct read_all_work {
-  struct pool_work pool;
-  char **paths;
-  size_t max_bytes;
-};
-
-struct write_work {
-  struct pool_work pool;
-  const char *path;
-  const char *bytes;
-  size_t length;
-  mode_t mode;
-};
-
 static ssize_t read_some(int fd, char *buffer, size_t size) {
   ssize_t length;
   do length = read(fd, buffer, size);
@@ -162,65 +87,59 @@ static ssize_t read_some(int fd, char *buffer, size_t size) {
   return length;
 }
 
-/* Returns 0 or an errno: EFBIG above `max_bytes`. The pool frees the bytes in every case. */
-static int read_to_end(int fd, struct pool_work *pool, size_t max_bytes) {
+/* Returns 0 or an errno: EFBIG above `max_bytes`. The call frees the bytes in every case. */
+static int read_to_end(int fd, struct call *call, size_t max_bytes) {
   size_t size = 0;
   for (;;) {
-    if (pool->length > max_bytes) return EFBIG;
-    if (pool->length == size) {
+    if (call->length > max_bytes) return EFBIG;
+    if (call->length == size) {
       size = size == 0 ? FIRST_BYTES : 2 * size;
-      char *larger = realloc(pool->bytes, size);
+      char *larger = realloc(call->bytes, size);
       if (larger == NULL) return ENOMEM;
-      pool->bytes = larger;
+      call->bytes = larger;
     }
-    ssize_t length = read_some(fd, pool->bytes + pool->length, size - pool->length);
+    ssize_t length = read_some(fd, call->bytes + call->length, size - call->length);
     if (length <= 0) return length == 0 ? 0 : errno;
-    pool->length += length;
+    call->length += length;
   }
 }
 
-static void run_read(struct pool_work *pool) {
-  struct read_work *work = (struct read_work *)pool;
-  int fd = open(work->path, O_RDONLY | O_CLOEXEC);
-  if (fd == -1) {
-    pool->result = -errno;
-    return;
-  }
-  pool->result = -read_to_end(fd, pool, work->max_bytes);
-  close(fd);
+static int64_t read_file(struct call *call) {
+  int fd = open(call->given[0].string, O_RDONLY | O_CLOEXEC);
+  if (fd == -1) return -1;
+  errno = read_to_end(fd, call, call->given[1].integer);
+  return closed_after(fd, errno == 0 ? 0 : -1);
 }
 
 /* Makes room for `bytes` more. Returns false when there is no memory. */
-static bool reserve(struct pool_work *pool, size_t *size, size_t bytes) {
-  if (pool->length + bytes <= *size) return true;
-  size_t larger = 2 * *size > pool->length + bytes ? 2 * *size : pool->length + bytes;
-  char *moved = realloc(pool->bytes, larger);
+static bool reserve(struct call *call, size_t *size, size_t bytes) {
+  if (call->length + bytes <= *size) return true;
+  size_t larger = 2 * *size > call->length + bytes ? 2 * *size : call->length + bytes;
+  char *moved = realloc(call->bytes, larger);
   if (moved == NULL) return false;
-  pool->bytes = moved;
+  call->bytes = moved;
   *size = larger;
   return true;
 }
 
 /* Adds one read of the file. A file that cannot be read, or is longer, adds nothing. */
-static void add_file(struct pool_work *pool, const char *path, size_t max_bytes) {
+static void add_file(struct call *call, const char *path, size_t max_bytes) {
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd == -1) return;
-  ssize_t length = read_some(fd, pool->bytes + pool->length, max_bytes + 1);
-  if (length > 0 && (size_t)length <= max_bytes) pool->length += (size_t)length;
+  ssize_t length = read_some(fd, call->bytes + call->length, max_bytes + 1);
+  if (length > 0 && (size_t)length <= max_bytes) call->length += (size_t)length;
   close(fd);
 }
 
-static void run_read_all(struct pool_work *pool) {
-  struct read_all_work *work = (struct read_all_work *)pool;
+static int64_t read_files(struct call *call) {
+  const size_t max_bytes = call->given[1].integer;
   size_t size = 0;
-  for (char **path = work->paths; *path != NULL; path++) {
-    if (!reserve(pool, &size, work->max_bytes + 2)) {
-      pool->result = -ENOMEM;
-      return;
-    }
-    add_file(pool, *path, work->max_bytes);
-    pool->bytes[pool->length++] = '\0';
+  for (char **path = call->given[0].strings; *path != NULL; path++) {
+    if (!reserve(call, &size, max_bytes + 2)) return -ENOMEM;
+    add_file(call, *path, max_bytes);
+    call->bytes[call->length++] = '\0';
   }
+  return 0;
 }
 
 /* Returns 0 or an errno. Zero bytes are written too, because some kernel files take an empty write as a value. */
@@ -234,53 +153,25 @@ static int write_to_end(int fd, const char *bytes, size_t length) {
   return 0;
 }
 
-static void run_write(struct pool_work *pool) {
-  struct write_work *work = (struct write_work *)pool;
-  int fd = open(work->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, work->mode);
-  if (fd == -1) {
-    pool->result = -errno;
-    return;
-  }
-  int error = write_to_end(fd, work->bytes, work->length);
+static int64_t write_file(struct call *call) {
+  const union argument *given = call->given;
+  int fd = open(given[0].string, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, given[2].integer);
+  if (fd == -1) return -1;
+  int error = write_to_end(fd, given[1].data.bytes, given[1].data.length);
   /* A network file system may report a failed write only at close. */
   if (close(fd) == -1 && error == 0 && errno != EINTR) error = errno;
-  pool->result = -error;
-}
-
-static napi_value read_file(napi_env env, napi_callback_info info) {
-  struct read_work *work = pool_begin(env, info, sizeof *work);
-  if (work == NULL) return NULL;
-  work->path = string_argument(&work->pool.arguments, 0);
-  work->max_bytes = integer_argument(&work->pool.arguments, 1);
-  return pool_queue(env, &work->pool, run_read);
-}
-
-static napi_value read_files(napi_env env, napi_callback_info info) {
-  struct read_all_work *work = pool_begin(env, info, sizeof *work);
-  if (work == NULL) return NULL;
-  work->paths = strings_argument(&work->pool.arguments, 0);
-  work->max_bytes = integer_argument(&work->pool.arguments, 1);
-  return pool_queue(env, &work->pool, run_read_all);
-}
-
-static napi_value write_file(napi_env env, napi_callback_info info) {
-  struct write_work *work = pool_begin(env, info, sizeof *work);
-  if (work == NULL) return NULL;
-  work->path = string_argument(&work->pool.arguments, 0);
-  work->bytes = bytes_argument(&work->pool.arguments, 1, &work->length);
-  work->mode = integer_argument(&work->pool.arguments, 2);
-  pool_keep(env, &work->pool, 1);
-  return pool_queue(env, &work->pool, run_write);
+  errno = error;
+  return error == 0 ? 0 : -1;
 }
 
 const struct addon_function file_functions[] = {
-    {"openAt2", open_at},
-    {"makeNode", make_node},
-    {"reachWithoutLinks", reach_without_links},
-    {"openBelow", open_below},
-    {"isBlockNodeOf", is_block_node_of},
-    {"readFile", read_file},
-    {"readFiles", read_files},
-    {"writeFile", write_file},
-    {NULL, NULL},
+    {"openAt2", "ish", open_at, false},
+    {"makeNode", "siii", make_node, false},
+    {"reachWithoutLinks", "s", reach_without_links, true},
+    {"openBelow", "is", open_below, true},
+    {"isBlockNodeOf", "ss", is_block_node_of, false},
+    {"readFile", "si", read_file, true},
+    {"readFiles", "li", read_files, true},
+    {"writeFile", "sdi", write_file, true},
+    {0},
 };

@@ -6,98 +6,61 @@
 #include <unistd.h>
 
 #include "../functions.h"
-#include "../napi/addon.h"
-#include "../napi/arguments.h"
+#include "../napi/call.h"
 
-static napi_value memory_file(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  const char *name = string_argument(&arguments, 0);
-  napi_value result = NULL;
-  if (!arguments.bad) result = call_result(env, memfd_create(name, MFD_CLOEXEC));
-  arguments_release(&arguments);
-  return result;
+static int64_t memory_file(struct call *call) {
+  return memfd_create(call->given[0].string, MFD_CLOEXEC);
 }
 
-static napi_value splice_once(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  int source = integer_argument(&arguments, 0);
-  int target = integer_argument(&arguments, 1);
-  int64_t most = integer_argument(&arguments, 2);
-  if (arguments.bad) return NULL;
+static int64_t splice_once(struct call *call) {
+  const union argument *given = call->given;
   ssize_t moved;
-  do moved = splice(source, NULL, target, NULL, most, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+  do
+    moved = splice(given[0].integer, NULL, given[1].integer, NULL, given[2].integer, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
   while (moved == -1 && errno == EINTR);
-  return call_result(env, moved);
+  return moved;
 }
 
-static napi_value read_at(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  int fd = integer_argument(&arguments, 0);
-  int64_t offset = integer_argument(&arguments, 1);
-  int64_t length = integer_argument(&arguments, 2);
-  if (arguments.bad) return NULL;
+static int64_t read_at(struct call *call) {
+  const int64_t length = call->given[2].integer < 0 ? 0 : call->given[2].integer;
   void *data;
-  napi_value buffer = NULL;
-  if (napi_create_buffer(env, length < 0 ? 0 : length, &data, &buffer) != napi_ok) return NULL;
-  ssize_t count = pread(fd, data, length < 0 ? 0 : length, offset);
-  if (count == -1) return call_result(env, -1);
+  if (napi_create_buffer(call->env, length, &data, &call->value) != napi_ok) return -ENOMEM;
+  ssize_t count = pread(call->given[0].integer, data, length, call->given[1].integer);
   /* The file is shorter. */
-  if (count < length) napi_create_buffer_copy(env, count, data, NULL, &buffer);
-  return buffer;
+  if (count >= 0 && count < length) napi_create_buffer_copy(call->env, count, data, NULL, &call->value);
+  return count;
 }
 
-static napi_value write_at(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  size_t length;
-  int fd = integer_argument(&arguments, 0);
-  int64_t offset = integer_argument(&arguments, 1);
-  const void *bytes = bytes_argument(&arguments, 2, &length);
-  if (arguments.bad) return NULL;
-  return call_result(env, pwrite(fd, bytes, length, offset));
+static int64_t write_at(struct call *call) {
+  const union argument *given = call->given;
+  return pwrite(given[0].integer, given[2].data.bytes, given[2].data.length, given[1].integer);
 }
 
-static napi_value position_of(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  int fd = integer_argument(&arguments, 0);
-  if (arguments.bad) return NULL;
-  return call_result(env, lseek(fd, 0, SEEK_CUR));
+static int64_t position_of(struct call *call) {
+  return lseek(call->given[0].integer, 0, SEEK_CUR);
 }
 
-static napi_value set_position(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  int fd = integer_argument(&arguments, 0);
-  int64_t offset = integer_argument(&arguments, 1);
-  if (arguments.bad) return NULL;
-  return call_result(env, lseek(fd, offset, SEEK_SET));
+static int64_t set_position(struct call *call) {
+  return lseek(call->given[0].integer, call->given[1].integer, SEEK_SET);
 }
 
-static napi_value truncate_file(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  int fd = integer_argument(&arguments, 0);
-  int64_t size = integer_argument(&arguments, 1);
-  if (arguments.bad) return NULL;
-  return call_result(env, ftruncate(fd, size));
+static int64_t truncate_file(struct call *call) {
+  return ftruncate(call->given[0].integer, call->given[1].integer);
 }
 
-static napi_value punch_hole(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  int fd = integer_argument(&arguments, 0);
-  int64_t offset = integer_argument(&arguments, 1);
-  int64_t length = integer_argument(&arguments, 2);
-  if (arguments.bad) return NULL;
-  return call_result(env, fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, length));
+static int64_t punch_hole(struct call *call) {
+  const union argument *given = call->given;
+  return fallocate(given[0].integer, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, given[1].integer, given[2].integer);
 }
 
 const struct addon_function memory_file_functions[] = {
-    {"memoryFile", memory_file}, {"splice", splice_once},     {"readAt", read_at},
-    {"writeAt", write_at},       {"positionOf", position_of}, {"setPosition", set_position},
-    {"truncate", truncate_file}, {"punchHole", punch_hole},   {NULL, NULL},
+    {"memoryFile", "s", memory_file, false},
+    {"splice", "iii", splice_once, false},
+    {"readAt", "iii", read_at, false},
+    {"writeAt", "iid", write_at, false},
+    {"positionOf", "i", position_of, false},
+    {"setPosition", "ii", set_position, false},
+    {"truncate", "ii", truncate_file, false},
+    {"punchHole", "iii", punch_hole, false},
+    {0},
 };

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "../functions.h"
-#include "../napi/arguments.h"
+#include "../napi/call.h"
 #include "thread.h"
 
 struct relay {
@@ -102,14 +102,6 @@ static struct relay *relay_of(struct addon *addon) {
   return relay;
 }
 
-struct request {
-  int source;
-  int target;
-  int through;
-  bool shuts_down;
-  size_t tail_bytes; /* 0 for no tail */
-};
-
 /* Gives a stream its tail. Returns 0 or -errno. */
 static int add_tail(struct relay *relay, struct relayed *relayed, size_t bytes) {
   if (relay->tap == NULL) relay->tap = tap_open();
@@ -121,21 +113,24 @@ static int add_tail(struct relay *relay, struct relayed *relayed, size_t bytes) 
   return 0;
 }
 
-/* Returns the id of the stream, or -errno. Takes ownership of the callback and the descriptors when it succeeds. */
-static int64_t start(struct addon *addon, const struct request *request, napi_ref callback) {
-  struct relay *relay = relay_of(addon);
-  if (relay == NULL) return -errno;
+/* Returns the id of the stream. It owns the callback and the descriptors when it succeeds. */
+static int64_t relay_start(struct call *call) {
+  const union argument *given = call->given;
+  struct relay *relay = relay_of(addon_of(call->env));
+  if (relay == NULL) return -1;
   struct relayed *relayed = calloc(1, sizeof *relayed);
   if (relayed == NULL) return -ENOMEM;
-  int status = stream_open(&relayed->stream, request->source, request->target, request->through);
-  if (status == 0 && request->tail_bytes > 0) status = add_tail(relay, relayed, request->tail_bytes);
+  int status = stream_open(&relayed->stream, given[0].integer, given[1].integer, given[2].integer);
+  const size_t tail_bytes = given[4].integer;
+  if (status == 0 && tail_bytes > 0) status = add_tail(relay, relayed, tail_bytes);
   if (status != 0) {
     free(relayed);
-    return status;
+    errno = -status;
+    return -1;
   }
-  relayed->stream.shuts_down = request->shuts_down;
+  relayed->stream.shuts_down = given[3].integer;
   relayed->id = ++relay->last_id;
-  relayed->owner_data = callback;
+  relayed->owner_data = given[5].function;
   if (LIST_EMPTY(&relay->active)) uv_ref((uv_handle_t *)&relay->ended);
   LIST_INSERT_HEAD(&relay->active, relayed, owned);
   int64_t id = relayed->id;
@@ -143,60 +138,34 @@ static int64_t start(struct addon *addon, const struct request *request, napi_re
   return id;
 }
 
-static napi_value relay_start(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  struct request request = {
-      .source = integer_argument(&arguments, 0),
-      .target = integer_argument(&arguments, 1),
-      .through = integer_argument(&arguments, 2),
-      .shuts_down = boolean_argument(&arguments, 3),
-      .tail_bytes = (size_t)integer_argument(&arguments, 4),
-  };
-  napi_ref callback = function_argument(&arguments, 5);
-  if (arguments.bad) return NULL;
-  int64_t result = start(addon_of(env), &request, callback);
-  if (result < 0) napi_delete_reference(env, callback);
-  return integer_value(env, result);
+static int64_t relay_drain(struct call *call) {
+  struct relay *relay = addon_of(call->env)->relay;
+  if (relay != NULL) relay_thread_drain(relay->thread, call->given[0].integer);
+  return 0;
 }
 
-static napi_value send_command(napi_env env, napi_callback_info info, void (*command)(struct relay_thread *, int64_t)) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  int64_t id = integer_argument(&arguments, 0);
-  if (arguments.bad) return NULL;
-  struct relay *relay = addon_of(env)->relay;
-  if (relay != NULL) command(relay->thread, id);
-  return NULL;
+static int64_t relay_stop(struct call *call) {
+  struct relay *relay = addon_of(call->env)->relay;
+  if (relay != NULL) relay_thread_cancel(relay->thread, call->given[0].integer);
+  return 0;
 }
 
-static napi_value relay_drain(napi_env env, napi_callback_info info) {
-  return send_command(env, info, relay_thread_drain);
-}
-
-static napi_value relay_stop(napi_env env, napi_callback_info info) {
-  return send_command(env, info, relay_thread_cancel);
-}
-
-static napi_value relay_tail(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  int64_t id = integer_argument(&arguments, 0);
-  if (arguments.bad) return NULL;
-  struct relay *relay = addon_of(env)->relay;
+static int64_t relay_tail(struct call *call) {
+  struct relay *relay = addon_of(call->env)->relay;
   struct relayed *relayed = NULL;
   if (relay != NULL) {
-    LIST_FOREACH(relayed, &relay->active, owned) if (relayed->id == id) break;
+    LIST_FOREACH(relayed, &relay->active, owned) if (relayed->id == call->given[0].integer) break;
   }
-  return relayed == NULL ? integer_value(env, -ENOENT) : tail_value(env, relayed->tail);
+  if (relayed == NULL) return -ENOENT;
+  call->value = tail_value(call->env, relayed->tail);
+  return 0;
 }
 
-static napi_value relayed_bytes(napi_env env, napi_callback_info info) {
-  (void)info;
-  struct relay *relay = addon_of(env)->relay;
-  napi_value value = NULL;
-  napi_create_bigint_uint64(env, relay == NULL ? 0 : relay_thread_moved_bytes(relay->thread), &value);
-  return value;
+static int64_t relayed_bytes(struct call *call) {
+  struct relay *relay = addon_of(call->env)->relay;
+  uint64_t bytes = relay == NULL ? 0 : relay_thread_moved_bytes(relay->thread);
+  napi_create_bigint_uint64(call->env, bytes, &call->value);
+  return 0;
 }
 
 void relay_end(struct addon *addon) {
@@ -215,6 +184,7 @@ void relay_end(struct addon *addon) {
 }
 
 const struct addon_function relay_functions[] = {
-    {"relayStart", relay_start}, {"relayDrain", relay_drain},     {"relayStop", relay_stop},
-    {"relayTail", relay_tail},   {"relayedBytes", relayed_bytes}, {NULL, NULL},
+    {"relayStart", "iiibif", relay_start, false}, {"relayDrain", "i", relay_drain, false},
+    {"relayStop", "i", relay_stop, false},        {"relayTail", "i", relay_tail, false},
+    {"relayedBytes", "", relayed_bytes, false},   {0},
 };

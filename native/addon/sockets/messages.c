@@ -6,13 +6,10 @@
 
 #include "../functions.h"
 #include "../napi/addon.h"
-#include "../napi/arguments.h"
+#include "../napi/call.h"
 
-static napi_value message_pair(napi_env env, napi_callback_info info) {
-  (void)info;
-  int pair[2];
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return call_result(env, -1);
-  return pair_value(env, pair);
+static int64_t message_pair(struct call *call) {
+  return pair_made(call, socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, call->pair));
 }
 
 /* SCM_MAX_FD: the most descriptors that one message can carry. */
@@ -50,18 +47,14 @@ static void close_descriptors(const struct passed *passed, size_t first) {
   for (size_t index = first; index < passed->count; index++) close(passed->fds[index]);
 }
 
-static napi_value receive_descriptor(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  int fd = integer_argument(&arguments, 0);
-  if (arguments.bad) return NULL;
+static int64_t receive_descriptor(struct call *call) {
   /* The OCI runtime also sends the name of the console, which is not used. */
-  struct iovec name = {addon_of(env)->scratch, SCRATCH_BYTES};
+  struct iovec name = {addon_of(call->env)->scratch, SCRATCH_BYTES};
   struct passed passed;
   bool truncated;
-  if (receive_message(fd, &name, &passed, &truncated) == -1) return call_result(env, -1);
+  if (receive_message(call->given[0].integer, &name, &passed, &truncated) == -1) return -1;
   close_descriptors(&passed, 1);
-  return integer_value(env, passed.count == 0 ? -ENODATA : passed.fds[0]);
+  return passed.count == 0 ? -ENODATA : passed.fds[0];
 }
 
 static napi_value message_value(napi_env env, const void *bytes, size_t length, const struct passed *passed) {
@@ -76,29 +69,27 @@ static napi_value message_value(napi_env env, const void *bytes, size_t length, 
   return message;
 }
 
-static napi_value receive_whole_message(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  int fd = integer_argument(&arguments, 0);
-  int64_t most = integer_argument(&arguments, 1);
-  if (arguments.bad) return NULL;
-  if (most < 0 || most > SCRATCH_BYTES) return integer_value(env, -EINVAL);
-  struct iovec data = {addon_of(env)->scratch, (size_t)most};
+static int64_t receive_whole_message(struct call *call) {
+  const int64_t most = call->given[1].integer;
+  if (most < 0 || most > SCRATCH_BYTES) return -EINVAL;
+  struct iovec data = {addon_of(call->env)->scratch, (size_t)most};
   struct passed passed;
   bool truncated;
-  ssize_t length = receive_message(fd, &data, &passed, &truncated);
-  if (length == -1) return call_result(env, -1);
+  ssize_t length = receive_message(call->given[0].integer, &data, &passed, &truncated);
+  if (length == -1) return -1;
   if (truncated) {
     close_descriptors(&passed, 0);
-    return integer_value(env, -EMSGSIZE);
+    return -EMSGSIZE;
   }
-  return message_value(env, data.iov_base, (size_t)length, &passed);
+  call->value = message_value(call->env, data.iov_base, (size_t)length, &passed);
+  return 0;
 }
 
-/* sendmsg(2) with a descriptor, or without one when `passed` is -1. */
-static ssize_t send_with_descriptor(int fd, const void *bytes, size_t length, int passed) {
+/* sendmsg(2) with a descriptor, or without one when it is -1. */
+static int64_t send_message(struct call *call) {
+  struct iovec data = {call->given[1].data.bytes, call->given[1].data.length};
+  const int passed = call->given[2].integer;
   _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof passed)] = {0};
-  struct iovec data = {(void *)bytes, length};
   struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
   if (passed != -1) {
     message.msg_control = control;
@@ -107,34 +98,14 @@ static ssize_t send_with_descriptor(int fd, const void *bytes, size_t length, in
     *part = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof passed), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
     memcpy(CMSG_DATA(part), &passed, sizeof passed);
   }
-  return sendmsg(fd, &message, MSG_NOSIGNAL);
-}
-
-static napi_value send_descriptor(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  size_t length;
-  int fd = integer_argument(&arguments, 0);
-  const void *bytes = bytes_argument(&arguments, 1, &length);
-  int passed = integer_argument(&arguments, 2);
-  if (arguments.bad) return NULL;
-  return call_result(env, send_with_descriptor(fd, bytes, length, passed));
-}
-
-static napi_value send_message(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  size_t length;
-  int fd = integer_argument(&arguments, 0);
-  const void *bytes = bytes_argument(&arguments, 1, &length);
-  napi_valuetype type = napi_undefined;
-  napi_typeof(env, arguments.values[2], &type);
-  int passed = type == napi_undefined ? -1 : integer_argument(&arguments, 2);
-  if (arguments.bad) return NULL;
-  return call_result(env, send_with_descriptor(fd, bytes, length, passed));
+  return sendmsg(call->given[0].integer, &message, MSG_NOSIGNAL);
 }
 
 const struct addon_function message_functions[] = {
-    {"messagePair", message_pair}, {"receiveFd", receive_descriptor}, {"recvMessage", receive_whole_message},
-    {"sendFd", send_descriptor},   {"sendMessage", send_message},     {NULL, NULL},
+    {"messagePair", "", message_pair, false},
+    {"receiveFd", "i", receive_descriptor, false},
+    {"recvMessage", "ii", receive_whole_message, false},
+    {"sendFd", "idi", send_message, false},
+    {"sendMessage", "idI", send_message, false},
+    {0},
 };

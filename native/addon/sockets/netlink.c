@@ -9,7 +9,7 @@
 
 #include "../functions.h"
 #include "../napi/addon.h"
-#include "../napi/arguments.h"
+#include "../napi/call.h"
 
 /* The kernel sends its uevents to group 1, udev sends its own to group 2. */
 #define KERNEL_GROUP 1
@@ -33,35 +33,22 @@ static int set_up(int fd) {
              : -1;
 }
 
-static napi_value netlink_route(napi_env env, napi_callback_info info) {
-  (void)info;
+static int64_t netlink_route(struct call *call) {
+  (void)call;
   int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE);
-  if (fd == -1) return call_result(env, -1);
-  if (set_up(fd) != 0) {
-    int error = errno;
-    close(fd);
-    return integer_value(env, -error);
-  }
-  return integer_value(env, fd);
+  if (fd == -1) return -1;
+  return set_up(fd) == 0 ? fd : closed_after(fd, -1);
 }
 
-static napi_value uevent_listen(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  int buffer_bytes = integer_argument(&arguments, 0);
-  if (arguments.bad) return NULL;
+static int64_t uevent_listen(struct call *call) {
+  const int buffer_bytes = call->given[0].integer;
   int fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_KOBJECT_UEVENT);
-  if (fd == -1) return call_result(env, -1);
+  if (fd == -1) return -1;
   /* Only root may exceed sysctl net.core.rmem_max. A smaller buffer works as well. */
   if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &buffer_bytes, sizeof buffer_bytes) != 0)
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &buffer_bytes, sizeof buffer_bytes);
   struct sockaddr_nl address = {.nl_family = AF_NETLINK, .nl_groups = KERNEL_GROUP};
-  if (bind(fd, (struct sockaddr *)&address, sizeof address) != 0) {
-    int error = errno;
-    close(fd);
-    return integer_value(env, -error);
-  }
-  return integer_value(env, fd);
+  return bind(fd, (struct sockaddr *)&address, sizeof address) == 0 ? fd : closed_after(fd, -1);
 }
 
 struct received {
@@ -82,15 +69,11 @@ static int receive(int fd, struct received *received, char *scratch) {
   return recvmmsg(fd, received->messages, UEVENTS_PER_CALL, MSG_DONTWAIT, NULL);
 }
 
-static napi_value uevent_receive(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  int fd = integer_argument(&arguments, 0);
-  if (arguments.bad) return NULL;
-  char *scratch = addon_of(env)->scratch;
+static int64_t uevent_receive(struct call *call) {
+  char *scratch = addon_of(call->env)->scratch;
   struct received received = {0};
-  int count = receive(fd, &received, scratch);
-  if (count == -1) return call_result(env, -1);
+  int count = receive(call->given[0].integer, &received, scratch);
+  if (count == -1) return -1;
   size_t length = 0;
   for (int index = 0; index < count; index++) {
     /* Any process can send to the group, but only the kernel sends from port 0. */
@@ -102,14 +85,13 @@ static napi_value uevent_receive(napi_env env, napi_callback_info info) {
     memset(scratch + length + size, '\0', TERMINATOR_BYTES);
     length += size + TERMINATOR_BYTES;
   }
-  napi_value text = NULL;
-  napi_create_string_utf8(env, scratch, length, &text);
-  return text;
+  napi_create_string_utf8(call->env, scratch, length, &call->value);
+  return 0;
 }
 
 const struct addon_function netlink_functions[] = {
-    {"netlinkRoute", netlink_route},
-    {"ueventListen", uevent_listen},
-    {"ueventReceive", uevent_receive},
-    {NULL, NULL},
+    {"netlinkRoute", "", netlink_route, false},
+    {"ueventListen", "i", uevent_listen, false},
+    {"ueventReceive", "i", uevent_receive, false},
+    {0},
 };

@@ -9,43 +9,30 @@
 #include <linux/vm_sockets.h>
 
 #include "../functions.h"
-#include "../napi/arguments.h"
+#include "../napi/call.h"
 
-/* Closes the socket and returns the -errno of the call that failed before. */
-static napi_value close_failed(napi_env env, int fd) {
-  int error = errno;
-  close(fd);
-  return integer_value(env, -error);
+static int64_t socket_pair(struct call *call) {
+  return pair_made(call, socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, call->pair));
 }
 
-static napi_value socket_pair(napi_env env, napi_callback_info info) {
-  (void)info;
-  int pair[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return call_result(env, -1);
-  return pair_value(env, pair);
+static int open_socket(int family) {
+  return socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-static int listen_at(int fd, const void *address, socklen_t length, int backlog) {
-  return bind(fd, address, length) == 0 && listen(fd, backlog) == 0 ? 0 : -1;
+static int64_t listen_at(const void *address, socklen_t length, int64_t backlog) {
+  int fd = open_socket(*(const sa_family_t *)address);
+  if (fd == -1) return -1;
+  return bind(fd, address, length) == 0 && listen(fd, backlog) == 0 ? fd : closed_after(fd, -1);
 }
 
-static struct sockaddr_vm vsock_address(struct arguments *arguments) {
-  struct sockaddr_vm address = {.svm_family = AF_VSOCK};
-  address.svm_cid = integer_argument(arguments, 0);
-  address.svm_port = integer_argument(arguments, 1);
-  return address;
+static struct sockaddr_vm vsock_address(const struct call *call) {
+  return (struct sockaddr_vm){
+      .svm_family = AF_VSOCK, .svm_cid = call->given[0].integer, .svm_port = call->given[1].integer};
 }
 
-static napi_value vsock_listen(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  struct sockaddr_vm address = vsock_address(&arguments);
-  int backlog = integer_argument(&arguments, 2);
-  if (arguments.bad) return NULL;
-  int fd = socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd == -1) return call_result(env, -1);
-  if (listen_at(fd, &address, sizeof address, backlog) != 0) return close_failed(env, fd);
-  return integer_value(env, fd);
+static int64_t vsock_listen(struct call *call) {
+  struct sockaddr_vm address = vsock_address(call);
+  return listen_at(&address, sizeof address, call->given[2].integer);
 }
 
 /* Also succeeds for a socket that has begun to connect, or is connected, to an address that may be gone by now. */
@@ -57,134 +44,95 @@ static int start_connect(int fd, const void *address, socklen_t length) {
   return errno == EINPROGRESS || errno == EALREADY ? 0 : -1;
 }
 
-static napi_value vsock_socket(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  int64_t timeout_ms = integer_argument(&arguments, 0);
-  if (arguments.bad) return NULL;
+static int64_t vsock_socket(struct call *call) {
+  const int64_t timeout_ms = call->given[0].integer;
   struct timeval timeout = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000};
-  int fd = socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd == -1) return call_result(env, -1);
-  if (setsockopt(fd, AF_VSOCK, SO_VM_SOCKETS_CONNECT_TIMEOUT, &timeout, sizeof timeout) != 0)
-    return close_failed(env, fd);
-  return integer_value(env, fd);
+  int fd = open_socket(AF_VSOCK);
+  if (fd == -1) return -1;
+  if (setsockopt(fd, AF_VSOCK, SO_VM_SOCKETS_CONNECT_TIMEOUT, &timeout, sizeof timeout) == 0) return fd;
+  return closed_after(fd, -1);
 }
 
-static napi_value vsock_connect(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  struct sockaddr_vm address = vsock_address(&arguments);
-  int fd = integer_argument(&arguments, 2);
-  if (arguments.bad) return NULL;
-  return call_result(env, start_connect(fd, &address, sizeof address));
+static int64_t vsock_connect(struct call *call) {
+  struct sockaddr_vm address = vsock_address(call);
+  return start_connect(call->given[2].integer, &address, sizeof address);
 }
 
-static napi_value vsock_peer(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  int fd = integer_argument(&arguments, 0);
-  if (arguments.bad) return NULL;
+static int64_t vsock_peer(struct call *call) {
   struct sockaddr_storage storage;
   socklen_t length = sizeof storage;
-  if (getpeername(fd, (struct sockaddr *)&storage, &length) != 0) return call_result(env, -1);
-  if (storage.ss_family != AF_VSOCK) return integer_value(env, -EAFNOSUPPORT);
+  if (getpeername(call->given[0].integer, (struct sockaddr *)&storage, &length) != 0) return -1;
+  if (storage.ss_family != AF_VSOCK) return -EAFNOSUPPORT;
   struct sockaddr_vm peer;
   memcpy(&peer, &storage, sizeof peer);
-  napi_value object = NULL;
-  napi_create_object(env, &object);
-  napi_set_named_property(env, object, "cid", integer_value(env, peer.svm_cid));
-  napi_set_named_property(env, object, "port", integer_value(env, peer.svm_port));
-  return object;
+  napi_create_object(call->env, &call->value);
+  napi_set_named_property(call->env, call->value, "cid", integer_value(call->env, peer.svm_cid));
+  napi_set_named_property(call->env, call->value, "port", integer_value(call->env, peer.svm_port));
+  return 0;
 }
 
-static napi_value socket_error(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  int fd = integer_argument(&arguments, 0);
-  if (arguments.bad) return NULL;
+static int64_t socket_error(struct call *call) {
   int error = 0;
   socklen_t length = sizeof error;
-  if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0) return call_result(env, -1);
-  return integer_value(env, -error);
+  if (getsockopt(call->given[0].integer, SOL_SOCKET, SO_ERROR, &error, &length) != 0) return -1;
+  errno = error;
+  return error == 0 ? 0 : -1;
 }
 
 /*
- * Makes an address of the path in argument 0; `@NAME` is a name in the abstract namespace. Returns the length of the
- * address, 0 when the path is too long. Releases the arguments.
+ * Makes an address of a path; `@NAME` is a name in the abstract namespace. Returns the length of the address, or 0 with
+ * errno set when the path is too long.
  */
-static socklen_t unix_address(struct arguments *arguments, struct sockaddr_un *address) {
-  const char *path = string_argument(arguments, 0);
+static socklen_t unix_address(const char *path, struct sockaddr_un *address) {
   *address = (struct sockaddr_un){.sun_family = AF_UNIX};
-  bool fits = path != NULL && strlen(path) < sizeof address->sun_path;
-  if (fits) strcpy(address->sun_path, path);
-  arguments_release(arguments);
-  if (!fits) return 0;
-  if (address->sun_path[0] != '@') return sizeof *address;
+  errno = ENAMETOOLONG;
+  if (strlen(path) >= sizeof address->sun_path) return 0;
+  strcpy(address->sun_path, path);
+  if (path[0] != '@') return sizeof *address;
   /* The name is every byte after the NUL, so the length must be its own. */
-  socklen_t length = offsetof(struct sockaddr_un, sun_path) + strlen(address->sun_path);
   address->sun_path[0] = 0;
-  return length;
+  return offsetof(struct sockaddr_un, sun_path) + strlen(path);
 }
 
-static napi_value unix_socket(napi_env env, napi_callback_info info) {
-  (void)info;
-  return call_result(env, socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+static int64_t unix_socket(struct call *call) {
+  (void)call;
+  return open_socket(AF_UNIX);
 }
 
-static napi_value unix_connect(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  int fd = integer_argument(&arguments, 1);
+static int64_t unix_connect(struct call *call) {
   struct sockaddr_un address;
-  socklen_t length = unix_address(&arguments, &address);
-  if (arguments.bad) return NULL;
-  if (length == 0) return integer_value(env, -ENAMETOOLONG);
-  return call_result(env, start_connect(fd, &address, length));
+  socklen_t length = unix_address(call->given[0].string, &address);
+  return length == 0 ? -1 : start_connect(call->given[1].integer, &address, length);
 }
 
-static napi_value unix_peer(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  int fd = integer_argument(&arguments, 0);
-  if (arguments.bad) return NULL;
+static int64_t unix_peer(struct call *call) {
   /* One byte longer than the longest address, which the kernel does not terminate with a NUL. */
   struct {
     struct sockaddr_un address;
     char end;
   } peer = {0};
   socklen_t length = sizeof peer.address;
-  if (getpeername(fd, (struct sockaddr *)&peer.address, &length) != 0) return call_result(env, -1);
-  if (peer.address.sun_family != AF_UNIX) return integer_value(env, -EAFNOSUPPORT);
-  napi_value path = NULL;
-  napi_create_string_utf8(env, peer.address.sun_path, NAPI_AUTO_LENGTH, &path);
-  return path;
+  if (getpeername(call->given[0].integer, (struct sockaddr *)&peer.address, &length) != 0) return -1;
+  if (peer.address.sun_family != AF_UNIX) return -EAFNOSUPPORT;
+  napi_create_string_utf8(call->env, peer.address.sun_path, NAPI_AUTO_LENGTH, &call->value);
+  return 0;
 }
 
-static napi_value unix_listen(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  int backlog = integer_argument(&arguments, 1);
+static int64_t unix_listen(struct call *call) {
   struct sockaddr_un address;
-  socklen_t length = unix_address(&arguments, &address);
-  if (arguments.bad) return NULL;
-  if (length == 0) return integer_value(env, -ENAMETOOLONG);
-  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd == -1) return call_result(env, -1);
-  if (listen_at(fd, &address, length, backlog) != 0) return close_failed(env, fd);
-  return integer_value(env, fd);
+  socklen_t length = unix_address(call->given[0].string, &address);
+  return length == 0 ? -1 : listen_at(&address, length, call->given[1].integer);
 }
 
-static napi_value accept_connection(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  int fd = integer_argument(&arguments, 0);
-  if (arguments.bad) return NULL;
-  return call_result(env, accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+static int64_t accept_connection(struct call *call) {
+  return accept4(call->given[0].integer, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 }
 
 const struct addon_function socket_functions[] = {
-    {"socketPair", socket_pair},     {"vsockListen", vsock_listen}, {"vsockSocket", vsock_socket},
-    {"vsockConnect", vsock_connect}, {"vsockPeer", vsock_peer},     {"socketError", socket_error},
-    {"unixListen", unix_listen},     {"unixSocket", unix_socket},   {"unixConnect", unix_connect},
-    {"unixPeer", unix_peer},         {"accept", accept_connection}, {NULL, NULL},
+    {"socketPair", "", socket_pair, false},     {"vsockListen", "iii", vsock_listen, false},
+    {"vsockSocket", "i", vsock_socket, false},  {"vsockConnect", "iii", vsock_connect, false},
+    {"vsockPeer", "i", vsock_peer, false},      {"socketError", "i", socket_error, false},
+    {"unixListen", "si", unix_listen, false},   {"unixSocket", "", unix_socket, false},
+    {"unixConnect", "si", unix_connect, false}, {"unixPeer", "i", unix_peer, false},
+    {"accept", "i", accept_connection, false},  {0},
 };
