@@ -1,4 +1,5 @@
 import type { Duplex } from 'node:stream'
+import { messageOf } from '../base/errors.ts'
 import type { Stdio } from '../client/attach.ts'
 import type { Interruptions } from '../client/interruptions.ts'
 import type { Session } from '../client/open-session.ts'
@@ -157,6 +158,15 @@ export class Values {
     const number = /^\d{1,15}$/.test(text) ? Number(text) : Number.NaN
     if (number >= least && number <= most) return number
     throw new UsageError(`--${name} ${text}: want a whole number from ${least} to ${most}`)
+  }
+
+  /** What `parse` makes of the last value, or of `fallback` without one. Throws {@link UsageError}. */
+  parsed<T>(name: string, fallback: string, parse: (text: string) => T): T {
+    try {
+      return parse(this.text(name) ?? fallback)
+    } catch (error) {
+      throw new UsageError(`--${name}: ${messageOf(error)}`, { cause: error })
+    }
   }
 
   /** An argument, empty when it is optional and was left out. */

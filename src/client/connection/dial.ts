@@ -1,7 +1,8 @@
+import { connect, type NetConnectOpts, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
-import { AgentError } from '../../base/errors.ts'
+import { abortable } from '../../base/abort.ts'
+import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
 import type { Address } from './address.ts'
-import { connectSocket } from './connect-socket.ts'
 import { hybridHandshake } from './hybrid.ts'
 
 /** Connects to an address, one try. Rejects with UNAVAILABLE or an errno, or with the signal's reason. */
@@ -66,4 +67,26 @@ function firstOf(finders: readonly (() => string)[]): string {
     'FAILED_PRECONDITION',
     'Node.js has no vsock of its own and addon.node was not found, want it beside agent-ctl or in /usr/lib/microvm-agent',
   )
+}
+
+/** Connects a unix or TCP socket. Rejects with UNAVAILABLE and the errno, or with the signal's reason. */
+export async function connectSocket(options: NetConnectOpts, signal: AbortSignal): Promise<Socket> {
+  const socket = connect(options)
+  const connected = Promise.withResolvers<void>()
+  const onError = (error: Error) => connected.reject(unavailable(error))
+  socket.once('connect', connected.resolve).once('error', onError)
+  try {
+    await abortable(connected.promise, signal)
+    socket.off('error', onError)
+    return socket
+  } catch (error) {
+    // The socket is no longer used, so a late error of it has no meaning.
+    socket.on('error', () => {}).destroy()
+    throw error
+  }
+}
+
+function unavailable(error: Error): AgentError {
+  const errno = errnoOf(error)
+  return new AgentError('UNAVAILABLE', messageOf(error), { cause: error, ...(errno && { errno }) })
 }

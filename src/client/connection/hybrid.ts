@@ -1,5 +1,6 @@
 import type { Duplex } from 'node:stream'
-import { AgentError } from '../../base/errors.ts'
+import { abortable } from '../../base/abort.ts'
+import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
 
 /** The answer is `OK <port>`; anything longer does not come from a vsock daemon. */
 const LONGEST_ANSWER = 32
@@ -11,44 +12,28 @@ const LONGEST_ANSWER = 32
  */
 export async function hybridHandshake(socket: Duplex, port: number, signal: AbortSignal): Promise<void> {
   socket.write(`CONNECT ${port}\n`)
-  const answer = await readLine(socket, signal)
+  const answer = await abortable(readLine(socket), signal)
   if (!/^OK \d+$/.test(answer)) {
     throw new AgentError('INTERNAL', `vsock port ${port}: the daemon answered ${JSON.stringify(answer)}`)
   }
 }
 
-function readLine(socket: Duplex, signal: AbortSignal): Promise<string> {
-  const { promise, resolve, reject } = Promise.withResolvers<string>()
+async function readLine(socket: Duplex): Promise<string> {
   let received = Buffer.alloc(0)
-  const stop = () => {
-    socket.off('readable', onReadable).off('end', onEnd).off('close', onEnd).off('error', onError)
-    signal.removeEventListener('abort', onAbort)
-  }
-  const fail = (error: unknown) => {
-    stop()
-    reject(error)
-  }
-  const onReadable = () => {
-    const chunk: unknown = socket.read()
-    if (!Buffer.isBuffer(chunk)) return
-    received = Buffer.concat([received, chunk])
-    const end = received.indexOf('\n')
-    if (end === -1) {
-      if (received.length > LONGEST_ANSWER)
-        fail(new AgentError('INTERNAL', 'vsock: the daemon answered no line'))
-      return
+  try {
+    for await (const chunk of socket.iterator({ destroyOnReturn: false })) {
+      received = Buffer.concat([received, chunk])
+      const end = received.indexOf('\n')
+      if (end >= 0) {
+        if (end + 1 < received.length) socket.unshift(received.subarray(end + 1))
+        return received.toString('latin1', 0, end)
+      }
+      if (received.length > LONGEST_ANSWER) break
     }
-    // Before the rest is unread, which makes the stream readable again.
-    stop()
-    const rest = received.subarray(end + 1)
-    if (rest.length > 0) socket.unshift(rest)
-    resolve(received.subarray(0, end).toString('latin1'))
+  } catch (error) {
+    if (errnoOf(error) !== 'ERR_STREAM_PREMATURE_CLOSE')
+      throw new AgentError('UNAVAILABLE', `vsock: ${messageOf(error)}`, { cause: error })
   }
-  const onEnd = () => fail(new AgentError('UNAVAILABLE', 'vsock: the guest does not listen yet'))
-  const onError = (error: Error) => fail(new AgentError('UNAVAILABLE', `vsock: ${error.message}`))
-  const onAbort = () => fail(signal.reason)
-  socket.on('readable', onReadable).once('end', onEnd).once('close', onEnd).once('error', onError)
-  signal.addEventListener('abort', onAbort, { once: true })
-  if (signal.aborted) onAbort()
-  return promise
+  if (received.length > LONGEST_ANSWER) throw new AgentError('INTERNAL', 'vsock: the daemon answered no line')
+  throw new AgentError('UNAVAILABLE', 'vsock: the guest does not listen yet')
 }

@@ -9,31 +9,8 @@ export type CommandLine =
   | { readonly kind: 'version' }
   | { readonly kind: 'command'; readonly command: Command; readonly values: Values }
 
-/** The words of a command line that are left to read. */
-class Words {
-  readonly #words: readonly string[]
-  #next = 0
-
-  constructor(words: readonly string[]) {
-    this.#words = words
-  }
-
-  peek(): string | undefined {
-    return this.#words[this.#next]
-  }
-
-  take(): string | undefined {
-    const word = this.#words[this.#next]
-    this.#next += 1
-    return word
-  }
-
-  rest(): readonly string[] {
-    const words = this.#words.slice(this.#next)
-    this.#next = this.#words.length
-    return words
-  }
-}
+/** The words of a command line that are left to read; each is shifted out when it is read. */
+type Words = string[]
 
 type Found = Map<string, string[]>
 
@@ -43,14 +20,14 @@ export function parseCommandLine(
   commands: readonly Command[],
   methods: readonly string[],
 ): CommandLine {
-  const words = new Words(argv)
+  const words = [...argv]
   const options: Found = new Map()
-  for (let word = words.peek(); word?.startsWith('-'); word = words.peek()) {
-    words.take()
+  for (let word = words[0]; word?.startsWith('-'); word = words[0]) {
+    words.shift()
     if (word === '--version' || word === '-V') return { kind: 'version' }
     readOption(word, words, GLOBAL_OPTIONS, options, 'agent-ctl')
   }
-  const first = words.peek()
+  const [first] = words
   if (first === undefined) return { kind: 'help', command: undefined, words: [] }
   const command = commandOf(first, words, commands, methods)
   const positional = readWords(command, words, options)
@@ -67,13 +44,13 @@ function commandOf(
 ): Command {
   const single = commands.find(({ name }) => name === first)
   if (single !== undefined) {
-    words.take()
+    words.shift()
     return single
   }
   const below = commands.filter(({ name }) => name.startsWith(`${first} `))
   if (below.length > 0) {
-    words.take()
-    const second = words.take()
+    words.shift()
+    const second = words.shift()
     const found = below.find(({ name }) => name === `${first} ${second}`)
     if (found !== undefined) return found
     const choices = below.map(({ name }) => name.slice(first.length + 1))
@@ -92,14 +69,14 @@ function commandOf(
 function readWords(command: Command, words: Words, found: Found): readonly string[] {
   const known = [...(command.options ?? []), ...GLOBAL_OPTIONS]
   const positional: string[] = []
-  for (let word = words.take(); word !== undefined; word = words.take()) {
-    if (word === '--') return [...positional, ...words.rest()]
+  for (let word = words.shift(); word !== undefined; word = words.shift()) {
+    if (word === '--') return [...positional, ...words]
     if (word.startsWith('-') && word !== '-') {
       readOption(word, words, known, found, `agent-ctl ${command.name}`)
       continue
     }
     positional.push(word)
-    if (argumentAt(command, positional.length - 1)?.verbatim) return [...positional, ...words.rest()]
+    if (argumentAt(command, positional.length - 1)?.verbatim) return [...positional, ...words]
   }
   return positional
 }
@@ -153,16 +130,14 @@ function unknownOption(word: string, known: readonly Option[], command: string):
 function valuesOf(option: Option, typed: string, words: Words): readonly string[] {
   if (option.value === undefined) return []
   if (option.kind === 'optional') {
-    const next = words.peek()
-    return next !== undefined && option.accepts?.test(next) ? [words.take() ?? ''] : []
+    const [next] = words
+    return next !== undefined && option.accepts?.test(next) ? words.splice(0, 1) : []
   }
   if (option.kind === 'list') {
-    const values: string[] = []
-    for (let next = words.peek(); next !== undefined && !next.startsWith('-'); next = words.peek())
-      values.push(words.take() ?? '')
-    return values
+    const end = words.findIndex((word) => word.startsWith('-'))
+    return words.splice(0, end < 0 ? words.length : end)
   }
-  const value = words.take()
+  const value = words.shift()
   if (value === undefined) throw new UsageError(`${typed}: no value, want ${typed} ${option.value}`)
   return [value]
 }

@@ -1,8 +1,8 @@
 import type { Duplex } from 'node:stream'
+import { BinaryReader, WireType } from '@bufbuild/protobuf/wire'
 import { FrameReader, FrameType } from '../../rpc/ttrpc/frame.ts'
-import { decodeRequest, decodeResponse, timeoutMsOf } from '../../rpc/ttrpc/messages.ts'
+import { decodeRequest, decodeResponse, type RequestMetadata, timeoutMsOf } from '../../rpc/ttrpc/messages.ts'
 import type { GivenAnswer, LineWriter } from './line-writer.ts'
-import { decodeMetadata } from './metadata.ts'
 
 /**
  * Joins a caller with the agent and records the ttRPC calls between them. Every byte passes unchanged, also of what is no
@@ -63,4 +63,27 @@ async function pass(source: Duplex, target: Duplex, reader: FrameReader): Promis
   source.pipe(target)
   await closed.promise
   target.end()
+}
+
+/** The metadata of a ttRPC request (its field 5), of which the agent decodes the trace context alone. */
+function decodeMetadata(request: Uint8Array): RequestMetadata {
+  const reader = new BinaryReader(request)
+  const pairs: [string, string][] = []
+  while (reader.pos < reader.len) {
+    const [field, type] = reader.tag()
+    if (field === 5 && type === WireType.LengthDelimited) pairs.push(pairOf(reader.bytes()))
+    else reader.skip(type, field)
+  }
+  return Object.fromEntries(pairs)
+}
+
+function pairOf(bytes: Uint8Array): [string, string] {
+  const reader = new BinaryReader(bytes)
+  const pair: [string, string] = ['', '']
+  while (reader.pos < reader.len) {
+    const [field, type] = reader.tag()
+    if ((field === 1 || field === 2) && type === WireType.LengthDelimited) pair[field - 1] = reader.string()
+    else reader.skip(type, field)
+  }
+  return pair
 }

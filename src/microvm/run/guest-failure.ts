@@ -1,7 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Guest } from '../guest.ts'
-import { hasRunOutOfMemory, isWantOfMemory } from '../out-of-memory.ts'
 
 /** QEMU ends within moments of the guest's connections. */
 const QEMU_END_MS = 2000
@@ -71,4 +70,18 @@ function reasonOf(error: unknown, consoleLines: readonly string[]): unknown {
 /** What is told of a container that ran out of memory and has ended. */
 export function containerOutOfMemoryText(memoryMib: number): string {
   return `the container ran out of memory, in a guest of ${memoryMib} MiB; give it more with --memory`
+}
+
+/** The kernel's words when the guest has no memory left. Those about one cgroup write `out` in lower case. */
+const KERNEL_WORDS =
+  /Out of memory: Killed process|System is deadlocked on memory|Initramfs unpacking failed: write error/
+
+/** Whether the guest has run out of memory, by the last lines of its console. */
+function hasRunOutOfMemory(consoleLines: readonly string[]): boolean {
+  return consoleLines.some((line) => KERNEL_WORDS.test(line))
+}
+
+/** Whether a call has failed in the guest for want of memory, by the words of the kernel, runc or crun in its answer. */
+function isWantOfMemory(error: unknown): boolean {
+  return /cannot allocate memory|OOM-killed/i.test(messageOf(error))
 }

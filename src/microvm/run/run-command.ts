@@ -1,6 +1,7 @@
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { abortable } from '../../base/abort.ts'
+import { didYouMean } from '../../base/suggest.mjs'
 import { withTemporaryFolder } from '../../build/temporary-folder.ts'
 import type { Stdio } from '../../client/attach.ts'
 import { agentOf, rootPathOf } from '../../client/container-session.ts'
@@ -8,12 +9,12 @@ import { containerSpec } from '../../client/container-spec.ts'
 import type { Interruptions } from '../../client/interruptions.ts'
 import { terminalSize } from '../../client/terminal.ts'
 import { ensureContainerRoot } from '../../image/container-root.ts'
-import type { RunOptions } from '../command-line/parse.mjs'
+import { AGENT_WORDS, unknownWords } from '../../settings/command-line.ts'
+import { type RunOptions, UsageError } from '../command-line/parse.mjs'
 import { isFromUserSpace } from '../console-tail.ts'
 import { bootGuest, type Guest, type RunnerEnvironment } from '../guest.ts'
 import { containerRootSource, type GuestParts } from '../guest-spec.ts'
 import type { Vm } from '../vm.ts'
-import { checkAppendedWords } from './append-words.ts'
 import { bootFiles } from './boot-files.ts'
 import { checkMachine, machineSize } from './check-machine.ts'
 import { openRoot, packRoot } from './container-root.ts'
@@ -172,4 +173,12 @@ async function containerThenPowerOff(guest: Guest, run: GuestRun): Promise<numbe
     host.reporter.detail(`the guest did not power off: ${String(error)}`)
   }
   return status
+}
+
+/** Throws {@link UsageError} for an `agent.*` word that the agent does not know. The agent of `--image` may know others. */
+export function checkAppendedWords({ append, image }: Pick<RunOptions, 'append' | 'image'>): void {
+  const [word] = image === undefined ? unknownWords(append.join(' ')) : []
+  if (word === undefined) return
+  const remedy = didYouMean(word, AGENT_WORDS, 'want one of docs/configuration.md')
+  throw new UsageError(`--append ${word}: unknown setting${remedy}`)
 }

@@ -1,12 +1,12 @@
 import { constants } from 'node:fs'
+import { createServer } from 'node:net'
 import { AgentError, messageOf } from '../../base/errors.ts'
+import { buildAgent } from '../../build/agent.ts'
 import { dial } from '../../client/connection/dial.ts'
 import { UsageError } from '../command-line/parse.mjs'
 import { hasAccess } from '../host.ts'
 import { findVsockDaemon } from './find-daemon.ts'
-import type { GuestLink, OwnLink } from './guest-link.ts'
-import { tcpLink } from './tcp-link.ts'
-import { vhostLink } from './vhost-link.ts'
+import { AGENT_PORT, type GuestLink, type OwnLink } from './guest-link.ts'
 import { vhostUserLink } from './vhost-user-link.ts'
 
 /** The ways to reach a guest, best first. */
@@ -73,4 +73,54 @@ export function vsockCandidates(facts: {
     throw new UsageError(`MICROVM_VSOCK=${override}: choose ${VSOCK_KINDS.join(', ')}`)
   }
   return VSOCK_KINDS.filter((kind) => kind !== 'vhost' || vhostUsable)
+}
+
+/** Context ids below 3 are reserved. The pid is added, so that each guest of this host has its own. */
+const FIRST_CID = 3
+
+/** A link through /dev/vhost-vsock: the kernel connects the guest, and AF_VSOCK reaches it. */
+async function vhostLink(): Promise<OwnLink> {
+  const cid = FIRST_CID + process.pid
+  // Node lacks AF_VSOCK; the agent's addon, by which the address is dialled, has it.
+  await buildAgent()
+  return {
+    device: (slot, backend) => ({ kind: 'vsock', slot, cid, backend }),
+    backend: { kind: 'vhost-vsock' },
+    commandLine: [],
+    address: { kind: 'vsock', cid, port: AGENT_PORT },
+    close: async () => {},
+  }
+}
+
+/** The guest's address in QEMU's user network. */
+const GUEST_ADDRESS = '10.0.2.15'
+/** `ip=` of the kernel (Documentation/admin-guide/nfs/nfsroot.rst): address, gateway, mask, interface, no DHCP. */
+const GUEST_NETWORK = `ip=${GUEST_ADDRESS}::10.0.2.2:255.255.255.0::eth0:off`
+/** Locally administered. */
+const GUEST_MAC = '52:54:00:00:00:02'
+
+/** A link without vsock: the agent listens on TCP in QEMU's user network, forwarded from a port of this host's loopback. */
+async function tcpLink(): Promise<OwnLink> {
+  const hostPort = await freePort()
+  return {
+    device: (slot, backend) => ({ kind: 'nic', slot, mac: GUEST_MAC, backend }),
+    backend: { kind: 'user-network', forwards: [{ hostPort, guestPort: AGENT_PORT }] },
+    commandLine: [`agent.server_addr=tcp://0.0.0.0:${AGENT_PORT}`, GUEST_NETWORK],
+    address: { kind: 'tcp', host: '127.0.0.1', port: hostPort },
+    close: async () => {},
+  }
+}
+
+/** A port that was free a moment ago: QEMU cannot choose one itself and report it. */
+async function freePort(): Promise<number> {
+  const server = createServer()
+  const listening = Promise.withResolvers<void>()
+  server.once('error', listening.reject).listen(0, '127.0.0.1', listening.resolve)
+  await listening.promise
+  const address = server.address()
+  const closed = Promise.withResolvers<void>()
+  server.close(() => closed.resolve())
+  await closed.promise
+  if (address !== null && typeof address === 'object') return address.port
+  throw new AgentError('INTERNAL', 'TCP server: no port')
 }

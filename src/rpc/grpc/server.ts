@@ -8,8 +8,7 @@ import { guardStreams } from './guard-streams.ts'
 import { healthMethods, registerHealthWatch, WATCH } from './health.ts'
 import { limitCalls } from './limit-calls.ts'
 import { REFLECTION_METHODS, type ReadDescriptors, registerReflection } from './reflection.ts'
-import { serveStream } from './streams.ts'
-import { serveUnary } from './unary.ts'
+import { serveStream, serveUnary } from './unary.ts'
 
 /** The methods whose calls may stay open for ever. */
 const STREAMS: readonly string[] = [WATCH, ...REFLECTION_METHODS]

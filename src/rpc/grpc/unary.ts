@@ -2,7 +2,14 @@ import type { Server, ServerWritableStream } from '@grpc/grpc-js'
 import { cancelled, deadlineExceeded, LONGEST_TIMER_MS } from '../../base/abort.ts'
 import { messageOf, StatusCode } from '../../base/errors.ts'
 import { truncate } from '../../base/truncate.ts'
-import { bytesOf, type Encoded, type Method, type Outcome } from '../method.ts'
+import {
+  bytesOf,
+  type Encoded,
+  type IncomingCall,
+  type Method,
+  type Outcome,
+  type StreamMethod,
+} from '../method.ts'
 import { boundTraceparent, TRACEPARENT } from '../traceparent.ts'
 import type { InTurn } from '../turns.ts'
 
@@ -81,7 +88,7 @@ function serveCall(call: UnaryCall, method: Method, { peer, inTurn }: CallingCon
 }
 
 /** The trace context in the headers of a call. */
-export function traceparentOf({ metadata }: Pick<UnaryCall, 'metadata'>): string | undefined {
+function traceparentOf({ metadata }: Pick<UnaryCall, 'metadata'>): string | undefined {
   const [value] = metadata.get(TRACEPARENT)
   return typeof value === 'string' ? boundTraceparent(value) : undefined
 }
@@ -123,4 +130,45 @@ function asBuffer(payload: Uint8Array): Buffer {
 
 function same(payload: Buffer): Buffer {
   return payload
+}
+
+type StreamCall = ServerWritableStream<Buffer, Uint8Array>
+
+/** Serves one method that answers with any number of messages, which stay encoded. */
+export function serveStream(server: Server, name: string, method: StreamMethod, peer: string): void {
+  server.register(
+    `/${name}`,
+    (call: StreamCall) => void answer(call, method, peer),
+    (response: Uint8Array) => Buffer.from(response),
+    (request: Buffer) => request,
+    'serverStream',
+  )
+}
+
+async function answer(call: StreamCall, method: StreamMethod, peer: string): Promise<void> {
+  const hangup = new AbortController()
+  // grpc-js emits it once for every call: when its status has been sent, or when it never will be.
+  call.once('cancelled', () => hangup.abort(cancelled()))
+  const incoming: IncomingCall = {
+    ...{ timeoutMs: undefined, hangup: hangup.signal, peer, number: undefined, ageMs: 0 },
+    framing: 'grpc',
+    traceparent: traceparentOf(call),
+  }
+  const failure = await method(call.request, incoming, (message) => sent(call, message))
+  if (hangup.signal.aborted) return
+  if (failure === undefined) call.end()
+  else call.emit('error', { code: StatusCode[failure.code], details: failure.message })
+}
+
+/** Resolves once the message has been sent or never will be. */
+function sent(call: StreamCall, message: Uint8Array): Promise<void> {
+  return new Promise((resolve) => {
+    call.once('close', resolve)
+    call.once('cancelled', resolve)
+    call.write(message, () => {
+      call.off('close', resolve)
+      call.off('cancelled', resolve)
+      resolve()
+    })
+  })
 }

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { UsageError } from '../../../src/microvm/command-line/parse.mjs'
-import { checkAppendedWords } from '../../../src/microvm/run/append-words.ts'
+import { checkAppendedWords } from '../../../src/microvm/run/run-command.ts'
 import { KATA_COMMAND_LINE } from '../../fixtures/kata-command-line.ts'
 
 describe('checkAppendedWords', () => {

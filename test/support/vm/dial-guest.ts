@@ -1,5 +1,5 @@
 import type { Socket } from 'node:net'
-import { connectSocket } from '../../../src/client/connection/connect-socket.ts'
+import { connectSocket } from '../../../src/client/connection/dial.ts'
 import { hybridHandshake } from '../../../src/client/connection/hybrid.ts'
 import { guestSocketIn } from '../../../src/microvm/vsock/vhost-user-link.ts'
 import type { TestGuest } from './boot-guest.ts'

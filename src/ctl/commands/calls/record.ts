@@ -10,7 +10,8 @@ import { newRecording } from '../../recording/recording-file.ts'
 /** `agent-ctl record FILE --listen ADDRESS`. Ends with a signal, or with the last connection under --once. */
 export async function run(context: Context): Promise<number> {
   const { io, signal, values } = context
-  const path = listenPath(values.text('listen'))
+  if (!values.flag('listen')) throw new UsageError('record: no --listen, want --listen unix://PATH')
+  const path = values.parsed('listen', '', listenPath)
   // What is there instead of the agent is told before a caller comes.
   await context.session()
   const writer = new LineWriter(newRecording(values.argument('FILE')))
@@ -54,13 +55,8 @@ async function join(context: Context, caller: Socket, connection: number, writer
   }
 }
 
-function listenPath(text: string | undefined): string {
-  if (text === undefined) throw new UsageError('record: no --listen, want --listen unix://PATH')
-  try {
-    const address = parseAddress(text)
-    if (address.kind !== 'unix') throw new Error(`${text}: want unix://PATH`)
-    return address.path
-  } catch (error) {
-    throw new UsageError(`--listen: ${messageOf(error)}`, { cause: error })
-  }
+function listenPath(text: string): string {
+  const address = parseAddress(text)
+  if (address.kind === 'unix') return address.path
+  throw new Error(`${text}: want unix://PATH`)
 }

@@ -1,11 +1,12 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { joinProcess } from '../../../client/attach.ts'
 import { agentOf } from '../../../client/container-session.ts'
+import { DETACH_KEYS, parseKeys } from '../../../client/detach-keys.ts'
 import { OutputClosed } from '../../../client/stdio.ts'
 import { type Process, Process_Role } from '../../../gen/microvm/agent/v1/introspection.ts'
 import { type Introspection, introspectionCalls } from '../../clients.ts'
 import { CommandFailure, type Context, EXIT } from '../../command.ts'
-import { keysOf, untilDetached } from './exec.ts'
+import { untilDetached } from './exec.ts'
 
 /** A process that ends closes its outputs a moment before its exit is known. */
 const EXIT_MS = 2000
@@ -15,7 +16,7 @@ const LOOK_MS = 50
 export async function run(context: Context): Promise<number> {
   const { io, signal, values } = context
   const [containerId, added] = [values.argument('CONTAINER'), values.argument('PROCESS')]
-  const detachKeys = keysOf(values)
+  const detachKeys = values.parsed('detach-keys', DETACH_KEYS, parseKeys)
   const introspection = await introspectionCalls(context)
   const { hasTerminal, pid } = await processOf(introspection, containerId, added)
   const key = { containerId, execId: added || containerId }

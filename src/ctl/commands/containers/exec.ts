@@ -1,6 +1,5 @@
 import { randomBytes } from 'node:crypto'
 import { constants } from 'node:os'
-import { messageOf } from '../../../base/errors.ts'
 import { attach } from '../../../client/attach.ts'
 import { type Agent, agentOf } from '../../../client/container-session.ts'
 import { addedProcess } from '../../../client/container-spec.ts'
@@ -10,7 +9,7 @@ import { signalOnHangup } from '../../../client/signal-on-hangup.ts'
 import type { ProcessKey } from '../../../client/stdio.ts'
 import { terminalSize } from '../../../client/terminal.ts'
 import { callFailure } from '../../clients.ts'
-import { type Context, UsageError, type Values } from '../../command.ts'
+import type { Context } from '../../command.ts'
 import { print } from '../../output/print.ts'
 import { processOptions } from './process-options.ts'
 import { startFailure } from './start-failure.ts'
@@ -60,7 +59,12 @@ export async function follow(
   { interactive, tty }: { readonly interactive: boolean; readonly tty: boolean },
 ): Promise<number | undefined> {
   const { interruptions, io, signal, values } = context
-  const streams = { stdio: io, tty, passInput: interactive, detachKeys: keysOf(values) }
+  const streams = {
+    stdio: io,
+    tty,
+    passInput: interactive,
+    detachKeys: values.parsed('detach-keys', DETACH_KEYS, parseKeys),
+  }
   return await untilDetached(context, process, attach({ agent, process, ...streams, interruptions, signal }))
 }
 
@@ -76,14 +80,5 @@ export async function untilDetached<T>(
     if (!(error instanceof Detached)) throw callFailure('the process', error)
     io.stderr.write(`\r\nagent-ctl: detached from ${execId}\r\n`)
     return undefined
-  }
-}
-
-/** The keys of --detach-keys. Throws {@link UsageError}. */
-export function keysOf(values: Values): Buffer {
-  try {
-    return parseKeys(values.text('detach-keys') ?? DETACH_KEYS)
-  } catch (error) {
-    throw new UsageError(`--detach-keys: ${messageOf(error)}`, { cause: error })
   }
 }

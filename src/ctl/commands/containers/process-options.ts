@@ -1,4 +1,3 @@
-import { messageOf } from '../../../base/errors.ts'
 import type { ProcessRequest } from '../../../client/container-spec.ts'
 import { parseUser, type UserWord } from '../../../client/container-user.ts'
 import { UsageError, type Values } from '../../command.ts'
@@ -17,14 +16,6 @@ export function processOptions(values: Values, args: readonly string[]): Process
   if (wrong !== undefined) throw new UsageError(`--env ${wrong}: want NAME=VALUE`)
   const cwd = values.text('workdir') ?? '/'
   if (!cwd.startsWith('/')) throw new UsageError(`--workdir ${cwd}: want an absolute path`)
-  const user = userOf(values.text('user') ?? '0:0')
+  const user = values.parsed('user', '0:0', parseUser)
   return { args, env, cwd, user, interactive: values.flag('interactive'), tty: values.flag('tty') }
-}
-
-function userOf(text: string): UserWord {
-  try {
-    return parseUser(text)
-  } catch (error) {
-    throw new UsageError(`--user: ${messageOf(error)}`, { cause: error })
-  }
 }

@@ -1,6 +1,6 @@
+import type { Writable } from 'node:stream'
 import { type Context, UsageError } from '../../command.ts'
-import { Progress } from '../../output/progress.ts'
-import { plainText } from '../../output/text.ts'
+import { bytesText, plainText } from '../../output/text.ts'
 import { type ContainerPath, copyIn, copyOut } from './copy-by-tar.ts'
 import { copyIntoGuest } from './copy-into-guest.ts'
 import type { Copying } from './copy-tree.ts'
@@ -38,4 +38,32 @@ function inContainer(text: string): ContainerPath | undefined {
   if (container === undefined || path === undefined) return undefined
   if (!path.startsWith('/')) throw new UsageError(`${text}: want an absolute path after the colon`)
   return { container, path }
+}
+
+/** More often a person cannot read it. */
+const SHOW_MS = 200
+
+/** Shows how many bytes were moved, on a terminal only, in one line that is erased at the end. */
+class Progress {
+  readonly #output: Writable & { readonly isTTY?: boolean }
+  readonly #began = performance.now()
+  #bytes = 0
+  #shownAt = 0
+
+  constructor(output: Writable & { readonly isTTY?: boolean }) {
+    this.#output = output
+  }
+
+  add(bytes: number): void {
+    this.#bytes += bytes
+    const now = performance.now()
+    if (this.#output.isTTY !== true || now - this.#shownAt < SHOW_MS) return
+    this.#shownAt = now
+    const rate = (this.#bytes / (now - this.#began)) * 1000
+    this.#output.write(`\r\x1b[K${bytesText(this.#bytes)} (${bytesText(rate)}/s)`)
+  }
+
+  end(): void {
+    if (this.#shownAt > 0) this.#output.write('\r\x1b[K')
+  }
 }

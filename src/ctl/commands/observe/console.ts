@@ -16,7 +16,7 @@ const AHEAD_BYTES = 1 << 16
 /** `agent-ctl console [--port PORT]`. */
 export async function run(context: Context): Promise<undefined> {
   const { io, signal, values } = context
-  const keys = parseKeys(values.text('detach-keys') ?? DETACH_KEYS)
+  const keys = values.parsed('detach-keys', DETACH_KEYS, parseKeys)
   const socket = await dialConsole(context, values.number('port', 1, LARGEST_PORT) ?? CONSOLE_PORT)
   const over = new AbortController()
   const ended = AbortSignal.any([signal, over.signal])

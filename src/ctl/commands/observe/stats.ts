@@ -3,7 +3,6 @@ import type { StatsContainerResponse } from '../../../gen/agent.ts'
 import { agentCalls, introspectionCalls } from '../../clients.ts'
 import { CommandFailure, type Context } from '../../command.ts'
 import { printJson, printRows, printScreen } from '../../output/print.ts'
-import { sparkline } from '../../output/sparkline.ts'
 import type { Column } from '../../output/table.ts'
 import { bytesText } from '../../output/text.ts'
 
@@ -115,4 +114,14 @@ function columns(isWatched: boolean): readonly Column<Row>[] {
     { title: 'WRITTEN', text: ({ writtenBytes }) => bytesText(writtenBytes), right: true, drop: 4 },
     ...(isWatched ? [{ title: 'CPU SINCE', text: ({ history }: Row) => sparkline(history), drop: 6 }] : []),
   ]
+}
+
+const BARS = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'] as const
+
+/** A line of bars, the tallest for the largest of the numbers; all are lowest when no number exceeds 0. */
+function sparkline(numbers: readonly number[]): string {
+  const most = Math.max(0, ...numbers)
+  return numbers
+    .map((number) => BARS[most === 0 ? 0 : Math.round((Math.max(0, number) / most) * (BARS.length - 1))])
+    .join('')
 }

@@ -2,6 +2,7 @@ import { readFile, writeFile } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
+import { abortable } from '../../../base/abort.ts'
 import { type Context, UsageError } from '../../command.ts'
 
 const PROMPT = 'agent-ctl> '
@@ -70,16 +71,13 @@ async function lineOf(
   })
   // After Ctrl-Z Node reads no keys until it prompts.
   lines.on('SIGCONT', () => lines.prompt(true))
-  const { promise, resolve, reject } = Promise.withResolvers<string | undefined>()
-  const interrupted = () => reject(signal.reason)
-  signal.addEventListener('abort', interrupted, { once: true })
+  const { promise, resolve } = Promise.withResolvers<string | undefined>()
   lines.once('line', resolve)
   lines.once('close', () => resolve(undefined))
   lines.prompt()
   try {
-    return await promise
+    return await abortable(promise, signal)
   } finally {
-    signal.removeEventListener('abort', interrupted)
     lines.close()
   }
 }
