@@ -1,7 +1,13 @@
 import { LONGEST_TIMER_MS } from '../base/abort.ts'
-import { boolean, count, flag, numberIn, type Setting, type SettingType, setting } from './setting-types.ts'
-
-const MEM_AGENT = 'agent.mem_agent_enable'
+import {
+  agentSetting,
+  boolean,
+  count,
+  flag,
+  numberIn,
+  type Setting,
+  type SettingType,
+} from './setting-types.ts'
 
 const percent = numberIn(0, 100)
 
@@ -10,9 +16,7 @@ const periodSecs = numberIn(1, Math.floor(LONGEST_TIMER_MS / 1000))
 
 /** The settings of the reclaim and compaction of memory. */
 export const MEM_AGENT_SETTINGS = {
-  memAgentEnable: setting({
-    commandLine: MEM_AGENT,
-    toml: 'mem_agent_enable',
+  memAgentEnable: agentSetting('mem_agent_enable', {
     type: flag,
     default: false,
     doc: 'Reclaim and compaction of memory. On the kernel command line it stands before the other `mem_agent` keys.',
@@ -90,12 +94,5 @@ export const MEM_AGENT_SETTINGS = {
 } as const
 
 function memAgent<T>(name: string, type: SettingType<T>, fallback: T, doc: string): Setting<T> {
-  return {
-    commandLine: `agent.mem_agent_${name}`,
-    toml: `mem_agent_${name}`,
-    type,
-    default: fallback,
-    doc,
-    after: MEM_AGENT,
-  }
+  return agentSetting(`mem_agent_${name}`, { type, default: fallback, doc, after: 'agent.mem_agent_enable' })
 }

@@ -39,6 +39,11 @@ export function setting<T>(row: Setting<T>): Setting<T> {
   return row
 }
 
+/** A setting that has the same name in a TOML file and, after `agent.`, on the kernel command line. */
+export function agentSetting<T>(name: string, row: Setting<T>): Setting<T> {
+  return { commandLine: `agent.${name}`, toml: name, ...row }
+}
+
 /** See {@link stdioDial}. */
 type StdioDial = { readonly kind: 'vsock' } | { readonly kind: 'unix'; readonly folder: string }
 

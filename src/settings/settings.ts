@@ -1,5 +1,6 @@
 import { MEM_AGENT_SETTINGS } from './mem-agent-settings.ts'
 import {
+  agentSetting,
   bareFlag,
   boolean,
   count,
@@ -22,9 +23,7 @@ import {
 
 /** Every setting of the agent (spec A.5 to A.7, and our own). docs/configuration.md shows this table. */
 export const SETTINGS = {
-  serverAddress: setting({
-    commandLine: 'agent.server_addr',
-    toml: 'server_addr',
+  serverAddress: agentSetting('server_addr', {
     environment: 'KATA_AGENT_SERVER_ADDR',
     type: nonEmptyText,
     default: 'vsock://-1:1024',
@@ -36,30 +35,22 @@ export const SETTINGS = {
     default: '',
     doc: 'With a `tcp://` address: the kernel’s own `ip=CLIENT:SERVER:GATEWAY:NETMASK:HOSTNAME:DEVICE`, for kernels that do not apply it themselves.',
   }),
-  vsockAllowLoopback: setting({
-    commandLine: 'agent.vsock_allow_loopback',
-    toml: 'vsock_allow_loopback',
+  vsockAllowLoopback: agentSetting('vsock_allow_loopback', {
     type: flag,
     default: false,
     doc: 'For tests: processes of the guest itself (CID 1) may use the API.',
   }),
-  runtime: setting({
-    commandLine: 'agent.runtime',
-    toml: 'runtime',
+  runtime: agentSetting('runtime', {
     type: runtimeName,
     default: 'runc',
     doc: 'The OCI runtime that makes containers: one of the two names or the absolute path of a binary.',
   }),
-  containerVsock: setting({
-    commandLine: 'agent.container_vsock',
-    toml: 'container_vsock',
+  containerVsock: agentSetting('container_vsock', {
     type: oneOf('deny', 'allow'),
     default: 'deny',
     doc: 'Whether containers may make vsock sockets, by which they reach ports of the host and take ports of the guest ([security.md](security.md#vsock)).',
   }),
-  processName: setting({
-    commandLine: 'agent.process_name',
-    toml: 'process_name',
+  processName: agentSetting('process_name', {
     type: processName,
     default: 'kata-agent',
     doc: 'The name of the agent’s process (`/proc/PID/comm`), by which `pgrep` and test harnesses find it.',
@@ -72,9 +63,7 @@ export const SETTINGS = {
     default: 'info',
     doc: 'The least level that is logged: fatal, panic, critical, error, warn, warning, info, debug, trace.',
   }),
-  logPort: setting({
-    commandLine: 'agent.log_vport',
-    toml: 'log_vport',
+  logPort: agentSetting('log_vport', {
     type: port,
     default: 0,
     doc: 'Vsock port from which the host reads the log in place of the console ([debugging.md](debugging.md#the-log-port)); 0: the log goes to the console.',
@@ -87,9 +76,7 @@ export const SETTINGS = {
     default: false,
     doc: 'Sends [traces](debugging.md#traces) to port 10240 of the host, where Kata’s forwarder listens.',
   }),
-  otlpEndpoint: setting({
-    commandLine: 'agent.otlp_endpoint',
-    toml: 'otlp_endpoint',
+  otlpEndpoint: agentSetting('otlp_endpoint', {
     type: httpEndpoint,
     default: '',
     doc: 'Sends [traces](debugging.md#traces) to this collector, by OTLP over HTTP (JSON); without a path to `/v1/traces`.',
@@ -102,81 +89,59 @@ export const SETTINGS = {
     doc: 'Help for developers, such as core dumps of containers.',
     hasNoEffect: true,
   }),
-  debugConsole: setting({
-    commandLine: 'agent.debug_console',
-    toml: 'debug_console',
+  debugConsole: agentSetting('debug_console', {
     type: bareFlag,
     default: false,
     doc: 'A shell for debugging the guest ([debugging.md](debugging.md#the-debug-console)).',
   }),
-  debugConsolePort: setting({
-    commandLine: 'agent.debug_console_vport',
-    toml: 'debug_console_vport',
+  debugConsolePort: agentSetting('debug_console_vport', {
     type: port,
     default: 0,
     doc: 'Vsock port of the debug console; 0: /dev/console.',
   }),
-  hangTimeoutSecs: setting({
-    commandLine: 'agent.hang_timeout',
-    toml: 'hang_timeout',
+  hangTimeoutSecs: agentSetting('hang_timeout', {
     type: numberIn(0, 86_400),
     default: 10,
     doc: 'How many seconds the agent may leave a ping of the connection broker unanswered, before it counts as hung and is started again ([broker.md](broker.md)); 0: for ever. Longer on a machine that emulates the guest.',
   }),
-  hotplugTimeoutMs: setting({
-    commandLine: 'agent.hotplug_timeout',
-    toml: 'hotplug_timeout',
+  hotplugTimeoutMs: agentSetting('hotplug_timeout', {
     type: seconds,
     default: 3000,
     doc: 'How long to wait for a device.',
   }),
-  metadata: setting({
-    commandLine: 'agent.metadata',
-    toml: 'metadata',
+  metadata: agentSetting('metadata', {
     environment: 'KATA_AGENT_METADATA',
     type: oneOf('off', 'fw_cfg'),
     default: 'fw_cfg',
     doc: 'Where the guest finds its name and addresses at boot: nowhere, or in QEMU’s firmware configuration ([vm-metadata.md](vm-metadata.md)).',
   }),
-  metadataInterface: setting({
-    commandLine: 'agent.metadata_interface',
-    toml: 'metadata_interface',
+  metadataInterface: agentSetting('metadata_interface', {
     environment: 'KATA_AGENT_METADATA_INTERFACE',
     type: text,
     default: '',
     doc: 'The interface that gets these addresses, by its name or MAC address; empty: the only Ethernet interface, or the first.',
   }),
-  containerPipeSizeBytes: setting({
-    commandLine: 'agent.container_pipe_size',
-    toml: 'container_pipe_size',
+  containerPipeSizeBytes: agentSetting('container_pipe_size', {
     type: count,
     default: 0,
     doc: 'Size in bytes of the pipes of a container’s stdio; 0: 1 MiB for output that goes to a port, else the kernel’s own (64 KiB).',
   }),
-  outputReplayBytes: setting({
-    commandLine: 'agent.output_replay_bytes',
-    toml: 'output_replay_bytes',
+  outputReplayBytes: agentSetting('output_replay_bytes', {
     type: numberIn(0, 65_536),
     default: 0,
     doc: 'How many bytes of its last output each stream of a process keeps, for ReadOutput ([introspection.md](introspection.md#output-again)); 0: none.',
   }),
-  passfdListenerPort: setting({
-    commandLine: 'agent.passfd_listener_port',
-    toml: 'passfd_listener_port',
+  passfdListenerPort: agentSetting('passfd_listener_port', {
     type: port,
     default: 0,
     doc: 'Vsock port on which the host hands over streams of stdio; 0: off.',
   }),
-  dialTimeoutMs: setting({
-    commandLine: 'agent.dial_timeout',
-    toml: 'dial_timeout',
+  dialTimeoutMs: agentSetting('dial_timeout', {
     type: seconds,
     default: 2000,
     doc: 'How long to wait for the connection to a port of the host that carries a stream of stdio.',
   }),
-  stdioDial: setting({
-    commandLine: 'agent.stdio_dial',
-    toml: 'stdio_dial',
+  stdioDial: agentSetting('stdio_dial', {
     type: stdioDial,
     default: { kind: 'vsock' },
     doc: 'Where the ports of streams are: `vsock`, or unix sockets in a folder in their place, for agents without a VM ([stdio.md](stdio.md)).',
@@ -194,9 +159,7 @@ export const SETTINGS = {
     default: '',
     doc: 'What the kernel keeps from cgroup v1: with `all` v2 is used in any case; otherwise controllers, separated by commas, whose limits v1 then cannot set.',
   }),
-  memoryReserve: setting({
-    commandLine: 'agent.memory_reserve',
-    toml: 'memory_reserve',
+  memoryReserve: agentSetting('memory_reserve', {
     type: count,
     default: 64,
     doc: 'Memory in MiB that all containers together leave to the agent and the kernel, at most an eighth of the guest’s ([resources.md](resources.md)); 0: none.',
@@ -208,79 +171,59 @@ export const SETTINGS = {
     default: '',
     doc: 'File with the policy that requests are checked against ([policy.md](policy.md)); empty: `/etc/kata-opa/default-policy.rego`, if there is one.',
   }),
-  imagePullTimeoutMs: setting({
-    commandLine: 'agent.image_pull_timeout',
-    toml: 'image_pull_timeout',
+  imagePullTimeoutMs: agentSetting('image_pull_timeout', {
     type: seconds,
     default: 1_200_000,
     doc: 'How long an image may take to be pulled in the guest.',
     hasNoEffect: true,
   }),
-  cdiTimeoutMs: setting({
-    commandLine: 'agent.cdi_timeout',
-    toml: 'cdi_timeout',
+  cdiTimeoutMs: agentSetting('cdi_timeout', {
     type: seconds,
     default: 100_000,
     doc: 'How long to wait for the CDI specifications of requested devices.',
   }),
-  visibleCdiDevices: setting({
-    commandLine: 'agent.visible_cdi_devices',
-    toml: 'visible_cdi_devices',
+  visibleCdiDevices: agentSetting('visible_cdi_devices', {
     type: boolean,
     default: false,
     doc: 'A container’s environment variable VISIBLE_CDI_DEVICES may ask for devices.',
   }),
-  cdhApiTimeoutMs: setting({
-    commandLine: 'agent.cdh_api_timeout',
-    toml: 'cdh_api_timeout',
+  cdhApiTimeoutMs: agentSetting('cdh_api_timeout', {
     type: seconds,
     default: 50_000,
     doc: 'How long a call to the confidential data hub may take.',
     hasNoEffect: true,
   }),
-  launchProcessTimeoutMs: setting({
-    commandLine: 'agent.launch_process_timeout',
-    toml: 'launch_process_timeout',
+  launchProcessTimeoutMs: agentSetting('launch_process_timeout', {
     type: seconds,
     default: 6000,
     doc: 'How long a guest component may take to start.',
     hasNoEffect: true,
   }),
-  httpsProxy: setting({
-    commandLine: 'agent.https_proxy',
-    toml: 'https_proxy',
+  httpsProxy: agentSetting('https_proxy', {
     type: text,
     default: '',
     doc: 'Proxy that guest components use.',
     hasNoEffect: true,
   }),
-  noProxy: setting({
-    commandLine: 'agent.no_proxy',
-    toml: 'no_proxy',
+  noProxy: agentSetting('no_proxy', {
     type: text,
     default: '',
     doc: 'Hosts that guest components reach without the proxy.',
     hasNoEffect: true,
   }),
-  guestComponentsRestApi: setting({
-    commandLine: 'agent.guest_components_rest_api',
-    toml: 'guest_components_rest_api',
+  guestComponentsRestApi: agentSetting('guest_components_rest_api', {
     type: oneOf('all', 'attestation', 'resource'),
     default: 'resource',
     doc: 'What the guest components’ REST server offers.',
     hasNoEffect: true,
   }),
-  guestComponentsProcs: setting({
-    commandLine: 'agent.guest_components_procs',
-    toml: 'guest_components_procs',
+  guestComponentsProcs: agentSetting('guest_components_procs', {
     type: oneOf('none', 'attestation-agent', 'confidential-data-hub', 'api-server-rest'),
     default: 'api-server-rest',
     doc: 'The last guest component that is started; each needs the ones before it.',
     hasNoEffect: true,
   }),
-  secureStorageIntegrity: setting({
-    commandLine: 'agent.secure_storage_integrity',
-    toml: 'secure_storage_integrity',
+  secureStorageIntegrity: agentSetting('secure_storage_integrity', {
     type: boolean,
     default: true,
     doc: 'Encrypted storage is protected against changes too.',
