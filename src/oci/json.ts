@@ -24,19 +24,7 @@ export function printJson(value: Json): string {
   )
 }
 
-/**
- * The object without its empty members: undefined, 0, '', false, [] and {}. Proto3 cannot tell them from absent ones,
- * and an OCI runtime reads an absent member as "not requested". Add a member whose 0 has a meaning afterwards.
- */
-export function omitEmpty(members: { readonly [key: string]: Json | undefined }): { [key: string]: Json } {
-  const kept: { [key: string]: Json } = {}
-  for (const [key, value] of Object.entries(members)) {
-    if (value === undefined || isEmpty(value)) continue
-    kept[key] = value
-  }
-  return kept
-}
-
-function isEmpty(value: Json): boolean {
+/** Whether a member holds nothing: 0, '', false, [] or {}. */
+export function isEmpty(value: Json): boolean {
   return typeof value === 'object' ? Object.keys(value).length === 0 : !value
 }

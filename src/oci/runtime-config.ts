@@ -1,25 +1,5 @@
-import type {
-  Hook,
-  Hooks,
-  Linux,
-  LinuxBlockIO,
-  LinuxCapabilities,
-  LinuxDevice,
-  LinuxDeviceCgroup,
-  LinuxIDMapping,
-  LinuxNamespace,
-  LinuxNetwork,
-  LinuxResources,
-  LinuxSeccomp,
-  LinuxSeccompArg,
-  LinuxSyscall,
-  LinuxThrottleDevice,
-  LinuxWeightDevice,
-  Mount,
-  Process,
-  Spec,
-} from '../gen/oci.ts'
-import { type Json, omitEmpty } from './json.ts'
+import type { LinuxDeviceCgroup, LinuxResources, Process, Spec } from '../gen/oci.ts'
+import { isEmpty, type Json } from './json.ts'
 
 /**
  * The version of the OCI runtime specification that every `config.json` names, whatever the request says: a request has
@@ -29,234 +9,108 @@ export const OCI_VERSION = '1.0.2'
 
 /**
  * The runtime's `config.json` for a checked spec message (behaviour spec, section D.2): a plain conversion without any
- * decisions.
+ * decisions. Each field becomes the member of its name in the OCI specification.
  */
-export function runtimeConfig(spec: Spec): Json {
-  return {
-    ociVersion: OCI_VERSION,
-    ...omitEmpty({
-      process: spec.Process && processConfig(spec.Process),
-      root: spec.Root && { path: spec.Root.Path, readonly: spec.Root.Readonly },
-      hostname: spec.Hostname,
-      mounts: spec.Mounts.map(mountConfig),
-      hooks: spec.Hooks && hooksConfig(spec.Hooks),
-      annotations: spec.Annotations,
-      linux: spec.Linux && linuxConfig(spec.Linux),
-    }),
-  }
+export function runtimeConfig({
+  Annotations,
+  Hooks,
+  Hostname,
+  Linux,
+  Mounts,
+  Process: process,
+  Root,
+}: Spec): Json {
+  const linux = Linux && { ...Linux, Resources: Linux.Resources && withRules(Linux.Resources) }
+  const Process = process && withDefaults(process)
+  const members = membersOf({ Process, Root, Hostname, Mounts, Hooks, Annotations, Linux: linux }, 'spec')
+  return { ociVersion: OCI_VERSION, ...members }
 }
 
-function mountConfig(mount: Mount): Json {
-  const { destination, source, type, options } = mount
-  return { destination, ...omitEmpty({ source, type, options }) }
-}
-
-function hooksConfig(hooks: Hooks): Json {
-  return omitEmpty({
-    prestart: hooks.Prestart.map(hookConfig),
-    createRuntime: hooks.CreateRuntime.map(hookConfig),
-    createContainer: hooks.CreateContainer.map(hookConfig),
-    startContainer: hooks.StartContainer.map(hookConfig),
-    poststart: hooks.Poststart.map(hookConfig),
-    poststop: hooks.Poststop.map(hookConfig),
-  })
-}
-
-function hookConfig(hook: Hook): Json {
-  const timeout = hook.Timeout > 0n ? hook.Timeout : undefined
-  return { path: hook.Path, ...omitEmpty({ args: hook.Args, env: hook.Env, timeout }) }
-}
-
-/**
- * The runtime's JSON for one process (behaviour spec, section D.2). oomScoreAdj is always written: without it the
- * container would inherit the agent's own value.
- */
+/** A process of `config.json`, or of its own file for an added process. */
 export function processConfig(process: Process): Json {
-  return {
-    ...omitEmpty({
-      terminal: process.Terminal,
-      consoleSize: process.ConsoleSize && {
-        height: process.ConsoleSize.Height,
-        width: process.ConsoleSize.Width,
-      },
-      args: process.Args,
-      env: process.Env,
-      rlimits: process.Rlimits.map(({ Type, Hard, Soft }) => ({ type: Type, hard: Hard, soft: Soft })),
-      noNewPrivileges: process.NoNewPrivileges,
-      apparmorProfile: process.ApparmorProfile,
-      selinuxLabel: process.SelinuxLabel,
-    }),
-    user: {
-      uid: process.User?.UID ?? 0,
-      gid: process.User?.GID ?? 0,
-      ...omitEmpty({ additionalGids: process.User?.AdditionalGids, username: process.User?.Username }),
-    },
-    cwd: process.Cwd === '' ? '/' : process.Cwd,
-    oomScoreAdj: process.OOMScoreAdj,
-    capabilities: process.Capabilities && capabilitiesConfig(process.Capabilities),
-  }
+  return membersOf(withDefaults(process), 'process')
 }
 
-/** Writes every set, even empty ones: with an absent list the process would keep the runtime's capabilities. */
-function capabilitiesConfig(capabilities: LinuxCapabilities): Json {
-  return {
-    bounding: capabilities.Bounding,
-    effective: capabilities.Effective,
-    inheritable: capabilities.Inheritable,
-    permitted: capabilities.Permitted,
-    ambient: capabilities.Ambient,
-  }
+/** The limits of `config.json`, or those of `update`. */
+export function resourcesConfig(resources: LinuxResources): Json {
+  return membersOf(withRules(resources), 'resources')
 }
 
-/** The `linux` object of `config.json`. */
-function linuxConfig(linux: Linux): Json {
-  return omitEmpty({
-    uidMappings: linux.UIDMappings.map(idMappingConfig),
-    gidMappings: linux.GIDMappings.map(idMappingConfig),
-    sysctl: linux.Sysctl,
-    resources: linux.Resources && resourcesConfig(linux.Resources),
-    cgroupsPath: linux.CgroupsPath,
-    namespaces: linux.Namespaces.map(namespaceConfig),
-    devices: linux.Devices.map(deviceConfig),
-    seccomp: linux.Seccomp && seccompConfig(linux.Seccomp),
-    rootfsPropagation: linux.RootfsPropagation,
-    maskedPaths: linux.MaskedPaths,
-    readonlyPaths: linux.ReadonlyPaths,
-    mountLabel: linux.MountLabel,
-    intelRdt: linux.IntelRdt && omitEmpty({ l3CacheSchema: linux.IntelRdt.L3CacheSchema }),
-  })
+function withDefaults(process: Process): object {
+  return { ...process, Cwd: process.Cwd || '/', User: process.User ?? { UID: 0, GID: 0 } }
 }
 
-function idMappingConfig(mapping: LinuxIDMapping): Json {
-  return { hostID: mapping.HostID, containerID: mapping.ContainerID, size: mapping.Size }
+function withRules(resources: LinuxResources): object {
+  return { ...resources, Devices: resources.Devices.map(deviceRule) }
 }
 
-function namespaceConfig(namespace: LinuxNamespace): Json {
-  return { type: namespace.Type, ...omitEmpty({ path: namespace.Path }) }
+/** A negative number stands for all devices. */
+function deviceRule({ Allow, Type, Major, Minor, Access }: LinuxDeviceCgroup): object {
+  const [major, minor] = [Major, Minor].map((number) => (number < 0n ? undefined : number))
+  return { Allow, Type: Type || 'a', Major: major, Minor: minor, Access }
 }
 
-/** Owner and numbers are literal; a mode of 0 is left out, because a node with it could not be opened. */
-function deviceConfig(device: LinuxDevice): Json {
-  return {
-    path: device.Path,
-    type: device.Type,
-    major: device.Major,
-    minor: device.Minor,
-    uid: device.UID,
-    gid: device.GID,
-    ...omitEmpty({ fileMode: device.FileMode }),
-  }
-}
-
-/** The `seccomp` object of `config.json`. */
-function seccompConfig(seccomp: LinuxSeccomp): Json {
-  return {
-    defaultAction: seccomp.DefaultAction,
-    ...omitEmpty({
-      architectures: seccomp.Architectures,
-      flags: seccomp.Flags,
-      syscalls: seccomp.Syscalls.map(syscallConfig),
-    }),
-  }
-}
-
-/** An errno of 0 differs from an absent one, which means EPERM. */
-function syscallConfig(syscall: LinuxSyscall): Json {
-  return {
-    names: syscall.Names,
-    action: syscall.Action,
-    errnoRet: syscall.errnoret,
-    ...omitEmpty({ args: syscall.Args.map(argConfig) }),
-  }
-}
-
-function argConfig(arg: LinuxSeccompArg): Json {
-  return {
-    index: arg.Index,
-    value: arg.Value,
-    valueTwo: arg.ValueTwo,
-    op: arg.Op,
-  }
-}
+const HOOK = ['path']
+const ID_MAPPING = ['hostID', 'containerID', 'size']
+const RATE = ['major', 'minor', 'rate']
 
 /**
- * The `resources` object of `config.json`, also the input of `runtime update` (behaviour spec, section D.2).
- * 0 means that the request sets no limit; −1, unlimited, is passed on.
+ * The members that a runtime gets also when they are 0 or empty, by the member that holds their object. All others are left
+ * out then: proto3 cannot tell an empty field from an absent one, and a runtime reads an absent member as "not requested".
  */
-export function resourcesConfig(resources: LinuxResources): Json {
-  const { Memory: memory, CPU: cpu } = resources
-  return omitEmpty({
-    devices: resources.Devices.map(deviceRuleConfig),
-    memory:
-      memory &&
-      omitEmpty({
-        limit: memory.Limit,
-        reservation: memory.Reservation,
-        swap: memory.Swap,
-        kernel: memory.Kernel,
-        kernelTCP: memory.KernelTCP,
-        swappiness: memory.Swappiness,
-        disableOOMKiller: memory.DisableOOMKiller,
-      }),
-    cpu:
-      cpu &&
-      omitEmpty({
-        shares: cpu.Shares,
-        quota: cpu.Quota,
-        period: cpu.Period,
-        realtimeRuntime: cpu.RealtimeRuntime,
-        realtimePeriod: cpu.RealtimePeriod,
-        cpus: cpu.Cpus,
-        mems: cpu.Mems,
-      }),
-    pids: resources.Pids && omitEmpty({ limit: resources.Pids.Limit }),
-    blockIO: resources.BlockIO && blockIoConfig(resources.BlockIO),
-    hugepageLimits: resources.HugepageLimits.map(({ Pagesize, Limit }) => ({
-      pageSize: Pagesize,
-      limit: Limit,
-    })),
-    network: resources.Network && networkConfig(resources.Network),
-  })
+const KEPT: Readonly<Record<string, readonly string[]>> = {
+  process: ['oomScoreAdj'],
+  consoleSize: ['height', 'width'],
+  rlimits: ['type', 'hard', 'soft'],
+  user: ['uid', 'gid'],
+  capabilities: ['bounding', 'effective', 'inheritable', 'permitted', 'ambient'],
+  root: ['path', 'readonly'],
+  mounts: ['destination'],
+  ...{ prestart: HOOK, createRuntime: HOOK, createContainer: HOOK },
+  ...{ startContainer: HOOK, poststart: HOOK, poststop: HOOK },
+  ...{ uidMappings: ID_MAPPING, gidMappings: ID_MAPPING },
+  namespaces: ['type'],
+  devices: ['path', 'type', 'major', 'minor', 'uid', 'gid', 'allow'],
+  seccomp: ['defaultAction'],
+  syscalls: ['names', 'action', 'errnoRet'],
+  args: ['index', 'value', 'valueTwo', 'op'],
+  weightDevice: ['major', 'minor'],
+  ...{ throttleReadBpsDevice: RATE, throttleWriteBpsDevice: RATE },
+  ...{ throttleReadIOPSDevice: RATE, throttleWriteIOPSDevice: RATE },
+  hugepageLimits: ['pageSize', 'limit'],
+  priorities: ['name', 'priority'],
 }
 
-/** A negative number means any, 0 is a number (see `withExplicitWildcards`); an empty type means all. */
-function deviceRuleConfig(rule: LinuxDeviceCgroup): Json {
-  return {
-    allow: rule.Allow,
-    type: rule.Type === '' ? 'a' : rule.Type,
-    ...(rule.Major < 0n ? {} : { major: rule.Major }),
-    ...(rule.Minor < 0n ? {} : { minor: rule.Minor }),
-    ...omitEmpty({ access: rule.Access }),
+/** Members whose names differ in more than their first letters. */
+const NAMES: Readonly<Record<string, string>> = { errnoret: 'errnoRet', Pagesize: 'pageSize' }
+
+/** Members that hold a map: its keys are no names of fields. */
+const MAPS = ['annotations', 'sysctl']
+
+function membersOf(message: object, holder: string): { [key: string]: Json } {
+  const members: { [key: string]: Json } = {}
+  for (const [field, value] of Object.entries(message)) {
+    const name =
+      NAMES[field] ?? field.replace(/^[A-Z]+(?=[A-Z][a-z]|$)|^[A-Z]/, (begin) => begin.toLowerCase())
+    const json = jsonOf(value, name)
+    if (json === undefined || (name === 'timeout' && Number(json) < 0)) continue
+    if (KEPT[holder]?.includes(name) || !isEmpty(json)) members[name] = json
   }
+  return members
 }
 
-function blockIoConfig(block: LinuxBlockIO): Json {
-  return omitEmpty({
-    weight: block.Weight,
-    leafWeight: block.LeafWeight,
-    weightDevice: block.WeightDevice.map(weightConfig),
-    throttleReadBpsDevice: block.ThrottleReadBpsDevice.map(throttleConfig),
-    throttleWriteBpsDevice: block.ThrottleWriteBpsDevice.map(throttleConfig),
-    throttleReadIOPSDevice: block.ThrottleReadIOPSDevice.map(throttleConfig),
-    throttleWriteIOPSDevice: block.ThrottleWriteIOPSDevice.map(throttleConfig),
-  })
-}
-
-function weightConfig(device: LinuxWeightDevice): Json {
-  return {
-    major: device.Major,
-    minor: device.Minor,
-    ...omitEmpty({ weight: device.Weight, leafWeight: device.LeafWeight }),
+function jsonOf(value: unknown, name: string): Json | undefined {
+  switch (typeof value) {
+    case 'string':
+    case 'number':
+    case 'bigint':
+    case 'boolean':
+      return value
+    case 'object':
+      if (value === null) return undefined
+      if (Array.isArray(value)) return value.map((item) => jsonOf(item, name) ?? '')
+      return MAPS.includes(name) ? { ...value } : membersOf(value, name)
+    default:
+      return undefined
   }
-}
-
-function throttleConfig(device: LinuxThrottleDevice): Json {
-  return { major: device.Major, minor: device.Minor, rate: device.Rate }
-}
-
-function networkConfig(network: LinuxNetwork): Json {
-  return omitEmpty({
-    classID: network.ClassID,
-    priorities: network.Priorities.map(({ Name, Priority }) => ({ name: Name, priority: Priority })),
-  })
 }

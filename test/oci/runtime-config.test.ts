@@ -78,7 +78,7 @@ describe('runtimeConfig', () => {
 
   it('keeps each list of hooks apart and a timeout only above 0', () => {
     const hook = (Path: string, Timeout = 0n) => ({ Path, Timeout, Args: [], Env: [] })
-    const { hooks } = read({ Hooks: { Poststart: [hook('/a', 5n)], Poststop: [hook('/b')] } })
+    const { hooks } = read({ Hooks: { Poststart: [hook('/a', 5n)], Poststop: [hook('/b', -1n)] } })
     expect(hooks).toEqual({ poststart: [{ path: '/a', timeout: 5 }], poststop: [{ path: '/b' }] })
   })
 
