@@ -11,6 +11,13 @@ export function fromNodeError(call: string, subject: string, error: unknown): Ag
   return kernelError(call, subject, errnoOf(error) ?? messageOf(error), error)
 }
 
+/** A handler for the rejection of such a function: throws its {@link kernelError}. */
+export function failed(call: string, subject: string): (error: unknown) => never {
+  return (error) => {
+    throw fromNodeError(call, subject, error)
+  }
+}
+
 /** The error for a file that is longer than its reader takes. */
 export function tooLong(path: string, maxBytes: number): AgentError {
   return new AgentError('RESOURCE_EXHAUSTED', `read ${path}: EFBIG: more than ${maxBytes} bytes`, {

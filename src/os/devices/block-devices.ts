@@ -1,6 +1,6 @@
 import { constants } from 'node:fs'
-import * as fs from 'node:fs/promises'
-import { checkErrno, fromNodeError } from '../errors.ts'
+import { checkErrno } from '../errors.ts'
+import { readPart } from '../files/read-head.ts'
 import type { Native } from '../native.ts'
 import { AT_FDCWD } from '../open-flags.ts'
 import {
@@ -45,19 +45,7 @@ export function linuxBlockDevices(native: Pick<Native, 'openAt2' | 'ioctl' | 'cl
   }
 
   return {
-    async read(node, offsetBytes, lengthBytes) {
-      const failed = (error: unknown) => {
-        throw fromNodeError('read', node, error)
-      }
-      const file = await fs.open(node, constants.O_RDONLY | constants.O_NONBLOCK).catch(failed)
-      try {
-        const bytes = Buffer.alloc(lengthBytes)
-        const { bytesRead } = await file.read(bytes, 0, lengthBytes, offsetBytes).catch(failed)
-        return bytes.subarray(0, bytesRead)
-      } finally {
-        await file.close()
-      }
-    },
+    read: (node, offsetBytes, lengthBytes) => readPart(node, offsetBytes, lengthBytes),
 
     async map(name, target) {
       const created = deviceMapperMessage(name)

@@ -1,5 +1,5 @@
 import { open } from 'node:fs/promises'
-import { checkErrno, fromNodeError } from '../errors.ts'
+import { checkErrno, failed } from '../errors.ts'
 import type { Native } from '../native.ts'
 
 const DEVICE = '/dev/random'
@@ -17,9 +17,7 @@ export async function addEntropy(native: Native, data: Uint8Array): Promise<void
   argument.writeInt32LE(data.length * 8, 0)
   argument.writeInt32LE(data.length, 4)
   argument.set(data, HEADER_BYTES)
-  const device = await open(DEVICE, 'r+').catch((error) => {
-    throw fromNodeError('open', DEVICE, error)
-  })
+  const device = await open(DEVICE, 'r+').catch(failed('open', DEVICE))
   try {
     checkErrno('add entropy to', DEVICE, await native.ioctl(device.fd, RNDADDENTROPY, argument))
     const reseeded = await native.ioctl(device.fd, RNDRESEEDCRNG, Buffer.alloc(0))

@@ -23,7 +23,7 @@ export interface FileStatus {
 
 /** The {@link FileStatus} for the result of `stat` of node:fs. */
 export function fileStatus(stats: BigIntStats): FileStatus {
-  const kind = kindOf(stats)
+  const kind = kindOfMode(Number(stats.mode)) ?? 'file'
   const device = kind === 'block' || kind === 'character' ? stats.rdev : 0n
   return {
     kind,
@@ -60,14 +60,4 @@ const KINDS: Readonly<Record<number, FileKind>> = {
   [constants.S_IFCHR]: 'character',
   [constants.S_IFIFO]: 'fifo',
   [constants.S_IFSOCK]: 'socket',
-}
-
-function kindOf(stats: BigIntStats): FileKind {
-  if (stats.isDirectory()) return 'directory'
-  if (stats.isSymbolicLink()) return 'symlink'
-  if (stats.isBlockDevice()) return 'block'
-  if (stats.isCharacterDevice()) return 'character'
-  if (stats.isFIFO()) return 'fifo'
-  if (stats.isSocket()) return 'socket'
-  return 'file'
 }

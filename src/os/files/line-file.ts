@@ -1,6 +1,6 @@
 import { constants, open } from 'node:fs/promises'
 import { AgentError } from '../../base/errors.ts'
-import { fromNodeError } from '../errors.ts'
+import { failed } from '../errors.ts'
 
 /** An open file that lines are appended to. */
 export interface LineFile {
@@ -16,9 +16,7 @@ const FLAGS =
  * write to: a symbolic link, a file of someone else or with a second name, and anything but a file are refused.
  */
 export async function openLineFile(path: string): Promise<LineFile> {
-  const file = await open(path, FLAGS, 0o600).catch((error) => {
-    throw fromNodeError('open', path, error)
-  })
+  const file = await open(path, FLAGS, 0o600).catch(failed('open', path))
   try {
     const status = await file.stat()
     if (!status.isFile() || status.nlink !== 1 || status.uid !== process.geteuid?.())

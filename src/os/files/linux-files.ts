@@ -5,7 +5,7 @@ import { constants } from 'node:os'
 import { dirname } from 'node:path/posix'
 import { errnoOf } from '../../base/errors.ts'
 import { isWithin } from '../../base/paths.ts'
-import { checkErrno, fromNodeError, tooLong, tooManyNames, unwrap } from '../errors.ts'
+import { checkErrno, failed, tooLong, tooManyNames, unwrap } from '../errors.ts'
 import type { Native } from '../native.ts'
 import { fileStatus } from './file-status.ts'
 import { type Files, MAX_NAMES, MAX_READ_BYTES } from './files.ts'
@@ -105,12 +105,6 @@ async function* entriesOf(path: string): AsyncIterable<Dirent> {
     }
   } finally {
     await directory.close()
-  }
-}
-
-function failed(call: string, subject: string): (error: unknown) => never {
-  return (error) => {
-    throw fromNodeError(call, subject, error)
   }
 }
 

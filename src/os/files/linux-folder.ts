@@ -1,7 +1,7 @@
 import { constants } from 'node:fs'
 import * as fs from 'node:fs/promises'
 import { errnoOf } from '../../base/errors.ts'
-import { checkErrno, fromNodeError, kernelError } from '../errors.ts'
+import { checkErrno, failed, fromNodeError, kernelError } from '../errors.ts'
 import type { Native } from '../native.ts'
 import { O_PATH } from '../open-flags.ts'
 import { type FileStatus, fileStatus } from './file-status.ts'
@@ -239,10 +239,4 @@ async function writeAll(handle: fs.FileHandle, data: Uint8Array, offset: number)
 async function give(handle: fs.FileHandle, { mode, uid, gid }: FileAttributes): Promise<void> {
   await handle.chown(uid, gid)
   await handle.chmod(mode)
-}
-
-function failed(call: string, subject: string): (error: unknown) => never {
-  return (error) => {
-    throw fromNodeError(call, subject, error)
-  }
 }

@@ -4,7 +4,7 @@ import { inStep } from '../../base/step.ts'
 import { checkErrno } from '../errors.ts'
 import type { Native } from '../native.ts'
 import { parseMountLine } from './mountinfo.ts'
-import type { MountEntry, MountFlag, Mounts } from './mounts.ts'
+import { MOUNT_FLAG_BITS, type MountEntry, type Mounts } from './mounts.ts'
 import { MAX_OPTION_BYTES, overlaySettings } from './overlay-settings.ts'
 import { readLines } from './read-lines.ts'
 
@@ -77,32 +77,6 @@ function mountBySettings(native: Native, request: MountRequest): Promise<number>
 
 const MNT_DETACH = 2
 const UMOUNT_NOFOLLOW = 8
-
-/** linux/mount.h; the same on every architecture. */
-const MOUNT_FLAG_BITS: Readonly<Record<MountFlag, number>> = {
-  ro: 1,
-  nosuid: 1 << 1,
-  nodev: 1 << 2,
-  noexec: 1 << 3,
-  synchronous: 1 << 4,
-  remount: 1 << 5,
-  mandlock: 1 << 6,
-  dirsync: 1 << 7,
-  noatime: 1 << 10,
-  nodiratime: 1 << 11,
-  bind: 1 << 12,
-  move: 1 << 13,
-  rec: 1 << 14,
-  silent: 1 << 15,
-  unbindable: 1 << 17,
-  private: 1 << 18,
-  slave: 1 << 19,
-  shared: 1 << 20,
-  relatime: 1 << 21,
-  i_version: 1 << 23,
-  strictatime: 1 << 24,
-  lazytime: 1 << 25,
-}
 
 /**
  * Tries again for a while after EBUSY: a program that the agent has just begun has copies of all open descriptors until it

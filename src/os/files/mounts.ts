@@ -59,27 +59,30 @@ export interface MountPlace {
   readonly path: string
 }
 
-/** A MS_ constant without the prefix, in lower case. */
-export type MountFlag =
-  | 'ro'
-  | 'nosuid'
-  | 'nodev'
-  | 'noexec'
-  | 'synchronous'
-  | 'remount'
-  | 'mandlock'
-  | 'dirsync'
-  | 'noatime'
-  | 'nodiratime'
-  | 'bind'
-  | 'move'
-  | 'rec'
-  | 'silent'
-  | 'unbindable'
-  | 'private'
-  | 'slave'
-  | 'shared'
-  | 'relatime'
-  | 'i_version'
-  | 'strictatime'
-  | 'lazytime'
+/** MS_ constants without the prefix, in lower case (linux/mount.h); the same on every architecture. */
+export const MOUNT_FLAG_BITS = {
+  ro: 1,
+  nosuid: 1 << 1,
+  nodev: 1 << 2,
+  noexec: 1 << 3,
+  synchronous: 1 << 4,
+  remount: 1 << 5,
+  mandlock: 1 << 6,
+  dirsync: 1 << 7,
+  noatime: 1 << 10,
+  nodiratime: 1 << 11,
+  bind: 1 << 12,
+  move: 1 << 13,
+  rec: 1 << 14,
+  silent: 1 << 15,
+  unbindable: 1 << 17,
+  private: 1 << 18,
+  slave: 1 << 19,
+  shared: 1 << 20,
+  relatime: 1 << 21,
+  i_version: 1 << 23,
+  strictatime: 1 << 24,
+  lazytime: 1 << 25,
+} as const
+
+export type MountFlag = keyof typeof MOUNT_FLAG_BITS

@@ -1,6 +1,6 @@
 import { constants } from 'node:fs'
 import * as fs from 'node:fs/promises'
-import { checkErrno, fromNodeError, kernelError } from '../errors.ts'
+import { checkErrno, failed, kernelError } from '../errors.ts'
 import type { Native } from '../native.ts'
 import { AT_FDCWD, O_PATH, RESOLVE_NO_SYMLINKS } from '../open-flags.ts'
 
@@ -19,15 +19,24 @@ export async function readHead(native: Native, path: string, maxBytes: number): 
 }
 
 async function readFound(place: string, path: string, maxBytes: number): Promise<Uint8Array> {
-  const failed = (error: unknown) => {
-    throw fromNodeError('read', path, error)
-  }
-  const status = await fs.stat(place).catch(failed)
+  const status = await fs.stat(place).catch(failed('read', path))
   if (!status.isFile()) throw kernelError('read', path, status.isDirectory() ? 'EISDIR' : 'EINVAL')
-  const file = await fs.open(place, constants.O_RDONLY | constants.O_NONBLOCK).catch(failed)
+  return readPart(place, 0, maxBytes, path)
+}
+
+/** One read(2) of a regular file or a block device: the bytes from an offset on. Error texts call it `subject`. */
+export async function readPart(
+  path: string,
+  offsetBytes: number,
+  lengthBytes: number,
+  subject = path,
+): Promise<Buffer> {
+  const report = failed('read', subject)
+  const file = await fs.open(path, constants.O_RDONLY | constants.O_NONBLOCK).catch(report)
   try {
-    const { buffer, bytesRead } = await file.read(Buffer.alloc(maxBytes), 0, maxBytes, 0).catch(failed)
-    return buffer.subarray(0, bytesRead)
+    const bytes = Buffer.alloc(lengthBytes)
+    const { bytesRead } = await file.read(bytes, 0, lengthBytes, offsetBytes).catch(report)
+    return bytes.subarray(0, bytesRead)
   } finally {
     await file.close()
   }

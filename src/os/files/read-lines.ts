@@ -1,5 +1,5 @@
 import { open } from 'node:fs/promises'
-import { fromNodeError, tooLong } from '../errors.ts'
+import { failed, tooLong } from '../errors.ts'
 
 /**
  * Reads a regular file, or one of /proc, line by line, without holding more of it than a piece and a line. Throws EFBIG, naming the limit, when it
@@ -10,18 +10,16 @@ export async function readLines(
   maxBytes: number,
   onLine: (line: string) => void,
 ): Promise<void> {
-  const failed = (error: unknown) => {
-    throw fromNodeError('read', path, error)
-  }
+  const report = failed('read', path)
   const buffer = Buffer.alloc(PIECE_BYTES)
   // A character of several bytes may be cut by the end of a piece.
   const decoder = new TextDecoder()
   let begun = ''
   let bytes = 0
-  const file = await open(path).catch(failed)
+  const file = await open(path).catch(report)
   try {
     for (;;) {
-      const { bytesRead } = await file.read(buffer).catch(failed)
+      const { bytesRead } = await file.read(buffer).catch(report)
       if (bytesRead === 0) break
       bytes += bytesRead
       if (bytes > maxBytes) throw tooLong(path, maxBytes)

@@ -1,6 +1,7 @@
 import { constants } from 'node:fs'
 import * as fs from 'node:fs/promises'
 import { basename, dirname } from 'node:path'
+import { errnoOf } from '../../base/errors.ts'
 import { checkErrno, fromNodeError } from '../errors.ts'
 import type { Native } from '../native.ts'
 import { AT_FDCWD } from '../open-flags.ts'
@@ -13,17 +14,12 @@ import type { Fd } from '../streams/streams.ts'
  */
 export async function removeTree(native: Native, path: string): Promise<void> {
   const status = await fs.lstat(path).catch((error) => {
-    if (isMissing(error)) return undefined
+    if (errnoOf(error) === 'ENOENT') return undefined
     throw fromNodeError('remove', path, error)
   })
   if (status === undefined) return
-  const parent = openDirectory(native, {
-    directory: AT_FDCWD,
-    name: dirname(path),
-    path,
-    flags: 0,
-    resolve: 0,
-  })
+  const how = { flags: DIRECTORY, mode: 0, resolve: 0 }
+  const parent = checkErrno('remove', path, native.openAt2(AT_FDCWD, dirname(path), how))
   try {
     await removeEntry(native, parent, {
       name: Buffer.from(basename(path)),
@@ -47,13 +43,13 @@ async function removeEntry(native: Native, parent: Fd, entry: Entry): Promise<vo
   const place = Buffer.concat([Buffer.from(`/proc/self/fd/${parent}/`), entry.name])
   const removed = entry.isDirectory ? fs.rmdir(place) : fs.unlink(place)
   await removed.catch((error) => {
-    if (!isMissing(error)) throw fromNodeError('remove', entry.path, error)
+    if (errnoOf(error) !== 'ENOENT') throw fromNodeError('remove', entry.path, error)
   })
 }
 
 async function emptyDirectory(native: Native, parent: Fd, entry: Entry): Promise<void> {
   const { name, path } = entry
-  const directory = openDirectory(native, { directory: parent, name, path, ...STAY_BELOW })
+  const directory = checkErrno('remove', path, native.openAt2(parent, name, STAY_BELOW))
   try {
     // A part at a time, because a container may have made millions of files.
     for (let part = await someEntries(directory, path); part.length > 0; ) {
@@ -95,27 +91,7 @@ async function someEntries(directory: Fd, path: string): Promise<readonly Entry[
   return entries
 }
 
-function openDirectory(
-  native: Native,
-  at: {
-    readonly directory: Fd
-    readonly name: string | Buffer
-    readonly path: string
-    readonly flags: number
-    readonly resolve: number
-  },
-): Fd {
-  const flags = constants.O_RDONLY | constants.O_DIRECTORY | at.flags
-  return checkErrno(
-    'remove',
-    at.path,
-    native.openAt2(at.directory, at.name, { flags, mode: 0, resolve: at.resolve }),
-  )
-}
+const DIRECTORY = constants.O_RDONLY | constants.O_DIRECTORY
 
-function isMissing(error: unknown): boolean {
-  return error instanceof Error && 'code' in error && error.code === 'ENOENT'
-}
-
-/** O_NOFOLLOW, and RESOLVE_NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS and _BENEATH of linux/openat2.h. */
-const STAY_BELOW = { flags: constants.O_NOFOLLOW, resolve: 0x01 | 0x02 | 0x04 | 0x08 }
+/** RESOLVE_NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS and _BENEATH of linux/openat2.h. */
+const STAY_BELOW = { flags: DIRECTORY | constants.O_NOFOLLOW, mode: 0, resolve: 0x01 | 0x02 | 0x04 | 0x08 }

@@ -1,6 +1,6 @@
 import { constants, watch } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
-import { checkErrno, fromNodeError } from '../errors.ts'
+import { checkErrno, failed, fromNodeError } from '../errors.ts'
 import type { Native } from '../native.ts'
 import { AT_FDCWD } from '../open-flags.ts'
 import type { Streams } from '../streams/streams.ts'
@@ -57,9 +57,7 @@ async function register(native: Native, event: number, folder: string, file: str
   const opened = checkErrno('open', path, native.openAt2(AT_FDCWD, path, how))
   try {
     const control = `${folder}/cgroup.event_control`
-    await writeFile(control, `${event} ${opened}`).catch((error) => {
-      throw fromNodeError('write', control, error)
-    })
+    await writeFile(control, `${event} ${opened}`).catch(failed('write', control))
   } finally {
     native.close(opened)
   }

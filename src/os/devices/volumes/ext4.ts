@@ -1,6 +1,5 @@
-import { open } from 'node:fs/promises'
 import { AgentError } from '../../../base/errors.ts'
-import { fromNodeError } from '../../errors.ts'
+import { readPart } from '../../files/read-head.ts'
 import type { Native } from '../../native.ts'
 import { controlFileSystem } from './control.ts'
 import type { FileSystemGrowth } from './growth.ts'
@@ -40,18 +39,9 @@ export function ext4Growth(native: Native): FileSystemGrowth {
 
 /** Reads the present superblock: the mounted file system shares its buffers with readers of the device. */
 async function readSuperblock(device: string): Promise<Buffer> {
-  const failed = (error: unknown) => {
-    throw fromNodeError('read', device, error)
-  }
-  const file = await open(device, 'r').catch(failed)
-  try {
-    const { offset, bytes, magic } = SUPERBLOCK
-    const { buffer, bytesRead } = await file.read(Buffer.alloc(bytes), 0, bytes, offset).catch(failed)
-    if (bytesRead < bytes || buffer.readUInt16LE(FIELDS.magic) !== magic) {
-      throw new AgentError('INTERNAL', `${device}: no ext4 superblock`)
-    }
-    return buffer
-  } finally {
-    await file.close()
-  }
+  const { offset, bytes, magic } = SUPERBLOCK
+  const block = await readPart(device, offset, bytes)
+  if (block.length < bytes || block.readUInt16LE(FIELDS.magic) !== magic)
+    throw new AgentError('INTERNAL', `${device}: no ext4 superblock`)
+  return block
 }

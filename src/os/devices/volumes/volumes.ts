@@ -1,5 +1,5 @@
 import { readFile, statfs } from 'node:fs/promises'
-import { checkErrno, fromNodeError } from '../../errors.ts'
+import { checkErrno, failed } from '../../errors.ts'
 import { unescapeOctal } from '../../files/mountinfo.ts'
 import type { MountEntry } from '../../files/mounts.ts'
 import type { Native } from '../../native.ts'
@@ -56,10 +56,4 @@ const SWAPS = '/proc/swaps'
 export function parseSwaps(text: string): string[] {
   const [, ...lines] = text.split('\n')
   return lines.filter((line) => line !== '').map((line) => unescapeOctal(line.replace(/\s.*/, '')))
-}
-
-function failed(call: string, path: string): (error: unknown) => never {
-  return (error) => {
-    throw fromNodeError(call, path, error)
-  }
 }
