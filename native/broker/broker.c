@@ -14,12 +14,12 @@
 
 #include "../init/clock.h"
 #include "../init/log.h"
+#include "../process/message.h"
 #include "client.h"
 #include "connection.h"
 #include "data-socket.h"
 #include "session/session.h"
-#include "sockets/message.h"
-#include "sockets/watch.h"
+#include "watch.h"
 
 /* Events of one round. */
 #define EVENTS 64

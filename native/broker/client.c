@@ -15,8 +15,8 @@
 #include "../init/clock.h"
 #include "../init/log.h"
 #include "connection.h"
-#include "sockets/watch.h"
 #include "store/outcomes.h"
+#include "watch.h"
 
 #define ACCEPT_PAUSE_MS 100
 

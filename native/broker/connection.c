@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "../init/clock.h"
-#include "sockets/watch.h"
 #include "store/outcomes.h"
+#include "watch.h"
 
 /* How long an outcome may wait for a request that it can go with, which spares the agent a wake-up. */
 #define TELL_MS 5

@@ -11,10 +11,10 @@
 #include <sys/uio.h>
 
 #include "../init/log.h"
+#include "../process/message.h"
 #include "connection.h"
-#include "sockets/message.h"
-#include "sockets/watch.h"
 #include "store/outcomes.h"
+#include "watch.h"
 
 /* With this much that a client has not read, further answers stay in the data socket. */
 #define UNREAD_ANSWERS_BYTES (1024 * 1024)

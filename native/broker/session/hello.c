@@ -13,8 +13,8 @@
 #include "../../init/log.h"
 #include "../client.h"
 #include "../connection.h"
-#include "../sockets/watch.h"
 #include "../store/outcomes.h"
+#include "../watch.h"
 
 #define MAX_CONNECTIONS 4096
 #define MAX_BUDGET_BYTES (1024ull * 1024 * 1024)

@@ -9,11 +9,11 @@
 
 #include "../../init/clock.h"
 #include "../../init/log.h"
+#include "../../process/message.h"
 #include "../connection.h"
 #include "../data-socket.h"
-#include "../sockets/message.h"
-#include "../sockets/watch.h"
 #include "../store/outcomes.h"
+#include "../watch.h"
 #include "hang.h"
 #include "hello.h"
 

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "../../process/message.h"
 #include "../clock.h"
 #include "../log.h"
 
@@ -17,9 +18,6 @@
 
 /* Exits in one batch. The rest of the outgoing records has room for answers. */
 #define EXIT_BATCH (OUTGOING_RECORDS / 2)
-
-/* SCM_MAX_FD: the most descriptors that one message can carry. */
-#define MAX_PASSED_DESCRIPTORS 253
 
 bool channel_open(struct channel *channel) {
   int pair[2];
@@ -172,29 +170,11 @@ short channel_events(const struct channel *channel) {
   return (short)(in | out);
 }
 
-/* Keeps the last descriptor of a message for the incoming record, and closes the others. */
-static void take_passed_descriptors(struct channel *channel, struct msghdr *message) {
-  for (struct cmsghdr *control = CMSG_FIRSTHDR(message); control != NULL; control = CMSG_NXTHDR(message, control)) {
-    if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS) continue;
-    size_t count = (control->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; i++) {
-      int fd;
-      memcpy(&fd, CMSG_DATA(control) + i * sizeof fd, sizeof fd);
-      set_incoming(channel, fd);
-    }
-  }
-}
-
 bool channel_receive(struct channel *channel, struct record *record, int *passed) {
   while (channel->fd >= 0 && !channel->hung_up && can_answer(channel)) {
-    _Alignas(struct cmsghdr) char control[CMSG_SPACE(MAX_PASSED_DESCRIPTORS * sizeof(int))];
-    struct iovec bytes = {
-        .iov_base = (char *)&channel->incoming + channel->incoming_length,
-        .iov_len = sizeof channel->incoming - channel->incoming_length,
-    };
-    struct msghdr message = {
-        .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    ssize_t received = recvmsg(channel->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    char *next = (char *)&channel->incoming + channel->incoming_length;
+    int fd;
+    ssize_t received = message_receive(channel->fd, next, sizeof channel->incoming - channel->incoming_length, &fd);
     if (received < 0 && errno == EINTR) continue;
     if (received < 0 && errno == EAGAIN) return false;
     if (received <= 0) {
@@ -202,7 +182,7 @@ bool channel_receive(struct channel *channel, struct record *record, int *passed
       channel->hung_up = true;
       return false;
     }
-    take_passed_descriptors(channel, &message);
+    if (fd >= 0) set_incoming(channel, fd);
     channel->incoming_length += (size_t)received;
     if (channel->incoming_length < sizeof channel->incoming) continue;
     channel->incoming_length = 0;

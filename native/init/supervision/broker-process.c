@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "../../broker/protocol.h"
-#include "../../broker/sockets/message.h"
 #include "../../process/defaults.h"
+#include "../../process/message.h"
 #include "../clock.h"
 #include "../log.h"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "../state.h"
+#include "state.h"
 
 /*
  * Waits for `events`; 0 still reports errors and hang-ups. Returns false with errno set when the kernel has no room for one

@@ -6,9 +6,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* SCM_MAX_FD: the most descriptors that one message can carry. */
-#define MAX_PASSED_DESCRIPTORS 253
-
 ssize_t message_send(int fd, const void *bytes, size_t length, int passed) {
   _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof passed)] = {0};
   struct iovec data = {(void *)bytes, length};
@@ -23,32 +20,39 @@ ssize_t message_send(int fd, const void *bytes, size_t length, int passed) {
   return sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-static void take_descriptors(struct msghdr *message, int *passed) {
+static void take_descriptors(struct msghdr *message, struct passed *passed) {
+  passed->count = 0;
   for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part != NULL; part = CMSG_NXTHDR(message, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
-    size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; i++) {
-      int fd;
-      memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
-      if (*passed < 0)
-        *passed = fd;
-      else
-        close(fd);
-    }
+    size_t bytes = part->cmsg_len - CMSG_LEN(0);
+    memcpy(passed->fds + passed->count, CMSG_DATA(part), bytes);
+    passed->count += bytes / sizeof(int);
   }
 }
 
-ssize_t message_receive(int fd, void *bytes, size_t room, int *passed) {
-  _Alignas(struct cmsghdr) char control[CMSG_SPACE(MAX_PASSED_DESCRIPTORS * sizeof(int))];
+static void close_from(const struct passed *passed, size_t first) {
+  for (size_t i = first; i < passed->count; i++) close(passed->fds[i]);
+}
+
+ssize_t message_receive_all(int fd, void *bytes, size_t room, struct passed *passed, int flags) {
+  _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof passed->fds)];
   struct iovec data = {bytes, room};
   struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-  *passed = -1;
-  ssize_t length = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  passed->count = 0;
+  ssize_t length = recvmsg(fd, &message, flags | MSG_CMSG_CLOEXEC);
   if (length < 0) return -1;
   take_descriptors(&message, passed);
   if ((message.msg_flags & MSG_TRUNC) == 0) return length;
-  if (*passed >= 0) close(*passed);
-  *passed = -1;
+  close_from(passed, 0);
+  passed->count = 0;
   errno = EMSGSIZE;
   return -1;
+}
+
+ssize_t message_receive(int fd, void *bytes, size_t room, int *passed) {
+  struct passed all;
+  ssize_t length = message_receive_all(fd, bytes, room, &all, MSG_DONTWAIT);
+  *passed = all.count > 0 ? all.fds[0] : -1;
+  close_from(&all, 1);
+  return length;
 }
