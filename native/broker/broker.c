@@ -125,7 +125,7 @@ static void on_event(struct broker *broker, const struct watch *watch, uint32_t 
 
 /* Whether the agent's CLOSE can be followed: nothing that it wrote before is left. */
 static bool may_close(const struct connection *connection) {
-  if (!connection->is_closing || connection->client.fd < 0 || connection->answers.first != NULL) return false;
+  if (!connection->is_closing || connection->client.fd < 0 || !TAILQ_EMPTY(&connection->answers)) return false;
   return connection->answer == NULL && !connection->awaits_room && data_is_empty(connection);
 }
 
@@ -151,7 +151,7 @@ static void wait_for_events(struct broker *broker, struct connection *connection
     is_held = !may_read;
     /* The end of a client is reported also while nothing is read from it. */
     uint32_t events = may_read ? EPOLLIN : EPOLLRDHUP;
-    if (connection->answers.first != NULL) events |= EPOLLOUT;
+    if (!TAILQ_EMPTY(&connection->answers)) events |= EPOLLOUT;
     watch_or_end(broker, connection, &connection->client, events);
   }
   if (connection->data.fd >= 0) {
@@ -247,6 +247,8 @@ static void begin(struct broker *broker, int vminit_fd) {
       .tell_at_ms = NEVER,
       .trim_at_ms = NEVER,
   };
+  TAILQ_INIT(&broker->requests);
+  TAILQ_INIT(&broker->outcomes.all);
   uint64_t start = boottime_ns() / START_UNIT_NS & ((1u << START_BITS) - 1);
   broker->last_number = start << RUNNING_BITS;
   if (!watch_set(broker, &broker->vminit, EPOLLIN)) {

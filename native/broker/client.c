@@ -202,8 +202,8 @@ static enum progress read_header(struct broker *broker, struct connection *conne
 static enum progress take_request(struct broker *broker, struct connection *connection, struct frame *request) {
   request->number = ++broker->last_number;
   request->arrived_ns = boottime_ns();
-  frame_append(&connection->requests, request, LIST_OF_CONNECTION);
-  frame_append(&broker->requests, request, LIST_OF_ALL);
+  TAILQ_INSERT_TAIL(&connection->requests, request, of_connection);
+  TAILQ_INSERT_TAIL(&broker->requests, request, of_all);
   if (connection->unsent == NULL) connection->unsent = request;
   connection->unsent_blocks += request->blocks;
   connection->request = NULL;
@@ -307,7 +307,7 @@ void client_read(struct broker *broker, struct connection *connection) {
 }
 
 void client_write(struct broker *broker, struct connection *connection) {
-  for (struct frame *answer; (answer = connection->answers.first) != NULL;) {
+  for (struct frame *answer; (answer = TAILQ_FIRST(&connection->answers)) != NULL;) {
     struct iovec vectors[SPAN_VECTORS];
     struct msghdr message = {.msg_iov = vectors};
     message.msg_iovlen = (size_t)frame_span(answer, connection->written, answer->bytes, vectors);

@@ -70,6 +70,8 @@ void connection_begin(struct broker *broker, int client, const struct peer *peer
       .file = -1,
       .deadline_ms = NEVER,
   };
+  TAILQ_INIT(&connection->requests);
+  TAILQ_INIT(&connection->answers);
   broker->open_connections++;
   connection_touch(broker, connection);
 }
@@ -124,10 +126,10 @@ void connections_expire(struct broker *broker, int64_t now_ms) {
 
 /* Unlinks an open request without freeing it. */
 static void unlink_request(struct broker *broker, struct connection *connection, struct frame *request) {
-  if (connection->unsent == request) connection->unsent = request->links[LIST_OF_CONNECTION].next;
+  if (connection->unsent == request) connection->unsent = TAILQ_NEXT(request, of_connection);
   if (!request->handed) connection->unsent_blocks -= request->blocks;
-  frame_remove(&connection->requests, request, LIST_OF_CONNECTION);
-  frame_remove(&broker->requests, request, LIST_OF_ALL);
+  TAILQ_REMOVE(&connection->requests, request, of_connection);
+  TAILQ_REMOVE(&broker->requests, request, of_all);
 }
 
 void connection_close_request(struct broker *broker, struct connection *connection, struct frame *request) {
@@ -143,7 +145,7 @@ static void tell_dropped(struct broker *broker, const struct frame *request) {
 }
 
 static void drop_requests(struct broker *broker, struct connection *connection) {
-  for (struct frame *request; (request = connection->requests.first) != NULL;) {
+  for (struct frame *request; (request = TAILQ_FIRST(&connection->requests)) != NULL;) {
     /* A part of it is in the data socket already, and what follows must not be taken for the rest. */
     if (request == connection->sending) {
       unlink_request(broker, connection, request);
@@ -158,14 +160,14 @@ static void drop_requests(struct broker *broker, struct connection *connection) 
 }
 
 void connection_settle_answer(struct broker *broker, struct connection *connection, enum request_state state) {
-  struct frame *answer = connection->answers.first;
+  struct frame *answer = TAILQ_FIRST(&connection->answers);
   if (answer->outcome != NULL) {
     answer->outcome->state = state;
     connection->has_untold = true;
     broker->session.has_untold = true;
     if (broker->tell_at_ms == NEVER) broker->tell_at_ms = monotonic_ms() + TELL_MS;
   }
-  frame_remove(&connection->answers, answer, LIST_OF_CONNECTION);
+  TAILQ_REMOVE(&connection->answers, answer, of_connection);
   connection_release(broker, answer, POOL_ANSWERS);
   connection->written = 0;
 }
@@ -199,7 +201,7 @@ void connection_hang_up(struct broker *broker, struct connection *connection) {
   if (connection->client.fd < 0) return;
   watch_close(broker, &connection->client);
   drop_requests(broker, connection);
-  while (connection->answers.first != NULL) connection_settle_answer(broker, connection, REQUEST_DROPPED);
+  while (!TAILQ_EMPTY(&connection->answers)) connection_settle_answer(broker, connection, REQUEST_DROPPED);
   discard_incoming_answer(broker, connection);
   if (connection->data.fd < 0) connection_end(broker, connection);
   connection_touch(broker, connection);
@@ -243,9 +245,10 @@ void connection_lose_agent(struct broker *broker, struct connection *connection)
   }
   connection->sending = NULL;
   connection->sent = connection->to_send = 0;
-  connection->unsent = connection->requests.first;
+  connection->unsent = TAILQ_FIRST(&connection->requests);
   connection->unsent_blocks = 0;
-  for (struct frame *request = connection->unsent; request != NULL; request = request->links[LIST_OF_CONNECTION].next) {
+  struct frame *request;
+  TAILQ_FOREACH(request, &connection->requests, of_connection) {
     request->sent_before |= request->handed;
     request->handed = request->listed = false;
     connection->unsent_blocks += request->blocks;

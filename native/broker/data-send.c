@@ -55,7 +55,7 @@ static void end_sending(struct broker *broker, struct connection *connection) {
     return;
   }
   request->handed = true;
-  connection->unsent = request->links[LIST_OF_CONNECTION].next;
+  connection->unsent = TAILQ_NEXT(request, of_connection);
   connection->unsent_blocks -= request->blocks;
 }
 

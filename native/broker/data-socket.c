@@ -28,7 +28,7 @@
 #define SINK_BYTES 65536
 
 static bool has_room_for(const struct broker *broker, const struct connection *connection, uint32_t bytes) {
-  if (connection->answers.first != NULL && connection->blocks[POOL_ANSWERS] * BLOCK_BYTES >= UNREAD_ANSWERS_BYTES)
+  if (!TAILQ_EMPTY(&connection->answers) && connection->blocks[POOL_ANSWERS] * BLOCK_BYTES >= UNREAD_ANSWERS_BYTES)
     return false;
   return connection_has_room(broker, connection, POOL_ANSWERS, frame_blocks(bytes));
 }
@@ -39,8 +39,8 @@ bool data_has_room(const struct broker *broker, const struct connection *connect
 
 /* An open request that the agent has. The newest are looked at first: old ones are calls that wait. */
 static struct frame *find_request(const struct connection *connection, uint64_t number) {
-  struct frame *request = connection->requests.last;
-  while (request != NULL && request->number != number) request = request->links[LIST_OF_CONNECTION].previous;
+  struct frame *request;
+  TAILQ_FOREACH_REVERSE(request, &connection->requests, frame_list, of_connection) if (request->number == number) break;
   return request != NULL && request->handed ? request : NULL;
 }
 
@@ -136,7 +136,7 @@ static void take_answer(struct broker *broker, struct connection *connection) {
     return;
   }
   connection->answer = NULL;
-  frame_append(&connection->answers, answer, LIST_OF_CONNECTION);
+  TAILQ_INSERT_TAIL(&connection->answers, answer, of_connection);
   if (connection->incoming.flags & ANSWER_KEEP) {
     answer->outcome = outcome_add(&broker->outcomes, answer->number, REQUEST_ANSWERED);
     answer->outcome->connection = connection;

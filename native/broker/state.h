@@ -2,6 +2,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include <sys/types.h>
 
 #include "protocol.h"
@@ -28,15 +29,15 @@ struct watch {
 struct outcome {
   uint64_t number;
   struct connection *connection; /* whose data socket tells it; NULL: the control socket does */
-  struct outcome *older, *newer;
+  TAILQ_ENTRY(outcome) entry;
   enum request_state state;
   int told;                 /* the state that the present agent was told, or NEVER */
   bool forgotten_when_told; /* of a request without an answer: no CONFIRM follows */
 };
 
 struct outcomes {
-  struct outcome *oldest, *newest;
-  struct outcome *unused; /* once used, and linked by `newer` */
+  TAILQ_HEAD(outcome_list, outcome) all; /* the oldest first */
+  struct outcome *unused;                /* once used, and linked by `entry` */
   struct outcome *table;
   uint32_t capacity;
   uint32_t used; /* places of the table that were used once */

@@ -68,8 +68,9 @@ void hang_got_pong(struct session *session, uint64_t number) {
 /* Names the open requests, and nothing of what they carry. */
 static void log_open_requests(const struct broker *broker) {
   int logged = 0;
-  for (struct frame *request = broker->requests.first; request != NULL && logged < LOGGED_REQUESTS;
-       request = request->links[LIST_OF_ALL].next) {
+  struct frame *request;
+  TAILQ_FOREACH(request, &broker->requests, of_all) {
+    if (logged == LOGGED_REQUESTS) return;
     if (!request->handed) continue;
     uint32_t stream;
     memcpy(&stream, request->head + sizeof stream, sizeof stream);

@@ -41,8 +41,8 @@ static void session_end(struct broker *broker) {
     connection_lose_agent(broker, connection);
   }
   /* Those that no agent has got yet were listed all the same. */
-  for (struct frame *request = broker->requests.first; request != NULL; request = request->links[LIST_OF_ALL].next)
-    request->listed = false;
+  struct frame *request;
+  TAILQ_FOREACH(request, &broker->requests, of_all) request->listed = false;
   outcomes_tell_again(&broker->outcomes);
 }
 
@@ -175,15 +175,17 @@ static bool is_to_be_told(const struct session *session, const struct outcome *o
 
 static void collect_states(const struct broker *broker, struct states *states) {
   states->count = 0;
-  for (struct outcome *outcome = broker->outcomes.oldest; outcome != NULL && states->count < STATES;
-       outcome = outcome->newer) {
+  struct outcome *outcome;
+  TAILQ_FOREACH(outcome, &broker->outcomes.all, entry) {
+    if (states->count == STATES) return;
     if (!is_to_be_told(&broker->session, outcome)) continue;
     states->pairs[states->count] = (struct request_pair){outcome->number, outcome->state};
     states->outcomes[states->count++] = outcome;
   }
   if (broker->session.is_ready) return;
-  for (struct frame *request = broker->requests.first; request != NULL && states->count < STATES;
-       request = request->links[LIST_OF_ALL].next) {
+  struct frame *request;
+  TAILQ_FOREACH(request, &broker->requests, of_all) {
+    if (states->count == STATES) return;
     if (request->listed) continue;
     states->pairs[states->count] = (struct request_pair){request->number, REQUEST_OPEN};
     states->outcomes[states->count] = NULL;
@@ -285,7 +287,8 @@ static bool become_ready(struct broker *broker) {
   const struct control_header ready = {.kind = CONTROL_READY};
   if (!send_message(broker, &ready, sizeof ready, -1)) return false;
   broker->session.is_ready = true;
-  for (struct frame *request = broker->requests.first; request != NULL; request = request->links[LIST_OF_ALL].next) {
+  struct frame *request;
+  TAILQ_FOREACH(request, &broker->requests, of_all) {
     struct connection *connection = request->connection;
     bool may_go_on = connection->data.fd >= 0;
     while (may_go_on && connection->unsent == request) may_go_on = data_send_one(broker, connection);

@@ -50,24 +50,3 @@ int frame_span(struct frame *frame, uint32_t from, uint32_t to, struct iovec vec
   }
   return count;
 }
-
-void frame_append(struct frame_list *list, struct frame *frame, enum frame_list_kind kind) {
-  frame->links[kind] = (struct frame_links){.previous = list->last};
-  if (list->last == NULL)
-    list->first = frame;
-  else
-    list->last->links[kind].next = frame;
-  list->last = frame;
-}
-
-void frame_remove(struct frame_list *list, struct frame *frame, enum frame_list_kind kind) {
-  struct frame_links *links = &frame->links[kind];
-  if (links->previous == NULL)
-    list->first = links->next;
-  else
-    links->previous->links[kind].next = links->next;
-  if (links->next == NULL)
-    list->last = links->previous;
-  else
-    links->next->links[kind].previous = links->previous;
-}

@@ -3,6 +3,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include <sys/uio.h>
 
 #include "blocks.h"
@@ -10,35 +11,27 @@
 struct connection;
 struct outcome;
 
-/* The two lists that a frame can be in: of its connection, and of all open requests in the order of their arrival. */
-enum frame_list_kind { LIST_OF_CONNECTION, LIST_OF_ALL, LIST_KINDS };
-
-struct frame_links {
-  struct frame *previous, *next;
-};
-
-struct frame_list {
-  struct frame *first, *last;
-};
+TAILQ_HEAD(frame_list, frame);
 
 /* A stored ttRPC frame, header included. It begins in `head`, and goes on in the blocks after its first one. */
 struct frame {
   struct block *rest; /* the place of struct block's `next`: frame and blocks are one chain */
   struct block *last; /* of the chain */
   struct connection *connection;
-  struct frame_links links[LIST_KINDS];
-  struct outcome *outcome; /* of an answer that is kept; otherwise NULL */
-  uint64_t number;         /* of the request */
-  uint64_t arrived_ns;     /* of a request: when it was whole */
-  uint32_t bytes;          /* of the whole frame */
-  uint32_t filled;         /* how many of them have arrived */
-  uint32_t capacity;       /* what the blocks of the chain have room for */
-  uint32_t blocks;         /* reserved for the frame */
-  bool header_only;        /* the payload was skipped */
-  bool refused;            /* it was skipped because there was no room */
-  bool listed;             /* the present agent was told that it is open */
-  bool handed;             /* it was sent whole to the present agent */
-  bool sent_before;        /* it was sent whole to an earlier agent */
+  TAILQ_ENTRY(frame) of_connection;
+  TAILQ_ENTRY(frame) of_all; /* open requests, in the order of their arrival */
+  struct outcome *outcome;   /* of an answer that is kept; otherwise NULL */
+  uint64_t number;           /* of the request */
+  uint64_t arrived_ns;       /* of a request: when it was whole */
+  uint32_t bytes;            /* of the whole frame */
+  uint32_t filled;           /* how many of them have arrived */
+  uint32_t capacity;         /* what the blocks of the chain have room for */
+  uint32_t blocks;           /* reserved for the frame */
+  bool header_only;          /* the payload was skipped */
+  bool refused;              /* it was skipped because there was no room */
+  bool listed;               /* the present agent was told that it is open */
+  bool handed;               /* it was sent whole to the present agent */
+  bool sent_before;          /* it was sent whole to an earlier agent */
   unsigned char head[];
 };
 
@@ -61,6 +54,3 @@ void frame_close(struct frame *frame, struct blocks *blocks, enum pool pool);
 
 /* Fills `vectors` with the memory of the bytes from `from` to `to`, as far as SPAN_VECTORS reach. Returns how many. */
 int frame_span(struct frame *frame, uint32_t from, uint32_t to, struct iovec vectors[SPAN_VECTORS]);
-
-void frame_append(struct frame_list *list, struct frame *frame, enum frame_list_kind kind);
-void frame_remove(struct frame_list *list, struct frame *frame, enum frame_list_kind kind);

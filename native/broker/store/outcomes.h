@@ -11,7 +11,6 @@ void outcomes_prepare(struct outcomes *outcomes, struct outcome *table, uint32_t
  */
 struct outcome *outcome_add(struct outcomes *outcomes, uint64_t number, enum request_state state);
 
-struct outcome *outcome_find(const struct outcomes *outcomes, uint64_t number);
 void outcome_forget(struct outcomes *outcomes, struct outcome *outcome);
 
 /* Forgets an outcome that the agent has been told; any other number is ignored. */
