@@ -1,4 +1,4 @@
-import type { Linux, Mount, Process, Spec, User } from '../gen/oci.ts'
+import type { Linux, Mount, Process, Spec } from '../gen/oci.ts'
 import { Process as ProcessMessage, Spec as SpecMessage } from '../gen/oci.ts'
 
 /** What a container runs, put together from the command line, the image and the defaults. */
@@ -37,8 +37,9 @@ export type ProcessRequest = Pick<ContainerRequest, 'args' | 'env' | 'cwd' | 'us
 /** A process to add to a container. It gets the capabilities of the container's first process. */
 export function addedProcess({ args, cwd, env, terminal, user }: ProcessRequest): Process {
   return ProcessMessage.fromPartial({
-    ...streamsOf(terminal),
-    User: userOf(user),
+    Terminal: terminal !== undefined,
+    ConsoleSize: terminal && { Height: terminal.rows, Width: terminal.columns },
+    User: { UID: user.uid, GID: user.gid, AdditionalGids: [...user.additionalGids] },
     Args: [...args],
     Env: mergeEnv([...DEFAULT_ENV, ...(terminal === undefined ? [] : ['TERM=xterm']), ...env]),
     Cwd: cwd,
@@ -46,34 +47,13 @@ export function addedProcess({ args, cwd, env, terminal, user }: ProcessRequest)
   })
 }
 
-function streamsOf(terminal: ContainerRequest['terminal']): Pick<Process, 'Terminal' | 'ConsoleSize'> {
+/** The first process of a container. */
+function processOf(request: ContainerRequest): Process {
+  const env = [`HOSTNAME=${request.hostname}`, ...request.env]
   return {
-    Terminal: terminal !== undefined,
-    ConsoleSize: terminal === undefined ? undefined : { Height: terminal.rows, Width: terminal.columns },
-  }
-}
-
-function userOf({ additionalGids, gid, uid }: ContainerRequest['user']): User {
-  return { UID: uid, GID: gid, AdditionalGids: [...additionalGids], Username: '' }
-}
-
-function processOf(request: ContainerRequest): Partial<Process> {
-  const { terminal, user } = request
-  return {
-    ...streamsOf(terminal),
-    User: userOf(user),
-    Args: [...request.args],
-    Env: mergeEnv([
-      ...DEFAULT_ENV,
-      ...(terminal === undefined ? [] : ['TERM=xterm']),
-      `HOSTNAME=${request.hostname}`,
-      ...request.env,
-    ]),
-    Cwd: request.cwd,
-    Capabilities: capabilitiesOf(user.uid),
+    ...addedProcess({ ...request, env }),
+    Capabilities: capabilitiesOf(request.user.uid),
     Rlimits: [{ Type: 'RLIMIT_NOFILE', Soft: 1024n, Hard: 524_288n }],
-    NoNewPrivileges: true,
-    OOMScoreAdj: 0n,
   }
 }
 

@@ -4,30 +4,20 @@ import type { Uevents } from '../os/devices/uevents.ts'
 /** The largest number of events that are remembered. */
 const REMEMBERED = 8
 
-/** The last events of one kind with their sequence numbers, in a ring: with many concurrent waits `add` must be cheap. */
-class LastEvents {
-  readonly #numbers: number[] = []
-  readonly #events: (Uevent | Error)[] = []
-  count = 0
-
-  get last(): readonly { readonly number: number; readonly event: Uevent | Error }[] {
-    return this.#events.map((event, index) => ({ event, number: this.#numbers[index] ?? 0 }))
-  }
-
-  add(number: number, event: Uevent | Error): void {
-    const index = this.count % REMEMBERED
-    this.#numbers[index] = number
-    this.#events[index] = event
-    this.count += 1
-  }
+/** An event, and how many came up to it. */
+interface Seen {
+  readonly number: number
+  readonly event: Uevent | Error
 }
 
 /** The uevents during the wait for one device. Matching ones wake the wait; a few are remembered for its error. */
 export class SeenEvents {
   readonly #matches: (event: Uevent) => boolean
   readonly #socket: { close(): void }
-  readonly #matching = new LastEvents()
-  readonly #others = new LastEvents()
+  /** The last {@link REMEMBERED} of each, the newest last. */
+  readonly #matching: Seen[] = []
+  readonly #others: Seen[] = []
+  #matchingCount = 0
   #count = 0
   #latest: Uevent | undefined
   #wake = Promise.withResolvers<void>()
@@ -40,10 +30,7 @@ export class SeenEvents {
         if (this.#matches(event)) {
           this.#latest = event
           this.#onMatch(event)
-        } else {
-          this.#count += 1
-          this.#others.add(this.#count, event)
-        }
+        } else this.#remember(this.#others, event)
       },
       // The lost events may have matched.
       error: (error) => this.#onMatch(error),
@@ -68,7 +55,7 @@ export class SeenEvents {
 
   /** The number of matching events. */
   get matching(): number {
-    return this.#matching.count
+    return this.#matchingCount
   }
 
   /** The last matching event. */
@@ -78,8 +65,8 @@ export class SeenEvents {
 
   /** A few events as text, in their order: the last matching ones first, then the last others while there is room. */
   get remembered(): readonly string[] {
-    const newestFirst = (events: LastEvents) => events.last.toSorted((a, b) => b.number - a.number)
-    const chosen = [...newestFirst(this.#matching), ...newestFirst(this.#others)].slice(0, REMEMBERED)
+    const newestFirst = [...this.#matching.toReversed(), ...this.#others.toReversed()]
+    const chosen = newestFirst.slice(0, REMEMBERED)
     return chosen.sort((a, b) => a.number - b.number).map(({ event }) => textOf(event))
   }
 
@@ -88,9 +75,15 @@ export class SeenEvents {
   }
 
   #onMatch(event: Uevent | Error): void {
-    this.#count += 1
-    this.#matching.add(this.#count, event)
+    this.#matchingCount += 1
+    this.#remember(this.#matching, event)
     this.#wake.resolve()
+  }
+
+  #remember(events: Seen[], event: Uevent | Error): void {
+    this.#count += 1
+    events.push({ number: this.#count, event })
+    if (events.length > REMEMBERED) events.shift()
   }
 }
 

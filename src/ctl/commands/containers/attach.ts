@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { joinProcess } from '../../../client/attach.ts'
 import { agentOf } from '../../../client/container-session.ts'
 import { DETACH_KEYS, parseKeys } from '../../../client/detach-keys.ts'
-import { OutputClosed } from '../../../client/stdio.ts'
+import { OutputClosed, type ProcessKey } from '../../../client/stdio.ts'
 import { type Process, Process_Role } from '../../../gen/microvm/agent/v1/introspection.ts'
 import { type Introspection, introspectionCalls } from '../../clients.ts'
 import { CommandFailure, type Context, EXIT } from '../../command.ts'
@@ -43,12 +43,20 @@ async function processOf(
   containerId: string,
   added: string,
 ): Promise<Pick<Process, 'hasTerminal' | 'pid'>> {
-  const { processes } = await introspection.listProcesses({ containerId })
-  const role = added === '' ? Process_Role.INIT : Process_Role.EXEC
-  const found = processes.find((each) => each.role === role && each.execId === added)
+  const found = await findProcess(introspection, { containerId, execId: added })
   if (found !== undefined) return found
   const text = `process ${JSON.stringify(added || containerId)}: not found; see agent-ctl ps ${containerId}`
   throw new CommandFailure(EXIT.cannotRun, text)
+}
+
+/** An added process of a container, or without an id its first one. */
+export async function findProcess(
+  introspection: Introspection,
+  { containerId, execId }: ProcessKey,
+): Promise<Process | undefined> {
+  const { processes } = await introspection.listProcesses({ containerId })
+  const role = execId === '' ? Process_Role.INIT : Process_Role.EXEC
+  return processes.find((each) => each.role === role && each.execId === execId)
 }
 
 /** The status of a process that has ended, without WaitProcess, which takes it away from its owner. */

@@ -1,10 +1,11 @@
 import type { Writable } from 'node:stream'
 import { setTimeout as delay } from 'node:timers/promises'
 import { AgentError } from '../../../base/errors.ts'
-import { writeWhole } from '../../../client/stdio.ts'
-import { Process_Role, type ReadOutputResponse } from '../../../gen/microvm/agent/v1/introspection.ts'
+import { type ProcessKey, writeWhole } from '../../../client/stdio.ts'
+import type { ReadOutputResponse } from '../../../gen/microvm/agent/v1/introspection.ts'
 import { type Introspection, introspectionCalls } from '../../clients.ts'
 import { CommandFailure, type Context } from '../../command.ts'
+import { findProcess } from './attach.ts'
 
 /** How often --follow asks for more. */
 const FOLLOW_MS = 250
@@ -63,11 +64,7 @@ class Followed {
   }
 
   /** Copies what is new. */
-  async copyNew(
-    introspection: Introspection,
-    process: { readonly containerId: string; readonly execId: string },
-    stderr: Writable,
-  ): Promise<void> {
+  async copyNew(introspection: Introspection, process: ProcessKey, stderr: Writable): Promise<void> {
     const stream = this.#stream
     let kept = await this.#read(introspection, process)
     if (this.#restarts !== undefined && kept.agentRestarts !== this.#restarts) {
@@ -84,10 +81,7 @@ class Followed {
     if (kept.data.length > 0) await writeWhole(this.#target, kept.data)
   }
 
-  async #read(
-    introspection: Introspection,
-    process: { readonly containerId: string; readonly execId: string },
-  ): Promise<ReadOutputResponse> {
+  async #read(introspection: Introspection, process: ProcessKey): Promise<ReadOutputResponse> {
     const request = { ...process, stream: this.#stream }
     try {
       return await introspection.readOutput({ ...request, offset: this.#offset })
@@ -102,16 +96,12 @@ class Followed {
 /** A process that the agent has forgotten has ended. */
 async function stateOf(
   introspection: Introspection,
-  { containerId, execId }: { readonly containerId: string; readonly execId: string },
+  process: ProcessKey,
 ): Promise<{ readonly hasTerminal: boolean; readonly ended: boolean }> {
   try {
-    const { processes } = await introspection.listProcesses({ containerId })
-    const role = execId === '' ? Process_Role.INIT : Process_Role.EXEC
-    const found = processes.find((each) => each.role === role && each.execId === execId)
-    return {
-      hasTerminal: found?.hasTerminal ?? false,
-      ended: found?.exitStatus !== undefined || found === undefined,
-    }
+    const found = await findProcess(introspection, process)
+    const ended = found === undefined || found.exitStatus !== undefined
+    return { hasTerminal: found?.hasTerminal ?? false, ended }
   } catch (error) {
     if (codeOf(error) === 'NOT_FOUND') return { hasTerminal: false, ended: true }
     throw error
