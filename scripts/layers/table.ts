@@ -196,9 +196,10 @@ export const LAYERS: readonly Layer[] = [
   // These run on Node 20 before the npm packages are installed, so they import only each other.
   { folder: 'src/base/suggest.mjs', imports: [] },
   { folder: 'src/client/machines/machine-name.mjs', imports: [] },
+  { folder: 'src/client/completion.mjs', imports: [] },
   {
     folder: 'src/microvm/command-line',
-    imports: ['src/base/suggest.mjs', 'src/client/machines/machine-name.mjs'],
+    imports: ['src/base/suggest.mjs', 'src/client/machines/machine-name.mjs', 'src/client/completion.mjs'],
     node: 'all',
   },
   { folder: 'scripts/setup', imports: ['src/microvm/command-line'], node: 'all' },

@@ -1,3 +1,5 @@
+import { SHELLS } from '../../client/completion.mjs'
+
 /** The options of `./microvm run`, as `parseArgs` of node:util takes them. Plain JavaScript, as all of this folder. */
 export const OPTIONS = /** @type {const} */ ({
   help: { type: 'boolean', short: 'h' },
@@ -48,3 +50,33 @@ export const COMMANDS = /** @type {const} */ ({
   completion: 'print the completion of a shell',
   help: 'show the help',
 })
+
+/** The options whose value is a path. */
+const PATHS = ['rootfs', 'image', 'metadata', 'kernel']
+
+/**
+ * The tool as completions describe it.
+ * @type {import('../../client/completion.mjs').Tool}
+ */
+export const MICROVM = {
+  name: 'microvm',
+  globals: [{ name: 'help', short: 'h' }, { name: 'version' }],
+  commands: [
+    {
+      name: 'run',
+      summary: COMMANDS.run,
+      options: Object.entries(OPTIONS).map(([name, option]) => ({
+        name,
+        ...('short' in option && { short: option.short }),
+        ...(option.type === 'string' && { value: 'VALUE' }),
+        ...(PATHS.includes(name) && { completes: 'file' }),
+        ...Object.entries(CHOICES).flatMap(([of, choices]) => (of === name ? [{ choices }] : []))[0],
+      })),
+      arguments: [{ verbatim: true }],
+    },
+    { name: 'completion', summary: COMMANDS.completion, arguments: [{ choices: SHELLS }] },
+    { name: 'help', summary: COMMANDS.help },
+  ],
+  calls: [],
+  goesOnWithFiles: true,
+}

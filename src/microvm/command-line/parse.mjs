@@ -1,10 +1,10 @@
 import { readFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { didYouMean } from '../../base/suggest.mjs'
+import { completionFor, SHELLS } from '../../client/completion.mjs'
 import { isMachineName } from '../../client/machines/machine-name.mjs'
-import { completionFor, SHELLS } from './completion.mjs'
 import { MICROVM_HELP, RUN_HELP } from './help.mjs'
-import { CHOICES, COMMANDS, MEMORY_MIB, OPTIONS } from './options.mjs'
+import { CHOICES, COMMANDS, MEMORY_MIB, MICROVM, OPTIONS } from './options.mjs'
 
 /**
  * The options of `./microvm run`.
@@ -59,7 +59,7 @@ export function parseCommandLine(argv) {
     return { kind: 'text', text: MICROVM_HELP }
   }
   if (command === '--version' || command === '-V') return { kind: 'text', text: `microvm ${version()}\n` }
-  if (command === 'completion') return { kind: 'text', text: completionFor(shellOf(rest)) }
+  if (command === 'completion') return { kind: 'text', text: completionFor(shellOf(rest), MICROVM) }
   if (command === 'run') return parseRun(rest)
   const [what, known] = command.startsWith('-')
     ? ['option', ['--help', '--version']]

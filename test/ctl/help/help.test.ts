@@ -2,14 +2,16 @@ import { spawnSync } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { completionFor, SHELLS } from '../../../src/client/completion.mjs'
 import { COMMANDS } from '../../../src/ctl/commands/table.ts'
+import { completedTool, isPlainWord } from '../../../src/ctl/commands/tool/completion.ts'
 import { manPage } from '../../../src/ctl/commands/tool/man.ts'
-import { completionFor, isPlainWord, SHELLS } from '../../../src/ctl/help/completion.ts'
 import { commandHelp, toolHelp } from '../../../src/ctl/help/help-text.ts'
 import { ctl } from '../../support/ctl/run-ctl.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 const METHODS = ['ListRoutes', 'Check']
+const TOOL = completedTool(COMMANDS, METHODS)
 
 describe('the table of commands', () => {
   it('names each command once, with an example that begins with its name or an option', () => {
@@ -72,7 +74,7 @@ function fail(): never {
 
 describe('completions', () => {
   it.each(SHELLS)('of %s name every command, option and call', (shell) => {
-    const text = completionFor(shell, COMMANDS, METHODS)
+    const text = completionFor(shell, TOOL)
     for (const { name, options = [] } of COMMANDS) {
       for (const word of name.split(' ')) expect(text).toContain(word)
       for (const option of options) expect(text).toContain(option.name)
@@ -82,7 +84,7 @@ describe('completions', () => {
 
   it.for(SHELLS)('of %s can be parsed by that shell', (shell, { skip }) => {
     const file = join(temporaryFolder(), 'completion')
-    writeFileSync(file, completionFor(shell, COMMANDS, METHODS))
+    writeFileSync(file, completionFor(shell, TOOL))
     const { error, status, stderr } = spawnSync(shell, ['-n', file], { encoding: 'utf8' })
     skip(error !== undefined, `${shell} is not installed`)
     expect([status, stderr]).toEqual([0, ''])
@@ -93,7 +95,7 @@ describe('completions', () => {
    * `functions` are further ones of the shell.
    */
   function offered(words: readonly string[], agentCtl = 'false', functions = ''): readonly string[] {
-    const script = `${completionFor('bash', COMMANDS, METHODS)}
+    const script = `${completionFor('bash', TOOL)}
 ${functions}
 COMP_WORDS=('${agentCtl}' ${words.map((word) => `'${word}'`).join(' ')}); COMP_CWORD=${words.length}
 _agent_ctl; printf '%s\\n' "\${COMPREPLY[@]}"`
@@ -116,6 +118,7 @@ _agent_ctl; printf '%s\\n' "\${COMPREPLY[@]}"`
     expect(offered(['-o', 'j'])).toEqual(['json'])
     expect(offered(['-o', 'json', 'completion', 'f'])).toEqual(['fish'])
     expect(offered(['call', 'List'])).toEqual(['ListRoutes'])
+    expect(offered(['exec', 'web', 'sh', '--work'])).toEqual([])
     expect(offered(['--record', '/etc/passw'])).toContain('/etc/passwd')
   })
 

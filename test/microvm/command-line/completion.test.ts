@@ -2,13 +2,13 @@ import { spawnSync } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { completionFor, SHELLS } from '../../../src/microvm/command-line/completion.mjs'
-import { OPTIONS } from '../../../src/microvm/command-line/options.mjs'
+import { completionFor, SHELLS } from '../../../src/client/completion.mjs'
+import { MICROVM, OPTIONS } from '../../../src/microvm/command-line/options.mjs'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 describe('the completion of ./microvm', () => {
   it.for(SHELLS)('of %s can be parsed by that shell, and has every option', (shell, { skip }) => {
-    const text = completionFor(shell)
+    const text = completionFor(shell, MICROVM)
     for (const name of Object.keys(OPTIONS)) expect(text).toContain(name)
     const file = join(temporaryFolder(), 'completion')
     writeFileSync(file, text)
@@ -19,7 +19,7 @@ describe('the completion of ./microvm', () => {
 
   /** What bash offers for the last of these words. */
   function offered(...words: readonly string[]): readonly string[] {
-    const script = `${completionFor('bash')}
+    const script = `${completionFor('bash', MICROVM)}
 COMP_WORDS=(./microvm ${words.map((word) => `'${word}'`).join(' ')}); COMP_CWORD=${words.length}
 _microvm; printf '%s\\n' "\${COMPREPLY[@]}"`
     const { stdout, stderr } = spawnSync('bash', ['-c', script], { encoding: 'utf8' })

@@ -1,5 +1,8 @@
+import { SHELLS } from '../../../client/completion.mjs'
 import type { Command } from '../../command.ts'
-import { ASKED, SHELLS } from '../../help/completion.ts'
+
+/** What the completions ask the tool for, in `agent-ctl completion WHAT`: one word a line. */
+const ASKED = ['containers', 'machines'] as const
 
 /** Commands for the tool itself. */
 export const toolCommands: readonly Command[] = [

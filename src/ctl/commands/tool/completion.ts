@@ -1,7 +1,9 @@
+import type { Tool } from '../../../client/completion.mjs'
+import { completionFor, SHELLS } from '../../../client/completion.mjs'
 import { machinesFolder, runningMachines } from '../../../client/machines/entry.ts'
 import { introspectionCalls } from '../../clients.ts'
-import type { Context } from '../../command.ts'
-import { completionFor, isPlainWord, SHELLS } from '../../help/completion.ts'
+import type { Command, Context } from '../../command.ts'
+import { GLOBAL_OPTIONS } from '../../command-line/options.ts'
 import { METHODS } from '../../methods/method-names.ts'
 import { print } from '../../output/print.ts'
 
@@ -18,7 +20,17 @@ export async function run(context: Context): Promise<undefined> {
   }
   const shell = SHELLS.find((name) => name === what) ?? 'bash'
   const methods = METHODS.map(({ method }) => method)
-  await print(context, completionFor(shell, context.commands, methods))
+  await print(context, completionFor(shell, completedTool(context.commands, methods)))
+}
+
+/** The tool as completions describe it; `calls` are the names of the agent's calls. */
+export function completedTool(commands: readonly Command[], calls: readonly string[]): Tool {
+  return { name: 'agent-ctl', globals: GLOBAL_OPTIONS, commands, calls, goesOnWithFiles: false }
+}
+
+/** Whether bash offers a word as it is. It would expand others, and run commands that a guest tells as an id. */
+export function isPlainWord(word: string): boolean {
+  return /^[\w.-]+$/.test(word)
 }
 
 async function containerIds(context: Context): Promise<readonly string[]> {

@@ -1,0 +1,276 @@
+/** The shells that a completion can be made for. */
+export const SHELLS = /** @type {const} */ (['bash', 'zsh', 'fish'])
+
+/**
+ * An option. `choices`, or what its value `completes` to, such as `file` or `machine`.
+ * @typedef {object} Option
+ * @property {string} name
+ * @property {string} [short]
+ * @property {string} [alias]
+ * @property {string} [value] the name of its value; without it the option is a flag
+ * @property {'optional' | 'list'} [kind]
+ * @property {readonly string[]} [choices]
+ * @property {string} [completes]
+ * @property {string} [summary]
+ */
+
+/**
+ * A word of a command. A `verbatim` one and those after it belong to another program.
+ * @typedef {object} Argument
+ * @property {boolean} [repeated]
+ * @property {boolean} [verbatim]
+ * @property {readonly string[]} [choices]
+ * @property {string} [completes]
+ */
+
+/**
+ * One command, of one word or two.
+ * @typedef {object} Command
+ * @property {string} name
+ * @property {string} summary
+ * @property {readonly Option[]} [options]
+ * @property {readonly Argument[]} [arguments]
+ */
+
+/**
+ * A tool with commands.
+ * @typedef {object} Tool
+ * @property {string} name
+ * @property {readonly Option[]} globals the options of every command
+ * @property {readonly Command[]} commands
+ * @property {readonly string[]} calls further first words
+ * @property {boolean} goesOnWithFiles where nothing fits, bash offers the names of files
+ */
+
+/** How long a completion waits for the words that it asks its tool for, in seconds: the agent may hang. */
+const ASK_SECONDS = 2
+
+/**
+ * The completion of a shell, from the table of commands. Plain JavaScript, as all that `./microvm` needs before the set-up.
+ * @param {typeof SHELLS[number]} shell
+ * @param {Tool} tool
+ * @returns {string}
+ */
+export function completionFor(shell, tool) {
+  if (shell === 'fish') return fish(tool)
+  // zsh runs the completions of bash.
+  const begin = `#compdef ${tool.name}\nautoload -U +X bashcompinit && bashcompinit\n`
+  return shell === 'bash' ? bash(tool) : `${begin}${bash(tool)}`
+}
+
+/** @param {Tool} tool */
+function bash({ calls, commands, globals, goesOnWithFiles, name: tool }) {
+  const all = [...globals, ...commands.flatMap(({ options = [] }) => options)]
+  const firsts = commands.flatMap(({ name }) => (name.includes(' ') ? firstOf(name) : []))
+  const files = commands
+    .filter(({ arguments: list = [] }) => list.some(isOfFiles))
+    .map(({ name }) => `'${name}'`)
+  const places = containerPlaces(commands).map((place) => `*:${place}`)
+  const own = `_${tool.replace('-', '_')}`
+  return `# Generated from the table of commands: ${tool} completion bash
+${own}() {
+  local word= before= command= words= index piece glue= count=0 line=() ask=("\${COMP_WORDS[0]}")
+  local methods='${calls.join(' ')}' global='${optionWords(globals)}'
+  # Joins the words that bash makes of one with colons, such as microvm://web; word is that before the cursor.
+  for ((index = 0; index <= COMP_CWORD; index++)); do
+    piece="\${COMP_WORDS[index]}"
+    if [[ $piece == : || -n $glue ]]; then word="$word$piece"; else line+=("$word"); word="$piece"; fi
+    if [[ $piece == : ]]; then glue=1; else glue=; fi
+  done
+  before="\${line[\${#line[@]}-1]}"
+  case "$before" in
+${[...new Set(all.filter(takesNextWord).map((option) => arm([casePattern(option)], completedValue(option, goesOnWithFiles))))].join('')}  esac
+  for ((index = 2; index < \${#line[@]}; index++)); do
+    piece="\${line[index]}"
+    case "$piece" in
+${arm(whichAgent(globals).map(casePattern), `ask+=("$piece" "\${line[index+1]}"); ((index++))`)}\
+${arm(all.filter(takesNextWord).map(casePattern), '((index++))')}\
+${arm(['-*'], '')}\
+${arm(['*'], `case "$command" in '') command="$piece" ;; ${arm(firsts, 'command="$command $piece"').trim()} *) ((count++)) ;; esac`)}\
+    esac
+  done
+  case "$command" in
+${arm(["''"], `words="${firstWords(commands).join(' ')} $methods"`)}\
+${commands.map((command) => arm([`'${command.name}'`], wordsOf(command, commands))).join('')}\
+${firsts.map((first) => arm([`'${first}'`], `words="${secondsOf(first, commands).join(' ')}"`)).join('')}  esac
+  case "$word:$command:$count" in
+${arm(['-*'], '')}\
+${arm(places, `words="$words $(timeout ${ASK_SECONDS} "\${ask[@]}" completion containers 2>/dev/null)"`)}  esac
+  COMPREPLY=($(compgen -W "$words $global" -- "$word"))
+  case "$command" in
+${arm(files, 'COMPREPLY+=($(compgen -f -- "$word"))')}  esac
+}
+complete -o bashdefault${goesOnWithFiles ? ' -o default' : ''} -F ${own} ${tool}
+`
+}
+
+/**
+ * A line of a `case`; none without a pattern.
+ * @param {readonly string[]} patterns
+ * @param {string} then
+ */
+function arm(patterns, then) {
+  return patterns.length === 0 ? '' : `    ${[...new Set(patterns)].join('|')}) ${then} ;;\n`
+}
+
+/**
+ * What bash does after an option with a value.
+ * @param {Option} option
+ * @param {boolean} goesOnWithFiles
+ */
+function completedValue({ choices, completes }, goesOnWithFiles) {
+  if (choices !== undefined) return `COMPREPLY=($(compgen -W '${choices.join(' ')}' -- "$word")); return`
+  if (isOfFiles({ completes }) && !goesOnWithFiles) return 'COMPREPLY=($(compgen -f -- "$word")); return'
+  if (completes !== 'machine') return 'return'
+  return `
+      words="$(timeout ${ASK_SECONDS} "\${COMP_WORDS[0]}" completion machines 2>/dev/null)"
+      COMPREPLY=($(compgen -W "$words" -- "$word"))
+      # bash replaces what follows the last colon.
+      if [[ $word == *:* && \${COMP_WORDBREAKS-} == *:* ]]; then COMPREPLY=("\${COMPREPLY[@]##*:}"); fi
+      return`
+}
+
+/**
+ * What bash does after the name of a command: nothing within the words of another program.
+ * @param {Command} command
+ * @param {readonly Command[]} commands
+ */
+function wordsOf({ arguments: list = [], options = [] }, commands) {
+  const words = list.flatMap(({ choices = [], completes }) => {
+    if (completes === 'method') return ['$methods']
+    return completes === 'command' ? firstWords(commands) : choices
+  })
+  const end = list.findIndex(({ verbatim }) => verbatim)
+  return `words="${[optionWords(options), ...words].join(' ').trim()}"${end < 0 ? '' : `; ((count > ${end})) && return`}`
+}
+
+/** @param {Tool} tool */
+function fish({ calls, commands, globals, name: tool }) {
+  const none = '__fish_use_subcommand'
+  /** @param {string} words */
+  const seen = (words) => `__fish_seen_subcommand_from ${words}`
+  /** @type {(condition: string | undefined, rest: string) => string} */
+  const line = (condition, rest) =>
+    `complete -c ${tool}${condition === undefined ? '' : ` -n '${condition}'`} ${rest}`
+  /** @type {(condition: string | undefined, option: Option) => string} */
+  const option = (condition, { choices, completes, kind, name, short, summary = '', value }) =>
+    line(
+      condition,
+      [
+        `-l ${name}`,
+        ...(short === undefined ? [] : [`-s ${short}`]),
+        ...(takesNextWord({ kind, value }) ? [isOfFiles({ completes }) ? '-rF' : '-x'] : []),
+        ...(choices === undefined ? [] : [`-a '${choices.join(' ')}'`]),
+        ...(completes === 'machine' ? [`-a '(__agent_ctl_ask machines)'`] : []),
+        ...(summary === '' ? [] : [`-d '${quoted(summary)}'`]),
+      ].join(' '),
+    )
+  const places = containerPlaces(commands).map((place) => place.split(':')[0])
+  const offers = commands.flatMap(({ arguments: list = [], name, options = [], summary }) => {
+    const [first = '', second] = name.split(' ')
+    const own = seen(second ?? first)
+    const choices = list.flatMap((argument) => argument.choices ?? [])
+    return [
+      line(none, `-fa ${first} -d '${second === undefined ? quoted(summary) : `${first} …`}'`),
+      ...(second === undefined ? [] : [line(seen(first), `-fa ${second} -d '${quoted(summary)}'`)]),
+      ...options.map((one) => option(own, one)),
+      ...(choices.length === 0 ? [] : [line(own, `-fa '${choices.join(' ')}'`)]),
+    ]
+  })
+  return [
+    `# Generated from the table of commands: ${tool} completion fish`,
+    ...(places.length === 0
+      ? []
+      : [fishAsk(globals), line(seen(places.join(' ')), `-fa '(__agent_ctl_ask containers)'`)]),
+    ...globals.map((one) => option(undefined, one)),
+    ...offers,
+    ...(calls.length === 0
+      ? []
+      : [
+          line(none, `-fa '${calls.join(' ')}' -d 'a call of the agent'`),
+          line(seen('call'), `-fa '${calls.join(' ')}'`),
+        ]),
+    '',
+  ].join('\n')
+}
+
+/**
+ * Asks the agent that the command line names.
+ * @param {readonly Option[]} globals
+ */
+function fishAsk(globals) {
+  return `function __agent_ctl_ask
+  set -l words (commandline -opc)
+  set -l ask $words[1]
+  for index in (seq 2 (math (count $words) - 1))
+    switch $words[$index]
+      case ${whichAgent(globals).map(casePattern).join(' ').replaceAll('|', ' ')}
+        set -a ask $words[$index] $words[(math $index + 1)]
+    end
+  end
+  timeout ${ASK_SECONDS} $ask completion $argv 2>/dev/null
+end`
+}
+
+/** @param {string} text */
+function quoted(text) {
+  return text.replaceAll("'", "\\'")
+}
+
+/**
+ * The options that say which agent to ask.
+ * @param {readonly Option[]} globals
+ */
+function whichAgent(globals) {
+  return globals.filter(({ name }) => name === 'address' || name === 'protocol')
+}
+
+/** @param {readonly Option[]} options */
+function optionWords(options) {
+  return options.flatMap(({ name, short }) => (short ? [`--${name}`, `-${short}`] : [`--${name}`])).join(' ')
+}
+
+/** @param {{ kind?: string | undefined, value?: string | undefined }} option */
+function takesNextWord({ kind, value }) {
+  return value !== undefined && kind !== 'optional'
+}
+
+/** @param {{ completes?: string | undefined }} word */
+function isOfFiles({ completes }) {
+  return completes === 'file' || completes === 'folder'
+}
+
+/** @param {Option} option */
+function casePattern({ alias, name, short }) {
+  return [`--${name}`, ...(short ? [`-${short}`] : []), ...(alias ? [`--${alias}`] : [])].join('|')
+}
+
+/** @param {string} name */
+function firstOf(name) {
+  return name.split(' ')[0] ?? name
+}
+
+/** @param {readonly Command[]} commands */
+function firstWords(commands) {
+  return [...new Set(commands.map(({ name }) => firstOf(name)))]
+}
+
+/**
+ * @param {string} first
+ * @param {readonly Command[]} commands
+ */
+function secondsOf(first, commands) {
+  return commands.flatMap(({ name }) => (name.startsWith(`${first} `) ? name.slice(first.length + 1) : []))
+}
+
+/**
+ * Where commands take a container: `COMMAND:NUMBER`, with the number of words between, or `*` for any.
+ * @param {readonly Command[]} commands
+ */
+function containerPlaces(commands) {
+  return commands.flatMap(({ arguments: list = [], name }) =>
+    list.flatMap(({ completes, repeated }, index) =>
+      completes === 'container' ? [`${name}:${repeated ? '*' : index}`] : [],
+    ),
+  )
+}
