@@ -5,6 +5,12 @@ import { AGENT_PORT, type OwnLink } from './guest-link.ts'
 /** The daemon serves this guest alone, so the number need not be unique on this host. */
 const GUEST_CID = 3
 
+/**
+ * The daemon 0.3.0 drops a packet of more than two descriptors, which Linux 6.12 sends above some 32 KiB. The guest has no
+ * more bytes on their way than this buffer takes.
+ */
+const BUFFER_BYTES = 28 * 1024
+
 /** The socket that reaches the guest. The guest reaches the host at the same path with `_PORT` appended. */
 export function guestSocketIn(folder: string): string {
   return join(folder, 'vsock.sock')
@@ -17,7 +23,8 @@ export function guestSocketIn(folder: string): string {
 export async function vhostUserLink(program: string, folder: string): Promise<OwnLink> {
   const guestSocket = guestSocketIn(folder)
   const vhostSocket = join(folder, 'vhost-user.sock')
-  const vm = `guest-cid=${GUEST_CID},socket=${vhostSocket},uds-path=${guestSocket}`
+  const sockets = `socket=${vhostSocket},uds-path=${guestSocket}`
+  const vm = `guest-cid=${GUEST_CID},${sockets},tx-buffer-size=${BUFFER_BYTES}`
   const daemon = await startSocketServer('vhost-device-vsock', [program, '--vm', vm], vhostSocket)
   return {
     device: (slot, backend) => ({ kind: 'vsock', slot, cid: GUEST_CID, backend }),

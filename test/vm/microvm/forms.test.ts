@@ -34,6 +34,8 @@ describe.skipIf(cannotBoot() !== undefined)('a guest whose image is', () => {
       try {
         expect(await pod.output('release', 'uname -r')).toMatch(release)
         expect(await pod.output('mounts', 'cat /guest/proc/1/mounts', { mounts: [GUEST_PROC] })).toMatch(root)
+        const text = await pod.output('bulk', 'head -c 1000000 /dev/zero | tr "\\0" x')
+        expect(text.length).toBe(1_000_000)
         const restarted = consoleLine(guest, /vminit: the agent was killed by signal 9: restart 1 in/)
         await Promise.all([restarted, expectToOutliveAgent(pod)])
         // The agent powers the guest off after it has answered.
