@@ -35,6 +35,17 @@ export class UndoList {
   }
 }
 
+/** Runs `work` with a new undo list, which is run when it fails. Otherwise the steps belong to the result. */
+export async function undoOnFailure<T>(log: Logger, work: (undo: UndoList) => Promise<T>): Promise<T> {
+  const undo = new UndoList(log)
+  try {
+    return await work(undo)
+  } catch (error) {
+    await undo.run()
+    throw error
+  }
+}
+
 /** An undo that removes something. The errno `absent` says that it is gone already, and is ignored. */
 export async function removeIfPresent(absent: string, remove: () => Promise<void> | void): Promise<void> {
   try {

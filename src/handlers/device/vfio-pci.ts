@@ -1,5 +1,5 @@
 import { AgentError } from '../../base/errors.ts'
-import { UndoList } from '../../base/undo.ts'
+import { undoOnFailure } from '../../base/undo.ts'
 import type { Device } from '../../gen/agent.ts'
 import { waitForPciDevice } from '../../hotplug/pci/pci-device.ts'
 import { waitForVfioGroup } from '../../hotplug/vfio-group.ts'
@@ -20,8 +20,7 @@ export const vfioPci: DeviceHandler = {
   async waitFor(device, dependencies, signal) {
     const { os, log, hotplug, beforeBind } = dependencies
     const pciAddresses = await waitForGuestAddresses(device, dependencies, signal)
-    const onFailure = new UndoList(log)
-    try {
+    return undoOnFailure(log, async (onFailure) => {
       await loadVfio(os, signal)
       let group: string | undefined
       for (const address of pciAddresses.values()) {
@@ -37,10 +36,7 @@ export const vfioPci: DeviceHandler = {
       if (group === undefined) throw new AgentError('INTERNAL', 'failed to get VFIO group')
       const node = await waitForVfioGroup(hotplug, group, signal)
       return { node, keepsNodePath: true, pciAddresses, onFailure: () => onFailure.run() }
-    } catch (error) {
-      await onFailure.run()
-      throw error
-    }
+    })
   },
 }
 

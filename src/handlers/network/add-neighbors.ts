@@ -1,5 +1,5 @@
 import { AgentError } from '../../base/errors.ts'
-import { removeIfPresent, UndoList } from '../../base/undo.ts'
+import { removeIfPresent, type UndoList, undoOnFailure } from '../../base/undo.ts'
 import type { ARPNeighbor } from '../../gen/types.ts'
 import type { Failures, Link, Neighbor, Network } from '../../os/network/network.ts'
 import {
@@ -36,13 +36,9 @@ async function addAll(
   const links = new Map(network.links().map((link) => [link.name, link]))
   const wanted = neighbors.map((neighbor, index) => checkNeighbor(`neighbors[${index}]`, neighbor, links))
   const present = new Map(network.neighbors().map((neighbor) => [keyOf(neighbor), neighbor]))
-  const onFailure = new UndoList(log)
-  try {
+  await undoOnFailure(log, async (onFailure) => {
     await inBatches(wanted, (batch) => replaceBatch(network, batch, present, onFailure))
-  } catch (error) {
-    await onFailure.run()
-    throw error
-  }
+  })
   const byDevice = Map.groupBy(neighbors, ({ device }) => device)
   record.note(
     'rpc',

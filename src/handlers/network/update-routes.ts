@@ -1,5 +1,5 @@
 import { AgentError } from '../../base/errors.ts'
-import { removeIfPresent, UndoList } from '../../base/undo.ts'
+import { removeIfPresent, type UndoList, undoOnFailure } from '../../base/undo.ts'
 import type { Route as ApiRoute } from '../../gen/types.ts'
 import type { Failures, Network, Route, RoutePut } from '../../os/network/network.ts'
 import type { NetworkDependencies } from './dependencies.ts'
@@ -33,13 +33,9 @@ async function addRoutes(
   const wanted = withLinks(network, requests)
   const ordered = [...wanted.filter(isDirect), ...wanted.filter((route) => !isDirect(route))]
   const steps = missingSteps(ordered, network.routes())
-  const onFailure = new UndoList(log)
-  try {
+  await undoOnFailure(log, async (onFailure) => {
     await inBatches(steps, (batch) => addBatch(network, batch, onFailure))
-  } catch (error) {
-    await onFailure.run()
-    throw error
-  }
+  })
   record.note(
     'rpc',
     requests.map(({ device, route }) => ({

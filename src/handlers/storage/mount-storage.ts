@@ -1,7 +1,7 @@
 import { dirname } from 'node:path/posix'
 import { AgentError, errnoOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import { UndoList } from '../../base/undo.ts'
+import { type UndoList, undoOnFailure } from '../../base/undo.ts'
 import type { Storage } from '../../gen/agent.ts'
 import type { Files } from '../../os/files/files.ts'
 import type { MountFlag, Mounts } from '../../os/files/mounts.ts'
@@ -44,8 +44,7 @@ export async function mountStorage(
   }
   const options = parseMountOptions(request.options)
   const { os, log } = dependencies
-  const onFailure = new UndoList(log)
-  try {
+  await undoOnFailure(log, async (onFailure) => {
     await createMountPoint(os.files, request, onFailure)
     const source = typeof request.source === 'string' ? request.source : await request.source()
     signal.throwIfAborted()
@@ -56,11 +55,7 @@ export async function mountStorage(
       await applyFsGroup({ root: request.mountPoint, group: request.fsGroup, readOnly }, dependencies, signal)
     }
     signal.throwIfAborted()
-    onFailure.keep()
-  } catch (error) {
-    await onFailure.run()
-    throw error
-  }
+  })
 }
 
 async function createMountPoint(files: Files, request: MountRequest, onFailure: UndoList): Promise<void> {

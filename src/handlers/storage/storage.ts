@@ -1,6 +1,6 @@
 import { AgentError, messageOf } from '../../base/errors.ts'
 import { inStep } from '../../base/step.ts'
-import { UndoList } from '../../base/undo.ts'
+import { undoOnFailure } from '../../base/undo.ts'
 import type { Storage } from '../../gen/agent.ts'
 import type { StoragePayload } from '../../gen/state/storage.ts'
 import type { AttachmentData } from './attachment.ts'
@@ -100,8 +100,7 @@ export function createStorageHandlers(
   return {
     async attach(requested, owner, signal) {
       const groups = groupsOf(requested)
-      const onFailure = new UndoList(dependencies.log)
-      try {
+      return undoOnFailure(dependencies.log, async (onFailure) => {
         for (const group of groups) {
           const [{ mountPoint }] = group
           signal.throwIfAborted()
@@ -110,10 +109,7 @@ export function createStorageHandlers(
           onFailure.add(`release ${mountPoint}`, () => references.release(mountPoint, { newlyAttached }))
         }
         return { mountPoints: groups.map(([{ mountPoint }]) => mountPoint) }
-      } catch (error) {
-        await onFailure.run()
-        throw error
-      }
+      })
     },
 
     async release({ mountPoints }) {

@@ -1,5 +1,5 @@
 import { AgentError } from '../../../base/errors.ts'
-import { UndoList } from '../../../base/undo.ts'
+import { UndoList, undoOnFailure } from '../../../base/undo.ts'
 import type { Storage } from '../../../gen/agent.ts'
 import type { StorageDriver, StorageRequest } from '../driver.ts'
 import { checkMountPoint, withoutFinalSlash } from '../mount-point.ts'
@@ -20,34 +20,34 @@ export const ephemeral: StorageDriver = {
     const given = hasHugePages ? storage.options.flatMap((option) => option.split(',')) : storage.options
     const gid = fsGidOf(given)
     const options = withoutFsGid(given)
-    const reserved = hasHugePages ? await request.hugePages.reserve(options) : undefined
-    const onRemove = releaseOf(reserved, request)
-    try {
+    return undoOnFailure(request.log, async (onRemove) => {
+      const reserved = hasHugePages ? await request.hugePages.reserve(options) : undefined
+      addRelease(onRemove, reserved, request)
       await mountStorage({ ...storage, options }, request, signal, async () => {
         if (gid !== undefined) await setFolderGroup(request.os.files, mountPoint, gid)
       })
-    } catch (error) {
-      await onRemove.run()
-      throw error
-    }
-    return {
-      ...{ mountPoint, kind: 'mount', keep: true, onRemove: () => onRemove.run() },
-      ...(reserved && { undo: undoOf(reserved) }),
-    }
+      return {
+        ...{ mountPoint, kind: 'mount', keep: true, onRemove: () => onRemove.run() },
+        ...(reserved && { undo: undoOf(reserved) }),
+      }
+    })
   },
 
   async restore(_storage, { undo }, request) {
     const reserved = reservedOf(undo)
     if (reserved !== undefined) request.hugePages.restore(reserved)
-    const onRemove = releaseOf(reserved, request)
+    const onRemove = new UndoList(request.log)
+    addRelease(onRemove, reserved, request)
     return { onRemove: () => onRemove.run() }
   },
 }
 
-function releaseOf(reserved: ReservedPages | undefined, { hugePages, log }: StorageRequest): UndoList {
-  const onRemove = new UndoList(log)
-  if (reserved !== undefined) onRemove.add('release huge pages', () => hugePages.release(reserved))
-  return onRemove
+function addRelease(
+  undo: UndoList,
+  reserved: ReservedPages | undefined,
+  { hugePages }: StorageRequest,
+): void {
+  if (reserved !== undefined) undo.add('release huge pages', () => hugePages.release(reserved))
 }
 
 function undoOf({ pageSize, pages, before }: ReservedPages): Record<string, string> {

@@ -1,6 +1,6 @@
 import { dirname } from 'node:path/posix'
 import { AgentError } from '../../../base/errors.ts'
-import { removeIfPresent, UndoList } from '../../../base/undo.ts'
+import { removeIfPresent, UndoList, undoOnFailure } from '../../../base/undo.ts'
 import type { Files } from '../../../os/files/files.ts'
 import type { StorageDriver } from '../driver.ts'
 import { checkMountPoint } from '../mount-point.ts'
@@ -12,9 +12,8 @@ export const local: StorageDriver = {
     const { files } = request.os
     const gid = fsGidOf(options)
     const mode = modeOf(options)
-    const onRemove = new UndoList(request.log)
-    const undo: Record<string, string> = {}
-    try {
+    return undoOnFailure(request.log, async (onRemove) => {
+      const undo: Record<string, string> = {}
       const status = await files.lstat(mountPoint)
       if (status !== undefined && status.kind !== 'directory') {
         throw new AgentError(
@@ -36,11 +35,8 @@ export const local: StorageDriver = {
         await applyFsGroup({ root: mountPoint, group, readOnly: false }, request, signal)
       }
       signal.throwIfAborted()
-    } catch (error) {
-      await onRemove.run()
-      throw error
-    }
-    return { mountPoint, kind: 'directory', keep: true, undo, onRemove: () => onRemove.run() }
+      return { mountPoint, kind: 'directory', keep: true, undo, onRemove: () => onRemove.run() }
+    })
   },
 
   async restore({ mountPoint }, { undo }, request) {

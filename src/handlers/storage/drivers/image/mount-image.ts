@@ -1,5 +1,5 @@
 import { AgentError, errnoOf, messageOf } from '../../../../base/errors.ts'
-import { UndoList } from '../../../../base/undo.ts'
+import { type UndoList, undoOnFailure } from '../../../../base/undo.ts'
 import type { Storage } from '../../../../gen/agent.ts'
 import { waitForPartition } from '../../../../hotplug/partition.ts'
 import type { Attachment } from '../../attachment.ts'
@@ -43,17 +43,13 @@ export async function mountImage(
   const image = parseImage(storages)
   const { mountPoint, fsGroup } = image
   const { id, folder } = await placeOf(mountPoint, dependencies)
-  const onRemove = new UndoList(dependencies.log)
-  try {
+  return undoOnFailure(dependencies.log, async (onRemove) => {
     signal.throwIfAborted()
     const options = await mountLayers(image, { dependencies, signal, onRemove, folder, id })
     const overlay = { source: 'overlay', fstype: 'overlay', options: [...options], mountPoint, fsGroup }
     await mountStorage(overlay, dependencies, signal)
-  } catch (error) {
-    await onRemove.run()
-    throw error
-  }
-  return { mountPoint, kind: 'mount', keep: false, onRemove: () => onRemove.run() }
+    return { mountPoint, kind: 'mount', keep: false, onRemove: () => onRemove.run() }
+  })
 }
 
 /** Where the layers of the image at `mountPoint` are mounted, and the short name of the image. */

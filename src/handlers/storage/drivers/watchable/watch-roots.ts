@@ -1,7 +1,7 @@
 import { neverAborted } from '../../../../base/abort.ts'
 import { AgentError } from '../../../../base/errors.ts'
 import { SerialQueue } from '../../../../base/serial-queue.ts'
-import { UndoList } from '../../../../base/undo.ts'
+import { UndoList, undoOnFailure } from '../../../../base/undo.ts'
 import type { Clock } from '../../../../os/clock.ts'
 import { isMountPoint } from '../../../../os/files/mounts.ts'
 import { checkMountPoint, userFolderOf } from '../../mount-point.ts'
@@ -64,8 +64,7 @@ export class WatchRoots {
     signal: AbortSignal,
   ): Promise<WatchRootReference> {
     const { os, log } = dependencies
-    const onRelease = new UndoList(log)
-    try {
+    return undoOnFailure(log, async (onRelease) => {
       await this.#changes.run(() => this.#acquire(path, dependencies, signal), neverAborted)
       onRelease.add('release watch root', () => this.#changes.run(() => this.#release(path), neverAborted))
       this.#lastStaging += 1
@@ -75,10 +74,7 @@ export class WatchRoots {
       await os.files.makeDirectory(staging, 0o700)
       onRelease.add('remove staging folder', () => os.files.removeTree(staging))
       return { staging, release: () => onRelease.run() }
-    } catch (error) {
-      await onRelease.run()
-      throw error
-    }
+    })
   }
 
   /**
@@ -145,8 +141,7 @@ async function mountRoot(
   const { os, log, allowedRoots } = dependencies
   // An agent that died has mounted it, and has not recorded its storage.
   if (await isMountPoint(os, path)) return undoOfRoot(path, dependencies)
-  const onRemove = new UndoList(log)
-  try {
+  return undoOnFailure(log, async (onRemove) => {
     if ((await os.files.lstat(path)) === undefined) {
       await os.files.makeDirectories(path, 0o755)
       onRemove.add('remove watch root', () => os.files.removeDirectory(path))
@@ -158,10 +153,7 @@ async function mountRoot(
     await mountStorage(request, dependencies, signal)
     onRemove.add('unmount watch root', () => os.mounts.unmount(path, { detach: true }))
     return onRemove
-  } catch (error) {
-    await onRemove.run()
-    throw error
-  }
+  })
 }
 
 /** The state that all watched storages share. */

@@ -1,6 +1,6 @@
 import { abortable } from '../../../../base/abort.ts'
 import { AgentError, messageOf } from '../../../../base/errors.ts'
-import { UndoList } from '../../../../base/undo.ts'
+import { undoOnFailure } from '../../../../base/undo.ts'
 import type { Storage } from '../../../../gen/agent.ts'
 import type { StorageDriver, StorageRequest } from '../../driver.ts'
 import { parseMountOptions } from '../../mount-options.ts'
@@ -24,8 +24,7 @@ export const watchableBind: StorageDriver = {
     const root = watchRootOf(mountPoint, request.allowedRoots)
     parseMountOptions(storage.options)
     const kind = await abortable(kindOfSource(storage, request), signal)
-    const onFailure = new UndoList(log)
-    try {
+    return undoOnFailure(log, async (onFailure) => {
       const { staging, release } = await watch.roots.acquire(root, request, signal)
       onFailure.add('release watch root', release)
       await os.files.removeTree(mountPoint)
@@ -42,10 +41,7 @@ export const watchableBind: StorageDriver = {
       }
       await mountSource(storage, request, outcome, signal)
       return { ...attachment, undo: { staging } }
-    } catch (error) {
-      await onFailure.run()
-      throw error
-    }
+    })
   },
 
   async restore(given, { undo: { staging, followed } }, request) {
