@@ -19,6 +19,13 @@ export const StatusCode = {
 
 export type StatusCodeName = keyof typeof StatusCode
 
+const NAMES = Object.keys(StatusCode) as readonly StatusCodeName[]
+
+/** The name of a code; UNKNOWN for a number that is none. */
+export function statusCodeName(code: number): StatusCodeName {
+  return NAMES.find((name) => StatusCode[name] === code) ?? 'UNKNOWN'
+}
+
 /** Which side has made a call fail, for the log; `none` where calls of its kind end like this. */
 export type Fault = 'caller' | 'guest' | 'none'
 

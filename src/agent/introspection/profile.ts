@@ -1,5 +1,5 @@
-import type { Session } from 'node:inspector'
-import { AgentError, messageOf } from '../../base/errors.ts'
+import type { Session } from 'node:inspector/promises'
+import { AgentError } from '../../base/errors.ts'
 import {
   ReadProfileRequest_Kind as Kind,
   type ReadProfileRequest,
@@ -164,14 +164,10 @@ function takerOf(kind: number, os: Pick<Os, 'clock'>, durationMs: number): Take 
 
 function cpuProfile({ clock }: Pick<Os, 'clock'>, durationMs: number): Take {
   return async (session, write, signal) => {
-    await posted((done) => session.post('Profiler.enable', done))
-    await posted((done) => session.post('Profiler.start', done))
+    await session.post('Profiler.enable')
+    await session.post('Profiler.start')
     await clock.sleep(durationMs, signal)
-    const profile = await new Promise<object>((resolve, reject) =>
-      session.post('Profiler.stop', (error, result) =>
-        error === null ? resolve(result.profile) : reject(error),
-      ),
-    )
+    const { profile } = await session.post('Profiler.stop')
     if (!write(JSON.stringify(profile))) throw tooLarge()
   }
 }
@@ -182,7 +178,7 @@ function heapSnapshot(): Take {
     session.on('HeapProfiler.addHeapSnapshotChunk', ({ params: { chunk } }) => {
       fits &&= write(chunk)
     })
-    await posted((done) => session.post('HeapProfiler.takeHeapSnapshot', {}, done))
+    await session.post('HeapProfiler.takeHeapSnapshot', {})
     if (!fits) throw tooLarge()
   }
 }
@@ -193,7 +189,7 @@ function tooLarge(): AgentError {
 
 async function inSession(use: (session: Session) => Promise<void>): Promise<void> {
   // Most agents never need it.
-  const inspector = await import('node:inspector')
+  const inspector = await import('node:inspector/promises')
   const session = new inspector.Session()
   session.connect()
   try {
@@ -201,12 +197,4 @@ async function inSession(use: (session: Session) => Promise<void>): Promise<void
   } finally {
     session.disconnect()
   }
-}
-
-function posted(post: (done: (error: Error | null) => void) => void): Promise<void> {
-  return new Promise((resolve, reject) =>
-    post((error) =>
-      error === null ? resolve() : reject(new AgentError('INTERNAL', `inspector: ${messageOf(error)}`)),
-    ),
-  )
 }

@@ -6,9 +6,8 @@ import {
   type IncomingHttpHeaders,
 } from 'node:http2'
 import type { Duplex } from 'node:stream'
-import { deadlineExceeded, LONGEST_TIMER_MS } from '../../base/abort.ts'
-import { AgentError, messageOf, StatusCode, type StatusCodeName } from '../../base/errors.ts'
-import type { CallOptions, TtrpcClient } from '../../rpc/ttrpc/client.ts'
+import { AgentError, messageOf, statusCodeName } from '../../base/errors.ts'
+import { type CallOptions, type TtrpcClient, watchCall } from '../../rpc/ttrpc/client.ts'
 import { MAX_FRAME_PAYLOAD_BYTES } from '../../rpc/ttrpc/frame.ts'
 
 /** Bytes before each message (PROTOCOL-HTTP2 of gRPC): one of flags, four of length. */
@@ -59,23 +58,15 @@ async function call(
   stream.write(prefix)
   stream.end(payload)
   const given = Promise.withResolvers<never>()
-  const onAbort = () => given.reject(signal?.reason)
-  signal?.addEventListener('abort', onAbort, { once: true })
-  const timer = deadline(timeoutMs, () => given.reject(deadlineExceeded()))
+  const stopWatching = watchCall({ signal, timeoutMs }, given.reject)
   const answer = answerOf(stream)
   answer.catch(() => {})
   try {
     return await Promise.race([answer, given.promise])
   } finally {
-    clearTimeout(timer)
-    signal?.removeEventListener('abort', onAbort)
+    stopWatching()
     if (!stream.closed) stream.close(constants.NGHTTP2_CANCEL)
   }
-}
-
-function deadline(timeoutMs: number | undefined, late: () => void): NodeJS.Timeout | undefined {
-  if (timeoutMs === undefined || timeoutMs > LONGEST_TIMER_MS) return undefined
-  return setTimeout(late, Math.max(timeoutMs, 0)).unref()
 }
 
 /** At most eight digits are allowed; beyond them the unit is seconds. */
@@ -107,7 +98,7 @@ async function answerOf(stream: ClientHttp2Stream): Promise<Uint8Array> {
   }
   if (status !== '0') {
     const text = headerText(trailers['grpc-message'] ?? headers['grpc-message']) ?? ''
-    throw new AgentError(codeOf(Number(status)), decoded(text))
+    throw new AgentError(statusCodeName(Number(status)), decoded(text))
   }
   return messageIn(Buffer.concat(chunks))
 }
@@ -131,12 +122,6 @@ function messageIn(body: Buffer): Uint8Array {
   if (body[0] !== 0) throw new AgentError('INTERNAL', 'compressed gRPC response, want none')
   return body.subarray(PREFIX_BYTES)
 }
-
-function codeOf(code: number): StatusCodeName {
-  return STATUS_NAMES.find((name) => StatusCode[name] === code) ?? 'UNKNOWN'
-}
-
-const STATUS_NAMES = Object.keys(StatusCode) as readonly StatusCodeName[]
 
 function lost(cause?: unknown): AgentError {
   return new AgentError('UNAVAILABLE', `grpc: closed${cause === undefined ? '' : `: ${messageOf(cause)}`}`, {

@@ -1,6 +1,6 @@
 import type { Duplex } from 'node:stream'
 import { deadlineExceeded, LONGEST_TIMER_MS } from '../../base/abort.ts'
-import { AgentError, messageOf, StatusCode, type StatusCodeName } from '../../base/errors.ts'
+import { AgentError, messageOf, StatusCode, statusCodeName } from '../../base/errors.ts'
 import { startTimer } from '../timer.ts'
 import {
   FRAME_HEADER_BYTES,
@@ -9,13 +9,7 @@ import {
   FrameType,
   MAX_FRAME_PAYLOAD_BYTES,
 } from './frame.ts'
-import {
-  decodeResponse,
-  encodeRequestFrame,
-  type RequestMetadata,
-  type TtrpcResponse,
-  timeoutNanoOf,
-} from './messages.ts'
+import { decodeResponse, encodeRequestFrame, type RequestMetadata, timeoutNanoOf } from './messages.ts'
 
 export interface CallOptions {
   /** How long the call may take: sent to the server, and enforced here too. No limit by default. */
@@ -93,7 +87,7 @@ class ClientConnection implements TtrpcClient {
     const { promise, resolve, reject } = Promise.withResolvers<Uint8Array>()
     this.#pending.set(streamId, { resolve, reject })
     const abandon = (reason: unknown) => this.#settle(streamId)?.reject(reason)
-    const stopWatching = watch(options, abandon)
+    const stopWatching = watchCall(options, abandon)
     this.#socket.write(frame)
     try {
       return await promise
@@ -113,7 +107,7 @@ class ClientConnection implements TtrpcClient {
     try {
       const response = decodeResponse(bytes)
       if (response.code === StatusCode.OK) call.resolve(response.payload)
-      else call.reject(new AgentError(codeOf(response), response.message))
+      else call.reject(new AgentError(statusCodeName(response.code), response.message))
     } catch (error) {
       call.reject(
         new AgentError('INTERNAL', `undecodable ttRPC response: ${messageOf(error)}`, { cause: error }),
@@ -147,7 +141,7 @@ class ClientConnection implements TtrpcClient {
 }
 
 /** Calls `abandon` when the time is over or the signal fires. The function returned stops that. */
-function watch(options: CallOptions, abandon: (reason: unknown) => void): () => void {
+export function watchCall(options: CallOptions, abandon: (reason: unknown) => void): () => void {
   const { signal, timeoutMs } = options
   const onAbort = () => abandon(signal?.reason)
   signal?.addEventListener('abort', onAbort, { once: true })
@@ -160,13 +154,6 @@ function watch(options: CallOptions, abandon: (reason: unknown) => void): () => 
     stopTimer?.()
   }
 }
-
-function codeOf({ code }: TtrpcResponse): StatusCodeName {
-  const known = STATUS_NAMES.find((name) => StatusCode[name] === code)
-  return known ?? 'UNKNOWN'
-}
-
-const STATUS_NAMES = Object.keys(StatusCode) as readonly StatusCodeName[]
 
 function tooLarge(what: 'request' | 'response', bytes: number): AgentError {
   return new AgentError(

@@ -13,14 +13,13 @@ import { containerRequest, execRequest, sandboxRequest } from '../../support/han
 import { grpcClient } from '../../support/rpc/grpc-client.ts'
 
 /** A real session would end the coverage that V8 counts for this run; test/host/api/agent-introspection.test.ts has one. */
-vi.mock('node:inspector', () => ({
+vi.mock('node:inspector/promises', () => ({
   Session: class {
     connect() {}
     disconnect() {}
     on() {}
-    post(method: string, ...rest: readonly unknown[]) {
-      const done = rest.at(-1)
-      if (typeof done === 'function') done(null, method === 'Profiler.stop' ? { profile: { nodes: [] } } : {})
+    async post(method: string) {
+      return method === 'Profiler.stop' ? { profile: { nodes: [] } } : {}
     }
   },
 }))
