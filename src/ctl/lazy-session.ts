@@ -2,26 +2,18 @@ import type { Duplex } from 'node:stream'
 import { messageOf } from '../base/errors.ts'
 import { type Address, addressText, parseAddress } from '../client/connection/address.ts'
 import { openSession, type Session } from '../client/open-session.ts'
-import { UsageError, type Values } from './command.ts'
+import { type Context, UsageError, type Values } from './command.ts'
 import { explaining } from './explain-failure.ts'
 
 const DEFAULT_WAIT_MS = 60_000
 
 /** The session of one command line: opened at its first use, closed by the tool. */
 export class LazySession {
-  readonly #options: {
-    readonly values: Values
-    readonly env: Readonly<Record<string, string | undefined>>
-    readonly signal: AbortSignal
-  }
+  readonly #options: Pick<Context, 'values' | 'env' | 'signal'>
   #opening: Promise<Session> | undefined
   #address: Promise<Address> | undefined
 
-  constructor(options: {
-    readonly values: Values
-    readonly env: Readonly<Record<string, string | undefined>>
-    readonly signal: AbortSignal
-  }) {
+  constructor(options: Pick<Context, 'values' | 'env' | 'signal'>) {
     this.#options = options
   }
 

@@ -1,8 +1,15 @@
-import type { Command } from '../../command.ts'
+import type { Command, Option } from '../../command.ts'
 
 /** The request of a call, as words. */
 const REQUEST_WORDS =
   'A request is given field by field, as FIELD=VALUE with a path such as process.args[0]=sh, or as JSON: json://{…}, file://PATH, or - for stdin. Fields after JSON are put into it. Bytes are text, hex:…, base64:… or file:PATH.'
+
+/** A switch of the reference's tool, which may have a value. */
+const SWITCH: Omit<Option, 'name' | 'summary'> = {
+  value: 'true|false',
+  kind: 'optional',
+  accepts: /^(true|false)$/,
+}
 
 /** Commands that make, record and replay calls. */
 export const callCommands: readonly Command[] = [
@@ -42,42 +49,18 @@ export const callCommands: readonly Command[] = [
       'Each command is the name of a call and its input: NAME, NAME KEY=VALUE…, NAME json://{…} or NAME file:///PATH. Besides the calls there are echo, sleep TIME, repeat N (which repeats the next command), list and quit. CopyFile takes {"src", "dest"}, SetPolicy {"policy_file"}, and SignalProcess a name or a number.',
     ],
     options: [
+      { name: 'cmd', short: 'c', value: 'COMMAND', kind: 'list', repeated: true, summary: 'commands to run' },
+      { ...SWITCH, name: 'interactive', short: 'i', summary: 'read commands from stdin, one a line' },
       {
-        name: 'cmd',
-        short: 'c',
-        value: 'COMMAND',
-        kind: 'list',
-        repeated: true,
-        summary: 'commands to run',
-      },
-      {
-        name: 'interactive',
-        short: 'i',
-        value: 'true|false',
-        kind: 'optional',
-        accepts: /^(true|false)$/,
-        summary: 'read commands from stdin, one a line',
-      },
-      {
+        ...SWITCH,
         name: 'no-auto-values',
         short: 'n',
-        value: 'true|false',
-        kind: 'optional',
-        accepts: /^(true|false)$/,
         summary: 'generate no ids for requests that lack one',
       },
+      { ...SWITCH, name: 'ignore-errors', summary: 'go on after a call that fails' },
       {
-        name: 'ignore-errors',
-        value: 'true|false',
-        kind: 'optional',
-        accepts: /^(true|false)$/,
-        summary: 'go on after a call that fails',
-      },
-      {
+        ...SWITCH,
         name: 'hybrid-vsock',
-        value: 'true|false',
-        kind: 'optional',
-        accepts: /^(true|false)$/,
         summary: 'the unix socket is that of a VMM, as with hvsock://PATH:PORT',
       },
       { name: 'hybrid-vsock-port', value: 'PORT', summary: 'the port behind such a socket (default 1024)' },

@@ -1,24 +1,18 @@
 import { DETACH_KEYS } from '../../../client/detach-keys.ts'
-import type { Command, Option } from '../../command.ts'
+import type { Argument, Command, Option } from '../../command.ts'
 
-const INTERACTIVE: Option = {
-  name: 'interactive',
-  short: 'i',
-  summary: 'pass stdin on; without it the process reads the end of its stdin at once',
-}
-const TTY: Option = {
-  name: 'tty',
-  short: 't',
-  summary: 'give the process a terminal of the size of this one',
-}
 const DETACH_OPTION: Option = {
   name: 'detach-keys',
   value: 'KEYS',
   summary: `keys that leave the process alone, if it has a terminal (default ${DETACH_KEYS}; empty: none)`,
 }
 const PROCESS_OPTIONS: readonly Option[] = [
-  INTERACTIVE,
-  TTY,
+  {
+    name: 'interactive',
+    short: 'i',
+    summary: 'pass stdin on; without it the process reads the end of its stdin at once',
+  },
+  { name: 'tty', short: 't', summary: 'give the process a terminal of the size of this one' },
   { name: 'env', short: 'e', value: 'NAME=VALUE', repeated: true, summary: 'add to the environment' },
   { name: 'workdir', short: 'w', value: 'FOLDER', summary: 'the working directory (default /)' },
   {
@@ -28,6 +22,13 @@ const PROCESS_OPTIONS: readonly Option[] = [
     summary: "numbers, or names of the container's /etc/passwd and /etc/group (default 0:0)",
   },
 ]
+
+const CONTAINER: Argument = { name: 'CONTAINER', summary: "the container's id", completes: 'container' }
+const PROCESS: Argument = {
+  name: 'PROCESS',
+  summary: 'the id of an added process (default: the first process)',
+  optional: true,
+}
 
 /** Commands for containers and their processes. */
 export const containerCommands: readonly Command[] = [
@@ -40,7 +41,7 @@ export const containerCommands: readonly Command[] = [
       'A program with a terminal gets SIGHUP when agent-ctl ends before it, also by SIGKILL, but not when the detach keys leave it.',
     ],
     arguments: [
-      { name: 'CONTAINER', summary: "the container's id", completes: 'container' },
+      CONTAINER,
       { name: 'PROGRAM', summary: 'the program and its arguments', repeated: true, verbatim: true },
     ],
     options: [
@@ -82,10 +83,7 @@ export const containerCommands: readonly Command[] = [
     details: [
       "Output that it reads is not there for others, such as the shim that has started the process. The process lives on when stdin ends and when agent-ctl ends: at the detach keys, if it has a terminal, or at Ctrl-C. When its output ends with it, the exit status is that of the process, which its owner's WaitProcess gets, too.",
     ],
-    arguments: [
-      { name: 'CONTAINER', summary: "the container's id", completes: 'container' },
-      { name: 'PROCESS', summary: 'the id of an added process (default: the first process)', optional: true },
-    ],
+    arguments: [CONTAINER, PROCESS],
     options: [{ name: 'no-stdin', summary: 'pass no stdin on' }, DETACH_OPTION],
     examples: [
       ['attach web', 'type to the first process, and read what it writes from now on'],
@@ -101,10 +99,7 @@ export const containerCommands: readonly Command[] = [
       'The agent keeps output only if agent.output_replay_bytes is set. What others read of it stays for them.',
       'It forgets a process when it has told its exit status: with --follow the end of the output may then be missing, which is told on stderr.',
     ],
-    arguments: [
-      { name: 'CONTAINER', summary: "the container's id", completes: 'container' },
-      { name: 'PROCESS', summary: 'the id of an added process (default: the first process)', optional: true },
-    ],
+    arguments: [CONTAINER, PROCESS],
     options: [{ name: 'follow', short: 'f', summary: 'go on until the process ends' }],
     examples: [
       ['logs web', 'the last output of the container'],

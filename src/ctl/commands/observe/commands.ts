@@ -1,4 +1,11 @@
-import type { Command } from '../../command.ts'
+import type { Argument, Command } from '../../command.ts'
+
+const ONLY: Argument = {
+  name: 'CONTAINER',
+  summary: 'only this container',
+  optional: true,
+  completes: 'container',
+}
 
 /** Commands that show what the guest does and what it is made of. */
 export const observeCommands: readonly Command[] = [
@@ -7,9 +14,7 @@ export const observeCommands: readonly Command[] = [
     group: 'observe',
     summary: 'list the containers and their processes',
     details: ['Processes that the agent has started itself, and the agent, are shown with --all.'],
-    arguments: [
-      { name: 'CONTAINER', summary: 'only this container', optional: true, completes: 'container' },
-    ],
+    arguments: [ONLY],
     options: [{ name: 'all', summary: "the agent's own processes, too" }],
     examples: [
       ['ps', 'list all processes of containers'],
@@ -21,15 +26,7 @@ export const observeCommands: readonly Command[] = [
     name: 'stats',
     group: 'observe',
     summary: 'show what containers use: CPU, memory, processes, disks',
-    arguments: [
-      {
-        name: 'CONTAINER',
-        summary: 'only these containers',
-        optional: true,
-        repeated: true,
-        completes: 'container',
-      },
-    ],
+    arguments: [{ ...ONLY, summary: 'only these containers', repeated: true }],
     options: [
       {
         name: 'watch',
@@ -73,7 +70,7 @@ export const observeCommands: readonly Command[] = [
     name: 'inspect',
     group: 'observe',
     summary: 'show the sandbox and its containers, or all about one container, as JSON',
-    arguments: [{ name: 'CONTAINER', summary: 'the container', optional: true, completes: 'container' }],
+    arguments: [{ ...ONLY, summary: 'the container' }],
     examples: [['inspect web', 'state, processes, storages and exits of a container']],
     load: () => import('./inspect.ts'),
   },
@@ -103,9 +100,7 @@ export const observeCommands: readonly Command[] = [
     name: 'exits',
     group: 'observe',
     summary: 'list the processes that have ended within the last hour, with status and cause',
-    arguments: [
-      { name: 'CONTAINER', summary: 'only this container', optional: true, completes: 'container' },
-    ],
+    arguments: [ONLY],
     examples: [['exits web', 'see why a container ended']],
     load: () => import('./exits.ts'),
   },
@@ -158,9 +153,7 @@ export const observeCommands: readonly Command[] = [
     name: 'top',
     group: 'observe',
     summary: 'show the processes with most memory first, again and again on a terminal',
-    arguments: [
-      { name: 'CONTAINER', summary: 'only this container', optional: true, completes: 'container' },
-    ],
+    arguments: [ONLY],
     options: [{ name: 'seconds', value: 'SECONDS', summary: 'the time between two looks (default 2)' }],
     examples: [['top web', 'watch the processes of a container']],
     load: () => import('./top.ts'),
