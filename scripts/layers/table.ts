@@ -107,7 +107,7 @@ export const LAYERS: readonly Layer[] = [
   {
     folder: 'src/agent/introspection',
     imports: ['src/handlers', 'src/hotplug', 'src/oci', 'src/state', 'src/os', 'src/base', 'src/gen'],
-    node: ['node:inspector'],
+    node: ['node:inspector/promises'],
   },
   {
     // Loaded only while tracing is on.
