@@ -13,6 +13,15 @@ export async function printJson(context: Pick<Context, 'io'>, value: unknown): P
   await print(context, `${JSON.stringify(value, jsonValue)}\n`)
 }
 
+/** A text for people, or one JSON value in a line for programs. */
+export async function printAs(
+  context: Pick<Context, 'io' | 'output'>,
+  { text, value }: { readonly text: string; readonly value: unknown },
+): Promise<void> {
+  if (context.output === 'json') await printJson(context, value)
+  else await print(context, text)
+}
+
 /** Writes one JSON value over several lines, for people. */
 export async function printPretty(context: Pick<Context, 'io'>, value: unknown): Promise<void> {
   await print(context, `${JSON.stringify(value, jsonValue, 2)}\n`)

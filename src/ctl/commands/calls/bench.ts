@@ -2,7 +2,7 @@ import type { Context } from '../../command.ts'
 import { callMethod } from '../../methods/call-method.ts'
 import { encodeWords } from '../../methods/request-words.ts'
 import { describedMethod } from '../../methods/schema.ts'
-import { print, printJson } from '../../output/print.ts'
+import { printAs } from '../../output/print.ts'
 
 const DEFAULT_CALLS = 1000
 const MOST_CALLS = 10_000_000
@@ -11,7 +11,7 @@ const MOST_PARALLEL = 64
 
 /** `agent-ctl bench [METHOD] [REQUEST…]`. */
 export async function run(context: Context): Promise<undefined> {
-  const { io, output, signal, timeoutMs, values } = context
+  const { io, signal, timeoutMs, values } = context
   const method = describedMethod(values.argument('METHOD') || 'grpc.Health/Check')
   const payload = await encodeWords(method.input, values.rest('REQUEST'), io.stdin)
   const calls = values.number('calls', 1, MOST_CALLS) ?? DEFAULT_CALLS
@@ -29,8 +29,8 @@ export async function run(context: Context): Promise<undefined> {
   const began = performance.now()
   await Promise.all(Array.from({ length: Math.min(parallel, calls) }, work))
   const figures = figuresOf(times, performance.now() - began)
-  if (output === 'json') await printJson(context, { method: method.name, calls, parallel, ...figures })
-  else await print(context, textOf(method.name, calls, figures))
+  const value = { method: method.name, calls, parallel, ...figures }
+  await printAs(context, { text: textOf(method.name, calls, figures), value })
 }
 
 /** Of all calls, in milliseconds. */

@@ -2,7 +2,7 @@ import type { Context } from '../../command.ts'
 import { callMethod } from '../../methods/call-method.ts'
 import { encodeWords } from '../../methods/request-words.ts'
 import { describedMethod } from '../../methods/schema.ts'
-import { print, printJson } from '../../output/print.ts'
+import { printJson, printPretty } from '../../output/print.ts'
 
 /** `agent-ctl call METHOD [REQUEST…]`. */
 export async function run(context: Context): Promise<undefined> {
@@ -10,6 +10,5 @@ export async function run(context: Context): Promise<undefined> {
   const method = describedMethod(values.argument('METHOD'))
   const payload = await encodeWords(method.input, values.rest('REQUEST'), io.stdin)
   const answer = await callMethod(await context.session(), method, payload, { signal, timeoutMs })
-  if (output === 'json') await printJson(context, answer)
-  else await print(context, `${JSON.stringify(answer, undefined, 2)}\n`)
+  await (output === 'json' ? printJson : printPretty)(context, answer)
 }

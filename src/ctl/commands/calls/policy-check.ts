@@ -3,27 +3,25 @@ import { checkPolicy } from '../../../client/check-policy.ts'
 import { findPolicyEngines } from '../../../client/policy-engines.ts'
 import { CommandFailure, type Context, EXIT } from '../../command.ts'
 import { readInput } from '../../methods/read-input.ts'
-import { print, printJson } from '../../output/print.ts'
+import { printAs } from '../../output/print.ts'
 import { plainText } from '../../output/text.ts'
 
 /** `agent-ctl policy check [--engine FOLDER] FILE`. */
 export async function run(context: Context): Promise<number> {
-  const { output, values } = context
+  const { values } = context
   const file = values.argument('FILE')
   const bytes = readInput(file, file)
   const { errors, warnings } = await checkPolicy(bytes, enginesIn(values.text('engine')))
-  if (output === 'json') await printJson(context, { file, errors, warnings })
-  else {
-    const lines = [
-      ...errors.map(({ column, line, message }) => {
-        const place = line === undefined ? '' : `:${line}:${column}`
-        return `${file}${place}: ${plainText(message)}`
-      }),
-      ...warnings.map((warning) => `${file}: warning: ${warning}`),
-      ...(errors.length === 0 ? [`${file}: no errors`] : []),
-    ]
-    await print(context, lines.map((line) => `${line}\n`).join(''))
-  }
+  const lines = [
+    ...errors.map(({ column, line, message }) => {
+      const place = line === undefined ? '' : `:${line}:${column}`
+      return `${file}${place}: ${plainText(message)}`
+    }),
+    ...warnings.map((warning) => `${file}: warning: ${warning}`),
+    ...(errors.length === 0 ? [`${file}: no errors`] : []),
+  ]
+  const text = lines.map((line) => `${line}\n`).join('')
+  await printAs(context, { text, value: { file, errors, warnings } })
   return errors.length === 0 ? 0 : EXIT.failed
 }
 

@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process'
 import { fileFailure } from '../../../client/file-failure.ts'
 import { CommandFailure, type Context, EXIT, UsageError } from '../../command.ts'
-import { print, printJson } from '../../output/print.ts'
+import { printAs } from '../../output/print.ts'
 import type { RecordingNotes } from '../../recording/notes.ts'
 import { play } from '../../recording/player.ts'
 import {
@@ -13,7 +13,7 @@ import {
 
 /** `agent-ctl replay FILE`. */
 export async function run(context: Context): Promise<number> {
-  const { output, values } = context
+  const { values } = context
   const recording = readOrRefuse(values.argument('FILE'))
   const differences: { readonly line: number; readonly call: string; readonly difference: string }[] = []
   const differs = (line: RecordedLine, error: Error) =>
@@ -27,16 +27,13 @@ export async function run(context: Context): Promise<number> {
   const prepare = async (call: RecordedCall) => prepareWith(values.text('prepare'), call)
   const place = { dial: () => context.dial(), prepare, differs }
   const calls = await play(recording, notesOf(recording, values.flag('strict')), place, values.text('until'))
-  for (const each of differences) {
-    if (output === 'json') await printJson(context, each)
-    else await print(context, `line ${each.line}, ${each.difference}\n`)
-  }
-  const summary = { recording: recording.name, calls, differences: differences.length }
-  if (output === 'json') await printJson(context, summary)
-  else {
-    const found = `${differences.length} ${differences.length === 1 ? 'difference' : 'differences'}`
-    await print(context, `${recording.name}: ${calls} calls, ${found}\n`)
-  }
+  for (const each of differences)
+    await printAs(context, { text: `line ${each.line}, ${each.difference}\n`, value: each })
+  const found = `${differences.length} ${differences.length === 1 ? 'difference' : 'differences'}`
+  await printAs(context, {
+    text: `${recording.name}: ${calls} calls, ${found}\n`,
+    value: { recording: recording.name, calls, differences: differences.length },
+  })
   return differences.length === 0 ? 0 : EXIT.failed
 }
 

@@ -1,7 +1,7 @@
 import type { Event, Exit, NetworkSetting } from '../../../gen/microvm/agent/v1/introspection.ts'
 import { introspectionCalls } from '../../clients.ts'
 import type { Context } from '../../command.ts'
-import { print, printJson } from '../../output/print.ts'
+import { printAs } from '../../output/print.ts'
 import { plainText } from '../../output/text.ts'
 
 /** How long one question waits for the next event. */
@@ -16,13 +16,10 @@ export async function run(context: Context): Promise<undefined> {
     const timeoutMs = follows ? WAIT_MS : 0
     const { events, gap, lastSequence } = await introspection.getEvents({ afterSequence, timeoutMs })
     if (gap !== undefined) {
-      if (context.output === 'json') await printJson(context, { gap })
-      else await print(context, `… events ${gap.firstSequence} to ${gap.lastSequence} were missed\n`)
+      const text = `… events ${gap.firstSequence} to ${gap.lastSequence} were missed\n`
+      await printAs(context, { text, value: { gap } })
     }
-    for (const event of events) {
-      if (context.output === 'json') await printJson(context, event)
-      else await print(context, `${eventLine(event)}\n`)
-    }
+    for (const event of events) await printAs(context, { text: `${eventLine(event)}\n`, value: event })
     const isOver = events.length === 0 && gap === undefined
     if (!follows && isOver) return undefined
     afterSequence = lastSequence

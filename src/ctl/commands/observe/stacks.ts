@@ -1,15 +1,14 @@
 import type { GetStacksResponse } from '../../../gen/microvm/agent/v1/introspection.ts'
 import { introspectionCalls } from '../../clients.ts'
 import type { Context } from '../../command.ts'
-import { print, printJson } from '../../output/print.ts'
+import { printAs } from '../../output/print.ts'
 import { plainText } from '../../output/text.ts'
 
 /** `agent-ctl stacks`. */
 export async function run(context: Context): Promise<undefined> {
   const introspection = await introspectionCalls(context)
   const stacks = await introspection.getStacks({})
-  if (context.output === 'json') await printJson(context, stacks)
-  else await print(context, stacksText(stacks))
+  await printAs(context, { text: stacksText(stacks), value: stacks })
 }
 
 /** Threads with their kernel stacks, indented, and then what the event loop waits for. */
