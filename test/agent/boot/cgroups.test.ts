@@ -95,7 +95,6 @@ describe('setUpCgroups', () => {
     expect(await os.files.readText('/sys/fs/cgroup/memory/memory.use_hierarchy')).toBe('1')
   })
 
-  // Debian 13's cloud kernel names neither the controller of memory nor that of CPUs in /proc/cgroups.
   it.each([
     ['the kernel has no v1', '#subsys_name\thierarchy\tnum_cgroups\tenabled\n', '', 'devices cpu cpuset'],
     ['the kernel has not all of v1', PROC_CGROUPS.replace(/^(cpuset|memory).*\n/gm, ''), '', 'cpuset memory'],
