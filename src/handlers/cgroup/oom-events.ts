@@ -53,21 +53,27 @@ export class OomEvents {
     const { record } = container
     try {
       const reported = before === undefined ? undefined : this.queue.killsOf(containerId, before)
+      // Once its event has gone to a caller, only the record tells that a kill was reported.
+      if (reported !== undefined && reported !== before) this.#save(containerId, record, reported)
       const watch = await container.cgroup.watchOom(reported, (kills) => {
         this.#log.warn('container out of memory', { containerId })
         this.queue.add(containerId, kills)
         this.#events.add({ outOfMemory: { containerId } })
-        try {
-          record.saveOomKills(kills)
-        } catch (error) {
-          this.#log.warn('out-of-memory kills not saved', { containerId, error: messageOf(error) })
-        }
+        this.#save(containerId, record, kills)
       })
       this.#watches.set(containerId, watch)
       const look = () => watch.look()
       container.init.ended.then(look, look)
     } catch (error) {
       this.#log.warn('memory of a container not watched', { containerId, error: messageOf(error) })
+    }
+  }
+
+  #save(containerId: string, record: OomRecord, kills: bigint): void {
+    try {
+      record.saveOomKills(kills)
+    } catch (error) {
+      this.#log.warn('out-of-memory kills not saved', { containerId, error: messageOf(error) })
     }
   }
 

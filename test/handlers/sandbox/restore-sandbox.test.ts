@@ -178,6 +178,9 @@ describe('an agent after one that died', () => {
     expect((await after.handlers.getOomEvent({}, neverAborted)).containerId).toBe('c1')
     const more = after.handlers.getOomEvent({}, AbortSignal.timeout(50))
     await expect(more).rejects.toMatchObject({ name: 'TimeoutError' })
+    const third = await successorOf(after)
+    const again = third.handlers.getOomEvent({}, AbortSignal.timeout(50))
+    await expect(again).rejects.toMatchObject({ name: 'TimeoutError' })
   })
 
   it('leaves no descriptor of a container that cannot be gone on with', async () => {
