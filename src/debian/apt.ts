@@ -3,8 +3,8 @@ import { join } from 'node:path'
 import { buildRoot } from '../build/project.ts'
 import { tool } from '../build/tool.ts'
 
-/** The Debian releases that packages can be fetched from. */
-export type Suite = 'bookworm' | 'trixie' | 'forky' | 'sid'
+/** The Debian releases that packages can be fetched from; `trixie-backports` has trixie's security archive beside it. */
+export type Suite = 'bookworm' | 'trixie' | 'trixie-backports' | 'forky' | 'sid'
 
 /** An apt with one suite and with state of its own: it shares nothing with the machine's apt. */
 export interface PrivateApt {
@@ -117,7 +117,10 @@ export function sourcesList(targets: string, suite: Suite): string {
     `deb [arch=amd64 signed-by=${KEYRING}] ${uri} ${release} main\n`
   if (suite === 'sid') return line(archive, suite)
   const security = find(mirrors, /-security$/)
-  return line(archive, suite) + (security === undefined ? '' : line(security, `${suite}-security`))
+  return (
+    line(archive, suite) +
+    (security === undefined ? '' : line(security, `${suite.replace('-backports', '')}-security`))
+  )
 }
 
 /** The fields of those `targets` that are of component main. */

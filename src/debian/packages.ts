@@ -22,7 +22,7 @@ export interface FetchedPackage extends PackageVersion {
   readonly path: string
 }
 
-/** What to fetch: `name` (the suite's candidate) or `name=version`. */
+/** What to fetch: `name` (the suite's newest) or `name=version`. */
 export interface FetchRequest {
   readonly suite: Suite
   readonly packages: readonly string[]
@@ -34,7 +34,7 @@ type Resolved = Readonly<Record<string, PackageVersion & { readonly file: string
 
 /**
  * Downloads Debian packages without installing them and without touching the machine's apt. A version that the mirror no
- * longer carries is replaced by the candidate, which `progress` reports. A repeated request is answered from disk. Throws
+ * longer carries is replaced by the newest, which `progress` reports. A repeated request is answered from disk. Throws
  * for a package that the suite does not have.
  */
 export async function fetchPackages(request: FetchRequest): Promise<readonly FetchedPackage[]> {
@@ -61,7 +61,7 @@ export async function extractPackage(deb: string, folder: string): Promise<void>
 /** The newest version of each package in `suite`, after refreshing its lists. Throws for a package it does not have. */
 export async function candidates(request: FetchRequest): Promise<readonly PackageVersion[]> {
   const apt = await refreshed(request)
-  const stanzas = await versionsOf(apt, request.packages, ['--no-all-versions'])
+  const stanzas = await versionsOf(apt, request.packages)
   return request.packages.map((name) => {
     const found = stanzas.find((stanza) => stanza.name === name)
     if (found === undefined) throw new Error(`Debian ${request.suite}: no package ${name}`)
@@ -103,17 +103,16 @@ async function refreshed({ suite, progress }: FetchRequest): Promise<PrivateApt>
   return apt
 }
 
-/** The version for each request: the exact one, else the candidate. */
+/** The version for each request: the exact one, else the newest. */
 async function choose(apt: PrivateApt, request: FetchRequest): Promise<Map<string, PackageVersion>> {
   const names = request.packages.map((wanted) => nameOf(wanted))
-  const all = await versionsOf(apt, names, [])
-  const newest = await versionsOf(apt, names, ['--no-all-versions'])
+  const all = await versionsOf(apt, names)
   const chosen = new Map<string, PackageVersion>()
   for (const wanted of request.packages) {
     const name = nameOf(wanted)
     const exact = all.find((stanza) => `${stanza.name}=${stanza.version}` === wanted)
-    const candidate = newest.find((stanza) => stanza.name === name)
-    const answer = exact ?? candidate
+    // apt-cache shows the newest version of a package first.
+    const answer = exact ?? all.find((stanza) => stanza.name === name)
     if (answer === undefined) throw new Error(`Debian ${request.suite}: no package ${name}`)
     if (exact === undefined && wanted !== name)
       request.progress(`Debian ${request.suite} no longer has ${wanted}: using ${name}=${answer.version}`)
@@ -122,13 +121,9 @@ async function choose(apt: PrivateApt, request: FetchRequest): Promise<Map<strin
   return chosen
 }
 
-async function versionsOf(
-  apt: PrivateApt,
-  names: readonly string[],
-  options: readonly string[],
-): Promise<readonly PackageVersion[]> {
+async function versionsOf(apt: PrivateApt, names: readonly string[]): Promise<readonly PackageVersion[]> {
   try {
-    return parseStanzas(await apt.run('apt-cache', ['show', ...options, ...names]))
+    return parseStanzas(await apt.run('apt-cache', ['show', ...names]))
   } catch (error) {
     // apt-cache fails only when it knows none of the names; the caller reports the missing ones.
     if (messageOf(error).includes('No packages found')) return []

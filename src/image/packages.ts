@@ -9,6 +9,9 @@ import { type FetchedPackage, fetchPackages } from '../debian/packages.ts'
  */
 export type LockedSuite = 'bookworm' | 'trixie' | 'forky'
 
+/** The releases that a runtime may come from when the mirror no longer has the locked one. */
+export type PinnedSuite = LockedSuite | 'trixie-backports' | 'sid'
+
 /** One of Debian's kernels for guests. */
 export interface KernelChoice {
   readonly suite: LockedSuite
@@ -80,11 +83,12 @@ function readLock(): PackageLock {
  * returned. Throws when a package of the locked version has another checksum than the lock file.
  */
 export async function fetchLocked(
-  suite: LockedSuite | 'sid',
+  suite: PinnedSuite,
   names: readonly string[],
   progress: (line: string) => void,
 ): Promise<readonly FetchedPackage[]> {
-  const lock = suite === 'sid' ? {} : readLock()[suite]
+  const lock: Readonly<Record<string, LockedPackage>> =
+    suite === 'sid' || suite === 'trixie-backports' ? {} : readLock()[suite]
   const packages = names.map((name) => {
     const locked = lock[name]
     return locked === undefined ? name : `${name}=${locked.version}`

@@ -7,7 +7,7 @@ import { withTemporaryFolder } from '../build/temporary-folder.ts'
 import { extractPackage, type FetchedPackage } from '../debian/packages.ts'
 import { openAdvisories } from '../oci/runtime-advisories.ts'
 import { compareVersions, highestGlibc, LIBRARIES, libraryClosure } from './libraries.ts'
-import { fetchLocked, isLocked, type LockedSuite, packageHashes } from './packages.ts'
+import { fetchLocked, isLocked, type PinnedSuite, packageHashes } from './packages.ts'
 
 /** The OCI runtimes: their programs, and the packages of a suite that have them and libraries that are not in rootfs/packages. */
 export const RUNTIMES = {
@@ -18,58 +18,60 @@ export const RUNTIMES = {
 /** A key of {@link RUNTIMES}. */
 export type RuntimeName = keyof typeof RUNTIMES
 
-/** Where a runtime is looked for; tests replace it. */
-export interface RuntimeSource {
-  /** Its packages: of forky the locked version, or the newest where the mirror no longer has it. Throws for a suite without. */
-  fetch(suite: LockedSuite | 'sid'): Promise<readonly FetchedPackage[]>
-  /** Why the image cannot have the runtime of these packages; undefined when it can. */
-  lackOf(packages: readonly FetchedPackage[]): Promise<string | undefined>
-}
-
 /**
- * The packages of a runtime: those of forky, else of sid, if no advisory names them and they run in the image; else Debian
- * 13's own, or none, so that a guest boots in any case. `progress` gets a line for what is passed over.
+ * The packages of both runtimes for an image of which `base` are the others: the locked ones; else the newest of forky and
+ * Debian 13's backports, else of sid, that no advisory names and that run in the image; else Debian 13's own, or none, so that
+ * a guest boots in any case. `progress` gets a line for what is passed over.
  */
-export async function chooseRuntime(
-  name: RuntimeName,
-  source: RuntimeSource,
-  progress: (line: string) => void,
-): Promise<readonly FetchedPackage[]> {
-  for (const suite of ['forky', 'sid'] as const) {
-    try {
-      const packages = await source.fetch(suite)
-      const lack = await source.lackOf(packages)
-      if (lack === undefined) return packages
-      progress(`${name} of Debian ${suite} is not taken: ${lack}`)
-    } catch (error) {
-      progress(`${name} of Debian ${suite} is not taken: ${messageOf(error)}`)
-    }
-  }
-  try {
-    const packages = await source.fetch('trixie')
-    progress(`warning: no newer ${name} runs in the image: taking Debian 13's`)
-    return packages
-  } catch (error) {
-    progress(`warning: the image has no ${name}: ${messageOf(error)}`)
-    return []
-  }
-}
-
-/** The packages of both runtimes for an image of which `base` are the others. */
 export async function runtimesFor(
   base: readonly FetchedPackage[],
   progress: (line: string) => void,
 ): Promise<readonly FetchedPackage[]> {
   const chosen: FetchedPackage[] = []
-  for (const name of ['runc', 'crun'] as const) {
-    const { newer, ofTrixie } = RUNTIMES[name]
-    const source: RuntimeSource = {
-      fetch: (suite) => fetchLocked(suite, suite === 'trixie' ? ofTrixie : newer, progress),
-      lackOf: (packages) => lackOf(name, packages, base),
-    }
-    chosen.push(...(await chooseRuntime(name, source, progress)))
-  }
+  for (const name of ['runc', 'crun'] as const) chosen.push(...(await runtimeFor(name, base, progress)))
   return chosen
+}
+
+async function runtimeFor(
+  name: RuntimeName,
+  base: readonly FetchedPackage[],
+  progress: (line: string) => void,
+): Promise<readonly FetchedPackage[]> {
+  const { newer, ofTrixie } = RUNTIMES[name]
+  const notTaken = (suite: string, lack: string) =>
+    progress(`${name} of Debian ${suite} is not taken: ${lack}`)
+  const fetchFrom = async (suite: PinnedSuite): Promise<readonly FetchedPackage[]> => {
+    try {
+      return await fetchLocked(suite, suite === 'trixie' ? ofTrixie : newer, progress)
+    } catch (error) {
+      notTaken(suite, messageOf(error))
+      return []
+    }
+  }
+  const takeFirst = async (found: readonly (readonly FetchedPackage[])[]) => {
+    for (const packages of found) {
+      const [first] = packages
+      if (first === undefined) continue
+      const lack = await lackOf(name, packages, base)
+      if (lack === undefined) return packages
+      notTaken(first.suite, lack)
+    }
+    return undefined
+  }
+  const ofForky = await fetchFrom('forky')
+  if (ofForky.length > 0 && ofForky.every(isLocked)) return ofForky
+  const newest = [ofForky, await fetchFrom('trixie-backports')].sort(([a], [b]) =>
+    compareVersions(b?.version ?? '', a?.version ?? ''),
+  )
+  const taken = (await takeFirst(newest)) ?? (await takeFirst([await fetchFrom('sid')]))
+  if (taken !== undefined) return taken
+  const own = await fetchFrom('trixie')
+  progress(
+    own.length > 0
+      ? `warning: no newer ${name} runs in the image: taking Debian 13's`
+      : `warning: the image has no ${name}`,
+  )
+  return own
 }
 
 /** What locked packages lack is known: nothing. That of others is found out once. */

@@ -1,0 +1,106 @@
+import { execFileSync } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
+
+/** A package of the mirror: its program, if any, needs this version of glibc. */
+export interface MirrorPackage {
+  readonly name: string
+  readonly version: string
+  readonly glibc: string
+}
+
+/** Packages by release, such as `trixie-security`. */
+export type MirrorContent = Readonly<Record<string, readonly MirrorPackage[]>>
+
+/** An archive of Debian packages on the loopback, signed with a key of its own. Releases without packages are empty. */
+export interface DebianMirror {
+  readonly url: string
+  /** The public key, for the place of Debian's keyring. */
+  readonly keyring: string
+  publish(content: MirrorContent): void
+  close(): void
+}
+
+const RELEASES = ['trixie', 'trixie-security', 'trixie-backports', 'forky', 'forky-security', 'sid']
+
+/** Starts a mirror whose files are below `folder`. */
+export async function debianMirror(folder: string): Promise<DebianMirror> {
+  const files = join(folder, 'files')
+  const keyring = join(folder, 'keyring.gpg')
+  const home = join(folder, 'gnupg')
+  mkdirSync(home, { mode: 0o700 })
+  const gpg = (...args: readonly string[]) =>
+    execFileSync('gpg', ['--homedir', home, '--batch', '--quiet', '--passphrase', '', ...args], {
+      stdio: 'pipe',
+    })
+  gpg('--quick-generate-key', 'mirror', 'ed25519', 'sign', 'never')
+  gpg('--output', keyring, '--export', 'mirror')
+  const server = createServer((request, response) => {
+    try {
+      response.end(readFileSync(join(files, decodeURIComponent(request.url ?? ''))))
+    } catch {
+      response.writeHead(404).end()
+    }
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  const { port } = server.address() as AddressInfo
+  return {
+    url: `http://127.0.0.1:${port}`,
+    keyring,
+    publish(content) {
+      rmSync(files, { recursive: true, force: true })
+      for (const release of RELEASES) {
+        const index = (content[release] ?? []).map((each) => publishPackage(files, folder, each)).join('\n')
+        const indexFolder = join(files, 'dists', release, 'main/binary-amd64')
+        mkdirSync(indexFolder, { recursive: true })
+        writeFileSync(join(indexFolder, 'Packages'), index)
+        const plain = join(folder, 'Release')
+        const sum = `${sha256(index)} ${Buffer.byteLength(index)} main/binary-amd64/Packages`
+        // As Debian's own: apt prefers no backport by itself.
+        const manual = release.endsWith('-backports') ? 'NotAutomatic: yes\nButAutomaticUpgrades: yes\n' : ''
+        const head = `Origin: Debian\nSuite: ${release}\nCodename: ${release}\nComponents: main\nArchitectures: amd64\n`
+        writeFileSync(plain, `${head}${manual}Date: ${new Date().toUTCString()}\nSHA256:\n ${sum}\n`)
+        gpg('--output', join(files, 'dists', release, 'InRelease'), '--clearsign', plain)
+      }
+    },
+    close: () => server.close(),
+  }
+}
+
+/** Builds a package and returns its paragraph of the index. */
+function publishPackage(files: string, folder: string, { name, version, glibc }: MirrorPackage): string {
+  const root = join(folder, 'package')
+  rmSync(root, { recursive: true, force: true })
+  const control = `Package: ${name}\nVersion: ${version}\nArchitecture: amd64\nMaintainer: x <x@example>\nDescription: x\n`
+  mkdirSync(join(root, 'DEBIAN'), { recursive: true })
+  writeFileSync(join(root, 'DEBIAN/control'), control)
+  const program = { runc: 'usr/sbin/runc', crun: 'usr/bin/crun' }[name]
+  if (program !== undefined) linkProgram(join(root, program), folder, glibc)
+  mkdirSync(join(files, 'pool'), { recursive: true })
+  const file = `pool/${name}_${version}_amd64.deb`
+  execFileSync('dpkg-deb', ['--build', '-Znone', '--root-owner-group', root, join(files, file)], {
+    stdio: 'pipe',
+  })
+  const bytes = readFileSync(join(files, file))
+  return `${control}Filename: ${file}\nSize: ${bytes.length}\nSHA256: ${sha256(bytes)}\n`
+}
+
+/** Links a program with a libc.so.6 that has one symbol, of this version of glibc. */
+function linkProgram(path: string, folder: string, glibc: string): void {
+  const library = join(folder, 'libc.so.6')
+  const [map, source, main] = ['map', 'library.c', 'main.c'].map((name) => join(folder, name))
+  writeFileSync(map ?? '', `GLIBC_${glibc} { symbol; };\n`)
+  writeFileSync(source ?? '', 'void symbol(void) {}\n')
+  writeFileSync(main ?? '', 'void symbol(void); void _start(void) { symbol(); }\n')
+  mkdirSync(join(path, '..'), { recursive: true })
+  const shared = ['-shared', '-Wl,-soname,libc.so.6', `-Wl,--version-script,${map}`]
+  execFileSync('gcc', ['-nostdlib', ...shared, '-o', library, source ?? ''])
+  execFileSync('gcc', ['-nostdlib', '-o', path, main ?? '', library])
+}
+
+function sha256(content: string | Buffer): string {
+  return createHash('sha256').update(content).digest('hex')
+}
