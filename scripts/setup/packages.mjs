@@ -26,6 +26,7 @@ export const RUN_PACKAGES = [
  */
 export const TEST_PACKAGES = [
   { name: 'patchelf', why: "runs the image's runc and crun on the host" },
+  { name: 'gnupg', why: 'signs the mirror of the tests' },
   { name: 'iproute2', why: 'network namespaces of the tests' },
   { name: 'iptables', why: 'packet filters on the host' },
   { name: 'clang-format', why: 'checks the format of the C files' },
