@@ -1,7 +1,7 @@
-import { messageOf } from '../../base/errors.ts'
+import { errnoOf, messageOf } from '../../base/errors.ts'
 import { guestMemory, reserveOf } from '../../handlers/cgroup/memory-reserve.ts'
 import type { Files } from '../../os/files/files.ts'
-import type { MountEntry, MountFlag } from '../../os/files/mounts.ts'
+import type { MountEntry, MountFlag, Mounts } from '../../os/files/mounts.ts'
 import { parentPid } from '../../os/process/proc-stat.ts'
 import { ensureMounted, isMounted } from './mounts.ts'
 import { type BootContext, outcomeOf, type StepOutcome } from './step.ts'
@@ -18,12 +18,10 @@ export async function setUpCgroups(context: BootContext): Promise<StepOutcome> {
   const enabled = enabledV1Controllers(await os.files.readText('/proc/cgroups'))
   const controllers = enabled.filter((controller) => !withheld.includes(controller))
   const missing = NEEDED_V1_CONTROLLERS.filter((controller) => !controllers.includes(controller))
-  if (missing.length === 0) return mountCgroupV1(context, controllers)
+  if (missing.length === 0 && (await takesV1(os.mounts))) return mountCgroupV1(context, controllers)
   const because = 'the kernel has none for v1, or its command line has cgroup_no_v1 or cgroup_disable'
-  log.warn('cgroup v1 requested, but it lacks controllers: using v2', {
-    controllers: missing.join(' '),
-    because,
-  })
+  const lacking = missing.length > 0 ? missing.join(' ') : `one of ${NEEDED_V1_CONTROLLERS.join(' ')}`
+  log.warn('cgroup v1 requested, but it lacks controllers: using v2', { controllers: lacking, because })
   return mountCgroupV2(context)
 }
 
@@ -50,6 +48,23 @@ const KNOWN_CONTROLLERS: readonly string[] = [
 ]
 
 const ROOT_FLAGS: readonly MountFlag[] = ['nosuid', 'nodev', 'noexec']
+
+/**
+ * Whether the kernel mounts the needed controllers as v1. From Linux 6.12 on, /proc/cgroups names controllers too that
+ * a kernel has for v2 alone (CONFIG_MEMCG_V1, CONFIG_CPUSETS_V1). One hierarchy with all of them is tried: a refused one
+ * takes no controller from v2.
+ */
+async function takesV1(mounts: Mounts): Promise<boolean> {
+  const data = NEEDED_V1_CONTROLLERS.join(',')
+  try {
+    await mounts.mount({ source: 'cgroup', target: ROOT, type: 'cgroup', flags: ROOT_FLAGS, data })
+  } catch (error) {
+    // EBUSY: they are mounted apart, by the agent before.
+    return errnoOf(error) === 'EBUSY'
+  }
+  await mounts.unmount(ROOT)
+  return true
+}
 
 /** The known controllers that /proc/cgroups shows as enabled (spec A.4: tab separated, the fourth column). */
 export function enabledV1Controllers(procCgroups: string): readonly string[] {

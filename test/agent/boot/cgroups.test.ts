@@ -76,6 +76,7 @@ describe('setUpCgroups', () => {
     const calls = os.mounts.requests.map(({ target, type, flags, data }) => [target, type, flags, data])
     const flags = ['nosuid', 'nodev', 'noexec']
     expect(calls).toEqual([
+      ['/sys/fs/cgroup', 'cgroup', flags, 'devices,cpu,cpuset,memory,pids,freezer'],
       ['/sys/fs/cgroup', 'tmpfs', flags, 'mode=755'],
       ...['cpu', 'cpuset', 'memory', 'devices', 'freezer', 'pids'].map((name) => [
         `/sys/fs/cgroup/${name}`,
@@ -110,6 +111,19 @@ describe('setUpCgroups', () => {
         message: 'cgroup v1 requested, but it lacks controllers: using v2',
         fields: expect.objectContaining({ controllers: expect.stringMatching(`^${controllers}`) }),
       }),
+    )
+  })
+
+  it('takes v2 with a warning when the kernel names controllers which it mounts as v2 alone', async () => {
+    const { os, context, lines } = await bareGuest({ unifiedCgroupHierarchy: false })
+    await os.files.put('/proc/cgroups', PROC_CGROUPS)
+    const asked: string[] = []
+    os.mounts.failWith = (call) => (call === 'mount' && asked.push(call) === 1 ? 'EINVAL' : undefined)
+    await setUpCgroups(context)
+    expect(os.mounts.requests.map(({ type }) => type)).toEqual(['cgroup2'])
+    const controllers = 'one of devices cpu cpuset memory pids freezer'
+    expect(lines).toContainEqual(
+      expect.objectContaining({ fields: expect.objectContaining({ controllers }) }),
     )
   })
 
