@@ -121,6 +121,8 @@ describe('a socket that the kernel cannot wait for', () => {
     const half = await broker.connect()
     await half.send(ask.subarray(0, 5))
     const before = await converse(broker, agent)
+    // By then the broker waits for all sockets of the connections before.
+    await roundTrip(broker, agent)
     writeFileSync(full, '')
     // Its data socket cannot be waited for, and a new client's own socket.
     await half.send(ask.subarray(5))
