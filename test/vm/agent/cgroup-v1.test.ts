@@ -7,6 +7,19 @@ import { expectStopBySignal } from '../../support/vm/stop-by-signal.ts'
 
 const GUEST_CGROUPS = bind('/sys/fs/cgroup', '/guest/cgroup')
 
+describe.skipIf(cannotBoot() !== undefined)('an agent that is asked for cgroup v1 on Linux 6.12', () => {
+  it('has cgroup v2 with the limit of all containers, and warns', async () => {
+    const { guest, pod } = await bootPod({ kernel: 'trixie', append: ['systemd.unified_cgroup_hierarchy=0'] })
+    try {
+      await consoleLine(guest, /"cgroup v1 requested, but it lacks controllers: using v2".*"controllers":"/)
+      const path = '/guest/cgroup/containers/memory.max'
+      expect(await pod.output('limit', `cat ${path}`, { mounts: [GUEST_CGROUPS] })).toMatch(/^\d+$/m)
+    } finally {
+      await guest.stop()
+    }
+  })
+})
+
 describe.skipIf(cannotBoot() !== undefined)('an agent with systemd.unified_cgroup_hierarchy=0', () => {
   let guest: TestGuest
   let pod: Pod
