@@ -21,11 +21,14 @@ const CHOOSE = `
   console.log(JSON.stringify({ runtimes, lines: lines.filter((line) => /runc .*(taken|runs|: containers)|no (runc|longer has runc)/.test(line)) }))
 `
 
-/** Runs it where the build folder has an upper layer that is thrown away, no package of forky, and another keyring. */
+/**
+ * Runs it where the build folder has an upper layer that is thrown away, without packages of forky and what was found out
+ * about them, and where another keyring is in the place of Debian's.
+ */
 const IN_NAMESPACE = `
   mount -t tmpfs none "$1" && mkdir "$1/upper" "$1/work"
   mount -t overlay none -o "lowerdir=$2,upperdir=$1/upper,workdir=$1/work" "$2"
-  rm -rf "$2/apt/forky" "$2/apt/sid" "$2/apt/trixie-backports"
+  rm -rf "$2/apt/forky" "$2/apt/sid" "$2/apt/trixie-backports" "$2"/cache/runtime-lack-*
   mount --bind "$3" ${KEYRING}
   exec "$4" --input-type=module --eval "$5" "$6"
 `

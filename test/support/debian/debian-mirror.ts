@@ -66,7 +66,10 @@ export async function debianMirror(folder: string): Promise<DebianMirror> {
         gpg('--output', join(files, 'dists', release, 'InRelease'), '--clearsign', plain)
       }
     },
-    close: () => server.close(),
+    close() {
+      server.close()
+      execFileSync('gpgconf', ['--homedir', home, '--kill', 'gpg-agent'])
+    },
   }
 }
 
