@@ -19,9 +19,9 @@ export const RUNTIMES = {
 export type RuntimeName = keyof typeof RUNTIMES
 
 /**
- * The packages of both runtimes for an image of which `base` are the others: the locked ones; else the newest of forky and
- * Debian 13's backports, else of sid, that no advisory names and that run in the image; else Debian 13's own, or none, so that
- * a guest boots in any case. `progress` gets a line for what is passed over.
+ * The packages of both runtimes for an image of which `base` are the others: the locked ones; else the newest of forky,
+ * Debian 13's backports and its security archive, else of sid, that no advisory names and that run in the image; else Debian
+ * 13's own, or none, so that a guest boots in any case. `progress` gets a line for what is passed over.
  */
 export async function runtimesFor(
   base: readonly FetchedPackage[],

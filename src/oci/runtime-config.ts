@@ -3,7 +3,7 @@ import { isEmpty, type Json } from './json.ts'
 
 /**
  * The version of the OCI runtime specification that every `config.json` names, whatever the request says: a request has
- * no field that is newer, and a runtime may refuse versions newer than its own.
+ * no field that is newer, and a runtime refuses versions newer than its own (crun 1.28 refuses 1.3.0).
  */
 export const OCI_VERSION = '1.0.2'
 
@@ -59,10 +59,12 @@ const RATE = ['major', 'minor', 'rate']
  * out then: proto3 cannot tell an empty field from an absent one, and a runtime reads an absent member as "not requested".
  */
 const KEPT: Readonly<Record<string, readonly string[]>> = {
+  // Without it the container would inherit the agent's own value.
   process: ['oomScoreAdj'],
   consoleSize: ['height', 'width'],
   rlimits: ['type', 'hard', 'soft'],
   user: ['uid', 'gid'],
+  // With an absent set the process would keep the runtime's capabilities.
   capabilities: ['bounding', 'effective', 'inheritable', 'permitted', 'ambient'],
   root: ['path', 'readonly'],
   mounts: ['destination'],
@@ -70,8 +72,10 @@ const KEPT: Readonly<Record<string, readonly string[]>> = {
   ...{ startContainer: HOOK, poststart: HOOK, poststop: HOOK },
   ...{ uidMappings: ID_MAPPING, gidMappings: ID_MAPPING },
   namespaces: ['type'],
+  // Not the mode: nobody could open a node with mode 0.
   devices: ['path', 'type', 'major', 'minor', 'uid', 'gid', 'allow'],
   seccomp: ['defaultAction'],
+  // An absent errno means EPERM.
   syscalls: ['names', 'action', 'errnoRet'],
   args: ['index', 'value', 'valueTwo', 'op'],
   weightDevice: ['major', 'minor'],

@@ -18,9 +18,11 @@ export async function setUpCgroups(context: BootContext): Promise<StepOutcome> {
   const enabled = enabledV1Controllers(await os.files.readText('/proc/cgroups'))
   const controllers = enabled.filter((controller) => !withheld.includes(controller))
   const missing = NEEDED_V1_CONTROLLERS.filter((controller) => !controllers.includes(controller))
-  if (missing.length === 0 && (await takesV1(os.mounts))) return mountCgroupV1(context, controllers)
-  const because = 'the kernel has none for v1, or its command line has cgroup_no_v1 or cgroup_disable'
+  const refusal = missing.length === 0 ? await refusalOfV1(os.mounts) : undefined
+  if (missing.length === 0 && refusal === undefined) return mountCgroupV1(context, controllers)
   const lacking = missing.length > 0 ? missing.join(' ') : `one of ${NEEDED_V1_CONTROLLERS.join(' ')}`
+  const because =
+    refusal ?? 'the kernel has none for v1, or its command line has cgroup_no_v1 or cgroup_disable'
   log.warn('cgroup v1 requested, but it lacks controllers: using v2', { controllers: lacking, because })
   return mountCgroupV2(context)
 }
@@ -50,20 +52,20 @@ const KNOWN_CONTROLLERS: readonly string[] = [
 const ROOT_FLAGS: readonly MountFlag[] = ['nosuid', 'nodev', 'noexec']
 
 /**
- * Whether the kernel mounts the needed controllers as v1. From Linux 6.12 on, /proc/cgroups names controllers too that
- * a kernel has for v2 alone (CONFIG_MEMCG_V1, CONFIG_CPUSETS_V1). One hierarchy with all of them is tried: a refused one
- * takes no controller from v2.
+ * Why the kernel does not mount the needed controllers as v1; undefined when it does. From Linux 6.12 on, /proc/cgroups also
+ * names controllers that a kernel has for v2 alone (CONFIG_MEMCG_V1, CONFIG_CPUSETS_V1). One hierarchy with all of them is
+ * tried: a refused one takes no controller from v2.
  */
-async function takesV1(mounts: Mounts): Promise<boolean> {
+async function refusalOfV1(mounts: Mounts): Promise<string | undefined> {
   const data = NEEDED_V1_CONTROLLERS.join(',')
   try {
     await mounts.mount({ source: 'cgroup', target: ROOT, type: 'cgroup', flags: ROOT_FLAGS, data })
   } catch (error) {
-    // EBUSY: they are mounted apart, by the agent before.
-    return errnoOf(error) === 'EBUSY'
+    // EBUSY: the previous agent has mounted them, each by itself.
+    return errnoOf(error) === 'EBUSY' ? undefined : messageOf(error)
   }
   await mounts.unmount(ROOT)
-  return true
+  return undefined
 }
 
 /** The known controllers that /proc/cgroups shows as enabled (spec A.4: tab separated, the fourth column). */

@@ -65,7 +65,7 @@ export interface Broker {
   confirm(number: bigint): void
   /** A data socket has told the delivery of an answer of an earlier agent. */
   settled(number: bigint, written: boolean): void
-  /** This agent answers the request with a failure: what an agent before has taken for it is dropped. */
+  /** This agent answers the request with a failure. What the previous agent took for it is dropped. */
   refused(number: bigint): void
   /** The broker has told nothing of an answer for long. */
   late(): void
