@@ -46,7 +46,9 @@ describe('agent-ctl on a real agent', () => {
   it.each(['ttrpc', 'grpc'])('gives up a call at its time limit over %s', async (protocol) => {
     const words = ['--protocol', protocol, '--timeout', '50ms', 'WaitProcess', 'container_id=web']
     const { status, stderr } = await run(...words)
-    expect([status, stderr]).toEqual([1, 'agent-ctl: WaitProcess: DEADLINE_EXCEEDED: timeout\n'])
+    expect(status).toBe(1)
+    // The gRPC library of the agent keeps the same limit, and may be first.
+    expect(stderr).toMatch(/^agent-ctl: WaitProcess: DEADLINE_EXCEEDED: (timeout|Deadline exceeded)\n$/)
   })
 
   it('runs a program with its streams and its status', async () => {
@@ -123,9 +125,9 @@ describe('agent-ctl on a real agent', () => {
     expect(wide.stdout).toMatch(/^web +\d+ +exec +side /m)
     expect(wide.stdout).not.toContain('\x1b')
     const colored = await ctl(['-a', address, 'ps', '--color', 'always', 'web'])
-    expect(colored.stdout.split('\n')[0]).toBe(
-      styleText('bold', wide.stdout.split('\n')[0] ?? '', { validateStream: false }),
-    )
+    // The ages and the memory, and so the widths, change from call to call.
+    const header = ({ stdout }: CtlRun) => (stdout.split('\n')[0] ?? '').replace(/ +/g, ' ')
+    expect(header(colored)).toBe(styleText('bold', header(wide), { validateStream: false }))
     const narrow = await ctl(['-a', address, 'ps', 'web'], { columns: 10, env: { NO_COLOR: '1' } })
     expect(
       narrow.stdout
