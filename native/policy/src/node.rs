@@ -71,7 +71,7 @@ unsafe extern "C" fn open(env: napi_env, info: napi_callback_info) -> napi_value
         called(env, info, |[]| {
             let engine = Rc::into_raw(start(env)?).cast_mut();
             let mut value = null_mut();
-            let created = napi_create_external(env, engine.cast(), Some(collected), null_mut(), &mut value);
+            let created = napi_create_external(env, engine.cast(), Some(released), null_mut(), &mut value);
             if created != Status::napi_ok {
                 close(&Rc::from_raw(engine));
                 return Err(Failed);
@@ -103,7 +103,7 @@ unsafe fn start(env: napi_env) -> Result<Rc<Engine>, Failed> {
             0,
             1,
             context,
-            Some(ended),
+            Some(released),
             context,
             Some(answered),
             answers,
@@ -314,14 +314,9 @@ fn close(engine: &Engine) {
     engine.jobs.replace(None);
 }
 
-/// The garbage collector has found that nothing holds the engine.
-unsafe extern "C" fn collected(_: napi_env, engine: *mut c_void, _: *mut c_void) {
-    let engine = unsafe { Rc::from_raw(engine.cast::<Engine>().cast_const()) };
-    close(&engine);
-}
-
-/// The thread has released its side of `answers`, or the environment ends.
-unsafe extern "C" fn ended(_: napi_env, engine: *mut c_void, _: *mut c_void) {
+/// One holder of the engine is gone: nothing in JavaScript refers to it any more, or the thread has released its side of
+/// `answers`, or the environment ends.
+unsafe extern "C" fn released(_: napi_env, engine: *mut c_void, _: *mut c_void) {
     let engine = unsafe { Rc::from_raw(engine.cast::<Engine>().cast_const()) };
     close(&engine);
 }
