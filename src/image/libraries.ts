@@ -1,6 +1,7 @@
 import { existsSync, realpathSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { tool } from '../build/tool.ts'
+import { compareVersions } from '../debian/compare-versions.ts'
 
 /** Debian's folder of shared libraries on x86-64. */
 export const LIBRARIES = 'usr/lib/x86_64-linux-gnu'
@@ -48,11 +49,6 @@ export async function highestGlibc(files: readonly string[]): Promise<string> {
   const versions = await readelf(['--version-info', ...files])
   const found = [...versions.matchAll(/\bName: GLIBC_(\d+\.\d+)/g)].map(([, version = '0']) => version)
   return found.toSorted(compareVersions).at(-1) ?? '0'
-}
-
-/** The order of two versions that are numbers with dots between them: below 0 when `a` is the older one. */
-export function compareVersions(a: string, b: string): number {
-  return a.localeCompare(b, 'en', { numeric: true })
 }
 
 function readelf(args: readonly string[]): Promise<string> {

@@ -4,9 +4,10 @@ import { messageOf } from '../base/errors.ts'
 import { cached } from '../build/cache.ts'
 import { temporaryRoot } from '../build/project.ts'
 import { withTemporaryFolder } from '../build/temporary-folder.ts'
+import { compareVersions } from '../debian/compare-versions.ts'
 import { extractPackage, type FetchedPackage } from '../debian/packages.ts'
 import { openAdvisories } from '../oci/runtime-advisories.ts'
-import { compareVersions, highestGlibc, LIBRARIES, libraryClosure } from './libraries.ts'
+import { highestGlibc, LIBRARIES, libraryClosure } from './libraries.ts'
 import { fetchLocked, isLocked, type PinnedSuite, packageHashes } from './packages.ts'
 
 /** The OCI runtimes: their programs, and the packages of a suite that have them and libraries that are not in rootfs/packages. */
