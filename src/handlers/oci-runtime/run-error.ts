@@ -5,11 +5,14 @@ import type { ToolResult } from '../../os/process/tools.ts'
 /** How runtimes say what is wrong with the program to run, and how callers are told; runc first, then crun. */
 const PROGRAM_FAULTS: readonly { readonly said: RegExp; readonly told: string }[] = [
   {
-    said: /\bexec: .*: (?:executable file not found|stat .*: no such file or directory)/s,
+    said: /\bexec: .*: (?:executable file not found|stat .*: (?:no such file or|not a) directory)/s,
     told: 'was not found',
   },
   { said: /^executable file .* not found/s, told: 'was not found' },
-  { said: /\bexec: ".*": (?:permission denied|is a directory)$/s, told: 'cannot be executed' },
+  {
+    said: /\bexec: ".*": (?:(?:stat .*: )?permission denied|is a directory)$/s,
+    told: 'cannot be executed',
+  },
   {
     said: /^the path .* (?:exists but it is not executable|is not a regular file)/s,
     told: 'cannot be executed',
@@ -29,9 +32,15 @@ export function runError(failure: {
 }): AgentError {
   const { what, result, log, program } = failure
   const reason = lastError(log) ?? (result.stderr.trim() || `exit code ${result.exitCode}`)
-  const told = PROGRAM_FAULTS.find(({ said }) => said.test(reason))?.told
-  if (program === undefined || told === undefined) return new AgentError('INTERNAL', `${what}: ${reason}`)
+  const told = program === undefined ? undefined : faultOf(program, reason)
+  if (told === undefined) return new AgentError('INTERNAL', `${what}: ${reason}`)
   return new AgentError('INTERNAL', `the file ${program} ${told}: ${what}: ${reason}`, { fault: 'caller' })
+}
+
+function faultOf(program: string, reason: string): string | undefined {
+  // crun says the same of other files.
+  if (reason === `open \`${program}\`: Not a directory`) return 'was not found'
+  return PROGRAM_FAULTS.find(({ said }) => said.test(reason))?.told
 }
 
 /**

@@ -44,6 +44,9 @@ describe('runError', () => {
     ['runc, by path', 'exec: "/bin/x y": stat /bin/x y: no such file or directory', 'was not found'],
     ['crun', 'executable file `x` not found in $PATH: No such file or directory', 'was not found'],
     ['runc, not executable', 'exec failed: exec: "/bin/x": permission denied', 'cannot be executed'],
+    ['runc, below a file', 'exec: "/bin/x/y": stat /bin/x/y: not a directory', 'was not found'],
+    ['runc, below a closed folder', 'exec: "/x/y": stat /x/y: permission denied', 'cannot be executed'],
+    ['crun, below a file', 'open `it\'s "x" `y``: Not a directory', 'was not found'],
     ['runc, a folder', 'exec failed: exec: "/bin": is a directory', 'cannot be executed'],
     [
       'crun, not executable',
@@ -68,6 +71,7 @@ describe('runError', () => {
     'chdir to cwd ("/root") set in config.json failed: permission denied',
     'chdir to cwd ("/no/such") set in config.json failed: no such file or directory',
     'chdir to `/no/such`: No such file or directory',
+    'open `/other/file`: Not a directory',
     'unable to setup user: cannot setuid to unmapped uid 4294967295 in user namespace',
   ])('does not name the program for another fault: %s', (msg) => {
     expect(errorOf(line('error', msg), { program: 'sh' })).toMatchObject({
