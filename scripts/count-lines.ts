@@ -1,0 +1,55 @@
+import { globSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { projectRoot } from '../src/build/project.ts'
+
+/** What is counted, each without the files of `except`. Generated code is nobody's to make shorter. */
+const PARTS = [
+  { name: 'src', files: 'src/**/*.{ts,mjs,cjs}', except: 'src/gen/**' },
+  { name: 'native', files: 'native/**/*.{c,h,rs}', except: '' },
+  { name: 'scripts', files: '{scripts,bench}/**/*.{ts,mjs}', except: '' },
+  { name: 'test', files: 'test/**/*.{ts,mjs,c,go,py}', except: '' },
+]
+
+/** A comment, or what may hold the signs of one: a string, a template or a regular expression. */
+const COMMENT_OR_TEXT =
+  /\/\/.*|\/\*[\s\S]*?\*\/|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\])*"|`(?:\\.|[^`\\])*`|(?<=[(,=:[!&|?{};]\s*)\/(?![/*])(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n[])+\//g
+
+/** The number of lines of a source that hold more than comments and blanks. */
+export function codeLines(source: string): number {
+  const code = source.replace(COMMENT_OR_TEXT, (text) =>
+    text.startsWith('//') || text.startsWith('/*') ? text.replace(/[^\n]/g, '') : text,
+  )
+  return code.split('\n').filter((line) => line.trim() !== '').length
+}
+
+/** The number of lines of a source that hold a comment. */
+export function commentLines(source: string): number {
+  const comments = source.match(COMMENT_OR_TEXT) ?? []
+  return comments
+    .filter((text) => text.startsWith('//') || text.startsWith('/*'))
+    .reduce((lines, text) => lines + text.split('\n').length, 0)
+}
+
+/** `npm run count`: one line of JSON for each part. */
+function main(): void {
+  for (const { name, files, except } of PARTS) {
+    const sources = globSync(files, {
+      cwd: projectRoot,
+      exclude: (path) => path === except.replace('/**', ''),
+    })
+    const texts = sources.map((path) => readFileSync(join(projectRoot, path), 'utf8'))
+    const sum = (count: (text: string) => number) => texts.reduce((total, text) => total + count(text), 0)
+    const lines = sum((text) => text.split('\n').length - 1)
+    console.log(
+      JSON.stringify({
+        part: name,
+        files: texts.length,
+        lines,
+        code: sum(codeLines),
+        comments: sum(commentLines),
+      }),
+    )
+  }
+}
+
+if (import.meta.main) main()
