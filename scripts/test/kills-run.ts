@@ -5,7 +5,7 @@ import { numberAfter } from './number-option.ts'
 export const KILLS = {
   /** The number of kills at random moments. */
   kills: 'MICROVM_KILLS',
-  /** The number of deaths at enumerated steps; every step when it is more than there are. */
+  /** The number of deaths at enumerated steps. */
   steps: 'MICROVM_KILLS_STEPS',
   /** The number of life cycles. */
   lives: 'MICROVM_KILLS_LIVES',
