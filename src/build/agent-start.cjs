@@ -5,7 +5,6 @@
 const { readFileSync } = require('node:fs')
 const { totalmem } = require('node:os')
 const { join } = require('node:path')
-const { setFlagsFromString } = require('node:v8')
 const { Script, constants } = require('node:vm')
 
 const SMALL_BYTES = 192 * 1024 * 1024
@@ -35,6 +34,9 @@ const script = new Script(source, {
 })
 
 // V8's optimizing compilers and their code take up to 20 MB, which a guest of 128 MiB does not have.
-if (totalmem() < SMALL_BYTES) for (const flag of ['--no-opt', '--no-maglev']) setFlagsFromString(flag)
+if (totalmem() < SMALL_BYTES) {
+  const { setFlagsFromString } = require('node:v8')
+  for (const flag of ['--no-opt', '--no-maglev']) setFlagsFromString(flag)
+}
 
 script.runInThisContext().call(exports, exports, require, module, bundle, __dirname)

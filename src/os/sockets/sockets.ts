@@ -1,6 +1,6 @@
-import { createHash } from 'node:crypto'
 import { unlink } from 'node:fs/promises'
 import { createServer, type Socket } from 'node:net'
+import { crc32 } from 'node:zlib'
 import { AgentError } from '../../base/errors.ts'
 import { checkErrno, errnoName, fromNodeError, kernelError } from '../errors.ts'
 import type { Native } from '../native.ts'
@@ -81,7 +81,7 @@ const STORE_PREFIX = 'service-'
 
 /** The name of the socket in vminit, which only an agent with the same address looks for. */
 function storeName(address: ListenAddress): string {
-  return STORE_PREFIX + createHash('sha256').update(JSON.stringify(address)).digest('hex').slice(0, 16)
+  return STORE_PREFIX + crc32(JSON.stringify(address)).toString(16)
 }
 
 /** Makes a listening socket, or takes over the stored one. */

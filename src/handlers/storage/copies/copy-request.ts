@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto'
 import { AgentError } from '../../../base/errors.ts'
 import { truncate } from '../../../base/truncate.ts'
 import type { CopyFileRequest } from '../../../gen/agent.ts'
@@ -76,6 +75,8 @@ function componentsOf(path: string, root: string): readonly string[] {
 }
 
 function temporaryName(path: string): string {
+  // Node takes milliseconds to load this module, which a start must not wait for.
+  const { createHash } = process.getBuiltinModule('node:crypto')
   return `.copyfile-${createHash('sha256').update(path).digest('hex').slice(0, 32)}`
 }
 
