@@ -37,13 +37,13 @@ const TYPE_PREFIX = 'type.googleapis.com/'
 
 /** The parts of the state, each with a version of its own (proto/state). */
 export const KINDS = {
-  container: kind('ContainerPayload', 4, ContainerPayload),
+  container: kind('ContainerPayload', 5, ContainerPayload),
   exec: kind('ExecPayload', 2, ExecPayload),
   spec: kind('SpecPayload', 1, SpecPayload),
   sandbox: kind('SandboxPayload', 1, SandboxPayload),
   storage: kind('StoragePayload', 1, StoragePayload),
-  oom: kind('OomPayload', 2, OomPayload),
-  request: kind('RequestPayload', 1, RequestPayload),
+  oom: kind('OomPayload', 3, OomPayload),
+  request: kind('RequestPayload', 2, RequestPayload),
   copy: kind('CopyPayload', 2, CopyPayload),
   policy: kind('PolicyPayload', 1, PolicyPayload),
   events: kind('EventsPayload', 1, EventsPayload),

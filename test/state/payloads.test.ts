@@ -42,6 +42,7 @@ const PAYLOADS = {
     init: process('', 'p1', 42),
     oomKills: 3n,
     key: 'c0',
+    createdNs: 2n ** 50n,
   },
   exec: { process: process('e1', 'p2', 43) },
   spec: {
@@ -83,8 +84,8 @@ const PAYLOADS = {
   },
   oom: {
     waiting: [
-      { containerId: 'c1', kills: 1n },
-      { containerId: 'c2', kills: 2n ** 40n },
+      { containerId: 'c1', kills: 1n, key: 'c0', createdNs: 5n },
+      { containerId: 'c2', kills: 2n ** 40n, key: 'c2', createdNs: 2n ** 50n },
     ],
   },
   request: { request: 12n, response: new Uint8Array([8, 1]) },
@@ -150,5 +151,5 @@ it('there is a recorded payload of every kind', () => {
 
 it('a container of version 1, whose record had the added processes, is refused', () => {
   const recorded = new Uint8Array(Buffer.from(REFUSED.container ?? '', 'base64'))
-  expect(() => decodeEnvelope(KINDS.container, recorded)).toThrow('has version 1, want 4')
+  expect(() => decodeEnvelope(KINDS.container, recorded)).toThrow('has version 1, want 5')
 })

@@ -210,6 +210,6 @@ describe('RequestJournal', () => {
   }
 
   function outOfMemory(containerId: string) {
-    return { outOfMemory: { containerId, kills: 1n } }
+    return { outOfMemory: { containerId, kills: 1n, key: containerId, createdNs: 9n } }
   }
 })

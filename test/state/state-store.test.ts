@@ -4,8 +4,10 @@ import { printState } from '../../src/state/print-state.ts'
 import { encodeEnvelope, KINDS, StateStore, UnreadableState } from '../../src/state/state-store.ts'
 import { MemoryStateFiles } from '../support/fakes/files/memory-state-files.ts'
 
-const OOM = { waiting: [{ containerId: 'c1', kills: 2n ** 40n }] }
-const waitingFor = (containerId: string) => ({ waiting: [{ containerId, kills: 1n }] })
+const OOM = { waiting: [{ containerId: 'c1', kills: 2n ** 40n, key: 'c0', createdNs: 9n }] }
+const waitingFor = (containerId: string) => ({
+  waiting: [{ containerId, kills: 1n, key: 'c1', createdNs: 9n }],
+})
 
 function storeWith(bytes?: Uint8Array) {
   const files = new MemoryStateFiles()
@@ -17,7 +19,7 @@ describe('StateStore', () => {
   it('returns what was written, with its version', () => {
     const { store } = storeWith()
     store.write(KINDS.oom, 'oom', OOM)
-    expect(store.read(KINDS.oom, 'oom')).toEqual({ schemaVersion: 2, ...OOM })
+    expect(store.read(KINDS.oom, 'oom')).toEqual({ schemaVersion: 3, ...OOM })
   })
 
   it('leaves a reserve of room, which is for the values of requests and for the next states of what was begun', () => {
@@ -58,7 +60,7 @@ describe('StateStore', () => {
 
   it.each([
     ['of another kind', encodeEnvelope(KINDS.policy, { text: '', state: '', allowed: [] }), 'PolicyPayload'],
-    ['of a later version', encodeEnvelope({ ...KINDS.oom, version: 3 }, OOM), 'has version 3, want 2'],
+    ['of a later version', encodeEnvelope({ ...KINDS.oom, version: 4 }, OOM), 'has version 4, want 3'],
     ['that is empty', new Uint8Array(), "is a '', want microvm.state.v1.OomPayload"],
     ['that is cut off', encodeEnvelope(KINDS.oom, OOM).subarray(0, 50), 'state oom: '],
     ['of other bytes', Buffer.from('not protobuf'), 'state oom: '],
@@ -86,7 +88,10 @@ describe('printState', () => {
     store.write(KINDS.spec, 'containers/c1/spec', { spec: undefined })
     files.write('requests/1', Buffer.from('garbage'))
     expect(JSON.parse(printState(files))).toMatchObject({
-      oom: { schemaVersion: 2, waiting: [{ containerId: 'c1', kills: '1099511627776' }] },
+      oom: {
+        schemaVersion: 3,
+        waiting: [{ containerId: 'c1', kills: '1099511627776', key: 'c0', createdNs: '9' }],
+      },
       'containers/c1/spec': { schemaVersion: 1 },
       'requests/1': { error: expect.any(String) },
     })

@@ -47,6 +47,8 @@ export interface ContainerPayload {
   oomKills: bigint;
   /** Its first id, by which all is named that is kept of it outside the agent. It never changes. */
   key: string;
+  /** When its creation began, in nanoseconds of CLOCK_BOOTTIME: no other container has the same key and time. */
+  createdNs: bigint;
 }
 
 export const ContainerPayload_Phase = {
@@ -140,6 +142,7 @@ function createBaseContainerPayload(): ContainerPayload {
     init: undefined,
     oomKills: 0n,
     key: "",
+    createdNs: 0n,
   };
 }
 
@@ -204,6 +207,12 @@ export const ContainerPayload: MessageFns<ContainerPayload> = {
     }
     if (message.key !== "") {
       writer.uint32(146).string(message.key);
+    }
+    if (message.createdNs !== 0n) {
+      if (BigInt.asUintN(64, message.createdNs) !== message.createdNs) {
+        throw new globalThis.Error("value provided for field message.createdNs of type uint64 too large");
+      }
+      writer.uint32(152).uint64(message.createdNs);
     }
     return writer;
   },
@@ -368,6 +377,14 @@ export const ContainerPayload: MessageFns<ContainerPayload> = {
             message.key = reader.string();
             continue;
           }
+          case 19: {
+            if (tag !== 152) {
+              break;
+            }
+
+            message.createdNs = reader.uint64() as bigint;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -413,6 +430,7 @@ export const ContainerPayload: MessageFns<ContainerPayload> = {
       : undefined;
     message.oomKills = (object.oomKills !== undefined && object.oomKills !== null) ? BigInt(object.oomKills) : 0n;
     message.key = object.key ?? "";
+    message.createdNs = (object.createdNs !== undefined && object.createdNs !== null) ? BigInt(object.createdNs) : 0n;
     return message;
   },
 };

@@ -20,6 +20,9 @@ export interface OutOfMemory {
   containerId: string;
   /** Kills of the container until then, which no other event of it has. Its record is written after this. */
   kills: bigint;
+  /** Those of the container's record: another container may have had its id, or its key. */
+  key: string;
+  createdNs: bigint;
 }
 
 function createBaseOomPayload(): OomPayload {
@@ -90,7 +93,7 @@ export const OomPayload: MessageFns<OomPayload> = {
 };
 
 function createBaseOutOfMemory(): OutOfMemory {
-  return { containerId: "", kills: 0n };
+  return { containerId: "", kills: 0n, key: "", createdNs: 0n };
 }
 
 export const OutOfMemory: MessageFns<OutOfMemory> = {
@@ -103,6 +106,15 @@ export const OutOfMemory: MessageFns<OutOfMemory> = {
         throw new globalThis.Error("value provided for field message.kills of type uint64 too large");
       }
       writer.uint32(16).uint64(message.kills);
+    }
+    if (message.key !== "") {
+      writer.uint32(26).string(message.key);
+    }
+    if (message.createdNs !== 0n) {
+      if (BigInt.asUintN(64, message.createdNs) !== message.createdNs) {
+        throw new globalThis.Error("value provided for field message.createdNs of type uint64 too large");
+      }
+      writer.uint32(32).uint64(message.createdNs);
     }
     return writer;
   },
@@ -136,6 +148,22 @@ export const OutOfMemory: MessageFns<OutOfMemory> = {
             message.kills = reader.uint64() as bigint;
             continue;
           }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.createdNs = reader.uint64() as bigint;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -155,6 +183,8 @@ export const OutOfMemory: MessageFns<OutOfMemory> = {
     const message = createBaseOutOfMemory();
     message.containerId = object.containerId ?? "";
     message.kills = (object.kills !== undefined && object.kills !== null) ? BigInt(object.kills) : 0n;
+    message.key = object.key ?? "";
+    message.createdNs = (object.createdNs !== undefined && object.createdNs !== null) ? BigInt(object.createdNs) : 0n;
     return message;
   },
 };

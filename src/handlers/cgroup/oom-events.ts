@@ -7,11 +7,12 @@ import type { Call } from '../../state/request.ts'
 import type { RequestJournal } from '../../state/request-journal.ts'
 import type { StateStore } from '../../state/state-store.ts'
 import type { Cgroup } from './cgroup.ts'
-import { OomQueue } from './oom-queue.ts'
+import { type OomOwner, OomQueue } from './oom-queue.ts'
 import type { OomWatch } from './oom-watch.ts'
 
-/** What is saved of a container's kills for the next agent. */
+/** What is saved of a container and its kills for the next agent. */
 export interface OomRecord {
+  readonly fields: OomOwner
   /** The number of kills that were reported. */
   readonly oomKills: bigint
   saveOomKills(kills: bigint): void
@@ -22,6 +23,7 @@ export class OomEvents {
   readonly queue: OomQueue
   readonly #log: Logger
   readonly #events: Pick<EventLog, 'add'>
+  /** By the keys of the containers. */
   readonly #watches = new Map<string, OomWatch>()
 
   constructor(
@@ -51,17 +53,18 @@ export class OomEvents {
     before?: bigint,
   ): Promise<void> {
     const { record } = container
+    const { key, createdNs } = record.fields
     try {
-      const reported = before === undefined ? undefined : this.queue.killsOf(containerId, before)
+      const reported = before === undefined ? undefined : this.queue.killsOf({ key, createdNs }, before)
       // Once its event has gone to a caller, only the record tells that a kill was reported.
       if (reported !== undefined && reported !== before) this.#save(containerId, record, reported)
       const watch = await container.cgroup.watchOom(reported, (kills) => {
         this.#log.warn('container out of memory', { containerId })
-        this.queue.add(containerId, kills)
+        this.queue.add({ containerId, kills, key, createdNs })
         this.#events.add({ outOfMemory: { containerId } })
         this.#save(containerId, record, kills)
       })
-      this.#watches.set(containerId, watch)
+      this.#watches.set(key, watch)
       const look = () => watch.look()
       container.init.ended.then(look, look)
     } catch (error) {
@@ -77,15 +80,15 @@ export class OomEvents {
     }
   }
 
-  /** Takes note of kills that were not reported yet. Never rejects. */
-  async look(containerId: string): Promise<void> {
-    await this.#watches.get(containerId)?.look()
+  /** Takes note of kills of the container with this key that were not reported yet. Never rejects. */
+  async look(key: string): Promise<void> {
+    await this.#watches.get(key)?.look()
   }
 
-  /** Ends the watch of a container, if there is one, after a last look. */
-  async end(containerId: string): Promise<void> {
-    const watch = this.#watches.get(containerId)
-    this.#watches.delete(containerId)
+  /** Ends the watch of the container with this key, if there is one, after a last look. */
+  async end(key: string): Promise<void> {
+    const watch = this.#watches.get(key)
+    this.#watches.delete(key)
     await watch?.end()
   }
 }

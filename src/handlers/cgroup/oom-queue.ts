@@ -9,6 +9,9 @@ import { KINDS, type StateStore } from '../../state/state-store.ts'
 /** The name of the state. */
 const NAME = 'oom'
 
+/** The container of an event: its key and the time of its creation, since another container may have had its id. */
+export type OomOwner = Pick<OutOfMemory, 'key' | 'createdNs'>
+
 /** How many events wait for a caller. */
 const CAPACITY = 100
 
@@ -51,20 +54,23 @@ export class OomQueue {
   }
 
   /**
-   * Adds an event of a container, which has had `kills` until now. A full queue drops the new one, with a line in the log.
+   * Adds the event of a container, with its kills until now. A full queue drops the new one, with a line in the log.
    */
-  add(containerId: string, kills: bigint): void {
+  add(event: OutOfMemory): void {
     if (this.#isClosed) return
     if (this.#events.length < CAPACITY) {
-      this.#events.push({ containerId, kills })
+      this.#events.push(event)
       this.#save()
       this.#changes.announce()
-    } else this.#log.warn('out-of-memory event dropped: the queue is full', { containerId })
+    } else {
+      const { containerId } = event
+      this.#log.warn('out-of-memory event dropped: the queue is full', { containerId })
+    }
   }
 
   /** How many kills of a container have become events, when its record has `recorded`. */
-  killsOf(containerId: string, recorded: bigint): bigint {
-    const kills = this.#events.flatMap((event) => (event.containerId === containerId ? [event.kills] : []))
+  killsOf(owner: OomOwner, recorded: bigint): bigint {
+    const kills = this.#events.filter((event) => isOf(event, owner)).map((event) => event.kills)
     return [recorded, ...kills].reduce((most, one) => (one > most ? one : most))
   }
 
@@ -115,5 +121,9 @@ export class OomQueue {
 }
 
 function isSame(one: OutOfMemory, other: OutOfMemory): boolean {
-  return one.containerId === other.containerId && one.kills === other.kills
+  return isOf(one, other) && one.kills === other.kills
+}
+
+function isOf(event: OutOfMemory, { key, createdNs }: OomOwner): boolean {
+  return event.key === key && event.createdNs === createdNs
 }

@@ -81,7 +81,7 @@ export async function createContainer(
   requested: CreateContainerRequest,
   call: Call,
 ): Promise<void> {
-  const { log, config, containers, containersCgroup, devices, sandboxState, storage } = dependencies
+  const { os, log, config, containers, containersCgroup, devices, sandboxState, storage } = dependencies
   const id = requested.containerId
   checkContainerId(id)
   const onDeviation = logDeviation(log, 'warn', { containerId: id })
@@ -104,6 +104,7 @@ export async function createContainer(
   try {
     container.record.save({
       request: call.number,
+      createdNs: os.clock.boottimeNs(),
       pidNamespace: isMaker ? sandbox.pidNamespace.path : '',
       storages: storage.mountPointsOf(request.storages),
       hasSharedMounts: request.sharedMounts.length > 0,

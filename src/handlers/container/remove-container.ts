@@ -86,7 +86,7 @@ async function remove(
     await inStep('processes', container.id, () =>
       withTimeout(os.clock, ms, ended, () => notEndedInTime(container.id, timeoutSeconds, parts)),
     )
-    await oom.end(container.id)
+    await oom.end(parts.record.key)
     // Not before: a runtime that deletes by force waits for zombies, which vminit has to reap.
     const hookFailure = await runtime.delete(parts.record.key, poststopMs(parts))
     if (hookFailure !== undefined) {

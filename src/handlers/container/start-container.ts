@@ -46,7 +46,7 @@ export async function startContainer(
     await startBetweenHooks(dependencies, container.id, parts, interrupted)
     succeeded = true
   } finally {
-    if (!succeeded) await oom.end(container.id)
+    if (!succeeded) await oom.end(container.record.key)
     container.endStart(parts, succeeded)
   }
 }

@@ -18,7 +18,7 @@ export interface FollowedProcess {
   /** When it began, in nanoseconds of CLOCK_BOOTTIME. */
   readonly beganNs: bigint
   /** The record of its container. */
-  readonly record: { readonly oomKills: bigint }
+  readonly record: { readonly key: string; readonly oomKills: bigint }
 }
 
 /** Has the event log tell how a process ends. Never throws. */
@@ -27,7 +27,7 @@ export function tellEnd({ events, oom }: ProcessEventDependencies, followed: Fol
   const killsBefore = record.oomKills
   const tell = async (exit: ExitRecord) => {
     // The kernel counts the kill before the process ends; the agent may not have looked yet.
-    await Promise.allSettled([oom.look(containerId), process.starting])
+    await Promise.allSettled([oom.look(record.key), process.starting])
     events.addExit({
       ...{ containerId, execId, pid: process.pid, status: exit.exitCode, signal: exit.signal ?? 0 },
       oomKilled: record.oomKills > killsBefore,

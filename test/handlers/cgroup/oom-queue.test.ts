@@ -17,6 +17,11 @@ function queue(files = new MemoryStateFiles(), states = new Map<bigint, RequestS
   return { requests, events: new OomQueue(log, state, requests) }
 }
 
+/** An event of a container whose key is its id. */
+function eventOf(containerId: string, kills: bigint, createdNs = 1n) {
+  return { containerId, kills, key: containerId, createdNs }
+}
+
 /** A call of which the test tells what became of its answer. */
 function answerable(number = 0n) {
   const taken: Taken[] = []
@@ -35,16 +40,16 @@ function answerable(number = 0n) {
 describe('OomQueue', () => {
   it('keeps events in order for later callers', async () => {
     const { events } = queue()
-    events.add('a', 1n)
-    events.add('b', 1n)
+    events.add(eventOf('a', 1n))
+    events.add(eventOf('b', 1n))
     expect([await events.take(callOf()), await events.take(callOf())]).toEqual(['a', 'b'])
   })
 
   it('delivers each event to one waiting caller, the first one first', async () => {
     const { events } = queue()
     const takes = [events.take(callOf()), events.take(callOf())]
-    events.add('a', 1n)
-    events.add('b', 1n)
+    events.add(eventOf('a', 1n))
+    events.add(eventOf('b', 1n))
     expect(await Promise.all(takes)).toEqual(['a', 'b'])
   })
 
@@ -53,7 +58,7 @@ describe('OomQueue', () => {
     const call = new AbortController()
     const aborted = events.take(callOf(call.signal))
     call.abort(cancelled())
-    events.add('a', 1n)
+    events.add(eventOf('a', 1n))
     await expect(aborted).rejects.toMatchObject({ code: 'CANCELLED' })
     expect(await events.take(callOf())).toBe('a')
     await expect(events.take(callOf(AbortSignal.abort(cancelled())))).rejects.toMatchObject({
@@ -63,7 +68,7 @@ describe('OomQueue', () => {
 
   it('delivers a requeued event before all others', async () => {
     const { events } = queue()
-    for (const id of ['a', 'b']) events.add(id, 1n)
+    for (const id of ['a', 'b']) events.add(eventOf(id, 1n))
     const [lost, again] = [answerable(), answerable()]
     await events.take(lost.call)
     lost.dropped()
@@ -75,11 +80,11 @@ describe('OomQueue', () => {
 
   it('keeps the first 100 events', async () => {
     const { events } = queue()
-    for (let number = 0; number < 150; number++) events.add(String(number), 1n)
+    for (let number = 0; number < 150; number++) events.add(eventOf(String(number), 1n))
     const taken = await Promise.all(Array.from({ length: 100 }, () => events.take(callOf())))
     expect([taken[0], taken[99]]).toEqual(['0', '99'])
     const next = events.take(callOf())
-    events.add('after', 1n)
+    events.add(eventOf('after', 1n))
     expect(await next).toBe('after')
   })
 
@@ -95,14 +100,14 @@ describe('OomQueue', () => {
   it('is empty when it is opened again', async () => {
     const { events } = queue()
     const lost = answerable()
-    for (const id of ['old', 'older']) events.add(id, 1n)
+    for (const id of ['old', 'older']) events.add(eventOf(id, 1n))
     await events.take(lost.call)
     events.close()
-    events.add('dead', 1n)
+    events.add(eventOf('dead', 1n))
     lost.dropped()
     events.open()
     const next = events.take(callOf())
-    events.add('new', 1n)
+    events.add(eventOf('new', 1n))
     expect(await next).toBe('new')
   })
 })
@@ -112,7 +117,7 @@ describe('an OomQueue after another one', () => {
     const files = new MemoryStateFiles()
     const { events: before } = queue(files)
     const waiting = before.take(numbered(1n))
-    for (const id of ['a', 'b', 'c', 'd', 'e']) before.add(id, 1n)
+    for (const id of ['a', 'b', 'c', 'd', 'e']) before.add(eventOf(id, 1n))
     await waiting
     const delivered = answerable(4n)
     for (const call of [numbered(2n), numbered(3n), delivered.call]) await before.take(call)
@@ -131,8 +136,8 @@ describe('an OomQueue after another one', () => {
   ] as const)('has an event once whose taking was half recorded (%s)', async (state, left) => {
     const files = new MemoryStateFiles()
     const { events: before } = queue(files)
-    before.add('a', 1n)
-    before.add('a', 2n)
+    before.add(eventOf('a', 1n))
+    before.add(eventOf('a', 2n))
     // It dies between the two writes.
     files.beforeChange = (name) => {
       if (name === 'oom') throw new Error('dead')
@@ -140,10 +145,26 @@ describe('an OomQueue after another one', () => {
     await before.take(numbered(1n))
     files.beforeChange = () => {}
     const after = successor(files, { 1: state })
-    after.add('end', 1n)
+    after.add(eventOf('end', 1n))
     const taken = state === 'open' ? [await after.take(numbered(1n))] : []
     while (taken.at(-1) !== 'end') taken.push(await after.take(callOf()))
     expect(taken).toEqual([...left, 'end'])
+  })
+
+  it('tells the events of a container from those of an earlier one with its id', async () => {
+    const files = new MemoryStateFiles()
+    const { events: before } = queue(files)
+    before.add(eventOf('a', 1n))
+    await before.take(numbered(1n))
+    before.add(eventOf('a', 2n))
+    before.add(eventOf('a', 1n, 2n))
+    const after = successor(files, { 1: 'dropped' })
+    expect(after.killsOf({ key: 'a', createdNs: 2n }, 0n)).toBe(1n)
+    expect(after.killsOf({ key: 'a', createdNs: 3n }, 0n)).toBe(0n)
+    after.add(eventOf('end', 1n))
+    const taken: string[] = []
+    while (taken.at(-1) !== 'end') taken.push(await after.take(callOf()))
+    expect(taken).toEqual(['a', 'a', 'a', 'end'])
   })
 
   /** The queue of the next agent. */
@@ -160,7 +181,7 @@ describe('an OomQueue after another one', () => {
   it('is empty after a close', () => {
     const files = new MemoryStateFiles()
     const { events: before } = queue(files)
-    before.add('a', 1n)
+    before.add(eventOf('a', 1n))
     before.close()
     expect(files.names()).toEqual([])
   })

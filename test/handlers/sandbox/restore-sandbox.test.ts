@@ -183,6 +183,32 @@ describe('an agent after one that died', () => {
     await expect(again).rejects.toMatchObject({ name: 'TimeoutError' })
   })
 
+  it('reports a container that ran out of memory whose id had another one, of which an event waits', async () => {
+    const before = await machineWithSandbox()
+    const file = '/sys/fs/cgroup/memory/containers/c1/memory.oom_control'
+    const kill = async () => {
+      await before.os.files.put(file, 'oom_kill 1\n')
+      before.os.cgroupEvents.happen(file)
+    }
+    const start = async () => {
+      await before.handlers.createContainer(containerRequest('c1'), neverAborted)
+      await before.os.files.put(file, 'oom_kill 0\n')
+      await before.handlers.startContainer({ containerId: 'c1' }, neverAborted)
+    }
+    await start()
+    await kill()
+    await expect.poll(() => readContainerRecords(new StateStore(before.state))[0]?.fields.oomKills).toBe(1n)
+    await before.handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
+    before.os.clock.advance(1)
+    await start()
+    const after = await successorOf(before)
+    await kill()
+    for (const _ of ['of the first', 'of the second']) {
+      const event = await after.handlers.getOomEvent({}, AbortSignal.timeout(1000))
+      expect(event.containerId).toBe('c1')
+    }
+  })
+
   it('leaves no descriptor of a container that cannot be gone on with', async () => {
     const before = await machineWithContainer()
     await before.handlers.execProcess(execRequest('c1', 'e1'), neverAborted, OPEN)
