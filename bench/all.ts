@@ -10,6 +10,7 @@ import { benchEnvironment } from './support/figure.ts'
 /**
  * `npm run bench [-- NAME…]`: runs the named benchmarks, by default all, one after the other.
  * `npm run bench -- compare BEFORE AFTER`: compares two runs that `--json` has written.
+ * `npm run bench -- trace CALL [RUNTIME [FILE]]`: shows what the agent does in each step of a call.
  */
 const PATHS = [
   ...['agent/agent-start', 'agent/rpc', 'agent/rpc-under-load', 'agent/policy'],
@@ -45,6 +46,14 @@ async function main(): Promise<void> {
   if (command === 'compare') {
     if (positionals.length !== 3) throw new Error('compare: want two files that --json has written')
     process.stdout.write(comparison(readRun(before), readRun(after)))
+    return
+  }
+  if (command === 'trace') {
+    const script = join(import.meta.dirname, 'trace/trace.ts')
+    const child = spawn(process.execPath, [script, ...positionals.slice(1)], { stdio: 'inherit' })
+    child.once('close', (status) => {
+      process.exitCode = status ?? 1
+    })
     return
   }
   const unknown = positionals.find((name) => !SCRIPTS.has(name))
