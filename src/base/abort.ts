@@ -10,18 +10,15 @@ export const neverAborted: AbortSignal = new AbortController().signal
  * Waits for `promise`. Throws the reason of `signal` when that fires first; the promise then goes on, and its failure is
  * ignored.
  */
-export async function abortable<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
-  // Without a handler, its failure after an early return would end the process.
-  promise.catch(() => {})
-  signal.throwIfAborted()
-  const aborted = Promise.withResolvers<never>()
-  const onAbort = () => aborted.reject(signal.reason)
-  signal.addEventListener('abort', onAbort, { once: true })
-  try {
-    return await Promise.race([promise, aborted.promise])
-  } finally {
-    signal.removeEventListener('abort', onAbort)
-  }
+export function abortable<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const onAbort = () => reject(signal.reason)
+    const forget = () => signal.removeEventListener('abort', onAbort)
+    promise.then(resolve, reject)
+    promise.then(forget, forget)
+    if (signal.aborted) onAbort()
+    else signal.addEventListener('abort', onAbort, { once: true })
+  })
 }
 
 /** The reason of a call's signal when its deadline has passed. */

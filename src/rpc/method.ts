@@ -5,7 +5,10 @@ import type { Share } from './limits.ts'
 export interface IncomingCall {
   /** Time left when the call arrived, in milliseconds; undefined means no limit. At 0 the call does not begin. */
   readonly timeoutMs: number | undefined
-  /** Aborted when the client hangs up or cancels, or the connection breaks; its reason has no meaning. */
+  /**
+   * Aborted when the client hangs up or cancels, or the connection breaks. Its reason has no meaning: the bundle of gRPC has
+   * error classes of its own.
+   */
   readonly hangup: AbortSignal
   /** Names the connection in logs, such as `vsock 2:1234` or `unix`. */
   readonly peer: string
