@@ -56,7 +56,7 @@ function boardArguments(board: Board, host: QemuHost, needs: BoardNeeds): readon
   const nvdimm = board.room === undefined && nvdimms.length === 0 ? '' : ',nvdimm=on'
   return [
     ...['-machine', `${MACHINES[board.machine]}${memory}${nvdimm}`],
-    ...ACCELERATIONS[host.acceleration],
+    ...accelerationArguments(board, host),
     ...['-smp', cpuOption(board), '-m', memoryOption(board, nvdimms)],
     ...(shared ? ['-object', `memory-backend-memfd,id=memory,size=${board.memoryMib}M,share=on`] : []),
     ...['-kernel', board.kernel],
@@ -103,6 +103,13 @@ const MACHINES: Readonly<Record<Machine, string>> = {
   microvm: 'microvm,acpi=on,rtc=on,pit=on,pic=on,isa-serial=on',
 }
 
+function accelerationArguments({ room }: Board, { acceleration }: QemuHost): readonly string[] {
+  if (acceleration === 'kvm') return ['-accel', 'kvm', '-cpu', 'host']
+  const hasRoom = room !== undefined && room.cpus > 0
+  const cpu = hasRoom ? `${EMULATED_CPU},hypervisor=off` : EMULATED_CPU
+  return ['-accel', 'tcg,thread=multi', '-cpu', cpu, ...(hasRoom ? LOOKS_LIKE_VMWARE : [])]
+}
+
 /**
  * The features that an emulated CPU leaves out cost more than they give: with `erms` the guest copies memory by
  * `rep movsb`, which is emulated byte by byte; with `la57` every page walk has a fifth level; with `smap` the translated
@@ -111,10 +118,12 @@ const MACHINES: Readonly<Record<Machine, string>> = {
  */
 const EMULATED_CPU = 'max,erms=off,la57=off,smap=off'
 
-const ACCELERATIONS: Readonly<Record<Acceleration, readonly string[]>> = {
-  kvm: ['-accel', 'kvm', '-cpu', 'host'],
-  tcg: ['-accel', 'tcg,thread=multi', '-cpu', EMULATED_CPU],
-}
+/**
+ * Linux 6.12.118 counts CPUs that can be plugged in only where it knows the hypervisor (`acpi_is_processor_usable` in its
+ * arch/x86/kernel/acpi/boot.c): KVM, for one, but not QEMU's emulation. VMware's is the one that it finds without CPUID, by
+ * this serial number and a port that QEMU answers.
+ */
+const LOOKS_LIKE_VMWARE = ['-smbios', 'type=1,serial=VMware-0']
 
 function deviceArguments(spec: VmSpec, key: SpecKey, device: Device): readonly string[] {
   const id = qemuId(key)

@@ -68,7 +68,10 @@ describe('qemuArguments', () => {
       ...[
         '-machine',
         'q35,usb=off,nvdimm=on',
-        ...TCG,
+        ...TCG.slice(0, -1),
+        'max,erms=off,la57=off,smap=off,hypervisor=off',
+        '-smbios',
+        'type=1,serial=VMware-0',
         '-smp',
         '2,maxcpus=3',
         '-m',
@@ -76,6 +79,12 @@ describe('qemuArguments', () => {
       ],
       ...[...BOOT, ...QMP],
     ])
+  })
+
+  it('shows KVM as it is to a guest with room for CPUs', () => {
+    const words = qemuArguments(spec([], { room }), { acceleration: 'kvm', qmpFd: 3 })
+    expect(words).toEqual(expect.arrayContaining(['kvm', 'host', '2,maxcpus=3']))
+    expect(words).not.toContain('-smbios')
   })
 
   it.each([
