@@ -42,6 +42,8 @@ export interface Cgroup {
    * any more, or, on v1, in the root of each hierarchy.
    */
   holds(pid: number): Promise<boolean>
+  /** The same, with the text of its /proc/PID/stat, which is empty for one that is gone. */
+  lookAt(pid: number): Promise<{ readonly isMember: boolean; readonly stat: string }>
   /** Sends SIGKILL to every process in it. A failure is logged; a missing cgroup counts as empty. */
   killAll(): Promise<void>
   /** Thaws its processes, also those that the runtime froze. Does nothing when it does not exist. */
@@ -68,13 +70,13 @@ export interface Cgroup {
 
 /** Whether the machine uses cgroup v2 alone. */
 export async function usesCgroupV2(os: Os): Promise<boolean> {
-  return (await os.files.stat(`${ROOT}/cgroup.controllers`)) !== undefined
+  return (await os.scratch.stat(`${ROOT}/cgroup.controllers`)) !== undefined
 }
 
 /** Whether containers can be given limits of `controller`. */
 export async function hasController(os: Os, controller: string, isV2: boolean): Promise<boolean> {
-  if (!isV2) return (await os.files.stat(`${ROOT}/${controller}`)) !== undefined
-  return (await os.files.readText(`${ROOT}/cgroup.controllers`)).trim().split(' ').includes(controller)
+  if (!isV2) return (await os.scratch.stat(`${ROOT}/${controller}`)) !== undefined
+  return (await os.scratch.readText(`${ROOT}/cgroup.controllers`)).trim().split(' ').includes(controller)
 }
 
 /** The cgroup at `path`, which is absolute below the root of each hierarchy. It need not exist yet. */
@@ -82,12 +84,13 @@ export function cgroupAt(os: Os, path: string, isV2: boolean, log: Logger): Cgro
   const inHierarchy = (hierarchy: string) => `${ROOT}${hierarchy}${path}`
   const members = async () => {
     const folder = inHierarchy(isV2 ? '' : '/freezer')
-    return (await os.files.stat(folder)) === undefined ? [] : pidsBelow(os, folder)
+    return (await os.scratch.stat(folder)) === undefined ? [] : pidsBelow(os, folder)
   }
   return {
     isEmpty: async () => (await members()).length === 0,
     members,
-    holds: (pid) => holds(os.files, path, pid),
+    holds: async (pid) => (await lookAt(os.files, path, pid)).isMember,
+    lookAt: (pid) => lookAt(os.files, path, pid),
     killAll: async () => {
       try {
         await (isV2 ? killV2(os, inHierarchy(''), log) : killV1(os, inHierarchy('/freezer'), log))
@@ -131,14 +134,16 @@ export function cgroupAt(os: Os, path: string, isV2: boolean, log: Logger): Cgro
   }
 }
 
-async function holds(files: Os['files'], path: string, pid: number): Promise<boolean> {
-  const table = await files.readText(`/proc/${pid}/cgroup`).catch(() => undefined)
-  if (table === undefined) return true
+async function lookAt(files: Os['files'], path: string, pid: number): ReturnType<Cgroup['lookAt']> {
+  const file = `/proc/${pid}/cgroup`
+  let [table = '', stat = ''] = await files.readSmall([file, `/proc/${pid}/stat`])
+  const isGone = stat === '' || isEnding(stat)
+  // A table of long paths is not small.
+  if (table === '' && !isGone) table = await files.readText(file).catch(() => '')
   // `4:memory:/path`, and `0::/path` on v2.
   const paths = table.split('\n').map((line) => line.split(':').slice(2).join(':'))
-  if (paths.some((each) => isWithin(each, path))) return true
-  const stat = await files.readText(`/proc/${pid}/stat`).catch(() => undefined)
-  return stat === undefined || isEnding(stat)
+  const isMember = isGone || table === '' || paths.some((each) => isWithin(each, path))
+  return { isMember, stat }
 }
 
 /** Kills all processes, those below it too, by one write to cgroup.kill. Kernels before 5.14 lack that file. */

@@ -4,7 +4,7 @@ import type { Logger } from '../../base/log.ts'
 import { isWithin } from '../../base/paths.ts'
 import type { Os } from '../../os/os.ts'
 import { type Cgroup, cgroupAt, hasController, ROOT, usesCgroupV2 } from './cgroup.ts'
-import { guestMemory, reserveOf } from './memory-reserve.ts'
+import { MEMINFO, memoryOf, reserveOf } from './memory-reserve.ts'
 import { namedCounters } from './stats/counters.ts'
 
 const MIB = 2n ** 20n
@@ -108,12 +108,12 @@ export class ContainersCgroup {
   }
 
   async #makeAndLimit(): Promise<void> {
-    const { files } = this.#os
+    const { files, scratch } = this.#os
     const isV2 = await usesCgroupV2(this.#os)
     const folder = this.#folder(isV2)
     if (!(await hasController(this.#os, 'memory', isV2)))
       throw new Error('the kernel has no memory controller')
-    await files.makeDirectories(folder)
+    if ((await scratch.stat(folder)) === undefined) await files.makeDirectories(folder)
     if (isV2) await enableMemory(this.#os, folder)
     const bytes = await this.#limitOf(folder, isV2)
     if (!isV2) return files.write(`${folder}/memory.limit_in_bytes`, `${bytes ?? -1}`)
@@ -127,12 +127,13 @@ export class ContainersCgroup {
    */
   async #limitOf(folder: string, isV2: boolean): Promise<bigint | undefined> {
     if (this.#reserveMib === 0) return undefined
-    const { files } = this.#os
-    const guest = await guestMemory(files)
-    const used = BigInt(
-      (await files.readText(`${folder}/${isV2 ? 'memory.current' : 'memory.usage_in_bytes'}`)).trim(),
-    )
-    const stat = namedCounters(await files.readText(`${folder}/memory.stat`))
+    const usage = `${folder}/${isV2 ? 'memory.current' : 'memory.usage_in_bytes'}`
+    const texts = await this.#os.files.readSmall([MEMINFO, usage, `${folder}/memory.stat`])
+    if (texts.includes('')) throw new Error(`what ${folder} and the guest use cannot be read`)
+    const [meminfo = '', usedText = '', statText] = texts
+    const guest = memoryOf(meminfo)
+    const used = BigInt(usedText.trim())
+    const stat = namedCounters(statText)
     const prefix = isV2 ? '' : 'total_'
     const names = [`${prefix}active_file`, `${prefix}inactive_file`, 'slab_reclaimable']
     const reclaimable = names.reduce((sum, name) => sum + (stat[name] ?? 0n), 0n)
@@ -142,8 +143,8 @@ export class ContainersCgroup {
 }
 
 /** runc and crun enable it for the cgroups that they make; the first one must have it before. */
-async function enableMemory({ files }: Os, folder: string): Promise<void> {
-  if ((await files.stat(`${folder}/memory.max`)) !== undefined) return
+async function enableMemory({ files, scratch }: Os, folder: string): Promise<void> {
+  if ((await scratch.stat(`${folder}/memory.max`)) !== undefined) return
   await files.write(`${ROOT}/cgroup.subtree_control`, '+memory')
 }
 

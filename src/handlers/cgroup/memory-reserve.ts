@@ -12,11 +12,16 @@ export function reserveOf(reserveMib: number, totalBytes: bigint): bigint {
   return wanted < largest ? wanted : largest
 }
 
-/** MemTotal and MemAvailable of /proc/meminfo, in bytes. */
-export async function guestMemory(
-  files: Files,
-): Promise<{ readonly total: bigint; readonly available: bigint }> {
-  const text = await files.readText('/proc/meminfo')
+/** Where the kernel tells the guest's memory. */
+export const MEMINFO = '/proc/meminfo'
+
+/** The guest's memory now, as {@link memoryOf} tells. */
+export async function guestMemory(files: Files): Promise<ReturnType<typeof memoryOf>> {
+  return memoryOf(await files.readText(MEMINFO))
+}
+
+/** MemTotal and MemAvailable in the text of /proc/meminfo, in bytes. */
+export function memoryOf(text: string): { readonly total: bigint; readonly available: bigint } {
   const bytesOf = (name: string) =>
     BigInt(new RegExp(`^${name}: +(\\d+) kB$`, 'm').exec(text)?.[1] ?? 0) * 1024n
   return { total: bytesOf('MemTotal'), available: bytesOf('MemAvailable') }

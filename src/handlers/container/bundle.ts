@@ -5,7 +5,7 @@ import type { ContainerSpec } from '../../oci/container-spec.ts'
 import { printJson } from '../../oci/json.ts'
 import { mergeResources } from '../../oci/resources.ts'
 import { runtimeConfig } from '../../oci/runtime-config.ts'
-import type { Files } from '../../os/files/files.ts'
+import type { ScratchFiles } from '../../os/files/files.ts'
 import type { Os } from '../../os/os.ts'
 import { emptyFolder } from '../storage/empty-folder.ts'
 import type { ContainerRecord } from './container-record.ts'
@@ -48,13 +48,13 @@ export async function mountRoot(os: Os, bundle: Bundle, source: string, onRemove
 
 /** The specification of a container as this guest runs it, its record, and its copy in the bundle's `config.json`. */
 export class StoredSpec {
-  readonly #files: Files
+  readonly #files: ScratchFiles
   readonly #path: string
   readonly #record: ContainerRecord
   #spec: ContainerSpec['spec']
 
   /** `path` is that of `config.json`; nothing is written yet. */
-  constructor(files: Files, path: string, record: ContainerRecord, spec: ContainerSpec['spec']) {
+  constructor(files: ScratchFiles, path: string, record: ContainerRecord, spec: ContainerSpec['spec']) {
     this.#files = files
     this.#path = path
     this.#record = record

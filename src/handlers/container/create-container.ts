@@ -17,7 +17,7 @@ import { supportedSpec } from '../../oci/guest-support.ts'
 import { normalizeSpec } from '../../oci/normalize-spec.ts'
 import { nofileIn } from '../../oci/rlimits.ts'
 import type { Os } from '../../os/os.ts'
-import { processBeganNs } from '../../os/process/proc-stat.ts'
+import { parseStartNs } from '../../os/process/proc-stat.ts'
 import type { Call } from '../../state/request.ts'
 import { type Cgroup, cgroupAt, hasController, usesCgroupV2 } from '../cgroup/cgroup.ts'
 import type { ContainersCgroup } from '../cgroup/containers-cgroup.ts'
@@ -172,7 +172,7 @@ async function build(creation: Creation): Promise<ContainerParts> {
   creation.record.saveSetUp({ ...hooks, pciAddresses, sysctls: await sysctls.read(guestSysctls) })
   await sysctls.set(guestSysctls, { onFailure, onRemove }, signal)
   if (!storage.isUsed(bundle.rootfs)) await mountRoot(os, bundle, root.Path, onRemove)
-  const stored = new StoredSpec(os.files, bundle.config, creation.record, spec)
+  const stored = new StoredSpec(os.scratch, bundle.config, creation.record, spec)
   await stored.save()
   const cgroup = cgroupAt(os, spec.Linux.CgroupsPath, isV2, log)
   const init = await launchInit(creation, cgroup, { hasTerminal, connections })
@@ -273,14 +273,19 @@ async function launchInit(
   const key = keys.next()
   const launch = await prepareLaunch(dependencies, { key, ...stdio, onFailure })
   try {
-    const isMember = (pid: number) => cgroup.holds(pid)
+    let stat = ''
+    const isMember = async (pid: number) => {
+      const seen = await cgroup.lookAt(pid)
+      stat = seen.stat
+      return seen.isMember
+    }
     const { streams } = launch
     const container = { key, id, bundle: bundle.folder, program, spec, streams, isMember }
     const { hasTerminal } = stdio
     const process = newProcess(os, '', { key, hasTerminal, request: call.number })
     record.saveProcess(process)
     const init = await launch.follow(await runtime.create(container, call.signal))
-    const beganNs = await processBeganNs(os, init.pid, process.beganNs)
+    const beganNs = stat === '' ? process.beganNs : parseStartNs(stat)
     record.saveProcess({ ...process, pid: init.pid, beganNs })
     return init
   } finally {

@@ -177,7 +177,12 @@ async function partsOf(restored: Restored): Promise<ContainerParts> {
   const release = releaseOf(restored)
   return {
     ...{ init: first, processes, record, cgroup, startContainer, poststart },
-    spec: new StoredSpec(os.files, bundleOf(config.sharedRoot, record.key).config, record, record.readSpec()),
+    spec: new StoredSpec(
+      os.scratch,
+      bundleOf(config.sharedRoot, record.key).config,
+      record,
+      record.readSpec(),
+    ),
     programBeforeStart: programBeforeStart === '' ? undefined : programBeforeStart,
     pciAddresses: new Map(Object.entries(pciAddresses)),
     release: () => release.run(),

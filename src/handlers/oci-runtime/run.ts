@@ -78,6 +78,9 @@ const PID_BYTES = 32
 /** What seccomp(2) answers where the kernel has no filters. */
 const NO_FILTER: readonly string[] = ['EINVAL', 'ENOSYS']
 
+/** The files in the folder of a run, besides the console socket. */
+const FILES = { log: 'log.json', pid: 'pid', input: 'input.json' } as const
+
 /** The exit status of the dynamic linker when a program lacks a library. */
 const NEVER_RAN = 127
 
@@ -110,7 +113,7 @@ export class RuntimeRuns {
   async launch(run: LaunchRun, signal: AbortSignal): Promise<LaunchOutcome> {
     const folder = await this.#makeFolder(run.key)
     const inputArgs = await this.#writeInput(folder, run.input)
-    const args = [run.verb, ...run.args, ...inputArgs, '--pid-file', `${folder}/pid`]
+    const args = [run.verb, ...run.args, ...inputArgs, '--pid-file', `${folder}/${FILES.pid}`]
     const { streams } = run
     return 'terminal' in streams
       ? this.#launchOnTerminal(folder, args, { ...run, console: streams.terminal }, signal)
@@ -120,7 +123,7 @@ export class RuntimeRuns {
   /** The pid of the process that a launch of the agent before has made; undefined when it has made none. */
   async adopt(key: string, isMember: LaunchRun['isMember']): Promise<number | undefined> {
     try {
-      const pid = await this.#readPid(`${this.#folderOf(key)}/pid`)
+      const pid = await this.#readPid(`${this.#folderOf(key)}/${FILES.pid}`)
       return (await isMember(pid)) ? pid : undefined
     } catch {
       return undefined
@@ -130,7 +133,7 @@ export class RuntimeRuns {
   /** Removes the folder of a launch: until then an agent after this one can find out what the run has made. */
   async discard(key: string): Promise<void> {
     // The run has had its effect: a folder that cannot be removed must not make it look failed.
-    await this.#os.scratch.removeTree(this.#folderOf(key)).catch(() => {})
+    await this.#os.scratch.removeTree(this.#folderOf(key), Object.values(FILES)).catch(() => {})
   }
 
   async #launchOnPipes(
@@ -212,7 +215,7 @@ export class RuntimeRuns {
       return { kind: 'half-started', pid: undefined, error }
     }
     try {
-      const pid = await this.#readPid(`${folder}/pid`)
+      const pid = await this.#readPid(`${folder}/${FILES.pid}`)
       if (await isMember(pid)) return { kind: 'made', pid }
       const { kind } = this.#options
       throw new AgentError(
@@ -233,7 +236,7 @@ export class RuntimeRuns {
 
   async #writeInput(folder: string, input: Run['input']): Promise<readonly string[]> {
     if (input === undefined) return []
-    const file = `${folder}/input.json`
+    const file = `${folder}/${FILES.input}`
     await this.#os.scratch.write(file, input.text, { mode: 0o600 })
     return [input.option, file]
   }
@@ -250,7 +253,7 @@ export class RuntimeRuns {
     },
   ): Promise<void> {
     const { kind, binary, root } = this.#options
-    const log = `${folder}/log.json`
+    const log = `${folder}/${FILES.log}`
     const cgroups = kind === 'crun' ? ['--cgroup-manager', 'cgroupfs'] : []
     const general = ['--root', `${root}/state`, '--log', log, '--log-format', 'json', ...cgroups]
     const what = `${kind} ${args[0] ?? ''}`
@@ -283,7 +286,7 @@ export class RuntimeRuns {
   }
 
   async #readLog(folder: string): Promise<string> {
-    return this.#os.scratch.readTail(`${folder}/log.json`, LOG_BYTES).catch(() => '')
+    return this.#os.scratch.readTail(`${folder}/${FILES.log}`, LOG_BYTES).catch(() => '')
   }
 
   async #inFolder<T>(work: (folder: string) => Promise<T>): Promise<T> {
@@ -298,7 +301,7 @@ export class RuntimeRuns {
 
   async #makeFolder(name: string): Promise<string> {
     const folder = this.#folderOf(name)
-    await this.#os.scratch.removeTree(folder)
+    await this.#os.scratch.removeTree(folder, [])
     await this.#os.scratch.makeDirectories(folder, 0o700)
     return folder
   }

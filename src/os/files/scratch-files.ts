@@ -1,7 +1,20 @@
-// biome-ignore lint/style/noRestrictedImports: the files are regular ones, in folders of the agent's own.
-import { closeSync, fstatSync, mkdirSync, openSync, readSync, rmSync, writeFileSync } from 'node:fs'
-import { AgentError } from '../../base/errors.ts'
+import {
+  closeSync,
+  fstatSync,
+  mkdirSync,
+  openSync,
+  // biome-ignore lint/style/noRestrictedImports: the files are regular ones, in folders of the agent's own.
+  readSync,
+  renameSync,
+  rmdirSync,
+  rmSync,
+  statSync,
+  unlinkSync,
+  writeFileSync,
+} from 'node:fs'
+import { AgentError, errnoOf } from '../../base/errors.ts'
 import { fromNodeError, tooLong } from '../errors.ts'
+import { fileStatus } from './file-status.ts'
 import { MAX_READ_BYTES, type ScratchFiles } from './files.ts'
 
 /** Scratch files whose calls run on the calling thread. */
@@ -19,8 +32,36 @@ export function linuxScratchFiles(): ScratchFiles {
       onThisThread('write', path, () => writeFileSync(path, data, { mode })),
     makeDirectories: async (path, mode = 0o777) =>
       onThisThread('mkdir', path, () => void mkdirSync(path, { recursive: true, mode })),
-    removeTree: async (path) =>
-      onThisThread('remove', path, () => rmSync(path, { recursive: true, force: true })),
+    stat: async (path) =>
+      onThisThread('stat', path, () => {
+        const status = statSync(path, { bigint: true, throwIfNoEntry: false })
+        return status && fileStatus(status)
+      }),
+    rename: async (from, to) => onThisThread('rename', `${from} to ${to}`, () => renameSync(from, to)),
+    removeTree: async (path, names) =>
+      onThisThread('remove', path, () => {
+        if (names !== undefined && removeFolder(path, names)) return
+        rmSync(path, { recursive: true, force: true })
+      }),
+  }
+}
+
+/** Removes a folder with these files in it, or some of them. Returns false when it stays. */
+function removeFolder(path: string, names: readonly string[]): boolean {
+  try {
+    for (const name of names) unlessAbsent(() => unlinkSync(`${path}/${name}`))
+    unlessAbsent(() => rmdirSync(path))
+    return true
+  } catch {
+    return false
+  }
+}
+
+function unlessAbsent(remove: () => void): void {
+  try {
+    remove()
+  } catch (error) {
+    if (errnoOf(error) !== 'ENOENT') throw error
   }
 }
 

@@ -234,6 +234,19 @@ describe('holds', () => {
   })
 })
 
+describe('lookAt', () => {
+  it('returns the text of the process, and finds one with long paths', async () => {
+    const stat = '11 (a) S 1 11 11 0 -1 4194560 0'
+    const long = `5:pids:/${'x'.repeat(5000)}\n4:memory:/pod/c1\n`
+    const files = { '/proc/11/cgroup': long, '/proc/11/stat': stat }
+    const cgroup = (path: string, of: Record<string, string>) =>
+      machine(of).then((os) => cgroupAt(os, path, false, silentLogger()).lookAt(11))
+    expect(await cgroup('/pod/c1', files)).toEqual({ isMember: true, stat })
+    expect(await cgroup('/pod/c2', files)).toEqual({ isMember: false, stat })
+    expect(await cgroup('/pod/c1', {})).toEqual({ isMember: true, stat: '' })
+  })
+})
+
 describe('usesCgroupV2', () => {
   it('checks for cgroup.controllers', async () => {
     expect(await usesCgroupV2(await machine({}))).toBe(false)

@@ -1,5 +1,5 @@
 import { statSync } from 'node:fs'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { linuxScratchFiles } from '../../../src/os/files/scratch-files.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
@@ -29,6 +29,28 @@ describe('linuxScratchFiles', () => {
     expect(await scratch.readTail(file, 1_000_000)).toHaveLength(100_003)
     // A file of /proc does not tell its size.
     expect(await scratch.readText('/proc/sys/kernel/ostype')).toBe('Linux\n')
+  })
+
+  it.each([
+    ['all of the files that it is told of', ['one', 'two']],
+    ['some of them', ['one']],
+    ['another file', ['one', 'other']],
+    ['a folder', ['one', 'folder/file']],
+  ])('removes a folder with %s', async (_what, names) => {
+    const path = join(folder, 'run')
+    for (const name of names) {
+      await scratch.makeDirectories(dirname(join(path, name)))
+      await scratch.write(join(path, name), '')
+    }
+    await scratch.removeTree(path, ['one', 'two'])
+    expect(await scratch.stat(path)).toBeUndefined()
+  })
+
+  it('tells what is at a path, and renames it', async () => {
+    await scratch.write(join(folder, 'new'), 'text')
+    await scratch.rename(join(folder, 'new'), join(folder, 'old'))
+    expect(await scratch.stat(join(folder, 'new'))).toBeUndefined()
+    expect(await scratch.stat(join(folder, 'old'))).toMatchObject({ kind: 'file' })
   })
 
   it('ignores the removal of a missing file', async () => {

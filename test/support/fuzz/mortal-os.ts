@@ -24,7 +24,7 @@ const FALLIBLE: Readonly<Record<string, readonly string[]>> = {
     ...['readText', 'write', 'makeDirectories', 'makeDirectory', 'removeTree', 'lstat', 'stat', 'list'],
     ...['rename', 'removeFile', 'removeDirectory', 'listFolders'],
   ],
-  scratch: ['readText', 'write', 'makeDirectories', 'removeTree'],
+  scratch: ['readText', 'write', 'makeDirectories', 'removeTree', 'stat', 'rename'],
   mounts: ['mount', 'unmount', 'clone', 'list'],
   tools: ['run'],
   streams: ['pipe', 'duplicate', 'wholePipe'],

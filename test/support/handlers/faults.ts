@@ -15,7 +15,7 @@ export interface Faults {
 /** The calls that may fail, by part. Closing and probing never fail. */
 const ASYNCHRONOUS: Counted = {
   files: ['readText', 'write', 'makeDirectories', 'makeDirectory', 'removeTree', 'lstat', 'stat', 'list'],
-  scratch: ['readText', 'write', 'makeDirectories', 'removeTree'],
+  scratch: ['readText', 'write', 'makeDirectories', 'removeTree', 'stat', 'rename'],
   mounts: ['mount', 'unmount', 'clone', 'list'],
   tools: ['run'],
   hostSockets: ['connect'],
