@@ -35,6 +35,9 @@ export function cancelled(): AgentError {
 const DEADLINE_EXCEEDED = new AgentError('DEADLINE_EXCEEDED', 'timeout')
 const CANCELLED = new AgentError('CANCELLED', 'the client cancelled the call')
 
+/** The reason of a wait that nothing needs any more. Node would make an error with a stack for each. */
+const OVER = new AgentError('CANCELLED', 'the wait is over')
+
 /** Waits for `work` at most `ms`, then throws the error of `late`. The work itself goes on. */
 export async function withTimeout<T>(
   clock: { readonly sleep: (ms: number, signal: AbortSignal) => Promise<void> },
@@ -49,6 +52,6 @@ export async function withTimeout<T>(
   try {
     return await Promise.race([work, elapsed])
   } finally {
-    done.abort()
+    done.abort(OVER)
   }
 }

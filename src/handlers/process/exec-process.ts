@@ -10,7 +10,7 @@ import { normalizeProcess } from '../../oci/normalize-spec.ts'
 import { withGuestPciAddresses } from '../../oci/pci-environment.ts'
 import type { Clock } from '../../os/clock.ts'
 import type { Os } from '../../os/os.ts'
-import { processBeganNs } from '../../os/process/proc-stat.ts'
+import { parseStartNs } from '../../os/process/proc-stat.ts'
 import type { Call } from '../../state/request.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
 import { connectStdio, type LaunchDependencies, prepareLaunch } from './launch.ts'
@@ -72,7 +72,12 @@ export async function execProcess(
     try {
       container.record.saveProcess(recorded)
       onFailure.add('record', () => container.record.dropProcess(key))
-      const isMember = (pid: number) => container.cgroup.holds(pid)
+      let stat = ''
+      const isMember = async (pid: number) => {
+        const seen = await container.cgroup.lookAt(pid)
+        stat = seen.stat
+        return seen.isMember
+      }
       const { current: spec } = container.spec
       const { streams } = launch
       const containerId = container.record.key
@@ -82,7 +87,7 @@ export async function execProcess(
         onFailure.add('untracked process', () => killUntrackedProcesses(os, container, reservation))
       }
       added = await launch.follow(outcome)
-      beganNs = await processBeganNs(os, added.pid, beganNs)
+      if (stat !== '') beganNs = parseStartNs(stat)
       container.record.saveProcess({ ...recorded, pid: added.pid, beganNs })
     } finally {
       await launch.close()
@@ -120,19 +125,16 @@ function processIn({ spec, pciAddresses }: ProcessOwner, requested: Process): Pr
 /** A signal that fires {@link GRACE_MS} after `signal`, unless it is stopped before. */
 function graceAfter(signal: AbortSignal, clock: Clock): { readonly signal: AbortSignal; stop(): void } {
   const later = new AbortController()
-  const stopped = new AbortController()
+  let stopTimer = () => {}
   const onAbort = () => {
-    clock.sleep(GRACE_MS, stopped.signal).then(
-      () => later.abort(signal.reason),
-      () => {},
-    )
+    stopTimer = clock.startTimer(GRACE_MS, () => later.abort(signal.reason))
   }
   signal.addEventListener('abort', onAbort, { once: true })
   return {
     signal: later.signal,
     stop: () => {
       signal.removeEventListener('abort', onAbort)
-      stopped.abort()
+      stopTimer()
     },
   }
 }

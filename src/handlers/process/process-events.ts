@@ -26,8 +26,8 @@ export function tellEnd({ events, oom }: ProcessEventDependencies, followed: Fol
   const { containerId, execId, process, beganNs, record } = followed
   const killsBefore = record.oomKills
   const tell = async (exit: ExitRecord) => {
-    // The kernel counts the kill before the process ends; the agent may not have looked yet.
-    await Promise.allSettled([oom.look(record.key), process.starting])
+    // The kernel counts a kill before the process ends; the agent may not have looked yet.
+    await Promise.allSettled([exit.exitCode === 0 || oom.look(record.key), process.starting])
     events.addExit({
       ...{ containerId, execId, pid: process.pid, status: exit.exitCode, signal: exit.signal ?? 0 },
       oomKilled: record.oomKills > killsBefore,

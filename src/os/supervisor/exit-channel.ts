@@ -158,6 +158,8 @@ export class ExitChannel implements Exits, Supervisor {
       this.#unread = unread.subarray(whole)
       for (let at = 0; at < whole; at += RECORD_BYTES) this.#accept(unread.subarray(at, at + RECORD_BYTES))
       this.#acknowledge()
+      // It was all that there was.
+      if (chunk.length < READ_BYTES) return true
     }
   }
 
