@@ -9,7 +9,6 @@ import { createMemAgent, type MemAgent } from '../handlers/guest/mem-agent/mem-a
 import { watchMemory } from '../handlers/guest/memory-watch.ts'
 import { networkQueues } from '../handlers/network/dependencies.ts'
 import { NetworkRecord } from '../handlers/network/network-record.ts'
-import { warnOfKnownHoles } from '../handlers/oci-runtime/known-holes.ts'
 import { createSandboxContext, type SandboxContext } from '../handlers/sandbox/context.ts'
 import type { SandboxConfig } from '../handlers/sandbox/dependencies.ts'
 import { destroySandbox } from '../handlers/sandbox/destroy-sandbox.ts'
@@ -233,7 +232,7 @@ async function serve(parts: Parts, start: AgentStart): Promise<number> {
   // Outside a guest, memory is brought online only when a call asks for it.
   if (given.init) watchMemory(os, log, service.memoryChanged)
   os.supervisor.gateOpened()
-  if (given.channel.restarts === 0) void warnOfKnownHoles(os, log, runtimeChoice(config.runtime))
+  if (given.channel.restarts === 0) void service.warnOfHoles()
   if (config.debugConsole && config.debugConsolePort === 0) void debugConsole.runOn('/dev/console')
   await service.memAgent.start()
   const reason = await requested
@@ -262,6 +261,7 @@ interface Service {
   /** Goes on with what an agent before this one has left. When it throws, the agent must end. */
   readonly restore: () => Promise<void>
   readonly destroySandbox: () => Promise<void>
+  readonly warnOfHoles: () => Promise<void>
   /** To be called after memory went online or offline. */
   readonly memoryChanged: () => Promise<void>
   readonly memAgent: MemAgent
@@ -328,6 +328,7 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
       return restoreSandbox(sandbox)
     },
     destroySandbox: () => destroySandbox(sandbox, {}, NO_CALLER),
+    warnOfHoles: sandbox.runtime.warnOfHoles,
     memoryChanged: () => containersCgroup.limitAgain(),
     memAgent,
   }

@@ -64,6 +64,16 @@ export function openAdvisories(runtime: RuntimeName, version: string): readonly 
   })
 }
 
+/**
+ * The version in what an OCI runtime prints for `--version`; empty when it has none. Debian's builds have that of their package
+ * in the place of the commit.
+ */
+export function runtimeVersion(output: string): string {
+  const [, ofPackage] = /^commit: (\d+\.\d\S*-\S+)$/m.exec(output) ?? []
+  const [, ofProgram = ''] = /^\w+ version (\S+)$/m.exec(output) ?? []
+  return ofPackage ?? ofProgram
+}
+
 /** Major, minor, patch, and the number of the release candidate: a release comes after its candidates. */
 type ParsedVersion = readonly [number, number, number, number]
 

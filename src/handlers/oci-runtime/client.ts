@@ -5,6 +5,7 @@ import { type ContainerRules, deniedCalls } from '../../oci/denied-calls.ts'
 import { printJson } from '../../oci/json.ts'
 import { processConfig } from '../../oci/runtime-config.ts'
 import type { Os } from '../../os/os.ts'
+import { KnownHoles } from './known-holes.ts'
 import { killOrphanedRuns, orphanedRuns, orphanedRunsEnded, type RunSearch } from './orphaned-runs.ts'
 import {
   type LaunchOutcome,
@@ -70,6 +71,8 @@ export interface OciRuntime {
   discardAllRuns(): Promise<void>
   /** Removes what the runtime has of a container that was made half, or by an agent that died. */
   erase(containerId: string): Promise<void>
+  /** Logs a warning when containers can break out of the runtime in known ways; done again when the program has changed. */
+  warnOfHoles(): Promise<void>
   /** The flags that a seccomp filter may have (OCI runtime specification). */
   seccompFlags(): Promise<ReadonlySet<string>>
   /** Ids of the containers that the runtime has state of. */
@@ -96,11 +99,13 @@ export interface OciRuntime {
 /** A client of the runtime program. Creates nothing until it is used. */
 export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
   const runs = new RuntimeRuns(os, options)
+  const holes = new KnownHoles(os, options)
   const stateRoot = `${options.root}/state`
   let orphans: { readonly found: ReturnType<typeof orphanedRuns>; readonly sinceMs: number } | undefined
   const stateOf = (id: string) => os.files.lstat(`${stateRoot}/${id}`)
   return {
     create: async ({ id, bundle, spec, ...run }, signal) => {
+      void holes.look()
       const denied = deniedCalls(spec, options.containerVsock)
       const args = ['--bundle', bundle]
       const named = (error: unknown) => namingHooks(error, spec.Hooks)
@@ -125,6 +130,7 @@ export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
       await runs.run({ verb: 'resume', args: [id], signal })
     },
     exec: ({ containerId, process, cgroup, spec, ...run }, signal) => {
+      void holes.look()
       const denied = deniedCalls(spec, options.containerVsock)
       const args = ['--detach', ...(cgroup === '' ? [] : ['--cgroup', cgroup])]
       const input = { option: '--process', text: printJson(processConfig(process)) }
@@ -160,6 +166,7 @@ export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
       await runs.run({ verb: 'delete', args: ['--force', id] }).catch(() => {})
       await os.files.removeTree(`${stateRoot}/${id}`)
     },
+    warnOfHoles: () => holes.look(),
     seccompFlags: () => seccompFlags(os, options),
     // crun has folders of its own beside those of the containers, such as `.cache`.
     list: async () => (await os.files.list(stateRoot)).filter((name) => !name.startsWith('.')),

@@ -1,32 +1,38 @@
 import { messageOf } from '../../base/errors.ts'
-import type { Logger } from '../../base/log.ts'
-import { openAdvisories } from '../../oci/runtime-advisories.ts'
+import { openAdvisories, runtimeVersion } from '../../oci/runtime-advisories.ts'
 import type { Os } from '../../os/os.ts'
 import type { RuntimeOptions } from './run.ts'
 
 const TIMEOUT_MS = 10_000
 
-/** Logs one warning when the guest's runtime is of a version with known ways out of a container, or tells none. */
-export async function warnOfKnownHoles(
-  os: Pick<Os, 'tools'>,
-  log: Logger,
-  { kind, binary: runtime }: Pick<RuntimeOptions, 'kind' | 'binary'>,
-): Promise<void> {
-  try {
-    const { stdout } = await os.tools.run([runtime, '--version'], { timeoutMs: TIMEOUT_MS })
-    const version = runtimeVersion(stdout)
-    const open = openAdvisories(kind, version)
-    if (open.length === 0) return
-    const advisories = open.map(({ id }) => id).join(' ')
-    log.warn('containers can break out of this runtime', { runtime, runtimeVersion: version, advisories })
-  } catch (error) {
-    log.warn('version of the runtime unknown', { runtime, error: messageOf(error) })
-  }
-}
+/** Warns of an OCI runtime that containers can break out of in known ways. */
+export class KnownHoles {
+  readonly #os: Pick<Os, 'tools' | 'files'>
+  readonly #options: Pick<RuntimeOptions, 'kind' | 'binary' | 'log'>
+  #seen: string | undefined
 
-/** The version in the output of `--version`. Debian's builds have that of their package in the place of the commit. */
-function runtimeVersion(output: string): string {
-  const [, ofPackage] = /^commit: (\d+\.\d\S*-\S+)$/m.exec(output) ?? []
-  const [, ofProgram = ''] = /^\w+ version (\S+)$/m.exec(output) ?? []
-  return ofPackage ?? ofProgram
+  constructor(os: Pick<Os, 'tools' | 'files'>, options: Pick<RuntimeOptions, 'kind' | 'binary' | 'log'>) {
+    this.#os = os
+    this.#options = options
+  }
+
+  /** Logs one warning for each program that takes the runtime's place, if it has known holes or tells no version. Never rejects. */
+  async look(): Promise<void> {
+    const { kind, binary: runtime, log } = this.#options
+    try {
+      const status = await this.#os.files.stat(runtime)
+      const found = status === undefined ? '' : [status.device, status.inode, status.changedNs].join(' ')
+      if (found === this.#seen) return
+      this.#seen = found
+      if (status === undefined) return log.warn('the OCI runtime is missing', { runtime })
+      const { stdout } = await this.#os.tools.run([runtime, '--version'], { timeoutMs: TIMEOUT_MS })
+      const version = runtimeVersion(stdout)
+      const open = openAdvisories(kind, version)
+      if (open.length === 0) return
+      const advisories = open.map(({ id }) => id).join(' ')
+      log.warn('containers can break out of this runtime', { runtime, runtimeVersion: version, advisories })
+    } catch (error) {
+      log.warn('version of the runtime unknown', { runtime, error: messageOf(error) })
+    }
+  }
 }

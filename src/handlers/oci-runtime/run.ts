@@ -1,5 +1,6 @@
 import { withTimeout } from '../../base/abort.ts'
 import { AgentError, errnoOf } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
 import { inStep } from '../../base/step.ts'
 import type { ContainerVsock } from '../../oci/denied-calls.ts'
 import type { Os } from '../../os/os.ts'
@@ -17,6 +18,7 @@ export interface RuntimeOptions {
   readonly containerVsock: ContainerVsock
   /** A folder of the agent's own: the runtime's state is in `state` below it, the files of single runs in `calls`. */
   readonly root: string
+  readonly log: Logger
 }
 
 /** One run of the runtime that makes no process. */

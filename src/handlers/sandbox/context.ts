@@ -29,7 +29,7 @@ export function createSandboxContext(dependencies: SandboxDependencies): Sandbox
   const { os, config, log, state, events } = dependencies
   const requests = new RequestJournal(state, log, dependencies.requestSource)
   const { containerVsock } = config
-  const runtime = ociRuntime(os, { ...config.runtime, root: config.runtimeRoot, containerVsock })
+  const runtime = ociRuntime(os, { ...config.runtime, root: config.runtimeRoot, containerVsock, log })
   return {
     ...dependencies,
     runtime,

@@ -5,12 +5,14 @@ import { Process } from '../../../src/gen/oci.ts'
 import { ociRuntime } from '../../../src/handlers/oci-runtime/client.ts'
 import { kernelError } from '../../../src/os/errors.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
+import { recordingLog } from '../../support/fakes/recording-log.ts'
 import { isPending } from '../../support/pending.ts'
 
 /** A client of a program that writes `pid` to its pid file; `argv` are its calls. */
 function client(kind: 'runc' | 'crun', pid = '42') {
   const os = new FakeOs()
-  const options = { kind, binary: `/usr/bin/${kind}`, root: '/run/rt', containerVsock: 'deny' } as const
+  const { log } = recordingLog()
+  const options = { kind, binary: `/usr/bin/${kind}`, root: '/run/rt', containerVsock: 'deny', log } as const
   const runtime = ociRuntime(os, options)
   os.tools.script((argv) => {
     const at = argv.indexOf('--pid-file')

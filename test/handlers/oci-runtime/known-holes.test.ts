@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { warnOfKnownHoles } from '../../../src/handlers/oci-runtime/known-holes.ts'
+import { KnownHoles } from '../../../src/handlers/oci-runtime/known-holes.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 import { recordingLog } from '../../support/fakes/recording-log.ts'
 
@@ -10,12 +10,15 @@ const open = (runtimeVersion: string, advisories: string) => ({
   fields: { runtime: '/usr/sbin/x', runtimeVersion, advisories },
 })
 
-describe('warnOfKnownHoles', () => {
+describe('KnownHoles', () => {
   const warned = async (kind: 'runc' | 'crun', stdout: string) => {
     const os = new FakeOs()
     const { log, lines } = recordingLog()
     os.tools.script(() => ({ stdout }))
-    await warnOfKnownHoles(os, log, { kind, binary: '/usr/sbin/x' })
+    await os.files.put('/usr/sbin/x', '')
+    const holes = new KnownHoles(os, { kind, binary: '/usr/sbin/x', log })
+    await holes.look()
+    await holes.look()
     expect(os.tools.calls.map(({ argv }) => argv)).toEqual([['/usr/sbin/x', '--version']])
     return lines
   }
@@ -43,6 +46,26 @@ describe('warnOfKnownHoles', () => {
     ['crun', 'crun version 1.8.1\ncommit: f8a096be060b22ccd3d5f3ebe44108517fbf6c30\nrundir: /run/crun\n'],
   ] as const)('says nothing of a %s without a known way out', async (kind, output) => {
     expect(await warned(kind, output)).toEqual([])
+  })
+
+  it('looks again when another program has taken the place of the runtime', async () => {
+    const os = new FakeOs()
+    const { log, lines } = recordingLog()
+    const holes = new KnownHoles(os, { kind: 'runc', binary: '/usr/sbin/x', log })
+    await holes.look()
+    for (const version of ['1.3.6', '1.3.2', '1.1.11']) {
+      await os.files.put(`/usr/sbin/${version}`, '')
+      await os.files.rename(`/usr/sbin/${version}`, '/usr/sbin/x')
+      os.tools.script(() => ({ stdout: `runc version ${version}\n` }))
+      await holes.look()
+      await holes.look()
+    }
+    const missing = {
+      level: 'warn',
+      message: 'the OCI runtime is missing',
+      fields: { runtime: '/usr/sbin/x' },
+    }
+    expect(lines).toEqual([missing, open('1.3.2', NOVEMBER), open('1.1.11', `CVE-2024-21626 ${NOVEMBER}`)])
   })
 
   it('says that the version is not known', async () => {

@@ -6,6 +6,7 @@ import {
   type AgentPod,
   cgroupsOf,
   inNamespaceOf,
+  killAgent,
   killWithState,
   leftoversOf,
   mountPointsOf,
@@ -14,14 +15,6 @@ import {
 } from '../../support/host/agent-pod.ts'
 import { hostRuntime } from '../../support/host/host-runtimes.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
-
-/** Kills the agent, and resolves when the next one serves. */
-async function killAgent({ started }: AgentPod): Promise<void> {
-  const booted = () => started.log.filter(({ msg }) => msg === 'booted').length
-  const before = booted()
-  process.kill(started.agentPid(), 'SIGKILL')
-  await expect.poll(booted, { timeout: 20_000 }).toBeGreaterThan(before)
-}
 
 /** A hook that leaves more orphans to vminit than the agent acknowledges at once. */
 const ORPHANS = {

@@ -2,6 +2,7 @@ import { execFileSync } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { expect } from 'vitest'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
 import type { CreateSandboxRequest } from '../../../src/gen/agent.ts'
 import type { DeepPartial } from '../../../src/gen/oci.ts'
@@ -107,6 +108,14 @@ export function mountPointsOf(started: AgentProcess): string[] {
 /** Runs a program in the agent's mount namespace. */
 export function inNamespaceOf(started: AgentProcess, ...argv: readonly string[]): string {
   return execFileSync('nsenter', ['-t', String(started.vminitPid), '-m', ...argv], { encoding: 'utf8' })
+}
+
+/** Kills the agent, and resolves when the next one serves. */
+export async function killAgent({ started }: AgentPod): Promise<void> {
+  const booted = () => started.log.filter(({ msg }) => msg === 'booted').length
+  const before = booted()
+  process.kill(started.agentPid(), 'SIGKILL')
+  await expect.poll(booted, { timeout: 20_000 }).toBeGreaterThan(before)
 }
 
 /** Kills the agent, whose saved state the next one cannot restore: it ends, and the one after it removes everything. */
