@@ -281,6 +281,7 @@ export class RuntimeRuns {
     } catch (error) {
       const errno = errnoOf(error) ?? ''
       if ((options.denied ?? []).length > 0 && NO_FILTER.includes(errno)) throw noFilter(what, errno)
+      if (errno === 'ENOENT') throw missing(this.#options)
       if (errno !== 'ETIMEDOUT') throw error
       const text = `${what}: not finished after ${(options.timeoutMs ?? 0) / 1000} s, and killed`
       throw new AgentError('DEADLINE_EXCEEDED', text, { errno: 'ETIMEDOUT' })
@@ -316,6 +317,17 @@ export class RuntimeRuns {
 function noFilter(what: string, errno: string): AgentError {
   const text = `${what}: AF_VSOCK cannot be denied (seccomp: ${errno}), want a kernel with CONFIG_SECCOMP_FILTER or agent.container_vsock=allow`
   return new AgentError('FAILED_PRECONDITION', text)
+}
+
+/** Without the words "not found" and "not exist", which a caller would take for the container. */
+function missing({ binary }: RuntimeOptions): AgentError {
+  return new AgentError(
+    'INTERNAL',
+    `the OCI runtime ${binary} cannot be started: it or its loader is missing`,
+    {
+      errno: 'ENOENT',
+    },
+  )
 }
 
 function noMaster({ verb, containerId }: LaunchRun): AgentError {

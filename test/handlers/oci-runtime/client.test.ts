@@ -200,6 +200,16 @@ describe('ociRuntime', () => {
     await expect(runtime.create(CONTAINER, neverAborted)).rejects.toThrow('/usr/bin/runc lacks a library')
   })
 
+  it('names the runtime when it is missing', async () => {
+    const { os, runtime } = client('runc')
+    os.tools.script(() => {
+      throw kernelError('start', '/usr/bin/runc', 'ENOENT')
+    })
+    await expect(runtime.create(CONTAINER, neverAborted)).rejects.toThrow(
+      'the OCI runtime /usr/bin/runc cannot be started: it or its loader is missing',
+    )
+  })
+
   it('deletes only containers whose state it has', async () => {
     const { os, runtime, argv } = client('runc')
     await runtime.delete('c1', 0)
