@@ -152,6 +152,35 @@ describe.each(['runc', 'crun'])(
   },
 )
 
+describe("a folder of crun's own beside those of its containers", () => {
+  it('is not taken for a container by the agent after one that was killed', async () => {
+    const folder = temporaryFolder()
+    const [runtime, calls] = [join(folder, 'crun'), join(folder, 'calls')]
+    const noting = `#!/bin/sh\necho "$@" >> ${calls}\nexec ${await hostRuntime('crun')} "$@"\n`
+    writeFileSync(runtime, noting, { mode: 0o755 })
+    const pod = await startPod({ runtime })
+    const folders = () => readdirSync(pod.started.inside('/run/microvm-agent/state')).sort()
+    try {
+      const Seccomp = { DefaultAction: 'SCMP_ACT_ALLOW', Flags: ['SECCOMP_FILTER_FLAG_LOG'] }
+      const init = await pod.run('c1', ['sh', '-c', 'read line; exit 7'], { linux: { Seccomp } })
+      expect(folders()).toEqual(['.cache', 'c1'])
+      await killAgent(pod)
+      await pod.started.logged({ msg: 'the agent was restarted, and goes on', containers: '1' })
+      expect(folders()).toEqual(['.cache', 'c1'])
+      await init.write('end\n')
+      expect(await init.wait()).toBe(7)
+      killWithState(pod.started)
+      await pod.started.logged({ msg: 'the agent was restarted: its sandbox is lost', containers: '1' })
+      await expect.poll(folders).toEqual(['.cache'])
+      expect(leftoversOf(pod.started, 'c1')).toEqual(NOTHING_LEFT)
+      expect(readFileSync(calls, 'utf8')).not.toContain('.cache')
+      expect(pod.started.log.filter(({ level }) => level === 'ERRO')).toEqual([])
+    } finally {
+      await pod.stop()
+    }
+  })
+})
+
 describe('a process that is being added when the agent is killed', () => {
   it('has its exit status, also when the next agent is killed after its end', async () => {
     const folder = temporaryFolder()
