@@ -103,7 +103,11 @@ export async function fetchLocked(
 }
 
 /** Whether a package has the version that the lock file names for its suite. */
-export function isLocked({ name, version, suite }: FetchedPackage): boolean {
+export function isLocked({
+  name,
+  version,
+  suite,
+}: Pick<FetchedPackage, 'name' | 'version' | 'suite'>): boolean {
   const lock: Readonly<Record<string, Readonly<Record<string, LockedPackage>>>> = readLock()
   return lock[suite]?.[name]?.version === version
 }

@@ -4,7 +4,7 @@ import { cached } from '../build/cache.ts'
 import { nodeManifest, pinnedNode, projectRoot, temporaryRoot } from '../build/project.ts'
 import { withTemporaryFolder } from '../build/temporary-folder.ts'
 import { extractPackage, type FetchedPackage } from '../debian/packages.ts'
-import { checkRuntimes } from './check-runtimes.ts'
+import { checkPrograms, checkRuntimes } from './check-runtimes.ts'
 import { directory, fileFrom, link, type TreeEntry, treeOfFolder, writeFolder } from './formats/tree.ts'
 import { LIBRARIES, libraryClosure } from './libraries.ts'
 import { fetchLocked, packageHashes, userlandPackages } from './packages.ts'
@@ -48,9 +48,13 @@ const skeleton = join(projectRoot, 'rootfs/skeleton')
 /** The part of the guest's root that comes from Debian packages and from `rootfs/skeleton`, as a folder of the build cache. */
 export async function userlandFolder(progress: (line: string) => void): Promise<string> {
   const packages = await guestPackages(progress)
-  const recipe = ['userland.ts', 'libraries.ts', 'check-runtimes.ts', '../oci/runtime-advisories.ts'].map(
-    (name) => join(import.meta.dirname, name),
-  )
+  const recipe = [
+    'userland.ts',
+    'libraries.ts',
+    'check-runtimes.ts',
+    '../oci/runtime-advisories.ts',
+    '../oci/runtime-version.ts',
+  ].map((name) => join(import.meta.dirname, name))
   const inputs = { files: [...recipe, skeleton, nodeManifest], values: packageHashes(packages) }
   return await cached('userland', inputs, async (target) => {
     checkRuntimes(packages, progress)
@@ -58,6 +62,7 @@ export async function userlandFolder(progress: (line: string) => void): Promise<
     await withTemporaryFolder(temporaryRoot, async (unpacked) => {
       for (const { path } of packages) await extractPackage(path, unpacked)
       writeFolder(target, await selectFiles(unpacked))
+      await checkPrograms(target, packages)
     })
   })
 }

@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process'
-import { mkdirSync, writeFileSync } from 'node:fs'
+import { appendFileSync, copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
@@ -30,7 +30,8 @@ const IN_NAMESPACE = `
   mount -t overlay none -o "lowerdir=$2,upperdir=$1/upper,workdir=$1/work" "$2"
   rm -rf "$2/apt/forky" "$2/apt/sid" "$2/apt/trixie-backports" "$2"/cache/runtime-lack-*
   mount --bind "$3" ${KEYRING}
-  exec "$4" --input-type=module --eval "$5" "$6"
+  for file in packages packages.lock.json; do mount --bind "$4/$file" "$5/$file"; done
+  exec "$6" --input-type=module --eval "$7" "$8"
 `
 
 let folder: string
@@ -55,10 +56,22 @@ afterAll(() => mirror?.close())
 
 const environment = () => ({ ...process.env, APT_CONFIG: join(folder, 'apt.conf') })
 
-async function choose(content: MirrorContent) {
-  mirror.publish(content)
+/** What is taken from a mirror with this content; `lock` locks the runc of a release and names it in rootfs/packages. */
+async function choose(content: MirrorContent, lock?: 'trixie' | 'forky') {
+  const hashes = mirror.publish(content)
+  const rootfs = join(projectRoot, 'rootfs')
+  for (const name of ['packages', 'packages.lock.json']) copyFileSync(join(rootfs, name), join(folder, name))
+  if (lock !== undefined) {
+    const path = join(folder, 'packages.lock.json')
+    const locked = JSON.parse(readFileSync(path, 'utf8'))
+    const [runc] = content[lock] ?? []
+    locked[lock].runc = { version: runc?.version, sha256: hashes[lock]?.[0] }
+    writeFileSync(path, JSON.stringify(locked))
+    if (lock === 'trixie') appendFileSync(join(folder, 'packages'), 'runc\n')
+  }
   const image = join(projectRoot, 'src/image')
-  const words = [join(folder, 'upper'), buildRoot, mirror.keyring, process.execPath, CHOOSE, image]
+  const files = [join(folder, 'upper'), buildRoot, mirror.keyring, folder, rootfs]
+  const words = [...files, process.execPath, CHOOSE, image]
   const { stdout } = await promisify(execFile)(
     'unshare',
     ['--mount', '--propagation', 'private', 'sh', '-ec', IN_NAMESPACE, 'sh', ...words],
@@ -121,5 +134,17 @@ describe('an image, when the mirror no longer has the locked runc,', () => {
     const { runtimes, lines } = await choose({})
     expect(runtimes).toEqual([])
     expect(lines).toContain('warning: the image has no runc')
+  })
+})
+
+describe('an image whose runc is locked', () => {
+  it.each([
+    ['forky', '1.3.2+ds1-1'],
+    ['trixie', '1.1.15+ds1-2'],
+  ] as const)('is refused when containers can break out of it: of %s', async (release, version) => {
+    const content = { forky: runc('1.3.6+ds1-1'), trixie: OWN, [release]: runc(version) }
+    await expect(choose(content, release)).rejects.toThrow(
+      `Error: runc ${version}: containers can break out of it by CVE-2025-31133, CVE-2025-52565, CVE-2025-52881, want`,
+    )
   })
 })

@@ -20,7 +20,8 @@ export interface DebianMirror {
   readonly url: string
   /** The public key, for the place of Debian's keyring. */
   readonly keyring: string
-  publish(content: MirrorContent): void
+  /** Returns the hashes of the packages' files. */
+  publish(content: MirrorContent): Readonly<Record<string, readonly string[]>>
   close(): void
 }
 
@@ -52,8 +53,11 @@ export async function debianMirror(folder: string): Promise<DebianMirror> {
     keyring,
     publish(content) {
       rmSync(files, { recursive: true, force: true })
+      const hashes: Record<string, readonly string[]> = {}
       for (const release of RELEASES) {
-        const index = (content[release] ?? []).map((each) => publishPackage(files, folder, each)).join('\n')
+        const published = (content[release] ?? []).map((each) => publishPackage(files, folder, each))
+        hashes[release] = published.map(({ hash }) => hash)
+        const index = published.map(({ paragraph }) => paragraph).join('\n')
         const indexFolder = join(files, 'dists', release, 'main/binary-amd64')
         mkdirSync(indexFolder, { recursive: true })
         writeFileSync(join(indexFolder, 'Packages'), index)
@@ -65,6 +69,7 @@ export async function debianMirror(folder: string): Promise<DebianMirror> {
         writeFileSync(plain, `${head}${manual}Date: ${new Date().toUTCString()}\nSHA256:\n ${sum}\n`)
         gpg('--output', join(files, 'dists', release, 'InRelease'), '--clearsign', plain)
       }
+      return hashes
     },
     close() {
       server.close()
@@ -73,8 +78,8 @@ export async function debianMirror(folder: string): Promise<DebianMirror> {
   }
 }
 
-/** Builds a package and returns its paragraph of the index. */
-function publishPackage(files: string, folder: string, { name, version, glibc }: MirrorPackage): string {
+/** Builds a package and returns its paragraph of the index, and its hash. */
+function publishPackage(files: string, folder: string, { name, version, glibc }: MirrorPackage) {
   const root = join(folder, 'package')
   rmSync(root, { recursive: true, force: true })
   const control = `Package: ${name}\nVersion: ${version}\nArchitecture: amd64\nMaintainer: x <x@example>\nDescription: x\n`
@@ -88,7 +93,8 @@ function publishPackage(files: string, folder: string, { name, version, glibc }:
     stdio: 'pipe',
   })
   const bytes = readFileSync(join(files, file))
-  return `${control}Filename: ${file}\nSize: ${bytes.length}\nSHA256: ${sha256(bytes)}\n`
+  const hash = sha256(bytes)
+  return { paragraph: `${control}Filename: ${file}\nSize: ${bytes.length}\nSHA256: ${hash}\n`, hash }
 }
 
 /** Links a program with a libc.so.6 that has one symbol, of this version of glibc. */
