@@ -48,13 +48,9 @@ const skeleton = join(projectRoot, 'rootfs/skeleton')
 /** The part of the guest's root that comes from Debian packages and from `rootfs/skeleton`, as a folder of the build cache. */
 export async function userlandFolder(progress: (line: string) => void): Promise<string> {
   const packages = await guestPackages(progress)
-  const recipe = [
-    'userland.ts',
-    'libraries.ts',
-    'check-runtimes.ts',
-    '../oci/runtime-advisories.ts',
-    '../oci/runtime-version.ts',
-  ].map((name) => join(import.meta.dirname, name))
+  const recipe = ['userland.ts', 'libraries.ts', 'check-runtimes.ts', '../oci/runtime-advisories.ts'].map(
+    (name) => join(import.meta.dirname, name),
+  )
   const inputs = { files: [...recipe, skeleton, nodeManifest], values: packageHashes(packages) }
   return await cached('userland', inputs, async (target) => {
     checkRuntimes(packages, progress)
