@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { AgentError } from '../../../base/errors.ts'
+import { AgentError, messageOf } from '../../../base/errors.ts'
 import { lacksProgram } from '../../../client/container-program.ts'
 import { type Agent, agentOf } from '../../../client/container-session.ts'
 import { type ContainerRequest, containerSpec } from '../../../client/container-spec.ts'
@@ -30,7 +30,7 @@ export async function run(context: Context): Promise<number> {
   const agent = agentOf(session)
   await ensureSandbox(context, agent, id)
   const options = { signal, timeoutMs }
-  const user = await userOnRoot({ session, id, rootPath, word: given.user, options })
+  const user = await userOnRoot({ context, session, id, rootPath, word: given.user, options })
   const terminal = tty ? terminalSize(io) : undefined
   const request = { ...given, user, terminal, id, hostname: id, rootPath }
   await step('CreateContainer', create(agent, request, options))
@@ -49,7 +49,17 @@ export async function run(context: Context): Promise<number> {
     throw error
   } finally {
     // The caller's signal may have fired, which is why the container goes.
-    if (!isKept) await agent.removeContainer({ containerId: id }, { timeoutMs: REMOVE_MS }).catch(() => {})
+    if (!isKept) await remove(context, agent, id)
+  }
+}
+
+/** Never rejects: what the command ends with says more. */
+async function remove({ io }: Context, agent: Agent, containerId: string): Promise<void> {
+  try {
+    await agent.removeContainer({ containerId }, { timeoutMs: REMOVE_MS })
+  } catch (error) {
+    const failure = messageOf(callFailure('RemoveContainer', error))
+    io.stderr.write(`agent-ctl: container ${containerId} is left: ${failure}\n`)
   }
 }
 
@@ -68,13 +78,14 @@ async function create(agent: Agent, request: ContainerRequest, options: CallLimi
 
 /** The ids of a user by the files of a root. They are read in a container of the same id, which is then removed. */
 async function userOnRoot(on: {
+  readonly context: Context
   readonly session: Session
   readonly id: string
   readonly rootPath: string
   readonly word: UserWord
   readonly options: CallLimits
 }): Promise<ContainerRequest['user']> {
-  const { id, options, rootPath, session, word } = on
+  const { context, id, options, rootPath, session, word } = on
   const agent = agentOf(session)
   if (!hasName(word)) return findUser(word, { passwd: '', group: '' })
   const user = { uid: 0, gid: 0, additionalGids: [] }
@@ -89,7 +100,7 @@ async function userOnRoot(on: {
   } catch (error) {
     throw lacksProgram(error) ? noCat(error) : startFailure('CreateContainer', error)
   } finally {
-    if (isCreated) await agent.removeContainer({ containerId: id }, { timeoutMs: REMOVE_MS }).catch(() => {})
+    if (isCreated) await remove(context, agent, id)
   }
 }
 
