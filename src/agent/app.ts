@@ -45,7 +45,7 @@ import type { BootContext } from './boot/step.ts'
 import { type AgentArguments, parseArguments } from './config/arguments.ts'
 import { loadConfig } from './config/load-config.ts'
 import { DebugConsole } from './console/debug-console.ts'
-import { findShells } from './console/find-shells.ts'
+import { findShells, warnOfMissingShell } from './console/find-shells.ts'
 import { Events } from './introspection/events.ts'
 import { featuresOf, PROGRAMS } from './introspection/features.ts'
 import { tellDevices } from './introspection/tell-devices.ts'
@@ -234,6 +234,7 @@ async function serve(parts: Parts, start: AgentStart): Promise<number> {
   os.supervisor.gateOpened()
   if (given.channel.restarts === 0) void service.warnOfHoles()
   if (config.debugConsole && config.debugConsolePort === 0) void debugConsole.runOn('/dev/console')
+  else if (config.debugConsole) void warnOfMissingShell(os.files, log)
   await service.memAgent.start()
   const reason = await requested
   service.memAgent.stop()

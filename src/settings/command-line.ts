@@ -1,5 +1,5 @@
 import { parseValue, readSettings } from './read-settings.ts'
-import type { Setting } from './setting-types.ts'
+import { bareFlag, type Setting } from './setting-types.ts'
 import { type AgentConfig, SETTING_KEYS, SETTINGS } from './settings.ts'
 
 /** The key that names a TOML file, which then is the only source (spec A.5). */
@@ -36,6 +36,16 @@ export const AGENT_WORDS: readonly string[] = [
 export function unknownWords(commandLine: string): readonly string[] {
   const keys = tokensOf(commandLine).map(({ key }) => key)
   return [...new Set(keys.filter((key) => isForAgent(key) && !AGENT_WORDS.includes(key)))]
+}
+
+/** The words that are settings of the agent only without the value that they have. */
+export function flagsWithValue(commandLine: string): readonly string[] {
+  const flags = SETTING_KEYS.map((key) => SETTINGS[key]).filter(({ type }) => type === bareFlag)
+  const isFlag = ({ key, value }: Token) =>
+    value !== undefined && flags.some(({ commandLine: word }) => word === key)
+  return tokensOf(commandLine)
+    .filter(isFlag)
+    .map(({ text }) => text)
 }
 
 function isForAgent(key: string): boolean {

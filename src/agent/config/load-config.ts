@@ -1,5 +1,10 @@
 import { AgentError, messageOf } from '../../base/errors.ts'
-import { commandLineSettings, configFileOf, unknownWords } from '../../settings/command-line.ts'
+import {
+  commandLineSettings,
+  configFileOf,
+  flagsWithValue,
+  unknownWords,
+} from '../../settings/command-line.ts'
 import { parseValue, readSettings } from '../../settings/read-settings.ts'
 import { type AgentConfig, SETTING_KEYS, SETTINGS } from '../../settings/settings.ts'
 import type { AgentArguments } from './arguments.ts'
@@ -24,11 +29,12 @@ export interface LoadedConfig {
  * be read, and INVALID_ARGUMENT naming the source when a value is malformed.
  */
 export async function loadConfig(sources: ConfigSources): Promise<LoadedConfig> {
-  const { settings, unknown = [] } = await configured(sources)
+  const { settings, unknown = [], withValue = [] } = await configured(sources)
   const config = { ...defaultConfig(), ...settings, ...argumentSettings(sources) }
   const withoutEffect = [
     { settings: settingsWithoutEffect(config).join(', '), because: 'not supported' },
     { settings: unknown.join(', '), because: 'unknown' },
+    { settings: withValue.join(', '), because: 'want the word without a value' },
   ]
   return { config, withoutEffect: withoutEffect.filter(({ settings }) => settings !== '') }
 }
@@ -50,6 +56,7 @@ export function defaultConfig(): AgentConfig {
 async function configured({ files, environment, arguments: given }: ConfigSources): Promise<{
   readonly settings: Partial<AgentConfig>
   readonly unknown?: readonly string[]
+  readonly withValue?: readonly string[]
 }> {
   const fromFile = async (path: string) => configFileSettings(path, await files.readText(path))
   if (given.configFile !== undefined) {
@@ -59,7 +66,7 @@ async function configured({ files, environment, arguments: given }: ConfigSource
   const file = configFileOf(commandLine)
   if (file !== undefined) return { settings: await fromFile(file) }
   const settings = { ...commandLineSettings(commandLine), ...environmentSettings(environment) }
-  return { settings, unknown: unknownWords(commandLine) }
+  return { settings, unknown: unknownWords(commandLine), withValue: flagsWithValue(commandLine) }
 }
 
 function argumentSettings({ arguments: given }: ConfigSources): Partial<AgentConfig> {

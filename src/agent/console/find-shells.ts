@@ -1,4 +1,5 @@
 import { messageOf } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
 import type { Files } from '../../os/files/files.ts'
 
 /** The shells of a guest in the order in which they are tried (behaviour spec, I.3). The first is that of an extension image. */
@@ -24,6 +25,12 @@ export async function findShells(files: Pick<Files, 'stat'>): Promise<Shells> {
     else problems.push(`${path}: ${problem}`)
   }
   return { found, problems, missing: found.length > 0 ? undefined : noShell(problems) }
+}
+
+/** Warns when there is none, which nobody would know before a console is wanted. Never rejects. */
+export async function warnOfMissingShell(files: Pick<Files, 'stat'>, log: Logger): Promise<void> {
+  const { missing } = await findShells(files)
+  if (missing !== undefined) log.warn('the debug console has no shell', { because: missing })
 }
 
 /** Why a guest has no shell, and what makes an image with one. */

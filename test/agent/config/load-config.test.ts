@@ -19,11 +19,12 @@ describe('loadConfig', () => {
   it('names the changed settings that have no effect, and the unknown ones of the kernel command line', async () => {
     const effective = 'agent.log=debug agent.log_vport=0'
     const { config, withoutEffect } = await load({
-      commandLine: `agent.devmode agent.secure_storage_integrity=false agent.lgo=debug ${effective}`,
+      commandLine: `agent.devmode agent.secure_storage_integrity=false agent.lgo=debug agent.debug_console=1 ${effective}`,
     })
     expect(withoutEffect).toEqual([
       { settings: 'agent.devmode, agent.secure_storage_integrity', because: 'not supported' },
       { settings: 'agent.lgo', because: 'unknown' },
+      { settings: 'agent.debug_console=1', because: 'want the word without a value' },
     ])
     expect(config.logLevel).toBe('debug')
   })

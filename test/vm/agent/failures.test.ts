@@ -80,6 +80,7 @@ describe.skipIf(cannotBoot() !== undefined)('docs/troubleshooting.md shows what 
 
   it('of a debug console without a shell', async () => {
     expect(page).toContain((await text(await dialGuest(guest, 1026))).trimEnd())
+    expect(page).toContain(shown(await consoleLine(guest, /"the debug console has no shell"/)))
   })
 
   it('of a hook that cannot reach its registry', async () => {
