@@ -5,10 +5,10 @@ import { projectRoot } from '../../src/build/project.ts'
 
 /** The forms of the guest image, each with the memory of its guest. */
 const GUESTS = [
-  { form: 'disk', kernel: 'bookworm', memoryMib: 128 },
   { form: 'disk', kernel: 'trixie', memoryMib: 128 },
-  { form: 'disk', kernel: 'bookworm', memoryMib: 1024 },
-  { form: 'initrd', kernel: 'bookworm', memoryMib: 1024 },
+  { form: 'disk', kernel: 'bookworm', memoryMib: 128 },
+  { form: 'disk', kernel: 'trixie', memoryMib: 1024 },
+  { form: 'initrd', kernel: 'trixie', memoryMib: 1024 },
 ] as const
 
 /**

@@ -131,7 +131,7 @@ async function sbom({ kernel, debugShell, progress }: ImageFolderOptions): Promi
   })
 }
 
-/** linux-source-6.1 of linux-image-6.1.0-56-cloud-amd64, in the same version. */
+/** linux-source-6.12 of linux-image-6.12.118+deb13-cloud-amd64, in the same version. */
 function sourceOfKernel({ name, version, suite }: FetchedPackage): DebianPart {
   return {
     suite,

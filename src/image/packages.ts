@@ -21,7 +21,7 @@ export interface KernelChoice {
   readonly modules: readonly string[]
 }
 
-/** The cloud kernels, and bookworm's kernel for all kinds of machines. */
+/** The cloud kernels, and bookworm's kernel for all kinds of machines. Trixie's has no 9p and not all of cgroup v1. */
 export const KERNELS = {
   trixie: { suite: 'trixie', metapackage: 'linux-image-cloud-amd64', modules: [] },
   bookworm: { suite: 'bookworm', metapackage: 'linux-image-cloud-amd64', modules: [] },
@@ -36,7 +36,7 @@ export const KERNELS = {
 export type KernelName = keyof typeof KERNELS
 
 /** The kernel of a guest for which none is named. */
-export const DEFAULT_KERNEL = 'bookworm' satisfies KernelName
+export const DEFAULT_KERNEL = 'trixie' satisfies KernelName
 
 /** The packages of the programs and the library that a kernel is built with, besides those of the machine. */
 export const builtInKernelPackages = ['bison', 'flex', 'libelf-dev', 'libelf1', 'libsigsegv2', 'm4'] as const

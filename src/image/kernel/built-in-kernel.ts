@@ -6,7 +6,7 @@ import { projectRoot, temporaryRoot } from '../../build/project.ts'
 import { withTemporaryFolder } from '../../build/temporary-folder.ts'
 import { tool } from '../../build/tool.ts'
 import { extractPackage, type FetchedPackage, fetchPackages } from '../../debian/packages.ts'
-import { builtInKernelPackages, fetchLocked, packageHashes } from '../packages.ts'
+import { builtInKernelPackages, DEFAULT_KERNEL, fetchLocked, packageHashes } from '../packages.ts'
 import { kernelPackages } from './kernel.ts'
 
 /** What the kernel has in place of Debian's settings for its cloud kernel. */
@@ -20,8 +20,8 @@ type Progress = (line: string) => void
  * rootfs/kernel-config that the kernel does not take.
  */
 export async function ensureBuiltInKernel(progress: Progress): Promise<string> {
-  const [image] = await kernelPackages('bookworm', progress)
-  if (image === undefined) throw new Error('Debian bookworm: no kernel package')
+  const [image] = await kernelPackages(DEFAULT_KERNEL, progress)
+  if (image === undefined) throw new Error(`Debian's kernel ${DEFAULT_KERNEL}: no package`)
   const source = await sourceOf(image, progress)
   const tools = await fetchLocked('bookworm', builtInKernelPackages, progress)
   const inputs = {
@@ -42,13 +42,16 @@ export async function ensureBuiltInKernel(progress: Progress): Promise<string> {
   return join(folder, 'bzImage')
 }
 
-/** The source package of a kernel package, in the same version: linux-source-6.1 of linux-image-6.1.0-56-cloud-amd64. */
-async function sourceOf({ name, version }: FetchedPackage, progress: Progress): Promise<FetchedPackage> {
+/** The source package of a kernel package, in the same version: linux-source-6.12 of linux-image-6.12.118+deb13-cloud-amd64. */
+async function sourceOf(
+  { suite, name, version }: FetchedPackage,
+  progress: Progress,
+): Promise<FetchedPackage> {
   const series = /^linux-image-(\d+\.\d+)\./.exec(name)?.[1]
   if (series === undefined) throw new Error(`${name}: no series of kernels in this name`)
   const packages = [`linux-source-${series}=${version}`]
-  const [source] = await fetchPackages({ suite: 'bookworm', packages, progress })
-  if (source === undefined) throw new Error(`Debian bookworm: no package linux-source-${series}`)
+  const [source] = await fetchPackages({ suite, packages, progress })
+  if (source === undefined) throw new Error(`Debian ${suite}: no package linux-source-${series}`)
   return source
 }
 

@@ -46,7 +46,7 @@ The microVM:
   --memory MIB           memory in MiB (default 512, at least 128; with --form initrd 1024 and 448)
   --cpus N               virtual CPUs (default 2, at most 64)
   --machine TYPE         q35 (default), pc, or microvm (virtio-mmio, no PCI)
-  --kernel SUITE|FILE    Debian's kernel of bookworm (6.1, default) or trixie (6.12), or a bzImage with the drivers of
+  --kernel SUITE|FILE    Debian's kernel of trixie (6.12, default) or bookworm (6.1), or a bzImage with the drivers of
                          the root built in, which boots a disk without an initrd (a FILE has a slash in its name)
   --form FORM            the guest's own root: disk (default), partitioned (a disk with a partition table), or
                          initrd (all of it in memory)

@@ -13,7 +13,7 @@ export const OPTIONS = /** @type {const} */ ({
   memory: { type: 'string' },
   cpus: { type: 'string', default: '2' },
   machine: { type: 'string', default: 'q35' },
-  kernel: { type: 'string', default: 'bookworm' },
+  kernel: { type: 'string', default: 'trixie' },
   form: { type: 'string', default: 'disk' },
   image: { type: 'string' },
   'root-device': { type: 'string', default: 'virtio-blk' },
@@ -28,7 +28,7 @@ export const OPTIONS = /** @type {const} */ ({
 /** The values of the options that have a choice; `--kernel` also takes the path of a file. */
 export const CHOICES = /** @type {const} */ ({
   machine: ['q35', 'pc', 'microvm'],
-  kernel: ['bookworm', 'trixie'],
+  kernel: ['trixie', 'bookworm'],
   form: ['disk', 'partitioned', 'initrd'],
   'root-device': ['virtio-blk', 'nvdimm'],
   console: ['serial', 'virtio'],

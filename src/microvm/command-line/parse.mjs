@@ -175,7 +175,7 @@ function runOptions(flags) {
  * @returns {Pick<RunOptions, 'kernel' | 'kernelFile'>}
  */
 function kernelOf(value) {
-  if (value.includes('/')) return { kernel: 'bookworm', kernelFile: value }
+  if (value.includes('/')) return { kernel: 'trixie', kernelFile: value }
   return { kernel: oneOf('--kernel', value, CHOICES.kernel), kernelFile: undefined }
 }
 

@@ -42,15 +42,15 @@ describe('parseCommandLine', () => {
     [['--form', 'initrd'], { memoryMib: 1024 }],
     [['--name', 'web-1'], { name: 'web-1' }],
     [[], { name: undefined }],
-    [['--kernel', './vmlinuz'], { kernel: 'bookworm', kernelFile: './vmlinuz' }],
-    [['--kernel', 'trixie'], { kernel: 'trixie', kernelFile: undefined }],
+    [['--kernel', './vmlinuz'], { kernel: 'trixie', kernelFile: './vmlinuz' }],
+    [['--kernel', 'bookworm'], { kernel: 'bookworm', kernelFile: undefined }],
     [['--metadata', 'vm.yaml'], { metadata: 'vm.yaml' }],
     [['-u', 'app:2'], { user: 'app:2' }],
     [['-e', 'A=1', '--env=B=x=y'], { env: ['A=1', 'B=x=y'] }],
     [['--append', 'a b', '--append', 'c'], { append: ['a b', 'c'] }],
     [
-      ['--machine', 'microvm', '--kernel', 'trixie', '--form', 'initrd'],
-      { machine: 'microvm', kernel: 'trixie' },
+      ['--machine', 'microvm', '--kernel', 'bookworm', '--form', 'initrd'],
+      { machine: 'microvm', kernel: 'bookworm' },
     ],
   ])('parses %j', (words, expected) => {
     expect(runOptions(...words)).toMatchObject(expected)

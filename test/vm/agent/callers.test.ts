@@ -9,6 +9,7 @@ import { connectAgent } from '../../../src/client/connection/connect-agent.ts'
 import { agentOf } from '../../../src/client/container-session.ts'
 import type { RecordedCall } from '../../../src/ctl/recording/recording.ts'
 import { CreateContainerRequest } from '../../../src/gen/agent.ts'
+import { DEFAULT_KERNEL, type KernelName } from '../../../src/image/packages.ts'
 import type { GuestParts } from '../../../src/microvm/guest-spec.ts'
 import { plugDisk } from '../../../src/microvm/qmp/hot-plug.ts'
 import { type Device, specKey } from '../../../src/microvm/spec.ts'
@@ -65,10 +66,11 @@ const WITH_DEATHS = { name: 'go-shim.cri-virtio-mem-swap', fewest: 3, most: 6, w
 /** The pod of a shim that shares no folder. */
 const NO_SHARED_FOLDER = podWithoutSharedFolder()
 
-/** Every recording in one guest. Each version of cgroups has one of the runtimes, and the sequences over one framing. */
+/** Every recording in one guest, and cgroup v1 in one of Debian 12's kernel. Each OCI runtime has recordings of both shims. */
 const GUESTS = [
   {
-    cgroups: 'v2',
+    what: 'cgroups v2 and runc',
+    kernel: DEFAULT_KERNEL,
     append: [],
     calls: [
       replayOf('the Go runtime', 'grpc'),
@@ -82,15 +84,21 @@ const GUESTS = [
     ],
   },
   {
-    cgroups: 'v1',
-    append: ['systemd.unified_cgroup_hierarchy=0', 'agent.runtime=crun'],
+    what: 'cgroups v2 and crun',
+    kernel: DEFAULT_KERNEL,
+    append: ['agent.runtime=crun'],
     calls: [
       'runtime-rs.ctr-run',
       'runtime-rs.refused-today',
       'runtime-rs.exec-tty-pause-metrics',
       'go-shim.ctr-run',
-      replayOf('the Go runtime', 'ttrpc'),
     ],
+  },
+  {
+    what: 'cgroups v1 and crun',
+    kernel: 'bookworm',
+    append: ['systemd.unified_cgroup_hierarchy=0', 'agent.runtime=crun'],
+    calls: ['runtime-rs.exec-tty-pause-metrics', replayOf('the Go runtime', 'ttrpc')],
   },
 ] as const
 
@@ -106,8 +114,8 @@ beforeAll(() => {
 })
 
 describe.skipIf(cannotBoot() !== undefined).each(GUESTS)(
-  'the calls of known callers, replayed in a guest with cgroups $cgroups',
-  ({ cgroups, append, calls }) => {
+  'the calls of known callers, replayed in a guest with $what',
+  ({ what, kernel, append, calls }) => {
     let machine: Machine | undefined
     afterAll(stop)
 
@@ -126,12 +134,12 @@ describe.skipIf(cannotBoot() !== undefined).each(GUESTS)(
         name: typeof call === 'string' ? call : `${call.caller} over ${call.framing}`,
       })),
     )('$name', async ({ call }) => {
-      machine ??= await boot(append)
+      machine ??= await boot(kernel, append)
       // DestroySandbox powers a guest off, so only the last replay in a guest ends with it.
       const ending = call === calls.at(-1) ? 'DestroySandbox' : 'dead agent'
       try {
         if (typeof call === 'string') await playRecording(call, ending, machine)
-        else await playSequence(call, ending, machine, cgroups)
+        else await playSequence(call, ending, machine, what)
         if (ending === 'DestroySandbox') {
           expect(await machine.guest.guest.vm.exited).toEqual({ code: 0, signal: undefined })
           await stop()
@@ -147,12 +155,12 @@ describe.skipIf(cannotBoot() !== undefined).each(GUESTS)(
   },
 )
 
-async function boot(append: readonly string[]): Promise<Machine> {
+async function boot(kernel: KernelName, append: readonly string[]): Promise<Machine> {
   mkdirSync(sharedFolder, { recursive: true })
   const share = await shareFolder(sharedFolder, join(folder, 'share.sock'))
   const network = await makeHostNetwork(TAPS)
   try {
-    const guest = await bootTestGuest({ cpus: 2, append, extra: devices(share, network) })
+    const guest = await bootTestGuest({ kernel, cpus: 2, append, extra: devices(share, network) })
     return { guest, way: await forwardToGuest(guest), share, network, restarts: 0 }
   } catch (error) {
     await share.close()
@@ -257,7 +265,7 @@ async function playSequence(
   { sequenceIn, framing }: Replay,
   ending: Ending,
   machine: Machine,
-  cgroups: string,
+  what: string,
 ): Promise<void> {
   const { way } = machine
   const sequence = sequenceIn({ isGuest: true }, ending)
@@ -266,7 +274,7 @@ async function playSequence(
     share: async (path) => supplyRoot(root, shared(path)),
     killAgent: () => killAgent(machine),
   })
-  say(`${sequence.caller} over ${framing}, in a guest with cgroups ${cgroups}, to its ${ending}`, reports)
+  say(`${sequence.caller} over ${framing}, in a guest with ${what}, to its ${ending}`, reports)
 }
 
 /** Copies the root of a container to where a shim that shares no folder would have a disk mounted. */

@@ -37,7 +37,6 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
     busyboxRoot(join(folder, 'shared/web'))
     share = await shareFolder(join(folder, 'shared'), join(folder, 'share.sock'))
     guest = await bootTestGuest({
-      kernel: 'trixie',
       room: { cpus: 0, memoryMib: 64, memorySlots: 1 },
       // The longer timeout is for a busy machine under emulation.
       append: [CRUN, 'agent.hotplug_timeout=10'],

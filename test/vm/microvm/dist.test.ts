@@ -43,7 +43,7 @@ describe.skipIf(skipped)('the archive of npm run dist in a plain Debian root', (
     const link = await openLink({ folder, override: process.env.MICROVM_VSOCK, progress })
     hasVsock = link.backend.kind !== 'user-network'
     await link.close()
-    image = await ensureImage({ progress })
+    image = await ensureImage({ kernel: 'bookworm', progress })
     const kernel = await ensureKernel('bookworm', progress)
     const archive = await makeArchive(folder, progress)
     await makeForeignRoot(root, { base: await ensureDebianRoot(progress), archive, kernel })
