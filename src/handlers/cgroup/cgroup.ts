@@ -1,7 +1,10 @@
+import { withTimeout } from '../../base/abort.ts'
+import { Changes } from '../../base/changes.ts'
 import { errnoOf, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { isWithin } from '../../base/paths.ts'
 import type { CgroupStats } from '../../gen/agent.ts'
+import { kernelError } from '../../os/errors.ts'
 import type { Os } from '../../os/os.ts'
 import { killIfAlive } from '../../os/process/kill-if-alive.ts'
 import { isEnding } from '../../os/process/proc-stat.ts'
@@ -24,7 +27,7 @@ interface Freezer {
 const FREEZER_V1: Freezer = { file: 'freezer.state', freeze: 'FROZEN', thaw: 'THAWED' }
 const FREEZER_V2: Freezer = { file: 'cgroup.freeze', freeze: '1', thaw: '0' }
 
-/** How long killed processes may take to leave a cgroup, and the pause between two tries to remove it. */
+/** How long killed processes may take to leave a cgroup, and the pause between two tries to remove it on v1. */
 const LEAVE_MS = 2000
 const LOOK_MS = 10
 
@@ -125,7 +128,7 @@ export function cgroupAt(os: Os, path: string, isV2: boolean, log: Logger): Cgro
     },
     remove: async () => {
       const hierarchies = isV2 ? [''] : (await os.files.list(ROOT)).map((name) => `/${name}`)
-      const removals = hierarchies.map((hierarchy) => removeBelow(os, inHierarchy(hierarchy)))
+      const removals = hierarchies.map((hierarchy) => removeBelow(os, inHierarchy(hierarchy), isV2))
       // Each is tried, whatever the outcome for the others.
       for (const removal of await Promise.allSettled(removals)) {
         if (removal.status === 'rejected') throw removal.reason
@@ -148,6 +151,8 @@ async function lookAt(files: Os['files'], path: string, pid: number): ReturnType
 
 /** Kills all processes, those below it too, by one write to cgroup.kill. Kernels before 5.14 lack that file. */
 async function killV2(os: Os, folder: string, log: Logger): Promise<void> {
+  const events = await os.files.readText(`${folder}/cgroup.events`).catch(() => '')
+  if (/^populated 0$/m.test(events) && !/^frozen 1$/m.test(events)) return
   if ((await os.files.stat(folder)) === undefined) return
   const killFile = `${folder}/cgroup.kill`
   if ((await os.files.stat(killFile)) === undefined) {
@@ -227,26 +232,56 @@ async function membersIn({ files }: Os, folder: string): Promise<string> {
   }
 }
 
-async function removeBelow(os: Os, folder: string): Promise<void> {
-  if ((await os.files.stat(folder)) === undefined) return
-  for (const each of (await foldersBelow(os, folder)).toReversed()) await removeWhenEmpty(os, each)
+/** Removes a cgroup and all below it; few have any below them. */
+async function removeBelow(os: Os, folder: string, isV2: boolean): Promise<void> {
+  if (await isRemoved(os, folder)) return
+  for (const each of (await foldersBelow(os, folder)).toReversed()) await removeWhenEmpty(os, each, isV2)
 }
 
 /**
- * Retries while killed processes are leaving, of which v1 does not notify. ENOENT: the cgroup was removed under another
- * name of its hierarchy (`cpu` is often a link to `cpu,cpuacct`).
+ * rmdir. ENOENT: the cgroup was removed before, or under another name of its hierarchy (`cpu` is often a link to
+ * `cpu,cpuacct`). Returns false while a process is in it or below it, or a cgroup below it.
  */
-async function removeWhenEmpty({ files, clock }: Os, folder: string): Promise<void> {
-  const givenUpMs = clock.monotonicMs() + LEAVE_MS
-  for (;;) {
-    try {
-      await files.removeDirectory(folder)
-      return
-    } catch (error) {
-      if (errnoOf(error) === 'ENOENT') return
-      if (errnoOf(error) !== 'EBUSY' || clock.monotonicMs() >= givenUpMs) throw error
+async function isRemoved({ files }: Os, folder: string): Promise<boolean> {
+  try {
+    await files.removeDirectory(folder)
+    return true
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT') return true
+    if (errnoOf(error) !== 'EBUSY') throw error
+    return false
+  }
+}
+
+/** Tries again while killed processes are leaving, of which only v2 notifies. Throws EBUSY when one stays. */
+async function removeWhenEmpty(os: Os, folder: string, isV2: boolean): Promise<void> {
+  if (await isRemoved(os, folder)) return
+  const changes = new Changes()
+  const events = isV2 ? tryToWatch(os, folder, changes) : undefined
+  const givenUp = new AbortController()
+  const removal = async () => {
+    for (;;) {
+      const left =
+        events === undefined ? os.clock.sleep(LOOK_MS, givenUp.signal) : changes.next(givenUp.signal)
+      left.catch(() => {})
+      if (await isRemoved(os, folder)) return
+      await left
     }
-    await clock.sleep(LOOK_MS)
+  }
+  try {
+    await withTimeout(os.clock, LEAVE_MS, removal(), () => kernelError('rmdir', folder, 'EBUSY'))
+  } finally {
+    givenUp.abort()
+    events?.close()
+  }
+}
+
+/** undefined when the kernel has no watch left. */
+function tryToWatch({ cgroupEvents }: Os, folder: string, changes: Changes): { close(): void } | undefined {
+  try {
+    return cgroupEvents.onModified(`${folder}/cgroup.events`, () => changes.announce())
+  } catch {
+    return undefined
   }
 }
 

@@ -88,6 +88,7 @@ export class ContainersCgroup {
    * path in `used` is below them. What is not empty stays. Never rejects.
    */
   async removeParents(path: string, used: readonly string[]): Promise<void> {
+    if (dirname(path) === this.path) return
     const { files } = this.#os
     const isV2 = await usesCgroupV2(this.#os)
     const hierarchies = isV2 ? [''] : (await files.list(ROOT)).map((name) => `/${name}`)

@@ -103,6 +103,18 @@ describe('killAll', () => {
     ])
   })
 
+  it.each([
+    ['populated 0\nfrozen 0\n', []],
+    ['populated 0\nfrozen 1\n', [`${V2}/cgroup.kill`, `${V2}/cgroup.freeze`]],
+    ['populated 1\nfrozen 0\n', [`${V2}/cgroup.kill`, `${V2}/cgroup.freeze`]],
+  ])('does nothing to a cgroup of v2 that is empty and not frozen (%j)', async (events, written) => {
+    const os = await machine({ [`${V2}/cgroup.events`]: events, [`${V2}/cgroup.kill`]: '' })
+    const writes: string[] = []
+    os.files.onWrite = (path) => void writes.push(path)
+    await cgroupAt(os, '/pod/c1', true, silentLogger()).killAll()
+    expect(writes).toEqual(written)
+  })
+
   it.each([true, false])('treats a missing cgroup as empty (v2: %s)', async (isV2) => {
     const os = await machine({})
     await cgroupAt(os, '/pod/c1', isV2, silentLogger()).killAll()
@@ -127,36 +139,56 @@ describe('remove', () => {
     await cgroupAt(os, '/pod/c1', false, silentLogger()).remove()
     expect(await os.files.list('/sys/fs/cgroup/cpu,cpuacct/pod')).toEqual([])
   })
+
+  it('retries after a while where the kernel has no watch left', async () => {
+    const os = await machine({ [`${V2}/cgroup.procs`]: '' })
+    let tries = 0
+    os.files.removeDirectory = async (path) => {
+      tries += 1
+      if (tries < 4) throw kernelError('rmdir', path, 'EBUSY')
+    }
+    const removed = cgroupAt(os, '/pod/c1', true, silentLogger()).remove()
+    await expect.poll(() => os.clock.sleeping).toBe(2)
+    os.clock.advance(10)
+    await removed
+    expect(tries).toBe(4)
+  })
 })
 
-describe('remove, while killed processes are still exiting', () => {
+describe.each([
+  ['v1', V1],
+  ['v2', V2],
+])('remove, while killed processes are still exiting (%s)', (_name, folder) => {
+  const isV2 = folder === V2
+
   async function busyMachine() {
-    const os = await machine({})
-    await os.files.makeDirectories(V2)
+    const os = await machine({ [`${folder}/cgroup.events`]: 'populated 1\n' })
     const busy = { is: true }
-    const removeDirectory = os.files.removeDirectory.bind(os.files)
     os.files.removeDirectory = async (path) => {
       if (busy.is) throw kernelError('rmdir', path, 'EBUSY')
-      await removeDirectory(path)
+      await os.files.removeTree(path)
     }
-    return { os, busy, removed: cgroupAt(os, '/pod/c1', true, silentLogger()).remove() }
+    return { os, busy, removed: cgroupAt(os, '/pod/c1', isV2, silentLogger()).remove() }
   }
 
   it('retries until they have exited', async () => {
     const { os, busy, removed } = await busyMachine()
-    await expect.poll(() => os.clock.sleeping).toBe(1)
+    await expect.poll(() => os.clock.sleeping).toBe(isV2 ? 1 : 2)
     busy.is = false
-    os.clock.advance(1000)
+    if (isV2) os.cgroupEvents.happen(`${V2}/cgroup.events`)
+    else os.clock.advance(10)
     await removed
-    expect(await os.files.list('/sys/fs/cgroup/pod')).toEqual([])
+    expect(os.files.has(folder)).toBe(false)
+    expect([os.clock.sleeping, os.cgroupEvents.watched]).toEqual([0, []])
   })
 
   it('throws EBUSY when one does not exit in time', async () => {
     const { os, removed } = await busyMachine()
     const refused = expect(removed).rejects.toMatchObject({ errno: 'EBUSY' })
-    await expect.poll(() => os.clock.sleeping).toBe(1)
+    await expect.poll(() => os.clock.sleeping).toBe(isV2 ? 1 : 2)
     os.clock.advance(60_000)
     await refused
+    expect([os.clock.sleeping, os.cgroupEvents.watched]).toEqual([0, []])
   })
 })
 

@@ -1,8 +1,8 @@
 import { dirname, join } from 'node:path/posix'
+import { isWithin } from '../../../../src/base/paths.ts'
 import { kernelError, tooLong } from '../../../../src/os/errors.ts'
 import type { FileKind, FileStatus } from '../../../../src/os/files/file-status.ts'
 import { MAX_READ_BYTES } from '../../../../src/os/files/files.ts'
-import type { Folder } from '../../../../src/os/files/folder.ts'
 import { FakeFolder, type FakeTree } from './fake-folder.ts'
 import type { FakeMounts } from './fake-mounts.ts'
 
@@ -128,7 +128,13 @@ export class FakeFiles implements FakeTree {
   async removeDirectory(path: string): Promise<void> {
     const place = this.#removable('rmdir', path)
     if (this.#nodes.get(place)?.kind !== 'directory') throw kernelError('rmdir', path, 'ENOTDIR')
-    if (this.#below(place).length > 0) throw kernelError('rmdir', path, 'ENOTEMPTY')
+    const below = this.#below(place)
+    if (isWithin(place, '/sys/fs/cgroup')) {
+      // The kernel's files in a cgroup go with it.
+      const hasCgroups = below.some((each) => this.#nodes.get(each)?.kind === 'directory')
+      if (hasCgroups) throw kernelError('rmdir', path, 'EBUSY')
+      for (const each of below) this.#nodes.delete(each)
+    } else if (below.length > 0) throw kernelError('rmdir', path, 'ENOTEMPTY')
     this.#nodes.delete(place)
   }
 
@@ -215,7 +221,7 @@ export class FakeFiles implements FakeTree {
     Object.assign(node, { uid, gid, changedNs: this.#tick() })
   }
 
-  async openFolder(path: string): Promise<Folder> {
+  async openFolder(path: string): Promise<FakeFolder> {
     const place = this.#place(path)
     const node = this.#nodes.get(place)
     if (node === undefined) throw kernelError('open', path, 'ENOENT')
