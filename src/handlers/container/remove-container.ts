@@ -88,7 +88,13 @@ async function remove(
     )
     await oom.end(parts.record.key)
     // Not before: a runtime that deletes by force waits for zombies, which vminit has to reap.
-    const hookFailure = await runtime.delete(parts.record.key, poststopMs(parts))
+    const hookFailure = await runtime.delete(
+      {
+        ...{ id: parts.record.key, initPid: parts.init.pid, cgroupPath: container.cgroupPath },
+        ...{ spec: parts.spec.current, removeCgroups: () => parts.cgroup.remove() },
+      },
+      poststopMs(parts),
+    )
     if (hookFailure !== undefined) {
       log.warn('poststop hook failed', { containerId: container.id, error: hookFailure })
     }

@@ -1,11 +1,13 @@
 import { LONGEST_TIMER_MS } from '../../base/abort.ts'
 import { messageOf } from '../../base/errors.ts'
+import { inStep } from '../../base/step.ts'
 import type { Process, Spec } from '../../gen/oci.ts'
 import { type ContainerRules, deniedCalls } from '../../oci/denied-calls.ts'
 import { printJson } from '../../oci/json.ts'
 import { processConfig } from '../../oci/runtime-config.ts'
 import type { Os } from '../../os/os.ts'
 import { KnownHoles } from './known-holes.ts'
+import { type EndedContainer, NativeDelete } from './native-delete.ts'
 import { killOrphanedRuns, orphanedRuns, orphanedRunsEnded, type RunSearch } from './orphaned-runs.ts'
 import {
   type LaunchOutcome,
@@ -61,10 +63,11 @@ export interface OciRuntime {
     signal: AbortSignal,
   ): Promise<LaunchOutcome>
   /**
-   * Deletes a container whose processes have ended; does nothing for one that does not exist. Resolves with the error
-   * that the runtime logged although the container is deleted: a poststop hook failed. `hooksMs` is added to its time.
+   * Deletes a container whose processes have ended, with its cgroup; does nothing for one that does not exist. Resolves with
+   * the error that the runtime logged although the container is deleted: a poststop hook failed. `hooksMs` is added to its
+   * time.
    */
-  delete(containerId: string, hooksMs: number): Promise<string | undefined>
+  delete(container: EndedContainer, hooksMs: number): Promise<string | undefined>
   /** Removes the files of the run that made the process with this key, or tried to. */
   discardRun(key: string): Promise<void>
   /** Removes the files of all runs: none may be under way. */
@@ -100,6 +103,7 @@ export interface OciRuntime {
 export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
   const runs = new RuntimeRuns(os, options)
   const holes = new KnownHoles(os, options)
+  const native = new NativeDelete(os, options, holes.version)
   const stateRoot = `${options.root}/state`
   let orphans: { readonly found: ReturnType<typeof orphanedRuns>; readonly sinceMs: number } | undefined
   const stateOf = (id: string) => os.files.lstat(`${stateRoot}/${id}`)
@@ -137,8 +141,9 @@ export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
       const program = process.Args[0] ?? ''
       return runs.launch({ verb: 'exec', containerId, args, input, program, denied, ...run }, signal)
     },
-    delete: async (id, hooksMs) => {
-      if ((await stateOf(id)) === undefined) return undefined
+    delete: async ({ id, ...ended }, hooksMs) => {
+      const isDeleted = await inStep('runtime', 'native delete', () => native.delete({ id, ...ended }))
+      if (isDeleted || (await stateOf(id)) === undefined) return undefined
       const timeoutMs = Math.min(RUN_MS + hooksMs, LONGEST_TIMER_MS)
       try {
         return await runs.run({ verb: 'delete', args: [id], timeoutMs })

@@ -77,9 +77,24 @@ export const MAX_NAMES = 65_536
  * the work on memory.
  */
 export interface ScratchFiles
-  extends Pick<Files, 'readText' | 'write' | 'makeDirectories' | 'stat' | 'rename'> {
+  extends Pick<
+    Files,
+    'readText' | 'write' | 'makeDirectories' | 'stat' | 'rename' | 'removeFile' | 'removeDirectory'
+  > {
   /** As of {@link Files}. Faster when there is nothing in the folder but files with these names, or some of them. */
   removeTree(path: string, names?: readonly string[]): Promise<void>
   /** The last bytes of a file, at most `maxBytes`. */
   readTail(path: string, maxBytes: number): Promise<string>
+  /** Opens a directory; the caller closes it. Errors as `Files.openFolder`. */
+  openFolder(path: string): Promise<ScratchFolder>
+}
+
+/** An open directory of scratch files. As with a {@link Folder}, nothing in it leads out of it. */
+export interface ScratchFolder extends Pick<Folder, 'names' | 'removeFolder' | 'close'> {
+  /** Opens a directory in it; ENOTDIR for anything else, a symbolic link included. */
+  open(name: string): Promise<ScratchFolder>
+  /** A whole regular file; EINVAL or ELOOP for anything else, EFBIG when it has more than `maxBytes`. */
+  readText(name: string, maxBytes: number): Promise<string>
+  /** unlink(2): removes anything but a directory. */
+  removeFile(name: string): Promise<void>
 }

@@ -212,9 +212,11 @@ describe('ociRuntime', () => {
 
   it('deletes only containers whose state it has', async () => {
     const { os, runtime, argv } = client('runc')
-    await runtime.delete('c1', 0)
+    const spec = { Hooks: undefined }
+    const container = { id: 'c1', initPid: 42, cgroupPath: '/c1', spec, removeCgroups: async () => {} }
+    await runtime.delete(container, 0)
     await os.files.makeDirectories('/run/rt/state/c1')
-    await runtime.delete('c1', 0)
+    await runtime.delete(container, 0)
     expect(argv()).toEqual([`/usr/bin/runc ${generalOfRun} delete c1`])
   })
 

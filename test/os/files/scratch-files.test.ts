@@ -1,7 +1,10 @@
-import { statSync } from 'node:fs'
+import { execFileSync } from 'node:child_process'
+import { existsSync, statSync, symlinkSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { linuxScratchFiles } from '../../../src/os/files/scratch-files.ts'
+import { FakeFiles } from '../../support/fakes/files/fake-files.ts'
+import { FakeMounts } from '../../support/fakes/files/fake-mounts.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 describe('linuxScratchFiles', () => {
@@ -69,5 +72,74 @@ describe('linuxScratchFiles', () => {
       { message: `write ${folder}/no/file: ENOENT` },
       { message: `mkdir ${file}/below: ENOTDIR` },
     ])
+  })
+})
+
+const implementations = [
+  ['linuxScratchFiles', () => ({ scratch: linuxScratchFiles(), files: undefined })],
+  ['FakeFiles', () => sameFiles(new FakeFiles(new FakeMounts()))],
+] as const
+
+function sameFiles(files: FakeFiles) {
+  return { scratch: files, files }
+}
+
+describe.each(implementations)('an open folder of %s', (_name, build) => {
+  const { scratch, files } = build()
+  const root = temporaryFolder()
+  const link = (target: string, path: string) =>
+    files === undefined ? symlinkSync(target, path) : files.symlink(target, path)
+  const has = (path: string) => (files === undefined ? existsSync(path) : files.has(path))
+
+  it('lists, reads and removes what is in it', async () => {
+    await scratch.makeDirectories(join(root, 'c/inner'))
+    await scratch.write(join(root, 'c/file'), 'text')
+    const folder = await scratch.openFolder(root)
+    const inner = await folder.open('c')
+    expect((await inner.names(10)).toSorted()).toEqual(['file', 'inner'])
+    expect(await inner.names(1)).toHaveLength(1)
+    expect(await inner.readText('file', 4)).toBe('text')
+    await expect(inner.readText('file', 3)).rejects.toThrow(`read ${root}/c/file: EFBIG`)
+    await expect(inner.readText('inner', 3)).rejects.toThrow(/: E(ISDIR|INVAL)$/)
+    await expect(folder.removeFolder('c')).rejects.toThrow(`rmdir ${root}/c: ENOTEMPTY`)
+    await inner.removeFile('file')
+    await expect(inner.removeFile('inner')).rejects.toThrow(`unlink ${root}/c/inner: EISDIR`)
+    await inner.removeFolder('inner')
+    await inner.close()
+    await folder.removeFolder('c')
+    expect(await folder.names(10)).toEqual([])
+    await folder.close()
+  })
+
+  it('leads nowhere else', async () => {
+    await scratch.makeDirectories(join(root, 'other'))
+    await scratch.write(join(root, 'other/file'), 'text')
+    await scratch.makeDirectories(join(root, 'own'))
+    await link('../other', join(root, 'own/folder'))
+    await link('../other/file', join(root, 'own/file'))
+    await link('other', join(root, 'linked'))
+    await expect(scratch.openFolder(join(root, 'linked'))).rejects.toMatchObject({ errno: 'ENOTDIR' })
+    const own = await scratch.openFolder(join(root, 'own'))
+    await expect(own.open('folder')).rejects.toMatchObject({ errno: 'ENOTDIR' })
+    await expect(own.readText('file', 9)).rejects.toThrow(/: E(LOOP|INVAL)$/)
+    for (const name of ['', '.', '..', '../other/file', 'a\0b']) {
+      await expect(own.open(name)).rejects.toMatchObject({ errno: 'EINVAL' })
+      await expect(own.readText(name, 9)).rejects.toMatchObject({ errno: 'EINVAL' })
+      await expect(own.removeFile(name)).rejects.toMatchObject({ errno: 'EINVAL' })
+      await expect(own.removeFolder(name)).rejects.toMatchObject({ errno: 'EINVAL' })
+    }
+    await own.removeFile('file')
+    await own.removeFile('folder')
+    await own.close()
+    expect(has(join(root, 'other/file'))).toBe(true)
+  })
+
+  it('reads no fifo', async () => {
+    const path = join(root, 'fifo')
+    if (files === undefined) execFileSync('mkfifo', [path])
+    else await files.makeSpecial(path, { kind: 'fifo' })
+    const folder = await scratch.openFolder(root)
+    await expect(folder.readText('fifo', 9)).rejects.toMatchObject({ errno: 'EINVAL' })
+    await folder.close()
   })
 })

@@ -76,6 +76,9 @@ done
 mount --move /run/cgroup /sys/fs/cgroup && rmdir /run/cgroup
 fi`
 
+/** Shows the hierarchy of cgroups v2 alone, which has no controllers while those of v1 have them. */
+const ONLY_V2 = 'umount --recursive /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup'
+
 /** `vminit -- node agent.cjs` in a mount namespace with an empty /run, after the shell commands of `prepare`. */
 export function agentCommand(
   installed: string,
@@ -104,6 +107,8 @@ export async function startAgent(
     readonly settings?: Readonly<Record<string, string>>
     /** Gives the agent the engine for policies. */
     readonly withPolicyEngine?: boolean
+    /** Gives it cgroup v2 alone. */
+    readonly cgroupV2?: boolean
     /** Variables of the agent's environment. */
     readonly environment?: Readonly<Record<string, string>>
   } = {},
@@ -119,7 +124,8 @@ export async function startAgent(
   // crun does not work with the cgroup v2 hierarchy next to those of v1.
   const isCrun = basename(runtime) === 'crun'
   const args = ['--server-addr', `unix://${path}`, '--config', config, ...(options.args ?? [])]
-  const command = agentCommand(installed, args, isCrun ? [HIDE_HYBRID] : [])
+  const cgroups = options.cgroupV2 === true ? [ONLY_V2] : isCrun ? [HIDE_HYBRID] : []
+  const command = agentCommand(installed, args, cgroups)
   const [program = '', ...words] = [...(options.network?.enter ?? []), ...command]
   const child = spawn(program, words, {
     stdio: ['ignore', 'pipe', 'pipe'],

@@ -1,7 +1,8 @@
-// Preloaded into an agent (NODE_OPTIONS), which then kills itself at a step: at a write of its state, or at a message that
-// acknowledges something to vminit or to the broker. Files of the folder MICROVM_STEPS, which test/support/kills/steps.ts makes:
-// `died` has a line for each step that an agent has died at, `replay/deaths` those of this replay, `replay/calls` the number
-// and the method of each call of this replay, and `plan` how to choose.
+// Preloaded into an agent (NODE_OPTIONS), which then kills itself at a step: at a write of its state, a removal of a file or
+// folder of a container, or a message that acknowledges something to vminit or to the broker. Files of the folder
+// MICROVM_STEPS, which test/support/kills/steps.ts makes: `died` has a line for each step that an agent has died at,
+// `replay/deaths` those of this replay, `replay/calls` the number and the method of each call of this replay, and `plan` how
+// to choose.
 import fs from 'node:fs'
 import net from 'node:net'
 import { join } from 'node:path'
@@ -58,6 +59,9 @@ const mayDieAgain = !last.includes(' again: ')
 if (deaths.length < plan.most) {
   replace(fs, 'renameSync', ([, to]) => (isState(to) ? `write ${nameOf(to)}` : undefined))
   replace(fs, 'rmSync', ([path]) => (isState(path) ? `remove ${nameOf(path)}` : undefined))
+  replace(fs, 'unlinkSync', ([path]) => removalOf('unlink', path))
+  replace(fs, 'rmdirSync', ([path]) => removalOf('rmdir', path))
+  replace(fs.promises, 'rmdir', ([path]) => removalOf('rmdir', path))
   replace(net.Socket.prototype, '_writev', ([chunks]) => {
     const [first] = Array.isArray(chunks) ? chunks : []
     return envelopeOf(first?.chunk)
@@ -101,6 +105,7 @@ function replace(
     const step = `${call}: ${what} ${times}`
     dieOnce(`before ${step}`)
     const result = original.apply(this, words)
+    if (result instanceof Promise) return result.finally(() => dieOnce(`after ${step}`))
     if (what === `vminit ${GATE_OPENED}`) isServing = true
     dieOnce(`after ${step}`)
     return result
@@ -187,6 +192,14 @@ function methodOf(frame: Buffer): string {
 
 function isState(path: unknown): path is string {
   return typeof path === 'string' && path.startsWith(STATE)
+}
+
+/** A step of a container's removal: its cgroups, what the OCI runtime has of it, and its bundle. */
+function removalOf(call: string, path: unknown): string | undefined {
+  if (typeof path !== 'string') return undefined
+  const [, place] =
+    /^(?:\/sys\/fs\/cgroup|\/proc\/self\/fd\/\d+|\/run\/kata-containers)\/(.*)$/.exec(path) ?? []
+  return place === undefined ? undefined : `${call} ${place.replace(/\d{2,}/g, 'N')}`
 }
 
 /** The name of a state file, without the numbers that differ from run to run. */

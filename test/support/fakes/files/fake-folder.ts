@@ -1,6 +1,6 @@
 import { kernelError } from '../../../../src/os/errors.ts'
 import type { FileStatus } from '../../../../src/os/files/file-status.ts'
-import type { Files } from '../../../../src/os/files/files.ts'
+import type { Files, ScratchFolder } from '../../../../src/os/files/files.ts'
 import type { FileAttributes, Folder, GrowingFile, NewFile } from '../../../../src/os/files/folder.ts'
 
 /** The tree of fake folders. */
@@ -11,10 +11,11 @@ export interface FakeTree extends Files {
   chownLink(path: string, uid: number, gid: number): Promise<void>
   /** Sets the time of a file's modification. */
   setModified(path: string, modifiedNs: bigint): void
+  openFolder(path: string): Promise<FakeFolder>
 }
 
 /** An open directory of a tree in memory. */
-export class FakeFolder implements Folder {
+export class FakeFolder implements Folder, ScratchFolder {
   readonly #files: FakeTree
   readonly #path: string
 
@@ -32,7 +33,7 @@ export class FakeFolder implements Folder {
     return this.#files.lstat(this.#place('lstat', name))
   }
 
-  async open(name: string): Promise<Folder> {
+  async open(name: string): Promise<FakeFolder> {
     return this.#files.openFolder(this.#place('open', name))
   }
 
@@ -52,6 +53,14 @@ export class FakeFolder implements Folder {
     const { path } = await this.#file('read', name)
     const data = (await this.#files.readBytes(path)).subarray(0, maxBytes)
     return { data: Buffer.from(data), status: (await this.#file('read', name)).status }
+  }
+
+  async readText(name: string, maxBytes: number): Promise<string> {
+    return this.#files.readText((await this.#file('read', name)).path, maxBytes)
+  }
+
+  async removeFile(name: string): Promise<void> {
+    await this.#files.removeFile(this.#place('unlink', name))
   }
 
   async readLink(name: string): Promise<string> {

@@ -1,0 +1,137 @@
+import { propertyOf } from '../../base/property-of.ts'
+import type { Spec } from '../../gen/oci.ts'
+import type { ScratchFolder } from '../../os/files/files.ts'
+import type { Os } from '../../os/os.ts'
+import type { RuntimeOptions } from './run.ts'
+import type { RuntimeVersion } from './runtime-version.ts'
+
+/** A container whose processes have ended, as the agent knows it. */
+export interface EndedContainer {
+  /** The id that the runtime knows it by. It has been checked: it is one safe component of a path. */
+  readonly id: string
+  readonly initPid: number
+  /** The path of its cgroup below the root of each hierarchy. */
+  readonly cgroupPath: string
+  readonly spec: Pick<Spec, 'Hooks'>
+  /** Removes its cgroups, once they are empty. Throws when one stays. */
+  readonly removeCgroups: () => Promise<void>
+}
+
+/** The versions of which the effect of `delete` is known: those of the image, which a test compares. */
+export const VERIFIED_VERSIONS: Readonly<Record<RuntimeOptions['kind'], readonly string[]>> = {
+  runc: ['1.3.6+ds1-1'],
+  crun: ['1.28'],
+}
+
+/**
+ * The files of a stopped container, and the one by which the runtime knows it. They are removed in this order, so that
+ * what a death leaves is either known as before, or is only removed by `delete`, with and without `--force`.
+ */
+const FILES: Readonly<
+  Record<RuntimeOptions['kind'], { readonly all: readonly string[]; readonly main: string }>
+> = {
+  runc: { all: ['exec.fifo', 'state.json'], main: 'state.json' },
+  crun: { all: ['exec.fifo', 'seccomp.bpf', 'status', 'config.json'], main: 'status' },
+}
+
+const STATE_BYTES = 1024 * 1024
+
+/**
+ * Deletes containers as `delete` of the OCI runtime does, without a process for it, in the order of both runtimes: the
+ * cgroups of all hierarchies, then the files of the state, then its folder. Before all that crun kills what is left in the
+ * cgroup, as the agent has done.
+ */
+export class NativeDelete {
+  readonly #os: Os
+  readonly #options: Pick<RuntimeOptions, 'kind' | 'root'>
+  readonly #version: RuntimeVersion
+
+  constructor(os: Os, options: Pick<RuntimeOptions, 'kind' | 'root'>, version: RuntimeVersion) {
+    this.#os = os
+    this.#options = options
+    this.#version = version
+  }
+
+  /**
+   * Deletes a container. Resolves with false when the runtime has to do it, or to say what is wrong: a hook has to run, the
+   * version is another one, the state is not as expected, a process has joined the cgroup, or a step has failed.
+   */
+  async delete(container: EndedContainer): Promise<boolean> {
+    if ((container.spec.Hooks?.Poststop ?? []).length > 0) return false
+    try {
+      if (!(await this.#isVerified())) return false
+      const root = await this.#os.scratch.openFolder(`${this.#options.root}/state`)
+      try {
+        return await this.#deleteIn(root, container)
+      } finally {
+        await root.close()
+      }
+    } catch {
+      return false
+    }
+  }
+
+  async #deleteIn(root: ScratchFolder, container: EndedContainer): Promise<boolean> {
+    const { all, main } = FILES[this.#options.kind]
+    const state = await root.open(container.id)
+    try {
+      const names = await state.names(all.length + 1)
+      if (names.some((name) => !all.includes(name))) return false
+      if (names.includes(main)) {
+        if (!(await this.#isStateOf(container, state))) return false
+        await container.removeCgroups()
+      } else if (names.some((name) => all.indexOf(name) < all.indexOf(main))) return false
+      for (const name of all) if (names.includes(name)) await state.removeFile(name)
+    } finally {
+      await state.close()
+    }
+    await root.removeFolder(container.id)
+    return true
+  }
+
+  async #isStateOf(container: EndedContainer, state: ScratchFolder): Promise<boolean> {
+    const read = async (name: string): Promise<unknown> => JSON.parse(await state.readText(name, STATE_BYTES))
+    return this.#options.kind === 'runc'
+      ? isStateOfRunc(await read('state.json'), container)
+      : isStateOfCrun(await read('status'), await read('config.json'), container)
+  }
+
+  async #isVerified(): Promise<boolean> {
+    const version = await (await this.#version.look())?.version
+    return version !== undefined && VERIFIED_VERSIONS[this.#options.kind].includes(version)
+  }
+}
+
+function isStateOfRunc(state: unknown, { id, initPid, cgroupPath }: EndedContainer): boolean {
+  const cgroups = Object.entries(Object(propertyOf(state, 'cgroup_paths')))
+  return (
+    propertyOf(state, 'id') === id &&
+    propertyOf(state, 'init_process_pid') === initPid &&
+    propertyOf(state, 'intel_rdt_path') === '' &&
+    hasNone(propertyOf(propertyOf(propertyOf(state, 'config'), 'Hooks'), 'poststop')) &&
+    cgroups.length > 0 &&
+    cgroups.every(([, path]) => isCgroup(path, cgroupPath))
+  )
+}
+
+function isStateOfCrun(status: unknown, config: unknown, { initPid, cgroupPath }: EndedContainer): boolean {
+  return (
+    propertyOf(status, 'pid') === initPid &&
+    propertyOf(status, 'cgroup-path') === cgroupPath &&
+    propertyOf(status, 'systemd-cgroup') === false &&
+    propertyOf(status, 'intelrdt') === undefined &&
+    hasNone(propertyOf(propertyOf(config, 'hooks'), 'poststop')) &&
+    propertyOf(propertyOf(config, 'linux'), 'intelRdt') === undefined
+  )
+}
+
+/** Whether a path is that of the container's cgroup in one of the hierarchies. */
+function isCgroup(path: unknown, cgroupPath: string): boolean {
+  if (typeof path !== 'string' || !path.startsWith('/sys/fs/cgroup') || !path.endsWith(cgroupPath))
+    return false
+  return /^(\/[^/]+)?$/.test(path.slice('/sys/fs/cgroup'.length, -cgroupPath.length))
+}
+
+function hasNone(hooks: unknown): boolean {
+  return hooks === undefined || hooks === null || (Array.isArray(hooks) && hooks.length === 0)
+}

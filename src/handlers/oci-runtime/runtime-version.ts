@@ -1,0 +1,44 @@
+import { runtimeVersion } from '../../oci/runtime-advisories.ts'
+import type { Os } from '../../os/os.ts'
+
+const TIMEOUT_MS = 10_000
+
+/** The program of the OCI runtime, as it is now. */
+export interface RuntimeProgram {
+  /** Tells the file from another one in its place. */
+  readonly file: string
+  /** Rejects when the program does not tell it. */
+  readonly version: Promise<string>
+}
+
+/** Asks the OCI runtime for its version: once, and again when its program was replaced. */
+export class RuntimeVersion {
+  readonly #os: Pick<Os, 'tools' | 'files'>
+  readonly #binary: string
+  #program: RuntimeProgram | undefined
+
+  constructor(os: Pick<Os, 'tools' | 'files'>, binary: string) {
+    this.#os = os
+    this.#binary = binary
+  }
+
+  /** undefined when the program is missing. */
+  async look(): Promise<RuntimeProgram | undefined> {
+    const status = await this.#os.files.stat(this.#binary)
+    if (status === undefined) return undefined
+    const file = [status.device, status.inode, status.changedNs].join(' ')
+    if (this.#program?.file === file) return this.#program
+    const program = { file, version: this.#ask() }
+    this.#program = program
+    // It may have been too slow this time.
+    program.version.catch(() => {
+      if (this.#program === program) this.#program = undefined
+    })
+    return program
+  }
+
+  async #ask(): Promise<string> {
+    const { stdout } = await this.#os.tools.run([this.#binary, '--version'], { timeoutMs: TIMEOUT_MS })
+    return runtimeVersion(stdout)
+  }
+}
