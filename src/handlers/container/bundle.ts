@@ -1,5 +1,5 @@
 import { AgentError, messageOf } from '../../base/errors.ts'
-import type { UndoList } from '../../base/undo.ts'
+import { removeIfPresent, type UndoList } from '../../base/undo.ts'
 import type { LinuxResources } from '../../gen/oci.ts'
 import type { ContainerSpec } from '../../oci/container-spec.ts'
 import { printJson } from '../../oci/json.ts'
@@ -26,7 +26,18 @@ export function bundleOf(sharedRoot: string, key: string): Bundle {
 /** Makes the bundle's folder, below which storages may be mounted next. */
 export async function makeBundle(os: Os, bundle: Bundle, onRemove: UndoList): Promise<void> {
   await os.files.makeDirectories(bundle.folder, 0o755)
-  onRemove.add('bundle', () => os.files.removeTree(bundle.folder))
+  onRemove.add('bundle', () => removeBundle(os, bundle))
+}
+
+/** Removes a bundle's folder. Mostly nothing is left in it but what is made here, in memory. */
+export async function removeBundle(os: Os, { folder, rootfs, config }: Bundle): Promise<void> {
+  try {
+    await removeIfPresent('ENOENT', () => os.scratch.removeFile(config))
+    await removeIfPresent('ENOENT', () => os.scratch.removeDirectory(rootfs))
+    await os.scratch.removeDirectory(folder)
+  } catch {
+    await os.files.removeTree(folder)
+  }
 }
 
 /**

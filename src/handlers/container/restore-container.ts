@@ -24,7 +24,7 @@ import {
 import { programOf } from '../process/signal-process.ts'
 import { completeTerminal } from '../stdio/restore-stdio.ts'
 import { discardStored, isConnectionOf } from '../stdio/stored-descriptors.ts'
-import { bundleOf, StoredSpec } from './bundle.ts'
+import { bundleOf, removeBundle, StoredSpec } from './bundle.ts'
 import type { Container, ContainerParts } from './container.ts'
 import { type ContainerRecord, Phase } from './container-record.ts'
 import type { CreateDependencies } from './create-container.ts'
@@ -317,15 +317,15 @@ async function undoCreation(restored: Restored): Promise<void> {
 function releaseOf({ dependencies, record, sandbox }: Restored): UndoList {
   const { os, log, config, storage, sysctls } = dependencies
   const { storages: mountPoints, pidNamespace } = record.fields
-  const { folder, rootfs } = bundleOf(config.sharedRoot, record.key)
+  const bundle = bundleOf(config.sharedRoot, record.key)
   const onRemove = new UndoList(log)
   onRemove.add('shared pid namespace', () => sandbox.pidNamespace.gone(record.key))
-  onRemove.add('bundle', () => os.files.removeTree(folder))
+  onRemove.add('bundle', () => removeBundle(os, bundle))
   // A removal under way has detached some of them.
   const held = () => mountPoints.filter((mountPoint) => storage.isUsed(mountPoint))
   if (keepsStorages(record)) onRemove.add('storages', () => storage.release({ mountPoints: held() }))
   sysctls.restore(record.fields.sysctls, onRemove)
-  if (!storage.isUsed(rootfs)) onRemove.add('root mount', () => unmountIfMounted(os, rootfs))
+  if (!storage.isUsed(bundle.rootfs)) onRemove.add('root mount', () => unmountIfMounted(os, bundle.rootfs))
   if (pidNamespace !== '') {
     onRemove.add('pid namespace file', () => os.files.removeTree(pidNamespace))
     onRemove.add('pid namespace mount', () => unmountIfMounted(os, pidNamespace))
