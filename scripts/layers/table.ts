@@ -21,6 +21,7 @@ export const PURE_NODE_MODULES = [
   'node:perf_hooks',
   'node:stream',
   'node:util',
+  'node:zlib',
 ]
 
 /**
@@ -32,7 +33,7 @@ export const LAYERS: readonly Layer[] = [
   { folder: 'src/gen', imports: [], packages: ['@bufbuild/protobuf'] },
   { folder: 'src/oci', imports: ['src/gen', 'src/base'] },
   { folder: 'src/os', imports: ['src/base'], node: 'all' },
-  { folder: 'src/state', imports: ['src/os', 'src/gen', 'src/base'], node: ['node:zlib'] },
+  { folder: 'src/state', imports: ['src/os', 'src/gen', 'src/base'] },
   { folder: 'src/hotplug', imports: ['src/os', 'src/base'] },
   { folder: 'src/settings', imports: ['src/base'] },
   {

@@ -26,7 +26,7 @@ export class InputFile {
   readonly #begun = new Map<bigint, { readonly place: number; isDone: boolean }>()
   #current: { readonly number: bigint; readonly end: number } | undefined
 
-  /** Goes on with a file, which may be new. */
+  /** Goes on with a file that {@link JournalPage.newFile} has made. */
   constructor(streams: Streams, fd: Fd) {
     this.fd = fd
     this.#streams = streams

@@ -4,6 +4,7 @@ import { AgentError } from '../../base/errors.ts'
 import type { Fd, Streams } from '../../os/streams/streams.ts'
 import { type Call, either, type Taken, type TakenByRequests } from '../../state/request.ts'
 import { InputFile } from './input-file.ts'
+import { JournalPage } from './journal-page.ts'
 import type { ProcessInput } from './process-streams.ts'
 import type { StoredDescriptors } from './stored-descriptors.ts'
 
@@ -208,7 +209,7 @@ export class InputStream implements ProcessInput {
       this.#pipe = this.#streams.wholePipe()
       stored.put('stdin-pipe', this.#pipe)
     }
-    const file = new InputFile(this.#streams, this.#streams.memoryFile('stdin-data'))
+    const file = new InputFile(this.#streams, JournalPage.newFile(this.#streams, 'stdin-data'))
     try {
       // After the pipe: where the file is stored, the pipe is.
       stored.put('stdin-data', file.fd)

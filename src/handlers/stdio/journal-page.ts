@@ -1,3 +1,4 @@
+import { crc32 } from 'node:zlib'
 import type { Fd, Streams } from '../../os/streams/streams.ts'
 
 /**
@@ -8,6 +9,16 @@ export const DATA_START = 2 ** 30
 
 const RECORD_BYTES = 32
 const RECORDS = 128
+const PAGE_BYTES = RECORD_BYTES * RECORDS
+
+/** Of the page; the state of the first record, which has no other. */
+const FORMAT_VERSION = 1
+
+/** A record that was never written. */
+const HOLE = Buffer.alloc(RECORD_BYTES)
+
+/** Where the checksum of a record is: the CRC-32 of the bytes before it, begun with the record's place. */
+const CHECKSUM_AT = 28
 
 /** What the journal says of a piece of the file. */
 export interface JournalRecord {
@@ -25,6 +36,7 @@ export interface JournalRecord {
 /**
  * The first page of a file in memory: 128 records of 32 bytes, the first of the file itself, each of the others of one
  * request. A record is written by one call, and whole or not at all: a kill leaves what was before a step, or after it.
+ * The bytes after the page have no checksum: the kernel moves them there, and no agent reads them on the way.
  */
 export class JournalPage {
   readonly #streams: Pick<Streams, 'readAt' | 'writeAt'>
@@ -34,6 +46,14 @@ export class JournalPage {
   constructor(streams: Pick<Streams, 'readAt' | 'writeAt'>, fd: Fd) {
     this.#streams = streams
     this.#fd = fd
+  }
+
+  /** A new file in memory with an empty journal, as {@link checkJournal} accepts it. */
+  static newFile(streams: Pick<Streams, 'memoryFile' | 'truncate' | 'writeAt'>, name: string): Fd {
+    const fd = streams.memoryFile(name)
+    streams.truncate(fd, DATA_START)
+    streams.writeAt(fd, 0, encode(0, {}))
+    return fd
   }
 
   /** Whether a request can be recorded. At most 127 have a record at a time. */
@@ -71,29 +91,51 @@ export class JournalPage {
   }
 
   write(place: number, record: Partial<JournalRecord>): void {
-    this.#streams.writeAt(this.#fd, place * RECORD_BYTES, encode(record))
+    this.#streams.writeAt(this.#fd, place * RECORD_BYTES, encode(place, record))
   }
 
   #read(place: number): Buffer {
-    const bytes = this.#streams.readAt(this.#fd, place * RECORD_BYTES, RECORD_BYTES)
-    // A new file is empty.
-    return bytes.length === RECORD_BYTES ? bytes : Buffer.alloc(RECORD_BYTES)
+    return this.#streams.readAt(this.#fd, place * RECORD_BYTES, RECORD_BYTES)
   }
 }
 
-function encode({
-  number = 0n,
-  start = 0,
-  length = 0,
-  state = 0,
-  epoch = 0,
-}: Partial<JournalRecord>): Buffer {
+/** Throws an error that says what is wrong with the journal of a file in memory that an agent before this one has left. */
+export function checkJournal(streams: Pick<Streams, 'readAt'>, fd: Fd): void {
+  const page = streams.readAt(fd, 0, PAGE_BYTES)
+  if (page.length < PAGE_BYTES)
+    throw new Error(`the journal is cut: ${page.length} bytes, want ${PAGE_BYTES}`)
+  for (let place = 0; place < RECORDS; place++) {
+    const record = page.subarray(place * RECORD_BYTES, (place + 1) * RECORD_BYTES)
+    const isHole = place > 0 && record.equals(HOLE)
+    if (!isHole && record.readUInt32LE(CHECKSUM_AT) !== checksumOf(place, record))
+      throw new Error(`record ${place} of the journal is damaged: its checksum differs`)
+  }
+  const version = decode(page).state
+  if (version !== FORMAT_VERSION)
+    throw new Error(`the journal has version ${version}, want ${FORMAT_VERSION}`)
+}
+
+function checksumOf(place: number, record: Buffer): number {
+  return crc32(record.subarray(0, CHECKSUM_AT), place)
+}
+
+function encode(
+  place: number,
+  {
+    number = 0n,
+    start = 0,
+    length = 0,
+    state = place === 0 ? FORMAT_VERSION : 0,
+    epoch = 0,
+  }: Partial<JournalRecord>,
+): Buffer {
   const bytes = Buffer.alloc(RECORD_BYTES)
   bytes.writeBigUInt64LE(number, 0)
   bytes.writeBigUInt64LE(BigInt(start), 8)
   bytes.writeUInt32LE(length, 16)
   bytes.writeUInt32LE(state, 20)
   bytes.writeUInt32LE(epoch, 24)
+  bytes.writeUInt32LE(checksumOf(place, bytes), CHECKSUM_AT)
   return bytes
 }
 

@@ -85,7 +85,7 @@ export class OutputFile implements TakenByRequests {
   movedBytes = 0
   #isSealed = false
 
-  /** Goes on with a file, which may be new. `changed` is called when bytes are unread, or a record free, again. */
+  /** Goes on with a file that {@link JournalPage.newFile} has made. `changed` is called when bytes are unread, or a record free, again. */
   constructor(streams: Streams, fd: Fd, changed: () => void) {
     this.fd = fd
     this.#streams = streams

@@ -3,6 +3,7 @@ import { AgentError } from '../../base/errors.ts'
 import type { Clock } from '../../os/clock.ts'
 import type { Fd, Streams } from '../../os/streams/streams.ts'
 import type { Call, TakenByRequests } from '../../state/request.ts'
+import { JournalPage } from './journal-page.ts'
 import { OutputFile } from './output-file.ts'
 import type { OutputTail } from './output-replay.ts'
 import { DRAIN_MS, NO_OUTPUT, type OutputRead, type ProcessOutput, type StreamOs } from './process-streams.ts'
@@ -147,7 +148,11 @@ export class OutputStream implements ProcessOutput {
       this.#pipe = this.#streams.wholePipe()
       stored.put(`${name}-pipe`, this.#pipe)
     }
-    const file = new OutputFile(this.#streams, this.#streams.memoryFile(`${name}-data`), this.#changed)
+    const file = new OutputFile(
+      this.#streams,
+      JournalPage.newFile(this.#streams, `${name}-data`),
+      this.#changed,
+    )
     try {
       // After the pipe: where the file is stored, the pipe is.
       stored.put(`${name}-data`, file.fd)

@@ -1,7 +1,9 @@
-import { AgentError } from '../../base/errors.ts'
+import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Os } from '../../os/os.ts'
 import type { Fd } from '../../os/streams/streams.ts'
+import { UnreadableState } from '../../state/state-store.ts'
 import { InputStream } from './input-stream.ts'
+import { checkJournal } from './journal-page.ts'
 import { OutputStream } from './output-stream.ts'
 import { PortInput, PortOutput } from './port-streams.ts'
 import type { ProcessInput, ProcessOutput, StreamOs } from './process-streams.ts'
@@ -22,11 +24,13 @@ export interface StoredProcess {
 
 /**
  * The streams of a process as the agent before left them: each goes on where it was. To be called before requests are
- * served; then each of {@link Stdio.taken} whose request is not sent again is to be told what became of the answer.
+ * served; then each of {@link Stdio.taken} whose request is not sent again is to be told what became of the answer. Throws
+ * UnreadableState for a journal that cannot be gone on with, which is dropped: called again, it restores the rest.
  */
 export function restoreStdio(os: RestoreOs, process: StoredProcess): Stdio {
   const stored = new StoredDescriptors(os.descriptors, process.key)
-  const { hasTerminal: isTerminal, pipeSizeBytes: capacityBytes } = process
+  const { key, hasTerminal: isTerminal, pipeSizeBytes: capacityBytes } = process
+  for (const name of JOURNALS) refuseDamaged(os, stored, key, name)
   const master = isTerminal ? stored.take('master') : undefined
   const stdin = restoreInput(os, stored, isTerminal)
   if (!isTerminal) {
@@ -66,6 +70,21 @@ export function completeTerminal(os: RestoreOs & Pick<Os, 'consoles'>, key: stri
   stored.handOver('master', master, before !== undefined)
   if (!stored.has('stdin')) stored.handOver('stdin', os.streams.duplicate(master), false)
   return true
+}
+
+const JOURNALS = ['stdin-data', 'stdout-data', 'stderr-data'] as const
+
+/** Before any stream goes on: what follows has no undo. */
+function refuseDamaged(os: RestoreOs, stored: StoredDescriptors, key: string, name: DescriptorName): void {
+  const fd = stored.take(name)
+  if (fd === undefined) return
+  try {
+    checkJournal(os.streams, fd)
+  } catch (error) {
+    discard(os, stored, [[name, fd]])
+    throw new UnreadableState('INTERNAL', `${key}-${name}: ${messageOf(error)}`, { cause: error })
+  }
+  stored.handOver(name, fd, true)
 }
 
 function restoreInput(os: RestoreOs, stored: StoredDescriptors, isTerminal: boolean): ProcessInput {

@@ -209,6 +209,19 @@ describe('an agent after one that died', () => {
     }
   })
 
+  it('ends a container whose journal of output is damaged, and leaves nothing of it', async () => {
+    const before = await machineWithContainer()
+    const { streams, descriptors } = before.os
+    write(before.os, before.runtime.last().stdout, 'shown')
+    await before.handlers.readStdout({ containerId: 'c1', execId: '', len: 100 }, neverAborted)
+    const journal = descriptors.fds.find((fd) => streams.isMemoryFile(fd)) ?? -1
+    streams.writeAt(journal, 8, Buffer.of(1))
+    const after = await successorOf(before)
+    expect(after.context.containers.list()).toEqual([])
+    expect(descriptors.stored).toEqual([])
+    expect(await remains(after)).toMatchObject({ processes: 0 })
+  })
+
   it('leaves no descriptor of a container that cannot be gone on with', async () => {
     const before = await machineWithContainer()
     await before.handlers.execProcess(execRequest('c1', 'e1'), neverAborted, OPEN)

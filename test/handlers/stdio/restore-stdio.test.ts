@@ -1,5 +1,7 @@
 import { setImmediate } from 'node:timers/promises'
+import { crc32 } from 'node:zlib'
 import { describe, expect, it } from 'vitest'
+import { checkJournal } from '../../../src/handlers/stdio/journal-page.ts'
 import { restoreStdio } from '../../../src/handlers/stdio/restore-stdio.ts'
 import type { Stdio } from '../../../src/handlers/stdio/stdio.ts'
 import { StoredDescriptors } from '../../../src/handlers/stdio/stored-descriptors.ts'
@@ -212,6 +214,65 @@ async function restarted({ os, agents, restored }: ReturnType<typeof processWith
   await turn()
   return restoreStdio(os, restored)
 }
+
+describe('a journal of the agent before', () => {
+  /** Streams that a dead agent has used, and their journals. */
+  async function used() {
+    const made = processWith(false)
+    const first = restoreStdio(made.os, made.restored)
+    made.os.streams.tryWrite(made.stdout, Buffer.from('shown'))
+    await first.stdout.read(9, numbered(1n))
+    await first.stdin.write(Buffer.from('typed'), numbered(2n))
+    made.agents.end()
+    await turn()
+    const fileOf = (name: string) => {
+      const fd = made.os.descriptors.take(name) ?? -1
+      made.os.descriptors.handOver(name, fd)
+      return fd
+    }
+    return { ...made, fileOf }
+  }
+
+  it.each([
+    ['p1-stdout-data', 'cut', 'the journal is cut: 4095 bytes, want 4096'],
+    ['p1-stdin-data', 'emptied', 'the journal is cut: 0 bytes, want 4096'],
+    ['p1-stdin-data', 'damaged', 'record 1 of the journal is damaged: its checksum differs'],
+    ['p1-stdout-data', 'of a later version', 'the journal has version 2, want 1'],
+  ])('%s that is %s is refused by its name, and dropped', async (name, what, text) => {
+    const { os, restored, fileOf } = await used()
+    const fd = fileOf(name)
+    if (what === 'cut') os.streams.truncate(fd, 4095)
+    if (what === 'emptied') os.streams.truncate(fd, 0)
+    if (what === 'damaged') os.streams.writeAt(fd, 32, Buffer.of(9))
+    if (what === 'of a later version') {
+      const record = os.streams.readAt(fd, 0, 32)
+      record.writeUInt32LE(2, 20)
+      record.writeUInt32LE(crc32(record.subarray(0, 28)), 28)
+      os.streams.writeAt(fd, 0, record)
+    }
+    expect(() => restoreStdio(os, restored)).toThrow(`${name}: ${text}`)
+    expect(os.descriptors.stored).not.toContain(name)
+    await restoreStdio(os, restored).close()
+    expect(os.descriptors.stored).toEqual([])
+  })
+
+  it.each(['p1-stdout-data', 'p1-stdin-data'])(
+    '%s is refused when a bit of it is another one',
+    async (name) => {
+      const { os, fileOf } = await used()
+      const fd = fileOf(name)
+      const page = os.streams.readAt(fd, 0, 4096)
+      checkJournal(os.streams, fd)
+      // Three records and two holes.
+      for (let bit = 0; bit < 160 * 8; bit++) {
+        const at = bit >> 3
+        os.streams.writeAt(fd, at, Buffer.of((page[at] ?? 0) ^ (1 << (bit & 7))))
+        expect(() => checkJournal(os.streams, fd)).toThrow(/^record \d+ of the journal is damaged/)
+        os.streams.writeAt(fd, at, page.subarray(at, at + 1))
+      }
+    },
+  )
+})
 
 describe('restored streams', () => {
   it('answer a write that was done, also after the end of the input', async () => {
