@@ -36,6 +36,8 @@ export class RequestJournal {
   readonly #failed = new Set<bigint>()
   #isRestored = false
   readonly #recorded = new Set<bigint>()
+  /** The requests of this agent whose answers another record tells. */
+  readonly #told = new Set<bigint>()
   /** What agents before this one have taken, until it is known what became of the answers. */
   readonly #unsettled = new Map<bigint, readonly Taken[]>()
   /** Work that an agent before this one has begun, and this one ends. */
@@ -57,16 +59,38 @@ export class RequestJournal {
     const { number } = call
     try {
       if (number === 0n || this.#recorded.has(number)) return
-      this.#state.write(KINDS.request, nameOf(number), { ...NO_VALUE, request: number, ...value })
-      this.#recorded.add(number)
+      this.#record(number, value)
     } finally {
       call.takes(this.#forgetting(number, taken))
     }
   }
 
+  #record(number: bigint, value: TakenValue): void {
+    this.#state.write(KINDS.request, nameOf(number), { ...NO_VALUE, request: number, ...value })
+    this.#recorded.add(number)
+  }
+
   /** Records the encoded answer, once the call was carried out, or, for one that must not be begun twice, before. */
   answer(call: Pick<Call, 'number' | 'takes'>, response: Uint8Array): void {
     if (call.number !== 0n) this.take(call, { response }, NOTHING)
+  }
+
+  /**
+   * Leaves the answer of a call that answers nothing to the record of what it has made, from which {@link done} follows when it
+   * is restored. Whoever changes or removes that record calls {@link keep} before.
+   */
+  answerByRecord(call: Pick<Call, 'number' | 'takes'>): void {
+    const { number } = call
+    if (number === 0n) return
+    this.#told.add(number)
+    const forget = () => void this.#told.delete(number)
+    call.takes(this.#forgetting(number, either(forget)))
+  }
+
+  /** The record that tells the answer to a request does so no more: the answer is recorded, until its outcome is known. */
+  keep(number: bigint): void {
+    if (!this.#told.delete(number)) return
+    this.#record(number, { response: EMPTY_RESPONSE })
   }
 
   /** What a request has taken; undefined when nothing is recorded. Throws UnreadableState. */

@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { kernelError } from '../../src/os/errors.ts'
 import type { RequestState } from '../../src/os/supervisor/broker-messages.ts'
 import type { Taken } from '../../src/state/request.ts'
-import { RequestJournal, type ValueKinds } from '../../src/state/request-journal.ts'
+import { EMPTY_RESPONSE, RequestJournal, type ValueKinds } from '../../src/state/request-journal.ts'
 import { StateStore, UnreadableState } from '../../src/state/state-store.ts'
 import { MemoryStateFiles } from '../support/fakes/files/memory-state-files.ts'
 import { recordingLog } from '../support/fakes/recording-log.ts'
@@ -56,6 +56,22 @@ describe('RequestJournal', () => {
     expect([requests.of(9n)?.exit, files.names()]).toEqual(['p1', ['requests/9']])
     tell(call, how)
     expect([requests.of(9n), files.names(), told]).toEqual([undefined, [], [`p1 ${how}`]])
+  })
+
+  it.each(['delivered', 'dropped'] as const)('leaves an answer to a record until it is %s', (how) => {
+    const [left, kept, late] = [callOf(7n), callOf(8n), callOf(9n)]
+    const requests = journal()
+    for (const call of [left, kept, late, callOf(0n)]) requests.answerByRecord(call)
+    expect(files.names()).toEqual([])
+    requests.keep(8n)
+    requests.keep(8n)
+    requests.keep(0n)
+    tell(late, how)
+    requests.keep(9n)
+    expect([files.names(), requests.of(8n)?.response]).toEqual([['requests/8'], EMPTY_RESPONSE])
+    tell(kept, how)
+    tell(left, how)
+    expect(files.names()).toEqual([])
   })
 
   it('records nothing of a request that is not sent again, and tells of it all the same', () => {

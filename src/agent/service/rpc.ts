@@ -29,6 +29,8 @@ export interface Rpc<Request, Response> {
    * the wrapper records the outcome.
    */
   readonly ownJournal?: true
+  /** Set on a `journaled` RPC whose outcome is told by the record of the container or process that it has changed. */
+  readonly answeredByRecord?: true
   /**
    * What a hang-up or a passed deadline does to work in progress: `cancel` aborts it and waits until it has undone
    * itself; `finish` answers the deadline but lets the work run to its end.

@@ -93,7 +93,8 @@ function served<Request, Response>(
         const response = await answerOf(work, method, limits.signal, log)
         encoded = rpc.encode?.(response) ?? { payload: types.response.encode(response).finish() }
       }
-      if (keepsAnswer(rpc)) requests.answer(call, encoded.payload)
+      if (again === undefined && rpc.answeredByRecord === true) requests.answerByRecord(call)
+      else if (keepsAnswer(rpc)) requests.answer(call, encoded.payload)
       outcome = { ok: true, ...encoded, ...(taken.length > 0 && { delivered }) }
     } catch (error) {
       // A call that failed has undone itself, and may be tried again.

@@ -6,6 +6,7 @@ import {
   type Sysctl,
 } from '../../gen/state/container.ts'
 import type { ContainerSpec } from '../../oci/container-spec.ts'
+import type { RequestJournal } from '../../state/request-journal.ts'
 import { KINDS, type StateStore, UnreadableState } from '../../state/state-store.ts'
 
 export { Phase }
@@ -17,9 +18,13 @@ const FOLDER = 'containers'
 /** The folder of a container's added processes. */
 const EXECS = 'execs'
 
+/** What is to know when a record does not tell the answer to a request any more. */
+export type Answers = Pick<RequestJournal, 'keep'>
+
 /** What is saved of one container for the next agent (proto/state/container.proto). */
 export class ContainerRecord {
   readonly #state: StateStore
+  readonly #answers: Answers
   readonly #folder: string
   #fields: Fields
   #isRemoved = false
@@ -28,11 +33,12 @@ export class ContainerRecord {
 
   /** The record of a container that is not written yet, or as it was written. */
   constructor(
-    state: StateStore,
+    { state, answers }: { readonly state: StateStore; readonly answers: Answers },
     container: Pick<Fields, 'id' | 'cgroupPath'> & Partial<Fields>,
     execs: readonly ProcessState[] = [],
   ) {
     this.#state = state
+    this.#answers = answers
     this.#fields = ContainerPayload.create({ phase: Phase.CREATING, key: container.id, ...container })
     this.#folder = `${FOLDER}/${this.key}`
     this.#execs = new Map(execs.map((process) => [process.key, process]))
@@ -62,6 +68,7 @@ export class ContainerRecord {
   save(changes: Partial<Fields>): void {
     if (this.#isRemoved) return
     const fields = { ...this.#fields, ...changes }
+    if (fields.request !== this.#fields.request) this.#answers.keep(this.#fields.request)
     this.#state.write(KINDS.container, `${this.#folder}/record`, fields)
     this.#fields = fields
   }
@@ -95,10 +102,11 @@ export class ContainerRecord {
   dropProcess(key: string): void {
     const { init } = this.#fields
     if (init?.key === key) this.save({ init: { ...init, forgotten: true } })
-    else if (this.#execs.has(key)) {
-      this.#state.remove(`${this.#folder}/${EXECS}/${key}`)
-      this.#execs.delete(key)
-    }
+    const exec = this.#execs.get(key)
+    if (exec === undefined) return
+    this.#answers.keep(exec.request)
+    this.#state.remove(`${this.#folder}/${EXECS}/${key}`)
+    this.#execs.delete(key)
   }
 
   get oomKills(): bigint {
@@ -124,13 +132,14 @@ export class ContainerRecord {
   /** Removes the record and the specification, in this order: a record without one cannot be gone on with. */
   remove(): void {
     this.#isRemoved = true
+    for (const { request } of [this.#fields, ...this.#execs.values()]) this.#answers.keep(request)
     this.#state.remove(`${this.#folder}/record`)
     this.#state.remove(this.#folder)
   }
 }
 
 /** The records of all containers. Throws UnreadableState for one that cannot be read. */
-export function readContainerRecords(state: StateStore): readonly ContainerRecord[] {
+export function readContainerRecords(state: StateStore, answers: Answers): readonly ContainerRecord[] {
   return state.list(FOLDER).flatMap((key) => {
     const payload = state.read(KINDS.container, `${FOLDER}/${key}/record`)
     if (payload === undefined) {
@@ -138,7 +147,11 @@ export function readContainerRecords(state: StateStore): readonly ContainerRecor
       state.remove(`${FOLDER}/${key}`)
       return []
     }
-    const record = new ContainerRecord(state, payload, readExecs(state, `${FOLDER}/${key}/${EXECS}`))
+    const record = new ContainerRecord(
+      { state, answers },
+      payload,
+      readExecs(state, `${FOLDER}/${key}/${EXECS}`),
+    )
     if (payload.init !== undefined) record.readSpec()
     return [record]
   })

@@ -4,7 +4,7 @@ import { inStep } from '../../base/step.ts'
 import type { StateStore } from '../../state/state-store.ts'
 import type { ProcessOwners } from '../process/owner.ts'
 import { Container, type ContainerParts } from './container.ts'
-import { ContainerRecord } from './container-record.ts'
+import { type Answers, ContainerRecord } from './container-record.ts'
 
 /** A created container and its parts. */
 export interface FoundContainer {
@@ -15,10 +15,10 @@ export interface FoundContainer {
 /** The containers of the sandbox by id, those being created included: the table of ids, each with the key that it stands for. */
 export class ContainerRegistry implements ProcessOwners {
   readonly #containers = new Map<string, Container>()
-  readonly #state: StateStore
+  readonly #records: { readonly state: StateStore; readonly answers: Answers }
 
-  constructor(state: StateStore) {
-    this.#state = state
+  constructor(state: StateStore, answers: Answers) {
+    this.#records = { state, answers }
   }
 
   /**
@@ -39,7 +39,7 @@ export class ContainerRegistry implements ProcessOwners {
         throw new AgentError('INVALID_ARGUMENT', `linux.cgroupsPath: '${cgroupPath}': ${where}`)
       }
     }
-    return this.#put(new ContainerRecord(this.#state, { id, cgroupPath }))
+    return this.#put(new ContainerRecord(this.#records, { id, cgroupPath }))
   }
 
   /** Adds a container that an agent before this one has made; it is being created until it is restored. */

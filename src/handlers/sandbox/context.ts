@@ -34,7 +34,7 @@ export function createSandboxContext(dependencies: SandboxDependencies): Sandbox
     ...dependencies,
     runtime,
     sandboxState: new SandboxState(standInSandbox(ownNamespaces(config))),
-    containers: new ContainerRegistry(state),
+    containers: new ContainerRegistry(state, requests),
     keys: new ProcessKeys(),
     oom: new OomEvents(log, { state, events, requests }),
     requests,

@@ -60,7 +60,7 @@ async function restoreAll(
   action: SandboxAction | undefined,
 ): Promise<{ readonly sandbox: string; readonly containers: number }> {
   const { os, state, storage, containers, keys, sandboxState, requests } = context
-  const records = readContainerRecords(state)
+  const records = readContainerRecords(state, requests)
   requests.read()
   context.oom.queue.restore()
   for (const name of os.descriptors.names()) keys.skip(name)

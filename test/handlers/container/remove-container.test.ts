@@ -13,6 +13,7 @@ import {
   machineWithSandbox,
   remains,
 } from '../../support/handlers/machine.ts'
+import { NO_ANSWERS } from '../../support/handlers/successor.ts'
 import { isPending } from '../../support/pending.ts'
 
 const init = { containerId: 'c1', execId: '' }
@@ -79,7 +80,7 @@ describe('RemoveContainer', () => {
     await new Promise(setImmediate)
     made.os.clock.advance(2000)
     await expect(removed).rejects.toThrow('ETIME')
-    const [record] = readContainerRecords(new StateStore(made.state))
+    const [record] = readContainerRecords(new StateStore(made.state), NO_ANSWERS)
     expect(record?.fields.phase).toBe(Phase.CREATED)
     await made.handlers.startContainer({ containerId: 'c1' }, neverAborted)
   })

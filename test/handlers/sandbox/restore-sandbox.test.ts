@@ -24,6 +24,7 @@ import { write } from '../../support/handlers/stdio-ends.ts'
 import {
   forgetPids,
   isAnswered,
+  NO_ANSWERS,
   OPEN,
   recordContainer,
   recordSandbox,
@@ -121,7 +122,7 @@ describe('an agent after one that died', () => {
     const exit = await wait(after, 'e1')
     expect(exit.status).toBe(4)
     exit.delivered()
-    const [saved] = readContainerRecords(new StateStore(after.state))
+    const [saved] = readContainerRecords(new StateStore(after.state), NO_ANSWERS)
     expect(saved?.execs.map(({ execId, key }) => [execId, key])).toEqual([['e2', 'p3']])
     await expect(wait(await successorOf(after), 'e1')).rejects.toMatchObject({ code: 'NOT_FOUND' })
   })
@@ -170,7 +171,9 @@ describe('an agent after one that died', () => {
     await before.os.files.put(file, `oom_kill ${kills}\n`)
     if (queued > 0) {
       before.os.cgroupEvents.happen(file)
-      await expect.poll(() => readContainerRecords(new StateStore(before.state))[0]?.fields.oomKills).toBe(2n)
+      await expect
+        .poll(() => readContainerRecords(new StateStore(before.state), NO_ANSWERS)[0]?.fields.oomKills)
+        .toBe(2n)
       // It died between the two writes.
       recordContainer(before, { oomKills: 0n })
     }
@@ -197,7 +200,9 @@ describe('an agent after one that died', () => {
     }
     await start()
     await kill()
-    await expect.poll(() => readContainerRecords(new StateStore(before.state))[0]?.fields.oomKills).toBe(1n)
+    await expect
+      .poll(() => readContainerRecords(new StateStore(before.state), NO_ANSWERS)[0]?.fields.oomKills)
+      .toBe(1n)
     await before.handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
     before.os.clock.advance(1)
     await start()
@@ -244,13 +249,16 @@ describe('an agent after one that died', () => {
     if (verb === 'start') await before.handlers.createContainer(containerRequest('c1'), neverAborted)
     before.runtime.refuse = (called) => (called === verb ? { exitCode: 1 } : undefined)
     await expect(before.handlers[method]({ containerId: 'c1' }, neverAborted, OPEN)).rejects.toThrow(verb)
-    expect(readContainerRecords(new StateStore(before.state))[0]?.fields.phase).toBe(phase)
+    expect(readContainerRecords(new StateStore(before.state), NO_ANSWERS)[0]?.fields.phase).toBe(phase)
     expect(isAnswered(await successorOf(before))).toBe(false)
   })
 
   it('undoes a creation that had come to no process, and lets its caller create again', async () => {
     const before = await machineWithSandbox()
-    new ContainerRecord(new StateStore(before.state), { id: 'c1', cgroupPath: '/containers/c1' }).save({
+    new ContainerRecord(
+      { state: new StateStore(before.state), answers: NO_ANSWERS },
+      { id: 'c1', cgroupPath: '/containers/c1' },
+    ).save({
       request: OPEN,
       sysctls: [{ path: '/proc/sys/net/core/somaxconn', before: '77' }],
       vfioDevices: ['0000:00:05.0'],
@@ -330,7 +338,7 @@ describe('an agent after one that died', () => {
       // The agent dies when the first file is gone.
       if (path === 'containers/c1') throw new Error('dead')
     }
-    const [found] = readContainerRecords(new StateStore(before.state))
+    const [found] = readContainerRecords(new StateStore(before.state), NO_ANSWERS)
     expect(() => found?.remove()).toThrow('dead')
     before.state.beforeChange = () => {}
     expect(before.state.names()).toEqual(expect.arrayContaining(['containers/c1/spec']))

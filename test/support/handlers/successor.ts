@@ -1,4 +1,5 @@
 import {
+  type Answers,
   type ContainerRecord,
   readContainerRecords,
 } from '../../../src/handlers/container/container-record.ts'
@@ -6,6 +7,9 @@ import { SandboxRecord } from '../../../src/handlers/sandbox/sandbox-record.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
 import { FakeRequests } from './fake-requests.ts'
 import { type Machine, machine } from './machine.ts'
+
+/** For records that no agent's calls are answered from. */
+export const NO_ANSWERS: Answers = { keep: () => {} }
 
 /** The number of a request that is sent again. */
 export const OPEN = 5n
@@ -30,14 +34,14 @@ export async function successorOf(
 
 /** Changes what the agent that died has recorded of container `c1`. */
 export function recordContainer({ state }: Machine, changes: Partial<ContainerRecord['fields']>): void {
-  const [found] = readContainerRecords(new StateStore(state))
+  const [found] = readContainerRecords(new StateStore(state), NO_ANSWERS)
   if (found === undefined) throw new Error('no container is recorded')
   found.save(changes)
 }
 
 /** Has the agent that died not recorded the pids of added processes. */
 export function forgetPids({ state }: Machine): void {
-  const [found] = readContainerRecords(new StateStore(state))
+  const [found] = readContainerRecords(new StateStore(state), NO_ANSWERS)
   for (const exec of found?.execs ?? []) found?.saveProcess({ ...exec, pid: 0 })
 }
 

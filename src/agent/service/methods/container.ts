@@ -14,8 +14,8 @@ import { cancellable, finishing, type ServiceMethods } from '../rpc.ts'
 export function containerMethods(sandbox: SandboxContext) {
   const served = servedWith(sandbox)
   return {
-    createContainer: cancellable('journaled', served(createContainer)),
-    startContainer: finishing('journaled', served(startContainer)),
+    createContainer: cancellable('journaled', served(createContainer), { answeredByRecord: true }),
+    startContainer: finishing('journaled', served(startContainer), { answeredByRecord: true }),
     removeContainer: finishing('journaled', served(removeContainer), { share: 'reserved', turn: 'brief' }),
     updateContainer: finishing('idempotent', served(updateContainer)),
     // Journaled: a container that is paused already refuses to be paused, as one that runs refuses to be resumed.

@@ -10,7 +10,7 @@ import { cancellable, finishing, type ServiceMethods, taking } from '../rpc.ts'
 export function processMethods(sandbox: SandboxContext) {
   const served = servedWith(sandbox)
   return {
-    execProcess: cancellable('journaled', served(execProcess)),
+    execProcess: cancellable('journaled', served(execProcess), { answeredByRecord: true }),
     signalProcess: finishing('at-most-once', served(signalProcess), { share: 'reserved', turn: 'brief' }),
     // Journaled: with the answer the process is forgotten, and its exit status with it.
     waitProcess: taking(served(waitProcess), { share: 'waiting', turn: 'wait' }),

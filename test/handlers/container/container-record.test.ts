@@ -1,0 +1,26 @@
+import { describe, expect, it } from 'vitest'
+import { ProcessState } from '../../../src/gen/state/container.ts'
+import { ContainerRecord, Phase } from '../../../src/handlers/container/container-record.ts'
+import { StateStore } from '../../../src/state/state-store.ts'
+import { MemoryStateFiles } from '../../support/fakes/files/memory-state-files.ts'
+
+describe('ContainerRecord', () => {
+  it('tells which answers it does not tell any more', () => {
+    const kept: bigint[] = []
+    const answers = { keep: (number: bigint) => void kept.push(number) }
+    const state = new StateStore(new MemoryStateFiles())
+    const record = new ContainerRecord({ state, answers }, { id: 'c1', cgroupPath: '/c1', request: 1n })
+    const exec = (key: string, request: bigint) => ProcessState.fromPartial({ key, execId: key, request })
+    record.save({ phase: Phase.CREATED })
+    for (const [key, request] of [
+      ['p2', 2n],
+      ['p3', 3n],
+    ] as const)
+      record.saveProcess(exec(key, request))
+    expect(kept).toEqual([])
+    record.dropProcess('p2')
+    record.save({ phase: Phase.STARTING, request: 4n })
+    record.remove()
+    expect(kept).toEqual([2n, 1n, 4n, 3n])
+  })
+})
