@@ -1,6 +1,7 @@
 /*
- * Readiness of descriptors on Node's own loop. Each watched descriptor has one uv_poll_t, because the loop allows no
- * more, and any number of one-shot watches. The handle is closed with the descriptor's last watch.
+ * Readiness of descriptors. All that are watched are in one epoll set of the addon's own, and the set is one uv_poll_t of
+ * Node's loop: to watch a descriptor again costs one system call, where a uv_poll_t of its own costs five. A descriptor
+ * has any number of one-shot watches, and stays in the set after its last one, where it reports nothing.
  */
 #define _GNU_SOURCE
 #include "watch.h"
@@ -8,37 +9,49 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/queue.h>
+#include <unistd.h>
 
 #include "functions.h"
 #include "napi/call.h"
 
+/* Descriptors of one look at the set. What is left is reported by the next turn of the loop. */
+#define READY_AT_ONCE 64
+
 struct watch {
   TAILQ_ENTRY(watch) entry;
   int64_t id;
-  int events; /* UV_READABLE or UV_WRITABLE */
+  uint32_t events; /* EPOLLIN or EPOLLOUT */
   napi_ref callback;
 };
 TAILQ_HEAD(watch_list, watch);
 
 struct watched_fd {
-  uv_poll_t poll;
-  struct addon *addon;
-  int fd;
+  uint32_t armed; /* the events that the set reports, once */
+  bool is_in_set; /* unless it was closed by others since */
   struct watch_list watches;
 };
 
 struct watch_table {
+  uv_poll_t poll; /* of the set; open while `set` is */
+  struct addon *addon;
+  int set; /* -1 before the first watch */
   struct watched_fd **by_fd;
   size_t capacity;
+  size_t pending; /* watches that are not ready: they keep the loop alive */
   int64_t last_id;
   struct watch_list ready; /* removed from their descriptor, callback not called yet */
 };
 
 bool watch_begin(struct addon *addon) {
-  addon->watches = calloc(1, sizeof *addon->watches);
-  if (addon->watches == NULL) return false;
-  TAILQ_INIT(&addon->watches->ready);
+  struct watch_table *table = calloc(1, sizeof *table);
+  if (table == NULL) return false;
+  table->addon = addon;
+  table->set = -1;
+  TAILQ_INIT(&table->ready);
+  addon->watches = table;
   return true;
 }
 
@@ -48,58 +61,111 @@ static struct watched_fd *find_watched(struct addon *addon, int fd) {
 }
 
 bool watch_is_pending(struct addon *addon, int fd) {
-  return find_watched(addon, fd) != NULL;
+  struct watched_fd *watched = find_watched(addon, fd);
+  return watched != NULL && !TAILQ_EMPTY(&watched->watches);
 }
 
-static void on_closed(uv_handle_t *handle) {
-  struct watched_fd *watched = handle->data;
-  struct addon *addon = watched->addon;
+void watch_forget(struct addon *addon, int fd) {
+  struct watched_fd *watched = find_watched(addon, fd);
+  if (watched == NULL) return;
+  addon->watches->by_fd[fd] = NULL;
   free(watched);
-  addon_handle_closed(addon);
 }
 
-static void close_watched(struct watched_fd *watched) {
-  watched->addon->watches->by_fd[watched->fd] = NULL;
-  /* The loop stops polling the descriptor at once: it can be closed, or watched again, before on_closed runs. */
-  uv_close((uv_handle_t *)&watched->poll, on_closed);
+static void count_pending(struct watch_table *table, int change) {
+  table->pending += change;
+  if (table->pending > 0)
+    uv_ref((uv_handle_t *)&table->poll);
+  else
+    uv_unref((uv_handle_t *)&table->poll);
 }
 
-static void on_ready(uv_poll_t *poll, int status, int events);
+/* Returns 0 or -1. Whether the descriptor is in the set can be told wrong: others may have closed it. */
+static int put_into_set(struct watch_table *table, int fd, struct watched_fd *watched, uint32_t events) {
+  struct epoll_event event = {.events = events | EPOLLONESHOT, .data.fd = fd};
+  int operation = watched->is_in_set ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+  int result = epoll_ctl(table->set, operation, fd, &event);
+  if (result != 0 && errno == ENOENT)
+    result = epoll_ctl(table->set, operation = EPOLL_CTL_ADD, fd, &event);
+  else if (result != 0 && errno == EEXIST)
+    result = epoll_ctl(table->set, operation = EPOLL_CTL_MOD, fd, &event);
+  watched->is_in_set = result == 0;
+  /* Whoever waits for a descriptor reads or writes until that would block. */
+  if (result == 0 && operation == EPOLL_CTL_ADD) ioctl(fd, FIONBIO, &(int){1});
+  return result;
+}
 
-/* Polls for the events of the remaining watches, or closes the handle when none remains. Returns 0 or -errno. */
-static int rearm(struct watched_fd *watched) {
-  int events = 0;
+/* Has the set report the events of the remaining watches, or nothing when none remains. Returns 0 or -errno. */
+static int rearm(struct watch_table *table, int fd, struct watched_fd *watched) {
+  uint32_t events = 0;
   struct watch *watch;
   TAILQ_FOREACH(watch, &watched->watches, entry) events |= watch->events;
-  if (events != 0) return uv_poll_start(&watched->poll, events, on_ready);
-  close_watched(watched);
+  if (events == watched->armed) return 0;
+  watched->armed = 0;
+  if (events == 0) {
+    /* One that was closed is not in the set any more. */
+    epoll_ctl(table->set, EPOLL_CTL_DEL, fd, NULL);
+    watched->is_in_set = false;
+    return 0;
+  }
+  if (put_into_set(table, fd, watched, events) != 0) return -errno;
+  watched->armed = events;
   return 0;
 }
 
-static void on_ready(uv_poll_t *poll, int status, int events) {
-  struct watched_fd *watched = poll->data;
-  struct addon *addon = watched->addon;
-  struct watch_list *ready = &addon->watches->ready;
-  /* After a failed poll every watch is ready: the read or write that follows reports the error. */
-  if (status < 0) events = UV_READABLE | UV_WRITABLE;
+/* Moves the watches of a descriptor that these events are for. */
+static void take_ready(struct watch_table *table, int fd, uint32_t events) {
+  struct watched_fd *watched = find_watched(table->addon, fd);
+  if (watched == NULL) return;
+  watched->armed = 0;
+  /* After an error or a hang-up every watch is ready: the read or write that follows reports it. */
+  if ((events & (EPOLLERR | EPOLLHUP)) != 0) events |= EPOLLIN | EPOLLOUT;
   struct watch *watch, *next;
   for (watch = TAILQ_FIRST(&watched->watches); watch != NULL; watch = next) {
     next = TAILQ_NEXT(watch, entry);
     if ((watch->events & events) == 0) continue;
     TAILQ_REMOVE(&watched->watches, watch, entry);
-    TAILQ_INSERT_TAIL(ready, watch, entry);
+    TAILQ_INSERT_TAIL(&table->ready, watch, entry);
+    count_pending(table, -1);
   }
-  rearm(watched);
+  rearm(table, fd, watched);
+}
+
+static void on_ready(uv_poll_t *poll, int status, int poll_events) {
+  (void)status, (void)poll_events;
+  struct watch_table *table = poll->data;
+  struct addon *addon = table->addon;
+  struct epoll_event events[READY_AT_ONCE];
+  int count = epoll_wait(table->set, events, READY_AT_ONCE, 0);
+  for (int i = 0; i < count; i++) take_ready(table, events[i].data.fd, events[i].events);
 
   napi_handle_scope scope;
   napi_open_handle_scope(addon->env, &scope);
   /* A callback may cancel other watches of this list. */
-  while ((watch = TAILQ_FIRST(ready)) != NULL) {
-    TAILQ_REMOVE(ready, watch, entry);
+  struct watch *watch;
+  while ((watch = TAILQ_FIRST(&table->ready)) != NULL) {
+    TAILQ_REMOVE(&table->ready, watch, entry);
     addon_call_back(addon, watch->callback, 0, NULL);
     free(watch);
   }
   napi_close_handle_scope(addon->env, scope);
+}
+
+/* Returns 0 or -errno. */
+static int open_set(struct watch_table *table) {
+  if (table->set != -1) return 0;
+  int set = epoll_create1(EPOLL_CLOEXEC);
+  if (set == -1) return -errno;
+  int status = uv_poll_init(table->addon->loop, &table->poll, set);
+  if (status != 0) {
+    close(set);
+    return status;
+  }
+  table->set = set;
+  table->poll.data = table;
+  addon_handle_opened(table->addon);
+  uv_unref((uv_handle_t *)&table->poll);
+  return uv_poll_start(&table->poll, UV_READABLE, on_ready);
 }
 
 static bool make_room(struct watch_table *table, size_t fd) {
@@ -113,25 +179,17 @@ static bool make_room(struct watch_table *table, size_t fd) {
   return true;
 }
 
-/* Returns 0 or -errno. EPERM means that the descriptor cannot be polled, for example a regular file. */
-static int open_watched(struct addon *addon, int fd, struct watched_fd **result) {
-  *result = find_watched(addon, fd);
+/* Returns 0 or -errno. */
+static int open_watched(struct watch_table *table, int fd, struct watched_fd **result) {
+  *result = find_watched(table->addon, fd);
   if (*result != NULL) return 0;
   if (fd < 0) return -EBADF;
-  if (!make_room(addon->watches, fd)) return -ENOMEM;
-  struct watched_fd *watched = calloc(1, sizeof *watched);
+  int status = open_set(table);
+  if (status != 0) return status;
+  struct watched_fd *watched = make_room(table, fd) ? calloc(1, sizeof *watched) : NULL;
   if (watched == NULL) return -ENOMEM;
-  int status = uv_poll_init(addon->loop, &watched->poll, fd);
-  if (status != 0) {
-    free(watched);
-    return status;
-  }
-  watched->poll.data = watched;
-  watched->addon = addon;
-  watched->fd = fd;
   TAILQ_INIT(&watched->watches);
-  addon->watches->by_fd[fd] = watched;
-  addon_handle_opened(addon);
+  table->by_fd[fd] = watched;
   *result = watched;
   return 0;
 }
@@ -141,31 +199,32 @@ static void delete_watch(struct addon *addon, struct watch *watch) {
   free(watch);
 }
 
-/* Returns the id of the new watch, or -errno. Takes ownership of the callback when it succeeds. */
-static int64_t add_watch(struct addon *addon, int fd, int events, napi_ref callback) {
+/*
+ * Returns the id of the new watch, or -errno: EPERM for a descriptor that cannot be polled, such as a regular file. Takes
+ * ownership of the callback when it succeeds.
+ */
+static int64_t add_watch(struct watch_table *table, int fd, uint32_t events, napi_ref callback) {
   struct watched_fd *watched;
-  int status = open_watched(addon, fd, &watched);
+  int status = open_watched(table, fd, &watched);
   if (status != 0) return status;
   struct watch *watch = malloc(sizeof *watch);
-  if (watch != NULL) {
-    watch->id = ++addon->watches->last_id;
-    watch->events = events;
-    watch->callback = callback;
-    TAILQ_INSERT_TAIL(&watched->watches, watch, entry);
-  }
-  status = rearm(watched);
   if (watch == NULL) return -ENOMEM;
-  if (status == 0) return watch->id;
-  TAILQ_REMOVE(&watched->watches, watch, entry);
-  free(watch);
-  rearm(watched);
-  return status;
+  *watch = (struct watch){.id = ++table->last_id, .events = events, .callback = callback};
+  TAILQ_INSERT_TAIL(&watched->watches, watch, entry);
+  status = rearm(table, fd, watched);
+  if (status != 0) {
+    TAILQ_REMOVE(&watched->watches, watch, entry);
+    free(watch);
+    return status;
+  }
+  count_pending(table, 1);
+  return watch->id;
 }
 
 static int64_t watch_fd(struct call *call) {
   const union argument *given = call->given;
-  int events = strcmp(given[1].string, "write") == 0 ? UV_WRITABLE : UV_READABLE;
-  int64_t result = add_watch(addon_of(call->env), given[0].integer, events, given[2].function);
+  uint32_t events = strcmp(given[1].string, "write") == 0 ? EPOLLOUT : EPOLLIN;
+  int64_t result = add_watch(addon_of(call->env)->watches, given[0].integer, events, given[2].function);
   if (result >= 0) return result;
   errno = -(int)result; /* EPERM is 1 */
   return -1;
@@ -184,13 +243,16 @@ static struct watch *remove_from(struct watch_list *list, int64_t id) {
 
 static int64_t cancel_watch(struct call *call) {
   struct addon *addon = addon_of(call->env);
-  struct watched_fd *watched = find_watched(addon, call->given[0].integer);
+  const int fd = call->given[0].integer;
+  struct watched_fd *watched = find_watched(addon, fd);
   const int64_t id = call->given[1].integer;
   struct watch *watch = watched == NULL ? NULL : remove_from(&watched->watches, id);
-  if (watch != NULL)
-    rearm(watched);
-  else
+  if (watch != NULL) {
+    count_pending(addon->watches, -1);
+    rearm(addon->watches, fd, watched);
+  } else {
     watch = remove_from(&addon->watches->ready, id);
+  }
   if (watch == NULL) return -ENOENT;
   delete_watch(addon, watch);
   return 0;
@@ -204,17 +266,30 @@ static void delete_all(struct addon *addon, struct watch_list *list) {
   }
 }
 
+static void on_closed(uv_handle_t *handle) {
+  struct watch_table *table = handle->data;
+  struct addon *addon = table->addon;
+  free(table);
+  addon_handle_closed(addon);
+}
+
 void watch_end(struct addon *addon) {
   struct watch_table *table = addon->watches;
   delete_all(addon, &table->ready);
   for (size_t fd = 0; fd < table->capacity; fd++) {
     if (table->by_fd[fd] == NULL) continue;
     delete_all(addon, &table->by_fd[fd]->watches);
-    close_watched(table->by_fd[fd]);
+    free(table->by_fd[fd]);
   }
   free(table->by_fd);
-  free(table);
   addon->watches = NULL;
+  if (table->set == -1) {
+    free(table);
+    return;
+  }
+  /* The loop stops polling the set at once. */
+  uv_close((uv_handle_t *)&table->poll, on_closed);
+  close(table->set);
 }
 
 const struct addon_function watch_functions[] = {

@@ -10,3 +10,6 @@ void watch_end(struct addon *addon);
 
 /* Whether a watch of this descriptor exists. */
 bool watch_is_pending(struct addon *addon, int fd);
+
+/* Drops what is known of a descriptor without a watch, before it is closed. */
+void watch_forget(struct addon *addon, int fd);

@@ -1,4 +1,5 @@
 import { once } from 'node:events'
+import { closeSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { Worker } from 'node:worker_threads'
@@ -30,6 +31,7 @@ function ready(fd: Fd, direction: 'read' | 'write'): Promise<void> {
   })
 }
 
+const EAGAIN = 11
 const EBUSY = 16
 const ENOENT = 2
 
@@ -78,6 +80,42 @@ describe('watchFd', () => {
     const both = Promise.all([ready(reading, 'read'), ready(reading, 'read')])
     native.write(writing, Buffer.from('a'))
     await both
+  })
+
+  it('watches a descriptor again, and another one that has got its number', async () => {
+    const [one, other] = openPair('pipe')
+    for (const _ of [1, 2]) {
+      native.write(other, Buffer.from('a'))
+      await ready(one, 'read')
+      unwrap('read', 'a pipe', native.read(one, 1))
+    }
+    // Each pipe has the numbers of the one before.
+    for (const close of [(fd: Fd) => native.close(fd), closeSync, closeSync]) {
+      const [reading, writing] = unwrap('open', 'a pipe', native.pipe())
+      const isReady = ready(reading, 'read')
+      native.write(writing, Buffer.from('a'))
+      await isReady
+      // Its description stays open, as it does in vminit.
+      const stored = native.duplicate(reading)
+      close(reading)
+      close(writing)
+      native.close(stored)
+    }
+  })
+
+  it('does not block a read of what it has watched', async () => {
+    const [reading, writing] = openPair('pipe')
+    native.write(writing, Buffer.from('a'))
+    await ready(reading, 'read')
+    unwrap('read', 'a pipe', native.read(reading, 10))
+    expect(native.read(reading, 10)).toBe(-EAGAIN)
+  })
+
+  it('calls back more descriptors at once than one look finds', async () => {
+    const pipes = Array.from({ length: 200 }, () => openPair('pipe'))
+    const all = Promise.all(pipes.map(([reading]) => ready(reading, 'read')))
+    for (const [, writing] of pipes) native.write(writing, Buffer.from('a'))
+    await all
   })
 
   it('refuses a descriptor without readiness', () => {

@@ -76,8 +76,11 @@ static int64_t write_once(struct call *call) {
 
 static int64_t close_descriptor(struct call *call) {
   int fd = call->given[0].integer;
-  /* The loop would poll the next file that gets this number. */
-  return watch_is_pending(addon_of(call->env), fd) ? -EBUSY : close(fd);
+  struct addon *addon = addon_of(call->env);
+  /* Its watches would be those of the next file that gets this number. */
+  if (watch_is_pending(addon, fd)) return -EBUSY;
+  watch_forget(addon, fd);
+  return close(fd);
 }
 
 /* Returns the other side of a pty, by no path: /dev/pts may be missing. */
