@@ -304,7 +304,7 @@ export class RuntimeRuns {
 
   async #makeFolder(name: string): Promise<string> {
     const folder = this.#folderOf(name)
-    await this.#os.scratch.removeTree(folder, [])
+    if ((await this.#os.scratch.stat(folder)) !== undefined) await this.#os.scratch.removeTree(folder)
     await this.#os.scratch.makeDirectories(folder, 0o700)
     return folder
   }

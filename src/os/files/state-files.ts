@@ -6,6 +6,7 @@ import {
   rmSync,
   statfsSync,
   statSync,
+  unlinkSync,
   writeFileSync,
 } from 'node:fs'
 import { dirname } from 'node:path/posix'
@@ -86,7 +87,7 @@ export function linuxStateFiles(root: string): StateFiles {
         // The top may be a mount point, which stays.
         const removed =
           path === '' ? absentAs([], () => readdirSync(full)).map((name) => `${full}/${name}`) : [full]
-        for (const each of removed) rmSync(each, { recursive: true, force: true })
+        for (const each of removed) removeOne(each)
       }),
     list: (folder) =>
       inFolder('list', folder, (full) =>
@@ -104,6 +105,16 @@ export function linuxStateFiles(root: string): StateFiles {
           return { bytes: bavail * bsize, files: files === 0 ? ANY_ROOM.files : ffree }
         }),
       ),
+  }
+}
+
+/** One call for a file, which is what is removed most. */
+function removeOne(path: string): void {
+  try {
+    unlinkSync(path)
+  } catch (error) {
+    if (errnoOf(error) === 'EISDIR') rmSync(path, { recursive: true, force: true })
+    else if (errnoOf(error) !== 'ENOENT') throw error
   }
 }
 

@@ -59,7 +59,9 @@ const mayDieAgain = !last.includes(' again: ')
 if (deaths.length < plan.most) {
   replace(fs, 'renameSync', ([, to]) => (isState(to) ? `write ${nameOf(to)}` : undefined))
   replace(fs, 'rmSync', ([path]) => (isState(path) ? `remove ${nameOf(path)}` : undefined))
-  replace(fs, 'unlinkSync', ([path]) => removalOf('unlink', path))
+  replace(fs, 'unlinkSync', ([path]) =>
+    isState(path) ? `remove ${nameOf(path)}` : removalOf('unlink', path),
+  )
   replace(fs, 'rmdirSync', ([path]) => removalOf('rmdir', path))
   replace(fs.promises, 'rmdir', ([path]) => removalOf('rmdir', path))
   replace(net.Socket.prototype, '_writev', ([chunks]) => {
