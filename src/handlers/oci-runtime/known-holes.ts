@@ -10,7 +10,7 @@ export class KnownHoles {
   readonly version: RuntimeVersion
   #seen: string | undefined
 
-  constructor(os: Pick<Os, 'tools' | 'files'>, options: Pick<RuntimeOptions, 'kind' | 'binary' | 'log'>) {
+  constructor(os: Pick<Os, 'tools' | 'scratch'>, options: Pick<RuntimeOptions, 'kind' | 'binary' | 'log'>) {
     this.#options = options
     this.version = new RuntimeVersion(os, options.binary)
   }

@@ -13,18 +13,18 @@ export interface RuntimeProgram {
 
 /** Asks the OCI runtime for its version: once, and again when its program was replaced. */
 export class RuntimeVersion {
-  readonly #os: Pick<Os, 'tools' | 'files'>
+  readonly #os: Pick<Os, 'tools' | 'scratch'>
   readonly #binary: string
   #program: RuntimeProgram | undefined
 
-  constructor(os: Pick<Os, 'tools' | 'files'>, binary: string) {
+  constructor(os: Pick<Os, 'tools' | 'scratch'>, binary: string) {
     this.#os = os
     this.#binary = binary
   }
 
   /** undefined when the program is missing. */
   async look(): Promise<RuntimeProgram | undefined> {
-    const status = await this.#os.files.stat(this.#binary)
+    const status = await this.#os.scratch.stat(this.#binary)
     if (status === undefined) return undefined
     const file = [status.device, status.inode, status.changedNs].join(' ')
     if (this.#program?.file === file) return this.#program
