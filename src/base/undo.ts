@@ -25,13 +25,21 @@ export class UndoList {
 
   /** Undoes every step, the last first. A failing undo is logged and the others still run. */
   async run(): Promise<void> {
+    await this.runAll()
+  }
+
+  /** As {@link run}. Returns what the steps have thrown. */
+  async runAll(): Promise<readonly unknown[]> {
+    const failures: unknown[] = []
     for (let step = this.#steps.pop(); step !== undefined; step = this.#steps.pop()) {
       try {
         await step.undo()
       } catch (error) {
         this.#log.warn('undo step failed', { step: step.name, error: messageOf(error) })
+        failures.push(error)
       }
     }
+    return failures
   }
 }
 

@@ -1,3 +1,4 @@
+import { join } from 'node:path'
 import type { Logger } from '../base/log.ts'
 import { linuxClock } from './clock.ts'
 import { linuxBlockDevices } from './devices/block-devices.ts'
@@ -40,16 +41,17 @@ export function linuxOs(options: {
   const native = loadNative(options.agentFolder)
   const clock = linuxClock(native)
   const streams = linuxStreams(native)
-  const { channel, brokerFd, log } = options
+  const tools = linuxTools(native, streams)
+  const { agentFolder, channel, brokerFd, log } = options
   const { exits, supervisor, descriptors } = connectVminit({ channel, native, streams, clock, log })
   return {
     clock,
     files: linuxFiles(native),
     scratch: linuxScratchFiles(),
-    mounts: linuxMounts(native),
+    mounts: linuxMounts({ native, tools, vminit: join(agentFolder, 'vminit') }),
     volumes: linuxVolumes(native),
     blockDevices: linuxBlockDevices(native),
-    tools: linuxTools(native, streams),
+    tools,
     streams,
     consoles: linuxConsoles(native, streams),
     hostSockets: linuxHostSockets({ native, streams, clock, descriptors }),

@@ -6,7 +6,8 @@ import { Phase, SandboxRecord } from './sandbox-record.ts'
 
 /**
  * DestroySandbox (behaviour spec, section C.26): ends a creation under way, removes all containers, then undoes what
- * CreateSandbox set up. When a container cannot be removed, the call fails and the sandbox stays.
+ * CreateSandbox set up. When a container cannot be removed, the call fails and the sandbox stays; when a part of the set-up
+ * cannot be undone, such as a mount, the call fails when all else is undone, and there is no sandbox any more.
  */
 export async function destroySandbox(
   context: SandboxContext,
@@ -15,18 +16,21 @@ export async function destroySandbox(
 ): Promise<void> {
   const { sandboxState } = context
   const transition = await sandboxState.beginDestroy(signal)
+  let isUndone = false
   try {
     transition.sandbox?.record.save({ phase: Phase.DESTROYING, request: number })
     await removeAll(context, signal)
     // An open file would keep its file system mounted.
     await context.fileCopies.dropAll()
-    await transition.sandbox?.onDestroy.run()
+    const failures = (await transition.sandbox?.onDestroy.runAll()) ?? []
+    isUndone = true
+    if (failures.length > 0) throw failures[0]
     if (context.containers.list().length === 0) await context.containersCgroup.remove()
     context.oom.queue.close()
     const record = transition.sandbox?.record ?? new SandboxRecord(context.state)
     record.save({ phase: Phase.DESTROYED, request: number })
   } catch (error) {
-    transition.failed()
+    transition.failed(isUndone)
     throw error
   }
   transition.destroyed()

@@ -91,11 +91,12 @@ export class SandboxState implements SandboxLookup {
   /**
    * Begins a destruction, once no other transition is under way; a creation is ended, fails with INTERNAL, and undoes itself.
    * `sandbox` is undefined when none was created. Throws INTERNAL when the sandbox was destroyed before, and the reason of
-   * `signal` when that fires first. Exactly one of the two functions must follow.
+   * `signal` when that fires first. Exactly one of the two functions must follow: `failed` restores the state before, or
+   * leaves no sandbox when its set-up `isUndone`.
    */
   async beginDestroy(
     signal: AbortSignal,
-  ): Promise<{ readonly sandbox: Sandbox | undefined; destroyed(): void; failed(): void }> {
+  ): Promise<{ readonly sandbox: Sandbox | undefined; destroyed(): void; failed(isUndone: boolean): void }> {
     while (this.#state.name === 'creating' || this.#state.name === 'destroying') {
       if (this.#state.name === 'creating') this.#state.interrupt.abort(toBeDestroyed())
       await this.#changes.next(signal)
@@ -108,7 +109,7 @@ export class SandboxState implements SandboxLookup {
     return {
       sandbox: before.name === 'active' ? before.sandbox : undefined,
       destroyed: () => this.#become({ name: 'destroyed' }),
-      failed: () => this.#become(before),
+      failed: (isUndone) => this.#become(isUndone ? { name: 'none' } : before),
     }
   }
 

@@ -1,8 +1,11 @@
 import { constants, release } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { withTimeout } from '../../base/abort.ts'
+import { AgentError } from '../../base/errors.ts'
 import { inStep } from '../../base/step.ts'
 import { checkErrno } from '../errors.ts'
 import type { Native } from '../native.ts'
+import type { Tools } from '../process/tools.ts'
 import { parseMountLine } from './mountinfo.ts'
 import { MOUNT_FLAG_BITS, type MountEntry, type Mounts } from './mounts.ts'
 import { MAX_OPTION_BYTES, overlaySettings } from './overlay-settings.ts'
@@ -14,11 +17,26 @@ const { EBUSY } = constants.errno
 const BUSY_MS = 500
 const LOOK_MS = 10
 
+/** How long one unmount may take. A disk may have much to write; callers wait for a minute. */
+const UNMOUNT_MS = 30_000
+
+/** The types of file systems that have a server, which may be dead. */
+const SERVED = /^(virtiofs|9p|fuse|nfs)/
+
 /** The longest mount table of the guest that is read, and of a container, which may have mounted what it likes. */
 const MAX_TABLE_BYTES = { own: 16 * 2 ** 20, other: 64 * 2 ** 20 }
 
+/** What mounts are made with. */
+interface MountParts {
+  readonly native: Native
+  readonly tools: Pick<Tools, 'run'>
+  /** Absolute path of vminit's program, which unmounts what may take for ever. */
+  readonly vminit: string
+}
+
 /** {@link Mounts} by the addon and /proc. */
-export function linuxMounts(native: Native): Mounts {
+export function linuxMounts(parts: MountParts): Mounts {
+  const { native } = parts
   return {
     async mount(request) {
       const mounted = Buffer.byteLength(request.data) > MAX_OPTION_BYTES ? mountBySettings : mountByOptions
@@ -31,7 +49,7 @@ export function linuxMounts(native: Native): Mounts {
 
     async unmount(target, { detach = false } = {}) {
       const flags = UMOUNT_NOFOLLOW | (detach ? MNT_DETACH : 0)
-      checkErrno('unmount', target, await inStep('mount', target, () => unmount(native, target, flags)))
+      checkErrno('unmount', target, await inStep('mount', target, () => unmount(parts, target, flags)))
     },
 
     async clone(from, to) {
@@ -43,13 +61,7 @@ export function linuxMounts(native: Native): Mounts {
       checkErrno('pin namespaces', `${ipc}, ${uts}`, await native.pinNamespaces(ipc, uts, hostname))
     },
 
-    async list() {
-      const entries: MountEntry[] = []
-      await readLines('/proc/self/mountinfo', MAX_TABLE_BYTES.own, (line) =>
-        entries.push(parseMountLine(line)),
-      )
-      return entries
-    },
+    list: listMounts,
 
     async isMounted(pid, path) {
       let found = false
@@ -59,6 +71,12 @@ export function linuxMounts(native: Native): Mounts {
       return found
     },
   }
+}
+
+async function listMounts(): Promise<readonly MountEntry[]> {
+  const entries: MountEntry[] = []
+  await readLines('/proc/self/mountinfo', MAX_TABLE_BYTES.own, (line) => entries.push(parseMountLine(line)))
+  return entries
 }
 
 type MountRequest = Parameters<Mounts['mount']>[0]
@@ -82,11 +100,35 @@ const UMOUNT_NOFOLLOW = 8
  * Tries again for a while after EBUSY: a program that the agent has just begun has copies of all open descriptors until it
  * executes, so what was closed before can be in use.
  */
-async function unmount(native: Native, target: string, flags: number): Promise<number> {
+async function unmount(parts: MountParts, target: string, flags: number): Promise<number> {
+  const unmountOnce = (await mayLastForEver(target))
+    ? async () => -(await parts.tools.run([parts.vminit, '--unmount', `${flags}`, target])).exitCode
+    : () => parts.native.unmount(target, flags)
   const givenUpMs = performance.now() + BUSY_MS
   for (;;) {
-    const result = await native.unmount(target, flags)
+    const result = await withTimeout(CLOCK, UNMOUNT_MS, unmountOnce(), () => late(target))
     if (result !== -EBUSY || performance.now() >= givenUpMs) return result
     await sleep(LOOK_MS)
   }
+}
+
+const CLOCK = { sleep: (ms: number, signal: AbortSignal) => sleep(ms, undefined, { signal }) }
+
+/**
+ * Whether this is the last mount of a file system with a server, which the kernel waits for. A process of its own then
+ * unmounts it, since a thread that never returns would keep the agent from ending.
+ */
+async function mayLastForEver(target: string): Promise<boolean> {
+  const mounts = await listMounts()
+  const mount = mounts.findLast(({ mountPoint }) => mountPoint === target)
+  if (mount === undefined || !SERVED.test(mount.type)) return false
+  return !mounts.some(
+    ({ id, major, minor }) => id !== mount.id && major === mount.major && minor === mount.minor,
+  )
+}
+
+/** The kernel takes a mount out of the table before it waits, and goes on after this. */
+function late(target: string): AgentError {
+  const text = `unmount ${target}: ETIMEDOUT: its server or disk has not answered for ${UNMOUNT_MS / 1000} s`
+  return new AgentError('DEADLINE_EXCEEDED', text, { errno: 'ETIMEDOUT' })
 }

@@ -26,7 +26,10 @@ export interface Mounts {
     /** ELOOP for a symbolic link on the way to the target. */
     readonly refuseLinks?: boolean
   }): Promise<void>
-  /** umount2(2), never following a symbolic link. EBUSY when it is in use for half a second. */
+  /**
+   * umount2(2), never following a symbolic link. EBUSY when it is in use for half a second; ETIMEDOUT when it has not ended
+   * after 30 s, because a server or disk is dead: it is not in the table any more then, and the kernel goes on.
+   */
   unmount(target: string, options?: { readonly detach?: boolean }): Promise<void>
   /** Mounts a copy of the mount at a path, and of those below it, in another process's namespace. */
   clone(from: MountPlace, to: MountPlace): Promise<void>

@@ -112,6 +112,23 @@ describe('DestroySandbox', () => {
     expect(made.destroyed()).toBe(1)
   })
 
+  it('fails when a storage cannot be unmounted, leaves no sandbox, and can be repeated', async () => {
+    const made = await machine()
+    const request = sandboxRequest({ storages: [{ mountPoint: '/run/x' }] })
+    await made.handlers.createSandbox(request, neverAborted)
+    const { release } = made.storage
+    made.storage.release = async (attached) => {
+      await release(attached)
+      throw kernelError('unmount', '/run/x', 'ETIMEDOUT')
+    }
+    const failed = made.handlers.destroySandbox({}, neverAborted)
+    await expect(failed).rejects.toThrow('unmount /run/x: ETIMEDOUT')
+    expect(made.destroyed()).toBe(0)
+    expect(made.context.sandboxState.view).toEqual({ name: 'none', sandbox: undefined })
+    await made.handlers.destroySandbox({}, neverAborted)
+    expect(made.destroyed()).toBe(1)
+  })
+
   it('fails when a container cannot be removed, removes the others, and can be repeated', async () => {
     const made = await machineWithContainer()
     await made.handlers.createContainer(containerRequest('c2'), neverAborted)

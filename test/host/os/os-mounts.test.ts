@@ -1,23 +1,31 @@
 import { execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import {
+  closeSync,
   existsSync,
   mkdirSync,
+  openSync,
   readdirSync,
   readFileSync,
   readlinkSync,
+  readSync,
   rmdirSync,
   symlinkSync,
+  truncateSync,
   writeFileSync,
+  writeSync,
 } from 'node:fs'
 import { hostname } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { buildAgent } from '../../../src/build/agent.ts'
 import type { Files } from '../../../src/os/files/files.ts'
 import { linuxFiles } from '../../../src/os/files/linux-files.ts'
 import { linuxMounts } from '../../../src/os/files/linux-mounts.ts'
 import type { MountFlag, Mounts } from '../../../src/os/files/mounts.ts'
 import type { Native } from '../../../src/os/native.ts'
+import { linuxTools } from '../../../src/os/process/linux-tools.ts'
+import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
 import { noLongOverlays } from '../../support/os/no-long-overlays.ts'
 import { realNative } from '../../support/os/real-native.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
@@ -29,7 +37,8 @@ let folder: string
 
 beforeEach(async () => {
   native = await realNative()
-  mounts = linuxMounts(native)
+  const tools = linuxTools(native, linuxStreams(native))
+  mounts = linuxMounts({ native, tools, vminit: join(await buildAgent(), 'vminit') })
   files = linuxFiles(native)
   folder = temporaryFolder()
   await mounts.mount({
@@ -69,6 +78,43 @@ describe('linuxMounts', () => {
     await unmounted
     expect(await mountPointsBelow()).toEqual([folder])
   })
+
+  it('unmounts a file system with a server from a process of its own, its last mount and others', async () => {
+    const server = openSync('/dev/fuse', 'r+')
+    const [served, bound] = [join(folder, 'served'), join(folder, 'bound')]
+    for (const path of [served, bound]) mkdirSync(path)
+    const data = `fd=${server},rootmode=40000,user_id=0,group_id=0`
+    await mounts.mount({ source: 'dead', target: served, type: 'fuse', flags: ['nosuid', 'nodev'], data })
+    await bind(served, bound)
+    await mounts.unmount(bound)
+    await expect(mounts.unmount(bound)).rejects.toThrow(`unmount ${bound}: EINVAL`)
+    await mounts.unmount(served)
+    closeSync(server)
+    expect(await mountPointsBelow()).toEqual([folder])
+  })
+
+  it('waits 30 s at most for a server that does not answer, and has the mount out of the table then', async () => {
+    const [disk, target] = [join(folder, 'disk'), join(folder, 'served')]
+    mkdirSync(target)
+    writeFileSync(disk, '')
+    truncateSync(disk, 65_536)
+    const loop = execFileSync('losetup', ['--find', '--show', disk], { encoding: 'utf8' }).trim()
+    const server = openSync('/dev/fuse', 'r+')
+    try {
+      const data = `fd=${server},rootmode=40000,user_id=0,group_id=0`
+      await mounts.mount({ source: loop, target, type: 'fuseblk', flags: ['nosuid', 'nodev'], data })
+      answerInit(server)
+      await expect(mounts.unmount(target)).rejects.toMatchObject({
+        code: 'DEADLINE_EXCEEDED',
+        message: `unmount ${target}: ETIMEDOUT: its server or disk has not answered for 30 s`,
+      })
+      expect(await mountPointsBelow()).toEqual([folder])
+      await expect(mounts.unmount(target)).rejects.toMatchObject({ errno: 'EINVAL' })
+    } finally {
+      closeSync(server)
+      execFileSync('losetup', ['--detach', loop])
+    }
+  }, 60_000)
 
   it('pins a new ipc and uts namespace with a host name, and stays in its own', async () => {
     const before = hostname()
@@ -250,3 +296,16 @@ describe('openAt2', () => {
     native.close(directory)
   })
 })
+
+/** Answers FUSE_INIT (linux/fuse.h), the first request to a server: only then does an unmount wait for it. */
+function answerInit(server: number): void {
+  const request = Buffer.alloc(65_536)
+  readSync(server, request)
+  const answer = Buffer.alloc(80)
+  answer.writeUInt32LE(answer.length, 0)
+  request.copy(answer, 8, 8, 16)
+  answer.writeUInt32LE(7, 16)
+  answer.writeUInt32LE(31, 20)
+  answer.writeUInt32LE(4096, 36)
+  writeSync(server, answer)
+}

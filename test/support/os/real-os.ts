@@ -1,3 +1,4 @@
+import { join } from 'node:path'
 import { silentLogger } from '../../../src/base/log.ts'
 import { linuxClock } from '../../../src/os/clock.ts'
 import { linuxBlockDevices } from '../../../src/os/devices/block-devices.ts'
@@ -8,7 +9,7 @@ import { linuxNetwork } from '../../../src/os/network/linux-network.ts'
 import type { Os } from '../../../src/os/os.ts'
 import { linuxTools } from '../../../src/os/process/linux-tools.ts'
 import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
-import { realNative } from './real-native.ts'
+import { addonFolder, realNative } from './real-native.ts'
 
 /** The parts of this machine's kernel that storage, hot-plug and the network need. */
 export async function realOs(): Promise<
@@ -17,13 +18,14 @@ export async function realOs(): Promise<
   const native = await realNative()
   const streams = linuxStreams(native)
   const clock = linuxClock(native)
+  const tools = linuxTools(native, streams)
   return {
     clock,
     blockDevices: linuxBlockDevices(native),
     files: linuxFiles(native),
-    mounts: linuxMounts(native),
+    mounts: linuxMounts({ native, tools, vminit: join(await addonFolder(), 'vminit') }),
     network: linuxNetwork(native),
-    tools: linuxTools(native, streams),
+    tools,
     uevents: linuxUevents({ native, streams, clock, log: silentLogger() }),
   }
 }
