@@ -73,9 +73,9 @@ interface Sample {
 
 const folder = makeTemporaryFolder(tmpdir())
 const ports = makeHostPorts()
-const keepingPorts = makeHostPorts('output_replay_bytes = 65536')
-const pod = await benchPod({ args: ports.agentArguments })
-const keeping = await benchPod({ args: keepingPorts.agentArguments })
+const keepingPorts = makeHostPorts({ output_replay_bytes: '65536' })
+const pod = await benchPod({ settings: ports.settings })
+const keeping = await benchPod({ settings: keepingPorts.settings })
 const samples = {
   input: [] as Sample[],
   inputLoop: [] as number[],

@@ -53,9 +53,9 @@ const target = require('node:net').connect(process.argv[1], () => {
 `
 
 const ports = makeHostPorts()
-const keepingPorts = makeHostPorts('output_replay_bytes = 65536')
-const pod = await startPod({ args: ports.agentArguments })
-const keeping = await startPod({ args: keepingPorts.agentArguments })
+const keepingPorts = makeHostPorts({ output_replay_bytes: '65536' })
+const pod = await startPod({ settings: ports.settings })
+const keeping = await startPod({ settings: keepingPorts.settings })
 try {
   for (const each of [pod, keeping]) await each.run('bench', ['/bin/sleep', '1000000'])
   await measure(ports.folder)

@@ -23,7 +23,7 @@ describe.skipIf(share === 0)('twenty containers whose agent is killed at random 
   let pod: AgentPod
   beforeAll(async () => {
     host = makeHostPorts()
-    pod = await startPod({ args: host.agentArguments })
+    pod = await startPod({ settings: host.settings })
   })
   afterAll(async () => {
     await pod?.stop()

@@ -1,6 +1,5 @@
-import { readdirSync, symlinkSync, writeFileSync } from 'node:fs'
+import { readdirSync, symlinkSync } from 'node:fs'
 import { connect } from 'node:net'
-import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { AgentServiceDefinition, CreateContainerRequest } from '../../../src/gen/agent.ts'
 import { clientFor } from '../../../src/rpc/client.ts'
@@ -21,24 +20,23 @@ import { GUEST_INPUT } from '../../support/refusals/bad-input-guest.ts'
 import { LINK, STORAGE_INPUT } from '../../support/refusals/bad-input-storage.ts'
 import { grpcConnection } from '../../support/rpc/grpc-client.ts'
 import { rawPeer } from '../../support/rpc/raw-peer.ts'
-import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 const SERVICE = 'grpc.AgentService'
 const MIB = 1024 * 1024
 
 /** On, so that its calls look at their requests, and idle. */
-const MEM_AGENT = ['enable', 'memcg_disable', 'compact_disable']
-  .map((key) => `mem_agent_${key} = true\n`)
-  .join('')
+const MEM_AGENT = {
+  mem_agent_enable: 'true',
+  mem_agent_memcg_disable: 'true',
+  mem_agent_compact_disable: 'true',
+}
 
 describe('an invalid request', () => {
   let pod: AgentPod
   let connections: Record<Framing, Pick<TtrpcClient, 'call' | 'close'>>
   let terminal: RemoteProcess
   beforeAll(async () => {
-    const config = join(temporaryFolder(), 'agent.toml')
-    writeFileSync(config, MEM_AGENT)
-    pod = await startPod({ args: ['--config', config] })
+    pod = await startPod({ settings: MEM_AGENT })
     const { path } = pod.started
     connections = { ttrpc: await connectionsOf.ttrpc(path), grpc: await connectionsOf.grpc(path) }
     // The first call also makes each client open its socket, so that the tests open no further ones.

@@ -22,8 +22,8 @@ describe('an agent with a container, asked what it does', () => {
   let introspection: ServiceClient<typeof IntrospectionDefinition>
 
   beforeAll(async () => {
-    host = makeHostPorts('output_replay_bytes = 1000')
-    pod = await startPod({ args: host.agentArguments })
+    host = makeHostPorts({ output_replay_bytes: '1000' })
+    pod = await startPod({ settings: host.settings })
     curl = new ReflectingClient(pod.started.path)
     connection = grpcConnection(pod.started.path)
     introspection = clientFor(IntrospectionDefinition, connection)

@@ -35,10 +35,10 @@ describe('an agent that traces its calls', () => {
 
   beforeAll(async () => {
     collector = await startCollector()
-    const settings = [`otlp_endpoint = "${collector.endpoint}"`, 'tracing = true']
-    ports = makeHostPorts(...settings, 'hotplug_timeout = { secs = 1 }')
+    const settings = { otlp_endpoint: `"${collector.endpoint}"`, tracing: 'true' }
+    ports = makeHostPorts({ ...settings, hotplug_timeout: '{ secs = 1 }' })
     forwarder = await ports.listen(10_240)
-    pod = await startPod({ args: ports.agentArguments })
+    pod = await startPod({ settings: ports.settings })
   })
 
   afterAll(async () => {
@@ -165,8 +165,8 @@ describe('an agent whose collector', () => {
 
   it('hangs answers calls and stops as without one', async () => {
     const collector = await startHangingCollector()
-    ports = makeHostPorts(`otlp_endpoint = "${collector.endpoint}"`)
-    started = await startAgent({ args: ports.agentArguments })
+    ports = makeHostPorts({ otlp_endpoint: `"${collector.endpoint}"` })
+    started = await startAgent({ settings: ports.settings })
     await started.health.check({})
     await collector.asked
     await started.health.check({})
@@ -179,8 +179,8 @@ describe('an agent whose collector', () => {
   it('refuses connections tells it once', async () => {
     const collector = await startCollector()
     collector.stop()
-    ports = makeHostPorts(`otlp_endpoint = "${collector.endpoint}"`, 'tracing = true')
-    started = await startAgent({ args: ports.agentArguments })
+    ports = makeHostPorts({ otlp_endpoint: `"${collector.endpoint}"`, tracing: 'true' })
+    started = await startAgent({ settings: ports.settings })
     await started.health.check({})
     const [first, second] = await Promise.all([
       started.logged({ msg: 'trace spans not sent', to: `${collector.endpoint}/v1/traces` }),
@@ -195,8 +195,8 @@ describe('an agent whose collector', () => {
 
   it('does not take the spans drops them', async () => {
     const collector = await startCollector(503)
-    ports = makeHostPorts(`otlp_endpoint = "${collector.endpoint}/own"`)
-    started = await startAgent({ args: ports.agentArguments })
+    ports = makeHostPorts({ otlp_endpoint: `"${collector.endpoint}/own"` })
+    started = await startAgent({ settings: ports.settings })
     await started.health.check({})
     const told = await started.logged({ msg: 'trace spans not sent' })
     expect(told).toMatchObject({ to: `${collector.endpoint}/own`, error: 'HTTP status 503' })
@@ -221,14 +221,14 @@ process.on('exit', () => console.log('loaded:', loaded.join(' ')))
 
 describe('what traces calls', () => {
   it.each([
-    ['is loaded when it is on', ['tracing = true'], 'loaded: tracing.cjs'],
-    ['is not loaded when it is off', [], 'loaded: '],
+    ['is loaded when it is on', { tracing: 'true' }, 'loaded: tracing.cjs'],
+    ['is not loaded when it is off', { tracing: 'false' }, 'loaded: '],
   ])('%s', async (_what, settings, text) => {
     const spy = join(temporaryFolder(), 'spy.cjs')
     writeFileSync(spy, SPY)
-    const ports = makeHostPorts(...settings)
+    const ports = makeHostPorts(settings)
     const environment = { NODE_OPTIONS: `--require ${spy}` }
-    const started = await startAgent({ args: ports.agentArguments, environment })
+    const started = await startAgent({ settings: ports.settings, environment })
     await started.health.check({}, { metadata: { traceparent: SAMPLED } })
     process.kill(started.agentPid(), 'SIGTERM')
     await started.logged({ msg: 'console', text })

@@ -16,7 +16,7 @@ describe('standard streams over ports of the host', () => {
   let pod: AgentPod
   beforeAll(async () => {
     host = makeHostPorts()
-    pod = await startPod({ args: host.agentArguments })
+    pod = await startPod({ settings: host.settings })
     await pod.run('host', ['sleep', '1000'])
   })
   afterAll(async () => {
@@ -182,8 +182,8 @@ describe('an agent that the host connects to for its streams', () => {
   let host: HostPorts
   let pod: AgentPod
   beforeAll(async () => {
-    host = makeHostPorts('passfd_listener_port = 1027')
-    pod = await startPod({ args: host.agentArguments })
+    host = makeHostPorts({ passfd_listener_port: '1027' })
+    pod = await startPod({ settings: host.settings })
   })
   afterAll(async () => {
     await pod?.stop()

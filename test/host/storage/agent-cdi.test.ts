@@ -1,9 +1,7 @@
 import { execFileSync } from 'node:child_process'
 import { mkdirSync, readFileSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type AgentPod, leftoversOf, NOTHING_LEFT, startPod } from '../../support/host/agent-pod.ts'
-import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 /** A device that is /dev/fuse under another name, which no runtime adds by default. */
 const SPEC = `
@@ -46,13 +44,10 @@ touch /driver/x 2>/dev/null || echo the mount is read-only
 
 describe('CDI devices on a real kernel', () => {
   let pod: AgentPod
-  let scratch: string
 
   beforeAll(async () => {
-    scratch = temporaryFolder()
-    const config = join(scratch, 'agent.toml')
-    writeFileSync(config, 'visible_cdi_devices = true\n[cdi_timeout]\nsecs = 1\nnanos = 0\n')
-    pod = await startPod({ args: ['--config', config] })
+    const settings = { visible_cdi_devices: 'true', cdi_timeout: '{ secs = 1, nanos = 0 }' }
+    pod = await startPod({ settings })
     const folder = pod.started.inside('/run/cdi')
     mkdirSync(`${folder}/driver`, { recursive: true })
     writeFileSync(`${folder}/driver/version`, '1.2.3\n')

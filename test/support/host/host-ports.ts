@@ -1,5 +1,4 @@
 import { once } from 'node:events'
-import { writeFileSync } from 'node:fs'
 import { createServer, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -9,8 +8,8 @@ import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/t
 /** A folder whose sockets stand in for the host's ports. */
 export interface HostPorts {
   readonly folder: string
-  /** Arguments that make an agent find its host here. */
-  readonly agentArguments: readonly string[]
+  /** Settings of an agent that finds its host here. */
+  readonly settings: Readonly<Record<string, string>>
   /** Makes the host listen at `port` for the next connection only. */
   listen(port: number): Promise<OneConnection>
   remove(): void
@@ -23,14 +22,12 @@ export interface OneConnection {
   all(): Promise<Buffer>
 }
 
-/** `settings` are additional lines of the agent's TOML file. */
-export function makeHostPorts(...settings: readonly string[]): HostPorts {
+/** `settings` are more settings of the agent, by their names in a configuration file; values are TOML. */
+export function makeHostPorts(settings: HostPorts['settings'] = {}): HostPorts {
   const folder = makeTemporaryFolder(tmpdir())
-  const config = join(folder, 'agent.toml')
-  writeFileSync(config, [`stdio_dial = "unix:${folder}"`, ...settings].join('\n'))
   return {
     folder,
-    agentArguments: ['--config', config],
+    settings: { stdio_dial: `"unix:${folder}"`, ...settings },
     listen: (port) => listenForOne(join(folder, `port_${port}`)),
     remove: () => removeTemporaryFolder(folder),
   }
