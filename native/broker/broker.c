@@ -18,6 +18,7 @@
 #include "client.h"
 #include "connection.h"
 #include "data-socket.h"
+#include "leave.h"
 #include "session/session.h"
 #include "watch.h"
 
@@ -70,6 +71,12 @@ static void read_vminit(struct broker *broker) {
   if (length == sizeof message && message.version == BROKER_PROTOCOL_VERSION && message.kind == VMINIT_PING &&
       passed < 0) {
     broker->vminit_ping = message.pid;
+    return;
+  }
+  if (length == sizeof message && message.version == BROKER_PROTOCOL_VERSION && message.kind == VMINIT_LEAVE &&
+      passed < 0) {
+    leave_clients(broker, (int)message.pid);
+    message_send(broker->vminit.fd, &message, sizeof message, -1);
     return;
   }
   log_line("broker: ignored a message of vminit that it does not know");
@@ -170,7 +177,10 @@ static void wait_for_events(struct broker *broker, struct connection *connection
 
 static void flush(struct broker *broker, struct connection *connection) {
   client_write(broker, connection);
-  if (may_close(connection)) connection_hang_up(broker, connection);
+  if (may_close(connection)) {
+    leave_keep(broker, connection);
+    connection_hang_up(broker, connection);
+  }
   data_send(broker, connection);
   if (!connection->has_ended) {
     wait_for_events(broker, connection);

@@ -12,12 +12,13 @@ enum vminit_message_kind {
   VMINIT_HUNG = 2,  /* broker -> vminit: the agent must be killed */
   VMINIT_PING = 3,  /* vminit -> broker: `pid` is a number, to be returned by PONG */
   VMINIT_PONG = 4,  /* broker -> vminit */
+  VMINIT_LEAVE = 5, /* vminit -> broker: the machine powers off, in `pid` ms at most; and back: no client waits */
 };
 
 struct vminit_message {
   uint32_t version;
   uint32_t kind;
-  uint32_t pid; /* the agent's; of PING and PONG a number */
+  uint32_t pid; /* the agent's; of PING and PONG a number, of LEAVE a time */
   uint32_t reserved;
 };
 _Static_assert(sizeof(struct vminit_message) == 16, "16 bytes on the wire");

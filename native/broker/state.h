@@ -53,6 +53,9 @@ struct peer {
 /* The longest detection: the preface of HTTP/2. */
 #define MAX_FIRST_BYTES 24
 
+/* The most clients whose connections are kept for the end of the machine. */
+#define KEPT_CLIENTS 64
+
 /* A client that was accepted. */
 struct connection {
   uint64_t id; /* 0: this place is unused */
@@ -136,7 +139,9 @@ struct broker {
   struct watch listener;
   uint32_t peer_kind; /* of the listener's clients */
   bool allow_loopback;
-  bool is_stopped;           /* by STOP */
+  bool is_stopped;        /* by STOP */
+  int kept[KEPT_CLIENTS]; /* connections of clients that were closed since, see leave.h */
+  uint32_t kept_count;
   int64_t accept_at_ms;      /* after a failure; NEVER */
   uint32_t refused;          /* clients since the last line about them */
   int64_t refused_logged_ms; /* NEVER: there was none */

@@ -13,6 +13,7 @@
 #include "../../init/log.h"
 #include "../client.h"
 #include "../connection.h"
+#include "../leave.h"
 #include "../store/outcomes.h"
 #include "../watch.h"
 
@@ -113,6 +114,7 @@ static const char *take(struct broker *broker, const struct control_header *head
   broker->peer_kind = (uint32_t)kind;
   broker->allow_loopback = (header->flags & HELLO_ALLOW_LOOPBACK) != 0;
   broker->is_stopped = false;
+  leave_undo(broker);
   broker->max_payload_bytes = hello->max_payload_bytes;
   broker->first_bytes_ms = hello->first_bytes_ms;
   broker->hang_ms = (int64_t)header->b;

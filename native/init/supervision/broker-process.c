@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -72,6 +73,22 @@ bool broker_process_announce(const struct broker_process *broker, pid_t agent, i
   const struct vminit_message message = {
       .version = BROKER_PROTOCOL_VERSION, .kind = VMINIT_AGENT, .pid = (uint32_t)agent};
   return message_send(broker->fd, &message, sizeof message, control_fd) == sizeof message;
+}
+
+void broker_process_leave(const struct broker_process *broker, int timeout_ms) {
+  struct vminit_message message = {
+      .version = BROKER_PROTOCOL_VERSION, .kind = VMINIT_LEAVE, .pid = (uint32_t)timeout_ms};
+  if (broker->fd < 0 || message_send(broker->fd, &message, sizeof message, -1) < 0) return;
+  const int64_t end_ms = monotonic_ms() + timeout_ms;
+  for (int64_t left_ms; (left_ms = end_ms - monotonic_ms()) > 0;) {
+    struct pollfd polled = {.fd = broker->fd, .events = POLLIN};
+    int passed;
+    poll(&polled, 1, (int)left_ms);
+    ssize_t length = message_receive(broker->fd, &message, sizeof message, &passed);
+    if (passed >= 0) close(passed);
+    if (length < 0 && errno == EAGAIN) continue;
+    if (length <= 0 || message.kind == VMINIT_LEAVE) return;
+  }
 }
 
 static void plan_look(struct broker_process *broker, int64_t now_ms) {

@@ -27,6 +27,9 @@ bool broker_process_announce(const struct broker_process *broker, pid_t agent, i
 /* Asks the broker for a sign of life, unless a ping is out already. */
 void broker_process_ping(struct broker_process *broker);
 
+/* Before the power-off: waits until the clients have taken what was sent to them, or for `timeout_ms`. */
+void broker_process_leave(const struct broker_process *broker, int timeout_ms);
+
 /*
  * To be called at `look_at_ms`. Returns whether the broker hangs: the ping was not answered for so long that it never will
  * be, and the broker must be killed.

@@ -34,6 +34,9 @@
 /* How long an agent that hangs has to report where, before it is killed. */
 #define HUNG_TIMEOUT_MS 2000
 
+/* How long the host may take, before the power-off, to read the last answers: those that it has not are lost. */
+#define LEAVE_TIMEOUT_MS 2500
+
 /* Processes reaped, and commands handled, before the loop turns to its other work. */
 #define REAP_BATCH 1024
 #define COMMAND_BATCH 64
@@ -71,11 +74,16 @@ static void describe_end(int status, char text[64]) {
            signaled ? WTERMSIG(status) : WEXITSTATUS(status));
 }
 
+static noreturn void leave_and_power_off(const struct supervisor *self) {
+  broker_process_leave(&self->broker, LEAVE_TIMEOUT_MS);
+  power_off();
+}
+
 /* Powers off in init mode, otherwise exits with `exit_status`. */
 static noreturn void terminate(const struct supervisor *self, int exit_status) {
   if (!self->init_mode) exit(exit_status);
   log_line("powering off");
-  power_off();
+  leave_and_power_off(self);
 }
 
 /* Plans the restart of an agent that ended with the wait status `status`. Terminates after too many delayed restarts. */
@@ -177,7 +185,7 @@ static void store_descriptor(struct supervisor *self, const struct record *recor
 
 /* Ends vminit once the agent has ended. */
 static void exit_with(struct supervisor *self, int status) {
-  if (self->init_mode) power_off();
+  if (self->init_mode) leave_and_power_off(self);
   self->commanded_status = status & 0xff; /* as exit(3) does */
   self->stop_by_ms = monotonic_ms() + STOP_TIMEOUT_MS;
 }
@@ -189,7 +197,7 @@ static void handle_command(struct supervisor *self, const struct record *record,
   }
   switch (record->kind) {
     case RECORD_POWER_OFF:
-      if (self->init_mode) power_off();
+      if (self->init_mode) leave_and_power_off(self);
       log_line("ignored a power-off: this vminit is not the init of a guest");
       break;
     case RECORD_EXIT_WITH:

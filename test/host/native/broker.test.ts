@@ -353,6 +353,30 @@ describe('the broker', () => {
     expect(await broker.ping(3)).toEqual(vminitMessage(Vminit.pong, 3))
   })
 
+  it.each(['closed by the agent', 'open'])(
+    'waits before the power-off for a client that reads late, whose connection was %s',
+    async (state) => {
+      const agent = broker.startAgent()
+      const { client, connection, number } = await converse(broker, agent)
+      client.socket.pause()
+      agent.send({ kind: Control.stop })
+      connection.answerKept(number, reply)
+      await connection.next(Envelope.written)
+      if (state !== 'open') {
+        agent.send({ kind: Control.close, a: connection.id })
+        expect(await connection.envelopes.rest()).toEqual([])
+      }
+      const startMs = performance.now()
+      expect(await broker.leave(50)).toEqual(vminitMessage(Vminit.leave, 50))
+      expect(performance.now() - startMs).toBeGreaterThanOrEqual(50)
+      const left = broker.leave(60_000)
+      client.socket.resume()
+      expect(await client.frames.next()).toEqual(reply)
+      await client.closed
+      expect(await left).toEqual(vminitMessage(Vminit.leave, 60_000))
+    },
+  )
+
   it('ignores the signals that stop a service', async () => {
     const agent = broker.startAgent()
     await roundTrip(broker, agent)

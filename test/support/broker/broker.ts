@@ -99,6 +99,12 @@ export class TestBroker {
     return (await this.#vminit.inbox.next()).data
   }
 
+  /** Announces the power-off as vminit, and returns the message that the broker answers. */
+  async leave(timeoutMs: number): Promise<Buffer> {
+    this.#vminit.send(vminitMessage(Vminit.leave, timeoutMs))
+    return (await this.#vminit.inbox.next()).data
+  }
+
   /** The pid of the agent that vminit is told to kill next. */
   async hungPid(): Promise<number> {
     const { data } = await this.#vminit.inbox.next()

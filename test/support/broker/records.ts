@@ -1,6 +1,6 @@
 // The records of native/broker/protocol.h.
 
-export const Vminit = { agent: 1, hung: 2, ping: 3, pong: 4 } as const
+export const Vminit = { agent: 1, hung: 2, ping: 3, pong: 4, leave: 5 } as const
 
 export const Control = {
   hello: 1,
