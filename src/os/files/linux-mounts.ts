@@ -101,7 +101,9 @@ const UMOUNT_NOFOLLOW = 8
  * executes, so what was closed before can be in use.
  */
 async function unmount(parts: MountParts, target: string, flags: number): Promise<number> {
-  const unmountOnce = (await mayLastForEver(target))
+  // What is only detached is a second mount of what stays mounted elsewhere, and most containers have several.
+  const isLast = (flags & MNT_DETACH) === 0 && (await mayLastForEver(target))
+  const unmountOnce = isLast
     ? async () => -(await parts.tools.run([parts.vminit, '--unmount', `${flags}`, target])).exitCode
     : () => parts.native.unmount(target, flags)
   const givenUpMs = performance.now() + BUSY_MS
