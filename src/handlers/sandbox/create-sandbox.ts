@@ -90,8 +90,10 @@ export function restoredSandbox(context: SandboxContext, record: SandboxRecord):
   onDestroy.add('shared folder', () => emptyUnused(context))
   onDestroy.add('kept storages', () => storage.clear())
   onDestroy.add('namespaces', () => emptyFolder(os, folder))
+  // A destruction under way has detached some of them.
+  const held = () => mountPoints.filter((mountPoint) => storage.isUsed(mountPoint))
   if (record.fields.phase !== Phase.CREATING)
-    onDestroy.add('storages', () => storage.release({ mountPoints }))
+    onDestroy.add('storages', () => storage.release({ mountPoints: held() }))
   onDestroy.add('resolv.conf', () => removeStaleResolvConf(os, config.sharedRoot))
   return {
     ...{ id, onDestroy, record },

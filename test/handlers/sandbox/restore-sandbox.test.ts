@@ -85,6 +85,19 @@ describe('an agent after one that died', () => {
     await expect(after.handlers.destroySandbox({}, neverAborted)).rejects.toThrow('failed to get sandbox')
   })
 
+  it('destroys a sandbox of which the agent before had released the storages', async () => {
+    const mountPoint = '/run/kata-containers/sandbox/shm'
+    const before = await machine()
+    const shm = { driver: 'ephemeral', source: 'shm', fstype: 'tmpfs', mountPoint }
+    await before.handlers.createSandbox(sandboxRequest({ storages: [shm] }), neverAborted)
+    await before.context.storage.release({ mountPoints: [mountPoint] })
+    await before.context.storage.clear()
+    recordSandbox(before, { phase: SandboxPhase.DESTROYING, storages: [mountPoint] })
+    const after = await successorOf(before)
+    await after.handlers.destroySandbox({}, neverAborted)
+    expect((await remains(after)).state).toEqual(['sandbox'])
+  })
+
   it('knows the container that has become the maker of the pid namespace while it was made', async () => {
     const before = await machineWithContainer()
     const held = Promise.withResolvers<undefined>()

@@ -157,7 +157,10 @@ function fakeStorage(attached: string[]): StorageHandlers {
     mountPointsOf: (storages) => storages.map(({ mountPoint }) => mountPoint),
     restore: async () => {},
     release: async ({ mountPoints }) => {
-      for (const mountPoint of mountPoints) attached.splice(attached.indexOf(mountPoint), 1)
+      for (const mountPoint of mountPoints) {
+        if (!attached.includes(mountPoint)) throw new Error(`storage ${mountPoint}: not in use`)
+        attached.splice(attached.indexOf(mountPoint), 1)
+      }
     },
   }
 }
