@@ -5,10 +5,12 @@ import { basename, join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { parseArgs } from 'node:util'
 import { comparison, type Run, type RunFigure, readRun } from './compare.ts'
+import { keep, worseThanKept } from './kept.ts'
 import { benchEnvironment } from './support/figure.ts'
 
 /**
- * `npm run bench [-- NAME…]`: runs the named benchmarks, by default all, one after the other.
+ * `npm run bench [-- NAME…]`: runs the named benchmarks, by default all, one after the other. `--keep` makes what it has
+ * measured the measure of later runs.
  * `npm run bench -- compare BEFORE AFTER`: compares two runs that `--json` has written.
  * `npm run bench -- trace CALL [RUNTIME [FILE]]`: shows what the agent does in each step of a call.
  */
@@ -33,6 +35,7 @@ const OPTIONS = {
   quick: { type: 'boolean', default: false },
   rounds: { type: 'string', default: '1' },
   json: { type: 'string' },
+  keep: { type: 'boolean', default: false },
 } as const
 
 await main().catch((error: unknown) => {
@@ -65,6 +68,8 @@ async function main(): Promise<void> {
   const all = values.quick ? QUICK : [...SCRIPTS.keys()]
   const result = await measure(positionals.length > 0 ? positionals : all, rounds)
   if (values.json !== undefined) writeFileSync(values.json, `${JSON.stringify(result, undefined, 2)}\n`)
+  process.stdout.write(worseThanKept(result))
+  if (values.keep) keep(result)
 }
 
 /** Runs each benchmark once in each round, so that a busy minute does not fall upon one of them alone. */

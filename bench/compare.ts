@@ -36,10 +36,7 @@ export function readRun(path: string): Run {
 
 /** A table of both runs: medians and spreads of the ratios to the floors, and what has changed beyond noise. */
 export function comparison(before: Run, after: Run): string {
-  const rows = Object.entries(after.figures).flatMap(([name, figure]) => {
-    const old = before.figures[name]
-    return old === undefined ? [] : [rowOf(name, old, figure)]
-  })
+  const rows = changesBetween(before.figures, after.figures)
   const changed = rows.filter(({ isChanged }) => isChanged)
   const worse = changed.filter(({ change }) => change > 0)
   return [
@@ -53,6 +50,14 @@ export function comparison(before: Run, after: Run): string {
     `${changed.length - worse.length} better beyond noise, ${worse.length} worse${namesOf(worse)}`,
     '',
   ].join('\n')
+}
+
+/** How the figures that both runs have differ. A `change` above 0 is for the worse. */
+export function changesBetween(before: Run['figures'], after: Run['figures']) {
+  return Object.entries(after).flatMap(([name, figure]) => {
+    const old = before[name]
+    return old === undefined ? [] : [rowOf(name, old, figure)]
+  })
 }
 
 function namesOf(rows: readonly { readonly cells: readonly string[] }[]): string {
@@ -82,13 +87,14 @@ function seriesOf({ floors, values }: RunFigure): readonly number[] {
 
 /** `1.12 (1.08 to 1.20), 4.1 ms`: the median ratio with its spread, and the median. */
 function shown({ floors, unit, values }: RunFigure, series: readonly number[]): string {
-  const value = `${round(median(values))} ${unit}`
+  const value = `${rounded(median(values))} ${unit}`
   if (floors.includes(0)) return value
   const spread =
-    series.length === 1 ? '' : ` (${round(Math.min(...series))} to ${round(Math.max(...series))})`
-  return `${round(median(series))}${spread}, ${value}`
+    series.length === 1 ? '' : ` (${rounded(Math.min(...series))} to ${rounded(Math.max(...series))})`
+  return `${rounded(median(series))}${spread}, ${value}`
 }
 
-function round(value: number): number {
+/** Three digits of a number. */
+export function rounded(value: number): number {
   return Number(value.toPrecision(3))
 }

@@ -226,7 +226,7 @@ export const LAYERS: readonly Layer[] = [
   },
   {
     folder: 'test',
-    imports: ['package.json', 'scripts', 'src'],
+    imports: ['package.json', 'scripts', 'src', 'bench/compare.ts', 'bench/kept.ts'],
     node: 'all',
     packages: [
       '@bufbuild/protobuf',

@@ -1,0 +1,75 @@
+import { existsSync, mkdirSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { changesBetween, type Run, type RunFigure, readRun, rounded } from './compare.ts'
+import { median } from './support/figure.ts'
+
+const root = join(import.meta.dirname, '..')
+
+/** The figures that a change must not make worse, each from the last run with `--keep`. */
+export const KEPT_FILE = join(root, 'bench/kept.json')
+
+/** The page that {@link keptPage} makes of them. */
+export const KEPT_PAGE = join(root, 'docs/reference/performance.md')
+
+/** Where a kept figure was measured. */
+type Origin = Pick<Run, 'commit' | 'kernel' | 'cpus' | 'load' | 'rounds'>
+
+/** Figures by their names. */
+export type Kept = Readonly<Record<string, RunFigure & { readonly origin: Origin }>>
+
+/** The kept figures; none before the first run with `--keep`. */
+export function readKept(): Kept {
+  if (!existsSync(KEPT_FILE)) return {}
+  const { figures } = readRun(KEPT_FILE)
+  return figures as Kept
+}
+
+/** Puts the figures of a run in the place of the kept ones, and makes the page anew. */
+export function keep({ figures, ...origin }: Run): void {
+  const now = Object.entries(figures).map(([name, figure]) => [name, { ...figure, origin }] as const)
+  const kept = { ...readKept(), ...Object.fromEntries(now) }
+  writeFileSync(KEPT_FILE, `${JSON.stringify({ figures: kept }, undefined, 1)}\n`)
+  mkdirSync(dirname(KEPT_PAGE), { recursive: true })
+  writeFileSync(KEPT_PAGE, keptPage(kept))
+}
+
+/** One line: which figures of a run are worse than their kept values by more than noise. */
+export function worseThanKept(run: Run): string {
+  const worse = changesBetween(readKept(), run.figures).filter(
+    ({ isChanged, change }) => isChanged && change > 0,
+  )
+  if (worse.length === 0) return 'no figure is worse than kept\n'
+  const shown = worse.map(({ cells: [name, before, after] }) => `${name}: ${before} → ${after}`)
+  return `worse than kept: ${shown.join('; ')}\n`
+}
+
+/** The page with the kept figures. */
+export function keptPage(kept: Kept): string {
+  const rows = Object.entries(kept).map(([name, { unit, limit, values, floors, origin }]) => {
+    const { commit, kernel, cpus, load, rounds } = origin
+    const [value, floor] = [median(values), median(floors)]
+    const ratio = floor === 0 ? '–' : `${rounded(value / floor)}`
+    const isMissed = value > floor * limit
+    return [
+      ...[
+        name,
+        `${rounded(value)} ${unit}`,
+        `${rounded(floor)}`,
+        isMissed ? `**${ratio}**` : ratio,
+        `${limit}`,
+      ],
+      `${commit}, ${rounds} rounds, Linux ${kernel}, ${cpus} CPUs, load ${load.map((each) => each.toFixed(1)).join(' to ')}`,
+    ]
+  })
+  return [
+    '# Figures that are kept',
+    '',
+    'Made by `npm run bench -- --keep`. Medians; a ratio above its limit is bold. [Performance](../performance.md) says what each',
+    'figure is.',
+    '',
+    '| figure | value | floor | ratio | limit | measured |',
+    '|---|---|---|---|---|---|',
+    ...rows.map((row) => `| ${row.join(' | ')} |`),
+    '',
+  ].join('\n')
+}

@@ -1,0 +1,25 @@
+import { readFileSync } from 'node:fs'
+import { describe, expect, it } from 'vitest'
+import { changesBetween } from '../../bench/compare.ts'
+import { KEPT_PAGE, keptPage, readKept } from '../../bench/kept.ts'
+
+describe('the kept figures', () => {
+  it('are the page that is made of them', () => {
+    expect(readFileSync(KEPT_PAGE, 'utf8')).toBe(keptPage(readKept()))
+  })
+
+  it('are told from a run by more than noise', () => {
+    const figure = (...values: readonly number[]) => ({
+      unit: 'ms',
+      limit: 2,
+      values,
+      floors: values.map(() => 10),
+    })
+    const before = { exec: figure(11, 12, 13), life: figure(11, 12, 13), gone: figure(1) }
+    const after = { exec: figure(13, 14, 15), life: figure(14, 15, 16), new: figure(1) }
+    const changed = changesBetween(before, after).filter(({ isChanged }) => isChanged)
+    expect(changed.map(({ cells: [name], change }) => ({ name, change }))).toEqual([
+      { name: 'life', change: 0.25 },
+    ])
+  })
+})
