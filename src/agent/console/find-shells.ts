@@ -27,7 +27,7 @@ export async function findShells(files: Pick<Files, 'stat'>): Promise<Shells> {
   return { found, problems, missing: found.length > 0 ? undefined : noShell(problems) }
 }
 
-/** Warns when there is none, which nobody would know before a console is wanted. Never rejects. */
+/** Warns when there is none: otherwise the first login would tell it. Never rejects. */
 export async function warnOfMissingShell(files: Pick<Files, 'stat'>, log: Logger): Promise<void> {
   const { missing } = await findShells(files)
   if (missing !== undefined) log.warn('the debug console has no shell', { because: missing })
