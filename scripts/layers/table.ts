@@ -217,6 +217,8 @@ export const LAYERS: readonly Layer[] = [
         'src/handlers/container/recovery-table.ts',
         'src/handlers/guest/metrics/table.ts',
         'src/oci/runtime-advisories.ts',
+        'src/settings',
+        'bench/kept.ts',
         'src/agent/service',
         'test/support/agent/service-dependencies.ts',
       ],

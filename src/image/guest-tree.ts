@@ -37,7 +37,7 @@ export type PolicyPart = boolean | { readonly text: string }
 export interface GuestExtras {
   /** Any but false, the default, takes policy.node, whose first build takes minutes. */
   readonly policy?: PolicyPart
-  /** Whether it has a shell for the debug console (docs/debugging.md). */
+  /** Whether it has a shell for the debug console (docs/debug.md). */
   readonly debugShell?: boolean
 }
 

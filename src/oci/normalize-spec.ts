@@ -14,7 +14,7 @@ import type { OnDeviation } from './deviation.ts'
 
 /**
  * The request's specification in the words of the OCI runtime specification. Callers build theirs from different
- * libraries, which name the same things differently (docs/callers-words.md lists each form and who sends it). Comes
+ * libraries, which name the same things differently (docs/reference/callers-words.md lists each form and who sends it). Comes
  * before every check; a word that is in no list is left as it is, for the check to refuse.
  */
 export function normalizeSpec(spec: Spec, onDeviation: OnDeviation): Spec {

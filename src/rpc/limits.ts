@@ -4,7 +4,7 @@ import { type InTurn, Turns } from './turns.ts'
 const MIB = 1024 * 1024
 
 /**
- * Every limit of the API in one table (docs/limits.md). A limit refuses what is new with RESOURCE_EXHAUSTED, and names
+ * Every limit of the API in one table (docs/reference/limits.md). A limit refuses what is new with RESOURCE_EXHAUSTED, and names
  * itself in the text; what has been taken is finished.
  */
 export const LIMITS = {

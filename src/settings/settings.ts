@@ -21,7 +21,7 @@ import {
   unlessFalse,
 } from './setting-types.ts'
 
-/** Every setting of the agent (spec A.5 to A.7, and our own). docs/configuration.md shows this table. */
+/** Every setting of the agent (spec A.5 to A.7, and our own). docs/operate.md shows this table. */
 export const SETTINGS = {
   serverAddress: agentSetting('server_addr', {
     environment: 'KATA_AGENT_SERVER_ADDR',
@@ -48,7 +48,7 @@ export const SETTINGS = {
   containerVsock: agentSetting('container_vsock', {
     type: oneOf('deny', 'allow'),
     default: 'deny',
-    doc: 'Whether containers may make vsock sockets, by which they reach ports of the host and take ports of the guest ([security.md](security.md#vsock)).',
+    doc: 'Whether containers may make vsock sockets, by which they reach ports of the host and take ports of the guest ([security.md](../security.md#vsock)).',
   }),
   processName: agentSetting('process_name', {
     type: processName,
@@ -66,7 +66,7 @@ export const SETTINGS = {
   logPort: agentSetting('log_vport', {
     type: port,
     default: 0,
-    doc: 'Vsock port from which the host reads the log in place of the console ([debugging.md](debugging.md#the-log-port)); 0: the log goes to the console.',
+    doc: 'Vsock port from which the host reads the log in place of the console ([debug.md](../debug.md#the-log-port)); 0: the log goes to the console.',
   }),
   tracing: setting({
     commandLine: 'agent.trace',
@@ -74,12 +74,12 @@ export const SETTINGS = {
     environment: 'KATA_AGENT_TRACING',
     type: flag,
     default: false,
-    doc: 'Sends [traces](debugging.md#traces) to port 10240 of the host, where Kata’s forwarder listens.',
+    doc: 'Sends [traces](../debug.md#traces) to port 10240 of the host, where Kata’s forwarder listens.',
   }),
   otlpEndpoint: agentSetting('otlp_endpoint', {
     type: httpEndpoint,
     default: '',
-    doc: 'Sends [traces](debugging.md#traces) to this collector, by OTLP over HTTP (JSON); without a path to `/v1/traces`.',
+    doc: 'Sends [traces](../debug.md#traces) to this collector, by OTLP over HTTP (JSON); without a path to `/v1/traces`.',
   }),
   devMode: setting({
     commandLine: 'agent.devmode',
@@ -92,7 +92,7 @@ export const SETTINGS = {
   debugConsole: agentSetting('debug_console', {
     type: bareFlag,
     default: false,
-    doc: 'A shell for debugging the guest ([debugging.md](debugging.md#the-debug-console)).',
+    doc: 'A shell for debugging the guest ([debug.md](../debug.md#the-debug-console)).',
   }),
   debugConsolePort: agentSetting('debug_console_vport', {
     type: port,
@@ -102,7 +102,7 @@ export const SETTINGS = {
   hangTimeoutSecs: agentSetting('hang_timeout', {
     type: numberIn(0, 86_400),
     default: 10,
-    doc: 'How many seconds the agent may leave a ping of the connection broker unanswered, before it counts as hung and is started again ([broker.md](broker.md)); 0: for ever. Longer on a machine that emulates the guest.',
+    doc: 'How many seconds the agent may leave a ping of the connection broker unanswered, before it counts as hung and is started again ([broker.md](../broker.md)); 0: for ever. Longer on a machine that emulates the guest.',
   }),
   hotplugTimeoutMs: agentSetting('hotplug_timeout', {
     type: seconds,
@@ -113,7 +113,7 @@ export const SETTINGS = {
     environment: 'KATA_AGENT_METADATA',
     type: oneOf('off', 'fw_cfg'),
     default: 'fw_cfg',
-    doc: 'Where the guest finds its name and addresses at boot: nowhere, or in QEMU’s firmware configuration ([vm-metadata.md](vm-metadata.md)).',
+    doc: 'Where the guest finds its name and addresses at boot: nowhere, or in QEMU’s firmware configuration ([network.md](../network.md#vm-metadata)).',
   }),
   metadataInterface: agentSetting('metadata_interface', {
     environment: 'KATA_AGENT_METADATA_INTERFACE',
@@ -129,7 +129,7 @@ export const SETTINGS = {
   outputReplayBytes: agentSetting('output_replay_bytes', {
     type: numberIn(0, 65_536),
     default: 0,
-    doc: 'How many bytes of its last output each stream of a process keeps, for ReadOutput ([introspection.md](introspection.md#output-again)); 0: none.',
+    doc: 'How many bytes of its last output each stream of a process keeps, for ReadOutput ([debug.md](../debug.md#output-again)); 0: none.',
   }),
   passfdListenerPort: agentSetting('passfd_listener_port', {
     type: port,
@@ -144,7 +144,7 @@ export const SETTINGS = {
   stdioDial: agentSetting('stdio_dial', {
     type: stdioDial,
     default: { kind: 'vsock' },
-    doc: 'Where the ports of streams are: `vsock`, or unix sockets in a folder in their place, for agents without a VM ([stdio.md](stdio.md)).',
+    doc: 'Where the ports of streams are: `vsock`, or unix sockets in a folder in their place, for agents without a VM ([stdio.md](../stdio.md)).',
   }),
   unifiedCgroupHierarchy: setting({
     commandLine: 'systemd.unified_cgroup_hierarchy',
@@ -162,14 +162,14 @@ export const SETTINGS = {
   memoryReserve: agentSetting('memory_reserve', {
     type: count,
     default: 64,
-    doc: 'Memory in MiB that all containers together leave to the agent and the kernel, at most an eighth of the guest’s ([resources.md](resources.md)); 0: none.',
+    doc: 'Memory in MiB that all containers together leave to the agent and the kernel, at most an eighth of the guest’s ([operate.md](../operate.md#resources-of-the-guest-cpus-memory-swap-volumes-clock-metrics)); 0: none.',
   }),
   policyFile: setting({
     toml: 'policy_file',
     environment: 'KATA_AGENT_POLICY_FILE',
     type: text,
     default: '',
-    doc: 'File with the policy that requests are checked against ([policy.md](policy.md)); empty: `/etc/kata-opa/default-policy.rego`, if there is one.',
+    doc: 'File with the policy that requests are checked against ([policy.md](../policy.md)); empty: `/etc/kata-opa/default-policy.rego`, if there is one.',
   }),
   imagePullTimeoutMs: agentSetting('image_pull_timeout', {
     type: seconds,

@@ -14,7 +14,7 @@ interface Row {
 
 /** The rows; one without a word is about the word of the row before. */
 function rowsOfPage(): Row[] {
-  const page = readFileSync(join(import.meta.dirname, '../../docs/callers-words.md'), 'utf8')
+  const page = readFileSync(join(import.meta.dirname, '../../docs/reference/callers-words.md'), 'utf8')
   const [table = ''] = page.slice(page.indexOf('| word |')).split('\n\n')
   let word = ''
   return table
@@ -70,7 +70,7 @@ const recorded = allRecordings()
     return words.map(([word, form]) => `${caller}: ${word} ${form}`)
   })
 
-describe('docs/callers-words.md', () => {
+describe('docs/reference/callers-words.md', () => {
   const known = new Set(
     rowsOfPage().flatMap(({ word, forms, sources }) =>
       sources.flatMap((source) =>

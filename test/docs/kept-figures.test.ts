@@ -1,13 +1,7 @@
-import { readFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
 import { changesBetween } from '../../bench/compare.ts'
-import { KEPT_PAGE, keptPage, readKept } from '../../bench/kept.ts'
 
 describe('the kept figures', () => {
-  it('are the page that is made of them', () => {
-    expect(readFileSync(KEPT_PAGE, 'utf8')).toBe(keptPage(readKept()))
-  })
-
   it('are told from a run by more than noise', () => {
     const figure = (...values: readonly number[]) => ({
       unit: 'ms',

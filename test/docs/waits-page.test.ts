@@ -7,7 +7,7 @@ const FOLDERS = ['agent', 'base', 'handlers', 'hotplug', 'oci', 'os', 'rpc']
 /** Not a wait: the longest time of any timer. */
 const NO_WAITS = ['src/base/abort.ts LONGEST_TIMER_MS']
 
-const page = readFileSync(join(ROOT, 'docs/waits.md'), 'utf8')
+const page = readFileSync(join(ROOT, 'docs/reference/waits.md'), 'utf8')
 const rows = page
   .split('\n')
   .flatMap((line) => [
@@ -34,7 +34,7 @@ function msOf(time: string): number {
   return Number(number) * (unit === 's' ? 1000 : 1)
 }
 
-describe('docs/waits.md', () => {
+describe('docs/reference/waits.md', () => {
   it('has a row for every constant of a wait, and no other', () => {
     const wanted = [...constants.keys()].filter((name) => !NO_WAITS.includes(name))
     expect(rows.map(({ constant }) => constant).sort()).toEqual(wanted.sort())

@@ -9,7 +9,7 @@ import { type BootContext, outcomeOf, type StepOutcome } from './step.ts'
 const LABEL = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/i
 
 /**
- * Gives the guest its host name, and the addresses that the host put into the firmware, if any (docs/vm-metadata.md).
+ * Gives the guest its host name, and the addresses that the host put into the firmware, if any (docs/network.md).
  * A guest without them can still be reached, so every failure is only a warning.
  */
 export async function takeIdentity(context: BootContext): Promise<StepOutcome> {

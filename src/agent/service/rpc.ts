@@ -38,7 +38,7 @@ export interface Rpc<Request, Response> {
   readonly onHangup: 'cancel' | 'finish'
   /** `wait`: not before the boot gate is open. `open`: answered at once, also while the agent boots. */
   readonly gate: 'wait' | 'open'
-  /** What it may use of the reserves of the limits (docs/limits.md). */
+  /** What it may use of the reserves of the limits (docs/reference/limits.md). */
   readonly share: Share
   /**
    * `work`: takes the place of a working call, and waits for one. `wait`: takes none, and waits for a process or an event as

@@ -8,7 +8,7 @@ export const protobufPackage = "microvm.state.v1";
 
 export const protobufFileName = "state/events.proto";
 
-/** What the next agent must know of the events that this one has told (docs/introspection.md). */
+/** What the next agent must know of the events that this one has told (docs/debug.md). */
 
 export interface EventsPayload {
   schemaVersion: number;

@@ -4,7 +4,7 @@ import {
   PROCESS_ROWS,
   type RecoveryRow,
   SANDBOX_ROWS,
-} from '../../../scripts/recovery-page.ts'
+} from '../../../scripts/reference/recovery.ts'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { Phase } from '../../../src/handlers/container/container-record.ts'
 import { chosen, type Question, RECOVERY } from '../../../src/handlers/container/recovery-table.ts'

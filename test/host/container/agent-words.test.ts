@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type AgentPod, startPod } from '../../support/host/agent-pod.ts'
 
-// The words of docs/callers-words.md that reach a real runtime.
+// The words of docs/reference/callers-words.md that reach a real runtime.
 describe('a specification in the words of runtime-rs and agent-ctl', () => {
   let pod: AgentPod
   beforeAll(async () => {

@@ -135,7 +135,7 @@ describe('calls about the guest', () => {
   }
 })
 
-/** What the table of metrics, which docs/metrics.md shows, tells of a text, in the words of Prometheus' Python client. */
+/** What the table of metrics, which docs/reference/metrics.md shows, tells of a text, in the words of Prometheus' Python client. */
 function expectedIn(metrics: string) {
   return Object.entries(METRICS).map(([name, { type, help, labels }]) => ({
     name: type === 'counter' ? name.replace(/_total$/, '') : name,

@@ -24,7 +24,7 @@ const CONFIRM = 18
 /** So much of a frame has the names of its service and its method. */
 const HEAD_BYTES = 256
 const MOST_TOLD_APART = 20
-/** A signal is recorded before it is sent, and not sent again: one that is lost in between is lost (docs/rpcs.md). */
+/** A signal is recorded before it is sent, and not sent again: one that is lost in between is lost (docs/reference/rpcs.md). */
 const BY_DESIGN = /^after .*: write requests\/SignalProcess 1$/
 /** Steps of the files in memory (docs/stdio.md). */
 const JOURNAL = ['writeAt', 'splice', 'setPosition', 'truncate', 'punchHole']

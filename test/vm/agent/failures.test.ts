@@ -10,7 +10,7 @@ import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { dialGuest } from '../../support/vm/dial-guest.ts'
 import { bootPod, consoleLine, ROOT } from '../../support/vm/guest-pod.ts'
 
-const PAGE = new URL('../../../docs/troubleshooting.md', import.meta.url)
+const PAGE = new URL('../../../docs/debug.md', import.meta.url)
 const page = readFileSync(PAGE, 'utf8')
 
 /** Fields that differ from run to run, or are the same in all lines; the page leaves them out. */
@@ -42,7 +42,7 @@ async function errorOf(promise: Promise<unknown>): Promise<string> {
   )
 }
 
-describe.skipIf(cannotBoot() !== undefined)('docs/troubleshooting.md shows what a guest says', () => {
+describe.skipIf(cannotBoot() !== undefined)('docs/debug.md shows what a guest says', () => {
   let guest: TestGuest
   let pod: Pod
   beforeAll(async () => {
@@ -132,40 +132,35 @@ describe.skipIf(cannotBoot() !== undefined)('docs/troubleshooting.md shows what 
   })
 })
 
-describe.skipIf(cannotBoot() !== undefined)(
-  'docs/troubleshooting.md shows what a guest without limits says',
-  () => {
-    let guest: TestGuest
-    let pod: Pod
-    beforeAll(async () => {
-      const append = ['systemd.unified_cgroup_hierarchy=0', 'cgroup_disable=memory']
-      ;({ guest, pod } = await bootPod({ append }))
-    })
-    afterAll(() => guest?.stop())
+describe.skipIf(cannotBoot() !== undefined)('docs/debug.md shows what a guest without limits says', () => {
+  let guest: TestGuest
+  let pod: Pod
+  beforeAll(async () => {
+    const append = ['systemd.unified_cgroup_hierarchy=0', 'cgroup_disable=memory']
+    ;({ guest, pod } = await bootPod({ append }))
+  })
+  afterAll(() => guest?.stop())
 
-    it('of the wrong mode of cgroups', async () => {
-      const linux = { Resources: { Memory: { Limit: 16n << 20n } } }
-      const error = await errorOf(pod.create('limited', ['true'], { linux }))
-      expect(page).toContain(
-        shown(await consoleLine(guest, /"cgroup v1 requested, but it lacks controllers: using v2"/)),
-      )
-      expect(page).toContain(error)
-      const said = await diagnosis(guest)
-      expect(said).toMatch(
-        /^! limits of containers are refused: .*cgroup v2 has no controller for memory\)$/m,
-      )
-      expect(said).toMatch(
-        /^! a limit has no controller: .*CreateContainer of limited .*memory\.max: no such file/m,
-      )
-    })
+  it('of the wrong mode of cgroups', async () => {
+    const linux = { Resources: { Memory: { Limit: 16n << 20n } } }
+    const error = await errorOf(pod.create('limited', ['true'], { linux }))
+    expect(page).toContain(
+      shown(await consoleLine(guest, /"cgroup v1 requested, but it lacks controllers: using v2"/)),
+    )
+    expect(page).toContain(error)
+    const said = await diagnosis(guest)
+    expect(said).toMatch(/^! limits of containers are refused: .*cgroup v2 has no controller for memory\)$/m)
+    expect(said).toMatch(
+      /^! a limit has no controller: .*CreateContainer of limited .*memory\.max: no such file/m,
+    )
+  })
 
-    it('of an agent that was killed', async () => {
-      const script = 'kill -KILL $(busybox pidof kata-agent)'
-      const Path = `${ROOT}/bin/busybox`
-      const hook = { Path, Args: ['sh', '-c', script], Env: [`PATH=${ROOT}/bin`] }
-      await pod.run('killer', ['true'], { spec: { Hooks: { Poststart: [hook] } } })
-      expect(page).toContain(shown(await consoleLine(guest, /"the agent was restarted, and goes on"/)))
-      expect(await diagnosis(guest)).toMatch(/^! the agent died and was restarted once, the last time /m)
-    })
-  },
-)
+  it('of an agent that was killed', async () => {
+    const script = 'kill -KILL $(busybox pidof kata-agent)'
+    const Path = `${ROOT}/bin/busybox`
+    const hook = { Path, Args: ['sh', '-c', script], Env: [`PATH=${ROOT}/bin`] }
+    await pod.run('killer', ['true'], { spec: { Hooks: { Poststart: [hook] } } })
+    expect(page).toContain(shown(await consoleLine(guest, /"the agent was restarted, and goes on"/)))
+    expect(await diagnosis(guest)).toMatch(/^! the agent died and was restarted once, the last time /m)
+  })
+})

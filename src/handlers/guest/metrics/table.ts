@@ -1,4 +1,4 @@
-/** What is known of a metric before it is measured. docs/metrics.md is made from it. */
+/** What is known of a metric before it is measured. docs/reference/metrics.md is made from it. */
 export interface MetricRow {
   /** `untyped`: the items of one metric are counters and gauges. */
   readonly type: 'counter' | 'gauge' | 'histogram' | 'untyped'

@@ -119,7 +119,7 @@ function missingIn({ capabilities = [] }: Findings): string[] {
 const ADD_CONTROLLERS =
   "remove systemd.unified_cgroup_hierarchy=0, cgroup_no_v1= or cgroup_disable= from the kernel's command line"
 
-/** Why calls fail, by their errors, in plain words and with what to do: docs/troubleshooting.md has the same. */
+/** Why calls fail, by their errors, in plain words and with what to do: docs/debug.md has the same. */
 const CAUSES: readonly (readonly [error: RegExp, cause: string])[] = [
   [
     /waiting for uevent/,

@@ -10,7 +10,7 @@ export const protobufFileName = "microvm/agent/v1/introspection.proto";
 
 /**
  * What the agent tells about itself and its guest: an interface of this project's own, beside
- * those that existing callers prescribe (docs/introspection.md).
+ * those that existing callers prescribe (docs/debug.md).
  *
  * All calls read, except AcknowledgeExits and SignalOnHangup. Times of day are milliseconds since 1970 by the guest's
  * clock, which the host may set; ages and durations are by a clock that is never set.
@@ -342,7 +342,7 @@ export interface Call {
   connection: string;
   /** `ttrpc` or `grpc`. */
   framing: string;
-  /** What becomes of it when the agent dies: `read`, `idempotent`, `journaled` or `at-most-once` (docs/rpcs.md). */
+  /** What becomes of it when the agent dies: `read`, `idempotent`, `journaled` or `at-most-once` (docs/reference/rpcs.md). */
   recovery: string;
   containerId: string;
   execId: string;

@@ -1,13 +1,13 @@
-import { ContainerPayload_Phase as ContainerPhase } from '../src/gen/state/container.ts'
-import { SandboxPayload_Phase as SandboxPhase } from '../src/gen/state/sandbox.ts'
+import { ContainerPayload_Phase as ContainerPhase } from '../../src/gen/state/container.ts'
+import { SandboxPayload_Phase as SandboxPhase } from '../../src/gen/state/sandbox.ts'
 import type {
   Choice,
   ContainerAction,
   ProcessAction,
   Question,
   SandboxAction,
-} from '../src/handlers/container/recovery-table.ts'
-import { RECOVERY } from '../src/handlers/container/recovery-table.ts'
+} from '../../src/handlers/container/recovery-table.ts'
+import { RECOVERY } from '../../src/handlers/container/recovery-table.ts'
 
 /** One way through the questions of a phase. */
 export interface RecoveryRow<Action> {
@@ -17,7 +17,7 @@ export interface RecoveryRow<Action> {
 }
 
 /** The rows of a table of {@link RECOVERY}. `names` are the phases by name, where the table has them by number. */
-export function recoveryRows<Action extends string>(
+function recoveryRows<Action extends string>(
   table: { readonly [phase: string]: Choice<Action> },
   names: Readonly<Record<string, number | string>>,
 ): readonly RecoveryRow<Action>[] {
@@ -68,16 +68,14 @@ const ACTIONS: Readonly<Record<SandboxAction | ContainerAction | ProcessAction, 
 
 const HEAD = '| What | Phase | If | Then it |\n|---|---|---|---|\n'
 
-/** The text of docs/recovery.md, whose table is made anew from {@link RECOVERY}. */
-export function recoveryPage(page: string): string {
-  const [before = '', rest = ''] = page.split(/(?<=\n\n)(?=\| What \|)/)
-  const after = rest.slice(rest.indexOf('\n\n'))
+/** The table of docs/recovery.md, made from {@link RECOVERY}. */
+export function recoveryTable(): string {
   const rows = [
     ...SANDBOX_ROWS.map((row) => rowOf('sandbox', row)),
     ...CONTAINER_ROWS.map((row) => rowOf('container', row)),
     ...PROCESS_ROWS.map((row) => rowOf('added process', row)),
   ]
-  return `${before}${HEAD}${rows.join('\n')}${after}`
+  return `${HEAD}${rows.join('\n')}`
 }
 
 function rowOf(what: string, { phase, facts, action }: RecoveryRow<keyof typeof ACTIONS>): string {

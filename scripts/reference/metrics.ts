@@ -1,4 +1,4 @@
-import { METRICS, type MetricRow } from '../src/handlers/guest/metrics/table.ts'
+import { METRICS, type MetricRow } from '../../src/handlers/guest/metrics/table.ts'
 
 const INTRODUCTION = `# Metrics
 
@@ -38,7 +38,7 @@ The limits are those of [the API](limits.md).`,
   },
 ] as const
 
-/** The text of docs/metrics.md. */
+/** The text of docs/reference/metrics.md. */
 export function metricsPage(): string {
   const rows: readonly (readonly [string, MetricRow])[] = Object.entries(METRICS)
   const sections = SECTIONS.map(({ title, prefix, text }) => {

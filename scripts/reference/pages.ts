@@ -1,0 +1,44 @@
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { keptPage, readKept } from '../../bench/kept.ts'
+import { projectRoot } from '../../src/build/project.ts'
+import { advisoriesTable } from './advisories.ts'
+import { agentCtlPage } from './agent-ctl.ts'
+import { metricsPage } from './metrics.ts'
+import { recoveryTable } from './recovery.ts'
+import { rpcsPage } from './rpcs.ts'
+import { settingsPage } from './settings.ts'
+
+/** The pages below docs/ that are made from the code; `page` is the page as it is, of which a part may be kept. */
+export const GENERATED_PAGES: Readonly<Record<string, (page: string) => string | Promise<string>>> = {
+  'reference/agent-ctl.md': agentCtlPage,
+  'reference/metrics.md': metricsPage,
+  'reference/performance.md': () => keptPage(readKept()),
+  'reference/rpcs.md': rpcsPage,
+  'reference/settings.md': settingsPage,
+  'recovery.md': withTable('| What |', recoveryTable),
+  'security.md': withTable('| advisory |', advisoriesTable),
+}
+
+/** Where a page below docs/ is. */
+export function pathOfPage(name: string): string {
+  return join(projectRoot, 'docs', name)
+}
+
+/** Writes every generated page. */
+export async function writePages(): Promise<void> {
+  for (const [name, make] of Object.entries(GENERATED_PAGES)) {
+    const path = pathOfPage(name)
+    writeFileSync(path, await make(readFileSync(path, 'utf8')))
+  }
+}
+
+/** Puts a table in the place of the one that begins with `start`. Throws when the page has none. */
+function withTable(start: string, table: () => string): (page: string) => string {
+  return (page) => {
+    const begin = page.indexOf(`\n\n${start}`)
+    if (begin < 0) throw new Error(`the page has no table that begins with "${start}"`)
+    const end = page.indexOf('\n\n', begin + 2)
+    return `${page.slice(0, begin + 2)}${table()}${end < 0 ? '\n' : page.slice(end)}`
+  }
+}
