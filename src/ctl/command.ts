@@ -52,7 +52,7 @@ export const GROUPS = {
   tool: 'The tool itself',
 } as const
 
-/** One command: its line in the help, the man page, the completions and docs/agent-ctl.md, and the module that runs it. */
+/** One command: its line in the help, the man page, the completions and docs/reference/agent-ctl.md, and the module that runs it. */
 export interface Command {
   /** One word, or two such as `policy set`. */
   readonly name: string
