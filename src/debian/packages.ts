@@ -3,7 +3,7 @@ import { basename, join } from 'node:path'
 import { messageOf } from '../base/errors.ts'
 import { temporaryRoot } from '../build/project.ts'
 import { withTemporaryFolder } from '../build/temporary-folder.ts'
-import { tool } from '../build/tool.ts'
+import { ToolFailure, tool } from '../build/tool.ts'
 import { aptFolder, openPrivateApt, type PrivateApt, type Suite } from './apt.ts'
 
 /** One version of a binary package, as a Debian archive's index describes it. */
@@ -175,4 +175,15 @@ function writeResolved(folder: string, resolved: Resolved): void {
   const temporary = join(folder, `resolved.json.${process.pid}`)
   writeFileSync(temporary, `${JSON.stringify(resolved, undefined, 2)}\n`)
   renameSync(temporary, join(folder, 'resolved.json'))
+}
+
+/** Whether a version of a Debian package is newer than `other` (deb-version(7)). No version is older than any. */
+export async function isNewer(version = '', other = ''): Promise<boolean> {
+  try {
+    await tool('dpkg', ['--compare-versions', version, 'gt', other], { debianPackage: 'dpkg' })
+    return true
+  } catch (error) {
+    if (error instanceof ToolFailure && error.stderr === '') return false
+    throw error
+  }
 }

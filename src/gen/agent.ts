@@ -44,7 +44,7 @@ export interface StartContainerRequest {
 
 export interface RemoveContainerRequest {
   containerId: string;
-  /** Seconds to wait for the end of the container; 0 waits as long as it takes. */
+  /** Seconds to wait for the end of the container; 0 waits 50. */
   timeout: number;
 }
 

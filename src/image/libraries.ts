@@ -1,7 +1,6 @@
 import { existsSync, realpathSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { tool } from '../build/tool.ts'
-import { compareVersions } from '../debian/compare-versions.ts'
 
 /** Debian's folder of shared libraries on x86-64. */
 export const LIBRARIES = 'usr/lib/x86_64-linux-gnu'
@@ -48,7 +47,12 @@ function findLibrary(root: string, soname: string): string | undefined {
 export async function highestGlibc(files: readonly string[]): Promise<string> {
   const versions = await readelf(['--version-info', ...files])
   const found = [...versions.matchAll(/\bName: GLIBC_(\d+\.\d+)/g)].map(([, version = '0']) => version)
-  return found.toSorted(compareVersions).at(-1) ?? '0'
+  return found.toSorted(compareGlibc).at(-1) ?? '0'
+}
+
+/** The order of two versions of glibc: 2.9 before 2.38. */
+export function compareGlibc(a: string, b: string): number {
+  return a.localeCompare(b, 'en', { numeric: true })
 }
 
 function readelf(args: readonly string[]): Promise<string> {

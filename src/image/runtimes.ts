@@ -4,10 +4,9 @@ import { messageOf } from '../base/errors.ts'
 import { cached } from '../build/cache.ts'
 import { temporaryRoot } from '../build/project.ts'
 import { withTemporaryFolder } from '../build/temporary-folder.ts'
-import { compareVersions } from '../debian/compare-versions.ts'
-import { extractPackage, type FetchedPackage } from '../debian/packages.ts'
+import { extractPackage, type FetchedPackage, isNewer } from '../debian/packages.ts'
 import { openAdvisories } from '../oci/runtime-advisories.ts'
-import { highestGlibc, LIBRARIES, libraryClosure } from './libraries.ts'
+import { compareGlibc, highestGlibc, LIBRARIES, libraryClosure } from './libraries.ts'
 import { fetchLocked, isLocked, type PinnedSuite, packageHashes } from './packages.ts'
 
 /** The OCI runtimes: their programs, and the packages of a suite that have them and libraries that are not in rootfs/packages. */
@@ -61,9 +60,9 @@ async function runtimeFor(
   }
   const ofForky = await fetchFrom('forky')
   if (ofForky.length > 0 && ofForky.every(isLocked)) return ofForky
-  const newest = [ofForky, await fetchFrom('trixie-backports')].sort(([a], [b]) =>
-    compareVersions(b?.version ?? '', a?.version ?? ''),
-  )
+  const backport = await fetchFrom('trixie-backports')
+  const isNewest = await isNewer(backport[0]?.version, ofForky[0]?.version)
+  const newest = isNewest ? [backport, ofForky] : [ofForky, backport]
   const taken = (await takeFirst(newest)) ?? (await takeFirst([await fetchFrom('sid')]))
   if (taken !== undefined) return taken
   const own = await fetchFrom('trixie')
@@ -103,7 +102,7 @@ async function findLack(program: string, packages: readonly FetchedPackage[]): P
       const others = [...libraries].filter(([soname]) => soname !== 'libc.so.6').map(([, path]) => path)
       const needed = await highestGlibc([file, ...others])
       const present = await highestGlibc([join(root, LIBRARIES, 'libc.so.6')])
-      return compareVersions(needed, present) > 0
+      return compareGlibc(needed, present) > 0
         ? `it needs glibc ${needed}, and the image has ${present}`
         : undefined
     } catch (error) {

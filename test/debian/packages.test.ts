@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { parseStanzas } from '../../src/debian/packages.ts'
+import { isNewer, parseStanzas } from '../../src/debian/packages.ts'
 
 describe('parseStanzas', () => {
   it('reads every version that apt-cache shows', () => {
@@ -14,5 +14,18 @@ describe('parseStanzas', () => {
 
   it('refuses a description without a checksum', () => {
     expect(() => parseStanzas('Package: runc\nVersion: 1\nArchitecture: amd64\n')).toThrow('SHA256')
+  })
+})
+
+describe('isNewer', () => {
+  it.each([
+    ['1.1.15', '1.1.5', true],
+    ['1.4.0~rc2-1', '1.4.0-1', false],
+    ['1-1', '1-1~bpo13+1', true],
+    ['1.0-1', '1.0-1', false],
+    ['1.0-1', undefined, true],
+    [undefined, '1.0-1', false],
+  ])('orders versions as Debian does: %s after %s', async (version, other, expected) => {
+    expect(await isNewer(version, other)).toBe(expected)
   })
 })

@@ -4,7 +4,6 @@ import { readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { buildAgent } from '../../../src/build/agent.ts'
-import { compareVersions } from '../../../src/debian/compare-versions.ts'
 import { ensureContainerRoot } from '../../../src/image/container-root.ts'
 import { ensureImage, type GuestImage, stageOneTree } from '../../../src/image/ensure-image.ts'
 import { writeCpio } from '../../../src/image/formats/cpio.ts'
@@ -12,7 +11,7 @@ import { writeErofs, writeExt4 } from '../../../src/image/formats/file-systems.t
 import { directory, fileOf, link, type TreeEntry } from '../../../src/image/formats/tree.ts'
 import { currentFileList, fileList, guestTree } from '../../../src/image/guest-tree.ts'
 import { ensureKernel } from '../../../src/image/kernel/kernel.ts'
-import { highestGlibc, LIBRARIES } from '../../../src/image/libraries.ts'
+import { compareGlibc, highestGlibc, LIBRARIES } from '../../../src/image/libraries.ts'
 import { DEFAULT_KERNEL } from '../../../src/image/packages.ts'
 import { lackOf } from '../../../src/image/runtimes.ts'
 import { guestPackages, userlandFolder } from '../../../src/image/userland.ts'
@@ -78,12 +77,12 @@ describe('ensureImage', () => {
 
 describe('what is built here for roots that others made', () => {
   it.each(['addon.node', 'node'])('has a %s that runs with the C library of Debian 12', async (name) => {
-    expect(compareVersions(await highestGlibc([join(await buildAgent(), name)]), DEBIAN_12)).toBeLessThan(1)
+    expect(compareGlibc(await highestGlibc([join(await buildAgent(), name)]), DEBIAN_12)).toBeLessThan(1)
   })
 
   it.skipIf(noEngine)('has a policy.node that runs with the C library of Debian 12', async () => {
     const engine = join(await policyAddonFolder(), 'policy.node')
-    expect(compareVersions(await highestGlibc([engine]), DEBIAN_12)).toBeLessThan(1)
+    expect(compareGlibc(await highestGlibc([engine]), DEBIAN_12)).toBeLessThan(1)
   })
 })
 
