@@ -66,13 +66,13 @@ import { tracingIfOn } from './tracing-if-on.ts'
 import { parseServerAddress } from './transport/server-address.ts'
 import { startTransport } from './transport/transport.ts'
 
-/** Bundles, mount points and shared folders (spec E.5). */
+/** Bundles, mount points and shared folders. */
 const SHARED_ROOT = '/run/kata-containers'
 
 /** The agent's own files: those of the runtime and its runs, and the state. */
 const OWN_ROOT = '/run/microvm-agent'
 
-/** Specifications of the Container Device Interface (spec F.5); /var/run is a link to /run. */
+/** Specifications of the Container Device Interface; /var/run is a link to /run. */
 const CDI_FOLDER = '/run/cdi'
 
 /** The name that ps, pgrep and test harnesses see; Node calls its main thread after itself. */

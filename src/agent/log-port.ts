@@ -16,8 +16,8 @@ interface Reader {
 }
 
 /**
- * The log on a port of the guest (behaviour spec, A.11): one reader at a time gets the lines since the start, or since the
- * reader before it, and then each new one. The oldest lines make room; a marker then says how many are lost.
+ * The log on a port of the guest: one reader at a time gets the lines since the start, or since the reader before it,
+ * and then each new one. The oldest lines make room; a marker then says how many are lost.
  */
 export class LogPort {
   readonly #os: Pick<Os, 'hostSockets' | 'streams'>

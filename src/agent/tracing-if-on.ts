@@ -5,7 +5,7 @@ import { startTimer } from '../rpc/timer.ts'
 import type { AgentConfig } from '../settings/settings.ts'
 import type { Tracing } from './tracing/tracer.ts'
 
-/** Where Kata's forwarder of traces listens (behaviour spec, B.1). */
+/** Where Kata's forwarder of traces listens. */
 const FORWARDER_PORT = 10_240
 
 /** Loads what makes spans of calls and sends them, if a setting names a receiver. */

@@ -29,7 +29,7 @@ export function statusCodeName(code: number): StatusCodeName {
 /** Which side has made a call fail, for the log; `none` where calls of its kind end like this. */
 export type Fault = 'caller' | 'guest' | 'none'
 
-/** By the code; INTERNAL is also the code of some mistakes of callers (behaviour spec, B.5), which say so. */
+/** By the code; INTERNAL is also the code of some mistakes of callers, which say so. */
 const FAULTS: Readonly<Record<StatusCodeName, Fault>> = {
   OK: 'none',
   CANCELLED: 'none',

@@ -1,4 +1,4 @@
-/** Levels in increasing order; the values are their names in a log line (behaviour spec, A.11). */
+/** Levels in increasing order; the values are their names in a log line. */
 export const LOG_LEVELS = {
   trace: 'TRCE',
   debug: 'DEBG',
@@ -34,7 +34,7 @@ export type LogSink = (line: string, level: LogLevel) => void
 const ORDER = Object.keys(LOG_LEVELS) as readonly LogLevel[]
 
 /**
- * A logger in the format of the behaviour spec, section A.11: one JSON object per line with `msg`, `level`,
+ * A logger in the format of Kata's agent: one JSON object per line with `msg`, `level`,
  * `ts` (RFC 3339), `version`, `subsystem`, `pid`, `name`, `source`, and the fields as strings.
  */
 export function jsonLogger(options: {

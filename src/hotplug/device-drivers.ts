@@ -16,8 +16,8 @@ const MAX_FAILURES = 8
 const SKIPPED_BUSES = new Set(['cpu'])
 
 /**
- * Loads the drivers of devices by their MODALIAS, as udev would (spec F.3): of the devices in sysfs, and of those that
- * are added later. Each alias is requested once. Callers need not wait: a device that gets its driver causes uevents.
+ * Loads the drivers of devices by their MODALIAS, as udev would: of the devices in sysfs, and of those that are added
+ * later. Each alias is requested once. Callers need not wait: a device that gets its driver causes uevents.
  */
 export class DeviceDrivers {
   readonly #os: Pick<Os, 'files' | 'tools' | 'uevents'>

@@ -5,9 +5,9 @@ import { type HotplugDependencies, waitForDevice } from './wait-for-device.ts'
 const BLOCK = '/sys/class/block'
 
 /**
- * Waits for the block device with a given node (`/dev/vdb`, `/dev/pmem0`), and returns the node. It serves buses on which
- * the host knows only the order of devices (spec F.2). Throws INVALID_ARGUMENT for a path that is not directly below
- * /dev, INTERNAL after the timeout, or what `signal` is aborted with.
+ * Waits for the block device with a given node (`/dev/vdb`, `/dev/pmem0`), and returns the node. It serves buses on
+ * which the host knows only the order of devices. Throws INVALID_ARGUMENT for a path that is not directly below /dev,
+ * INTERNAL after the timeout, or what `signal` is aborted with.
  */
 export async function waitForNamedBlockDevice(
   dependencies: HotplugDependencies,

@@ -26,8 +26,8 @@ export function parseScsiAddress(text: string): ScsiAddress {
 
 /**
  * Waits for a SCSI disk, and returns its device node. Controllers do not announce new disks by themselves, so each is
- * told to scan the address (spec F.2). Throws FAILED_PRECONDITION when several controllers have a disk at the address,
- * INTERNAL after the timeout, or what `signal` is aborted with.
+ * told to scan the address. Throws FAILED_PRECONDITION when several controllers have a disk at the address, INTERNAL
+ * after the timeout, or what `signal` is aborted with.
  */
 export function waitForScsiDisk(
   dependencies: HotplugDependencies,

@@ -41,8 +41,8 @@ export interface ContainerSpec {
 }
 
 /**
- * Adapts the host's spec to this guest (behaviour spec, sections D.2 to D.6 and F.1). Throws INTERNAL when it has no
- * process, root or linux part, INVALID_ARGUMENT for device updates that it does not have.
+ * Adapts the host's spec to this guest. Throws INTERNAL when it has no process, root or linux part, INVALID_ARGUMENT
+ * for device updates that it does not have.
  */
 export function containerSpec(requested: Spec | undefined, guest: GuestChoices): ContainerSpec {
   const { root, ...complete } = completeSpec(requested)
@@ -117,10 +117,10 @@ function withBindOption(mount: Mount): Mount {
 }
 
 /**
- * The whole path of a container's cgroup below the cgroup root: `parent`, then the requested one (behaviour spec, section
- * D.6, cgroupfs only). It is always absolute, because a runtime puts a relative path below its own cgroup. The systemd form
- * `slice:prefix:name` becomes `/slice/prefix/name`; an empty path becomes the container's id, because a cgroup that is
- * others' too would be killed with it. `requested` has no `..`; that was checked.
+ * The whole path of a container's cgroup below the cgroup root: `parent`, then the requested one (cgroupfs only). It is
+ * always absolute, because a runtime puts a relative path below its own cgroup. The systemd form `slice:prefix:name`
+ * becomes `/slice/prefix/name`; an empty path becomes the container's id, because a cgroup that is others' too would be
+ * killed with it. `requested` has no `..`; that was checked.
  */
 export function cgroupsPath(requested: string, containerId: string, parent: string): string {
   const names = requested

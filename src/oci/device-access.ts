@@ -8,8 +8,8 @@ import {
 
 /**
  * The container with the right to open each node of `linux.devices`, and a privileged container with the right to open
- * every device (behaviour spec, section D.6). Hosts send no rules, so a runtime would allow its own short list alone:
- * null, zero, random, terminals. Rules of the request come first, so these count where the two contradict.
+ * every device. Hosts send no rules, so a runtime would allow its own short list alone: null, zero, random, terminals.
+ * Rules of the request come first, so these count where the two contradict.
  */
 export function withDeviceAccess(linux: Linux, process: Pick<Process, 'Capabilities'>): Linux {
   const resources = linux.Resources ?? LinuxResources.create()

@@ -33,10 +33,9 @@ export interface DeviceChoices {
 }
 
 /**
- * Replaces the host's device numbers in a spec with the guest's (behaviour spec, section F.1). Rules are matched only by
- * the host's numbers, because the guest's may belong to another device on the host. In the rules of the result 0 is a
- * number and −1 means any. Throws INVALID_ARGUMENT for updates that contradict each other or name a device that the spec
- * does not have.
+ * Replaces the host's device numbers in a spec with the guest's. Rules are matched only by the host's numbers, because
+ * the guest's may belong to another device on the host. In the rules of the result 0 is a number and −1 means any.
+ * Throws INVALID_ARGUMENT for updates that contradict each other or name a device that the spec does not have.
  */
 export function withGuestDevices(
   linux: Linux,

@@ -22,8 +22,8 @@ export interface GuestSupport extends ProcessSupport {
 }
 
 /**
- * The specification without what the guest cannot do (behaviour spec, section D.2). The host cannot know what its guest
- * lacks: profiles, labels and sizes of pages are named as the host has them.
+ * The specification without what the guest cannot do. The host cannot know what its guest lacks: profiles, labels and
+ * sizes of pages are named as the host has them.
  */
 export function supportedSpec(spec: Spec, support: GuestSupport, onDeviation: OnDeviation): Spec {
   const { Linux: linux, Process: process } = spec

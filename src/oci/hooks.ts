@@ -1,7 +1,7 @@
 import type { Hook, Hooks } from '../gen/oci.ts'
 import { checkAbsolutePath, checkText, invalidField } from './check/check-field.ts'
 
-/** Hooks that the guest adds to those of every container (behaviour spec, section I.1). */
+/** Hooks that the guest adds to those of every container. */
 export type GuestHooks = Readonly<Record<GuestHookType, readonly Hook[]>>
 
 /** The kinds of hooks a guest may add. */

@@ -3,8 +3,8 @@ import type { Process } from '../gen/oci.ts'
 import { nofileOf, withNofile } from './rlimits.ts'
 
 /**
- * A process to add to a container (behaviour spec, section C.4). Missing capabilities and RLIMIT_NOFILE are inherited from
- * the container's first process. Throws INTERNAL when there are no capabilities to inherit.
+ * A process to add to a container. Missing capabilities and RLIMIT_NOFILE are inherited from the container's first
+ * process. Throws INTERNAL when there are no capabilities to inherit.
  */
 export function inheritProcess(requested: Process, first: Process): Process {
   const capabilities = requested.Capabilities ?? first.Capabilities

@@ -12,9 +12,9 @@ export interface SharedNamespaces {
 }
 
 /**
- * The namespaces of a new container (behaviour spec, section D.3): the sandbox's ipc and uts in place of the host's paths,
- * exactly one pid entry, and everything else as requested. Each kind is listed once, because the runtime refuses
- * duplicates; of two entries the first one counts.
+ * The namespaces of a new container: the sandbox's ipc and uts in place of the host's paths, exactly one pid entry, and
+ * everything else as requested. Each kind is listed once, because the runtime refuses duplicates; of two entries the
+ * first one counts.
  */
 export function containerNamespaces(
   requested: readonly LinuxNamespace[],

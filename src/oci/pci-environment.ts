@@ -7,7 +7,7 @@ const ADDRESS = /\b[0-9a-f]{4}:[0-9a-f]{2}:[0-1][0-9a-f]\.[0-7]\b/gi
 
 /**
  * Translates the host's PCI addresses in `PCIDEVICE_<RESOURCE>=<address>,…`, and in the keys of the JSON in
- * `PCIDEVICE_<RESOURCE>_INFO`, by which device plugins name a container's devices (behaviour spec, section D.4). Other
+ * `PCIDEVICE_<RESOURCE>_INFO`, by which device plugins name a container's devices. Other
  * text and unknown addresses stay. The entries were checked: each has a name and `=`.
  */
 export function withGuestPciAddresses(environment: readonly string[], addresses: PciAddresses): string[] {

@@ -28,8 +28,8 @@ function isEmpty(value: unknown): boolean {
 const ANY = -1n
 
 /**
- * A request's limits with −1 for "any" in the device rules (behaviour spec, section D.2). In a message 0 means "not set",
- * but in a rule of the guest it is a device number.
+ * A request's limits with −1 for "any" in the device rules. In a message 0 means "not set", but in a rule of the guest
+ * it is a device number.
  */
 export function withExplicitWildcards(resources: LinuxResources): LinuxResources {
   return { ...resources, Devices: resources.Devices.map(withExplicitWildcard) }

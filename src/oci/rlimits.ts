@@ -4,8 +4,8 @@ import type { POSIXRlimit } from '../gen/oci.ts'
 export const NOFILE = 'RLIMIT_NOFILE'
 
 /**
- * The RLIMIT_NOFILE in the text of a `/proc/PID/limits`; undefined when it has none. The agent's own is that of a container
- * without one (behaviour spec, section D.2), which otherwise got the far lower one of the OCI runtime.
+ * The RLIMIT_NOFILE in the text of a `/proc/PID/limits`; undefined when it has none. The agent's own is that of a
+ * container without one, which otherwise got the far lower one of the OCI runtime.
  */
 export function nofileIn(limits: string): POSIXRlimit | undefined {
   const [, soft, hard] = /^Max open files\s+(\d+)\s+(\d+)/m.exec(limits) ?? []

@@ -8,8 +8,8 @@ import { isEmpty, type Json } from './json.ts'
 export const OCI_VERSION = '1.0.2'
 
 /**
- * The runtime's `config.json` for a checked spec message (behaviour spec, section D.2): a plain conversion without any
- * decisions. Each field becomes the member of its name in the OCI specification.
+ * The runtime's `config.json` for a checked spec message: a plain conversion without any decisions. Each field becomes
+ * the member of its name in the OCI specification.
  */
 export function runtimeConfig({
   Annotations,

@@ -9,9 +9,9 @@ export interface SplitSysctls {
 }
 
 /**
- * Separates the `net.*` sysctls of a spec (behaviour spec, section D.5): containers share the guest's network, and a
- * runtime refuses to set these for a container without its own network namespace. Throws INVALID_ARGUMENT for a name
- * that would point outside of /proc/sys/net, or has a NUL byte, at which the kernel would end it.
+ * Separates the `net.*` sysctls of a spec: containers share the guest's network, and a runtime refuses to set these for
+ * a container without its own network namespace. Throws INVALID_ARGUMENT for a name that would point outside of
+ * /proc/sys/net, or has a NUL byte, at which the kernel would end it.
  */
 export function splitSysctls(sysctls: { readonly [key: string]: string }, ownNetwork: boolean): SplitSysctls {
   const container: { [key: string]: string } = {}

@@ -2,7 +2,7 @@ import { parseValue, readSettings } from './read-settings.ts'
 import { bareFlag, type Setting } from './setting-types.ts'
 import { type AgentConfig, SETTING_KEYS, SETTINGS } from './settings.ts'
 
-/** The key that names a TOML file, which then is the only source (spec A.5). */
+/** The key that names a TOML file, which then is the only source. */
 const CONFIG_FILE_KEY = 'agent.config_file'
 
 /** The path of the first `agent.config_file=` on the kernel command line; undefined when there is none. */
@@ -11,8 +11,8 @@ export function configFileOf(commandLine: string): string | undefined {
 }
 
 /**
- * The settings on a kernel command line (spec A.5). Words are split at white space, keys match exactly, the last of
- * several wins, and unknown keys are ignored. Throws INVALID_ARGUMENT naming key and value when a value is malformed.
+ * The settings on a kernel command line. Words are split at white space, keys match exactly, the last of several wins,
+ * and unknown keys are ignored. Throws INVALID_ARGUMENT naming key and value when a value is malformed.
  */
 export function commandLineSettings(commandLine: string): Partial<AgentConfig> {
   const tokens = tokensOf(commandLine)

@@ -59,7 +59,6 @@ const LEVELS: Readonly<Record<string, LogLevel>> = {
   trace: 'trace',
 }
 
-/** A log level (spec A.5). */
 export const logLevel: SettingType<LogLevel> = textual('level', (text) => {
   const level = Object.hasOwn(LEVELS, text) ? LEVELS[text] : undefined
   if (level === undefined) throw malformed(`unknown level, want one of ${Object.keys(LEVELS).join(', ')}`)
@@ -124,7 +123,7 @@ export const processName: SettingType<string> = textual('1 to 15 bytes', (value)
   throw malformed(`invalid name, want 1 to ${PROCESS_NAME_BYTES} bytes without / and control characters`)
 })
 
-/** Set only by its bare word; `word=anything` is ignored (spec A.5). */
+/** Set only by its bare word; `word=anything` is ignored. */
 export const bareFlag: SettingType<boolean> = {
   name: 'bare word',
   fromText: (value) => (value === undefined ? true : undefined),
@@ -132,7 +131,7 @@ export const bareFlag: SettingType<boolean> = {
   show: String,
 }
 
-/** `true`, `false` or an integer; anything else is false (spec A.5). */
+/** `true`, `false` or an integer; anything else is false. */
 export const boolean: SettingType<boolean> = {
   name: 'boolean',
   fromText: (value) => (value === undefined ? undefined : isTrue(value)),
@@ -159,7 +158,7 @@ export const unlessFalse: SettingType<boolean> = {
   show: String,
 }
 
-/** Whole seconds, returned as milliseconds; zero is ignored. In TOML a table `{secs, nanos}` (spec A.6). */
+/** Whole seconds, returned as milliseconds; zero is ignored. In TOML a table `{secs, nanos}`. */
 export const seconds: SettingType<number> = {
   name: 'seconds',
   fromText: (value) => {
@@ -177,7 +176,7 @@ export const seconds: SettingType<number> = {
   show: (value) => String(value / 1000),
 }
 
-/** A vsock port; zero and less are ignored (spec A.5). */
+/** A vsock port; zero and less are ignored. */
 export const port: SettingType<number> = numeric('port', (value) => {
   if (value > 0xff_ff_ff_ff) throw malformed('port out of range, want at most 4294967295')
   return value > 0 ? value : undefined

@@ -21,7 +21,7 @@ import {
   unlessFalse,
 } from './setting-types.ts'
 
-/** Every setting of the agent (spec A.5 to A.7, and our own). docs/operate.md shows this table. */
+/** Every setting of the agent (and our own). docs/operate.md shows this table. */
 export const SETTINGS = {
   serverAddress: agentSetting('server_addr', {
     environment: 'KATA_AGENT_SERVER_ADDR',

@@ -5,7 +5,7 @@ import type { RecordedCall } from '../../src/ctl/recording/recording.ts'
 import { CreateContainerRequest } from '../../src/gen/agent.ts'
 import { busyboxRoot } from '../support/containers/busybox-root.ts'
 
-/** The folder of a guest in which all shims share the root file systems (spec E.5). */
+/** The folder of a guest in which all shims share the root file systems. */
 export const SHARED_FOLDER = '/run/kata-containers/shared/containers/'
 
 /**

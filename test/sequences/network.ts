@@ -10,14 +10,14 @@ const NEIGHBORS = recordedRequest(AddARPNeighborsRequest, 'go-shim.ctr-network',
 /** The hardware address of the interface that the network calls configure. */
 export const NIC = { mac: INTERFACE.interface?.hwAddr ?? '' } as const
 
-/** The sandbox's network (M.1, 3; M.2) as it was recorded: its one interface, its default route, and two neighbours. */
-export function networkSteps(from: string): readonly Step[] {
+/** The sandbox's network as it was recorded: its one interface, its default route, and two neighbours. */
+export function networkSteps(): readonly Step[] {
   const { name, hwAddr } = INTERFACE.interface ?? {}
   const [route] = ROUTES.routes?.Routes ?? []
   const installed = expect.objectContaining({ gateway: route?.gateway, device: name })
   return [
-    { from, call: agent('updateInterface', INTERFACE), answers: { name, hwAddr } },
-    { from, call: agent('updateRoutes', ROUTES), answers: { Routes: expect.arrayContaining([installed]) } },
-    { from, call: agent('addARPNeighbors', NEIGHBORS) },
+    { call: agent('updateInterface', INTERFACE), answers: { name, hwAddr } },
+    { call: agent('updateRoutes', ROUTES), answers: { Routes: expect.arrayContaining([installed]) } },
+    { call: agent('addARPNeighbors', NEIGHBORS) },
   ]
 }

@@ -3,7 +3,6 @@ import { AgentError } from '../../src/base/errors.ts'
 import { AgentServiceDefinition } from '../../src/gen/agent.ts'
 import { HealthDefinition } from '../../src/gen/health.ts'
 import { clientFor } from '../../src/rpc/client.ts'
-import { REPLAYS } from './all.ts'
 import { type Place, replay } from './replay.ts'
 import { agent, health, type Sequence, type Step } from './sequence.ts'
 
@@ -56,8 +55,6 @@ function sequenceOf(...steps: readonly Step[]): Sequence {
     steps,
   }
 }
-
-const from = 'X.1'
 const read = agent('readStdout', { containerId: 'c', len: 1 })
 
 describe('replay', () => {
@@ -65,24 +62,24 @@ describe('replay', () => {
     const { place, asked } = placeWith({ Check: async () => ({ status: 1 }), CreateSandbox: EMPTY })
     const reports = await replay(
       sequenceOf(
-        { from, call: health('check', {}), answers: { status: 1 } },
-        { from, shares: '/root' },
-        { from, call: agent('createSandbox', {}) },
+        { call: health('check', {}), answers: { status: 1 } },
+        { shares: '/root' },
+        { call: agent('createSandbox', {}) },
       ),
       place,
     )
     expect(asked).toEqual(['dial', 'Check', 'share /root', 'CreateSandbox', 'close'])
     expect(reports).toEqual([
-      { number: 1, what: 'Check (X.1)' },
-      { number: 2, what: 'the host shares /root (X.1)' },
-      { number: 3, what: 'CreateSandbox (X.1)' },
+      { number: 1, what: 'Check' },
+      { number: 2, what: 'the host shares /root' },
+      { number: 3, what: 'CreateSandbox' },
     ])
   })
 
   it('fails at an answer that differs from the recorded one, and names the step', async () => {
     const { place, asked } = placeWith({ Check: async () => ({ status: 2 }) })
-    const steps: Step[] = [{ from, call: health('check', {}), answers: { status: 1 } }]
-    await expect(replay(sequenceOf(...steps), place)).rejects.toThrow(/^a caller, step 1, Check \(X.1\): /)
+    const steps: Step[] = [{ call: health('check', {}), answers: { status: 1 } }]
+    await expect(replay(sequenceOf(...steps), place)).rejects.toThrow(/^a caller, step 1, Check: /)
     expect(asked.at(-1)).toBe('close')
   })
 
@@ -93,13 +90,12 @@ describe('replay', () => {
     ['another text', UNIMPLEMENTED, { fails: { codes: ['UNIMPLEMENTED'], text: /never/ } }],
   ])('fails at %s', async (_name, answer, expected) => {
     const { place } = placeWith({ StartContainer: answer })
-    const step: Step = { from, call: agent('startContainer', {}), ...expected }
+    const step: Step = { call: agent('startContainer', {}), ...expected }
     await expect(replay(sequenceOf(step), place)).rejects.toThrow(/instead of/)
   })
 
   it('accepts an answer or a failure where either is right', async () => {
     const step: Step = {
-      from,
       call: agent('signalProcess', {}),
       answers: {},
       fails: { codes: ['UNIMPLEMENTED'], text: /not yet/ },
@@ -113,20 +109,20 @@ describe('replay', () => {
     const texts =
       (...list: string[]): Answer =>
       async () => ({ data: Buffer.from(list.shift() ?? '') })
-    const reading: Step = { from, loop: 'output', call: read }
+    const reading: Step = { loop: 'output', call: read }
 
     it('reads to the end and compares all that came', async () => {
       const { place, asked } = placeWith({ ReadStdout: texts('a', 'b') })
       await replay(
-        sequenceOf(reading, { from, shown: 'ab', by: 'output' }, { from, ended: 'output', brought: 'ab' }),
+        sequenceOf(reading, { shown: 'ab', by: 'output' }, { ended: 'output', brought: 'ab' }),
         place,
       )
       expect(asked.filter((name) => name === 'ReadStdout')).toHaveLength(3)
     })
 
     it.each<[string, Step]>([
-      ['ends without the text', { from, shown: 'c', by: 'output' }],
-      ['brings another text', { from, ended: 'output', brought: /^a$/ }],
+      ['ends without the text', { shown: 'c', by: 'output' }],
+      ['brings another text', { ended: 'output', brought: /^a$/ }],
     ])('fails when it %s', async (_name, step) => {
       const { place } = placeWith({ ReadStdout: texts('a', 'b') })
       await expect(replay(sequenceOf(reading, step), place)).rejects.toThrow(/a caller, step 2, /)
@@ -149,10 +145,10 @@ describe('replay', () => {
     })
     await replay(
       sequenceOf(
-        { from, begin: 'exit', call: agent('waitProcess', {}) },
-        { from, call: agent('createSandbox', {}) },
-        { from, connection: 'breaks' },
-        { from, ended: 'exit', fails: { codes: ['UNAVAILABLE'] } },
+        { begin: 'exit', call: agent('waitProcess', {}) },
+        { call: agent('createSandbox', {}) },
+        { connection: 'breaks' },
+        { ended: 'exit', fails: { codes: ['UNAVAILABLE'] } },
       ),
       place,
     )
@@ -161,27 +157,16 @@ describe('replay', () => {
 
   it('makes a timer’s call beside each step until it is stopped, and fails with it', async () => {
     const timer: Step = {
-      from,
       timer: 'health',
       everyMs: 1000,
       call: health('check', {}),
       answers: { status: 1 },
     }
-    const steps: Step[] = [timer, { from, shares: '1' }, { from, shares: '2' }, { from, stop: 'health' }]
+    const steps: Step[] = [timer, { shares: '1' }, { shares: '2' }, { stop: 'health' }]
     const { place, asked } = placeWith({ Check: async () => ({ status: 1 }) })
-    await replay(sequenceOf(...steps, { from, shares: '3' }), place)
+    await replay(sequenceOf(...steps, { shares: '3' }), place)
     expect(asked.filter((name) => name === 'Check')).toHaveLength(3)
     const failing = placeWith({ Check: async () => ({ status: 2 }) })
     await expect(replay(sequenceOf(...steps), failing.place)).rejects.toThrow(/^a caller, step 1, /)
   })
-})
-
-describe('the recorded sequences', () => {
-  it.each(REPLAYS)(
-    'of $caller name a section of the specification for each step ($framing)',
-    ({ sequenceIn }) => {
-      for (const step of sequenceIn({ isGuest: false }, 'dead agent').steps)
-        expect(step.from).toMatch(/^[A-M]\b/)
-    },
-  )
 })

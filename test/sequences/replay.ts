@@ -26,7 +26,7 @@ export interface Place {
 export interface StepReport {
   /** The number of the step, from 1. */
   readonly number: number
-  /** The step in words, such as `CreateSandbox (M.1, 4)`. */
+  /** The step in words, such as `CreateSandbox`. */
   readonly what: string
 }
 
@@ -42,7 +42,7 @@ export async function replay(sequence: Sequence, place: Place): Promise<readonly
   const reports: StepReport[] = []
   try {
     for (const [index, step] of sequence.steps.entries()) {
-      const what = `${wordsOf(step)} (${step.from})`
+      const what = wordsOf(step)
       const failed = (error: unknown) => {
         throw new Error(`${sequence.caller}, step ${index + 1}, ${what}: ${messageOf(error)}`, {
           cause: error,

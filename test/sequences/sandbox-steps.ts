@@ -2,34 +2,30 @@ import { CreateSandboxRequest } from '../../src/gen/agent.ts'
 import { type RecordedLine, recordedRequest } from '../recordings/recorded-request.ts'
 import { agent, type Step, type Surroundings } from './sequence.ts'
 
-/** The mount point of the sandbox's shared memory (E.5). */
+/** The mount point of the sandbox's shared memory. */
 const SHM_FOLDER = '/run/kata-containers/sandbox/shm'
 
 /**
- * CreateSandbox as it was recorded, with another id and host name (C.25): its storages are the shared folder of
+ * CreateSandbox as it was recorded, with another id and host name: its storages are the shared folder of
  * root file systems, and shared memory. On a machine without a shared folder this call must fail, and is repeated
  * without it.
  */
 export function sandboxCreated(
-  from: string,
   recorded: RecordedLine,
   changed: Partial<CreateSandboxRequest>,
   { isGuest }: Surroundings,
 ): readonly Step[] {
   const request = { ...recordedRequest(CreateSandboxRequest, ...recorded), ...changed }
   const call = agent('createSandbox', request)
-  if (isGuest) return [{ from, call }]
+  if (isGuest) return [{ call }]
   const fails = { codes: ['INTERNAL', 'UNIMPLEMENTED'], text: /no virtio-?fs/ } as const
   const others = request.storages.filter(({ driver }) => driver !== 'virtio-fs')
-  return [
-    { from: 'E.3', call, fails },
-    { from, call: agent('createSandbox', { ...request, storages: others }) },
-  ]
+  return [{ call, fails }, { call: agent('createSandbox', { ...request, storages: others }) }]
 }
 
-/** Changes the size of the shared memory after memory was hot-plugged (C.8). No recording has a storage there. */
-export function shmResized(from: string, size: string): Step {
+/** Changes the size of the shared memory after memory was hot-plugged. No recording has a storage there. */
+export function shmResized(size: string): Step {
   const shm = { driver: 'ephemeral', source: 'shm', fstype: 'tmpfs', mountPoint: SHM_FOLDER }
   const options = ['remount', `size=${size}`]
-  return { from, call: agent('updateEphemeralMounts', { storages: [{ ...shm, options }] }) }
+  return { call: agent('updateEphemeralMounts', { storages: [{ ...shm, options }] }) }
 }

@@ -45,12 +45,7 @@ export type Step =
   | SharesStep
   | ConnectionStep
 
-interface AnyStep {
-  /** The section of the behaviour spec that describes the step. */
-  readonly from: string
-}
-
-interface Calling extends AnyStep {
+interface Calling {
   /** The time limit in milliseconds, if it differs from that of the sequence. */
   readonly timeoutMs?: number | 'none'
 }
@@ -96,25 +91,25 @@ interface TimerStep extends Calling, Expected {
 }
 
 /** Stops a timer. */
-interface StopStep extends AnyStep {
+interface StopStep {
   readonly stop: string
 }
 
 /** Waits until the loop has received the text. */
-interface ShownStep extends AnyStep {
+interface ShownStep {
   readonly shown: string
   readonly by: string
 }
 
 /** Waits for the end of a background call, or of a loop, whose last call must end as expected. */
-interface EndStep extends AnyStep, Expected {
+interface EndStep extends Expected {
   readonly ended: string
   /** All data that the loop has received. */
   readonly brought?: string | RegExp
 }
 
 /** The host makes a root file system appear at a path of the guest, as in a shared folder. */
-interface SharesStep extends AnyStep {
+interface SharesStep {
   readonly shares: string
 }
 
@@ -122,7 +117,7 @@ interface SharesStep extends AnyStep {
  * The fate of the connection. `breaks`: it is lost with all background calls and dialled again. `agent dies`: the same,
  * and the step ends when a new agent listens. `ended`: the agent closes the connection.
  */
-interface ConnectionStep extends AnyStep {
+interface ConnectionStep {
   readonly connection: 'breaks' | 'agent dies' | 'ended'
 }
 

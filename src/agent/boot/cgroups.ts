@@ -32,7 +32,7 @@ const NEEDED_V1_CONTROLLERS = ['devices', 'cpu', 'cpuset', 'memory', 'pids', 'fr
 
 const ROOT = '/sys/fs/cgroup'
 
-/** The controllers that each get their own hierarchy (spec A.4). */
+/** The controllers that each get their own hierarchy. */
 const KNOWN_CONTROLLERS: readonly string[] = [
   'cpu',
   'cpuacct',
@@ -68,7 +68,7 @@ async function refusalOfV1(mounts: Mounts): Promise<string | undefined> {
   return undefined
 }
 
-/** The known controllers that /proc/cgroups shows as enabled (spec A.4: tab separated, the fourth column). */
+/** The known controllers that /proc/cgroups shows as enabled (tab separated, the fourth column). */
 export function enabledV1Controllers(procCgroups: string): readonly string[] {
   const enabled = procCgroups
     .split('\n')

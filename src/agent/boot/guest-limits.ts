@@ -7,7 +7,7 @@ import type { BootContext, StepOutcome } from './step.ts'
  * The archive's `sysctl.conf` sets the same ones where systemd boots the guest.
  */
 export const GUEST_LIMITS: ReadonlyMap<string, bigint> = new Map([
-  // The highest limit of open files that a host may name: that of Kata's unit (spec D.2).
+  // The highest limit of open files that a host may name: that of Kata's unit.
   ['fs/nr_open', 2n ** 30n],
   ['fs/file-max', 2n ** 63n - 1n],
   ['fs/inotify/max_user_instances', 8192n],

@@ -57,7 +57,7 @@ const DEFAULT_HOSTNAME = 'localhost'
 
 /**
  * Sets the host name: the one of the VM metadata (`given`), which goes into the network record, or else the one of
- * /etc/hostname (spec A.8). A failure is logged, because the guest works without a host name.
+ * /etc/hostname. A failure is logged, because the guest works without a host name.
  */
 export async function setHostname(context: BootContext, given: string | undefined): Promise<StepOutcome> {
   const { os, log, networkRecord } = context

@@ -19,7 +19,7 @@ const EXPECTED: readonly { readonly target: string; readonly type: string }[] = 
   { target: '/dev', type: 'devtmpfs' },
 ]
 
-/** The file systems of spec A.3, and /tmp because the root file system may be read-only. */
+/** The file systems that containers and tools expect, and /tmp because the root file system may be read-only. */
 const MOUNTS: readonly GuestMount[] = [
   tmpfs('/dev/shm', 'mode=1777'),
   {

@@ -1,7 +1,7 @@
 import { messageOf } from '../../base/errors.ts'
 import type { BootContext, StepOutcome } from './step.ts'
 
-/** The value of indispensable daemons (spec A.10). Helper programs and containers do not inherit it. */
+/** The value of indispensable daemons. Helper programs and containers do not inherit it. */
 const OOM_SCORE_ADJUSTMENT = -997
 
 /**

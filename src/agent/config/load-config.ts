@@ -24,9 +24,9 @@ export interface LoadedConfig {
 }
 
 /**
- * Loads the agent's configuration (spec A.5 to A.7). The environment overrides the file of `--config`, or else the kernel command
- * line; a file that `agent.config_file` names is the only source; `--server-addr` overrides all. Throws when a file cannot
- * be read, and INVALID_ARGUMENT naming the source when a value is malformed.
+ * Loads the agent's configuration. The environment overrides the file of `--config`, or else the kernel command line; a
+ * file that `agent.config_file` names is the only source; `--server-addr` overrides all. Throws when a file cannot be
+ * read, and INVALID_ARGUMENT naming the source when a value is malformed.
  */
 export async function loadConfig(sources: ConfigSources): Promise<LoadedConfig> {
   const { settings, unknown = [], withValue = [] } = await configured(sources)
@@ -77,8 +77,8 @@ function argumentSettings({ arguments: given }: ConfigSources): Partial<AgentCon
 }
 
 /**
- * The settings in a TOML file (spec A.6); unknown keys are ignored. Throws INVALID_ARGUMENT naming `path`, key and value
- * when the file or a value is malformed.
+ * The settings in a TOML file; unknown keys are ignored. Throws INVALID_ARGUMENT naming `path`, key and value when the
+ * file or a value is malformed.
  */
 export async function configFileSettings(path: string, content: string): Promise<Partial<AgentConfig>> {
   const values = await parseToml(path, content)
@@ -106,8 +106,7 @@ async function parseToml(path: string, content: string): Promise<Readonly<Record
 }
 
 /**
- * The settings in environment variables (spec A.7). Throws INVALID_ARGUMENT naming variable and value when a value is
- * malformed.
+ * The settings in environment variables. Throws INVALID_ARGUMENT naming variable and value when a value is malformed.
  */
 function environmentSettings(
   environment: Readonly<Record<string, string | undefined>>,

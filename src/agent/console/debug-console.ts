@@ -32,7 +32,7 @@ export interface DebugConsoleDependencies {
   readonly folder: string
 }
 
-/** Shells for debugging the guest (behaviour spec, I.3), each on a terminal of its own. */
+/** Shells for debugging the guest, each on a terminal of its own. */
 export class DebugConsole {
   readonly #dependencies: DebugConsoleDependencies
   readonly #open = new Set<Promise<void>>()

@@ -2,7 +2,7 @@ import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Files } from '../../os/files/files.ts'
 
-/** The shells of a guest in the order in which they are tried (behaviour spec, I.3). The first is that of an extension image. */
+/** The shells of a guest in the order in which they are tried. The first is that of an extension image. */
 const SHELLS = ['/run/kata-extensions/devkit/bin/devkit-sh', '/bin/bash', '/bin/sh']
 
 const EXECUTABLE = 0o111

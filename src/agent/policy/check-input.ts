@@ -2,10 +2,10 @@ import { AgentError } from '../../base/errors.ts'
 import { MESSAGE_FIELDS, type MessageField } from '../../gen/message-fields.ts'
 
 /**
- * The JSON that a check passes to its rule, as Kata's agent writes it (behaviour spec, I.9): every field by its name in the
- * proto; `null` for an absent message, oneof or optional field; bytes as an array of numbers; enums and 64-bit integers as
- * numbers. `message` is the full name of the request's type. The request is the decoded one that the call will work with,
- * so no second decoder can read it in another way. `unread` names a field that no rule reads, which becomes `null`.
+ * The JSON that a check passes to its rule, as Kata's agent writes it: every field by its name in the proto; `null` for
+ * an absent message, oneof or optional field; bytes as an array of numbers; enums and 64-bit integers as numbers.
+ * `message` is the full name of the request's type. The request is the decoded one that the call will work with, so no
+ * second decoder can read it in another way. `unread` names a field that no rule reads, which becomes `null`.
  */
 export function checkInput(message: string, request: unknown, unread?: string): string {
   if (typeof request !== 'object' || request === null)

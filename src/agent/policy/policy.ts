@@ -64,7 +64,7 @@ const LARGE_FIELDS: Readonly<Record<string, string>> = {
   SetPolicyRequest: 'policy',
 }
 
-/** The policy that calls are checked against (behaviour spec, I.9), and its state. Without one every call passes. */
+/** The policy that calls are checked against, and its state. Without one every call passes. */
 export class Policy implements TakenByRequests {
   readonly #dependencies: PolicyDependencies
   /** Checks and replacements run one at a time: a check sees the state that the one before it left. */

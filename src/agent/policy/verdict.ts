@@ -21,8 +21,8 @@ export type Verdict =
   | { readonly allowed: false; readonly refusal: Refusal }
 
 /**
- * The verdict in the outcome of a rule (behaviour spec, I.9): a boolean, or an object `{allowed, ops}`. Any other value is
- * an error of the policy.
+ * The verdict in the outcome of a rule: a boolean, or an object `{allowed, ops}`. Any other value is an error of the
+ * policy.
  */
 export function verdictOf(rule: Rule, { value, prints }: RuleOutcome): Verdict {
   if (value === undefined && rule.isExpected) return failed(rule, 'the policy has no value for this rule')

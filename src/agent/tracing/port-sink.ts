@@ -10,7 +10,7 @@ const HEADER_BYTES = 8
 /** The kernel gives a dial up after this time. */
 const DIAL_MS = 2000
 
-/** Sends spans as Kata's agent does, to a port of the host: each as JSON, behind its length (behaviour spec, I.7). */
+/** Sends spans as Kata's agent does, to a port of the host: each as JSON, behind its length. */
 export function portSink(
   { hostSockets, streams }: Pick<Os, 'hostSockets' | 'streams'>,
   address: HostAddress,

@@ -7,7 +7,7 @@ const MAX_UNIX_PATH_BYTES = 107
 
 const FORMS = 'vsock://CID:PORT (CID -1 is any), unix://PATH, unix://@ABSTRACT or tcp://HOST:PORT'
 
-/** Parses a `server_addr` (behaviour spec, B.1). Throws INVALID_ARGUMENT `server address "…": …`. */
+/** Parses a `server_addr`. Throws INVALID_ARGUMENT `server address "…": …`. */
 export function parseServerAddress(text: string): ListenAddress {
   const [scheme, rest] = splitScheme(text)
   const wrong = (reason: string) =>

@@ -15,8 +15,8 @@ export interface CpusetChange {
 }
 
 /**
- * Lets a container have CPUs that came online later than its cgroup (spec C.27): every cgroup above it is widened to
- * those online, the topmost first, for a cgroup of v1 can have no CPU that the one above lacks. Then it gets its own.
+ * Lets a container have CPUs that came online later than its cgroup: every cgroup above it is widened to those online,
+ * the topmost first, for a cgroup of v1 can have no CPU that the one above lacks. Then it gets its own.
  */
 export async function refreshCpuset(files: Files, change: CpusetChange): Promise<void> {
   const { path, isV2, cpus, online } = change

@@ -93,7 +93,7 @@ export class OomEvents {
   }
 }
 
-/** GetOOMEvent (behaviour spec, section C.33): waits for the next container that ran out of memory. */
+/** GetOOMEvent: waits for the next container that ran out of memory. */
 export async function getOomEvent(
   { oom }: { readonly oom: OomEvents },
   _request: GetOOMEventRequest,

@@ -15,10 +15,7 @@ export type OomOwner = Pick<OutOfMemory, 'key' | 'createdNs'>
 /** How many events wait for a caller. */
 const CAPACITY = 100
 
-/**
- * A queue of containers that ran out of memory: each event goes to one caller (behaviour spec, section C.33). Adding never
- * waits.
- */
+/** A queue of containers that ran out of memory: each event goes to one caller. Adding never waits. */
 export class OomQueue {
   readonly #log: Logger
   readonly #state: StateStore

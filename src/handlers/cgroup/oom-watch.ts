@@ -20,9 +20,9 @@ export interface OomSource {
 }
 
 /**
- * Calls `killed` whenever the kernel has OOM-killed processes of a cgroup (behaviour spec, section H.4), once for those
- * killed at the same time, with the number of all kills. `before` of them were reported before; undefined: all that there
- * are now. `killed` must not throw. Throws when the cgroup cannot be watched.
+ * Calls `killed` whenever the kernel has OOM-killed processes of a cgroup, once for those killed at the same time, with
+ * the number of all kills. `before` of them were reported before; undefined: all that there are now. `killed` must not
+ * throw. Throws when the cgroup cannot be watched.
  */
 export async function watchOom(
   os: Os,

@@ -41,9 +41,8 @@ export async function removeBundle(os: Os, { folder, rootfs, config }: Bundle): 
 }
 
 /**
- * Makes `source` the container's root by a plain bind mount (behaviour spec, section C.1, step 9). What an earlier container
- * of the same id has left there is removed first. Throws when that fails: a container must not run on the root of
- * another one.
+ * Makes `source` the container's root by a plain bind mount. What an earlier container of the same id has left
+ * there is removed first. Throws when that fails: a container must not run on the root of another one.
  */
 export async function mountRoot(os: Os, bundle: Bundle, source: string, onRemove: UndoList): Promise<void> {
   await emptyFolder(os, bundle.rootfs)

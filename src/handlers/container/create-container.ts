@@ -73,8 +73,8 @@ interface Creation {
 }
 
 /**
- * CreateContainer (behaviour spec, section C.1): makes a container whose first process awaits its start. When a step fails,
- * the call is aborted or the container is to be removed, all steps before it are undone.
+ * CreateContainer: makes a container whose first process awaits its start. When a step fails, the call is aborted or
+ * the container is to be removed, all steps before it are undone.
  */
 export async function createContainer(
   dependencies: CreateDependencies,
@@ -298,8 +298,8 @@ async function launchInit(
 const RESERVED_IDS = ['sandbox', 'shared']
 
 /**
- * Throws unless `id` may name a container (behaviour spec, section C.1): at least two characters, a letter or digit
- * first, then letters, digits, `.`, `-` and `_`. Such an id is safe as one component of a path.
+ * Throws unless `id` may name a container: at least two characters, a letter or digit first, then letters, digits, `.`,
+ * `-` and `_`. Such an id is safe as one component of a path.
  */
 export function checkContainerId(id: string): void {
   if (!/^[A-Za-z0-9][A-Za-z0-9._-]+$/.test(id) || id.length > 255) {

@@ -11,9 +11,8 @@ const PATH_ANNOTATION = 'io.kubernetes.container.terminationMessagePath'
 const MAX_BYTES = 4096
 
 /**
- * GetDiagnosticData (behaviour spec, section C.12): the text of a container's termination log, at most 4096 bytes; empty
- * when it has none. The file is the source of a mount. No link on the way to it is followed, because the container may
- * have made it.
+ * GetDiagnosticData: the text of a container's termination log, at most 4096 bytes; empty when it has none. The file is
+ * the source of a mount. No link on the way to it is followed, because the container may have made it.
  */
 export async function getDiagnosticData(
   { containers, os }: { readonly containers: Pick<ContainerRegistry, 'get'>; readonly os: Pick<Os, 'files'> },

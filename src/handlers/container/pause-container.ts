@@ -8,9 +8,7 @@ import { Phase } from './container-record.ts'
 import type { ContainerRegistry } from './registry.ts'
 import { beginUpdate } from './update-container.ts'
 
-/**
- * PauseContainer (behaviour spec, section C.10): freezes all processes, also of a container that awaits its start.
- */
+/** PauseContainer: freezes all processes, also of a container that awaits its start. */
 export async function pauseContainer(
   {
     containers,
@@ -45,7 +43,7 @@ export async function pauseContainer(
   }
 }
 
-/** ResumeContainer (behaviour spec, section C.10): thaws the processes of a paused container. */
+/** ResumeContainer: thaws the processes of a paused container. */
 export async function resumeContainer(
   {
     containers,

@@ -107,7 +107,7 @@ export class ContainerRegistry implements ProcessOwners {
   }
 }
 
-/** The answer for a container that does not exist (behaviour spec, section B.5: the code differs by call). */
+/** The answer for a container that does not exist (the code differs by call). */
 export function unknownContainer(code: StatusCodeName): AgentError {
   return new AgentError(code, 'Invalid container id', { fault: 'caller' })
 }

@@ -32,7 +32,7 @@ export interface RemoveDependencies {
   readonly requests: Pick<RequestJournal, 'answer'>
 }
 
-/** RemoveContainer (behaviour spec, section C.3). It ends a transition under way, then removes. */
+/** RemoveContainer. It ends a transition under way, then removes. */
 export async function removeContainer(
   dependencies: RemoveDependencies,
   request: RemoveContainerRequest,

@@ -27,8 +27,7 @@ export interface StartDependencies extends StartHookDependencies {
 }
 
 /**
- * StartContainer (behaviour spec, section C.2): starts the first process, between its hooks. It waits for a creation or
- * an update under way.
+ * StartContainer: starts the first process, between its hooks. It waits for a creation or an update under way.
  */
 export async function startContainer(
   dependencies: StartDependencies,

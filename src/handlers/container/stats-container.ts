@@ -2,9 +2,7 @@ import type { StatsContainerRequest, StatsContainerResponse } from '../../gen/ag
 import type { ContainerRegistry } from './registry.ts'
 import { invalidContainerId } from './update-container.ts'
 
-/**
- * StatsContainer (behaviour spec, section C.9), of a stopped container too. It waits for no transition of the container.
- */
+/** StatsContainer, of a stopped container too. It waits for no transition of the container. */
 export async function statsContainer(
   { containers }: { readonly containers: Pick<ContainerRegistry, 'tryGet'> },
   { containerId }: StatsContainerRequest,

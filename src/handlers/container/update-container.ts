@@ -26,8 +26,7 @@ export interface UpdateDependencies {
 }
 
 /**
- * UpdateContainer (behaviour spec, section C.7): sets other limits. Limits that the request leaves empty stay; without
- * any it does nothing.
+ * UpdateContainer: sets other limits. Limits that the request leaves empty stay; without any it does nothing.
  */
 export async function updateContainer(
   dependencies: UpdateDependencies,
@@ -80,7 +79,7 @@ export async function beginUpdate(
   return container.beginUpdate(from, intended)
 }
 
-/** The answer of updates and statistics for a container that does not exist (behaviour spec, section B.5). */
+/** The answer of updates and statistics for a container that does not exist. */
 export function invalidContainerId(): AgentError {
   return new AgentError('INVALID_ARGUMENT', 'invalid container id')
 }

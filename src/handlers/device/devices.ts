@@ -11,7 +11,7 @@ import { waitForCdiEdits } from './cdi/cdi.ts'
 import type { DeviceDependencies, GuestDevice, RequestDependencies } from './handler.ts'
 import { deviceHandler } from './handler-table.ts'
 
-/** Waits for the devices of requests (spec F). */
+/** Waits for the devices of requests. */
 export interface DeviceHandlers {
   /**
    * The container paths of the devices for which {@link DeviceHandlers.waitFor} will return a node. Throws the same errors
@@ -130,7 +130,7 @@ async function updateOf(
   return { containerPath, ...numbers, ...(keepsNodePath ? { newPath: node } : {}) }
 }
 
-/** The InfiniBand nodes that a driver in the container needs besides its device (spec D.4). */
+/** The InfiniBand nodes that a driver in the container needs besides its device. */
 async function infinibandDevices(files: Files): Promise<readonly AddedDevice[]> {
   const paths = (await files.list(INFINIBAND)).map((name) => `${INFINIBAND}/${name}`)
   const devices = await Promise.all(

@@ -10,7 +10,7 @@ interface Unsupported {
 
 const S390: Unsupported = { reason: 'only supported on s390x' }
 
-/** Every device type of the API (spec F.1), with its handler or the reason why it has none. */
+/** Every device type of the API, with its handler or the reason why it has none. */
 const TABLE: ReadonlyMap<string, DeviceHandler | Unsupported> = new Map<string, DeviceHandler | Unsupported>([
   ['blk', blk],
   ['blk-ccw', S390],

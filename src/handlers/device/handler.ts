@@ -33,7 +33,7 @@ export interface GuestDevice {
   readonly onFailure?: () => Promise<void>
 }
 
-/** The handler of one type of device (spec F). The fields that every type needs have been checked. */
+/** The handler of one type of device. The fields that every type needs have been checked. */
 export interface DeviceHandler {
   /** Set when the guest kernel uses the device, so that the container's spec does not name it. */
   readonly withoutNode?: true

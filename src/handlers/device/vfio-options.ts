@@ -10,8 +10,8 @@ export interface VfioOption {
 }
 
 /**
- * Parses the options of a VFIO device (spec F.4), each `<host address>=<guest PCI path>`. Addresses without a guest path
- * are returned in `skipped`. Throws INVALID_ARGUMENT naming the wrong option.
+ * Parses the options of a VFIO device, each `<host address>=<guest PCI path>`. Addresses without a guest path are
+ * returned in `skipped`. Throws INVALID_ARGUMENT naming the wrong option.
  */
 export function parseVfioOptions({ options, containerPath }: Device): {
   readonly devices: readonly VfioOption[]

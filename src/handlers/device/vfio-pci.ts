@@ -7,7 +7,7 @@ import { bindToVfio, loadVfio } from './bind-vfio.ts'
 import type { DeviceDependencies, DeviceHandler } from './handler.ts'
 import { parseVfioOptions } from './vfio-options.ts'
 
-/** A passed-through PCI device with a driver of the guest kernel: the handler only waits for it (spec F.4). */
+/** A passed-through PCI device with a driver of the guest kernel: the handler only waits for it. */
 export const vfioPciGuestKernel: DeviceHandler = {
   withoutNode: true,
   async waitFor(device, dependencies, signal) {
@@ -15,7 +15,7 @@ export const vfioPciGuestKernel: DeviceHandler = {
   },
 }
 
-/** Passed-through PCI devices of one IOMMU group, for a driver in the container (spec F.4). */
+/** Passed-through PCI devices of one IOMMU group, for a driver in the container. */
 export const vfioPci: DeviceHandler = {
   async waitFor(device, dependencies, signal) {
     const { os, log, hotplug, beforeBind } = dependencies

@@ -23,7 +23,7 @@ export interface DetailsDependencies {
   readonly supportsPolicy: () => boolean
 }
 
-/** Creates the call GetGuestDetails (spec C.29), which asks the runtime for its features only once. */
+/** Creates the call GetGuestDetails, which asks the runtime for its features only once. */
 export function guestDetails(
   dependencies: DetailsDependencies,
 ): (request: GuestDetailsRequest, signal: AbortSignal) => Promise<GuestDetailsResponse> {

@@ -4,8 +4,8 @@ import type { Files } from '../../os/files/files.ts'
 const MEMORY = '/sys/devices/system/memory'
 
 /**
- * The size in bytes of the blocks in which memory is added (spec C.29); 0 when the kernel cannot add memory. Throws
- * INTERNAL for an invalid text in sysfs.
+ * The size in bytes of the blocks in which memory is added; 0 when the kernel cannot add memory. Throws INTERNAL for an
+ * invalid text in sysfs.
  */
 export async function memoryBlockSize(files: Files): Promise<bigint> {
   const path = `${MEMORY}/block_size_bytes`
@@ -24,7 +24,7 @@ export async function canProbeMemory(files: Files): Promise<boolean> {
 const PROBE = `${MEMORY}/probe`
 
 /**
- * Tells the kernel of a memory block at each of these physical addresses (spec C.30). Throws, before any change,
+ * Tells the kernel of a memory block at each of these physical addresses. Throws, before any change,
  * FAILED_PRECONDITION without the probe interface and INVALID_ARGUMENT for an address that is not the start of a block;
  * later, INTERNAL with the address that the kernel refused.
  */

@@ -4,7 +4,7 @@ import type { Os } from '../../os/os.ts'
 import { onlineBlock, onlineMemory } from './memory-blocks.ts'
 
 /**
- * Brings memory online as it is added (spec F.3): the present offline blocks now, then each block that the kernel
+ * Brings memory online as it is added: the present offline blocks now, then each block that the kernel
  * announces, until the agent ends. Blocks are processed one after the other, because each occupies a thread. Calls
  * `changed`, which must not throw, after each block that came online or went offline. Errors are logged; OnlineCPUMem tries
  * again. Throws when it cannot listen for uevents.

@@ -5,7 +5,7 @@ import type { Os } from '../../os/os.ts'
 
 const CPUS = '/sys/devices/system/cpu'
 
-/** The time of 100 attempts that are 50 ms apart (spec C.27). */
+/** The time of 100 attempts that are 50 ms apart. */
 const TIMEOUT_MS = 5000
 /** The kernel sends no event when a CPU that it refused can be brought online later. */
 const RETRY_MS = 50

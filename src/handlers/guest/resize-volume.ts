@@ -19,9 +19,9 @@ const SECTOR_BYTES = 512n
 const DISK_MS = 2000
 
 /**
- * ResizeVolume (spec C.36, not implemented by the reference): grows the mounted file system at a path to `size` bytes, in
- * whole blocks. Waits for the kernel to notice that the host has enlarged the disk. A file system of this size stays as
- * it is. Throws INVALID_ARGUMENT for a path where nothing is mounted, UNIMPLEMENTED for a file system that cannot grow,
+ * ResizeVolume (not implemented by the reference): grows the mounted file system at a path to `size` bytes, in whole
+ * blocks. Waits for the kernel to notice that the host has enlarged the disk. A file system of this size stays as it
+ * is. Throws INVALID_ARGUMENT for a path where nothing is mounted, UNIMPLEMENTED for a file system that cannot grow,
  * OUT_OF_RANGE for less than the current size.
  */
 export async function resizeVolume(

@@ -12,8 +12,8 @@ const LATEST_SECOND = BigInt(Number.MAX_SAFE_INTEGER)
 type GuestDateTime = Pick<SetGuestDateTimeRequest, 'Sec' | 'Usec'>
 
 /**
- * SetGuestDateTime (spec C.31): sets the clock to a time that was right `ageMs` ago. Throws INVALID_ARGUMENT for values
- * out of range, INTERNAL for a time that the kernel refuses, such as one before its own start. Returns by how many
+ * SetGuestDateTime: sets the clock to a time that was right `ageMs` ago. Throws INVALID_ARGUMENT for values out of
+ * range, INTERNAL for a time that the kernel refuses, such as one before its own start. Returns by how many
  * milliseconds the clock was moved.
  */
 export function setGuestDateTime(
@@ -34,8 +34,7 @@ export function setGuestDateTime(
 }
 
 /**
- * ReseedRandomDev (spec C.28): adds random bytes of the host to the kernel's pool.
- * Throws INVALID_ARGUMENT for no bytes.
+ * ReseedRandomDev: adds random bytes of the host to the kernel's pool. Throws INVALID_ARGUMENT for no bytes.
  */
 export async function reseedRandom(
   system: System,

@@ -14,8 +14,8 @@ export interface SwapDependencies extends HotplugDependencies {
 const HIGHEST_SLOT = 0x1f
 
 /**
- * AddSwap (spec C.34): waits for the disk at a PCI path, given as the numbers of its slots, and uses it as swap space.
- * Throws INVALID_ARGUMENT for an empty path or an invalid slot.
+ * AddSwap: waits for the disk at a PCI path, given as the numbers of its slots, and uses it as swap space. Throws
+ * INVALID_ARGUMENT for an empty path or an invalid slot.
  */
 export async function addSwap(
   dependencies: SwapDependencies,
@@ -31,7 +31,7 @@ export async function addSwap(
   await swapOn(dependencies, await waitForPciBlockDevice(dependencies, path, signal))
 }
 
-/** AddSwapPath (spec C.34): uses a block device or a file as swap space. Throws INVALID_ARGUMENT for a relative path. */
+/** AddSwapPath: uses a block device or a file as swap space. Throws INVALID_ARGUMENT for a relative path. */
 export async function addSwapPath(dependencies: SwapDependencies, path: string): Promise<void> {
   if (!path.startsWith('/')) throw new AgentError('INVALID_ARGUMENT', `path "${path}": not an absolute path`)
   if (path.includes('\0')) {

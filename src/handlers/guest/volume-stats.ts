@@ -5,8 +5,8 @@ import { type VolumeStatsResponse, type VolumeUsage, VolumeUsage_Unit } from '..
 import type { Volumes } from '../../os/devices/volumes/volumes.ts'
 
 /**
- * GetVolumeStats (spec C.35): the bytes and inodes of the file system that contains the path, which need not be its mount
- * point. Throws NOT_FOUND when the path does not exist.
+ * GetVolumeStats: the bytes and inodes of the file system that contains the path, which need not be its mount point.
+ * Throws NOT_FOUND when the path does not exist.
  */
 export async function volumeStats(
   volumes: Volumes,

@@ -17,8 +17,8 @@ const MAX_U16 = 0xffff
 const MAX_U8 = 0xff
 
 /**
- * AddARPNeighbors (spec G.5): adds or replaces entries of the neighbour tables of both families. Throws INVALID_ARGUMENT
- * for a wrong field, INTERNAL `Link not found (Name: …)`, or the kernel's error after restoring the tables.
+ * AddARPNeighbors: adds or replaces entries of the neighbour tables of both families. Throws INVALID_ARGUMENT for a
+ * wrong field, INTERNAL `Link not found (Name: …)`, or the kernel's error after restoring the tables.
  */
 export function addNeighbors(
   dependencies: NetworkDependencies,

@@ -14,7 +14,7 @@ const TIMEOUT_MS = 5000
 /** The largest set of rules; the response must fit into a message of 4 MiB. */
 const MAX_BYTES = 4 * 1024 * 1024 - 4096
 
-/** GetIPTables (spec G.6): the output of the save tool. Throws INTERNAL with the tool's output. */
+/** GetIPTables: the output of the save tool. Throws INTERNAL with the tool's output. */
 export async function getIptables(
   dependencies: NetworkDependencies,
   isIpv6: boolean,
@@ -25,9 +25,9 @@ export async function getIptables(
 }
 
 /**
- * SetIPTables (spec G.6): passes rules to the restore tool, and returns its output. The rules are tested first; when a
- * table fails after others were changed, the old rules of all of them are restored. Throws INTERNAL with the tool's
- * output, after restoring the rules.
+ * SetIPTables: passes rules to the restore tool, and returns its output. The rules are tested first; when a table fails
+ * after others were changed, the old rules of all of them are restored. Throws INTERNAL with the tool's output, after
+ * restoring the rules.
  */
 export function setIptables(
   dependencies: NetworkDependencies,

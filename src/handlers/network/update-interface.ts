@@ -8,9 +8,9 @@ import { checkInterface, type InterfaceRequest } from './interface-request.ts'
 import { linkStates, restoreLinks, restoreLost, sameAddress, temporaryName } from './link-state.ts'
 
 /**
- * UpdateInterface (spec G.1): configures a link as requested, and returns the request. It changes only what differs: a
- * link goes down only to be renamed, and what it loses by that is restored. Throws INVALID_ARGUMENT for a wrong field,
- * INTERNAL `Link not found (Address: …)` for a missing link, or the kernel's error after restoring the links.
+ * UpdateInterface: configures a link as requested, and returns the request. It changes only what differs: a link goes
+ * down only to be renamed, and what it loses by that is restored. Throws INVALID_ARGUMENT for a wrong field, INTERNAL
+ * `Link not found (Address: …)` for a missing link, or the kernel's error after restoring the links.
  */
 export async function updateInterface(
   dependencies: NetworkDependencies,

@@ -11,10 +11,9 @@ const MADE_BY_KERNEL = 2
 const ONLINK = 4
 
 /**
- * UpdateRoutes (spec G.2): adds the missing routes, those without a gateway first, and returns ListRoutes. An existing
- * route stays; a new one replaces an old one with the same destination, unless the kernel made that. Throws
- * INVALID_ARGUMENT for a wrong field, INTERNAL `Link not found (Name: …)`, or the kernel's error after restoring the
- * routes.
+ * UpdateRoutes: adds the missing routes, those without a gateway first, and returns ListRoutes. An existing route
+ * stays; a new one replaces an old one with the same destination, unless the kernel made that. Throws INVALID_ARGUMENT
+ * for a wrong field, INTERNAL `Link not found (Name: …)`, or the kernel's error after restoring the routes.
  */
 export function updateRoutes(
   dependencies: NetworkDependencies,

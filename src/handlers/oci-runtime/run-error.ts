@@ -20,9 +20,9 @@ const PROGRAM_FAULTS: readonly { readonly said: RegExp; readonly told: string }[
 ]
 
 /**
- * The error for a failed run of the OCI runtime. `log` is the text of its JSON log, which tells more than
- * its exit code, and which is all there is when stderr belongs to the container. `program` is the one to be run in the
- * container, if any: callers look for the words `the file X was not found` (behaviour spec, section B.6).
+ * The error for a failed run of the OCI runtime. `log` is the text of its JSON log, which tells more than its exit
+ * code, and which is all there is when stderr belongs to the container. `program` is the one to be run in the
+ * container, if any: callers look for the words `the file X was not found`.
  */
 export function runError(failure: {
   readonly what: string

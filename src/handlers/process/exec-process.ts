@@ -37,8 +37,8 @@ export interface ExecDependencies extends LaunchDependencies, ProcessEventDepend
 const GRACE_MS = 2000
 
 /**
- * ExecProcess (behaviour spec, section C.4): adds a process to a container, running. When a step fails, the call
- * is aborted or the container is to be removed, all steps before it are undone.
+ * ExecProcess: adds a process to a container, running. When a step fails, the call is aborted or the container is to be
+ * removed, all steps before it are undone.
  */
 export async function execProcess(
   dependencies: ExecDependencies,

@@ -10,8 +10,8 @@ import type { ProcessOwner, ProcessOwners } from './owner.ts'
 export type SignalOs = Pick<Os, 'files' | 'system'>
 
 /**
- * SignalProcess (behaviour spec, section C.5). It never waits for a transition of the container, so that a start which
- * hangs can be ended. A signal must not be sent twice, but SIGKILL to all or to the first process.
+ * SignalProcess. It never waits for a transition of the container, so that a start which hangs can be ended. A signal
+ * must not be sent twice, but SIGKILL to all or to the first process.
  */
 export async function signalProcess(
   { os, containers }: { readonly os: SignalOs; readonly containers: Pick<ProcessOwners, 'get'> },
@@ -67,7 +67,7 @@ const MASKS = ['SigBlk', 'SigIgn', 'SigCgt']
 /**
  * Whether a process blocks, ignores or catches a signal, by the text of its `/proc/PID/status` (undefined when it could
  * not be read). The kernel drops signals that the first process of a pid namespace leaves at their default, so only a
- * handled SIGTERM can end it (behaviour spec, section C.5).
+ * handled SIGTERM can end it.
  */
 export function handlesSignal(status: string | undefined, signal: number): boolean {
   if (status === undefined || signal > LAST_SIGNAL) return false

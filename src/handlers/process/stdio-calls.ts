@@ -22,10 +22,7 @@ export interface StdioCallDependencies {
   readonly containers: Pick<ProcessOwners, 'waitFor'>
 }
 
-/**
- * WriteStdin (behaviour spec, section C.13): no data is the end of input. Resolves when all bytes are taken. Every
- * failure is INTERNAL.
- */
+/** WriteStdin: no data is the end of input. Resolves when all bytes are taken. Every failure is INTERNAL. */
 export async function writeStdin(
   dependencies: StdioCallDependencies,
   request: WriteStreamRequest,
@@ -46,10 +43,8 @@ export async function writeStdin(
   }
 }
 
-/** ReadStdout (behaviour spec, section C.14). */
 export const readStdout = reader('stdout')
 
-/** ReadStderr (behaviour spec, section C.14). */
 export const readStderr = reader('stderr')
 
 function reader(name: 'stdout' | 'stderr') {
@@ -66,7 +61,7 @@ function reader(name: 'stdout' | 'stderr') {
   }
 }
 
-/** CloseStdin (behaviour spec, section C.15): after the writes before it. May be repeated. */
+/** CloseStdin: after the writes before it. May be repeated. */
 export async function closeStdin(
   dependencies: StdioCallDependencies,
   request: CloseStdinRequest,
@@ -76,7 +71,6 @@ export async function closeStdin(
   await abortable(stdin.end(), signal)
 }
 
-/** TtyWinResize (behaviour spec, section C.16). */
 export async function ttyWinResize(
   dependencies: StdioCallDependencies,
   request: TtyWinResizeRequest,

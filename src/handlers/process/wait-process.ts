@@ -7,8 +7,8 @@ import type { ProcessOwner, ProcessOwners } from './owner.ts'
 import type { ContainerProcess } from './process.ts'
 
 /**
- * WaitProcess (behaviour spec, section C.6), also before the start. Every waiter gets the status. The process is forgotten,
- * and its streams are closed, once one of them has it.
+ * WaitProcess, also before the start. Every waiter gets the status. The process is forgotten, and its streams are
+ * closed, once one of them has it.
  */
 export async function waitProcess(
   {

@@ -12,7 +12,7 @@ import { removeStaleResolvConf, setResolvConf } from './resolv-conf.ts'
 import { Phase, SandboxRecord } from './sandbox-record.ts'
 import type { Sandbox } from './sandbox-state.ts'
 
-/** CreateSandbox (behaviour spec, section C.25). Throws, and changes nothing, while a sandbox exists.
+/** CreateSandbox. Throws, and changes nothing, while a sandbox exists.
  * DestroySandbox ends it. */
 export async function createSandbox(
   context: SandboxContext,

@@ -5,9 +5,9 @@ import type { SandboxContext } from './context.ts'
 import { Phase, SandboxRecord } from './sandbox-record.ts'
 
 /**
- * DestroySandbox (behaviour spec, section C.26): ends a creation under way, removes all containers, then undoes what
- * CreateSandbox set up. When a container cannot be removed, the call fails and the sandbox stays; when a part of the set-up
- * cannot be undone, such as a mount, the call fails when all else is undone, and there is no sandbox any more.
+ * DestroySandbox: ends a creation under way, removes all containers, then undoes what CreateSandbox set up. When a
+ * container cannot be removed, the call fails and the sandbox stays; when a part of the set-up cannot be undone, such
+ * as a mount, the call fails when all else is undone, and there is no sandbox any more.
  */
 export async function destroySandbox(
   context: SandboxContext,

@@ -7,7 +7,7 @@ import type { Files } from '../../os/files/files.ts'
 const ANY_EXECUTE_BIT = 0o111
 
 /**
- * The hooks in a folder of the guest (behaviour spec, section I.1): regular files with an execute bit in its sub-folders
+ * The hooks in a folder of the guest: regular files with an execute bit in its sub-folders
  * `prestart`, `poststart` and `poststop`, in the order of their names. Symbolic links are ignored. An empty path has no hooks.
  * Never rejects: a folder or entry that cannot be read is left out, with a line in the log.
  */

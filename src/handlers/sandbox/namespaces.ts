@@ -17,8 +17,8 @@ export function checkHostname(hostname: string): void {
 }
 
 /**
- * Makes the ipc and uts namespaces that all containers join, and pins them as files in `folder` (behaviour spec, section
- * C.25). The uts namespace gets the host name; an empty one keeps the guest's.
+ * Makes the ipc and uts namespaces that all containers join, and pins them as files in `folder`. The uts namespace gets
+ * the host name; an empty one keeps the guest's.
  */
 export async function pinNamespaces(options: {
   readonly os: Os

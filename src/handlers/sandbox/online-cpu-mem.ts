@@ -6,8 +6,8 @@ import { listOnlineCpus, onlineCpus } from '../guest/online-cpus.ts'
 import type { SandboxContext } from './context.ts'
 
 /**
- * OnlineCPUMem (behaviour spec, section C.27): brings plugged-in CPUs online until `nb_cpus` are, adds them to the cpusets
- * of the containers, and brings plugged-in memory online unless `cpu_only`. With `nb_cpus` 0 CPUs stay as they are.
+ * OnlineCPUMem: brings plugged-in CPUs online until `nb_cpus` are, adds them to the cpusets of the containers, and
+ * brings plugged-in memory online unless `cpu_only`. With `nb_cpus` 0 CPUs stay as they are.
  */
 export async function onlineCpuMem(
   context: Pick<SandboxContext, 'os' | 'containers' | 'containersCgroup'>,

@@ -3,8 +3,8 @@ import { userFolderOf } from '../storage/mount-point.ts'
 import type { SandboxContext } from './context.ts'
 
 /**
- * RemoveStaleVirtiofsShareMounts (behaviour spec, section C.11): calls stat(2) on every mount point of the shared folders,
- * which makes the kernel drop those that the host has unmounted. Always succeeds.
+ * RemoveStaleVirtiofsShareMounts: calls stat(2) on every mount point of the shared folders, which makes the kernel drop
+ * those that the host has unmounted. Always succeeds.
  */
 export async function removeStaleShareMounts(
   { os, config }: Pick<SandboxContext, 'os' | 'config'>,

@@ -9,8 +9,8 @@ const RESOLV_CONF = '/etc/resolv.conf'
 const MAX_LINKS = 40
 
 /**
- * Makes `lines` the guest's resolver configuration (behaviour spec, section G.7) by a bind mount, because the root may be
- * read-only. Does nothing without lines, or in a guest that has no such file.
+ * Makes `lines` the guest's resolver configuration by a bind mount, because the root may be read-only. Does nothing
+ * without lines, or in a guest that has no such file.
  */
 export async function setResolvConf(
   os: Os,

@@ -22,8 +22,8 @@ type State =
   | { readonly name: 'destroyed' }
 
 /**
- * What containers join when there is no sandbox (behaviour spec, section D.3): nothing, except the pid namespace of the
- * first of them, which is pinned in `folder`.
+ * What containers join when there is no sandbox: nothing, except the pid namespace of the first of them, which is
+ * pinned in `folder`.
  */
 export function standInSandbox(folder: string): ActiveSandbox {
   return {

@@ -141,11 +141,11 @@ const ACCEPTED = 'from-port-'
 /** The host connects right before the request that names the port. */
 const ACCEPTED_AGE_MS = 60_000
 
-/** A request may arrive before the connection that it names (behaviour spec, section C.1). */
+/** A request may arrive before the connection that it names. */
 const TRIES = 3
 const BETWEEN_TRIES_MS = 100
 
-/** Lets the host make the connections, each known by the port it came from (behaviour spec, I.12). */
+/** Lets the host make the connections, each known by the port it came from. */
 function listenForHost(options: {
   readonly os: Os
   readonly log: Logger

@@ -17,9 +17,9 @@ export interface InputTarget {
 }
 
 /**
- * The agent's end of a process's input (behaviour spec, section C.13). Writes run one after the other, each complete, in the
- * order of the calls; the end comes after the writes before it. The data of a write goes through {@link InputFile}. Owns
- * its descriptors until it is ended or closed.
+ * The agent's end of a process's input. Writes run one after the other, each complete, in the order of the calls; the
+ * end comes after the writes before it. The data of a write goes through {@link InputFile}. Owns its descriptors until
+ * it is ended or closed.
  */
 export class InputStream implements ProcessInput {
   readonly #streams: Streams

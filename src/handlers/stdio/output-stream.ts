@@ -30,10 +30,10 @@ export interface OutputSource {
 }
 
 /**
- * The agent's end of a process's output (behaviour spec, section C.14). Any number of reads may be pending; each takes the
- * bytes of one move out of the pipe, and has them in {@link OutputFile} until it is settled. After the process has ended,
- * what is in the pipe is still delivered; then the stream ends, even if other processes hold the pipe open. Owns its
- * descriptors until {@link OutputStream.close}.
+ * The agent's end of a process's output. Any number of reads may be pending; each takes the bytes of one move out of
+ * the pipe, and has them in {@link OutputFile} until it is settled. After the process has ended, what is in the pipe is
+ * still delivered; then the stream ends, even if other processes hold the pipe open. Owns its descriptors until {@link
+ * OutputStream.close}.
  */
 export class OutputStream implements ProcessOutput {
   readonly tail: OutputTail | undefined

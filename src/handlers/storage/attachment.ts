@@ -43,10 +43,10 @@ export async function isPresent(os: Kernel, { kind, mountPoint }: Attachment): P
 }
 
 /**
- * Detaches a storage (spec E.1): stops the driver's background work, unmounts the storage with every mount below it
- * except those for which `isOtherStorage` returns true, removes the mount point, then calls `onRemove`. A mount point
- * that is a directory must be empty; one that is a file stays, and so does one in a folder that the guest may not write
- * to. Anything that is already gone is skipped. Throws INTERNAL when the storage stays mounted or its directory is not
+ * Detaches a storage: stops the driver's background work, unmounts the storage with every mount below it except those
+ * for which `isOtherStorage` returns true, removes the mount point, then calls `onRemove`. A mount point that is a
+ * directory must be empty; one that is a file stays, and so does one in a folder that the guest may not write to.
+ * Anything that is already gone is skipped. Throws INTERNAL when the storage stays mounted or its directory is not
  * empty.
  */
 export async function detach(

@@ -13,7 +13,7 @@ interface Unsupported {
   readonly reason: string
 }
 
-/** Every driver name of the API (spec E.3), with its driver or the reason why it has none. */
+/** Every driver name of the API, with its driver or the reason why it has none. */
 const TABLE: ReadonlyMap<string, StorageDriver | Unsupported> = new Map<string, StorageDriver | Unsupported>([
   ['9p', nineP],
   ['blk', blk],

@@ -8,7 +8,7 @@ import type { HugePages } from './drivers/huge-pages.ts'
 import type { Watch } from './drivers/watchable/watch-roots.ts'
 import type { MountDependencies } from './mount-storage.ts'
 
-/** The dependencies of all storage drivers. In a guest, mount points lie below `/run/kata-containers` (spec E.5). */
+/** The dependencies of all storage drivers. In a guest, mount points lie below `/run/kata-containers`. */
 export interface StorageDependencies extends MountDependencies {
   readonly os: Pick<Os, 'blockDevices' | 'clock' | 'files' | 'mounts' | 'tools'>
   /** The folder that holds one folder for each container, named by its id. */
@@ -30,8 +30,8 @@ export interface StorageRequest extends StorageDependencies {
 }
 
 /**
- * The driver of one kind of storage (spec E.3). Its callers have checked the mount point and let no other call work on
- * it at the same time.
+ * The driver of one kind of storage. Its callers have checked the mount point and let no other call work on it at the
+ * same time.
  */
 export interface StorageDriver {
   /**

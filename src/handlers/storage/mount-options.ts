@@ -8,7 +8,7 @@ export interface MountOptions {
   readonly data: string
 }
 
-/** The options that set flags (spec E.2). */
+/** The options that set flags. */
 const SETTING: ReadonlyMap<string, readonly MountFlag[]> = new Map([
   ['bind', ['bind']],
   ['dirsync', ['dirsync']],
@@ -53,7 +53,7 @@ const CLEARING: ReadonlyMap<string, readonly MountFlag[]> = new Map([
   ['suid', ['nosuid']],
 ])
 
-/** Splits options into flags and data (spec E.2). Throws INVALID_ARGUMENT for `loop`. */
+/** Splits options into flags and data. Throws INVALID_ARGUMENT for `loop`. */
 export function parseMountOptions(options: readonly string[]): MountOptions {
   const flags = new Set<MountFlag>()
   const data: string[] = []

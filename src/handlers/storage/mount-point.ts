@@ -4,12 +4,12 @@ import type { Files } from '../../os/files/files.ts'
 /** PATH_MAX without the final NUL byte. */
 const MAX_PATH_BYTES = 4095
 
-/** The mount point without a trailing slash, which hosts append to a shared folder (spec E.5). */
+/** The mount point without a trailing slash, which hosts append to a shared folder. */
 export function withoutFinalSlash(mountPoint: string): string {
   return mountPoint.replace(/(?<=[^/])\/$/, '')
 }
 
-/** Rootless hosts prefix every path in the guest with the runtime folder of their user (spec E.3.5). */
+/** Rootless hosts prefix every path in the guest with the runtime folder of their user. */
 const USERS = '/run/user'
 const USER_FOLDER = /^\/run\/user\/\d+(?=\/)/
 

@@ -28,9 +28,9 @@ export interface MountRequest extends Pick<Storage, 'fstype' | 'options' | 'moun
 }
 
 /**
- * Mounts a storage, for all drivers that mount (spec E.2): creates the mount point, mounts, calls `finish` for the
- * driver's own last step, and applies the group. Throws INVALID_ARGUMENT when a field of the request is empty, INTERNAL
- * with the kernel's error, or what `signal` is aborted with; on an error it unmounts and removes all that it made.
+ * Mounts a storage, for all drivers that mount: creates the mount point, mounts, calls `finish` for the driver's own
+ * last step, and applies the group. Throws INVALID_ARGUMENT when a field of the request is empty, INTERNAL with the
+ * kernel's error, or what `signal` is aborted with; on an error it unmounts and removes all that it made.
  */
 export async function mountStorage(
   request: MountRequest,

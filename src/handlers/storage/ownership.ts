@@ -10,9 +10,9 @@ import type { Os } from '../../os/os.ts'
 const SETGID = 0o2000
 
 /**
- * Changes the group of everything in a storage (spec E.4): the group may read all files, and write them unless the
- * storage is read-only, and new files belong to the group too. Symbolic links are neither changed nor followed. Must
- * run before a container can reach the storage. A read-only file system keeps its groups, which is only logged.
+ * Changes the group of everything in a storage: the group may read all files, and write them unless the storage is
+ * read-only, and new files belong to the group too. Symbolic links are neither changed nor followed. Must run before a
+ * container can reach the storage. A read-only file system keeps its groups, which is only logged.
  */
 export async function applyFsGroup(
   request: { readonly root: string; readonly group: FSGroup; readonly readOnly: boolean },

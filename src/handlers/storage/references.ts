@@ -55,7 +55,7 @@ export interface Acquisition {
   readonly deviceOf: (() => Promise<string>) | undefined
 }
 
-/** Counts the references to each mount point: the first one attaches the storage, releasing the last one detaches it (spec E.1). */
+/** Counts the references to each mount point: the first one attaches the storage, releasing the last one detaches it. */
 export class StorageReferences {
   readonly #entries = new Map<string, Entry>()
   readonly #changes = new Changes()

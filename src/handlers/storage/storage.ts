@@ -15,7 +15,7 @@ import { checkMountPoint, withoutFinalSlash } from './mount-point.ts'
 import { StorageReferences, type StorageView } from './references.ts'
 import { refuseEncryption, refuseNul } from './validation.ts'
 
-/** Attaches and releases the storages of requests (spec E). */
+/** Attaches and releases the storages of requests. */
 export interface StorageHandlers {
   /**
    * Attaches storages in their order, the layers of an image together at the place of the first. A mount point that is

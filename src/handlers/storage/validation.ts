@@ -19,8 +19,8 @@ const PREFIX = 'encryption_'
 
 /**
  * Throws when the host requests encryption, whatever the driver: an unencrypted storage would be worse than none.
- * INVALID_ARGUMENT without `create_filesystem`, which encryption needs (spec E.3.1); UNIMPLEMENTED with it, because
- * encryption needs a helper that this guest does not have. The error names the option but never its value.
+ * INVALID_ARGUMENT without `create_filesystem`, which encryption needs; UNIMPLEMENTED with it, because encryption needs
+ * a helper that this guest does not have. The error names the option but never its value.
  */
 export function refuseEncryption({ driverOptions, mountPoint }: Storage): void {
   const [name] = driverOptions.find((option) => option.startsWith(PREFIX))?.split('=', 1) ?? []

@@ -6,7 +6,7 @@ export interface PciSlot {
   readonly func: number
 }
 
-/** The location of a PCI device, as the host names it (spec F.2). */
+/** The location of a PCI device, as the host names it. */
 export interface PciPath {
   /** The text that was parsed. */
   readonly text: string

@@ -13,8 +13,8 @@ export type PciLocation =
     }
 
 /**
- * Follows a PCI path from its root bus over its bridges (spec F.2). The bridges must exist; the device itself may still
- * be missing.
+ * Follows a PCI path from its root bus over its bridges. The bridges must exist; the device itself may still be
+ * missing.
  */
 export async function locatePciDevice(files: Files, path: PciPath): Promise<PciLocation> {
   const rootBus = rootBusName(path)

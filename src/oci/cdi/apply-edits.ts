@@ -18,8 +18,7 @@ type Edited = Spec & { readonly Process: Process; readonly Linux: Linux }
 export type ResolvedEdits = ContainerEdits<ResolvedNode>
 
 /**
- * Applies edits in their order (behaviour spec, section F.5). A variable, device or mount of an edit replaces the one of
- * the same name in the spec.
+ * Applies edits in their order. A variable, device or mount of an edit replaces the one of the same name in the spec.
  */
 export function withContainerEdits(spec: Edited, edits: readonly ResolvedEdits[]): Edited {
   return edits.reduce(withEdits, spec)

@@ -18,7 +18,7 @@ const NOTHING = ['', 'none', 'void']
 const CONTAINER_TYPE = 'io.katacontainers.pkg.oci.container_type'
 
 /**
- * The CDI devices that a spec requests (behaviour spec, section F.5), each once: by annotations `cdi.k8s.io/…`, and with
+ * The CDI devices that a spec requests, each once: by annotations `cdi.k8s.io/…`, and with
  * `readsVariable` by the variable VISIBLE_CDI_DEVICES. Throws INVALID_ARGUMENT naming a malformed annotation or variable.
  */
 export function requestedCdiDevices(spec: Spec, readsVariable: boolean): readonly RequestedDevice[] {

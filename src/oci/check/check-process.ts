@@ -73,7 +73,7 @@ export function checkProcess(process: Process): void {
   }
 }
 
-/** Checks the environment. Errors name an entry by its index, because its content may be secret (behaviour spec, section D.4). */
+/** Checks the environment. Errors name an entry by its index, because its content may be secret. */
 function checkEnvironment(entries: readonly string[]): void {
   entries.forEach((entry, index) => {
     checkText('process.env', entry)

@@ -1,4 +1,4 @@
-/** A kernel event about a device (spec F.3). */
+/** A kernel event about a device. */
 export interface Uevent {
   /** `add`, `remove`, `change`, … */
   readonly action: string

@@ -1,6 +1,6 @@
 import { LIMITS } from '../limits.ts'
 
-/** Bytes of a frame header: length (u32), stream id (u32), type (u8), flags (u8); big endian (behaviour spec, B.2). */
+/** Bytes of a frame header: length (u32), stream id (u32), type (u8), flags (u8); big endian. */
 export const FRAME_HEADER_BYTES = 10
 
 /** The largest payload of a frame, both ways. */

@@ -3,7 +3,7 @@ import { LONGEST_TIMER_MS } from '../../base/abort.ts'
 import { boundTraceparentBytes, TRACEPARENT } from '../traceparent.ts'
 import { allocateFrame, FRAME_HEADER_BYTES, FrameType } from './frame.ts'
 
-// The messages ttRPC itself adds around a call (behaviour spec, B.2). What is decoded skips unknown fields, and of the
+// The messages ttRPC itself adds around a call. What is decoded skips unknown fields, and of the
 // metadata of a request (field 5) all but the trace context.
 
 /** The request message: the method, its encoded request, and how long the call may take. */

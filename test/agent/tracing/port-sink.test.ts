@@ -5,8 +5,8 @@ import { CALL, SERVICE, STEP } from '../../fixtures/spans.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 
 /**
- * What the port gets: each span as serde's JSON of the reference's `SpanData`, behind its length in 8 bytes, big-endian
- * (behaviour spec, I.7).
+ * What the port gets: each span as serde's JSON of the reference's `SpanData`, behind its length in 8 bytes,
+ * big-endian.
  */
 const RECORDED = [
   {

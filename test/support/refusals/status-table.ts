@@ -7,9 +7,7 @@ type Agent = AgentConnection['agent']
 type Answer = Pick<StatusCase, 'code' | 'text'>
 type Call = readonly [rpc: string, call: StatusCase['call']]
 
-/**
- * One way in which a call can fail, and the answer that a caller may rely on (behaviour spec, sections B.3, B.5, B.6).
- */
+/** One way in which a call can fail, and the answer that a caller may rely on. */
 export interface StatusCase {
   readonly rpc: string
   /** The condition for this failure. */

@@ -10,7 +10,7 @@ import type { SandboxContext } from '../../../handlers/sandbox/context.ts'
 import { servedWith } from '../../../handlers/sandbox/usable-containers.ts'
 import { cancellable, finishing, type ServiceMethods } from '../rpc.ts'
 
-/** The RPCs of containers (spec C.1 to C.3, C.7, C.9, C.10, C.12). */
+/** The RPCs of containers. */
 export function containerMethods(sandbox: SandboxContext) {
   const served = servedWith(sandbox)
   return {

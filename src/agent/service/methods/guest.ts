@@ -9,7 +9,7 @@ import { addSwap, addSwapPath } from '../../../handlers/guest/swap.ts'
 import { volumeStats } from '../../../handlers/guest/volume-stats.ts'
 import { cancellable, finishing, type ServiceMethods } from '../rpc.ts'
 
-/** The RPCs of the guest itself: its description, clock, memory and volumes (spec C.24, C.28 to C.31, C.34 to C.38). */
+/** The RPCs of the guest itself: its description, clock, memory and volumes. */
 export function guestMethods(guest: GuestDependencies) {
   const { files, system, volumes } = guest.os
   const details = guestDetails(guest)

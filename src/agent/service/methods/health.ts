@@ -1,10 +1,9 @@
 import { HealthCheckResponse_ServingStatus, type HealthDefinition } from '../../../gen/health.ts'
 import { immediate, type ServiceMethods } from '../rpc.ts'
 
-/** Version of the interface `grpc.AgentService`, as the behaviour spec's section B.4 fixes it. */
+/** The version of `grpc.AgentService` that Kata's agent answers. */
 export const API_VERSION = '0.0.1'
 
-/** `grpc.Health` (spec B.4). */
 export function healthMethods(agentVersion: string) {
   return {
     check: immediate('read', async () => ({ status: HealthCheckResponse_ServingStatus.SERVING }), LIFE),

@@ -8,7 +8,7 @@ import { updateInterface } from '../../../handlers/network/update-interface.ts'
 import { updateRoutes } from '../../../handlers/network/update-routes.ts'
 import { cancellable, finishing, type ServiceMethods } from '../rpc.ts'
 
-/** The RPCs of the guest's network (spec C.17 to C.22, G). */
+/** The RPCs of the guest's network. */
 export function networkMethods(network: NetworkDependencies) {
   return {
     // Journaled: when two links swap their names, one of them has a temporary name for a moment.
@@ -32,7 +32,7 @@ export function networkMethods(network: NetworkDependencies) {
   } satisfies Partial<ServiceMethods<typeof AgentServiceDefinition>>
 }
 
-/** The one message of a request. Throws INVALID_ARGUMENT without it (spec C.17). */
+/** The one message of a request. Throws INVALID_ARGUMENT without it. */
 function required<T>(message: T | undefined, what: string): T {
   if (message === undefined) throw new AgentError('INVALID_ARGUMENT', `empty update ${what} request`)
   return message

@@ -8,7 +8,7 @@ import { removeStaleShareMounts } from '../../../handlers/sandbox/remove-stale-m
 import { servedWith } from '../../../handlers/sandbox/usable-containers.ts'
 import { cancellable, finishing, type ServiceMethods, taking } from '../rpc.ts'
 
-/** The RPCs of the sandbox as a whole (spec C.11, C.25 to C.27, C.33, C.37). */
+/** The RPCs of the sandbox as a whole. */
 export function sandboxMethods(sandbox: SandboxContext) {
   const served = servedWith(sandbox)
   return {

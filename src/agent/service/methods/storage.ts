@@ -4,7 +4,7 @@ import { updateEphemeral } from '../../../handlers/storage/drivers/ephemeral.ts'
 import type { MountDependencies } from '../../../handlers/storage/mount-storage.ts'
 import { cancellable, finishing, type ServiceMethods } from '../rpc.ts'
 
-/** The RPCs of mounts and files of the guest (spec C.8, C.32). CreateContainer attaches the storages. */
+/** The RPCs of mounts and files of the guest. CreateContainer attaches the storages. */
 export function storageMethods(storage: MountDependencies, sandbox: SandboxContext) {
   return {
     // Journaled: without the option `remount` a second run mounts once more.

@@ -6,8 +6,8 @@ import { counter } from './counters.ts'
 const OPERATIONS = ['read', 'write', 'sync', 'async', 'total']
 
 /**
- * Block I/O of cgroup v1 (behaviour spec, section H.3). Which files have values depends on the I/O scheduler: where its own
- * are empty or missing, those of the throttling layer are read, which count bytes and operations only.
+ * Block I/O of cgroup v1. Which files have values depends on the I/O scheduler: where its own are empty or missing,
+ * those of the throttling layer are read, which count bytes and operations only.
  */
 export async function blkioStatsV1(files: CgroupFiles): Promise<BlkioStats> {
   const read = (name: string) => files.read('blkio', `blkio.${name}`)

@@ -22,7 +22,7 @@ const IO_COUNTERS: readonly (readonly [key: string, op: string])[] = [
   ['dios', 'dios'],
 ]
 
-/** The statistics of cgroup v2 (behaviour spec, sections H.1 to H.3). A missing file counts as zeros. */
+/** The statistics of cgroup v2. A missing file counts as zeros. */
 export async function statsV2(files: CgroupFiles): Promise<CgroupStats> {
   const [cpuStats, memoryStats, pidsStats, ioText, hugetlbStats] = await Promise.all([
     cpu(files),

@@ -30,8 +30,8 @@ export function checkSharedMounts(mounts: readonly SharedMount[]): void {
 }
 
 /**
- * Clones mounts of other containers into a container that awaits its start (behaviour spec, section C.1). A mount that its
- * source does not have after 10 s is left out, with a line in the log. The clones end with the container.
+ * Clones mounts of other containers into a container that awaits its start. A mount that its source does not have after
+ * 10 s is left out, with a line in the log. The clones end with the container.
  */
 export async function cloneSharedMounts(
   dependencies: CloneDependencies,

@@ -11,9 +11,9 @@ type State =
   | { readonly name: 'made'; readonly maker: string; readonly init: Pick<ContainerProcess, 'status'> }
 
 /**
- * The pid namespace that containers of a sandbox may share (behaviour spec, section D.3): the one of the sandbox's first
- * container, its maker, whether the maker asked for it or not. It ends with the maker's first process, when the kernel
- * kills all other processes in it. Once the maker is removed, the next container makes a new one.
+ * The pid namespace that containers of a sandbox may share: the one of the sandbox's first container, its maker,
+ * whether the maker asked for it or not. It ends with the maker's first process, when the kernel kills all other
+ * processes in it. Once the maker is removed, the next container makes a new one.
  */
 export class SharedPidNamespace {
   /** The file that it is pinned as. */

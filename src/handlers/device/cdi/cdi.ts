@@ -30,9 +30,8 @@ interface CdiDependencies {
 const RETRY_MS = 1000
 
 /**
- * Waits until all requested CDI devices are described, and returns their edits in the order of application (behaviour
- * spec, section F.5). Throws INTERNAL when a device does not exist or its kind is not described in time, or what `signal`
- * is aborted with.
+ * Waits until all requested CDI devices are described, and returns their edits in the order of application. Throws
+ * INTERNAL when a device does not exist or its kind is not described in time, or what `signal` is aborted with.
  */
 export async function waitForCdiEdits(
   requested: readonly RequestedDevice[],

@@ -30,7 +30,7 @@ export interface MemAgentDependencies {
 
 /**
  * Gives memory back that containers no longer use, and compacts what is free, so that the host can have it in whole
- * blocks (spec C.38, I.8). Reclaim and compaction each wake up once in their period while they are on.
+ * blocks. Reclaim and compaction each wake up once in their period while they are on.
  */
 export interface MemAgent {
   /**

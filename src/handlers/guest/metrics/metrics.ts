@@ -22,9 +22,9 @@ export interface MetricsDependencies {
 const SOURCE_MS = 2000
 
 /**
- * Creates the call GetMetrics (spec C.24 and H.5), which returns the metrics of the agent and the guest as text for
- * Prometheus. A source that cannot be read in time is skipped and logged. Each is read and printed in a turn of the event
- * loop of its own, so that other calls are served meanwhile.
+ * Creates the call GetMetrics, which returns the metrics of the agent and the guest as text for Prometheus. A source
+ * that cannot be read in time is skipped and logged. Each is read and printed in a turn of the event loop of its own,
+ * so that other calls are served meanwhile.
  */
 export function createMetrics({
   os,

@@ -7,8 +7,8 @@ export interface MetricRow {
 }
 
 /**
- * Every metric of GetMetrics, in the order of the answer. The names that begin with `kata_` are those of Kata's agent (behaviour
- * spec, section H.5), which hosts know.
+ * Every metric of GetMetrics, in the order of the answer. The names that begin with `kata_` are those of Kata's agent,
+ * which hosts know.
  */
 export const METRICS = {
   kata_agent_scrape_count: counter('Calls of GetMetrics.'),

@@ -40,8 +40,8 @@ const S_IFMT = 0o170000
 const TEMPORARY_NAME = /^\.copyfile-[0-9a-f]{32}$/
 
 /**
- * Checks a request (behaviour spec, section C.32). Throws INTERNAL for a path that does not lie below `root`, and
- * INVALID_ARGUMENT for any other field. Nothing is looked up.
+ * Checks a request. Throws INTERNAL for a path that does not lie below `root`, and INVALID_ARGUMENT for any other
+ * field. Nothing is looked up.
  */
 export function checkCopy(request: CopyFileRequest, root: string): Copy {
   const components = componentsOf(request.path, root)

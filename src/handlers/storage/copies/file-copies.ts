@@ -48,9 +48,9 @@ export interface CopyParts {
 }
 
 /**
- * Files, directories and symbolic links that the host copies into the guest (behaviour spec, section C.32). An entry gets
- * its name when it is complete, by one rename(2). Calls run one after the other: the undo of one removes parents that
- * another one would use. An unfinished file outlives the agent: what has arrived is recorded before a chunk is answered.
+ * Files, directories and symbolic links that the host copies into the guest. An entry gets its name when it is
+ * complete, by one rename(2). Calls run one after the other: the undo of one removes parents that another one would
+ * use. An unfinished file outlives the agent: what has arrived is recorded before a chunk is answered.
  */
 export class FileCopies {
   readonly #parts: CopyParts

@@ -23,7 +23,7 @@ export function isDiskDriver(driver: StorageDriver): driver is DiskDriver {
   return 'waitFor' in driver
 }
 
-/** Creates the driver of one kind of disk (spec E.3 and E.3.1). The kinds differ only in how the disk is found. */
+/** Creates the driver of one kind of disk. The kinds differ only in how the disk is found. */
 function blockDriver(waitFor: WaitForDisk): DiskDriver {
   return {
     waitFor,
@@ -51,8 +51,8 @@ async function diskFault(files: Files, disk: string): Promise<string | undefined
 }
 
 /**
- * Whether the driver options request a new file system on the disk (spec E.3.1). Throws INVALID_ARGUMENT for a file
- * system other than ext4.
+ * Whether the driver options request a new file system on the disk. Throws INVALID_ARGUMENT for a file system other
+ * than ext4.
  */
 export function wantsFilesystem({ driverOptions, fstype, mountPoint }: Storage): boolean {
   const wanted = driverOptions.includes('create_filesystem')
@@ -80,7 +80,7 @@ export async function makeFilesystem(tools: Tools, disk: string, signal: AbortSi
   }
 }
 
-/** A virtio-blk disk, named by its PCI path or its device node (spec E.3). */
+/** A virtio-blk disk, named by its PCI path or its device node. */
 export const blk = blockDriver(async (source, { os, hotplug }, signal) => {
   if (!source.startsWith('/dev')) return waitForPciBlockDevice(hotplug, parsePciPath(source), signal)
   const kind = (await os.files.stat(source))?.kind
@@ -89,17 +89,17 @@ export const blk = blockDriver(async (source, { os, hotplug }, signal) => {
   throw new AgentError('INVALID_ARGUMENT', text)
 })
 
-/** A virtio-mmio disk, named by the node that it will get, such as `/dev/vdb` (spec E.3). */
+/** A virtio-mmio disk, named by the node that it will get, such as `/dev/vdb`. */
 export const mmioblk = blockDriver((source, { hotplug }, signal) =>
   waitForNamedBlockDevice(hotplug, source, signal),
 )
 
-/** A disk behind a SCSI controller, named by `ID:LUN` (spec E.3). */
+/** A disk behind a SCSI controller, named by `ID:LUN`. */
 export const scsi = blockDriver(async (source, { hotplug }, signal) =>
   waitForScsiDisk(hotplug, parseScsiAddress(source), signal),
 )
 
-/** Persistent memory as a disk, named by its node: `/dev/pmem0` (spec E.3). */
+/** Persistent memory as a disk, named by its node: `/dev/pmem0`. */
 export const nvdimm = blockDriver(async (source, { hotplug }, signal) => {
   if (!/^\/dev\/pmem\d/.test(source)) {
     throw new AgentError(

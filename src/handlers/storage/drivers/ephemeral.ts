@@ -9,8 +9,8 @@ import { refuseNul } from '../validation.ts'
 import type { ReservedPages } from './huge-pages.ts'
 
 /**
- * Memory that the containers of a sandbox share (spec E.3.3): /dev/shm, emptyDir volumes in memory, huge pages. It is
- * mounted with the host's options, so a size limit holds, and stays attached until the sandbox ends.
+ * Memory that the containers of a sandbox share: /dev/shm, emptyDir volumes in memory, huge pages. It is mounted with
+ * the host's options, so a size limit holds, and stays attached until the sandbox ends.
  */
 export const ephemeral: StorageDriver = {
   async attach(storage, request, signal) {
@@ -61,7 +61,7 @@ function reservedOf(undo: Readonly<Record<string, string>>): ReservedPages | und
 }
 
 /**
- * Mounts ephemeral storages again (spec C.8), usually with the option `remount` and a new size after memory was hot-plugged.
+ * Mounts ephemeral storages again, usually with the option `remount` and a new size after memory was hot-plugged.
  * Throws INVALID_ARGUMENT and changes nothing when one of them has another driver.
  */
 export async function updateEphemeral(

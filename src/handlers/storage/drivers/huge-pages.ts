@@ -34,8 +34,8 @@ export class HugePages {
   }
 
   /**
-   * Reserves the pages of the options `pagesize=` and `size=` (bytes; spec E.3.3). Throws INVALID_ARGUMENT without these options or with wrong ones, INTERNAL when the kernel has too little
-   * contiguous memory.
+   * Reserves the pages of the options `pagesize=` and `size=` (bytes). Throws INVALID_ARGUMENT without these options or
+   * with wrong ones, INTERNAL when the kernel has too little contiguous memory.
    */
   async reserve(options: readonly string[]): Promise<ReservedPages> {
     const pageSize = bytesOf(options, 'pagesize')

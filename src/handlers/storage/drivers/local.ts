@@ -6,7 +6,7 @@ import type { StorageDriver } from '../driver.ts'
 import { checkMountPoint } from '../mount-point.ts'
 import { applyFsGroup, fsGidOf, setFolderGroup } from '../ownership.ts'
 
-/** A directory of the guest that the containers of a sandbox share (spec E.3.4). It stays until the sandbox ends. */
+/** A directory of the guest that the containers of a sandbox share. It stays until the sandbox ends. */
 export const local: StorageDriver = {
   async attach({ mountPoint, options, fsGroup: group }, request, signal) {
     const { files } = request.os

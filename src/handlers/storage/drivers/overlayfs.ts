@@ -12,8 +12,8 @@ const WRITABLE = `${AGENT_PREFIX}overlay-rw`
 const CREATE = 'io.katacontainers.volume.overlayfs.create_directory='
 
 /**
- * An overlay of folders (spec E.3.2). With the option `…overlay-rw` the upper layer is a new folder in the container's
- * own folder, which is removed with the storage.
+ * An overlay of folders. With the option `…overlay-rw` the upper layer is a new folder in the container's own folder,
+ * which is removed with the storage.
  */
 export const overlayfs: StorageDriver = {
   async attach(storage, request, signal) {

@@ -8,8 +8,8 @@ import { mountStorage } from '../mount-storage.ts'
 const SANDBOX_FOLDER = 'kataShared'
 
 /**
- * The driver of a host folder that is named by its tag (spec E.3). The sandbox's folder may be mounted already; it then
- * stays as it is. `hints` explains errnos of mount(2) for this file system.
+ * The driver of a host folder that is named by its tag. The sandbox's folder may be mounted already; it then stays as
+ * it is. `hints` explains errnos of mount(2) for this file system.
  */
 function sharedFolder(hints: Readonly<Record<string, string>> = {}): StorageDriver {
   return {
@@ -27,7 +27,7 @@ function sharedFolder(hints: Readonly<Record<string, string>> = {}): StorageDriv
   }
 }
 
-/** Whether the storage is the sandbox's folder and is mounted at its mount point already (spec E.2.1). */
+/** Whether the storage is the sandbox's folder and is mounted at its mount point already. */
 async function isSandboxFolderMounted(
   { source, mountPoint }: Storage,
   { mounts }: Pick<Os, 'mounts'>,
@@ -55,7 +55,7 @@ function withHint(
 /** A host folder over 9p, which Debian's cloud kernel does not have. */
 export const nineP = sharedFolder({ ENOENT: 'no 9p device has this tag' })
 
-/** A host folder that a virtio-fs device offers (spec E.3). */
+/** A host folder that a virtio-fs device offers. */
 export const virtioFs = sharedFolder({
   EINVAL: 'no virtio-fs device has this tag, or it does not know an option',
 })

@@ -22,7 +22,7 @@ export interface LayerOptions {
   readonly plain: readonly string[]
 }
 
-/** Whether a storage is a layer of an image; all layers with one mount point form an image (spec E.3.7). */
+/** Whether a storage is a layer of an image; all layers with one mount point form an image. */
 export function isLayer({ driver, options }: Storage): boolean {
   return driver === 'erofs.multi-layer' || options.includes(`${PREFIX}multi-layer=true`)
 }
@@ -113,7 +113,7 @@ function isId(text: string): boolean {
 /** The storages that are attached together: a single one, or the layers of an image in their order. */
 export type StorageGroup = readonly [Storage, ...Storage[]]
 
-/** Groups the storages of a request: each layer joins the first layer with its mount point (spec E.3.7). */
+/** Groups the storages of a request: each layer joins the first layer with its mount point. */
 export function groupLayers(storages: readonly Storage[]): readonly StorageGroup[] {
   const groups: [Storage, ...Storage[]][] = []
   const images = new Map<string, [Storage, ...Storage[]]>()

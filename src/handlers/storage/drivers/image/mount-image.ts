@@ -31,9 +31,9 @@ const EMPTY = 'empty'
 const UPPER = 'rw'
 
 /**
- * Mounts the layers of one image, each from its own disk or partition, and an overlay of them at their mount point
- * (spec E.3.7). Throws INVALID_ARGUMENT for layers that do not form an image, UNIMPLEMENTED for unknown options, INTERNAL
- * when a disk does not appear or cannot be mounted, or what `signal` is aborted with; on an error it undoes all steps.
+ * Mounts the layers of one image, each from its own disk or partition, and an overlay of them at their mount point.
+ * Throws INVALID_ARGUMENT for layers that do not form an image, UNIMPLEMENTED for unknown options, INTERNAL when a disk
+ * does not appear or cannot be mounted, or what `signal` is aborted with; on an error it undoes all steps.
  */
 export async function mountImage(
   storages: readonly [Storage, ...Storage[]],
@@ -185,8 +185,8 @@ async function prepareUpper(
 }
 
 /**
- * The driver of erofs layers (spec E.3.7). Storages that are the layers of one image are attached together with
- * {@link mountImage}; this driver attaches an image of a single layer.
+ * The driver of erofs layers. Storages that are the layers of one image are attached together with {@link mountImage};
+ * this driver attaches an image of a single layer.
  */
 export const erofsMultiLayer: StorageDriver = {
   attach: (storage, request, signal) => mountImage([storage], request, signal),

@@ -9,7 +9,6 @@ import {
   parseLayerOptions,
 } from './layer-options.ts'
 
-/** An image of layers (spec E.3.7). */
 export interface Image {
   readonly mountPoint: string
   readonly fsGroup: Storage['fsGroup']

@@ -8,8 +8,8 @@ const MIN_REST_MS = 1000
 type Task = () => Promise<'again' | 'done'>
 
 /**
- * A loop that calls its tasks every two seconds (spec E.3.5), one after the other, so that at most one thread waits for
- * a slow file system of the host. Without tasks it stops.
+ * A loop that calls its tasks every two seconds, one after the other, so that at most one thread waits for a slow file
+ * system of the host. Without tasks it stops.
  */
 export class PollLoop {
   readonly #clock: Clock

@@ -4,7 +4,7 @@ import type { FileStatus } from '../../../../os/files/file-status.ts'
 import type { Files } from '../../../../os/files/files.ts'
 import type { Folder } from '../../../../os/files/folder.ts'
 
-/** The limits of a source that is copied (spec E.3.5). */
+/** The limits of a source that is copied. */
 const MAX_ENTRIES = 16
 const MAX_BYTES = 1024 * 1024
 /** The limit of names in one folder. It is higher because Kubernetes creates a new version beside the old one. */

@@ -8,7 +8,7 @@ import { checkMountPoint, userFolderOf } from '../../mount-point.ts'
 import { type MountDependencies, mountStorage } from '../../mount-storage.ts'
 import { PollLoop } from './poll-loop.ts'
 
-/** The folders below a sandbox's root that hold watched storages, one for each layout of hosts (spec E.3.5, E.5). */
+/** The folders below a sandbox's root that hold watched storages, one for each layout of hosts. */
 const WATCH_FOLDERS = ['shared/containers/watchable', 'shared/containers/passthrough/watchable']
 /** The prefix of the agent's own folders, which no storage's name may have. */
 const RESERVED_PREFIX = '..'

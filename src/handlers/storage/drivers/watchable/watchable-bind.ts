@@ -13,7 +13,7 @@ import { WatchedStorage } from './watched-storage.ts'
 
 /**
  * A small folder or file of the host, such as a Kubernetes ConfigMap or Secret, as a copy in memory that is kept up to
- * date (spec E.3.5), because a change on the host causes no inotify event in the guest. A source that cannot be copied is
+ * date, because a change on the host causes no inotify event in the guest. A source that cannot be copied is
  * bind-mounted instead.
  */
 export const watchableBind: StorageDriver = {
