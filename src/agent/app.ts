@@ -259,7 +259,7 @@ interface Service {
   readonly methods: MethodTable
   readonly streams: StreamTable
   readonly beginStreams: () => Promise<void>
-  /** Goes on with what an agent before this one has left. When it throws, the agent must end. */
+  /** Goes on with what the previous agent left. When it throws, the agent must end. */
   readonly restore: () => Promise<void>
   readonly destroySandbox: () => Promise<void>
   readonly warnOfHoles: () => Promise<void>

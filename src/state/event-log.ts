@@ -136,7 +136,7 @@ export class EventLog {
   }
 }
 
-/** The highest number that an agent before may have used. When that cannot be read, the numbers begin again. */
+/** The highest number that the previous agent may have used. When that cannot be read, the numbers begin again. */
 function reservedBefore(state: StateStore): bigint {
   return attempt(() => state.read(KINDS.events, NAME))?.reserved ?? 0n
 }

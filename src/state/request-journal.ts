@@ -38,9 +38,9 @@ export class RequestJournal {
   readonly #recorded = new Set<bigint>()
   /** The requests of this agent whose answers another record tells. */
   readonly #told = new Set<bigint>()
-  /** What agents before this one have taken, until it is known what became of the answers. */
+  /** What previous agents took, until it is known what became of the answers. */
   readonly #unsettled = new Map<bigint, readonly Taken[]>()
-  /** Work that an agent before this one has begun, and this one ends. */
+  /** Work that the previous agent began, and this one ends. */
   readonly #resumed = new Map<bigint, Promise<void>>()
   /** The requests that were sent again and have begun. */
   readonly #begun = new Set<bigint>()
@@ -107,7 +107,7 @@ export class RequestJournal {
     return this.#recorded.has(number) ? this.#state.read(KINDS.request, nameOf(number)) : undefined
   }
 
-  /** The answer to a request that an agent before this one has carried out or begun; undefined for others. Throws UnreadableState. */
+  /** The answer to a request that the previous agent carried out or began; undefined for others. Throws UnreadableState. */
   answerTo(number: bigint): Promise<Uint8Array> | undefined {
     const resumed = this.#resumed.get(number)
     if (resumed !== undefined) return resumed.then(() => EMPTY_RESPONSE)
@@ -115,7 +115,7 @@ export class RequestJournal {
     return response && Promise.resolve(response)
   }
 
-  /** A request has come. When it is sent again, this call takes over what agents before have taken for it. */
+  /** A request has come. When it is sent again, this call takes over what the previous agents took for it. */
   begin(call: Pick<Call, 'number' | 'takes'>): void {
     const { number } = call
     if (!this.isSentAgain(number)) return
@@ -156,7 +156,7 @@ export class RequestJournal {
     )
   }
 
-  /** Learns what the previous agents have recorded. */
+  /** Learns what the previous agents recorded. */
   read(): void {
     for (const name of this.#state.list(FOLDER)) this.#recorded.add(BigInt(name))
   }

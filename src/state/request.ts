@@ -45,7 +45,7 @@ export interface Call {
    * same number. 0 for a request that is not sent again: with gRPC.
    */
   readonly number: bigint
-  /** Milliseconds since the whole request arrived in the guest, also at an agent before this one. */
+  /** Milliseconds since the whole request arrived in the guest, also at the previous agent. */
   ageMs(): number
   /** Registers what the answer takes away, such as an exit status. It counts as dropped when the call fails. */
   takes(taken: Taken): void

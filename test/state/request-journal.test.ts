@@ -100,7 +100,7 @@ describe('RequestJournal', () => {
     expect(files.names()).toEqual([])
   })
 
-  it('answers again what an agent before has carried out, and what this one ends', async () => {
+  it('answers again what the previous agent carried out, and what this one ends', async () => {
     journal().answer(callOf(1n), new Uint8Array([8, 1]))
     const requests = successor()
     expect(await requests.answerTo(1n)).toEqual(new Uint8Array([8, 1]))

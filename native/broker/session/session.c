@@ -130,7 +130,7 @@ void session_read(struct broker *broker) {
 }
 
 void session_begin(struct broker *broker, int control, uint32_t pid) {
-  /* The end of the agent before may not have been read yet. */
+  /* The end of the previous agent may not have been read yet. */
   while (broker->session.control.fd >= 0 && read_message(broker)) continue;
   session_end(broker);
   broker->session = (struct session){

@@ -32,7 +32,7 @@ struct channel {
   int shutdown_signal;  /* 0 until a shutdown is requested */
   uint64_t backlog_end; /* the ring's records before this number were pushed before the running agent started */
   bool backlog_told;    /* the agent was sent RECORD_BACKLOG_END */
-  bool displaced_told;  /* the agent was told of exits that an agent before it was sent and that are gone */
+  bool displaced_told;  /* the agent was told of exits that were sent to a previous agent and are gone */
   bool shutdown_told;   /* the agent was sent RECORD_SHUTDOWN */
   bool too_many_logged; /* that no more exits can be registered */
 };

@@ -14,7 +14,7 @@ enum record_kind {
   RECORD_OVERFLOW = 2,     /* `sequence` exits before this record were lost */
   RECORD_SHUTDOWN = 3,     /* stop in order, then send RECORD_POWER_OFF; `status` is the signal that requested it */
   RECORD_STORE_RESULT = 4, /* the answer to RECORD_STORE and RECORD_UNSTORE: `name`, and 0 or an errno in `result` */
-  RECORD_BACKLOG_END = 5,  /* all that agents before this one have left was sent */
+  RECORD_BACKLOG_END = 5,  /* all that previous agents left was sent */
   /* agent -> vminit */
   RECORD_POWER_OFF = 16,      /* init mode: power off now */
   RECORD_EXIT_WITH = 17,      /* wrapper mode: the agent is about to exit, and vminit must exit with `status` */

@@ -65,9 +65,9 @@ export async function prepareTransport(context: BootContext, init: boolean): Pro
 }
 
 /**
- * Boots the guest, then goes on with what an agent before this one has left (`restore`), and opens `gate`. When the boot
- * fails, logs the failure and fails `gate` with it: the agent goes on serving and answers every call with the reason.
- * Throws what `restore` throws.
+ * Boots the guest, then goes on with what the previous agent left (`restore`), and opens `gate`. When the boot fails,
+ * logs the failure and fails `gate` with it: the agent goes on serving and answers every call with the reason. Throws
+ * what `restore` throws.
  */
 export async function bootBehindGate(
   context: BootContext,

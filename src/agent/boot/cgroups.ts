@@ -61,7 +61,7 @@ async function refusalOfV1(mounts: Mounts): Promise<string | undefined> {
   try {
     await mounts.mount({ source: 'cgroup', target: ROOT, type: 'cgroup', flags: ROOT_FLAGS, data })
   } catch (error) {
-    // EBUSY: the previous agent has mounted them, each by itself.
+    // EBUSY: the previous agent mounted them, each by itself.
     return errnoOf(error) === 'EBUSY' ? undefined : messageOf(error)
   }
   await mounts.unmount(ROOT)

@@ -11,7 +11,7 @@ export interface BootContext {
   >
   readonly config: AgentConfig
   readonly log: Logger
-  /** What was set in the guest's network, and by whom. */
+  /** What was set in the guest's network, and the source of each setting. */
   readonly networkRecord: NetworkRecord
   /** The environment of this process; a step may set a variable. */
   readonly environment: Record<string, string | undefined>

@@ -28,7 +28,7 @@ export interface DebugConsoleDependencies {
   readonly log: Logger
   /** Accepts connections of processes in this guest too, for tests. */
   readonly allowLoopback: boolean
-  /** Has a file named like each open session, by which the next agent ends what an agent that died has left. */
+  /** Has a file named like each open session, by which the next agent ends what the previous agent left. */
   readonly folder: string
 }
 

@@ -99,8 +99,8 @@ export class Policy implements TakenByRequests {
   }
 
   /**
-   * Enforces what an agent before this one has left: a policy that a call has set, or one with a state. Returns whether
-   * there is one. Throws FAILED_PRECONDITION when it cannot be read or enforced: no call may run then.
+   * Enforces what the previous agent left: a policy that a call has set, or one with a state. Returns whether there is
+   * one. Throws FAILED_PRECONDITION when it cannot be read or enforced: no call may run then.
    */
   async restore(): Promise<boolean> {
     const { engines: load, log, state } = this.#dependencies
@@ -116,7 +116,7 @@ export class Policy implements TakenByRequests {
       log.info('policy restored')
       return true
     } catch (error) {
-      const text = `the policy of the agent before: ${messageOf(error)}`
+      const text = `the policy of the previous agent: ${messageOf(error)}`
       throw new AgentError('FAILED_PRECONDITION', text, { cause: error })
     }
   }

@@ -5,7 +5,7 @@ import type { BootGate } from '../boot/gate.ts'
 import type { Policy } from '../policy/policy.ts'
 
 /**
- * What a restarted agent does with a call that the agent before it died in, if the answer was not written yet:
+ * What a restarted agent does with a call in which the previous agent died, if the answer was not written yet:
  *
  * - `read`: runs it again. It changes nothing, and its answer takes nothing away.
  * - `idempotent`: runs it again. The second run finds done what the first did, and gives the same answer.

@@ -43,7 +43,7 @@ export interface ContainerPayload {
   init:
     | ProcessState
     | undefined;
-  /** Kills by the kernel for want of memory that have become an event. */
+  /** Kills by the kernel because memory ran out that have become an event. */
   oomKills: bigint;
   /** Its first id, by which all is named that is kept of it outside the agent. It never changes. */
   key: string;

@@ -8,7 +8,7 @@ export const protobufPackage = "microvm.state.v1";
 
 export const protobufFileName = "state/network.proto";
 
-/** What the agent has set in the guest's network, and for whom (docs/debug.md). The kernel has the network itself. */
+/** What the agent has set in the guest's network, and the source of each setting (docs/debug.md). The kernel has the network itself. */
 
 export interface NetworkPayload {
   schemaVersion: number;

@@ -30,7 +30,7 @@ export const SandboxPayload_Phase = {
   ACTIVE: 2,
   DESTROYING: 3,
   DESTROYED: 4,
-  /** LOST - What an agent that died has left could not be restored, and is to be removed. */
+  /** LOST - What the previous agent left could not be restored, and is to be removed. */
   LOST: 5,
 } as const;
 

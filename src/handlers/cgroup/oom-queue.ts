@@ -30,12 +30,12 @@ export class OomQueue {
     this.#requests = requests
   }
 
-  /** Takes over the events of an agent before this one. Throws UnreadableState. */
+  /** Takes over the events of the previous agent. Throws UnreadableState. */
   restore(): void {
     this.#events.push(...(this.#state.read(KINDS.oom, NAME)?.waiting ?? []))
   }
 
-  /** An event that a request of an agent before this one has taken. Dropped, it goes back to the front. */
+  /** An event that a request of the previous agent took. Dropped, it goes back to the front. */
   taken(event: OutOfMemory): Taken {
     // That agent may have died before it recorded that the event waits no more.
     this.#events = this.#events.filter((one) => !isSame(one, event))
@@ -72,8 +72,8 @@ export class OomQueue {
   }
 
   /**
-   * The container of the next event; for a request that has taken one in an agent before, of the same. An aborted caller
-   * consumes no event. Throws INTERNAL without text once the queue is closed, or what the call is aborted with.
+   * The container of the next event; for a request that took one from the previous agent, of the same. An aborted
+   * caller consumes no event. Throws INTERNAL without text once the queue is closed, or what the call is aborted with.
    */
   async take(call: Call): Promise<string> {
     for (;;) {

@@ -129,7 +129,7 @@ export class ContainerRecord {
     throw new UnreadableState('INTERNAL', `state ${this.#folder}/spec: incomplete`)
   }
 
-  /** Removes the record and the specification, in this order: a record without one cannot be gone on with. */
+  /** Removes the record, then the specification, because a container is not restored from a record without one. */
   remove(): void {
     this.#isRemoved = true
     for (const { request } of [this.#fields, ...this.#execs.values()]) this.#answers.keep(request)

@@ -114,7 +114,7 @@ export class Container {
     this.#publishAs('created', parts)
   }
 
-  /** An agent before this one has created it. */
+  /** The previous agent has created it. */
   restore(parts: ContainerParts, name: LivingState, startAsked: boolean): void {
     this.#startAsked = startAsked
     this.#publishAs(name, parts)
@@ -143,7 +143,7 @@ export class Container {
       })
     }
     const { parts } = this.#state
-    // Sent again, it does not repeat the hooks that an agent before this one has begun.
+    // Sent again, it does not repeat the hooks that the previous agent began.
     const isSame = request !== 0n && this.record.fields.request === request
     const hooksBegun = isSame ? this.record.fields.hooksBegun : 0
     this.record.save({ phase: Phase.STARTING, request, hooksBegun })
@@ -153,7 +153,7 @@ export class Container {
     return { parts, interrupted: interrupt.signal }
   }
 
-  /** Goes on with a start of which the agent before this one has done all but `rest`, which never rejects. */
+  /** Goes on with a start of which the previous agent did all but `rest`, which never rejects. */
   async resumeStart(parts: ContainerParts, rest: (interrupted: AbortSignal) => Promise<void>): Promise<void> {
     const interrupt = new AbortController()
     this.#become({ name: 'starting', parts, interrupt })

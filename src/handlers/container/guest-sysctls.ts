@@ -28,7 +28,7 @@ export class GuestSysctls {
     return Promise.all(sysctls.map(({ path }) => read(path)))
   }
 
-  /** Goes on with the sysctls of a container that an agent before this one has set. */
+  /** Goes on with the sysctls of a container that the previous agent set. */
   restore(sysctls: readonly { readonly path: string; readonly before: string }[], onRemove: UndoList): void {
     for (const { path, before } of sysctls) {
       const setting = { before }

@@ -63,7 +63,7 @@ export async function resumeContainer(
   }
 }
 
-/** A runtime waits until no process is frozen, which it may do in vain. The thaw is all that is left to do then. */
+/** The runtime may wait for the end of the freeze without success; then only the thaw is left to do. */
 async function resumeOrThaw(
   runtime: Pick<OciRuntime, 'resume'>,
   { parts, interrupted }: ContainerUpdate,

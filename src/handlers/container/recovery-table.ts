@@ -4,7 +4,7 @@ import { SandboxPayload_Phase as SandboxPhase } from '../../gen/state/sandbox.ts
 /** What is asked before an action is chosen, of the broker, the records, the OCI runtime and the cgroup. */
 export type Question = 'sent again' | 'answered' | 'made' | 'started' | 'frozen'
 
-/** What an agent does with a container that the agent before it had. */
+/** What an agent does with a container of the previous agent. */
 export type ContainerAction =
   | 'undo'
   | 'finish the creation'
@@ -29,7 +29,7 @@ type Table<Phase extends number | string, Action extends string> = Readonly<
   Record<Exclude<Phase, 0>, Choice<Action>>
 >
 
-/** What is done with what an agent that died has left, by the phase that it has recorded (docs/recovery.md). */
+/** What is done with what the previous agent left, by the phase that it has recorded (docs/recovery.md). */
 export const RECOVERY: {
   readonly sandbox: Table<SandboxPhase, SandboxAction>
   readonly container: Table<ContainerPhase, ContainerAction>

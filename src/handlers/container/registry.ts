@@ -42,7 +42,7 @@ export class ContainerRegistry implements ProcessOwners {
     return this.#put(new ContainerRecord(this.#records, { id, cgroupPath }))
   }
 
-  /** Adds a container that an agent before this one has made; it is being created until it is restored. */
+  /** Adds a container that the previous agent made; it is being created until it is restored. */
   addRestored(record: ContainerRecord): Container {
     return this.#put(record)
   }

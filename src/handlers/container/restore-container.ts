@@ -56,8 +56,8 @@ export function keepsStorages({ fields: { phase, init } }: ContainerRecord): boo
 }
 
 /**
- * Does with a container that an agent before this one had what {@link RECOVERY} says. One that cannot be gone on with is
- * ended and removed.
+ * Does what {@link RECOVERY} says with a container of the previous agent. A container that cannot be restored is ended and
+ * removed.
  */
 export async function restoreContainer(
   dependencies: RestoreDependencies,
@@ -74,7 +74,7 @@ export async function restoreContainer(
     const action = await chosen(RECOVERY.container, phase, (question) => LOOK_UPS[question](restored))
     await ACTIONS[action](restored)
   } catch (error) {
-    log.critical('a container cannot be gone on with', { containerId: id, error: messageOf(error) })
+    log.critical('container not restored', { containerId: id, error: messageOf(error) })
     await drop(restored)
   }
 }
@@ -221,7 +221,7 @@ async function restoreExec(
   requests.done(request)
 }
 
-/** A process, with its pid if a run of the agent before has made it. */
+/** A process, with its pid if a run of the previous agent made it. */
 async function adopt({ dependencies, cgroup }: Restored, process: ProcessState): Promise<ProcessState> {
   const { os, runtime } = dependencies
   if (process.pid !== 0) return process
@@ -232,7 +232,7 @@ async function adopt({ dependencies, cgroup }: Restored, process: ProcessState):
     : { ...process, pid, beganNs: await processBeganNs(os, pid, process.beganNs) }
 }
 
-/** Whether a process that was being made can be gone on with: its terminal may be lost. */
+/** Returns whether a process that was being made can be restored; its terminal may be lost. */
 function isWhole({ os }: RestoreDependencies, { pid, key, hasTerminal }: ProcessState): boolean {
   return pid !== 0 && (!hasTerminal || completeTerminal(os, key))
 }

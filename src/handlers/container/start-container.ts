@@ -108,8 +108,7 @@ export function hasPoststartHooks({ startContainer, poststart, record }: HookedP
 /**
  * Runs the poststart hooks of a container whose process was just started, one after the other, with the container's
  * state on stdin. Never rejects: a hook that fails is logged, and the next one runs. When `skipped` fires, the running
- * hook is killed and those after it are left out. None that an agent before this one has begun for the same call is run
- * again.
+ * hook is killed and those after it are left out. None that the previous agent began for the same call is run again.
  */
 export async function runPoststartHooks(
   {

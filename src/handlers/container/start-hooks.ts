@@ -28,9 +28,9 @@ const READ_BYTES = 65_536
 
 /**
  * Runs the startContainer hooks of a container whose program is about to start, one after the other, as processes added
- * to the container, with `state` on stdin. Never rejects: a hook that is missing, fails or takes too long is logged, and
- * the next one runs; a runtime would end the container. When `skipped` fires, the running hook is killed and those after
- * it are left out. None that an agent before this one has begun for the same call is run again.
+ * to the container, with `state` on stdin. Never rejects: a hook that is missing, fails or takes too long is logged,
+ * and the next one runs; a runtime would end the container. When `skipped` fires, the running hook is killed and those
+ * after it are left out. None that the previous agent began for the same call is run again.
  */
 export async function runStartContainerHooks(
   dependencies: StartHookDependencies,

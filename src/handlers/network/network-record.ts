@@ -42,7 +42,7 @@ export class NetworkRecord {
   #isWhole = true
 
   /**
-   * `onSet` is told of what each operation has set. It must not throw. `state` has what the agents before this one have set.
+   * `onSet` is told of what each operation has set. It must not throw. `state` has what previous agents set.
    */
   constructor(
     log: Logger,
@@ -97,7 +97,7 @@ export class NetworkRecord {
       }
     } catch (error) {
       this.#isWhole = false
-      this.#log.warn('network settings of the agent before unknown', { error: messageOf(error) })
+      this.#log.warn('network settings of the previous agent unknown', { error: messageOf(error) })
     }
   }
 

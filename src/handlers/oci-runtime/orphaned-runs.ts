@@ -4,7 +4,7 @@ import type { Os } from '../../os/os.ts'
 import { killIfAlive } from '../../os/process/kill-if-alive.ts'
 import { parentPid } from '../../os/process/proc-stat.ts'
 
-/** How long the runs of the agent before may still take. Then they are killed, with what their hooks have started. */
+/** How long the runs of the previous agent may still take. Then they are killed, with what their hooks have started. */
 const RUN_MS = 10_000
 
 /** Which runs of the OCI runtime are meant. */

@@ -122,7 +122,7 @@ export class RuntimeRuns {
       : this.#launchOnPipes(folder, args, { ...run, pipes: streams.pipes }, signal)
   }
 
-  /** The pid of the process that a launch of the agent before has made; undefined when it has made none. */
+  /** The pid of the process that a launch of the previous agent made; undefined when it has made none. */
   async adopt(key: string, isMember: LaunchRun['isMember']): Promise<number | undefined> {
     try {
       const pid = await this.#readPid(`${this.#folderOf(key)}/${FILES.pid}`)
@@ -293,7 +293,7 @@ export class RuntimeRuns {
   }
 
   async #inFolder<T>(work: (folder: string) => Promise<T>): Promise<T> {
-    // Runs of an agent before this one may be under way.
+    // Runs of the previous agent may be under way.
     const name = `run-${this.#os.system.pid}-${this.#count++}`
     try {
       return await work(await this.#makeFolder(name))

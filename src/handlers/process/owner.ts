@@ -12,7 +12,7 @@ import type { ProcessTable } from './process-table.ts'
 export interface ProcessRecords {
   /** Names the container to the OCI runtime. */
   readonly key: string
-  /** The number of kills for want of memory that were reported. */
+  /** How many out-of-memory kills were reported. */
   readonly oomKills: bigint
   saveProcess(process: ProcessState): void
   dropProcess(key: string): void

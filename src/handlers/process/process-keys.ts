@@ -12,7 +12,7 @@ export class ProcessKeys {
     return `${PREFIX}${this.#last}`
   }
 
-  /** Never returns the key that `name` begins with, if it does: an agent before this one has given it. */
+  /** Never returns the key at the beginning of `name`, because the previous agent used it. */
   skip(name: string): void {
     const number = Number(new RegExp(`^${PREFIX}(\\d{1,15})(?:-|$)`).exec(name)?.[1] ?? 0)
     this.#last = Math.max(this.#last, number)

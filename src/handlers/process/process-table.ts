@@ -56,7 +56,7 @@ export class ProcessTable {
     }
   }
 
-  /** Adds a process that an agent before this one has made. */
+  /** Adds a process that the previous agent made. */
   restore(execId: string, process: ContainerProcess): void {
     this.#entries.set(this.#key(execId), { name: 'tracked', process })
   }

@@ -16,7 +16,7 @@ export interface RestoreProcessDependencies {
   readonly replay: OutputReplay
 }
 
-/** A process that an agent before this one has made, with its streams. */
+/** A process that the previous agent made, with its streams. */
 export function restoreProcess(
   dependencies: RestoreProcessDependencies,
   process: ProcessState,

@@ -15,8 +15,8 @@ import { removeStaleResolvConf } from './resolv-conf.ts'
 const STATES: readonly string[] = ['containers', 'copies', 'oom', 'requests', 'storages']
 
 /**
- * Removes what an agent that died has left: its containers, which no call can reach any more, their mounts and bundles,
- * and the sandbox's namespaces and resolver configuration. A step that fails is logged. Never rejects.
+ * Removes what the previous agent left: its containers, which no call can reach any more, their mounts and bundles, and
+ * the sandbox's namespaces and resolver configuration. A step that fails is logged. Never rejects.
  */
 export async function cleanUpAfterCrash(options: {
   readonly os: Os

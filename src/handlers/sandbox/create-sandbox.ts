@@ -79,9 +79,7 @@ async function emptyUnused({
   await fileCopies.dropAll()
   await emptySharedRoot(os, config.sharedRoot)
 }
-/**
- * The sandbox that an agent before this one has created, or was about to: what its undo finds not done is skipped.
- */
+/** The sandbox that the previous agent created, or was about to: what its undo finds not done is skipped. */
 export function restoredSandbox(context: SandboxContext, record: SandboxRecord): Sandbox {
   const { os, config, storage, log } = context
   const { id, prestart, poststart, poststop, storages: mountPoints } = record.fields

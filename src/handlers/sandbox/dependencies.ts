@@ -15,7 +15,7 @@ export interface SandboxDependencies {
   readonly log: Logger
   /** What outlives the agent. */
   readonly state: StateStore
-  /** Where the requests of agents before this one are known. */
+  /** Where the requests of previous agents are known. */
   readonly requestSource: RequestSource
   /** What has happened, as GetEvents and ListExits tell it. */
   readonly events: EventLog

@@ -12,10 +12,10 @@ import { restoredSandbox } from './create-sandbox.ts'
 import { Phase, readSandboxRecord, SandboxRecord } from './sandbox-record.ts'
 
 /**
- * Goes on with the sandbox and the containers that an agent before this one has left. A container that cannot be gone on
- * with is ended and removed. When the rest cannot be restored, records that the sandbox is lost, logs why at level CRIT, and
- * throws INTERNAL: this agent, which has restored a part, must end, and the next one removes everything. To be called once,
- * before requests are served.
+ * Goes on with the sandbox and the containers that the previous agent left. A container that cannot be restored is
+ * ended and removed. When the rest cannot be restored, records that the sandbox is lost, logs why at level CRIT, and
+ * throws INTERNAL: this agent, which has restored a part, must end, and the next one removes everything. To be called
+ * once, before requests are served.
  */
 export async function restoreSandbox(context: SandboxContext): Promise<void> {
   const { log, requests, config, state, sandboxState } = context
@@ -41,7 +41,7 @@ export async function restoreSandbox(context: SandboxContext): Promise<void> {
   })
 }
 
-/** An exit status that a caller of the agent before was to get. Delivered, its process is not to be found any more. */
+/** An exit status that a caller of the previous agent was to get. Delivered, its process is not to be found any more. */
 function toldExit({ containers }: SandboxContext, key: string): Taken {
   const forget = () => {
     for (const { state } of containers.list()) {
@@ -96,8 +96,8 @@ async function restoreAll(
 const ANSWER_MS = 1000
 
 /**
- * Stops as the agent before was about to, once DestroySandbox, whose number is `request`, and the other requests that are
- * sent again have their answers: a stop ends the connections. The broker does not tell of all answers.
+ * Stops as the previous agent was about to, once DestroySandbox, whose number is `request`, and the other requests that
+ * are sent again have their answers: a stop ends the connections. The broker does not tell of all answers.
  */
 function stopWhenAnswered({ os, oom, requests, onDestroyed }: SandboxContext, request: bigint): void {
   requests.done(request)

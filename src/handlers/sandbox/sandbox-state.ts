@@ -14,7 +14,7 @@ export interface Sandbox extends ActiveSandbox {
 
 type State =
   | { readonly name: 'none' }
-  /** What an agent that died has left could not be restored, and was removed. */
+  /** What the previous agent left could not be restored, and was removed. */
   | { readonly name: 'lost' }
   | { readonly name: 'creating'; readonly interrupt: AbortController }
   | { readonly name: 'active'; readonly sandbox: Sandbox }
@@ -64,7 +64,7 @@ export class SandboxState implements SandboxLookup {
       throw new AgentError('INTERNAL', 'Dead agent: restarted', { fault: 'caller' })
   }
 
-  /** What an agent before this one has left: the sandbox that it has created, none yet, none any more, or nothing of it. */
+  /** What the previous agent left: the sandbox, no sandbox yet, a destroyed one, or a lost one. */
   restore(sandbox: Sandbox | 'none' | 'destroyed' | 'lost'): void {
     this.#state = typeof sandbox === 'string' ? { name: sandbox } : { name: 'active', sandbox }
   }

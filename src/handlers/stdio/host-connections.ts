@@ -25,8 +25,8 @@ export interface HostConnections extends TakenByRequests {
   /** Connects a stream with the host's port. Throws INTERNAL, naming both, when there is no connection. */
   connect(wanted: WantedConnection, call: Call): Promise<HostConnection>
   /**
-   * Takes over the connections of the agent before, and opens the listener, if one is configured. To be called once, before
-   * requests are answered.
+   * Takes over the connections of the previous agent, and opens the listener, if one is configured. To be called once,
+   * before requests are answered.
    */
   begin(): Promise<void>
 }
@@ -249,7 +249,7 @@ class KeptConnections {
     this.#wait(name, fd)
   }
 
-  /** Lets the connections of the agent before wait. */
+  /** Lets the connections of the previous agent wait. */
   restore(): void {
     const { descriptors } = this.#os
     for (const stored of descriptors.names().filter((one) => one.startsWith(this.#prefix))) {

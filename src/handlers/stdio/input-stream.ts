@@ -32,13 +32,13 @@ export class InputStream implements ProcessInput {
   readonly #stop = new AbortController()
   #queue: Promise<void> = Promise.resolve()
   #ending: Promise<void> | undefined
-  /** The write that the agent before was killed in. */
+  /** The write during which the previous agent died. */
   #resumed:
     | { readonly number: bigint; readonly written: Promise<void>; readonly stop: AbortController }
     | undefined
   readonly #room = new Changes()
 
-  /** Goes on with the input that the agent before has left in the store, if any. */
+  /** Goes on with the input that the previous agent left in the store, if any. */
   constructor(streams: Streams, target: InputTarget) {
     this.#streams = streams
     this.#target = target
@@ -95,7 +95,7 @@ export class InputStream implements ProcessInput {
     await Promise.all([released, this.#closeFile()])
   }
 
-  /** Goes on with the write that the agent before was killed in. */
+  /** Goes on with the write during which the previous agent died. */
   #resume(file: InputFile): void {
     this.#file = file
     const number = file.current?.number

@@ -99,7 +99,7 @@ export class JournalPage {
   }
 }
 
-/** Throws an error that says what is wrong with the journal of a file in memory that an agent before this one has left. */
+/** Throws an error that says what is wrong with the journal of a file in memory that the previous agent left. */
 export function checkJournal(streams: Pick<Streams, 'readAt'>, fd: Fd): void {
   const page = streams.readAt(fd, 0, PAGE_BYTES)
   if (page.length < PAGE_BYTES)

@@ -64,7 +64,7 @@ export class OutputStream implements ProcessOutput {
   #isWatched = false
   #isTrimming = false
 
-  /** Goes on with the output that the agent before has left in the store, if any. */
+  /** Goes on with the output that the previous agent left in the store, if any. */
   constructor(os: StreamOs, source: OutputSource) {
     this.tail = os.replay?.open()
     this.#streams = os.streams
@@ -203,7 +203,7 @@ export class OutputStream implements ProcessOutput {
     }
   }
 
-  /** Moves output into the file. What the agent before has left in a terminal's pipe comes first. */
+  /** Moves output into the file. What the previous agent left in a terminal's pipe comes first. */
   #pull(file: OutputFile, maxBytes: number): number | undefined {
     if (this.#pipe === undefined) return file.moveFrom(this.#source.fd, maxBytes)
     const left = file.moveFrom(this.#pipe, maxBytes)

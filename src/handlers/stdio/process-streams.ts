@@ -50,7 +50,7 @@ export const NO_OUTPUT: OutputRead = {
 
 /** The agent's side of a process's output. */
 export interface ProcessOutput extends KeptStream {
-  /** The output that has passed last; undefined for a stream that had ended when the agent before died. */
+  /** The output that has passed last; undefined for a stream that had ended when the previous agent died. */
   readonly tail: OutputTail | undefined
   /**
    * At most `maxBytes`; empty at the end. A request that had an answer before the agent's death gets the same again.

@@ -14,7 +14,7 @@ import { relayedOutput, terminalByCalls, terminalByPort } from './terminal-stdio
 /** What the streams of a process are restored from. */
 export interface RestoreOs extends StreamOs, Pick<Os, 'descriptors'> {}
 
-/** A process whose streams an agent before this one had. */
+/** A process whose streams the previous agent had. */
 export interface StoredProcess {
   readonly key: string
   readonly hasTerminal: boolean
@@ -23,9 +23,10 @@ export interface StoredProcess {
 }
 
 /**
- * The streams of a process as the agent before left them: each goes on where it was. To be called before requests are
- * served; then each of {@link Stdio.taken} whose request is not sent again is to be told what became of the answer. Throws
- * UnreadableState for a journal that cannot be gone on with, which is dropped: called again, it restores the rest.
+ * The streams of a process as the previous agent left them: each goes on where it was. To be called before requests are
+ * served; then each of {@link Stdio.taken} whose request is not sent again is to be told what became of the answer.
+ * Throws UnreadableState for a journal that cannot be read, which is dropped: called again, it restores the
+ * rest.
  */
 export function restoreStdio(os: RestoreOs, process: StoredProcess): Stdio {
   const stored = new StoredDescriptors(os.descriptors, process.key)
@@ -54,8 +55,8 @@ export function restoreStdio(os: RestoreOs, process: StoredProcess): Stdio {
 }
 
 /**
- * Goes on with the terminal of a process that the agent before was making, as far as {@link restoreStdio} takes it. Returns
- * false when there is none: that agent died between receiving and storing it.
+ * Goes on with the terminal of a process that the previous agent was making, as far as {@link restoreStdio} takes it.
+ * Returns false when there is none: that agent died between receiving and storing it.
  */
 export function completeTerminal(os: RestoreOs & Pick<Os, 'consoles'>, key: string): boolean {
   const stored = new StoredDescriptors(os.descriptors, key)

@@ -43,7 +43,7 @@ export class StoredDescriptors {
     await Promise.all(this.#stored.values())
   }
 
-  /** A descriptor of the agent before; the caller owns it. */
+  /** A descriptor of the previous agent; the caller owns it. */
   take(name: DescriptorName): Fd | undefined {
     const fd = this.#store.take(`${this.#key}-${name}`)
     if (fd !== undefined) this.#stored.set(name, Promise.resolve())

@@ -39,8 +39,8 @@ export interface StorageDriver {
    */
   attach(storage: Storage, request: StorageRequest, signal: AbortSignal): Promise<Attachment>
   /**
-   * Goes on with a storage that an agent before this one has attached, or began to: the work then undoes what was done.
-   * A driver whose storages have no work does not have it.
+   * Goes on with a storage that the previous agent attached, or began to: the work then undoes what was done. A driver
+   * whose storages have no work does not have it.
    */
   restore?(storage: Storage, attached: AttachmentData, request: StorageRequest): Promise<AttachmentWork>
 }

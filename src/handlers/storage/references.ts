@@ -240,9 +240,9 @@ export class StorageReferences {
   }
 
   /**
-   * Takes over what an agent before this one has attached: `references` are those of containers and the sandbox that go
-   * on, by mount point. Detaches what was half attached or half detached, and what has no reference and is not kept.
-   * Throws UnreadableState.
+   * Takes over what the previous agent attached: `references` are those of containers and the sandbox that go on, by
+   * mount point. Detaches what was half attached or half detached, and what has no reference and is not kept. Throws
+   * UnreadableState.
    */
   async restore(
     references: ReadonlyMap<string, number>,

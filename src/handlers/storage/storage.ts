@@ -44,7 +44,7 @@ export interface StorageHandlers {
   isUsed(folder: string): boolean
   /** The mount points that `attach` attaches for these storages, in its order. */
   mountPointsOf(storages: readonly Storage[]): string[]
-  /** Takes over what an agent before this one has attached; see `StorageReferences.restore`. */
+  /** Takes over what the previous agent attached; see `StorageReferences.restore`. */
   restore(references: ReadonlyMap<string, number>): Promise<void>
 }
 

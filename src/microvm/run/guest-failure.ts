@@ -81,7 +81,7 @@ function hasRunOutOfMemory(consoleLines: readonly string[]): boolean {
   return consoleLines.some((line) => KERNEL_WORDS.test(line))
 }
 
-/** Whether a call has failed in the guest for want of memory, by the words of the kernel, runc or crun in its answer. */
+/** Returns whether a call failed because the guest ran out of memory, by the words of the kernel, runc or crun in its answer. */
 function isWantOfMemory(error: unknown): boolean {
   return /cannot allocate memory|OOM-killed/i.test(messageOf(error))
 }

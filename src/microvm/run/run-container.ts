@@ -19,7 +19,7 @@ export interface ContainerRun extends Omit<Attachment, 'process'> {
 export interface ContainerEnd {
   /** That of its first process. */
   readonly status: number
-  /** Whether the kernel has killed a process of it for want of memory. */
+  /** Whether the kernel killed a process of it because memory ran out. */
   readonly isOutOfMemory: boolean
 }
 

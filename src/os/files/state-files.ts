@@ -42,8 +42,8 @@ export interface StateRoom {
 const ANY_ROOM: StateRoom = { bytes: Number.MAX_SAFE_INTEGER, files: Number.MAX_SAFE_INTEGER }
 
 /**
- * The file that is being written, at the top, where no other has this name. There is one for all, so that the next write takes the
- * place of what an agent that died has left.
+ * The file that is being written, at the top, where no other has this name. There is one for all, so that the next
+ * write takes the place of what the previous agent left.
  */
 const UNFINISHED = 'unfinished.new'
 

@@ -22,8 +22,8 @@ export interface HostSockets {
    */
   connect(socket: Fd, address: HostAddress, signal: AbortSignal): Promise<void>
   /**
-   * Accepts connections of the host until `close`, which leaves them open, at the socket of the agent before or a new one,
-   * which is stored under `name`.
+   * Accepts connections of the host until `close`, which leaves them open, at the socket of the previous agent or a new
+   * one, which is stored under `name`.
    */
   listen(name: string, address: HostAddress, listener: HostListener): Promise<{ close(): void }>
 }

@@ -34,9 +34,10 @@ export interface ListeningSocket {
 /** The service's socket, and stream sockets of every family as `net.Socket`s, whose directions end separately. */
 export interface Sockets {
   /**
-   * Opens a listening socket: the one that vminit has of an agent before, or else a new one, which vminit gets before a
-   * connection is accepted: from then on it is never released, and connections wait in its queue while no agent runs.
-   * The caller hands it to `release`. Throws FAILED_PRECONDITION when vminit has a socket of another address.
+   * Opens a listening socket: the one of the previous agent that vminit keeps, or else a new one, which vminit gets
+   * before a connection is accepted: from then on it is never released, and connections wait in its queue while no
+   * agent runs. The caller hands it to `release`. Throws FAILED_PRECONDITION when vminit has a socket of another
+   * address.
    */
   open(address: ListenAddress): Promise<ListeningSocket>
   /** Closes a socket that another process accepts from, and goes on to. */

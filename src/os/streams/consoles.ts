@@ -20,8 +20,8 @@ export interface Consoles {
     listener?: ConsoleListener,
   ): { master(signal: AbortSignal): Promise<Fd>; close(): Promise<void> }
   /**
-   * The terminal that a runtime has sent to a socket of an agent before this one; undefined when none waits there. The
-   * caller owns it.
+   * The terminal that a runtime has sent to a socket of the previous agent; undefined when none waits there. The caller
+   * owns it.
    */
   receive(socket: Fd): Fd | undefined
 }

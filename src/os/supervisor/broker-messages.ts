@@ -47,7 +47,7 @@ export type BrokerPeer =
   | { readonly kind: 'tcp'; readonly address: string; readonly port: number }
 
 /**
- * What became of a request of an agent before this one: `open`, it will be sent again; `answered`, its answer is stored in
+ * What became of a request of the previous agent: `open`, it will be sent again; `answered`, its answer is stored in
  * the broker; `written`, the client has it; `dropped`, the client never will.
  */
 export type RequestState = 'open' | 'written' | 'dropped' | 'answered'

@@ -46,8 +46,8 @@ export interface Broker {
   /** Rejects when the broker is gone, or has sent what its protocol does not allow. */
   readonly failed: Promise<never>
   /**
-   * What became of the requests that agents before this one have got, by their numbers. Changes when one is settled. A number
-   * that is not here was confirmed, or its client is gone.
+   * What became of the requests that previous agents got, by their numbers. Changes when one is settled. A number that
+   * is not here was confirmed, or its client is gone.
    */
   readonly earlierRequests: ReadonlyMap<bigint, RequestState>
   /** Has the broker tell when one of these is settled, but for those that this agent answers. To be called once. */

@@ -21,7 +21,7 @@ export class VminitStore implements DescriptorStore {
   readonly #unanswered: Unanswered[] = []
   #gone: AgentError | undefined
 
-  /** `inherited` are the descriptors that agents before this one have stored. */
+  /** `inherited` are the descriptors that previous agents stored. */
   constructor(parts: {
     readonly writer: Pick<ChannelWriter, 'post' | 'sendDescriptor'>
     readonly inherited: ReadonlyMap<string, Fd>

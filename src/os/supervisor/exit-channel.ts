@@ -44,7 +44,7 @@ export class ExitChannel implements Exits, Supervisor {
   readonly #backlogEnded = Promise.withResolvers<void>()
   /** The processes that were kept or adopted. */
   readonly #kept = new Set<number>()
-  /** The processes with an exit that an agent before has kept; undefined once the gate is open. */
+  /** The processes with an exit that the previous agent kept; undefined once the gate is open. */
   #unclaimed: Set<number> | undefined = new Set<number>()
   /** Exits with a number, in its order, which is that of their times. */
   readonly #unacknowledged: ChannelRecord[] = []
@@ -192,7 +192,7 @@ export class ExitChannel implements Exits, Supervisor {
       this.#unacknowledged.push(record)
       if (this.#unacknowledged.length > MAX_UNACKNOWLEDGED) this.#unacknowledged.shift()
     } else if (!this.#kept.has(record.pid)) {
-      // An agent before this one has kept it. Once the gate is open nothing adopts it any more.
+      // The previous agent kept it. Once the gate is open nothing adopts it any more.
       if (this.#unclaimed === undefined) this.forget(record.pid)
       else this.#unclaimed.add(record.pid)
     }

@@ -25,9 +25,10 @@ export interface Exits {
   /** Has vminit drop the exit of a process that was kept or adopted. */
   forget(pid: number): void
   /**
-   * Waits for the exit of a process of an agent before this one, and has vminit keep it: reaped at or after `startNs`, the
-   * process's own start in CLOCK_BOOTTIME. The exit code is 255 when the process is gone and vminit has no record. To be called
-   * before {@link Supervisor.gateOpened}, which drops what is left of those agents. Rejects when vminit is gone.
+   * Waits for the exit of a process of the previous agent, and has vminit keep it: reaped at or after `startNs`, the
+   * process's own start in CLOCK_BOOTTIME. The exit code is 255 when the process is gone and vminit has no record. To
+   * be called before {@link Supervisor.gateOpened}, which drops what is left of those agents. Rejects when vminit is
+   * gone.
    */
   adopt(pid: number, startNs: bigint): Promise<ExitRecord>
 }

@@ -15,8 +15,7 @@ export interface VminitChannel {
   /** The socket to vminit (`--channel FD`). */
   readonly fd: Fd
   /**
-   * A file that lists the descriptors which agents before this one have stored, a line `NAME FD` for each
-   * (`--stored-list FD`).
+   * A file that lists the descriptors which previous agents stored, a line `NAME FD` for each (`--stored-list FD`).
    */
   readonly storedList: Fd | undefined
 }

@@ -55,7 +55,7 @@ export type FramedSocket = Pick<Duplex, 'write' | 'writable' | 'writableLength' 
 export interface BrokerLink {
   /** Confirms a delivery after the end of the data socket. */
   confirm(number: bigint): void
-  /** The broker tells the delivery of an answer that an agent before this one has sent. */
+  /** The broker tells the delivery of an answer that the previous agent sent. */
   settled(number: bigint, written: boolean): void
   /** The request is answered with a failure, which takes nothing. */
   refused(number: bigint): void

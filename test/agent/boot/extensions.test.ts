@@ -75,7 +75,7 @@ describe('mountExtensions', () => {
     expect(warnings()).toEqual([{ name: 'absent', error: 'no disk with the serial extension-absent' }])
   })
 
-  it('leaves alone what an agent before this one has mounted', async () => {
+  it('leaves alone what the previous agent mounted', async () => {
     await addDisk('vdb', 'extension-devkit', 1)
     await commandLine('kata.extension.devkit.verity_params=')
     await mountExtensions(guest.context)

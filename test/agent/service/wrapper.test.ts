@@ -450,7 +450,7 @@ describe('the outcome of a call that must not be carried out twice', () => {
     ['fails', 1000, async () => Promise.reject(new AgentError('INTERNAL', 'no')), false],
     ['is answered', 1000, async (message: Message) => message, true],
   ] as const)(
-    'of an agent before is told what becomes of a call that %s',
+    'of the previous agent is told what becomes of a call that %s',
     async (_what, timeoutMs, handle, ok) => {
       const source = new FakeRequests([[5n, 'open']])
       const rpc = { recovery: 'journaled', ownJournal: true, handle } as const

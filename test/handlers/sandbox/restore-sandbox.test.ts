@@ -85,7 +85,7 @@ describe('an agent after one that died', () => {
     await expect(after.handlers.destroySandbox({}, neverAborted)).rejects.toThrow('failed to get sandbox')
   })
 
-  it('destroys a sandbox of which the agent before had released the storages', async () => {
+  it('destroys a sandbox of which the previous agent had released the storages', async () => {
     const mountPoint = '/run/kata-containers/sandbox/shm'
     const before = await machine()
     const shm = { driver: 'ephemeral', source: 'shm', fstype: 'tmpfs', mountPoint }
@@ -188,7 +188,7 @@ describe('an agent after one that died', () => {
 
   it.each([
     ['reports a container that ran out of memory meanwhile', 1, 0],
-    ['reports no container again whose event the agent before had queued', 2, 1],
+    ['reports no container again whose event the previous agent had queued', 2, 1],
   ])('%s', async (_what, kills, queued) => {
     const before = await machineWithSandbox()
     await before.handlers.createContainer(containerRequest('c1'), neverAborted)
@@ -254,7 +254,7 @@ describe('an agent after one that died', () => {
     expect(await remains(after)).toMatchObject({ processes: 0 })
   })
 
-  it('leaves no descriptor of a container that cannot be gone on with', async () => {
+  it('leaves no descriptor of a container that cannot be restored', async () => {
     const before = await machineWithContainer()
     await before.handlers.execProcess(execRequest('c1', 'e1'), neverAborted, OPEN)
     await before.os.files.put('/run/microvm-agent/runtime/calls/p2/pid', `${before.runtime.last().pid}`)

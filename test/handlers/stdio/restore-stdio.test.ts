@@ -215,7 +215,7 @@ async function restarted({ os, agents, restored }: ReturnType<typeof processWith
   return restoreStdio(os, restored)
 }
 
-describe('a journal of the agent before', () => {
+describe('a journal of the previous agent', () => {
   /** Streams that a dead agent has used, and their journals. */
   async function used() {
     const made = processWith(false)
@@ -304,7 +304,7 @@ describe('restored streams', () => {
     expect(made.os.streams.tryRead(made.stdin, 9)?.toString()).toBe('next')
   })
 
-  it('are closed where the agent before had closed them, and leave nothing in the store when they are', async () => {
+  it('are closed where the previous agent had closed them, and leave nothing in the store when they are', async () => {
     const made = processWith(true)
     const first = restoreStdio(made.os, made.restored)
     made.os.streams.tryWrite(made.stdout, Buffer.from('shown'))

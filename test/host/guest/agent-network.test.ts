@@ -394,7 +394,7 @@ describe('the calls about the network', () => {
     })
   })
 
-  it('log what was set, and for whom', async () => {
+  it('log what was set, and its source', async () => {
     await agent.updateInterface({
       interface: { name: 'eth0', hwAddr: ETH0, IPAddresses: [ip('10.0.0.2', 24)] },
     })

@@ -178,7 +178,7 @@ describe('ExitChannel', () => {
     native.close(vminit)
   })
 
-  it('adopts processes of an agent before, whose exits it has kept, and drops the rest once the gate is open', async () => {
+  it('adopts processes of the previous agent, whose exits it has kept, and drops the rest once the gate is open', async () => {
     const { channel, vminit } = openChannel()
     for (const pid of [41, 42])
       native.write(vminit, record(RecordKind.EXIT, { pid, status: 3 << 8, sequence: 0n }))
@@ -187,7 +187,7 @@ describe('ExitChannel', () => {
     expect((await channel.adopt(43, 1_000_000_000n)).exitCode).toBe(4)
     expect((await channel.adopt(42, 1_000_000_000n)).exitCode).toBe(3)
     channel.gateOpened()
-    // The agent before may have died before it could have an exit kept.
+    // The previous agent may have died before it could have an exit kept.
     expect(await commands(vminit, 4)).toEqual([
       [RecordKind.KEEP_EXIT, 43],
       [RecordKind.KEEP_EXIT, 42],

@@ -172,7 +172,7 @@ describe('TtrpcServerConnection', () => {
     it('more calls at a time than the limit', async () => {
       for (const streamId of [1, 3, 5, 7]) peer.request(streamId, 'test.Echo', 'Held')
       expect(await peer.response()).toMatchObject({ streamId: 7, code: StatusCode.RESOURCE_EXHAUSTED })
-      // What an agent before has taken for it is dropped.
+      // What the previous agent took for it is dropped.
       expect(refused).toEqual([4n])
       const first = await held.next()
       first.answer({ ok: true, payload: Buffer.alloc(0) })

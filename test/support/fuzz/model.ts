@@ -146,7 +146,7 @@ export class ModelRun {
   #stateHasFailed = false
   #cgroup: Life['cgroup'] = 'v1'
   #crashes = 0
-  /** Kills for want of memory. */
+  /** Out-of-memory kills. */
   #kills = 0
   /** The refused descriptors of this agent that calls have failed for. */
   readonly #refused = new Set<string>()
@@ -278,7 +278,7 @@ export class ModelRun {
     return file
   }
 
-  /** Kills the last process of a container for want of memory; cgroup v1 tells of it before, v2 afterwards. */
+  /** Kills the last process of a container because memory ran out; cgroup v1 tells of it before, v2 afterwards. */
   async #killByOom(containerId: string): Promise<void> {
     const file = await this.#countKills(containerId)
     if (this.#cgroup === 'v1') this.#os.cgroupEvents.happen(file)

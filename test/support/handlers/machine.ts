@@ -66,7 +66,7 @@ export async function machine(
     /** The runtime that already runs on `os`. */
     readonly runtime?: FakeRuntime
     readonly wrap?: (os: Os) => Os
-    /** What an agent before this one has left. */
+    /** What the previous agent left. */
     readonly state?: MemoryStateFiles
     /** Where the requests of that agent are known. */
     readonly requestSource?: RequestSource

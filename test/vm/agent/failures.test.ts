@@ -115,7 +115,7 @@ describe.skipIf(cannotBoot() !== undefined)('docs/debug.md shows what a guest sa
     expect(said).toMatch(
       /^! CreateContainer of hanging hangs for \d+s, for \d+m?s of it in step runtime runc create$/m,
     )
-    expect(said).toMatch(/^! hungry was killed for want of memory: signal 9, out of memory, /m)
+    expect(said).toMatch(/^! hungry was killed because memory ran out: signal 9, out of memory, /m)
     expect(said).toMatch(/^! the kernel lacks an option: .*CreateContainer of layers .*has no overlay: /m)
     expect(said).toMatch(/^! a storage or device never came: .*CreateContainer of data .*PCI path 02\/0f: /m)
     expect(said).toMatch(/^! the host does not listen on a port: .*CreateContainer of port .*port 5999 /m)

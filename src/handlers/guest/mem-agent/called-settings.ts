@@ -12,7 +12,7 @@ export class CalledSettings {
   #reclaim: MemAgentMemcgConfig
   #compact: MemAgentCompactConfig
 
-  /** Begins with what the agents before this one were told; a line at level CRIT says when that cannot be read. */
+  /** Begins with what previous agents were told; a line at level CRIT says when that cannot be read. */
   constructor(state: Pick<StateStore, 'read' | 'write'>, log: Logger) {
     this.#state = state
     const { reclaim, compact } = readSettings(state, log)

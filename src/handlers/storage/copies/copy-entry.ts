@@ -65,7 +65,7 @@ function madeParent(root: Folder, parents: readonly string[], index: number, wor
   work.onFailure.add('remove parent', () => removeEmpty(root, parents.slice(0, index), parents[index] ?? ''))
 }
 
-/** Opens the parent of an entry that an agent before this one has begun to copy, which made the last `made` parents. */
+/** Opens the parent of an entry that the previous agent began to copy, which made the last `made` parents. */
 export async function reopenParent(
   root: Folder,
   parents: readonly string[],

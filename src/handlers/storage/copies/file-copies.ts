@@ -62,7 +62,7 @@ export class FileCopies {
     this.#parts = parts
   }
 
-  /** Goes on with the unfinished files of an agent before this one. One that is not there as it was is lost. Never rejects. */
+  /** Goes on with the unfinished files of the previous agent. One that is not there as it was is lost. Never rejects. */
   async restore(): Promise<void> {
     for (const name of this.#parts.state.list(SAVED)) {
       const work = this.#newWork()

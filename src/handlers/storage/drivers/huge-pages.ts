@@ -62,7 +62,7 @@ export class HugePages {
     return { pageSize, pages, before: this.#pools.get(pageSize)?.before ?? 0n }
   }
 
-  /** Counts pages that an agent before this one has reserved. */
+  /** Counts pages that the previous agent reserved. */
   restore({ pageSize, pages, before }: ReservedPages): void {
     const pool = this.#pools.get(pageSize) ?? { before, wanted: 0n }
     pool.wanted += pages

@@ -140,9 +140,9 @@ describe('what doctor finds suspicious', () => {
     ['no failure of yesterday', failed('mount /run/x: EIO', { ageMs: 86_400_000n }), []],
     ['no young call', { calls: [Call.fromPartial({ method: create, ageMs: 70n, step: 'device' })] }, []],
     [
-      'a process that was killed for want of memory',
+      'a process that was killed because memory ran out',
       { exits: [Exit.fromPartial({ containerId: 'web', execId: 'x', signal: 9, oomKilled: true })] },
-      ['web/x was killed for want of memory: signal 9, out of memory, 1970-01-01T00:00:00.000Z'],
+      ['web/x was killed because memory ran out: signal 9, out of memory, 1970-01-01T00:00:00.000Z'],
     ],
     [
       'a crash',

@@ -31,7 +31,7 @@ export class FakeHostSockets implements HostSockets {
   async connect(socket: Fd, address: HostAddress, signal: AbortSignal): Promise<void> {
     signal.throwIfAborted()
     const name = nameOf(address)
-    // A socket that the agent before had is connected.
+    // A socket that the previous agent had is connected.
     if (!this.#unconnected.delete(socket)) return
     if (this.#ignoring.has(name)) await abortable(new Promise<never>(() => {}), signal)
     if (this.#serving.has(name)) return void this.#serve(this.#streams.otherEnd(socket))

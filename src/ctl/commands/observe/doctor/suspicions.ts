@@ -213,7 +213,7 @@ function endsIn({ exits = [] }: Findings): string[] {
     .slice(-NEWEST_EXITS)
     .filter(({ oomKilled, signal }) => oomKilled || UNASKED_SIGNALS.includes(signal))
   return bad.map((exit) => {
-    const cause = exit.oomKilled ? 'was killed for want of memory' : 'crashed'
+    const cause = exit.oomKilled ? 'was killed because memory ran out' : 'crashed'
     return `${processName(exit)} ${cause}: ${endText(exit)}, ${new Date(Number(exit.endedAtMs)).toISOString()}`
   })
 }

@@ -121,7 +121,7 @@ export interface Container {
   exitStatus?:
     | number
     | undefined;
-  /** How often the kernel has killed one of its processes for want of memory, as far as it was reported. */
+  /** How often the kernel has killed one of its processes because memory ran out, as far as it was reported. */
   oomKills: bigint;
 }
 
@@ -391,7 +391,7 @@ export interface Exit {
   status: number;
   /** The signal that has ended it; 0 without one. */
   signal: number;
-  /** Whether the kernel has killed a process of the container for want of memory since the agent has known this one. */
+  /** Whether the kernel has killed a process of the container because memory ran out since the agent has known this one. */
   oomKilled: boolean;
   /** When it was made, or when the OCI runtime was run for it if it had ended before the agent could look. */
   startedAtMs: bigint;

@@ -78,11 +78,11 @@ export class WatchRoots {
   }
 
   /**
-   * The reference that an agent before this one has acquired for `staging`, which is emptied. `dependencies` as in
-   * {@link WatchRoots.acquire}.
+   * The reference that the previous agent acquired for `staging`, which is emptied. `dependencies` as in {@link
+   * WatchRoots.acquire}.
    */
   async restore(path: string, staging: string, { os, log }: MountDependencies): Promise<WatchRootReference> {
-    // The agent before had released the reference when it died.
+    // The previous agent had released the reference when it died.
     if (!(await isMountPoint(os, path))) return { staging, release: async () => {} }
     const root = this.#roots.get(path) ?? { references: 0, onRemove: undoOfRoot(path, { os, log }) }
     root.references += 1
@@ -97,7 +97,7 @@ export class WatchRoots {
     return { staging, release: () => onRelease.run() }
   }
 
-  /** Unmounts a watch root that an agent before this one has mounted for a storage that it did not attach. */
+  /** Unmounts a watch root that the previous agent mounted for a storage that it did not attach. */
   async removeUnused(path: string, dependencies: Pick<MountDependencies, 'os' | 'log'>): Promise<void> {
     const remove = async () => {
       if (this.#roots.has(path) || !(await isMountPoint(dependencies.os, path))) return
