@@ -2,11 +2,13 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import {
   copyFileSync,
+  existsSync,
   linkSync,
   readdirSync,
   readFileSync,
   readlinkSync,
   realpathSync,
+  rmdirSync,
   writeFileSync,
 } from 'node:fs'
 import { connect, type Socket } from 'node:net'
@@ -157,9 +159,31 @@ export async function startAgent(
     stop: async () => {
       connection.close()
       await endChild(child)
+      removeCgroups(`containers-${pid}`)
       removeTemporaryFolder(folder)
       if (installed !== built) removeTemporaryFolder(installed)
     },
+  }
+}
+
+/** Removes the cgroups of an agent that has ended, in each hierarchy: it leaves them to the power-off of its guest. */
+function removeCgroups(name: string): void {
+  const root = '/sys/fs/cgroup'
+  for (const hierarchy of ['', ...readdirSync(root)]) {
+    const folder = join(root, hierarchy, name)
+    if (existsSync(folder)) removeCgroup(folder)
+  }
+}
+
+/** Leaves a cgroup that has processes: the test that expects none looks for them. */
+function removeCgroup(folder: string): void {
+  for (const entry of readdirSync(folder, { withFileTypes: true })) {
+    if (entry.isDirectory()) removeCgroup(join(folder, entry.name))
+  }
+  try {
+    rmdirSync(folder)
+  } catch (error) {
+    if (errnoOf(error) !== 'EBUSY') throw error
   }
 }
 
