@@ -162,7 +162,7 @@ export const SETTINGS = {
   memoryReserve: agentSetting('memory_reserve', {
     type: count,
     default: 64,
-    doc: 'Memory in MiB that all containers together leave to the agent and the kernel, at most an eighth of the guest’s ([operate.md](../operate.md#resources-of-the-guest-cpus-memory-swap-volumes-clock-metrics)); 0: none.',
+    doc: 'Memory in MiB that all containers together leave to the agent and the kernel, at most an eighth of the guest’s ([operate.md](../operate.md#the-memory-of-all-containers)); 0: none.',
   }),
   policyFile: setting({
     toml: 'policy_file',
