@@ -16,9 +16,12 @@ const BANNED: readonly (readonly [phrase: RegExp, better: string])[] = [
   [/\bbehaviou?r spec\b|\bspec [A-I]\.\d/i, 'a man page, a file of the kernel, an RFC or a page of docs/'],
 ]
 
-const FILES = globSync(['{src,native,scripts,bench,test,proto}/**/*.{ts,mjs,cjs,c,h,proto}', '*.md'], {
-  cwd: ROOT,
-}).filter((file) => !file.startsWith('src/gen/') && file !== 'test/docs/prose.test.ts')
+const FILES = globSync(
+  ['{src,native,scripts,bench,test,proto}/**/*.{ts,mjs,cjs,c,h,proto}', '*.md', 'docs/**/*.md'],
+  {
+    cwd: ROOT,
+  },
+).filter((file) => !file.startsWith('src/gen/') && file !== 'test/docs/prose.test.ts')
 
 describe('the prose of the repository', () => {
   it.each(BANNED)('does not say %s', (phrase, better) => {
