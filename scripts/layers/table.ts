@@ -25,7 +25,7 @@ export const PURE_NODE_MODULES = [
 ]
 
 /**
- * The direction of imports in the whole repository, as docs/architecture.md shows it. A file belongs to the layer with the
+ * The direction of imports in the whole repository. A file belongs to the layer with the
  * longest folder that contains it; a code file without a layer is an error, and so is a path here that does not exist.
  */
 export const LAYERS: readonly Layer[] = [

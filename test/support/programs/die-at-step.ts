@@ -26,7 +26,7 @@ const HEAD_BYTES = 256
 const MOST_TOLD_APART = 20
 /** A signal is recorded before it is sent, and not sent again: one that is lost in between is lost (docs/reference/rpcs.md). */
 const BY_DESIGN = /^after .*: write requests\/SignalProcess 1$/
-/** Steps of the files in memory (docs/stdio.md). */
+/** Steps of the files in memory (docs/recovery.md). */
 const JOURNAL = ['writeAt', 'splice', 'setPosition', 'truncate', 'punchHole']
 
 type Callable = (this: unknown, ...words: unknown[]) => unknown
