@@ -42,24 +42,15 @@ export class RequestJournal {
   readonly #unsettled = new Map<bigint, readonly Taken[]>()
   /** Work that the previous agent began, and this one ends. */
   readonly #resumed = new Map<bigint, Promise<void>>()
-  /** The requests that were sent again and have begun. */
-  readonly #begun = new Set<bigint>()
-  /** The requests that took the exit status of a process. */
-  readonly #exits = new Set<bigint>()
-  /** Those of them whose answers were delivered before all requests that are sent again had begun. */
-  readonly #heldBack: bigint[] = []
 
   constructor(state: StateStore, log: Logger, source: RequestSource) {
     this.#state = state
     this.#log = log
     this.#source = source
     source.onSettled((number, outcome) => {
-      if (this.#holdsBack(number, outcome)) return
       this.#tell(number, outcome)
       // Before, there may be more to settle.
       if (this.#isRestored) source.confirm(number)
-      // Its client is gone.
-      this.begun(number)
     })
   }
 
@@ -120,40 +111,13 @@ export class RequestJournal {
     const { number } = call
     if (!this.isSentAgain(number)) return
     call.takes({
-      delivered: () => {
-        this.begun(number)
-        this.#tell(number, 'written')
-      },
+      delivered: () => this.#tell(number, 'written'),
       dropped: () => {
         // What is restored later is dropped then.
         this.#failed.add(number)
-        this.begun(number)
         this.#tell(number, 'dropped')
       },
     })
-  }
-
-  /** The work for a request has begun. To be called for each request whose answer is not recorded. */
-  begun(number: bigint): void {
-    if (this.isSentAgain(number)) this.#begun.add(number)
-    if (this.#heldBack.length === 0 || this.#areAwaited()) return
-    // In the next turn, each of these requests has found its process.
-    setImmediate(() => this.tellExits())
-  }
-
-  /** Tells the deliveries of exit statuses that are held back: each frees the id of its process. */
-  tellExits(): void {
-    for (const number of this.#heldBack.splice(0)) {
-      this.#tell(number, 'written')
-      this.#source.confirm(number)
-    }
-  }
-
-  /** Whether requests that are sent again have not begun yet. */
-  #areAwaited(): boolean {
-    return [...this.#source.earlierRequests.keys()].some(
-      (number) => this.isSentAgain(number) && !this.#begun.has(number),
-    )
   }
 
   /** Learns what the previous agents recorded. */
@@ -186,19 +150,8 @@ export class RequestJournal {
   settle(number: bigint, taken: Taken): void {
     this.#unsettled.set(number, [...(this.#unsettled.get(number) ?? []), taken])
     const state = this.#source.earlierRequests.get(number)
-    if (state === 'written') {
-      if (!this.#holdsBack(number, state)) this.#tell(number, state)
-    } else if (state !== 'answered' && !this.isSentAgain(number)) this.#tell(number, 'dropped')
-  }
-
-  /**
-   * Whether the delivery of an exit status is told later: a read that is sent again was open when the process could still be
-   * found, and must find it.
-   */
-  #holdsBack(number: bigint, outcome: Settled): boolean {
-    if (outcome === 'dropped' || !this.#exits.has(number) || !this.#areAwaited()) return false
-    if (!this.#heldBack.includes(number)) this.#heldBack.push(number)
-    return true
+    if (state === 'written') this.#tell(number, state)
+    else if (state !== 'answered' && !this.isSentAgain(number)) this.#tell(number, 'dropped')
   }
 
   #tell(number: bigint, outcome: Settled): void {
@@ -221,8 +174,7 @@ export class RequestJournal {
     // What the broker has told is confirmed after all that it settles; that of a call that is sent again, where it is told.
     this.#isRestored = true
     for (const [number, state] of this.#source.earlierRequests) {
-      const isTold = state === 'dropped' || (state === 'written' && !this.#heldBack.includes(number))
-      if (isTold) this.#source.confirm(number)
+      if (state === 'written' || state === 'dropped') this.#source.confirm(number)
     }
   }
 
@@ -230,9 +182,7 @@ export class RequestJournal {
     try {
       const { exit, outOfMemory } = this.of(number) ?? {}
       if (outOfMemory !== undefined) return kinds.outOfMemory(outOfMemory)
-      if (exit === undefined) return NOTHING
-      this.#exits.add(number)
-      return kinds.exit(exit)
+      return exit === undefined ? NOTHING : kinds.exit(exit)
     } catch (error) {
       this.#log.error('what a request has taken is lost', { error: messageOf(error) })
       return NOTHING

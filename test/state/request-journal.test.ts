@@ -158,31 +158,8 @@ describe('RequestJournal', () => {
     }
     expect(() => tell(call, 'delivered')).toThrow('dead')
     files.beforeChange = () => {}
-    const requests = successor()
-    requests.begun(1n)
-    requests.restore(kinds)
+    successor().restore(kinds)
     expect(told).toEqual(['p1 delivered', 'p1 delivered'])
-  })
-
-  it('tells a delivered exit once all that is sent again has begun', async () => {
-    for (const [number, exit] of [
-      [2n, 'told'],
-      [4n, 'told later'],
-      [3n, 'dropped'],
-    ] as const)
-      journal().take(callOf(number), { exit }, taken(''))
-    const requests = successor(new Map([...STATES, [6n, 'open'], [7n, 'open']]))
-    // It may begin before all is restored.
-    requests.begun(7n)
-    requests.restore(kinds)
-    source.settle(4n, 'written')
-    requests.begun(6n)
-    await new Promise(setImmediate)
-    expect([told, source.confirmed]).toEqual([['dropped dropped'], [3n]])
-    source.settle(1n, 'dropped')
-    await new Promise(setImmediate)
-    expect(told.slice(1)).toEqual(['told delivered', 'told later delivered'])
-    expect([source.confirmed, files.names()]).toEqual([[3n, 1n, 2n, 4n], []])
   })
 
   it('settles the others when one cannot be read or told, and refuses that one by its name', () => {
@@ -197,8 +174,6 @@ describe('RequestJournal', () => {
       },
     })
     requests.restore(kinds)
-    requests.begun(1n)
-    requests.tellExits()
     expect([told, files.names()]).toEqual([['p2 delivered'], ['requests/1']])
     expect(lines.map(({ message }) => message).toSorted()).toEqual([
       'delivery not recorded',

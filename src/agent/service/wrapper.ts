@@ -90,7 +90,6 @@ function served<Request, Response>(
         const checked = check?.(request, { ...call, signal: limits.signal })
         const refusal = checked && (await inStep('policy', '', () => refusalOf(checked)))
         work = refusal === undefined ? rpc.handle(request, call) : refused(rpc, request, call, refusal)
-        requests.begun(number)
         const response = await answerOf(work, method, limits.signal, log)
         encoded = rpc.encode?.(response) ?? { payload: types.response.encode(response).finish() }
       }

@@ -12,7 +12,6 @@ import type { Clock } from '../../os/clock.ts'
 import type { Os } from '../../os/os.ts'
 import { parseStartNs } from '../../os/process/proc-stat.ts'
 import type { Call } from '../../state/request.ts'
-import type { RequestJournal } from '../../state/request-journal.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
 import { connectStdio, type LaunchDependencies, prepareLaunch } from './launch.ts'
 import { logDeviation } from './log-deviation.ts'
@@ -27,7 +26,6 @@ export interface ExecDependencies extends LaunchDependencies, ProcessEventDepend
   readonly os: LaunchDependencies['os'] & Pick<Os, 'files' | 'scratch'>
   readonly containers: Pick<ProcessOwners, 'waitForLiving'>
   readonly runtime: Pick<OciRuntime, 'exec' | 'discardRun'>
-  readonly requests: Pick<RequestJournal, 'tellExits'>
 }
 
 /**
@@ -45,7 +43,7 @@ export async function execProcess(
   request: ExecProcessRequest,
   call: Call,
 ): Promise<void> {
-  const { os, log, containers, runtime, keys, requests } = dependencies
+  const { os, log, containers, runtime, keys } = dependencies
   const onDeviation = logDeviation(log, 'debug', {
     containerId: request.containerId,
     execId: request.execId,
@@ -54,7 +52,6 @@ export async function execProcess(
   const requested = supportedProcess(checked, await processSupport(os, askedOf(checked)), onDeviation)
   const container = await containers.waitForLiving(request.containerId, call.signal)
   const process = processIn(container, requested)
-  if (container.processes.find(request.execId) !== undefined) requests.tellExits()
   const reservation = container.processes.reserve(request.execId)
   const ending = AbortSignal.any([call.signal, reservation.interrupted])
   const onFailure = new UndoList(log)

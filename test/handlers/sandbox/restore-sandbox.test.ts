@@ -172,20 +172,6 @@ describe('an agent after one that died', () => {
     else await again
   })
 
-  it('keeps a process whose exit status was told for a read that is sent again', async () => {
-    const before = await machineWithContainer()
-    await before.handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
-    before.runtime.end(before.runtime.last().pid, { code: 4 })
-    await before.handlers.waitProcess({ containerId: 'c1', execId: 'e1' }, neverAborted, 8n)
-    const after = await successorOf(before, new Map([[8n, 'written']]))
-    const read = () =>
-      after.handlers.readStdout({ containerId: 'c1', execId: 'e1', len: 9 }, neverAborted, OPEN)
-    expect(await read()).toHaveLength(0)
-    after.context.requests.begun(OPEN)
-    await new Promise(setImmediate)
-    await expect(read()).rejects.toMatchObject({ code: 'NOT_FOUND' })
-  })
-
   it.each([
     ['reports a container that ran out of memory meanwhile', 1, 0],
     ['reports no container again whose event the previous agent had queued', 2, 1],
