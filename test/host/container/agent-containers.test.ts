@@ -176,7 +176,10 @@ describe('a caller that hangs up', () => {
     const failure = await pod.remove('unwanted').catch((error: unknown) => messageOf(error))
     expect([undefined, 'Invalid container id']).toContain(failure)
     const [standing] = leftoversOf(pod.started).processes
-    expect(leftoversOf(pod.started, 'unwanted')).toEqual({ ...NOTHING_LEFT, processes: [standing] })
+    // A runtime that was killed may take a moment to be reaped.
+    await expect
+      .poll(() => leftoversOf(pod.started, 'unwanted'))
+      .toEqual({ ...NOTHING_LEFT, processes: [standing] })
     const again = await pod.run('unwanted', ['echo', 'wanted'])
     expect((await again.readAll()).toString()).toBe('wanted\n')
     await pod.remove('unwanted')
