@@ -21,7 +21,7 @@ import {
   unlessFalse,
 } from './setting-types.ts'
 
-/** Every setting of the agent (and our own). docs/operate.md shows this table. */
+/** Every setting of the agent. docs/reference/settings.md shows this table. */
 export const SETTINGS = {
   serverAddress: agentSetting('server_addr', {
     environment: 'KATA_AGENT_SERVER_ADDR',

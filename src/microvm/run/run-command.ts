@@ -179,6 +179,6 @@ async function containerThenPowerOff(guest: Guest, run: GuestRun): Promise<numbe
 export function checkAppendedWords({ append, image }: Pick<RunOptions, 'append' | 'image'>): void {
   const [word] = image === undefined ? unknownWords(append.join(' ')) : []
   if (word === undefined) return
-  const remedy = didYouMean(word, AGENT_WORDS, 'want one of docs/operate.md')
+  const remedy = didYouMean(word, AGENT_WORDS, 'want one of docs/reference/settings.md')
   throw new UsageError(`--append ${word}: unknown setting${remedy}`)
 }

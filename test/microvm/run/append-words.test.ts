@@ -6,7 +6,7 @@ import { KATA_COMMAND_LINE } from '../../fixtures/kata-command-line.ts'
 describe('checkAppendedWords', () => {
   it.each([
     ['agent.lgo=debug', '--append agent.lgo: unknown setting, did you mean "agent.log"?'],
-    ['agent.vsock', '--append agent.vsock: unknown setting, want one of docs/operate.md'],
+    ['agent.vsock', '--append agent.vsock: unknown setting, want one of docs/reference/settings.md'],
   ])('refuses %s', (text, sentence) => {
     const checking = () => checkAppendedWords({ append: ['quiet', text], image: undefined })
     expect(checking).toThrow(UsageError)

@@ -40,7 +40,7 @@ export interface CompactSettings {
 
 const LONGEST_SECS = Math.floor(LONGEST_TIMER_MS / 1000)
 
-/** The least and greatest values of the fields that have such. docs/operate.md shows those of the settings. */
+/** The least and greatest values of the fields that have such. docs/reference/settings.md shows those of the settings. */
 const RANGES: Readonly<Record<string, readonly [number, number]>> = {
   swappiness_max: [0, 200],
   period_secs: [1, LONGEST_SECS],
