@@ -1,7 +1,7 @@
 import { dirname } from 'node:path'
 import { messageOf } from '../src/base/errors.ts'
-import { checkPolicy } from '../src/client/check-policy.ts'
-import { findPolicyEngines } from '../src/client/policy-engines.ts'
+import { checkPolicy } from '../src/client/policy/check-policy.ts'
+import { findPolicyEngines } from '../src/client/policy/policy-engines.ts'
 import { readInput } from '../src/ctl/methods/read-input.ts'
 import { writeImageFolder } from '../src/image/image-folder.ts'
 import {

@@ -1,9 +1,9 @@
 import type { Duplex } from 'node:stream'
 import { messageOf } from '../base/errors.ts'
-import type { Stdio } from '../client/attach.ts'
-import type { Interruptions } from '../client/interruptions.ts'
+import type { Stdio } from '../client/container/attach.ts'
+import { START_FAILURE } from '../client/container/start-failure.ts'
 import type { Session } from '../client/open-session.ts'
-import { START_FAILURE } from '../client/start-failure.ts'
+import type { Interruptions } from '../client/terminal/interruptions.ts'
 
 /** What a shell completes a word with. */
 export type Completes = 'file' | 'folder' | 'method' | 'command' | 'container' | 'machine'

@@ -1,4 +1,4 @@
-import { Interruptions } from '../client/interruptions.ts'
+import { Interruptions } from '../client/terminal/interruptions.ts'
 import { runCtl } from './run-ctl.ts'
 
 const { env, stderr, stdout } = process

@@ -1,6 +1,6 @@
 import { messageOf } from '../base/errors.ts'
-import { Interrupted, Interruptions } from '../client/interruptions.ts'
-import { startFailureStatus } from '../client/start-failure.ts'
+import { startFailureStatus } from '../client/container/start-failure.ts'
+import { Interrupted, Interruptions } from '../client/terminal/interruptions.ts'
 import { parseCommandLine, UsageError } from './command-line/parse.mjs'
 import { GuestFailure } from './run/guest-failure.ts'
 import { type Reporter, reporterOn } from './run/reporter.ts'

@@ -4,7 +4,7 @@ import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
 import { propertyOf } from '../../base/property-of.ts'
 import { isEnding, procStatFields } from '../../os/process/proc-stat.ts'
 import { type Address, addressText, parseAddress } from '../connection/address.ts'
-import { fileFailure } from '../file-failure.ts'
+import { fileFailure } from '../files/file-failure.ts'
 import { isMachineName } from './machine-name.mjs'
 
 /** A machine of this user that runs. Its entry is the file NAME in the folder of machines. */

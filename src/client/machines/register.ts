@@ -11,7 +11,7 @@ import {
 import { join } from 'node:path'
 import { AgentError, errnoOf } from '../../base/errors.ts'
 import type { Address } from '../connection/address.ts'
-import { fileFailure } from '../file-failure.ts'
+import { fileFailure } from '../files/file-failure.ts'
 import { entryNames, entryText, ownRunner, ownUid, readEntry } from './entry.ts'
 
 /** The entry of a machine that this process runs; see {@link registerMachine}. */

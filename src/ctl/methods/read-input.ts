@@ -1,5 +1,5 @@
 import { readFileSync, statSync } from 'node:fs'
-import { fileFailure } from '../../client/file-failure.ts'
+import { fileFailure } from '../../client/files/file-failure.ts'
 import { UsageError } from '../command.ts'
 
 /** No request is larger than 4 MiB, and its JSON hardly larger than this. */

@@ -1,5 +1,5 @@
 import { styleText } from 'node:util'
-import { writeWhole } from '../../client/stdio.ts'
+import { writeWhole } from '../../client/container/stdio.ts'
 import type { Context } from '../command.ts'
 import { type Column, table } from './table.ts'
 

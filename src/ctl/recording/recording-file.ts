@@ -1,5 +1,5 @@
 import { appendFileSync, statSync, writeFileSync } from 'node:fs'
-import { fileFailure } from '../../client/file-failure.ts'
+import { fileFailure } from '../../client/files/file-failure.ts'
 import { UsageError } from '../command.ts'
 import { type RecordedLine, readRecording } from './recording.ts'
 

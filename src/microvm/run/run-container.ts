@@ -1,12 +1,12 @@
 import { constants } from 'node:os'
 import { setTimeout as delay } from 'node:timers/promises'
-import { type Attachment, attach } from '../../client/attach.ts'
+import { type Attachment, attach } from '../../client/container/attach.ts'
 import {
   type Agent,
   createContainer,
   createSandbox,
   type NewContainer,
-} from '../../client/container-session.ts'
+} from '../../client/container/container-session.ts'
 import type { Timings } from './reporter.ts'
 
 /** One run of a container on a connected agent. */

@@ -1,8 +1,8 @@
 import { posix } from 'node:path'
 import { messageOf } from '../../base/errors.ts'
 import { tool } from '../../build/tool.ts'
-import type { ContainerRequest } from '../../client/container-spec.ts'
-import { findUser, hasName, parseUser, type UserWord } from '../../client/container-user.ts'
+import type { ContainerRequest } from '../../client/container/container-spec.ts'
+import { findUser, hasName, parseUser, type UserWord } from '../../client/container/container-user.ts'
 import { UsageError } from '../command-line/parse.mjs'
 
 /** The word of `--user`. Throws {@link UsageError}. */

@@ -1,4 +1,4 @@
-import type { ContainerRequest } from '../../client/container-spec.ts'
+import type { ContainerRequest } from '../../client/container/container-spec.ts'
 import type { RunOptions } from '../command-line/parse.mjs'
 import { UsageError } from '../command-line/parse.mjs'
 import type { ImageConfig } from './oci-layout.ts'

@@ -14,7 +14,7 @@ import {
 } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
-import { Interruptions } from '../../../src/client/interruptions.ts'
+import { Interruptions } from '../../../src/client/terminal/interruptions.ts'
 import { busyboxRoot } from '../../support/containers/busybox-root.ts'
 import { createContainerRequest } from '../../support/containers/container-requests.ts'
 import { cuttingProxy } from '../../support/ctl/cutting-proxy.ts'

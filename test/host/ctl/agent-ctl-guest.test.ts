@@ -1,7 +1,7 @@
 import { readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { Interruptions } from '../../../src/client/interruptions.ts'
+import { Interruptions } from '../../../src/client/terminal/interruptions.ts'
 import { type CtlRun, ctl } from '../../support/ctl/run-ctl.ts'
 import { type AgentPod, startPod } from '../../support/host/agent-pod.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'

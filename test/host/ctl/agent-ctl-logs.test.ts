@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { Interruptions } from '../../../src/client/interruptions.ts'
+import { Interruptions } from '../../../src/client/terminal/interruptions.ts'
 import type { RemoteProcess } from '../../support/containers/pod.ts'
 import { cuttingProxy } from '../../support/ctl/cutting-proxy.ts'
 import { ctl } from '../../support/ctl/run-ctl.ts'

@@ -1,7 +1,7 @@
 import { readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { Interruptions } from '../../../src/client/interruptions.ts'
+import { Interruptions } from '../../../src/client/terminal/interruptions.ts'
 import { recordingPath } from '../../recordings/recording.ts'
 import { recordedRoot } from '../../recordings/supplies.ts'
 import { ctl } from '../../support/ctl/run-ctl.ts'

@@ -1,5 +1,5 @@
 import { PassThrough, Readable, Writable } from 'node:stream'
-import { Interruptions } from '../../../src/client/interruptions.ts'
+import { Interruptions } from '../../../src/client/terminal/interruptions.ts'
 import { runCtl } from '../../../src/ctl/run-ctl.ts'
 
 /** What one run of agent-ctl has written, and its exit status. */

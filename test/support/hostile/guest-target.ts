@@ -1,6 +1,6 @@
 import { AgentError } from '../../../src/base/errors.ts'
 import { connectAgent } from '../../../src/client/connection/connect-agent.ts'
-import { agentOf } from '../../../src/client/container-session.ts'
+import { agentOf } from '../../../src/client/container/container-session.ts'
 import { HealthDefinition } from '../../../src/gen/health.ts'
 import { clientFor } from '../../../src/rpc/client.ts'
 import type { TestGuest } from '../vm/boot-guest.ts'

@@ -1,6 +1,6 @@
 import { join } from 'node:path'
 import { buildAgentCtl } from '../../../src/build/agent-ctl.ts'
-import { copyRequests } from '../../../src/client/copy-file.ts'
+import { copyRequests } from '../../../src/client/files/copy-file.ts'
 import { bind } from '../containers/container-requests.ts'
 import type { Pod } from '../containers/pod.ts'
 import type { CtlRun } from '../ctl/run-ctl.ts'

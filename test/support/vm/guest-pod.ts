@@ -1,4 +1,4 @@
-import type { Agent } from '../../../src/client/container-session.ts'
+import type { Agent } from '../../../src/client/container/container-session.ts'
 import type { CreateSandboxRequest } from '../../../src/gen/agent.ts'
 import type { DeepPartial } from '../../../src/gen/oci.ts'
 import { bind } from '../containers/container-requests.ts'

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { connectAgent } from '../../../src/client/connection/connect-agent.ts'
-import { agentOf } from '../../../src/client/container-session.ts'
+import { agentOf } from '../../../src/client/container/container-session.ts'
 import type { TtrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import { type Pod, podOf } from '../../support/containers/pod.ts'
 import { parseLogLine } from '../../support/log-lines.ts'

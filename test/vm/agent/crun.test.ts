@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { connectAgent } from '../../../src/client/connection/connect-agent.ts'
-import { agentOf } from '../../../src/client/container-session.ts'
+import { agentOf } from '../../../src/client/container/container-session.ts'
 import { REQUESTS } from '../../../src/gen/message-fields.ts'
 import type { Pod } from '../../support/containers/pod.ts'
 import { noPolicyAddon, policyOf } from '../../support/os/policy-addon.ts'

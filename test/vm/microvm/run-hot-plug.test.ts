@@ -1,8 +1,12 @@
 import { copyFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { createContainer, createSandbox, rootPathOf } from '../../../src/client/container-session.ts'
-import { containerSpec } from '../../../src/client/container-spec.ts'
+import {
+  createContainer,
+  createSandbox,
+  rootPathOf,
+} from '../../../src/client/container/container-session.ts'
+import { containerSpec } from '../../../src/client/container/container-spec.ts'
 import { ensureContainerRoot } from '../../../src/image/container-root.ts'
 import { type HotDisk, plugDisk, unplugDisk } from '../../../src/microvm/qmp/hot-plug.ts'
 import { specKey } from '../../../src/microvm/spec.ts'

@@ -1,6 +1,6 @@
 import { messageOf } from '../../../base/errors.ts'
-import { checkPolicy } from '../../../client/check-policy.ts'
-import { findPolicyEngines } from '../../../client/policy-engines.ts'
+import { checkPolicy } from '../../../client/policy/check-policy.ts'
+import { findPolicyEngines } from '../../../client/policy/policy-engines.ts'
 import { CommandFailure, type Context, EXIT } from '../../command.ts'
 import { readInput } from '../../methods/read-input.ts'
 import { printAs } from '../../output/print.ts'

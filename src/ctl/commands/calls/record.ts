@@ -1,7 +1,7 @@
 import { createServer, type Socket } from 'node:net'
 import { messageOf } from '../../../base/errors.ts'
 import { parseAddress } from '../../../client/connection/address.ts'
-import { fileFailure } from '../../../client/file-failure.ts'
+import { fileFailure } from '../../../client/files/file-failure.ts'
 import { type Context, UsageError } from '../../command.ts'
 import { LineWriter } from '../../recording/line-writer.ts'
 import { recordBetween } from '../../recording/record-proxy.ts'

@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process'
-import { fileFailure } from '../../../client/file-failure.ts'
+import { fileFailure } from '../../../client/files/file-failure.ts'
 import { CommandFailure, type Context, EXIT, UsageError } from '../../command.ts'
 import { printAs } from '../../output/print.ts'
 import type { RecordingNotes } from '../../recording/notes.ts'

@@ -1,4 +1,4 @@
-import { DETACH_KEYS } from '../../../client/detach-keys.ts'
+import { DETACH_KEYS } from '../../../client/terminal/detach-keys.ts'
 import type { Argument, Command, Option } from '../../command.ts'
 
 const DETACH_OPTION: Option = {

@@ -1,7 +1,7 @@
 import type { Writable } from 'node:stream'
 import { setTimeout as delay } from 'node:timers/promises'
 import { AgentError } from '../../../base/errors.ts'
-import { type ProcessKey, writeWhole } from '../../../client/stdio.ts'
+import { type ProcessKey, writeWhole } from '../../../client/container/stdio.ts'
 import type { ReadOutputResponse } from '../../../gen/microvm/agent/v1/introspection.ts'
 import { type Introspection, introspectionCalls } from '../../clients.ts'
 import { CommandFailure, type Context } from '../../command.ts'

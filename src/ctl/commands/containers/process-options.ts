@@ -1,5 +1,5 @@
-import type { ProcessRequest } from '../../../client/container-spec.ts'
-import { parseUser, type UserWord } from '../../../client/container-user.ts'
+import type { ProcessRequest } from '../../../client/container/container-spec.ts'
+import { parseUser, type UserWord } from '../../../client/container/container-user.ts'
 import { UsageError, type Values } from '../../command.ts'
 
 /** What the options of `exec` and `run` tell about a process. */

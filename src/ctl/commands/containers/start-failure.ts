@@ -1,5 +1,5 @@
 import { AgentError, messageOf } from '../../../base/errors.ts'
-import { startFailureStatus } from '../../../client/start-failure.ts'
+import { startFailureStatus } from '../../../client/container/start-failure.ts'
 import { callFailure } from '../../clients.ts'
 import { CommandFailure } from '../../command.ts'
 

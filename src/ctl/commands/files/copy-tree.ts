@@ -1,4 +1,4 @@
-import type { FileKind } from '../../../client/file-kind.ts'
+import type { FileKind } from '../../../client/files/file-kind.ts'
 import { callFailure } from '../../clients.ts'
 import { CommandFailure, EXIT } from '../../command.ts'
 import type { TarEnd } from './local-tar.ts'

@@ -1,5 +1,5 @@
 import { posix } from 'node:path'
-import type { FileKind } from '../../../client/file-kind.ts'
+import type { FileKind } from '../../../client/files/file-kind.ts'
 import { CommandFailure, EXIT } from '../../command.ts'
 
 /** The machine or container that a copy goes to. */

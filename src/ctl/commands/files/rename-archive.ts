@@ -1,4 +1,4 @@
-import { type FileKind, isCopied } from '../../../client/file-kind.ts'
+import { type FileKind, isCopied } from '../../../client/files/file-kind.ts'
 import { CommandFailure, EXIT } from '../../command.ts'
 import { BLOCK_BYTES, TarBlocks } from './tar-blocks.ts'
 import { cString, paddedTo, readHeader, type TarHeader, writeHeader } from './tar-header.ts'

@@ -1,5 +1,5 @@
 import { open } from 'node:fs/promises'
-import { fileFailure } from '../../../client/file-failure.ts'
+import { fileFailure } from '../../../client/files/file-failure.ts'
 import { ReadProfileRequest_Kind } from '../../../gen/microvm/agent/v1/introspection.ts'
 import { introspectionCalls } from '../../clients.ts'
 import { CommandFailure, type Context, EXIT } from '../../command.ts'

@@ -1,4 +1,4 @@
-import { AgentError } from '../base/errors.ts'
+import { AgentError } from '../../base/errors.ts'
 import type { ContainerRequest } from './container-spec.ts'
 
 /** A `USER[:GROUP]` word. Digits are an id, anything else is a name. */

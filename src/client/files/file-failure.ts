@@ -1,5 +1,5 @@
 import { getSystemErrorMap } from 'node:util'
-import { messageOf } from '../base/errors.ts'
+import { messageOf } from '../../base/errors.ts'
 
 /**
  * What is wrong with a file of this machine, such as `/nope: no such file or directory`: Node's own text names the system

@@ -1,6 +1,6 @@
-import { messageOf } from '../base/errors.ts'
-import { REQUESTS } from '../gen/message-fields.ts'
-import type { PolicyEngine, PolicyEngines } from '../os/policy/policy-engine.ts'
+import { messageOf } from '../../base/errors.ts'
+import { REQUESTS } from '../../gen/message-fields.ts'
+import type { PolicyEngine, PolicyEngines } from '../../os/policy/policy-engine.ts'
 
 /** What is wrong with a policy, and where if its engine says so. */
 export interface PolicyFault {

@@ -1,7 +1,7 @@
 import type { Readable, Writable } from 'node:stream'
-import { AgentError, errnoOf } from '../base/errors.ts'
+import { AgentError, errnoOf } from '../../base/errors.ts'
+import { untilKeys } from '../terminal/detach-keys.ts'
 import type { Agent } from './container-session.ts'
-import { untilKeys } from './detach-keys.ts'
 
 /** Far below the limit of a message, and large enough to make the round trip cheap. */
 const WRITE_BYTES = 1 << 20

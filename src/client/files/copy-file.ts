@@ -1,7 +1,7 @@
 import { constants } from 'node:fs'
 import { lstat, open, readlink } from 'node:fs/promises'
-import { AgentError } from '../base/errors.ts'
-import type { CopyFileRequest } from '../gen/agent.ts'
+import { AgentError } from '../../base/errors.ts'
+import type { CopyFileRequest } from '../../gen/agent.ts'
 import { fileFailure } from './file-failure.ts'
 import { kindOf } from './file-kind.ts'
 

@@ -1,4 +1,4 @@
-import { messageOf } from '../base/errors.ts'
+import { messageOf } from '../../base/errors.ts'
 
 /** docker's exit statuses for a process that could not be started. */
 export const START_FAILURE = {

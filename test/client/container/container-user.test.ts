@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { findUser, hasName, parseUser } from '../../src/client/container-user.ts'
+import { findUser, hasName, parseUser } from '../../../src/client/container/container-user.ts'
 
 const FILES = {
   passwd: `root:x:0:0:root:/root:/bin/sh

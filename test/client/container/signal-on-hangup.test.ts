@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest'
-import { deadlineExceeded } from '../../src/base/abort.ts'
-import { signalOnHangup } from '../../src/client/signal-on-hangup.ts'
-import { SignalOnHangupRequest } from '../../src/gen/microvm/agent/v1/introspection.ts'
-import type { TtrpcClient } from '../../src/rpc/ttrpc/client.ts'
+import { deadlineExceeded } from '../../../src/base/abort.ts'
+import { signalOnHangup } from '../../../src/client/container/signal-on-hangup.ts'
+import { SignalOnHangupRequest } from '../../../src/gen/microvm/agent/v1/introspection.ts'
+import type { TtrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 
 describe('signalOnHangup', () => {
   it('is undone by the signal 0, for which an agent that hangs is not waited for', async () => {

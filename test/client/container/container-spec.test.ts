@@ -1,5 +1,9 @@
 import { describe, expect, it } from 'vitest'
-import { type ContainerRequest, containerSpec, mergeEnv } from '../../src/client/container-spec.ts'
+import {
+  type ContainerRequest,
+  containerSpec,
+  mergeEnv,
+} from '../../../src/client/container/container-spec.ts'
 
 const request: ContainerRequest = {
   id: 'c1',

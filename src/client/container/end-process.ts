@@ -1,4 +1,4 @@
-import { AgentError } from '../base/errors.ts'
+import { AgentError } from '../../base/errors.ts'
 import type { Agent } from './container-session.ts'
 import type { ProcessKey } from './stdio.ts'
 

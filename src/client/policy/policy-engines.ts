@@ -1,7 +1,7 @@
 import { dirname } from 'node:path'
-import { AgentError } from '../base/errors.ts'
-import { loadPolicyEngines } from '../os/policy/load-policy-engines.ts'
-import type { PolicyEngines } from '../os/policy/policy-engine.ts'
+import { AgentError } from '../../base/errors.ts'
+import { loadPolicyEngines } from '../../os/policy/load-policy-engines.ts'
+import type { PolicyEngines } from '../../os/policy/policy-engine.ts'
 
 /** Where a package of the agent is installed. */
 const INSTALLED = '/usr/lib/microvm-agent'

@@ -1,8 +1,8 @@
-import { AgentError } from '../base/errors.ts'
-import { AgentServiceDefinition } from '../gen/agent.ts'
-import type { Spec } from '../gen/oci.ts'
-import { clientFor, type ServiceClient } from '../rpc/client.ts'
-import type { TtrpcClient } from '../rpc/ttrpc/client.ts'
+import { AgentError } from '../../base/errors.ts'
+import { AgentServiceDefinition } from '../../gen/agent.ts'
+import type { Spec } from '../../gen/oci.ts'
+import { clientFor, type ServiceClient } from '../../rpc/client.ts'
+import type { TtrpcClient } from '../../rpc/ttrpc/client.ts'
 
 /** The timeout that shims give these calls. */
 const CREATE_TIMEOUT_MS = 60_000

@@ -1,7 +1,7 @@
 import { PassThrough, Writable } from 'node:stream'
 import { describe, expect, it } from 'vitest'
-import { neverAborted } from '../../src/base/abort.ts'
-import { copyOutput, gather, OutputClosed } from '../../src/client/stdio.ts'
+import { neverAborted } from '../../../src/base/abort.ts'
+import { copyOutput, gather, OutputClosed } from '../../../src/client/container/stdio.ts'
 
 const KEY = { containerId: 'c', execId: 'c' }
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { DETACH_KEYS, Detached, parseKeys, untilKeys } from '../../src/client/detach-keys.ts'
+import { DETACH_KEYS, Detached, parseKeys, untilKeys } from '../../../src/client/terminal/detach-keys.ts'
 
 async function* each(...pieces: readonly string[]): AsyncGenerator<Buffer> {
   for (const piece of pieces) yield Buffer.from(piece)

@@ -1,5 +1,5 @@
-import type { Linux, Mount, Process, Spec } from '../gen/oci.ts'
-import { Process as ProcessMessage, Spec as SpecMessage } from '../gen/oci.ts'
+import type { Linux, Mount, Process, Spec } from '../../gen/oci.ts'
+import { Process as ProcessMessage, Spec as SpecMessage } from '../../gen/oci.ts'
 
 /** What a container runs, put together from the command line, the image and the defaults. */
 export interface ContainerRequest {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { Interrupted, Interruptions } from '../../src/client/interruptions.ts'
+import { Interrupted, Interruptions } from '../../../src/client/terminal/interruptions.ts'
 
 describe('Interruptions', () => {
   it('ends the run at the first signal while there is no container', () => {

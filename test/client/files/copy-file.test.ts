@@ -1,8 +1,8 @@
 import { mkdirSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeEach, describe, expect, it } from 'vitest'
-import { type CopyRequest, copyRequests } from '../../src/client/copy-file.ts'
-import { temporaryFolder } from '../support/temporary-folder.ts'
+import { type CopyRequest, copyRequests } from '../../../src/client/files/copy-file.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 describe('copyRequests', () => {
   let folder: string

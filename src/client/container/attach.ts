@@ -1,11 +1,11 @@
 import { constants } from 'node:os'
 import type { Readable, Writable } from 'node:stream'
-import { AgentError } from '../base/errors.ts'
+import { AgentError } from '../../base/errors.ts'
+import { Detached } from '../terminal/detach-keys.ts'
+import type { Interruptions } from '../terminal/interruptions.ts'
+import { onResize, rawKeys, type TerminalStreams, terminalSize } from '../terminal/terminal.ts'
 import type { Agent } from './container-session.ts'
-import { Detached } from './detach-keys.ts'
-import type { Interruptions } from './interruptions.ts'
 import { copyInput, copyOutput, OutputClosed, type ProcessKey } from './stdio.ts'
-import { onResize, rawKeys, type TerminalStreams, terminalSize } from './terminal.ts'
 
 /** The tool's own stdio. */
 export interface Stdio {

@@ -1,4 +1,4 @@
-import { AgentError } from '../base/errors.ts'
+import { AgentError } from '../../base/errors.ts'
 
 /** The user has typed the detach keys: the process goes on without the tool. */
 export class Detached extends Error {}

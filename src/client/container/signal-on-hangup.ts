@@ -1,5 +1,5 @@
-import { clientFor } from '../rpc/client.ts'
-import type { TtrpcClient } from '../rpc/ttrpc/client.ts'
+import { clientFor } from '../../rpc/client.ts'
+import type { TtrpcClient } from '../../rpc/ttrpc/client.ts'
 import type { ProcessKey } from './stdio.ts'
 
 /** How long the agent may take to forget it. */
@@ -15,7 +15,7 @@ export async function signalOnHangup(
   signal: number,
 ): Promise<() => Promise<void>> {
   // Its messages are loaded here, because most tools do not need them.
-  const { IntrospectionDefinition } = await import('../gen/microvm/agent/v1/introspection.ts')
+  const { IntrospectionDefinition } = await import('../../gen/microvm/agent/v1/introspection.ts')
   const { signalOnHangup: wait } = clientFor(IntrospectionDefinition, connection)
   wait({ ...process, signal }).catch(() => {})
   return async () => {
