@@ -5,9 +5,8 @@ import { serviceDependencies } from '../../test/support/agent/service-dependenci
 
 const INTRODUCTION = `# The RPCs
 
-For those who call the agent, and for those who change it: what each RPC takes, and what it does when its caller or the
-agent goes away. \`npm run gen\` makes this page from the
-declarations in \`src/agent/service/methods\`.
+For people who call the agent or change it: how the agent treats each RPC, and what an RPC does when its caller or the agent
+goes away. \`npm run gen\` makes this page from the declarations in \`src/agent/service/methods\`.
 
 - **Answered**: \`at once\`, also while the agent boots; otherwise after the boot.
 - **Turn**: \`work\` takes one of the [places](limits.md) of calls that work, and waits for one. \`wait\` takes none, and waits
@@ -19,7 +18,7 @@ declarations in \`src/agent/service/methods\`.
   ttRPC has no message that cancels a call. A client that gives up by its own clock may miss an answer that is on its
   way, and an exit status or output with it: set \`timeout_nano\`, and wait for the agent's DEADLINE_EXCEEDED. The shims
   wait for a process without a deadline.
-- **Agent dies**: what its successor does with a call that was not answered.
+- **Agent dies**: what the next agent does with a call that was not answered.
   \`read\`: it runs again; it changes nothing, and its answer takes nothing away.
   \`idempotent\`: it runs again, and finds done what the first run did.
   \`journaled\`: it is answered from the recorded outcome, finished, or undone and run again; this holds for answers that

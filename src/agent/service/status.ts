@@ -12,7 +12,7 @@ const LONGEST_CHARACTERS = 7000
 
 /**
  * The status of an error: the only place where one becomes the other. Anything that is not an `AgentError` is INTERNAL.
- * Causes are appended unless the message has their text already (text = error chain).
+ * Causes are appended unless the message has their text already.
  */
 export function statusOf(error: unknown): CallStatus {
   return {

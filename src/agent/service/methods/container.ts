@@ -10,7 +10,6 @@ import type { SandboxContext } from '../../../handlers/sandbox/context.ts'
 import { servedWith } from '../../../handlers/sandbox/usable-containers.ts'
 import { cancellable, finishing, type ServiceMethods } from '../rpc.ts'
 
-/** The RPCs of containers. */
 export function containerMethods(sandbox: SandboxContext) {
   const served = servedWith(sandbox)
   return {

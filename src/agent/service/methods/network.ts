@@ -8,7 +8,6 @@ import { updateInterface } from '../../../handlers/network/update-interface.ts'
 import { updateRoutes } from '../../../handlers/network/update-routes.ts'
 import { cancellable, finishing, type ServiceMethods } from '../rpc.ts'
 
-/** The RPCs of the guest's network. */
 export function networkMethods(network: NetworkDependencies) {
   return {
     // Journaled: when two links swap their names, one of them has a temporary name for a moment.

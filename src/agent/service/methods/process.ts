@@ -6,7 +6,6 @@ import type { SandboxContext } from '../../../handlers/sandbox/context.ts'
 import { servedWith } from '../../../handlers/sandbox/usable-containers.ts'
 import { cancellable, finishing, type ServiceMethods, taking } from '../rpc.ts'
 
-/** The RPCs of a container's processes. */
 export function processMethods(sandbox: SandboxContext) {
   const served = servedWith(sandbox)
   return {

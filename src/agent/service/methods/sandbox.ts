@@ -8,7 +8,6 @@ import { removeStaleShareMounts } from '../../../handlers/sandbox/remove-stale-m
 import { servedWith } from '../../../handlers/sandbox/usable-containers.ts'
 import { cancellable, finishing, type ServiceMethods, taking } from '../rpc.ts'
 
-/** The RPCs of the sandbox as a whole. */
 export function sandboxMethods(sandbox: SandboxContext) {
   const served = servedWith(sandbox)
   return {

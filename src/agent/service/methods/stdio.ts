@@ -13,7 +13,6 @@ import { encodeBytesField } from '../../../rpc/bytes-field.ts'
 import type { Encoded } from '../../../rpc/method.ts'
 import { finishing, type ServiceMethods, taking } from '../rpc.ts'
 
-/** The RPCs of a process's input and output. */
 export function stdioMethods(sandbox: SandboxContext) {
   const served = servedWith(sandbox)
   return {
