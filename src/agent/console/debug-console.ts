@@ -16,6 +16,7 @@ const MOST_CONSOLES = 8
 const DRAIN_MS = 500
 
 const SHELL_ENDED = 'shell ended'
+const CONNECTION_CLOSED = 'connection closed'
 
 const ENVIRONMENT = { HOME: '/', TERM: 'linux' }
 
@@ -126,10 +127,10 @@ export class DebugConsole {
       hasTerminalEnded = errno === undefined
     })
     // The end of the shell may show at its terminal first, which ends the connection.
-    const reason = await this.#untilClosed(
+    let reason = await this.#untilClosed(
       Promise.race([
         program.exitCode.then(() => SHELL_ENDED),
-        Promise.race([input, output]).then(() => (hasTerminalEnded ? SHELL_ENDED : 'connection closed')),
+        Promise.race([input, output]).then(() => (hasTerminalEnded ? SHELL_ENDED : CONNECTION_CLOSED)),
       ]),
     )
     await this.#endSession(program)
@@ -138,8 +139,10 @@ export class DebugConsole {
         () => drain.abort(),
         () => {},
       )
-      await output
+      const { errno } = await output
       over.abort()
+      // The connection was closed first: its end hangs up the terminal, and the end of the shell may be told before it.
+      if (errno === 'EPIPE' || errno === 'ECONNRESET') reason = CONNECTION_CLOSED
     }
     stop.abort()
     await Promise.all([input, output])
