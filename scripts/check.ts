@@ -4,16 +4,13 @@ import { projectRoot } from '../src/build/project.ts'
 import { SKIPPED } from './checks/check-c-format.ts'
 import { type Counts, NOTHING, oneEntry } from './test/counts.ts'
 
-/** The result of one check. */
 export interface CheckResult {
   readonly name: string
   readonly ok: boolean
-  /** The output of the tool. */
   readonly output: string
   readonly seconds: number
 }
 
-/** Every check, and the program that runs it as arguments of Node. */
 export const CHECKS = {
   types: ['node_modules/typescript/bin/tsc'],
   lint: ['node_modules/@biomejs/biome/bin/biome', 'check', '--error-on-warnings'],
@@ -23,7 +20,6 @@ export const CHECKS = {
   commits: ['scripts/checks/check-commits.ts'],
 } as const satisfies Record<string, readonly string[]>
 
-/** Runs all checks at the same time, and calls `report` with each result when it is ready. */
 export function runChecks(report: (result: CheckResult) => void): Promise<readonly CheckResult[]> {
   const checks = Object.entries(CHECKS)
   return Promise.all(
@@ -35,7 +31,6 @@ export function runChecks(report: (result: CheckResult) => void): Promise<readon
   )
 }
 
-/** The line about a check, followed by the output of the tool when the check failed. */
 export function checkText(result: CheckResult): string {
   const { name, ok, output, seconds } = result
   const reason = skipReason(result)
@@ -43,14 +38,12 @@ export function checkText(result: CheckResult): string {
   return `${ok ? 'ok  ' : 'FAIL'} ${name} (${seconds.toFixed(1)} s)\n${ok ? '' : `${output}\n`}`
 }
 
-/** A check as an entry of a test run. */
 export function checkCounts(result: CheckResult): Counts {
   const reason = skipReason(result)
   if (reason === undefined) return oneEntry(result.ok)
   return { ...NOTHING, skipped: [{ name: result.name, reason }] }
 }
 
-/** Why a check did not run; undefined when it ran. */
 function skipReason({ ok, output }: CheckResult): string | undefined {
   return ok && output.startsWith(SKIPPED) ? output.slice(SKIPPED.length).trimEnd() : undefined
 }

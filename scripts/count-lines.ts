@@ -2,7 +2,6 @@ import { globSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { projectRoot } from '../src/build/project.ts'
 
-/** What is counted, each without the files of `except`. Generated code is nobody's to make shorter. */
 const PARTS = [
   { name: 'src', files: 'src/**/*.{ts,mjs,cjs}', except: 'src/gen/**' },
   { name: 'native', files: 'native/**/*.{c,h,rs}', except: '' },
@@ -10,11 +9,10 @@ const PARTS = [
   { name: 'test', files: 'test/**/*.{ts,mjs,c,go,py}', except: '' },
 ]
 
-/** A comment, or what may hold the signs of one: a string, a template or a regular expression. */
+/** A comment, or a string, template or regular expression that may contain comment signs. */
 const COMMENT_OR_TEXT =
   /\/\/.*|\/\*[\s\S]*?\*\/|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\])*"|`(?:\\.|[^`\\])*`|(?<=[(,=:[!&|?{};]\s*)\/(?![/*])(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n[])+\//g
 
-/** The number of lines of a source that hold more than comments and blanks. */
 export function codeLines(source: string): number {
   const code = source.replace(COMMENT_OR_TEXT, (text) =>
     text.startsWith('//') || text.startsWith('/*') ? text.replace(/[^\n]/g, '') : text,
@@ -22,7 +20,6 @@ export function codeLines(source: string): number {
   return code.split('\n').filter((line) => line.trim() !== '').length
 }
 
-/** The number of lines of a source that hold a comment. */
 export function commentLines(source: string): number {
   const comments = source.match(COMMENT_OR_TEXT) ?? []
   return comments

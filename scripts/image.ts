@@ -30,7 +30,6 @@ try {
   process.exitCode = error instanceof UsageError ? 2 : 1
 }
 
-/** The text of a policy that the engine of the image takes. */
 async function checkedPolicy(file: string): Promise<string> {
   const bytes = readInput('--policy', file)
   const engines = findPolicyEngines(dirname((await ensurePolicyAddon(progress)).path))

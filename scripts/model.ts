@@ -3,8 +3,8 @@ import { type LongRun, randomSeed, runLong } from './test/long-run.ts'
 import { COMMANDS_A_CASE, readModelRun } from './test/model-run.ts'
 
 /**
- * `npm run model -- --commands N [--seed N]`: runs the model of the agent's life alone, a case for each 25 commands, with
- * seeds from this one on. A case that failed is printed with its seed, and the exit status is 1.
+ * `npm run model -- --commands N [--seed N]`: runs only the model of the agent's life, 25 commands a case. Prints a
+ * failed case with its seed and exits with status 1.
  */
 function prepare(): LongRun {
   const { cases, seed } = readModelRun(process.argv.slice(2), randomSeed())

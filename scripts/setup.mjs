@@ -2,8 +2,8 @@ import { ensureSetUp, setUp } from './setup/ensure.mjs'
 import { thisMachine, whatIsMissing } from './setup/machine.mjs'
 
 /**
- * `node scripts/setup.mjs [--tests]`: installs the Debian and npm packages that the project needs; `--tests` adds those of
- * its tests. Runs on Node 20 without dependencies. It calls itself with `--locked` while it holds the lock.
+ * `node scripts/setup.mjs [--tests]`: installs the Debian and npm packages of the project; `--tests` adds those of its
+ * tests. Runs on Node 20 without dependencies. `--locked` marks its own second call, which holds the lock.
  */
 const args = process.argv.slice(2)
 const scope = { tests: args.includes('--tests') }

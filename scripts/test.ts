@@ -17,29 +17,24 @@ import { type OutputPart, orderedOutput } from './test/ordered-output.ts'
 import { runVitest } from './test/run-vitest.ts'
 import { bootsGuests, testFiles } from './test/test-files.ts'
 
-/** The groups that run the built agent. */
 const AGENT_GROUPS: readonly Group[] = ['host', 'hostile', 'kills', 'vm']
 
-/** The groups that boot guests. */
 const GUEST_GROUPS: readonly Group[] = ['hostile', 'vm']
 
 const SLOWEST_FILES = 10
 
-/**
- * When the tests that are still running count as hung, and end as failures with their names. A CI run ends at 90 minutes,
- * and would tell nothing.
- */
+/** Tests that still run then count as hung and fail with their names. A CI run ends at 90 minutes without any names. */
 const LATE_MS = 70 * 60_000
 
-/** The result of one group. */
 interface GroupResult {
   readonly counts: Counts
   readonly minutes: number
 }
 
 /**
- * `npm test [-- [--group check|unit|host|hostile|fuzz|kills|vm]… [--times N] [PATTERN]…]`: runs all tests, or those requested. The last line is
- * `N passed, N failed`, with `, N skipped` when there are any; the exit status is 1 when anything failed.
+ * `npm test [-- [--group check|unit|host|hostile|fuzz|kills|vm]… [--times N] [PATTERN]…]`: runs all tests, or those
+ * requested. The last line is `N passed, N failed`, with `, N skipped` when there are any; the exit status is 1 when
+ * anything failed.
  */
 async function main(folder: string): Promise<number> {
   const start = performance.now()
@@ -76,7 +71,6 @@ function onlyWithFiles(selection: Selection): Selection {
   return { groups: chosen, patterns, times }
 }
 
-/** Runs the lanes at the same time, the groups of a lane one after the other. */
 async function runGroups(
   selection: Selection,
   environment: NodeJS.ProcessEnv,
@@ -146,14 +140,12 @@ async function inTurn<T>(times: number, run: () => Promise<T>): Promise<T[]> {
   return results
 }
 
-/** Compares the coverage of a run of all unit tests with the floors, as one entry. */
 function coverageCounts(reports: string, write: (text: string) => void): Counts {
   const { ok, lines } = judgeCoverage(readCoverage(projectRoot, reports), COVERAGE_FLOORS)
   write(`${lines.join('\n')}\n`)
   return oneEntry(ok)
 }
 
-/** Builds the agent once for all tests. Returns the error text when the build fails. */
 async function build(): Promise<string | undefined> {
   try {
     await buildAgent()
@@ -165,10 +157,7 @@ async function build(): Promise<string | undefined> {
 
 let guestImages: Promise<unknown> | undefined
 
-/**
- * Builds the guest image once in each form, because concurrent test files would otherwise each build it, and within their
- * own time limits.
- */
+/** Concurrent test files would otherwise each build the image, within their own time limits. */
 async function prepareImage(write: (text: string) => void): Promise<void> {
   const progress = (line: string) => write(`${line}\n`)
   const build = async () => {
@@ -179,21 +168,20 @@ async function prepareImage(write: (text: string) => void): Promise<void> {
     guestImages ??= build()
     await guestImages
   } catch (error) {
-    // The tests decide whether this is a failure: on a machine that cannot boot a microVM they are skipped.
+    // The tests decide whether this is a failure: a machine that cannot boot a microVM skips them.
     progress(`no guest image: ${messageOf(error)}`)
   }
 }
 
 let policyImage: Promise<unknown> | undefined
 
-/** Builds policy.node, and an image with it, once for the groups whose tests need it. */
 async function preparePolicyImage(write: (text: string) => void): Promise<void> {
   const progress = (line: string) => write(`${line}\n`)
   try {
     policyImage ??= ensurePolicyAddon(progress).then(() => ensureImage({ policy: true, progress }))
     await policyImage
   } catch (error) {
-    // The tests that need it are skipped, or fail in CI.
+    // Without policy.node the tests are skipped, or fail on CI.
     progress(`no policy.node: ${messageOf(error)}`)
   }
 }

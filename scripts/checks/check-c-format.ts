@@ -2,22 +2,19 @@ import { spawnSync } from 'node:child_process'
 import { globSync } from 'node:fs'
 import { projectRoot } from '../../src/build/project.ts'
 
-/** How a check that cannot run here begins its one line. */
+/** The first word of a check's output when it cannot run here. */
 export const SKIPPED = 'skipped: '
 
 /** Versions format differently; this one comes with Debian 12's `clang-format`, which `npm test` installs. */
 const PROGRAM = 'clang-format-14'
 
-/** Where and with what to check. */
 export interface CFormatCheck {
   readonly root: string
-  /** The name or path of clang-format; {@link PROGRAM} unless a test says otherwise. */
   readonly program?: string
-  /** Where true, a missing program is a failure. */
+  /** On CI a missing program is a failure. */
   readonly isCi: boolean
 }
 
-/** Whether every C file of the project is formatted as `.clang-format` says, and what to print about it. */
 export function checkCFormat({ root, program = PROGRAM, isCi }: CFormatCheck): {
   ok: boolean
   output: string

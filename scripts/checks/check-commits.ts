@@ -1,36 +1,31 @@
 import { spawnSync } from 'node:child_process'
 import { SKIPPED } from './check-c-format.ts'
 
-/** Commits up to this one were made before the rules. */
+/** The last commit that was made before the rules. */
 export const RULES_SINCE = '9844401d9cb853b3fe9bb3c318ecaf6443fc66c7'
 
-/** What a subject may begin with: the name of the folder that the change serves. CONTRIBUTING.md lists the same. */
+/** The area prefixes of a subject: folders of the project. CONTRIBUTING.md lists the same. */
 export const AREAS: readonly string[] = [
-  // the agent
   ...['src', 'base', 'gen', 'os', 'oci', 'hotplug', 'rpc', 'settings', 'state'],
   ...['agent', 'boot', 'config', 'policy', 'transport', 'service'],
   ...['handlers', 'sandbox', 'container', 'process', 'stdio', 'oci-runtime', 'cgroup'],
   ...['storage', 'device', 'network', 'guest'],
-  // the host's side and what is built
   ...['microvm', 'client', 'ctl', 'image', 'debian', 'build', 'rootfs', 'native', 'proto'],
-  // the project itself
   ...['test', 'bench', 'docs', 'scripts', 'project', 'style'],
 ]
 
 const MAX_SUBJECT_LENGTH = 72
 
-/** The verbs that end like another form of a verb. */
+/** Verbs whose imperative looks like another form. */
 const IMPERATIVES_THAT_LOOK_OTHERWISE =
   /^(?:bring|ping|embed|exceed|feed|need|proceed|seed|shed|speed|succeed|bias|alias)$/
 
-/** A commit, as the rules see it. */
 export interface Commit {
   readonly id: string
   readonly subject: string
   readonly parents: number
 }
 
-/** What is wrong with a commit; empty when it keeps the rules. */
 export function commitFaults({ id, subject, parents }: Commit): readonly string[] {
   if (parents > 1) return [`${id} "${subject}": merge commit, want a rebase`]
   const faults: string[] = []
@@ -48,14 +43,14 @@ export function commitFaults({ id, subject, parents }: Commit): readonly string[
   return faults.map((fault) => `${id} "${subject}": ${fault}`)
 }
 
-/** By its ending only: a noun at the beginning is left to the reader. */
+/** Checks only the ending of the first word, so a noun passes. */
 function beginsWithImperative(summary: string): boolean {
   const [first = ''] = summary.split(/[\s,:;]/, 1)
   if (IMPERATIVES_THAT_LOOK_OTHERWISE.test(first)) return true
   return !/(?:ed|ing|[^su]s)$/.test(first)
 }
 
-/** Checks all commits after `since` of the repository at `root`; a copy that does not hold them is skipped. */
+/** Checks the commits after `since`. A repository that does not have `since` is skipped. */
 export function checkCommits({ root, since }: { root: string; since: string }): {
   ok: boolean
   output: string

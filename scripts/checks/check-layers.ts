@@ -4,15 +4,12 @@ import { projectRoot } from '../../src/build/project.ts'
 import { type Import, importsOf } from '../layers/imports.ts'
 import { LAYERS, LAZY_FOLDER, LAZY_FOR, type Layer, PURE_NODE_MODULES } from '../layers/table.ts'
 
-/** Folders of code that is not the project's own. */
 const SKIPPED_FOLDERS = ['node_modules', 'build', 'dist']
 
-/** Everything wrong with the layers of the project at `root`, one sentence each. */
 export function layerFaults(root: string): readonly string[] {
   return [...absentPaths(root, LAYERS), ...forbiddenImports(root)]
 }
 
-/** The paths in `layers` that do not exist in the project at `root`, one sentence each. */
 export function absentPaths(root: string, layers: readonly Layer[]): readonly string[] {
   const paths = new Set(layers.flatMap(({ folder, imports }) => [folder.replace(/\/\*$/, ''), ...imports]))
   return [...paths]
@@ -20,12 +17,10 @@ export function absentPaths(root: string, layers: readonly Layer[]): readonly st
     .map((path) => `scripts/layers/table.ts: ${path} does not exist`)
 }
 
-/** All forbidden imports in the project at `root`, one sentence each. */
 export function forbiddenImports(root: string): readonly string[] {
   return codeFiles(root).flatMap((path) => forbiddenImportsOf(path, readFileSync(join(root, path), 'utf8')))
 }
 
-/** The forbidden imports of one file, given by its path from the project's top and its text. */
 export function forbiddenImportsOf(path: string, source: string): readonly string[] {
   const layer = layerOf(path)
   if (layer === undefined) return [`${path}: is in no layer of scripts/layers/table.ts`]
@@ -35,7 +30,6 @@ export function forbiddenImportsOf(path: string, source: string): readonly strin
   })
 }
 
-/** The paths of all JavaScript and TypeScript files of the project at `root`. */
 function codeFiles(root: string): readonly string[] {
   return readdirSync(root, { withFileTypes: true })
     .filter((entry) => !entry.name.startsWith('.') && !SKIPPED_FOLDERS.includes(entry.name))
@@ -48,7 +42,7 @@ function codeFiles(root: string): readonly string[] {
     .sort()
 }
 
-/** The layer with the longest folder that contains `path`; a `*` is replaced by the name it stands for. */
+/** The layer with the longest folder that contains `path`; a `*` stands for any name. */
 function layerOf(path: string): Layer | undefined {
   return LAYERS.map((layer) => ({ ...layer, folder: concreteFolder(layer.folder, path) }))
     .filter((layer) => isWithin(path, layer.folder))
@@ -91,7 +85,7 @@ function reasonAgainstFile(
   if (mustBeLazy && isWithin(target, LAZY_FOLDER) && kind === 'value') {
     return `${target} must be loaded by import(): it would load the gRPC stack at start-up`
   }
-  // A layer within its own one (src/agent/boot in src/agent) is a part of it.
+  // A layer inside this one belongs to it, as src/agent/boot to src/agent.
   const own = isWithin(target, layer.folder)
   if (own || layer.imports.some((folder) => isWithin(target, folder))) return undefined
   return `${layer.folder} may not import ${target}`

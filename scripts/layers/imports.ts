@@ -1,4 +1,3 @@
-/** One import of a module. */
 export interface Import {
   readonly specifier: string
   /** Counted from 1. */
@@ -7,13 +6,11 @@ export interface Import {
   readonly kind: 'value' | 'type' | 'lazy'
 }
 
-/** `import … from`, `export … from` and `import '…'` as the formatter writes them: at the start of a line. */
+/** Matches `import … from`, `export … from` and `import '…'` at the start of a line, where the formatter puts them. */
 const STATIC = /^(?:import|export)\s+(?<type>type\s)?(?:[\w\s{},*$]*?\sfrom\s+)?'(?<specifier>[^'\n]+)'/gm
 const DYNAMIC = /\bimport\(\s*'(?<specifier>[^'\n]+)'/g
-/** As CommonJS files have it: `const … = require('…')`. */
 const REQUIRE = /^(?:const .* = )?require\('(?<specifier>[^'\n]+)'\)/gm
 
-/** The imports of a formatted TypeScript or JavaScript file, static ones first. */
 export function importsOf(source: string): readonly Import[] {
   const statics = matches(source, STATIC, (groups) => (groups.type === undefined ? 'value' : 'type'))
   const requires = matches(source, REQUIRE, () => 'value')

@@ -1,16 +1,13 @@
-/** The imports that the files of one folder may have. */
 export interface Layer {
-  /** Path of a folder or file from the project's top; a last `*` makes a layer of each folder there. */
+  /** The path of a folder or file; a last `*` makes a layer of each folder there. */
   readonly folder: string
-  /** Folders or files that they may import, in addition to their own layer. */
   readonly imports: readonly string[]
-  /** Modules of Node that they may load, in addition to {@link PURE_NODE_MODULES}. Types may come from any. */
+  /** Modules of Node that the layer may load besides {@link PURE_NODE_MODULES}. Type imports are free. */
   readonly node?: 'all' | readonly string[]
-  /** npm packages that they may import. */
   readonly packages?: readonly string[]
 }
 
-/** Modules of Node that only compute: they change nothing outside the process. */
+/** Modules of Node that change nothing outside the process. */
 export const PURE_NODE_MODULES = [
   'node:async_hooks',
   'node:buffer',
@@ -25,8 +22,8 @@ export const PURE_NODE_MODULES = [
 ]
 
 /**
- * The direction of imports in the whole repository. A file belongs to the layer with the
- * longest folder that contains it; a code file without a layer is an error, and so is a path here that does not exist.
+ * The allowed imports of the repository. A file belongs to the layer with the longest folder that contains it. A code
+ * file without a layer is a fault, and so is a path that does not exist.
  */
 export const LAYERS: readonly Layer[] = [
   { folder: 'src/base', imports: [] },
@@ -83,7 +80,6 @@ export const LAYERS: readonly Layer[] = [
     ],
   },
   {
-    // Order and undo of the sandbox as a whole.
     folder: 'src/handlers/sandbox',
     imports: ['src/handlers', 'src/hotplug', 'src/oci', 'src/state', 'src/os', 'src/base', 'src/gen'],
   },
@@ -111,7 +107,6 @@ export const LAYERS: readonly Layer[] = [
     node: ['node:inspector/promises'],
   },
   {
-    // Loaded only while tracing is on.
     folder: 'src/agent/tracing',
     imports: ['src/rpc', 'src/os', 'src/base'],
     node: ['node:http'],
@@ -135,7 +130,6 @@ export const LAYERS: readonly Layer[] = [
   { folder: 'src/agent/console', imports: ['src/agent/host-listener.ts', 'src/os', 'src/base'] },
   { folder: 'src/agent/transport', imports: ['src/rpc', 'src/os', 'src/base'] },
   {
-    // The composition root and the entry: they see everything below.
     folder: 'src/agent',
     imports: [
       'package.json',
@@ -150,7 +144,7 @@ export const LAYERS: readonly Layer[] = [
       'src/gen',
     ],
   },
-  // The host's side, which no layer of the agent above imports.
+  // The host's side: no layer of the agent imports it.
   {
     folder: 'src/build',
     imports: ['src/rpc', 'src/gen', 'src/base'],
@@ -165,7 +159,6 @@ export const LAYERS: readonly Layer[] = [
     packages: ['@cyclonedx/cyclonedx-library'],
   },
   {
-    // What every caller of the agent needs.
     folder: 'src/client',
     imports: ['src/rpc', 'src/os', 'src/gen', 'src/base'],
     node: 'all',
@@ -177,7 +170,7 @@ export const LAYERS: readonly Layer[] = [
     packages: ['@bufbuild/protobuf'],
   },
   {
-    // The rules for VM metadata are the guest's own.
+    // The host checks VM metadata with the guest's rules.
     folder: 'src/microvm',
     imports: [
       'src/settings',
@@ -194,7 +187,7 @@ export const LAYERS: readonly Layer[] = [
     node: 'all',
     packages: ['yaml'],
   },
-  // These run on Node 20 before the npm packages are installed, so they import only each other.
+  // These files run on Node 20 before the npm packages are installed, so they import only each other.
   { folder: 'src/base/suggest.mjs', imports: [] },
   { folder: 'src/client/machines/machine-name.mjs', imports: [] },
   { folder: 'src/client/completion.mjs', imports: [] },
@@ -207,12 +200,10 @@ export const LAYERS: readonly Layer[] = [
   { folder: 'scripts/setup.mjs', imports: ['scripts/setup'], node: 'all' },
   { folder: 'scripts/microvm.mjs', imports: ['scripts/setup'], node: 'all' },
   { folder: 'scripts/agent-ctl.mjs', imports: ['scripts/setup'], node: 'all' },
-  // Entry points, and the checks and the test runner of the repository.
   {
     folder: 'scripts',
     imports: [
       ...['src/image', 'src/build', 'src/client', 'src/ctl', 'src/gen', 'src/base'],
-      // The tables that pages are made from.
       ...[
         'src/handlers/container/recovery-table.ts',
         'src/handlers/guest/metrics/table.ts',
@@ -246,9 +237,8 @@ export const LAYERS: readonly Layer[] = [
 ]
 
 /**
- * The gRPC stack, half of the agent's start-up time and 10 MB: other folders of the agent may load it only by `import()`,
- * at the first HTTP/2 preface.
+ * The gRPC stack takes half of the agent's start-up time and 10 MB. Other folders of the agent may load it only by
+ * `import()`, at the first HTTP/2 preface.
  */
 export const LAZY_FOLDER = 'src/rpc/grpc'
-/** The folders that must load {@link LAZY_FOLDER} lazily. */
 export const LAZY_FOR = ['src/agent', 'src/rpc']

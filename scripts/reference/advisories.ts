@@ -3,7 +3,6 @@ import { RUNTIME_ADVISORIES } from '../../src/oci/runtime-advisories.ts'
 const HEAD = `| advisory | what a container comes by | open before | repaired by Debian in |
 |---|---|---|---|
 `
-/** The table of docs/security.md. */
 export function advisoriesTable(): string {
   const rows = RUNTIME_ADVISORIES.map(
     ({ id, runtime, allows, fixedIn, backports }) =>

@@ -9,7 +9,6 @@ Every command with its options and examples. \`npm run gen\` makes this page fro
 \`src/ctl/commands/table.ts\`; [agent-ctl](../agent-ctl.md) says what the commands have in common.
 `
 
-/** The text of docs/reference/agent-ctl.md. */
 export function agentCtlPage(): string {
   return [
     INTRODUCTION,

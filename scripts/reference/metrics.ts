@@ -38,7 +38,6 @@ The limits are those of [the API](limits.md).`,
   },
 ] as const
 
-/** The text of docs/reference/metrics.md. */
 export function metricsPage(): string {
   const rows: readonly (readonly [string, MetricRow])[] = Object.entries(METRICS)
   const sections = SECTIONS.map(({ title, prefix, text }) => {

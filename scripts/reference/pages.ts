@@ -9,7 +9,7 @@ import { recoveryTable } from './recovery.ts'
 import { rpcsPage } from './rpcs.ts'
 import { settingsPage } from './settings.ts'
 
-/** The pages below docs/ that are made from the code; `page` is the page as it is, of which a part may be kept. */
+/** The pages made from the code. A function receives the present page, because a part of it may be kept. */
 export const GENERATED_PAGES: Readonly<Record<string, (page: string) => string | Promise<string>>> = {
   'reference/agent-ctl.md': agentCtlPage,
   'reference/metrics.md': metricsPage,
@@ -20,12 +20,10 @@ export const GENERATED_PAGES: Readonly<Record<string, (page: string) => string |
   'security.md': withTable('| advisory |', advisoriesTable),
 }
 
-/** Where a page below docs/ is. */
 export function pathOfPage(name: string): string {
   return join(projectRoot, 'docs', name)
 }
 
-/** Writes every generated page. */
 export async function writePages(): Promise<void> {
   for (const [name, make] of Object.entries(GENERATED_PAGES)) {
     const path = pathOfPage(name)
@@ -33,7 +31,7 @@ export async function writePages(): Promise<void> {
   }
 }
 
-/** Puts a table in the place of the one that begins with `start`. Throws when the page has none. */
+/** Replaces the table that begins with `start`. Throws when the page has none. */
 function withTable(start: string, table: () => string): (page: string) => string {
   return (page) => {
     const begin = page.indexOf(`\n\n${start}`)

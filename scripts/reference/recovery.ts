@@ -9,14 +9,14 @@ import type {
 } from '../../src/handlers/container/recovery-table.ts'
 import { RECOVERY } from '../../src/handlers/container/recovery-table.ts'
 
-/** One way through the questions of a phase. */
+/** One path through the questions of a phase. */
 export interface RecoveryRow<Action> {
   readonly phase: string
   readonly facts: readonly (readonly [question: Question, isSo: boolean])[]
   readonly action: Action
 }
 
-/** The rows of a table of {@link RECOVERY}. `names` are the phases by name, where the table has them by number. */
+/** The rows of a table of {@link RECOVERY}. `names` maps the phases of a table that has numbers. */
 function recoveryRows<Action extends string>(
   table: { readonly [phase: string]: Choice<Action> },
   names: Readonly<Record<string, number | string>>,
@@ -68,7 +68,6 @@ const ACTIONS: Readonly<Record<SandboxAction | ContainerAction | ProcessAction, 
 
 const HEAD = '| What | Phase | If | Then it |\n|---|---|---|---|\n'
 
-/** The table of docs/recovery.md, made from {@link RECOVERY}. */
 export function recoveryTable(): string {
   const rows = [
     ...SANDBOX_ROWS.map((row) => rowOf('sandbox', row)),

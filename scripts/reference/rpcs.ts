@@ -34,13 +34,12 @@ goes away. \`npm run gen\` makes this page from the declarations in \`src/agent/
 `
 const RESERVE = { ordinary: '', waiting: 'half', reserved: 'all' } as const
 
-/** The text of docs/reference/rpcs.md. */
 export async function rpcsPage(): Promise<string> {
   const methods = declaredMethods(await serviceDependencies())
   return `${INTRODUCTION}${methods.map(rowOf).join('')}`
 }
 
-/** A cell is empty where the page tells what is usual; nothing for a method that is not declared yet. */
+/** A cell with the usual value is empty. A method that is not declared yet has no row. */
 function rowOf({ name, rpc }: Partial<DeclaredMethod<unknown, unknown>>): string {
   if (name === undefined || rpc === undefined) return ''
   const gate = rpc.gate === 'open' ? 'at once' : ''

@@ -9,7 +9,6 @@ Every setting of the agent. \`npm run gen\` makes this page from the table in \`
 const HEAD = `| kernel command line | TOML | environment | value | default | what it does |
 |---|---|---|---|---|---|`
 
-/** Each section has the settings from `first` to the next section's. */
 const SECTIONS: readonly { readonly title: string; readonly first: SettingKey; readonly text?: string }[] = [
   { title: 'The agent', first: 'serverAddress' },
   { title: 'Debugging', first: 'logPort' },
@@ -30,7 +29,6 @@ MemAgentCompactSet change them while the agent runs.`,
   },
 ]
 
-/** The text of docs/reference/settings.md. */
 export function settingsPage(): string {
   const starts = [...SECTIONS.map(({ first }) => SETTING_KEYS.indexOf(first)), SETTING_KEYS.length]
   const sections = SECTIONS.map(({ title, text }, index) => {

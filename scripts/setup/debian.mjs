@@ -13,8 +13,7 @@ export function missingPackages(wanted) {
 }
 
 /**
- * Names of the installed packages in the text of dpkg's status file.
- * @param {string} status
+ * @param {string} status the text of dpkg's status file
  * @returns {Set<string>}
  */
 export function installedPackages(status) {
@@ -24,13 +23,13 @@ export function installedPackages(status) {
 }
 
 /**
- * Installs packages without asking. Throws with the last lines of apt's output.
+ * Throws with the last lines of apt's output.
  * @param {readonly string[]} names
  */
 export function installPackages(names) {
   const apt = ['--yes', '--quiet', '-o', 'DPkg::Lock::Timeout=600', '-o', 'Dpkg::Use-Pty=0']
   const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' }
-  // A failed update is not an error: the old lists may be enough, and install reports what is missing.
+  // A failed update is no error: the old lists may be enough, and install reports what is missing.
   const updated = quietly('apt-get', [...apt, 'update'], { env })
   const installed = quietly('apt-get', [...apt, 'install', '--no-install-recommends', ...names], { env })
   if (!installed.ok)

@@ -9,8 +9,7 @@ import { project } from './project.mjs'
 /** @typedef {{ tests: boolean }} SetUpFor whether the packages of the tests are needed too */
 
 /**
- * Installs the Debian and npm packages that are missing. When none is missing it takes milliseconds and no network.
- * Concurrent calls wait for each other.
+ * Installs the missing Debian and npm packages. Concurrent calls wait for each other.
  * @param {SetUpFor} scope
  * @returns {boolean} false when it failed; the reason was written to stderr
  */
@@ -19,7 +18,7 @@ export function ensureSetUp(scope) {
   mkdirSync(join(project, 'build'), { recursive: true })
   const script = join(project, 'scripts/setup.mjs')
   const again = [script, '--locked', ...(scope.tests ? ['--tests'] : [])]
-  // flock(1) releases the lock however the process that holds it ends.
+  // flock(1) releases the lock even when its holder is killed.
   const result = spawnSync('flock', [join(project, 'build/setup.lock'), process.execPath, ...again], {
     stdio: ['ignore', 2, 2],
   })
@@ -27,8 +26,7 @@ export function ensureSetUp(scope) {
 }
 
 /**
- * Installs what is missing; the caller holds the lock. Checks again, because another process may have installed it in the
- * meantime.
+ * Checks again under the lock, because another process may have installed the packages in the meantime.
  * @param {SetUpFor} scope
  * @param {(line: string) => void} progress
  */

@@ -9,11 +9,11 @@ import { runInOwnSession } from './run-in-own-session.mjs'
 
 const USAGE = 2
 const CANNOT_RUN = 125
-/** With this compiler a process may hang at its exit (nodejs/node issue 54918). */
+/** With Maglev a process may hang at its exit (nodejs/node issue 54918). */
 const NO_MAGLEV = '--no-maglev'
 
 /**
- * Runs `./microvm` on the machine's own Node: checks, texts such as help, and set-up, then the tool itself on the pinned Node.
+ * Runs `./microvm` on the machine's own Node: checks, help texts and set-up, then the tool itself on the pinned Node.
  * @param {readonly string[]} argv
  * @returns {Promise<number>} the exit status
  */
@@ -37,7 +37,7 @@ export async function launch(argv) {
 }
 
 /**
- * Runs `./agent-ctl` on the pinned Node, which the set-up installs when it is missing; nothing else of it is needed.
+ * Runs `./agent-ctl` on the pinned Node; without it, the set-up runs first.
  * @param {readonly string[]} argv
  * @returns {Promise<number>} the exit status
  */

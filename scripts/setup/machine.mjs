@@ -10,7 +10,7 @@ export function thisMachine() {
 }
 
 /**
- * The first requirement that this machine does not meet, as one sentence with the remedy; undefined when it meets all.
+ * The first requirement that this machine does not meet, with the remedy; undefined when it meets all.
  * @param {Machine} machine
  * @returns {string | undefined}
  */

@@ -5,8 +5,8 @@ import { quietly } from './quietly.mjs'
 /** @typedef {{ version?: string, integrity?: string, optional?: boolean }} LockEntry */
 
 /**
- * Whether node_modules has the packages of package-lock.json. npm writes its own list into node_modules as the last step
- * of an installation, so an interrupted one never matches.
+ * Compares node_modules with package-lock.json. npm writes its own list there last, so an interrupted installation
+ * never matches.
  * @param {string} project
  * @returns {boolean}
  */
@@ -17,8 +17,7 @@ export function nodeModulesMatch(project) {
 }
 
 /**
- * Whether `present` has each package of `wanted` with the same version and content. Optional packages may be absent: most
- * are binaries for other platforms.
+ * Compares versions and contents. Optional packages may be absent: most are binaries for other platforms.
  * @param {Readonly<Record<string, LockEntry>>} wanted
  * @param {Readonly<Record<string, LockEntry>>} present
  */
@@ -33,7 +32,7 @@ export function holdsAll(wanted, present) {
 
 /**
  * Runs `npm ci`. Throws with the last lines of npm's output. The kernel kills npm when this process dies, because that
- * releases the set-up's lock and the next npm must not find this one still writing node_modules.
+ * releases the lock and the next npm must not find this one still writing.
  * @param {string} project
  */
 export function installNodeModules(project) {
@@ -51,7 +50,7 @@ function lockEntries(file) {
   try {
     return JSON.parse(readFileSync(file, 'utf8')).packages
   } catch {
-    // The file is missing or incomplete: both mean that nothing is known to be installed.
+    // A missing or incomplete file means that nothing is known to be installed.
     return undefined
   }
 }

@@ -1,8 +1,7 @@
-/** A Debian package that the project needs installed on this machine. */
 /** @typedef {{ name: string, why: string }} DebianPackage */
 
 /**
- * Needed to build the agent and its guest image and to run a microVM.
+ * The packages that build the agent and its image and run a microVM.
  * @type {readonly DebianPackage[]}
  */
 export const RUN_PACKAGES = [
@@ -20,10 +19,7 @@ export const RUN_PACKAGES = [
   { name: 'zstd', why: 'compresses the initrd and the distribution archive' },
 ]
 
-/**
- * Needed by `npm test` in addition.
- * @type {readonly DebianPackage[]}
- */
+/** @type {readonly DebianPackage[]} */
 export const TEST_PACKAGES = [
   { name: 'patchelf', why: "runs the image's runc and crun on the host" },
   { name: 'gnupg', why: 'signs the mirror of the tests' },

@@ -1,6 +1,5 @@
 import { spawnSync } from 'node:child_process'
 
-/** Enough lines to show why a program failed. */
 const SHOWN_LINES = 15
 
 /**
@@ -8,7 +7,7 @@ const SHOWN_LINES = 15
  * @param {string} program
  * @param {readonly string[]} args
  * @param {{ env?: NodeJS.ProcessEnv, cwd?: string }} [options]
- * @returns {{ ok: boolean, output: string }} the last lines it wrote
+ * @returns {{ ok: boolean, output: string }} its last lines
  */
 export function quietly(program, args, options = {}) {
   const result = spawnSync(program, args, {

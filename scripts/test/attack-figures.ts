@@ -1,25 +1,20 @@
 import { figuresTable, readFigures } from './figures.ts'
 
-/** The variable that names the file to which the hostile group's tests append their figures, one JSON line each. */
+/** The variable with the file to which the hostile tests append their figures, one JSON line each. */
 export const ATTACK_FIGURES_VARIABLE = 'MICROVM_ATTACK_FIGURES'
 
-/** What a caller of the agent saw during one attack, and after it. */
 export interface AttackFigures {
   readonly attack: string
-  /** Where the agent ran: a process of this machine, or an emulated guest. */
   readonly where: 'host' | 'guest'
-  /** How often Health.Check was called. */
   readonly checks: number
   readonly p50Ms: number
   readonly p99Ms: number
   readonly maxMs: number
-  /** The agent's largest resident memory. */
   readonly peakMib: number
-  /** What the attack left behind: processes, mounts, cgroups, files. */
+  /** Processes, mounts, cgroups and files that the attack left behind. */
   readonly left: number
 }
 
-/** The table of attacks for the end of a run, line by line; empty when no test wrote to the file. */
 export function attackTable(file: string): readonly string[] {
   const rows = readFigures<AttackFigures>(file)
   if (rows.length === 0) return []

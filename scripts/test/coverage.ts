@@ -2,14 +2,13 @@ import { existsSync, readFileSync } from 'node:fs'
 import { join, relative } from 'node:path'
 
 /**
- * The minimum percentage of a folder's lines that the unit tests must run; a little below the value measured when it
- * was set. Folders with low floors mostly run in programs that the host and VM tests start, which are not
- * counted here.
+ * The minimum percentage of a folder's lines that the unit tests must run, a little below the measured value. A low
+ * floor means that the code mostly runs in programs of the host and VM tests, which are not counted.
  */
 export const COVERAGE_FLOORS: Readonly<Record<string, number>> = {
   'src/agent': 79,
   'src/base': 96,
-  // Parts in the cache are not built again, so the coverage depends on the cache.
+  // Cached parts are not built again, so the coverage depends on the cache.
   'src/build': 50,
   'src/client': 40,
   'src/ctl': 48,
@@ -34,19 +33,17 @@ export const COVERAGE_FLOORS: Readonly<Record<string, number>> = {
   'src/state': 96,
 }
 
-/** The coverage of a folder's code by the tests. */
 export interface FolderCoverage {
   readonly folder: string
   readonly lines: number
   readonly covered: number
 }
 
-/** The line counts by absolute path in coverage-summary.json, written by the istanbul reporter `json-summary`. */
+/** Line counts by absolute path, as istanbul's reporter `json-summary` writes them. */
 type Summary = Readonly<
   Record<string, { readonly lines: { readonly total: number; readonly covered: number } }>
 >
 
-/** The coverage of each folder, from the file that a run wrote to `reports`; empty without such a file. */
 export function readCoverage(root: string, reports: string): readonly FolderCoverage[] {
   const file = join(reports, 'coverage-summary.json')
   if (!existsSync(file)) return []
@@ -62,7 +59,7 @@ export function readCoverage(root: string, reports: string): readonly FolderCove
     .toSorted((a, b) => (a.folder < b.folder ? -1 : 1))
 }
 
-/** One line for each folder, and whether all reach their floors. A folder without a floor, or the reverse, fails. */
+/** One line for each folder. A folder without a floor fails, and so does a floor without a folder. */
 export function judgeCoverage(
   folders: readonly FolderCoverage[],
   floors: Readonly<Record<string, number>>,

@@ -1,16 +1,15 @@
 import { existsSync, readFileSync } from 'node:fs'
 
-/** The figures that the tests of this run have appended to `file`, one JSON line each; none when no test has. */
+/** Reads the JSON lines that the tests of this run have appended to `file`; empty without it. */
 export function readFigures<Figures>(file: string): readonly Figures[] {
   if (!existsSync(file)) return []
-  // Only the tests of this run write it.
   return readFileSync(file, 'utf8')
     .trim()
     .split('\n')
     .map((line) => JSON.parse(line) as Figures)
 }
 
-/** The lines of a table below its title. A row is a name and its cells; the first one is the head. */
+/** The lines of a table below its title. A row is a name and its cells; the first row is the head. */
 export function figuresTable(
   title: string,
   rows: readonly (readonly [name: string, ...cells: readonly (string | number)[]])[],

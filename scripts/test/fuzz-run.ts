@@ -1,36 +1,30 @@
 import { figuresTable, readFigures } from './figures.ts'
 import { numberAfter } from './number-option.ts'
 
-/** The variables by which a run of the fuzz group is set, each a text. */
 export const FUZZ = {
-  /** The number of cases of the whole group. */
   cases: 'MICROVM_FUZZ_CASES',
-  /** The number that all random choices of a run follow from. */
+  /** The seed of all random choices. */
   seed: 'MICROVM_FUZZ_SEED',
-  /** The one case to run, as {@link parseCase} reads it. */
   replay: 'MICROVM_FUZZ_REPLAY',
   /** The file to which each target appends its figures, one JSON line each. */
   figures: 'MICROVM_FUZZ_FIGURES',
-  /** Seconds between two lines about the progress of a target; none without it. */
+  /** Seconds between two progress lines of a target; without it none are written. */
   progressSeconds: 'MICROVM_FUZZ_PROGRESS_SECONDS',
 } as const
 
-/** The cases of `npm test`: about a minute. */
+/** Takes about a minute. */
 export const DEFAULT_CASES = 80_000
 
-/** What `npm run fuzz` is to do. */
 export interface FuzzRun {
   readonly cases: number
   readonly seed: number
-  /** `FILE/TARGET:SEED:PATH`. */
   readonly replay: string | undefined
-  /** Parts of the paths of test files; empty for all files. */
   readonly patterns: readonly string[]
 }
 
 const USAGE = 'want [--cases N] [--seed N] [--replay FILE/TARGET:SEED:PATH] [PATTERN]…'
 
-/** Reads the arguments of `npm run fuzz`. Throws an error that names the wrong word. */
+/** Throws an error that names the wrong word. */
 export function readFuzzRun(args: readonly string[], randomSeed: number): FuzzRun {
   const patterns: string[] = []
   let cases = DEFAULT_CASES
@@ -53,34 +47,29 @@ function replayAfter(text: string | undefined): string {
   throw new Error(`--replay ${text ?? ''}: want FILE/TARGET:SEED:PATH, as a failure prints it`)
 }
 
-/** One case of a target: the seed of its batch, and its path in it as fast-check has it. */
+/** One case of a target: the seed of its batch, and its path in it as fast-check prints it. */
 export interface FuzzCase {
   readonly target: string
   readonly seed: number
   readonly path: string
 }
 
-/** Parses `FILE/TARGET:SEED:PATH`; undefined when it is something else. */
 export function parseCase(text: string): FuzzCase | undefined {
   const [, target = '', seed, path = ''] =
     /^([a-z0-9-]+\/[a-z0-9-]+):(-?\d+):(\d+(?::\d+)*)$/.exec(text) ?? []
   return target === '' ? undefined : { target, seed: Number(seed), path }
 }
 
-/** What the cases of one target took. */
 export interface FuzzFigures {
   readonly target: string
   readonly cases: number
   readonly seconds: number
-  /** The longest case. */
   readonly maxMs: number
-  /** How much larger the process was at the end than after half of the cases. */
+  /** Growth of the resident memory in the second half of the cases. */
   readonly residentMib: number
-  /** How much more of the heap was in use at the end than at the start. */
   readonly usedMib: number
 }
 
-/** The table of targets for the end of a run, line by line; empty when none has ended. */
 export function fuzzTable(file: string): readonly string[] {
   const rows = readFigures<FuzzFigures>(file)
   if (rows.length === 0) return []

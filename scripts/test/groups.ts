@@ -3,18 +3,15 @@ export const GROUPS = ['check', 'unit', 'host', 'hostile', 'fuzz', 'kills', 'vm'
 
 export type Group = (typeof GROUPS)[number]
 
-/** The groups of a lane run in order, at the same time as the other lanes. Both take about as long. */
+/** The groups of a lane run in order, beside the other lane. Both lanes take about as long. */
 export const LANES: readonly (readonly Group[])[] = [
   ['check', 'unit', 'host', 'hostile'],
   ['vm', 'fuzz', 'kills'],
 ]
 
-/** The groups and files that a run is limited to. */
 export interface Selection {
   readonly groups: readonly Group[]
-  /** Parts of the paths of test files; empty for all files. */
   readonly patterns: readonly string[]
-  /** How often the tests run, to find what happens now and then. */
   readonly times: number
 }
 

@@ -5,20 +5,15 @@ import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temp
 import { summaryLine } from './counts.ts'
 import { runVitest } from './run-vitest.ts'
 
-/** A run of one group, as long as its command line asks for. */
 export interface LongRun {
   readonly seed: number
   readonly patterns: readonly string[]
-  /** The variables that the tests read. `figures` is the file to which they append their figures. */
+  /** The variables for the tests. `figures` is the file to which they append their figures. */
   readonly environment: (figures: string) => Readonly<Record<string, string | undefined>>
-  /** The lines of the table at the end, from that file. */
   readonly table: (figures: string) => readonly string[]
 }
 
-/**
- * Runs the tests of `project` as `prepare` says, and prints the table, the minutes and the result. Returns the exit status:
- * 1 when a test failed, 2 when the run could not be made.
- */
+/** Runs the tests and prints the table, the minutes and the result. Returns 1 when a test failed, 2 when the run failed. */
 export async function runLong(
   project: 'fuzz' | 'kills',
   prepare: () => LongRun | Promise<LongRun>,
@@ -47,7 +42,6 @@ export async function runLong(
   }
 }
 
-/** A seed for a run that was given none. */
 export function randomSeed(): number {
   return Math.floor(Math.random() * 0x7fffffff)
 }

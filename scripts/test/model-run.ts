@@ -1,21 +1,19 @@
 import { numberAfter } from './number-option.ts'
 
-/** Commands of one case of the model. */
 export const COMMANDS_A_CASE = 25
 
-/** The model's part of 1,000 cases of the fuzz group. */
+/** The model's share of 1,000 cases of the fuzz group. */
 export const MODEL_SHARE = 2
 
-/** What `npm run model` is to do. */
 export interface ModelRun {
-  /** Cases of the whole fuzz group, of which the model has its share. */
+  /** Cases of the whole fuzz group; the model has its share of them. */
   readonly cases: number
   readonly seed: number
 }
 
 const USAGE = 'want --commands N [--seed N]'
 
-/** Reads the arguments of `npm run model`. Throws an error that names the wrong word. */
+/** Throws an error that names the wrong word. */
 export function readModelRun(args: readonly string[], randomSeed: number): ModelRun {
   let commands: number | undefined
   let seed = randomSeed

@@ -1,13 +1,11 @@
-/** One part of an output. */
 export interface OutputPart {
   write(text: string): void
-  /** Ends this part; no further writes may follow. */
   end(): void
 }
 
 /**
- * Creates `count` parts of one output that are written at the same time and appear one after the other: the first
- * part that has not ended is passed through, and the later parts are buffered until the parts before them end.
+ * Creates `count` parts that are written at the same time and appear in order: the first part that has not ended passes
+ * through, later parts are buffered.
  */
 export function orderedOutput(count: number, write: (text: string) => void): readonly OutputPart[] {
   const states = Array.from({ length: count }, () => ({ held: '', ended: false }))

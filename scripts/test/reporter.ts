@@ -2,23 +2,17 @@ import { relative } from 'node:path'
 import type { Reporter, SerializedError, TestCase, TestModule, TestSuite } from 'vitest/node'
 import { type Counts, NOTHING, type SkippedTest, sum } from './counts.ts'
 
-/** The message to a test process that its time is up. */
 export const OUT_OF_TIME = 'out of time'
 
-/** A vitest reporter, and its counts so far. */
 export interface CountingReporter {
   readonly reporter: Reporter
   counts(): Counts
-  /** The paths of the files of which a test or hook failed, or in which an error was lost. */
   failedFiles(): readonly string[]
-  /** Names the tests that are running, or the files whose hooks are, and counts them as failed. */
+  /** Names the running tests, or the files with running hooks, and counts them as failed. */
   outOfTime(): void
 }
 
-/**
- * Writes one line for each test file and every failure in full, and counts the tests that ran. The counts of a file that
- * runs again replace those of its first run. Paths are relative to `root`.
- */
+/** Writes one line for each file and every failure in full. A second run of a file replaces its counts. */
 export function countingReporter(root: string, write: (line: string) => void): CountingReporter {
   const files = new Map<string, Counts>()
   let others = NOTHING
@@ -73,12 +67,10 @@ export function countingReporter(root: string, write: (line: string) => void): C
   return { reporter, counts, failedFiles, outOfTime }
 }
 
-/** The path of the file that was running when an error was lost, if vitest knows it. */
 function fileOf(error: SerializedError): string | undefined {
   return typeof error.VITEST_TEST_PATH === 'string' ? error.VITEST_TEST_PATH : undefined
 }
 
-/** Counts the tests, and each file or suite that failed outside a test, such as in a hook. */
 function countModule(module: TestModule): Counts {
   const tests = [...module.children.allTests()]
   const ended = (state: string) => tests.filter((test) => test.result().state === state)
@@ -86,7 +78,6 @@ function countModule(module: TestModule): Counts {
     ...NOTHING,
     passed: ended('passed').length,
     failed: ended('failed').length + brokenContainers(module).length,
-    // A test that is still pending did not run, because a hook failed.
     skipped: [...ended('skipped'), ...ended('pending')].map(skippedTest),
     files: [{ path: module.relativeModuleId, seconds: module.diagnostic().duration / 1000 }],
   }
@@ -123,7 +114,6 @@ function describeFailure(name: string, errors: readonly SerializedError[]): stri
   return [`--- ${name}`, ...errors.map(describeError), '---'].join('\n')
 }
 
-/** The message, the difference between expected and actual values, and the stack frames outside the test runner. */
 function describeError(error: SerializedError): string {
   const frames = (error.stack ?? '')
     .split('\n')

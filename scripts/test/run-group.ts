@@ -4,13 +4,13 @@ import { createVitest } from 'vitest/node'
 import { countingReporter, OUT_OF_TIME } from './reporter.ts'
 import { bootsGuests } from './test-files.ts'
 
-/** vitest's workers tell of the tests that they begin with some delay. */
+/** The delay of the last messages from vitest's workers about begun tests. */
 const LAST_NEWS_MS = 500
 
 /**
- * `run-group.ts [--coverage FOLDER] PROJECT [PATTERN]…`: runs one vitest project of the current folder and sends its `Counts` to the
- * parent process. It runs in a process of its own, so that tests that crash it or leave work running do not end the
- * whole run. A file that boots guests and fails runs once more (docs/testing.md).
+ * `run-group.ts [--coverage FOLDER] PROJECT [PATTERN]…`: runs one vitest project of the current folder and sends its
+ * `Counts` to the parent process. Its own process keeps a crash or leftover work from ending the whole run. A file that
+ * boots guests and fails runs once more (docs/testing.md).
  */
 const { positionals, values } = parseArgs({
   allowPositionals: true,

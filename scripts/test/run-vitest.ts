@@ -3,29 +3,24 @@ import { join } from 'node:path'
 import { type Counts, oneEntry } from './counts.ts'
 import { OUT_OF_TIME } from './reporter.ts'
 
-/** How long the test process may take to name the tests that it is running, and to end. */
+/** The time that a late test process has to name its running tests and to end. */
 const LAST_WORDS_MS = 20_000
 
-/** How long the output of an ended test process is waited for: processes that its tests have left may hold it open. */
+/** The time for output after the test process ended: processes that its tests left may hold it open. */
 const LAST_OUTPUT_MS = 5_000
 
 /**
- * Runs one vitest project in a process of its own. A process that ends before it sends its counts is one failure; so is
- * one that runs when `late` fires, after which it names its unfinished tests and ends.
+ * Runs one vitest project in its own process. A process that ends before it sends its counts is one failure. A process
+ * that runs when `late` fires names its unfinished tests, ends, and is one failure too.
  */
 export function runVitest(run: {
-  /** The folder with the configuration of vitest. */
   readonly root: string
   readonly project: string
-  /** Parts of the paths of test files; empty for all files. */
   readonly patterns: readonly string[]
-  /** The folder for the summary of the lines of `src` that the tests ran; written only when all tests pass. */
+  /** The folder for the coverage summary of `src`; written only when all tests pass. */
   readonly coverage?: string
-  /** Receives the output, in pieces of any size. */
   readonly write: (text: string) => void
-  /** The environment; by default that of this process. */
   readonly env?: NodeJS.ProcessEnv
-  /** Fires when the tests have taken too long. */
   readonly late?: AbortSignal
 }): Promise<Counts> {
   const program = join(import.meta.dirname, 'run-group.ts')
@@ -45,7 +40,6 @@ export function runVitest(run: {
   if (run.late?.aborted === true) end()
   else run.late?.addEventListener('abort', end)
   let counts: Counts | undefined
-  // Only run-group.ts sends messages, and it sends only Counts.
   child.on('message', (message) => {
     counts = message as Counts
   })
