@@ -9,8 +9,7 @@ import { keep, worseThanKept } from './kept.ts'
 import { benchEnvironment } from './support/figure.ts'
 
 /**
- * `npm run bench [-- NAME…]`: runs the named benchmarks, by default all, one after the other. `--keep` makes what it has
- * measured the measure of later runs.
+ * `npm run bench [-- NAME…]`: runs the named benchmarks; `--keep` stores the results as the reference of later runs.
  * `npm run bench -- compare BEFORE AFTER`: compares two runs that `--json` has written.
  * `npm run bench -- trace CALL [RUNTIME [FILE]]`: shows what the agent does in each step of a call.
  */
@@ -25,7 +24,7 @@ const PATHS = [
 ]
 const SCRIPTS = new Map(PATHS.map((path) => [basename(path), join(import.meta.dirname, `${path}.ts`)]))
 
-/** What a change of the agent may slow down without being about it: at most five minutes. */
+/** The benchmarks that most changes of the agent may affect; at most five minutes. */
 const QUICK = [
   ...['agent-start', 'agent-death', 'rpc', 'supervisor-memory'],
   ...['exec', 'container-life', 'read-stdout'],
@@ -72,7 +71,7 @@ async function main(): Promise<void> {
   if (values.keep) keep(result)
 }
 
-/** Runs each benchmark once in each round, so that a busy minute does not fall upon one of them alone. */
+/** Runs each benchmark once a round, so that a busy minute does not affect only one of them. */
 async function measure(names: readonly string[], rounds: number): Promise<Run> {
   const figures = new Map<string, RunFigure>()
   const [loadBefore = 0] = loadavg()
@@ -100,7 +99,6 @@ async function runScript(script: string, onFigure: (line: string) => void): Prom
   return await ended
 }
 
-/** Adds a line of a benchmark. Those that are no figures with a floor are only shown. */
 function addTo(figures: Map<string, RunFigure>, line: string): void {
   const { figure, value, floor, unit, limit } = JSON.parse(line)
   if (typeof figure !== 'string' || typeof value !== 'number' || typeof floor !== 'number') return
@@ -108,7 +106,6 @@ function addTo(figures: Map<string, RunFigure>, line: string): void {
   figures.set(figure, { ...before, values: [...before.values, value], floors: [...before.floors, floor] })
 }
 
-/** The commit of the work tree, with `+` if files differ from it. */
 async function commit(): Promise<string> {
   const child = spawn('git', ['describe', '--always', '--dirty=+'], { stdio: ['ignore', 'pipe', 'ignore'] })
   let text = ''

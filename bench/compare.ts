@@ -1,13 +1,11 @@
 import { readFileSync } from 'node:fs'
 import { median } from './support/figure.ts'
 
-/** A figure in all rounds of a run. */
 export interface RunFigure {
   readonly unit: string
   /** The greatest acceptable ratio to the floor. */
   readonly limit: number
   readonly values: readonly number[]
-  /** The floors of the same rounds. */
   readonly floors: readonly number[]
 }
 
@@ -16,25 +14,22 @@ export interface Run {
   readonly commit: string
   readonly kernel: string
   readonly cpus: number
-  /** Processes that wanted a CPU in the last minute, before and after the run. */
   readonly load: readonly number[]
   readonly rounds: number
   readonly figures: Readonly<Record<string, RunFigure>>
 }
 
-/** A change below this part is noise even where the rounds do not overlap. */
+/** The smallest relative change that counts, even where the rounds do not overlap. */
 const NOISE = 0.05
-/** The same where a run has one round, which shows no spread. */
+/** The same for a run of one round, which shows no spread. */
 const NOISE_OF_ONE_ROUND = 0.15
 
-/** Reads a run from its file. Throws an error that names the file. */
 export function readRun(path: string): Run {
   const run: Run = JSON.parse(readFileSync(path, 'utf8'))
   if (typeof run.figures !== 'object') throw new Error(`${path}: no run, want a file that --json has written`)
   return run
 }
 
-/** A table of both runs: medians and spreads of the ratios to the floors, and what has changed beyond noise. */
 export function comparison(before: Run, after: Run): string {
   const rows = changesBetween(before.figures, after.figures)
   const changed = rows.filter(({ isChanged }) => isChanged)
@@ -52,7 +47,7 @@ export function comparison(before: Run, after: Run): string {
   ].join('\n')
 }
 
-/** How the figures that both runs have differ. A `change` above 0 is for the worse. */
+/** `change` above 0 means worse. */
 export function changesBetween(before: Run['figures'], after: Run['figures']) {
   return Object.entries(after).flatMap(([name, figure]) => {
     const old = before[name]
@@ -80,7 +75,7 @@ function rowOf(name: string, before: RunFigure, after: RunFigure) {
   return { cells, change, isChanged }
 }
 
-/** The ratios to the floors, which a slow minute moves less than the values; the values where a floor is 0. */
+/** The ratios to the floors, because a slow minute moves them less than the values; the values where a floor is 0. */
 function seriesOf({ floors, values }: RunFigure): readonly number[] {
   return floors.includes(0) ? values : values.map((value, round) => value / (floors[round] ?? 1))
 }
@@ -94,7 +89,6 @@ function shown({ floors, unit, values }: RunFigure, series: readonly number[]): 
   return `${rounded(median(series))}${spread}, ${value}`
 }
 
-/** Three digits of a number. */
 export function rounded(value: number): number {
   return Number(value.toPrecision(3))
 }

@@ -5,26 +5,21 @@ import { median } from './support/figure.ts'
 
 const root = join(import.meta.dirname, '..')
 
-/** The figures that a change must not make worse, each from the last run with `--keep`. */
+/** The reference figures, each from the last run with `--keep`. */
 export const KEPT_FILE = join(root, 'bench/kept.json')
 
-/** The page that {@link keptPage} makes of them. */
 export const KEPT_PAGE = join(root, 'docs/reference/performance.md')
 
-/** Where a kept figure was measured. */
 type Origin = Pick<Run, 'commit' | 'kernel' | 'cpus' | 'load' | 'rounds'>
 
-/** Figures by their names. */
 export type Kept = Readonly<Record<string, RunFigure & { readonly origin: Origin }>>
 
-/** The kept figures; none before the first run with `--keep`. */
 export function readKept(): Kept {
   if (!existsSync(KEPT_FILE)) return {}
   const { figures } = readRun(KEPT_FILE)
   return figures as Kept
 }
 
-/** Puts the figures of a run in the place of the kept ones, and makes the page anew. */
 export function keep({ figures, ...origin }: Run): void {
   const now = Object.entries(figures).map(([name, figure]) => [name, { ...figure, origin }] as const)
   const kept = { ...readKept(), ...Object.fromEntries(now) }
@@ -33,7 +28,6 @@ export function keep({ figures, ...origin }: Run): void {
   writeFileSync(KEPT_PAGE, keptPage(kept))
 }
 
-/** One line: which figures of a run are worse than their kept values by more than noise. */
 export function worseThanKept(run: Run): string {
   const worse = changesBetween(readKept(), run.figures).filter(
     ({ isChanged, change }) => isChanged && change > 0,
@@ -43,7 +37,6 @@ export function worseThanKept(run: Run): string {
   return `worse than kept: ${shown.join('; ')}\n`
 }
 
-/** The page with the kept figures. */
 export function keptPage(kept: Kept): string {
   const rows = Object.entries(kept).map(([name, { unit, limit, values, floors, origin }]) => {
     const { commit, kernel, cpus, load, rounds } = origin

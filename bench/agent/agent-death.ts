@@ -9,10 +9,7 @@ import { median, report } from '../support/figure.ts'
 import { startListening } from '../support/listening-agent.ts'
 import { elapsedMs } from '../support/runtime-pair.ts'
 
-/**
- * An agent's death → the answer to a call about one of its containers, by the next agent, against the start of an agent
- * until it listens.
- */
+/** The time from an agent's death until the next agent answers a call about a container, against a bare agent start. */
 const ROUNDS = 15
 const CONTAINERS = [1, 20]
 

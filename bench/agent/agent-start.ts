@@ -14,7 +14,7 @@ import { startListening } from '../support/listening-agent.ts'
 const ROUNDS = 15
 
 const folder = makeTemporaryFolder(tmpdir())
-// As installed in a guest: without a package.json above it, which Node would read and parse.
+// Installed as in a guest: without a package.json above it, which Node would read and parse.
 const agent = join(folder, 'agent')
 cpSync(realpathSync(await buildAgent()), agent, { recursive: true })
 const node = join(agent, 'node')
@@ -56,7 +56,6 @@ async function bareStartMs(): Promise<number> {
   return performance.now() - begin
 }
 
-/** The resident memory of an idle process. */
 async function idleMemoryMib(pid: number): Promise<number> {
   await new Promise((resolve) => setTimeout(resolve, 300))
   const status = readFileSync(`/proc/${pid}/status`, 'utf8')

@@ -13,7 +13,6 @@ const ROUNDS = 25
 
 const folder = makeTemporaryFolder(tmpdir())
 const built = await buildAgentCtl()
-// Without a package.json above, which Node would read and parse.
 cpSync(join(built, 'installed'), join(folder, 'installed'), { recursive: true })
 copyFileSync(join(built, 'agent-ctl.cjs'), join(folder, 'agent-ctl.cjs'))
 const pod = await startPod()

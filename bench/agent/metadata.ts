@@ -13,8 +13,8 @@ import { realOs } from '../../test/support/os/real-os.ts'
 import { benchEnvironment, median, report } from '../support/figure.ts'
 
 /**
- * The time from VM metadata in the firmware to addresses and default routes of both families, with a tree of files in place
- * of the firmware and a link of a network namespace, against only the same netlink messages.
+ * The time from VM metadata to addresses and default routes of both families, against only the same netlink messages. Files
+ * stand for the firmware, a link of a network namespace for the guest's.
  */
 const ROUNDS = 201
 const INSIDE = 'inside'
@@ -29,7 +29,6 @@ type RealOs = Awaited<ReturnType<typeof realOs>>
 if (process.argv[2] === INSIDE) await measure(await realOs())
 else inNamespace()
 
-/** Runs the measurement in a new network namespace, so that the machine's own network stays untouched. */
 function inNamespace(): void {
   const script = [process.execPath, import.meta.filename, INSIDE]
   const { status } = spawnSync('unshare', ['--net', ...script], {
@@ -56,7 +55,7 @@ async function measure(os: RealOs): Promise<void> {
   }
 }
 
-/** As qemu_fw_cfg shows it. */
+/** Writes the metadata as the kernel's qemu_fw_cfg driver shows it. */
 function putMetadata(root: string): void {
   const [v4, v6] = ENDS
   const metadata = VMMetadata.create({ name: 'bench', networkConfig: { v4, v6 } })
@@ -93,7 +92,6 @@ function sendMessages({ network }: RealOs): void {
   }
 }
 
-/** The time of one round on a reset link. Checks that the routes exist afterwards. */
 async function elapsedUs({ network }: RealOs, round: () => Promise<void> | void): Promise<number> {
   const begin = performance.now()
   await round()

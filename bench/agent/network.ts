@@ -65,13 +65,13 @@ async function measure(agent: AgentProcess['agent']): Promise<void> {
   })
 }
 
-/** Resets the link: down, without addresses and so without routes. */
+/** Without addresses the link has no routes either. */
 function reset(): void {
   namespace.ip('address flush dev eth0')
   namespace.ip('link set eth0 down mtu 1500')
 }
 
-/** A process that sends only the messages: for each word it answers a time in microseconds. */
+/** Starts a process that sends only the messages and answers each word with a time in microseconds. */
 async function startBare(
   within: NetworkNamespace,
 ): Promise<{ process: ChildProcess; run(word: string): Promise<number> }> {

@@ -5,10 +5,9 @@ import { benchPod } from '../support/bench-pod.ts'
 import { median, report } from '../support/figure.ts'
 import { elapsedMs, execTrue } from '../support/runtime-pair.ts'
 
-/** Calls to an agent with a policy, all allowed, against one without, in turns. */
+/** Calls to an agent with a policy that allows all, alternating with calls to an agent without one. */
 interface Side {
   readonly pod: AgentPod
-  /** An idle container with a process `sink` that reads its input and drops it. */
   readonly idle: string
 }
 
@@ -17,7 +16,7 @@ const policyOf = (rule: (name: string) => string) =>
   ['package agent_policy', ...[...RULES].map(rule)].join('\n')
 
 const POLICIES = {
-  /** As in Kata's own images. */
+  /** The policy of Kata's own images. */
   'allow-all policy': policyOf((name) => `default ${name} := true`),
   'policy that looks': policyOf((name) => `default ${name} := false\n${name} if { not input.no_such_field }`),
 }
@@ -31,10 +30,10 @@ interface Figure {
   readonly action: (side: Side) => Promise<unknown>
 }
 
-/** `evaluated` is the limit under a policy that looks, where it is another. */
+/** `evaluated` is the limit under a policy whose rules read the request, where it differs. */
 const FIGURES: readonly (Figure & { readonly evaluated?: number })[] = [
-  // There is no such container, and the calls are not logged, so that nothing but the check costs anything. Each call is
-  // another one: a policy that looks evaluates each, which takes two changes of threads, about 0.25 ms.
+  // The container does not exist and the calls are not logged, so only the check costs time. The calls differ: a policy
+  // that reads the request evaluates each one, with two thread switches, about 0.25 ms.
   { figure: 'call of nothing', rounds: 3000, limit: 1.5, evaluated: 2.5, action: nothing(8) },
   { figure: 'call of nothing with 4 KiB', rounds: 3000, limit: 1.5, evaluated: 2.5, action: nothing(4096) },
   { figure: 'StatsContainer', rounds: 500, limit: 1.5, action: stats },

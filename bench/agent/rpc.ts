@@ -13,21 +13,17 @@ import { grpcPeer } from '../support/grpc-peer.ts'
 import { cpuMsOf } from '../support/process-figures.ts'
 
 /**
- * Calls over a unix socket, one at a time, against two floors: a bare grpc-js server, and a bare ttRPC server in Node behind
- * a C program that copies both ways, as the connection broker stands before an agent. The phases are the CPU time of a call:
- * of agent and broker, and of the bare server and the copying program.
+ * Calls over a unix socket, one at a time, against a bare grpc-js server, and a bare ttRPC server in Node behind a C
+ * program that copies as the connection broker does. The phases are the CPU time of a call on each side.
  */
 const ROUNDS = 20
 
-/** The calls of one kind to one server, and what they have taken. */
 interface Calls {
   readonly aRound: number
   readonly call: () => Promise<unknown>
-  /** The server, and what stands before it. */
   readonly pids: readonly number[]
-  /** Microseconds of each call. */
   readonly elapsed: number[]
-  /** For each process the microseconds of CPU time for a call, of each round. */
+  /** Microseconds of CPU time for a call: for each process, one value for each round. */
   readonly cpu: readonly number[][]
 }
 
@@ -66,7 +62,7 @@ async function measure({ started }: AgentPod): Promise<void> {
     '32 KiB': calls(READS['32 KiB'].aRound, agentPids, () => readWhole(started.agent, READS['32 KiB'].bytes)),
     '1 MiB': calls(READS['1 MiB'].aRound, agentPids, () => readWhole(started.agent, READS['1 MiB'].bytes)),
   }
-  // The first round only warms up. Alternating, so that other load of the machine affects all.
+  // The first round only warms up.
   for (let count = 0; count <= ROUNDS; count++) {
     for (const each of [...Object.values(floors), ...Object.values(values)]) await round(each, count === 0)
   }
@@ -92,7 +88,6 @@ async function measure({ started }: AgentPod): Promise<void> {
   figure('ReadStdout of 1 MiB', values['1 MiB'], floors['1 MiB'], 1.2)
 }
 
-/** Starts a program that says when it is up. Returns its pid. */
 async function start(program: string, args: readonly string[]): Promise<number> {
   const child = spawn(program, args, { env: benchEnvironment(), stdio: ['ignore', 'pipe', 'inherit'] })
   programs.push(child)
@@ -107,7 +102,6 @@ function startNode(script: string, ...args: readonly string[]): Promise<number> 
   return start(process.execPath, [join(import.meta.dirname, '../support', script), ...args])
 }
 
-/** The bare ttRPC server behind the copying program, with a client of both. */
 async function startRelayedServer(): Promise<{ client: TtrpcClient; pids: readonly number[] }> {
   const own = join(folder, 'bare.sock')
   const relayed = join(folder, 'relayed.sock')
@@ -144,7 +138,6 @@ async function round({ aRound, call, pids, elapsed, cpu }: Calls, isWarmUp: bool
   })
 }
 
-/** Reads until it has this many bytes. */
 async function readWhole(agent: AgentPod['started']['agent'], length: number): Promise<void> {
   for (let left = length; left > 0; ) {
     const { data } = await agent.readStdout({ containerId: 'writer', execId: '', len: left })

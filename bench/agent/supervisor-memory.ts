@@ -4,12 +4,12 @@ import { benchPod } from '../support/bench-pod.ts'
 import { report } from '../support/figure.ts'
 import { pssMibOf } from '../support/process-figures.ts'
 
-/** The memory of vminit and the broker beside an idle agent, and after they have seen 100,000 exits and as many calls. */
+/** The memory of vminit and the broker beside an idle agent, before and after 100,000 exits and 20,000 calls. */
 const EXITS = 100_000
 const CALLS = 20_000
 const LIMIT_MIB = 2
 
-/** Processes whose parent has ended at once: vminit reaps them. */
+/** The parent of these processes ends at once, so vminit reaps them. */
 const ORPHANS = `i=0; while [ $i -lt ${EXITS} ]; do ( : & ); i=$((i+1)); done`
 
 const pod = await benchPod()

@@ -6,7 +6,7 @@ import { elapsedMs, type RuntimePair, withRuntime } from '../support/runtime-pai
 const ROUNDS = 25
 const WARM_UP_ROUNDS = 5
 
-/** SIGKILL, WaitProcess and RemoveContainer of so many containers at once, against the bare runtime, one after the other. */
+/** Kills, waits for and removes this many containers at once, against the bare runtime, one after the other. */
 const CROWD = 50
 const CROWD_ROUNDS = 3
 

@@ -5,8 +5,8 @@ import { type Figure, report } from '../support/figure.ts'
 import { execTrue } from '../support/runtime-pair.ts'
 
 /**
- * The agent's memory, descriptors and children after 10,000 executions of `true`, against those after 500. Takes minutes;
- * `node bench/containers/exec-leak.ts COUNT` runs another number.
+ * The agent's memory, descriptors and children after 10,000 executions of `true`, against those after 500. Takes
+ * minutes; the argument of `node bench/containers/exec-leak.ts COUNT` replaces 10,000.
  */
 const BEFORE = 500
 const DEFAULT_COUNT = 10_000

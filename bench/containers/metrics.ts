@@ -3,8 +3,8 @@ import { benchPod } from '../support/bench-pod.ts'
 import { median, report } from '../support/figure.ts'
 
 /**
- * GetMetrics with 100 containers: how long it takes the event loop, which serves every other call, in all and at a time. The
- * floor is the same with no container.
+ * GetMetrics with 100 containers: the event loop's CPU time for a call, and the longest delay of another call. The
+ * floor is the same without containers.
  */
 const CONTAINERS = 100
 const AT_ONCE = 4
@@ -28,7 +28,6 @@ try {
   await pod.stop()
 }
 
-/** CPU time of the agent's main thread for one call. */
 async function loopMs(): Promise<number> {
   const times: number[] = []
   for (let round = 0; round < WARM_UP_ROUNDS + ROUNDS; round++) {
@@ -44,7 +43,7 @@ function threadMs(): number {
   return Number(readFileSync(`/proc/${pid}/task/${pid}/schedstat`, 'utf8').split(' ')[0]) / 1e6
 }
 
-/** How long a call takes that comes while `other` is served. */
+/** The time of a call that arrives while `other` is served. */
 async function callMs(other: () => Promise<unknown>): Promise<number> {
   const times: number[] = []
   for (let round = 0; round < ROUNDS; round++) {

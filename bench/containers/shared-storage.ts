@@ -27,7 +27,6 @@ try {
   await create('first', [STORAGE])
   const times = { with: [] as number[], without: [] as number[] }
   for (let round = 0; round < WARM_UP_ROUNDS + ROUNDS; round++) {
-    // Each of the two goes first in half of the rounds.
     const order = round % 2 === 0 ? (['with', 'without'] as const) : (['without', 'with'] as const)
     for (const kind of order) {
       const ms = await create(kind, kind === 'with' ? [STORAGE] : [])

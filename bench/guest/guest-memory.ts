@@ -3,7 +3,6 @@ import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { projectRoot } from '../../src/build/project.ts'
 
-/** The forms of the guest image, each with the memory of its guest. */
 const GUESTS = [
   { form: 'disk', kernel: 'trixie', memoryMib: 128 },
   { form: 'disk', kernel: 'bookworm', memoryMib: 128 },

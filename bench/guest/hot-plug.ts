@@ -18,16 +18,14 @@ import { startMountProber } from '../support/mount-prober.ts'
 const ROUNDS = { one: 31, crowd: 5 }
 const WARM_UP_ROUNDS = 3
 /**
- * How long after their start the requests surely wait, and when they end; only their mounts are measured. A wait makes the
- * kernel rescan after 1, 3, 7 and 15 seconds, which must not happen during the measurement; 32 requests take three seconds
- * to start.
+ * `inWaitMs`: after this time all requests wait for their disk. The kernel rescans 1, 3, 7 and 15 s after the start of
+ * a wait, which must not happen during the measurement; 32 requests need 3 s to start.
  */
 const ONE = { inWaitMs: 400, timeoutMs: 1500 }
 const CROWD = { inWaitMs: 11_000, timeoutMs: 20_000 }
 const STORAGE = '/run/kata-containers/sandbox/storage'
-/** A PCI path without a device. */
 const NO_DISK = '1e'
-/** A disk that never comes: each request waits for it after its own disk, so that no container starts. */
+/** Each request waits for this absent disk after its own disk, so that no container starts. */
 const HOLD = blk(NO_DISK, `${STORAGE}/hold`)
 
 const FIRST_SLOT = 8

@@ -3,10 +3,10 @@ import { report } from '../support/figure.ts'
 
 /** How often threads of an idle agent wake up in a guest. It has a sandbox and listens to uevents. */
 const SECONDS = 20
-/** After work V8 collects garbage, for up to 20 s as measured. */
+/** V8 collects garbage after work, for up to 20 s as measured. */
 const TIDY_SECONDS = 30
 
-/** The agent is the first child of PID 1. Each wake-up of a thread counts as one of its voluntary switches. */
+/** The agent is the first child of PID 1. Each wake-up of a thread counts as one of its voluntary context switches. */
 const COUNT = `
   agent=$(cut -d ' ' -f 1 /guest/proc/1/task/1/children)
   count() { cat /guest/proc/$agent/task/*/status | awk '/^voluntary/ { sum += $2 } END { print sum }'; }

@@ -3,10 +3,9 @@ import type { Pod } from '../../test/support/containers/pod.ts'
 import { bootPod } from '../../test/support/vm/guest-pod.ts'
 import { report } from '../support/figure.ts'
 
-/** Periods of one second that the mem-agent gets. What is left after one may be given back in the next. */
+/** The mem-agent runs for this many periods of one second. A period may free what the previous one left. */
 const PERIODS = 8
 
-/** A container that has read the guest's programs once, in MiB: its memory before and after `reclaim`. */
 async function idleContainer(pod: Pod, id: string, reclaim: () => Promise<unknown>) {
   const script = 'find /guest/usr -type f -exec cat {} + > /dev/null; echo read; read line'
   const init = await pod.run(id, ['sh', '-c', script], { mounts: [bind('/usr', '/guest/usr')] })
@@ -24,8 +23,8 @@ async function memoryMib(pod: Pod, containerId: string): Promise<number> {
 }
 
 /**
- * `node bench/guest/mem-agent.ts`: how much memory an idle container keeps when the mem-agent reclaims, against a program
- * that asks the kernel for all of it.
+ * `node bench/guest/mem-agent.ts`: the memory that an idle container keeps after the mem-agent has reclaimed, against a
+ * program that asks the kernel for all of it.
  */
 const append = ['enable', 'memcg_disable=1', 'compact_disable=1'].map((key) => `agent.mem_agent_${key}`)
 const { guest, pod } = await bootPod({ append })

@@ -35,7 +35,6 @@ function partsOf(root: GuestParts['boot']['root']): Omit<GuestParts, 'link'> {
   return { machine: 'q35', memoryMib: 512, cpus: 2, boot, containerRoot: undefined, append: [] }
 }
 
-/** One boot of the image: the times until QEMU runs, from then until the agent listens, and until it answers an RPC. */
 interface AgentBoot {
   readonly qemuMs: number
   readonly listeningMs: number
@@ -63,7 +62,6 @@ async function bootAgent(): Promise<AgentBoot> {
   })
 }
 
-/** Boots until the program in place of the agent has printed its line. */
 async function bareBootMs(root: NonNullable<GuestParts['boot']['root']>): Promise<number> {
   return withTemporaryFolder(tmpdir(), async (folder) => {
     const begin = performance.now()
@@ -86,7 +84,6 @@ async function bareBootMs(root: NonNullable<GuestParts['boot']['root']>): Promis
   })
 }
 
-/** A root disk with a busybox script in place of the agent's Node. */
 function makeBareRoot(folder: string): string {
   const tree = join(folder, 'bare')
   for (const name of ['bin', 'dev', 'proc', 'sys', 'usr/lib/microvm-agent']) {

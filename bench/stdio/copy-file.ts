@@ -29,13 +29,12 @@ async function measure(pod: AgentPod): Promise<void> {
   for (let round = 0; round < ROUNDS; round++) {
     copies.push(await elapsedMs((chunk) => copy(pod, chunk)))
     const reader = await pod.add('bench', `reader-${round}`, READER)
-    // The first write waits until the reader has begun.
+    // The first write ends when the reader has begun.
     await reader.write(data)
     writes.push(await elapsedMs(() => reader.write(data)))
     await reader.closeStdin()
     await reader.wait()
   }
-  // The throughput must be at least 0.9 times that of WriteStdin.
   const figure = { value: median(copies), floor: median(writes), limit: 1 / 0.9 }
   report({ figure: `CopyFile, ${MIB} MiB, 1 MiB a call`, unit: 'ms', ...figure })
 }

@@ -10,9 +10,8 @@ import { benchEnvironment, median, report } from '../support/figure.ts'
 import { cpuMsOf } from '../support/process-figures.ts'
 
 /**
- * The relays whose bytes pass a pipe between the two ends: from a connection to a process, and from a terminal to a
- * connection. Against loops of read(2) and write(2), which lose what they have in their memory when they are killed; and the
- * terminal with its last bytes kept against without.
+ * The relays that pass bytes through a pipe: connection to process, and terminal to connection. The floor is a
+ * read(2)/write(2) loop, which loses its buffer when it is killed. The terminal is also measured with its last bytes kept.
  */
 const ROUNDS = 15
 const CHUNK = Buffer.alloc(2 ** 18)
@@ -21,7 +20,7 @@ const TERMINAL_BLOCKS = 512
 const SINK = ['dd', 'of=/dev/null', 'bs=64k']
 const SOURCE = ['dd', 'if=/dev/zero', 'bs=64k', `count=${TERMINAL_BLOCKS}`]
 
-/** Connects to a path. `move` waits as the agent's thread does: for no descriptor but by poll(2). */
+/** `move` waits as the agent's thread does: only in poll(2). */
 const BEGIN = `
 import fcntl, os, pty, select, socket, subprocess, sys
 connection = socket.socket(socket.AF_UNIX)
@@ -67,7 +66,6 @@ process.wait()
 
 interface Sample {
   readonly ms: number
-  /** The agent's CPU time. */
   readonly cpuMs: number
 }
 
@@ -118,7 +116,6 @@ function figure(name: string, relay: readonly Sample[], floor: readonly number[]
   report({ figure: name, unit: 'ms', value, floor: median(floor), limit, phases })
 }
 
-/** Through a process of the container with a port. */
 async function relayed(
   { started, add }: AgentPod,
   hosts: string,
@@ -134,7 +131,6 @@ async function relayed(
   return { ms, cpuMs: cpuMsOf(started.agentPid()) - before }
 }
 
-/** Through a loop, which runs the process itself. */
 async function looped(
   path: string,
   program: string,
@@ -150,7 +146,6 @@ async function looped(
 
 type Host = Awaited<ReturnType<typeof listenForOne>>
 
-/** From the first byte to the end of the process, which has read them all, or of the connection. */
 async function elapsed(host: Host, isInput: boolean, ended: () => Promise<void>): Promise<number> {
   const connection = await host.connection
   if (isInput) {
@@ -169,7 +164,7 @@ async function elapsed(host: Host, isInput: boolean, ended: () => Promise<void>)
     if (bytes === 0) begin = performance.now()
     bytes += chunk.length
   }
-  // What dd says of itself comes behind.
+  // More bytes may follow: dd's own report.
   if (bytes < TERMINAL_BLOCKS * 65_536) throw new Error(`${bytes} bytes came from the terminal`)
   const elapsedMs = performance.now() - begin
   await ended()

@@ -8,14 +8,13 @@ import { benchEnvironment, median, report } from '../support/figure.ts'
 import { cpuMsOf } from '../support/process-figures.ts'
 
 /**
- * 1 GiB of a process's output through a port, against a bare splice loop (time) and a relay in JavaScript (CPU), and with
- * its last bytes kept against without.
+ * 1 GiB of a process's output through a port, against a bare splice loop (time) and a relay in JavaScript (CPU); also
+ * with its last bytes kept.
  */
 const ROUNDS = 7
 const MIB = 1024
 const WRITER = ['dd', 'if=/dev/zero', 'bs=64k', `count=${MIB * 16}`]
 
-/** Accepts one connection at a path, prints a line, and prints the milliseconds from its first byte to its end. */
 const READER = `
 import socket, sys, time
 server = socket.socket(socket.AF_UNIX)
@@ -40,7 +39,6 @@ while os.splice(0, target.fileno(), 1 << 20):
     pass
 `
 
-/** Prints the milliseconds of CPU between connecting and the end. */
 const JAVASCRIPT_RELAY = `
 const target = require('node:net').connect(process.argv[1], () => {
   const before = process.cpuUsage()
@@ -116,7 +114,7 @@ interface Sample {
   readonly cpuMs: number
 }
 
-/** Measures with a reader at `path` what `write` sends there; `write` returns the CPU time of the relaying. */
+/** `write` sends to a reader at `path` and returns the CPU time of the relay. */
 async function readWhile(path: string, write: (path: string) => Promise<number>): Promise<Sample> {
   const reader = run(['python3', '-c', READER, path])
   const output = text(reader.stdout)
@@ -134,7 +132,7 @@ async function throughPort({ started, add }: AgentPod, port: number): Promise<nu
   return cpuMsOf(started.agentPid()) - before
 }
 
-/** Writes the same bytes into a pipe that a relaying program reads. Returns the number that the program prints, if any. */
+/** Writes the same bytes into a pipe that a relay program reads. Returns the number that the program prints, if any. */
 async function relayed(root: string, relay: readonly string[]): Promise<number> {
   const script = '"$0" "$1" "$2" "$3" "$4" 2>/dev/null | { shift 4; exec "$@"; }'
   const child = run(['sh', '-c', script, join(root, 'bin/busybox'), ...WRITER, ...relay])

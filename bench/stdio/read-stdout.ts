@@ -12,7 +12,7 @@ import { benchEnvironment, median, report } from '../support/figure.ts'
 
 /** 256 MiB of a process's output by ReadStdout, against a Node program that copies them from a pipe to a unix socket. */
 const ROUNDS = 9
-/** The lengths of one read: that of the Go runtime's copying, and the longest of one answer. */
+/** The lengths of one read: the buffer of Go's io.Copy, and the longest answer. */
 const LENGTHS = { '32 KiB': 32 << 10, '1 MiB': 1 << 20 }
 const MIB = 256
 const WRITER = ['dd', 'if=/dev/zero', 'bs=64k', `count=${MIB * 16}`]
@@ -44,7 +44,6 @@ async function measure(pod: AgentPod, server: Server): Promise<void> {
     }
   }
   for (const { name, length, ms } of values) {
-    // The throughput must be at least 0.3 times that of the bare program.
     const figure = { value: median(ms), floor: median(floors), limit: 1 / 0.3 }
     const answers = await bareAnswersMs(join(folder, `${length}.sock`), (MIB << 20) / length, length)
     const phases = { 'as many bare answers': answers }
@@ -52,7 +51,6 @@ async function measure(pod: AgentPod, server: Server): Promise<void> {
   }
 }
 
-/** From the first byte to the end. */
 async function readMs(added: RemoteProcess, length: number): Promise<number> {
   const next = () => added.read('stdout', length)
   let total = (await next()).length

@@ -4,7 +4,6 @@ import { connect } from 'node:net'
 import { endChild } from '../../test/support/processes.ts'
 import { benchEnvironment } from './figure.ts'
 
-/** The size of a ttRPC request for a read. */
 const REQUEST_BYTES = 60
 
 const SERVER = `
@@ -13,10 +12,7 @@ const answer = Buffer.alloc(Number(bytes))
 require('node:net').createServer((socket) => socket.on('data', () => socket.write(answer))).listen(path, () => console.log('up'))
 `
 
-/**
- * The milliseconds that a bare Node program takes for `count` answers of `bytes` on a unix socket, each requested after the
- * one before has arrived: the lower limit for reads of this size.
- */
+/** The milliseconds of a bare Node program for `count` answers of `bytes`, one at a time: the floor for such reads. */
 export async function bareAnswersMs(path: string, count: number, bytes: number): Promise<number> {
   const server = spawn(process.execPath, ['-e', SERVER, path, String(bytes)], {
     stdio: ['ignore', 'pipe', 'inherit'],

@@ -6,31 +6,25 @@ import type { AgentPod } from '../../test/support/host/agent-pod.ts'
 import { hostRuntime } from '../../test/support/host/host-runtimes.ts'
 import { benchEnvironment } from './figure.ts'
 
-/** An OCI runtime that the agent supports. */
 export type RuntimeKind = 'runc' | 'crun'
 
-/** As the agent runs it. */
 const OPTIONS = { runc: [], crun: ['--cgroup-manager', 'cgroupfs'] } as const
 
 /** A folder in the agent's mount namespace, which has its own tmpfs at /run. */
 const FOLDER = '/run/bare-runtime'
 
-/** The OCI runtime without the agent. Each call returns how many milliseconds it took. */
+/** Each call returns its milliseconds. */
 export interface BareRuntime {
-  /** Creates and starts a container. */
   start(id: string, args: readonly string[]): Promise<number>
-  /** Kills a container, waits for its end and deletes it. */
   remove(id: string): Promise<number>
-  /** Runs `true` in a container and waits for its end. */
   execTrue(id: string): Promise<number>
-  /** Creates and starts a container, waits for its end and deletes it. */
   life(id: string, args: readonly string[]): Promise<number>
   stop(): void
 }
 
 /**
- * Runs the runtime where the agent runs it (mounts, cgroups, file system for state), with the specification that the agent
- * made for the container `model`, changed only in paths and arguments.
+ * Runs the runtime with the agent's mounts, cgroups and state file system, and with the specification of the container
+ * `model`, changed only in paths and arguments.
  */
 export async function startBareRuntime(
   pod: AgentPod,

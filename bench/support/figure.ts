@@ -1,4 +1,3 @@
-/** A measured figure: a median, and the median that it is compared with, from the same run. */
 export interface Figure {
   readonly figure: string
   readonly value: number
@@ -7,11 +6,10 @@ export interface Figure {
   readonly floor: number
   /** The greatest acceptable ratio of `value` to `floor`. */
   readonly limit: number
-  /** Medians of the parts of `value`, in its unit. */
   readonly phases?: Readonly<Record<string, number>>
 }
 
-/** Prints a figure as one JSON line. A missed limit is reported and fails nothing. */
+/** Prints a figure as one JSON line. A missed limit fails nothing. */
 export function report(figure: Figure): void {
   const { value, floor, limit } = figure
   const { phases, ...rest } = figure
@@ -20,14 +18,12 @@ export function report(figure: Figure): void {
     value: round(value),
     floor: round(floor),
     limit: round(limit),
-    // A ratio to 0 is not defined.
     ...(floor === 0 ? {} : { ratio: round(value / floor) }),
     ...(phases === undefined ? {} : { phases: rounded(phases) }),
   }
   process.stdout.write(`${JSON.stringify({ ...line, met: value <= floor * limit })}\n`)
 }
 
-/** The median of some measurements. */
 export function median(values: readonly number[]): number {
   const sorted = values.toSorted((a, b) => a - b)
   const middle = sorted[Math.floor(sorted.length / 2)]
@@ -35,7 +31,7 @@ export function median(values: readonly number[]): number {
   return middle
 }
 
-/** The environment of measured programs, without extra CA certificates, which cost Node 30 ms at its start. */
+/** Leaves out extra CA certificates, which cost Node 30 ms at its start. */
 export function benchEnvironment(): Record<string, string> {
   return { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' }
 }

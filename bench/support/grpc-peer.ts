@@ -1,12 +1,10 @@
 import { Client, credentials } from '@grpc/grpc-js'
 
-/** A connection over which a benchmark makes empty calls. */
 export interface Peer {
   call(): Promise<unknown>
   close(): void
 }
 
-/** Calls Health.Check over gRPC at a unix socket. */
 export function grpcPeer(socket: string): Peer {
   const client = new Client(`unix:${socket}`, credentials.createInsecure())
   const same = (bytes: Buffer) => bytes

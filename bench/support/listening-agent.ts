@@ -4,7 +4,7 @@ import { createInterface } from 'node:readline'
 import { agentCommand } from '../../test/support/host/agent-process.ts'
 import { benchEnvironment } from './figure.ts'
 
-/** Starts an agent below vminit. Resolves when it listens at the unix socket, with the milliseconds from vminit's start. */
+/** Starts an agent below vminit. Resolves when the agent listens, with the milliseconds from vminit's start. */
 export async function startListening(
   installed: string,
   socket: string,

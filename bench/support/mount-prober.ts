@@ -5,15 +5,13 @@ import { GUEST_PROC } from '../../test/support/vm/guest-pod.ts'
 
 /** The program `mount-prober` in a container of a guest (test/support/programs/guest/mount-prober.c). */
 export interface MountProber {
-  /** Resolves when the program listens for the disks of a command. */
   begin(command: string): Promise<void>
-  /** The time from the kernel's event of each disk until its mount, in microseconds. */
+  /** Microseconds from the kernel's uevent of each disk until its mount. */
   times(count: number): Promise<readonly number[]>
 }
 
-/** The capabilities to mount, to read the mount namespace of the guest's process 1, and to raise the priority. */
 const CAPABILITIES = ['CAP_SYS_ADMIN', 'CAP_SYS_PTRACE', 'CAP_SYS_NICE']
-/** Starts the program in a container that may mount the guest's disks in its own mount namespace. */
+/** The capabilities allow to mount disks, to read the mount namespace of process 1 and to raise the priority. */
 export async function startMountProber(pod: Pod): Promise<MountProber> {
   const install = 'cat > /tmp/prober; chmod +x /tmp/prober; echo there; exec sleep 1000000'
   const init = await pod.run('prober', ['sh', '-c', install], {

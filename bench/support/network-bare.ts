@@ -13,9 +13,8 @@ import { decodeMessages } from '../../src/os/network/netlink/message.ts'
 import { hotplugOf } from '../../test/support/handlers/device/device-dependencies.ts'
 import { realOs } from '../../test/support/os/real-os.ts'
 
-// node network-bare.ts ADDON INTERFACE ROUTES: sends the netlink messages of two calls without the agent. Reads words from
-// stdin: `record` makes the calls once and keeps their messages; `interface` and `routes` send the messages of one call
-// again and print how many microseconds that took. Runs in the network namespace of the agent.
+// node network-bare.ts ADDON INTERFACE ROUTES: sends netlink messages without the agent. `record` on stdin makes two calls
+// and keeps their messages; `interface` and `routes` send those of one call again and print the microseconds.
 const [, , addon = '', interfaceJson = '', routesJson = ''] = process.argv
 const native = loadNative(dirname(addon))
 const messages: Record<string, Buffer[]> = { interface: [], routes: [] }
@@ -53,7 +52,7 @@ async function messagesOf(call: (network: NetworkDependencies) => Promise<unknow
   return sent
 }
 
-/** Sends one message at a time; the agent sends many in one datagram. */
+/** Splits a datagram, because the bare loop sends one message at a time; the agent sends many in one datagram. */
 function messagesIn(datagram: Buffer): readonly Buffer[] {
   const found: Buffer[] = []
   for (let offset = 0; offset < datagram.length; ) {
@@ -64,7 +63,6 @@ function messagesIn(datagram: Buffer): readonly Buffer[] {
   return found
 }
 
-/** Sends one message and reads all its answers. */
 function exchange(message: Buffer): void {
   native.write(fd, message)
   for (;;) {

@@ -4,8 +4,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { ttrpcClient } from '../../src/rpc/ttrpc/client.ts'
 
 /**
- * Alternately calls an agent's health check and a bare echo server until stdin ends; arguments 1 and 2 are their unix
- * sockets. Prints the milliseconds of each call as JSON. A separate process, because the one that makes the load is busy.
+ * Alternates between an agent's health check and a bare echo server, at the unix sockets of arguments 1 and 2, until
+ * stdin ends. Prints the milliseconds of each call as JSON. Its own process is not slowed down by the load.
  */
 const PAUSE_MS = 5
 

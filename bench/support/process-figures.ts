@@ -1,6 +1,5 @@
 import { readdirSync, readFileSync } from 'node:fs'
 
-/** The CPU time of all threads of a process. */
 export function cpuMsOf(pid: number): number {
   const folder = `/proc/${pid}/task`
   return readdirSync(folder)
@@ -8,7 +7,7 @@ export function cpuMsOf(pid: number): number {
     .reduce((sum, ms) => sum + ms, 0)
 }
 
-/** The memory of a process, of which shared pages count in part. */
+/** Proportional set size: shared pages count in part. */
 export function pssMibOf(pid: number): number {
   const rollup = readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8')
   return Number(/^Pss:\s+(\d+) kB/m.exec(rollup)?.[1]) / 1024

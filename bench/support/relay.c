@@ -1,6 +1,6 @@
 /*
- * Copies both ways between one client of the unix socket LISTEN and the server at the unix socket CONNECT, and ends with
- * either: what every process costs that stands between a client and an agent.
+ * Copies both ways between one client of the unix socket LISTEN and the server at the unix socket CONNECT, and ends
+ * with either. It shows the cost of any process between a client and an agent.
  */
 #define _GNU_SOURCE
 #include <poll.h>
@@ -29,7 +29,6 @@ static struct sockaddr_un address_of(const char *path) {
   return address;
 }
 
-/* Copies what is there. Returns false at the end of either side. */
 static bool copy(int from, int to) {
   static char bytes[COPY_BYTES];
   ssize_t length = read(from, bytes, sizeof bytes);

@@ -3,14 +3,12 @@ import type { AgentPod } from '../../test/support/host/agent-pod.ts'
 import { type BareRuntime, type RuntimeKind, startBareRuntime } from './bare-runtime.ts'
 import { benchPod } from './bench-pod.ts'
 
-/** An agent that uses a runtime, and the same runtime without an agent. */
 export interface RuntimePair {
-  /** The agent; it has one idle container, `model`. */
+  /** Has one idle container, `model`. */
   readonly pod: AgentPod
   readonly bare: BareRuntime
 }
 
-/** Calls `work` with a pair, then removes everything. */
 export async function withRuntime<T>(kind: RuntimeKind, work: (pair: RuntimePair) => Promise<T>): Promise<T> {
   const pod = await benchPod({ runtime: kind })
   try {
@@ -26,7 +24,6 @@ export async function withRuntime<T>(kind: RuntimeKind, work: (pair: RuntimePair
   }
 }
 
-/** ExecProcess `true` → WaitProcess. */
 export async function execTrue(agent: AgentPod['agent'], containerId: string, execId: string): Promise<void> {
   const process = { Capabilities: undefined }
   await agent.execProcess(execProcessRequest(containerId, execId, ['/bin/true'], { process }))
@@ -34,7 +31,6 @@ export async function execTrue(agent: AgentPod['agent'], containerId: string, ex
   if (status !== 0) throw new Error(`true ended with ${status}`)
 }
 
-/** The milliseconds that an action took. */
 export async function elapsedMs(action: () => Promise<unknown>): Promise<number> {
   const begin = performance.now()
   await action()

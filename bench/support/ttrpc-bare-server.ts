@@ -3,8 +3,8 @@ import { FrameReader } from '../../src/rpc/ttrpc/frame.ts'
 import { decodeRequest, encodeResponseFrame } from '../../src/rpc/ttrpc/messages.ts'
 
 /**
- * A bare ttRPC server on the unix socket of argument 1. It answers a call with as many bytes as its method is called, of the
- * sizes in the further arguments.
+ * A bare ttRPC server on the unix socket of argument 1. A call's method is the number of bytes in its answer, one of
+ * the sizes in the further arguments.
  */
 const answers = new Map(['0', ...process.argv.slice(3)].map((size) => [size, Buffer.alloc(Number(size))]))
 

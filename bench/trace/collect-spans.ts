@@ -1,21 +1,18 @@
 import { createServer } from 'node:http'
 import { text } from 'node:stream/consumers'
 
-/** A call, or a step of the call `parent`, in microseconds since 1970. */
+/** A call, or a step of the call `parent`; times in microseconds since 1970. */
 export interface Span {
   readonly id: string
   readonly parent: string | undefined
   readonly name: string
-  /** What a step is about. */
   readonly detail: string
   readonly fromUs: number
   readonly toUs: number
 }
 
-/** A collector of the agent's traces (OTLP over HTTP, in JSON). */
 export async function collectSpans(): Promise<{
   readonly endpoint: string
-  /** The spans that have come since the last time. */
   take(): readonly Span[]
   close(): void
 }> {

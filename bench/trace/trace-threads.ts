@@ -5,21 +5,19 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
 
-/** One system call of a thread. */
 export interface SystemCall {
-  /** Microseconds since 1970, at its begin. */
+  /** Microseconds since 1970, when the call begins. */
   readonly atUs: number
   readonly isMain: boolean
   readonly text: string
-  /** A turn of the event loop begins. */
+  /** The call begins a turn of the event loop. */
   readonly isTurn: boolean
-  /** Another thread wakes the event loop. */
+  /** The call wakes the event loop from another thread. */
   readonly isHop: boolean
-  /** What it writes to a state file. */
   readonly stateBytes: number
 }
 
-/** Follows the system calls of all threads that a process has now, but of no program that it starts. */
+/** Traces the threads that a process has now, but no program that it starts. */
 export async function traceThreads(pid: number): Promise<{ end(): Promise<readonly SystemCall[]> }> {
   const folder = makeTemporaryFolder(tmpdir())
   const threads = readdirSync(`/proc/${pid}/task`)

@@ -6,17 +6,16 @@ import { collectSpans, type Span } from './collect-spans.ts'
 import { type SystemCall, traceThreads } from './trace-threads.ts'
 
 /**
- * `npm run bench -- trace CALL [RUNTIME [FILE]]`: what the agent does in each step of a call, as a table of Markdown. Each
- * figure is the median of some rounds. `FILE` gets the system calls of the last round with their steps.
+ * `npm run bench -- trace CALL [RUNTIME [FILE]]`: what the agent does in each step of a call, as a Markdown table of
+ * medians. `FILE` receives the system calls of the last round with their steps.
  */
 const ROUNDS = 7
 const WARM_UP_ROUNDS = 5
-/** What is done about a call after its answer. */
+/** Time for the agent's work on a call after its answer. */
 const AFTER_MS = 50
 /** The agent gathers spans for 200 ms. */
 const SPANS_MS = 400
 
-/** What is done in a round, with an id that no other round has. */
 const CALLS: Readonly<Record<string, (pod: AgentPod, id: string) => Promise<unknown>>> = {
   exec: (pod, id) => execTrue(pod.agent, 'model', id),
   life: async (pod, id) => {
@@ -28,7 +27,6 @@ const CALLS: Readonly<Record<string, (pod: AgentPod, id: string) => Promise<unkn
     agent.writeStdin({ containerId: 'reader', execId: 'reader', data: Buffer.alloc(4096, 'x') }),
 }
 
-/** One figure for each step. */
 interface Counts {
   us: number
   calls: number
@@ -86,7 +84,6 @@ function sleep(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms))
 }
 
-/** A stretch of time with its name. */
 interface Stretch {
   readonly name: string
   readonly fromUs: number
@@ -100,9 +97,8 @@ function roundOf(systemCalls: readonly SystemCall[], spans: readonly Span[]) {
   const lines: string[] = []
   for (const { name, fromUs, toUs } of stretches) countsOf(counts, name).us += toUs - fromUs
   for (const call of systemCalls) {
-    // The rest is a call of the time before, or the tracing's own.
+    // Earlier system calls belong to the previous call or to the tracing.
     if (first === undefined || call.atUs < first.fromUs - 2000) continue
-    // The latest that has begun is the innermost.
     const within = stretches.findLast(({ fromUs, toUs }) => fromUs <= call.atUs && call.atUs < toUs)
     const stepName = within?.name ?? 'before, between and after'
     add(countsOf(counts, stepName), call)
@@ -126,8 +122,7 @@ function add(counts: Counts, { isMain, isTurn, isHop, stateBytes }: SystemCall):
 }
 
 /**
- * Calls and steps in the order in which they begin. The spans of a call are up to a millisecond early, since its begin is
- * known in whole ones: the read of its request says how much.
+ * Spans are up to 1 ms early, because a call's begin has whole milliseconds; the read(2) of its request tells the offset.
  */
 function stretchesOf(systemCalls: readonly SystemCall[], spans: readonly Span[]): readonly Stretch[] {
   const stretches = spans
