@@ -2,7 +2,7 @@ import type { Os } from '../../os/os.ts'
 import { ROOT, usesCgroupV2 } from '../cgroup/cgroup.ts'
 import type { Container } from './container.ts'
 
-/** What a container uses; undefined for what cannot be read. */
+/** Figures that cannot be read are undefined. */
 export interface ContainerFigures {
   readonly id: string
   readonly cpuSeconds: number | undefined
@@ -11,13 +11,10 @@ export interface ContainerFigures {
   readonly oomKills: bigint
 }
 
-/** Containers that are read in one trip to a thread. */
+/** Containers that one call of the thread pool reads. */
 const BATCH = 32
 
-/**
- * The CPU time, memory and processes of containers, from three files of each one's cgroup: StatsContainer reads more than
- * a dozen.
- */
+/** Reads three small files of each cgroup, where StatsContainer reads more than a dozen. */
 export async function containerFigures(
   os: Os,
   containers: readonly Container[],
@@ -55,7 +52,7 @@ function filesV1(path: string): string[] {
   ]
 }
 
-/** Of `usage_usec 1234` in cpu.stat, or of nanoseconds. */
+/** From `usage_usec 1234` in cpu.stat (v2), or from the nanoseconds of cpuacct.usage (v1). */
 function secondsIn(text: string): number | undefined {
   const microseconds = /^usage_usec (\d+)$/m.exec(text)?.[1]
   if (microseconds !== undefined) return Number(microseconds) / 1e6

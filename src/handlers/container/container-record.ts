@@ -13,12 +13,11 @@ export { Phase }
 
 type Fields = Omit<ContainerPayload, 'schemaVersion'>
 
-/** The folder of the records; each container has a folder below it with the container's key as its name. */
+/** Files: `containers/KEY/record`, `containers/KEY/spec`, and `containers/KEY/execs/KEY` of each added process. */
 const FOLDER = 'containers'
-/** The folder of a container's added processes. */
 const EXECS = 'execs'
 
-/** What is to know when a record does not tell the answer to a request any more. */
+/** Keeps the answer to a request once the record no longer tells it. */
 export type Answers = Pick<RequestJournal, 'keep'>
 
 /** What is saved of one container for the next agent (proto/state/container.proto). */
@@ -28,10 +27,9 @@ export class ContainerRecord {
   readonly #folder: string
   #fields: Fields
   #isRemoved = false
-  /** The processes that were added, by their keys. Each has a file of its own, so that one does not rewrite all. */
+  /** Added processes by key. Each has a file of its own, so that a change rewrites only one. */
   readonly #execs: Map<string, ProcessState>
 
-  /** The record of a container that is not written yet, or as it was written. */
   constructor(
     { state, answers }: { readonly state: StateStore; readonly answers: Answers },
     container: Pick<Fields, 'id' | 'cgroupPath'> & Partial<Fields>,
@@ -48,22 +46,18 @@ export class ContainerRecord {
     return this.#fields
   }
 
-  /**
-   * Names its records, its bundle and what the OCI runtime has of it: its first id, whatever its id is later. The registry
-   * finds it by the id.
-   */
+  /** The container's first id. It names the records, the bundle and the runtime's state, and never changes. */
   get key(): string {
     return this.#fields.key
   }
 
-  /** The processes that were added. */
   get execs(): readonly ProcessState[] {
     return [...this.#execs.values()]
   }
 
   /**
-   * Changes fields, and writes the record. Throws the kernel's error; the fields then stay as they were. Does nothing once it is
-   * removed: an answer may be delivered after its container is gone, and another one may have the key.
+   * Changes fields and writes the record. Throws the kernel's error, and then keeps the old fields. Does nothing after
+   * `remove`: an answer may be delivered after its container is gone, when another container may have the key.
    */
   save(changes: Partial<Fields>): void {
     if (this.#isRemoved) return
@@ -88,7 +82,6 @@ export class ContainerRecord {
     })
   }
 
-  /** Writes what is known of a process: the first one, or one that was added. */
   saveProcess(process: ProcessState): void {
     if (process.execId === '') {
       this.save({ init: process })
@@ -98,7 +91,7 @@ export class ContainerRecord {
     this.#execs.set(process.key, process)
   }
 
-  /** Writes that a process cannot be asked for any more. */
+  /** Records that callers can no longer ask for the process. */
   dropProcess(key: string): void {
     const { init } = this.#fields
     if (init?.key === key) this.save({ init: { ...init, forgotten: true } })
@@ -121,7 +114,7 @@ export class ContainerRecord {
     this.#state.write(KINDS.spec, `${this.#folder}/spec`, { spec })
   }
 
-  /** The specification that was saved last. Throws UnreadableState, also when there is none. */
+  /** Throws UnreadableState, also when no specification was saved. */
   readSpec(): ContainerSpec['spec'] {
     const { spec } = this.#state.require(KINDS.spec, `${this.#folder}/spec`)
     const { Process, Linux } = spec ?? {}
@@ -129,7 +122,7 @@ export class ContainerRecord {
     throw new UnreadableState('INTERNAL', `state ${this.#folder}/spec: incomplete`)
   }
 
-  /** Removes the record, then the specification, because a container is not restored from a record without one. */
+  /** Removes the record first, because a record without a specification cannot be restored. */
   remove(): void {
     this.#isRemoved = true
     for (const { request } of [this.#fields, ...this.#execs.values()]) this.#answers.keep(request)
@@ -138,12 +131,12 @@ export class ContainerRecord {
   }
 }
 
-/** The records of all containers. Throws UnreadableState for one that cannot be read. */
+/** Throws UnreadableState when a record cannot be read. */
 export function readContainerRecords(state: StateStore, answers: Answers): readonly ContainerRecord[] {
   return state.list(FOLDER).flatMap((key) => {
     const payload = state.read(KINDS.container, `${FOLDER}/${key}/record`)
     if (payload === undefined) {
-      // The agent died while it wrote the first record, before all else, or while it removed this one, after all else.
+      // A creation writes its record before all other steps, and a removal removes it after them: nothing else is left.
       state.remove(`${FOLDER}/${key}`)
       return []
     }

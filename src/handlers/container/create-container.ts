@@ -42,7 +42,6 @@ import type { ActiveSandbox, SandboxLookup } from './sharing/active-sandbox.ts'
 import { checkSharedMounts, cloneSharedMounts } from './sharing/shared-mounts.ts'
 import { pinPidNamespace } from './sharing/shared-pid-namespace.ts'
 
-/** What CreateContainer needs. */
 export interface CreateDependencies extends LaunchDependencies, ProcessEventDependencies {
   readonly os: Os
   readonly config: LaunchDependencies['config'] & { readonly sharedRoot: string }
@@ -55,7 +54,6 @@ export interface CreateDependencies extends LaunchDependencies, ProcessEventDepe
   readonly sysctls: GuestSysctls
 }
 
-/** One creation under way. */
 interface Creation {
   readonly dependencies: CreateDependencies
   readonly record: ContainerRecord
@@ -64,18 +62,14 @@ interface Creation {
   readonly call: Call
   readonly sandbox: ActiveSandbox
   readonly bundle: Bundle
-  /** The CDI devices that the spec names. */
   readonly cdiDevices: readonly RequestedDevice[]
-  /** Undo of steps whose effect a created container keeps to itself. */
+  /** Undo of steps for a failed creation only. */
   readonly onFailure: UndoList
-  /** Undo of steps whose effect lasts until the container is removed; run by a failed creation too. */
+  /** Undo of steps for a failed creation and for the removal of the container. */
   readonly onRemove: UndoList
 }
 
-/**
- * CreateContainer: makes a container whose first process awaits its start. When a step fails, the call is aborted or
- * the container is to be removed, all steps before it are undone.
- */
+/** CreateContainer: the first process awaits its start. A failed step, an abort or a removal undoes all steps before it. */
 export async function createContainer(
   dependencies: CreateDependencies,
   requested: CreateContainerRequest,
@@ -135,7 +129,6 @@ export async function createContainer(
   }
 }
 
-/** Has the event log tell how the first process ends. */
 function tellEndOf(
   dependencies: ProcessEventDependencies,
   record: ContainerRecord,
@@ -150,7 +143,7 @@ async function build(creation: Creation): Promise<ContainerParts> {
   const { signal } = call
   const { os, log, devices, storage, sysctls } = dependencies
   const { root, process } = completeSpec(request.OCI)
-  // First: a host that listens on the ports waits for nothing else.
+  // Connect first: a host that listens on the ports waits only for these connections.
   const hasTerminal = process.Terminal
   const connections = await connectStdio(dependencies, { ports: request, hasTerminal, onFailure }, call)
   const isV2 = await usesCgroupV2(os)
@@ -179,7 +172,7 @@ async function build(creation: Creation): Promise<ContainerParts> {
   const { record } = creation
   if (sandbox.pidNamespace.begin(request.containerId)) {
     const { path: pidNamespace } = sandbox.pidNamespace
-    // The maker before may have been removed since this creation began.
+    // The previous maker of the namespace may have been removed since this creation began.
     if (record.fields.pidNamespace !== pidNamespace) record.save({ pidNamespace })
     await pinPidNamespace({ os, target: sandbox.pidNamespace.path, pid: init.pid, onRemove })
   }
@@ -231,17 +224,14 @@ async function specFor(
   })
 }
 
-/**
- * The limit of processes of a container without one: half of what the kernel can have (threads count), so that none can
- * take them from the agent and all others.
- */
+/** The default limit of processes: half of the kernel's limit (threads count), so that the agent and others can fork. */
 async function shareOfProcesses(scratch: Os['scratch']): Promise<bigint> {
   const numbers = ['threads-max', 'pid_max'].map((name) => scratch.readText(`/proc/sys/kernel/${name}`))
   const [threads, pids] = (await Promise.all(numbers)).map(Number)
   return BigInt(Math.floor(Math.min(threads ?? 0, pids ?? 0) / 2))
 }
 
-/** Modes of the guest's device nodes, for devices that the host sent without one. */
+/** Modes of the guest's device nodes, for devices that the host sent without a mode. */
 async function deviceModes({ files }: Os, spec: Spec | undefined): Promise<Map<string, number>> {
   const modes = new Map<string, number>()
   for (const { Path, FileMode } of spec?.Linux?.Devices ?? []) {
@@ -251,7 +241,6 @@ async function deviceModes({ files }: Os, spec: Spec | undefined): Promise<Map<s
   return modes
 }
 
-/** Has the runtime make the container, and follows its first process. */
 async function launchInit(
   { dependencies, record, request, call, bundle, onFailure }: Creation,
   cgroup: Cgroup,
@@ -261,12 +250,12 @@ async function launchInit(
   const id = request.containerId
   const { spec, process } = completeSpec(request.OCI)
   const [program = ''] = process.Args
-  // Whatever is in the cgroup from here on counts as the container's, and is killed with it.
+  // Every process in the cgroup counts as the container's from here on, and is killed with it.
   if (!(await cgroup.isEmpty())) {
     throw new AgentError('INVALID_ARGUMENT', `linux.cgroupsPath: cgroup of container ${id}: not empty`)
   }
   await containersCgroup.limit()
-  // Before the step itself: a runtime that fails or is killed half-way leaves processes, state and a cgroup.
+  // Register the undo before the step: a runtime that fails or is killed leaves processes, state and a cgroup.
   onFailure.add('cgroup', () => cgroup.remove())
   onFailure.add('runtime', () => runtime.erase(id))
   onFailure.add('processes', () => cgroup.killAll())
@@ -294,13 +283,10 @@ async function launchInit(
   }
 }
 
-/** Folders beside the bundles: no container may have their names. */
+/** Names of other folders beside the bundles. */
 const RESERVED_IDS = ['sandbox', 'shared']
 
-/**
- * Throws unless `id` may name a container: at least two characters, a letter or digit first, then letters, digits, `.`,
- * `-` and `_`. Such an id is safe as one component of a path.
- */
+/** Throws INTERNAL for an invalid or reserved id. A valid id is safe as one component of a path. */
 export function checkContainerId(id: string): void {
   if (!/^[A-Za-z0-9][A-Za-z0-9._-]+$/.test(id) || id.length > 255) {
     const want = "2 to 255 letters, digits, '.', '-' or '_', a letter or digit first"

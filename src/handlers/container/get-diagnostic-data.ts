@@ -3,16 +3,15 @@ import type { GetDiagnosticDataRequest } from '../../gen/agent.ts'
 import type { Os } from '../../os/os.ts'
 import type { ContainerRegistry } from './registry.ts'
 
-/** The only log type. */
 const TERMINATION_LOG = 'termination_log'
-/** The annotation with the path, in the container, of its termination log (Kubernetes). */
+/** Kubernetes' annotation with the path of the termination log in the container. */
 const PATH_ANNOTATION = 'io.kubernetes.container.terminationMessagePath'
-/** The most bytes of the text, as many as Kubernetes keeps. */
+/** Kubernetes keeps no more bytes. */
 const MAX_BYTES = 4096
 
 /**
- * GetDiagnosticData: the text of a container's termination log, at most 4096 bytes; empty when it has none. The file is
- * the source of a mount. No link on the way to it is followed, because the container may have made it.
+ * GetDiagnosticData: the first 4096 bytes of a container's termination log, which is the source of a mount; empty without
+ * one. Symbolic links on the way to it are not followed, because the container may have made them.
  */
 export async function getDiagnosticData(
   { containers, os }: { readonly containers: Pick<ContainerRegistry, 'get'>; readonly os: Pick<Os, 'files'> },

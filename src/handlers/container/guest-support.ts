@@ -7,7 +7,7 @@ import { askedOf, processSupport } from '../process/process-support.ts'
 
 const HUGE_PAGES = '/sys/kernel/mm/hugepages'
 
-/** What this guest can do of what a specification asks for. Looks only for what it asks for. */
+/** What the guest supports. Looks up only the features that the specification uses. */
 export async function guestSupport(
   {
     os,
@@ -29,7 +29,7 @@ export async function guestSupport(
   }
 }
 
-/** The sizes of huge pages that the guest can limit; none when `resources` limits none. */
+/** The huge page sizes in bytes that the guest can limit; empty when `resources` limits none. */
 export async function hugePageSizes(
   os: Os,
   isV2: boolean,

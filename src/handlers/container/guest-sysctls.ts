@@ -4,31 +4,29 @@ import type { UndoList } from '../../base/undo.ts'
 import type { SplitSysctls } from '../../oci/sysctls.ts'
 import type { Files } from '../../os/files/files.ts'
 
-/** One container's setting of a sysctl. */
 interface Setting {
   /** The value to restore when the container's creation fails. */
   before: string
 }
 
-/** Sysctls of the whole guest that containers set. The latest container's value is in effect. */
+/** Sysctls that containers set for the whole guest. The latest container's value is in effect. */
 export class GuestSysctls {
   readonly #files: Files
-  /** The settings of each file, oldest first, of containers that exist or are being created. */
+  /** By path, oldest first: the settings of containers that exist or are being created. */
   readonly #settings = new Map<string, Setting[]>()
-  /** Reading the old value and writing the new one are two steps: changes run one after the other. */
+  /** Serializes changes, because each reads the old value and then writes the new one. */
   readonly #queue = new SerialQueue()
 
   constructor(files: Files) {
     this.#files = files
   }
 
-  /** The values as they are. Throws the kernel's error. */
   async read(sysctls: SplitSysctls['guest']): Promise<{ path: string; before: string }[]> {
     const read = async (path: string) => ({ path, before: await this.#files.readText(path) })
     return Promise.all(sysctls.map(({ path }) => read(path)))
   }
 
-  /** Goes on with the sysctls of a container that the previous agent set. */
+  /** Takes over sysctls that the previous agent set for a container. */
   restore(sysctls: readonly { readonly path: string; readonly before: string }[], onRemove: UndoList): void {
     for (const { path, before } of sysctls) {
       const setting = { before }
@@ -38,8 +36,8 @@ export class GuestSysctls {
   }
 
   /**
-   * Sets the sysctls of a container. A creation that fails restores the values that no other container has set meanwhile;
-   * a removed container is forgotten, and its values stay. Throws the kernel's error, or what `signal` is aborted with.
+   * Sets the sysctls of a container. A failed creation restores the values that no other container has set meanwhile; the
+   * values of a removed container stay. Throws the kernel's error, or the reason of `signal`.
    */
   async set(
     sysctls: SplitSysctls['guest'],
@@ -65,7 +63,7 @@ export class GuestSysctls {
       const settings = this.#settings.get(path) ?? []
       const later = settings[settings.indexOf(setting) + 1]
       this.#forget(path, setting)
-      // The later setting would restore the value that is being undone here.
+      // The later setting must not restore the value that is being undone.
       if (later !== undefined) later.before = setting.before
       else await this.#files.write(path, setting.before)
     }

@@ -8,7 +8,7 @@ import { Phase } from './container-record.ts'
 import type { ContainerRegistry } from './registry.ts'
 import { beginUpdate } from './update-container.ts'
 
-/** PauseContainer: freezes all processes, also of a container that awaits its start. */
+/** PauseContainer: freezes all processes, also those of a container that awaits its start. */
 export async function pauseContainer(
   {
     containers,
@@ -28,7 +28,7 @@ export async function pauseContainer(
   const { processes, cgroup } = update.parts
   let after = update.before
   try {
-    // A runtime that is adding a process would be frozen with it.
+    // The freeze would also catch a runtime that is just adding a process.
     await processes.settled(AbortSignal.any([signal, interrupted]))
     await runtime.pause(update.parts.record.key, interrupted)
     after = 'paused'
@@ -43,7 +43,6 @@ export async function pauseContainer(
   }
 }
 
-/** ResumeContainer: thaws the processes of a paused container. */
 export async function resumeContainer(
   {
     containers,
@@ -63,7 +62,7 @@ export async function resumeContainer(
   }
 }
 
-/** The runtime may wait for the end of the freeze without success; then only the thaw is left to do. */
+/** The runtime times out when the cgroup never becomes frozen; the agent then thaws the cgroup itself. */
 async function resumeOrThaw(
   runtime: Pick<OciRuntime, 'resume'>,
   { parts, interrupted }: ContainerUpdate,

@@ -1,7 +1,7 @@
 import { ContainerPayload_Phase as ContainerPhase } from '../../gen/state/container.ts'
 import { SandboxPayload_Phase as SandboxPhase } from '../../gen/state/sandbox.ts'
 
-/** What is asked before an action is chosen, of the broker, the records, the OCI runtime and the cgroup. */
+/** A question to the broker, the records, the OCI runtime or the cgroup, whose answer decides on an action. */
 export type Question = 'sent again' | 'answered' | 'made' | 'started' | 'frozen'
 
 /** What an agent does with a container of the previous agent. */
@@ -14,13 +14,11 @@ export type ContainerAction =
   | 'thaw, leave to the call'
   | 'remove'
 
-/** What it does with an added process. */
 export type ProcessAction = 'go on' | 'end'
 
-/** What it does with the sandbox. */
 export type SandboxAction = 'undo' | 'go on' | 'leave to the call' | 'stop' | 'remove all'
 
-/** An action, or the question that decides between others. */
+/** An action, or a question with a choice for each answer. */
 export type Choice<Action extends string> =
   | Action
   | { readonly ask: Question; readonly yes: Choice<Action>; readonly no: Choice<Action> }
@@ -29,7 +27,7 @@ type Table<Phase extends number | string, Action extends string> = Readonly<
   Record<Exclude<Phase, 0>, Choice<Action>>
 >
 
-/** What is done with what the previous agent left, by the phase that it has recorded (docs/recovery.md). */
+/** The action for each phase that the previous agent has recorded (docs/recovery.md). */
 export const RECOVERY: {
   readonly sandbox: Table<SandboxPhase, SandboxAction>
   readonly container: Table<ContainerPhase, ContainerAction>
@@ -66,7 +64,7 @@ export const RECOVERY: {
   },
 }
 
-/** The action for a phase. Asks only what it depends on. Throws for a phase that no agent writes. */
+/** The action for a phase. Asks only the questions that lead to it. Throws for an unknown phase. */
 export async function chosen<Action extends string>(
   table: { readonly [phase: string]: Choice<Action> },
   phase: number | string,

@@ -6,13 +6,12 @@ import type { ProcessOwners } from '../process/owner.ts'
 import { Container, type ContainerParts } from './container.ts'
 import { type Answers, ContainerRecord } from './container-record.ts'
 
-/** A created container and its parts. */
 export interface FoundContainer {
   readonly container: Container
   readonly parts: ContainerParts
 }
 
-/** The containers of the sandbox by id, those being created included: the table of ids, each with the key that it stands for. */
+/** The containers of the sandbox by id, including those that are being created. */
 export class ContainerRegistry implements ProcessOwners {
   readonly #containers = new Map<string, Container>()
   readonly #records: { readonly state: StateStore; readonly answers: Answers }
@@ -22,11 +21,11 @@ export class ContainerRegistry implements ProcessOwners {
   }
 
   /**
-   * Reserves an id and a cgroup for a container about to be created. Nothing is recorded yet. Throws INTERNAL when the id is
-   * in use, INVALID_ARGUMENT when the cgroup is another container's, or above or below it: killing one would kill both.
+   * Reserves an id and a cgroup; records nothing yet. Throws INTERNAL when the id is in use, INVALID_ARGUMENT when the cgroup
+   * equals, contains or lies in that of another container: killing one would kill both.
    */
   add(id: string, cgroupPath: string): Container {
-    // Another container may have been made under this id.
+    // The id may also be the key of another container, which names that container's files.
     const present = this.#containers.get(id) ?? this.list().find(({ record }) => record.key === id)
     if (present !== undefined) {
       throw new AgentError('INTERNAL', `container id '${id}': already exists (${present.state.name})`, {
@@ -42,7 +41,7 @@ export class ContainerRegistry implements ProcessOwners {
     return this.#put(new ContainerRecord(this.#records, { id, cgroupPath }))
   }
 
-  /** Adds a container that the previous agent made; it is being created until it is restored. */
+  /** Adds a container of the previous agent, in the state `creating` until it is restored. */
   addRestored(record: ContainerRecord): Container {
     return this.#put(record)
   }
@@ -53,7 +52,7 @@ export class ContainerRegistry implements ProcessOwners {
     return container
   }
 
-  /** Removes a container whose creation failed or which was removed, and resolves the waits for its transition. */
+  /** Forgets a removed container or a failed creation, and ends the waits for its transition. */
   drop(container: Container): void {
     this.#containers.delete(container.id)
     container.abandon()
@@ -71,14 +70,12 @@ export class ContainerRegistry implements ProcessOwners {
     return this.list().map(({ cgroupPath }) => cgroupPath)
   }
 
-  /** The container as things stand. Throws `code` `Invalid container id` for one that is not there, or not yet. */
   get(id: string, code: StatusCodeName): FoundContainer {
     const container = this.#containers.get(id)
     if (container === undefined || !('parts' in container.state)) throw unknownContainer(code)
     return { container, parts: container.state.parts }
   }
 
-  /** The container, once its creation is over. Throws like `get`, or what `signal` is aborted with. */
   async waitFor(id: string, code: StatusCodeName, signal: AbortSignal): Promise<FoundContainer> {
     const container = this.#containers.get(id)
     if (container?.state.name === 'creating') {
@@ -87,10 +84,6 @@ export class ContainerRegistry implements ProcessOwners {
     return this.get(id, code)
   }
 
-  /**
-   * The container, once it is neither being created, started nor updated. Throws INTERNAL unless it is created or
-   * running, NOT_FOUND when its first process has ended, or what `signal` is aborted with.
-   */
   async waitForLiving(id: string, signal: AbortSignal): Promise<ContainerParts> {
     const { container } = await this.waitFor(id, 'INTERNAL', signal)
     let { state } = container
@@ -107,7 +100,7 @@ export class ContainerRegistry implements ProcessOwners {
   }
 }
 
-/** The answer for a container that does not exist (the code differs by call). */
+/** The error for a container that does not exist; the code differs by call. */
 export function unknownContainer(code: StatusCodeName): AgentError {
   return new AgentError(code, 'Invalid container id', { fault: 'caller' })
 }

@@ -14,13 +14,9 @@ import type { FileCopies } from '../storage/copies/file-copies.ts'
 import { type Container, type ContainerParts, toBeRemoved } from './container.ts'
 import { type ContainerRegistry, unknownContainer } from './registry.ts'
 
-/**
- * How long processes may take to end when the request names no time, as no known host does. Hosts give up after a minute:
- * a shorter time tells them the reason, and lets a later removal begin at once.
- */
+/** For requests without a time. Hosts give up after a minute; a shorter time lets the answer tell them the reason. */
 const DEFAULT_TIMEOUT_SECONDS = 50
 
-/** What removing a container needs. */
 export interface RemoveDependencies {
   readonly os: Os
   readonly log: Logger
@@ -32,7 +28,6 @@ export interface RemoveDependencies {
   readonly requests: Pick<RequestJournal, 'answer'>
 }
 
-/** RemoveContainer. It ends a transition under way, then removes. */
 export async function removeContainer(
   dependencies: RemoveDependencies,
   request: RemoveContainerRequest,
@@ -45,9 +40,8 @@ export async function removeContainer(
 }
 
 /**
- * Removes a container. It ends a transition under way, for which it could wait as long as the container likes: it kills
- * what the transition waits for. Resolves with false when the container was gone before; one whose creation it ended
- * counts as removed. `timeoutSeconds` is how long its processes may take to end, 0 for the default.
+ * Interrupts a transition under way, then removes the container. Resolves with false when it was gone before; an interrupted
+ * creation counts as removed. `timeoutSeconds` limits the end of its processes, 0 for the default.
  */
 export async function endAndRemove(
   dependencies: RemoveDependencies,
@@ -87,7 +81,7 @@ async function remove(
       withTimeout(os.clock, ms, ended, () => notEndedInTime(container.id, timeoutSeconds, parts)),
     )
     await oom.end(parts.record.key)
-    // Not before: a runtime that deletes by force waits for zombies, which vminit has to reap.
+    // Delete after the reaping: a runtime that deletes by force waits for zombies, which vminit has to reap.
     const hookFailure = await runtime.delete(
       {
         ...{ id: parts.record.key, initPid: parts.init.pid, cgroupPath: container.cgroupPath },
@@ -102,7 +96,7 @@ async function remove(
     await dependencies.fileCopies.dropOf(parts.record.key)
     await parts.release()
     for (const process of new Set([parts.init, ...parts.processes.tracked()])) process.forgetExit()
-    // Before the record goes: the call, when it is sent again, would not know the container.
+    // Answer before the record is removed: a call that is sent again would not find the container.
     requests.answer(call, EMPTY_RESPONSE)
   } catch (error) {
     container.removeFailed(parts)
@@ -112,13 +106,13 @@ async function remove(
   await dependencies.containersCgroup.removeParents(container.cgroupPath, containers.cgroupPaths())
 }
 
-/** How long the poststop hooks may take, which the runtime runs: the sum of their time-outs. */
+/** How long the runtime may run the poststop hooks: the sum of their time-outs. */
 function poststopMs({ spec }: ContainerParts): number {
   const hooks = spec.current.Hooks?.Poststop ?? []
   return hooks.reduce((ms, { Timeout }) => ms + Number(Timeout) * 1000, 0)
 }
 
-/** Kills everything in the container, and waits until vminit has reaped the tracked processes. */
+/** Kills all processes of the container, and waits until vminit has reaped the tracked ones. */
 async function endProcesses(
   { os, log }: Pick<RemoveDependencies, 'os' | 'log'>,
   id: string,
@@ -130,7 +124,7 @@ async function endProcesses(
     for (const { pid, status } of processes.tracked()) if (status === undefined) kill(os, log, pid)
   }
   await killAll()
-  // A process that was being started may have joined the cgroup after that.
+  // A process that was being started may have joined the cgroup after the first kill.
   if (await processes.settled(neverAborted)) await killAll()
   const ends = [init, ...processes.tracked()].map(({ ended }) => ended)
   await Promise.allSettled(ends)
@@ -144,7 +138,7 @@ function kill(os: Os, log: Logger, pid: number): void {
   }
 }
 
-/** The error when killed processes have not ended: the kernel may hold one (state D). */
+/** The kernel may keep a killed process in state D. */
 function notEndedInTime(id: string, timeoutSeconds: number, { init, processes }: ContainerParts): AgentError {
   const alive = new Set([init, ...processes.tracked()].filter(({ status }) => status === undefined))
   const pids = [...alive].map(({ pid }) => pid).join(', ') || 'being added'

@@ -34,7 +34,6 @@ import type { ActiveSandbox } from './sharing/active-sandbox.ts'
 import { pinPidNamespace } from './sharing/shared-pid-namespace.ts'
 import { hasPoststartHooks, runPoststartHooks } from './start-container.ts'
 
-/** What going on with containers needs. */
 export interface RestoreDependencies
   extends Omit<CreateDependencies, 'runtime' | 'os' | 'config'>,
     Omit<RemoveDependencies, 'runtime' | 'os' | 'containersCgroup' | 'requests'>,
@@ -47,18 +46,12 @@ export interface RestoreDependencies
   readonly requests: RequestJournal
 }
 
-/**
- * Whether the storages of a container stay attached for it: one that was about to be removed, or to be made and had come
- * to no process, does not go on.
- */
+/** Whether the container's storages stay attached: not those of a creation that had no first process yet. */
 export function keepsStorages({ fields: { phase, init } }: ContainerRecord): boolean {
   return phase !== Phase.CREATING || init !== undefined
 }
 
-/**
- * Does what {@link RECOVERY} says with a container of the previous agent. A container that cannot be restored is ended and
- * removed.
- */
+/** Carries out the action of {@link RECOVERY} for a container. A container that cannot be restored is ended and removed. */
 export async function restoreContainer(
   dependencies: RestoreDependencies,
   record: ContainerRecord,
@@ -79,14 +72,13 @@ export async function restoreContainer(
   }
 }
 
-/** One container that this agent goes on with. */
 interface Restored {
   readonly dependencies: RestoreDependencies
   readonly record: ContainerRecord
   readonly sandbox: ActiveSandbox
   readonly container: Container
   readonly cgroup: Cgroup
-  /** Those that this agent goes on with so far. */
+  /** The processes that were restored so far. */
   readonly processes: ContainerProcess[]
 }
 
@@ -104,17 +96,17 @@ const ACTIONS: Readonly<Record<ContainerAction, (restored: Restored) => Promise<
   'go on': (restored) => goOn(restored).then(() => answer(restored)),
   'finish the start': finishStart,
   'leave to the call': goOn,
-  // Some processes may be frozen.
+  // The pause may have frozen some processes.
   'thaw, leave to the call': (restored) => restored.cgroup.thaw().then(() => goOn(restored)),
   remove: (restored) => goOn(restored).then(() => remove(restored)),
 }
 
-/** Records the answer to the call that has set the phase, which is done. */
+/** Records that the call which set the phase is done, so that it is answered when it is sent again. */
 function answer({ dependencies: { requests }, record: { fields } }: Restored): void {
   requests.done(fields.request)
 }
 
-/** Ends and removes a container, and all that it holds. Throws when its record cannot be removed. */
+/** Ends and removes a container, and all that it holds. Throws when the record cannot be removed. */
 async function drop(restored: Restored): Promise<void> {
   const { dependencies, container } = restored
   const { containers, containersCgroup } = dependencies
@@ -127,7 +119,7 @@ async function drop(restored: Restored): Promise<void> {
   await containersCgroup.removeParents(container.cgroupPath, containers.cgroupPaths())
 }
 
-/** Goes on with a container that was made, in the state that runtime and cgroup tell. */
+/** Restores a container in the state that the runtime and the cgroup report. */
 async function goOn(restored: Restored): Promise<ContainerParts> {
   const { dependencies, record, sandbox, container } = restored
   const { id } = container
@@ -139,14 +131,14 @@ async function goOn(restored: Restored): Promise<ContainerParts> {
   return parts
 }
 
-/** Begins a removal again. */
+/** Removes the container in the background. */
 function remove({ dependencies, container }: Restored): void {
   endAndRemove(dependencies, container, NO_CALLER).catch((error: unknown) => {
     dependencies.log.warn('container not removed', { containerId: container.id, error: messageOf(error) })
   })
 }
 
-/** Goes on with a start of which the program is started: the poststart hooks may be left. */
+/** Restores a container whose program was started, and runs the poststart hooks that are left. */
 async function finishStart(restored: Restored): Promise<void> {
   const { dependencies, container } = restored
   const parts = await goOn(restored)
@@ -156,7 +148,6 @@ async function finishStart(restored: Restored): Promise<void> {
   dependencies.requests.resume(container.record.fields.request, container.resumeStart(parts, rest))
 }
 
-/** The parts of a container whose first process was made. */
 async function partsOf(restored: Restored): Promise<ContainerParts> {
   const { dependencies, record, sandbox, cgroup } = restored
   const { os, config } = dependencies
@@ -189,7 +180,7 @@ async function partsOf(restored: Restored): Promise<ContainerParts> {
   }
 }
 
-/** Does with an added process what {@link RECOVERY} says. */
+/** Carries out the action of {@link RECOVERY} for an added process. */
 async function restoreExec(
   restored: Restored,
   processes: ProcessTable,
@@ -221,7 +212,7 @@ async function restoreExec(
   requests.done(request)
 }
 
-/** A process, with its pid if a run of the previous agent made it. */
+/** Adds the pid if a run of the previous agent has made the process. */
 async function adopt({ dependencies, cgroup }: Restored, process: ProcessState): Promise<ProcessState> {
   const { os, runtime } = dependencies
   if (process.pid !== 0) return process
@@ -232,12 +223,12 @@ async function adopt({ dependencies, cgroup }: Restored, process: ProcessState):
     : { ...process, pid, beganNs: await processBeganNs(os, pid, process.beganNs) }
 }
 
-/** Returns whether a process that was being made can be restored; its terminal may be lost. */
+/** Whether the runtime has made the process, and its terminal was not lost. */
 function isWhole({ os }: RestoreDependencies, { pid, key, hasTerminal }: ProcessState): boolean {
   return pid !== 0 && (!hasTerminal || completeTerminal(os, key))
 }
 
-/** Ends by `kill` a process that no call has been told of, and closes its streams. */
+/** Ends a process by `kill`, and closes its streams. No caller knows of the process. */
 async function endUnwanted(
   dependencies: RestoreDependencies,
   process: ProcessState,
@@ -245,14 +236,14 @@ async function endUnwanted(
 ): Promise<void> {
   const { os, runtime, log, requests } = dependencies
   if (requests.isSentAgain(process.request)) {
-    // The call that is sent again makes another process, which gets the connections.
+    // The call is sent again and makes another process, for which it connects to the ports again.
     await discardStored(os.descriptors, os.streams, (name) => isConnectionOf(process.key, name))
   }
   if (process.pid === 0) {
     await kill()
     await restoreStreams(dependencies, process).close()
   } else {
-    // Before the kill: what is adopted later may have been forgotten.
+    // Adopt the exit before killing: `vminit` drops exits that nobody adopted.
     const restored = restoreProcess(dependencies, process)
     await kill()
     await withTimeout(os.clock, END_MS, restored.ended, () => notEnded(process.pid)).catch(
@@ -277,7 +268,6 @@ async function isMade(restored: Restored): Promise<boolean> {
   return true
 }
 
-/** Finishes a creation of which the runtime has made the process. */
 async function finishCreation(restored: Restored): Promise<void> {
   const { dependencies, record, sandbox, container } = restored
   const { os, log, runtime } = dependencies
@@ -285,7 +275,7 @@ async function finishCreation(restored: Restored): Promise<void> {
   await runtime.discardRun(key)
   const { path } = sandbox.pidNamespace
   if (record.fields.pidNamespace === path && !(await isMountPoint(os, path))) {
-    // Its undo is that of the container.
+    // This undo list is not needed: `releaseOf` unmounts the namespace with the container.
     await pinPidNamespace({ os, target: path, pid, onRemove: new UndoList(log) })
   }
   const programBeforeStart = await programOf(os, pid)
@@ -297,13 +287,13 @@ function initOf({ fields: { id, init } }: ContainerRecord): ProcessState {
   return init
 }
 
-/** Undoes a creation under way. What was not done is skipped, and each step is tried. Never rejects. */
+/** Tries to undo every step of a creation; steps that were not done are skipped. Never rejects. */
 async function undoCreation(restored: Restored): Promise<void> {
   const { dependencies, record, cgroup } = restored
   const { os, runtime, devices } = dependencies
   const { init, sysctls, phase, vfioDevices } = record.fields
   const onRemove = releaseOf(restored)
-  // A container that was made keeps them.
+  // A container that was made keeps its devices.
   if (phase === Phase.CREATING) onRemove.add('devices', () => devices.bindBack(vfioDevices))
   for (const { path, before } of sysctls) onRemove.add(`sysctl ${path}`, () => os.files.write(path, before))
   onRemove.add('cgroup', () => cgroup.remove())
@@ -313,7 +303,7 @@ async function undoCreation(restored: Restored): Promise<void> {
   await onRemove.run()
 }
 
-/** Releases what a container holds besides the runtime's state. */
+/** The undo of what a container holds besides the runtime's state. */
 function releaseOf({ dependencies, record, sandbox }: Restored): UndoList {
   const { os, log, config, storage, sysctls } = dependencies
   const { storages: mountPoints, pidNamespace } = record.fields
@@ -321,7 +311,7 @@ function releaseOf({ dependencies, record, sandbox }: Restored): UndoList {
   const onRemove = new UndoList(log)
   onRemove.add('shared pid namespace', () => sandbox.pidNamespace.gone(record.key))
   onRemove.add('bundle', () => removeBundle(os, bundle))
-  // A removal under way has detached some of them.
+  // The previous agent's removal may have detached some of them.
   const held = () => mountPoints.filter((mountPoint) => storage.isUsed(mountPoint))
   if (keepsStorages(record)) onRemove.add('storages', () => storage.release({ mountPoints: held() }))
   sysctls.restore(record.fields.sysctls, onRemove)

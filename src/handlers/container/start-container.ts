@@ -16,7 +16,6 @@ import type { ContainerRegistry } from './registry.ts'
 import type { SandboxLookup } from './sharing/active-sandbox.ts'
 import { LOGGED_CHARACTERS, runStartContainerHooks, type StartHookDependencies } from './start-hooks.ts'
 
-/** What StartContainer needs. */
 export interface StartDependencies extends StartHookDependencies {
   readonly config: StartHookDependencies['config'] & { readonly sharedRoot: string }
   readonly containers: ContainerRegistry
@@ -26,9 +25,7 @@ export interface StartDependencies extends StartHookDependencies {
   readonly events: Pick<EventLog, 'add'>
 }
 
-/**
- * StartContainer: starts the first process, between its hooks. It waits for a creation or an update under way.
- */
+/** StartContainer: starts the first process, between its hooks. It waits for a creation or an update under way. */
 export async function startContainer(
   dependencies: StartDependencies,
   request: StartContainerRequest,
@@ -40,7 +37,7 @@ export async function startContainer(
   const { parts, interrupted } = container.beginStart(number)
   let succeeded = false
   try {
-    // The sandbox's own container only holds namespaces.
+    // The sandbox's own container only holds namespaces, so its out-of-memory events are not watched.
     if (container.id !== sandboxState.active().id) await oom.watch(container.id, parts)
     await startBetweenHooks(dependencies, container.id, parts, interrupted)
     succeeded = true
@@ -50,10 +47,7 @@ export async function startContainer(
   }
 }
 
-/**
- * Starts the program, after the startContainer hooks and before the poststart hooks. When `interrupted` fires, what runs
- * is killed, and the rest is left out.
- */
+/** When `interrupted` fires, the running hook or runtime is killed and the rest is skipped. */
 async function startBetweenHooks(
   dependencies: StartDependencies,
   id: string,
@@ -91,24 +85,22 @@ function stateOf(
   })
 }
 
-/** The number of a process in its own pid namespace, the last one that the kernel lists. */
+/** The pid in the process's own pid namespace: the last one of `NSpid` (proc(5)). */
 async function innerPidOf({ files }: Os, pid: number): Promise<number> {
   const status = await files.readText(`/proc/${pid}/status`)
   return Number(/^NSpid:.*\t(\d+)$/m.exec(status)?.[1] ?? pid)
 }
 
-/** The parts of a container that its poststart hooks need. */
 type HookedParts = Pick<ContainerParts, 'init' | 'spec' | 'startContainer' | 'poststart' | 'record'>
 
-/** Whether poststart hooks are left that no agent has begun for the start under way. */
+/** Whether this start still has poststart hooks that neither this agent nor the previous one has begun. */
 export function hasPoststartHooks({ startContainer, poststart, record }: HookedParts): boolean {
   return poststart.length > 0 && record.fields.hooksBegun < startContainer.length + poststart.length
 }
 
 /**
- * Runs the poststart hooks of a container whose process was just started, one after the other, with the container's
- * state on stdin. Never rejects: a hook that fails is logged, and the next one runs. When `skipped` fires, the running
- * hook is killed and those after it are left out. None that the previous agent began for the same call is run again.
+ * Runs the poststart hooks in order. Never rejects: a failed hook is logged, and the next one runs. `skipped` kills the
+ * running hook and skips the others. A hook that the previous agent began for the same call does not run again.
  */
 export async function runPoststartHooks(
   {

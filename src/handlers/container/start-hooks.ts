@@ -13,7 +13,6 @@ import type { ContainerProcess } from '../process/process.ts'
 import type { Stdio } from '../stdio/stdio.ts'
 import type { ContainerParts } from './container.ts'
 
-/** What the startContainer hooks need. */
 export interface StartHookDependencies extends LaunchDependencies {
   readonly os: Os
   readonly log: Logger
@@ -27,10 +26,9 @@ const NO_PORTS = { stdinPort: 0, stdoutPort: 0, stderrPort: 0 }
 const READ_BYTES = 65_536
 
 /**
- * Runs the startContainer hooks of a container whose program is about to start, one after the other, as processes added
- * to the container, with `state` on stdin. Never rejects: a hook that is missing, fails or takes too long is logged,
- * and the next one runs; a runtime would end the container. When `skipped` fires, the running hook is killed and those
- * after it are left out. None that the previous agent began for the same call is run again.
+ * Runs the startContainer hooks in order, as processes added to the container. Never rejects: a hook that fails or takes too
+ * long is logged, and the next one runs, where a runtime would end the container. `skipped` kills the running hook and skips
+ * the others. A hook that the previous agent began for the same call does not run again.
  */
 export async function runStartContainerHooks(
   dependencies: StartHookDependencies,
@@ -60,8 +58,8 @@ export async function runStartContainerHooks(
 }
 
 /**
- * The hook as a process of the container: it has the rights and limits of the container's program, as it would have when
- * a runtime runs it. A runtime that adds a process starts the file that its first argument names, so this is the path.
+ * The hook has the rights and limits of the container's program, as when a runtime runs it. A runtime executes the file that
+ * the first argument names, so this is the path.
  */
 function hookProcess({ Path, Args, Env }: Hook, program: Process): Process {
   return {
@@ -74,7 +72,6 @@ function hookProcess({ Path, Args, Env }: Hook, program: Process): Process {
   }
 }
 
-/** Throws when the hook cannot be run, fails, or was killed because its time was over or `skipped` fired. */
 async function runHook(
   dependencies: StartHookDependencies,
   { containerId, process, spec, state, hook, isMember }: HookRun,
@@ -115,7 +112,7 @@ async function runHook(
 }
 
 interface HookRun {
-  /** Its key. */
+  /** The container's key. */
   readonly containerId: string
   readonly process: Process
   readonly spec: ContainerRules
@@ -124,13 +121,13 @@ interface HookRun {
   readonly isMember: (pid: number) => Promise<boolean>
 }
 
-/** A hook need not read its input. */
+/** Ignores write errors, because a hook need not read its input. */
 async function giveState(stdin: Stdio['stdin'], state: string, call: Call): Promise<void> {
   await stdin.write(Buffer.from(state), call).catch(() => {})
   await stdin.end()
 }
 
-/** Reads a stream to its end, and returns its last characters. */
+/** Reads a stream to its end, and returns its last {@link LOGGED_CHARACTERS}. */
 async function lastOf(stream: Stdio['stdout'], call: Call): Promise<string> {
   let last = ''
   for (;;) {
@@ -142,7 +139,7 @@ async function lastOf(stream: Stdio['stdout'], call: Call): Promise<string> {
   }
 }
 
-/** A signal that fires with `skipped`, and when the hook's time is over, until it is stopped. */
+/** A signal that fires with `skipped` and at the hook's time-out, until `stop`. */
 function limitOf({ clock }: Os, { Timeout }: Hook, skipped: AbortSignal) {
   const over = new AbortController()
   const stopped = new AbortController()

@@ -2,7 +2,7 @@ import type { StatsContainerRequest, StatsContainerResponse } from '../../gen/ag
 import type { ContainerRegistry } from './registry.ts'
 import { invalidContainerId } from './update-container.ts'
 
-/** StatsContainer, of a stopped container too. It waits for no transition of the container. */
+/** StatsContainer. It serves stopped containers too, and waits for no transition. */
 export async function statsContainer(
   { containers }: { readonly containers: Pick<ContainerRegistry, 'tryGet'> },
   { containerId }: StatsContainerRequest,

@@ -17,7 +17,6 @@ import type { ContainerUpdate, IntendedUpdate, LivingState } from './container.t
 import { hugePageSizes } from './guest-support.ts'
 import type { ContainerRegistry } from './registry.ts'
 
-/** What UpdateContainer needs. */
 export interface UpdateDependencies {
   readonly os: Os
   readonly log: Logger
@@ -25,9 +24,7 @@ export interface UpdateDependencies {
   readonly runtime: Pick<OciRuntime, 'update'>
 }
 
-/**
- * UpdateContainer: sets other limits. Limits that the request leaves empty stay; without any it does nothing.
- */
+/** UpdateContainer: changes limits. Limits that the request leaves empty stay; without any it does nothing. */
 export async function updateContainer(
   dependencies: UpdateDependencies,
   request: UpdateContainerRequest,
@@ -47,7 +44,7 @@ export async function updateContainer(
   }
 }
 
-/** The limits of a request as this guest can set them. Throws INVALID_ARGUMENT for those that cannot be right. */
+/** The limits of a request that this guest can set. Throws INVALID_ARGUMENT for invalid limits. */
 async function resourcesOf(
   { os, log }: UpdateDependencies,
   { containerId, resources: requested }: UpdateContainerRequest,
@@ -61,9 +58,8 @@ async function resourcesOf(
 }
 
 /**
- * Waits until no transition of the container is under way, then begins an update: a pause, a resume or other limits.
- * Throws INVALID_ARGUMENT `invalid container id`, or INTERNAL when the container is in none of the states `from`.
- * `intended` is as for {@link Container.beginUpdate}.
+ * Begins a pause, a resume or a change of limits once no transition of the container is under way. Throws INVALID_ARGUMENT
+ * `invalid container id`, or INTERNAL when the container is in none of the states `from`.
  */
 export async function beginUpdate(
   containers: Pick<ContainerRegistry, 'tryGet'>,
@@ -79,7 +75,7 @@ export async function beginUpdate(
   return container.beginUpdate(from, intended)
 }
 
-/** The answer of updates and statistics for a container that does not exist. */
+/** The error of updates and statistics for a container that does not exist. */
 export function invalidContainerId(): AgentError {
   return new AgentError('INVALID_ARGUMENT', 'invalid container id')
 }

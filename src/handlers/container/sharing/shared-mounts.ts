@@ -7,21 +7,20 @@ import type { Os } from '../../../os/os.ts'
 import type { ContainerProcess } from '../../process/process.ts'
 import type { ContainerRegistry } from '../registry.ts'
 
-/** How long a container may take to mount what another one shares, and the pause between two looks at its mounts. */
+/** How long the source container may take to make the mount. */
 const WAIT_MS = 10_000
 const LOOK_MS = 100
 
-/** What cloning shared mounts needs. */
 interface CloneDependencies {
   readonly os: Pick<Os, 'clock' | 'mounts'>
   readonly log: Logger
   readonly containers: Pick<ContainerRegistry, 'list'>
 }
 
-/** Annotations with a container's name in Kubernetes, of containerd and of CRI-O. */
+/** Annotations of containerd and CRI-O with a container's name in Kubernetes. */
 const NAME_ANNOTATIONS = ['io.kubernetes.cri.container-name', 'io.kubernetes.cri-o.ContainerName']
 
-/** Throws INVALID_ARGUMENT, naming the field, for a path that is not absolute. */
+/** Throws INVALID_ARGUMENT for a path that is not absolute. */
 export function checkSharedMounts(mounts: readonly SharedMount[]): void {
   for (const [index, { srcPath, dstPath }] of mounts.entries()) {
     checkAbsolutePath(`shared_mounts[${index}].src_path`, srcPath)
@@ -29,10 +28,7 @@ export function checkSharedMounts(mounts: readonly SharedMount[]): void {
   }
 }
 
-/**
- * Clones mounts of other containers into a container that awaits its start. A mount that its source does not have after
- * 10 s is left out, with a line in the log. The clones end with the container.
- */
+/** Clones mounts of other containers into one that awaits its start. Mounts that are missing after 10 s are logged. */
 export async function cloneSharedMounts(
   dependencies: CloneDependencies,
   container: { readonly mounts: readonly SharedMount[]; readonly init: ContainerProcess },
@@ -43,7 +39,7 @@ export async function cloneSharedMounts(
   const sources = await Promise.all(waits)
   for (const [index, { name, srcCtr, srcPath, dstPath }] of container.mounts.entries()) {
     const source = sources[index]
-    // Checked again: once a process has ended, its number may be another process's.
+    // Check again: once the process has ended, its pid may be reused.
     if (source === undefined || source.status !== undefined) {
       log.warn('shared mount left out', { name, container: srcCtr, path: srcPath })
       continue
@@ -55,7 +51,7 @@ export async function cloneSharedMounts(
   }
 }
 
-/** The first process of the source container, once it has the mount; undefined when it does not have it in time. */
+/** The first process of the source container once it has the mount; undefined after {@link WAIT_MS}. */
 async function waitForSource(
   { os, containers }: CloneDependencies,
   { srcCtr, srcPath }: SharedMount,
@@ -71,7 +67,6 @@ async function waitForSource(
   }
 }
 
-/** The first process of the container with this name, if it is alive. */
 function firstProcessOf(
   containers: Pick<ContainerRegistry, 'list'>,
   name: string,

@@ -11,12 +11,12 @@ type State =
   | { readonly name: 'made'; readonly maker: string; readonly init: Pick<ContainerProcess, 'status'> }
 
 /**
- * The pid namespace that containers of a sandbox may share: the one of the sandbox's first container, its maker,
- * whether the maker asked for it or not. It ends with the maker's first process, when the kernel kills all other
- * processes in it. Once the maker is removed, the next container makes a new one.
+ * The pid namespace that containers may share: that of the sandbox's first container, the maker, whether the maker asked for
+ * it or not. When the maker's first process ends, the kernel kills all others in it (pid_namespaces(7)). Once the maker is
+ * removed, the next container makes a new one.
  */
 export class SharedPidNamespace {
-  /** The file that it is pinned as. */
+  /** The file that the namespace is bind-mounted on. */
   readonly path: string
   #state: State = { name: 'none' }
   readonly #changes = new Changes()
@@ -25,20 +25,20 @@ export class SharedPidNamespace {
     this.path = path
   }
 
-  /** Makes container `id`, which is being created, the maker if there is none. Tells whether it is the maker. */
+  /** Makes container `id` the maker if there is none. Returns whether `id` is the maker. */
   begin(id: string): boolean {
     if (this.#state.name === 'none') this.#state = { name: 'making', maker: id }
     return this.#state.maker === id
   }
 
-  /** Container `id` was created. If it is the maker, others may join the namespace now. */
+  /** Container `id` was created. If it is the maker, others may join now. */
   made(id: string, init: Pick<ContainerProcess, 'status'>): void {
     if (this.#state.name !== 'making' || this.#state.maker !== id) return
     this.#state = { name: 'made', maker: id, init }
     this.#changes.announce()
   }
 
-  /** Container `id` was removed, or its creation failed. If it was the maker, the namespace has ended. */
+  /** Container `id` was removed, or its creation failed. If it is the maker, the namespace has ended. */
   gone(id: string): void {
     if (this.#state.name === 'none' || this.#state.maker !== id) return
     this.#state = { name: 'none' }
@@ -46,9 +46,8 @@ export class SharedPidNamespace {
   }
 
   /**
-   * The path of the namespace for container `id` to join; undefined when the container is the maker, or becomes it now.
-   * Waits while another maker is being created. Throws INTERNAL when the namespace has ended and its maker is not
-   * removed yet: the kernel starts no process in it any more.
+   * The path of the namespace to join; undefined when container `id` is or becomes the maker. Waits while another maker is
+   * being created. Throws INTERNAL when the namespace has ended but its maker is not removed: nothing can fork in it.
    */
   async joinedBy(id: string, signal: AbortSignal): Promise<string | undefined> {
     while (!this.begin(id)) {
@@ -65,10 +64,7 @@ export class SharedPidNamespace {
   }
 }
 
-/**
- * Pins the pid namespace of process `pid` as the file `target`, by a bind mount: the path of the namespace in /proc
- * contains a number that may become another process's.
- */
+/** Bind-mounts the pid namespace of process `pid` on `target`, because the pid in its path in /proc may be reused. */
 export async function pinPidNamespace(options: {
   readonly os: Os
   readonly target: string
