@@ -6,15 +6,11 @@ import { unmountTree } from './mount-storage.ts'
 /** A storage that a driver has attached, with what is needed to detach it. */
 export interface Attachment {
   readonly mountPoint: string
-  /**
-   * `mount`: the driver mounted something at the mount point. `copy`: the driver created everything at the mount point,
-   * and may have mounted something over it. `directory`: a plain directory. `existing`: a mount that was there before.
-   * Detaching leaves the last two in place.
-   */
+  /** `copy`: all content is the driver's. Detaching leaves `directory` and `existing` (mounted before) in place. */
   readonly kind: 'mount' | 'directory' | 'copy' | 'existing'
   /** Whether it stays attached without references until the sandbox ends, so that a restarted container finds its data. */
   readonly keep: boolean
-  /** The device node that a disk turned out to have; undefined for what is no disk. */
+  /** The disk's device node; undefined when the storage is not a disk. */
   readonly device?: string
   /** Returns why the storage can no longer be used, such as a removed disk; undefined while it works. */
   readonly fault?: () => Promise<string | undefined>
@@ -22,7 +18,7 @@ export interface Attachment {
   readonly stop?: () => Promise<void>
   /** Undoes the driver's other steps; runs after the mount or the copy is removed. Never throws. */
   readonly onRemove?: () => Promise<void>
-  /** What the driver needs to make `fault`, `stop` and `onRemove` anew, in an agent after this one. */
+  /** Lets the driver rebuild `fault`, `stop` and `onRemove` in the next agent. */
   readonly undo?: Readonly<Record<string, string>>
 }
 
@@ -30,12 +26,11 @@ export interface Attachment {
 export type AttachmentData = Pick<Attachment, 'mountPoint' | 'kind' | 'keep' | 'device'> &
   Required<Pick<Attachment, 'undo'>>
 
-/** The part that does not. */
+/** The part of an attachment that the driver rebuilds in the next agent. */
 export type AttachmentWork = Pick<Attachment, 'fault' | 'stop' | 'onRemove'>
 
 type Kernel = Pick<Os, 'files' | 'mounts'>
 
-/** Whether the mount, copy or directory still exists. */
 export async function isPresent(os: Kernel, { kind, mountPoint }: Attachment): Promise<boolean> {
   if (kind === 'mount' || kind === 'existing') return isMountPoint(os, mountPoint)
   const fileKind = (await os.files.lstat(mountPoint))?.kind
@@ -43,11 +38,9 @@ export async function isPresent(os: Kernel, { kind, mountPoint }: Attachment): P
 }
 
 /**
- * Detaches a storage: stops the driver's background work, unmounts the storage with every mount below it except those
- * for which `isOtherStorage` returns true, removes the mount point, then calls `onRemove`. A mount point that is a
- * directory must be empty; one that is a file stays, and so does one in a folder that the guest may not write to.
- * Anything that is already gone is skipped. Throws INTERNAL when the storage stays mounted or its directory is not
- * empty.
+ * Stops the driver's background work, unmounts the storage, removes the mount point, then calls `onRemove`. Mounts for
+ * which `isOtherStorage` returns true stay, and so does a mount point that is a file. Throws INTERNAL when the storage
+ * stays mounted or its directory is not empty.
  */
 export async function detach(
   os: Kernel,
@@ -79,7 +72,7 @@ async function removeMountPoint(os: Kernel, mountPoint: string): Promise<void> {
   try {
     await os.files.removeDirectory(mountPoint)
   } catch (error) {
-    // In a folder that the guest may not write to, the host made the mount point and removes it.
+    // The guest may not write to this folder: the host made the mount point and removes it.
     if (!NOT_WRITABLE.includes(errnoOf(error) ?? '')) throw error
   }
 }

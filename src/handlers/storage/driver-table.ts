@@ -8,7 +8,6 @@ import { overlayfs } from './drivers/overlayfs.ts'
 import { nineP, virtioFs } from './drivers/shared-folder.ts'
 import { watchableBind } from './drivers/watchable/watchable-bind.ts'
 
-/** A driver name of the API that this agent does not implement. */
 interface Unsupported {
   readonly reason: string
 }
@@ -30,20 +29,16 @@ const TABLE: ReadonlyMap<string, StorageDriver | Unsupported> = new Map<string, 
   ['watchable-bind', watchableBind],
 ])
 
-/** Every name of a driver of the API, with the reason why it has no driver here; undefined where it has one. */
+/** Per driver name of the API, why this agent does not implement it; undefined if it does. */
 export const STORAGE_DRIVER_REASONS: ReadonlyMap<string, string | undefined> = new Map(
   [...TABLE].map(([name, entry]) => [name, 'reason' in entry ? entry.reason : undefined]),
 )
 
-/** The names of the implemented drivers, sorted. */
 export const STORAGE_DRIVER_NAMES: readonly string[] = [...TABLE]
   .filter(([, entry]) => !('reason' in entry))
   .map(([name]) => name)
 
-/**
- * The driver with a name. Throws UNIMPLEMENTED with the reason for a name of the API that has no driver here, and
- * INVALID_ARGUMENT for any other name.
- */
+/** Throws UNIMPLEMENTED for a driver of the API that this agent lacks, INVALID_ARGUMENT for any other name. */
 export function storageDriver(name: string): StorageDriver {
   const entry = TABLE.get(name)
   if (entry === undefined) {

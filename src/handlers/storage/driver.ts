@@ -8,39 +8,26 @@ import type { HugePages } from './drivers/huge-pages.ts'
 import type { Watch } from './drivers/watchable/watch-roots.ts'
 import type { MountDependencies } from './mount-storage.ts'
 
-/** The dependencies of all storage drivers. In a guest, mount points lie below `/run/kata-containers`. */
 export interface StorageDependencies extends MountDependencies {
   readonly os: Pick<Os, 'blockDevices' | 'clock' | 'files' | 'mounts' | 'tools'>
   /** The folder that holds one folder for each container, named by its id. */
   readonly bundlesRoot: string
-  /** What waiting for a hot-plugged device needs. */
   readonly hotplug: HotplugDependencies
-  /** Where what is attached outlives the agent. */
   readonly state: StateStore
   readonly events: Pick<EventLog, 'add'>
   readonly hugePages: HugePages
-  /** State that all watched storages share. */
   readonly watch: Watch
 }
 
-/** The dependencies of a driver for one request. */
 export interface StorageRequest extends StorageDependencies {
-  /** The id of the container whose storage it is; undefined for the sandbox. */
+  /** The container's id; undefined for a storage of the sandbox. */
   readonly owner: string | undefined
 }
 
-/**
- * The driver of one kind of storage. Its callers have checked the mount point and let no other call work on it at the
- * same time.
- */
+/** The driver of one kind of storage. Callers check the mount point and serialise its calls. */
 export interface StorageDriver {
-  /**
-   * Makes the storage usable at its mount point. When it throws or `signal` is aborted, it undoes all that it did.
-   */
+  /** Makes the storage usable at its mount point. Undoes all steps when it throws or `signal` is aborted. */
   attach(storage: Storage, request: StorageRequest, signal: AbortSignal): Promise<Attachment>
-  /**
-   * Goes on with a storage that the previous agent attached, or began to: the work then undoes what was done. A driver
-   * whose storages have no work does not have it.
-   */
+  /** Restores a storage that the previous agent attached or began to attach. Absent in drivers without work. */
   restore?(storage: Storage, attached: AttachmentData, request: StorageRequest): Promise<AttachmentWork>
 }

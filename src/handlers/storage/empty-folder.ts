@@ -4,25 +4,19 @@ import type { Os } from '../../os/os.ts'
 
 type Kernel = Pick<Os, 'files' | 'mounts'>
 
-/** Makes `root` an empty directory. What was there is removed as by {@link clearFolder}. */
+/** Makes `root` an empty directory; removes old content like {@link clearFolder}. */
 export async function emptyFolder(os: Kernel, root: string): Promise<void> {
   await clearFolder(os, root)
   await os.files.makeDirectories(root, 0o755)
 }
 
-/**
- * Removes `root`. Everything mounted at or below it is unmounted first and keeps its content: nothing is deleted before the
- * last mount is gone. Throws when a mount stays.
- */
+/** Removes `root` after unmounting all at or below it, so mounts keep their content. Throws when a mount stays. */
 export async function clearFolder(os: Kernel, root: string): Promise<void> {
   await unmountAll(os, root)
   await os.files.removeTree(root)
 }
 
-/**
- * Unmounts everything that mountinfo lists at or below `root`, deepest first. A mount that is hidden under another can be
- * unmounted only after it, so this repeats as long as one unmount succeeds. Throws the first failure of the last pass.
- */
+/** Repeats while an unmount succeeds: a mount that is hidden under another can be unmounted only after it. */
 async function unmountAll(os: Kernel, root: string): Promise<void> {
   for (;;) {
     const mounts = (await os.mounts.list()).filter(({ mountPoint }) => isWithin(mountPoint, root))
@@ -35,7 +29,7 @@ async function unmountAll(os: Kernel, root: string): Promise<void> {
   }
 }
 
-/** Of mounts at the same point the latest, which is on top, is first. */
+/** Of mounts at the same point, the latest is on top and comes first. */
 function deepestFirst(mounts: readonly MountEntry[]): MountEntry[] {
   const depth = ({ mountPoint }: MountEntry) => mountPoint.split('/').length
   return mounts.toReversed().sort((a, b) => depth(b) - depth(a))

@@ -3,18 +3,15 @@ import type { Logger } from '../../base/log.ts'
 import type { StorageGroup } from './drivers/image/layer-options.ts'
 import { parseMountOptions } from './mount-options.ts'
 
-/** What is attached at a mount point. */
 export interface AttachedStorage {
   readonly requested: StorageGroup
-  /** The device node, when it is a disk. */
+  /** Set for a disk. */
   readonly device: string | undefined
 }
 
 /**
- * Whether a later request for a mount point asks for the storage that is attached there: the same driver, the same source
- * and the same fstype. Sources that are written in two ways are the same when they lead to one device, which `deviceOf`
- * finds; it is undefined for what is no disk. Throws FAILED_PRECONDITION naming both when it asks for another storage, or
- * for one to write to where the attached one is read-only, and what `deviceOf` throws.
+ * Throws FAILED_PRECONDITION unless a later request asks for the attached storage: same driver, source and fstype, and
+ * read-only if the attached one is. Two sources of disks are the same when `deviceOf` finds the attached device.
  */
 export async function refuseOtherStorage(
   attached: AttachedStorage,
@@ -37,12 +34,10 @@ export async function refuseOtherStorage(
   }
 }
 
-/** Whether the options of two requests differ; those of the first hold for both. */
 export function haveSameOptions(one: StorageGroup, other: StorageGroup): boolean {
   return optionsOf(one) === optionsOf(other)
 }
 
-/** Says that a request got a storage with options other than its own. */
 export function warnOfOptions(log: Logger, attached: StorageGroup, requested: StorageGroup): void {
   log.warn('storage keeps the options of its first request', {
     mountPoint: requested[0].mountPoint,
@@ -51,14 +46,13 @@ export function warnOfOptions(log: Logger, attached: StorageGroup, requested: St
   })
 }
 
-/** Driver, source and fstype of each storage, as a text. */
 function namesOf(storages: StorageGroup): string {
   return storages
     .map(({ driver, source, fstype }) => `${driver} "${source}" with fstype "${fstype}"`)
     .join(', ')
 }
 
-/** Whether both are one storage of the same driver and fstype, so that only their sources differ. */
+/** Whether two single storages can differ only in their sources. */
 function hasSameKind(one: StorageGroup, other: StorageGroup): boolean {
   const [first] = one
   const [second] = other
@@ -66,12 +60,12 @@ function hasSameKind(one: StorageGroup, other: StorageGroup): boolean {
   return isSame && one.length === 1 && other.length === 1
 }
 
-/** False for an image: whether it can be written to depends on its layers, which are compared before. */
+/** False for an image, whose layers were compared before. */
 function isReadOnly(storages: StorageGroup): boolean {
   return storages.length === 1 && parseMountOptions(storages[0].options).flags.includes('ro')
 }
 
-/** The options in the order of the alphabet: their order says nothing, except for those that cancel each other. */
+/** Sorted, because the order matters only for options that cancel each other. */
 function optionsOf(storages: StorageGroup): string {
   return storages.map(({ options }) => options.toSorted().join(',')).join('; ')
 }

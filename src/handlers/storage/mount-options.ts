@@ -1,14 +1,12 @@
 import { AgentError } from '../../base/errors.ts'
 import type { MountFlag } from '../../os/files/mounts.ts'
 
-/** Mount options as mount(2) has them. */
 export interface MountOptions {
   readonly flags: readonly MountFlag[]
   /** The options that the file system itself reads, joined by commas. */
   readonly data: string
 }
 
-/** The options that set flags. */
 const SETTING: ReadonlyMap<string, readonly MountFlag[]> = new Map([
   ['bind', ['bind']],
   ['dirsync', ['dirsync']],
@@ -36,7 +34,7 @@ const SETTING: ReadonlyMap<string, readonly MountFlag[]> = new Map([
   ['unbindable', ['unbindable']],
 ])
 
-/** The options that clear flags which an earlier option set. */
+/** Options that clear the flags of earlier options. */
 const CLEARING: ReadonlyMap<string, readonly MountFlag[]> = new Map([
   ['async', ['synchronous']],
   ['atime', ['noatime']],
@@ -53,7 +51,7 @@ const CLEARING: ReadonlyMap<string, readonly MountFlag[]> = new Map([
   ['suid', ['nosuid']],
 ])
 
-/** Splits options into flags and data. Throws INVALID_ARGUMENT for `loop`. */
+/** Throws INVALID_ARGUMENT for `loop`. */
 export function parseMountOptions(options: readonly string[]): MountOptions {
   const flags = new Set<MountFlag>()
   const data: string[] = []

@@ -4,7 +4,7 @@ import type { Files } from '../../os/files/files.ts'
 /** PATH_MAX without the final NUL byte. */
 const MAX_PATH_BYTES = 4095
 
-/** The mount point without a trailing slash, which hosts append to a shared folder. */
+/** Hosts append a slash to the mount point of a shared folder. */
 export function withoutFinalSlash(mountPoint: string): string {
   return mountPoint.replace(/(?<=[^/])\/$/, '')
 }
@@ -13,21 +13,17 @@ export function withoutFinalSlash(mountPoint: string): string {
 const USERS = '/run/user'
 const USER_FOLDER = /^\/run\/user\/\d+(?=\/)/
 
-/** The user folder `/run/user/UID` that `path` begins with; empty for the paths of a host that runs as root. */
+/** `/run/user/UID`; empty for the paths of a host that runs as root. */
 export function userFolderOf(path: string): string {
   return USER_FOLDER.exec(path)?.[0] ?? ''
 }
 
-/** The existing user folders, `/run/user/UID`. */
 export async function userFolders(files: Files): Promise<readonly string[]> {
   const folders = (await files.listFolders(USERS)).map((name) => `${USERS}/${name}`)
   return folders.filter((folder) => userFolderOf(`${folder}/`) === folder)
 }
 
-/**
- * Checks a mount point that the host sent: it must be a normalised absolute path below one of `roots` (or below a root
- * inside a user folder), without a symbolic link between the root and its end. Throws INVALID_ARGUMENT naming the path.
- */
+/** Throws INVALID_ARGUMENT unless `path` is normalised, below a root (or one in a user folder) and free of symlinks. */
 export async function checkMountPoint(files: Files, path: string, roots: readonly string[]): Promise<void> {
   if (Buffer.byteLength(path) > MAX_PATH_BYTES)
     throw invalidMountPoint(`${path.slice(0, 64)}…`, `longer than ${MAX_PATH_BYTES} bytes`)
@@ -40,9 +36,7 @@ export async function checkMountPoint(files: Files, path: string, roots: readonl
   await checkNoLinks(files, path, userFolder === '' ? root : USERS)
 }
 
-/**
- * Every existing component below the root must be a directory; the last one may be anything but a symbolic link.
- */
+/** Existing components must be directories; the last one may be anything but a symbolic link. */
 async function checkNoLinks(files: Files, path: string, root: string): Promise<void> {
   const components = path.slice(root.length + 1).split('/')
   let current = root

@@ -10,7 +10,6 @@ import { type MountOptions, parseMountOptions } from './mount-options.ts'
 import { checkMountPoint } from './mount-point.ts'
 import { applyFsGroup } from './ownership.ts'
 
-/** The dependencies of {@link mountStorage}. */
 export interface MountDependencies {
   readonly os: Pick<Os, 'files' | 'mounts'>
   readonly log: Logger
@@ -18,19 +17,14 @@ export interface MountDependencies {
   readonly allowedRoots: readonly string[]
 }
 
-/** What to mount, and where. */
 export interface MountRequest extends Pick<Storage, 'fstype' | 'options' | 'mountPoint' | 'fsGroup'> {
-  /**
-   * What to mount. A function waits for a device node and returns it; the mount point is created before, so that the
-   * mount follows at once.
-   */
+  /** A function waits for a device node; the mount point is created before, so that the mount follows at once. */
   readonly source: string | (() => Promise<string>)
 }
 
 /**
- * Mounts a storage, for all drivers that mount: creates the mount point, mounts, calls `finish` for the driver's own
- * last step, and applies the group. Throws INVALID_ARGUMENT when a field of the request is empty, INTERNAL with the
- * kernel's error, or what `signal` is aborted with; on an error it unmounts and removes all that it made.
+ * Creates the mount point, mounts, calls `finish` for the driver's last step, and applies the group. Throws
+ * INVALID_ARGUMENT for an empty field, INTERNAL with the kernel's error, or the abort reason, after undoing all steps.
  */
 export async function mountStorage(
   request: MountRequest,
@@ -76,10 +70,7 @@ async function isDirectory(files: Files, source: MountRequest['source']): Promis
   return typeof source === 'string' && (await files.stat(source))?.kind === 'directory'
 }
 
-/**
- * Calls mount(2), more than once where the kernel would silently drop flags: a new bind mount ignores every flag but
- * `rec`, and a change of propagation needs a call of its own (man 2 mount).
- */
+/** A new bind mount ignores every flag but `rec`, and a change of propagation needs its own call (man 2 mount). */
 async function mount(
   { source, mountPoint: target, fstype: type }: MountRequest & { readonly source: string },
   { flags, data }: MountOptions,
@@ -105,10 +96,7 @@ async function mount(
   }
 }
 
-/**
- * Calls mount(2) once. The kernel refuses a symbolic link that was created in the path after the mount point's check. Throws
- * UNIMPLEMENTED for a file system that the kernel does not have.
- */
+/** The kernel refuses a symbolic link created after the check. Throws UNIMPLEMENTED for an unknown file system. */
 async function mountOnce(
   request: Parameters<Mounts['mount']>[0],
   { os, allowedRoots }: MountDependencies,
@@ -132,9 +120,8 @@ async function mountOnce(
 const PROPAGATION: ReadonlySet<MountFlag> = new Set<MountFlag>(['private', 'shared', 'slave', 'unbindable'])
 
 /**
- * Unmounts a mount point, after every mount below it: a recursive bind brings the mounts below its source along, and
- * some file systems mount in the guest what is mounted in them on the host. Does nothing when nothing is mounted at the
- * mount point. Mounts for which `isOtherStorage` returns true stay, so a mount that contains one fails with EBUSY.
+ * Unmounts every mount below the mount point, such as those that a recursive bind brings along, then the mount point.
+ * Mounts for which `isOtherStorage` returns true stay, so a mount that contains one fails with EBUSY.
  */
 export async function unmountTree(
   mounts: Mounts,

@@ -10,9 +10,8 @@ import type { Os } from '../../os/os.ts'
 const SETGID = 0o2000
 
 /**
- * Changes the group of everything in a storage: the group may read all files, and write them unless the storage is
- * read-only, and new files belong to the group too. Symbolic links are neither changed nor followed. Must run before a
- * container can reach the storage. A read-only file system keeps its groups, which is only logged.
+ * Lets the group read all files, and write them unless the storage is read-only; new files belong to the group.
+ * Symbolic links are not followed. Must run before a container can reach the storage.
  */
 export async function applyFsGroup(
   request: { readonly root: string; readonly group: FSGroup; readonly readOnly: boolean },
@@ -65,7 +64,6 @@ async function changeGroup(
   await files.chmod(path, attributes.mode)
 }
 
-/** The mode and owner of a file or directory after its group was changed to `gid`. */
 export function attributesForGroup(status: FileStatus, gid: number, readOnly: boolean): FileAttributes {
   return { mode: status.mode | groupBits(status, readOnly), uid: status.uid, gid }
 }
@@ -82,7 +80,7 @@ function groupBits({ kind }: FileStatus, readOnly: boolean): number {
 
 const PREFIX = 'fsgid='
 
-/** The group of the option `fsgid=`; undefined without it. Throws INVALID_ARGUMENT when its value is not a group id. */
+/** Undefined without the option. Throws INVALID_ARGUMENT when its value is not a group id. */
 export function fsGidOf(options: readonly string[]): number | undefined {
   const option = options.findLast((each) => each.startsWith(PREFIX))
   if (option === undefined) return undefined
@@ -94,12 +92,12 @@ export function fsGidOf(options: readonly string[]): number | undefined {
   return gid
 }
 
-/** The options without `fsgid=`, which the file system does not know. */
+/** File systems do not know `fsgid=`. */
 export function withoutFsGid(options: readonly string[]): string[] {
   return options.filter((option) => !option.startsWith(PREFIX))
 }
 
-/** Changes the group of a directory and sets its setgid bit, so that new files in it belong to the group too. */
+/** The setgid bit gives new files in the directory its group. */
 export async function setFolderGroup(files: Files, path: string, gid: number): Promise<void> {
   const status = await files.lstat(path)
   if (status === undefined) throw new AgentError('INTERNAL', `storage ${path}: was removed`)

@@ -9,34 +9,30 @@ import type { StorageGroup } from './drivers/image/layer-options.ts'
 import { haveSameOptions, refuseOtherStorage, warnOfOptions } from './identity.ts'
 import { unmountTree } from './mount-storage.ts'
 
-/** The folder of the state of storages. */
 const FOLDER = 'storages'
 
-/** The storage at one mount point. */
 interface Entry {
-  /** The name of its state. */
+  /** The name of its record. */
   readonly name: string
   references: number
   /** Whether a request marked it as shared; it then stays attached until the sandbox ends. */
   shared: boolean
-  /** What the request that attached it asked for, and of which container; undefined for the sandbox. */
+  /** The request that attached it and its container, which is undefined for the sandbox. */
   requested: StorageGroup
   owner: string | undefined
-  /** Whether the log says that a request got it with options other than its own. */
+  /** Whether a request with other options was logged. */
   warned: boolean
-  /** Set once attached. */
   attachment: Attachment | undefined
   /** Whether it is being attached or detached; other calls wait for that. */
   isInTransition: boolean
 }
 
-/** A storage, as ListMounts tells it. */
+/** A storage in the answer of ListMounts. */
 export interface StorageView {
   readonly mountPoint: string
   readonly driver: string
   readonly source: string
   readonly fstype: string
-  /** The node of a disk. */
   readonly device: string | undefined
   readonly references: number
   readonly shared: boolean
@@ -48,10 +44,9 @@ export interface Acquisition {
   readonly mountPoint: string
   readonly shared: boolean
   readonly requested: StorageGroup
-  /** The id of the container whose request it is; undefined for the sandbox. */
   readonly owner: string | undefined
   readonly attach: () => Promise<Attachment>
-  /** Waits for the disk and returns its node; undefined for what is no disk. */
+  /** Waits for the disk and returns its node; undefined when the storage is not a disk. */
   readonly deviceOf: (() => Promise<string>) | undefined
 }
 
@@ -73,11 +68,9 @@ export class StorageReferences {
   }
 
   /**
-   * Acquires a reference to a mount point, and returns whether this call attached the storage. While another call
-   * attaches or detaches it, this one waits for the outcome, and attaches by itself when the other one failed. Throws
-   * FAILED_PRECONDITION when the attached storage can no longer be used or is another one than the requested, an error of
-   * `attach`, an error of detaching an earlier storage there, or what `signal` is aborted with; the call then holds no
-   * reference.
+   * Returns whether this call attached the storage. While another call attaches or detaches it, this one waits, and
+   * attaches the storage itself if the other call failed. Throws FAILED_PRECONDITION when the attached storage is
+   * unusable or another one, what `attach` and detaching throw, or the abort reason; the call then holds no reference.
    */
   async acquire(acquire: Acquisition, signal: AbortSignal): Promise<'attached' | 'reused'> {
     const outcome = await this.#acquire(acquire, signal)
@@ -112,7 +105,6 @@ export class StorageReferences {
     }
   }
 
-  /** Throws when a request that has got a reference cannot use the attached storage. */
   async #join({ mountPoint, requested, deviceOf }: Acquisition): Promise<void> {
     const entry = this.#entries.get(mountPoint)
     if (entry?.attachment === undefined)
@@ -128,9 +120,8 @@ export class StorageReferences {
   }
 
   /**
-   * Releases one reference. A storage that is shared or has `keep` stays attached without references, unless
-   * `newlyAttached` says that the request that attached it has failed. Throws INTERNAL when the mount point has no
-   * references, and what detaching throws.
+   * A storage that is shared or has `keep` stays attached without references, unless the request that attached it
+   * failed (`newlyAttached`). Throws INTERNAL when there is no reference, and what detaching throws.
    */
   async release(
     mountPoint: string,
@@ -146,8 +137,8 @@ export class StorageReferences {
   }
 
   /**
-   * Detaches the storages that stayed attached without references, the newest first. Plain directories are only
-   * forgotten: their content is removed with the folder that contains them. Tries all, then throws the first error.
+   * Detaches storages without references, the newest first. Plain directories are only forgotten: their content is
+   * removed with the folder that contains them. Tries all, then throws the first error.
    */
   async clear(): Promise<void> {
     const failures: unknown[] = []
@@ -160,7 +151,7 @@ export class StorageReferences {
     if (failures.length > 0) throw failures[0]
   }
 
-  /** Every storage that is attached, or being attached or detached, in the order of their first requests. */
+  /** In the order of the first requests. */
   list(): readonly StorageView[] {
     return [...this.#entries].map(
       ([mountPoint, { references, shared, requested, attachment, isInTransition }]) => {
@@ -171,7 +162,6 @@ export class StorageReferences {
     )
   }
 
-  /** Whether a mount point at or below `folder` has references. */
   isUsed(folder: string): boolean {
     return [...this.#entries].some(
       ([mountPoint, { references }]) => references > 0 && isWithin(mountPoint, folder),
@@ -185,10 +175,7 @@ export class StorageReferences {
     )
   }
 
-  /**
-   * Attaches the storage for the first reference, or reuses `unused`, the entry of a storage that is attached without
-   * references. When the mount table cannot be read, `unused` stays registered.
-   */
+  /** Reuses `unused`, the entry of a storage without references; it stays when the mount table cannot be read. */
   async #attach(
     { mountPoint, shared, requested, owner, attach }: Acquisition,
     unused: Entry | undefined,
@@ -225,7 +212,7 @@ export class StorageReferences {
     }
   }
 
-  /** Detaches a storage. One that cannot be detached stays registered, so that nothing is mounted over it. */
+  /** A storage that cannot be detached stays registered, so that nothing is mounted over it. */
   async #detach(entry: Entry, attachment: Attachment): Promise<void> {
     entry.isInTransition = true
     try {
@@ -240,9 +227,8 @@ export class StorageReferences {
   }
 
   /**
-   * Takes over what the previous agent attached: `references` are those of containers and the sandbox that go on, by
-   * mount point. Detaches what was half attached or half detached, and what has no reference and is not kept. Throws
-   * UnreadableState.
+   * Restores the previous agent's storages; `references` counts the restored users of each mount point. Detaches what
+   * was half attached or half detached, and what has no reference and is not kept. Throws UnreadableState.
    */
   async restore(
     references: ReadonlyMap<string, number>,
@@ -280,10 +266,10 @@ export class StorageReferences {
     }
   }
 
-  /** Removes what was made of a storage. Which of its steps were done is not known. */
+  /** Undoes an interrupted attach, of which any number of steps may be done. */
   async #undoAttach(entry: Entry, { mountPoint, onRemove }: Attachment): Promise<void> {
     await unmountTree(this.#os.mounts, mountPoint)
-    // This fails for what was there before the storage: it has content, or is no directory.
+    // Fails for a mount point that existed before: it has content or is no directory.
     await this.#os.files.removeDirectory(mountPoint).catch(() => {})
     await onRemove?.()
     this.#forget(mountPoint, entry)
@@ -315,7 +301,7 @@ export class StorageReferences {
   }
 }
 
-/** The attachment of a saved storage. One that was only begun has no kind, and counts as a mount, whose undo does most. */
+/** A storage that was only begun has no kind and counts as a mount, whose undo covers most. */
 function dataOf({ mountPoint, kind, keep, device, undo }: StoragePayload): AttachmentData {
   const known = ATTACHMENT_KINDS.find((name) => name === kind) ?? 'mount'
   return { mountPoint, kind: known, keep, undo, ...(device === '' ? {} : { device }) }
@@ -323,7 +309,6 @@ function dataOf({ mountPoint, kind, keep, device, undo }: StoragePayload): Attac
 
 const ATTACHMENT_KINDS = ['mount', 'directory', 'copy', 'existing'] as const
 
-/** Whether a storage stays attached without references. */
 function isKept({ shared }: Entry, { keep }: Attachment): boolean {
   return shared || keep
 }

@@ -15,12 +15,11 @@ import { checkMountPoint, withoutFinalSlash } from './mount-point.ts'
 import { StorageReferences, type StorageView } from './references.ts'
 import { refuseEncryption, refuseNul } from './validation.ts'
 
-/** Attaches and releases the storages of requests. */
 export interface StorageHandlers {
   /**
-   * Attaches storages in their order, the layers of an image together at the place of the first. A mount point that is
-   * already attached gains a reference, unless another storage is attached there. When one fails, or `signal` is aborted, those before it are released again.
-   * `owner` is the container's id, undefined for the sandbox.
+   * Attaches storages in order, the layers of an image together. An attached mount point gains a reference, unless it
+   * holds another storage. When one fails or `signal` is aborted, the earlier ones are released. `owner` is the
+   * container's id, undefined for the sandbox.
    */
   attach(
     storages: readonly Storage[],
@@ -28,23 +27,18 @@ export interface StorageHandlers {
     signal: AbortSignal,
   ): Promise<AttachedStorages>
   /**
-   * Releases the storages, the last first, and detaches those without further references; shared, `local` and
-   * `ephemeral` ones stay attached until `clear`. May be called only once. Tries all, then throws INTERNAL with every
-   * error.
+   * Releases storages, the last first; shared, `local` and `ephemeral` ones stay attached until `clear`. May be called
+   * only once. Tries all, then throws INTERNAL with every error.
    */
   release(attached: AttachedStorages): Promise<void>
-  /**
-   * Detaches the storages that stayed attached, at the sandbox's end and before its root folder is removed. Tries all,
-   * then throws the first error.
-   */
+  /** Detaches the rest before the sandbox's root folder is removed. Tries all, then throws the first error. */
   clear(): Promise<void>
-  /** Every storage that is attached, or being attached or detached. */
   list(): readonly StorageView[]
   /** Whether a storage with references is at or below `folder`. */
   isUsed(folder: string): boolean
   /** The mount points that `attach` attaches for these storages, in its order. */
   mountPointsOf(storages: readonly Storage[]): string[]
-  /** Takes over what the previous agent attached; see `StorageReferences.restore`. */
+  /** See `StorageReferences.restore`. */
   restore(references: ReadonlyMap<string, number>): Promise<void>
 }
 
@@ -53,7 +47,6 @@ export interface AttachedStorages {
   readonly mountPoints: readonly string[]
 }
 
-/** Creates the storage handlers, with no storage attached. */
 export function createStorageHandlers(
   options: Omit<StorageDependencies, 'hugePages' | 'watch'>,
 ): StorageHandlers {
@@ -131,7 +124,7 @@ export function createStorageHandlers(
   }
 }
 
-/** The storage with its mount point in the one form by which references are counted. */
+/** References are counted by the mount point without its final slash. */
 function normalised(storage: Storage): Storage {
   return { ...storage, mountPoint: withoutFinalSlash(storage.mountPoint) }
 }

@@ -1,10 +1,7 @@
 import { AgentError } from '../../base/errors.ts'
 import type { Storage } from '../../gen/agent.ts'
 
-/**
- * Throws INVALID_ARGUMENT when a text of a storage contains a NUL byte: the kernel would end the text there and mount
- * something other than what was requested.
- */
+/** The kernel would end a text at a NUL byte and mount something else. Throws INVALID_ARGUMENT. */
 export function refuseNul({ source, fstype, options, driverOptions, mountPoint }: Storage): void {
   const text = [source, fstype, ...options, ...driverOptions].find((each) => each.includes('\0'))
   if (text === undefined) return
@@ -18,9 +15,8 @@ export function refuseNul({ source, fstype, options, driverOptions, mountPoint }
 const PREFIX = 'encryption_'
 
 /**
- * Throws when the host requests encryption, whatever the driver: an unencrypted storage would be worse than none.
- * INVALID_ARGUMENT without `create_filesystem`, which encryption needs; UNIMPLEMENTED with it, because encryption needs
- * a helper that this guest does not have. The error names the option but never its value.
+ * Refuses encryption for every driver, because an unencrypted storage would be worse than none. Throws INVALID_ARGUMENT
+ * without `create_filesystem`, UNIMPLEMENTED with it. The error never contains the option's value.
  */
 export function refuseEncryption({ driverOptions, mountPoint }: Storage): void {
   const [name] = driverOptions.find((option) => option.startsWith(PREFIX))?.split('=', 1) ?? []

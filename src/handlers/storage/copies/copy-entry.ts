@@ -3,20 +3,18 @@ import type { UndoList } from '../../../base/undo.ts'
 import type { FileAttributes, Folder } from '../../../os/files/folder.ts'
 import type { Copy } from './copy-request.ts'
 
-/** What a copy has opened and made so far. */
+/** The resources of an unfinished copy. */
 export interface CopyWork {
-  /** Undoes what was made, as long as the copy is not complete. */
   readonly onFailure: UndoList
-  /** Closes what is open; to be run in any case, after `onFailure`. */
+  /** Closes all open folders and files; runs in every case, after `onFailure`. */
   readonly opened: UndoList
-  /** How many parents were made: the last ones. */
+  /** The number of parents that were made, which are the last ones. */
   parentsMade: number
 }
 
 /**
- * Opens the parent of the copied entry. Missing parents are made with the request's mode, and the last of them gets its
- * owner. The kernel follows no symbolic link on the way, and a folder that was opened stays the same when a container moves
- * it or puts a link in its place.
+ * Opens the parent folder, after making missing parents. It walks open folders and follows no symbolic link, so a
+ * container cannot redirect the copy by moving a folder.
  */
 export async function openParent(root: Folder, copy: Copy, work: CopyWork): Promise<Folder> {
   if (copy.parents.length === 0) return root
@@ -25,7 +23,7 @@ export async function openParent(root: Folder, copy: Copy, work: CopyWork): Prom
   return keepOpen(await makeParents(root, copy, work), work)
 }
 
-/** Opens each parent, or makes it. Only the last one stays open, because there may be two thousand. */
+/** Only the last parent stays open, because there may be two thousand. */
 async function makeParents(root: Folder, copy: Copy, work: CopyWork): Promise<Folder> {
   let folder = root
   for (const [index, name] of copy.parents.entries()) {
@@ -65,7 +63,7 @@ function madeParent(root: Folder, parents: readonly string[], index: number, wor
   work.onFailure.add('remove parent', () => removeEmpty(root, parents.slice(0, index), parents[index] ?? ''))
 }
 
-/** Opens the parent of an entry that the previous agent began to copy, which made the last `made` parents. */
+/** Opens the parent of an entry whose copy the previous agent began, after it made the last `made` parents. */
 export async function reopenParent(
   root: Folder,
   parents: readonly string[],
@@ -77,7 +75,6 @@ export async function reopenParent(
   return parents.length === 0 ? root : keepOpen(await root.openBelow(parents.join('/')), work)
 }
 
-/** Removes a folder unless it is gone, or someone else has put something into it. */
 async function removeEmpty(root: Folder, parents: readonly string[], name: string): Promise<void> {
   const folder = parents.length === 0 ? root : await root.openBelow(parents.join('/'))
   try {
@@ -89,7 +86,7 @@ async function removeEmpty(root: Folder, parents: readonly string[], name: strin
   }
 }
 
-/** A directory that exists stays, and gets the attributes; anything else is replaced. */
+/** Updates the attributes of an existing directory; replaces anything else. */
 export async function copyDirectory(folder: Folder, copy: Copy, { onFailure }: CopyWork): Promise<void> {
   const { name, temporaryName, attributes } = copy
   const isKept = (await folder.status(name))?.kind === 'directory'
@@ -112,7 +109,6 @@ async function setFolderAttributes(folder: Folder, name: string, attributes: Fil
   }
 }
 
-/** Replaces in one step whatever has the name with a symbolic link. */
 export async function copyLink(
   folder: Folder,
   copy: Copy,
@@ -127,7 +123,7 @@ export async function copyLink(
   await publish(folder, copy)
 }
 
-/** Gives the complete entry its name. Files and links that had it are replaced in one step. */
+/** Renames the complete entry; it replaces a file or link of that name atomically. */
 export async function publish(folder: Folder, { name, temporaryName }: Copy): Promise<void> {
   const isDirectory = (await folder.status(name))?.kind === 'directory'
   if (isDirectory) await folder.remove(name)
@@ -139,7 +135,6 @@ function keepOpen(folder: Folder, { opened }: CopyWork): Folder {
   return folder
 }
 
-/** The folder that is being opened; undefined when nothing is there. */
 async function unlessMissing(opening: Promise<Folder>): Promise<Folder | undefined> {
   try {
     return await opening

@@ -6,18 +6,16 @@ import type { FileAttributes } from '../../../os/files/folder.ts'
 
 /** A checked CopyFile request. */
 export interface Copy {
-  /** The path below the root, as components that are entries of their parents: none is empty, `.` or `..`. */
+  /** The path below the root: no component is empty, `.` or `..`. */
   readonly parents: readonly string[]
   readonly name: string
-  /** The name of the entry beside it that takes its place when it is complete; always the same for a path. */
+  /** The entry is built beside its place under this name, which depends only on the path. */
   readonly temporaryName: string
-  /** Permissions of parents that are missing. */
   readonly parentMode: number
   readonly attributes: FileAttributes
   readonly content: FileChunk | { readonly kind: 'directory' } | LinkContent
 }
 
-/** A part of a regular file. */
 export interface FileChunk {
   readonly kind: 'file'
   /** The size of the whole file. */
@@ -34,22 +32,19 @@ interface LinkContent {
 /** PATH_MAX without the final NUL byte; the same limit holds for the target of a link. */
 const MAX_PATH_BYTES = 4095
 
-/** The bits of a mode that are its type (man 7 inode). Without any, as Go writes it, the mode is that of a file. */
+/** The file type bits of a mode (man 7 inode). Go sends none for a regular file. */
 const S_IFMT = 0o170000
 
 const TEMPORARY_NAME = /^\.copyfile-[0-9a-f]{32}$/
 
-/**
- * Checks a request. Throws INTERNAL for a path that does not lie below `root`, and INVALID_ARGUMENT for any other
- * field. Nothing is looked up.
- */
+/** Throws INTERNAL for a path that is not below `root`, INVALID_ARGUMENT for any other field. Does no I/O. */
 export function checkCopy(request: CopyFileRequest, root: string): Copy {
   const components = componentsOf(request.path, root)
   return {
     parents: components.slice(0, -1),
     name: components.at(-1) ?? '',
     temporaryName: temporaryName(components.join('/')),
-    // Go's shim sends bits of its own in it.
+    // Go's shim also sends the type bits of Go's os.FileMode.
     parentMode: request.dirMode & 0o777,
     attributes: {
       mode: request.fileMode & 0o7777,
@@ -75,7 +70,7 @@ function componentsOf(path: string, root: string): readonly string[] {
 }
 
 function temporaryName(path: string): string {
-  // Node takes milliseconds to load this module, which a start must not wait for.
+  // Loaded on demand: Node takes milliseconds to load this module.
   const { createHash } = process.getBuiltinModule('node:crypto')
   return `.copyfile-${createHash('sha256').update(path).digest('hex').slice(0, 32)}`
 }

@@ -12,16 +12,16 @@ import { KINDS, type StateStore } from '../../../state/state-store.ts'
 import { type CopyWork, copyDirectory, copyLink, openParent, publish, reopenParent } from './copy-entry.ts'
 import { type Copy, checkCopy, type FileChunk } from './copy-request.ts'
 
-/** How many files may be unfinished at once. Each holds a few descriptors, and what has arrived of it. */
+/** The limit of unfinished files; each holds a few descriptors and its content so far. */
 const MAX_UNFINISHED = 64
 
-/** After this time without a chunk, an unfinished file makes room for another one. Hosts wait a minute for an answer. */
+/** A file without a chunk for this long may be dropped for another one. Hosts wait a minute for an answer. */
 const IDLE_MS = 60_000
 
-/** How long a removal waits for files to be dropped, in case that a file system hangs. */
+/** How long a removal waits for files to be dropped, in case a file system hangs. */
 const DROP_MS = 5000
 
-/** The folder of what outlives the agent of unfinished files (proto/state/copy.proto). */
+/** The folder of the records of unfinished files (proto/state/copy.proto). */
 const SAVED = 'copies'
 
 /** A file of which some chunks have arrived. */
@@ -32,25 +32,22 @@ interface Unfinished extends CopyWork {
   readonly folder: Folder
   readonly file: GrowingFile
   readonly sizeBytes: bigint
-  /** There are no gaps: all bytes before this one have arrived. */
+  /** All bytes before this offset have arrived. */
   arrivedBytes: bigint
   lastChunkMs: number
 }
 
-/** What copying needs. */
 export interface CopyParts {
   readonly os: Pick<Os, 'files' | 'clock'>
   readonly log: Logger
-  /** The folder that all paths lie below. */
   readonly root: string
   readonly state: StateStore
   readonly requests: Pick<RequestJournal, 'answer' | 'done'>
 }
 
 /**
- * Files, directories and symbolic links that the host copies into the guest. An entry gets its name when it is
- * complete, by one rename(2). Calls run one after the other: the undo of one removes parents that another one would
- * use. An unfinished file outlives the agent: what has arrived is recorded before a chunk is answered.
+ * Copies the host's entries into the guest; one rename(2) publishes each. Calls are serialised, because the undo of one
+ * removes parents that another would use. Progress is saved before a chunk is answered.
  */
 export class FileCopies {
   readonly #parts: CopyParts
@@ -62,7 +59,7 @@ export class FileCopies {
     this.#parts = parts
   }
 
-  /** Goes on with the unfinished files of the previous agent. One that is not there as it was is lost. Never rejects. */
+  /** Restores the previous agent's unfinished files, and drops those that changed since. Never rejects. */
   async restore(): Promise<void> {
     for (const name of this.#parts.state.list(SAVED)) {
       const work = this.#newWork()
@@ -97,16 +94,16 @@ export class FileCopies {
   }
 
   /**
-   * CopyFile. Throws INTERNAL for a path that does not lie below the root, and with the kernel's error, also where a
-   * symbolic link is on the way; INVALID_ARGUMENT for other fields; FAILED_PRECONDITION for a later chunk of a file that is
-   * not unfinished; RESOURCE_EXHAUSTED when too many files are. A call that has begun is not aborted by its signal.
+   * CopyFile. Throws INTERNAL for a path outside the root or the kernel's error, INVALID_ARGUMENT for other fields,
+   * FAILED_PRECONDITION for a later chunk without a first one, RESOURCE_EXHAUSTED for too many unfinished files. A call
+   * that has begun ignores its signal.
    */
   async copy(request: CopyFileRequest, call: Call): Promise<void> {
     const copy = checkCopy(request, this.#parts.root)
     await this.#queue.run(() => this.#perform(copy, call), call.signal)
   }
 
-  /** Drops the unfinished files whose paths hosts give to this container. Never rejects. */
+  /** Drops the unfinished files of a container. Never rejects. */
   async dropOf(containerId: string): Promise<void> {
     await this.#dropWhere((components) => isOfContainer(components, containerId))
   }
@@ -159,10 +156,10 @@ export class FileCopies {
     this.#parts.state.remove(`${SAVED}/${temporaryName}`)
   }
 
-  /** The first chunk of a file. If it is the only one, what had the name is there until the file replaces it. */
+  /** Unless the first chunk is the whole file, the old entry is removed at once. */
   async #begin(folder: Folder, copy: Copy, chunk: FileChunk, work: CopyWork): Promise<void> {
     const { temporaryName, name } = copy
-    // An agent that died may have left it.
+    // The previous agent may have left one.
     await folder.remove(temporaryName)
     const file = await folder.createFile(temporaryName)
     work.opened.add('close file', () => file.close())
@@ -177,7 +174,6 @@ export class FileCopies {
     this.#unfinished.set(keyOf(copy), unfinished)
   }
 
-  /** A later chunk. */
   async #continue(copy: Copy, chunk: FileChunk, call: Call): Promise<void> {
     const key = keyOf(copy)
     const unfinished = this.#unfinished.get(key)
@@ -193,7 +189,7 @@ export class FileCopies {
     try {
       if (offset + BigInt(data.length) === sizeBytes) this.#save(unfinished, call.number)
       if (!(await this.#write(unfinished, copy, chunk))) return
-      // The call is answered by what follows, or, if this agent dies before, by the recorded answer.
+      // Record the answer first: if this agent dies now, the next one sends it.
       this.#parts.requests.answer(call, EMPTY_RESPONSE)
       this.#unfinished.delete(key)
       this.#forget(copy.temporaryName)
@@ -203,7 +199,7 @@ export class FileCopies {
     }
   }
 
-  /** Writes a chunk. Returns true when the file is complete, after giving it its name. */
+  /** Returns true when the file is complete and published. */
   async #write(unfinished: Unfinished, copy: Copy, { data, offset }: FileChunk): Promise<boolean> {
     const { file, folder, sizeBytes, arrivedBytes } = unfinished
     await file.write(data, Number(offset))
@@ -220,7 +216,7 @@ export class FileCopies {
     return true
   }
 
-  /** `request` is the number of the one that brings the last bytes, 0 before. */
+  /** `request` is the number of the request with the last bytes, 0 before it. */
   #save(unfinished: Unfinished, request: bigint): void {
     const { path, temporaryName, file, sizeBytes, arrivedBytes, parentsMade } = unfinished
     const { inode } = file
@@ -242,7 +238,6 @@ export class FileCopies {
     return root
   }
 
-  /** Drops the file that has been idle for longest when there are too many. */
   async #makeRoom(): Promise<void> {
     if (this.#unfinished.size < MAX_UNFINISHED) return
     const [idle] = [...this.#unfinished].sort(([, a], [, b]) => a.lastChunkMs - b.lastChunkMs)
@@ -276,10 +271,7 @@ function keyOf({ parents, name }: Copy): string {
   return [...parents, name].join('/')
 }
 
-/**
- * Shims name what they copy for a container by its id: a folder, or names such as `ID-b7426f94-hosts` with 8 or 16 random
- * digits. Those of runtime-rs lie in `passthrough`.
- */
+/** Shims name copies `ID` or `ID-b7426f94-hosts` (8 or 16 random digits); runtime-rs puts them below `passthrough`. */
 function isOfContainer(components: readonly string[], containerId: string): boolean {
   const [first = '', second = ''] = components
   const name = first === 'passthrough' ? second : first

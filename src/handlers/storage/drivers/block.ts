@@ -10,20 +10,17 @@ import type { Tools } from '../../../os/process/tools.ts'
 import type { StorageDependencies, StorageDriver } from '../driver.ts'
 import { mountStorage } from '../mount-storage.ts'
 
-/** Waits for the disk that a storage's source names, and returns its device node. */
 type WaitForDisk = (source: string, dependencies: StorageDependencies, signal: AbortSignal) => Promise<string>
 
-/** A driver of disks, which can also wait for a disk without mounting it. */
 export interface DiskDriver extends StorageDriver {
   readonly waitFor: WaitForDisk
 }
 
-/** Whether a driver is one of disks. */
 export function isDiskDriver(driver: StorageDriver): driver is DiskDriver {
   return 'waitFor' in driver
 }
 
-/** Creates the driver of one kind of disk. The kinds differ only in how the disk is found. */
+/** The kinds of disks differ only in how the disk is found. */
 function blockDriver(waitFor: WaitForDisk): DiskDriver {
   return {
     waitFor,
@@ -50,10 +47,7 @@ async function diskFault(files: Files, disk: string): Promise<string | undefined
   return (await files.stat(disk))?.kind === 'block' ? undefined : `disk ${disk} was removed`
 }
 
-/**
- * Whether the driver options request a new file system on the disk. Throws INVALID_ARGUMENT for a file system other
- * than ext4.
- */
+/** Throws INVALID_ARGUMENT when `create_filesystem` is given for another file system than ext4. */
 export function wantsFilesystem({ driverOptions, fstype, mountPoint }: Storage): boolean {
   const wanted = driverOptions.includes('create_filesystem')
   if (wanted && fstype !== 'ext4') {
@@ -63,10 +57,7 @@ export function wantsFilesystem({ driverOptions, fstype, mountPoint }: Storage):
   return wanted
 }
 
-/**
- * Makes an ext4 file system on a disk and destroys its earlier content. It has no journal, because its data does not
- * outlive the guest. Throws INTERNAL with the output of mkfs.
- */
+/** Destroys the disk's content. No journal: the data does not outlive the guest. Throws INTERNAL with mkfs's output. */
 export async function makeFilesystem(tools: Tools, disk: string, signal: AbortSignal): Promise<void> {
   const options = ['-O', '^has_journal', '-m', '0', '-i', '163840', '-I', '128', '-F']
   const result = await inStep('program', `mkfs.ext4 ${disk}`, () =>

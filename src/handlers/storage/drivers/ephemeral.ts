@@ -8,10 +8,7 @@ import { fsGidOf, setFolderGroup, withoutFsGid } from '../ownership.ts'
 import { refuseNul } from '../validation.ts'
 import type { ReservedPages } from './huge-pages.ts'
 
-/**
- * Memory that the containers of a sandbox share: /dev/shm, emptyDir volumes in memory, huge pages. It is mounted with
- * the host's options, so a size limit holds, and stays attached until the sandbox ends.
- */
+/** Memory that a sandbox's containers share: /dev/shm, emptyDir volumes, huge pages. Stays until the sandbox ends. */
 export const ephemeral: StorageDriver = {
   async attach(storage, request, signal) {
     const { mountPoint, fstype } = storage

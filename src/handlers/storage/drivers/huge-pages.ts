@@ -3,26 +3,19 @@ import { AgentError } from '../../../base/errors.ts'
 import { SerialQueue } from '../../../base/serial-queue.ts'
 import type { Files } from '../../../os/files/files.ts'
 
-/** The pages that a storage has reserved. */
 export interface ReservedPages {
   readonly pageSize: bigint
   readonly pages: bigint
-  /** The kernel's number before the first storage. */
   readonly before: bigint
 }
 
-/** The pages of one size that storages have reserved. */
 interface Pool {
-  /** The kernel's number before the first storage; it is never set to less. */
+  /** nr_hugepages before the first storage; it is never set to less. */
   readonly before: bigint
-  /** The sum of all reservations. */
   wanted: bigint
 }
 
-/**
- * The huge pages that the kernel reserves for storages. The kernel has one number for each page size, which is set to
- * the sum of what all storages need.
- */
+/** Reserves huge pages. The kernel has one number for each page size, set to the sum of all storages' needs. */
 export class HugePages {
   readonly #files: Files
   readonly #pools = new Map<bigint, Pool>()
@@ -33,10 +26,7 @@ export class HugePages {
     this.#files = files
   }
 
-  /**
-   * Reserves the pages of the options `pagesize=` and `size=` (bytes). Throws INVALID_ARGUMENT without these options or
-   * with wrong ones, INTERNAL when the kernel has too little contiguous memory.
-   */
+  /** Throws INVALID_ARGUMENT unless `pagesize=` and `size=` (bytes) are valid, INTERNAL without contiguous memory. */
   async reserve(options: readonly string[]): Promise<ReservedPages> {
     const pageSize = bytesOf(options, 'pagesize')
     const size = bytesOf(options, 'size')

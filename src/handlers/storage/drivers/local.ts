@@ -47,7 +47,6 @@ export const local: StorageDriver = {
 }
 
 function addRemoval(onRemove: UndoList, files: Files, folder: string): void {
-  // It may have been removed from outside.
   onRemove.add('remove directory', () => removeIfPresent('ENOENT', () => files.removeDirectory(folder)))
 }
 

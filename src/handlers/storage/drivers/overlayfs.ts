@@ -11,10 +11,7 @@ const AGENT_PREFIX = 'io.katacontainers.fs-opt.'
 const WRITABLE = `${AGENT_PREFIX}overlay-rw`
 const CREATE = 'io.katacontainers.volume.overlayfs.create_directory='
 
-/**
- * An overlay of folders. With the option `…overlay-rw` the upper layer is a new folder in the container's own folder,
- * which is removed with the storage.
- */
+/** An overlay of folders. `…overlay-rw` adds an upper layer in the container's folder, removed with the storage. */
 export const overlayfs: StorageDriver = {
   async attach(storage, request, signal) {
     const { files } = request.os
@@ -51,10 +48,7 @@ function addRemoval(onRemove: UndoList, files: Files, folder: string): void {
   onRemove.add(`remove ${folder}`, () => files.removeTree(folder))
 }
 
-/**
- * Creates the missing folders that the layers are in. They stay when the storage is removed: another storage may use the
- * same layers, or they are on a disk that outlives the container.
- */
+/** Created layers stay after the storage: another storage may use them, or their disk outlives the container. */
 async function createFolders(
   { driverOptions }: Storage,
   { os: { files }, allowedRoots }: StorageRequest,
@@ -94,7 +88,7 @@ async function createUpper(
   return folders
 }
 
-/** The first suffix whose folder is free; a container's first writable layer has none. */
+/** A container's first writable layer has no suffix. */
 async function freeSuffix(files: Files, path: string): Promise<string> {
   for (let suffix = '', number = 2; ; suffix = `-${number}`, number += 1) {
     if ((await files.lstat(`${path}${suffix}`)) === undefined) return suffix

@@ -7,10 +7,7 @@ import { mountStorage } from '../mount-storage.ts'
 /** The tag of the folder that the host shares with the sandbox. */
 const SANDBOX_FOLDER = 'kataShared'
 
-/**
- * The driver of a host folder that is named by its tag. The sandbox's folder may be mounted already; it then stays as
- * it is. `hints` explains errnos of mount(2) for this file system.
- */
+/** Mounts a host folder by its tag; the sandbox's may be mounted already. `hints` explains errnos of mount(2). */
 function sharedFolder(hints: Readonly<Record<string, string>> = {}): StorageDriver {
   return {
     async attach(storage, dependencies, signal) {
@@ -27,7 +24,6 @@ function sharedFolder(hints: Readonly<Record<string, string>> = {}): StorageDriv
   }
 }
 
-/** Whether the storage is the sandbox's folder and is mounted at its mount point already. */
 async function isSandboxFolderMounted(
   { source, mountPoint }: Storage,
   { mounts }: Pick<Os, 'mounts'>,
@@ -55,7 +51,6 @@ function withHint(
 /** A host folder over 9p, which Debian's cloud kernel does not have. */
 export const nineP = sharedFolder({ ENOENT: 'no 9p device has this tag' })
 
-/** A host folder that a virtio-fs device offers. */
 export const virtioFs = sharedFolder({
   EINVAL: 'no virtio-fs device has this tag, or it does not know an option',
 })

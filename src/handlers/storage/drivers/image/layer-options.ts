@@ -15,22 +15,17 @@ const NAMES: readonly string[] = [...FLAGS, ...SWITCHES, ...VALUES, ...LISTS]
 export interface LayerOptions {
   /** Whether a flag is present, or a switch is `true`. */
   has(name: (typeof FLAGS)[number] | (typeof SWITCHES)[number]): boolean
-  /** The value of an option that may be given once. */
   value(name: (typeof VALUES)[number]): string | undefined
-  /** The values of an option that may be given several times. */
   values(name: (typeof LISTS)[number]): readonly string[]
   readonly plain: readonly string[]
 }
 
-/** Whether a storage is a layer of an image; all layers with one mount point form an image. */
+/** All layers with one mount point form an image. */
 export function isLayer({ driver, options }: Storage): boolean {
   return driver === 'erofs.multi-layer' || options.includes(`${PREFIX}multi-layer=true`)
 }
 
-/**
- * Parses the options of a layer. Throws INVALID_ARGUMENT for a contradiction or a wrong value, and UNIMPLEMENTED for an
- * unknown option, because a layer must not be used with a setup other than the host requested.
- */
+/** Throws INVALID_ARGUMENT for a wrong or contradictory value, UNIMPLEMENTED for an unknown option. */
 export function parseLayerOptions({ options, mountPoint }: Storage): LayerOptions {
   const given = new Map<string, string[]>()
   const plain = options.filter((option) => !option.startsWith(PREFIX))
@@ -66,7 +61,6 @@ export function parseLayerOptions({ options, mountPoint }: Storage): LayerOption
   }
 }
 
-/** The INVALID_ARGUMENT error of a layer of the image at a mount point. */
 export function invalidLayer(mountPoint: string, what: string): AgentError {
   return new AgentError('INVALID_ARGUMENT', `layer of ${mountPoint}: ${what}`)
 }
@@ -84,10 +78,7 @@ const UPPER = '{{ mount 0 }}'
 
 const DEFAULT_MODE = 0o755
 
-/**
- * Parses `{{ mount 0 }}/path`, optionally followed by mode and owner: `:0755`, `:0755:0:0`. Throws the error that
- * `refused` creates for a wrong format or a path outside the upper layer.
- */
+/** Parses `{{ mount 0 }}/path`, optionally with mode and owner (`:0755:0:0`). Throws what `refused` creates. */
 export function parseLayerDirectory(value: string, refused: (reason: string) => AgentError): LayerDirectory {
   const [template = '', mode, uid, gid, ...more] = value.split(':')
   const path = (template.startsWith(UPPER) ? template.slice(UPPER.length) : template).replace(/^\//, '')
@@ -105,7 +96,7 @@ export function parseLayerDirectory(value: string, refused: (reason: string) => 
   }
 }
 
-/** Whether a text is a user or group id; chown(2) takes the highest value as "leave unchanged". */
+/** chown(2) takes the highest value as "leave unchanged". */
 function isId(text: string): boolean {
   return /^\d{1,10}$/.test(text) && Number(text) < 0xff_ff_ff_ff
 }
@@ -113,7 +104,7 @@ function isId(text: string): boolean {
 /** The storages that are attached together: a single one, or the layers of an image in their order. */
 export type StorageGroup = readonly [Storage, ...Storage[]]
 
-/** Groups the storages of a request: each layer joins the first layer with its mount point. */
+/** Each layer joins the group of the first layer with its mount point. */
 export function groupLayers(storages: readonly Storage[]): readonly StorageGroup[] {
   const groups: [Storage, ...Storage[]][] = []
   const images = new Map<string, [Storage, ...Storage[]]>()

@@ -12,13 +12,11 @@ import type { LayerDirectory } from './layer-options.ts'
 import { type Image, type Layer, parseImage, type UpperLayer } from './parse-image.ts'
 import { MAPPED_PREFIX, openVerity, unmapStale } from './verity.ts'
 
-/** The mount of one image, while it is in progress. */
 interface ImageMount {
   readonly dependencies: StorageDependencies
   readonly signal: AbortSignal
   /** Unmounts the layers and removes their folders and dm-verity devices. */
   readonly onRemove: UndoList
-  /** The folder in which the layers are mounted. */
   readonly folder: string
   /** A short name of the image that is unique in the guest. */
   readonly id: string
@@ -27,13 +25,13 @@ interface ImageMount {
 /** The folder of an empty lowest layer: the kernel refuses a read-only overlay of a single layer. */
 const EMPTY = 'empty'
 
-/** The folder of the upper layer; those of the lower layers are their numbers. */
+/** The folder of the upper layer; the folder of a lower layer is named by its number. */
 const UPPER = 'rw'
 
 /**
- * Mounts the layers of one image, each from its own disk or partition, and an overlay of them at their mount point.
- * Throws INVALID_ARGUMENT for layers that do not form an image, UNIMPLEMENTED for unknown options, INTERNAL when a disk
- * does not appear or cannot be mounted, or what `signal` is aborted with; on an error it undoes all steps.
+ * Mounts each layer of an image, and an overlay of them at their mount point. Throws INVALID_ARGUMENT for layers that
+ * form no image, UNIMPLEMENTED for unknown options, INTERNAL when a disk does not appear or cannot be mounted, or the
+ * abort reason; all steps are then undone.
  */
 export async function mountImage(
   storages: readonly [Storage, ...Storage[]],
@@ -52,7 +50,6 @@ export async function mountImage(
   })
 }
 
-/** Where the layers of the image at `mountPoint` are mounted, and the short name of the image. */
 async function placeOf(
   mountPoint: string,
   { bundlesRoot }: Pick<StorageDependencies, 'bundlesRoot'>,
@@ -62,14 +59,13 @@ async function placeOf(
   return { id, folder: `${bundlesRoot}/.layers-${id}` }
 }
 
-/** Unmounts the layers that are there, and removes their folders and dm-verity devices. */
 async function removeLayers(mountPoint: string, dependencies: StorageDependencies): Promise<void> {
   const { id, folder } = await placeOf(mountPoint, dependencies)
   await clearFolder(dependencies.os, folder)
   await unmapStale(dependencies.os, `${MAPPED_PREFIX}${id}-`)
 }
 
-/** Mounts all layers and returns the options of the overlay. */
+/** Returns the options of the overlay. */
 async function mountLayers({ lowers, upper }: Image, imageMount: ImageMount): Promise<readonly string[]> {
   const { folder } = imageMount
   await makeFolder(folder, imageMount)
@@ -122,7 +118,7 @@ async function makeFolder(path: string, { dependencies, onRemove }: ImageMount):
   onRemove.add(`remove ${path}`, () => files.removeDirectory(path))
 }
 
-/** The error of a layer's mount. A block that dm-verity rejects looks like an unreadable disk to the file system. */
+/** The file system sees a block that dm-verity rejects as an I/O error. */
 function withHint(error: unknown, { source, partition, verity }: Layer): AgentError {
   const errno = errnoOf(error)
   const where = partition === undefined ? source : `${source}, partition ${partition}`
@@ -137,10 +133,7 @@ async function shortHash(text: string): Promise<string> {
   return createHash('sha256').update(text).digest('hex').slice(0, 8)
 }
 
-/**
- * The device node that a layer is mounted from: its disk, a partition, or the dm-verity device `name` in front of either.
- * Waits for the disk and the partition. The dm-verity device is removed by `onRemove`.
- */
+/** Returns the node of the layer's disk or partition, or of the dm-verity device `name` in front of it. */
 async function waitForLayerNode(
   { disk, source, partition, verity }: Layer,
   request: StorageDependencies & { readonly name: string; readonly onRemove: UndoList },
@@ -152,16 +145,14 @@ async function waitForLayerNode(
   return verity === undefined ? device : openVerity(os, { name, device, verity }, onRemove, signal)
 }
 
-/** The folders to which an overlay writes. */
 interface UpperFolders {
   readonly upperdir: string
   readonly workdir: string
 }
 
 /**
- * Creates the folders of an upper layer that is mounted at `root`: those that the host requests, and the two of the
- * overlay. Existing folders are kept, because the disk may have been used before. Symbolic links in their paths are
- * refused, because the content of the disk is not trusted. The folders stay on the disk.
+ * Creates the host's folders and the overlay's two in the upper layer at `root`. Existing folders are kept, because the
+ * disk may have been used before. Symbolic links are refused, because the disk's content is not trusted.
  */
 async function prepareUpper(
   root: string,
@@ -184,10 +175,7 @@ async function prepareUpper(
   return folders
 }
 
-/**
- * The driver of erofs layers. Storages that are the layers of one image are attached together with {@link mountImage};
- * this driver attaches an image of a single layer.
- */
+/** Attaches an image of a single layer; {@link mountImage} attaches images of several layers. */
 export const erofsMultiLayer: StorageDriver = {
   attach: (storage, request, signal) => mountImage([storage], request, signal),
 

@@ -18,23 +18,17 @@ export interface Image {
   readonly upper: UpperLayer | undefined
 }
 
-/** One layer and its location. */
 export interface Layer {
-  /** The driver of its disk, which `source` names. */
   readonly disk: DiskDriver
   readonly source: string
-  /** The number of its partition; undefined when it has the whole disk. */
+  /** Undefined when the layer has the whole disk. */
   readonly partition: number | undefined
-  /** How its data is verified; undefined when it is not. */
   readonly verity: LayerVerity | undefined
   readonly mount: MountOptions
 }
 
-/** The writable layer of an image. */
 export interface UpperLayer extends Layer {
-  /** Whether a new file system is made on its disk first. */
   readonly makesFilesystem: boolean
-  /** Folders that are created in it. */
   readonly directories: readonly LayerDirectory[]
 }
 
@@ -47,13 +41,10 @@ export interface LayerVerity {
   readonly salt: string | undefined
 }
 
-/** The size of a usual GPT. */
+/** The number of entries in a usual GPT. */
 const MAX_PARTITIONS = 128
 
-/**
- * Parses the storages of one image, which share a mount point. Throws INVALID_ARGUMENT for layers that do not form an
- * image, and UNIMPLEMENTED for an unknown option.
- */
+/** Throws INVALID_ARGUMENT for layers that do not form an image, UNIMPLEMENTED for an unknown option. */
 export function parseImage(storages: readonly [Storage, ...Storage[]]): Image {
   const [{ mountPoint, fsGroup }] = storages
   const lowers: Layer[] = []
@@ -69,7 +60,7 @@ export function parseImage(storages: readonly [Storage, ...Storage[]]): Image {
   return { mountPoint, fsGroup, lowers, upper }
 }
 
-/** Whether a layer is the upper one, by its flag or else by its file system. */
+/** The flag decides; without one, the file system does. */
 function isUpper({ fstype, mountPoint, source }: Storage, options: LayerOptions): boolean {
   const [isMarkedUpper, isMarkedLower] = [options.has('overlay-upper'), options.has('overlay-lower')]
   if (isMarkedUpper && isMarkedLower)
@@ -172,7 +163,6 @@ function isHex(text: string): boolean {
   return /^(?:[0-9a-f]{2})+$/i.test(text)
 }
 
-/** The drivers whose disks a layer can be on. */
 const DISKS: ReadonlyMap<string, DiskDriver> = new Map([
   ['blk', blk],
   ['erofs.multi-layer', blk],
@@ -181,7 +171,6 @@ const DISKS: ReadonlyMap<string, DiskDriver> = new Map([
   ['scsi', scsi],
 ])
 
-/** The driver of a layer's disk. Throws INVALID_ARGUMENT for a driver that has no disks. */
 function layerDisk(driver: string, mountPoint: string): DiskDriver {
   const disk = DISKS.get(driver)
   if (disk === undefined) throw invalidLayer(mountPoint, `storage driver ${driver} has no disks`)

@@ -22,9 +22,8 @@ const ALGORITHM_BYTES = 32
 const MAX_SALT_BYTES = 256
 
 /**
- * The device-mapper target for a device that holds data, superblock and hash tree (kernel documentation, verity).
- * Throws INTERNAL, naming `device`, for an invalid superblock or one that contradicts the host. The superblock needs no
- * trust, because every read is verified against the root hash.
+ * The target for a device that holds data, superblock and hash tree (kernel documentation, verity). Throws INTERNAL for
+ * an invalid superblock. It needs no trust, because every read is verified against the root hash.
  */
 export function layerTarget(device: string, superblock: Uint8Array, verity: LayerVerity): MappedTarget {
   const { rootHash, hashOffsetBytes } = verity
@@ -72,16 +71,15 @@ function textAt(bytes: Buffer, offset: number): string {
   return bytes.toString('latin1', offset, offset + ALGORITHM_BYTES).replace(/\0.*$/s, '')
 }
 
-/** The salt in hexadecimal; undefined when its length is invalid. */
+/** Hexadecimal; undefined when its length is invalid. */
 function saltOf(bytes: Buffer): string | undefined {
   const size = bytes.readUInt16LE(FIELDS.saltSize)
   return size > MAX_SALT_BYTES ? undefined : bytes.toString('hex', FIELDS.salt, FIELDS.salt + size)
 }
 
 /**
- * Maps a dm-verity device in front of `device` and returns its node, through which every read is verified. `onRemove`
- * unmaps it. Throws UNIMPLEMENTED when the kernel has no dm-verity, INTERNAL for an invalid superblock. A wrong root hash
- * only makes the first read fail.
+ * Maps a dm-verity device in front of `device` and returns its node; `onRemove` unmaps it. Throws UNIMPLEMENTED when
+ * the kernel has no dm-verity, INTERNAL for an invalid superblock. A wrong root hash only makes the first read fail.
  */
 export async function openVerity(
   { blockDevices, files, tools }: Pick<Os, 'blockDevices' | 'files' | 'tools'>,
@@ -99,15 +97,12 @@ export async function openVerity(
   return node
 }
 
-/** The name prefix of the devices that are mapped for layers, which sets them apart from other mapped devices. */
+/** The name prefix of the devices that are mapped for layers. */
 export const MAPPED_PREFIX = 'microvm-layers-'
 
 const BLOCK = '/sys/block'
 
-/**
- * Unmaps the devices that an agent which died has mapped for layers, those whose names begin with `prefix`. Nothing may be
- * mounted from them any more.
- */
+/** Unmaps the previous agent's devices whose names begin with `prefix`. Nothing may be mounted from them. */
 export async function unmapStale(
   { blockDevices, files }: Pick<Os, 'blockDevices' | 'files'>,
   prefix: string = MAPPED_PREFIX,

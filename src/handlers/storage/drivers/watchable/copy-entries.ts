@@ -6,18 +6,16 @@ import type { Files } from '../../../../os/files/files.ts'
 import type { FileAttributes, Folder } from '../../../../os/files/folder.ts'
 import { type Entries, type Entry, sameEntry, VERSION_LINK } from './read-source.ts'
 
-/** The location and attributes of a copy. */
 export interface CopyPlace {
   readonly files: Files
   /** The copy itself, an existing folder or file. */
   readonly path: string
   /** An empty folder on the same file system that no container sees. */
   readonly staging: string
-  /** The mode and owner of a copied entry, given the status of its source. */
   readonly attributes: (status: FileStatus) => FileAttributes
 }
 
-/** One run that turns the copy from `copied`, which is updated with each step, into `wanted`. */
+/** One run, which turns the copy from `copied` into `wanted` and updates `copied` with each step. */
 interface CopyRun {
   readonly place: CopyPlace
   readonly wanted: Entries
@@ -27,12 +25,10 @@ interface CopyRun {
 }
 
 /**
- * Updates a copy to match its source. Each entry is built completely in the staging folder and moved into place by
- * rename(2): first folders and files, then the version link, then other links. Entries that the source no longer has
- * are removed last; the previous version of a volume is removed only by the next call, because a reader may be using it.
- *
- * A container may change the copy, so no symbolic link in it is ever followed. Throws the kernel's error; the next call
- * continues where this one failed.
+ * Updates a copy to match its source. Each entry is built in the staging folder and moved into place by rename(2):
+ * first folders and files, then the version link, then other links. Entries that the source lost are removed last; the
+ * previous version of a volume stays until the next call, because a reader may use it. A container may change the copy,
+ * so no symbolic link in it is followed. Throws the kernel's error; the next call continues there.
  */
 export async function copyEntries(
   place: CopyPlace,
@@ -95,7 +91,6 @@ async function removeGone(run: CopyRun, isSwitched: boolean): Promise<void> {
   }
 }
 
-/** Builds an entry with all that it contains in the staging folder, and moves it into place. */
 async function replace(run: CopyRun, path: string, entry: Entry): Promise<void> {
   const { top, staging, copied, wanted } = run
   const name = basename(path)
@@ -136,7 +131,6 @@ async function changeFolder({ top, place, copied }: CopyRun, path: string, entry
   copied.set(path, entry)
 }
 
-/** Removes an entry of the copy with all that it contains. */
 async function removeCopy({ top, copied }: CopyRun, path: string): Promise<void> {
   if (!copied.has(path)) return
   try {
@@ -148,7 +142,7 @@ async function removeCopy({ top, copied }: CopyRun, path: string): Promise<void>
   for (const each of [...copied.keys()]) if (isWithin(each, path)) copied.delete(each)
 }
 
-/** Calls `use` with the parent folder of a path in the copy, opened component by component from `top`. */
+/** Opens the parent folder component by component from `top`. */
 async function inParentFolder(
   top: Folder,
   path: string,
@@ -168,7 +162,7 @@ function isLink({ status }: Entry): boolean {
   return status.kind === 'symlink'
 }
 
-/** Whether a folder becomes something else or the reverse, which rename(2) cannot replace. */
+/** rename(2) cannot replace a folder with another kind of entry, or the reverse. */
 function isOtherKind(before: Entry, after: Entry | undefined): boolean {
   return after !== undefined && (before.status.kind === 'directory') !== (after.status.kind === 'directory')
 }
@@ -177,7 +171,7 @@ function fileAttributes({ attributes }: CopyPlace, { status }: Entry) {
   return { ...attributes(status), modifiedNs: status.modifiedNs }
 }
 
-/** The content of a file that must be written. The source reader leaves it out only for unchanged files. */
+/** `readSource` leaves the content out only for unchanged files. */
 function contentOf({ content }: Entry): Uint8Array {
   if (content === undefined) throw new AgentError('INTERNAL', 'watched storage: a changed file was not read')
   return content

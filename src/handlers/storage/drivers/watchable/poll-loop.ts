@@ -1,20 +1,16 @@
 import type { Clock } from '../../../../os/clock.ts'
 
 const PERIOD_MS = 2000
-/** The shortest pause after a round that took long. */
+/** The shortest pause after a long round. */
 const MIN_REST_MS = 1000
 
-/** A task of the loop. Returns whether it is called again in the next round. Never rejects. */
+/** Returns whether the next round calls it again. Never rejects. */
 type Task = () => Promise<'again' | 'done'>
 
-/**
- * A loop that calls its tasks every two seconds, one after the other, so that at most one thread waits for a slow file
- * system of the host. Without tasks it stops.
- */
+/** Calls its tasks every two seconds, one after the other: at most one thread waits for a slow host file system. */
 export class PollLoop {
   readonly #clock: Clock
   readonly #tasks = new Set<Task>()
-  /** The calls in progress. */
   readonly #running = new Map<Task, Promise<unknown>>()
   /** Ends the wait for the next round; undefined while the loop is stopped. */
   #stop: AbortController | undefined
@@ -23,10 +19,7 @@ export class PollLoop {
     this.#clock = clock
   }
 
-  /**
-   * Adds a task, which is first called in the next round. Returns a function that removes it and resolves when no call
-   * of it is in progress.
-   */
+  /** Adds a task. The returned function removes it and resolves when no call of it is in progress. */
   add(task: Task): () => Promise<void> {
     this.#tasks.add(task)
     if (this.#stop === undefined) {

@@ -4,7 +4,6 @@ import type { FileStatus } from '../../../../os/files/file-status.ts'
 import type { Files } from '../../../../os/files/files.ts'
 import type { Folder } from '../../../../os/files/folder.ts'
 
-/** The limits of a source that is copied. */
 const MAX_ENTRIES = 16
 const MAX_BYTES = 1024 * 1024
 /** The limit of names in one folder. It is higher because Kubernetes creates a new version beside the old one. */
@@ -16,10 +15,8 @@ export const VERSION_LINK = '..data'
 /** How often a changing source is read before the next round tries again. */
 const ATTEMPTS = 3
 
-/** A file, folder or symbolic link of a source, at the time it was scanned. */
 export interface Entry {
   readonly status: FileStatus
-  /** The target of a symbolic link. */
   readonly target?: string
   /** The content of a new or changed file. */
   readonly content?: Uint8Array
@@ -28,13 +25,11 @@ export interface Entry {
 /** Entries by path relative to the source, which is `''` itself; a folder comes before its content. */
 export type Entries = ReadonlyMap<string, Entry>
 
-/** The reason why a source is not copied. */
 export type Obstacle = 'missing' | 'too large' | 'changing'
 
 /**
- * Reads a consistent state of a source: it scans until two scans see the same. Files that are unchanged since `known` are
- * not read again. Symbolic links are never followed; fifos, devices and sockets are left out. Throws the kernel's error
- * for a file that cannot be read.
+ * Scans until two scans see the same; files that are unchanged since `known` are not read again. Symbolic links are
+ * never followed; fifos, devices and sockets are left out. Throws the kernel's error for an unreadable file.
  */
 export async function readSource(files: Files, source: string, known: Entries): Promise<Entries | Obstacle> {
   for (let attempt = 0; attempt < ATTEMPTS; attempt += 1) {
@@ -54,7 +49,7 @@ export function sameEntry(a: Entry | undefined, b: Entry): boolean {
   return compared.every((name) => a.status[name] === b.status[name])
 }
 
-/** What is compared of a folder: not its times, which change with its content. */
+/** A folder's times are not compared, because they change with its content. */
 const ATTRIBUTES = ['kind', 'mode', 'uid', 'gid'] as const
 const ALL = [...ATTRIBUTES, 'sizeBytes', 'modifiedNs', 'changedNs'] as const
 
@@ -62,7 +57,6 @@ function sameEntries(a: Entries, b: Entries): boolean {
   return a.size === b.size && [...b].every(([path, entry]) => sameEntry(a.get(path), entry))
 }
 
-/** The state of one scan. */
 interface Scan {
   readonly known: Entries
   readonly entries: Map<string, Entry>
@@ -148,10 +142,7 @@ async function scanFolder(
   }
 }
 
-/**
- * The names without other versions than the current one. In a Kubernetes volume a name that begins with two dots is a
- * version, which may be in use, being written or being removed.
- */
+/** Names with two leading dots are versions of a Kubernetes volume; all but the current one may be incomplete. */
 async function withoutOtherVersions(folder: Folder, names: readonly string[]): Promise<readonly string[]> {
   if ((await folder.status(VERSION_LINK))?.kind !== 'symlink') return names
   const version = await folder.readLink(VERSION_LINK)

@@ -8,12 +8,12 @@ import { checkMountPoint, userFolderOf } from '../../mount-point.ts'
 import { type MountDependencies, mountStorage } from '../../mount-storage.ts'
 import { PollLoop } from './poll-loop.ts'
 
-/** The folders below a sandbox's root that hold watched storages, one for each layout of hosts. */
+/** The folders below a sandbox's root that hold watched storages, one for each host layout. */
 const WATCH_FOLDERS = ['shared/containers/watchable', 'shared/containers/passthrough/watchable']
 /** The prefix of the agent's own folders, which no storage's name may have. */
 const RESERVED_PREFIX = '..'
 
-/** The watch root that a watched storage's mount point is in. Throws INVALID_ARGUMENT for any other mount point. */
+/** Throws INVALID_ARGUMENT for a mount point outside the watch roots. */
 export function watchRootOf(mountPoint: string, allowedRoots: readonly string[]): string {
   const roots = allowedRoots.flatMap((root) => WATCH_FOLDERS.map((place) => `${root}/${place}`))
   const slash = mountPoint.lastIndexOf('/')
@@ -36,28 +36,20 @@ interface Root {
   readonly onRemove: UndoList
 }
 
-/** A storage's reference to the tmpfs of a watch root. */
 export interface WatchRootReference {
   /** An empty folder in it for this storage alone, which no container sees. */
   readonly staging: string
-  /** Releases the reference. Never throws. */
+  /** Never throws. */
   readonly release: () => Promise<void>
 }
 
-/**
- * The watch roots, which hold the copies of watched storages. Each is one tmpfs, mounted by the first storage's reference
- * and unmounted with the last one.
- */
+/** The watch roots, which hold the copies of watched storages. Each is one tmpfs with counted references. */
 export class WatchRoots {
   readonly #roots = new Map<string, Root>()
   #lastStaging = 0
-  /** Serialises mounting and unmounting. */
   readonly #changes = new SerialQueue()
 
-  /**
-   * Acquires a reference to the watch root at `path`, and mounts its tmpfs for the first one. Throws what mounting throws
-   * or what `signal` is aborted with, after undoing all steps.
-   */
+  /** The first reference mounts the tmpfs. Throws what mounting throws or the abort reason, after undoing all steps. */
   async acquire(
     path: string,
     dependencies: MountDependencies,
@@ -69,7 +61,7 @@ export class WatchRoots {
       onRelease.add('release watch root', () => this.#changes.run(() => this.#release(path), neverAborted))
       this.#lastStaging += 1
       const staging = `${path}/${RESERVED_PREFIX}staging-${this.#lastStaging}`
-      // An agent that died before it recorded its storage has left its folder.
+      // The previous agent may have died before it recorded its storage.
       await os.files.removeTree(staging)
       await os.files.makeDirectory(staging, 0o700)
       onRelease.add('remove staging folder', () => os.files.removeTree(staging))
@@ -77,10 +69,7 @@ export class WatchRoots {
     })
   }
 
-  /**
-   * The reference that the previous agent acquired for `staging`, which is emptied. `dependencies` as in {@link
-   * WatchRoots.acquire}.
-   */
+  /** Restores the previous agent's reference with the folder `staging`, and empties that folder. */
   async restore(path: string, staging: string, { os, log }: MountDependencies): Promise<WatchRootReference> {
     // The previous agent had released the reference when it died.
     if (!(await isMountPoint(os, path))) return { staging, release: async () => {} }
@@ -125,7 +114,7 @@ export class WatchRoots {
   }
 }
 
-/** The undo of {@link mountRoot} in an agent that has not mounted it itself. */
+/** The undo of {@link mountRoot} for a root that the previous agent mounted. */
 function undoOfRoot(path: string, { os, log }: Pick<MountDependencies, 'os' | 'log'>): UndoList {
   const onRemove = new UndoList(log)
   onRemove.add('remove watch root', () => os.files.removeDirectory(path))
@@ -139,7 +128,7 @@ async function mountRoot(
   signal: AbortSignal,
 ): Promise<UndoList> {
   const { os, log, allowedRoots } = dependencies
-  // An agent that died has mounted it, and has not recorded its storage.
+  // The previous agent mounted it and died before it recorded its storage.
   if (await isMountPoint(os, path)) return undoOfRoot(path, dependencies)
   return undoOnFailure(log, async (onRemove) => {
     if ((await os.files.lstat(path)) === undefined) {
@@ -156,13 +145,11 @@ async function mountRoot(
   })
 }
 
-/** The state that all watched storages share. */
 export interface Watch {
   readonly roots: WatchRoots
   readonly pollLoop: PollLoop
 }
 
-/** Creates the shared state, with no watched storage. */
 export function createWatch(clock: Clock): Watch {
   return { roots: new WatchRoots(), pollLoop: new PollLoop(clock) }
 }

@@ -12,9 +12,8 @@ import { watchRootOf } from './watch-roots.ts'
 import { WatchedStorage } from './watched-storage.ts'
 
 /**
- * A small folder or file of the host, such as a Kubernetes ConfigMap or Secret, as a copy in memory that is kept up to
- * date, because a change on the host causes no inotify event in the guest. A source that cannot be copied is
- * bind-mounted instead.
+ * A copy in memory of a small host folder or file (ConfigMap, Secret). The agent keeps it up to date, because a change
+ * on the host causes no inotify event in the guest. A source that cannot be copied is bind-mounted instead.
  */
 export const watchableBind: StorageDriver = {
   async attach(given, request, signal) {
@@ -50,18 +49,18 @@ export const watchableBind: StorageDriver = {
     if (staging === undefined) return { onRemove: () => removeBegun(storage, root, request) }
     const { release } = await request.watch.roots.restore(root, staging, request)
     if (followed === undefined) return { onRemove: release }
-    // All entries are copied once more: what the copy has of each is not known.
+    // All entries are copied once more, because the state of the copy is not known.
     return { onRemove: release, stop: follow(watchedStorage(storage, staging, request), storage, request) }
   },
 }
 
-/** Removes what an agent that died while it attached a storage has left. */
+/** Cleans up after an agent that died while it attached the storage. */
 async function removeBegun({ mountPoint }: Storage, root: string, request: StorageRequest): Promise<void> {
   await request.os.files.removeTree(mountPoint)
   await request.watch.roots.removeUnused(root, request)
 }
 
-/** The kind of the source; a missing source is expected to appear as a folder. */
+/** A missing source is expected to appear as a folder. */
 async function kindOfSource(
   { source, mountPoint }: Storage,
   { os }: StorageRequest,
@@ -91,7 +90,7 @@ function watchedStorage(storage: Storage, staging: string, { os, log }: StorageR
   return new WatchedStorage(source, place, log)
 }
 
-/** Starts to keep the copy up to date, and returns a function that stops it. */
+/** Keeps the copy up to date until the returned function is called. */
 function follow(watched: WatchedStorage, storage: Storage, request: StorageRequest): () => Promise<void> {
   const stopping = new AbortController()
   const removeTask = request.watch.pollLoop.add(async () => {
@@ -111,7 +110,7 @@ function follow(watched: WatchedStorage, storage: Storage, request: StorageReque
   }
 }
 
-/** Mounts the source over its copy until the storage is removed. A running container keeps the copy it has mounted. */
+/** A running container keeps the copy that it has mounted. */
 async function mountSource(
   storage: Storage,
   request: StorageRequest,

@@ -4,14 +4,12 @@ import type { Logger } from '../../../../base/log.ts'
 import { type CopyPlace, copyEntries } from './copy-entries.ts'
 import { type Entries, type Entry, type Obstacle, readSource } from './read-source.ts'
 
-/** A copy that is kept up to date with its source. */
 export class WatchedStorage {
   readonly #source: string
   readonly #place: CopyPlace
   readonly #log: Logger
-  /** The entries that have been copied, by path. */
   readonly #copied = new Map<string, Entry>()
-  /** The last warning, which is not logged again every two seconds. */
+  /** Not logged again every two seconds. */
   #lastWarning: string | undefined
 
   constructor(source: string, place: CopyPlace, log: Logger) {
@@ -21,9 +19,8 @@ export class WatchedStorage {
   }
 
   /**
-   * Updates the copy. A source that is missing, changing or unreadable leaves the copy unchanged. Throws the kernel's
-   * error when the copy cannot be written. While it reads the source, which never ends when the host is gone, it throws
-   * what `signal` is aborted with and writes nothing.
+   * Leaves the copy unchanged while the source is missing, changing or unreadable. A read never ends when the host is
+   * gone; `signal` aborts it before anything is written. Throws the kernel's error when the copy cannot be written.
    */
   async update(signal: AbortSignal): Promise<'copied' | Obstacle | 'unreadable'> {
     const source = await abortable(this.#read(), signal)
@@ -33,7 +30,6 @@ export class WatchedStorage {
     return 'copied'
   }
 
-  /** Logs why the copy is not up to date, unless this was the last warning. */
   warnOnce(warning: string): void {
     if (warning === this.#lastWarning) return
     this.#lastWarning = warning
