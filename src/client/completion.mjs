@@ -1,8 +1,7 @@
-/** The shells that a completion can be made for. */
 export const SHELLS = /** @type {const} */ (['bash', 'zsh', 'fish'])
 
 /**
- * An option. `choices`, or what its value `completes` to, such as `file` or `machine`.
+ * An option. Its value is one of `choices`, or of the kind `completes`, such as `file` or `machine`.
  * @typedef {object} Option
  * @property {string} name
  * @property {string} [short]
@@ -15,7 +14,7 @@ export const SHELLS = /** @type {const} */ (['bash', 'zsh', 'fish'])
  */
 
 /**
- * A word of a command. A `verbatim` one and those after it belong to another program.
+ * An argument of a command. From a `verbatim` argument on, the words belong to another program.
  * @typedef {object} Argument
  * @property {boolean} [repeated]
  * @property {boolean} [verbatim]
@@ -24,7 +23,7 @@ export const SHELLS = /** @type {const} */ (['bash', 'zsh', 'fish'])
  */
 
 /**
- * One command, of one word or two.
+ * A command, whose name has one or two words.
  * @typedef {object} Command
  * @property {string} name
  * @property {string} summary
@@ -33,27 +32,26 @@ export const SHELLS = /** @type {const} */ (['bash', 'zsh', 'fish'])
  */
 
 /**
- * A tool with commands.
  * @typedef {object} Tool
  * @property {string} name
  * @property {readonly Option[]} globals the options of every command
  * @property {readonly Command[]} commands
  * @property {readonly string[]} calls further first words
- * @property {boolean} goesOnWithFiles where nothing fits, bash offers the names of files
+ * @property {boolean} goesOnWithFiles bash offers file names where nothing else fits
  */
 
-/** How long a completion waits for the words that it asks its tool for, in seconds: the agent may hang. */
+/** How long a completion waits for its tool, because the agent may hang. */
 const ASK_SECONDS = 2
 
 /**
- * The completion of a shell, from the table of commands. Plain JavaScript, as all that `./microvm` needs before the set-up.
+ * The completion script for a shell. Plain JavaScript, because `./microvm` uses it before anything is set up.
  * @param {typeof SHELLS[number]} shell
  * @param {Tool} tool
  * @returns {string}
  */
 export function completionFor(shell, tool) {
   if (shell === 'fish') return fish(tool)
-  // zsh runs the completions of bash.
+  // bashcompinit of zsh runs the completions of bash.
   const begin = `#compdef ${tool.name}\nautoload -U +X bashcompinit && bashcompinit\n`
   return shell === 'bash' ? bash(tool) : `${begin}${bash(tool)}`
 }
@@ -105,7 +103,6 @@ complete -o bashdefault${goesOnWithFiles ? ' -o default' : ''} -F ${own} ${tool}
 }
 
 /**
- * A line of a `case`; none without a pattern.
  * @param {readonly string[]} patterns
  * @param {string} then
  */
@@ -114,7 +111,7 @@ function arm(patterns, then) {
 }
 
 /**
- * What bash does after an option with a value.
+ * The bash code that completes the value of an option.
  * @param {Option} option
  * @param {boolean} goesOnWithFiles
  */
@@ -131,7 +128,7 @@ function completedValue({ choices, completes }, goesOnWithFiles) {
 }
 
 /**
- * What bash does after the name of a command: nothing within the words of another program.
+ * The bash code that offers the words of a command. It offers none among the words of another program.
  * @param {Command} command
  * @param {readonly Command[]} commands
  */
@@ -194,10 +191,7 @@ function fish({ calls, commands, globals, name: tool }) {
   ].join('\n')
 }
 
-/**
- * Asks the agent that the command line names.
- * @param {readonly Option[]} globals
- */
+/** @param {readonly Option[]} globals */
 function fishAsk(globals) {
   return `function __agent_ctl_ask
   set -l words (commandline -opc)
@@ -217,10 +211,7 @@ function quoted(text) {
   return text.replaceAll("'", "\\'")
 }
 
-/**
- * The options that say which agent to ask.
- * @param {readonly Option[]} globals
- */
+/** @param {readonly Option[]} globals */
 function whichAgent(globals) {
   return globals.filter(({ name }) => name === 'address' || name === 'protocol')
 }
@@ -264,7 +255,7 @@ function secondsOf(first, commands) {
 }
 
 /**
- * Where commands take a container: `COMMAND:NUMBER`, with the number of words between, or `*` for any.
+ * The places of container arguments: `COMMAND:NUMBER` with the number of words between, or `*` for any number.
  * @param {readonly Command[]} commands
  */
 function containerPlaces(commands) {

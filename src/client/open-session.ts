@@ -8,11 +8,10 @@ import { connectAgent, connectOnce, type Dialer, type Protocol } from './connect
 import { dial } from './connection/dial.ts'
 import { AGENT, identifyPeer, SILENT } from './connection/identify-peer.ts'
 
-/** How a session is opened. */
 export interface SessionOptions {
   readonly address: Address
   readonly protocol: Protocol
-  /** How long to retry until the agent answers; without it there is one try of at most 5 s. */
+  /** How long to retry until the agent answers; undefined makes one try of at most 5 s. */
   readonly waitMs?: number | undefined
   readonly signal: AbortSignal
 }
@@ -20,13 +19,9 @@ export interface SessionOptions {
 /** A connection to an agent that answers. Its owner closes it. */
 export type Session = Pick<TtrpcClient, 'call' | 'close' | 'closed'>
 
-/** No answer of a new connection takes longer. */
 const IDENTIFY_MS = 2_000
 
-/**
- * Connects to the agent at an address. Rejects with UNAVAILABLE and one line that names what is there instead, and what
- * to do about it.
- */
+/** Connects to an agent. Rejects with UNAVAILABLE and one line: what is there instead, and what to do. */
 export async function openSession(options: SessionOptions): Promise<Session> {
   const { address, protocol, signal, waitMs } = options
   const late = new AbortController()
@@ -38,7 +33,7 @@ export async function openSession(options: SessionOptions): Promise<Session> {
         lastFailure = undefined
         return socket
       } catch (error) {
-        // The end of the wait tells nothing about the address.
+        // The end of the wait says nothing about the address.
         if (!late.signal.aborted) lastFailure = error
         throw error
       }
@@ -75,7 +70,6 @@ async function failureText(error: unknown, { address, protocol, waitMs }: Sessio
   return `${where}: ${waited}${peer}, ${who}; ${remedy}`
 }
 
-/** What a failed connect means, and the remedy, by its errno. */
 const DIAL_FAILURES: Readonly<Record<string, string>> = {
   ENOENT: 'no such socket; check the path, or wait for the agent with --wait',
   ENOTDIR: 'no such socket; check the path',
@@ -85,10 +79,10 @@ const DIAL_FAILURES: Readonly<Record<string, string>> = {
   EACCES: 'permission denied; run as a user who may open it, such as root',
   EPERM: 'permission denied; run as a user who may open it, such as root',
   ENODEV: 'no vsock to that guest; check the CID and that the guest runs',
-  ENETUNREACH: 'no way there; check the address',
-  EHOSTUNREACH: 'no way there; check the address',
+  ENETUNREACH: 'no route to it; check the address',
+  EHOSTUNREACH: 'no route to it; check the address',
   ENOTFOUND: 'no host of that name; check the address',
-  EAI_AGAIN: 'no host of that name could be asked for; check the address',
+  EAI_AGAIN: 'the host name could not be resolved; check the address',
   ETIMEDOUT: 'no answer; check the address and that the guest runs',
 }
 
@@ -99,7 +93,6 @@ const REMEDIES: Readonly<Record<Address['kind'], string>> = {
   tcp: 'check the port',
 }
 
-/** What a further connection shows; a dial that fails says so itself. */
 async function peerText(address: Address): Promise<string> {
   try {
     return await identifyPeer(await dial(address, AbortSignal.timeout(IDENTIFY_MS)))
@@ -108,13 +101,10 @@ async function peerText(address: Address): Promise<string> {
   }
 }
 
-/** How often a session asks for the agent's health, and how long it waits for the answer. */
+/** The interval of health checks, and the time limit of each. */
 const HEALTH_MS = 10_000
 
-/**
- * The same client, whose calls end when the agent answers no health check: a call without a time limit waits for a guest
- * that hangs otherwise.
- */
+/** Ends all calls when the agent answers no health check, because calls may have no time limit. */
 function watched(client: TtrpcClient): Session {
   const gone = new AbortController()
   const closed = new AbortController()

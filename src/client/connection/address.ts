@@ -1,18 +1,15 @@
 import { AgentError } from '../../base/errors.ts'
 
-/** Where an agent listens, as a client names it. */
 export type Address =
   | { readonly kind: 'vsock'; readonly cid: number; readonly port: number }
   /** A path, or `@NAME` in the abstract namespace. */
   | { readonly kind: 'unix'; readonly path: string }
-  /** The socket of a VMM that asks for the guest's port first (docs/vsock.md of Firecracker). */
+  /** The socket of a VMM that expects the guest's port first (docs/vsock.md of Firecracker). */
   | { readonly kind: 'hvsock'; readonly path: string; readonly port: number }
   | { readonly kind: 'tcp'; readonly host: string; readonly port: number }
 
-/** The agent's port, on vsock and on TCP. */
 const AGENT_PORT = 1024
 
-/** The forms of an address, for help texts. */
 export const ADDRESS_FORMS =
   'vsock://CID:PORT, unix://PATH, unix://@NAME, hvsock://PATH:PORT or tcp://HOST:PORT'
 
@@ -20,7 +17,7 @@ export const ADDRESS_FORMS =
 const MAX_UNIX_PATH_BYTES = 107
 const LARGEST_CID = 2 ** 32 - 2
 
-/** Parses an address; a port that is left out is {@link AGENT_PORT}. Throws INVALID_ARGUMENT `address "…": …`. */
+/** Parses an address; the default port is {@link AGENT_PORT}. Throws INVALID_ARGUMENT `address "…": …`. */
 export function parseAddress(text: string): Address {
   const wrong: Wrong = (reason) =>
     new AgentError('INVALID_ARGUMENT', `address ${JSON.stringify(text)}: ${reason}`)
@@ -41,7 +38,6 @@ export function parseAddress(text: string): Address {
   }
 }
 
-/** The address as {@link parseAddress} reads it. */
 export function addressText(address: Address): string {
   switch (address.kind) {
     case 'vsock':

@@ -5,23 +5,22 @@ import { HealthDefinition } from '../../gen/health.ts'
 import { clientFor } from '../../rpc/client.ts'
 import { type TtrpcClient, ttrpcClient } from '../../rpc/ttrpc/client.ts'
 
-/** How calls are framed. */
 export type Protocol = 'ttrpc' | 'grpc'
 
-/** A way to an agent: each call of `connect` makes a connection, or rejects with UNAVAILABLE or an errno. */
+/** Opens connections to an agent. `connect` rejects with UNAVAILABLE or an errno. */
 export interface Dialer {
   connect(signal: AbortSignal): Promise<Duplex>
 }
 
-/** The first retry comes soon and later ones less often, because retries do not make a slow boot faster. */
+/** Retries become rarer, because they do not make a slow boot faster. */
 const FIRST_RETRY_MS = 5
 const LONGEST_RETRY_MS = 100
 /** A connection whose other end was lost during the boot may stay silent. */
 const ATTEMPT_TIMEOUT_MS = 5_000
 
 /**
- * Connects to the agent once it answers a health check. The daemon and QEMU close connections to a guest that does not
- * listen yet, so this retries. Rejects with the reason of `signal`, which should also fire when the guest is gone.
+ * Connects to the agent, and retries until it answers a health check: connections close until the guest listens.
+ * Rejects with the reason of `signal`, which should also fire when the guest ends.
  */
 export async function connectAgent(
   link: Dialer,
@@ -40,10 +39,7 @@ export async function connectAgent(
   }
 }
 
-/**
- * Connects to the agent in one try of at most 5 s, and checks its health. Rejects with what failed, or with
- * {@link NotTtrpc} when the other side answers in another protocol.
- */
+/** Makes one attempt of at most 5 s. Rejects with {@link NotTtrpc} when the peer speaks another protocol. */
 export async function connectOnce(
   link: Dialer,
   signal: AbortSignal,
@@ -52,7 +48,7 @@ export async function connectOnce(
   const limit = AbortSignal.any([signal, AbortSignal.timeout(ATTEMPT_TIMEOUT_MS)])
   const socket = await link.connect(limit)
   const client = protocol === 'ttrpc' ? ttrpcClient(socket) : await grpcClient(socket)
-  // After the client, in the same turn, so that no byte is lost.
+  // Added in the same tick as the client's own listener, so that neither misses a byte.
   const otherProtocol = protocol === 'ttrpc' ? refuseOthers(socket) : new Promise<never>(() => {})
   const check = clientFor(HealthDefinition, client).check({}, { signal: limit })
   try {
@@ -65,20 +61,19 @@ export async function connectOnce(
   }
 }
 
-/** The other side answers in another protocol than ttRPC. */
 class NotTtrpc extends AgentError {
   constructor() {
     super('INTERNAL', 'the answer is not ttRPC')
   }
 }
 
-/** HTTP/2 is loaded only for those who want it. */
+/** Loads HTTP/2 only when it is used. */
 async function grpcClient(socket: Duplex): Promise<TtrpcClient> {
   const { grpcConnection } = await import('./grpc-connection.ts')
   return grpcConnection(socket)
 }
 
-/** Rejects at an answer whose first frame would have 16 MiB or more: a text, HTTP or TLS. Never resolves. */
+/** Rejects when the first byte is not 0, unlike a ttRPC frame of less than 16 MiB. Never resolves. */
 function refuseOthers(socket: Duplex): Promise<never> {
   const { promise, reject } = Promise.withResolvers<never>()
   promise.catch(() => {})

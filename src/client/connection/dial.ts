@@ -5,7 +5,7 @@ import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
 import type { Address } from './address.ts'
 import { hybridHandshake } from './hybrid.ts'
 
-/** Connects to an address, one try. Rejects with UNAVAILABLE or an errno, or with the signal's reason. */
+/** Connects once. Rejects with UNAVAILABLE, an errno, or the signal's reason. */
 export async function dial(address: Address, signal: AbortSignal): Promise<Duplex> {
   switch (address.kind) {
     case 'unix':
@@ -21,7 +21,7 @@ export async function dial(address: Address, signal: AbortSignal): Promise<Duple
   }
 }
 
-/** An abstract name begins with a NUL for the kernel. */
+/** An abstract name begins with a NUL (unix(7)). */
 function socketPath(path: string): string {
   return path.startsWith('@') ? `\0${path.slice(1)}` : path
 }
@@ -40,10 +40,9 @@ async function dialHybrid(
   }
 }
 
-/** Where a package of the agent is installed. */
 const INSTALLED = '/usr/lib/microvm-agent/agent.cjs'
 
-/** Node lacks AF_VSOCK; the agent's addon has it. Loaded at the first vsock address only. */
+/** Uses the agent's addon, because Node has no AF_VSOCK. Loads it only for vsock addresses. */
 async function dialVsock(address: Extract<Address, { kind: 'vsock' }>, signal: AbortSignal): Promise<Duplex> {
   const [{ findAgentFolder, loadNative }, { connectVsock }, { linuxStreams }] = await Promise.all([
     import('../../os/native.ts'),
@@ -80,7 +79,7 @@ export async function connectSocket(options: NetConnectOpts, signal: AbortSignal
     socket.off('error', onError)
     return socket
   } catch (error) {
-    // The socket is no longer used, so a late error of it has no meaning.
+    // A late `error` event without a listener would end the process.
     socket.on('error', () => {}).destroy()
     throw error
   }

@@ -14,13 +14,13 @@ import { MAX_FRAME_PAYLOAD_BYTES } from '../../rpc/ttrpc/frame.ts'
 const PREFIX_BYTES = 5
 
 /**
- * Unary gRPC on a connected socket, which it owns from then on. The gRPC library cannot be given a socket, and vsock is
- * one; unary calls are one HTTP/2 request each. Errors are those of {@link TtrpcClient}.
+ * Unary gRPC over a connected socket, which it then owns: the gRPC library cannot use a vsock. Throws as
+ * {@link TtrpcClient}.
  */
 export function grpcConnection(socket: Duplex): TtrpcClient {
   const session = connect('http://agent', { createConnection: () => socket })
   const closed = Promise.withResolvers<void>()
-  // Its calls have failed with it; the listener keeps the error from ending the process.
+  // The calls report the error; without a listener it would end the process.
   session.on('error', () => {}).once('close', closed.resolve)
   return {
     call: (service, method, payload, options = {}) =>
@@ -69,7 +69,7 @@ async function call(
   }
 }
 
-/** At most eight digits are allowed; beyond them the unit is seconds. */
+/** `grpc-timeout` has at most eight digits, so a longer timeout is sent in seconds. */
 function timeoutText(timeoutMs: number): string {
   const ms = Math.max(0, Math.ceil(timeoutMs))
   return ms < 1e8 ? `${ms}m` : `${Math.ceil(ms / 1000)}S`
@@ -92,7 +92,7 @@ async function answerOf(stream: ClientHttp2Stream): Promise<Uint8Array> {
   await ended.promise
   const status = headerText(trailers['grpc-status'] ?? headers['grpc-status'])
   if (status === undefined) {
-    // A connection that closes ends its calls without an error, also those whose answer has begun.
+    // A closed connection ends its streams without an error, even after the response headers.
     if (headers[':status'] === undefined || stream.rstCode !== constants.NGHTTP2_NO_ERROR) throw lost()
     throw new AgentError('INTERNAL', `not a gRPC server: HTTP status ${headers[':status']}`)
   }
@@ -107,7 +107,7 @@ function headerText(value: string | readonly string[] | undefined): string | und
   return typeof value === 'string' ? value : value?.[0]
 }
 
-/** The text of a status is percent-encoded. */
+/** `grpc-message` is percent-encoded. */
 function decoded(text: string): string {
   try {
     return decodeURIComponent(text)

@@ -2,13 +2,12 @@ import type { Duplex } from 'node:stream'
 import { abortable } from '../../base/abort.ts'
 import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
 
-/** The answer is `OK <port>`; anything longer does not come from a vsock daemon. */
+/** Longer than any `OK <port>` line. */
 const LONGEST_ANSWER = 32
 
 /**
- * Asks the vsock daemon behind `socket` for the guest's `port` ("hybrid vsock", docs/vsock.md of Firecracker): sends
- * `CONNECT <port>`, reads `OK <port>`, and leaves every byte after it in the stream. Rejects with UNAVAILABLE when the
- * daemon closes the connection instead, as it does until the guest listens.
+ * Asks a vsock daemon for the guest's `port` ("hybrid vsock", docs/vsock.md of Firecracker). Later bytes stay in the
+ * stream. Rejects with UNAVAILABLE until the guest listens, because the daemon then closes the connection.
  */
 export async function hybridHandshake(socket: Duplex, port: number, signal: AbortSignal): Promise<void> {
   socket.write(`CONNECT ${port}\n`)

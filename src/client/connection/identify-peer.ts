@@ -3,21 +3,14 @@ import { HealthDefinition } from '../../gen/health.ts'
 import { FRAME_HEADER_BYTES, FrameType, parseFrameHeader } from '../../rpc/ttrpc/frame.ts'
 import { decodeResponse, encodeRequestFrame } from '../../rpc/ttrpc/messages.ts'
 
-/** Whatever serves a port answers a request within moments, or greets before it. */
 const ANSWER_MS = 1_000
-/** Enough to show what it is. */
 const SHOWN_BYTES = 48
 
-/** What is said of a service that neither answers nor closes the connection. */
 export const SILENT = 'a service that answers nothing'
 
-/** What is said of an agent: it answers, although it has not before. */
 export const AGENT = 'the agent'
 
-/**
- * Says what serves a socket on which no agent answered, by its first bytes after a health check in ttRPC, such as `an HTTP/1
- * server`. Owns the socket and closes it. Takes at most a second.
- */
+/** Names what serves a socket, such as `an HTTP/1 server`, within a second. Closes the socket. */
 export async function identifyPeer(socket: Duplex): Promise<string> {
   const payload = new Uint8Array()
   const { fullName: service, methods } = HealthDefinition
@@ -27,14 +20,13 @@ export async function identifyPeer(socket: Duplex): Promise<string> {
   return closed ? 'a service that closes the connection without an answer' : SILENT
 }
 
-/** Names the protocol that begins with these bytes, or shows them. */
 function nameOf(bytes: Buffer): string {
   const text = bytes.toString('latin1')
   if (text.startsWith('HTTP/1')) return 'an HTTP/1 server'
   if (text.startsWith('SSH-')) return 'an SSH server'
   if (text.startsWith('OK ')) return 'a hybrid vsock socket'
   if (bytes[0] === 0x15 && bytes[1] === 0x03) return 'a TLS server'
-  // A SETTINGS frame of HTTP/2 on stream 0 (RFC 9113, section 6.5).
+  // A SETTINGS frame on stream 0 begins HTTP/2 (RFC 9113, section 6.5).
   if (bytes.length >= 9 && bytes[0] === 0 && bytes[3] === 4 && bytes.readUInt32BE(5) === 0)
     return 'an HTTP/2 server, such as gRPC'
   if (bytes.length >= FRAME_HEADER_BYTES && bytes[0] === 0 && bytes[8] === FrameType.response)

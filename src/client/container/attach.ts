@@ -7,39 +7,32 @@ import { onResize, rawKeys, type TerminalStreams, terminalSize } from '../termin
 import type { Agent } from './container-session.ts'
 import { copyInput, copyOutput, OutputClosed, type ProcessKey } from './stdio.ts'
 
-/** The tool's own stdio. */
 export interface Stdio {
   readonly stdin: Readable & TerminalStreams['stdin']
   readonly stdout: Writable & TerminalStreams['stdout']
   readonly stderr: Writable
 }
 
-/** A process of a container, with the tool's stdio as its own. */
 export interface Attachment {
   readonly agent: Agent
   readonly process: ProcessKey
   readonly stdio: Stdio
-  /** The process has a terminal. */
   readonly tty: boolean
-  /** Copy the tool's stdin to the process; otherwise the process reads the end of its stdin at once. */
+  /** Whether to copy the tool's stdin; otherwise a process without a terminal reads EOF at once. */
   readonly passInput: boolean
-  /** Keys that leave the process alone; none without a terminal. */
+  /** The keys that detach the tool from the process; used only with a terminal. */
   readonly detachKeys?: Buffer | undefined
   readonly interruptions: Interruptions
   /** Fires when the guest is gone or the run was interrupted. */
   readonly signal: AbortSignal
 }
 
-/** The same without signals, which go to the tool alone. */
+/** An attachment whose process gets no signals of the tool. */
 export type Joined = Omit<Attachment, 'interruptions'>
 
-/** The status when the tool's output has lost its reader: 128 + SIGPIPE. */
 const BROKEN_PIPE_STATUS = 128 + constants.signals.SIGPIPE
 
-/**
- * Follows a started process and returns its exit status, after all its output was written. Throws {@link Detached} when
- * the user leaves it.
- */
+/** Returns a process's exit status once its output is written. Throws {@link Detached} at the detach keys. */
 export async function attach(attachment: Attachment): Promise<number> {
   const undo = forwardSignals(attachment)
   try {
@@ -50,15 +43,13 @@ export async function attach(attachment: Attachment): Promise<number> {
 }
 
 /**
- * Joins a process of someone else until its outputs end. It lives on when stdin ends, at signals, and when the tool's
- * output has lost its reader, which throws {@link OutputClosed}; its status stays for its owner. Throws {@link Detached}
- * when the user leaves it.
+ * Copies the outputs of another client's process until they end, and leaves the process to that client. Throws
+ * {@link Detached} at the detach keys, {@link OutputClosed} when the tool's output has no reader.
  */
 export async function joinProcess(joined: Joined): Promise<void> {
   await withInput(joined, { closesInput: false }, (signal) => copyOutputs(joined, signal))
 }
 
-/** Copies the input while `work` copies the outputs. */
 async function withInput<T>(
   joined: Joined,
   { closesInput }: { readonly closesInput: boolean },
@@ -68,7 +59,7 @@ async function withInput<T>(
   const detached = new AbortController()
   const restore = followTerminal(joined)
   const input = copyStdin(joined, closesInput, AbortSignal.any([joined.signal, over.signal]))
-  // Awaited below, when the outputs have ended.
+  // The `finally` block awaits it; the detach keys also end `work`.
   input.catch((error: unknown) => {
     if (error instanceof Detached) detached.abort(error)
   })
@@ -81,17 +72,16 @@ async function withInput<T>(
   }
 }
 
-/** Copies the outputs to their end. */
 async function copyOutputs({ agent, process, stdio, tty }: Joined, signal: AbortSignal): Promise<void> {
   const outputs = [copyOutput(agent.readStdout, process, stdio.stdout, signal)]
   // A terminal has one stream.
   if (!tty) outputs.push(copyOutput(agent.readStderr, process, stdio.stderr, signal))
-  // When one fails, the other fails with the connection later; its failure says nothing new.
+  // `Promise.all` reports the first failure; the second has the same cause.
   for (const output of outputs) output.catch(() => {})
   await Promise.all(outputs)
 }
 
-/** Copies the outputs to their end, then waits for the process: WaitProcess closes its streams. */
+/** Copies the outputs before WaitProcess, because WaitProcess closes the streams. */
 async function outputAndStatus(attachment: Attachment, signal: AbortSignal): Promise<number> {
   const { agent, process } = attachment
   try {
@@ -105,7 +95,6 @@ async function outputAndStatus(attachment: Attachment, signal: AbortSignal): Pro
   return status
 }
 
-/** Copies stdin to the process until stdin ends, the process stops reading it, or `signal` fires. */
 async function copyStdin(joined: Joined, closesInput: boolean, signal: AbortSignal): Promise<void> {
   const { agent, detachKeys, passInput, process, stdio, tty } = joined
   try {
@@ -113,36 +102,33 @@ async function copyStdin(joined: Joined, closesInput: boolean, signal: AbortSign
     // A terminal without input stays open, because closing it would hang it up.
     if (closesInput && (passInput || !tty)) await agent.closeStdin(process, { signal })
   } catch (error) {
-    // It is no failure when the process closed its stdin or ended; a lost connection also fails the outputs.
+    // The process may have closed its stdin or ended. A lost connection also fails the outputs.
     if (!signal.aborted && !(error instanceof AgentError)) throw error
   }
 }
 
-/** Puts the tool's terminal into raw mode and forwards its size, until the returned function is called. */
+/** Sets the tool's terminal to raw mode and forwards its size, until the returned function is called. */
 function followTerminal({ agent, passInput, process, signal, stdio, tty }: Joined): () => void {
   if (!tty) return () => {}
   const resize = ({ rows, columns }: { readonly rows: number; readonly columns: number }) => {
     const request = { ...process, row: rows, column: columns }
-    // It does not matter when the process ends before it gets the new size.
+    // The process may end before it gets the new size.
     agent.ttyWinResize(request, { signal }).catch(() => {})
   }
   const undo = [onResize(stdio, resize), passInput ? rawKeys(stdio) : () => {}]
-  // The window may have changed since the process was created with its size.
+  // The window may have changed since the process was created.
   resize(terminalSize(stdio))
   return () => {
     for (const step of undo) step()
   }
 }
 
-/**
- * Sends the next signal of the tool to the process, until the returned function is called. With a terminal it does
- * nothing: there Ctrl-C is a key, and a signal means that the terminal is gone or that the tool is to end.
- */
+/** Forwards the next signal to a process without a terminal, until the returned function is called. */
 function forwardSignals({ agent, interruptions, process, signal, tty }: Attachment): () => void {
   if (tty) return () => {}
   interruptions.forwardNext((signalNumber) => {
     const request = { ...process, signal: signalNumber }
-    // The process may have just ended; then its status follows.
+    // The process may have just ended.
     agent.signalProcess(request, { signal }).catch(() => {})
   })
   return () => interruptions.forwardNext(undefined)

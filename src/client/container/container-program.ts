@@ -9,17 +9,15 @@ import { signalOnHangup } from './signal-on-hangup.ts'
 import { START_FAILURE, startFailureStatus } from './start-failure.ts'
 import type { ProcessKey } from './stdio.ts'
 
-/** How much one read asks for. */
 const READ_BYTES = 1 << 20
-/** How much of stderr is kept: the beginning says what went wrong. */
+/** Only the beginning of stderr is kept, because it says what went wrong. */
 const MOST_ERROR_BYTES = 16 << 10
 
-/** Whether a process could not be started because its container has no such program. */
 export function lacksProgram(error: unknown): boolean {
   return error instanceof AgentError && startFailureStatus(error) === START_FAILURE.notFound
 }
 
-/** A program that a tool runs in a container for itself, as root and without a terminal. Its owner ends it or kills it. */
+/** A program that a tool runs for itself in a container, as root. The owner calls `end` or `kill`. */
 export class ContainerProgram {
   readonly #agent: Agent
   readonly #key: ProcessKey
@@ -31,11 +29,11 @@ export class ContainerProgram {
     this.#key = key
     this.#signal = signal
     this.#errors = this.#readErrors()
-    // Awaited at its end, unless it is killed.
+    // `end` awaits it, `kill` does not.
     this.#errors.catch(() => {})
   }
 
-  /** Starts it. Every call on it ends with `signal`; with the connection the program is killed. */
+  /** `signal` ends every call on the program. The agent kills it when the connection ends. */
   static async start(
     connection: Pick<TtrpcClient, 'call'>,
     containerId: string,
@@ -51,26 +49,24 @@ export class ContainerProgram {
     return new ContainerProgram(agent, key, signal)
   }
 
-  /** What it writes to stdout, piece by piece. */
   async *output(): AsyncGenerator<Uint8Array, void, undefined> {
     yield* this.#read(this.#agent.readStdout)
   }
 
-  /** Writes to its stdin. Returns whether it still reads that. */
+  /** Writes to stdin. Returns false once the program no longer reads it. */
   async write(data: Uint8Array): Promise<boolean> {
     return await this.#whileItReads(this.#agent.writeStdin({ ...this.#key, data }, { signal: this.#signal }))
   }
 
-  /** Waits for its end, at the end of its stdin. Its stdout must have been read. */
+  /** Closes stdin and waits for the exit. The caller must have read stdout to its end. */
   async end(): Promise<{ readonly status: number; readonly errors: string }> {
     await this.#whileItReads(this.#agent.closeStdin(this.#key, { signal: this.#signal }))
-    // WaitProcess closes its streams.
+    // WaitProcess closes the streams, so stderr is read first.
     const errors = await this.#errors
     const { status } = await this.#agent.waitProcess(this.#key, { signal: this.#signal })
     return { status, errors }
   }
 
-  /** Kills it, if the agent can be reached. */
   async kill(): Promise<void> {
     await endProcess(this.#agent, this.#key, constants.signals.SIGKILL)
   }

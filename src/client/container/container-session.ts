@@ -4,18 +4,15 @@ import type { Spec } from '../../gen/oci.ts'
 import { clientFor, type ServiceClient } from '../../rpc/client.ts'
 import type { TtrpcClient } from '../../rpc/ttrpc/client.ts'
 
-/** The timeout that shims give these calls. */
+/** The timeout that shims use for these calls. */
 const CREATE_TIMEOUT_MS = 60_000
 
-/** The calls of the agent's API. */
 export type Agent = ServiceClient<typeof AgentServiceDefinition>
 
-/** A client of the agent's API on a connection. */
 export function agentOf(connection: Pick<TtrpcClient, 'call'>): Agent {
   return clientFor(AgentServiceDefinition, connection)
 }
 
-/** A container to create in a new sandbox, on a disk that the guest already has. */
 export interface NewContainer {
   readonly id: string
   readonly hostname: string
@@ -23,12 +20,12 @@ export interface NewContainer {
   readonly rootDisk: { readonly source: string; readonly mountPoint: string }
 }
 
-/** The path in the guest where the agent expects a container's root filesystem. */
+/** The guest path where the agent expects a container's root file system. */
 export function rootPathOf(containerId: string): string {
   return `/run/kata-containers/${containerId}/rootfs`
 }
 
-/** Creates the sandbox. The agent answers once the guest has booted. */
+/** Creates the sandbox, and resolves once the guest has booted. */
 export async function createSandbox(
   agent: Agent,
   sandbox: { readonly id: string; readonly hostname: string },
@@ -38,7 +35,6 @@ export async function createSandbox(
   await answered('CreateSandbox', agent.createSandbox(request, { signal, timeoutMs: CREATE_TIMEOUT_MS }))
 }
 
-/** Creates the container with its root disk mounted. Its process waits for `startContainer`. */
 export async function createContainer(
   agent: Agent,
   container: NewContainer,
@@ -51,7 +47,7 @@ export async function createContainer(
   await answered('CreateContainer', agent.createContainer(request, { signal, timeoutMs: CREATE_TIMEOUT_MS }))
 }
 
-/** Waits for the answer of a call with the time limit of a creation, and names both when it does not come in time. */
+/** Adds the call and the time limit to the error of a creation that takes too long. */
 async function answered<T>(call: string, answer: Promise<T>): Promise<T> {
   try {
     return await answer

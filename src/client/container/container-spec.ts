@@ -1,25 +1,23 @@
 import type { Linux, Mount, Process, Spec } from '../../gen/oci.ts'
 import { Process as ProcessMessage, Spec as SpecMessage } from '../../gen/oci.ts'
 
-/** What a container runs, put together from the command line, the image and the defaults. */
 export interface ContainerRequest {
   readonly id: string
   readonly args: readonly string[]
-  /** NAME=value entries; a later one wins. */
+  /** `NAME=value` entries; a later entry wins. */
   readonly env: readonly string[]
   readonly cwd: string
   readonly user: { readonly uid: number; readonly gid: number; readonly additionalGids: readonly number[] }
-  /** Size of the terminal, or undefined for no terminal. */
+  /** undefined for no terminal. */
   readonly terminal: { readonly rows: number; readonly columns: number } | undefined
   readonly hostname: string
-  /** Path of the root filesystem in the guest. */
+  /** A path in the guest. */
   readonly rootPath: string
 }
 
-/** The environment of every container; an entry of the request replaces one of the same name. */
 const DEFAULT_ENV = ['PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin']
 
-/** The OCI specification of a container, with the defaults of `runc spec`, as the message for the agent. */
+/** The OCI specification of a container, with the defaults of `runc spec`. */
 export function containerSpec(request: ContainerRequest): Spec {
   return SpecMessage.fromPartial({
     Version: '1.0.2',
@@ -31,10 +29,9 @@ export function containerSpec(request: ContainerRequest): Spec {
   })
 }
 
-/** A process of a container, as part of its {@link ContainerRequest}. */
 export type ProcessRequest = Pick<ContainerRequest, 'args' | 'env' | 'cwd' | 'user' | 'terminal'>
 
-/** A process to add to a container. It gets the capabilities of the container's first process. */
+/** A process to add to a container. It inherits the capabilities of the first process. */
 export function addedProcess({ args, cwd, env, terminal, user }: ProcessRequest): Process {
   return ProcessMessage.fromPartial({
     Terminal: terminal !== undefined,
@@ -47,7 +44,6 @@ export function addedProcess({ args, cwd, env, terminal, user }: ProcessRequest)
   })
 }
 
-/** The first process of a container. */
 function processOf(request: ContainerRequest): Process {
   const env = [`HOSTNAME=${request.hostname}`, ...request.env]
   return {
@@ -57,13 +53,13 @@ function processOf(request: ContainerRequest): Process {
   }
 }
 
-/** NAME=value entries with each name once, in the place of its first entry and with the value of its last. */
+/** Merges `NAME=value` entries: a name keeps the place of its first entry and gets the value of its last. */
 export function mergeEnv(entries: readonly string[]): string[] {
   const values = new Map(entries.map((entry) => [entry.slice(0, entry.indexOf('=')), entry] as const))
   return [...values.values()]
 }
 
-/** Root gets the capabilities at once; other users only through a program that has file capabilities. */
+/** Users other than root get capabilities only from programs with file capabilities. */
 function capabilitiesOf(uid: number): Process['Capabilities'] {
   const held = uid === 0 ? [...CAPABILITIES] : []
   return { Bounding: [...CAPABILITIES], Effective: held, Permitted: held, Inheritable: [], Ambient: [] }
@@ -79,7 +75,7 @@ function linuxOf(request: ContainerRequest): Partial<Linux> {
   }
 }
 
-/** The capabilities that container engines commonly leave to root in a container. */
+/** The capabilities that container engines commonly leave to root. */
 const CAPABILITIES = [
   'CAP_AUDIT_WRITE',
   'CAP_CHOWN',
@@ -129,7 +125,7 @@ const MOUNTS: readonly FixedMount[] = [
   },
 ]
 
-/** Files that show or change the whole guest. */
+/** Files that show or change state of the whole guest. */
 const MASKED_PATHS = [
   '/proc/acpi',
   '/proc/asound',

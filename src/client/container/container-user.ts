@@ -1,24 +1,22 @@
 import { AgentError } from '../../base/errors.ts'
 import type { ContainerRequest } from './container-spec.ts'
 
-/** A `USER[:GROUP]` word. Digits are an id, anything else is a name. */
+/** A `USER[:GROUP]` word: digits are an id, anything else is a name. */
 export interface UserWord {
   readonly user: string | number
   readonly group: string | number | undefined
 }
 
-/** The texts of a container's own files; a file that it does not have is empty. */
+/** The container's own user files; a missing file is an empty text. */
 export interface UserFiles {
-  /** `/etc/passwd`, see passwd(5). */
   readonly passwd: string
-  /** `/etc/group`, see group(5). */
   readonly group: string
 }
 
-/** The kernel takes 2^32 - 1 for "no id". */
+/** The kernel uses 2^32 - 1 for "no id". */
 const MOST_ID = 2 ** 32 - 2
 
-/** Reads a `USER[:GROUP]` word. Throws INVALID_ARGUMENT. */
+/** Parses a `USER[:GROUP]` word. Throws INVALID_ARGUMENT. */
 export function parseUser(text: string): UserWord {
   const [, user, group] = /^([^:\s]+)(?::([^:\s]+))?$/.exec(text) ?? []
   if (user === undefined)
@@ -38,10 +36,7 @@ export function hasName({ group, user }: UserWord): boolean {
   return typeof user === 'string' || typeof group === 'string'
 }
 
-/**
- * The ids of a word. A number stands for itself, and without a group it is the group's id, too. A name without a group gets
- * its group from /etc/passwd and further ones from /etc/group, as with docker. Throws NOT_FOUND for an unknown name.
- */
+/** The ids of a word, by docker's rules for missing groups. Throws NOT_FOUND for an unknown name. */
 export function findUser({ group, user }: UserWord, files: UserFiles): ContainerRequest['user'] {
   const { gid, uid } = typeof user === 'number' ? { uid: user, gid: user } : accountOf(user, files.passwd)
   if (group !== undefined) return { uid, gid: gidOf(group, files.group), additionalGids: [] }

@@ -2,10 +2,9 @@ import { AgentError } from '../../base/errors.ts'
 import type { Agent } from './container-session.ts'
 import type { ProcessKey } from './stdio.ts'
 
-/** How long the end of an abandoned process may take. */
 const END_MS = 1000
 
-/** Signals a process and collects its status. Gives up when the process lives on or the agent cannot be reached. */
+/** Signals a process and collects its status. Gives up after a second, or without an agent. */
 export async function endProcess(agent: Agent, process: ProcessKey, signal: number): Promise<void> {
   const options = { timeoutMs: END_MS }
   try {

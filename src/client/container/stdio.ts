@@ -3,16 +3,16 @@ import { AgentError, errnoOf } from '../../base/errors.ts'
 import { untilKeys } from '../terminal/detach-keys.ts'
 import type { Agent } from './container-session.ts'
 
-/** Far below the limit of a message, and large enough to make the round trip cheap. */
+/** Far below the limit of a message, and large enough to make round trips cheap. */
 const WRITE_BYTES = 1 << 20
 
-/** Names a process: `execId` of a container's first process is the container's id. */
+/** Names a process. The `execId` of a first process is the container's id. */
 export interface ProcessKey {
   readonly containerId: string
   readonly execId: string
 }
 
-/** Copies `source` to the process's stdin until it ends, one write in flight. Throws `Detached` at the detach keys. */
+/** Copies `source` to the process's stdin, one write in flight. Throws `Detached` at the detach keys. */
 export async function copyInput(
   agent: Agent,
   process: ProcessKey,
@@ -28,10 +28,7 @@ export async function copyInput(
   signal.throwIfAborted()
 }
 
-/**
- * The bytes of `source` in pieces: each is what arrived while the caller handled the piece before. Stops reading ahead
- * at `maxBytes`, so a piece is longer only by the last chunk of the source. Ends when the source ends or `signal` fires.
- */
+/** Yields what has arrived since the previous piece: at most `maxBytes` and a chunk. Ends with `source` or `signal`. */
 export async function* gather(
   source: Readable,
   maxBytes: number,
@@ -53,7 +50,7 @@ export async function* gather(
   }
   source.on('data', onData).once('end', onEnd).once('close', onEnd).once('error', onEnd)
   signal.addEventListener('abort', onEnd, { once: true })
-  // It may have been paused by its last reader.
+  // The previous reader may have paused it.
   source.resume()
   try {
     while (!signal.aborted) {
@@ -76,19 +73,15 @@ export async function* gather(
   }
 }
 
-/** How much one ReadStdout or ReadStderr asks for. */
 const READ_BYTES = 1 << 20
 
-/** The error of a write whose reader has gone, and of every later write. */
+/** The first write without a reader fails with EPIPE, later writes with ERR_STREAM_DESTROYED. */
 const CLOSED: readonly string[] = ['EPIPE', 'ERR_STREAM_DESTROYED']
 
 /** Thrown when the tool's own output has lost its reader. */
 export class OutputClosed extends Error {}
 
-/**
- * Copies a process's stream to `target` until it ends. Sends the next read only once `target` has taken the bytes of
- * the last one. Throws {@link OutputClosed} when `target` has lost its reader.
- */
+/** Copies a process's stream to `target` as fast as `target` takes it. Throws {@link OutputClosed}. */
 export async function copyOutput(
   read: Agent['readStdout'],
   process: ProcessKey,
@@ -102,7 +95,7 @@ export async function copyOutput(
   }
 }
 
-/** Writes and waits until `target` has taken everything. */
+/** Resolves once `target` has taken everything. Throws {@link OutputClosed}. */
 export async function writeWhole(target: Writable, data: Uint8Array | string): Promise<void> {
   const written = Promise.withResolvers<void>()
   target.write(data, (error) => {

@@ -5,17 +5,15 @@ import type { CopyFileRequest } from '../../gen/agent.ts'
 import { fileFailure } from './file-failure.ts'
 import { kindOf } from './file-kind.ts'
 
-/** How much of a file one request carries. */
 const CHUNK_BYTES = 1 << 20
-/** The mode of missing folders above the file, in Go's own form as shims send it: `drwxr-x---`. */
+/** The mode of missing parent folders as shims send it: Go's `FileMode` of `drwxr-x---`. */
 const FOLDER_MODE = 0o20_000_000_750
 
-/** The fields of a request that copies a part of one entry of a tree. */
 export type CopyRequest = Partial<CopyFileRequest>
 
 /**
- * The requests that copy a file, a link, or the entry of a folder from this machine to `path` in the guest, with its
- * mode and owner. Throws for any other kind, and for a file that becomes shorter meanwhile.
+ * The requests that copy a file, a link or a folder's entry to `path`. Throws INVALID_ARGUMENT for another kind,
+ * FAILED_PRECONDITION for a file that cannot be read, ABORTED for a file that shrinks.
  */
 export async function* copyRequests(
   source: string,
@@ -48,7 +46,7 @@ async function* fileRequests(
   source: string,
   entry: CopyRequest,
 ): AsyncGenerator<CopyRequest, void, undefined> {
-  // The path may have become a fifo since it was looked at, and opening that would wait for a writer.
+  // The path may have become a fifo since `lstat`, and opening a fifo waits for a writer.
   const file = await open(source, constants.O_RDONLY | constants.O_NONBLOCK)
   try {
     const { size } = await file.stat()

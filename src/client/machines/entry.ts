@@ -7,39 +7,36 @@ import { type Address, addressText, parseAddress } from '../connection/address.t
 import { fileFailure } from '../files/file-failure.ts'
 import { isMachineName } from './machine-name.mjs'
 
-/** A machine of this user that runs. Its entry is the file NAME in the folder of machines. */
+/** A running machine of this user. Its entry is the file NAME in the folder of machines. */
 export interface Machine extends Runner {
   readonly name: string
-  /** Where its agent listens; undefined until the agent has answered for the first time. */
+  /** Where its agent listens; undefined until the agent has answered once. */
   readonly address: Address | undefined
 }
 
-/** The process that runs a machine. Its pid and start time together are never used again. */
+/** The process that runs a machine. Pids are reused, but not together with the same start time. */
 export interface Runner {
   readonly pid: number
   /** `starttime` of /proc/PID/stat, in clock ticks since the boot of this host. */
   readonly startTicks: number
 }
 
-/** What a file in the folder of machines is. */
 export type Entry =
   | { readonly kind: 'runs'; readonly machine: Machine }
-  /** Its process has ended without removing it; the next run does. */
+  /** Its process has ended without removing the file; the next run removes it. */
   | { readonly kind: 'ended'; readonly pid: number }
-  /** No entry of this user's machines. */
+  /** The file is not an entry of this user's machines. */
   | { readonly kind: 'invalid'; readonly reason: string }
 
 const VERSION = 1
-/** Many times the longest entry. */
 const MAX_ENTRY_BYTES = 4096
 
-/** The environment variables that say where the folder of machines is. */
 export interface RegistryEnvironment {
   readonly MICROVM_REGISTRY?: string | undefined
   readonly XDG_RUNTIME_DIR?: string | undefined
 }
 
-/** The folder of machines: /run/microvm for root, that of the user's session for others. */
+/** /run/microvm for root, the folder of the user's session for others. */
 export function machinesFolder({ MICROVM_REGISTRY = '', XDG_RUNTIME_DIR = '' }: RegistryEnvironment): string {
   if (MICROVM_REGISTRY !== '') return MICROVM_REGISTRY
   const uid = ownUid()
@@ -47,7 +44,7 @@ export function machinesFolder({ MICROVM_REGISTRY = '', XDG_RUNTIME_DIR = '' }: 
   return join(XDG_RUNTIME_DIR === '' ? `/run/user/${uid}` : XDG_RUNTIME_DIR, 'microvm')
 }
 
-/** The machines that run, by their names; other files in the folder are passed over. Throws UNAVAILABLE. */
+/** The running machines, sorted by name. Ignores other files. Throws UNAVAILABLE. */
 export function runningMachines(folder: string): readonly Machine[] {
   return entryNames(folder).flatMap((name) => {
     const entry = readEntry(folder, name)
@@ -55,7 +52,7 @@ export function runningMachines(folder: string): readonly Machine[] {
   })
 }
 
-/** The files of the folder that are named as machines are, in order; none without a folder. Throws UNAVAILABLE. */
+/** The files whose names are machine names, sorted; empty without the folder. Throws UNAVAILABLE. */
 export function entryNames(folder: string): readonly string[] {
   try {
     return readdirSync(folder).filter(isMachineName).toSorted()
@@ -65,7 +62,6 @@ export function entryNames(folder: string): readonly string[] {
   }
 }
 
-/** Reads the file of a name, whatever it is; undefined when there is none. Never throws. */
 export function readEntry(folder: string, name: string): Entry | undefined {
   try {
     const machine = parseEntry(name, readOwnFile(join(folder, name)))
@@ -76,18 +72,16 @@ export function readEntry(folder: string, name: string): Entry | undefined {
   }
 }
 
-/** The content of an entry. */
 export function entryText({ address, pid, startTicks }: Omit<Machine, 'name'>): string {
   const text = address === undefined ? undefined : addressText(address)
   return `${JSON.stringify({ version: VERSION, pid, startTicks, address: text })}\n`
 }
 
-/** This process, as the runner of a machine. */
 export function ownRunner(): Runner {
   return { pid: process.pid, startTicks: startTicksOf(procStat(process.pid)) }
 }
 
-/** Reads a small regular file of this user. It follows no link and waits for no fifo. */
+/** Reads a small regular file of this user, without following links or waiting for a fifo. */
 function readOwnFile(path: string): string {
   const fd = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK)
   try {
@@ -116,7 +110,7 @@ function jsonOf(text: string): unknown {
   try {
     return JSON.parse(text)
   } catch {
-    // It was cut, or another program has written it.
+    // The file is truncated or comes from another program.
     return undefined
   }
 }
@@ -125,7 +119,7 @@ function isCount(value: unknown): value is number {
   return Number.isSafeInteger(value) && Number(value) > 0
 }
 
-/** Whether the machine's process is there. A zombie is not. */
+/** Whether the machine's process is alive; a zombie is not. */
 function runs({ pid, startTicks }: Runner): boolean {
   const stat = procStat(pid)
   return startTicksOf(stat) === startTicks && !isEnding(stat)
@@ -145,7 +139,6 @@ function startTicksOf(stat: string): number {
   return Number(procStatFields(stat)[19])
 }
 
-/** The user whose machines these are. */
 export function ownUid(): number {
   return process.geteuid?.() ?? 0
 }

@@ -1,6 +1,5 @@
 /**
- * Whether a word can be the name of a machine: up to 32 lower-case letters, digits and hyphens. Plain JavaScript, because
- * `./microvm` checks its command line before anything is set up.
+ * Plain JavaScript, because `./microvm` checks its command line before anything is set up.
  * @param {string} text
  */
 export function isMachineName(text) {

@@ -14,25 +14,21 @@ import type { Address } from '../connection/address.ts'
 import { fileFailure } from '../files/file-failure.ts'
 import { entryNames, entryText, ownRunner, ownUid, readEntry } from './entry.ts'
 
-/** The entry of a machine that this process runs; see {@link registerMachine}. */
 export interface Registration {
   readonly name: string
-  /** Tells where the agent listens, once that has answered. Throws UNAVAILABLE. */
+  /** Throws UNAVAILABLE. */
   publish(address: Address): void
-  /** Removes the entry. Never throws. */
+  /** Never throws. */
   remove(): void
 }
 
-/** The names of machines that were given none, in this order; a name is free again when its machine has ended. */
+/** The names for machines that were given none, in this order. */
 const NAMES =
   'ant bee cat dog eel fox gnu hen ibis jay koi lynx mole newt owl pug quail ram swan toad vole wasp yak zebu'.split(
     ' ',
   )
 
-/**
- * Takes a name for the machine that this process is about to run, and removes the entries of machines that have ended.
- * Throws ALREADY_EXISTS when the name is in use, and UNAVAILABLE when the folder cannot be used.
- */
+/** Registers a machine, and removes ended ones. Throws ALREADY_EXISTS for a used name, UNAVAILABLE for the folder. */
 export function registerMachine(folder: string, name: string | undefined): Registration {
   return orUnavailable(folder, () => {
     makeFolder(folder)
@@ -83,7 +79,7 @@ function takeName(folder: string, name: string): string {
   return name
 }
 
-/** Makes the entry of a name, complete from its first moment, unless there is a file of that name. */
+/** Creates a complete entry atomically; false when the file exists. */
 function take(folder: string, name: string): boolean {
   const draft = writeDraft(folder, undefined)
   try {
@@ -102,7 +98,7 @@ function remove(folder: string, name: string): void {
   try {
     if (isOwn(folder, name)) rmSync(join(folder, name), { force: true })
   } catch {
-    // The folder cannot be written any more. The entry is passed over once this process has ended.
+    // The folder is no longer writable. Readers ignore the entry once this process has ended.
   }
 }
 
@@ -111,7 +107,7 @@ function isOwn(folder: string, name: string): boolean {
   return entry?.kind === 'runs' && entry.machine.pid === process.pid
 }
 
-/** Writes the entry of this process to a file that no reader takes for one, and returns its name. */
+/** Writes this process's entry under a name that readers ignore, and returns the name. */
 function writeDraft(folder: string, address: Address | undefined): string {
   const name = `.${process.pid}`
   rmSync(join(folder, name), { force: true })
@@ -119,7 +115,6 @@ function writeDraft(folder: string, address: Address | undefined): string {
   return name
 }
 
-/** Removes what killed runs have left. */
 function removeEnded(folder: string): void {
   for (const name of entryNames(folder))
     if (readEntry(folder, name)?.kind === 'ended') removeEndedEntry(folder, name)
@@ -129,23 +124,21 @@ function removeEnded(folder: string): void {
   }
 }
 
-/** Removes the entry of a machine that has ended, unless another run has just replaced it. */
+/** Removes the entry of an ended machine, unless another run has just replaced it. */
 function removeEndedEntry(folder: string, name: string): void {
   const aside = `.${process.pid}-ended`
   const moved = unlessErrno('ENOENT', () => renameSync(join(folder, name), join(folder, aside)))
   // Another run has removed it.
   if (!moved) return
-  // Unless a third run has taken the name at this moment; the second is told when it publishes.
+  // Restore the entry of a run that has just taken the name. If a third run is faster, the second's `publish` fails.
   if (readEntry(folder, aside)?.kind === 'runs') link(folder, aside, name)
   rmSync(join(folder, aside))
 }
 
-/** Gives a file a second name, unless there is a file of that name. */
 function link(folder: string, file: string, name: string): boolean {
   return unlessErrno('EEXIST', () => linkSync(join(folder, file), join(folder, name)))
 }
 
-/** Whether `use` succeeds; false when it fails with that errno. */
 function unlessErrno(errno: string, use: () => void): boolean {
   try {
     use()

@@ -2,28 +2,27 @@ import { messageOf } from '../../base/errors.ts'
 import { REQUESTS } from '../../gen/message-fields.ts'
 import type { PolicyEngine, PolicyEngines } from '../../os/policy/policy-engine.ts'
 
-/** What is wrong with a policy, and where if its engine says so. */
 export interface PolicyFault {
   readonly line?: number
   readonly column?: number
   readonly message: string
 }
 
-/** What is known about a policy. An agent takes it when there are no errors. */
+/** What a check found. An agent accepts a policy without errors. */
 export interface PolicyFindings {
   readonly errors: readonly PolicyFault[]
   readonly warnings: readonly string[]
 }
 
-/** The package whose rules an agent asks for. */
+/** The package whose rules an agent evaluates. */
 const PACKAGE = 'agent_policy'
-/** What `data` is when a policy is set. */
+/** The `data` document when a policy is set. */
 const STATE = '{"pstate":{}}'
-/** A request of SetPolicy may have 4 MiB. */
+/** The limit of a SetPolicy request is 4 MiB. */
 const SETTABLE_BYTES = (4 << 20) - 1024
 const LETS_ALL_PASS = 'AllowRequestsFailingPolicy'
 
-/** Parses a policy as an agent does, and asks each rule about an empty request. */
+/** Parses a policy as an agent does, and evaluates each rule for an empty request. */
 export async function checkPolicy(bytes: Buffer, engines: PolicyEngines): Promise<PolicyFindings> {
   const text = utf8Of(bytes)
   if (text === undefined) return { errors: [{ message: 'not UTF-8' }], warnings: [] }
@@ -44,7 +43,6 @@ export async function checkPolicy(bytes: Buffer, engines: PolicyEngines): Promis
   }
 }
 
-/** Asks each rule about an empty request, as an agent asks it. */
 async function triedRules(engine: PolicyEngine, text: string): Promise<PolicyFindings> {
   const name = packageOf(text)
   if (name !== PACKAGE) {
@@ -75,7 +73,7 @@ async function triedRules(engine: PolicyEngine, text: string): Promise<PolicyFin
   }
 }
 
-/** The rules that calls are checked by. Calls that a policy need not know have no rule. */
+/** One rule for each request of AgentService. */
 const RULES: readonly string[] = [
   ...new Set(
     Object.entries(REQUESTS)
@@ -88,18 +86,18 @@ async function valueOrNone(engine: PolicyEngine, rule: string): Promise<string |
   try {
     return (await engine.evaluate(rule, '{}')).value
   } catch {
-    // It counts as false, as for an agent.
+    // An agent takes an error for false.
     return undefined
   }
 }
 
-/** The engine's sentence is `NAME:LINE:COLUMN: MESSAGE`, or a message alone. */
+/** The engine's text is `NAME:LINE:COLUMN: MESSAGE` or only a message. */
 function faultOf(text: string): PolicyFault {
   const [, line, column, message = ''] = /^\w+:(\d+):(\d+): (.*)$/s.exec(text) ?? []
   return line === undefined ? { message: text } : { line: Number(line), column: Number(column), message }
 }
 
-/** The package of a policy that was parsed: its first words that are no comment. */
+/** A parsed policy begins with its package, after comments. */
 function packageOf(text: string): string {
   return /^(?:\s|#.*\n)*package\s+(\S+)/.exec(text)?.[1] ?? ''
 }

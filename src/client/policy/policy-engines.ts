@@ -3,13 +3,9 @@ import { AgentError } from '../../base/errors.ts'
 import { loadPolicyEngines } from '../../os/policy/load-policy-engines.ts'
 import type { PolicyEngines } from '../../os/policy/policy-engine.ts'
 
-/** Where a package of the agent is installed. */
 const INSTALLED = '/usr/lib/microvm-agent'
 
-/**
- * Loads the agent's evaluator of policies from `folder`, or without one from that of the running tool or of an installed
- * agent. Throws FAILED_PRECONDITION when policy.node is not there.
- */
+/** Loads policy.node from `folder`, the tool's folder or an installed agent, else throws FAILED_PRECONDITION. */
 export function findPolicyEngines(folder?: string): PolicyEngines {
   const folders = folder === undefined ? [dirname(import.meta.filename), INSTALLED] : [folder]
   for (const each of folders) {

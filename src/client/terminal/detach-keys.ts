@@ -1,12 +1,12 @@
 import { AgentError } from '../../base/errors.ts'
 
-/** The user has typed the detach keys: the process goes on without the tool. */
+/** The user has typed the detach keys; the process continues without the tool. */
 export class Detached extends Error {}
 
-/** docker's own: Ctrl-P Ctrl-Q. */
+/** The default of docker. */
 export const DETACH_KEYS = 'ctrl-p,ctrl-q'
 
-/** The bytes of keys such as `ctrl-p,ctrl-q` or `ctrl-a,d`; none of an empty text. Throws INVALID_ARGUMENT. */
+/** The bytes of keys such as `ctrl-p,ctrl-q` or `ctrl-a,d`. Throws INVALID_ARGUMENT. */
 export function parseKeys(text: string): Buffer {
   if (text === '') return Buffer.alloc(0)
   const bytes = text.split(',').map((key) => {
@@ -21,10 +21,7 @@ export function parseKeys(text: string): Buffer {
   return Buffer.from(bytes)
 }
 
-/**
- * The same bytes, until the keys are typed; then throws {@link Detached}. The beginning of the keys is held back until the
- * next byte shows whether they are meant.
- */
+/** Passes bytes on until the keys are typed, then throws {@link Detached}. Holds back a partial match. */
 export async function* untilKeys(
   pieces: AsyncIterable<Buffer>,
   keys: Buffer,

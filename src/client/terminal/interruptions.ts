@@ -1,6 +1,6 @@
 import { constants } from 'node:os'
 
-/** A signal to the tool itself ended the run. */
+/** A signal to the tool ended the run. */
 export class Interrupted extends Error {
   /** 128 + the signal's number, as in a shell. */
   readonly exitStatus: number
@@ -13,30 +13,24 @@ export class Interrupted extends Error {
 
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 
-/**
- * Handles SIGINT, SIGTERM and SIGHUP of the tool. The first goes to the container once there is one; the next ends the
- * run by aborting `signal` with {@link Interrupted}.
- */
+/** Handles signals to the tool. The first goes to the container once there is one; the next aborts `signal`. */
 export class Interruptions {
   readonly #abort = new AbortController()
   #forward: ((signalNumber: number) => void) | undefined
 
-  /** Starts handling the process's signals. */
   listen(): void {
     for (const name of SIGNALS) process.on(name, () => this.receive(name))
   }
 
-  /** Fires with {@link Interrupted} when a signal ends the run. */
   get signal(): AbortSignal {
     return this.#abort.signal
   }
 
-  /** Sends the next signal to `forward` instead of ending the run; undefined cancels that. */
+  /** Sends the next signal to `forward` instead of ending the run; undefined cancels this. */
   forwardNext(forward: ((signalNumber: number) => void) | undefined): void {
     this.#forward = forward
   }
 
-  /** Handles one signal. */
   receive(name: NodeJS.Signals): void {
     const forward = this.#forward
     this.#forward = undefined

@@ -1,6 +1,5 @@
 import { spawnSync } from 'node:child_process'
 
-/** The members of `process.stdin` and `process.stdout` that are used for a terminal. */
 export interface TerminalStreams {
   readonly stdin: { readonly isTTY?: boolean; setRawMode?(raw: boolean): unknown }
   readonly stdout: {
@@ -12,13 +11,11 @@ export interface TerminalStreams {
   }
 }
 
-/** The size of a terminal in characters. */
 export interface TerminalSize {
   readonly rows: number
   readonly columns: number
 }
 
-/** The size of a container's terminal when the tool's own size is unknown. */
 const DEFAULT_SIZE: TerminalSize = { rows: 24, columns: 80 }
 
 /** The size of the tool's terminal, or 24 × 80. */
@@ -29,10 +26,7 @@ export function terminalSize({ stdout }: TerminalStreams): TerminalSize {
     : DEFAULT_SIZE
 }
 
-/**
- * Puts the terminal into raw mode until the returned function is called: Ctrl-C and Ctrl-Z are keys, and output stays as
- * it is. While the tool is suspended the terminal has its own mode.
- */
+/** Sets the terminal to raw mode until the returned function is called. A suspended tool restores the mode. */
 export function rawKeys({ stdin }: TerminalStreams): () => void {
   if (!stdin.isTTY) return () => {}
   const setRaw = () => {
@@ -45,7 +39,7 @@ export function rawKeys({ stdin }: TerminalStreams): () => void {
     process.kill(process.pid, 'SIGSTOP')
   }
   const resume = () => {
-    // A shell may have changed the mode, which Node would take for raw still.
+    // The shell may have changed the mode. Node skips a change to raw while it believes the mode to be raw.
     stdin.setRawMode?.(false)
     setRaw()
   }
@@ -57,7 +51,7 @@ export function rawKeys({ stdin }: TerminalStreams): () => void {
   }
 }
 
-/** Calls `resized` whenever the terminal's size changes, until the returned function is called. */
+/** Calls `resized` at each change of size, until the returned function is called. */
 export function onResize(streams: TerminalStreams, resized: (size: TerminalSize) => void): () => void {
   const listener = () => resized(terminalSize(streams))
   // The size may have changed while the tool was suspended, without a signal.
