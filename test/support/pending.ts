@@ -5,7 +5,6 @@ export async function settle(): Promise<void> {
   for (let turn = 0; turn < 20; turn++) await setImmediate()
 }
 
-/** Whether a promise is still pending once {@link settle} has resolved. */
 export async function isPending(promise: Promise<unknown>): Promise<boolean> {
   await settle()
   const pending = Symbol()

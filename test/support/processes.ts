@@ -3,17 +3,15 @@ import { once } from 'node:events'
 import { readdirSync, readFileSync } from 'node:fs'
 import { procStatFields } from '../../src/os/process/proc-stat.ts'
 
-/** A process of this machine as /proc/PID/stat shows it. */
 export interface ProcessState {
   readonly pid: number
   readonly parent: number
-  /** The name of its program, at most 15 characters. */
+  /** At most 15 characters. */
   readonly name: string
   /** `R`, `S`, `T` (stopped), `Z` (zombie) … */
   readonly state: string
 }
 
-/** Every process of this machine. */
 export function processes(): readonly ProcessState[] {
   return readdirSync('/proc').flatMap((name) => {
     const state = /^\d+$/.test(name) ? processState(Number(name)) : undefined
@@ -21,7 +19,7 @@ export function processes(): readonly ProcessState[] {
   })
 }
 
-/** undefined when there is no such process. */
+/** Returns undefined when there is no such process. */
 export function processState(pid: number): ProcessState | undefined {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'latin1')
@@ -33,7 +31,7 @@ export function processState(pid: number): ProcessState | undefined {
   }
 }
 
-/** Sends a signal to a child process and waits for its end. Does nothing when it has ended. */
+/** Sends a signal to a child process and waits for its end, unless it has ended. */
 export async function endChild(child: ChildProcess, signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
   if (child.exitCode !== null || child.signalCode !== null) return
   const ended = once(child, 'exit')

@@ -1,10 +1,8 @@
 import { spawnSync } from 'node:child_process'
 
-/** A metric as Prometheus' Python client reads it. */
 export interface ParsedFamily {
   /** Without the `_total` of a counter. */
   readonly name: string
-  /** `unknown` for an untyped one. */
   readonly type: string
   readonly help: string
   readonly samples: readonly { readonly labels: Readonly<Record<string, string>> }[]
@@ -20,7 +18,7 @@ print(json.dumps([
 ]))
 `
 
-/** What the parser of Debian's python3-prometheus-client finds in a text; throws when it cannot parse it. */
+/** Parses a text with Debian's python3-prometheus-client; throws when the parser fails. */
 export function parseMetrics(text: string): readonly ParsedFamily[] {
   const { status, stdout, stderr } = spawnSync('/usr/bin/python3', ['-c', PROGRAM], {
     input: text,

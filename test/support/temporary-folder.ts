@@ -4,12 +4,12 @@ import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temp
 
 const folders: string[] = []
 
-// Registered for the file that imports this module, so it runs after the hooks of all its suites.
+// Registered for the importing file, so it runs after the hooks of all its suites.
 afterAll(() => {
   for (const folder of folders.splice(0)) removeTemporaryFolder(folder)
 })
 
-/** A new empty folder, which is removed with its content after the last test of the file. */
+/** A new folder, which is removed after the last test of the file. */
 export function temporaryFolder(): string {
   const folder = makeTemporaryFolder(tmpdir())
   folders.push(folder)

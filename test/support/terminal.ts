@@ -1,13 +1,11 @@
 import { type IPty, spawn } from '@lydell/node-pty'
 import { expect } from 'vitest'
 
-/** A program on a terminal of its own, and what a person would do there. */
 export class Terminal {
   readonly #pty: IPty
-  /** What the program has written since the last text that was waited for. */
+  /** The program's output since the last awaited text. */
   #unread = ''
   #look: (() => void) | undefined
-  /** The exit status, once it has ended. */
   readonly exited: Promise<number>
 
   constructor(
@@ -32,12 +30,11 @@ export class Terminal {
     return this.#pty.pid
   }
 
-  /** What it has written and nothing has waited for. */
   get unread(): string {
     return this.#unread
   }
 
-  /** Waits for a text, and forgets and returns all up to its end. Fails when the program ends first. */
+  /** Waits for a text, and consumes and returns everything up to its end. Fails when the program ends first. */
   async shows(text: string): Promise<string> {
     const found = Promise.withResolvers<string>()
     this.#look = () => {
@@ -76,9 +73,9 @@ export class Terminal {
 
 /** Expects that a shell with `-it` behaves as on a terminal of 33 × 77, and ends it with status 5. */
 export async function expectShell(terminal: Terminal): Promise<void> {
-  // Quotes split the words that the test waits for, so that the echo of the input is not mistaken for an answer.
+  // Quotes split the awaited words, so that the echo of the input is not mistaken for an answer.
   terminal.type('echo "size" "$(stty size)"\n')
-  // One \r, as of a program that runs on the terminal itself.
+  // A single \r shows that the program runs on the terminal itself.
   await terminal.shows('size 33 77')
   expect(await terminal.shows('\n')).toBe('\r\n')
   terminal.resize(100, 40)

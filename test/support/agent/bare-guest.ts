@@ -4,7 +4,7 @@ import type { AgentConfig } from '../../../src/settings/settings.ts'
 import { FakeOs } from '../fakes/fake-os.ts'
 import { recordingLog } from '../fakes/recording-log.ts'
 
-/** A guest in the state in which vminit starts the agent, and the context of a boot step in it. */
+/** A guest in the state in which vminit starts the agent, and the context of a boot step. */
 export async function bareGuest(config: Partial<AgentConfig> = {}) {
   const os = new FakeOs()
   const { lines, log } = recordingLog()

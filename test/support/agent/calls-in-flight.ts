@@ -1,7 +1,6 @@
 import { CallsInFlight } from '../../../src/agent/service/calls-in-flight.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 
-/** A table of calls that logs none. */
 export function silentCalls(): CallsInFlight {
   return new CallsInFlight({ log: silentLogger(), nowMs: () => 0, startTimer: () => () => {} })
 }

@@ -1,6 +1,5 @@
 import type { DescriptorStore } from '../../../src/os/supervisor/supervisor.ts'
 
-/** A store of descriptors that keeps nothing. */
 export const emptyStore: DescriptorStore = {
   take: () => undefined,
   handOver: () => {},

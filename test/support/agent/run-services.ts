@@ -13,18 +13,13 @@ import { silentCalls } from './calls-in-flight.ts'
 import { runTransport } from './running-transport.ts'
 import { serviceDependencies } from './service-dependencies.ts'
 
-/** All services of a booted agent, on a unix socket and an in-memory machine. */
 export interface RunningServices {
   readonly os: FakeOs
-  /** The runtime of the machine. */
   readonly runtime: FakeRuntime
-  /** The sandbox that the calls work on. */
   readonly sandbox: SandboxContext
-  /** What outlives the agent. */
+  /** The state that outlives the agent. */
   readonly state: StateStore
-  /** The path of the socket. */
   readonly path: string
-  /** A connection for each framing. */
   readonly connections: {
     readonly ttrpc: Pick<TtrpcClient, 'call'>
     readonly grpc: Pick<TtrpcClient, 'call'>

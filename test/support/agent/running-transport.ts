@@ -18,30 +18,27 @@ import { type LoggedLine, recordingLog } from '../fakes/recording-log.ts'
 import { type GrpcClient, grpcClient } from '../rpc/grpc-client.ts'
 import { emptyStore } from './empty-store.ts'
 
-/** A transport on its own unix socket behind a real connection broker, with a fake clock. */
+/** A transport on its own unix socket behind a real connection broker. */
 export interface RunningTransport {
   readonly path: string
   readonly transport: Transport
-  /** The transport's clock; the broker has the real one. */
+  /** The clock of the transport; the broker uses the real one. */
   readonly clock: FakeClock
-  /** The transport's log. */
   readonly logged: readonly LoggedLine[]
-  /** The transport's end of every connection that it has got. */
   readonly accepted: readonly Socket[]
-  /** Connects a socket, which is closed at the end. */
+  /** Connects a socket; the end of the test closes it. */
   dial(): Promise<Socket>
   dialTtrpc(): Promise<TtrpcClient>
   dialGrpc(): GrpcClient
   close(): Promise<void>
 }
 
-/** To look whether it is built takes a tenth of a second. */
+/** Cached, because checking whether vminit is built takes 0.1 s. */
 let vminit: Promise<string> | undefined
 
 export async function runTransport(
   methods: MethodTable,
   options: {
-    /** The address to listen at; a unix socket by default. */
     readonly address?: ListenAddress
     readonly checkCall?: CheckCall
     readonly totals?: Totals

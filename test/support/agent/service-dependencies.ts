@@ -13,14 +13,11 @@ import { noFigures } from '../handlers/guest/own-figures.ts'
 import { type Machine, machine } from '../handlers/machine.ts'
 import { ROOT } from '../handlers/storage/storage-builder.ts'
 
-/** The dependencies of an agent's RPCs, on an in-memory machine. */
 export async function serviceDependencies(
   options: {
-    /** Whether the mem-agent is on. */
     readonly memAgent?: boolean
-    /** What makes engines of policies; without it this image has none. */
+    /** Without it the image has no policy engine. */
     readonly engines?: PolicyEngines
-    /** The log of the calls and of the policy. */
     readonly log?: Logger
   } = {},
 ): Promise<ServiceDependencies & Pick<Machine, 'os' | 'runtime'>> {

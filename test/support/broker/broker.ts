@@ -12,11 +12,10 @@ import { MessageSocket } from './message-socket.ts'
 import { PlayedAgent } from './played-agent.ts'
 import { HELLO, type Hello, PROTOCOL_VERSION, Vminit } from './records.ts'
 
-/** A broker, below the test in vminit's place. The test plays the agents and the clients. */
+/** A broker that runs below the test in place of vminit. The test plays the agents and the clients. */
 export class TestBroker {
   readonly native: Native
   readonly #handles: SocketHandles
-  /** Resolves with the status or signal that ended the broker. */
   readonly ended: Promise<number | string>
   readonly path = join(temporaryFolder(), 'api.sock')
   readonly #child: ChildProcess
@@ -28,7 +27,6 @@ export class TestBroker {
   #lastPid = 1000
   #isClosed = false
 
-  /** Starts a `vminit` as the broker, with more in its environment. */
   static async start(vminit: string, env: Readonly<Record<string, string>> = {}): Promise<TestBroker> {
     return new TestBroker(vminit, await realNative(), env)
   }
@@ -51,7 +49,6 @@ export class TestBroker {
       this.#child.once('error', ({ message }) => resolve(message))
       this.#child.once('close', (status, signal) => resolve(status ?? signal ?? 'unknown'))
     })
-    // Who waits for a broker that has ended must not wait for ever.
     void this.ended.then(() => this.#close())
   }
 
@@ -59,7 +56,6 @@ export class TestBroker {
     return this.#child.pid ?? 0
   }
 
-  /** What the broker has logged, and a sanitizer has found. */
   get log(): string {
     return this.#log
   }
@@ -73,7 +69,6 @@ export class TestBroker {
     return agentEnd
   }
 
-  /** Starts an agent that has not said hello. */
   startSilentAgent(): PlayedAgent {
     const agentEnd = this.announceAgent()
     const agent = new PlayedAgent({ native: this.native, handles: this.#handles }, agentEnd, this.#lastPid)
@@ -81,56 +76,51 @@ export class TestBroker {
     return agent
   }
 
-  /** Starts an agent that says hello, with the listening socket at `path` unless it has another. */
+  /** Starts an agent that sends HELLO with `listener`. */
   startAgent(hello: Partial<Hello> = {}, listener = this.listener): PlayedAgent {
     const agent = this.startSilentAgent()
     agent.sayHello({ ...HELLO, ...hello }, listener)
     return agent
   }
 
-  /** Sends a message as vminit. */
   sendAsVminit(data: Buffer, passed?: Fd): void {
     this.#vminit.send(data, passed)
   }
 
-  /** Pings as vminit, and returns the message that the broker answers. */
   async ping(number: number): Promise<Buffer> {
     this.#vminit.send(vminitMessage(Vminit.ping, number))
     return (await this.#vminit.inbox.next()).data
   }
 
-  /** Announces the power-off as vminit, and returns the message that the broker answers. */
+  /** Announces the power-off as vminit and returns the broker's answer. */
   async leave(timeoutMs: number): Promise<Buffer> {
     this.#vminit.send(vminitMessage(Vminit.leave, timeoutMs))
     return (await this.#vminit.inbox.next()).data
   }
 
-  /** The pid of the agent that vminit is told to kill next. */
+  /** Resolves with the pid of the next agent that the broker reports as hung. */
   async hungPid(): Promise<number> {
     const { data } = await this.#vminit.inbox.next()
     if (data.readUInt32LE(4) !== Vminit.hung) throw new Error('another message than HUNG')
     return data.readUInt32LE(8)
   }
 
-  /** Connects a client to `path`, or to a TCP port of this machine. */
   async connect(target: string | number = this.path): Promise<BrokerClient> {
     const client = await BrokerClient.connect(target)
     this.#clients.push(client)
     return client
   }
 
-  /** Resident memory in KiB. */
   residentKib(): number {
     const [, kib = ''] = /VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${this.pid}/status`, 'utf8')) ?? []
     return Number(kib)
   }
 
-  /** The time that the broker has used of CPUs, in milliseconds. */
   cpuMs(): number {
     return Number(readFileSync(`/proc/${this.pid}/schedstat`, 'utf8').split(' ')[0]) / 1e6
   }
 
-  /** Ends the broker as vminit's end does, and all that the test has opened. Returns the broker's status. */
+  /** Stops the broker by closing everything, as vminit's end does. Returns its status. */
   async stop(): Promise<number | string> {
     this.#close()
     return this.ended
@@ -146,7 +136,6 @@ export class TestBroker {
   }
 }
 
-/** A message between vminit and the broker. */
 export function vminitMessage(kind: number, number: number): Buffer {
   const message = Buffer.alloc(16)
   message.writeUInt32LE(PROTOCOL_VERSION, 0)

@@ -4,7 +4,6 @@ import { allocateFrame, FRAME_HEADER_BYTES, FrameType } from '../../../src/rpc/t
 import { Inbox } from './inbox.ts'
 import { cutter } from './records.ts'
 
-/** A ttRPC frame with any payload. */
 export function frameOf(
   streamId: number,
   payload: string | Buffer,
@@ -20,10 +19,8 @@ function frameSize(bytes: Buffer): number | undefined {
   return bytes.length < FRAME_HEADER_BYTES ? undefined : FRAME_HEADER_BYTES + bytes.readUInt32BE(0)
 }
 
-/** A client of the broker's listening socket. */
 export class BrokerClient {
   readonly socket: Socket
-  /** The frames that it has received. */
   readonly frames = new Inbox<Buffer>()
   readonly closed: Promise<void>
 
@@ -48,7 +45,6 @@ export class BrokerClient {
     })
   }
 
-  /** Resolves when the kernel has taken all bytes. */
   send(...frames: readonly Buffer[]): Promise<void> {
     return new Promise((resolve) => {
       this.socket.write(Buffer.concat(frames), () => resolve())

@@ -1,4 +1,3 @@
-/** What has arrived and was not taken yet, in order. */
 export class Inbox<T> {
   readonly #items: T[] = []
   #changed = Promise.withResolvers<void>()
@@ -9,13 +8,13 @@ export class Inbox<T> {
     this.#wake()
   }
 
-  /** Nothing more arrives: who waits gets an error. */
+  /** Fails the pending and later waits. */
   end(): void {
     this.#hasEnded = true
     this.#wake()
   }
 
-  /** Takes the first that fits. Throws when none can come any more. */
+  /** Removes and returns the first item that fits. Throws after the end. */
   async next(fits: (item: T) => boolean = () => true): Promise<T> {
     for (;;) {
       const index = this.#items.findIndex(fits)
@@ -26,12 +25,10 @@ export class Inbox<T> {
     }
   }
 
-  /** Takes all that are there now. */
   takeAll(): readonly T[] {
     return this.#items.splice(0)
   }
 
-  /** Waits for the end and takes what has come until then. */
   async rest(): Promise<readonly T[]> {
     while (!this.#hasEnded) await this.#changed.promise
     return this.takeAll()

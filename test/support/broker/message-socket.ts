@@ -6,7 +6,6 @@ import { Inbox } from './inbox.ts'
 const MAX_BYTES = 65_536
 const EAGAIN = 11
 
-/** One end of a message pair. */
 export class MessageSocket {
   readonly inbox = new Inbox<ReceivedMessage>()
   readonly #native: Native
@@ -21,7 +20,7 @@ export class MessageSocket {
     this.#waitForMessages()
   }
 
-  /** Throws when the other end is closed or takes no more. */
+  /** Throws when the other end is closed or its buffer is full. */
   send(data: Buffer, passed?: Fd): void {
     checkErrno('send to', 'the broker', this.#native.sendMessage(this.#fd, data, passed))
   }
@@ -41,7 +40,6 @@ export class MessageSocket {
     })
   }
 
-  /** Returns false at the end. */
   #receive(): boolean {
     for (;;) {
       const message = this.#native.recvMessage(this.#fd, MAX_BYTES)

@@ -23,22 +23,18 @@ import {
   parseStates,
 } from './records.ts'
 
-/** What agents need of this machine. */
 interface Parts {
   readonly native: Native
   readonly handles: SocketHandles
 }
 
-/** What the broker tells an agent at its start. */
 export interface Start {
   readonly states: ReadonlyMap<bigint, number>
   readonly connections: readonly PlayedConnection[]
 }
 
-/** An agent, played by the test. */
 export class PlayedAgent {
   readonly pid: number
-  /** Whether PINGs are answered. */
   answersPings = true
   pings = 0
   /** Messages other than CONNECTION and PING. */
@@ -67,7 +63,6 @@ export class PlayedAgent {
     this.#control.send(data, passed)
   }
 
-  /** What the broker tells until READY. */
   async start(): Promise<Start> {
     const states = new Map<bigint, number>()
     for (;;) {
@@ -78,13 +73,11 @@ export class PlayedAgent {
     return { states, connections: this.connections.takeAll() }
   }
 
-  /** Answers every request of every connection with `answer`, until the agent is cut off or dies. */
+  /** Answers every request of every connection with `answer`, until the agent is disconnected or dies. */
   async serve(answer: Buffer): Promise<void> {
     try {
       for (;;) void (await this.connections.next()).serve(answer)
-    } catch {
-      // The agent has ended.
-    }
+    } catch {}
   }
 
   /** Closes all descriptors, as the kernel does when a process dies. */
@@ -93,7 +86,7 @@ export class PlayedAgent {
     for (const connection of this.#all) connection.close()
   }
 
-  /** Resolves when the broker has cut the agent off. */
+  /** Resolves when the broker has closed the control socket. */
   async cutOff(): Promise<void> {
     await this.messages.rest()
   }
@@ -123,7 +116,7 @@ export class PlayedAgent {
   }
 }
 
-/** A connection as an agent has it. Nothing is read from it before `open`. */
+/** An agent's view of a connection. It reads nothing before `open`. */
 export class PlayedConnection {
   readonly id: bigint
   readonly isGrpc: boolean
@@ -142,7 +135,7 @@ export class PlayedConnection {
     this.#fd = fd
   }
 
-  /** The socket, from which envelopes are read unless it is a client's own. */
+  /** Returns the socket. Reads envelopes from it, unless it is a gRPC client's own. */
   open(): Socket {
     if (this.#socket !== undefined) return this.#socket
     const socket = this.#parts.handles.socket(this.#fd)
@@ -158,7 +151,6 @@ export class PlayedConnection {
     return socket
   }
 
-  /** The next envelope, which must have this kind. */
   async next(kind: number): Promise<EnvelopeRecord> {
     this.open()
     const envelope = await this.envelopes.next()
@@ -174,7 +166,7 @@ export class PlayedConnection {
     void this.send(encodeEnvelope(Envelope.answer, number, frame))
   }
 
-  /** Answers, and wants to know what becomes of it. */
+  /** Answers and asks the broker to report the outcome. */
   answerKept(number: bigint, frame: Buffer): void {
     void this.send(encodeEnvelope(Envelope.answer, number, frame, KEEP))
   }
@@ -186,7 +178,6 @@ export class PlayedConnection {
     })
   }
 
-  /** Sends bytes at once, with a descriptor. */
   sendWith(bytes: Buffer, fd: Fd): void {
     this.open()
     this.#parts.native.sendMessage(this.#fd, bytes, fd)

@@ -29,11 +29,10 @@ export const Envelope = {
 export const PROTOCOL_VERSION = 1
 const CONTROL_HEADER_BYTES = 24
 const ENVELOPE_BYTES = 32
-/** The flag of an answer whose outcome is reported. */
+/** Flag of an answer: the broker reports its outcome. */
 export const KEEP = 1
-/** The flag of an answer whose end is in a file in memory. */
+/** Flag of an answer: its last bytes are in a file in memory. */
 export const IN_FILE = 2
-/** The flags of a request. */
 export const RequestFlag = { sentBefore: 1, noRoom: 2 } as const
 
 export interface ControlMessage {
@@ -63,7 +62,6 @@ export function parseControl(data: Buffer): ControlMessage {
   }
 }
 
-/** The limits of HELLO. */
 export interface Hello {
   readonly maxConnections: number
   readonly firstBytesMs: number
@@ -100,7 +98,6 @@ export function encodeHello(hello: Hello): Buffer {
   })
 }
 
-/** The states that a REQUEST_STATE tells, in its order. */
 export function parseStates({ a, flags, payload }: ControlMessage): readonly (readonly [bigint, number])[] {
   const states: (readonly [bigint, number])[] = [[a, flags]]
   for (let offset = 0; offset < payload.length; offset += 16)
@@ -132,11 +129,11 @@ export interface EnvelopeRecord {
   readonly flags: number
   readonly number: bigint
   readonly ageNs: bigint
-  /** A ttRPC frame, header included, or empty. */
+  /** A ttRPC frame with its header, or empty. */
   readonly frame: Buffer
 }
 
-/** An envelope and its frame, without the `fileBytes` at its end that are in a file, from `offset` on. */
+/** Encodes an envelope and its frame from `offset` on, without the last `fileBytes`, which are in a file. */
 export function encodeEnvelope(
   kind: number,
   number: bigint,
@@ -154,7 +151,7 @@ export function encodeEnvelope(
   return Buffer.concat([header, frame.subarray(0, Math.max(0, frame.length - fileBytes))])
 }
 
-/** Cuts a byte stream into records. `sizeOf` returns the size of the record that the bytes begin with, once it is known. */
+/** Cuts a byte stream into records. `sizeOf` returns the size of the first record once it is known. */
 export function cutter(
   sizeOf: (bytes: Buffer) => number | undefined,
   take: (record: Buffer) => void,

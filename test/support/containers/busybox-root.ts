@@ -2,7 +2,6 @@ import { execFileSync } from 'node:child_process'
 import { copyFileSync, mkdirSync, symlinkSync } from 'node:fs'
 import { join } from 'node:path'
 
-/** Makes a container root of Debian's static busybox in `folder`, with all its programs or some, and returns its path. */
 export function busyboxRoot(folder: string, programs = allPrograms()): string {
   const root = join(folder, 'root')
   for (const name of ['bin', 'dev', 'etc', 'proc', 'sys', 'tmp'])

@@ -3,10 +3,10 @@ import { join } from 'node:path'
 import type { AgentServiceDefinition } from '../../../src/gen/agent.ts'
 import type { ServiceClient } from '../../../src/rpc/client.ts'
 
-/** The size of a chunk of both shims. */
+/** Both shims use this chunk size. */
 const CHUNK_BYTES = 2 ** 20
 
-/** Copies a tree of this machine to a path of the guest, entry by entry, as a shim that shares no folder copies volumes. */
+/** Copies a tree of this machine to the guest, entry by entry, as a shim without shared folders copies volumes. */
 export async function copyTree(
   agent: Pick<ServiceClient<typeof AgentServiceDefinition>, 'copyFile'>,
   from: string,

@@ -1,7 +1,6 @@
 import type { DeepPartial, Linux } from '../../../src/gen/oci.ts'
 import type { AgentConnection } from '../host/agent-process.ts'
 
-/** The pids limit that contains the bomb, as part of a container. */
 export function bombLinux(limit: bigint): DeepPartial<Linux> {
   return { Resources: { Pids: { Limit: limit } } }
 }
@@ -17,13 +16,11 @@ export const FORK_BOMB = [
 ]
 
 /**
- * The command of the container whose pid namespace the bomb runs in; in the bomb's own pid namespace the end of the
- * first process would kill all others. It is a shell that reaps all the time, because only a reaped process makes room
- * for another one.
+ * In the bomb's own pid namespace, the end of the first process would kill all others. This shell lends its namespace and
+ * keeps reaping, because only a reaped process makes room for another one.
  */
 export const BOMB_OWNER = ['sh', '-c', 'while :; do usleep 1000; done']
 
-/** Resolves when the container has as many processes as its limit allows. */
 export async function explosion(
   agent: AgentConnection['agent'],
   containerId: string,

@@ -12,20 +12,16 @@ type Agent = ServiceClient<typeof AgentServiceDefinition>
 /** The containers of an agent's sandbox, all on one root file system. */
 export interface Pod {
   readonly agent: Agent
-  /** The root, as a path on the agent's side. */
+  /** The path of the root on the agent's side. */
   readonly root: string
-  /** Creates a container whose process waits to be started. */
   create(id: string, args: readonly string[], options?: ContainerOptions): Promise<RemoteProcess>
-  /** Creates and starts a container. */
   run(id: string, args: readonly string[], options?: ContainerOptions): Promise<RemoteProcess>
-  /** Adds a process to a container. */
   add(id: string, execId: string, args: readonly string[], options?: ProcessOptions): Promise<RemoteProcess>
-  /** Runs a shell script in a separate container to its end and returns its output; it must exit with 0. */
+  /** Runs a shell script in a container of its own and returns its output; throws unless it exits with 0. */
   output(id: string, script: string, options?: ContainerOptions): Promise<string>
   remove(id: string): Promise<void>
 }
 
-/** The containers of an agent whose sandbox exists. */
 export function podOf(agent: Agent, root: string): Pod {
   const create: Pod['create'] = async (id, args, options) => {
     await agent.createContainer(createContainerRequest(id, root, args, options))
@@ -60,7 +56,6 @@ export function podOf(agent: Agent, root: string): Pod {
   }
 }
 
-/** One process of a container, driven over the wire. */
 export class RemoteProcess {
   readonly #agent: Agent
   readonly #key: { readonly containerId: string; readonly execId: string }
@@ -70,7 +65,6 @@ export class RemoteProcess {
     this.#key = { containerId, execId }
   }
 
-  /** One read. */
   async read(stream: 'stdout' | 'stderr' = 'stdout', length = 32_768): Promise<Buffer> {
     const request = { ...this.#key, len: length }
     const call = stream === 'stdout' ? this.#agent.readStdout : this.#agent.readStderr
@@ -78,7 +72,6 @@ export class RemoteProcess {
     return Buffer.from(data.buffer, data.byteOffset, data.length)
   }
 
-  /** Everything up to the end. */
   async readAll(stream: 'stdout' | 'stderr' = 'stdout'): Promise<Buffer> {
     const chunks: Buffer[] = []
     for (let chunk = await this.read(stream); chunk.length > 0; chunk = await this.read(stream))

@@ -7,17 +7,13 @@ import { deviceHandler } from '../../../src/handlers/device/handler-table.ts'
 import { FakeOs } from '../fakes/fake-os.ts'
 import { deviceDependenciesOf } from '../handlers/device/device-dependencies.ts'
 
-/** The parameters of the contract for one type of device. */
 export interface DeviceHandlerCase {
-  /** A device that is present after `plug` was called. */
   readonly device: Partial<Device> & { readonly type: string }
-  /** Makes the device appear and sends the kernel's event for it. */
   readonly plug: (os: FakeOs) => Promise<void>
-  /** Adds what exists before the device: buses, controllers. */
+  /** Adds buses and controllers before the device. */
   readonly prepare?: (os: FakeOs) => Promise<void>
 }
 
-/** The behaviour that every `DeviceHandler` must have. */
 export function deviceHandlerContract(name: string, given: DeviceHandlerCase): void {
   const device = Device.fromPartial({ containerPath: '/dev/in-container', ...given.device })
 

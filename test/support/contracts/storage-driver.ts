@@ -6,15 +6,12 @@ import type { StorageDriver } from '../../../src/handlers/storage/driver.ts'
 import { FakeOs } from '../fakes/fake-os.ts'
 import { dependenciesOf } from '../handlers/storage/storage-builder.ts'
 
-/** The parameters of the contract for one driver. */
 export interface StorageDriverCase {
   readonly driver: StorageDriver
-  /** A storage that works on the machine that `prepare` has set up. */
   readonly storage: Storage
   readonly prepare?: (os: FakeOs) => Promise<void>
 }
 
-/** The behaviour that every `StorageDriver` must have. */
 export function storageDriverContract(name: string, given: StorageDriverCase): void {
   describe(`${name} as a storage driver`, () => {
     it('makes the storage usable at its mount point and says what it made', async () => {
@@ -41,7 +38,7 @@ export function storageDriverContract(name: string, given: StorageDriverCase): v
       const os = await machine()
       await os.files.makeDirectories('/elsewhere')
       await os.files.makeDirectories(dirname(dirname(given.storage.mountPoint)))
-      // Simulates a race: between check and use, the folder above is replaced by a link.
+      // A race: between check and use, a symbolic link replaces the folder.
       os.files.makeDirectories = (path) => os.files.symlink('/elsewhere', path)
       await expect(attach(os)).rejects.toThrow('is a symbolic link')
       expect(await os.files.list('/elsewhere')).toEqual([])

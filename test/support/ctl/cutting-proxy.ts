@@ -3,8 +3,8 @@ import { join } from 'node:path'
 import { temporaryFolder } from '../temporary-folder.ts'
 
 /**
- * Stands before an agent. Ends every connection when it is closed, and a connection on which one side has sent so many
- * bytes; with `atLimit` it calls that instead, once, and passes on what follows.
+ * A proxy before an agent. When one side of a connection has sent more than its limit, the proxy ends the connection, or
+ * calls `atLimit` once and continues.
  */
 export async function cuttingProxy(
   agentPath: string,

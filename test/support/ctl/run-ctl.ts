@@ -2,14 +2,13 @@ import { PassThrough, Readable, Writable } from 'node:stream'
 import { Interruptions } from '../../../src/client/terminal/interruptions.ts'
 import { runCtl } from '../../../src/ctl/run-ctl.ts'
 
-/** What one run of agent-ctl has written, and its exit status. */
 export interface CtlRun {
   readonly status: number
   readonly stdout: string
   readonly stderr: string
 }
 
-/** Runs agent-ctl in this process. Without `stdin` it never ends; with `columns`, stdout is a terminal of that width. */
+/** Without `stdin`, the input never ends; with `columns`, stdout is a terminal of that width. */
 export async function ctl(
   words: readonly string[],
   options: {
@@ -17,9 +16,8 @@ export async function ctl(
     readonly columns?: number
     readonly env?: Readonly<Record<string, string>>
     readonly interruptions?: Interruptions
-    /** Called with all that was written to stdout so far. The tool's write ends when this is done. */
+    /** Receives all of stdout so far; the tool's write ends when its promise resolves. */
     readonly onOutput?: (text: string) => unknown
-    /** The same of stderr. */
     readonly onErrors?: (text: string) => unknown
   } = {},
 ): Promise<CtlRun> {
@@ -30,7 +28,7 @@ export async function ctl(
   const stdin = options.stdin === undefined ? new PassThrough() : Readable.from([Buffer.from(options.stdin)])
   const status = await runCtl(words, {
     io: { stdin, stdout: Object.assign(stdout.stream, terminal), stderr: stderr.stream },
-    // The machines of this host are not those of the test.
+    // Hides the machines of this host.
     env: { MICROVM_REGISTRY: '/nowhere', ...env },
     interruptions,
   })

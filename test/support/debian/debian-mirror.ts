@@ -5,29 +5,26 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 
-/** A package of the mirror: its program, if any, needs this version of glibc. */
+/** A package; its program, if any, needs this version of glibc. */
 export interface MirrorPackage {
   readonly name: string
   readonly version: string
   readonly glibc: string
 }
 
-/** Packages by release, such as `trixie-security`. */
 export type MirrorContent = Readonly<Record<string, readonly MirrorPackage[]>>
 
-/** An archive of Debian packages on the loopback, signed with a key of its own. Releases without packages are empty. */
+/** A Debian archive on the loopback, signed with its own key. Releases without packages are empty. */
 export interface DebianMirror {
   readonly url: string
-  /** The public key, for the place of Debian's keyring. */
+  /** The public key; it replaces Debian's keyring. */
   readonly keyring: string
-  /** Returns the hashes of the packages' files. */
   publish(content: MirrorContent): Readonly<Record<string, readonly string[]>>
   close(): void
 }
 
 const RELEASES = ['trixie', 'trixie-security', 'trixie-backports', 'forky', 'forky-security', 'sid']
 
-/** Starts a mirror whose files are below `folder`. */
 export async function debianMirror(folder: string): Promise<DebianMirror> {
   const files = join(folder, 'files')
   const keyring = join(folder, 'keyring.gpg')
@@ -63,7 +60,7 @@ export async function debianMirror(folder: string): Promise<DebianMirror> {
         writeFileSync(join(indexFolder, 'Packages'), index)
         const plain = join(folder, 'Release')
         const sum = `${sha256(index)} ${Buffer.byteLength(index)} main/binary-amd64/Packages`
-        // As Debian's own: apt prefers no backport by itself.
+        // Debian marks its own backports so: apt prefers none of them by itself.
         const manual = release.endsWith('-backports') ? 'NotAutomatic: yes\nButAutomaticUpgrades: yes\n' : ''
         const head = `Origin: Debian\nSuite: ${release}\nCodename: ${release}\nComponents: main\nArchitectures: amd64\n`
         writeFileSync(plain, `${head}${manual}Date: ${new Date().toUTCString()}\nSHA256:\n ${sum}\n`)
@@ -78,7 +75,6 @@ export async function debianMirror(folder: string): Promise<DebianMirror> {
   }
 }
 
-/** Builds a package and returns its paragraph of the index, and its hash. */
 function publishPackage(files: string, folder: string, { name, version, glibc }: MirrorPackage) {
   const root = join(folder, 'package')
   rmSync(root, { recursive: true, force: true })
@@ -97,7 +93,7 @@ function publishPackage(files: string, folder: string, { name, version, glibc }:
   return { paragraph: `${control}Filename: ${file}\nSize: ${bytes.length}\nSHA256: ${hash}\n`, hash }
 }
 
-/** Links a program with a libc.so.6 that has one symbol, of this version of glibc. */
+/** Links a program with a libc.so.6 whose only symbol has this glibc version. */
 function linkProgram(path: string, folder: string, glibc: string): void {
   const library = join(folder, 'libc.so.6')
   const [map, source, main] = ['map', 'library.c', 'main.c'].map((name) => join(folder, name))

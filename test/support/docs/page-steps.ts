@@ -1,13 +1,11 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 
-/** A step that a page asks its reader to take: change a file, or run commands. */
 export type Step =
   | { readonly do: 'write' | 'append'; readonly path: string; readonly text: string }
   | { readonly do: 'insert' | 'replace'; readonly path: string; readonly line: string; readonly text: string }
   | { readonly do: 'run'; readonly commands: readonly string[] }
 
-/** Languages of blocks that are only shown. */
 const SHOWN = ['mermaid', 'text']
 
 /**
@@ -19,7 +17,7 @@ const SHOWN = ['mermaid', 'text']
  * - In `FILE`, in place of the line `LINE`, write:
  * - Run:
  *
- * Throws for a block with any other instruction. Blocks of the languages `mermaid` and `text` are not steps.
+ * Throws for any other instruction. Blocks of `mermaid` and `text` are no steps.
  */
 export function stepsOf(markdown: string): readonly Step[] {
   const blocks = markdown.matchAll(/^```(\w*)\n(.*?)^```$/gms)
@@ -34,7 +32,7 @@ export function stepsOf(markdown: string): readonly Step[] {
   return steps
 }
 
-/** Performs a step that changes a file below `root`. Throws when the file does not match the page. */
+/** Throws when the file does not match the page. */
 export function applyStep(root: string, step: Exclude<Step, { readonly do: 'run' }>): void {
   const file = join(root, step.path)
   if (step.do === 'write') {
@@ -60,7 +58,7 @@ function changeLine(before: string, step: Extract<Step, { readonly line: string 
     .join('\n')
 }
 
-/** Code in one or two backticks: two where the code itself contains one. */
+/** Code in one backtick, or in two when it contains one. */
 const CODE = '(?:`` ?(.+?) ?``|`([^`]+)`)'
 
 const INSTRUCTIONS = {

@@ -2,7 +2,6 @@ import { EventLog } from '../../../src/state/event-log.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
 import { MemoryStateFiles } from './files/memory-state-files.ts'
 
-/** An event log whose clocks stand still. */
 export function eventLog(state = new StateStore(new MemoryStateFiles())): EventLog {
   return new EventLog(state, { boottimeNs: () => 0n, unixMs: () => 0 })
 }

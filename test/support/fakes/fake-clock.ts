@@ -1,7 +1,6 @@
 import { abortable } from '../../../src/base/abort.ts'
 import type { Clock } from '../../../src/os/clock.ts'
 
-/** Time that stands still until {@link advance} moves it. */
 export class FakeClock implements Clock {
   #nowNs = 1_000_000_000n
   readonly #sleepers = new Set<{ readonly dueNs: bigint; readonly wake: () => void }>()
@@ -30,12 +29,10 @@ export class FakeClock implements Clock {
     return () => this.#sleepers.delete(sleeper)
   }
 
-  /** The number of pending sleeps and timers. */
   get sleeping(): number {
     return this.#sleepers.size
   }
 
-  /** Lets time pass and ends the sleeps and timers that are due. */
   advance(ms: number): void {
     this.#nowNs += nanoseconds(ms)
     for (const sleeper of this.#sleepers) {

@@ -7,13 +7,10 @@ import type { FileSystemUsage, Volumes } from '../../../src/os/devices/volumes/v
 import { kernelError } from '../../../src/os/errors.ts'
 import type { FakeFiles } from './files/fake-files.ts'
 
-/** Disks whose bytes the test sets, and a device mapper that accepts every target. */
 export class FakeBlockDevices implements BlockDevices {
-  /** The content of each device, by its node. */
   readonly contents = new Map<string, Buffer>()
-  /** The mapped devices, by their names. */
   readonly mapped = new Map<string, MappedTarget & { readonly node: string }>()
-  /** Returns the errno with which mapping a target fails; undefined for success. */
+  /** Returns the errno of a failing target; undefined for success. */
   failWith: (target: MappedTarget) => string | undefined = () => undefined
   readonly #files: FakeFiles
   #lastMinor = -1
@@ -51,15 +48,12 @@ export class FakeBlockDevices implements BlockDevices {
 
 const BLOCK_BYTES = 4096n
 
-/** File systems whose sizes the test sets, and swap space. */
 export class FakeVolumes implements Volumes {
-  /** The usage of file systems, by path. */
   readonly usages = new Map<string, FileSystemUsage>()
-  /** Blocks of 4 KiB of the growing file systems, by mount point. */
+  /** Blocks of 4 KiB, by mount point. */
   readonly blocks = new Map<string, bigint>()
-  /** Types of file systems that grow. */
   readonly growing = new Set(['ext4', 'xfs'])
-  /** Paths that are prepared for swapping, and those in use. */
+  /** The paths prepared for swapping; `swapped` has those in use. */
   readonly swappable = new Set<string>()
   readonly swapped: string[] = []
 
@@ -91,7 +85,6 @@ export class FakeVolumes implements Volumes {
   }
 }
 
-/** Uevents that the test sends to all listeners. */
 export class FakeUevents implements Uevents {
   readonly listeners = new Set<UeventListener>()
 

@@ -38,20 +38,18 @@ const ONLINK = 4
 const PERMANENT_ADDRESS = 0x80
 
 /**
- * Links, addresses, routes and neighbours with the kernel's rules: an address of a link that is up adds a route, a link that
- * goes down loses its routes, neighbours and IPv6 addresses, and gateways must be reachable.
+ * Links, addresses, routes and neighbours with the kernel's rules: an address of a link that is up adds a route; a link
+ * that goes down loses its routes, neighbours and IPv6 addresses; gateways must be reachable.
  */
 export class FakeNetwork implements Network {
   #links: readonly Link[] = [LOOPBACK]
   #addresses: readonly LinkAddress[] = []
   #routes: readonly Route[] = []
   #neighbors: readonly Neighbor[] = []
-  /** Every change, in order. */
   readonly changes: { readonly call: keyof Network; readonly about: string }[] = []
-  /** Returns the errno with which a change fails; undefined for success. */
+  /** Returns the errno of a failing change; undefined for success. */
   failWith: (call: keyof Network, about: string) => string | undefined = () => undefined
 
-  /** Adds a network card and returns its index. */
   addLink(link: Partial<Omit<Link, 'index'>> & { readonly name: string }): number {
     const index = 1 + Math.max(...this.#links.map((other) => other.index))
     const hardwareAddress = `02:00:00:00:00:${index.toString(16).padStart(2, '0')}`
@@ -71,7 +69,6 @@ export class FakeNetwork implements Network {
     return this.#links
   }
 
-  /** The link with this name. */
   link(name: string): Link {
     const found = this.#links.find((link) => link.name === name)
     if (found === undefined) throw new Error(`there is no link ${name}`)
@@ -268,7 +265,7 @@ function connected({ family, address, peer, prefixLength, linkIndex }: LinkAddre
   }
 }
 
-/** The route as the kernel keeps it: IPv6 has no scopes, and its own default metric. */
+/** Returns the kernel's form of a route: IPv6 has no scopes and its own default metric. */
 function asKept(route: Route): Route {
   return route.family === 'ipv4' ? route : { ...route, scope: 0, priority: route.priority ?? 1024 }
 }

@@ -13,7 +13,6 @@ import { FakeStreams } from './streams/fake-streams.ts'
 import { FakeDescriptors } from './supervisor/fake-descriptors.ts'
 import { FakeExits, FakeSupervisor } from './supervisor/fake-exits.ts'
 
-/** A machine in memory that behaves like the kernel and shows the test its state. */
 export class FakeOs implements Os {
   readonly clock = new FakeClock()
   readonly mounts = new FakeMounts()

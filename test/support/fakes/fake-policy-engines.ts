@@ -5,31 +5,27 @@ import {
   type RuleOutcome,
 } from '../../../src/os/policy/policy-engine.ts'
 
-/** What a rule of a fake policy sees. */
 export interface RuleContext {
   readonly input: Readonly<Record<string, unknown>>
   readonly data: { readonly pstate: Readonly<Record<string, unknown>> }
   print(text: string): void
 }
 
-/** Returns the rule's value; undefined when it has none. Throws PolicyError when it cannot be evaluated. */
+/** Returns the rule's value, or undefined for none. Throws PolicyError when it cannot be evaluated. */
 type FakeRule = (context: RuleContext) => unknown
 
-/** A policy as functions, by the names of the rules. */
 export type FakePolicy = Readonly<Record<string, FakeRule>>
 
-/** One evaluation. */
 export interface Evaluation {
   readonly rule: string
   readonly input: string
 }
 
-/** Engines for policies whose texts the test gives functions for. Any other text cannot be parsed. */
+/** Engines for policies whose rules the test gives as functions. Any other text cannot be parsed. */
 export class FakePolicyEngines implements PolicyEngines {
   readonly evaluations: Evaluation[] = []
-  /** The number of engines that were not closed. */
   open = 0
-  /** Every evaluation waits for it, as for a busy thread. */
+  /** Delays every evaluation, like a busy thread. */
   busy: Promise<void> = Promise.resolve()
   readonly #policies: Readonly<Record<string, FakePolicy>>
 

@@ -1,13 +1,11 @@
 import { type LogFields, type Logger, type LogLevel, silentLogger } from '../../../src/base/log.ts'
 
-/** A recorded log line. */
 export interface LoggedLine {
   readonly level: LogLevel
   readonly message: string
   readonly fields: LogFields
 }
 
-/** A log that records its lines. */
 export function recordingLog() {
   const lines: LoggedLine[] = []
   const log: Logger['log'] = (level, message, fields = {}) => void lines.push({ level, message, fields })

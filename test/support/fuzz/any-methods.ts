@@ -4,8 +4,7 @@ import { tableOf } from '../rpc/fake-methods.ts'
 import { REQUEST_TYPES } from './requests.ts'
 
 /**
- * The agent's methods, of which some answer at once, some later, some with a failure, and some not before their caller
- * leaves. Health.Check answers at once.
+ * Some methods answer at once, some later, some fail, and some wait until the caller leaves. Health.Check answers at once.
  */
 export function anyMethods(): MethodTable {
   const kinds = [echo, later, failing, waiting]

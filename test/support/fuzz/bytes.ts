@@ -1,13 +1,12 @@
 import fc from 'fast-check'
 
-/** One change of bytes: what, where (a part of 65,536 of their length), and with which number. */
+/** One change of bytes; `at` is the place as a fraction of the length, in 1/65,536. */
 type Mutation = readonly [kind: (typeof KINDS)[number], at: number, value: number]
 
 const KINDS = ['flip', 'set', 'cut', 'insert', 'remove', 'repeat', 'number', 'zeros'] as const
 
 const MUTATION: fc.Arbitrary<Mutation> = fc.tuple(fc.constantFrom(...KINDS), fc.nat(0xffff), fc.nat(0xff))
 
-/** Bytes of one of the `seeds`, which others wrote once, with up to eight changes. */
 export function mutated(seeds: readonly Uint8Array[]): fc.Arbitrary<Buffer> {
   if (seeds.length === 0) throw new Error('no bytes to change')
   return fc
@@ -15,7 +14,6 @@ export function mutated(seeds: readonly Uint8Array[]): fc.Arbitrary<Buffer> {
     .map(([seed, mutations]) => mutations.reduce(changed, Buffer.from(seed)))
 }
 
-/** Any bytes: few, or those of a seed with changes. */
 export function anyBytes(seeds: readonly Uint8Array[]): fc.Arbitrary<Buffer> {
   return fc.oneof(
     { weight: 5, arbitrary: mutated(seeds) },
@@ -23,7 +21,7 @@ export function anyBytes(seeds: readonly Uint8Array[]): fc.Arbitrary<Buffer> {
   )
 }
 
-/** Cuts bytes into pieces, as they may arrive. `cuts` are parts of 65,536 of their length. */
+/** Cuts bytes into pieces. `cuts` are fractions of the length, in 1/65,536. */
 export function inPieces(bytes: Buffer, cuts: readonly number[]): readonly Buffer[] {
   const places = cuts.map((cut) => Math.floor((cut * bytes.length) / 0x10000)).sort((a, b) => a - b)
   const pieces: Buffer[] = []
@@ -35,7 +33,6 @@ export function inPieces(bytes: Buffer, cuts: readonly number[]): readonly Buffe
   return pieces
 }
 
-/** For {@link inPieces}. */
 export const CUTS = fc.array(fc.nat(0xffff), { maxLength: 6 })
 
 /** Numbers at which lengths and counts overflow. */

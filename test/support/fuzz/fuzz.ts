@@ -14,40 +14,38 @@ import {
 import { messageOf } from '../../../src/base/errors.ts'
 import { type CaseWatch, watchCases } from './watch-cases.ts'
 
-/** A part of the agent that reads what others wrote. */
 export interface Target<Input> {
-  /** Its part of all cases of the group, which together have 1000. */
+  /** The target's share of the group's cases; all shares add up to 1000. */
   readonly share: number
   readonly input: fc.Arbitrary<Input>
-  /** The input of a failed case, such as its bytes in hex. */
   readonly show: (input: Input) => string
-  /** Gives the input to the part. Throws, or rejects, when something is not as it must be. */
+  /** Gives the input to the part. Throws or rejects when something is wrong. */
   readonly run: (input: Input) => void | Promise<void>
-  /** Called after every batch of cases, such as to look for what they left. */
+  /** Called after every batch, for instance to look for leftovers. */
   readonly afterBatch?: () => void | Promise<void>
-  /** The cases of a batch; less where cases are long. */
+  /** The number of cases in a batch; smaller where cases are long. */
   readonly batch?: number
-  /** Gives each case a seed of its own, the next one from 1 on unless the run names one, and says how it is run again. */
+  /** Gives each case its own seed, counting from the run's seed or from 1. Returns the command that runs it again. */
   readonly bySeed?: (seed: number) => string
 }
 
-/** A case that takes longer has failed, on a busy machine too. */
+/** A case that takes longer has failed, even on a busy machine. */
 const CASE_MS = 20_000
 
-/** A batch in which a case has failed, and is made smaller, ends after this time. */
+/** The time limit of a batch, including the shrinking of a failed case. */
 const BATCH_MS = 10 * 60_000
 
-/** How much larger the heap may be after all cases of a target, which leave nothing. */
+/** The largest growth of the heap over all cases of a target. */
 const KEPT_MIB = 48
 
-/** How much larger the process may be than it was after half of them. V8 and the allocator return memory late. */
+/** The largest growth of the process after half of the cases. V8 and the allocator return memory late. */
 const RESIDENT_MIB = 256
 
 const MIB = 1024 * 1024
 
 /**
- * Declares a test that gives a target its share of the run's cases. Each must end within {@link CASE_MS}, and all together
- * must not leave memory in use. A failed case is made smaller, and printed with the words that run it again.
+ * Declares a test that gives a target its share of the cases. A failed case is shrunk and printed with the command that
+ * runs it again.
  */
 export function fuzz<Input>(name: `${string}/${string}`, target: Target<Input>): void {
   const replay = parseCase(process.env[FUZZ.replay] ?? '')
@@ -73,7 +71,7 @@ async function runAll<Input>(name: string, target: Target<Input>, watch: CaseWat
   const batch = target.bySeed ? 1 : (target.batch ?? 1000)
   const seedAt = (index: number) => (target.bySeed ? seed + index : seedOf(seed, name, index))
   let left = cases
-  // The first batch loads and compiles what all cases use.
+  // The first batch loads and compiles the shared code.
   const first = Math.min(left, batch)
   let maxMs = await runBatch(name, target, watch, { seed: seedAt(0), cases: first })
   left -= first
@@ -106,7 +104,7 @@ async function runAll<Input>(name: string, target: Target<Input>, watch: CaseWat
   }
 }
 
-/** Runs cases, and returns the milliseconds of the longest. Throws for one that fails. */
+/** Returns the milliseconds of the longest case. Throws when a case fails. */
 async function runBatch<Input>(
   name: string,
   { input, show, run, afterBatch, bySeed }: Target<Input>,
@@ -133,7 +131,7 @@ async function runBatch<Input>(
   const limits =
     'replay' in batch ? { path: batch.replay.path, numRuns: 1, endOnFailure: true } : { numRuns: batch.cases }
   const result = await fc.check(property, {
-    // The first case of a run prefers small values.
+    // Otherwise the first case of a run prefers small values.
     ...{ seed, ...limits, unbiased: bySeed !== undefined },
     ...{ timeout: CASE_MS, interruptAfterTimeLimit: BATCH_MS },
   })
@@ -151,7 +149,7 @@ async function runBatch<Input>(
   return maxMs
 }
 
-/** Prints how many cases of a target are done, now and then, past vitest, which prints a file at its end. */
+/** Prints the progress directly, because vitest prints a file's output at its end. */
 function progressOf(name: string, cases: number): (done: number) => void {
   const everyMs = 1000 * numberFrom(FUZZ.progressSeconds, Number.POSITIVE_INFINITY)
   let next = performance.now() + everyMs
@@ -162,7 +160,7 @@ function progressOf(name: string, cases: number): (done: number) => void {
   }
 }
 
-/** A batch's own seed: the same for the same run, whichever targets it has. */
+/** The seed of a batch does not depend on the other targets of the run. */
 function seedOf(seed: number, name: string, index: number): number {
   let hash = seed ^ Math.imul(index + 1, 0x9e3779b1)
   for (const character of name) hash = Math.imul(hash ^ character.charCodeAt(0), 0x01000193)
@@ -174,12 +172,11 @@ function numberFrom(variable: string, byDefault: number): number {
   return text === undefined ? byDefault : Number(text)
 }
 
-/** Bytes in use after garbage collections, and the size of the process. */
 async function memory(): Promise<{ readonly used: number; readonly rss: number }> {
   setFlagsFromString('--expose-gc')
-  // This context is new, so it has the function of the flag.
+  // A new context has the function that the flag adds.
   const collect: () => void = runInNewContext('gc')
-  // What is released by finalizers, such as of signals, goes in a later one.
+  // Memory that finalizers release, such as of signals, goes in a later collection.
   for (let count = 0; count < 3; count++) {
     collect()
     await turn()

@@ -30,7 +30,7 @@ const OUTCOMES = [
   ...['the store is full', 'the store is full'],
 ] as const
 
-/** One step of a run: what is done, to what, how many turns of the loop later the next one comes, and what goes wrong. */
+/** One step of a run: an action, its object, the turns of the event loop until the next step, and what goes wrong. */
 export interface Command {
   readonly action: 'nothing' | 'destroy' | (typeof ACTIONS)[number]
   readonly container: string
@@ -38,19 +38,18 @@ export interface Command {
   readonly turns: number
   readonly ms: number
   readonly fault: Fault | undefined
-  /** From which change of the state on, from 1, the changes until the next command fail, and how. */
+  /** From this change of the state on, counted from 1, changes fail until the next command. */
   readonly stateFails: { readonly from: number; readonly errno: Errno } | undefined
   /** Whether SIGKILL ends no process until the next command. */
   readonly outlives: boolean
-  /** Whether the caller leaves, and what becomes of the answer; it stays on its way until the end without. */
+  /** Whether the caller leaves; `answer` is the fate of the answer. */
   readonly leaves: boolean
   readonly answer: 'delivered' | 'dropped' | 'on its way'
 }
 
-/** What happens to one machine. */
 export interface Life {
   readonly cgroup: 'v1' | 'v2'
-  /** What there is at first of container `c1`; `e1` is added to one that runs. */
+  /** The initial state of container `c1`; a running one has the exec `e1`. */
   readonly first: 'nothing' | 'created' | 'running'
   readonly commands: readonly Command[]
 }
@@ -95,19 +94,16 @@ export function lives(): fc.Arbitrary<Life> {
   })
 }
 
-/** What goes wrong until the next command. */
 type Troubles = Partial<Pick<Command, 'fault' | 'stateFails' | 'outlives'>>
 
-/** Sends a request with its number to the present agent. */
 type Send = (signal: AbortSignal, number: bigint, takes: Call['takes']) => Promise<unknown>
 
-/** A call that was made: what is left to do with its answer. */
 interface Made {
   readonly command: Command
   readonly number: bigint
   readonly call: Send
   outcome: 'pending' | 'answered' | 'failed'
-  /** What became of the answer; undefined while it is on its way. */
+  /** The fate of the answer; undefined while it is on its way. */
   told: Settled | undefined
   tell: (isDelivered: boolean) => void
 }
@@ -127,15 +123,14 @@ const KEPT: readonly Command['action'][] = [
   ] as const),
 ]
 
-/** So many turns of the loop, with time passing, are more than any call needs to end. */
+/** More turns of the loop, with time passing, than any call needs. */
 const MOST_TURNS = 300
 
-/** One machine, and one agent after the other on it. */
 export class ModelRun {
   readonly #os = new FakeOs()
   readonly #runtime = new FakeRuntime(this.#os)
   readonly #kill = this.#os.system.onKill
-  /** Processes that were killed, and end in the end. */
+  /** Killed processes that end later. */
   readonly #outlived = new Set<number>()
   #state = new MemoryStateFiles()
   #agent = new MortalOs(this.#os)
@@ -146,15 +141,13 @@ export class ModelRun {
   #stateHasFailed = false
   #cgroup: Life['cgroup'] = 'v1'
   #crashes = 0
-  /** Out-of-memory kills. */
   #kills = 0
-  /** The refused descriptors of this agent that calls have failed for. */
+  /** The refused descriptors of this agent that have failed a call. */
   readonly #refused = new Set<string>()
   #wrong: string | undefined
-  /** Whether DestroySandbox was called. One that has failed can only be repeated. */
+  /** Whether DestroySandbox was called. A failed one can only be repeated. */
   #isToGo = false
 
-  /** Makes a sandbox, and what there is at first. */
   async begin({ cgroup, first }: Omit<Life, 'commands'>): Promise<void> {
     this.#cgroup = cgroup
     if (cgroup === 'v2') await this.#os.files.put('/sys/fs/cgroup/cgroup.controllers', 'memory\n')
@@ -195,7 +188,7 @@ export class ModelRun {
     }
   }
 
-  /** A process of a container that was made is not killed; any other one ends in the end. */
+  /** A process of a created container survives the kill; any other process ends at the end of the run. */
   #outlive(pid: number): void {
     const id = this.#runtime.processes.find((process) => process.pid === pid)?.containerId ?? ''
     const state = this.#machine?.context.containers.tryGet(id)?.state
@@ -220,7 +213,6 @@ export class ModelRun {
     this.#happen(command)
   }
 
-  /** The call that a command makes. */
   #callOf({ action, container, process, ms }: Command): Send | undefined {
     const calls = () => this.#calls
     const ofContainer = { containerId: container }
@@ -250,7 +242,6 @@ export class ModelRun {
     return sends[action]
   }
 
-  /** What happens to the machine. */
   #happen({ action, container, ms }: Command): void {
     const { processes } = this.#runtime
     const [first] = processes
@@ -260,7 +251,7 @@ export class ModelRun {
     if (action === 'output') for (const { stdout } of processes) this.#print(stdout)
   }
 
-  /** Nobody may read it any more. */
+  /** The reader may be gone. */
   #print(stdout: number): void {
     try {
       this.#os.streams.tryWrite(stdout, Buffer.alloc(200))
@@ -278,7 +269,7 @@ export class ModelRun {
     return file
   }
 
-  /** Kills the last process of a container because memory ran out; cgroup v1 tells of it before, v2 afterwards. */
+  /** Kills the last process of a container as out of memory. cgroup v1 reports the kill before it, v2 afterwards. */
   async #killByOom(containerId: string): Promise<void> {
     const file = await this.#countKills(containerId)
     if (this.#cgroup === 'v1') this.#os.cgroupEvents.happen(file)
@@ -296,7 +287,6 @@ export class ModelRun {
     })
   }
 
-  /** As the service does it with the request of a call. */
   #send(made: Made): void {
     const { command, number } = made
     const { action, answer, leaves, turns } = command
@@ -329,7 +319,7 @@ export class ModelRun {
     if (leaves) void this.#later(turns, () => hangup.abort(new Error('the caller has left')))
   }
 
-  /** A descriptor that vminit has refused fails the launch of its own process, and no other. */
+  /** A descriptor that vminit refused may fail only the launch of its own process. */
   #blame(failure: string): void {
     const [refused] = /^store descriptor \S+/.exec(failure) ?? []
     if (refused === undefined) return
@@ -344,7 +334,7 @@ export class ModelRun {
     if (!agent.isDead) act()
   }
 
-  /** The agent dies; agents come until one has restored what there is. */
+  /** Kills the agent and starts agents until one has restored the state. */
   async #crash(command: Troubles): Promise<void> {
     for (let lives = 0; lives < 5; lives++) {
       await this.#die()
@@ -407,7 +397,7 @@ export class ModelRun {
     }
   }
 
-  /** Nothing fails any more: what is there can be used and removed, and every call has ended then. */
+  /** Without further faults, everything must be usable and removable, and every call must end. */
   async end(): Promise<void> {
     this.#repair()
     for (const pid of this.#outlived) this.#runtime.end(pid, { signal: SIGKILL })
@@ -437,7 +427,7 @@ export class ModelRun {
     return this.#made.find(({ outcome }) => outcome === 'pending')?.command.action ?? ''
   }
 
-  /** A container that waits for its start can be started, and another be made. */
+  /** A created container must start, and a new one must be creatable. */
   async #use(): Promise<void> {
     const points = this.#os.mounts.entries.map(({ mountPoint }) => mountPoint)
     if (!points.includes('/run/sandbox-ns/ipc')) throw new Error('the sandbox has no namespaces')
@@ -489,7 +479,7 @@ export class ModelRun {
       stored: descriptors.stored,
       timers: this.#crashes === 0 ? clock.sleeping : 0,
       consoles: this.#crashes === 0 ? consoles.paths : [],
-      // What cannot be removed stays until the next agent.
+      // The requests that the agent failed to remove stay until the next agent.
       requests: this.#stateHasFailed
         ? []
         : this.#state.names().filter((name) => name.startsWith('requests/')),
@@ -509,21 +499,21 @@ export class ModelRun {
   }
 }
 
-/** What the broker tells the next agent of a request: half of what the agent was told is not confirmed. */
+/** The broker's word to the next agent about a request. Half of the reported outcomes are unconfirmed. */
 function stateOf({ number, outcome, told }: Made): readonly (readonly [bigint, RequestState])[] {
   if (outcome === 'pending') return [[number, 'open']]
   if (outcome === 'failed' || (told !== undefined && number % 2n === 0n)) return []
   return [[number, told ?? 'answered']]
 }
 
-/** The service logs what an answer's end throws. */
+/** The service only logs errors of an answer's end. */
 function attempt(act: () => void): void {
   try {
     act()
   } catch {}
 }
 
-/** A life in words, without the commands that do nothing. */
+/** Shows a life without the commands that do nothing. */
 export function showLife({ commands, ...begin }: Life): string {
   const done = commands.filter(({ action }) => action !== 'nothing')
   return [JSON.stringify(begin), ...done.map((command) => JSON.stringify(command))].join('\n')

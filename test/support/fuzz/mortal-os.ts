@@ -3,22 +3,18 @@ import { kernelError } from '../../../src/os/errors.ts'
 import type { Os } from '../../../src/os/os.ts'
 import type { FakeOs } from '../fakes/fake-os.ts'
 
-/** What befalls one call of the kernel, a program or vminit. */
 export interface Fault {
-  /** The number of the call, from 1. */
   readonly at: number
-  /** It fails, is answered some turns of the loop later, or never; or vminit takes no descriptor, whichever the call. */
+  /** The call fails, is answered some turns of the loop later, or never. A full store applies to all calls. */
   readonly what: 'fails' | 'is late' | 'is never answered' | 'the store is full'
   readonly errno: Errno
 }
 
-/** What may be missing or broken. */
 export const ERRNOS = ['EIO', 'ENOSPC', 'EMFILE', 'EDQUOT'] as const
 
-/** One of them. */
 export type Errno = (typeof ERRNOS)[number]
 
-/** The calls that may fail. Closing and probing never do. */
+/** The calls that may fail. Closing and probing never fail. */
 const FALLIBLE: Readonly<Record<string, readonly string[]>> = {
   files: [
     ...['readText', 'write', 'makeDirectories', 'makeDirectory', 'removeTree', 'lstat', 'stat', 'list'],
@@ -33,18 +29,17 @@ const FALLIBLE: Readonly<Record<string, readonly string[]>> = {
   descriptors: ['store'],
 }
 
-/** These answer at once, so they can only fail. */
+/** These calls are synchronous, so they can only fail. */
 const AT_ONCE = ['streams', 'consoles', 'exits']
 
 const LATE_TURNS = 5
-/** A program takes a while, in which other calls go on. */
+/** Other calls proceed while a program runs. */
 const RUN_TURNS = 4
 
-/** The machine as one agent sees it: calls have faults, and after the agent's death nothing reaches it any more. */
+/** One agent's view of the machine: its calls have faults, and nothing reaches a dead agent. */
 export class MortalOs {
   readonly os: Os
   isDead = false
-  /** Whether a call will never be answered. */
   hangs = false
   fault: Fault | undefined
   #calls = 0
@@ -53,11 +48,9 @@ export class MortalOs {
   constructor(real: FakeOs) {
     this.#real = real
     const parts = Object.entries(real).map(([name, part]) => [name, this.#mortal(part, FALLIBLE[name], name)])
-    // Every part of FakeOs is a part of Os.
     this.os = Object.fromEntries(parts) as Os
   }
 
-  /** Counts calls from here. */
   strike(fault: Fault | undefined): void {
     this.fault = fault
     this.#calls = 0
@@ -85,7 +78,7 @@ export class MortalOs {
     })
   }
 
-  /** What vminit tells of a process that ended before it was adopted. */
+  /** vminit reports a process that ended before it was adopted. */
   #tellEnded(pid: number): void {
     if (!this.#real.system.processes.has(pid)) this.#real.exits.exit(pid, { code: 255 })
   }
@@ -110,7 +103,7 @@ export class MortalOs {
     return killed ?? new Promise(() => {})
   }
 
-  /** A program that never ends is killed by a signal of the agent, or when its time is over. */
+  /** The agent's signal or its timeout kills a program that never ends. */
   #untilKilled(options: unknown): Promise<never> | undefined {
     if (typeof options !== 'object' || options === null) return undefined
     const killed = 'signal' in options && options.signal instanceof AbortSignal ? options.signal : undefined
@@ -133,7 +126,7 @@ export class MortalOs {
     return answer
   }
 
-  /** An answer that comes only while the agent lives. */
+  /** Settles only while the agent lives. */
   #answer(result: Promise<unknown>, needNotBeHandled: boolean): Promise<unknown> {
     const { promise, resolve, reject } = Promise.withResolvers<unknown>()
     const whileAlive = (settle: (outcome: unknown) => void) => (outcome: unknown) => {

@@ -8,20 +8,18 @@ import { IntrospectionDefinition } from '../../../src/gen/microvm/agent/v1/intro
 import { allRecordings } from '../../recordings/recording.ts'
 import { mutated } from './bytes.ts'
 
-/** A message type of any request. */
 export interface RequestType {
   decode(bytes: Uint8Array): object
   encode(message: never): { finish(): Uint8Array }
 }
 
-/** The types of all requests by the full names of the methods, such as `grpc.AgentService/CreateContainer`. */
+/** Request types by full method name, such as `grpc.AgentService/CreateContainer`. */
 export const REQUEST_TYPES: ReadonlyMap<string, RequestType> = new Map(
   [HealthDefinition, IntrospectionDefinition, AgentServiceDefinition].flatMap(({ fullName, methods }) =>
     Object.values(methods).map((method) => [`${fullName}/${method.name}`, method.requestType] as const),
   ),
 )
 
-/** The recorded calls whose bytes are known. */
 export function recordedCalls(): readonly (RecordedCall & { readonly requestBytes: Buffer })[] {
   return allRecordings()
     .flatMap(({ lines }) => lines)
@@ -31,7 +29,7 @@ export function recordedCalls(): readonly (RecordedCall & { readonly requestByte
     )
 }
 
-/** The encoded requests that callers have sent, each once, by method. */
+/** The distinct encoded requests of callers, by method. */
 export function recordedRequests(): ReadonlyMap<string, readonly Buffer[]> {
   const byMethod = new Map<string, Map<string, Buffer>>()
   for (const { service, method, requestBytes } of recordedCalls()) {
@@ -42,7 +40,7 @@ export function recordedRequests(): ReadonlyMap<string, readonly Buffer[]> {
   return new Map([...byMethod].map(([name, requests]) => [name, [...requests.values()]]))
 }
 
-/** Words that mean something to some part of the agent, or to JavaScript, or to the kernel. */
+/** Words with a meaning to a part of the agent, to JavaScript or to the kernel. */
 const WORDS = [
   ...[
     '',
@@ -110,7 +108,6 @@ const WORDS = [
   ...['x'.repeat(300), '/x'.repeat(3000), '../'.repeat(100), '\ud83d\ude00', '\u2028', '\ufeff', '\udc00'],
 ]
 
-/** Words of callers, and {@link WORDS}. */
 export function words(): fc.Arbitrary<string> {
   const recorded = new Set<string>()
   const collect = (value: Json | undefined): void => {
@@ -126,12 +123,12 @@ export function words(): fc.Arbitrary<string> {
   )
 }
 
-/** Encoded messages: of the right fields mostly, with any values. */
+/** Encoded messages, mostly with the right fields, with any values. */
 export class MessageBytes {
   readonly #words = words()
   readonly #made = new Map<string, fc.Arbitrary<Uint8Array>>()
 
-  /** The bytes of a message by its full name; nested messages are `depth` deep at most. */
+  /** The bytes of the named message; nested messages are at most `depth` deep. */
   of(message: string, depth = 4): fc.Arbitrary<Uint8Array> {
     const key = `${message} ${depth}`
     const known = this.#made.get(key)
@@ -150,7 +147,7 @@ export class MessageBytes {
     return made
   }
 
-  /** Mostly of the right kind: the proto's scalar types are not in the table, so any number or text. */
+  /** Mostly the right kind. The table lacks the proto's scalar types, so a scalar is any number or text. */
   #value(field: MessageField | undefined, depth: number): fc.Arbitrary<Value> {
     const anything = fc.oneof<fc.Arbitrary<Value>[]>(
       fc.oneof(fc.constantFrom(...BIG), fc.bigInt(0n, 300n)),
@@ -213,13 +210,12 @@ function encoded(fields: readonly (readonly [number: number, value: Value])[]): 
   return writer.finish()
 }
 
-/** A call: a method, and an encoded request, of that method mostly. */
 export interface AnyCall {
   readonly method: string
   readonly payload: Uint8Array
 }
 
-/** Calls with requests that were recorded and changed, or made from the fields of the message. */
+/** Calls with changed recorded requests, or with requests made from the message's fields. */
 export function anyCalls(methods: readonly string[] = [...REQUEST_TYPES.keys()]): fc.Arbitrary<AnyCall> {
   const recorded = recordedRequests()
   const messages = new MessageBytes()
@@ -236,7 +232,6 @@ export function anyCalls(methods: readonly string[] = [...REQUEST_TYPES.keys()])
   return fc.oneof(...methods.map(ofMethod))
 }
 
-/** A call as text, for a failure. */
 export function showCall({ method, payload }: AnyCall): string {
   return `${method} ${Buffer.from(payload).toString('base64')}`
 }

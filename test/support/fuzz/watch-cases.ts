@@ -1,18 +1,13 @@
 import { Worker } from 'node:worker_threads'
 
-/** Watches that no case blocks the thread. */
 export interface CaseWatch {
-  /** A batch begins, `FILE/TARGET:SEED`. */
+  /** `batch` is `FILE/TARGET:SEED`. */
   beginBatch(batch: string): void
-  /** Its next case begins. */
   beginCase(): void
   end(): void
 }
 
-/**
- * Kills this process, with a line that names the case, when a case blocks the thread longer than `limitMs`: nothing else
- * could end it.
- */
+/** Kills this process and names the case when it blocks the thread longer than `limitMs`: nothing else could end it. */
 export function watchCases(limitMs: number): CaseWatch {
   const count = new Int32Array(new SharedArrayBuffer(4))
   const worker = new Worker(WATCH, { eval: true, workerData: { count, limitMs } })

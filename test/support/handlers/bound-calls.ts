@@ -26,10 +26,9 @@ import { usableContainers } from '../../../src/handlers/sandbox/usable-container
 import type { Call, Taken } from '../../../src/state/request.ts'
 import { callOf } from './call.ts'
 
-/** The functions behind the RPCs of a sandbox, its containers and processes, bound to one context. */
 export type SandboxCalls = ReturnType<typeof boundCalls>
 
-/** Binds them as their declarations do: container calls fail when `usableContainers` throws. */
+/** Container calls fail when `usableContainers` throws, as in the declarations. */
 export function boundCalls(context: SandboxContext) {
   const any = bindTo(() => context)
   const usable = bindTo(() => usableContainers(context))
@@ -59,7 +58,6 @@ export function boundCalls(context: SandboxContext) {
   }
 }
 
-/** An answer of which can be told what became of it, as far as it is a message. */
 type Told<Answer> = Answer extends object ? Answer & Taken : Answer
 
 function bindTo(context: () => SandboxContext) {
@@ -87,7 +85,6 @@ function bindTo(context: () => SandboxContext) {
                 for (const one of taken) one.dropped()
               },
             }
-      // A message has both functions now.
       return told as Told<Answer>
     }
 }

@@ -2,7 +2,7 @@ import type { Settled } from '../../../src/os/supervisor/broker.ts'
 import type { RequestState } from '../../../src/os/supervisor/broker-messages.ts'
 import type { RequestSource } from '../../../src/state/request-journal.ts'
 
-/** What the broker tells of the requests of the time before. */
+/** The broker's reports about requests of the previous agent. */
 export class FakeRequests implements RequestSource {
   readonly earlierRequests: Map<bigint, RequestState>
   readonly confirmed: bigint[] = []
@@ -20,7 +20,6 @@ export class FakeRequests implements RequestSource {
     this.confirmed.push(number)
   }
 
-  /** The broker tells what became of an answer. */
   settle(number: bigint, outcome: Settled): void {
     this.earlierRequests.set(number, outcome)
     this.#tell(number, outcome)

@@ -7,7 +7,6 @@ const VERBS = ['create', 'start', 'exec', 'delete', 'pause', 'resume', 'update']
 
 type Refusal = Partial<ToolResult> | undefined
 
-/** A process in a container of the fake runtime, with the container's ends of its streams. */
 export interface FakeProcess {
   readonly pid: number
   readonly containerId: string
@@ -16,14 +15,12 @@ export interface FakeProcess {
   readonly stderr: Fd
 }
 
-/** An OCI runtime program on a fake machine, with cgroup v2 where it has `cgroup.controllers`. The test controls the processes that it starts. */
+/** An OCI runtime on a fake machine, with cgroup v2 where `cgroup.controllers` exists. The test controls its processes. */
 export class FakeRuntime {
   readonly #os: FakeOs
-  /** The living processes, in the order of their start. */
   readonly processes: FakeProcess[] = []
-  /** The verbs it was called with. */
   readonly calls: string[] = []
-  /** Called first by each run. A result replaces the run; undefined lets it go on. */
+  /** Called first by each run. A result replaces the run; undefined lets it continue. */
   refuse: (verb: string) => Refusal | Promise<Refusal> = () => undefined
   #lastPid = 1000
 
@@ -35,14 +32,12 @@ export class FakeRuntime {
     }
   }
 
-  /** The process started last. */
   last(): FakeProcess {
     const process = this.processes.at(-1)
     if (process === undefined) throw new Error('no process was started')
     return process
   }
 
-  /** Ends a process: its streams are closed, and vminit reports its exit. */
   end(pid: number, how: { readonly code: number } | { readonly signal: number }): void {
     const process = this.processes.find((candidate) => candidate.pid === pid)
     if (process === undefined) return
@@ -111,7 +106,6 @@ export class FakeRuntime {
     await files.put(`${cgroup}/cgroup.events`, `frozen ${Number(freezer === 'FROZEN')}\n`)
   }
 
-  /** The folder that freezes a container. */
   async #cgroupOf(state: string): Promise<string> {
     const { files } = this.#os
     const hierarchy = files.has('/sys/fs/cgroup/cgroup.controllers') ? '' : '/freezer'

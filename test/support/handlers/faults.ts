@@ -1,14 +1,12 @@
 import type { Os } from '../../../src/os/os.ts'
 
-/** Counts calls, and acts at one of them. */
 export interface Faults {
-  /** Calls so far. */
   readonly count: number
-  /** The number of the call to act at, from 1; 0 for none. */
+  /** The number of the call to strike at, from 1; 0 for none. */
   at: number
   /** Runs before that call. When it throws, the call is not made. */
   strike: (what: string) => void
-  /** Counts a call that is none of the `Os`. */
+  /** Counts a call outside of `Os`. */
   step: (what: string) => void
 }
 
@@ -29,7 +27,6 @@ const ANSWERED: Counted = { descriptors: ['store'] }
 
 type Counted = Readonly<Partial<Record<keyof Os, readonly string[]>>>
 
-/** An `Os` whose fallible calls are counted; `faults` makes one of them fail. */
 export function faultyOs(os: Os): { readonly os: Os; readonly faults: Faults } {
   const count = (what: string) => {
     faults.count += 1
@@ -42,7 +39,6 @@ export function faultyOs(os: Os): { readonly os: Os; readonly faults: Faults } {
     ...wrapped(os, ANSWERED, refusing, count),
   ]
   const { clock, system, supervisor, network, uevents, cgroupEvents, volumes } = os
-  // Every other part of Os is a key of one of the tables.
   return {
     os: {
       ...{ clock, system, supervisor, network, uevents, cgroupEvents, volumes },
@@ -71,7 +67,7 @@ const rejecting: Before =
     return call(...args)
   }
 
-/** A call that fails at once, or later by its answer. */
+/** Counts the call twice: it may fail at once, or through its answer. */
 const refusing: Before =
   (call, before) =>
   (...args) => {
@@ -83,7 +79,6 @@ const refusing: Before =
 
 function wrapped(os: Os, counted: Counted, wrap: Before, count: (what: string) => void): [string, object][] {
   return Object.entries(counted).map(([name, methods]) => {
-    // The keys of the tables are those of Os.
     const part = os[name as keyof Os]
     const proxy = new Proxy(part, {
       get(target, key) {

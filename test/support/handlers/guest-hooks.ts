@@ -4,7 +4,6 @@ import type { ToolResult } from '../../../src/os/process/tools.ts'
 import { FakeOs } from '../fakes/fake-os.ts'
 import { containerRequest, type Machine, machine, sandboxRequest } from './machine.ts'
 
-/** The folder of the guest's hooks. */
 export const HOOKS_FOLDER = '/usr/share/hooks'
 
 type Answer = Partial<ToolResult>
@@ -26,13 +25,12 @@ export async function sandboxWithHooks(
   return { made, os, lines }
 }
 
-/** Writes a file into the folder of the guest's hooks. */
 export async function putHook(os: FakeOs, path: string, mode = 0o755): Promise<void> {
   await os.files.put(`${HOOKS_FOLDER}/${path}`, '#!/bin/sh\n')
   await os.files.chmod(`${HOOKS_FOLDER}/${path}`, mode)
 }
 
-/** Creates container `c1` with hooks of its own; resolves with its config.json. */
+/** Creates container `c1` with its own hooks; resolves with its config.json. */
 export async function createWithHooks({ handlers, os }: Machine, hooks = {}) {
   const { OCI, ...request } = containerRequest('c1')
   const own = {
@@ -48,5 +46,4 @@ export async function createWithHooks({ handlers, os }: Machine, hooks = {}) {
   return JSON.parse(await os.files.readText('/run/kata-containers/c1/config.json'))
 }
 
-/** The hooks that the agent itself has run. */
 export const ranHooks = ({ tools }: FakeOs) => tools.calls.filter(({ argv }) => argv[0]?.includes('hook'))

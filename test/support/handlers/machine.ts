@@ -39,36 +39,27 @@ const STDIO: HostConnectionsConfig = {
   allowLoopback: false,
 }
 
-/** A fake machine with a fake runtime, and the calls of an agent on it. */
 export interface Machine {
   readonly os: FakeOs
   readonly runtime: FakeRuntime
   readonly handlers: SandboxCalls
-  /** The context that `handlers` are bound to. */
   readonly context: SandboxContext
-  /** Mount points of the attached storages. */
   readonly storages: string[]
-  /** What outlives the agent. */
+  /** The state that outlives the agent. */
   readonly state: MemoryStateFiles
-  /** How often `onDestroyed` was called. */
   destroyed(): number
-  /** The storage handlers behind `handlers`. */
   readonly storage: StorageHandlers
 }
 
-/** Makes a machine without a sandbox. `wrap` wraps the `Os` that the handlers get. */
 export async function machine(
   options: {
     readonly config?: Partial<SandboxConfig>
     readonly stdio?: Partial<HostConnectionsConfig>
     readonly log?: Logger
     readonly os?: FakeOs
-    /** The runtime that already runs on `os`. */
     readonly runtime?: FakeRuntime
     readonly wrap?: (os: Os) => Os
-    /** What the previous agent left. */
     readonly state?: MemoryStateFiles
-    /** Where the requests of that agent are known. */
     readonly requestSource?: RequestSource
   } = {},
 ): Promise<Machine> {
@@ -115,14 +106,12 @@ export async function machine(
   }
 }
 
-/** A machine whose sandbox exists. */
 export async function machineWithSandbox(options: Parameters<typeof machine>[0] = {}): Promise<Machine> {
   const made = await machine(options)
   await made.handlers.createSandbox(sandboxRequest(), neverAborted)
   return made
 }
 
-/** A machine with container `c1`, started. */
 export async function machineWithContainer(process: DeepPartial<Process> = {}): Promise<Machine> {
   const made = await machineWithSandbox()
   await made.handlers.createContainer(containerRequest('c1', process), neverAborted)
@@ -171,7 +160,6 @@ export function sandboxRequest(request: Parameters<typeof CreateSandboxRequest.f
   return CreateSandboxRequest.fromPartial({ sandboxId: 'pod', hostname: 'pod', ...request })
 }
 
-/** A container on the fake machine, without a pid namespace of its own. */
 export function containerRequest(
   containerId: string,
   process: DeepPartial<Process> = {},
@@ -185,7 +173,6 @@ export function containerRequest(
   return CreateContainerRequest.fromPartial({ ...whole, ...request })
 }
 
-/** An exec process for a container on the fake machine, with the capabilities of the container's init. */
 export function execRequest(
   containerId: string,
   execId: string,
@@ -198,10 +185,10 @@ export function execRequest(
   return ExecProcessRequest.fromPartial({ ...whole, ...request })
 }
 
-/** The cgroup of all containers, which stays until the sandbox is destroyed. */
+/** The cgroup of all containers; it stays until the sandbox is destroyed. */
 export const CONTAINERS_CGROUP = '/sys/fs/cgroup/freezer/containers'
 
-/** Everything that a failed call may leave behind; without {@link CONTAINERS_CGROUP}. */
+/** Everything that a failed call may leave behind, without {@link CONTAINERS_CGROUP}. */
 export async function remains({ os, runtime, storages, state }: Machine) {
   return {
     files: (await paths(os, '/')).filter((path) => path !== CONTAINERS_CGROUP),
@@ -214,7 +201,7 @@ export async function remains({ os, runtime, storages, state }: Machine) {
     sleeps: os.clock.sleeping,
     consoles: os.consoles.paths,
     storages: [...storages],
-    // The numbers of events go on, whatever becomes of a call.
+    // Event numbers never go back, even when a call fails.
     state: state.names().filter((name) => name !== 'events'),
     somaxconn: await os.files.readText('/proc/sys/net/core/somaxconn'),
   }

@@ -2,16 +2,15 @@ import type { Os } from '../../../src/os/os.ts'
 import type { Fd } from '../../../src/os/streams/streams.ts'
 import type { FakeOs } from '../fakes/fake-os.ts'
 
-/** When an agent dies: at its call number `step` of the kernel or vminit, before or after the call has its effect. */
+/** An agent dies at this call to the kernel or vminit, before or after the call's effect. */
 export interface Death {
   readonly step: number
   readonly when: 'before' | 'after'
 }
 
-/** What an agent's calls throw from its death on. */
 class Killed extends Error {}
 
-/** One agent after the other on a machine. Each has the descriptors that the one before has stored, and no other. */
+/** Consecutive agents on a machine. Each has only the descriptors that the previous agent stored. */
 export class MortalAgents {
   readonly #os: FakeOs
   readonly #kept: ReadonlySet<Fd>
@@ -22,7 +21,6 @@ export class MortalAgents {
     this.#kept = new Set(kept)
   }
 
-  /** Starts an agent, which dies at `death` if one is given. */
   start(death?: Death): {
     readonly os: Pick<Os, 'clock' | 'streams' | 'descriptors'>
     isDead(): boolean
@@ -60,7 +58,7 @@ export class MortalAgents {
     }
   }
 
-  /** Ends an agent: closes what only it has open, and hands over what is stored. */
+  /** Ends an agent: closes its descriptors and hands the stored ones over. */
   end(): void {
     const { streams, descriptors } = this.#os
     const stored = new Set(descriptors.fds)

@@ -1,7 +1,6 @@
 import type { Fd } from '../../../src/os/streams/streams.ts'
 import type { FakeOs } from '../fakes/fake-os.ts'
 
-/** Reads until the end of the stream. */
 export async function readToEnd({ streams }: FakeOs, fd: Fd): Promise<string> {
   let text = ''
   for (;;) {
@@ -12,7 +11,6 @@ export async function readToEnd({ streams }: FakeOs, fd: Fd): Promise<string> {
   }
 }
 
-/** Writes as much as there is room for. */
 export function write({ streams }: FakeOs, fd: Fd, text: string): void {
   streams.tryWrite(fd, Buffer.from(text))
 }

@@ -11,7 +11,6 @@ import { type Pod, podOf } from '../containers/pod.ts'
 import { processes } from '../processes.ts'
 import { type AgentProcess, startAgent } from './agent-process.ts'
 
-/** An agent as a process of this machine with a sandbox, and a root file system for its containers. */
 export interface AgentPod extends Pod {
   readonly started: AgentProcess
   stop(): Promise<void>
@@ -35,14 +34,13 @@ export async function startPod(
   }
 }
 
-/** What containers left on the machine, by kind; all lists are empty when the removal was complete. */
 export interface Leftovers {
   readonly mounts: readonly string[]
   readonly cgroups: readonly string[]
   readonly bundles: readonly string[]
-  /** The runtime's state of them, and scratch folders of single runs. */
+  /** State files of the runtime, and scratch folders of its runs. */
   readonly runtimeState: readonly string[]
-  /** Children of vminit and of the agent, including zombies; without the agent itself. */
+  /** Children of vminit and of the agent, including zombies, without the agent itself. */
   readonly processes: readonly string[]
 }
 
@@ -54,7 +52,6 @@ export const NOTHING_LEFT: Leftovers = {
   processes: [],
 }
 
-/** Finds what the containers with these ids have left behind. The agent must be running. */
 export function leftoversOf(started: AgentProcess, ...ids: readonly string[]): Leftovers {
   const within = (path: string) =>
     listOf(started.inside(path))
@@ -72,10 +69,7 @@ export function leftoversOf(started: AgentProcess, ...ids: readonly string[]): L
   }
 }
 
-/**
- * The cgroups at a path, such as a container's id, that exist on this machine: below those of all containers, or not. With
- * `of` those below other agents' containers are left out, which a test that was ended by hand may have left.
- */
+/** The existing cgroups at a path such as a container's id. `of` leaves out those of other, perhaps interrupted, tests. */
 export function cgroupsOf(path: string, of?: Pick<AgentProcess, 'containersCgroup'>): string[] {
   const hierarchies = ['', ...listOf('/sys/fs/cgroup')].map((name) => join('/sys/fs/cgroup', name))
   const isMeant = (parent: string) => of === undefined || parent.endsWith(of.containersCgroup)
@@ -86,31 +80,26 @@ export function cgroupsOf(path: string, of?: Pick<AgentProcess, 'containersCgrou
   return parents.map((parent) => join(parent, path)).filter((folder) => existsSync(folder))
 }
 
-/** The cgroups of all containers of an agent that runs on this machine. */
 function containersCgroupsIn(hierarchy: string): string[] {
   return readdirSync(hierarchy, { withFileTypes: true })
     .filter((entry) => entry.isDirectory() && /^containers-\d+$/.test(entry.name))
     .map(({ name }) => join(hierarchy, name))
 }
 
-/** A file of a container's cgroup on v1. */
 export function cgroupFile(started: AgentProcess, controller: string, id: string, name: string): string {
   const file = `/sys/fs/cgroup/${controller}${started.containersCgroup}/${id}/${controller}.${name}`
   return readFileSync(file, 'utf8')
 }
 
-/** The mount points in the agent's mount namespace. */
 export function mountPointsOf(started: AgentProcess): string[] {
   const lines = readFileSync(`/proc/${started.vminitPid}/mountinfo`, 'utf8').trim().split('\n')
   return lines.map((line) => line.split(' ')[4] ?? '')
 }
 
-/** Runs a program in the agent's mount namespace. */
 export function inNamespaceOf(started: AgentProcess, ...argv: readonly string[]): string {
   return execFileSync('nsenter', ['-t', String(started.vminitPid), '-m', ...argv], { encoding: 'utf8' })
 }
 
-/** Kills the agent, and resolves when the next one serves. */
 export async function killAgent({ started }: AgentPod): Promise<void> {
   const booted = () => started.log.filter(({ msg }) => msg === 'booted').length
   const before = booted()
@@ -118,13 +107,12 @@ export async function killAgent({ started }: AgentPod): Promise<void> {
   await expect.poll(booted, { timeout: 20_000 }).toBeGreaterThan(before)
 }
 
-/** Kills the agent, whose saved state the next one cannot restore: it ends, and the one after it removes everything. */
+/** Kills the agent with damaged state: the next agent ends, and the agent after it removes everything. */
 export function killWithState(started: AgentProcess): void {
   writeFileSync(started.inside('/run/microvm-agent/saved/sandbox'), 'damaged')
   process.kill(started.agentPid(), 'SIGKILL')
 }
 
-/** The first process of a container, as the runtime recorded it. */
 export function initPidOf(started: AgentProcess, id: string): number {
   const state: { init_process_pid: number } = JSON.parse(
     readFileSync(started.inside(`/run/microvm-agent/state/${id}/state.json`), 'utf8'),
@@ -136,7 +124,7 @@ function childrenOf(vminit: number, agent: number): string[] {
   return (
     processes()
       .filter(({ pid, parent }) => pid !== agent && [vminit, agent].includes(parent))
-      // The broker, which lasts as long as vminit.
+      // The broker lasts as long as vminit.
       .filter(({ name }) => name !== 'api-broker')
       // A live process may sleep at one check and run at the next, so the state is reduced to dead or alive.
       .map(({ pid, name, state }) => `${pid} (${name}) ${state === 'Z' ? 'dead' : 'alive'}`)

@@ -29,25 +29,20 @@ import { endChild, processes } from '../processes.ts'
 import { hostRuntime, isOfImage } from './host-runtimes.ts'
 import type { NetworkNamespace } from './network-namespace.ts'
 
-/** One ttRPC connection to an agent. */
 export interface AgentConnection {
   readonly agent: ServiceClient<typeof AgentServiceDefinition>
   readonly health: ServiceClient<typeof HealthDefinition>
   readonly introspection: ServiceClient<typeof IntrospectionDefinition>
   readonly socket: Socket
   close(): void
-  /** Resolves when either side has ended the connection. */
   readonly closed: Promise<void>
 }
 
-/** The real agent below the real vminit, as a process of this machine with a separate /run. */
+/** The real agent below the real vminit, on this machine with a separate /run. */
 export interface AgentProcess extends AgentConnection {
-  /** The unix socket on which it listens. */
   readonly path: string
   readonly vminitPid: number
-  /** The cgroup of all its containers, below the root of each hierarchy. */
   readonly containersCgroup: string
-  /** The log lines so far. */
   readonly log: AgentLog['lines']
   agentPid(): number
   /** The kinds of the agent's open descriptors, sorted. */
@@ -56,18 +51,16 @@ export interface AgentProcess extends AgentConnection {
   inside(path: string): string
   connect(): Promise<AgentConnection>
   readonly logged: AgentLog['logged']
-  /** What it and vminit have written to stderr so far. */
   errors(): string
-  /** Resolves when it has ended, with its status or the name of the signal that killed it. */
+  /** Resolves with the exit status or the name of the signal. */
   readonly exited: Promise<number | string>
-  /** Stops the agent and everything that it started. */
   stop(): Promise<void>
 }
 
-/** Node's flags, the same as in a guest (native/init/main.c). */
+/** The flags of a guest (native/init/main.c). */
 const NODE_FLAGS = ['--max-semi-space-size=1', '--max-old-space-size=192', '--disable-sigusr1']
 
-/** Shows the hierarchies of cgroups v1 alone, where that of v2 is next to them. */
+/** Hides the cgroup v2 hierarchy where it is mounted beside those of v1. */
 const HIDE_HYBRID = `if mountpoint -q /sys/fs/cgroup/unified; then
 mkdir /run/cgroup && mount -t tmpfs tmpfs /run/cgroup
 for each in /sys/fs/cgroup/*; do
@@ -78,7 +71,7 @@ done
 mount --move /run/cgroup /sys/fs/cgroup && rmdir /run/cgroup
 fi`
 
-/** Shows the hierarchy of cgroups v2 alone, which has no controllers while those of v1 have them. */
+/** Shows only cgroup v2, which has no controllers while v1 has them. */
 const ONLY_V2 = 'umount --recursive /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup'
 
 /** `vminit -- node agent.cjs` in a mount namespace with an empty /run, after the shell commands of `prepare`. */
@@ -93,25 +86,18 @@ export function agentCommand(
   return ['unshare', '--mount', '--propagation', 'private', ...inside]
 }
 
-/** Starts the agent by {@link agentCommand}, and connects. */
 export async function startAgent(
   options: {
     readonly args?: readonly string[]
-    /** The setting `runtime`: a name, or the path of a program with one. */
     readonly runtime?: string
-    /** The setting `output_replay_bytes`. */
     readonly outputReplayBytes?: number
-    /** The setting `hang_timeout`. */
     readonly hangTimeoutSecs?: number
-    /** The network namespace to use in place of the machine's. */
+    /** Replaces the machine's network namespace. */
     readonly network?: NetworkNamespace
-    /** Settings as in a configuration file, by their names there; values are TOML. */
+    /** Settings by their names in a configuration file; values are TOML. */
     readonly settings?: Readonly<Record<string, string>>
-    /** Gives the agent the engine for policies. */
     readonly withPolicyEngine?: boolean
-    /** Gives it cgroup v2 alone. */
     readonly cgroupV2?: boolean
-    /** Variables of the agent's environment. */
     readonly environment?: Readonly<Record<string, string>>
   } = {},
 ): Promise<AgentProcess> {
@@ -166,7 +152,7 @@ export async function startAgent(
   }
 }
 
-/** Removes the cgroups of an agent that has ended, in each hierarchy: it leaves them to the power-off of its guest. */
+/** Removes an ended agent's cgroups, which in a guest remain until the power-off. */
 function removeCgroups(name: string): void {
   const root = '/sys/fs/cgroup'
   for (const hierarchy of ['', ...readdirSync(root)]) {
@@ -175,7 +161,7 @@ function removeCgroups(name: string): void {
   }
 }
 
-/** Leaves a cgroup that has processes: the test that expects none looks for them. */
+/** Leaves a cgroup with processes, because a test that expects none looks for them. */
 function removeCgroup(folder: string): void {
   for (const entry of readdirSync(folder, { withFileTypes: true })) {
     if (entry.isDirectory()) removeCgroup(join(folder, entry.name))
@@ -187,7 +173,6 @@ function removeCgroup(folder: string): void {
   }
 }
 
-/** The settings file. */
 function settingsOf(options: Parameters<typeof startAgent>[0] & object): string {
   const { runtime, hangTimeoutSecs, outputReplayBytes, settings } = options
   const all = {
@@ -200,7 +185,6 @@ function settingsOf(options: Parameters<typeof startAgent>[0] & object): string 
   return given.map(([name, value]) => `${name} = ${value}\n`).join('')
 }
 
-/** A copy of the agent's folder with policy.node; the caller removes it. */
 async function withPolicyEngine(built: string): Promise<string> {
   const folder = makeTemporaryFolder(temporaryRoot)
   for (const name of readdirSync(built)) linkSync(realpathSync(join(built, name)), join(folder, name))
@@ -222,7 +206,7 @@ async function open(path: string): Promise<AgentConnection> {
   }
 }
 
-/** The agent below vminit, found by its command line; the other children are the broker and adopted orphans. */
+/** Finds the agent by its command line; vminit's other children are the broker and adopted orphans. */
 export function agentBelow(pid: number): number {
   const children = processes()
     .filter(({ parent }) => parent === pid)
@@ -233,7 +217,6 @@ export function agentBelow(pid: number): number {
   return child
 }
 
-/** The command line of a process; empty for one that has ended meanwhile. */
 function commandLineOf(pid: number): string {
   try {
     return readFileSync(`/proc/${pid}/cmdline`, 'utf8')
@@ -243,7 +226,6 @@ function commandLineOf(pid: number): string {
   }
 }
 
-/** The kind of a file, without the numbers that vary. */
 function openFilesOf(pid: number): string[] {
   const folder = `/proc/${pid}/fd`
   return readdirSync(folder)

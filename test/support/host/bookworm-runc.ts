@@ -2,7 +2,7 @@ import { join } from 'node:path'
 import { cached } from '../../../src/build/cache.ts'
 import { extractPackage, fetchPackages } from '../../../src/debian/packages.ts'
 
-/** The path of Debian 12's runc: the last one that is known to be open to the advisories of November 2025. */
+/** Debian 12's runc of the last version that the advisories of November 2025 affect. */
 export async function bookwormRunc(): Promise<string> {
   const progress = (line: string) => process.stderr.write(`${line}\n`)
   const packages = ['runc=1.1.5+ds1-1+deb12u1']

@@ -5,20 +5,16 @@ import { join } from 'node:path'
 import { buffer } from 'node:stream/consumers'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
 
-/** A folder whose sockets stand in for the host's ports. */
 export interface HostPorts {
   readonly folder: string
-  /** Settings of an agent that finds its host here. */
   readonly settings: Readonly<Record<string, string>>
   /** Makes the host listen at `port` for the next connection only. */
   listen(port: number): Promise<OneConnection>
   remove(): void
 }
 
-/** A connection that the host waits for. */
 export interface OneConnection {
   readonly connection: Promise<Socket>
-  /** All data that arrives on it until its end. */
   all(): Promise<Buffer>
 }
 
@@ -33,13 +29,12 @@ export function makeHostPorts(settings: HostPorts['settings'] = {}): HostPorts {
   }
 }
 
-/** Listens at a path until a client has connected. Resolves when it listens. */
 export async function listenForOne(path: string): Promise<OneConnection> {
   const server = createServer({ allowHalfOpen: true, pauseOnConnect: true })
   const { promise, resolve } = Promise.withResolvers<Socket>()
   server.once('connection', (socket) => {
     server.close()
-    // Writing to a connection that the other side has closed fails; tests check only what they read.
+    // Writing to a closed connection fails; tests check only what they read.
     socket.on('error', () => {})
     resolve(socket)
   })

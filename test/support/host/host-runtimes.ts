@@ -4,12 +4,11 @@ import { cached } from '../../../src/build/cache.ts'
 import { tool } from '../../../src/build/tool.ts'
 import { userlandFolder } from '../../../src/image/userland.ts'
 
-/** Where the image has its OCI runtimes. */
 const IN_IMAGE = { runc: 'usr/sbin/runc', crun: 'usr/bin/crun' } as const
 
 /**
- * The path of the image's runc or crun for this machine, whose C library may be older: a copy that names the image's loader
- * and libraries in its own header, because both execute themselves again.
+ * A copy of the image's runc or crun whose header names the image's loader and libraries: the C library of this machine may
+ * be older, and both programs execute themselves again.
  */
 export async function hostRuntime(name: keyof typeof IN_IMAGE): Promise<string> {
   const userland = await userlandFolder((line) => process.stderr.write(`${line}\n`))
@@ -26,7 +25,6 @@ export async function hostRuntime(name: keyof typeof IN_IMAGE): Promise<string> 
   return join(folder, name)
 }
 
-/** Whether a setting names one of the image's runtimes. */
 export function isOfImage(runtime: string): runtime is keyof typeof IN_IMAGE {
   return runtime in IN_IMAGE
 }

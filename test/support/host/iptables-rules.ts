@@ -1,7 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 
-/** Rules of two tables with a custom chain, a policy, a comment, and matches and targets that are extensions. */
 export const SAMPLE_RULES = readFileSync(join(import.meta.dirname, '../../fixtures/iptables.rules'), 'utf8')
 
 /** Rules as the tools print them, sorted, without times and counters. */

@@ -11,7 +11,7 @@ import { temporaryFolder } from '../temporary-folder.ts'
 const PROGRAM = join(projectRoot, 'test/support/programs/mortal-stdio.ts')
 const MESSAGE_BYTES = 65_536
 
-/** Starts agents of `mortal-stdio.ts` one after the other, and keeps their descriptors in vminit's place. */
+/** Starts agents of `mortal-stdio.ts` one after the other, and keeps their descriptors in place of vminit. */
 export class KeptDescriptors {
   readonly kept = new Map<string, Fd>()
   readonly #native: Native
@@ -25,7 +25,6 @@ export class KeptDescriptors {
     this.#streams = streams
   }
 
-  /** Starts an agent. `terminals` and `others` are the keys of the processes. */
   async start(terminals: string, others: string): Promise<void> {
     const [own, agents] = unwrap('open', 'a message pair', this.#native.messagePair())
     this.#native.setNonBlocking(own, true)
@@ -42,7 +41,6 @@ export class KeptDescriptors {
   }
 
   send(message: string): void {
-    // The agent may be dead already.
     if (this.#channel !== undefined) this.#native.sendMessage(this.#channel, Buffer.from(message, 'latin1'))
   }
 
@@ -50,7 +48,7 @@ export class KeptDescriptors {
     this.#child?.kill('SIGKILL')
   }
 
-  /** The next message that is none to the store; undefined when the agent is dead and has sent no more. */
+  /** The next message that is not for the store; undefined when the agent is dead and has sent no more. */
   async next(): Promise<string | undefined> {
     const channel = this.#channel
     if (channel === undefined) return undefined

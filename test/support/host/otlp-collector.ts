@@ -2,7 +2,6 @@ import { once } from 'node:events'
 import { createServer } from 'node:http'
 import { text } from 'node:stream/consumers'
 
-/** A span as OTLP's JSON has it. */
 export interface ReceivedSpan {
   readonly traceId: string
   readonly spanId: string
@@ -18,21 +17,15 @@ export interface ReceivedSpan {
   readonly status: { readonly code: number }
 }
 
-/** A collector of traces. */
 export interface OtlpCollector {
   readonly endpoint: string
-  /** The spans so far. */
   readonly spans: readonly ReceivedSpan[]
-  /** The paths and types of the requests so far. */
   readonly requests: readonly string[]
-  /** The bodies of the requests so far. */
   readonly bodies: readonly string[]
-  /** Resolves with all spans once there is one that is looked for. */
   until(isWanted: (span: ReceivedSpan) => boolean): Promise<readonly ReceivedSpan[]>
   stop(): void
 }
 
-/** Starts a collector, which answers every request with this status. */
 export async function startCollector(status = 200): Promise<OtlpCollector> {
   const spans: ReceivedSpan[] = []
   const [requests, bodies]: [string[], string[]] = [[], []]
@@ -67,7 +60,6 @@ export async function startCollector(status = 200): Promise<OtlpCollector> {
   }
 }
 
-/** Starts a collector that takes requests and never answers. Resolves `asked` when it has one. */
 export async function startHangingCollector() {
   const asked = Promise.withResolvers<void>()
   const server = createServer(() => asked.resolve())

@@ -2,21 +2,17 @@ import { appendFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ATTACK_FIGURES_VARIABLE, type AttackFigures } from '../../../scripts/test/attack-figures.ts'
 
-/** An agent under attack, as its caller sees it. */
 export interface Target {
   readonly where: AttackFigures['where']
-  /** Calls Health.Check on a connection of its own. */
   check(): Promise<unknown>
-  /** The agent's resident memory, in MiB. */
   residentMib(): number | Promise<number>
 }
 
-/** Milliseconds between two calls of Health.Check. */
 const PAUSE_MS = 10
 
 /**
- * Runs `attack` and calls Health.Check all the time, at least three times after it. Records a row of the run's table of
- * attacks; `left` counts what the attack has left behind. Throws what `attack` throws, and when a check fails.
+ * Calls Health.Check during `attack` and at least three times after it, and records a row of the table of attacks; `left`
+ * counts the leftovers. Throws when `attack` or a check fails.
  */
 export async function underAttack<T>(
   name: string,

@@ -6,7 +6,7 @@ import { clientFor } from '../../../src/rpc/client.ts'
 import type { TestGuest } from '../vm/boot-guest.ts'
 import type { Target } from './attack.ts'
 
-/** An agent in a guest, which may die: each check dials anew, and once more when its connection was lost. */
+/** An agent in a guest that may die: each check dials anew, and once more after a lost connection. */
 export function guestTarget({ guest: { link, vm } }: TestGuest): Target {
   let residentMib = 0
   const check = async () => {
@@ -30,16 +30,14 @@ export function guestTarget({ guest: { link, vm } }: TestGuest): Target {
   }
 }
 
-/** A target whose checks are counted. */
 export interface CountedTarget extends Target {
-  /** Resolves after so many more answers. */
   answers(count: number): Promise<void>
 }
 
-/** The agent's memory changes slowly, and its figures take longer than a check. */
+/** The agent's memory changes slowly, and reading it takes longer than a check. */
 const RESIDENT_EVERY_MS = 1000
 
-/** An agent in a guest. All checks have one connection, as a host's have, which must last. */
+/** An agent in a guest. All checks use one connection, as those of a host, and it must last. */
 export function connectedTarget({ agent, health }: TestGuest): CountedTarget {
   let answered = 0
   const waits = new Set<{ readonly at: number; readonly resolve: () => void }>()

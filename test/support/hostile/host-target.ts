@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import type { AgentConnection, AgentProcess } from '../host/agent-process.ts'
 import type { Target } from './attack.ts'
 
-/** An agent that is a process of this machine; its checks have a connection of their own, which `close` ends. */
+/** An agent on this machine; its checks have their own connection, which `close` ends. */
 export async function hostTarget(started: AgentProcess): Promise<Target & Pick<AgentConnection, 'close'>> {
   const { health, close } = await started.connect()
   return {

@@ -6,8 +6,8 @@ import { GUEST_PROC } from '../vm/guest-pod.ts'
 const OUTCOME = 'came-of-it'
 
 /**
- * Has a container that may make vsock sockets kill the agent and bind the API's port at once. Returns what that came to.
- * The next agent goes on with the pod, over the connection that there was.
+ * A container that may make vsock sockets kills the agent and binds the API's port at once. Returns the outcome. The next
+ * agent continues with the pod over the same connection.
  */
 export async function portAfterKill(pod: Pod): Promise<string> {
   const guestTmp = bind('/tmp', '/guest/tmp')
@@ -16,7 +16,6 @@ export async function portAfterKill(pod: Pod): Promise<string> {
     mounts: [GUEST_PROC, guestTmp],
   })
   const file = `/guest/tmp/${OUTCOME}`
-  // It tries until it is killed.
   const usurping = attempts('usurp', '1024', '/guest/proc', file)
   const outcome = await pod.output('look', `until test -s ${file}; do sleep 1; done; cat ${file}`, {
     mounts: [guestTmp],

@@ -25,18 +25,15 @@ import { temporaryFolder } from '../temporary-folder.ts'
 import { type Kept, keepsOnly, keptOf, live, makeWatched } from './lives.ts'
 import { oneRun } from './share.ts'
 
-/** A caller that is replayed on an agent of its own. */
 export interface Caller {
   readonly name: string
-  /** Why it cannot be replayed here. */
   readonly unavailable?: string | undefined
   readonly links: readonly string[]
-  /** The addresses of those peers of the links that are in a namespace of their own, by their names. */
+  /** The addresses, by name, of the links' peers that are in their own namespace. */
   readonly peers?: Readonly<Record<string, readonly string[]>>
-  /** What the agent is started with, besides its network. */
   readonly options: Parameters<typeof startAgent>[0]
   readonly play: (started: AgentProcess) => Promise<void>
-  /** Looks for what is left. Nothing kills the agent meanwhile. */
+  /** Looks for leftovers; nothing kills the agent meanwhile. */
   readonly check: (started: AgentProcess) => Promise<void>
 }
 
@@ -47,11 +44,10 @@ const NETWORK_LINKS = [
   'nic0 address 02:00:00:00:99:02 type veth peer name p0',
   'nic1 address f2:82:72:0b:58:05 type veth peer name p1',
 ]
-/** They answer pings. */
+/** The peers answer pings. */
 const NETWORK_PEERS = { p0: ['10.99.0.1/24', 'fd99::1/64 nodad'], p1: ['10.98.0.1/24'] }
 const SEQUENCE_LINK = `nic0 address ${NIC.mac} type veth peer name p0`
 
-/** The recorded callers and the sequences, over ttRPC; `folder` is for their files. */
 export async function allCallers(folder: string): Promise<readonly Caller[]> {
   const root = recordedRoot(folder)
   const recorded = (name: string, links: readonly string[] = []): Caller => {
@@ -80,7 +76,7 @@ export async function allCallers(folder: string): Promise<readonly Caller[]> {
       check: async (started) => {
         if (isDestroyed) await destroyed(started, containers)
         else {
-          // expect.poll() is for one test at a time.
+          // expect.poll() works for one test at a time only.
           const nothingLeft = () => expect(leftoversOf(started, ...containers)).toEqual(NOTHING_LEFT)
           await vi.waitFor(nothingLeft, { timeout: 20_000 })
         }
@@ -135,7 +131,7 @@ export async function allCallers(folder: string): Promise<readonly Caller[]> {
   ]
 }
 
-/** A caller that looks for what four lives have left, each of another kind. */
+/** A caller that checks the leftovers of four lives, each of another kind. */
 function lives(runtime: string, root: string, watched: string): Caller {
   const numbers = [2, 3, 4, 5]
   let before: Kept | undefined
@@ -149,7 +145,7 @@ function lives(runtime: string, root: string, watched: string): Caller {
   const ended = async (started: AgentProcess) => {
     const ids = numbers.map((number) => `l${number}`)
     await vi.waitFor(() => expect(leftoversOf(started, ...ids)).toEqual(NOTHING_LEFT), { timeout: 20_000 })
-    // How many files an agent has open depends on its calls.
+    // The number of an agent's open files depends on its calls.
     await anotherAgent(started)
   }
   const keptUndisturbed = async () => {
@@ -173,7 +169,6 @@ function lives(runtime: string, root: string, watched: string): Caller {
   }
 }
 
-/** Kills the agent, and resolves when the next one serves. */
 async function anotherAgent(started: AgentProcess): Promise<void> {
   const booted = () => started.log.filter(({ msg }) => msg === 'booted').length
   const before = booted()
@@ -184,7 +179,6 @@ async function anotherAgent(started: AgentProcess): Promise<void> {
 const NO_SHARED_FOLDER = 'go-shim.no-shared-fs'
 const EVERY_COMMAND = 'agent-ctl.every-command'
 
-/** The policy that the recording sets. */
 function underOwnPolicy(folder: string): Caller['options'] {
   const { policy } = recordedRequest(SetPolicyRequest, EVERY_COMMAND, 149)
   const file = join(folder, 'policy.rego')
@@ -192,16 +186,12 @@ function underOwnPolicy(folder: string): Caller['options'] {
   return { withPolicyEngine: true, environment: { KATA_AGENT_POLICY_FILE: file } }
 }
 
-/** The agent's end in good order, of which nothing is left. */
 async function destroyed(started: AgentProcess, cgroups: readonly string[]): Promise<void> {
   expect(await started.exited).toBe(0)
   expect(cgroups.flatMap((id) => cgroupsOf(id, started))).toEqual([])
 }
 
-/**
- * Replays a caller on a new agent. `disturb` begins to kill the agent, and returns what ends that with the number of kills,
- * which is returned.
- */
+/** `disturb` begins the kills and returns a function that ends them. Returns the number of kills. */
 export async function playCaller(
   caller: Caller,
   disturb: (started: AgentProcess) => () => Promise<number>,
@@ -216,7 +206,7 @@ export async function playCaller(
   })
   let kills = 0
   const play = async () => {
-    // The tmpfs hides the machine's memory blocks, so that the agent brings none of them online.
+    // The tmpfs hides the machine's memory blocks, so the agent brings none of them online.
     inNamespaceOf(started, 'mount', '-t', 'tmpfs', 'tmpfs', '/sys/devices/system/memory')
     const stopKills = disturb(started)
     try {
@@ -236,7 +226,7 @@ export async function playCaller(
   }
 }
 
-/** Brings up the links' peers. Returns the namespace into which it has moved those that have addresses. */
+/** Brings up the links' peers. Returns the namespace of the peers with addresses. */
 async function connectPeers(
   network: NetworkNamespace,
   { name, links, peers }: Caller,

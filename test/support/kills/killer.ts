@@ -3,26 +3,24 @@ import { errnoOf } from '../../../src/base/errors.ts'
 import type { AgentProcess } from '../host/agent-process.ts'
 import type { Random } from './random.ts'
 
-/** How many agents in a row may die before they serve; the sixth would end vminit. */
+/** Limits the agents in a row that die before they serve; the sixth would end vminit. */
 const MOST_UNSERVED = 3
 
 /**
- * After so many kills without progress the agent lives until there is some: on a slow machine, work that needs longer than
- * two deaths are apart would otherwise never end.
+ * After this many kills without progress the killing pauses: work that takes longer than the time between two deaths would
+ * otherwise never end.
  */
 const MOST_WITHOUT_PROGRESS = 20
 
-/** Kills the agent at random moments until it is stopped. */
 export class Killer {
   kills = 0
-  /** Kills since the last progress. */
   #recent = 0
   readonly #started: AgentProcess
   readonly #random: Random
   readonly #mostMs: number
   readonly #stopping = new AbortController()
   #unserved = 0
-  /** So many lines of the log were read, and so many agents booted in them. */
+  /** The number of log lines read; `#agents` counts the boots in them. */
   #read = 0
   #agents = 0
   readonly #ended: Promise<void>
@@ -33,18 +31,16 @@ export class Killer {
     this.#random = random
     this.#mostMs = mostMs
     this.#ended = this.#run()
-    // It is awaited by stop().
     this.#ended.catch(() => {})
   }
 
-  /** Resolves when no more kill follows, with their number. */
+  /** Resolves with the number of kills when no more follow. */
   async stop(): Promise<number> {
     this.#stopping.abort()
     await this.#ended
     return this.kills
   }
 
-  /** Tells that a part of the work has ended. */
   progressed(): void {
     this.#recent = 0
   }
@@ -61,21 +57,20 @@ export class Killer {
       if (!endByKill(pid)) continue
       this.kills += 1
       this.#recent += 1
-      // Most agents serve before the next kill; some die in their restoration.
+      // Most agents serve before the next kill; some die while they restore.
       const mayDieEarly = this.#unserved < MOST_UNSERVED && this.#random() < 0.3
       this.#unserved = mayDieEarly ? this.#unserved + 1 : 0
       while (!mayDieEarly && this.#booted() === booted && !signal.aborted) await sleep(5)
     }
   }
 
-  /** The number of agents that have booted. */
   #booted(): number {
     const { log } = this.#started
     for (; this.#read < log.length; this.#read++) if (log[this.#read]?.msg === 'booted') this.#agents += 1
     return this.#agents
   }
 
-  /** undefined between two agents. */
+  /** Returns undefined between two agents. */
   #agentPid(): number | undefined {
     try {
       return this.#started.agentPid()

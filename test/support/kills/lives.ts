@@ -7,10 +7,9 @@ import { mountPointsOf } from '../host/agent-pod.ts'
 import type { AgentProcess } from '../host/agent-process.ts'
 import { processes } from '../processes.ts'
 
-/** The folder of runs, made with the first one after a start, and a write of state that ended with its agent. */
+/** Left out: the folder of runs, made with the first run after a start, and an interrupted write of state. */
 const BY_CHANCE = ['calls', 'saved/unfinished.new']
 
-/** The numbers of open descriptors, all mount points, and all files of the agent's own. */
 export interface Kept {
   readonly vminit: number
   readonly broker: number
@@ -19,13 +18,12 @@ export interface Kept {
   readonly files: readonly string[]
 }
 
-/** Makes a source for the storages of lives in `folder`. */
 export function makeWatched(folder: string): string {
   writeFileSync(join(folder, 'file'), 'content')
   return folder
 }
 
-/** The life of a container, of a kind that `number` tells; `watched` is the source of its storage. */
+/** Runs the life of a container; `number` selects its kind. `watched` is the source of its storage. */
 export async function live(pod: Pod, watched: string, id: string, number: number): Promise<void> {
   const terminal = number % 3 === 0
   const mountPoint = `/run/kata-containers/shared/containers/watchable/${id}`
@@ -50,7 +48,7 @@ export async function live(pod: Pod, watched: string, id: string, number: number
     await pod.agent.resumeContainer({ containerId: id })
   }
   if (number % 4 === 0) {
-    // It is removed while it runs.
+    // This life removes its container while it runs.
     await pod.remove(id)
     return
   }
@@ -60,7 +58,7 @@ export async function live(pod: Pod, watched: string, id: string, number: number
   await pod.remove(id)
 }
 
-/** What is open while nothing is under way, once two looks see the same. */
+/** Counts what is open, once two looks agree. */
 export async function keptOf(started: AgentProcess): Promise<Kept> {
   let last: Kept | undefined
   const twiceTheSame = async () => {
@@ -73,7 +71,7 @@ export async function keptOf(started: AgentProcess): Promise<Kept> {
   return await vi.waitFor(twiceTheSame, { interval: 100, timeout: 20_000 })
 }
 
-/** Waits until no more and no less is open than `before`. A removal that an agent goes on with has no call that waits for it. */
+/** Waits until exactly `before` is open. No call waits for a removal that a restarted agent continues. */
 export async function keepsOnly(started: AgentProcess, before: Kept): Promise<void> {
   await vi.waitFor(
     async () => {

@@ -1,7 +1,7 @@
-/** A number from 0 to 1, without it. */
+/** Returns a number from 0 to 1, excluding 1. */
 export type Random = () => number
 
-/** Numbers that all follow from `seed` (mulberry32). */
+/** The sequence follows from `seed` (mulberry32). */
 export function randomFrom(seed: number): Random {
   let state = seed >>> 0
   return () => {

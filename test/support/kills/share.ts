@@ -4,13 +4,13 @@ import { DEFAULT_SHARE, KILLS, type KillsFigures, type KillsShare } from '../../
 import type { AgentProcess } from '../host/agent-process.ts'
 import { type Random, randomFrom } from './random.ts'
 
-/** A test of many runs may take as long as it is asked to; each of its runs has a limit of its own (`oneRun`). */
+/** The length of these tests depends on the command line; each of their runs has its own limit (`oneRun`). */
 export const AS_LONG_AS_ASKED_MS = 24 * 60 * 60_000
 
-/** How long one run may take, with at most `MOST_WITHOUT_PROGRESS` deaths of the agent, also on a busy machine. */
+/** The limit of one run with at most `MOST_WITHOUT_PROGRESS` deaths, also on a busy machine. */
 const ONE_RUN_MS = 300_000
 
-/** Waits for one run on an agent. Throws an error with its name and the end of the agent's log when it fails or takes too long. */
+/** Waits for one run. When it fails or takes too long, throws an error with its name and the end of the agent's log. */
 export async function oneRun<T>(
   what: string,
   { log }: Pick<AgentProcess, 'log'>,
@@ -20,7 +20,7 @@ export async function oneRun<T>(
   const tooLong = sleep(ONE_RUN_MS, undefined, { signal: ended.signal }).then(() => {
     throw new Error(`not ended after ${ONE_RUN_MS / 1000} s`)
   })
-  // What loses the race may still fail.
+  // The loser of the race may still fail.
   for (const promise of [run, tooLong]) promise.catch(() => {})
   try {
     return await Promise.race([run, tooLong])
@@ -32,7 +32,7 @@ export async function oneRun<T>(
   }
 }
 
-/** What an agent warned of, without its restarts: the last 100 lines. */
+/** The last 100 warnings of an agent, without those about its restarts. */
 export function warningsIn(log: AgentProcess['log']): string {
   const told = log.filter(
     ({ level, msg }) => level !== 'INFO' && msg !== 'the agent was restarted, and goes on',
@@ -43,18 +43,15 @@ export function warningsIn(log: AgentProcess['log']): string {
     .join('\n')
 }
 
-/** How much of a part this run is to do. */
 export function shareOf(part: keyof KillsShare): number {
   return Number(process.env[KILLS[part]] ?? DEFAULT_SHARE[part])
 }
 
-/** The random numbers of a test; they follow from the seed of the run. */
 export function randomOf(test: string): Random {
   const seed = Number(process.env[KILLS.seed] ?? Math.floor(Math.random() * 0x7fffffff))
   return randomFrom([...test].reduce((mixed, letter) => Math.imul(mixed, 31) + letter.charCodeAt(0), seed))
 }
 
-/** The figures of one test, told now and then, and at its end. */
 export class Tally {
   runs = 0
   kills = 0
@@ -73,11 +70,10 @@ export class Tally {
     if (performance.now() - this.#toldAt < this.#everyMs) return
     this.#toldAt = performance.now()
     const seconds = ((performance.now() - this.#begin) / 1000).toFixed(0)
-    // Past vitest, which holds what a test prints until its end.
+    // Bypasses vitest, which holds a test's output until its end.
     writeSync(1, `${this.#what}: ${this.runs} runs, ${this.kills} kills, ${seconds} s\n`)
   }
 
-  /** Tells a failure before the end of a long test. */
   failed(text: string): void {
     if (Number.isFinite(this.#everyMs)) writeSync(1, `FAIL ${this.#what}: ${text}\n`)
   }

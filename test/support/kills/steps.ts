@@ -6,18 +6,16 @@ import { type Caller, playCaller } from './callers.ts'
 
 const PROGRAM = join(projectRoot, 'test/support/programs/die-at-step.ts')
 
-/** At which steps agents die. */
 export interface Plan {
-  /** So many agents may die in one replay. */
   readonly most: number
-  /** The part of all steps, from 0 to 1, that is chosen; `seed` tells which. */
+  /** The fraction of all steps that `seed` chooses. */
   readonly chance: number
   readonly seed: number
 }
 
 /**
- * Replays a caller whose agent dies at steps of the plan: in each call at one that no agent has died at in a replay with this
- * `folder`, then perhaps while the next agent restores. Returns these steps in words; none, when none was left.
+ * Replays a caller whose agent dies in each call at a step that is new for this `folder`, then perhaps while the next agent
+ * restores. Returns the names of the steps.
  */
 export async function replayWithDeaths(
   caller: Caller,
@@ -28,7 +26,7 @@ export async function replayWithDeaths(
   rmSync(replay, { recursive: true, force: true })
   mkdirSync(replay, { recursive: true })
   writeFileSync(join(folder, 'plan'), JSON.stringify(plan))
-  // Without types each of many agents starts in a third less time.
+  // Agents start a third faster without type stripping.
   const program = join(folder, 'die-at-step.cjs')
   writeFileSync(program, transformSync(readFileSync(PROGRAM, 'utf8'), { loader: 'ts', format: 'cjs' }).code)
   const deaths = () => linesOf(join(replay, 'deaths'))

@@ -2,5 +2,5 @@ import { release } from 'node:os'
 
 const [major = 0, minor = 0] = release().split('.').map(Number)
 
-/** Whether this machine's kernel takes no more than a page of options for an overlay: before Linux 6.7. */
+/** Kernels before Linux 6.7 take at most a page of options for an overlay. */
 export const noLongOverlays = major < 6 || (major === 6 && minor < 7)

@@ -11,7 +11,6 @@ import { linuxTools } from '../../../src/os/process/linux-tools.ts'
 import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
 import { addonFolder, realNative } from './real-native.ts'
 
-/** The parts of this machine's kernel that storage, hot-plug and the network need. */
 export async function realOs(): Promise<
   Pick<Os, 'blockDevices' | 'clock' | 'files' | 'mounts' | 'network' | 'tools' | 'uevents'>
 > {

@@ -5,8 +5,8 @@ import { NetworkRecord } from '../../../src/handlers/network/network-record.ts'
 import { configureNetwork } from '../../../src/handlers/network/vm-metadata/configure-network.ts'
 import { realOs } from '../os/real-os.ts'
 
-// node apply-metadata.ts < CONFIGS: applies VM metadata with each of these network configurations, given as JSON,
-// to eth0 of the network namespace that it was started in, and prints as JSON which of them changed something.
+// node apply-metadata.ts < CONFIGS: applies VM metadata with each of these network configurations (JSON) to eth0 of its
+// network namespace, and prints as JSON which of them changed something.
 const log = silentLogger()
 const { clock, files, network, uevents } = await realOs()
 const record = new NetworkRecord(log)

@@ -10,8 +10,7 @@ const TOOL = '/run/kata-containers/shared/containers/agent-ctl.cjs'
 const NODE = '/usr/lib/microvm-agent/node'
 
 /**
- * Copies agent-ctl, as one file, into the guest, and returns a function that runs it there with the guest's own Node, on
- * `address` and with `stdin`. It runs in the container `tool`, whose processes may use vsock, below the guest's root.
+ * The returned function runs agent-ctl with the guest's own Node in the container `tool`, whose processes may use vsock.
  */
 export async function ctlInGuest(
   pod: Pod,

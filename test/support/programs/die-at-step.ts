@@ -1,14 +1,13 @@
-// Preloaded into an agent (NODE_OPTIONS), which then kills itself at a step: at a write of its state, a removal of a file or
-// folder of a container, or a message that acknowledges something to vminit or to the broker. Files of the folder
-// MICROVM_STEPS, which test/support/kills/steps.ts makes: `died` has a line for each step that an agent has died at,
-// `replay/deaths` those of this replay, `replay/calls` the number and the method of each call of this replay, and `plan` how
-// to choose.
+// Preloaded into an agent (NODE_OPTIONS), it kills the agent at a step: a write of state, a removal of a container's file
+// or folder, or an acknowledgement to vminit or the broker. test/support/kills/steps.ts makes the folder MICROVM_STEPS:
+// `died` lists the steps of all deaths, `replay/deaths` those of this replay, `replay/calls` the number and method of each
+// of its calls; `plan` says how to choose.
 import fs from 'node:fs'
 import net from 'node:net'
 import { join } from 'node:path'
 
 const STATE = '/run/microvm-agent/saved/'
-/** The agent's ends of the channel to vminit and of the control socket (docs/vminit.md). */
+/** Descriptors of the channel to vminit and of the control socket (docs/vminit.md). */
 const CHANNEL = 3
 const CONTROL = 5
 const PONG = 2
@@ -21,12 +20,12 @@ const DROPPED = 4
 const ANSWER = 16
 const NOTHING = 17
 const CONFIRM = 18
-/** So much of a frame has the names of its service and its method. */
+/** The first bytes of a frame hold the names of its service and method. */
 const HEAD_BYTES = 256
 const MOST_TOLD_APART = 20
-/** A signal is recorded before it is sent, and not sent again: one that is lost in between is lost (docs/reference/rpcs.md). */
+/** A signal is recorded before it is sent. One that is lost in between is not sent again (docs/reference/rpcs.md). */
 const BY_DESIGN = /^after .*: write requests\/SignalProcess 1$/
-/** Steps of the files in memory (docs/recovery.md). */
+/** Operations on files in memory (docs/recovery.md). */
 const JOURNAL = ['writeAt', 'splice', 'setPosition', 'truncate', 'punchHole']
 
 type Callable = (this: unknown, ...words: unknown[]) => unknown
@@ -35,23 +34,21 @@ const folder = process.env.MICROVM_STEPS ?? ''
 const diedFile = join(folder, 'died')
 const callsFile = join(folder, 'replay/calls')
 const deathsFile = join(folder, 'replay/deaths')
-/** `most`: so many agents may die in a replay; `chance`: the part of the steps that is chosen, as `seed` tells. */
+/** `most` limits the deaths of a replay; `chance` is the fraction of steps that `seed` chooses. */
 const plan: { readonly most: number; readonly chance: number; readonly seed: number } = JSON.parse(
   fs.readFileSync(join(folder, 'plan'), 'utf8'),
 )
 const died = new Set(linesOf(diedFile))
 const deaths = linesOf(deathsFile)
-/** The methods of this replay's calls by their numbers, and how many there were of each method. */
 const methods = new Map<string, string>()
 const calls = new Map<string, number>()
 for (const line of linesOf(callsFile)) count(line)
 
-/** The latest call that has come; none has until the first that is new: the agent restores, and ends what was open. */
+/** The latest call; `again` until the first new call, while a restarted agent restores and repeats open calls. */
 let call = deaths.length === 0 ? 'start' : 'again'
-/** How often each step was taken since then. */
 let taken = new Map<string, number>()
 let isServing = false
-// vminit gives up after some agents in a row that never served, and a call has to be answered before its deadline.
+// vminit gives up after some agents in a row that never served, and a call must be answered before its deadline.
 const last = deaths.at(-1) ?? ''
 const mayDieEarly = !last.startsWith('early')
 const mayDieAgain = !last.includes(' again: ')
@@ -78,7 +75,7 @@ if (deaths.length < plan.most) {
   }
 }
 
-/** The addon's functions, of which some are steps. */
+/** Replaces the addon's functions that are steps. */
 function watched(addon: object): object {
   const copy = Object.fromEntries(
     Object.getOwnPropertyNames(addon).map((name) => [name, Reflect.get(addon, name)]),
@@ -92,7 +89,6 @@ function watched(addon: object): object {
   return copy
 }
 
-/** Makes a step of each call that `nameStep` has a name for. */
 function replace(
   object: object,
   name: string,
@@ -115,7 +111,7 @@ function replace(
   Reflect.set(object, name, stepped)
 }
 
-/** Dies at a chosen step that no agent has died at yet. */
+/** Dies at a chosen step that is new. */
 function dieOnce(step: string): void {
   if (died.has(step) || BY_DESIGN.test(step) || !isChosen(step)) return
   if ((!isServing && !mayDieEarly) || (call === 'again' && !mayDieAgain)) return
@@ -124,14 +120,13 @@ function dieOnce(step: string): void {
   process.kill(process.pid, 'SIGKILL')
 }
 
-/** Unless all are chosen, a third of the steps of agents that restore is enough: all calls and callers share them. */
+/** Chooses only a third of the steps of restoring agents, unless all steps are chosen: all calls and callers share them. */
 function isChosen(step: string): boolean {
   const chance = call === 'again' && plan.chance < 1 ? plan.chance / 3 : plan.chance
   const mixed = [...step].reduce((sum, letter) => Math.imul(sum ^ letter.charCodeAt(0), 16777619), plan.seed)
   return (Math.imul(mixed ^ (mixed >>> 15), 0x2c1b3c6d) >>> 0) / 2 ** 32 < chance
 }
 
-/** Reads along what the broker sends on the data sockets, to know the calls. */
 function follow(prototype: object): void {
   const push: Callable = Reflect.get(prototype, 'push')
   const rests = new WeakMap<object, { bytes: Buffer; skip: number }>()
@@ -147,7 +142,7 @@ function follow(prototype: object): void {
   Reflect.set(prototype, 'push', followed)
 }
 
-/** Takes an envelope from the bytes, with its frame as far as it has come. Returns false when there is none. */
+/** Takes an envelope with the present part of its frame. Returns false when there is none. */
 function readEnvelope(rest: { bytes: Buffer; skip: number }): boolean {
   const skipped = Math.min(rest.skip, rest.bytes.length)
   rest.bytes = rest.bytes.subarray(skipped)
@@ -155,7 +150,7 @@ function readEnvelope(rest: { bytes: Buffer; skip: number }): boolean {
   if (rest.skip > 0 || rest.bytes.length < ENVELOPE_BYTES) return false
   const kind = numberAt(rest.bytes, 0)
   const frameBytes = kind === REQUEST || kind === OVERSIZED ? numberAt(rest.bytes, 24) : 0
-  // Another socket's bytes, which are no envelopes, are skipped for ever.
+  // The bytes of other sockets are no envelopes and are skipped.
   rest.skip = kind > 0 && kind <= DROPPED ? ENVELOPE_BYTES + frameBytes : Number.POSITIVE_INFINITY
   const headBytes = ENVELOPE_BYTES + Math.min(frameBytes, HEAD_BYTES)
   if (kind === REQUEST && rest.bytes.length < headBytes) {
@@ -166,7 +161,7 @@ function readEnvelope(rest: { bytes: Buffer; skip: number }): boolean {
   return true
 }
 
-/** A call that was open when an agent died comes again. */
+/** A call that was open when an agent died arrives again. */
 function begin(envelope: Buffer): void {
   const number = envelope.readBigUInt64LE(8).toString()
   if (methods.has(number)) return
@@ -181,11 +176,10 @@ function count(line: string): string {
   const times = (calls.get(method) ?? 0) + 1
   calls.set(method, times)
   methods.set(number, method)
-  // How often a stream is read until its end is chance.
+  // The number of reads until a stream's end varies.
   return `${method} ${Math.min(times, MOST_TOLD_APART)}`
 }
 
-/** The name of a ttRPC frame's method, which is the second field of its payload. */
 function methodOf(frame: Buffer): string {
   const serviceBytes = frame[11] ?? 0
   const methodBytes = frame[13 + serviceBytes] ?? 0
@@ -196,7 +190,7 @@ function isState(path: unknown): path is string {
   return typeof path === 'string' && path.startsWith(STATE)
 }
 
-/** A step of a container's removal: its cgroups, what the OCI runtime has of it, and its bundle. */
+/** Steps of a container's removal: its cgroups, its runtime state and its bundle. */
 function removalOf(call: string, path: unknown): string | undefined {
   if (typeof path !== 'string') return undefined
   const [, place] =
@@ -204,7 +198,6 @@ function removalOf(call: string, path: unknown): string | undefined {
   return place === undefined ? undefined : `${call} ${place.replace(/\d{2,}/g, 'N')}`
 }
 
-/** The name of a state file, without the numbers that differ from run to run. */
 function nameOf(path: string): string {
   const name = path.slice(STATE.length)
   if (name.startsWith('storages/')) return name.replace(/\d+/, 'N')
@@ -216,13 +209,13 @@ function toVminit(fd: unknown, data: unknown): string | undefined {
   return fd === CHANNEL ? `vminit ${numberAt(data, 4)}` : undefined
 }
 
-/** The answer to a ping tells nothing. */
+/** The answer to a ping is no step. */
 function toBroker(data: unknown): string | undefined {
   const kind = numberAt(data, 0)
   return kind === PONG ? undefined : `control ${kind}`
 }
 
-/** An answer may come after confirmations. */
+/** An answer may follow confirmations. */
 function envelopeOf(data: unknown): string | undefined {
   if (!(data instanceof Uint8Array)) return undefined
   const kind = numberAt(data, 0)

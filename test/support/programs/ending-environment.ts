@@ -1,4 +1,4 @@
-// A thread that is terminated while it waits: with two watches on one descriptor, and an idle relay.
+// Terminates a thread that waits, with two watches on one descriptor and an idle relay.
 import { parentPort, workerData } from 'node:worker_threads'
 import { unwrap } from '../../../src/os/errors.ts'
 import { loadNative } from '../../../src/os/native.ts'

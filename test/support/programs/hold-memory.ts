@@ -6,32 +6,29 @@ import { encodeRequestFrame } from '../../../src/rpc/ttrpc/messages.ts'
 import { grpcMessage, http2On, openCall } from '../rpc/raw-http2.ts'
 
 /**
- * A caller that makes the agent hold memory: argument 1 is the agent's unix socket, argument 2 the way, argument 3 the
- * number of connections. Prints `done` once everything has been sent or is not taken, and holds it until stdin ends. A
- * process of its own, so that the one that measures is not busy.
+ * A caller that makes the agent hold memory. Arguments: the agent's unix socket, the way, the number of connections. Prints
+ * `done` once everything has been sent or is refused, and holds it until stdin ends.
  */
 
 const MIB = 1024 * 1024
-/** A peer that takes nothing for so long takes nothing more. */
+/** A peer that takes nothing for this long takes nothing more. */
 const STUCK_MS = 1000
 const [path = '', way = '', count = '1'] = process.argv.slice(2)
 
 const NO_BYTES = Buffer.alloc(0)
 
-/** A message with an unknown field of this many bytes, which every method ignores. */
+/** A message with an unknown field of this size, which every method ignores. */
 function padded(bytes: number): Buffer {
   const varint = [0, 7, 14, 21].map((shift) => ((bytes >>> shift) & 0x7f) | (shift < 21 ? 0x80 : 0))
   return Buffer.concat([Buffer.from([0xa2, 0x06, ...varint]), Buffer.alloc(bytes)])
 }
 
-/** Of almost 4 MiB. */
 const LONG = padded(4 * MIB - 200)
 
 function frame(streamId: number, service: string, method: string, payload: Buffer = NO_BYTES): Buffer {
   return encodeRequestFrame(streamId, { service, method, payload, timeoutNano: 0n })
 }
 
-/** Resolves when all has been taken, or nothing more is. */
 async function send(socket: Socket, bytes: Buffer): Promise<void> {
   for (let offset = 0; offset < bytes.length && !socket.destroyed; offset += MIB) {
     if (socket.write(bytes.subarray(offset, offset + MIB))) continue
@@ -47,7 +44,6 @@ async function dial(): Promise<Socket> {
   return socket
 }
 
-/** A connection that has had a valid call. */
 async function ttrpc(): Promise<Socket> {
   const socket = await dial()
   socket.write(frame(1, 'grpc.Health', 'Check'))
@@ -59,7 +55,6 @@ async function http2(settings = {}): Promise<ClientHttp2Session> {
   return http2On(await dial(), settings)
 }
 
-/** Resolves when the bytes have been taken, or are not. */
 function write(stream: ClientHttp2Stream, bytes: Buffer): Promise<unknown> {
   return Promise.race([new Promise((resolve) => stream.write(bytes, resolve)), sleep(STUCK_MS)])
 }

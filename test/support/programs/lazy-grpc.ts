@@ -18,7 +18,7 @@ import { brokerData, requestFrame } from '../rpc/broker-data.ts'
 import { FakeBroker } from '../rpc/fake-broker.ts'
 import { echo, tableOf } from '../rpc/fake-methods.ts'
 
-// Prints whether Node's HTTP/2 has been loaded: idle, after a ttRPC call, after an HTTP/2 preface.
+// Prints whether Node's HTTP/2 is loaded: idle, after a ttRPC call, after an HTTP/2 preface.
 
 const native = await realNative()
 const streams = linuxStreams(native)
@@ -53,7 +53,7 @@ await withTemporaryFolder(tmpdir(), async (folder) => {
 process.exit()
 
 function isHttp2Loaded(): boolean {
-  // `moduleLoadList` names every built-in module loaded so far; the type definitions lack it.
+  // `moduleLoadList` names every loaded built-in module; the type definitions lack it.
   const { moduleLoadList } = process as unknown as { readonly moduleLoadList: readonly string[] }
   return moduleLoadList.includes('NativeModule internal/http2/core')
 }

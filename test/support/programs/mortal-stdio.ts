@@ -1,5 +1,5 @@
-// Plays an agent that has the streams of processes and dies at any moment. Arguments: the addon's folder, the channel to
-// the test, the keys of the processes that have a terminal, those that have none, and NAME=FD of what is stored.
+// An agent with the streams of processes that dies at any moment. Arguments: the addon's folder, the channel to the test,
+// the keys of processes with and without a terminal, and NAME=FD of stored descriptors.
 import { flushCompileCache } from 'node:module'
 import { restoreStdio } from '../../../src/handlers/stdio/restore-stdio.ts'
 import type { Stdio } from '../../../src/handlers/stdio/stdio.ts'
@@ -9,7 +9,7 @@ import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
 import type { DescriptorStore } from '../../../src/os/supervisor/supervisor.ts'
 import { numbered } from '../handlers/call.ts'
 
-// The next agents start faster.
+// A compile cache makes later agents start faster.
 flushCompileCache()
 const [folder = '', channelText, terminals = '', others = '', ...inherited] = process.argv.slice(2)
 const native = loadNative(folder)

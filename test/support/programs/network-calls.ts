@@ -4,8 +4,8 @@ import { errnoOf, messageOf } from '../../../src/base/errors.ts'
 import { loadNative } from '../../../src/os/native.ts'
 import { linuxNetwork } from '../../../src/os/network/linux-network.ts'
 
-// node network-calls.ts ADDON < CALLS: makes calls of `Network`, given as JSON `[[name, ...arguments], …]`, in the
-// network namespace that it was started in, and prints their results or failures as JSON.
+// node network-calls.ts ADDON < CALLS: makes calls of `Network`, given as JSON `[[name, ...arguments], …]`, in its network
+// namespace, and prints the results as JSON.
 const [, , addon = ''] = process.argv
 const network = linuxNetwork(loadNative(dirname(addon)))
 const calls: [keyof typeof network, ...unknown[]][] = JSON.parse(readFileSync(0, 'utf8'))

@@ -25,10 +25,7 @@ const { exits, supervisor } = connectVminit({
 const tools = linuxTools(native, streams)
 const folder = makeTemporaryFolder(tmpdir())
 
-/**
- * Starts an orphan that exits with `code` when it is released. It must not exit earlier: a shell may reap a child that
- * ends while the shell lives, and then vminit never sees the exit.
- */
+/** The orphan waits, because a shell may reap a child that ends while the shell lives; vminit would never see its exit. */
 async function startOrphan(code: number): Promise<{ pid: number; release(): Promise<unknown> }> {
   const fifo = join(folder, `release-${code}`)
   const script = `mkfifo ${fifo}; (read line < ${fifo}; exit ${code}) > /dev/null 2>&1 & echo $!`
@@ -50,7 +47,7 @@ const quick = await startOrphan(3)
 const last = await startOrphan(4)
 await quick.release()
 await last.release()
-// The exit of `quick` was most likely reported before this call asks for it.
+// vminit has most likely reported this exit before the call.
 await watch.exitOf(last.pid)
 console.log(`asked for late: ${(await watch.exitOf(quick.pid)).exitCode}`)
 watch.close()

@@ -1,8 +1,8 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 
 /**
- * Acts as an OCI runtime at a console socket: makes a pty and sends its master with a name. Then it reads commands from
- * the pty: `size` prints the window's rows and columns, `end` ends the program, anything else is echoed.
+ * Acts as an OCI runtime at a console socket: makes a pty and sends its master with a name. Commands from the pty: `size`
+ * prints rows and columns, `end` ends the program, anything else is echoed.
  */
 const RUNTIME = `
 import array, os, pty, socket, sys, tty
@@ -20,7 +20,6 @@ for line in os.fdopen(slave, 'r'):
     os.write(slave, (text + '\\n').encode())
 `
 
-/** Starts the program. The test waits for its exit. */
 export function startRuntimeWithPty(consoleSocket: string): ChildProcess {
   return spawn('python3', ['-c', RUNTIME, consoleSocket], { stdio: ['ignore', 'inherit', 'inherit'] })
 }

@@ -10,8 +10,8 @@ import { passesInput, whatToRun } from '../../../src/microvm/run/what-to-run.ts'
 import { runTool } from '../../../src/microvm/run-tool.ts'
 
 /**
- * `run-on-agent.ts SOCKET ROOT WORD…` does what `./microvm WORD…` does, but boots no microVM: the container runs on the
- * folder ROOT in a sandbox of the agent that listens on SOCKET.
+ * `run-on-agent.ts SOCKET ROOT WORD…` does `./microvm WORD…` without a microVM: the container runs on the folder ROOT in a
+ * sandbox of the agent at SOCKET.
  */
 const [socket = '', rootPath = '', ...argv] = process.argv.slice(2)
 

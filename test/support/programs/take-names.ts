@@ -3,8 +3,8 @@ import { AgentError } from '../../../src/base/errors.ts'
 import { registerMachine } from '../../../src/client/machines/register.ts'
 
 /**
- * `take-names.ts FOLDER…` prints `ready`, and from the time in the first line of stdin on takes the name `web` in each
- * folder, one every 2 ms. It prints the folders in which it got the name and `done`, and keeps them until the end of stdin.
+ * `take-names.ts FOLDER…` prints `ready`, and from the time in the first line of stdin takes the name `web` in each folder,
+ * one every 2 ms. It prints the folders where it succeeded and `done`, and keeps the names until stdin ends.
  */
 const folders = process.argv.slice(2)
 const EVERY_MS = 2
@@ -22,7 +22,7 @@ function isTaken(folder: string): boolean {
 createInterface({ input: process.stdin }).once('line', (line) => {
   const begin = Number(line)
   const taken = folders.filter((folder, index) => {
-    // Busy, because a timer is not exact enough for two processes to meet.
+    // A busy wait: a timer is not exact enough for two processes to meet.
     while (Date.now() < begin + index * EVERY_MS);
     return isTaken(folder)
   })

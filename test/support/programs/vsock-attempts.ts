@@ -2,7 +2,7 @@ import type { ContainerOptions } from '../containers/container-requests.ts'
 import type { Pod } from '../containers/pod.ts'
 import { guestProgram } from './guest/guest-program.ts'
 
-/** What `vsock-attempts sockets` prints where AF_VSOCK and io_uring are denied. */
+/** The output of `vsock-attempts sockets` where AF_VSOCK and io_uring are denied. */
 export const DENIED_SOCKETS = `socket EPERM
 socket-with-upper-bits EPERM
 socket-x32 EPERM
@@ -14,13 +14,9 @@ unix OK
 inet-i386 OK
 `
 
-/** The annotation that allows AF_VSOCK to one container. */
 export const VSOCK_ALLOWED = { 'microvm.agent.container_vsock': 'allow' } as const
 
-/**
- * Starts a container that goes on, and returns a function that runs the program vsock-attempts in it, as a process that
- * is added, with these arguments.
- */
+/** Starts a container. The returned function runs vsock-attempts as an added process with these arguments. */
 export async function startAttempts(
   pod: Pod,
   id: string,

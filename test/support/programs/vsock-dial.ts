@@ -4,10 +4,7 @@ import type { Pod, RemoteProcess } from '../containers/pod.ts'
 import { guestProgram } from './guest/guest-program.ts'
 import { VSOCK_ALLOWED } from './vsock-attempts.ts'
 
-/**
- * Runs vsock-pipe in a container `dial`: it connects to the agent through the guest's own loopback (CID 1) and sends
- * Health.Check in ttRPC. Its stdout is the agent's answer.
- */
+/** Runs vsock-pipe in a container: it sends Health.Check in ttRPC through the guest's loopback (CID 1). */
 export async function dialFromContainer(pod: Pod): Promise<RemoteProcess> {
   const install = 'cat > /tmp/dial; chmod +x /tmp/dial; echo there; sleep 1000'
   const init = await pod.run('dial', ['sh', '-c', install], { spec: { Annotations: VSOCK_ALLOWED } })
@@ -15,7 +12,7 @@ export async function dialFromContainer(pod: Pod): Promise<RemoteProcess> {
   await init.closeStdin()
   await init.readUntil('there')
   const dialling = await pod.add('dial', 'e', ['/tmp/dial', '1', '1024'])
-  // If the agent refuses the connection at once, the process may end before it has read its input.
+  // If the agent refuses the connection, the process may end before it has read its input.
   await dialling.write(checkFrame()).catch(() => {})
   await dialling.closeStdin()
   return dialling

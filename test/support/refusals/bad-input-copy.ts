@@ -6,7 +6,7 @@ import type { BadInput } from './bad-input.ts'
 const ROOT = '/run/kata-containers/shared/containers'
 const INT64 = { min: -(2n ** 63n), max: 2n ** 63n - 1n }
 
-/** A copy that the Go shim made, of 58 bytes, with this change. */
+/** A copy of 58 bytes by the Go shim, with this change. */
 const copy = (
   what: string,
   change: Partial<CopyFileRequest>,
@@ -27,7 +27,6 @@ const kind = (what: string, fileMode: number, names: string): BadInput =>
 const link = (what: string, target: string, names: string): BadInput =>
   copy(what, { fileMode: 0o120_777, data: Buffer.from(target) }, names)
 
-/** Copies that the agent must refuse without any other effect. */
 export const COPY_INPUT: readonly BadInput[] = [
   path('no path', '', `path "": not below ${ROOT}`),
   path('a relative path', 'shared/containers/x', `not below ${ROOT}`),

@@ -45,7 +45,6 @@ const compaction = (what: string, request: MemAgentCompactConfig, names: string)
   call: (agent) => agent.memAgentCompactSet(request),
 })
 
-/** Requests about the guest itself that the agent must refuse without any other effect. */
 export const GUEST_INPUT: readonly BadInput[] = [
   {
     ...{ rpc: 'OnlineCPUMem', what: 'more CPUs than there can be', code: 'INVALID_ARGUMENT' },

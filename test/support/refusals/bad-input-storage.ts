@@ -6,7 +6,6 @@ import { type BadInput, UNMADE } from './bad-input.ts'
 
 const BELOW = '/run/kata-containers'
 
-/** A link to another folder; the test creates it below the folder for storages. */
 export const LINK = `${BELOW}/link`
 
 const LAYERS = 'erofs.multi-layer'
@@ -14,7 +13,6 @@ const LAYERS = 'erofs.multi-layer'
 /** The only layer of an image, on a disk that never appears. */
 const LAYER: DeepPartial<Storage> = { driver: LAYERS, source: '1e', fstype: 'erofs' }
 
-/** A container with the device /dev/x and the fields of the request. */
 const creation = (
   what: string,
   request: DeepPartial<CreateContainerRequest>,
@@ -33,7 +31,7 @@ const good: DeepPartial<Storage> = {
   ...{ driver: 'ephemeral', source: 'tmpfs', fstype: 'tmpfs', mountPoint: `${BELOW}/memory` },
 }
 
-/** A storage that is valid except for `change`, after an entirely valid one. */
+/** A valid storage followed by one with `change`. */
 const storage = (
   what: string,
   change: DeepPartial<Storage>,
@@ -44,7 +42,6 @@ const storage = (
   return creation(`a storage with ${what}`, { storages: [good, bad] }, names, code)
 }
 
-/** A device that is valid except for `change`. */
 const device = (
   what: string,
   change: DeepPartial<Device>,
@@ -76,7 +73,6 @@ const remount = (what: string, change: DeepPartial<Storage>, names: string): Bad
   call: (agent) => agent.updateEphemeralMounts({ storages: [{ ...good, options: ['remount'], ...change }] }),
 })
 
-/** Requests about storages and devices that the agent must refuse without any other effect. */
 export const STORAGE_INPUT: readonly BadInput[] = [
   storage('no driver', { driver: '' }, 'Failed to find the storage handler '),
   storage('an unknown driver', { driver: 'tape' }, 'Failed to find the storage handler tape'),

@@ -6,18 +6,16 @@ import type { AgentConnection } from '../host/agent-process.ts'
 
 type Agent = AgentConnection['agent']
 
-/** A request that is invalid regardless of the container that it names. */
+/** A request that is invalid for any container. */
 export interface BadInput {
   readonly rpc: string
   readonly what: string
   /** `root` is a root for containers; the container `living` runs, with a process `terminal`. */
   readonly call: (agent: Agent, root: string) => Promise<unknown>
   readonly code: StatusCodeName
-  /** A part of the error text that names what is wrong. */
   readonly names: string
 }
 
-/** The id of the container that a bad request would create. */
 export const UNMADE = 'unmade'
 
 const creation = (
@@ -53,7 +51,7 @@ const withProcess =
 
 const ids = ['', 'x', '-x', '.x', 'a/b', '..', '../x', 'a b', 'a\nb', 'a\0b', 'ä1', 'shared', 'x'.repeat(256)]
 
-/** An invalid process, both as the first of a container and as an added one. */
+/** Each change is tested in a container's first process and in an added one. */
 const processes: readonly (readonly [what: string, change: DeepPartial<Process>, names: string])[] = [
   ['no program', { Args: [] }, 'process.args'],
   ['a program without a name', { Args: [''] }, 'process.args'],
@@ -71,7 +69,7 @@ const mount = (destination: string, source = 'tmpfs') => ({
 
 const allow = { DefaultAction: 'SCMP_ACT_ALLOW' }
 
-/** An unknown word of each kind in a seccomp profile, except architectures, which are passed over. */
+/** An unknown word of each kind in a seccomp profile. Unknown architectures are ignored. */
 const seccompWords: readonly BadInput[] = [
   creation(
     'an unknown seccomp action of a system call',

@@ -10,29 +10,27 @@ type Call = readonly [rpc: string, call: StatusCase['call']]
 /** One way in which a call can fail, and the answer that a caller may rely on. */
 export interface StatusCase {
   readonly rpc: string
-  /** The condition for this failure. */
   readonly when: string
-  /** `root` is a root for containers. */
   readonly call: (agent: Agent, root: string) => Promise<unknown>
   readonly code: StatusCodeName
   /** The whole text, or a pattern where a runtime's message follows. */
   readonly text: string | RegExp
 }
 
-/** The containers and processes of the cases: `test/host/api/agent-errors.test.ts` creates each as its name says. */
+/** The containers and processes of the cases; `test/host/api/agent-errors.test.ts` creates them. */
 export const FIXTURES = {
   running: 'running',
   unstarted: 'unstarted',
   paused: 'paused',
-  /** A container that has ended and whose status was collected. */
+  /** Has ended, and its status was collected. */
   collected: 'collected',
-  /** Processes of the running container: one sleeps, the stdin of one was closed, one has closed its own stdin. */
+  /** Processes of the running container: one sleeps, one has a closed stdin, one has closed its own stdin. */
   sleeping: 'sleeping',
   ended: 'ended',
   deaf: 'deaf',
 } as const
 
-/** Copied paths: files of 8 and of 9 bytes of which 4 have arrived, and a symbolic link to a folder. */
+/** Copied paths: files of 8 and 9 bytes of which 4 have arrived, and a symbolic link to a folder. */
 const COPIED = '/run/kata-containers/shared/containers'
 export const COPIES = {
   half: `${COPIED}/half`,
@@ -43,7 +41,7 @@ export const COPIES = {
 const NOBODY = 'nobody'
 const DATA = Buffer.from('x')
 
-/** The calls about one process, except WriteStdin, whose failures are all INTERNAL. */
+/** WriteStdin is left out: all its failures are INTERNAL. */
 function processCalls(containerId: string, execId: string): readonly Call[] {
   const key = { containerId, execId }
   return [
@@ -76,7 +74,7 @@ const start = (containerId: string): Call => [
   (agent) => agent.startContainer({ containerId }),
 ]
 
-/** The calls about a whole container whose error text is in lower case. */
+/** Calls about a container whose error text is in lower case. */
 function wholeCalls(containerId: string): readonly Call[] {
   return [
     ['UpdateContainer', (agent) => agent.updateContainer({ containerId })],
@@ -86,7 +84,6 @@ function wholeCalls(containerId: string): readonly Call[] {
   ]
 }
 
-/** Four bytes of a regular file of eight. */
 const copy = (path: string, offset: bigint, fileSize = 8n): Call => [
   'CopyFile',
   (agent) =>

@@ -10,13 +10,12 @@ import { FRAME_HEADER_BYTES, parseFrameHeader } from '../../../src/rpc/ttrpc/fra
 import { decodeResponse, encodeRequestFrame } from '../../../src/rpc/ttrpc/messages.ts'
 import type { RawResponse } from './raw-peer.ts'
 
-/** A message of the agent to the broker. */
 export type FromAgent = Envelope & { readonly frame: Buffer }
 
-/** The broker's end of a data socket, by hand. */
+/** The broker's end of a data socket, played by the test. */
 export interface BrokerData {
   send(kind: number, number: bigint, frame?: Buffer, more?: Partial<Pick<Envelope, 'ageNs' | 'flags'>>): void
-  /** The next message of the agent; rejects when it has closed. */
+  /** The agent's next message; rejects after its end. */
   next(): Promise<FromAgent>
 }
 
@@ -56,7 +55,6 @@ export function brokerData(socket: Socket): BrokerData {
   }
 }
 
-/** The frame of a request of `test.Echo`. */
 export function requestFrame(
   streamId: number,
   method: string,
@@ -65,7 +63,6 @@ export function requestFrame(
   return encodeRequestFrame(streamId, { service: 'test.Echo', method, payload, timeoutNano })
 }
 
-/** The response in an answer of the agent. */
 export function responseIn({ kind, frame }: FromAgent): RawResponse {
   if (kind !== EnvelopeKind.answer) throw new Error(`message of kind ${kind} is no answer`)
   const { streamId } = parseFrameHeader(frame, 0)

@@ -10,7 +10,6 @@ import {
 import { cutter, envelopeSize, parseEnvelope } from '../broker/records.ts'
 import { type SocketPair, socketPair } from './socket-pair.ts'
 
-/** A link to a broker that forgets everything. */
 export const forgetfulLink: BrokerLink = {
   confirm: () => {},
   settled: () => {},
@@ -22,8 +21,8 @@ export const forgetfulLink: BrokerLink = {
 }
 
 /**
- * A client's socket, and the data socket that a broker by hand serves it through, which reads no more than the client does.
- * `broker` is its end of the client's socket.
+ * A client's socket, and the data socket of a played broker, which reads no faster than the client. `broker` is its end of
+ * the client's socket.
  */
 export async function brokeredPair(): Promise<SocketPair & { readonly broker: Socket }> {
   const [outer, inner] = [await socketPair(), await socketPair()]

@@ -1,6 +1,6 @@
 import { Duplex } from 'node:stream'
 
-/** Two ends of one connection in memory: each end reads what is written to the other, and its end of stream. */
+/** Two ends of an in-memory connection: each end reads what is written to the other, and its end of stream. */
 export function duplexPair(): readonly [Duplex, Duplex] {
   const make = (other: () => Duplex): Duplex =>
     new Duplex({

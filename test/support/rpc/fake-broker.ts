@@ -4,7 +4,6 @@ import type { Native, ReceivedMessage } from '../../../src/os/native.ts'
 import type { Fd } from '../../../src/os/streams/streams.ts'
 import { BrokerMessageKind } from '../../../src/os/supervisor/broker-messages.ts'
 
-/** A message of the agent. */
 export interface FromAgent {
   readonly kind: number
   readonly flags: number
@@ -14,9 +13,8 @@ export interface FromAgent {
   readonly fds: readonly Fd[]
 }
 
-/** The broker's end of the control socket, by hand. */
+/** The broker's end of the control socket, played by the test. */
 export class FakeBroker {
-  /** The agent's end. */
   readonly agentFd: Fd
   readonly #native: Native
   readonly #fd: Fd
@@ -42,7 +40,7 @@ export class FakeBroker {
     if (passed !== undefined) this.#native.close(passed)
   }
 
-  /** Sends a connection of a unix socket. Returns the broker's end of its data socket, or the client's of a gRPC one. */
+  /** Sends a connection. Returns the broker's end of its data socket, or the client's end of a gRPC connection. */
   connect(id: bigint, firstBytes?: Buffer, peer: readonly number[] = [0, 0, 0, 0]): Fd {
     const [mine, passed] = unwrap('open', 'a socket pair', this.#native.socketPair())
     const numbers = Buffer.alloc(20)
@@ -59,7 +57,6 @@ export class FakeBroker {
     return mine
   }
 
-  /** The agent's next message. */
   async next(): Promise<FromAgent> {
     for (;;) {
       const message = this.#native.recvMessage(this.#fd, 65_536)

@@ -1,19 +1,15 @@
 import { setImmediate } from 'node:timers/promises'
 import type { IncomingCall, Method, MethodTable, Outcome, ServedMethod } from '../../../src/rpc/method.ts'
 
-/** A call that a method under test received and that waits for the test's answer. */
 export interface HeldCall {
   readonly payload: Uint8Array
   readonly call: IncomingCall
   answer(outcome: Outcome): void
 }
 
-/** A method whose calls the test answers by hand. */
 export interface HeldMethod {
   readonly method: Method
-  /** The next call, in the order of arrival. */
   next(): Promise<HeldCall>
-  /** The number of calls that `next` has not returned yet. */
   readonly waiting: number
 }
 
@@ -35,10 +31,9 @@ export function heldMethod(): HeldMethod {
   }
 }
 
-/** Answers each call with its request. */
 export const echo: Method = async (payload) => ({ ok: true, payload })
 
-/** The methods, which have nothing of the reserves of the limits unless they say so. */
+/** Methods without reserved limits, unless they say so. */
 export function tableOf(methods: Readonly<Record<string, Method | ServedMethod>>): MethodTable {
   return new Map(
     Object.entries(methods).map(([name, method]) => [
@@ -48,7 +43,6 @@ export function tableOf(methods: Readonly<Record<string, Method | ServedMethod>>
   )
 }
 
-/** Resolves with the reason of the signal when it is aborted. */
 export function aborted(signal: AbortSignal): Promise<unknown> {
   return new Promise((resolve) => {
     if (signal.aborted) resolve(signal.reason)
@@ -56,7 +50,7 @@ export function aborted(signal: AbortSignal): Promise<unknown> {
   })
 }
 
-/** Waits until everything that is already queued in the event loop has arrived. */
+/** Waits for the events that are already queued in the event loop. */
 export async function turns(count = 5): Promise<void> {
   for (let turn = 0; turn < count; turn += 1) await setImmediate()
 }

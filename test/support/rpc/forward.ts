@@ -5,23 +5,19 @@ import type { Duplex } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import type { TestGuest } from '../vm/boot-guest.ts'
 
-/** A unix socket whose connections are forwarded. */
 export interface Forward {
   readonly path: string
-  /** Resolves when all present connections have ended. */
   ended(): Promise<void>
-  /** Breaks all connections. */
   drop(): void
   close(): void
 }
 
-/** Listens at `path` and forwards each connection to a new connection from `connect`. */
 export async function forward(path: string, connect: () => Promise<Duplex>): Promise<Forward> {
   const open = new Set<Socket>()
   const server = createServer((socket) => {
     open.add(socket)
     socket.once('close', () => open.delete(socket))
-    // When either side ends, both are closed; the tests need no more than that.
+    // When either side ends, both are closed; the tests need no more.
     void bridge(socket, connect).catch(() => socket.destroy())
   })
   server.listen(path)

@@ -2,7 +2,6 @@ import { Client, credentials, Metadata, type ServiceError } from '@grpc/grpc-js'
 import { AgentError, StatusCode, type StatusCodeName } from '../../../src/base/errors.ts'
 import type { TtrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 
-/** Unary calls with encoded messages. Rejects with the error of grpc-js for a status. */
 export interface GrpcClient {
   readonly client: Client
   call(
@@ -12,10 +11,9 @@ export interface GrpcClient {
   ): Promise<Buffer>
 }
 
-/** A grpc-js client on a unix socket, with its own connection and messages of any size. */
 export function grpcClient(path: string): GrpcClient {
   const unlimited = { 'grpc.max_receive_message_length': -1, 'grpc.max_send_message_length': -1 }
-  // Its own channel, because grpc-js would share connections between clients of one address.
+  // Without its own channel, grpc-js would share connections between clients of one address.
   const client = new Client(`unix:${path}`, credentials.createInsecure(), {
     ...unlimited,
     'grpc.use_local_subchannel_pool': 1,
@@ -41,7 +39,7 @@ export function grpcClient(path: string): GrpcClient {
   }
 }
 
-/** A gRPC connection for the project's typed clients: statuses become `AgentError`s, as on ttRPC. */
+/** A gRPC connection for the typed clients: statuses become `AgentError`s, as on ttRPC. */
 export function grpcConnection(path: string): Pick<TtrpcClient, 'call' | 'close'> {
   const grpc = grpcClient(path)
   return {

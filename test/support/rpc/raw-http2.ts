@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { type ClientHttp2Session, type ClientHttp2Stream, connect } from 'node:http2'
 import type { Socket } from 'node:net'
 
-/** An HTTP/2 session on a connected socket, whose peer has answered. Its errors are ignored. */
+/** Resolves when the peer has answered. The session's errors are ignored. */
 export async function http2On(
   socket: Socket,
   settings: { readonly initialWindowSize?: number } = {},
@@ -13,7 +13,6 @@ export async function http2On(
   return session
 }
 
-/** Opens a gRPC call, `package.Service/Method`, without a message. */
 export function openCall(session: ClientHttp2Session, method: string): ClientHttp2Stream {
   const stream = session.request({
     ...{ ':method': 'POST', ':path': `/${method}`, 'content-type': 'application/grpc', te: 'trailers' },
@@ -22,7 +21,7 @@ export function openCall(session: ClientHttp2Session, method: string): ClientHtt
   return stream
 }
 
-/** A message as gRPC sends it: not compressed, behind its length. */
+/** A message as gRPC sends it: uncompressed, after its length. */
 export function grpcMessage(payload: Uint8Array): Buffer {
   const head = Buffer.alloc(5)
   head.writeUInt32BE(payload.length, 1)

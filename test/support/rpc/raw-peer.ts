@@ -2,7 +2,6 @@ import type { Socket } from 'node:net'
 import { FrameReader } from '../../../src/rpc/ttrpc/frame.ts'
 import { decodeResponse, encodeRequestFrame, type TtrpcResponse } from '../../../src/rpc/ttrpc/messages.ts'
 
-/** A response and the stream on which it arrived. */
 export interface RawResponse extends TtrpcResponse {
   readonly streamId: number
 }
@@ -12,9 +11,7 @@ export interface RawPeer {
   readonly socket: Socket
   send(...bytes: readonly Buffer[]): void
   request(streamId: number, service: string, method: string, options?: RawRequest): void
-  /** The next response in the order of arrival; rejects when the connection ends. */
   response(): Promise<RawResponse>
-  /** Resolves when the other side has closed. */
   readonly closed: Promise<void>
 }
 

@@ -20,10 +20,7 @@ import {
   ServerReflectionResponse,
 } from '../../../src/gen/grpc/reflection/v1/reflection.ts'
 
-/**
- * Calls methods that it knows from server reflection alone, with requests and answers as JSON: what `grpcurl` does, which
- * Debian does not have. Shares no generated code with the agent but the reflection service's own.
- */
+/** Calls methods with JSON by server reflection alone, as `grpcurl` does, which Debian lacks. */
 export class ReflectingClient {
   readonly #client: Client
   #registry: FileRegistry | undefined
@@ -34,7 +31,6 @@ export class ReflectingClient {
     })
   }
 
-  /** The names of a service's methods. */
   async methods(service: string): Promise<readonly DescMethod[]> {
     this.#registry ??= createFileRegistry({
       ...FILE_SET,
@@ -43,7 +39,7 @@ export class ReflectingClient {
     return this.#registry.getService(service)?.methods ?? []
   }
 
-  /** `grpcurl -d REQUEST … SERVICE/METHOD`: all answers. A stream is cancelled after the first. */
+  /** `grpcurl -d REQUEST … SERVICE/METHOD`: all answers. A stream is cancelled after the first answer. */
   async call(service: string, name: string, request: JsonObject = {}): Promise<readonly JsonObject[]> {
     const method = (await this.methods(service)).find((each) => each.name === name)
     if (method === undefined) throw new Error(`${service}/${name}: reflection does not tell of it`)

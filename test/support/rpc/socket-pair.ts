@@ -4,14 +4,12 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
 
-/** Two ends of one unix socket connection. */
 export interface SocketPair {
   readonly server: Socket
   readonly client: Socket
   close(): void
 }
 
-/** Connects two real unix sockets. */
 export async function socketPair(): Promise<SocketPair> {
   const directory = makeTemporaryFolder(tmpdir())
   const path = join(directory, 'socket')

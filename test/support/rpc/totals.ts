@@ -1,6 +1,6 @@
 import { type ConnectionTotals, Totals } from '../../../src/rpc/limits.ts'
 
-/** What a connection takes of limits, which it has for itself; `close` is called for the sake of a limit. */
+/** The limits of a connection that shares them with no other; `close` is called when a limit is exceeded. */
 export function connectionTotals(
   totals = new Totals(),
   close: (reason: string) => void = () => {},

@@ -20,45 +20,31 @@ export interface TestGuest {
   readonly agent: Agent
   readonly health: ServiceClient<typeof HealthDefinition>
   readonly introspection: ServiceClient<typeof IntrospectionDefinition>
-  /** `Storage.source` of the guest's busybox disk. */
   readonly rootSource: string
-  /** The run's private folder, for images and sockets of the test. */
   readonly folder: string
-  /** The console's last lines, for failure messages. */
   consoleText(): string
   stop(): Promise<void>
 }
 
-/** Options that differ from the guest that `./microvm run` boots. */
 export type TestGuestOptions = Partial<Omit<GuestParts, 'link' | 'boot' | 'containerRoot'>> & {
   readonly kernel?: KernelName
   readonly form?: ImageForm
-  /** Whether the image has policy.node (test/support/os/policy-addon.ts), and with which policy of its own. */
+  /** The policy of an image with policy.node (test/support/os/policy-addon.ts). */
   readonly policy?: ImageOptions['policy']
-  /** Whether the image has a shell for the debug console. */
   readonly debugShell?: boolean
-  /** The transport that must be used to reach the guest. */
   readonly vsock?: VsockKind
-  /** The image to boot in place of the built one. */
   readonly boot?: GuestParts['boot']
 }
 
-/**
- * For the tests that are not about the OCI runtime: under emulation a container's life with an added process takes 1.3 s of
- * CPU time with crun, and 3 s with runc.
- */
+/** Under emulation, a container's life with an added process takes 1.3 s of CPU time with crun, 3 s with runc. */
 export const CRUN = 'agent.runtime=crun'
 
-/** The guests of this test file that have not been stopped. */
 export const runningGuests = new Set<TestGuest>()
 
-/** Under emulation a guest needs some seconds to boot; after ten times that it is stuck. */
+/** An emulated guest boots in some seconds; after ten times that it is stuck. */
 const BOOT_TIMEOUT_MS = 120_000
 
-/**
- * The reason why microVMs cannot be booted here, or undefined. The reason is printed, so that skipped tests are always
- * visible: `describe.skipIf(cannotBoot() !== undefined)`.
- */
+/** Returns and prints the reason why microVMs cannot boot here: `describe.skipIf(cannotBoot() !== undefined)`. */
 export function cannotBoot(): string | undefined {
   const reason = reasonNotToBoot()
   if (reason !== undefined) process.stderr.write(`microVM tests are skipped: ${reason}\n`)
@@ -66,9 +52,8 @@ export function cannotBoot(): string | undefined {
 }
 
 /**
- * Boots a guest and waits until its agent answers. Tries once more when the first guest does not answer, because a
- * guest may lock up under emulation (docs/testing.md). Each failure shows the console; so does the failure of a test
- * while the guest runs (show-guests.ts).
+ * Boots a guest and waits until its agent answers. Tries once more, because a guest may lock up under emulation
+ * (docs/testing.md). Each failure shows the console; so does a test's failure while the guest runs (show-guests.ts).
  */
 export async function bootTestGuest(options: TestGuestOptions = {}): Promise<TestGuest> {
   try {
@@ -118,7 +103,6 @@ async function bootOnce(options: TestGuestOptions): Promise<TestGuest> {
   }
 }
 
-/** Prints on stderr what is built or fetched for a guest. */
 export function progress(line: string): void {
   process.stderr.write(`${line}\n`)
 }
@@ -129,7 +113,7 @@ async function testParts(options: TestGuestOptions): Promise<Omit<GuestParts, 'l
   return {
     machine: 'q35',
     memoryMib: form === 'initrd' ? 1024 : 512,
-    // A second emulated CPU makes a test a quarter dearer; those about what happens at once ask for it.
+    // A second emulated CPU makes a test a quarter slower; tests of concurrency ask for it.
     cpus: 1,
     append: [],
     ...overrides,

@@ -2,10 +2,6 @@ import { expect } from 'vitest'
 import type { Pod } from '../containers/pod.ts'
 import { agentKillingHook } from './agent-killer.ts'
 
-/**
- * Runs a container to its end in a guest's pod, with a process added: its streams, its limit of open files, its name, its
- * status.
- */
 export async function expectContainerLife(pod: Pod): Promise<void> {
   const init = await pod.run('life', ['sh', '-c', 'read line; echo out $line; echo err >&2; exit 7'])
   const look = 'ulimit -Sn; ulimit -Hn; cat /proc/self/oom_score_adj; hostname'
@@ -19,10 +15,7 @@ export async function expectContainerLife(pod: Pod): Promise<void> {
   await pod.remove('life')
 }
 
-/**
- * Kills the agent in a guest's pod beside a container that prints numbers, and in the middle of another one's start. No
- * number is lost or repeated, and both go on.
- */
+/** Kills the agent beside a container that prints numbers, and in the middle of another container's start. */
 export async function expectToOutliveAgent(pod: Pod): Promise<void> {
   const printed = 200
   const count = `i=0; while [ $i -lt ${printed} ]; do echo $i; i=$((i+1)); usleep 5000; done; read line; exit 7`

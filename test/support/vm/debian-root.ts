@@ -6,15 +6,12 @@ import { debianArchive } from '../../../src/debian/apt.ts'
 
 const SUITE = 'bookworm'
 
-/** The packages that docs/boot.md requires of a root without udev, which is not required; an init, and a server. */
+/** The packages that docs/boot.md requires of a root (without udev, which is optional), an init, and a server. */
 const PACKAGES = ['systemd-sysv', 'kmod', 'libstdc++6', 'runc', 'nginx']
 
 const KEYRING = '/usr/share/keyrings/debian-archive-keyring.gpg'
 
-/**
- * The folder of a plain Debian root, which debootstrap makes once: a guest's own root, and a container's. Callers must
- * not change it: they copy it.
- */
+/** A plain Debian root, which debootstrap makes once. Callers copy it and must not change it. */
 export async function ensureDebianRoot(progress: (line: string) => void): Promise<string> {
   const inputs = { files: [import.meta.filename], values: PACKAGES }
   const folder = await cached('debian-root', inputs, async (target) => {
@@ -24,7 +21,7 @@ export async function ensureDebianRoot(progress: (line: string) => void): Promis
   return join(folder, 'root')
 }
 
-/** Installs the packages without starting services: debootstrap replaces start-stop-daemon by one that does nothing. */
+/** Installs without starting services: debootstrap replaces start-stop-daemon by a program that does nothing. */
 async function bootstrap(root: string): Promise<void> {
   const what = ['--variant=minbase', `--keyring=${KEYRING}`, `--include=${PACKAGES.join(',')}`]
   // The mounts of debootstrap disappear with its mount namespace, however it ends.

@@ -4,7 +4,7 @@ import { hybridHandshake } from '../../../src/client/connection/hybrid.ts'
 import { guestSocketIn } from '../../../src/microvm/vsock/vhost-user-link.ts'
 import type { TestGuest } from './boot-guest.ts'
 
-/** Connects to a vsock port of a guest that was booted with `vsock: 'vhost-user'`. */
+/** The guest must have been booted with `vsock: 'vhost-user'`. */
 export async function dialGuest(guest: Pick<TestGuest, 'folder'>, port: number): Promise<Socket> {
   const signal = AbortSignal.timeout(10_000)
   const socket = await connectSocket({ path: guestSocketIn(guest.folder) }, signal)

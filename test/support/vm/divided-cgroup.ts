@@ -2,15 +2,13 @@ import { expect } from 'vitest'
 import { bind } from '../containers/container-requests.ts'
 import type { Pod } from '../containers/pod.ts'
 
-/** A writable mount of a container's own cgroup, which the container may divide. */
 const OWN_CGROUP = { source: 'cgroup', destination: '/sys/fs/cgroup', type: 'cgroup', options: ['rw'] }
 
 const GUEST_CGROUPS = bind('/sys/fs/cgroup', '/guest/cgroup')
 
 /**
- * Runs a container whose first process divides its cgroup as systemd does on v2: it moves to a cgroup below, `inner`,
- * and then enables controllers, which requires that the upper cgroup has no processes. Expects that added processes
- * join the cgroup of the first process, before the move and after it, and that all cgroups are removed.
+ * The container's first process divides its cgroup as systemd does on v2: it moves to a cgroup below, `inner`, and enables
+ * controllers, which requires an upper cgroup without processes. Added processes must join its cgroup.
  */
 export async function expectAddedProcessesIn(inner: string, pod: Pod): Promise<void> {
   const id = `divided-${inner}`

@@ -3,16 +3,13 @@ import { join } from 'node:path'
 import { tool } from '../../../src/build/tool.ts'
 import type { Kernel } from '../../../src/image/kernel/kernel.ts'
 
-/** The size of the image: large enough for the archive's content and the guest's writes; the file is sparse. */
+/** Large enough for the archive's content and the guest's writes; the file is sparse. */
 const IMAGE_BYTES = 1024 * 2 ** 20
 
-/** The inputs from which a foreign image is made. */
 export interface ForeignImageParts {
-  /** The folder of the root to copy. */
   readonly base: string
-  /** The output of `npm run dist`. */
   readonly archive: string
-  /** The kernel, whose modules are copied too. */
+  /** Its modules are copied too. */
   readonly kernel: Kernel
 }
 
@@ -28,13 +25,12 @@ export async function makeForeignRoot(root: string, parts: ForeignImageParts): P
   const dropIns = join(root, 'etc/systemd/system/microvm-agent.service.d')
   mkdirSync(dropIns)
   writeFileSync(join(dropIns, 'power-off.conf'), '[Unit]\nSuccessAction=poweroff\n')
-  // systemd is then started by its own path: init=/lib/systemd/systemd.
+  // systemd then starts by its own path: init=/lib/systemd/systemd.
   const init = join(root, 'usr/sbin/init')
   rmSync(init)
   symlinkSync('../lib/microvm-agent/vminit', init)
 }
 
-/** Writes the folder `root` to the file `path` as an ext4 image. */
 export async function writeForeignImage(path: string, root: string): Promise<void> {
   writeFileSync(path, '')
   truncateSync(path, IMAGE_BYTES)

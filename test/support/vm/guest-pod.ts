@@ -8,10 +8,9 @@ import { bootTestGuest, type TestGuest, type TestGuestOptions } from './boot-gue
 /** The mount point of the busybox disk in the guest. */
 export const ROOT = '/run/kata-containers/sandbox/busybox'
 
-/** Mounts the guest's own /proc, for a container that inspects the guest or damages it. */
+/** Mounts the guest's own /proc, for a container that inspects or damages the guest. */
 export const GUEST_PROC = bind('/proc', '/guest/proc')
 
-/** Boots a guest and creates a sandbox in it. */
 export async function bootPod(
   options: TestGuestOptions = {},
   sandbox: DeepPartial<CreateSandboxRequest> = {},
@@ -26,7 +25,6 @@ export async function bootPod(
   }
 }
 
-/** Creates the sandbox and mounts the busybox disk for all its containers. */
 export async function createPod(
   agent: Agent,
   rootSource: string,
@@ -37,7 +35,7 @@ export async function createPod(
   return podOf(agent, ROOT)
 }
 
-/** Resolves with the first console line that matches, past or future. Rejects when the guest ends without one. */
+/** Resolves with the first matching console line, past or future. Rejects when the guest ends without one. */
 export async function consoleLine({ guest: { vm } }: TestGuest, wanted: RegExp): Promise<string> {
   const past = vm.console.lines.find((line) => wanted.test(line))
   if (past !== undefined) return past

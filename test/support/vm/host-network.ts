@@ -15,16 +15,14 @@ const SERVER = `
 /** The host's side of a guest's network: a namespace with tap interfaces and programs that use them. */
 export interface HostNetwork {
   readonly namespace: NetworkNamespace
-  /** Serves this text on a port over IPv4 and IPv6 until the network is closed. */
   serve(port: number, text: string): Promise<void>
-  /** Returns the answer of an HTTP server. */
   get(url: string): Promise<string>
   /** Sends one echo request; rejects when it is not answered. */
   ping(address: string): Promise<void>
   close(): Promise<void>
 }
 
-/** Makes tap interfaces and sets them up. Each name maps to addresses as `ip address add` takes them. */
+/** Makes tap interfaces and brings them up. Each name maps to addresses as `ip address add` takes them. */
 export async function makeHostNetwork(
   taps: Readonly<Record<string, readonly string[]>>,
 ): Promise<HostNetwork> {
@@ -37,7 +35,7 @@ export async function makeHostNetwork(
   namespace.ip('link set lo up')
   for (const [tap, addresses] of Object.entries(taps)) {
     namespace.ip(`tuntap add dev ${tap} mode tap`)
-    // The link is set up first: the kernel adds the route to an IPv6 peer only when the address is added.
+    // The link is brought up first: the kernel adds the route to an IPv6 peer only with the address.
     namespace.ip(`link set ${tap} up`)
     for (const address of addresses) namespace.ip(`address add ${address} dev ${tap}`)
   }
@@ -49,7 +47,7 @@ export async function makeHostNetwork(
       ends.push(() => endChild(server))
       await once(server.stdout, 'data')
     },
-    // The option -T is not used, because the static wget crashes with it.
+    // The static wget crashes with the option -T.
     get: (url) => inside('busybox', 'wget', '-q', '-O', '-', url),
     ping: async (address) => {
       await inside('busybox', 'ping', '-c', '1', '-W', '20', address)

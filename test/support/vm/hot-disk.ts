@@ -6,7 +6,7 @@ import { specKey } from '../../../src/microvm/spec.ts'
 
 const SIZE_BYTES = 4 * 2 ** 20
 
-/** A disk to hot-plug: an ext4 with a file `name` that contains the disk's name. Its image is in `folder`. */
+/** An ext4 disk with a file `name` that contains the disk's name. */
 export function hotDisk(
   folder: string,
   name: string,

@@ -5,13 +5,11 @@ import { METADATA_ITEM } from '../../../src/handlers/network/vm-metadata/read-vm
 import type { VmSpec } from '../../../src/microvm/spec.ts'
 import { specKey } from '../../../src/microvm/spec.ts'
 
-/** The metadata of the tests' guests. */
 const METADATA = VMMetadata.create({
   name: 'vm1',
   networkConfig: { v4: { ip: '10.0.0.2', peerIp: '10.0.0.1' }, v6: { ip: 'fd00::2', peerIp: 'fd00::1' } },
 })
 
-/** The machine option that passes {@link METADATA} to the guest; the encoded message is written to `folder`. */
 export function metadataItem(folder: string): Omit<VmSpec, 'board'> {
   const path = join(folder, 'metadata.pb')
   writeFileSync(path, VMMetadata.encode(METADATA).finish())

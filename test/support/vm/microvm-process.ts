@@ -9,10 +9,9 @@ import { projectRoot } from '../../../src/build/project.ts'
 
 const MICROVM = join(projectRoot, 'microvm')
 
-/** A `./microvm run` in progress. */
 export interface MicrovmProcess {
   readonly pid: number
-  /** The process below it that runs the tool on the pinned Node; valid once the container writes output. */
+  /** The process that runs the tool on the pinned Node; valid once the container writes output. */
   toolPid(): number
   readonly stdin: Writable
   readonly stdout: Readable
@@ -28,10 +27,9 @@ export interface RunResult {
   readonly stderr: string
 }
 
-/** The runs that have ended in the present test, for its failure message. */
 export const endedRuns: { readonly words: readonly string[]; readonly result: RunResult }[] = []
 
-/** Starts `./microvm run`, or another tool in its place, with these arguments; `env` is added to the environment. */
+/** Starts `./microvm run`, or another tool in its place; `env` is added to the environment. */
 export function startMicrovm(
   words: readonly string[],
   env: NodeJS.ProcessEnv = {},
@@ -53,20 +51,16 @@ export function startMicrovm(
   }
 }
 
-/** Runs `./microvm run` to its end with `input` on its stdin. */
 export async function runMicrovm(words: readonly string[], input = ''): Promise<RunResult> {
   const running = startMicrovm(words)
-  // A container that does not read its stdin closes it.
   running.stdin.on('error', () => {}).end(input)
   return await running.result
 }
 
-/** Names of the files that the tool with this pid left in the folder for temporary files. */
 export function foldersOf(pid: number): readonly string[] {
   return readdirSync(tmpdir()).filter((name) => name.startsWith(`microvm-${pid}-`))
 }
 
-/** Pids of the programs that the tool with this pid started, found by the pid in the paths of their arguments. */
 export function programsOf(pid: number): readonly number[] {
   return readdirSync('/proc')
     .filter((name) => /^\d+$/.test(name))
@@ -84,7 +78,6 @@ function argumentsOf(pid: number): string {
   try {
     return readFileSync(`/proc/${pid}/cmdline`, 'latin1')
   } catch {
-    // The process ended meanwhile.
     return ''
   }
 }

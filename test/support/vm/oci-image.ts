@@ -3,7 +3,6 @@ import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
 
-/** The parts of a test's image. */
 export interface TestImage {
   /** Tar archives, the lowest layer first. */
   readonly layers: readonly Buffer[]

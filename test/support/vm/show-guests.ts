@@ -3,13 +3,10 @@ import { messageOf } from '../../../src/base/errors.ts'
 import { runningGuests } from './boot-guest.ts'
 import { endedRuns } from './microvm-process.ts'
 
-/** How long an agent has to answer, even in an emulated guest beside another one. */
+/** The time for an agent's answer, even in an emulated guest beside another one. */
 const ANSWER_MS = 10_000
 
-/**
- * Each failure of a test shows what its runs of `./microvm run` wrote on stderr, and the guests that are running: whether
- * the agent answers, and the last lines of the console.
- */
+/** A failed test shows the stderr of its `./microvm run`s, and of its guests the console's last lines. */
 afterEach(async ({ task }) => {
   const runs = endedRuns.splice(0)
   if (task.result?.state !== 'fail') return

@@ -4,9 +4,8 @@ import type { TestGuest } from './boot-guest.ts'
 import { ROOT } from './guest-pod.ts'
 
 /**
- * Sends a signal to the guest's PID 1 while a container runs. Expects that the agent removes the container and that the
- * guest powers itself off, in this order; so it is the last test in its guest. Ctrl-Alt-Del reaches PID 1 as SIGINT
- * (man 2 reboot).
+ * Sends a signal to the guest's PID 1 while a container runs. Expects that the agent removes the container, then that the
+ * guest powers itself off; the last test in its guest. Ctrl-Alt-Del reaches PID 1 as SIGINT (man 2 reboot).
  */
 export async function expectStopBySignal(signal: 'TERM' | 'INT', guest: TestGuest, pod: Pod): Promise<void> {
   const init = await pod.run('running', ['sh', '-c', 'trap "" TERM; echo ready; sleep 1000'])

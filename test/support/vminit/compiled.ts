@@ -8,45 +8,39 @@ import { projectRoot } from '../../../src/build/project.ts'
 const nativeRoot = join(projectRoot, 'native')
 const vminitSources = nativeSources('init').map((name) => join(projectRoot, name))
 
-/** The capacity of the smallest ring that vminit can be built with. */
 const SMALL_RING = 1024
 
-/** vminit is static, but the sanitizers are not: the builds for tests are dynamic. */
+/** vminit is static, but the sanitizers are not, so the test builds are dynamic. */
 const SANITIZED_VMINIT = [...SANITIZER_FLAGS, `-DRING_CAPACITY=${SMALL_RING}`, '-DBROKER_HANG_MS=3000']
 
-/** vminit under ASan and UBSan, with a ring that a test can overflow, and which waits 3 s for a broker that hangs. */
+/** vminit under ASan and UBSan, with a ring that a test can overflow and a limit of 3 s for a hung broker. */
 export function buildSanitizedVminit(): Promise<string> {
   return compile('test-sanitized-vminit', vminitSources, SANITIZED_VMINIT)
 }
 
-/** The same, to which the kernel answers as FULL_EPOLL and PEER_CID of its environment say. */
+/** The same, with kernel answers that FULL_EPOLL and PEER_CID of its environment choose. */
 export function buildVminitOnOtherKernel(): Promise<string> {
   const flags = [...SANITIZED_VMINIT, '-Wl,--wrap=epoll_ctl,--wrap=accept4,--wrap=getsockopt']
   return compile('test-other-kernel', [...vminitSources, join(import.meta.dirname, 'other-kernel.c')], flags)
 }
 
-/** A program that calls single functions of vminit under ASan and UBSan. */
 export function buildParts(): Promise<string> {
   const parts = vminitSources.filter((source) => !source.endsWith('/main.c'))
   return compile('test-parts', [...parts, join(import.meta.dirname, 'parts.c')], SANITIZED_VMINIT)
 }
 
-/** An agent that passes descriptors to vminit. */
 export function buildDescriptorPasser(): Promise<string> {
   return compile('test-pass-descriptors', [join(import.meta.dirname, 'pass-descriptors.c')], [])
 }
 
-/** An agent that stores descriptors in vminit and dies, and whose successor reads from those that it gets. */
 export function buildDescriptorStorer(): Promise<string> {
   return compile('test-store-descriptors', [join(import.meta.dirname, 'store-descriptors.c')], [])
 }
 
-/** An agent that sends vminit records of random content. */
 export function buildChannelDisturber(): Promise<string> {
   return compile('test-disturb-channel', [join(import.meta.dirname, 'disturb-channel.c')], [])
 }
 
-/** Agents below a flood of exits. */
 export function buildExitFlooder(): Promise<string> {
   return compile('test-flood-exits', [join(import.meta.dirname, 'flood-exits.c')], [])
 }

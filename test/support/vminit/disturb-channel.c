@@ -1,6 +1,6 @@
 /*
- * An agent that sends vminit records of random content, whole and in pieces, some with descriptors, while processes end.
- * It exits with 0 when vminit has answered each command to the store, in their order. Its argument is the seed.
+ * An agent that sends vminit random records, whole and in pieces, some with descriptors, while processes end. It exits with
+ * 0 when vminit has answered each command to the store, in order. Its argument is the seed.
  */
 #define _GNU_SOURCE
 #include <poll.h>
@@ -29,7 +29,7 @@ static uint64_t random_below(uint64_t limit) {
 static char names[RECORDS][RECORD_NAME_BYTES]; /* of commands that are to be answered */
 static unsigned asked, answered;
 
-/* Reads what has arrived, after a wait of at most `timeout_ms`. Returns whether there was any. */
+/* Waits at most `timeout_ms`. Returns whether anything arrived. */
 static bool read_records(int timeout_ms) {
   static struct record record;
   static size_t length;
@@ -51,7 +51,7 @@ static struct record any_record(void) {
   for (size_t i = 0; i < sizeof record; i++) ((char *)&record)[i] = (char)random_below(256);
   if (random_below(50) != 0) record.version = RECORD_VERSION;
   if (random_below(50) != 0) record.kind = RECORD_STORE + (uint32_t)random_below(6);
-  /* What would end vminit. */
+  /* These records would end vminit. */
   if (record.kind == RECORD_EXIT_WITH || record.kind == RECORD_END_WITH_AGENT) record.kind = RECORD_RESTART;
   if (record.kind == RECORD_KEEP_EXIT || record.kind == RECORD_FORGET_EXIT) record.pid = (int32_t)random_below(40000);
   if (record.kind == RECORD_ACK_EXITS) record.sequence = random_below(RECORDS);
@@ -62,7 +62,6 @@ static struct record any_record(void) {
   return record;
 }
 
-/* Sends bytes with up to three descriptors. */
 static void send_piece(const char *bytes, size_t length) {
   int fds[3] = {STDIN_FILENO, STDIN_FILENO, STDIN_FILENO};
   size_t count = random_below(4);

@@ -1,7 +1,7 @@
 /*
- * Agents below a flood of exits. The first one registers an orphan, floods vminit with exits of others, which it neither
- * reads nor acknowledges, and has the orphan exit with 42 at last. It prints the memory of vminit before and after. The
- * second one prints what it is told of these exits. The argument is the number of exits in the flood.
+ * Agents below a flood of exits. The first agent registers an orphan, floods vminit with unread exits of others, has the
+ * orphan exit with 42, and prints vminit's memory before and after. The second agent prints the exits that it is told of.
+ * The argument is the size of the flood.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -21,7 +21,6 @@
 #define BATCH 500
 #define LIMIT_SECONDS 60
 
-/* Prints what vminit has in memory, in kB. */
 static void print_memory(void) {
   char path[64], line[256];
   snprintf(path, sizeof path, "/proc/%d/smaps_rollup", getppid());
@@ -92,7 +91,6 @@ static int read_backlog(int count) {
   return 0;
 }
 
-/* The arguments are the number, and `--channel 3 --restarts N …`. */
 int main(int argc, char *argv[]) {
   setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
   alarm(LIMIT_SECONDS);

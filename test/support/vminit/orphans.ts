@@ -4,11 +4,8 @@ import { expect } from 'vitest'
 import { processState } from '../processes.ts'
 import { run, type Supervised } from './supervised.ts'
 
-/** A group of orphans that wait until all of them are released at once. */
 export interface Orphans {
-  /** The exit status of each, by pid. */
   readonly statuses: ReadonlyMap<number, number>
-  /** Lets them all exit, and waits until every one is reaped. */
   releaseAndAwaitReaping(): Promise<void>
 }
 

@@ -1,6 +1,6 @@
 /*
- * Answers of the kernel that a test cannot have otherwise: epoll_ctl(2) adds nothing while the file $FULL_EPOLL exists, as when
- * the user watches as much as allowed; with $PEER_CID all clients come from port 77 of that CID, over vsock.
+ * Kernel answers that a test cannot cause otherwise: epoll_ctl(2) fails while the file $FULL_EPOLL exists, as at the user's
+ * limit of watches; with $PEER_CID all clients come from port 77 of that CID, over vsock.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -38,7 +38,7 @@ static int print_restart_delays(char *times[]) {
   return 0;
 }
 
-/* parts after-agent STATUS FLAG…: the number of what follows an agent with this wait status, for each word of flags */
+/* parts after-agent STATUS FLAG…: what follows an agent with this wait status, as a number, for each word of flags */
 static int print_after_agent(int status, char *words[]) {
   for (; *words != NULL; words++) {
     const struct agent_end end = {
@@ -106,7 +106,7 @@ static int print_received(size_t piece_bytes) {
   return channel_receive(&channel, &record, &passed) || channel_events(&channel) != 0;
 }
 
-/* A generator that returns the same numbers for the same seed (xorshift64). */
+/* xorshift64 */
 static uint64_t random_state;
 static uint64_t random_below(uint64_t limit) {
   random_state ^= random_state << 13;
@@ -115,7 +115,7 @@ static uint64_t random_below(uint64_t limit) {
   return random_state % limit;
 }
 
-/* Processes whose exits are kept. No process has such a pid. */
+/* No process has such a pid. */
 #define KEPT_PIDS 300
 #define FIRST_KEPT_PID 5000000
 
@@ -124,7 +124,6 @@ static struct {
   bool is_backlog, is_forgotten; /* ended and registered, or forgotten, before the running agent was started */
 } kept[KEPT_PIDS];
 
-/* The running agent, which reads pieces of any size. */
 static struct {
   struct record record;
   size_t length; /* of the record that is read in part */
@@ -132,7 +131,6 @@ static struct {
   unsigned shutdowns, backlog_ends;
 } reader;
 
-/* What all agents have seen. */
 static uint64_t exits, lost, kept_exits_seen;
 
 static void fail(const char *what) {
@@ -140,7 +138,6 @@ static void fail(const char *what) {
   exit(1);
 }
 
-/* Whether the exit is of one of the kept processes, which has the right content and is registered. */
 static bool check_kept(const struct record *record) {
   int index = record->pid - FIRST_KEPT_PID;
   if (index < 0 || index >= KEPT_PIDS) return false;
@@ -157,7 +154,7 @@ static void check_backlog(void) {
     if (kept[i].registered && kept[i].is_backlog && !kept[i].seen) fail("a kept exit is not in the backlog");
 }
 
-/* An agent reads every exit that was not acknowledged, once and in order, or counted where it is missing. */
+/* An agent reads every unacknowledged exit once and in order, or its count among the lost ones. */
 static void check_record(const struct record *record) {
   if (record->version != RECORD_VERSION) fail("a record of another version");
   if (record->kind == RECORD_SHUTDOWN) {
@@ -180,7 +177,6 @@ static void check_record(const struct record *record) {
   }
 }
 
-/* Reads up to `limit` bytes. Returns whether there were any. */
 static bool read_bytes(size_t limit) {
   bool any = false;
   while (limit > 0) {
@@ -216,7 +212,6 @@ static void send_garbage(void) {
   while (channel_receive(&channel, &record, &passed)) continue;
 }
 
-/* The next agent reads again, from its start, what the last one has not acknowledged. */
 static void replace_agent(void) {
   channel_close(&channel);
   if (!channel_open(&channel)) fail("the channel cannot be opened");
@@ -236,7 +231,6 @@ static void acknowledge(void) {
   ring_acknowledge(&channel.ring, reader.acknowledged);
 }
 
-/* One step in the life of a process whose exit is kept. */
 static void live(void) {
   int index = (int)random_below(KEPT_PIDS);
   struct record exit = {.version = RECORD_VERSION, .kind = RECORD_EXIT, .status = index};
@@ -322,19 +316,19 @@ static int keep_exits(void) {
   do channel_flush(&channel);
   while (read_bytes(SIZE_MAX));
   printf("%d %d\n", kept[0].seen, kept[1].seen);
-  /* As many as there is room for, and one more, which is logged. */
+  /* Fills the table, with one more pid, which is logged. */
   for (int pid = FIRST_KEPT_PID; pid <= FIRST_KEPT_PID + KEPT_CAPACITY + 1; pid++) channel_keep_exit(&channel, pid);
   return channel.kept.count == KEPT_CAPACITY ? 0 : 1;
 }
 
-/* parts sync MILLISECONDS FOLDER: writes all file systems, while one in FOLDER has a server that answers nothing */
+/* parts sync MILLISECONDS FOLDER: syncs all file systems, while one in FOLDER has a server that never answers */
 static int sync_beside_dead_server(int timeout_ms, const char *folder) {
   char options[64];
   int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
   snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0", fd);
   if (fd < 0 || mount("dead", folder, "fuse", MS_NOSUID | MS_NODEV, options) != 0) return 1;
   sync_file_systems(timeout_ms);
-  /* Ends what waits for the server. */
+  /* Ends the sync that waits for the server. */
   return umount2(folder, MNT_FORCE | MNT_DETACH);
 }
 

@@ -28,7 +28,7 @@ export const Kind = {
   CHECK_BROKER: 26,
 } as const
 
-/** Reads the record at the start of `bytes`. It does not share code with the agent, so that each checks the other. */
+/** Shares no code with the agent, so that each checks the other. */
 export function parseRecord(bytes: Buffer): ChannelRecord {
   return {
     version: bytes.readUInt32LE(0),
@@ -43,7 +43,6 @@ export function parseRecord(bytes: Buffer): ChannelRecord {
   }
 }
 
-/** A command of the agent. */
 export function commandRecord(kind: number, status = 0, version = 2): Buffer {
   const bytes = Buffer.alloc(RECORD_BYTES)
   bytes.writeUInt32LE(version, 0)
@@ -52,7 +51,6 @@ export function commandRecord(kind: number, status = 0, version = 2): Buffer {
   return bytes
 }
 
-/** The exit code in a raw wait status, or undefined when a signal ended the process. */
 export function exitCode(status: number): number | undefined {
   return (status & 0x7f) === 0 ? (status >> 8) & 0xff : undefined
 }

@@ -1,8 +1,8 @@
 /*
- * Agents that store descriptors in vminit. The first one stores reading ends of pipes, some under names that vminit
- * refuses, prints the answers, stores one more and exits without reading that answer. The second one prints what it reads
- * from each descriptor that it gets and the numbers of all that it has, replaces them by as many as the store has room
- * for, and exits. The third one prints how many it gets, and whether it can open one more.
+ * Agents that store descriptors in vminit. The first agent stores read ends of pipes, some under refused names, prints the
+ * answers, stores one more and exits without reading that answer. The second agent prints what it reads from each
+ * descriptor and the numbers of all, replaces them by as many as the store takes, and exits. The third agent prints how
+ * many it gets, and whether it can open one more.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -107,7 +107,6 @@ static void count_stored(void) {
   printf("%d given, %s\n", count, open("/dev/null", O_RDONLY) >= 0 ? "one more opened" : "none opened");
 }
 
-/* The arguments are `--channel 3 --restarts N --stored-list 4 --broker 5`. */
 int main(int argc, char *argv[]) {
   setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
   switch (argc == 9 ? argv[4][0] : '?') {

@@ -6,10 +6,8 @@ import { onTestFinished } from 'vitest'
 import type { AgentEvent, AgentOrder } from './orders.ts'
 import { type ChannelRecord, Kind, parseRecord } from './record.ts'
 
-/** The command line of the agent that takes orders from the test. */
 const testAgent: readonly string[] = [process.execPath, join(import.meta.dirname, 'test-agent.ts')]
 
-/** How a program ended, as a shell reports it, and its output. */
 export interface Outcome {
   /** 128 + signal when a signal ended it. */
   readonly status: number | string
@@ -20,7 +18,6 @@ export interface Outcome {
 /** A program that takes longer is killed, so that a failing test leaves nothing behind. */
 const RUN_LIMIT_MS = 30_000
 
-/** Runs a program to its end, with `input` on stdin. */
 export async function run(
   command: readonly [string, ...string[]],
   input = Buffer.alloc(0),
@@ -60,10 +57,8 @@ export async function supervise(vminit: string): Promise<Supervised> {
   return supervised
 }
 
-/** A `vminit` in wrapper mode around the test agent. */
 export class Supervised {
   readonly events: AgentEvent[] = []
-  /** The status of `vminit`, or the name of the signal that ended it. */
   readonly ended: Promise<number | string>
   readonly #vminit: ChildProcessByStdio<Writable, Readable, null>
   #changed = Promise.withResolvers<void>()
@@ -79,7 +74,6 @@ export class Supervised {
     return this.#vminit.pid ?? 0
   }
 
-  /** The pid of the agent that reported last. */
   get agentPid(): number {
     return this.#agentPid
   }
@@ -90,7 +84,6 @@ export class Supervised {
     )
   }
 
-  /** The records about exits, and about lost ones. */
   get exits(): readonly ChannelRecord[] {
     return this.records.filter(({ kind }) => kind === Kind.EXIT || kind === Kind.OVERFLOW)
   }
@@ -99,26 +92,22 @@ export class Supervised {
     this.#vminit.stdin.write(`${JSON.stringify(order)}\n`)
   }
 
-  /** Waits until the agent has reported what `found` is looking for. */
   async until(found: (self: this) => boolean): Promise<void> {
     while (!found(this)) await this.#changed.promise
   }
 
-  /** Waits for the start of the agent that was restarted `restarts` times. */
   started(restarts = 0): Promise<void> {
     return this.until(({ events }) =>
       events.some((each) => each.event === 'started' && each.arguments[3] === String(restarts)),
     )
   }
 
-  /** Runs a shell script below the agent, to the end of that shell. */
   async shell(script: string): Promise<void> {
     const before = this.#count('shell-ended')
     this.tell({ order: 'shell', script })
     await this.until(() => this.#count('shell-ended') > before)
   }
 
-  /** Kills `vminit` and the agent in any state. */
   async kill(): Promise<void> {
     // vminit is killed first; otherwise it would start another agent.
     this.#vminit.kill('SIGKILL')
@@ -143,7 +132,5 @@ export class Supervised {
 function killIfThere(pid: number): void {
   try {
     process.kill(pid, 'SIGKILL')
-  } catch {
-    // The agent ended with vminit, or before it.
-  }
+  } catch {}
 }

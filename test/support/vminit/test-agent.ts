@@ -4,8 +4,6 @@ import { createInterface } from 'node:readline'
 import type { AgentEvent, AgentOrder } from './orders.ts'
 import { RECORD_BYTES } from './record.ts'
 
-/** An agent that writes its events as JSON lines to stdout, and reads orders as JSON lines from stdin. */
-
 function report(event: AgentEvent): void {
   process.stdout.write(`${JSON.stringify(event)}\n`)
 }

@@ -20,13 +20,13 @@ interface Node {
   readonly minor: number
 }
 
-/** A tree of files in memory, by absolute path. Follows links where the kernel does. */
+/** An in-memory tree of files, by absolute path. Follows links where the kernel does. */
 export class FakeFiles implements FakeTree {
   readonly #nodes = new Map<string, Node>()
   readonly #mounts: FakeMounts
   openFolders = 0
   #lastInode = 1n
-  /** The time of the last change; every change has a different one. */
+  /** The time of the last change; every change has a different time. */
   #now = 1_000_000_000n
   /** Plays the kernel's reaction to a write; when it throws, the write fails. */
   onWrite: (path: string, data: string) => void | Promise<void> = () => {}
@@ -37,7 +37,6 @@ export class FakeFiles implements FakeTree {
     this.#nodes.set('/', this.#node('directory', 0o755))
   }
 
-  /** Makes a device node, fifo or socket and the directories above it. */
   async makeSpecial(
     path: string,
     special: { readonly kind: FileKind; readonly major?: number; readonly minor?: number },
@@ -50,13 +49,11 @@ export class FakeFiles implements FakeTree {
     })
   }
 
-  /** Writes a file and makes the directories above it. */
   async put(path: string, data: string): Promise<void> {
     await this.makeDirectories(dirname(path))
     await this.write(path, data)
   }
 
-  /** Whether something is at this path. */
   has(path: string): boolean {
     return this.#nodes.has(this.#follow(path))
   }
@@ -111,7 +108,7 @@ export class FakeFiles implements FakeTree {
     if (kind === 'directory') return
     if (kind !== undefined) throw kernelError('mkdir', path, 'EEXIST')
     await this.makeDirectories(dirname(place), mode)
-    // Another call may have made it in between.
+    // A concurrent call may have made it.
     if (!this.#nodes.has(place)) this.#create('mkdir', place, this.#node('directory', mode))
   }
 
@@ -130,7 +127,7 @@ export class FakeFiles implements FakeTree {
     if (this.#nodes.get(place)?.kind !== 'directory') throw kernelError('rmdir', path, 'ENOTDIR')
     const below = this.#below(place)
     if (isWithin(place, '/sys/fs/cgroup')) {
-      // The kernel's files in a cgroup go with it.
+      // The kernel removes a cgroup's files with it.
       const hasCgroups = below.some((each) => this.#nodes.get(each)?.kind === 'directory')
       if (hasCgroups) throw kernelError('rmdir', path, 'EBUSY')
       for (const each of below) this.#nodes.delete(each)
@@ -268,7 +265,6 @@ export class FakeFiles implements FakeTree {
     return place
   }
 
-  /** `path` with the links above its last component resolved. */
   #place(path: string): string {
     const normal = join('/', path).replace(/(?<=.)\/$/, '')
     return normal === '/'
@@ -285,7 +281,7 @@ export class FakeFiles implements FakeTree {
     return this.#follow(target, depth + 1)
   }
 
-  /** The file that a bind mount shows at the path, or the path's own. */
+  /** The file that a bind mount shows at this path, or the path's own. */
   #shownAt(place: string): string {
     const { source = place, options = '' } =
       this.#mounts.entries.findLast(({ mountPoint }) => mountPoint === place) ?? {}
@@ -293,7 +289,6 @@ export class FakeFiles implements FakeTree {
     return isFile ? source : place
   }
 
-  /** Everything below a directory, deepest first. */
   #below(place: string): string[] {
     const prefix = place === '/' ? '/' : `${place}/`
     return [...this.#nodes.keys()].filter((each) => each !== place && each.startsWith(prefix)).reverse()

@@ -3,18 +3,13 @@ import type { FileStatus } from '../../../../src/os/files/file-status.ts'
 import type { Files, ScratchFolder } from '../../../../src/os/files/files.ts'
 import type { FileAttributes, Folder, GrowingFile, NewFile } from '../../../../src/os/files/folder.ts'
 
-/** The tree of fake folders. */
 export interface FakeTree extends Files {
-  /** The number of open folders, and of open files in them. */
   openFolders: number
-  /** lchown(2). */
   chownLink(path: string, uid: number, gid: number): Promise<void>
-  /** Sets the time of a file's modification. */
   setModified(path: string, modifiedNs: bigint): void
   openFolder(path: string): Promise<FakeFolder>
 }
 
-/** An open directory of a tree in memory. */
 export class FakeFolder implements Folder, ScratchFolder {
   readonly #files: FakeTree
   readonly #path: string

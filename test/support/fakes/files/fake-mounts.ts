@@ -5,20 +5,17 @@ type AnyMountRequest = Parameters<Mounts['mount']>[0]
 type MountRequest = Omit<AnyMountRequest, 'refuseLinks'>
 type FakeCall = 'mount' | 'unmount' | 'clone' | 'pin namespaces'
 
-/** A mount table. Mounts do not hide files of {@link FakeFiles}, except for a file bound over a file. */
+/** A mount table. Mounts do not hide files of {@link FakeFiles}, except a file bound over a file. */
 export class FakeMounts implements Mounts {
   readonly entries: MountEntry[] = []
-  /** Every successful mount(2), including remounts and changes of propagation. */
+  /** Every successful mount(2), including remounts and propagation changes. */
   readonly requests: MountRequest[] = []
-  /** The mount points in namespaces of other processes. */
   readonly pathsOf = new Map<number, readonly string[]>()
-  /** Every mounted copy. */
   readonly clones: { readonly from: MountPlace; readonly to: MountPlace }[] = []
-  /** The host name of each uts namespace that was made; empty where it kept the machine's. */
+  /** The host name of each new uts namespace; empty where it kept the machine's name. */
   readonly hostnames: string[] = []
-  /** Returns the errno with which calls for a target fail; undefined for success. */
+  /** Returns the errno of failing calls for a target; undefined for success. */
   failWith: (call: FakeCall, target: string) => string | undefined = () => undefined
-  /** Whether a path has a symbolic link, according to the files. */
   hasLink: (path: string) => boolean = () => false
   #lastId = 20
 

@@ -1,13 +1,9 @@
 import type { StateFiles, StateRoom } from '../../../../src/os/files/state-files.ts'
 
-/** State files in memory. */
 export class MemoryStateFiles implements StateFiles {
   readonly #files = new Map<string, Uint8Array>()
-  /** What `room` tells. */
   free: StateRoom = { bytes: 1024 ** 3, files: 1024 ** 2 }
-  /** Bytes of all writes. */
   writtenBytes = 0
-  /** Called before each change, with the path. It may throw. */
   beforeChange: (path: string) => void = () => {}
 
   write(path: string, bytes: Uint8Array): void {
@@ -41,7 +37,6 @@ export class MemoryStateFiles implements StateFiles {
     return [...new Set(below.map((name) => name.slice(prefix.length).split('/')[0] ?? ''))].sort()
   }
 
-  /** The paths of all files. */
   names(): readonly string[] {
     return [...this.#files.keys()]
   }

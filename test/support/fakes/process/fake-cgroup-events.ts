@@ -7,7 +7,6 @@ interface Listener {
   readonly happened: () => void
 }
 
-/** Cgroup events that the test sends, for files of the fake machine. */
 export class FakeCgroupEvents implements CgroupEvents {
   readonly #files: FakeFiles
   readonly #listeners = new Set<Listener>()
@@ -16,7 +15,6 @@ export class FakeCgroupEvents implements CgroupEvents {
     this.#files = files
   }
 
-  /** The files with a listener. */
   get watched(): readonly string[] {
     return [...this.#listeners].map(({ path }) => path)
   }
@@ -30,7 +28,6 @@ export class FakeCgroupEvents implements CgroupEvents {
     return this.onModified(`${folder}/${file}`, happened)
   }
 
-  /** Sends the event of a file. */
   happen(path: string): void {
     for (const listener of [...this.#listeners]) if (listener.path === path) listener.happened()
   }

@@ -1,16 +1,14 @@
 import { kernelError } from '../../../../src/os/errors.ts'
 import type { HandledSignal, System } from '../../../../src/os/process/system.ts'
 
-/** Processes that live as long as they are in {@link processes}. */
+/** Processes live as long as they are in {@link processes}. */
 export class FakeSystem implements System {
   readonly pid = 2
   readonly architecture = 'x64'
   readonly processes = new Set<number>()
   readonly signals: { readonly pid: number; readonly signal: number }[] = []
-  /** The effect of a signal on a process; none by default. */
   onKill: (pid: number, signal: number) => void = () => {}
   openFileLimit: number | undefined
-  /** The limits that other processes were given, by pid. */
   nice: number | undefined
   umask: number | undefined
   locksMappedFiles = false
@@ -64,7 +62,6 @@ export class FakeSystem implements System {
     return () => handlers.delete(handler)
   }
 
-  /** Sends a signal to the agent itself. */
   receive(signal: HandledSignal): void {
     const handlers = this.#handlers.get(signal) ?? new Set()
     if (handlers.size === 0) this.endedBy = signal

@@ -6,8 +6,8 @@ type Options = NonNullable<Parameters<Tools['run']>[1]>
 type Answer = Partial<ToolResult> | Promise<Partial<ToolResult>>
 
 /**
- * Programs whose results come from the test's scripts. A script answers a call, or returns undefined to pass it on. A signal that
- * fires ends the wait for an answer, as it kills a program.
+ * Programs whose results come from scripts. A script answers a call, or returns undefined to pass it on. A signal that
+ * fires ends the wait, as it kills a program.
  */
 export class FakeTools implements Tools {
   readonly calls: { readonly argv: readonly string[]; readonly options: Options }[] = []

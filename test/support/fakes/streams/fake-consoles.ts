@@ -6,7 +6,7 @@ import type { FakeStreams } from './fake-streams.ts'
 interface ConsoleSocket {
   readonly master: PromiseWithResolvers<Fd>
   readonly listener: ConsoleListener | undefined
-  /** Whether the runtime has connected; the call cannot be cancelled then. */
+  /** True after the runtime has connected; the call can no longer be cancelled. */
   isConnected: boolean
 }
 
@@ -26,7 +26,6 @@ export class FakeConsoles implements Consoles {
     return this.waiting.shift()
   }
 
-  /** The paths with a listener. */
   get paths(): readonly string[] {
     return [...this.#listening.keys()]
   }

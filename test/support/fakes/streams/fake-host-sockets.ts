@@ -9,7 +9,6 @@ import type {
 import type { Fd } from '../../../../src/os/streams/streams.ts'
 import type { FakeStreams } from './fake-streams.ts'
 
-/** Connections with the host; the test plays the host. */
 export class FakeHostSockets implements HostSockets {
   readonly #streams: FakeStreams
   readonly #accepting = new Map<string, PromiseWithResolvers<Fd>>()
@@ -31,7 +30,7 @@ export class FakeHostSockets implements HostSockets {
   async connect(socket: Fd, address: HostAddress, signal: AbortSignal): Promise<void> {
     signal.throwIfAborted()
     const name = nameOf(address)
-    // A socket that the previous agent had is connected.
+    // The previous agent has already connected this socket.
     if (!this.#unconnected.delete(socket)) return
     if (this.#ignoring.has(name)) await abortable(new Promise<never>(() => {}), signal)
     if (this.#serving.has(name)) return void this.#serve(this.#streams.otherEnd(socket))
@@ -46,19 +45,18 @@ export class FakeHostSockets implements HostSockets {
     return { close: () => this.#listeners.delete(nameOf(address)) }
   }
 
-  /** Lets the host accept one connection at a vsock port. Resolves with the host's end. */
+  /** Accepts one connection at a vsock port. Resolves with the host's end. */
   accept(port: number): Promise<Fd> {
     const accepting = Promise.withResolvers<Fd>()
     this.#accepting.set(nameOf({ kind: 'vsock', port }), accepting)
     return accepting.promise
   }
 
-  /** Lets the host accept every connection at a vsock port, read it to its end and close it. */
+  /** Accepts every connection at a vsock port, reads it to its end and closes it. */
   serve(port: number): void {
     this.#serving.add(nameOf({ kind: 'vsock', port }))
   }
 
-  /** Leaves connections to a vsock port unanswered. */
   ignore(port: number): void {
     this.#ignoring.add(nameOf({ kind: 'vsock', port }))
   }

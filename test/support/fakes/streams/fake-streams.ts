@@ -3,21 +3,20 @@ import { errnoOf } from '../../../../src/base/errors.ts'
 import { kernelError } from '../../../../src/os/errors.ts'
 import type { Fd, RelayOptions, RelayResult, Streams } from '../../../../src/os/streams/streams.ts'
 
-/** The pipes behind a descriptor: an end of a pipe has one of them, a side of a pty both; or its file in memory. */
+/** The pipes behind a descriptor: one for an end of a pipe, both for a side of a pty; or its file in memory. */
 interface OpenFile {
   readonly from: FakePipe | undefined
   readonly to: FakePipe | undefined
   readonly memory?: FakeMemory
 }
 
-/** Pipes and ptys in memory. The child's ends work with the same calls, so a test plays the child. */
+/** In-memory pipes and ptys. The same calls work on the child's ends, so a test plays the child. */
 export class FakeStreams implements Streams {
   #relayedBytes = 0n
   readonly windowSizes = new Map<Fd, { readonly rows: number; readonly columns: number }>()
   readonly #open = new Map<Fd, OpenFile>()
   #lastFd = 100
 
-  /** All open descriptors. */
   get openFds(): readonly Fd[] {
     return [...this.#open.keys()]
   }
@@ -37,18 +36,16 @@ export class FakeStreams implements Streams {
     return { master, slave }
   }
 
-  /** Makes both ends of a stream socket. */
   socketPair(): { parentEnd: Fd; childEnd: Fd } {
     const [parentEnd, childEnd] = this.#twoWay(65536)
     return { parentEnd, childEnd }
   }
 
-  /** A socket that is not connected. */
   socket(): Fd {
     return this.#register({ from: new FakePipe(65536), to: new FakePipe(65536) })
   }
 
-  /** The other end of a socket, which is connected by that. */
+  /** Returns the other end of a socket, which is then connected. */
   otherEnd(socket: Fd): Fd {
     const { from, to } = this.#file('connect', socket)
     return this.#register({ from: to, to: from })
@@ -158,7 +155,6 @@ export class FakeStreams implements Streams {
     return this.#file('look at', fd).memory !== undefined
   }
 
-  /** How many bytes of memory a file in memory has. */
   memoryBytes(fd: Fd): number {
     return this.#memory('measure', fd).usedBytes
   }
@@ -188,7 +184,6 @@ export class FakeStreams implements Streams {
     }
   }
 
-  /** Moves what a pipe holds. */
   async #moveLeft(pipe: Fd, target: Fd, stop: AbortSignal): Promise<void> {
     while (this.pipedBytes(pipe) > 0) {
       if (this.move(pipe, target, this.pipedBytes(pipe)) === undefined) await this.writable(target, stop)
@@ -287,12 +282,11 @@ class FakePipe {
     return this.#bytes.length < this.#capacity || this.readers === 0
   }
 
-  /** Enlarges the capacity to at least this much. */
   grow(capacity: number): void {
     this.#capacity = Math.max(this.#capacity, capacity)
   }
 
-  /** Reads; empty at EOF, undefined when a read would block. */
+  /** Returns an empty buffer at EOF, undefined when a read would block. */
   read(maxBytes: number): Buffer | undefined {
     if (!this.isReadable) return undefined
     const taken = this.#bytes.subarray(0, maxBytes)
@@ -301,7 +295,7 @@ class FakePipe {
     return taken
   }
 
-  /** Writes as much as there is room for and returns the number of bytes. Check `readers` first. */
+  /** Writes as much as fits and returns the number of bytes. Check `readers` first. */
   write(data: Uint8Array): number {
     const taken = data.subarray(0, this.#capacity - this.#bytes.length)
     this.#bytes = Buffer.concat([this.#bytes, taken])
@@ -309,7 +303,7 @@ class FakePipe {
     return taken.length
   }
 
-  /** Calls back once at the next change of bytes or ends, unless the returned function is called first. */
+  /** Calls back once at the next change, unless the returned function is called first. */
   onChange(callback: () => void): () => void {
     this.#changed.add(callback)
     return () => this.#changed.delete(callback)
@@ -324,7 +318,7 @@ class FakePipe {
 
 const PAGE_BYTES = 4096
 
-/** A file in memory: its pages, and the position that all its descriptors share. */
+/** The pages of a file in memory, and the position that all its descriptors share. */
 class FakeMemory {
   position = 0
   #size = 0
@@ -352,7 +346,6 @@ class FakeMemory {
     this.#size = Math.max(this.#size, offset + data.length)
   }
 
-  /** The bytes from the position on, which moves behind them. */
   next(maxBytes: number): Buffer {
     const data = this.read(this.position, maxBytes)
     this.position += data.length
@@ -369,7 +362,7 @@ class FakeMemory {
     this.#size = sizeBytes
   }
 
-  /** Frees whole pages only; the kernel also zeroes the parts of others. */
+  /** Frees whole pages only; the kernel also zeroes parts of pages. */
   punch(offset: number, bytes: number): void {
     for (const page of [...this.#pages.keys()]) {
       const start = page * PAGE_BYTES

@@ -6,14 +6,12 @@ import { VminitStore } from '../../../../src/os/supervisor/descriptor-store.ts'
 import type { DescriptorStore } from '../../../../src/os/supervisor/supervisor.ts'
 import type { FakeStreams } from '../streams/fake-streams.ts'
 
-/** Where the result is in a record that begins with a name. */
+/** The offset of the result in a record that begins with a name. */
 const RESULT_AT = 40
 
-/** The agent's side of the store, and a vminit that answers at once. {@link restart} hands everything over to a next agent. */
 export class FakeDescriptors implements DescriptorStore {
-  /** How many descriptors it takes. */
   capacity = Number.POSITIVE_INFINITY
-  /** Why it takes none, if it does not. */
+  /** The errno of a store that takes no descriptor. */
   refusal: 'EIO' | 'ENOSPC' | 'EMFILE' | 'EDQUOT' | undefined
   readonly #streams: FakeStreams
   readonly #stored = new Map<string, Fd>()
@@ -24,17 +22,15 @@ export class FakeDescriptors implements DescriptorStore {
     this.#store = this.#connect()
   }
 
-  /** The names of all that is stored. */
   get stored(): readonly string[] {
     return [...this.#stored.keys()].sort()
   }
 
-  /** vminit's own descriptors. */
   get fds(): readonly Fd[] {
     return [...this.#stored.values()]
   }
 
-  /** Hands over what is stored, as to an agent that is started again. */
+  /** Hands the stored descriptors over to a new agent. */
   restart(): void {
     this.#store = this.#connect()
   }
@@ -86,7 +82,6 @@ export class FakeDescriptors implements DescriptorStore {
     return store
   }
 
-  /** Returns 0 or an errno. */
   #put(name: string, fd: Fd): number {
     if (!/^[a-z0-9-]{1,31}$/.test(name)) throw new Error(`not a name: ${name}`)
     if (this.#stored.has(name)) throw new Error(`stored already: ${name}`)

@@ -4,9 +4,7 @@ import type { ExitRecord, Exits, ExitWatch, Supervisor } from '../../../../src/o
 
 /** Exit records that the test makes with {@link exit}. The real ledger matches them to waits. */
 export class FakeExits implements Exits {
-  /** The number of open watches. */
   openWatches = 0
-  /** The processes whose exits vminit keeps. */
   readonly kept = new Set<number>()
   readonly #clock: Clock
   readonly #ledger: ExitLedger
@@ -44,7 +42,7 @@ export class FakeExits implements Exits {
     return this.#ledger.exitOfProcess(pid, startNs)
   }
 
-  /** Reports that a process ended with a code, or by a signal, and was reaped now. */
+  /** Reports the exit of a process that was reaped now. */
   exit(pid: number, how: { readonly code: number } | { readonly signal: number }): void {
     const signal = 'signal' in how ? how.signal : undefined
     this.#ledger.record({
@@ -59,7 +57,6 @@ export class FakeExits implements Exits {
   }
 }
 
-/** Records commands, and requests a shutdown when the test does. */
 export class FakeSupervisor implements Supervisor {
   readonly commands: string[] = []
   readonly #shutdown = Promise.withResolvers<number>()

@@ -4,15 +4,13 @@ import { PciBus } from '../../../../src/hotplug/pci/pci-bus.ts'
 import type { HotplugDependencies } from '../../../../src/hotplug/wait-for-device.ts'
 import type { Os } from '../../../../src/os/os.ts'
 
-/** The dependencies of waiting for devices on the given machine, where every driver loads. */
+/** The dependencies of waiting for devices; every driver loads. */
 export function hotplugOf(os: Pick<Os, 'clock' | 'files' | 'uevents'>): HotplugDependencies {
   return { ...os, pciBus: new PciBus(os.files), timeoutMs: 3000, drivers: { failures: [] } }
 }
 
-/** The folder of CDI specifications, and how long to wait for them. */
 export const CDI = { folder: '/run/cdi', timeoutMs: 100_000, readsVariable: true }
 
-/** The dependencies of device handlers on the given machine. */
 export function deviceDependenciesOf(os: Os): DeviceDependencies {
   return { os, log: silentLogger(), hotplug: hotplugOf(os), cdi: CDI }
 }

@@ -3,7 +3,6 @@ import type { FakeOs } from '../../fakes/fake-os.ts'
 const BUS = '/sys/bus/pci'
 const ROOT = '/sys/devices/pci0000:00'
 
-/** A PCI bus that binds devices as Linux does. */
 export async function addPciBus(os: FakeOs): Promise<void> {
   for (const folder of [ROOT, `${BUS}/devices`, `${BUS}/drivers/vfio-pci`, `${BUS}/drivers/mlx5_core`]) {
     await os.files.makeDirectories(folder)
@@ -22,7 +21,7 @@ export async function addPciBus(os: FakeOs): Promise<void> {
   }
 }
 
-/** Plugs a device of an IOMMU group, to which a driver is bound at once. */
+/** Plugs a device of an IOMMU group; a driver binds it at once. */
 export async function plugPci(os: FakeOs, address: string, group: string): Promise<void> {
   const device = `${ROOT}/${address}`
   await os.files.put(`${device}/driver_override`, '(null)\n')
@@ -32,7 +31,6 @@ export async function plugPci(os: FakeOs, address: string, group: string): Promi
   os.uevents.send(`add@/devices/pci0000:00/${address}\0ACTION=add\0SUBSYSTEM=pci\0`)
 }
 
-/** The driver that a device is bound to. */
 export async function pciDriverOf(os: FakeOs, address: string): Promise<string | undefined> {
   const link = `${BUS}/devices/${address}/driver`
   return (await os.files.lstat(link)) === undefined

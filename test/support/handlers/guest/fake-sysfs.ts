@@ -4,11 +4,10 @@ import type { FakeOs } from '../../fakes/fake-os.ts'
 const CPUS = '/sys/devices/system/cpu'
 const MEMORY = '/sys/devices/system/memory'
 
-/** CPUs and memory blocks of a fake machine. They come online when their files are written, as in the kernel. */
+/** CPUs and memory blocks of a fake machine. As in the kernel, a write to `online` brings one online. */
 export class FakeSysfs {
-  /** Writes to this file fail with this errno. */
+  /** The errno of a failing write, by file. */
   readonly refusals = new Map<string, string>()
-  /** `online` files in the order in which they were written. */
   readonly written: string[] = []
   readonly #os: FakeOs
   readonly #online = new Set<number>()
@@ -18,7 +17,7 @@ export class FakeSysfs {
     os.files.onWrite = (path) => this.#written(path)
   }
 
-  /** A machine with one CPU, which is online and cannot be turned off, and room for `possible`. */
+  /** A machine with one CPU, which is online and cannot be turned off, and room for `possible` CPUs. */
   static async of(os: FakeOs, possible: number): Promise<FakeSysfs> {
     const sysfs = new FakeSysfs(os)
     await os.files.put(`${CPUS}/possible`, `0-${possible - 1}\n`)
@@ -34,20 +33,17 @@ export class FakeSysfs {
     this.written.length = 0
   }
 
-  /** Sends the kernel's event about a device. */
   announce(action: string, path: string, subsystem: string): void {
     this.#os.uevents.send(
       `${action}@${path}\0ACTION=${action}\0DEVPATH=${path}\0SUBSYSTEM=${subsystem}\0SEQNUM=9\0`,
     )
   }
 
-  /** Plugs a memory block, which stays offline. */
   async plugMemory(number: number): Promise<void> {
     await this.#os.files.put(`${MEMORY}/memory${number}/online`, '0\n')
     this.written.length = 0
   }
 
-  /** The content of a memory block's `online` file. */
   async memoryOnline(number: number): Promise<string> {
     return (await this.#os.files.readText(`${MEMORY}/memory${number}/online`)).trim()
   }

@@ -3,33 +3,29 @@ import { memAgentConfig } from '../../../../src/agent/mem-agent-config.ts'
 import { kernelError } from '../../../../src/os/errors.ts'
 import { FakeOs } from '../../fakes/fake-os.ts'
 
-/** The settings of the mem-agent where none is given. */
 export const MEM_AGENT_DEFAULTS = memAgentConfig(defaultConfig())
 
 const MIB = 2 ** 20
 
-/** A cgroup of {@link memoryGuest}, in MiB: pages that can be given back, and all memory. */
+/** A cgroup of {@link memoryGuest}: its reclaimable pages and all its memory, in MiB. */
 interface CgroupMemory {
   inactiveFileMib: number
   inactiveAnonMib?: number
   currentMib: number
 }
 
-/** A guest with cgroup v2 whose kernel gives memory back, and what was written for that. */
 export interface MemoryGuest {
   readonly os: FakeOs
-  /** The cgroups by path. */
   readonly cgroups: Record<string, CgroupMemory>
   /** `<cgroup> <value>` of each write to `memory.reclaim`, without the probe for `swappiness`. */
   readonly reclaims: string[]
-  /** Stalls tasks of a cgroup for a time, or those of the guest (`''`). */
+  /** Stalls the tasks of a cgroup, or of the guest (`''`). */
   stall(cgroup: string, resource: 'memory' | 'io', us: number): Promise<void>
-  /** Writes the figures of a cgroup that the test has changed. */
   show(cgroup: string): Promise<void>
   swapOn(): Promise<void>
 }
 
-/** The texts are those of a guest with Linux 6.1. */
+/** The texts come from a guest with Linux 6.1. */
 export async function memoryGuest(
   cgroups: Record<string, CgroupMemory> = {},
   { takesSwappiness = false } = {},
@@ -85,7 +81,7 @@ export async function memoryGuest(
   }
 }
 
-/** Of a guest with 512 MiB. Below order 9 are 1495 free pages: 224 of zone DMA, 1271 of zone DMA32. */
+/** From a guest with 512 MiB. 1495 free pages are below order 9: 224 of zone DMA, 1271 of zone DMA32. */
 export const BUDDYINFO = [
   'Node 0, zone      DMA      0      0      0      0      0      1      1      1      0      1      3 ',
   'Node 0, zone    DMA32     45     35     33     14      7      3      3      2      1      1     85 ',

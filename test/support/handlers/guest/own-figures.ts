@@ -1,7 +1,6 @@
 import { Histogram } from '../../../../src/base/histogram.ts'
 import type { OwnFigures } from '../../../../src/handlers/guest/metrics/own-figures.ts'
 
-/** The figures of an agent that has done nothing. */
 export function noFigures(): OwnFigures {
   const none = new Histogram([1]).distribution
   return {

@@ -1,22 +1,20 @@
 import { FakeOs } from '../../fakes/fake-os.ts'
 
-/** The root of the tests' tree, which differs from the kernel's. */
+/** Differs from the kernel's path. */
 export const ROOT = '/fw'
 
 export const OPT_ITEM = 'opt/vm.metropolis.monogon.dev/v1/metadata.pb'
 export const BARE_ITEM = 'vm.metropolis.monogon.dev/v1/metadata.pb'
 
-/** An item as the driver shows it. The fields besides name and bytes make a malformed tree. */
+/** An item as the driver shows it. `size` and `byKeyOnly` make a malformed tree. */
 export interface Item {
   readonly name: string | Uint8Array
   readonly bytes: Uint8Array
-  /** The content of the file `size`. */
   readonly size?: number
-  /** Left out of `by_name`. */
   readonly byKeyOnly?: boolean
 }
 
-/** The tree that qemu_fw_cfg makes for these items; without the device when they are `undefined`. */
+/** The tree that qemu_fw_cfg makes for these items; `undefined` leaves out the device. */
 export async function firmwareTree(items: readonly Item[] | undefined) {
   const { files } = new FakeOs()
   await files.makeDirectories(ROOT)

@@ -12,17 +12,14 @@ import type { Network } from '../../../../src/os/network/network.ts'
 import { FakeOs } from '../../fakes/fake-os.ts'
 import { hotplugOf } from '../device/device-dependencies.ts'
 
-/** A fake machine, and the calls on its network. */
 export interface GuestNetwork {
   readonly os: FakeOs
   readonly handlers: ReturnType<typeof boundCalls>
   readonly record: NetworkRecord
   readonly lines: { readonly message: string; readonly fields: LogFields }[]
-  /** The whole state of the network, to compare it later. */
   state(): object
 }
 
-/** Makes a machine with links of these names. */
 export async function guestNetwork(...links: readonly string[]): Promise<GuestNetwork> {
   const os = new FakeOs()
   for (const name of links) os.network.addLink({ name })
@@ -33,7 +30,6 @@ export async function guestNetwork(...links: readonly string[]): Promise<GuestNe
   return { os, handlers: boundCalls(dependencies), record, lines, state: () => stateOf(os.network) }
 }
 
-/** The functions behind the RPCs of the network, bound to one machine. */
 function boundCalls(dependencies: NetworkDependencies) {
   const { network } = dependencies.os
   return {
@@ -49,7 +45,6 @@ function boundCalls(dependencies: NetworkDependencies) {
   }
 }
 
-/** Links, addresses, routes and neighbours, each list sorted. */
 function stateOf(network: Network) {
   const sorted = (entries: readonly object[]) => entries.map((entry) => JSON.stringify(entry)).toSorted()
   return {

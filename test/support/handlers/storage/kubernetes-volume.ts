@@ -1,13 +1,12 @@
 import { dirname } from 'node:path/posix'
 import type { Files } from '../../../../src/os/files/files.ts'
 
-/** Files by their names. */
 export type Version = Readonly<Record<string, string>>
 
 /**
- * Writes a ConfigMap or Secret, or its next version, as kubelet does: the files in a folder of their own, `..data` as a
- * link to it that is switched by a rename, and a link by way of `..data` for each file. `steps` end early: `prepared` is
- * before the switch, `switched` right after it, with the old folder and old links still there.
+ * Writes a version of a ConfigMap or Secret as kubelet does: a rename switches the link `..data` to the new folder, and
+ * each file has a link through `..data`. `prepared` stops before the switch, `switched` right after it, before the
+ * clean-up.
  */
 export async function publish(
   files: Files,
@@ -33,7 +32,7 @@ export async function publish(
   if (old !== undefined) await files.removeTree(`${volume}/${old}`)
 }
 
-/** The entries of a tree by path: the content of files, `-> target` for links, an empty text for folders. */
+/** The entries of a tree by path: file contents, `-> target` for links, an empty text for folders. */
 export async function treeOf(files: Files, path: string, top = path): Promise<Record<string, string>> {
   const tree: Record<string, string> = {}
   for (const name of await files.list(path)) {

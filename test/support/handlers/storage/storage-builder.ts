@@ -11,7 +11,6 @@ import { hotplugOf } from '../device/device-dependencies.ts'
 
 export const ROOT = '/run/kata-containers'
 
-/** A request for a tmpfs, with `changes`. */
 export function storageOf(changes: Partial<Storage> = {}): Storage {
   return {
     driver: 'ephemeral',
@@ -26,7 +25,6 @@ export function storageOf(changes: Partial<Storage> = {}): Storage {
   }
 }
 
-/** The dependencies of storage drivers on the given machine. */
 export function dependenciesOf(os: Os): StorageRequest {
   return {
     os,

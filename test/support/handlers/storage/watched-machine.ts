@@ -19,23 +19,20 @@ export const COPY = `${WATCHED}/c1-volume`
 
 const CHANGING = ['write', 'rename', 'removeTree', 'symlink', 'makeDirectory', 'chmod', 'chown'] as const
 
-/** A request for a storage that watches {@link SOURCE}, with `changes`. */
 export function watchable(changes: Partial<Storage> = {}): Storage {
   const bind = { driver: 'watchable-bind', fstype: 'bind', options: ['rbind', 'rprivate', 'ro'] }
   return storageOf({ ...bind, source: SOURCE, mountPoint: COPY, ...changes })
 }
 
-/** `count` files with this content, by name. */
 export function keys(count: number, content: string): Record<string, string> {
   return Object.fromEntries(Array.from({ length: count }, (_, index) => [`key-${index}`, content]))
 }
 
-/** Resolves when all work that does not wait for an event is done. */
+/** Resolves when all work that waits for no event is done. */
 export function turn(): Promise<void> {
   return new Promise((resolve) => void setImmediate(resolve))
 }
 
-/** A fake machine with storage handlers for watched sources. */
 export class WatchedMachine {
   readonly os = new FakeOs()
   readonly handlers: StorageHandlers
@@ -49,13 +46,12 @@ export class WatchedMachine {
     return this.handlers.attach([watchable(changes)], 'c1', neverAborted)
   }
 
-  /** Advances the clock by 2 s, and lets the poll run. */
+  /** Advances the clock by 2 s, so the poll runs. */
   async round(): Promise<void> {
     this.os.clock.advance(2000)
     await turn()
   }
 
-  /** The errors of the logged warnings. */
   warnings(): readonly string[] {
     return this.#logged.lines.flatMap(({ level, fields }) => (level === 'warn' ? [String(fields.error)] : []))
   }
@@ -66,13 +62,11 @@ export class WatchedMachine {
     return status
   }
 
-  /** The bind mounts. */
   binds(): readonly { readonly source: string; readonly target: string }[] {
     const binds = this.os.mounts.entries.filter(({ options }) => options.includes('bind'))
     return binds.map(({ source, mountPoint: target }) => ({ source, target }))
   }
 
-  /** Makes reading content fail until the returned function is called. */
   refuseToRead(errno: string): () => void {
     const { files } = this.os
     const readBytes = files.readBytes.bind(files)
@@ -82,7 +76,7 @@ export class WatchedMachine {
     }
   }
 
-  /** Makes calls of this name wait until the returned function is called; reads wait only at the source. */
+  /** Holds calls of this name back until the returned function is called; reads only at the source. */
   holdBack(name: 'lstat' | 'readBytes' | 'rename'): () => void {
     const { files } = this.os
     const gate = Promise.withResolvers<void>()
@@ -95,7 +89,6 @@ export class WatchedMachine {
     return gate.resolve
   }
 
-  /** Calls `look` after every change of the files. */
   onEachChange(look: () => Promise<void>): void {
     const { files } = this.os
     for (const name of CHANGING) {
@@ -107,7 +100,6 @@ export class WatchedMachine {
     }
   }
 
-  /** Counts reads and changes from now on. */
   countCalls(): () => { reads: number; changes: number } {
     const counted = { reads: 0, changes: 0 }
     this.onEachChange(async () => {

@@ -43,7 +43,6 @@ struct round {
   int wanted;
   int added;
   int mounted;
-  /* In the order of their events. */
   struct disk disks[MOST_DISKS];
 };
 
@@ -73,7 +72,6 @@ static int listen_for_events(void) {
   return events;
 }
 
-/* Reads one event into `disk`. Returns whether it announces a new disk. */
 static int next_disk(int events, struct disk *disk) {
   char text[8192];
   ssize_t length = recv(events, text, sizeof text - 1, 0);
@@ -98,7 +96,6 @@ static void note_added(struct round *round, int events) {
   if (next_disk(events, &disk) && round->added < round->wanted) round->disks[round->added++] = disk;
 }
 
-/* Returns whether the mounted device is one of the disks. */
 static int note_mounted(struct round *round, dev_t device, long long at) {
   for (int index = 0; index < round->added; index++) {
     struct disk *disk = &round->disks[index];
@@ -110,13 +107,12 @@ static int note_mounted(struct round *round, dev_t device, long long at) {
   return 0;
 }
 
-/* Checks the mount points where no disk has been seen yet. */
 static void look(struct round *round, const char *prefix, char *seen) {
   for (int index = 0; index < round->wanted; index++) {
     char path[2 * PATH_BYTES];
     struct stat status;
     snprintf(path, sizeof path, "%s%d", prefix, index);
-    /* While nothing is mounted there, it is a folder of a file system that has no disk. */
+    /* An unmounted mount point is a folder of a file system without a disk. */
     if (seen[index] || stat(path, &status) != 0 || major(status.st_dev) == 0) continue;
     seen[index] = note_mounted(round, status.st_dev, now_us());
   }
@@ -138,7 +134,7 @@ static void watch(struct round *round, int events, const char *prefix) {
   close(table);
 }
 
-/* The bare loop: mounts each disk when its event arrives, so that its disks are in the order of the events. */
+/* The bare loop mounts each disk when its event arrives, so its disks are in the order of the events. */
 static void mount_each(struct round *round, int events, const char *folder) {
   char paths[MOST_DISKS][2 * PATH_BYTES], node[2 * NAME_BYTES];
   while (round->mounted < round->wanted) {
@@ -155,7 +151,6 @@ static void mount_each(struct round *round, int events, const char *folder) {
     if (umount(paths[index]) != 0) fail(paths[index]);
 }
 
-/* Measures the times of the events while a separate process mounts. */
 static void race(struct round *round, int events, const char *folder) {
   int of_loop = listen_for_events();
   pid_t loop = fork();

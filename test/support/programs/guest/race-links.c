@@ -1,6 +1,6 @@
 /*
- * race-links FOLDER OUTSIDE SECONDS: for some seconds, swaps FOLDER/dir for a symbolic link to OUTSIDE and back, as fast as
- * it can, and puts links to OUTSIDE/secret in place of the files that appear in it. Prints how often it swapped.
+ * race-links FOLDER OUTSIDE SECONDS: swaps FOLDER/dir for a symbolic link to OUTSIDE and back as fast as it can, replaces
+ * files in it with links to OUTSIDE/secret, and prints the number of swaps.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -28,7 +28,6 @@ static void restore_link(const char *outside) {
   if (rename("link", old) == 0 && symlink(outside, "link") != 0) perror("symlink");
 }
 
-/* Plants a link in place of each file and unfinished file in the folder. */
 static void plant_links(const char *path) {
   int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
   DIR *folder = fd == -1 ? NULL : fdopendir(fd);

@@ -1,7 +1,7 @@
 /*
- * Reads the files a and b of a Kubernetes volume at argv[1] repeatedly, as its users do, until both contain argv[2] and
- * inotify has reported that ..data was replaced. Writes "version X" for each content it finds, "event" for each
- * replacement, and "broken: …" for any state that a reader should never see.
+ * Reads the files a and b of a Kubernetes volume at argv[1], as its users do, until both contain argv[2] and inotify has
+ * reported the replacement of ..data. Writes "version X" for each content, "event" for each replacement, and "broken: …"
+ * for any state that a reader must not see.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +23,7 @@ static struct text read_file(int folder, const char *name) {
   return text;
 }
 
-/* Reads one version: the open folder stays the same when the link is replaced. */
+/* The open folder stays the same when the link is replaced. */
 static struct text read_version(int volume) {
   struct text none = {""};
   int version = openat(volume, "..data", O_RDONLY | O_DIRECTORY);

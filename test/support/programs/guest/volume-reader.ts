@@ -3,17 +3,16 @@ import type { Files } from '../../../../src/os/files/files.ts'
 import type { RemoteProcess } from '../../containers/pod.ts'
 import { publish } from '../../handlers/storage/kubernetes-volume.ts'
 
-/** The command of a container that reads the volume at /volume until its third version. The program is volume-reader.c. */
+/** The command of a container that reads the volume at /volume with volume-reader.c until its third version. */
 export const READ_VERSIONS = 'exec volume-reader /volume three'
 
-/** Publishes the first version, which a reader finds when it starts. */
 export function publishFirst(files: Files, volume: string): Promise<void> {
   return publish(files, volume, '..v1', { a: 'one', b: 'one' })
 }
 
 /**
- * Publishes two more versions, each after the reader has seen the previous one, and reads the output of READ_VERSIONS
- * to its end: inotify must report each version, and the reader must never see a partial one.
+ * Publishes each further version after the reader has seen the previous one. The reader must get an inotify event for each
+ * and must never see a partial one.
  */
 export async function expectWholeVersions(
   reader: RemoteProcess,

@@ -1,12 +1,12 @@
 /*
- * Tries to come by an AF_VSOCK socket in every way that the kernel offers, and to take ports with it.
+ * Tries every way that the kernel offers to get an AF_VSOCK socket, and to bind and dial ports.
  *
  *   vsock-attempts sockets           one line for each way: its name, and OK or an errno
  *   vsock-attempts bind PORT…        one line for each port
  *   vsock-attempts dial PORT…        one line for each port of the host
  *   vsock-attempts usurp PORT PROC FILE
- *                                    has the agent killed through the guest's /proc, and until it is killed itself tries
- *                                    to bind the port of the dead one; writes to FILE what came of it
+ *                                    has the agent killed through the guest's /proc, tries to bind its port until this
+ *                                    program is killed, and writes the outcome to FILE
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -39,7 +39,7 @@ static long failure(long result) {
   return result < 0 ? -errno : result;
 }
 
-/* A system call of the 32-bit ABI from this 64-bit program: the kernel takes the lower halves of the registers. */
+/* A system call of the 32-bit ABI from this 64-bit program; the kernel takes the lower halves of the registers. */
 static long call_i386(long number, long one, long two, long three) {
   long result;
   __asm__ volatile("int $0x80"
@@ -49,7 +49,7 @@ static long call_i386(long number, long one, long two, long three) {
   return (int)result;
 }
 
-/* socketcall(2) reads the arguments of socket from memory, at an address of 32 bits. */
+/* socketcall(2) reads its arguments from memory at a 32-bit address. */
 static long socketcall(int family) {
   unsigned *words = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
   if (words == MAP_FAILED) return -errno;
@@ -63,7 +63,7 @@ static void *map_ring(int ring, size_t length, off_t offset) {
   return mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, ring, offset);
 }
 
-/* IORING_OP_SOCKET: a socket that no system call of this process asks for. */
+/* IORING_OP_SOCKET makes a socket without a system call of this process. */
 static long ring_socket(int family) {
   struct io_uring_params params = {0};
   int ring = (int)syscall(SYS_io_uring_setup, RING_ENTRIES, &params);
@@ -82,7 +82,7 @@ static long ring_socket(int family) {
 
 static int try_sockets(void) {
   report("socket", failure(socket(AF_VSOCK, SOCK_STREAM, 0)));
-  /* The kernel looks at the lower half of the argument only. */
+  /* The kernel uses only the lower half of the argument. */
   report("socket-with-upper-bits", failure(syscall(SYS_socket, (1L << 32) | AF_VSOCK, SOCK_STREAM, 0)));
   report("socket-x32", failure(syscall(SYS_socket | X32_BIT, AF_VSOCK, SOCK_STREAM, 0)));
   report("socket-i386", call_i386(I386_SOCKET, AF_VSOCK, SOCK_STREAM, 0));
@@ -108,7 +108,6 @@ static int try_ports(char **ports, unsigned cid, int (*use)(int, const struct so
   return 0;
 }
 
-/* The folder of the agent's process in the guest's own /proc; false when there is none. */
 static int find_agent(const char *proc, char folder[PATH_MAX]) {
   DIR *all = opendir(proc);
   int found = 0;
@@ -136,7 +135,7 @@ static int write_to(const char *folder, const char *name, const char *text) {
   return written;
 }
 
-/* The kernel's own killer takes the agent when it is told to: from inside its pid namespace a container signals none. */
+/* From inside its pid namespace a container cannot signal the agent, so it triggers the kernel's OOM killer. */
 static int usurp(unsigned port, const char *proc, const char *file) {
   char agent[PATH_MAX];
   FILE *out = fopen(file, "w");

@@ -1,6 +1,6 @@
 /*
- * Connects to vsock CID argv[1], port argv[2], sends its stdin up to the end, and writes what it receives to stdout
- * until the other side closes. Reports the state of the connection on stderr; exits with 1 if it cannot connect.
+ * Connects to vsock CID argv[1], port argv[2], sends its stdin, and writes the received bytes to stdout until the other
+ * side closes. Reports the connection's state on stderr; exits with 1 if it cannot connect.
  */
 #include <linux/vm_sockets.h>
 #include <signal.h>
@@ -14,7 +14,6 @@ static int fail(const char *what) {
   return 1;
 }
 
-/* Returns false when `to` accepts no more bytes. */
 static int copy(int from, int to) {
   char buffer[4096];
   ssize_t count;
@@ -26,7 +25,7 @@ static int copy(int from, int to) {
 
 int main(int argc, char **argv) {
   if (argc != 3) return 2;
-  /* Linux 6.12 raises it for a write to a vsock connection that the peer has closed; 6.1 does not. */
+  /* Linux 6.12 raises SIGPIPE for a write to a vsock connection that the peer has closed; 6.1 does not. */
   signal(SIGPIPE, SIG_IGN);
   struct sockaddr_vm peer = {
       .svm_family = AF_VSOCK,
@@ -37,7 +36,7 @@ int main(int argc, char **argv) {
   if (connection < 0) return fail("socket");
   if (connect(connection, (struct sockaddr *)&peer, sizeof peer) != 0) return fail("connect");
   fprintf(stderr, "connected\n");
-  /* If the peer has closed already, writing fails; its answer, if any, is read nevertheless. */
+  /* If the peer has already closed, the write fails, but its answer can still be read. */
   copy(STDIN_FILENO, connection);
   copy(connection, STDOUT_FILENO);
   fprintf(stderr, "closed\n");
