@@ -5,10 +5,8 @@ import type { DetailsDependencies } from './details.ts'
 import type { MemAgent } from './mem-agent/mem-agent.ts'
 import type { MetricsDependencies } from './metrics/metrics.ts'
 
-/** The dependencies of the calls about the guest itself. */
 export interface GuestDependencies extends DetailsDependencies {
   readonly os: Os
-  /** What waiting for devices needs. */
   readonly hotplug: HotplugDependencies
   readonly memAgent: MemAgent
   readonly figures: MetricsDependencies['figures']

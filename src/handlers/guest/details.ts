@@ -5,21 +5,15 @@ import type { Os } from '../../os/os.ts'
 import { canProbeMemory, memoryBlockSize } from './memory-blocks.ts'
 import { runtimeHasSeccomp } from './runtime-features.ts'
 
-/** The dependencies of GetGuestDetails, and the agent's own properties that it reports. */
 export interface DetailsDependencies {
   readonly os: Pick<Os, 'files' | 'tools'>
   readonly log: Logger
-  /** The OCI runtime's program. */
   readonly runtime: { readonly binary: string }
   /** True when the agent is in charge of the guest's boot. */
   readonly initMode: boolean
-  /** The agent's own version. */
   readonly version: string
-  /** The names of the implemented storage drivers. */
   readonly storageHandlers: readonly string[]
-  /** The types of devices that have a handler. */
   readonly deviceHandlers: readonly string[]
-  /** Whether this image can enforce a policy. */
   readonly supportsPolicy: () => boolean
 }
 

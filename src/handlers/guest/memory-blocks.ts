@@ -3,10 +3,7 @@ import type { Files } from '../../os/files/files.ts'
 
 const MEMORY = '/sys/devices/system/memory'
 
-/**
- * The size in bytes of the blocks in which memory is added; 0 when the kernel cannot add memory. Throws INTERNAL for an
- * invalid text in sysfs.
- */
+/** In bytes; 0 when the kernel cannot add memory. Throws INTERNAL for an invalid text in sysfs. */
 export async function memoryBlockSize(files: Files): Promise<bigint> {
   const path = `${MEMORY}/block_size_bytes`
   if ((await files.stat(path)) === undefined) return 0n
@@ -16,7 +13,7 @@ export async function memoryBlockSize(files: Files): Promise<bigint> {
   return BigInt(`0x${text}`)
 }
 
-/** Whether the kernel has the probe interface, by which it is told the addresses of added memory. */
+/** Whether the kernel has the probe interface, which takes the addresses of added memory. */
 export async function canProbeMemory(files: Files): Promise<boolean> {
   return (await files.stat(PROBE)) !== undefined
 }
@@ -24,9 +21,8 @@ export async function canProbeMemory(files: Files): Promise<boolean> {
 const PROBE = `${MEMORY}/probe`
 
 /**
- * Tells the kernel of a memory block at each of these physical addresses. Throws, before any change,
- * FAILED_PRECONDITION without the probe interface and INVALID_ARGUMENT for an address that is not the start of a block;
- * later, INTERNAL with the address that the kernel refused.
+ * Tells the kernel of memory blocks at physical addresses. Throws FAILED_PRECONDITION without the probe interface,
+ * INVALID_ARGUMENT for an address that is not the start of a block, INTERNAL with the address that the kernel refused.
  */
 export async function probeMemory(files: Files, addresses: readonly bigint[]): Promise<void> {
   if (addresses.length === 0) return
@@ -55,7 +51,7 @@ function hex(address: bigint): string {
   return `0x${address.toString(16).toUpperCase()}`
 }
 
-/** Brings all offline memory online. Tries every block, then throws INTERNAL naming those that stay offline. */
+/** Tries every offline block, then throws INTERNAL with those that stay offline. */
 export async function onlineMemory(files: Files): Promise<void> {
   const failures: unknown[] = []
   for (const name of await files.list(MEMORY)) {
@@ -67,7 +63,6 @@ export async function onlineMemory(files: Files): Promise<void> {
   throw new AgentError('INTERNAL', text, { cause: failures[0] })
 }
 
-/** Brings one block online if it is present and offline. */
 export async function onlineBlock(files: Files, folder: string): Promise<void> {
   const file = `${folder}/online`
   try {

@@ -4,10 +4,9 @@ import type { Os } from '../../os/os.ts'
 import { onlineBlock, onlineMemory } from './memory-blocks.ts'
 
 /**
- * Brings memory online as it is added: the present offline blocks now, then each block that the kernel
- * announces, until the agent ends. Blocks are processed one after the other, because each occupies a thread. Calls
- * `changed`, which must not throw, after each block that came online or went offline. Errors are logged; OnlineCPUMem tries
- * again. Throws when it cannot listen for uevents.
+ * Brings memory blocks online: the present ones now, and each that the kernel announces later. It does so one by one, because
+ * each occupies a thread. Calls `changed`, which must not throw, after each block that came online or went offline. Logs
+ * errors, because OnlineCPUMem tries again. Throws when it cannot listen for uevents.
  */
 export function watchMemory(
   os: Pick<Os, 'files' | 'uevents'>,

@@ -5,14 +5,14 @@ import type { Os } from '../../os/os.ts'
 
 const CPUS = '/sys/devices/system/cpu'
 
-/** The time of 100 attempts that are 50 ms apart. */
+/** As long as 100 attempts that are 50 ms apart. */
 const TIMEOUT_MS = 5000
 /** The kernel sends no event when a CPU that it refused can be brought online later. */
 const RETRY_MS = 50
 
 /**
- * Brings CPUs online until `wanted` are online, including those of the boot, and waits for CPUs that are still being
- * plugged in. Throws INVALID_ARGUMENT when the guest can never have so many, INTERNAL after 5 s.
+ * Brings CPUs online until `wanted` are, including those of the boot, and waits for CPUs that are being plugged in. Throws
+ * INVALID_ARGUMENT when the guest can never have so many, INTERNAL after 5 s.
  */
 export async function onlineCpus(
   os: Pick<Os, 'clock' | 'files' | 'uevents'>,
@@ -48,7 +48,6 @@ export async function listOnlineCpus(files: Files): Promise<string> {
   return (await files.readText(`${CPUS}/online`)).trim()
 }
 
-/** Brings the missing number of CPUs online, the lowest first. */
 async function bringOnline(files: Files, wanted: number): Promise<Probe<true>> {
   const refusals: unknown[] = []
   let missing = wanted - countCpus(await listOnlineCpus(files))
@@ -68,7 +67,7 @@ async function bringOnline(files: Files, wanted: number): Promise<Probe<true>> {
   return { missing: `other CPUs than ${online}${why}` }
 }
 
-/** The `online` files of offline CPUs. The boot CPU may have no such file, because it cannot be taken offline. */
+/** The boot CPU may have no `online` file, because it cannot be taken offline. */
 async function offlineCpus(files: Files): Promise<string[]> {
   const numbers = (await files.list(CPUS)).flatMap((name) => /^cpu([0-9]+)$/.exec(name)?.[1] ?? [])
   const offline: string[] = []
@@ -80,7 +79,7 @@ async function offlineCpus(files: Files): Promise<string[]> {
   return offline
 }
 
-/** The number of CPUs in a list of the kernel, such as `0-3,8` (the list format of sysfs and cgroups); 0 when empty. */
+/** Counts the CPUs in a list of the kernel, such as `0-3,8` (sysfs and cgroups). */
 export function countCpus(list: string): number {
   const ranges = list.trim().split(',')
   return ranges.reduce((sum, range) => sum + sizeOf(range), 0)

@@ -6,7 +6,6 @@ import type { Volumes } from '../../os/devices/volumes/volumes.ts'
 import type { MountEntry, Mounts } from '../../os/files/mounts.ts'
 import { checkVolumePath, noSuchVolume } from './volume-stats.ts'
 
-/** The dependencies of {@link resizeVolume}. */
 export interface ResizeDependencies extends HotplugDependencies {
   readonly mounts: Mounts
   readonly volumes: Volumes
@@ -19,10 +18,9 @@ const SECTOR_BYTES = 512n
 const DISK_MS = 2000
 
 /**
- * ResizeVolume (not implemented by the reference): grows the mounted file system at a path to `size` bytes, in whole
- * blocks. Waits for the kernel to notice that the host has enlarged the disk. A file system of this size stays as it
- * is. Throws INVALID_ARGUMENT for a path where nothing is mounted, UNIMPLEMENTED for a file system that cannot grow,
- * OUT_OF_RANGE for less than the current size.
+ * ResizeVolume: grows the file system mounted at a path to `size` bytes, rounded down to whole blocks, once the kernel has
+ * noticed the larger disk. Throws INVALID_ARGUMENT for a path that is no mount point, UNIMPLEMENTED for a file system that
+ * cannot grow, OUT_OF_RANGE for less than the current size.
  */
 export async function resizeVolume(
   dependencies: ResizeDependencies,
@@ -60,7 +58,6 @@ function growthOf(volumes: Volumes, { type, mountPoint }: MountEntry): FileSyste
   throw new AgentError('UNIMPLEMENTED', text)
 }
 
-/** A block device: its node, and its folder in sysfs. */
 interface Disk {
   readonly node: string
   readonly folder: string
@@ -73,7 +70,7 @@ async function diskOf({ files }: ResizeDependencies, { major, minor }: MountEntr
   return { node: `/dev/${name}`, folder }
 }
 
-/** Waits until the disk has the wanted size: the host may have just enlarged it, and the driver notices it later. */
+/** Waits until the disk has the wanted size: the driver may notice late that the host has enlarged it. */
 async function waitForBytes(
   dependencies: ResizeDependencies,
   { node, folder }: Disk,

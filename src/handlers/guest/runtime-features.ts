@@ -5,10 +5,7 @@ import type { Os } from '../../os/os.ts'
 
 const TIMEOUT_MS = 10_000
 
-/**
- * Whether the OCI runtime was built with seccomp: from its `features` command, or from `--version` when it lacks that
- * command. undefined, with a log line, when the runtime fails.
- */
+/** Asks `features`, or `--version` when the runtime lacks that command. undefined, with a log line, when it fails. */
 export async function runtimeHasSeccomp({
   os,
   log,
@@ -30,7 +27,7 @@ export async function runtimeHasSeccomp({
   }
 }
 
-/** `linux.seccomp.enabled` of the document (OCI runtime specification, features.md). */
+/** `linux.seccomp.enabled` (OCI runtime specification, features.md). */
 function seccompOfFeatures(json: string): boolean {
   const document: unknown = JSON.parse(json)
   return propertyOf(propertyOf(propertyOf(document, 'linux'), 'seccomp'), 'enabled') === true

@@ -12,9 +12,8 @@ const LATEST_SECOND = BigInt(Number.MAX_SAFE_INTEGER)
 type GuestDateTime = Pick<SetGuestDateTimeRequest, 'Sec' | 'Usec'>
 
 /**
- * SetGuestDateTime: sets the clock to a time that was right `ageMs` ago. Throws INVALID_ARGUMENT for values out of
- * range, INTERNAL for a time that the kernel refuses, such as one before its own start. Returns by how many
- * milliseconds the clock was moved.
+ * SetGuestDateTime: sets the clock to a time that was right `ageMs` ago. Returns by how many milliseconds the clock moved.
+ * Throws INVALID_ARGUMENT for values out of range, INTERNAL for a time that the kernel refuses, such as one before its boot.
  */
 export function setGuestDateTime(
   system: System,
@@ -33,9 +32,7 @@ export function setGuestDateTime(
   return stepMs
 }
 
-/**
- * ReseedRandomDev: adds random bytes of the host to the kernel's pool. Throws INVALID_ARGUMENT for no bytes.
- */
+/** ReseedRandomDev: adds random bytes of the host to the kernel's pool. Throws INVALID_ARGUMENT for no bytes. */
 export async function reseedRandom(
   system: System,
   data: Uint8Array,

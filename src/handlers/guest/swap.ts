@@ -6,17 +6,13 @@ import type { Volumes } from '../../os/devices/volumes/volumes.ts'
 import type { FileStatus } from '../../os/files/file-status.ts'
 import type { Files } from '../../os/files/files.ts'
 
-/** The dependencies of {@link addSwap} and {@link addSwapPath}. */
 export interface SwapDependencies extends HotplugDependencies {
   readonly volumes: Volumes
 }
 
 const HIGHEST_SLOT = 0x1f
 
-/**
- * AddSwap: waits for the disk at a PCI path, given as the numbers of its slots, and uses it as swap space. Throws
- * INVALID_ARGUMENT for an empty path or an invalid slot.
- */
+/** AddSwap: waits for the disk at a PCI path of slot numbers. Throws INVALID_ARGUMENT for an empty path or invalid slot. */
 export async function addSwap(
   dependencies: SwapDependencies,
   slots: readonly number[],
@@ -41,8 +37,8 @@ export async function addSwapPath(dependencies: SwapDependencies, path: string):
 }
 
 /**
- * Enables swap on a device or file. It needs no undo, because the kernel enables it completely or not at all. One that is
- * enabled already counts as success, because an earlier call may have succeeded without its response arriving.
+ * Needs no undo, because the kernel enables swap completely or not at all. Swap that is already enabled counts as success,
+ * because an earlier call may have succeeded without its response arriving.
  */
 async function swapOn({ files, volumes }: SwapDependencies, path: string): Promise<void> {
   try {

@@ -4,10 +4,7 @@ import { AgentError, errnoOf } from '../../base/errors.ts'
 import { type VolumeStatsResponse, type VolumeUsage, VolumeUsage_Unit } from '../../gen/csi.ts'
 import type { Volumes } from '../../os/devices/volumes/volumes.ts'
 
-/**
- * GetVolumeStats: the bytes and inodes of the file system that contains the path, which need not be its mount point.
- * Throws NOT_FOUND when the path does not exist.
- */
+/** GetVolumeStats of the file system that contains the path. Throws NOT_FOUND when the path does not exist. */
 export async function volumeStats(
   volumes: Volumes,
   volumeGuestPath: string,
@@ -15,7 +12,7 @@ export async function volumeStats(
 ): Promise<VolumeStatsResponse> {
   const path = checkVolumePath(volumeGuestPath)
   try {
-    // statfs never returns when the server of the file system hangs.
+    // statfs(2) never returns when the server of the file system hangs.
     const { blockBytes, blocks, freeBlocks, inodes, freeInodes } = await abortable(
       volumes.usage(path),
       signal,
@@ -37,10 +34,7 @@ function usageOf(unit: VolumeUsage_Unit, total: bigint, available: bigint): Volu
   return { unit, total, available, used: total - available }
 }
 
-/**
- * The path of a volume as the kernel lists it: without `..` and without a trailing slash. Throws INVALID_ARGUMENT for a
- * relative path.
- */
+/** The path as the kernel lists it: without `..` and trailing slash. Throws INVALID_ARGUMENT for a relative path. */
 export function checkVolumePath(path: string): string {
   if (!path.startsWith('/')) {
     throw new AgentError('INVALID_ARGUMENT', `volume_guest_path "${path}": not an absolute path`)
@@ -51,7 +45,7 @@ export function checkVolumePath(path: string): string {
   return normalize(path).replace(/(?<=.)\/$/, '')
 }
 
-/** The NOT_FOUND error of a missing volume, like that of a CSI node. */
+/** CSI nodes return NOT_FOUND too. */
 export function noSuchVolume(path: string): AgentError {
   return new AgentError('NOT_FOUND', `volume_guest_path ${path}: does not exist`)
 }

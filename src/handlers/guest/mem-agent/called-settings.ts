@@ -3,16 +3,15 @@ import type { Logger } from '../../../base/log.ts'
 import { MemAgentCompactConfig, MemAgentMemcgConfig } from '../../../gen/agent.ts'
 import { KINDS, type StateStore } from '../../../state/state-store.ts'
 
-/** The name of the state. */
 const NAME = 'guest'
 
-/** The fields that calls have set of the mem-agent's settings. They outlive the agent. */
+/** The mem-agent settings that calls have changed. They outlive the agent. */
 export class CalledSettings {
   readonly #state: Pick<StateStore, 'read' | 'write'>
   #reclaim: MemAgentMemcgConfig
   #compact: MemAgentCompactConfig
 
-  /** Begins with what previous agents were told; a line at level CRIT says when that cannot be read. */
+  /** Begins with the saved settings, and logs at level CRIT when they cannot be read. */
   constructor(state: Pick<StateStore, 'read' | 'write'>, log: Logger) {
     this.#state = state
     const { reclaim, compact } = readSettings(state, log)
@@ -28,14 +27,13 @@ export class CalledSettings {
     return this.#compact
   }
 
-  /** Saves the fields of a call. Throws what `StateStore.write` throws, and has the fields of before then. */
+  /** Saves the fields of a call. Throws like `StateStore.write`, and then keeps the old fields. */
   addReclaim(request: MemAgentMemcgConfig): void {
     const reclaim = withFields(this.#reclaim, request)
     this.#state.write(KINDS.guest, NAME, { reclaim, compact: this.#compact })
     this.#reclaim = reclaim
   }
 
-  /** The same for compaction. */
   addCompact(request: MemAgentCompactConfig): void {
     const compact = withFields(this.#compact, request)
     this.#state.write(KINDS.guest, NAME, { reclaim: this.#reclaim, compact })
@@ -53,12 +51,11 @@ function readSettings(
   try {
     return state.read(KINDS.guest, NAME) ?? {}
   } catch (error) {
-    log.critical("the mem-agent's settings by calls cannot be read", { error: messageOf(error) })
+    log.critical('saved settings of the mem-agent not read', { error: messageOf(error) })
     return {}
   }
 }
 
-/** `before` with the fields that `request` has. */
 function withFields<Message extends object>(before: Message, request: Message): Message {
   const given = Object.entries(request).filter(([, value]) => value !== undefined)
   return { ...before, ...Object.fromEntries(given) }

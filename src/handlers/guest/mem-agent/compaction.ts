@@ -5,7 +5,7 @@ import type { Os } from '../../../os/os.ts'
 import { GUEST_PRESSURE, type PressureSample, pressurePercent, samplePressure } from './pressure.ts'
 import type { CompactSettings } from './settings.ts'
 
-/** A write to it compacts all memory, and returns when that is done. */
+/** A write compacts all memory, and returns when the compaction is done. */
 export const COMPACT_FILE = '/proc/sys/vm/compact_memory'
 
 const BUDDYINFO = '/proc/buddyinfo'
@@ -20,15 +20,13 @@ export interface CompactionDependencies {
   readonly vminit: string
 }
 
-/** What is known about the guest's memory at the end of a period. */
 export interface CompactionFigures {
-  /** The pressure in the guest during the period. */
   readonly pressurePercent: number
   /** Free pages in blocks below the order of the settings. */
   readonly fragmentPages: number
-  /** The same right after the last compaction; 0 before the first. */
+  /** `fragmentPages` right after the last compaction; 0 before the first. */
   readonly fragmentPagesBefore: number
-  /** Periods since the last compaction in which there was no need for one. */
+  /** Periods since the last compaction with too few fragments for another. */
   readonly periodsWithout: number
 }
 
@@ -36,7 +34,6 @@ export type CompactionAction =
   | { readonly kind: 'skip'; readonly because: string }
   | { readonly kind: 'compact' }
 
-/** Decides whether to compact the guest's memory. */
 export function decideCompaction(settings: CompactSettings, figures: CompactionFigures): CompactionAction {
   if (figures.pressurePercent > settings.periodPsiPercentLimit) return { kind: 'skip', because: 'pressure' }
   const grown = figures.fragmentPages - figures.fragmentPagesBefore
@@ -44,10 +41,7 @@ export function decideCompaction(settings: CompactSettings, figures: CompactionF
   return { kind: 'skip', because: 'too few fragments' }
 }
 
-/**
- * The free pages in blocks of less than 2^`order` pages, from the text of /proc/buddyinfo: for each zone the number of
- * free blocks of one page, two pages, four and so on.
- */
+/** Free pages in blocks of less than 2^`order` pages. /proc/buddyinfo counts free blocks of 1, 2, 4, … pages by zone. */
 export function fragmentPages(buddyinfo: string, order: number): number {
   let pages = 0
   for (const [, counts = ''] of buddyinfo.matchAll(/^Node +\d+, zone +\S+ +(.*)$/gm)) {
@@ -57,7 +51,6 @@ export function fragmentPages(buddyinfo: string, order: number): number {
   return pages
 }
 
-/** Compacts the guest's memory, period by period. */
 export class Compaction {
   readonly #dependencies: CompactionDependencies
   #before: PressureSample | undefined
@@ -68,12 +61,10 @@ export class Compaction {
     this.#dependencies = dependencies
   }
 
-  /** A period begins. */
   async begin(): Promise<void> {
     this.#before = await samplePressure(this.#dependencies.os, GUEST_PRESSURE)
   }
 
-  /** A period ends: compacts if there is need. */
   async end(settings: CompactSettings, signal: AbortSignal): Promise<void> {
     const { os, log } = this.#dependencies
     if (this.#before === undefined) return
@@ -104,8 +95,8 @@ export class Compaction {
   }
 
   /**
-   * Compacts until all is done, and returns why it stopped before that. A process of its own makes the write, because
-   * the kernel stops only when the process is killed. A small one: what it uses is free in small blocks afterwards.
+   * Returns the reason of an early stop. A separate process makes the write, because the kernel stops only when the writer
+   * is killed. The process is small, because its memory becomes small free blocks afterwards.
    */
   async #compact(settings: CompactSettings, signal: AbortSignal): Promise<string | undefined> {
     const { os, vminit } = this.#dependencies
@@ -129,7 +120,7 @@ export class Compaction {
     }
   }
 
-  /** Fires `tooMuch` when the pressure since now exceeds the limit; ends with `ended`. Never rejects. */
+  /** Fires `tooMuch` when the pressure from now on exceeds the limit; ends with `ended`. Never rejects. */
   async #watchPressure(
     { psiPercentLimit }: CompactSettings,
     ended: AbortSignal,

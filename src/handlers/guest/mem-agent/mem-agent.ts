@@ -9,7 +9,6 @@ import { GUEST_PRESSURE } from './pressure.ts'
 import { ContainerReclaim, type ReclaimTarget } from './reclaim.ts'
 import { type CompactSettings, changedCompact, changedReclaim, type ReclaimSettings } from './settings.ts'
 
-/** The settings that an agent starts with. */
 export interface MemAgentConfig {
   readonly enabled: boolean
   readonly reclaim: ReclaimSettings
@@ -20,33 +19,27 @@ export interface MemAgentDependencies {
   readonly os: Pick<Os, 'files' | 'clock' | 'tools'>
   readonly log: Logger
   readonly config: MemAgentConfig
-  /** Keeps what calls change. */
+  /** Stores the settings that calls change. */
   readonly state: Pick<StateStore, 'read' | 'write'>
-  /** See `ReclaimDependencies`. */
   readonly targets: () => readonly ReclaimTarget[]
-  /** See `CompactionDependencies`. */
   readonly vminit: string
 }
 
-/**
- * Gives memory back that containers no longer use, and compacts what is free, so that the host can have it in whole
- * blocks. Reclaim and compaction each wake up once in their period while they are on.
- */
+/** Reclaims memory that containers no longer use, and compacts free memory, so that the host gets whole blocks back. */
 export interface MemAgent {
   /**
-   * Changes the settings of reclaim, for the agents after this one too, and begins a new period. Throws INTERNAL `mem-agent is disabled` when it is off,
+   * Changes the settings, for later agents too, and begins a new period. Throws INTERNAL `mem-agent is disabled`,
    * INVALID_ARGUMENT for a wrong value, FAILED_PRECONDITION when the guest's kernel cannot reclaim.
    */
   setReclaim(request: MemAgentMemcgConfig): Promise<void>
-  /** The same for compaction. */
+  /** Like `setReclaim`, for compaction. */
   setCompact(request: MemAgentCompactConfig): Promise<void>
-  /** Begins the periods; logs which settings have no effect in this guest. Does nothing when it is off. */
+  /** Begins the periods, and logs which settings have no effect in this guest. Does nothing when disabled. */
   start(): Promise<void>
   /** Ends the periods, and a reclaim or compaction under way. */
   stop(): void
 }
 
-/** Creates the mem-agent, which does nothing before its `start`. */
 export function createMemAgent(dependencies: MemAgentDependencies): MemAgent {
   const { os, log, config, state, targets, vminit } = dependencies
   const called = new CalledSettings(state, log)
@@ -90,9 +83,8 @@ export function createMemAgent(dependencies: MemAgentDependencies): MemAgent {
   }
 }
 
-/** What the guest's kernel can do. */
 interface KernelSupport {
-  /** Why nothing can be reclaimed, or compacted; undefined when it can. */
+  /** Why the kernel cannot reclaim; undefined when it can. */
   readonly withoutReclaim: string | undefined
   readonly withoutCompaction: string | undefined
   /** Whether `memory.reclaim` takes `swappiness=`. */
@@ -125,7 +117,7 @@ async function kernelSupport({ files }: Pick<Os, 'files'>): Promise<KernelSuppor
   return { withoutReclaim, withoutCompaction, takesSwappiness }
 }
 
-/** Whether a file takes a value that changes nothing. */
+/** Whether the kernel accepts `value`, which must be without effect. */
 async function accepts(files: Os['files'], path: string, value: string): Promise<boolean> {
   return files.write(path, value).then(
     () => true,
@@ -133,12 +125,12 @@ async function accepts(files: Os['files'], path: string, value: string): Promise
   )
 }
 
-/** Of the kernel's multi-generational LRU; absent where the kernel has none. */
+/** The switch of the multi-generational LRU (Documentation/admin-guide/mm/multigen_lru.rst). */
 const GENERATIONS_FILE = '/sys/kernel/mm/lru_gen/enabled'
 
 /**
- * Has the kernel keep an active and an inactive list of pages. By generations it counts a new anonymous page as active until
- * it has to reclaim, so `inactive_anon` would stay 0 in a container that is idle.
+ * Makes the kernel keep active and inactive lists. With generations it counts a new anonymous page as active until it has to
+ * reclaim, so `inactive_anon` would stay 0 in an idle container.
  */
 async function turnGenerationsOff(files: Os['files'], log: Logger): Promise<void> {
   if ((await files.stat(GENERATIONS_FILE)) === undefined) return
@@ -158,7 +150,6 @@ function logWithoutEffect(log: Logger, support: KernelSupport): void {
   if (withoutCompaction !== undefined) warn('mem_agent_compact_*', withoutCompaction)
 }
 
-/** Settings that calls may change. */
 class RunningSettings<Settings> {
   #value: Settings
   #changed = new AbortController()
@@ -184,7 +175,6 @@ class RunningSettings<Settings> {
   }
 }
 
-/** Work that is done at the end of each period. */
 interface PeriodicWork<Settings> {
   /** Must not throw: the next period would begin at once. */
   begin(): Promise<void>
@@ -196,10 +186,7 @@ interface Period {
   readonly periodSecs: number
 }
 
-/**
- * Runs until `stopped` fires. A change of the settings ends the work under way and begins a new period. While the
- * settings say `disabled`, no timer runs. Never rejects.
- */
+/** A change of settings ends the work under way and begins a new period. No timer runs while `disabled`. Never rejects. */
 async function runPeriods<Settings extends Period>(
   work: PeriodicWork<Settings>,
   settings: RunningSettings<Settings>,

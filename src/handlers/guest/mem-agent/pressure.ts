@@ -1,17 +1,16 @@
 import type { Os } from '../../../os/os.ts'
 
-/** For how long tasks had been stalled at a moment: totals of the kernel's pressure files (PSI), in microseconds. */
+/** Total stall times in microseconds, from the kernel's pressure files (PSI). */
 export interface PressureSample {
   readonly atMs: number
-  /** undefined when the kernel does not tell. */
+  /** undefined when the file cannot be read. */
   readonly memoryUs: number | undefined
   readonly ioUs: number | undefined
 }
 
-/** The pressure of the whole guest. */
 export const GUEST_PRESSURE = { memory: '/proc/pressure/memory', io: '/proc/pressure/io' }
 
-/** Reads two pressure files; those of a cgroup are in its folder. Never throws. */
+/** Reads the pressure files of the guest or of a cgroup. Never throws. */
 export async function samplePressure(
   { files, clock }: Pick<Os, 'files' | 'clock'>,
   paths: { readonly memory: string; readonly io: string },
@@ -21,16 +20,13 @@ export async function samplePressure(
   return { atMs: clock.monotonicMs(), memoryUs, ioUs }
 }
 
-/** The time in which at least one task was stalled (`some`); undefined when the text has none. */
+/** The total time in which at least one task was stalled (`some`). */
 export function stalledUs(text: string): number | undefined {
   const total = /^some .*\btotal=(\d+)$/m.exec(text)?.[1]
   return total === undefined ? undefined : Number(total)
 }
 
-/**
- * The part of the time between two samples in which a task was stalled, for memory or for I/O, whichever is more, in
- * percent. 100 when it is not known, so that nothing is done then.
- */
+/** The share of stalled time, for memory or I/O, whichever is larger. 100 when it is unknown, so that nothing is done. */
 export function pressurePercent(before: PressureSample, after: PressureSample): number {
   const elapsedUs = (after.atMs - before.atMs) * 1000
   const percentOf = (from: number | undefined, to: number | undefined) =>

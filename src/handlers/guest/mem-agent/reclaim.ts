@@ -7,16 +7,15 @@ import type { ReclaimSettings } from './settings.ts'
 
 const CGROUPS = '/sys/fs/cgroup'
 
-/** What is asked of the kernel at once: small, because the removal of a cgroup waits for the end of the write. */
+/** Bytes per write: few, because the removal of a cgroup waits for the end of the write. */
 const PIECE_BYTES = 16 * 2 ** 20
 
-/** Less is not worth the work: an idle container uses some pages again and again. */
+/** Less is not worth the work, because even an idle container uses some pages again and again. */
 const LEAST_BYTES = 2 ** 20
 
-/** A container that memory may be reclaimed from; the same object for as long as the container exists. */
+/** The key of maps: a container keeps the same object as long as it exists. */
 export interface ReclaimTarget {
   readonly id: string
-  /** The path of its cgroup below the root of cgroup v2. */
   readonly cgroupPath: string
 }
 
@@ -25,20 +24,16 @@ export interface ReclaimDependencies {
   readonly log: Logger
   /** The containers whose processes exist and whose state is not being changed. */
   readonly targets: () => readonly ReclaimTarget[]
-  /** Whether this kernel's `memory.reclaim` takes `swappiness=`. */
   readonly takesSwappiness: boolean
 }
 
-/** What is known about one container at the end of a period. */
+/** One container at the end of a period. */
 export interface ReclaimFigures {
-  /** The pressure in its cgroup during the period. */
   readonly pressurePercent: number
   /** Periods in a row with no more pressure than the limit, this one included. */
   readonly quietPeriods: number
-  /** File pages and anonymous pages that were not used lately. */
   readonly inactiveFileBytes: number
   readonly inactiveAnonBytes: number
-  /** Whether the guest has swap space. */
   readonly hasSwap: boolean
   readonly takesSwappiness: boolean
 }
@@ -48,7 +43,6 @@ export type ReclaimAction =
   /** `option` follows the number of bytes in a write to `memory.reclaim`. */
   | { readonly kind: 'reclaim'; readonly bytes: number; readonly option: string }
 
-/** Decides about one container. */
 export function decideReclaim(settings: ReclaimSettings, figures: ReclaimFigures): ReclaimAction {
   const skip = (because: string): ReclaimAction => ({ kind: 'skip', because })
   if (figures.pressurePercent > settings.periodPsiPercentLimit) return skip('pressure')
@@ -63,7 +57,6 @@ export function decideReclaim(settings: ReclaimSettings, figures: ReclaimFigures
   return { kind: 'reclaim', bytes, option }
 }
 
-/** Reclaims memory from containers, period by period. */
 export class ContainerReclaim {
   readonly #dependencies: ReclaimDependencies
   #before = new Map<ReclaimTarget, PressureSample>()
@@ -73,7 +66,6 @@ export class ContainerReclaim {
     this.#dependencies = dependencies
   }
 
-  /** A period begins. */
   async begin(): Promise<void> {
     const { os, targets } = this.#dependencies
     const before = new Map<ReclaimTarget, PressureSample>()
@@ -81,7 +73,7 @@ export class ContainerReclaim {
     this.#before = before
   }
 
-  /** A period ends: reclaims from each container that existed at its beginning, one after the other. */
+  /** Reclaims from each container that existed at the beginning of the period, one after the other. */
   async end(settings: ReclaimSettings, signal: AbortSignal): Promise<void> {
     const { os, log, targets, takesSwappiness } = this.#dependencies
     const own = await ownCgroup(os)
@@ -127,7 +119,7 @@ export class ContainerReclaim {
     log.info('memory reclaimed', { containerId: target.id, bytes, stopped })
   }
 
-  /** Reclaims until all is done or the kernel finds no more; returns why it stopped before that. */
+  /** Reclaims until all is done or the kernel finds no more. Returns the reason of an earlier stop. */
   async #reclaimPieces(
     target: ReclaimTarget,
     settings: ReclaimSettings,
@@ -147,7 +139,7 @@ export class ContainerReclaim {
   }
 }
 
-/** Whether the kernel gave back all that was asked for. */
+/** Returns false when the kernel reclaimed less than `piece` says (EAGAIN). */
 async function giveBack({ files }: Pick<Os, 'files'>, file: string, piece: string): Promise<boolean> {
   try {
     await files.write(file, piece)
@@ -158,7 +150,6 @@ async function giveBack({ files }: Pick<Os, 'files'>, file: string, piece: strin
   }
 }
 
-/** The agent's own cgroup on v2. */
 async function ownCgroup({ files }: Pick<Os, 'files'>): Promise<string> {
   const text = await files.readText('/proc/self/cgroup')
   return /^0::(.*)$/m.exec(text)?.[1] ?? '/'

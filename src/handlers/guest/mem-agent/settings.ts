@@ -2,45 +2,42 @@ import { LONGEST_TIMER_MS } from '../../../base/abort.ts'
 import { AgentError } from '../../../base/errors.ts'
 import type { MemAgentCompactConfig, MemAgentMemcgConfig } from '../../../gen/agent.ts'
 
-/** The settings of reclaim. Percentages are of the time in which a task was stalled for memory or its disk (PSI). */
+/** Percentages are shares of the time in which a task stalled for memory or I/O (PSI). */
 export interface ReclaimSettings {
   readonly disabled: boolean
   /** Whether reclaim may move anonymous memory to swap space. */
   readonly swap: boolean
   /** The `swappiness` of a reclaim that may swap, 0 to 200. */
   readonly swappinessMax: number
-  /** Seconds between two reclaims. */
   readonly periodSecs: number
-  /** A container is left alone after a period with more pressure in its cgroup. */
+  /** No reclaim follows a period with more pressure in the container's cgroup. */
   readonly periodPsiPercentLimit: number
-  /** The reclaim from a container stops when there is more pressure in its cgroup since the reclaim began. */
+  /** A reclaim stops when the pressure in the cgroup since its begin exceeds this limit. */
   readonly evictionPsiPercentLimit: number
-  /** Periods in a row below the limit that a container must have had. */
+  /** The number of periods in a row below the limit that must precede a reclaim. */
   readonly evictionRunAgingCountMin: number
 }
 
-/** The settings of compaction. */
 export interface CompactSettings {
   readonly disabled: boolean
-  /** Seconds between two looks at the free memory. */
   readonly periodSecs: number
-  /** Nothing is compacted after a period with more pressure in the guest. */
+  /** No compaction follows a period with more pressure in the guest. */
   readonly periodPsiPercentLimit: number
-  /** A compaction stops when there is more pressure in the guest since it began. */
+  /** A compaction stops when the pressure in the guest since its begin exceeds this limit. */
   readonly psiPercentLimit: number
   /** Seconds after which a compaction stops. */
   readonly secMax: number
   /** Free blocks of less than 2^order pages are fragments. */
   readonly order: number
-  /** Memory is compacted when fragments have grown by so many pages since the last compaction. */
+  /** A compaction begins when fragments have grown by so many pages since the last one. */
   readonly threshold: number
-  /** Periods without a compaction after which one is forced, whatever the fragments. */
+  /** The number of periods without a compaction after which one is forced. */
   readonly forceTimes: number
 }
 
 const LONGEST_SECS = Math.floor(LONGEST_TIMER_MS / 1000)
 
-/** The least and greatest values of the fields that have such. docs/reference/settings.md shows those of the settings. */
+/** The least and greatest values of fields. docs/reference/settings.md lists those of the settings. */
 const RANGES: Readonly<Record<string, readonly [number, number]>> = {
   swappiness_max: [0, 200],
   period_secs: [1, LONGEST_SECS],
@@ -51,7 +48,7 @@ const RANGES: Readonly<Record<string, readonly [number, number]>> = {
   compact_order: [0, 10],
 }
 
-/** The settings with the fields that a request has. Throws INVALID_ARGUMENT with the name of a field out of range. */
+/** Applies the fields that a request has. Throws INVALID_ARGUMENT with the name of a field that is out of range. */
 export function changedReclaim(settings: ReclaimSettings, request: MemAgentMemcgConfig): ReclaimSettings {
   return {
     disabled: request.disabled ?? settings.disabled,
@@ -69,7 +66,6 @@ export function changedReclaim(settings: ReclaimSettings, request: MemAgentMemcg
   }
 }
 
-/** The same for compaction. */
 export function changedCompact(settings: CompactSettings, request: MemAgentCompactConfig): CompactSettings {
   return {
     disabled: request.disabled ?? settings.disabled,
@@ -85,7 +81,7 @@ export function changedCompact(settings: CompactSettings, request: MemAgentCompa
   }
 }
 
-/** The value of a field; one above 2^53-1, such as 2^64-1 for never, becomes 2^53-1. */
+/** Values above 2^53-1, such as 2^64-1 for never, become 2^53-1. */
 function checked(field: string, value: number | bigint | undefined): number | undefined {
   if (value === undefined) return undefined
   const [least, greatest] = RANGES[field] ?? [0, Number.POSITIVE_INFINITY]

@@ -24,7 +24,6 @@ const IO_ITEMS = [
   ...['rchar', 'wchar', 'syscr', 'syscw', 'read_bytes', 'write_bytes', 'cancelled_write_bytes'],
 ]
 
-/** Threads, time and memory of the agent's own process, from /proc/self/stat. */
 export async function processMetrics(files: Files): Promise<Metric[]> {
   const fields = procStatFields(await files.readText('/proc/self/stat'))
   const field = (name: keyof typeof STAT) => Number(fields[STAT[name]])
@@ -38,14 +37,12 @@ export async function processMetrics(files: Files): Promise<Metric[]> {
   ]
 }
 
-/** /proc/self/status: memory in kB, and context switches. */
 export async function statusMetrics(files: Files): Promise<Metric[]> {
   const values = namedNumbers(await files.readText('/proc/self/status'))
   const items = STATUS_ITEMS.map((name) => [name.toLowerCase(), values.get(name)] as const)
   return [itemMetric('kata_agent_proc_status', items)]
 }
 
-/** /proc/self/io. */
 export async function ioMetrics(files: Files): Promise<Metric[]> {
   const values = namedNumbers(await files.readText('/proc/self/io'))
   const items = IO_ITEMS.map((name) => [name, values.get(name)] as const)

@@ -1,20 +1,18 @@
 import type { Distribution } from '../../../base/histogram.ts'
 import { METRICS, type MetricName } from './table.ts'
 
-/** One metric with all its samples. */
 export interface Metric {
   readonly name: MetricName
   readonly samples: readonly Sample[]
 }
 
-/** One value of a metric, and its labels. */
 export interface Sample {
   readonly labels?: Readonly<Record<string, string>>
   /** A distribution for a histogram. */
   readonly value: number | bigint | Distribution
 }
 
-/** A metric in Prometheus' text exposition format 0.0.4; empty for one without samples. */
+/** The metric in Prometheus' text exposition format 0.0.4; empty when it has no samples. */
 export function printMetric({ name, samples }: Metric): string {
   if (samples.length === 0) return ''
   const { help, type } = METRICS[name]
@@ -26,7 +24,7 @@ export function printMetric({ name, samples }: Metric): string {
   return `${lines.join('\n')}\n`
 }
 
-/** Samples that are labelled by `item`; items without a value are left out. */
+/** Labels each sample by `item`, and leaves out items without a value. */
 export function itemMetric(
   name: MetricName,
   items: Iterable<readonly [item: string, value: number | bigint | undefined]>,
@@ -37,7 +35,6 @@ export function itemMetric(
   return { name, samples }
 }
 
-/** A metric of one sample without labels. */
 export function singleMetric(name: MetricName, value: Sample['value']): Metric {
   return { name, samples: [{ value }] }
 }

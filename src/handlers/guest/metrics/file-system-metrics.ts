@@ -6,7 +6,7 @@ import type { Metric, Sample } from './exposition.ts'
 /** The file system types that store data. */
 const TYPES: ReadonlySet<string> = new Set(['ext4', 'xfs', 'btrfs', 'vfat', 'overlay'])
 
-/** The space on the guest's writable file systems, each reported once even if it is mounted several times. */
+/** Reports each writable file system once, even if it is mounted several times. */
 export async function fileSystemMetrics({
   mounts,
   volumes,

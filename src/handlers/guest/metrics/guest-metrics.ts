@@ -2,7 +2,6 @@ import type { Files } from '../../../os/files/files.ts'
 import { TICKS_PER_SECOND } from '../../../os/process/proc-stat.ts'
 import { itemMetric, type Metric, type Sample } from './exposition.ts'
 
-/** Milliseconds of one tick of /proc/stat. */
 const MS_PER_TICK = 1000n / BigInt(TICKS_PER_SECOND)
 
 const CPU_ITEMS = [

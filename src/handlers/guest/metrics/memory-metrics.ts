@@ -33,7 +33,6 @@ export async function memoryMetrics(files: Files): Promise<Metric[]> {
   return [itemMetric('kata_guest_meminfo', items)]
 }
 
-/** Every line of /proc/vmstat. */
 export async function vmstatMetrics(files: Files): Promise<Metric[]> {
   const values = namedNumbers(await files.readText('/proc/vmstat'))
   return [itemMetric('kata_guest_vm_stat', values)]

@@ -10,11 +10,9 @@ import { cpuMetrics, diskMetrics, loadMetrics, networkMetrics } from './guest-me
 import { memoryMetrics, vmstatMetrics } from './memory-metrics.ts'
 import { OWN_SOURCES, type OwnFigures } from './own-figures.ts'
 
-/** The dependencies of GetMetrics. */
 export interface MetricsDependencies {
   readonly os: Pick<Os, 'clock' | 'files' | 'mounts' | 'volumes'>
   readonly log: Logger
-  /** What the agent counts of itself. */
   readonly figures: OwnFigures
 }
 
@@ -22,9 +20,8 @@ export interface MetricsDependencies {
 const SOURCE_MS = 2000
 
 /**
- * Creates the call GetMetrics, which returns the metrics of the agent and the guest as text for Prometheus. A source
- * that cannot be read in time is skipped and logged. Each is read and printed in a turn of the event loop of its own,
- * so that other calls are served meanwhile.
+ * Creates the call GetMetrics. A source that cannot be read in time is left out and logged. Each source is read and printed
+ * in a turn of the event loop of its own, so that other calls are served in between.
  */
 export function createMetrics({
   os,
@@ -54,7 +51,7 @@ export function createMetrics({
   }
 }
 
-/** A source of metrics. While one reading has not ended, another would take one more thread. */
+/** A reading that hangs holds a thread, so no further reading begins before it ends. */
 class Source {
   readonly name: string
   readonly #read: () => Promise<Metric[]>
@@ -80,8 +77,8 @@ class Source {
 }
 
 /**
- * Runs `task` once for all callers of a moment: a caller that comes while it runs shares the next run with others. The
- * metrics take some milliseconds of CPU time, and hundreds of callers would hold up all other calls.
+ * Callers that arrive during a run of `task` share the next run: the metrics take milliseconds of CPU time, and hundreds of
+ * callers would hold up all other calls.
  */
 function sharedRuns<T>(task: () => Promise<T>): () => Promise<T> {
   let running: Promise<unknown> = Promise.resolve()
@@ -97,7 +94,6 @@ function sharedRuns<T>(task: () => Promise<T>): () => Promise<T> {
   }
 }
 
-/** The sources, by their names in the log. */
 const SOURCES: Readonly<Record<string, (os: MetricsDependencies['os']) => Promise<Metric[]>>> = {
   process: ({ files }) => processMetrics(files),
   status: ({ files }) => statusMetrics(files),

@@ -2,21 +2,19 @@ import type { Distribution } from '../../../base/histogram.ts'
 import type { UeventCounts } from '../../../os/devices/uevents.ts'
 import { itemMetric, type Metric, type Sample, singleMetric } from './exposition.ts'
 
-/** A limit of the API, and how much of it is in use. */
 export interface LimitUse {
   readonly name: string
   readonly limit: number
   readonly used: number
 }
 
-/** The calls of one method. */
 export interface MethodFigures {
   readonly rpc: string
   readonly seconds: Distribution
   readonly failures: ReadonlyMap<string, number>
 }
 
-/** What a container uses; undefined for what cannot be read. */
+/** Figures that cannot be read are undefined. */
 export interface ContainerFigures {
   readonly id: string
   readonly cpuSeconds: number | undefined
@@ -25,11 +23,11 @@ export interface ContainerFigures {
   readonly oomKills: bigint
 }
 
-/** What the agent counts of itself. Each function is a source of its own: one that fails is left out. */
+/** Each function is a separate source of metrics: the answer leaves out only those that fail. */
 export interface OwnFigures {
   limits(): readonly LimitUse[]
   methods(): readonly MethodFigures[]
-  /** The full names of the methods of calls that are not over, one for each. */
+  /** The full method name of each call under way. */
   inFlight(): readonly string[]
   loopDelay(): Distribution
   deviceWaits(): { readonly found: Distribution; readonly failed: Distribution }
@@ -37,16 +35,15 @@ export interface OwnFigures {
   stdioBytes(): Readonly<Record<string, number>>
   relayedBytes(): bigint
   restarts(): number
-  /** Trace spans that could not be sent. */
   droppedSpans(): number
   containerStates(): readonly string[]
   containers(): Promise<readonly ContainerFigures[]>
 }
 
-/** Containers with series of their own: the labels of a metric are bounded. */
+/** The most containers with series of their own, which bounds the number of labels. */
 export const MOST_CONTAINERS = 256
 
-/** The sources of {@link OwnFigures} by their names in the log. */
+/** Keyed by the source's name in the log. */
 export const OWN_SOURCES: Readonly<Record<string, (figures: OwnFigures) => Metric[] | Promise<Metric[]>>> = {
   limits: (figures) => limitMetrics(figures.limits()),
   restarts: (figures) => [singleMetric('microvm_agent_restarts_total', figures.restarts())],
@@ -67,7 +64,6 @@ export const OWN_SOURCES: Readonly<Record<string, (figures: OwnFigures) => Metri
   containers: async (figures) => containerMetrics(await figures.containers()),
 }
 
-/** The limits of the API over all connections, and their use. */
 function limitMetrics(limits: readonly LimitUse[]): Metric[] {
   const items = (part: 'limit' | 'used') => limits.map((use) => [use.name, use[part]] as const)
   return [
@@ -131,7 +127,6 @@ function labelled(label: string, values: Readonly<Record<string, Sample['value']
   return Object.entries(values).map(([name, value]) => ({ labels: { [label]: name }, value }))
 }
 
-/** How often each of the names is there. */
 function counted(name: Metric['name'], label: string, names: readonly string[]): Metric {
   const counts = new Map<string, number>()
   for (const each of names) counts.set(each, (counts.get(each) ?? 0) + 1)

@@ -1,4 +1,4 @@
-/** What is known of a metric before it is measured. docs/reference/metrics.md is made from it. */
+/** `npm run gen` makes docs/reference/metrics.md from these rows. */
 export interface MetricRow {
   /** `untyped`: the items of one metric are counters and gauges. */
   readonly type: 'counter' | 'gauge' | 'histogram' | 'untyped'
@@ -6,10 +6,7 @@ export interface MetricRow {
   readonly labels: readonly string[]
 }
 
-/**
- * Every metric of GetMetrics, in the order of the answer. The names that begin with `kata_` are those of Kata's agent,
- * which hosts know.
- */
+/** Every metric of GetMetrics, in the order of the answer. Hosts know the names with `kata_` from Kata's agent. */
 export const METRICS = {
   kata_agent_scrape_count: counter('Calls of GetMetrics.'),
   kata_agent_threads: gauge('Threads of the agent.'),
@@ -32,8 +29,8 @@ export const METRICS = {
   ),
   kata_guest_filesystem_inodes: gauge('Inodes of the same file systems.', 'mount', 'device', 'item'),
   microvm_agent_limit: gauge('Limits of the API over all connections.', 'item'),
-  microvm_agent_limit_used: gauge('What is in use of these limits.', 'item'),
-  microvm_agent_restarts_total: counter('Agents that died before this one.'),
+  microvm_agent_limit_used: gauge('Use of these limits.', 'item'),
+  microvm_agent_restarts_total: counter('Restarts of the agent after it died.'),
   microvm_agent_trace_spans_dropped_total: counter(
     'Trace spans that were not sent, because too many waited or the collector did not take them.',
   ),
@@ -44,7 +41,7 @@ export const METRICS = {
   microvm_agent_rpc_errors_total: counter('Failed calls.', 'method', 'code'),
   microvm_agent_rpc_in_flight: gauge('Calls that are not over.', 'method'),
   microvm_agent_event_loop_delay_seconds: histogram(
-    'Rest of the turn of the event loop in which a call began: what comes next waits for so long. At most 100 turns a second are measured.',
+    'Rest of the turn of the event loop in which a call began, which delays other calls. At most 100 turns a second are measured.',
   ),
   microvm_agent_heap_bytes: gauge('Memory of the JavaScript heap, and what it holds outside.', 'kind'),
   microvm_agent_uevents_total: counter('Events about devices that the kernel has sent.'),

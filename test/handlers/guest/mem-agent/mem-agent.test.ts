@@ -116,7 +116,7 @@ describe('the mem-agent', () => {
     files.write('guest', Buffer.from('damaged'))
     const config = { reclaim: NO_RECLAIM, compact: NO_COMPACTION }
     const memAgent = memAgentOf(await guestWithIdle(), config, new StateStore(files))
-    const message = "the mem-agent's settings by calls cannot be read"
+    const message = 'saved settings of the mem-agent not read'
     expect(lines).toMatchObject([{ level: 'critical', message }])
     await memAgent.setReclaim(memcg({ periodSecs: 5n }))
     expect(new StateStore(files).read(KINDS.guest, 'guest')?.reclaim).toMatchObject({ periodSecs: 5n })
