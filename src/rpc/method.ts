@@ -18,6 +18,8 @@ export interface IncomingCall {
   readonly number: bigint | undefined
   /** How old the request was when it arrived here, in milliseconds: more than 0 only when the broker had it before. */
   readonly ageMs: number
+  /** Whether the previous agent had the request. */
+  readonly sentBefore?: boolean
   /** The trace context that came with it (traceparent.ts), which is not checked. */
   readonly traceparent?: string | undefined
 }

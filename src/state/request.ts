@@ -47,6 +47,8 @@ export interface Call {
   readonly number: bigint
   /** Milliseconds since the whole request arrived in the guest, also at the previous agent. */
   ageMs(): number
+  /** Whether the previous agent had the request, and died before it answered. */
+  readonly sentBefore?: boolean | undefined
   /** Registers what the answer takes away, such as an exit status. It counts as dropped when the call fails. */
   takes(taken: Taken): void
   /**

@@ -63,6 +63,7 @@ function served<Request, Response>(
       signal: rpc.onHangup === 'cancel' ? limits.signal : neverAborted,
       number,
       ageMs: () => incoming.ageMs + nowMs() - startedMs,
+      sentBefore: incoming.sentBefore,
       beforeEffect: () => {
         if (rpc.recovery === 'at-most-once') requests.answer(call, EMPTY_RESPONSE)
       },

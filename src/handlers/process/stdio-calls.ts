@@ -9,7 +9,7 @@ import type {
   WriteStreamResponse,
 } from '../../gen/agent.ts'
 import type { Call } from '../../state/request.ts'
-import type { OutputRead } from '../stdio/process-streams.ts'
+import { NO_OUTPUT, type OutputRead } from '../stdio/process-streams.ts'
 import type { Stdio } from '../stdio/stdio.ts'
 import type { ProcessOwners } from './owner.ts'
 
@@ -53,8 +53,9 @@ function reader(name: 'stdout' | 'stderr') {
     request: ReadStreamRequest,
     call: Call,
   ): Promise<OutputRead> => {
-    const { [name]: stream } = await stdioOf(dependencies, request, call.signal)
-    const output = await inStep('output', '', () => stream.read(request.len, call))
+    const stdio = await openStdio(dependencies, request, call)
+    if (stdio === undefined) return NO_OUTPUT
+    const output = await inStep('output', '', () => stdio[name].read(request.len, call))
     call.takes(output)
     dependencies.carried[name] += output.length
     return output
@@ -78,6 +79,25 @@ export async function ttyWinResize(
 ): Promise<void> {
   const stdio = await stdioOf(dependencies, request, signal)
   stdio.resize(request.row, request.column)
+}
+
+/** The same as {@link stdioOf}; undefined when the previous agent had the read and the process, whose end closed its streams. */
+async function openStdio(
+  dependencies: StdioCallDependencies,
+  request: ReadStreamRequest,
+  { signal, sentBefore }: Call,
+): Promise<Stdio | undefined> {
+  try {
+    return await stdioOf(dependencies, request, signal)
+  } catch (error) {
+    if (sentBefore === true && isGone(error)) return undefined
+    throw error
+  }
+}
+
+/** Whether the error says that there is no such container or process. */
+function isGone(error: unknown): boolean {
+  return error instanceof AgentError && (error.code === 'NOT_FOUND' || error.code === 'INVALID_ARGUMENT')
 }
 
 /** The streams of a process, once its creation is over. */

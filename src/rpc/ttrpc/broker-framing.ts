@@ -11,6 +11,7 @@ import {
   IN_FILE,
   KEEP,
   NO_ROOM,
+  SENT_BEFORE,
   writeEnvelope,
 } from './envelope.ts'
 import { FRAME_HEADER_BYTES, type FrameHeader, MAX_FRAME_PAYLOAD_BYTES, parseFrameHeader } from './frame.ts'
@@ -21,6 +22,8 @@ export interface Arrival {
   readonly number: bigint
   /** Milliseconds between the arrival of the whole frame at the broker and its arrival here. */
   readonly ageMs: number
+  /** Whether the previous agent had the frame. */
+  readonly sentBefore: boolean
 }
 
 /** Called by a {@link BrokerFraming} during `push`, in the order of the wire. */
@@ -327,7 +330,7 @@ export class BrokerFraming {
     this.#noRoom = undefined
     if (this.#isClosed) return
     const header = parseFrameHeader(frame, 0)
-    const arrival = { number, ageMs: Number(ageNs) / 1e6 }
+    const arrival = { number, ageMs: Number(ageNs) / 1e6, sentBefore: (flags & SENT_BEFORE) !== 0 }
     const refuse = (reason: string) => this.#events.onRefusedFrame(header, arrival, reason)
     if (kind !== EnvelopeKind.request) {
       const tooLarge = `message of ${header.payloadBytes} bytes is larger than ${MAX_FRAME_PAYLOAD_BYTES}`

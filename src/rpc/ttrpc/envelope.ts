@@ -12,6 +12,9 @@ export const EnvelopeKind = {
   confirm: 18,
 } as const
 
+/** Of a request: the previous agent had it. */
+export const SENT_BEFORE = 1
+
 /** Of an answer: the broker tells what becomes of it, and remembers that until it is confirmed. */
 export const KEEP = 1
 

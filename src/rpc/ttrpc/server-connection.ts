@@ -205,7 +205,7 @@ export class TtrpcServerConnection implements ServedConnection {
 
   #serve(asker: Asker, method: Method, request: TtrpcRequest, requestBytes: number): void {
     const call: OpenCall = { ...asker, abort: new AbortController(), requestBytes }
-    const { number, ageMs } = asker.arrival
+    const { number, ageMs, sentBefore } = asker.arrival
     this.#calls.set(call.streamId, call)
     this.#openRequestBytes += requestBytes
     method(ownBytes(request.payload), {
@@ -215,6 +215,7 @@ export class TtrpcServerConnection implements ServedConnection {
       framing: 'ttrpc',
       number,
       ageMs,
+      sentBefore,
       traceparent: request.traceparent,
     }).then(
       (outcome) => this.#onOutcome(call, outcome),

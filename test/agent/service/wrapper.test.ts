@@ -328,18 +328,18 @@ describe('the call wrapper', () => {
     expect(lines).toMatchObject([{ containerId: 'c1', code: 'DEADLINE_EXCEEDED' }])
   })
 
-  it('tells the handler the number of the request, and its age at any time', async () => {
+  it('tells the handler the number of the request, its age at any time, and whether it was sent before', async () => {
     let now = 100
     const seen: unknown[] = []
-    const handle: Rpc<Message, Message>['handle'] = async (message, { number, ageMs }) => {
-      seen.push(number, ageMs())
+    const handle: Rpc<Message, Message>['handle'] = async (message, { number, ageMs, sentBefore }) => {
+      seen.push(number, sentBefore, ageMs())
       now += 40
       seen.push(ageMs())
       return message
     }
     const { method } = wrapped({ handle }, openGate, undefined, new Totals(), 'grpc.Test/Test', () => now)
-    await method(request, callOf({ number: 7n, ageMs: 1000 }))
-    expect(seen).toEqual([7n, 1000, 1040])
+    await method(request, callOf({ number: 7n, ageMs: 1000, sentBefore: true }))
+    expect(seen).toEqual([7n, true, 1000, 1040])
   })
 
   it('asks the framing for the delivery only when the handler does', async () => {

@@ -1,5 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
+import { readStdout } from '../../../src/handlers/process/stdio-calls.ts'
+import { NO_CALLER } from '../../../src/state/request.ts'
 import {
   containerRequest,
   type Machine,
@@ -113,5 +115,16 @@ describe('the streams of a process', () => {
   ])('%s fails', async (_what, call, code, message) => {
     const { handlers } = await machineWithContainer()
     await expect(call(handlers)).rejects.toMatchObject({ code, message })
+  })
+
+  it.each([
+    ['process', exec],
+    ['container', { containerId: 'c9', execId: '' }],
+  ])('end for a read that the previous agent had, when its %s is gone', async (_what, gone) => {
+    const { context } = await machineWithContainer()
+    const read = (sentBefore: boolean) =>
+      readStdout(context, { ...gone, len: 9 }, { ...NO_CALLER, sentBefore })
+    expect(await read(true)).toHaveLength(0)
+    await expect(read(false)).rejects.toThrow()
   })
 })

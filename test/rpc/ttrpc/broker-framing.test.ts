@@ -104,6 +104,11 @@ describe('a TtrpcServerConnection and its framing', () => {
     expect(payload.equals(responseIn(await broker.next()).payload)).toBe(true)
   })
 
+  it.each([0, 1])('passes on whether the previous agent had the request: flag %i', async (flags) => {
+    broker.send(request, 1n, requestFrame(1, 'Held'), { flags })
+    expect((await held.next()).call.sentBefore).toBe(flags === 1)
+  })
+
   it('takes the age of a request off its time, and passes both on', async () => {
     const frame = requestFrame(1, 'Held', { timeoutNano: 3_000_000_000n })
     broker.send(request, 1n, frame, { ageNs: 2_500_000_000n })
@@ -309,7 +314,7 @@ describe('BrokerFraming with a way past the stream', () => {
   })
   function send(number: bigint, bulk?: ReturnType<typeof stored>): void {
     framing.send({
-      arrival: { number, ageMs: 0 },
+      arrival: { number, ageMs: 0, sentBefore: false },
       ...{ frame, bulk, taken: () => told.push('taken') },
       delivered: (isWritten) => told.push(`${number} ${isWritten}`),
     })
