@@ -4,17 +4,14 @@ import type { Call } from '../../state/request.ts'
 import type { HostConnections } from './host-connections.ts'
 import { PortConnections, type StreamName } from './port-connections.ts'
 
-/** The ports of a request; 0: the stream is read or written by calls. */
+/** The ports of a request; calls read or write a stream whose port is 0. */
 export interface StdioPorts {
   readonly stdinPort: number
   readonly stdoutPort: number
   readonly stderrPort: number
 }
 
-/**
- * Connects each stream that has a port. Without a terminal each stream needs a port of its own (INVALID_ARGUMENT); on a
- * terminal streams may share one. When one connection fails, the others are closed.
- */
+/** Throws INVALID_ARGUMENT for a shared port without a terminal. When one connection fails, the others are closed. */
 export async function connectPorts(
   request: {
     readonly streams: Streams
@@ -73,7 +70,7 @@ function refuseShared(named: readonly NamedPort[]): void {
   }
 }
 
-/** A descriptor for each stream: a duplicate where streams share a connection. */
+/** Streams that share a connection get duplicates of its descriptor. */
 function spread(
   streams: Streams,
   named: readonly NamedPort[],

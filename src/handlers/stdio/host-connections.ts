@@ -7,31 +7,25 @@ import type { Fd } from '../../os/streams/streams.ts'
 import { type Call, either, type TakenByRequests } from '../../state/request.ts'
 import type { StreamName } from './port-connections.ts'
 
-/** Where the host's ports are: on vsock, or, for an agent without a VM, unix sockets in a folder. */
+/** The host's ports: vsock, or, for an agent without a VM, unix sockets in a folder. */
 export type StdioDial = { readonly kind: 'vsock' } | { readonly kind: 'unix'; readonly folder: string }
 
 export interface HostConnectionsConfig {
   readonly dial: StdioDial
-  /** How long a dial may take. */
   readonly dialTimeoutMs: number
-  /** A port of the agent that the host connects to for its streams; 0: the agent dials the host. */
+  /** The agent's port to which the host connects its streams; 0: the agent dials the host. */
   readonly listenerPort: number
   /** Accepts connections of processes in this guest too, for tests. */
   readonly allowLoopback: boolean
 }
 
-/** Connections with the host that carry streams of processes. */
 export interface HostConnections extends TakenByRequests {
-  /** Connects a stream with the host's port. Throws INTERNAL, naming both, when there is no connection. */
+  /** Throws INTERNAL, naming stream and port, when there is no connection. */
   connect(wanted: WantedConnection, call: Call): Promise<HostConnection>
-  /**
-   * Takes over the connections of the previous agent, and opens the listener, if one is configured. To be called once,
-   * before requests are answered.
-   */
+  /** Restores the previous agent's connections and opens the listener. Call it once, before requests are answered. */
   begin(): Promise<void>
 }
 
-/** What a request asks for. */
 export interface WantedConnection {
   readonly port: number
   readonly stream: StreamName
@@ -39,21 +33,16 @@ export interface WantedConnection {
 
 export interface HostConnection {
   readonly fd: Fd
-  /**
-   * To be called when the process that gets it is made, or never will be. Until then the next agent gives the connection to
-   * the same request again.
-   */
+  /** Call it once the process is made or never will be. Until then, a request sent again gets the same connection. */
   settled(): Promise<void>
 }
 
-/** The address of the host's port `port`. */
 export function hostPort(dial: StdioDial, port: number): HostAddress {
   return dial.kind === 'vsock'
     ? { kind: 'vsock', port }
     : { kind: 'unix', path: `${dial.folder}/port_${port}` }
 }
 
-/** Dials the host, or waits for its connections, as the configuration says. */
 export function createHostConnections(options: {
   readonly os: Os
   readonly log: Logger
@@ -65,13 +54,13 @@ export function createHostConnections(options: {
 /** Errors of a dial to a port without a listener: a host answers a vsock dial with a reset, or not at all. */
 const NO_LISTENER = ['ECONNRESET', 'ETIMEDOUT', 'ECONNREFUSED', 'ENOENT']
 
-/** What the names of connections that the agent has made begin with in vminit's store; port and call follow. */
+/** The prefix of dialled connections in vminit's store; port and call number follow. */
 const DIALLED = 'to-port-'
 
-/** Makes each connection by dialling the host, which may listen for one only. */
+/** The host may accept only one connection on each port. */
 function dialHost({ os, config }: Parameters<typeof createHostConnections>[0]): HostConnections {
   const kept = new KeptConnections(os, DIALLED)
-  // Stored before it is connected: the host may accept it in the agent's last moment.
+  // Store the socket before connecting it: the host may accept it just before this agent dies.
   const newSocket = (port: number, name: string, isKept: boolean) => {
     const fd = os.hostSockets.socket(hostPort(config.dial, port), config.dialTimeoutMs)
     if (isKept) kept.keep(name, fd)
@@ -135,7 +124,7 @@ async function dial(
   }
 }
 
-/** What the names of connections that the host has made begin with in vminit's store; the port follows. */
+/** The prefix of accepted connections in vminit's store; the port follows. */
 const ACCEPTED = 'from-port-'
 
 /** The host connects right before the request that names the port. */
@@ -145,7 +134,7 @@ const ACCEPTED_AGE_MS = 60_000
 const TRIES = 3
 const BETWEEN_TRIES_MS = 100
 
-/** Lets the host make the connections, each known by the port it came from. */
+/** The host makes the connections; the source port identifies each one. */
 function listenForHost(options: {
   readonly os: Os
   readonly log: Logger
@@ -173,22 +162,20 @@ function listenForHost(options: {
         error: (error) => log.error('no stream could be accepted', { error: messageOf(error) }),
       })
     },
-    // One that comes from the same port takes its place.
+    // Nothing to close: a new connection from the same port replaces a stale one.
     taken: [],
   }
 }
 
-/** The listening socket in vminit's store. */
 const STORED_LISTENER = 'stream-listener'
 
-/** The address of the agent's port `port`, which the host dials. */
 export function listenerAddress(dial: StdioDial, port: number): HostAddress {
   return dial.kind === 'vsock'
     ? { kind: 'vsock', port }
     : { kind: 'unix', path: `${dial.folder}/listener_${port}` }
 }
 
-/** The port that a connection came from; undefined when it did not come from the host. */
+/** Undefined when the connection did not come from the host. */
 function portOf(peer: HostPeer, allowLoopback: boolean): number | undefined {
   if (peer.kind === 'unix') {
     const digits = /\/port_(\d{1,10})$/.exec(peer.path)?.[1]
@@ -214,32 +201,26 @@ async function waitFor(
   throw new AgentError('INTERNAL', `${stream}: the host has made no connection from its port ${port}`)
 }
 
-/** More than the streams of all processes that may be about to start. */
+/** More than the streams of all processes that can start at once. */
 const MAX_WAITING = 512
 
-/**
- * Connections that are stored in vminit until the process that gets them is made, by names: those that no request has asked
- * for yet, oldest first, and those that a request has.
- */
+/** Connections that vminit stores until their processes are made; they wait, oldest first, for their requests. */
 class KeptConnections {
   readonly #os: Pick<Os, 'streams' | 'clock' | 'descriptors'>
   readonly #prefix: string
   readonly #maxAgeMs: number | undefined
   readonly #waiting = new Map<string, { readonly fd: Fd; readonly taken: AbortController }>()
-  /** The connections that a request has, whose process is not made yet. */
+  /** Taken by a request whose process is not made yet. */
   readonly #unsettled = new Set<string>()
 
-  /** Without `maxAgeMs` they wait until they are dropped. */
+  /** Without `maxAgeMs`, connections wait until they are dropped. */
   constructor(os: Pick<Os, 'streams' | 'clock' | 'descriptors'>, prefix: string, maxAgeMs?: number) {
     this.#os = os
     this.#prefix = prefix
     this.#maxAgeMs = maxAgeMs
   }
 
-  /**
-   * Lets a connection wait for its request, for a limited time. An earlier one of this name is closed, and the oldest when
-   * there are too many.
-   */
+  /** Closes an earlier connection of this name, and the oldest one when too many wait. */
   add(name: string, fd: Fd): void {
     this.drop(name)
     if (this.#unsettled.has(name)) void this.settled(name)
@@ -249,7 +230,6 @@ class KeptConnections {
     this.#wait(name, fd)
   }
 
-  /** Lets the connections of the previous agent wait. */
   restore(): void {
     const { descriptors } = this.#os
     for (const stored of descriptors.names().filter((one) => one.startsWith(this.#prefix))) {
@@ -258,25 +238,21 @@ class KeptConnections {
     }
   }
 
-  /** The names of those that wait. */
   names(): readonly string[] {
     return [...this.#waiting.keys()]
   }
 
-  /** Gives the request a connection that waits. */
   take(name: string): Fd | undefined {
     const fd = this.#take(name)
     if (fd !== undefined) this.#unsettled.add(name)
     return fd
   }
 
-  /** Keeps a connection that the request has made itself. */
   keep(name: string, fd: Fd): void {
     this.#unsettled.add(name)
     void this.#os.descriptors.store(`${this.#prefix}${name}`, fd)
   }
 
-  /** See {@link HostConnection.settled}. */
   async settled(name: string): Promise<void> {
     if (this.#unsettled.delete(name)) await this.#removeStored(name)
   }
@@ -291,7 +267,6 @@ class KeptConnections {
     )
   }
 
-  /** Closes one that waits. */
   drop(name: string): void {
     const fd = this.#take(name)
     if (fd === undefined) return
@@ -299,7 +274,7 @@ class KeptConnections {
     void this.#removeStored(name)
   }
 
-  /** Never rejects: once vminit is gone nothing is stored. */
+  /** Never rejects: without vminit, nothing is stored. */
   async #removeStored(name: string): Promise<void> {
     await this.#os.descriptors.remove(`${this.#prefix}${name}`).catch(() => {})
   }

@@ -1,32 +1,29 @@
 import type { Fd, Streams } from '../../os/streams/streams.ts'
 import { DATA_START, JournalPage } from './journal-page.ts'
 
-/** The states of a request in the journal. */
 const WRITING = 1
 const DONE = 2
 
 /**
- * Input that is on its way to the process, in a file in memory that outlives the agent: the data of one request at a time,
- * and the requests whose answers were not delivered yet. An agent that is killed between any two calls leaves one of
- * these:
+ * The input of one request at a time on its way to the process, and the requests whose answers are not delivered yet. This
+ * file in memory survives the agent. When the agent is killed after one of these calls, the next agent finds:
  *
- * | the last call | what the next agent finds |
+ * | last call | state |
  * |---|---|
- * | the data is in the file | no record of the request: sent again, it is written from its first byte |
- * | its record is written | a request that is being written; the file's position is how far it is |
- * | splice(2) out of the file | the same: bytes and position move in one call |
- * | the record says that it is done | sent again, it is answered and not written |
- * | the answer was delivered: the record is free | nothing |
+ * | write of the data | no record: the request is sent again and written from its first byte |
+ * | write of its record | an unfinished request; the file's position tells how much was moved |
+ * | splice(2) out of the file | the same: one call moves bytes and position |
+ * | write of the record as done | the request is answered again and not written |
+ * | free of the record, after delivery | nothing |
  */
 export class InputFile {
   readonly fd: Fd
   readonly #streams: Streams
   readonly #journal: JournalPage
-  /** The requests that were begun, with the places of their records. */
   readonly #begun = new Map<bigint, { readonly place: number; isDone: boolean }>()
   #current: { readonly number: bigint; readonly end: number } | undefined
 
-  /** Goes on with a file that {@link JournalPage.newFile} has made. */
+  /** `fd` is a file of {@link JournalPage.newFile}, new or left by the previous agent. */
   constructor(streams: Streams, fd: Fd) {
     this.fd = fd
     this.#streams = streams
@@ -41,12 +38,11 @@ export class InputFile {
     return [...this.#begun.keys()]
   }
 
-  /** Whether one more request can be begun. */
   get hasRoom(): boolean {
     return this.#journal.hasRoom
   }
 
-  /** The request that is being written, and how many of its bytes are still in the file. */
+  /** The request that is being written; `restBytes` are still in the file. */
   get current(): { readonly number: bigint; readonly restBytes: number } | undefined {
     if (this.#current === undefined) return undefined
     const { number, end } = this.#current
@@ -59,7 +55,7 @@ export class InputFile {
 
   /** A request without a number has no record: it is not sent again. */
   begin(data: Uint8Array, number: bigint): void {
-    // New memory: a pipe may still refer to that of the request before.
+    // Get new pages: a pipe may still refer to the pages of the previous request.
     this.#streams.truncate(this.fd, DATA_START)
     this.#streams.setPosition(this.fd, DATA_START)
     this.#streams.writeAt(this.fd, DATA_START, data)
@@ -71,7 +67,6 @@ export class InputFile {
     this.#current = { number, end: DATA_START + data.length }
   }
 
-  /** All of the current request is written. */
   finish(): void {
     const { number = 0n } = this.#current ?? {}
     const request = this.#begun.get(number)
@@ -83,7 +78,6 @@ export class InputFile {
     this.#streams.truncate(this.fd, DATA_START)
   }
 
-  /** Throws the rest of the current request away. */
   abandon(): void {
     const { number = 0n } = this.#current ?? {}
     this.#current = undefined
@@ -91,7 +85,6 @@ export class InputFile {
     this.#streams.truncate(this.fd, DATA_START)
   }
 
-  /** Frees the record of a request. */
   forget(number: bigint): void {
     const request = this.#begun.get(number)
     if (request === undefined) return
@@ -100,7 +93,7 @@ export class InputFile {
     this.#begun.delete(number)
   }
 
-  /** Closes the file. What is forgotten later has no effect. */
+  /** A later `forget` has no effect. */
   close(): void {
     this.#begun.clear()
     this.#streams.close(this.fd)

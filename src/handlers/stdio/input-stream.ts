@@ -8,7 +8,6 @@ import { JournalPage } from './journal-page.ts'
 import type { ProcessInput } from './process-streams.ts'
 import type { StoredDescriptors } from './stored-descriptors.ts'
 
-/** What an input stream writes to, and where its descriptors are stored. */
 export interface InputTarget {
   /** The agent's end of the pipe, or a duplicate of the terminal's master; undefined when the input has ended. */
   readonly fd: Fd | undefined
@@ -17,18 +16,17 @@ export interface InputTarget {
 }
 
 /**
- * The agent's end of a process's input. Writes run one after the other, each complete, in the order of the calls; the
- * end comes after the writes before it. The data of a write goes through {@link InputFile}. Owns its descriptors until
- * it is ended or closed.
+ * The agent's end of a process's input. Writes run one after the other, each complete, and the end follows them. Their
+ * data goes through {@link InputFile}. Owns its descriptors until it is ended or closed.
  */
 export class InputStream implements ProcessInput {
   readonly #streams: Streams
   readonly #target: InputTarget
   #fd: Fd | undefined
   #file: InputFile | undefined
-  /** Input for a terminal passes this pipe: only from and to pipes the kernel moves bytes in one call. */
+  /** Terminal input passes this pipe, because splice(2) needs a pipe at one end. */
   #pipe: Fd | undefined
-  /** Aborted when the process has ended or the stream is closed: a blocked write ends. */
+  /** Ends a blocked write when the process has ended or the stream is closed. */
   readonly #stop = new AbortController()
   #queue: Promise<void> = Promise.resolve()
   #ending: Promise<void> | undefined
@@ -38,7 +36,7 @@ export class InputStream implements ProcessInput {
     | undefined
   readonly #room = new Changes()
 
-  /** Goes on with the input that the previous agent left in the store, if any. */
+  /** Resumes input that the previous agent left in the store. */
   constructor(streams: Streams, target: InputTarget) {
     this.#streams = streams
     this.#target = target
@@ -60,13 +58,12 @@ export class InputStream implements ProcessInput {
       throw new AgentError('INTERNAL', 'Cannot get writer', { fault: 'caller' })
     signal.throwIfAborted()
     const written = this.#queue.then(() => this.#writeAll(data, signal, number))
-    // The next write runs whatever the outcome of this one, which its own caller gets.
+    // The next write runs even if this one fails; the caller of this one gets the error.
     this.#queue = written.catch(() => {})
     await abortable(written, signal)
     return this.#written(number)
   }
 
-  /** Closes the pipe after the writes before it; the process then reads the end. May be called again. */
   end(): Promise<void> {
     this.#ending ??= this.#queue.then(() => this.#release())
     return this.#ending
@@ -95,7 +92,6 @@ export class InputStream implements ProcessInput {
     await Promise.all([released, this.#closeFile()])
   }
 
-  /** Goes on with the write during which the previous agent died. */
   #resume(file: InputFile): void {
     this.#file = file
     const number = file.current?.number
@@ -126,7 +122,7 @@ export class InputStream implements ProcessInput {
     }
   }
 
-  /** The bytes are the process's, whatever becomes of the answer: only the request is forgotten. */
+  /** The process keeps the bytes even if the answer is dropped; only the request's record is freed. */
   #written(number: bigint): Taken {
     return either(() => this.#forget(number))
   }
@@ -148,7 +144,7 @@ export class InputStream implements ProcessInput {
     await this.#moveAll(file, signal)
   }
 
-  /** Moves the rest of the current write out of the file. When that fails, what is left is thrown away. */
+  /** Moves the rest of the current write out of the file; discards it on failure. */
   async #moveAll(file: InputFile, signal: AbortSignal): Promise<void> {
     try {
       for (;;) {
@@ -195,14 +191,14 @@ export class InputStream implements ProcessInput {
     await this.#streams.writable(fd, AbortSignal.any([signal, this.#stop.signal]))
   }
 
-  /** Throws away what a write that is over has left in the pipe to the terminal. */
+  /** Discards what an ended write left in the pipe to the terminal. */
   #emptyPipe(): void {
     if (this.#pipe === undefined) return
     const heldBytes = this.#streams.pipedBytes(this.#pipe)
     if (heldBytes > 0) this.#streams.tryRead(this.#pipe, heldBytes)
   }
 
-  /** The file for what is to be written, which is stored before anything is written from it. */
+  /** Stores the file before anything is written from it. */
   async #makeFile(): Promise<InputFile> {
     const { stored, isTerminal } = this.#target
     if (isTerminal && this.#pipe === undefined) {
@@ -211,7 +207,7 @@ export class InputStream implements ProcessInput {
     }
     const file = new InputFile(this.#streams, JournalPage.newFile(this.#streams, 'stdin-data'))
     try {
-      // After the pipe: where the file is stored, the pipe is.
+      // Store the file after the pipe: an agent that finds the file then also finds the pipe.
       stored.put('stdin-data', file.fd)
       await stored.accepted()
       if (this.#fd === undefined) throw brokenPipe()
@@ -229,7 +225,7 @@ export class InputStream implements ProcessInput {
     this.#streams.close(this.#fd)
     this.#fd = undefined
     await this.#target.stored.remove('stdin')
-    // A request whose answer was not delivered may be sent again.
+    // Keep the file while undelivered requests may be sent again.
     if (this.#numbers.length === 0) await this.#closeFile()
   }
 

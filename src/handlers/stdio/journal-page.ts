@@ -1,42 +1,36 @@
 import { crc32 } from 'node:zlib'
 import type { Fd, Streams } from '../../os/streams/streams.ts'
 
-/**
- * Where the bytes of a file in memory begin; before them is the page of its journal. No page of memory, however large,
- * has both: truncating the bytes would zero the part of it that a pipe still refers to.
- */
+/** The offset of the data. No huge page may span journal and data: truncation would zero what a pipe refers to. */
 export const DATA_START = 2 ** 30
 
 const RECORD_BYTES = 32
 const RECORDS = 128
 const PAGE_BYTES = RECORD_BYTES * RECORDS
 
-/** Of the page; the state of the first record, which has no other. */
+/** The version of the page, which is the `state` of the first record. */
 const FORMAT_VERSION = 1
 
-/** A record that was never written. */
 const HOLE = Buffer.alloc(RECORD_BYTES)
 
-/** Where the checksum of a record is: the CRC-32 of the bytes before it, begun with the record's place. */
+/** The offset of a record's checksum: the CRC-32 of the bytes before it, seeded with the record's place. */
 const CHECKSUM_AT = 28
 
-/** What the journal says of a piece of the file. */
 export interface JournalRecord {
-  /** The number of the request that the piece belongs to; 0 for none. */
+  /** The number of the request that the range belongs to; 0 for none. */
   readonly number: bigint
-  /** The offset in the file. */
   readonly start: number
   readonly length: number
-  /** The meaning is its file's; 0 is a free record. */
+  /** 0 is a free record; each kind of file defines the other states. */
   readonly state: number
   /** Records of another epoch than the first record's are free. */
   readonly epoch: number
 }
 
 /**
- * The first page of a file in memory: 128 records of 32 bytes, the first of the file itself, each of the others of one
- * request. A record is written by one call, and whole or not at all: a kill leaves what was before a step, or after it.
- * The bytes after the page have no checksum: the kernel moves them there, and no agent reads them on the way.
+ * The first page of a file in memory: 128 records of 32 bytes, one of the file itself and one for each request. One
+ * call writes a whole record, so a kill leaves the state before or after it. The data has no checksum, because the
+ * kernel moves it there and no agent reads it on the way.
  */
 export class JournalPage {
   readonly #streams: Pick<Streams, 'readAt' | 'writeAt'>
@@ -48,7 +42,6 @@ export class JournalPage {
     this.#fd = fd
   }
 
-  /** A new file in memory with an empty journal, as {@link checkJournal} accepts it. */
   static newFile(streams: Pick<Streams, 'memoryFile' | 'truncate' | 'writeAt'>, name: string): Fd {
     const fd = streams.memoryFile(name)
     streams.truncate(fd, DATA_START)
@@ -56,7 +49,7 @@ export class JournalPage {
     return fd
   }
 
-  /** Whether a request can be recorded. At most 127 have a record at a time. */
+  /** At most 127 requests have a record at a time. */
   get hasRoom(): boolean {
     return this.#free.length > 0
   }
@@ -66,7 +59,7 @@ export class JournalPage {
     return decode(this.#read(0))
   }
 
-  /** The records of requests that `isUsed` by their place, which are reserved by this. */
+  /** Returns the records that `isUsed` accepts, by place, and reserves their places. */
   readUsed(isUsed: (record: JournalRecord) => boolean): ReadonlyMap<number, JournalRecord> {
     const used = new Map<number, JournalRecord>()
     for (let place = 1; place < RECORDS; place++) {
@@ -78,14 +71,14 @@ export class JournalPage {
     return used
   }
 
-  /** A place for a record. To be called when the journal {@link hasRoom}. */
+  /** Call it only when the journal {@link hasRoom}. */
   reserve(): number {
     const place = this.#free.pop()
     if (place === undefined) throw new Error('the journal has no room')
     return place
   }
 
-  /** Makes a place free whose record is free, or of another epoch. */
+  /** The record at this place must be free or of another epoch. */
   release(place: number): void {
     this.#free.push(place)
   }
@@ -99,7 +92,7 @@ export class JournalPage {
   }
 }
 
-/** Throws an error that says what is wrong with the journal of a file in memory that the previous agent left. */
+/** Throws an error that names the damage to a journal of the previous agent. */
 export function checkJournal(streams: Pick<Streams, 'readAt'>, fd: Fd): void {
   const page = streams.readAt(fd, 0, PAGE_BYTES)
   if (page.length < PAGE_BYTES)

@@ -7,10 +7,10 @@ import type { OutputRead } from './process-streams.ts'
 const TAKEN = 1
 const DISCARDED = 2
 
-/** While ranges are out, the memory of what was discarded before them is given back in pieces of this size. */
+/** While ranges are out, the memory of discarded output before them is released in pieces of this size. */
 const PUNCHED_BYTES = 2 ** 20
 
-/** Bytes that a request has taken, which are read when they are needed. */
+/** Bytes that a request has taken; they are read only when needed. */
 class Range implements OutputRead {
   isDiscarded = false
   readonly #file: OutputFile
@@ -55,37 +55,36 @@ class Range implements OutputRead {
 }
 
 /**
- * Output that was read from the process and not delivered yet, in a file in memory that outlives the agent. The file's
- * position is the end of the output. An agent that is killed between any two calls leaves one of these:
+ * Output that was read from the process and is not delivered yet, in a file in memory that survives the agent. The file's
+ * position is the end of the output. When the agent is killed after one of these calls, the next agent finds:
  *
- * | the last call | what the next agent finds |
+ * | last call | state |
  * |---|---|
- * | splice(2) into the file | bytes before the position without a record: unread, the front of the stream |
- * | the record of a read (number, range) is written | the range is the request's: sent again, it gets the same bytes |
- * | its answer was written to the client: first record, with all before this offset discarded; or, behind a range that is out, the range's record as discarded | those bytes are gone |
- * | its answer was dropped: the record is free | unread again |
- * | nothing is left: first the position goes back to the start, then the first record says so, in a new epoch | a position before the discarded offset: empty |
+ * | splice(2) into the file | bytes before the position without a record: they are unread |
+ * | write of a read's record (number, range) | the request has the range: sent again, it gets the same bytes |
+ * | delivery: the first record gets a new discarded offset or, behind a range that is out, the range's record becomes discarded | those bytes are gone |
+ * | free of the record, after the answer was dropped | the range is unread again |
+ * | position back to the start of an empty file, before the first record gets a new epoch | a position before the discarded offset: empty |
  */
 export class OutputFile implements TakenByRequests {
   readonly fd: Fd
   readonly #streams: Streams
   readonly #changed: () => void
   readonly #journal: JournalPage
-  /** Ranges that are out or discarded behind one that is out, in the order of the stream. */
+  /** Ranges that are out, or discarded behind one that is out, in stream order. */
   readonly #ranges: Range[] = []
   #epoch: number
   /** Everything before this offset is gone. */
   #discarded: number
   #end: number
-  /** The memory before this offset was given back. */
+  /** The memory before this offset was released. */
   #punched = DATA_START
   /** Whether only the journal has memory. */
   isTrimmed = false
-  /** How many bytes this agent has moved into the file. */
   movedBytes = 0
   #isSealed = false
 
-  /** Goes on with a file that {@link JournalPage.newFile} has made. `changed` is called when bytes are unread, or a record free, again. */
+  /** `fd` is a file of {@link JournalPage.newFile}. `changed` is called when bytes become unread or a record free. */
   constructor(streams: Streams, fd: Fd, changed: () => void) {
     this.fd = fd
     this.#streams = streams
@@ -110,17 +109,14 @@ export class OutputFile implements TakenByRequests {
     }
   }
 
-  /** Whether one more range can be taken. */
   get hasRoom(): boolean {
     return this.#journal.hasRoom
   }
 
-  /** The ranges that are out. */
   get taken(): readonly (readonly [bigint, OutputRead])[] {
     return this.#ranges.flatMap((range) => (range.isDiscarded ? [] : [[range.number, range]]))
   }
 
-  /** The first unread bytes; undefined when there are none. */
   get unread(): { readonly start: number; readonly length: number } | undefined {
     let start = this.#discarded
     for (const range of this.#ranges) {
@@ -130,7 +126,7 @@ export class OutputFile implements TakenByRequests {
     return start < this.#end ? { start, length: this.#end - start } : undefined
   }
 
-  /** Moves output from a pipe into the file. Returns as {@link Streams.move} does. */
+  /** Returns as {@link Streams.move} does. */
   moveFrom(pipe: Fd, maxBytes: number): number | undefined {
     const moved = this.#streams.move(pipe, this.fd, maxBytes)
     this.#end += moved ?? 0
@@ -141,41 +137,37 @@ export class OutputFile implements TakenByRequests {
     return moved
   }
 
-  /** The last bytes that were moved into the file. */
   last(bytes: number): Uint8Array {
     return this.#streams.readAt(this.fd, this.#end - bytes, bytes)
   }
 
-  /** Takes unread bytes for the request `number`. */
   take(start: number, length: number, number: bigint): OutputRead {
     const range = new Range(this, { start, length, record: this.#journal.reserve(), number })
-    // A request without a number is not sent again to the next agent: for that one the bytes are unread.
+    // A request without a number is not sent again: the next agent finds its bytes unread.
     if (number !== 0n) this.#write(range, TAKEN)
     this.#insert(range)
     return range
   }
 
-  /** What was taken for this request; undefined when nothing is out, and for a request without a number. */
   takenBy(number: bigint): OutputRead | undefined {
     if (number === 0n) return undefined
     return this.#ranges.find((one) => one.number === number && !one.isDiscarded)
   }
 
-  /** Gives the memory of an empty file back. */
   trim(): void {
     if (this.#end > DATA_START || this.isTrimmed) return
     this.#streams.truncate(this.fd, DATA_START)
     this.isTrimmed = true
   }
 
-  /** What is settled from now on has no effect. */
+  /** A later `settle` has no effect. */
   seal(): void {
     this.#isSealed = true
   }
 
   close(): void {
     this.seal()
-    // Their answers may not have been sent yet.
+    // Read the ranges that are out, because their answers may not have been sent yet.
     for (const range of this.#ranges) if (!range.isDiscarded) range.read()
     this.#streams.close(this.fd)
   }
@@ -184,7 +176,6 @@ export class OutputFile implements TakenByRequests {
     return this.#streams.readAt(this.fd, start, length)
   }
 
-  /** The answer with this range was delivered, or dropped. */
   settle(range: Range, isDelivered: boolean): void {
     if (this.#isSealed || range.isDiscarded || !this.#ranges.includes(range)) return
     if (isDelivered) this.#discard(range)
@@ -204,7 +195,7 @@ export class OutputFile implements TakenByRequests {
     this.#journal.release(range.record)
   }
 
-  /** Discards the ranges at the front, whose records are then without a meaning. */
+  /** Discards the ranges at the front; their records lose their meaning and are not rewritten. */
   #advance(): void {
     for (
       let [first] = this.#ranges;
@@ -225,7 +216,7 @@ export class OutputFile implements TakenByRequests {
     this.#punched = this.#discarded
   }
 
-  /** Begins anew with an empty file, whose memory is used again. */
+  /** Empties the file; its memory is used again. */
   #restart(): void {
     this.#streams.setPosition(this.fd, DATA_START)
     this.#epoch = (this.#epoch + 1) >>> 0

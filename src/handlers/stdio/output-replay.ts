@@ -3,20 +3,20 @@ import { AgentError } from '../../base/errors.ts'
 /** The most bytes that all streams together keep. */
 const TOTAL_BYTES = 16 * 1024 * 1024
 
-/** The output that processes have written last, of each stream as much as is configured. */
+/** Keeps the last output of each stream, as much as is configured. */
 export class OutputReplay {
   readonly #streamBytes: number
   readonly #totalBytes: number
   #freeBytes: number
 
-  /** 0 keeps nothing. */
+  /** A `streamBytes` of 0 keeps nothing. */
   constructor(streamBytes: number, totalBytes = TOTAL_BYTES) {
     this.#streamBytes = streamBytes
     this.#totalBytes = totalBytes
     this.#freeBytes = totalBytes
   }
 
-  /** The tail of a new stream. `close` must follow. */
+  /** The caller closes the tail. */
   open(): OutputTail {
     const hasRoom = this.#streamBytes <= this.#freeBytes
     const bytes = hasRoom ? this.#streamBytes : 0
@@ -34,32 +34,29 @@ export class OutputReplay {
     if (this.#streamBytes === 0) {
       return new AgentError('FAILED_PRECONDITION', 'agent.output_replay_bytes: 0, output is not kept')
     }
-    const reason = `output: ${this.#totalBytes} bytes of other streams are kept, want no more`
+    const reason = `output: not kept, other streams use all ${this.#totalBytes} bytes`
     return new AgentError('RESOURCE_EXHAUSTED', reason)
   }
 }
 
-/** Output by its place in the stream. */
 export interface KeptOutput {
   readonly offset: number
   readonly data: Uint8Array
-  /** How many bytes have passed so far, and how many wait for the reader of a port. */
+  /** All bytes so far, including those that wait for the reader of a port. */
   readonly totalBytes: number
 }
 
-/** The last bytes, and how many there have been so far. */
 interface Passed {
   readonly totalBytes: number
   readonly last: Buffer
 }
 
-/** The last bytes of one stream: those that were added, or those that its relay has. */
+/** The last bytes of one stream, from `add` or from its relay. */
 export class OutputTail {
-  /** How many bytes it keeps. */
   readonly capacity: number
   readonly #missing: () => AgentError
   readonly #onClose: () => void
-  /** The byte at offset n is at n modulo the capacity; made with the first bytes. */
+  /** The byte at offset n is at n modulo the capacity. Allocated with the first bytes. */
   #ring: Buffer | undefined
   #total = 0
   #relay: (() => Passed) | undefined
@@ -71,7 +68,7 @@ export class OutputTail {
     this.#onClose = onClose
   }
 
-  /** Adds output: `count` bytes, of which `last` are the last ones, as many as are kept. */
+  /** `last` has the last of `count` bytes, as many as are kept. */
   add(count: number, last: Uint8Array): void {
     if (this.capacity === 0 || this.#isClosed) return
     this.#total += count
@@ -82,15 +79,12 @@ export class OutputTail {
     this.#ring.set(last.subarray(untilEnd), 0)
   }
 
-  /** To be called when a relay moves the stream, which keeps its last bytes itself. */
+  /** For a stream whose relay keeps the last bytes itself. */
   readFrom(relay: () => Passed): void {
     this.#relay = relay
   }
 
-  /**
-   * At most `most` bytes from an offset, or from the first one that is kept; `most` 0: all. Throws FAILED_PRECONDITION or
-   * RESOURCE_EXHAUSTED when nothing is kept, INVALID_ARGUMENT for an offset of the future.
-   */
+  /** Throws FAILED_PRECONDITION or RESOURCE_EXHAUSTED if none is kept, INVALID_ARGUMENT past the end. `most` 0: all. */
   read(offset: number, most: number): KeptOutput {
     if (this.capacity === 0) throw this.#missing()
     const { totalBytes, last } = this.#relay?.() ?? this.#added()
@@ -111,7 +105,6 @@ export class OutputTail {
     return { totalBytes, last: Buffer.concat([kept.subarray(oldest), kept.subarray(0, oldest)]) }
   }
 
-  /** Gives its memory back. */
   close(): void {
     if (this.#isClosed) return
     this.#isClosed = true

@@ -9,16 +9,14 @@ import type { OutputTail } from './output-replay.ts'
 import { DRAIN_MS, NO_OUTPUT, type OutputRead, type ProcessOutput, type StreamOs } from './process-streams.ts'
 import type { StoredDescriptors } from './stored-descriptors.ts'
 
-/** The capacity of a pipe or pty, unless it was made larger. */
 const DEFAULT_CAPACITY_BYTES = 65_536
 
 /** The capacity that a process may give its pipe (`/proc/sys/fs/pipe-max-size`). */
 const MAX_CAPACITY_BYTES = 1_048_576
 
-/** For how long the memory of a file that is empty is kept for the next output: to have it anew costs more than a copy. */
+/** How long an empty file keeps its memory for the next output: new memory costs more than a copy. */
 const TRIM_MS = 1000
 
-/** What an output stream reads from, and where its descriptors are stored. */
 export interface OutputSource {
   /** The agent's end of the pipe, or the master of the terminal. */
   readonly fd: Fd
@@ -30,27 +28,26 @@ export interface OutputSource {
 }
 
 /**
- * The agent's end of a process's output. Any number of reads may be pending; each takes the bytes of one move out of
- * the pipe, and has them in {@link OutputFile} until it is settled. After the process has ended, what is in the pipe is
- * still delivered; then the stream ends, even if other processes hold the pipe open. Owns its descriptors until {@link
- * OutputStream.close}.
+ * Any number of reads may be pending; each keeps its bytes in {@link OutputFile} until it is settled. When the process
+ * has ended, the rest of the pipe is delivered; then the stream ends, even if other processes hold the pipe open. Owns
+ * its descriptors until {@link OutputStream.close}.
  */
 export class OutputStream implements ProcessOutput {
   readonly tail: OutputTail | undefined
   readonly #streams: Streams
   readonly #clock: Clock
   readonly #source: OutputSource
-  /** A terminal's output passes this pipe: only from and to pipes the kernel moves bytes in one call. */
+  /** Terminal output passes this pipe, because splice(2) needs a pipe at one end. */
   #pipe: Fd | undefined
   #file: OutputFile | undefined
   #opening: Promise<OutputFile> | undefined
   #capacityBytes: number
-  /** Whether the pipe may be made larger: it has the default size, and none was configured. */
+  /** Whether the pipe may be made larger: no size was configured. */
   #mayGrow: boolean
-  /** Aborted when reads no longer wait for output: what the pipe holds is the rest. */
+  /** Aborted when reads stop waiting for output and take only what the pipe holds. */
   readonly #final = new AbortController()
   #processEnded = false
-  /** How many bytes may follow once it is final. Bytes beyond the pipe's capacity were written by other processes later. */
+  /** The most bytes to read once it is final: other processes wrote the bytes beyond the pipe's capacity later. */
   #restBytes: number
   #ended = false
   #closed = false
@@ -59,12 +56,11 @@ export class OutputStream implements ProcessOutput {
   #readers = 0
   /** When the last read ended, on the clock of `Clock.monotonicMs`. */
   #readAtMs: number
-  /** What reads that found no output wait for. */
   readonly #changes = new Changes()
   #isWatched = false
   #isTrimming = false
 
-  /** Goes on with the output that the previous agent left in the store, if any. */
+  /** Resumes output that the previous agent left in the store. */
   constructor(os: StreamOs, source: OutputSource) {
     this.tail = os.replay?.open()
     this.#streams = os.streams
@@ -84,10 +80,6 @@ export class OutputStream implements ProcessOutput {
     return this.#closed
   }
 
-  /**
-   * At most `maxBytes` of output as soon as there is any; empty at the end of the stream, and for `maxBytes` 0.
-   * Throws what the call is aborted with. A request that had an answer before the agent's death gets the same again.
-   */
   async read(maxBytes: number, call: Call): Promise<OutputRead> {
     if (this.#closed) throw new AgentError('INTERNAL', 'cannot get stream reader', { fault: 'caller' })
     if (maxBytes === 0) return NO_OUTPUT
@@ -109,7 +101,7 @@ export class OutputStream implements ProcessOutput {
     return this.#clock.monotonicMs() - this.#readAtMs
   }
 
-  /** To be called when the process has ended. Half a second later reads no longer wait for output. */
+  /** Half a second later, reads no longer wait for output. */
   processEnded(): void {
     if (this.#processEnded) return
     this.#processEnded = true
@@ -121,7 +113,7 @@ export class OutputStream implements ProcessOutput {
     return this.#file?.taken ?? []
   }
 
-  /** Ends the stream. Pending reads get what is in the pipe, or the end of the stream. */
+  /** Pending reads get what is in the pipe, or the end of the stream. */
   close(): Promise<void> {
     if (!this.#closed) {
       this.#closed = true
@@ -133,7 +125,7 @@ export class OutputStream implements ProcessOutput {
     return this.#released.promise
   }
 
-  /** The file for what was read, which is stored before anything is read into it. */
+  /** Stores the file before anything is read into it. */
   #open(): Promise<OutputFile> {
     this.#opening ??= this.#makeFile().catch((error: unknown) => {
       this.#opening = undefined
@@ -154,7 +146,7 @@ export class OutputStream implements ProcessOutput {
       this.#changed,
     )
     try {
-      // After the pipe: where the file is stored, the pipe is.
+      // Store the file after the pipe: an agent that finds the file then also finds the pipe.
       stored.put(`${name}-data`, file.fd)
       await stored.accepted()
     } catch (error) {
@@ -168,7 +160,7 @@ export class OutputStream implements ProcessOutput {
     return file
   }
 
-  /** Makes the pipe larger for a reader of large pieces, so that it needs fewer calls. */
+  /** Lets a reader of large pieces make fewer calls. */
   #grow(bytes: number): void {
     this.#mayGrow = false
     const wanted = Math.min(bytes, MAX_CAPACITY_BYTES)
@@ -181,7 +173,7 @@ export class OutputStream implements ProcessOutput {
       const again = file.takenBy(number)
       if (again !== undefined) return again
       if (!file.hasRoom) {
-        // No answer on its way makes room any more.
+        // Do not wait for room: a closed stream frees no records.
         if (this.#closed) return NO_OUTPUT
         await this.#changes.next(signal)
         continue
@@ -203,7 +195,7 @@ export class OutputStream implements ProcessOutput {
     }
   }
 
-  /** Moves output into the file. What the previous agent left in a terminal's pipe comes first. */
+  /** Bytes that the previous agent left in a terminal's pipe come first. */
   #pull(file: OutputFile, maxBytes: number): number | undefined {
     if (this.#pipe === undefined) return file.moveFrom(this.#source.fd, maxBytes)
     const left = file.moveFrom(this.#pipe, maxBytes)
@@ -212,13 +204,12 @@ export class OutputStream implements ProcessOutput {
     return moved === undefined || moved === 0 ? moved : file.moveFrom(this.#pipe, moved)
   }
 
-  /** Keeps a copy of output that has just come, if that is configured. */
   #keep(file: OutputFile, bytes: number): void {
     const { capacity = 0 } = this.tail ?? {}
     if (capacity > 0) this.tail?.add(bytes, file.last(Math.min(bytes, capacity)))
   }
 
-  /** Gives the file's memory back once a while has passed without output. */
+  /** Releases the file's memory after a while without output. */
   #trimLater(file: OutputFile): void {
     if (this.#isTrimming || file.isTrimmed) return
     this.#isTrimming = true
@@ -240,7 +231,7 @@ export class OutputStream implements ProcessOutput {
 
   readonly #changed = (): void => this.#changes.announce()
 
-  /** Wakes the readers when the source is readable; the read that follows reports an error. */
+  /** Wakes the readers when the source is readable or fails; their next read reports the error. */
   #watch(): void {
     if (this.#isWatched) return
     this.#isWatched = true

@@ -3,7 +3,7 @@ import type { StoredDescriptors } from './stored-descriptors.ts'
 
 export type StreamName = 'stdin' | 'stdout' | 'stderr'
 
-/** The connections made for a process's streams, until each is taken by its stream. */
+/** A process's connections until its streams take them. */
 export class PortConnections {
   readonly #streams: Pick<Streams, 'close'>
   readonly #fds: Map<StreamName, Fd>
@@ -12,7 +12,7 @@ export class PortConnections {
   /** Whether input and output have the same connection. */
   readonly isShared: boolean
 
-  /** Takes over the descriptors. `settled` is called when the process is made, or never will be. */
+  /** Owns the descriptors. `settled` is called when the process is made or never will be. */
   constructor(
     streams: Pick<Streams, 'close'>,
     fds: ReadonlyMap<StreamName, Fd> = new Map(),
@@ -28,7 +28,6 @@ export class PortConnections {
     return this.#fds.has(name)
   }
 
-  /** Stores the connections. A terminal has none of stderr. */
   keepIn(stored: StoredDescriptors, hasTerminal: boolean): void {
     this.#stored = stored
     for (const [name, fd] of this.#fds) {
@@ -37,7 +36,7 @@ export class PortConnections {
     }
   }
 
-  /** Passes a connection to `use`, which owns it unless it throws; undefined when the stream has none. */
+  /** `use` owns the connection unless it throws. Returns undefined when the stream has none. */
   take<T>(name: StreamName, use: (connection: Fd) => T): T | undefined {
     const fd = this.#fds.get(name)
     if (fd === undefined) return undefined
@@ -46,7 +45,7 @@ export class PortConnections {
     return result
   }
 
-  /** To be called when the process is made, or never will be: the host's connections are for no other from now on. */
+  /** Call it once the process is made or never will be. */
   settled(): Promise<void> {
     return this.#settled()
   }

@@ -5,13 +5,10 @@ import type { OutputTail } from './output-replay.ts'
 import { DRAIN_MS, type ProcessInput, type ProcessOutput, type StreamOs } from './process-streams.ts'
 import type { StoredDescriptors } from './stored-descriptors.ts'
 
-/** The descriptors of a stream that is relayed, and where they are stored. */
 export interface PortStream {
-  /** The connection with the host. */
   readonly connection: Fd
-  /** The agent's end of the pipe or pty. */
   readonly fd: Fd
-  /** The pipe that the bytes of a socket or pty pass; undefined for those of a pipe. */
+  /** The pipe that bytes of a socket or pty pass; undefined when they come from a pipe. */
   readonly through: Fd | undefined
   readonly stored: StoredDescriptors
 }
@@ -24,13 +21,10 @@ export class PortInput implements ProcessInput {
   readonly #stop = new AbortController()
   readonly #drain = new AbortController()
   #isOver = false
-  /** Resolves when nothing is open any more, in vminit either. */
+  /** Resolves when all its descriptors are closed, in vminit too. */
   readonly ended: Promise<void>
 
-  /**
-   * Takes over the descriptors, or none when it throws. `isShared`: output has the same connection, which goes on when the
-   * input ends. `hasEnded`: the input ends with what has arrived.
-   */
+  /** Owns the descriptors unless it throws. `hasEnded`: the input ends with what has arrived. */
   constructor(
     streams: Streams,
     { connection, fd, through, stored }: PortStream,
@@ -51,7 +45,7 @@ export class PortInput implements ProcessInput {
     throw new AgentError('INTERNAL', 'Cannot get writer', { fault: 'caller' })
   }
 
-  /** Delivers what has arrived by now, and does not wait for that: the process may take any time to read it. */
+  /** Lets the relay deliver what has arrived, without waiting: the process may take any time to read it. */
   async end(): Promise<void> {
     if (this.#isOver || this.#drain.signal.aborted) return
     const mark = this.#streams.memoryFile('stdin-end')
@@ -80,8 +74,8 @@ export class PortInput implements ProcessInput {
 }
 
 /**
- * Output that goes to the host on a connection of its own. The native relay moves the bytes. After the process has ended,
- * what is in the pipe is still delivered, at the reader's pace; other processes that hold the pipe open have half a second.
+ * Output on a connection of its own, moved by the native relay. After the process has ended, the rest of the pipe is
+ * delivered at the reader's pace; other processes that hold the pipe open have half a second.
  */
 export class PortOutput implements ProcessOutput {
   readonly tail: OutputTail | undefined
@@ -90,13 +84,10 @@ export class PortOutput implements ProcessOutput {
   readonly #stop = new AbortController()
   readonly #drain = new AbortController()
   readonly #over = new AbortController()
-  /**
-   * Resolves when everything was written to the connection, or its reader is gone, and nothing is open any more, in vminit
-   * either.
-   */
+  /** Resolves when all output is written or the reader is gone, and all descriptors are closed, in vminit too. */
   readonly ended: Promise<void>
 
-  /** Takes over the descriptors, or none when it throws. */
+  /** Owns the descriptors unless it throws. */
   constructor(os: StreamOs, name: 'stdout' | 'stderr', { connection, fd, through, stored }: PortStream) {
     this.#clock = os.clock
     this.tail = os.replay?.open()
@@ -135,7 +126,6 @@ export class PortOutput implements ProcessOutput {
   }
 }
 
-/** How a relay keeps its last bytes for a tail; undefined when it is not to. */
 function keepIn(tail: OutputTail | undefined): RelayKeep | undefined {
   if (tail === undefined || tail.capacity === 0) return undefined
   return {

@@ -11,10 +11,8 @@ import { type Stdio, stdioOf, withoutTerminal } from './stdio.ts'
 import { type DescriptorName, StoredDescriptors } from './stored-descriptors.ts'
 import { relayedOutput, terminalByCalls, terminalByPort } from './terminal-stdio.ts'
 
-/** What the streams of a process are restored from. */
 export interface RestoreOs extends StreamOs, Pick<Os, 'descriptors'> {}
 
-/** A process whose streams the previous agent had. */
 export interface StoredProcess {
   readonly key: string
   readonly hasTerminal: boolean
@@ -23,10 +21,8 @@ export interface StoredProcess {
 }
 
 /**
- * The streams of a process as the previous agent left them: each goes on where it was. To be called before requests are
- * served; then each of {@link Stdio.taken} whose request is not sent again is to be told what became of the answer.
- * Throws UnreadableState for a journal that cannot be read, which is dropped: called again, it restores the
- * rest.
+ * Call it before requests are served, then settle each entry of {@link Stdio.taken} whose request is not sent again.
+ * Throws UnreadableState for an unreadable journal, which is dropped, so that a second call restores the rest.
  */
 export function restoreStdio(os: RestoreOs, process: StoredProcess): Stdio {
   const stored = new StoredDescriptors(os.descriptors, process.key)
@@ -54,10 +50,7 @@ export function restoreStdio(os: RestoreOs, process: StoredProcess): Stdio {
   return terminalByPort(terminal, relayedOutput(terminal, connection, through))
 }
 
-/**
- * Goes on with the terminal of a process that the previous agent was making, as far as {@link restoreStdio} takes it.
- * Returns false when there is none: that agent died between receiving and storing it.
- */
+/** Call it before {@link restoreStdio} for a half-made process. Returns false when the terminal was not stored. */
 export function completeTerminal(os: RestoreOs & Pick<Os, 'consoles'>, key: string): boolean {
   const stored = new StoredDescriptors(os.descriptors, key)
   const console = stored.take('console')
@@ -75,7 +68,7 @@ export function completeTerminal(os: RestoreOs & Pick<Os, 'consoles'>, key: stri
 
 const JOURNALS = ['stdin-data', 'stdout-data', 'stderr-data'] as const
 
-/** Before any stream goes on: what follows has no undo. */
+/** Runs before any stream is restored, because restoring has no undo. */
 function refuseDamaged(os: RestoreOs, stored: StoredDescriptors, key: string, name: DescriptorName): void {
   const fd = stored.take(name)
   if (fd === undefined) return
@@ -98,7 +91,7 @@ function restoreInput(os: RestoreOs, stored: StoredDescriptors, isTerminal: bool
   const connection = host ?? shared
   if (end !== undefined) os.streams.close(end)
   if (fd === undefined || connection === undefined) {
-    // A relay that was over when the agent died has nothing left to move.
+    // The relay had ended when the agent died.
     if (connection !== undefined) {
       discard(os, stored, [['stdin-host', host], ['stdin-shared', shared], taken(stored, 'stdin-pipe')])
     }
@@ -127,7 +120,7 @@ function restoreOutput(
     : new PortOutput(os, name, { connection, fd, through: undefined, stored })
 }
 
-/** The pipe of a relay, which may have died before it was stored. */
+/** The previous agent may have died before it stored the relay's pipe. */
 function pipeOf(os: RestoreOs, stored: StoredDescriptors, name: 'stdin-pipe' | 'stdout-pipe'): Fd {
   const restored = stored.take(name)
   if (restored !== undefined) return restored
@@ -142,7 +135,6 @@ function taken(stored: StoredDescriptors, name: DescriptorName): Taken {
   return [name, stored.take(name)]
 }
 
-/** Closes what is left of a stream that had ended. */
 function discard(os: RestoreOs, stored: StoredDescriptors, left: readonly Taken[]): void {
   for (const [name, fd] of left) {
     if (fd === undefined) continue
@@ -151,7 +143,6 @@ function discard(os: RestoreOs, stored: StoredDescriptors, left: readonly Taken[
   }
 }
 
-/** The output of a stream that had ended. */
 const CLOSED_OUTPUT: ProcessOutput = {
   tail: undefined,
   taken: [],

@@ -15,39 +15,27 @@ export interface Stdio extends TakenByRequests {
   readonly stdout: ProcessOutput
   /** The same stream as stdout on a terminal. */
   readonly stderr: ProcessOutput
-  /**
-   * Resolves when no connection is in use any more: all that the process wrote was delivered, or
-   * the reader is gone.
-   * Streams that are read by calls do not count.
-   */
+  /** Resolves when all output on connections is delivered or their readers are gone. Ignores streams read by calls. */
   readonly delivered: Promise<void>
-  /** Sets the terminal's size. Throws UNAVAILABLE `no tty` without one. */
+  /** Throws UNAVAILABLE `no tty` without a terminal. */
   resize(rows: number, columns: number): void
-  /** To be called when the process has ended. */
   processEnded(): void
-  /** Closes everything; pending reads and writes end. Resolves when nothing is open any more, in vminit either. */
+  /** Ends pending reads and writes. Resolves when all descriptors are closed, in vminit too. */
   close(): Promise<void>
 }
 
-/**
- * The size of the pipe of a relayed output when none is configured: the most that a kernel allows by default. The relay then
- * moves larger pieces, which more than halves its time.
- */
+/** The most that a kernel allows by default. With larger pieces, the relay needs less than half the time. */
 const RELAYED_OUTPUT_BYTES = 1024 * 1024
 
-/** The pipes of a process without a terminal. */
 export interface Pipes {
   readonly stdio: Stdio
   /** The process's ends, for its descriptors 0, 1 and 2. */
   readonly childEnds: readonly [Fd, Fd, Fd]
-  /** To be called once the process has its ends: until then the streams cannot end. */
+  /** Call it once the process has its ends; until then the streams cannot end. */
   closeChildEnds(): void
 }
 
-/**
- * Opens three pipes, relayed where a stream has a connection, and stores their descriptors. When one fails, none stays
- * open.
- */
+/** Opens and stores three pipes; streams with a connection are relayed. When one fails, none stays open. */
 export function openPipes(
   os: StreamOs,
   sizeBytes: number,
@@ -100,15 +88,11 @@ export function openPipes(
   }
 }
 
-/** The size of a process without a terminal cannot be set. */
 export function withoutTerminal(): never {
   throw new AgentError('UNAVAILABLE', 'no tty')
 }
 
-/**
- * Each write takes pages of its own in the pipe, however short it is. The default size has 16, this one 32: as many short
- * writes do not wait for a process that does not read.
- */
+/** Each write takes its own pages. This size has 32 (default 16): so many short writes never wait for the process. */
 const INPUT_BYTES = 128 * 1024
 
 function inputPipe(os: StreamOs, sizeBytes: number): ReturnType<Os['streams']['pipe']> {
@@ -130,12 +114,12 @@ function pipeOf(
   try {
     return os.streams.pipe(direction, wantedBytes)
   } catch {
-    // This kernel is set to allow less, which is only slower.
+    // This kernel allows less; the default size is only slower.
     return os.streams.pipe(direction)
   }
 }
 
-/** The input stream over `fd`, which it stores, and owns unless this throws. */
+/** Stores `fd`, which the stream owns unless this throws. */
 export function inputOf(
   os: StreamOs,
   fd: Fd,
@@ -156,7 +140,7 @@ export function inputOf(
   return relayed ?? new InputStream(os.streams, { fd, isTerminal, stored })
 }
 
-/** Passes `use` a stored pipe, which it owns unless it throws. */
+/** `use` owns the stored pipe unless it throws. */
 export function throughPipe<T>(
   os: StreamOs,
   stored: StoredDescriptors,
@@ -173,7 +157,7 @@ export function throughPipe<T>(
   }
 }
 
-/** Combines the streams of a process. `closed` resolves when what else belongs to them is closed. */
+/** `closed` resolves when everything else that belongs to the streams is closed. */
 export function stdioOf(
   parts: Pick<Stdio, 'stdin' | 'stdout' | 'stderr' | 'resize'>,
   closed: Promise<void> = Promise.resolve(),

@@ -1,15 +1,12 @@
 import type { Fd } from '../../os/streams/streams.ts'
 import type { DescriptorStore } from '../../os/supervisor/supervisor.ts'
 
-/**
- * A descriptor of a process, by what it is for. `X-data` has the bytes of stream X that are on their way by calls,
- * `X-pipe` those between a pty or socket and the other side, `X-host` is its connection with the host.
- */
+/** Of stream X, `X-data` has bytes moved by calls, `X-pipe` bytes of a pty or socket; `X-host` is its connection. */
 export type DescriptorName =
   | StreamDescriptor
-  /** In place of `stdin-host`: the terminal's output has the same connection. */
+  /** Replaces `stdin-host` when the terminal's output uses the same connection. */
   | 'stdin-shared'
-  /** Input by a port is to end with what has arrived. */
+  /** Marks that input by a port ends with what has arrived. */
   | 'stdin-end'
   /** The terminal; `stdin` is a duplicate of it. */
   | 'master'
@@ -18,14 +15,10 @@ export type DescriptorName =
 
 type StreamDescriptor = `${'stdin' | 'stdout' | 'stderr'}${'' | '-data' | '-pipe' | '-host'}`
 
-/**
- * The descriptors of one process that outlive the agent, in vminit's store, behind the process's key. Which names are
- * there tells the next agent what its streams are: a stream whose own name is missing is closed.
- */
+/** A process's descriptors in vminit's store, under its key. A stream whose own name is missing is closed. */
 export class StoredDescriptors {
   readonly #store: DescriptorStore
   readonly #key: string
-  /** With vminit's answers. */
   readonly #stored = new Map<DescriptorName, Promise<void>>()
 
   constructor(store: DescriptorStore, key: string) {
@@ -33,12 +26,12 @@ export class StoredDescriptors {
     this.#key = key
   }
 
-  /** Stores a descriptor, which stays the caller's. It survives the agent from now on, unless {@link accepted} throws. */
+  /** The caller keeps `fd`. The stored descriptor survives the agent, unless {@link accepted} throws. */
   put(name: DescriptorName, fd: Fd): void {
     this.#stored.set(name, this.#store.store(`${this.#key}-${name}`, fd))
   }
 
-  /** Throws RESOURCE_EXHAUSTED when vminit has refused one of these. The caller then removes what it has put. */
+  /** Throws RESOURCE_EXHAUSTED when vminit refused a descriptor; the caller then removes what it stored. */
   async accepted(): Promise<void> {
     await Promise.all(this.#stored.values())
   }
@@ -50,46 +43,40 @@ export class StoredDescriptors {
     return fd
   }
 
-  /** Lets {@link take} return a descriptor that is stored, or is now. */
+  /** Lets {@link take} return `fd`, and stores it unless it is stored. */
   handOver(name: DescriptorName, fd: Fd, isStored: boolean): void {
     if (!isStored) this.put(name, fd)
     this.#store.handOver(`${this.#key}-${name}`, fd)
   }
 
-  /** Whether {@link take} would return a descriptor. */
   has(name: DescriptorName): boolean {
     return this.#store.names().includes(`${this.#key}-${name}`)
   }
 
-  /** Removes the descriptors that are stored. Resolves when vminit has closed them; never rejects. */
+  /** Ignores names that are not stored. Resolves when vminit has closed the others; never rejects. */
   async remove(...names: readonly DescriptorName[]): Promise<void> {
     const stored = names.filter((name) => this.#stored.delete(name))
-    // Without vminit, or the descriptor, nothing keeps it open.
+    // A removal fails only without vminit or the descriptor; nothing is open there then.
     await Promise.allSettled(stored.map((name) => this.#store.remove(`${this.#key}-${name}`)))
   }
 
-  /** Removes all that is stored. */
   removeAll(): Promise<void> {
     return this.remove(...this.#stored.keys())
   }
 }
 
-/** Whether this is the name of a connection of the process with this key. */
 export function isConnectionOf(key: string, name: string): boolean {
   return CONNECTIONS.some((one) => name === `${key}-${one}`)
 }
 
 const CONNECTIONS: readonly DescriptorName[] = ['stdin-host', 'stdin-shared', 'stdout-host', 'stderr-host']
 
-/** Whether this is the name of a process's descriptor: `p`, the process's number, and what it is for. */
+/** The names of process descriptors: `p`, the process's number, and the purpose. */
 export function isOfProcess(name: string): boolean {
   return /^p\d+-/.test(name)
 }
 
-/**
- * Closes the stored descriptors whose names `isOf` accepts, here and in vminit. Connections are not shut down: another
- * name may stand for the same connection.
- */
+/** Closes descriptors here and in vminit, without shutting connections down: another name may share a connection. */
 export async function discardStored(
   store: DescriptorStore,
   streams: { close(fd: Fd): void },

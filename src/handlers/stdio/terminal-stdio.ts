@@ -10,7 +10,6 @@ import type { StoredDescriptors } from './stored-descriptors.ts'
 /** The kernel stores a terminal's size in 16-bit numbers. */
 const MAX_SIZE = 0xffff
 
-/** What the streams of a terminal are made of. */
 interface Terminal {
   readonly os: StreamOs
   readonly master: Fd
@@ -19,9 +18,8 @@ interface Terminal {
 }
 
 /**
- * The streams of a process on a terminal. Takes over the pty's master, which is stored already, also when it throws. Input
- * has a descriptor of its own, so that the end of input does not hang up the terminal. A terminal has no stderr: a
- * connection for it is closed at once.
+ * Owns the pty's master, which is stored already, even when it throws. Input uses a duplicate, so that its end does not
+ * hang up the terminal. A terminal has no stderr: a connection for it is closed at once.
  */
 export function terminalStdio(
   os: StreamOs,
@@ -45,7 +43,6 @@ export function terminalStdio(
   }
 }
 
-/** Output that is read by calls. */
 export function terminalByCalls({ os, master, stdin, stored }: Terminal): Stdio {
   const output = new OutputStream(os, {
     fd: master,
@@ -58,12 +55,12 @@ export function terminalByCalls({ os, master, stdin, stored }: Terminal): Stdio 
   return stdioOf({ stdin, stdout: output, stderr: output, resize })
 }
 
-/** The relay of a terminal's output. Takes over the connection and the pipe unless it throws. */
+/** Owns the connection and the pipe unless it throws. */
 export function relayedOutput({ os, master, stored }: Terminal, connection: Fd, through: Fd): PortOutput {
   return onDuplicate(os, master, (fd) => new PortOutput(os, 'stdout', { connection, fd, through, stored }))
 }
 
-/** The master itself is kept for the terminal's size. The end of the output is the end of the terminal. */
+/** The master stays open to set the size. The end of the output ends the terminal. */
 export function terminalByPort({ os, master, stdin, stored }: Terminal, output: PortOutput): Stdio {
   let isOpen = true
   const closed = output.ended.then(async () => {
@@ -75,7 +72,7 @@ export function terminalByPort({ os, master, stdin, stored }: Terminal, output: 
   return stdioOf({ stdin, stdout: output, stderr: output, resize }, closed)
 }
 
-/** Sets the size only while the master is open: once it is closed, its number may be another file's. */
+/** Once the master is closed, its number may be another file's. */
 function resizer(os: StreamOs, master: Fd, isOpen: () => boolean): Stdio['resize'] {
   return (rows, columns) => {
     if (rows > MAX_SIZE || columns > MAX_SIZE) {
@@ -88,7 +85,7 @@ function resizer(os: StreamOs, master: Fd, isOpen: () => boolean): Stdio['resize
   }
 }
 
-/** Passes `use` a duplicate, which it owns unless it throws. */
+/** `use` owns the duplicate unless it throws. */
 function onDuplicate<T>(os: StreamOs, fd: Fd, use: (duplicate: Fd) => T): T {
   const duplicate = os.streams.duplicate(fd)
   try {

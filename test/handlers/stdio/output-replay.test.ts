@@ -35,11 +35,11 @@ describe('OutputReplay', () => {
   it('keeps nothing of a stream for which there is no room, until another one ends', () => {
     const replay = new OutputReplay(4, 8)
     const [first] = [replay.open(), replay.open()]
-    expect(() => replay.open().read(0, 0)).toThrow('output: 8 bytes of other streams are kept, want no more')
+    expect(() => replay.open().read(0, 0)).toThrow('output: not kept, other streams use all 8 bytes')
     first.close()
     first.close()
     expect(read(replay.open(), 0)).toEqual({ offset: 0, data: '', totalBytes: 0 })
-    expect(() => replay.open().read(0, 0)).toThrow('want no more')
+    expect(() => replay.open().read(0, 0)).toThrow('not kept')
   })
 
   function add(tail: ReturnType<OutputReplay['open']>, text: string): void {
