@@ -16,25 +16,21 @@
 #error "the filter has the numbers of x86-64, x32 and i386"
 #endif
 
-/* Set in the number of a call of x32, whose calls have the numbers of x86-64. */
+/* x32 calls have the x86-64 numbers with this bit set. */
 #define X32_BIT 0x40000000U
 
 #define I386_SOCKETCALL 102
 #define I386_SOCKET 359
 
-#define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
+#define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field)) /* the lower 32 bits */
 #define END(action) BPF_STMT(BPF_RET | BPF_K, action)
-/* Goes on when the loaded value is `value`, and otherwise after the next `count` instructions. */
+/* Skips the next `count` instructions unless the loaded value is `value`. */
 #define IF(value, count) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, count)
 
 #define ALLOW SECCOMP_RET_ALLOW
 #define FAIL(error) (SECCOMP_RET_ERRNO | (error))
 
-/*
- * Of an argument the lower 32 bits are looked at, as the kernel does with an int. socketcall(2) has the family of a
- * socket behind a pointer, which a filter cannot follow, so that it makes no socket at all: 32-bit C libraries call it
- * only where socket(2) is missing.
- */
+/* socketcall(2) of i386 may make no socket: its family is behind a pointer, and C libraries prefer socket(2). */
 bool deny_calls(int denied) {
   if (denied == 0) return true;
   const unsigned vsock = denied & DENY_VSOCK ? FAIL(EPERM) : ALLOW;

@@ -7,16 +7,14 @@
 
 struct call;
 
-/* One function of the addon. */
 struct addon_function {
-  const char *name; /* in JavaScript */
-  const char
-      *takes; /* a letter for each argument (union argument). Any other argument throws a TypeError that names it. */
+  const char *name;  /* its name in JavaScript */
+  const char *takes; /* a letter for each argument (union argument); any other argument throws a TypeError */
   int64_t (*run)(struct call *call); /* returns as a system call does, or -errno */
-  bool on_thread;                    /* of libuv's pool: JavaScript gets a promise */
+  bool on_thread;                    /* runs on libuv's pool: JavaScript gets a promise */
 };
 
-/* The functions of each file. An entry without a name ends each table. */
+/* An entry without a name ends each table. */
 extern const struct addon_function descriptor_functions[];
 extern const struct addon_function file_functions[];
 extern const struct addon_function hang_report_functions[];

@@ -1,7 +1,4 @@
-/*
- * Writes to stderr which functions of JavaScript are running when another process asks by SIGUSR2, also while they keep the
- * loop from its work. vminit asks an agent that hangs, and kills it soon after.
- */
+/* On SIGUSR2, writes the running JavaScript functions to stderr, even when they block the event loop. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -13,18 +10,14 @@
 #include "functions.h"
 #include "napi/call.h"
 
-/*
- * Functions of V8 and Node that N-API does not have: v8::Isolate::GetCurrent, v8::Isolate::RequestInterrupt and
- * node::DumpJavaScriptBacktrace. Of a Node without them the stack is not reported. The Node beside the addon has them, as
- * a test shows.
- */
+/* Functions of V8 and Node that Node-API lacks. They are weak: without them the addon loads, and reports no stack. */
 #define WEAK(symbol) __asm__(symbol) __attribute__((weak))
 extern void *current_isolate(void) WEAK("_ZN2v87Isolate10GetCurrentEv");
 extern void request_interrupt(void *isolate, void (*callback)(void *isolate, void *data), void *data)
     WEAK("_ZN2v87Isolate16RequestInterruptEPFvPS0_PvES2_");
 extern void dump_stack(FILE *file) WEAK("_ZN4node23DumpJavaScriptBacktraceEP8_IO_FILE");
 
-/* Of the process: a signal has no other place. */
+/* Process-wide, because a signal handler has no argument. */
 static sem_t asked;
 static void *main_isolate;
 
@@ -35,14 +28,14 @@ static void on_signal(int number) {
   errno = error;
 }
 
-/* On the main thread, between two steps of its program. */
+/* Runs on the main thread as an interrupt of V8. */
 static void report(void *isolate, void *data) {
   (void)isolate;
   (void)data;
   dump_stack(stderr);
 }
 
-/* A thread of its own, because the interrupt takes locks, which a signal handler must not. */
+/* A thread requests the interrupt, which takes locks: a signal handler must not. */
 static void *wait_for_signal(void *data) {
   (void)data;
   for (;;)

@@ -1,4 +1,3 @@
-/* The root of the addon: exports its functions, sets up and ends its instances. No other file depends on this one. */
 #include <stdlib.h>
 
 #include "functions.h"
@@ -30,12 +29,11 @@ static bool export_all(napi_env env, napi_value exports) {
   return true;
 }
 
-/* Runs when the environment ends. */
 static void end(napi_async_cleanup_hook_handle hook, void *data) {
   struct addon *addon = data;
   (void)hook;
   addon->ending = true;
-  /* Counted as a handle, so that a handle that is closed meanwhile is not taken for the last one. */
+  /* This extra handle keeps a handle that closes meanwhile from being the last one. */
   addon_handle_opened(addon);
   relay_end(addon);
   watch_end(addon);

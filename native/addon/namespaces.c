@@ -1,7 +1,4 @@
-/*
- * Calls that move their thread into another namespace. Each runs on a thread of its own, because the thread cannot be
- * moved back.
- */
+/* Calls that move their thread into another namespace. Each has its own thread, which cannot be moved back. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +17,6 @@
 #define AT_RECURSIVE 0x8000
 #endif
 
-/* Runs `on_thread` with the call on a thread of its own, which ends before this returns. Sets the call's result. */
 static int64_t run_on_own_thread(struct call *call, void *(*on_thread)(void *)) {
   pthread_t thread;
   errno = pthread_create(&thread, NULL, on_thread, call);
@@ -36,7 +32,7 @@ static int open_namespace(int process) {
   return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-/* Returns a detached copy of the mounts at and below the source, or -1. */
+/* Returns a detached copy of the mounts at and below `source`, or -1. */
 static int cloned_tree(int from, const char *source) {
   if (setns(from, CLONE_NEWNS) != 0) return -1;
   return (int)syscall(SYS_open_tree, AT_FDCWD, source, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
@@ -60,10 +56,7 @@ static void *clone_on_thread(void *data) {
   return NULL;
 }
 
-/*
- * Clones a mount from the mount namespace of one process into that of another. setns(2) changes a thread's mount namespace
- * only after the thread has stopped sharing its root and working directory with other threads, which cannot be undone.
- */
+/* Clones a mount into another process's mount namespace. setns(2) requires a thread that shares no root (CLONE_FS). */
 static int64_t clone_mount(struct call *call) {
   return run_on_own_thread(call, clone_on_thread);
 }

@@ -1,7 +1,4 @@
-/*
- * Starts programs. The start runs on a thread of libuv's pool, because vfork(2) returns only once the child executes
- * the program. fork(2) would copy the page tables of all memory that Node maps.
- */
+/* Starts programs by vfork(2), which copies no page tables. It returns after execve(2), so it runs on a pool thread. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +17,6 @@
 
 #define STANDARD_DESCRIPTORS 3
 
-/* One program to start. */
 struct program {
   const char *path, *directory;
   char **command, **environment;         /* the command begins with the program's name */
@@ -30,7 +26,7 @@ struct program {
   volatile int child_errno;              /* written by the child, which shares this memory */
 };
 
-/* In the child. dup2 clears close-on-exec. A given descriptor is never 0, 1 or 2: the agent uses these itself. */
+/* Runs in the child. dup2(2) clears close-on-exec. A given descriptor is above 2, because the agent uses 0 to 2. */
 static bool place_descriptors(const struct program *program) {
   int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
   if (nothing < 0) return false;
@@ -41,24 +37,21 @@ static bool place_descriptors(const struct program *program) {
   return true;
 }
 
-/*
- * In the child. The program ends with the agent: the thread that starts it lives as long. A console that cannot be the
- * controlling terminal is one without job control.
- */
+/* Runs in the child. PR_SET_PDEATHSIG kills the program with its starting thread, which lives as long as the agent. */
 static void take_terminal(void) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   ioctl(STDIN_FILENO, TIOCSCTTY, 1);
 }
 
 /*
- * In the child. It shares the parent's memory until it executes the program, so it makes system calls only. Returns
- * with errno set when one fails. The oom_score_adj that a vfork child writes changes the child's value only.
+ * Runs in the child, which shares the parent's memory until execve(2): it makes system calls only. Returns with errno
+ * set on failure. The oom_score_adj that a vfork child writes changes the child's value only.
  */
 static void become_program(const struct program *program) {
   setsid();
   if (!reset_oom_score() || !place_descriptors(program) || chdir(program->directory) != 0) return;
   if (program->has_terminal) take_terminal();
-  /* After the descriptors are placed: until execve the child may have more open than the program's limit allows. */
+  /* After the descriptors are placed, because the child may have more open than the program's limit allows. */
   if (!reset_open_files_limit() || !reset_nice()) return;
   reset_signals();
   if (!deny_calls(program->denied)) return;

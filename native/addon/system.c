@@ -28,10 +28,9 @@ static int64_t set_file_limit(struct call *call) {
 }
 
 /*
- * Locks the pages of the program and its libraries that are used from now on. Most of those in memory were used by the
- * start alone, so what cannot have been written to is unmapped first: it stays in the page cache until the kernel wants
- * the memory. V8 and malloc give anonymous memory back (MADV_DONTNEED), which the kernel refuses for locked memory; so that
- * is left alone.
+ * Locks the pages of the program and its libraries from their next use on. Clean pages are unmapped first, because most
+ * were used at the start only; the page cache keeps them. Anonymous memory is not locked: V8 and malloc return it by
+ * MADV_DONTNEED, which the kernel refuses for locked memory.
  */
 static int lock_segments(struct dl_phdr_info *object, size_t size, void *data) {
   (void)size;
@@ -73,7 +72,6 @@ static int64_t swap_on(struct call *call) {
   return swapon(call->given[0].string, call->given[1].integer);
 }
 
-/* One ioctl(2) call whose argument is memory that JavaScript owns. */
 static int64_t control(struct call *call) {
   const unsigned long request = call->given[1].integer;
   /* The request number encodes how many bytes the kernel reads or writes. */

@@ -1,7 +1,6 @@
 /*
- * Readiness of descriptors. All that are watched are in one epoll set of the addon's own, and the set is one uv_poll_t of
- * Node's loop: to watch a descriptor again costs one system call, where a uv_poll_t of its own costs five. A descriptor
- * has any number of one-shot watches, and stays in the set after its last one, where it reports nothing.
+ * The epoll set is one uv_poll_t of Node's loop: watching a descriptor again costs one system call instead of five. A
+ * descriptor has any number of one-shot watches. It stays in the set, disarmed, after the last one was ready.
  */
 #define _GNU_SOURCE
 #include "watch.h"
@@ -17,27 +16,27 @@
 #include "functions.h"
 #include "napi/call.h"
 
-/* Descriptors of one look at the set. What is left is reported by the next turn of the loop. */
+/* Descriptors per epoll_wait(2). The next turn of the loop reports the rest. */
 #define READY_AT_ONCE 64
 
 struct watch {
   TAILQ_ENTRY(watch) entry;
   int64_t id;
-  uint32_t events; /* EPOLLIN or EPOLLOUT */
+  uint32_t events;
   napi_ref callback;
 };
 TAILQ_HEAD(watch_list, watch);
 
 struct watched_fd {
-  uint32_t armed; /* the events that the set reports, once */
-  bool is_in_set; /* unless it was closed by others since */
+  uint32_t armed; /* one-shot events that the set reports */
+  bool is_in_set; /* wrong once other code has closed it */
   struct watch_list watches;
 };
 
 struct watch_table {
-  uv_poll_t poll; /* of the set; open while `set` is */
+  uv_poll_t poll;
   struct addon *addon;
-  int set; /* -1 before the first watch */
+  int set;
   struct watched_fd **by_fd;
   size_t capacity;
   size_t pending; /* watches that are not ready: they keep the loop alive */
@@ -80,7 +79,7 @@ static void count_pending(struct watch_table *table, int change) {
     uv_unref((uv_handle_t *)&table->poll);
 }
 
-/* Returns 0 or -1. Whether the descriptor is in the set can be told wrong: others may have closed it. */
+/* Returns 0 or -1. Tries both operations, because `is_in_set` may be wrong. */
 static int put_into_set(struct watch_table *table, int fd, struct watched_fd *watched, uint32_t events) {
   struct epoll_event event = {.events = events | EPOLLONESHOT, .data.fd = fd};
   int operation = watched->is_in_set ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
@@ -90,12 +89,12 @@ static int put_into_set(struct watch_table *table, int fd, struct watched_fd *wa
   else if (result != 0 && errno == EEXIST)
     result = epoll_ctl(table->set, operation = EPOLL_CTL_MOD, fd, &event);
   watched->is_in_set = result == 0;
-  /* Whoever waits for a descriptor reads or writes until that would block. */
+  /* Callers read or write until EAGAIN, so the descriptor must not block. */
   if (result == 0 && operation == EPOLL_CTL_ADD) ioctl(fd, FIONBIO, &(int){1});
   return result;
 }
 
-/* Has the set report the events of the remaining watches, or nothing when none remains. Returns 0 or -errno. */
+/* Arms the set for the events of the remaining watches. Returns 0 or -errno. */
 static int rearm(struct watch_table *table, int fd, struct watched_fd *watched) {
   uint32_t events = 0;
   struct watch *watch;
@@ -103,7 +102,7 @@ static int rearm(struct watch_table *table, int fd, struct watched_fd *watched) 
   if (events == watched->armed) return 0;
   watched->armed = 0;
   if (events == 0) {
-    /* One that was closed is not in the set any more. */
+    /* Fails for a descriptor that was closed and so left the set. */
     epoll_ctl(table->set, EPOLL_CTL_DEL, fd, NULL);
     watched->is_in_set = false;
     return 0;
@@ -113,7 +112,6 @@ static int rearm(struct watch_table *table, int fd, struct watched_fd *watched) 
   return 0;
 }
 
-/* Moves the watches of a descriptor that these events are for. */
 static void take_ready(struct watch_table *table, int fd, uint32_t events) {
   struct watched_fd *watched = find_watched(table->addon, fd);
   if (watched == NULL) return;
@@ -151,7 +149,6 @@ static void on_ready(uv_poll_t *poll, int status, int poll_events) {
   napi_close_handle_scope(addon->env, scope);
 }
 
-/* Returns 0 or -errno. */
 static int open_set(struct watch_table *table) {
   if (table->set != -1) return 0;
   int set = epoll_create1(EPOLL_CLOEXEC);
@@ -179,7 +176,6 @@ static bool make_room(struct watch_table *table, size_t fd) {
   return true;
 }
 
-/* Returns 0 or -errno. */
 static int open_watched(struct watch_table *table, int fd, struct watched_fd **result) {
   *result = find_watched(table->addon, fd);
   if (*result != NULL) return 0;
@@ -199,10 +195,7 @@ static void delete_watch(struct addon *addon, struct watch *watch) {
   free(watch);
 }
 
-/*
- * Returns the id of the new watch, or -errno: EPERM for a descriptor that cannot be polled, such as a regular file. Takes
- * ownership of the callback when it succeeds.
- */
+/* Returns the watch's id, or -errno (EPERM: the file cannot be polled). Takes ownership of the callback on success. */
 static int64_t add_watch(struct watch_table *table, int fd, uint32_t events, napi_ref callback) {
   struct watched_fd *watched;
   int status = open_watched(table, fd, &watched);
@@ -226,11 +219,10 @@ static int64_t watch_fd(struct call *call) {
   uint32_t events = strcmp(given[1].string, "write") == 0 ? EPOLLOUT : EPOLLIN;
   int64_t result = add_watch(addon_of(call->env)->watches, given[0].integer, events, given[2].function);
   if (result >= 0) return result;
-  errno = -(int)result; /* EPERM is 1 */
+  errno = -(int)result; /* -EPERM is -1, which means `see errno` */
   return -1;
 }
 
-/* Removes the watch from the list and returns it, or NULL. */
 static struct watch *remove_from(struct watch_list *list, int64_t id) {
   struct watch *watch;
   TAILQ_FOREACH(watch, list, entry) {
@@ -287,8 +279,7 @@ void watch_end(struct addon *addon) {
     free(table);
     return;
   }
-  /* The loop stops polling the set at once. */
-  uv_close((uv_handle_t *)&table->poll, on_closed);
+  uv_close((uv_handle_t *)&table->poll, on_closed); /* stops the polling at once */
   close(table->set);
 }
 

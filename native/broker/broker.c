@@ -22,18 +22,17 @@
 #include "session/session.h"
 #include "watch.h"
 
-/* Events of one round. */
 #define EVENTS 64
 
-/* The agent's own priority: the agent waits for the broker, which must not get less of the CPU. */
+/* The agent's priority, because the agent waits for the broker. */
 #define NICE (-10)
 
-/* A request number: the time at which the broker started, so that no two brokers use the same one, then a counter. */
+/* A request number is the broker's start time, which makes it unique among brokers, and a counter. */
 #define START_BITS 24
 #define RUNNING_BITS 40
 #define START_UNIT_NS 64000000ull
 
-/* More unused pages than these are given back to the kernel, a while after they became so many. */
+/* More unused pages than these are returned to the kernel after TRIM_MS. */
 #define KEPT_PAGES 64
 #define TRIM_MS 1000
 
@@ -41,13 +40,13 @@ static noreturn void on_vminit_end(void) {
   exit(EXIT_SUCCESS);
 }
 
-/* vminit alone decides when the broker ends: a stop of the agent in good order needs it. */
+/* Only vminit ends the broker, because the agent needs it to stop in order. */
 static void ignore_signals(void) {
   static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2};
   for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) signal(ignored[i], SIG_IGN);
 }
 
-/* Keeps the program in memory, and the kernel from killing it, when containers leave none. Frames may be swapped. */
+/* Locks the program in memory and exempts it from the OOM killer. Stored frames may be swapped. */
 static void protect(void) {
   if (mlockall(MCL_CURRENT | MCL_ONFAULT) != 0) log_line("broker: not kept in memory: %s", strerror(errno));
   setpriority(PRIO_PROCESS, 0, NICE);
@@ -79,17 +78,16 @@ static void read_vminit(struct broker *broker) {
     message_send(broker->vminit.fd, &message, sizeof message, -1);
     return;
   }
-  log_line("broker: ignored a message of vminit that it does not know");
+  log_line("broker: ignored an unknown message of vminit");
   if (passed >= 0) close(passed);
 }
 
-/* Sends vminit a message about `*what`, which is 0 when there is none, and becomes 0 once it is sent. */
+/* Sends a message about `*what`, unless it is 0. Sets it to 0 once the message is sent. */
 static void tell_vminit_of(struct broker *broker, uint32_t kind, uint32_t *what) {
   const struct vminit_message message = {.version = BROKER_PROTOCOL_VERSION, .kind = kind, .pid = *what};
   if (*what != 0 && message_send(broker->vminit.fd, &message, sizeof message, -1) >= 0) *what = 0;
 }
 
-/* Has vminit kill the agent, and answers its ping. */
 static void tell_vminit(struct broker *broker) {
   tell_vminit_of(broker, VMINIT_HUNG, &broker->hung_pid);
   tell_vminit_of(broker, VMINIT_PONG, &broker->vminit_ping);
@@ -98,7 +96,7 @@ static void tell_vminit(struct broker *broker) {
 }
 
 static void on_client_event(struct broker *broker, struct connection *connection, uint32_t events) {
-  /* While nothing is read, these tell that the client is gone. */
+  /* While the client is not read, only these events report its end. */
   if ((events & (EPOLLIN | EPOLLOUT)) == 0 || (connection->client.events & EPOLLIN) == 0) {
     if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) connection_hang_up(broker, connection);
   }
@@ -107,7 +105,7 @@ static void on_client_event(struct broker *broker, struct connection *connection
 }
 
 static void on_event(struct broker *broker, const struct watch *watch, uint32_t events) {
-  /* An event before it has closed the descriptor. */
+  /* An earlier event of the round has closed the descriptor. */
   if (watch->fd < 0 || !watch->is_added) return;
   switch (watch->kind) {
     case WATCH_VMINIT:
@@ -130,7 +128,7 @@ static void on_event(struct broker *broker, const struct watch *watch, uint32_t 
   }
 }
 
-/* Whether the agent's CLOSE can be followed: nothing that it wrote before is left. */
+/* Whether everything that the agent sent before CLOSE is written. */
 static bool may_close(const struct connection *connection) {
   if (!connection->is_closing || connection->client.fd < 0 || !TAILQ_EMPTY(&connection->answers)) return false;
   return connection->answer == NULL && !connection->awaits_room && data_is_empty(connection);
@@ -142,7 +140,7 @@ static void set_held(struct broker *broker, struct connection *connection, bool 
   broker->held_connections += is_held ? 1 : -1;
 }
 
-/* Waits for events of one of the connection's sockets, or ends the connection: it would never be noticed again. */
+/* Ends a connection that cannot be watched, because its events would be lost. */
 static void watch_or_end(struct broker *broker, struct connection *connection, struct watch *watch, uint32_t events) {
   if (watch_set(broker, watch, events)) return;
   log_line("broker: connection %llu: cannot be waited for: %s", (unsigned long long)connection->id, strerror(errno));
@@ -150,13 +148,12 @@ static void watch_or_end(struct broker *broker, struct connection *connection, s
   connection_end(broker, connection);
 }
 
-/* Waits for what the connection can go on with. */
 static void wait_for_events(struct broker *broker, struct connection *connection) {
   bool is_held = false;
   if (connection->client.fd >= 0) {
     bool may_read = client_may_read(broker, connection);
     is_held = !may_read;
-    /* The end of a client is reported also while nothing is read from it. */
+    /* EPOLLRDHUP reports the client's end while it is not read. */
     uint32_t events = may_read ? EPOLLIN : EPOLLRDHUP;
     if (!TAILQ_EMPTY(&connection->answers)) events |= EPOLLOUT;
     watch_or_end(broker, connection, &connection->client, events);
@@ -166,7 +163,7 @@ static void wait_for_events(struct broker *broker, struct connection *connection
     is_held |= awaits_room;
     uint32_t events = awaits_room || connection->data_has_ended ? 0 : EPOLLIN;
     if (connection->to_send > 0 && !connection->data_is_shut) events |= EPOLLOUT;
-    /* The kernel reports a hang-up again and again, whatever is waited for. */
+    /* epoll reports a hang-up again and again, whatever the events. */
     if (events == 0)
       watch_remove(broker, &connection->data);
     else
@@ -190,14 +187,13 @@ static void flush(struct broker *broker, struct connection *connection) {
   connection->id = 0;
 }
 
-/* Memory has become free: reads on, from the connections that were not read because there was none. */
+/* Memory is free again: resumes the connections that wait for it. */
 static void release_held(struct broker *broker) {
   for (uint32_t i = 0; i < broker->places; i++)
     if (broker->connections[i].id != 0 && broker->connections[i].is_held)
       wait_for_events(broker, &broker->connections[i]);
 }
 
-/* The end of a round: writes and sends what can be, and waits for the rest. */
 static void flush_connections(struct broker *broker) {
   for (struct connection *connection; (connection = broker->dirty) != NULL;) {
     broker->dirty = connection->next_dirty;
@@ -229,7 +225,6 @@ static void run_expired_timers(struct broker *broker) {
   }
 }
 
-/* Milliseconds until the next timer expires, as epoll_wait(2) takes them. */
 static int wait_ms(const struct broker *broker) {
   const int64_t times[] = {broker->accept_at_ms, broker->trim_at_ms, broker->next_deadline_ms, broker->tell_at_ms,
                            session_next_ms(broker)};
@@ -277,7 +272,7 @@ noreturn void broker_run(int vminit_fd) {
     run_expired_timers(&broker);
     session_flush(&broker);
     flush_connections(&broker);
-    /* Requests that were just sent want a ping, and connections that have just ended have something to tell. */
+    /* Again, because sent requests need a PING and ended connections leave outcomes to tell. */
     session_flush(&broker);
     tell_vminit(&broker);
     plan_trim(&broker);

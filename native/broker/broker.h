@@ -2,8 +2,5 @@
 
 #include <stdnoreturn.h>
 
-/*
- * Runs the connection broker: it keeps the clients' ttRPC connections while agents come and go. `vminit_fd` is a
- * SOCK_SEQPACKET socket to vminit; its end ends the broker. docs/broker.md describes the whole.
- */
+/* Runs the connection broker (docs/broker.md) until its SOCK_SEQPACKET socket `vminit_fd` ends. */
 noreturn void broker_run(int vminit_fd);

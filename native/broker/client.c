@@ -20,16 +20,13 @@
 
 #define ACCEPT_PAUSE_MS 100
 
-/* At most one log line about refused clients in this time. */
 #define REFUSED_LOG_MS 60000
 
-/* System calls for one client before the others have their turn. */
 #define READ_BATCH 8
 
-/* How much of a payload that is not stored is read at once. */
 #define SINK_BYTES 65536
 
-/* A connection may have a sixth of the budget in requests that no agent has taken: 16 MiB of 96. */
+/* A connection's unsent requests may use a sixth of the budget: 16 MiB of 96. */
 #define SHARES 6
 
 union address {
@@ -73,7 +70,6 @@ static struct peer describe_peer(const struct broker *broker, const union addres
   return peer;
 }
 
-/* Handles a failed accept(2). Returns whether the next one may succeed at once. */
 static bool may_accept_after(struct broker *broker, int error) {
   switch (error) {
     case EAGAIN:
@@ -82,7 +78,7 @@ static bool may_accept_after(struct broker *broker, int error) {
     case ENFILE:
     case ENOBUFS:
     case ENOMEM:
-      /* A wait for the socket would return at once, as long as a client waits there: pauses instead. */
+      /* epoll would report the waiting client again at once, so the broker pauses. */
       watch_remove(broker, &broker->listener);
       broker->accept_at_ms = monotonic_ms() + ACCEPT_PAUSE_MS;
       return false;
@@ -93,7 +89,7 @@ static bool may_accept_after(struct broker *broker, int error) {
       log_line("broker: cannot accept connections: %s", strerror(error));
       watch_close(broker, &broker->listener);
       return false;
-    default: /* of the connection that is gone, accept(2) */
+    default: /* an error of a connection that is gone, accept(2) */
       return true;
   }
 }
@@ -111,7 +107,7 @@ void clients_accept(struct broker *broker) {
       if (!may_accept_after(broker, errno)) return;
       continue;
     }
-    /* No answer waits until the one before it is acknowledged. */
+    /* An answer must not wait for the ACK of the previous one. */
     if (broker->peer_kind == PEER_TCP) setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
     struct peer peer = describe_peer(broker, &address);
     if (is_peer_allowed(broker, &address))
@@ -127,7 +123,7 @@ static uint32_t payload_bytes(const unsigned char header[FRAME_HEADER_BYTES]) {
   return ntohl(bytes);
 }
 
-/* Whether nothing but more room lets a frame arrive, although the agent has taken all before it. */
+/* A frame without room is refused once the agent has taken all before it: waiting would free nothing. */
 static bool may_refuse(const struct broker *broker, const struct connection *connection) {
   return broker->session.is_ready && connection->unsent == NULL;
 }
@@ -145,10 +141,8 @@ bool client_may_read(const struct broker *broker, const struct connection *conne
   return request->filled < request->capacity || has_room || may_refuse(broker, connection);
 }
 
-/* What became of a read. */
 enum progress { PROGRESS_NONE, PROGRESS_MADE, PROGRESS_FRAME };
 
-/* Handles the result of a recv(2) from the client. */
 static enum progress received(struct broker *broker, struct connection *connection, ssize_t bytes) {
   if (bytes > 0) return PROGRESS_MADE;
   if (bytes == 0 || (errno != EAGAIN && errno != EINTR)) connection_hang_up(broker, connection);
@@ -161,10 +155,7 @@ static bool may_be_grpc(const struct connection *connection) {
   return !connection->is_detected && connection->header_bytes > 0 && connection->header[0] == http2_preface[0];
 }
 
-/*
- * Detects the protocol. Returns false when the first bytes belong to none. A ttRPC connection begins with a frame header; a
- * first frame of 16 MiB or more is a request of HTTP/1, a TLS hello, or text.
- */
+/* ttRPC begins with a frame header. A first frame of 16 MiB or more is HTTP/1, a TLS hello, or text. */
 static bool detect(struct broker *broker, struct connection *connection) {
   const unsigned char *header = connection->header;
   if (may_be_grpc(connection)) {
@@ -198,7 +189,6 @@ static enum progress read_header(struct broker *broker, struct connection *conne
   return PROGRESS_MADE;
 }
 
-/* A whole frame has arrived. */
 static enum progress take_request(struct broker *broker, struct connection *connection, struct frame *request) {
   request->number = ++broker->last_number;
   request->arrived_ns = boottime_ns();
@@ -214,7 +204,6 @@ static enum progress take_request(struct broker *broker, struct connection *conn
   return PROGRESS_FRAME;
 }
 
-/* Makes the frame with its header. There must be room. */
 static struct frame *open_request(struct broker *broker, struct connection *connection, uint32_t payload) {
   connection_reserve(broker, connection, POOL_REQUESTS, 1);
   struct frame *request = frame_open(&broker->blocks, connection, FRAME_HEADER_BYTES + payload);
@@ -252,7 +241,7 @@ static enum progress skip_payload(struct broker *broker, struct connection *conn
   return take_request(broker, connection, request);
 }
 
-/* Gives up a frame that has no room. */
+/* Skips the rest of a frame that finds no room. */
 static void refuse(struct broker *broker, struct connection *connection) {
   struct frame *request = connection->request;
   connection->is_skipping = connection->is_refused = true;
@@ -261,7 +250,7 @@ static void refuse(struct broker *broker, struct connection *connection) {
   connection_release(broker, request, POOL_REQUESTS);
 }
 
-/* Makes room for the next bytes: by what has arrived, not by the length that the client claims. */
+/* Grows with the bytes that have arrived, not with the length that the client claims. */
 static bool grow(struct broker *broker, struct connection *connection, struct frame *request) {
   uint32_t wanted = frame_blocks(request->bytes) - request->blocks;
   uint32_t most = request->blocks < SPAN_VECTORS ? request->blocks : SPAN_VECTORS;

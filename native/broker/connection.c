@@ -9,7 +9,7 @@
 #include "store/outcomes.h"
 #include "watch.h"
 
-/* How long an outcome may wait for a request that it can go with, which spares the agent a wake-up. */
+/* How long an outcome waits for a request to go with, which spares the agent a wake-up. */
 #define TELL_MS 5
 
 bool connections_open(struct broker *broker, uint32_t count) {
@@ -33,10 +33,7 @@ static bool is_older(const struct connection *one, const struct connection *othe
   return other == NULL || one->id < other->id;
 }
 
-/*
- * Ends a connection for the sake of a new one: the oldest whose client is gone and that the agent does not close, or the
- * oldest without a whole frame. One with a whole frame may be the life line of the sandbox.
- */
+/* Ends the oldest connection without a client or a whole frame; others may be the sandbox's life line. */
 static bool make_place(struct broker *broker) {
   struct connection *gone = NULL, *silent = NULL;
   for (uint32_t i = 0; i < broker->places; i++) {
@@ -124,7 +121,6 @@ void connections_expire(struct broker *broker, int64_t now_ms) {
   }
 }
 
-/* Unlinks an open request without freeing it. */
 static void unlink_request(struct broker *broker, struct connection *connection, struct frame *request) {
   if (connection->unsent == request) connection->unsent = TAILQ_NEXT(request, of_connection);
   if (!request->handed) connection->unsent_blocks -= request->blocks;
@@ -137,7 +133,7 @@ void connection_close_request(struct broker *broker, struct connection *connecti
   connection_release(broker, request, POOL_REQUESTS);
 }
 
-/* The agent waits for a request that it was told of; it does not come any more. */
+/* Tells the agent that a request it was told of will not come. */
 static void tell_dropped(struct broker *broker, const struct frame *request) {
   if (!request->listed || request->handed) return;
   outcome_add(&broker->outcomes, request->number, REQUEST_DROPPED)->forgotten_when_told = true;
@@ -146,7 +142,7 @@ static void tell_dropped(struct broker *broker, const struct frame *request) {
 
 static void drop_requests(struct broker *broker, struct connection *connection) {
   for (struct frame *request; (request = TAILQ_FIRST(&connection->requests)) != NULL;) {
-    /* A part of it is in the data socket already, and what follows must not be taken for the rest. */
+    /* A part of it is in the data socket, so the rest must follow. */
     if (request == connection->sending) {
       unlink_request(broker, connection, request);
       connection->sending_is_orphan = true;
@@ -207,7 +203,6 @@ void connection_hang_up(struct broker *broker, struct connection *connection) {
   connection_touch(broker, connection);
 }
 
-/* The outcomes that were not sent whole are to be told again. */
 static void forget_unsent(struct broker *broker, const struct connection *connection) {
   const uint32_t size = sizeof *connection->outgoing;
   for (uint32_t i = 0; connection->to_send > 0 && i < connection->outgoing_bytes / size; i++) {

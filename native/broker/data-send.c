@@ -9,7 +9,7 @@
 #include "session/hang.h"
 #include "store/outcomes.h"
 
-/* Puts the envelopes of the next outcomes in front. Returns how many. */
+/* Returns how many outcomes it has put into `outgoing`. */
 static uint32_t begin_outcomes(struct broker *broker, struct connection *connection) {
   uint32_t count = 0;
   while (connection->has_untold && count < OUTCOMES_AT_ONCE) {
@@ -23,7 +23,7 @@ static uint32_t begin_outcomes(struct broker *broker, struct connection *connect
   return count;
 }
 
-/* Puts the next outcomes and the next request together. Returns false when there is neither, or outcomes wait. */
+/* Returns false if there is nothing to send, or only outcomes that wait for a request. */
 static bool begin_sending(struct broker *broker, struct connection *connection) {
   struct frame *request = connection->unsent;
   if (request == NULL && connection->client.fd >= 0 && !connection->must_tell) return false;
@@ -59,7 +59,6 @@ static void end_sending(struct broker *broker, struct connection *connection) {
   connection->unsent_blocks -= request->blocks;
 }
 
-/* Returns what sendmsg(2) does. */
 static ssize_t send_rest(struct connection *connection) {
   struct iovec vectors[1 + SPAN_VECTORS];
   const uint32_t header = connection->outgoing_bytes;
@@ -78,7 +77,7 @@ bool data_send_one(struct broker *broker, struct connection *connection) {
   if (connection->to_send == 0 && !begin_sending(broker, connection)) return false;
   ssize_t bytes = send_rest(connection);
   if (bytes < 0) {
-    /* Otherwise the agent is dying, or confused: data_read tells. */
+    /* data_read handles the end of the agent. */
     if (errno != EAGAIN && errno != EINTR) connection->data_is_shut = true;
     return false;
   }
@@ -91,7 +90,7 @@ void data_send(struct broker *broker, struct connection *connection) {
   if (connection->data.fd < 0 || !broker->session.is_ready) return;
   while (!connection->data_is_shut && data_send_one(broker, connection)) continue;
   if (connection->client.fd >= 0 || (connection->to_send > 0 && !connection->data_is_shut)) return;
-  /* The agent reads the end of the client, and closes its end. Until then it may confirm what it was told. */
+  /* The shutdown reports the client's end. The agent may confirm outcomes until it closes its own end. */
   if (!connection->data_is_shut) shutdown(connection->data.fd, SHUT_WR);
   connection->data_is_shut = true;
   if (connection->data_has_ended) connection_end(broker, connection);

@@ -16,13 +16,12 @@
 #include "store/outcomes.h"
 #include "watch.h"
 
-/* With this much that a client has not read, further answers stay in the data socket. */
+/* Beyond this many unread bytes of a client, answers stay in the data socket. */
 #define UNREAD_ANSWERS_BYTES (1024 * 1024)
 
-/* System calls for one connection before the others have their turn. */
 #define READ_BATCH 8
 
-/* More reads than it takes to empty the socket of an agent that is gone: each fills up to 256 KiB. */
+/* Enough reads to empty a dead agent's socket: each takes up to 256 KiB. */
 #define DRAIN_READS 1024
 
 #define SINK_BYTES 65536
@@ -37,25 +36,23 @@ bool data_has_room(const struct broker *broker, const struct connection *connect
   return connection->client.fd < 0 || has_room_for(broker, connection, connection->incoming.frame_bytes);
 }
 
-/* An open request that the agent has. The newest are looked at first: old ones are calls that wait. */
+/* Searches the newest requests first, because old ones are calls that wait. */
 static struct frame *find_request(const struct connection *connection, uint64_t number) {
   struct frame *request;
   TAILQ_FOREACH_REVERSE(request, &connection->requests, frame_list, of_connection) if (request->number == number) break;
   return request != NULL && request->handed ? request : NULL;
 }
 
-/* What follows cannot be understood. */
 static void fail(struct broker *broker, struct connection *connection, const char *reason) {
   connection->data_has_ended = true;
   broker->session.fault = reason;
 }
 
-/* Whether the answer has the file that it says, and no other. */
 static bool is_file_valid(const struct connection *connection) {
   const struct envelope *envelope = &connection->incoming;
   if ((envelope->flags & ANSWER_FILE) == 0) return connection->file < 0 && envelope->file_bytes == 0;
   if (envelope->file_bytes > envelope->frame_bytes - FRAME_HEADER_BYTES) return false;
-  /* Only files in memory have seals. To read from another kind could take for ever. */
+  /* Only a memfd has seals. A read from another file might block. */
   return connection->file >= 0 && fcntl(connection->file, F_GET_SEALS) >= 0;
 }
 
@@ -74,7 +71,7 @@ static bool is_envelope_valid(const struct broker *broker, const struct connecti
   }
 }
 
-/* An answer to a request that is not open: its client is gone, or the agent is confused. */
+/* Skips an answer to a request that is not open: the client is gone, or the agent is wrong. */
 static void discard_answer(struct broker *broker, struct connection *connection) {
   const struct envelope *envelope = &connection->incoming;
   connection->discard = envelope->frame_bytes - envelope->file_bytes;
@@ -92,7 +89,7 @@ static void end_request(struct broker *broker, struct connection *connection, st
   connection_close_request(broker, connection, request);
 }
 
-/* Handles a whole envelope. Returns false when its frame has no room yet. */
+/* Returns false when the envelope is invalid or its frame has no room yet. */
 static bool handle_envelope(struct broker *broker, struct connection *connection) {
   const struct envelope *envelope = &connection->incoming;
   connection->awaits_room = false;
@@ -126,7 +123,6 @@ static bool handle_envelope(struct broker *broker, struct connection *connection
   return true;
 }
 
-/* The answer is whole: from now on it is the broker that has to write it. */
 static void take_answer(struct broker *broker, struct connection *connection) {
   struct frame *answer = connection->answer;
   uint32_t payload;
@@ -145,14 +141,10 @@ static void take_answer(struct broker *broker, struct connection *connection) {
   if (request != NULL) end_request(broker, connection, request);
 }
 
-/* Handles the result of a recv(2) from the agent. Returns whether there was something. */
 static bool received(struct broker *broker, struct connection *connection, ssize_t bytes) {
   if (bytes > 0) return true;
   if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  /*
-   * The descriptors of an agent that dies are closed in any order: this end alone does not mean that the agent wants the
-   * client closed.
-   */
+  /* Not a request to close the client, because a dying agent's descriptors are closed in any order. */
   connection->data_has_ended = true;
   watch_remove(broker, &connection->data);
   return false;
@@ -162,7 +154,7 @@ static bool read_envelope(struct broker *broker, struct connection *connection) 
   int passed;
   ssize_t bytes = message_receive(connection->data.fd, (char *)&connection->incoming + connection->incoming_bytes,
                                   sizeof connection->incoming - connection->incoming_bytes, &passed);
-  /* Of the answer that follows, maybe after some CONFIRM. */
+  /* The file belongs to the next ANSWER, maybe after some CONFIRMs. */
   if (passed >= 0) {
     connection_close_file(connection);
     connection->file = passed;
@@ -181,7 +173,7 @@ static bool read_discarded(struct broker *broker, struct connection *connection)
   return true;
 }
 
-/* Fills `vectors` with memory for the answer's next bytes before `end`, which is reserved. Returns how many. */
+/* Fills `vectors` with reserved memory for the answer's bytes before `end`. Returns how many. */
 static size_t grow(struct broker *broker, struct frame *answer, uint32_t end, struct iovec vectors[SPAN_VECTORS]) {
   for (int i = 0; i < SPAN_VECTORS && answer->capacity < end; i++) {
     if (answer->capacity - answer->filled >= SPAN_VECTORS * BLOCK_BYTES) break;
@@ -190,7 +182,7 @@ static size_t grow(struct broker *broker, struct frame *answer, uint32_t end, st
   return (size_t)frame_span(answer, answer->filled, end < answer->capacity ? end : answer->capacity, vectors);
 }
 
-/* Copies the end of an answer out of its file: all at once, because nothing would wake the broker up for the rest. */
+/* Reads the whole file at once, because nothing would wake the broker for the rest. */
 static bool read_file(struct broker *broker, struct connection *connection) {
   struct frame *answer = connection->answer;
   uint64_t from = connection->incoming.file_offset;
@@ -223,7 +215,7 @@ static bool read_answer(struct broker *broker, struct connection *connection) {
   return false;
 }
 
-/* Returns false when there is nothing more to read now, and after an answer. */
+/* Returns false when there is nothing to read, and after an answer. */
 static bool read_some(struct broker *broker, struct connection *connection) {
   if (connection->discard > 0) return read_discarded(broker, connection);
   if (connection->answer != NULL) return read_answer(broker, connection);

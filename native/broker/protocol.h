@@ -1,6 +1,6 @@
 #pragma once
 
-/* What the broker exchanges with vminit and with the agent. All numbers are little endian, as the machine's own. */
+/* The messages of the broker, vminit and the agent. All numbers are little endian. */
 
 #include <stdint.h>
 
@@ -8,34 +8,34 @@
 
 /* Between vminit and the broker: one SOCK_SEQPACKET message. */
 enum vminit_message_kind {
-  VMINIT_AGENT = 1, /* vminit -> broker: an agent starts; with the broker's end of its control socket (SCM_RIGHTS) */
-  VMINIT_HUNG = 2,  /* broker -> vminit: the agent must be killed */
-  VMINIT_PING = 3,  /* vminit -> broker: `pid` is a number, to be returned by PONG */
+  VMINIT_AGENT = 1, /* vminit -> broker: agent `pid` starts; with the broker's end of its control socket (SCM_RIGHTS) */
+  VMINIT_HUNG = 2,  /* broker -> vminit: kill agent `pid` */
+  VMINIT_PING = 3,  /* vminit -> broker: `pid` is a number, which PONG returns */
   VMINIT_PONG = 4,  /* broker -> vminit */
-  VMINIT_LEAVE = 5, /* vminit -> broker: the machine powers off, in `pid` ms at most; and back: no client waits */
+  VMINIT_LEAVE = 5, /* vminit -> broker: power-off in at most `pid` ms; the broker returns it when no client waits */
 };
 
 struct vminit_message {
   uint32_t version;
   uint32_t kind;
-  uint32_t pid; /* the agent's; of PING and PONG a number, of LEAVE a time */
+  uint32_t pid; /* or a number (PING, PONG), or milliseconds (LEAVE) */
   uint32_t reserved;
 };
 _Static_assert(sizeof(struct vminit_message) == 16, "16 bytes on the wire");
 
-/* Between the agent and the broker: one SOCK_SEQPACKET message of the control socket each. */
+/* Between the agent and the broker: one SOCK_SEQPACKET message of the control socket. */
 enum control_kind {
   /* agent -> broker */
-  CONTROL_HELLO = 1,   /* first, once; with the listening socket; `a` version, `b` hang limit in ms; struct hello */
-  CONTROL_PONG = 2,    /* `a`: the number of the PING */
-  CONTROL_STOP = 3,    /* accept no more connections: clients wait in the listening socket's queue */
-  CONTROL_CLOSE = 4,   /* `a`: the id of a connection to close once all of its answers are written to the client */
-  CONTROL_CONFIRM = 5, /* `a`: a request number whose outcome the agent has acted upon */
+  CONTROL_HELLO = 1, /* first, once, with struct hello and the listening socket; `a`: version, `b`: hang limit in ms */
+  CONTROL_PONG = 2,  /* `a`: number of the PING */
+  CONTROL_STOP = 3,  /* accept no more connections: clients wait in the listening socket's queue */
+  CONTROL_CLOSE = 4, /* `a`: id of a connection to close once its answers are written to the client */
+  CONTROL_CONFIRM = 5, /* `a`: number of a request whose outcome the agent has acted upon */
   /* broker -> agent */
   CONTROL_CONNECTION = 16,    /* `a`: connection id; with its socket (SCM_RIGHTS); struct peer_address and texts */
   CONTROL_REQUEST_STATE = 17, /* `a`: request number, `flags` its enum request_state; further struct request_pair */
-  CONTROL_READY = 18,         /* once: everything of the time before this agent has been sent */
-  CONTROL_PING = 19,          /* `a`: number, to be returned by PONG */
+  CONTROL_READY = 18,         /* once, after all state from before this agent */
+  CONTROL_PING = 19,          /* `a`: number, which PONG returns */
 };
 
 struct control_header {
@@ -57,9 +57,9 @@ struct __attribute__((packed)) hello {
 };
 _Static_assert(sizeof(struct hello) == 20, "20 bytes on the wire");
 
-#define CONNECTION_GRPC 1u /* the socket is the client's own, and the broker forgets it */
+#define CONNECTION_GRPC 1u /* the socket is the client's own; the broker forgets it */
 
-/* Begins the payload of CONTROL_CONNECTION. After it: the address, u32 length of the first bytes, the first bytes. */
+/* Begins the payload of CONTROL_CONNECTION. Then: address text, u32 length of the first bytes, first bytes. */
 struct peer_address {
   uint32_t kind; /* PEER_… */
   uint32_t cid;  /* of a vsock peer */
@@ -71,8 +71,8 @@ enum peer_kind { PEER_UNIX = 0, PEER_VSOCK = 1, PEER_TCP = 2 };
 enum request_state {
   REQUEST_OPEN = 0,     /* it will be sent again */
   REQUEST_WRITTEN = 1,  /* its answer was written to the client */
-  REQUEST_DROPPED = 2,  /* its answer never will be: the client is gone */
-  REQUEST_ANSWERED = 3, /* its answer is stored whole in the broker: WRITTEN or DROPPED follows */
+  REQUEST_DROPPED = 2,  /* the client is gone: its answer is never written */
+  REQUEST_ANSWERED = 3, /* the broker has stored its whole answer: WRITTEN or DROPPED follows */
 };
 
 struct request_pair {
@@ -80,13 +80,13 @@ struct request_pair {
   uint64_t state; /* enum request_state */
 };
 
-/* Between the agent and the broker: a data socket carries envelopes, each followed by a ttRPC frame or by nothing. */
+/* A data socket carries envelopes, each followed by a ttRPC frame or by nothing. */
 enum envelope_kind {
   /* broker -> agent */
   ENVELOPE_REQUEST = 1,   /* with a whole frame of the client, of any type */
-  ENVELOPE_OVERSIZED = 2, /* with the header alone of a frame whose payload was skipped */
+  ENVELOPE_OVERSIZED = 2, /* with only the header of a frame whose payload was skipped */
   ENVELOPE_WRITTEN = 3,   /* the kernel has taken the whole answer for the client */
-  ENVELOPE_DROPPED = 4,   /* it never will: the client is gone */
+  ENVELOPE_DROPPED = 4,   /* the client is gone */
   /* agent -> broker */
   ENVELOPE_ANSWER = 16,  /* with a whole frame for the client */
   ENVELOPE_NOTHING = 17, /* the request is done and has no answer */
@@ -96,18 +96,18 @@ enum envelope_kind {
 struct envelope {
   uint32_t kind;
   uint32_t flags;
-  uint64_t number; /* of the request: the broker's start << 40, plus a running number */
+  uint64_t number; /* of the request: broker's start << 40 plus a counter */
   union {
-    uint64_t age_ns;      /* of a request: the time since the whole frame had arrived */
-    uint64_t file_offset; /* of an answer with FILE: where its bytes begin there */
+    uint64_t age_ns;      /* of a request: time since its whole frame arrived */
+    uint64_t file_offset; /* of an answer with ANSWER_FILE: where its bytes begin */
   };
   uint32_t frame_bytes; /* of the whole frame */
-  uint32_t file_bytes;  /* how many of them, at its end, are not in the socket but in the file; else 0 */
+  uint32_t file_bytes;  /* how many of them, at the end, are in the file; else 0 */
 };
 _Static_assert(sizeof(struct envelope) == 32, "32 bytes on the wire");
 
-#define REQUEST_SENT_BEFORE 1u /* of ENVELOPE_REQUEST and _OVERSIZED: an earlier agent had it */
-#define OVERSIZED_NO_ROOM 2u   /* of ENVELOPE_OVERSIZED: it was not too large, but the limits left no room for it */
+#define REQUEST_SENT_BEFORE 1u /* of ENVELOPE_REQUEST and _OVERSIZED: it was sent to an earlier agent */
+#define OVERSIZED_NO_ROOM 2u   /* of ENVELOPE_OVERSIZED: not too large, but without room */
 #define ANSWER_KEEP 1u         /* of ENVELOPE_ANSWER: report its outcome and keep it until CONFIRM */
 #define ANSWER_FILE 2u         /* of ENVELOPE_ANSWER: a file in memory comes with the envelope (SCM_RIGHTS) */
 

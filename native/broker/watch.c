@@ -12,7 +12,7 @@ bool watch_set(struct broker *broker, struct watch *watch, uint32_t events) {
   return true;
 }
 
-/* Closing is not enough: the kernel reports on a socket as long as another process has it, too. */
+/* close(2) is not enough: epoll reports a socket as long as another process has it open. */
 void watch_remove(struct broker *broker, struct watch *watch) {
   if (watch->is_added) epoll_ctl(broker->epoll, EPOLL_CTL_DEL, watch->fd, NULL);
   watch->is_added = false;

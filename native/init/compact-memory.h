@@ -1,7 +1,4 @@
 #pragma once
 
-/*
- * Has the kernel compact the memory of the machine, which ends early when this process is killed. Returns the exit
- * status; the reason of a failure is on stderr.
- */
+/* Makes the kernel compact memory until done or killed. Returns an exit status; prints a failure on stderr. */
 int compact_memory(void);

@@ -18,7 +18,7 @@ static bool is_kernel_log(int fd) {
   return fstat(fd, &status) == 0 && S_ISCHR(status.st_mode) && major(status.st_rdev) == MEM_MAJOR;
 }
 
-/* Whether stderr takes a line at once. A full pipe or a stopped terminal must not block the reaping. */
+/* A full pipe or a stopped terminal must not block vminit. */
 static bool stderr_is_ready(void) {
   struct pollfd writable = {.fd = STDERR_FILENO, .events = POLLOUT};
   return poll(&writable, 1, 0) != 0 || is_kernel_log(STDERR_FILENO);
@@ -36,5 +36,5 @@ void log_line(const char *format, ...) {
   size_t end = sizeof PREFIX - 1 + ((size_t)length < room ? (size_t)length : room - 1);
   line[end++] = '\n';
   ssize_t written = write(STDERR_FILENO, line, end);
-  (void)written; /* A failure cannot be reported anywhere. */
+  (void)written;
 }

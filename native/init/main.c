@@ -19,9 +19,8 @@
 #define AGENT_DIRECTORY "/usr/lib/microvm-agent"
 
 /*
- * What runs when no command is given: in init mode, and as a service. A small young generation makes V8 collect before
- * the heap grows. The old one ends an agent whose heap grows without end, and has room for all that the API's limits
- * allow. SIGUSR1 is disabled because it opens Node's debugger on the loopback interface, which containers share.
+ * The small semi-space makes V8 collect before the heap grows; the old-space limit ends an agent that leaks. SIGUSR1
+ * would open Node's debugger on the loopback interface, which containers share.
  */
 static char *const agent_command[] = {
     AGENT_DIRECTORY "/node", "--max-semi-space-size=1",    "--max-old-space-size=192",
@@ -31,8 +30,8 @@ static char *const agent_command[] = {
 #define VERSION "0.1.0"
 #define USAGE \
   "usage: vminit -- [AGENT [ARGUMENT…]]     run AGENT, reap what it leaves behind, restart it when it dies\n" \
-  "       vminit --broker                   for vminit: keep the clients' connections, told of agents on descriptor " \
-  "3\n" \
+  "       vminit --broker                   for vminit: run the connection broker; descriptor 3 is the socket to " \
+  "vminit\n" \
   "       vminit --compact-memory           for the agent: have the kernel compact memory, until killed\n" \
   "       vminit --unmount FLAGS PATH       for the agent: call umount2(2), exit with its errno\n" \
   "       vminit --version | --help\n" \
@@ -40,10 +39,9 @@ static char *const agent_command[] = {
 
 #define EXIT_USAGE 2
 
-/* The broker's socket to vminit. */
 #define BROKER_FD 3
 
-/* Opens /dev/null on every closed descriptor from 0 to 2: otherwise a file opened later would become stderr. */
+/* Opens /dev/null on every closed descriptor from 0 to 2, so that no later file becomes stderr. */
 static void ensure_standard_descriptors(void) {
   int fd;
   do fd = open("/dev/null", O_RDWR);
@@ -51,7 +49,7 @@ static void ensure_standard_descriptors(void) {
   if (fd >= 0) close(fd);
 }
 
-/* Has all that is read from the program's file in memory. Its zeroed memory, which is mostly tables, is not. */
+/* Locks what the program's file holds, but not the zeroed memory, which is mostly tables. */
 static int lock_segments(struct dl_phdr_info *info, size_t size, void *data) {
   (void)size;
   (void)data;
@@ -63,7 +61,7 @@ static int lock_segments(struct dl_phdr_info *info, size_t size, void *data) {
   return 0;
 }
 
-/* Keeps vminit in memory when containers leave none: the guest needs it. The agent does not inherit this. */
+/* Locks vminit in memory, so that containers cannot displace it. The agent does not inherit the lock. */
 static void keep_in_memory(void) {
   if (mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) != 0 || dl_iterate_phdr(lock_segments, NULL) != 0)
     log_line("not kept in memory: %s", strerror(errno));

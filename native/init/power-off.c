@@ -16,14 +16,14 @@
 
 #define CONSOLE_DRAIN_SECONDS 2
 
-/* How long the file systems may take together: one whose server or disk is dead would take for ever. */
+/* The time limit for all file systems together: one with a dead server or disk never ends. */
 #define SYNC_MS 10000
 
 static void on_alarm(int number) {
   (void)number;
 }
 
-/* Waits until the console has written its last line, with a limit in case no program reads the console. */
+/* Waits for the console's last line, with a limit, because maybe no program reads the console. */
 static void drain_console(void) {
   struct sigaction action = {.sa_handler = on_alarm};
   sigaction(SIGALRM, &action, NULL);

@@ -15,19 +15,18 @@
 #include "clock.h"
 #include "log.h"
 
-/* File systems that are written by a process of their own; the last process writes all others. */
+/* File systems that get a process of their own. A last process writes the others. */
 #define OWN_PROCESSES 64
 
 #define DEVICE_BYTES sizeof "4294967295:4294967295"
 
-/* One process that writes a file system. */
 struct writer {
-  pid_t pid; /* 0 once it has ended */
+  pid_t pid;
   char device[DEVICE_BYTES];
   char mount_point[256];
 };
 
-/* Whether a file system can have something to write that is elsewhere than in this guest's memory. */
+/* Whether a file system writes to storage outside of the guest's memory. */
 static bool has_storage(const char *device, const char *type, const char *source) {
   static const char *const remote[] = {"virtiofs", "9p", "fuse", "nfs"};
   for (size_t i = 0; i < sizeof remote / sizeof *remote; i++)
@@ -86,7 +85,6 @@ static size_t start_writers(struct writer writers[OWN_PROCESSES]) {
   return count;
 }
 
-/* Reaps processes that have ended. Returns how many of the writers have not. */
 static size_t reap_writers(struct writer *writers, size_t count) {
   size_t running = 0;
   for (pid_t pid; (pid = waitpid(-1, NULL, WNOHANG)) > 0;)
@@ -104,7 +102,7 @@ void sync_file_systems(int timeout_ms) {
   sigprocmask(SIG_BLOCK, &ended, NULL);
   const int64_t end_ms = monotonic_ms() + timeout_ms;
   size_t count = start_writers(writers);
-  /* A dead file system stops sync(2), and with it all that come after it. */
+  /* Last, because a dead file system blocks sync(2) and all writes after it. */
   writers[count] = (struct writer){.pid = start_writer(NULL), .mount_point = "(all others)"};
   if (writers[count].pid > 0) count++;
   size_t running;

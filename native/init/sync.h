@@ -1,7 +1,4 @@
 #pragma once
 
-/*
- * Writes what the kernel has not written to the file systems yet, each in a process of its own. Returns once all are
- * written, or after `timeout_ms` with a line for each that is not. Blocks SIGCHLD.
- */
+/* Syncs each file system in its own process. After `timeout_ms`, logs those not written. Blocks SIGCHLD. */
 void sync_file_systems(int timeout_ms);

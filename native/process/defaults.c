@@ -11,7 +11,7 @@
 #define OPEN_FILES_HARD 524288
 
 void reset_signals(void) {
-  /* SIGKILL, SIGSTOP and the C library's own signals refuse; they always have their default action. */
+  /* Fails for SIGKILL, SIGSTOP and the C library's own signals, which have their default action. */
   for (int number = 1; number < NSIG; number++) signal(number, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
@@ -33,7 +33,7 @@ bool reset_oom_score(void) {
   int error = errno;
   close(fd);
   errno = error;
-  /* EACCES: an unprivileged process cannot lower its inherited score. The score is then not the agent's. */
+  /* EACCES: an unprivileged process cannot lower the score that it inherited. */
   return written == 1 || error == EACCES;
 }
 

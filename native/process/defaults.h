@@ -8,7 +8,6 @@ void reset_signals(void);
 /* Lowers RLIMIT_NOFILE to the usual 1024 (soft) and 524288 (hard). Returns false with errno set. */
 bool reset_open_files_limit(void);
 
-/* Sets oom_score_adj to 0. Returns false with errno set. */
 bool reset_oom_score(void);
 
 /* Raises a negative nice value, which is the agent's, to 0. Returns false with errno set. */

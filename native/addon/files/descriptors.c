@@ -38,15 +38,14 @@ static int64_t duplicate(struct call *call) {
   return fcntl(call->given[0].integer, F_DUPFD_CLOEXEC, 3);
 }
 
-/* Fewer bytes are copied from the scratch buffer, because allocating a buffer for the read costs more. */
+/* Smaller reads are copied out of the scratch buffer, because allocating a buffer for them costs more. */
 #define COPIED_BYTES 4096
 
-/* Reads as many bytes as are known to be readable, into a buffer allocated for them. */
 static int64_t read_whole(struct call *call, int fd, size_t bytes) {
   void *data;
   if (napi_create_buffer(call->env, bytes, &data, &call->value) != napi_ok) return -ENOMEM;
   ssize_t length = read(fd, data, bytes);
-  /* Another process read from the same pipe or socket meanwhile. */
+  /* Another process has read from the same pipe or socket. */
   if (length >= 0 && (size_t)length < bytes) napi_create_buffer_copy(call->env, length, data, NULL, &call->value);
   return length;
 }
@@ -77,13 +76,13 @@ static int64_t write_once(struct call *call) {
 static int64_t close_descriptor(struct call *call) {
   int fd = call->given[0].integer;
   struct addon *addon = addon_of(call->env);
-  /* Its watches would be those of the next file that gets this number. */
+  /* Pending watches would watch the next file that gets this number. */
   if (watch_is_pending(addon, fd)) return -EBUSY;
   watch_forget(addon, fd);
   return close(fd);
 }
 
-/* Returns the other side of a pty, by no path: /dev/pts may be missing. */
+/* Opens the other side of a pty by ioctl(2), because /dev/pts may be missing. */
 static int open_terminal_of(int master) {
   int unlock = 0;
   if (ioctl(master, TIOCSPTLCK, &unlock) != 0) return -1;

@@ -69,15 +69,9 @@ static int64_t make_node(struct call *call) {
   return mknod(given[0].string, given[1].integer, makedev(given[2].integer, given[3].integer));
 }
 
-/*
- * readFile and writeFile handle a whole file in one trip to a thread. Most files that the agent reads are a few bytes
- * of proc, sysfs or a cgroup, where separate trips for open, read and close would take most of the time.
- */
+/* readFile and writeFile make one trip to a thread, which costs most of the time for a few bytes of proc or sysfs. */
 
-/*
- * The size of the first read. Kernel files do not report their size, and a file of /proc/sys returns no more than the
- * first read has room for.
- */
+/* Kernel files report no size, and a file of /proc/sys returns only what the first read has room for. */
 #define FIRST_BYTES 65536
 
 static ssize_t read_some(int fd, char *buffer, size_t size) {
@@ -111,7 +105,6 @@ static int64_t read_file(struct call *call) {
   return closed_after(fd, errno == 0 ? 0 : -1);
 }
 
-/* Makes room for `bytes` more. Returns false when there is no memory. */
 static bool reserve(struct call *call, size_t *size, size_t bytes) {
   if (call->length + bytes <= *size) return true;
   size_t larger = 2 * *size > call->length + bytes ? 2 * *size : call->length + bytes;
@@ -122,7 +115,7 @@ static bool reserve(struct call *call, size_t *size, size_t bytes) {
   return true;
 }
 
-/* Adds one read of the file. A file that cannot be read, or is longer, adds nothing. */
+/* Adds the file. A file that cannot be read, or is longer than `max_bytes`, adds nothing. */
 static void add_file(struct call *call, const char *path, size_t max_bytes) {
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd == -1) return;

@@ -1,4 +1,3 @@
-/* Files in memory (memfd_create(2)), and splice(2), which moves bytes and both positions in one call. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +25,6 @@ static int64_t read_at(struct call *call) {
   void *data;
   if (napi_create_buffer(call->env, length, &data, &call->value) != napi_ok) return -ENOMEM;
   ssize_t count = pread(call->given[0].integer, data, length, call->given[1].integer);
-  /* The file is shorter. */
   if (count >= 0 && count < length) napi_create_buffer_copy(call->env, count, data, NULL, &call->value);
   return count;
 }

@@ -11,7 +11,7 @@
 #include "../napi/call.h"
 #include "files.h"
 
-/* Returns the place of the target, whose way has no symbolic link if `refuse_links`, or -1. */
+/* Opens the target. With `refuse_links`, fails when its path has a symbolic link. */
 static int open_target(const char *target, bool refuse_links) {
   return refuse_links ? open_without_links(target) : open(target, O_PATH | O_CLOEXEC);
 }
@@ -39,7 +39,6 @@ static int set(int context, char *setting) {
   return set_string(context, setting, equals + 1);
 }
 
-/* Returns the descriptor of a mount that is not attached yet, or -1. */
 static int make_mount(int context, const char *source, char **settings, int64_t attributes) {
   if (set_string(context, "source", source) != 0) return -1;
   for (; *settings != NULL; settings++)

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Copies a string or a view of bytes and adds a NUL. Returns NULL for any other value, and for one with a NUL inside. */
+/* Copies a string or a view of bytes and adds a NUL. Returns NULL for another value, or a NUL inside. */
 static char *copy_of(napi_env env, napi_value value) {
   void *bytes = NULL;
   size_t length;
@@ -69,7 +69,7 @@ static bool take_integer_or_none(napi_env env, napi_value value, int64_t *intege
   return type == napi_undefined || napi_get_value_int64(env, value, integer) == napi_ok;
 }
 
-/* Reads an argument. Returns what it must be, or NULL. */
+/* Returns NULL, or what the argument must be. */
 static const char *take(const struct call *call, char letter, napi_value value, union argument *given) {
   napi_env env = call->env;
   bool is_true;
@@ -99,7 +99,7 @@ static const char *take(const struct call *call, char letter, napi_value value, 
   }
 }
 
-/* Reads the arguments. Throws and returns false at the first that is missing or has another type. */
+/* Throws and returns false at the first argument that is missing or has the wrong type. */
 static bool take_all(struct call *call, const napi_value values[MAX_ARGUMENTS]) {
   for (unsigned index = 0; call->function->takes[index] != '\0'; index++) {
     const char *wanted = take(call, call->function->takes[index], values[index], &call->given[index]);
@@ -113,7 +113,7 @@ static bool take_all(struct call *call, const napi_value values[MAX_ARGUMENTS]) 
   return true;
 }
 
-/* Frees what the call owns. The arguments that were not read are zero. */
+/* Arguments that were not read are zero. */
 static void release(const struct call *call) {
   const char *takes = call->function->takes;
   for (const union argument *given = call->given; *takes != '\0'; takes++, given++) {
@@ -162,7 +162,6 @@ static void complete(napi_env env, napi_status status, void *data) {
   free(call);
 }
 
-/* Runs the call on a thread. Returns the promise of its outcome. */
 static napi_value queue(const struct call *arrived) {
   napi_env env = arrived->env;
   napi_value promise, name;
@@ -184,7 +183,7 @@ napi_value call_function(napi_env env, napi_callback_info info) {
   napi_value values[MAX_ARGUMENTS], outcome = NULL;
   size_t count = MAX_ARGUMENTS;
   void *function;
-  /* Arguments that were not given are undefined. */
+  /* Node-API sets the missing arguments to undefined. */
   napi_get_cb_info(env, info, &count, values, NULL, &function);
   struct call call = {.env = env, .function = function};
   if (take_all(&call, values)) {

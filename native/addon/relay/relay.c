@@ -1,4 +1,4 @@
-/* The relay thread's JavaScript interface. The callback of a stream runs once on the loop when the stream has ended. */
+/* The JavaScript interface of the relay thread. A stream's callback runs once on the loop, after the stream's end. */
 #define _GNU_SOURCE
 #include "relay.h"
 
@@ -76,7 +76,7 @@ static void on_closed(uv_handle_t *handle) {
   addon_handle_closed(addon);
 }
 
-/* The relay of this environment, started at its first use. Returns NULL with errno set. */
+/* Starts the relay at its first use. Returns NULL with errno set. */
 static struct relay *relay_of(struct addon *addon) {
   if (addon->relay != NULL) return addon->relay;
   struct relay *relay = calloc(1, sizeof *relay);
@@ -102,7 +102,6 @@ static struct relay *relay_of(struct addon *addon) {
   return relay;
 }
 
-/* Gives a stream its tail. Returns 0 or -errno. */
 static int add_tail(struct relay *relay, struct relayed *relayed, size_t bytes) {
   if (relay->tap == NULL) relay->tap = tap_open();
   if (relay->tap == NULL) return -errno;
@@ -113,7 +112,7 @@ static int add_tail(struct relay *relay, struct relayed *relayed, size_t bytes) 
   return 0;
 }
 
-/* Returns the id of the stream. It owns the callback and the descriptors when it succeeds. */
+/* Returns the stream's id. On success the stream owns the callback and the descriptors. */
 static int64_t relay_start(struct call *call) {
   const union argument *given = call->given;
   struct relay *relay = relay_of(addon_of(call->env));

@@ -1,7 +1,6 @@
 /*
- * splice(2) moves all bytes: from a pipe straight to the target, from a socket or pty by way of a pipe that outlives the
- * agent. No byte is ever in this process's memory only. A stream takes nothing while that pipe holds bytes: the kernel's
- * back-pressure reaches the source.
+ * splice(2) moves bytes from a pipe straight to the target, from a socket or pty through a pipe that outlives the
+ * agent. A stream reads nothing while that pipe holds bytes, so that back-pressure reaches the source.
  */
 #define _GNU_SOURCE
 #include "stream.h"
@@ -15,10 +14,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The default limit of a pipe's size: one call empties the pipe. */
+/* The default of fs.pipe-max-size (man 7 pipe): one call empties a pipe. */
 #define SPLICE_BYTES (1024 * 1024)
 #define CALLS_PER_MOVE 16
-/* What a drain moves at most from a source that is not a pipe: more than the buffers of a pty or socket hold. */
+/* The most that a drain moves from a pty or socket, whose buffers hold less. */
 #define DRAIN_BYTES (1024 * 1024)
 
 static int make_non_blocking(int fd) {
@@ -26,7 +25,7 @@ static int make_non_blocking(int fd) {
   return flags == -1 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) == -1 ? -errno : 0;
 }
 
-/* Returns 0 or -errno. EINVAL means that the descriptor has no readiness to wait for. */
+/* Returns 0, or -errno: EINVAL for a descriptor without readiness, such as a regular file. */
 static int check_pollable(int fd) {
   struct stat status;
   if (fstat(fd, &status) != 0) return -errno;
@@ -49,7 +48,7 @@ int stream_open(struct stream *stream, int source, int target, int through) {
   return 0;
 }
 
-/* A descriptor that outlives this process's own keeps a socket open: only shutdown(2) ends the connection. */
+/* shutdown(2) ends the connection even if another process has the socket open. */
 static void close_side(const struct stream *stream, int fd) {
   if (stream->shuts_down) shutdown(fd, SHUT_RDWR);
   close(fd);
@@ -73,7 +72,6 @@ bool stream_has_reader(const struct stream *stream) {
   return send(stream->target, NULL, 0, MSG_NOSIGNAL | MSG_DONTWAIT) == 0 || errno == EAGAIN || errno == ENOTSOCK;
 }
 
-/* How many bytes one call may take from the source. */
 static size_t allowed(const struct stream *stream, size_t most) {
   return stream->is_draining && stream->rest_bytes < most ? stream->rest_bytes : most;
 }
@@ -91,7 +89,7 @@ static enum stream_state source_is_empty(struct stream *stream) {
   return stream->is_draining ? end(stream, 0) : STREAM_WAITS_FOR_SOURCE;
 }
 
-/* Finds out which side returned EAGAIN, which splice(2) does not tell. */
+/* splice(2) does not tell which side returned EAGAIN. */
 static enum stream_state blocked_side(struct stream *stream) {
   struct pollfd source = {.fd = stream->source, .events = POLLIN};
   return poll(&source, 1, 0) == 1 ? STREAM_WAITS_FOR_TARGET : source_is_empty(stream);
@@ -101,7 +99,7 @@ static ssize_t splice_some(int source, int target, size_t length) {
   return splice(source, NULL, target, NULL, length, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
 }
 
-/* Moves bytes from a pipe to the target. `*is_full`: the target has taken fewer than there were. */
+/* Sets `*is_full` when the target took fewer bytes than it was offered. */
 static ssize_t deliver(const struct stream *stream, int pipe, size_t length, bool *is_full) {
   *is_full = false;
   if (stream->tail == NULL) return splice_some(pipe, stream->target, length);
@@ -121,7 +119,7 @@ static enum stream_state move_directly(struct stream *stream) {
   return errno == EINTR ? STREAM_HAS_MORE : end(stream, errno);
 }
 
-/* The pipe between is empty, so that only the source can block. */
+/* The pipe `through` is empty, so only the source can block. */
 static enum stream_state fill(struct stream *stream) {
   ssize_t moved = splice_some(stream->source, stream->through, allowed(stream, SPLICE_BYTES));
   if (moved > 0) {
@@ -135,7 +133,7 @@ static enum stream_state fill(struct stream *stream) {
   return errno == EINTR ? STREAM_HAS_MORE : end(stream, errno == EIO ? 0 : errno);
 }
 
-/* Returns STREAM_HAS_MORE also when the pipe between is empty. */
+/* Returns STREAM_HAS_MORE even when the pipe is empty. */
 static enum stream_state flush(struct stream *stream) {
   bool is_full;
   ssize_t moved = deliver(stream, stream->through, stream->held_bytes, &is_full);

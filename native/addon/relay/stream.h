@@ -6,32 +6,30 @@
 
 #include "tail.h"
 
-/* Why stream_move returned. */
 enum stream_state {
   STREAM_WAITS_FOR_SOURCE,
   STREAM_WAITS_FOR_TARGET,
-  STREAM_HAS_MORE, /* its share of calls is used up; other streams run first */
-  STREAM_ENDED,    /* `error` holds the reason */
+  STREAM_HAS_MORE,
+  STREAM_ENDED,
 };
 
-/* Bytes that move from one descriptor to another. Owns its descriptors, which are non-blocking. */
+/* Owns its descriptors, which are non-blocking. */
 struct stream {
   int source;
   int target;
-  int through;       /* both ends of the pipe between them, or -1 when the source is a pipe */
+  int through;       /* a pipe between them, open for both ends; -1 when the source is a pipe */
   size_t held_bytes; /* in that pipe */
-  bool shuts_down;   /* ends the connection of a socket, whoever else has it open */
+  bool shuts_down;   /* at the end, shutdown(2) both sides */
   bool is_draining;  /* ends when the source is empty, or after `rest_bytes` */
   size_t rest_bytes;
   uint64_t moved_bytes;
-  struct tail *tail; /* of the bytes that are moved, or NULL; not owned */
+  struct tail *tail; /* or NULL; not owned */
   int error;         /* errno, 0 after EOF */
 };
 
 /* Returns 0, or -errno, in which case the caller still owns the descriptors. */
 int stream_open(struct stream *stream, int source, int target, int through);
 
-/* Moves bytes until one side would block. */
 enum stream_state stream_move(struct stream *stream);
 
 /* Ends the stream once the source is empty, or after as many bytes as the source can hold. */
@@ -40,5 +38,4 @@ void stream_drain(struct stream *stream);
 /* Returns false when the target's reader is known to be gone. */
 bool stream_has_reader(const struct stream *stream);
 
-/* Closes the descriptors. The reader of the target sees EOF. */
 void stream_close(struct stream *stream);

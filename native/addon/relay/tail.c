@@ -1,8 +1,6 @@
 /*
- * Of a stream, the last bytes matter, wherever they are: in the pipe that the stream is moved from, or in memory.
- *
- * While the pipe has at least as many bytes as a tail keeps, those that leave it are of no interest. The others are copied by
- * tee(2) before splice(2) moves them as ever, so that an agent that is killed loses and repeats none.
+ * Bytes that leave the stream's pipe while it holds `capacity` others are not copied. The rest is copied by tee(2)
+ * before splice(2) moves it, so that an agent that is killed loses and repeats nothing.
  */
 #define _GNU_SOURCE
 #include "tail.h"
@@ -16,24 +14,24 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* How much is copied at a time, in pages: bytes that were written piece by piece need more of them. */
+/* The size of the tap's pipe. A pipe counts pages, and small writes use a page each. */
 #define TAP_BYTES (256 * 1024)
 
 struct tail {
   pthread_mutex_t lock;
   struct tap *tap;
-  int pipe; /* that the stream is moved from; -1 after its end */
+  int pipe; /* the stream's source; -1 after its end */
   size_t capacity;
-  size_t held;    /* of the bytes before `total` */
-  uint64_t total; /* the byte at offset n is at n modulo the capacity; those in the pipe come after */
+  size_t held;    /* bytes in the ring, which end at `total` */
+  uint64_t total; /* bytes that have left the pipe; byte n is at n % capacity */
   char bytes[];
 };
 
-/* Used by the relay thread alone, but for `nowhere`. Its pipe is empty between two moves. */
+/* Only the relay thread uses its pipe, which is empty between two moves. */
 struct tap {
   int reading; /* -1 when the pipe could not be opened again */
   int writing;
-  int nowhere; /* /dev/null */
+  int nowhere;
 };
 
 static size_t smaller(size_t one, size_t other) {
@@ -47,7 +45,7 @@ static void close_pipe(int *reading, int *writing) {
   *reading = *writing = -1;
 }
 
-/* A smaller pipe than asked for copies less at a time. */
+/* A failure of F_SETPIPE_SZ only makes each copy smaller. */
 static bool open_pipe(int *reading, int *writing, int bytes) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return false;
@@ -97,7 +95,7 @@ static bool drop(const struct tap *tap, int pipe, size_t length) {
   return true;
 }
 
-/* The place of `length` bytes from an offset on: to the ring's end, and on from its beginning. */
+/* Where `length` bytes from `offset` on are in the ring, which may wrap. */
 static void place(struct tail *tail, uint64_t offset, size_t length, struct iovec parts[2]) {
   size_t start = (size_t)(offset % tail->capacity);
   size_t first = smaller(length, tail->capacity - start);
@@ -105,13 +103,12 @@ static void place(struct tail *tail, uint64_t offset, size_t length, struct iove
   parts[1] = (struct iovec){.iov_base = tail->bytes, .iov_len = length - first};
 }
 
-/* Counts bytes of which there is no copy. */
 static void skip(struct tail *tail, size_t length) {
   tail->total += length;
   tail->held = 0;
 }
 
-/* Reads the next `length` bytes of a pipe into memory. Returns false when it cannot; they are only counted then. */
+/* Reads `length` bytes of a pipe into the ring. On failure only counts them, and returns false. */
 static bool take(struct tail *tail, int pipe, size_t length) {
   size_t last = smaller(length, tail->capacity);
   struct iovec parts[2];
@@ -125,7 +122,7 @@ static bool take(struct tail *tail, int pipe, size_t length) {
   return true;
 }
 
-/* Copies what waits in the stream's pipe. Returns how many bytes there are in `copy`, which is open if there are any. */
+/* Copies the stream's pipe into `copy`, a pipe that is open if the result is above 0. */
 static size_t copy_waiting(const struct tail *tail, int copy[2]) {
   int waiting;
   copy[0] = copy[1] = -1;
@@ -137,7 +134,6 @@ static size_t copy_waiting(const struct tail *tail, int copy[2]) {
   return 0;
 }
 
-/* Returns how many bytes there are; `*passed` is the offset after them. */
 static size_t read_all(struct tail *tail, char *bytes, uint64_t *passed) {
   int copy[2];
   size_t waiting = copy_waiting(tail, copy);
@@ -189,7 +185,7 @@ static ssize_t move_uncopied(struct tail *tail, int target, size_t length, bool 
   return moved;
 }
 
-/* Moves bytes of which there are `copied` in the tap, and empties that. */
+/* Moves at most `copied` bytes, of which the tap has copies, and empties the tap. */
 static ssize_t move_copied(struct tail *tail, int target, size_t copied, bool *is_full) {
   struct tap *tap = tail->tap;
   ssize_t moved = splice_some(tail->pipe, target, copied);
@@ -212,7 +208,7 @@ static ssize_t move(struct tail *tail, int target, size_t length, bool *is_full)
   ssize_t copied = tee(tail->pipe, tail->tap->writing, smaller(length, TAP_BYTES), SPLICE_F_NONBLOCK);
   if (copied > 0) return move_copied(tail, target, (size_t)copied, is_full);
   if (copied == -1 && errno == EAGAIN) return -1;
-  /* The end, or bytes that cannot be copied. */
+  /* EOF, or bytes that tee(2) cannot copy. */
   return move_uncopied(tail, target, length, is_full);
 }
 

@@ -1,7 +1,6 @@
 /*
- * The thread that moves the bytes of all streams. It waits in epoll. Each descriptor is armed for one event, and only
- * while its stream waits for that event: a stream with a slow reader uses no CPU and delays no other stream. Commands
- * arrive in queues behind a lock, announced by an eventfd.
+ * The thread that moves the bytes of all streams. epoll reports an event only while a stream waits for it: a stream
+ * with a slow reader uses no CPU and delays no other. An eventfd announces the queued commands.
  */
 #define _GNU_SOURCE
 #include "thread.h"
@@ -18,7 +17,6 @@
 
 #define EVENTS_PER_WAIT 64
 
-/* A command to one stream. */
 struct command {
   STAILQ_ENTRY(command) entry;
   int64_t id;
@@ -54,9 +52,9 @@ static void arm(struct relay_thread *thread, int fd, uint32_t events, struct sid
   epoll_ctl(thread->epoll, EPOLL_CTL_MOD, fd, &event);
 }
 
-/* Ends a stream. It is freed only after the current batch of events, which may still point to it. */
+/* The stream is freed only after this batch of events, which may still point to it. */
 static void end(struct relay_thread *thread, struct relayed *relayed) {
-  /* Explicitly, because close(2) keeps the registration while a duplicate of the descriptor exists. */
+  /* close(2) keeps the registration while a duplicate of the descriptor exists (man 7 epoll). */
   epoll_ctl(thread->epoll, EPOLL_CTL_DEL, relayed->stream.source, NULL);
   epoll_ctl(thread->epoll, EPOLL_CTL_DEL, relayed->stream.target, NULL);
   stream_close(&relayed->stream);
@@ -70,10 +68,7 @@ static void move(struct relay_thread *thread, struct relayed *relayed) {
   uint64_t before = stream->moved_bytes;
   relayed->state = stream_move(stream);
   atomic_fetch_add_explicit(&thread->moved_bytes, stream->moved_bytes - before, memory_order_relaxed);
-  /*
-   * A lost reader shows as EPOLLHUP or EPOLLERR, which epoll always reports. A closed vsock peer may show only as
-   * EPOLLRDHUP.
-   */
+  /* A lost reader raises EPOLLHUP or EPOLLERR, which epoll always reports. A closed vsock may raise only EPOLLRDHUP. */
   uint32_t closing = relayed->target_rdhup_seen ? 0 : EPOLLRDHUP;
   switch (relayed->state) {
     case STREAM_WAITS_FOR_SOURCE:
@@ -90,7 +85,7 @@ static void move(struct relay_thread *thread, struct relayed *relayed) {
   }
 }
 
-/* EPOLLRDHUP alone does not mean that the reader is gone: the peer may have ended its own direction only. */
+/* EPOLLRDHUP alone is no proof: the peer may have shut down its own direction only. */
 static bool reader_is_gone(struct relayed *relayed, uint32_t events) {
   if ((events & (EPOLLERR | EPOLLHUP)) != 0) return true;
   if ((events & EPOLLRDHUP) == 0) return false;
@@ -148,7 +143,6 @@ static void handle_command(struct relay_thread *thread, const struct command *co
   }
 }
 
-/* Returns false when the thread must stop. */
 static bool handle_commands(struct relay_thread *thread) {
   uint64_t count;
   struct relayed_list added;
@@ -205,7 +199,7 @@ static void *run(void *data) {
       else
         on_event(thread, side, events[index].events);
     }
-    /* After the events, so that a new stream cannot reuse memory that an event of this batch points to. */
+    /* After the events, because a new stream may reuse memory to which an event of this batch points. */
     if (woken) goes_on = handle_commands(thread);
     publish_ended(thread);
   }
@@ -217,14 +211,14 @@ static void *run(void *data) {
 static void wake(struct relay_thread *thread) {
   const uint64_t one = 1;
   ssize_t written = write(thread->wakeup, &one, sizeof one);
-  /* It fails only when the counter is full, and then the thread is awake already. */
+  /* The write fails only when the counter is full: the thread is awake then. */
   (void)written;
 }
 
 static int start_thread(struct relay_thread *thread) {
   struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
   if (epoll_ctl(thread->epoll, EPOLL_CTL_ADD, thread->wakeup, &event) != 0) return errno;
-  /* Node's own threads handle the signals. */
+  /* Blocks all signals: Node's own threads handle them. */
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);

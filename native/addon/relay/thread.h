@@ -10,28 +10,24 @@ struct relay_thread;
 struct relayed;
 TAILQ_HEAD(relayed_list, relayed);
 
-/* One descriptor of a stream as registered with epoll. */
 struct side {
   struct relayed *relayed;
   bool is_target;
   bool is_armed;
-  uint32_t events; /* armed for these */
+  uint32_t events;
 };
 
-/*
- * A stream on the thread. Only the thread uses it between relay_thread_add and relay_thread_take_ended, but for the first
- * three.
- */
+/* While a stream is on the thread, its owner may use only `owned`, `tail` and `id`. */
 struct relayed {
-  LIST_ENTRY(relayed) owned; /* the owner's */
-  struct tail *tail;         /* or NULL; owned by the owner, as `owner_data` is */
+  LIST_ENTRY(relayed) owned;
+  struct tail *tail; /* or NULL; owned by the owner */
   int64_t id;
   TAILQ_ENTRY(relayed) entry;
   struct stream stream;
   struct side source_side;
   struct side target_side;
   enum stream_state state;
-  bool target_rdhup_seen; /* EPOLLRDHUP of the target was reported; epoll would report it again and again */
+  bool target_rdhup_seen; /* epoll would repeat EPOLLRDHUP */
   void *owner_data;
 };
 
@@ -47,13 +43,12 @@ void relay_thread_drain(struct relay_thread *thread, int64_t id);
 /* Ends the stream with ECANCELED if it has not ended. */
 void relay_thread_cancel(struct relay_thread *thread, int64_t id);
 
-/* Returns an ended stream, whose descriptors are closed, or NULL when there is none. */
+/* Returns an ended stream, whose descriptors are closed, or NULL. */
 struct relayed *relay_thread_take_ended(struct relay_thread *thread);
 
 /* Ends all streams and joins the thread. The streams can be taken afterwards. */
 void relay_thread_stop(struct relay_thread *thread);
 
-/* The bytes that all streams have moved so far. */
 uint64_t relay_thread_moved_bytes(const struct relay_thread *thread);
 
 void relay_thread_free(struct relay_thread *thread);

@@ -1,4 +1,3 @@
-/* Sockets to the kernel's netlink families: rtnetlink and uevents. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <string.h>
@@ -21,7 +20,6 @@
 /* Two NULs terminate each event in the text that JavaScript gets. */
 #define TERMINATOR_BYTES 2
 
-/* Returns 0, or -1 with errno set. */
 static int set_up(int fd) {
   const int on = 1;
   const struct sockaddr_nl address = {.nl_family = AF_NETLINK};
@@ -57,7 +55,7 @@ struct received {
   struct sockaddr_nl senders[UEVENTS_PER_CALL];
 };
 
-/* Returns the number of datagrams, or -1. An error after the first datagram is reported by the next call. */
+/* Returns the number of datagrams, or -1. The next call reports an error after the first datagram. */
 static int receive(int fd, struct received *received, char *scratch) {
   for (int index = 0; index < UEVENTS_PER_CALL; index++) {
     received->buffers[index] = (struct iovec){scratch + index * UEVENT_BYTES, UEVENT_BYTES - TERMINATOR_BYTES};

@@ -35,7 +35,7 @@ static int64_t vsock_listen(struct call *call) {
   return listen_at(&address, sizeof address, call->given[2].integer);
 }
 
-/* Also succeeds for a socket that has begun to connect, or is connected, to an address that may be gone by now. */
+/* Succeeds for a socket that is connecting or connected, even if the address is gone by now. */
 static int start_connect(int fd, const void *address, socklen_t length) {
   struct sockaddr_storage peer;
   socklen_t peer_length = sizeof peer;
@@ -79,17 +79,14 @@ static int64_t socket_error(struct call *call) {
   return error == 0 ? 0 : -1;
 }
 
-/*
- * Makes an address of a path; `@NAME` is a name in the abstract namespace. Returns the length of the address, or 0 with
- * errno set when the path is too long.
- */
+/* `@NAME` is in the abstract namespace. Returns the address's length, or 0 with errno set. */
 static socklen_t unix_address(const char *path, struct sockaddr_un *address) {
   *address = (struct sockaddr_un){.sun_family = AF_UNIX};
   errno = ENAMETOOLONG;
   if (strlen(path) >= sizeof address->sun_path) return 0;
   strcpy(address->sun_path, path);
   if (path[0] != '@') return sizeof *address;
-  /* The name is every byte after the NUL, so the length must be its own. */
+  /* Every byte after the NUL belongs to the name, so the length must be exact (man 7 unix). */
   address->sun_path[0] = 0;
   return offsetof(struct sockaddr_un, sun_path) + strlen(path);
 }
@@ -106,7 +103,7 @@ static int64_t unix_connect(struct call *call) {
 }
 
 static int64_t unix_peer(struct call *call) {
-  /* One byte longer than the longest address, which the kernel does not terminate with a NUL. */
+  /* A byte longer than the longest address, which the kernel does not end with a NUL. */
   struct {
     struct sockaddr_un address;
     char end;

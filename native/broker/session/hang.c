@@ -8,16 +8,13 @@
 #include "../../init/log.h"
 #include "request-name.h"
 
-/* The least time between two PINGs. */
 #define PING_PERIOD_MS 1000
 
-/* How often the broker looks whether a PONG has come. */
 #define LOOK_MS 250
 
-/* A look that is this late does not count: the whole machine stood still or was busy, and the agent with it. */
+/* A check this late does not count, because the whole machine paused or was busy. */
 #define LATE_MS 250
 
-/* The most open requests of a hung agent that are logged. */
 #define LOGGED_REQUESTS 20
 
 void hang_begin(struct session *session) {
@@ -38,7 +35,6 @@ bool hang_is_ping_due(const struct broker *broker, int64_t now_ms) {
   return next != NEVER && now_ms >= next;
 }
 
-/* Plans the next look. */
 static void wait_for_pong(struct broker *broker, int64_t now_ms) {
   struct session *session = &broker->session;
   int64_t left = broker->hang_ms - session->waited_ms;
@@ -65,7 +61,7 @@ void hang_got_pong(struct session *session, uint64_t number) {
   session->look_at_ms = NEVER;
 }
 
-/* Names the open requests, and nothing of what they carry. */
+/* Logs the requests' methods, and nothing of their contents. */
 static void log_open_requests(const struct broker *broker) {
   int logged = 0;
   struct frame *request;

@@ -20,13 +20,12 @@
 #define MAX_CONNECTIONS 4096
 #define MAX_BUDGET_BYTES (1024ull * 1024 * 1024)
 #define MAX_PAYLOAD_BYTES (64u * 1024 * 1024)
-/* A week. */
-#define MAX_TIME_MS 604800000u
+#define MAX_TIME_MS 604800000u /* a week */
 
-/* Outcomes beyond those of the answers that can be stored: what agents have not confirmed yet. */
+/* Outcomes that agents have not confirmed, beyond those of the stored answers. */
 #define UNCONFIRMED_OUTCOMES 4096
 
-/* Descriptors of the broker itself: epoll, vminit, control and listening socket, standard streams, those passed. */
+/* epoll, vminit, control and listening socket, standard streams, descriptors in messages. */
 #define OWN_DESCRIPTORS 32
 
 static bool get_option(int fd, int option, int *value) {
@@ -34,7 +33,7 @@ static bool get_option(int fd, int option, int *value) {
   return getsockopt(fd, SOL_SOCKET, option, value, &length) == 0;
 }
 
-/* The kind of the clients of a listening stream socket, or -1. */
+/* Returns -1 for anything but a listening stream socket. */
 static int peer_kind_of(int listener) {
   int domain, type, listens;
   if (!get_option(listener, SO_DOMAIN, &domain) || !get_option(listener, SO_TYPE, &type)) return -1;
@@ -52,7 +51,7 @@ static int peer_kind_of(int listener) {
   }
 }
 
-/* A half of the budget has room for a frame of the largest size beside the reserve. The first agent's budget holds. */
+/* Whether a pool has room for the largest frame beside its reserve. The first agent's budget applies. */
 static bool has_room_for_frame(const struct broker *broker, const struct hello *hello) {
   uint64_t budget = broker->connections == NULL ? hello->budget_bytes : broker->budget_bytes;
   uint32_t limit = (uint32_t)(budget / BLOCK_BYTES / POOL_COUNT);
@@ -73,7 +72,7 @@ static const char *check(const struct broker *broker, const struct control_heade
   return NULL;
 }
 
-/* Every place takes three descriptors: the client's, the broker's end of the data socket, and the file of an answer. */
+/* The client's socket, the broker's end of the data socket, and the file of an answer. */
 #define PLACE_DESCRIPTORS 3
 
 static uint32_t raise_descriptor_limit(uint32_t connections) {
@@ -90,7 +89,7 @@ static uint32_t raise_descriptor_limit(uint32_t connections) {
   return possible < connections ? possible : connections;
 }
 
-/* Reserves addresses for everything that the broker will ever store. Pages come with their first use. */
+/* Reserves address space for everything that the broker can store. Unused pages take no memory. */
 static bool open_tables(struct broker *broker, const struct hello *hello) {
   if (!blocks_open(&broker->blocks, hello->budget_bytes)) return false;
   uint32_t count = broker->blocks.pool_limit + UNCONFIRMED_OUTCOMES;

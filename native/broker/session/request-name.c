@@ -8,14 +8,14 @@
 
 #include "../protocol.h"
 
-/* Tags of protobuf: fields 1 and 2 of ttrpc.Request, both text. */
+/* Protobuf tags of the fields 1 and 2 of ttrpc.Request, both text. */
 #define SERVICE_TAG 0x0a
 #define METHOD_TAG 0x12
 
-/* Longer ones need a length of two bytes, and are none of the agent's. */
+/* No name of the agent's API is longer. One byte holds the length. */
 #define LONGEST_TEXT 75
 
-/* Reads a field of text that must come next. Returns its length, or 0. */
+/* Returns the length of the next field if it is text with this tag, or 0. */
 static size_t read_text(const unsigned char *bytes, size_t left, unsigned char tag) {
   if (left < 2 || bytes[0] != tag || bytes[1] > LONGEST_TEXT || bytes[1] > left - 2) return 0;
   for (size_t i = 0; i < bytes[1]; i++)

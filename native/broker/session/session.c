@@ -17,19 +17,16 @@
 #include "hang.h"
 #include "hello.h"
 
-/* How long after CLOSE a client may take to read its last answers. */
+/* Time for a client to read its last answers after CLOSE. */
 #define CLOSE_MS 5000
 
-/* Between two tries to give the agent a connection, when there are no descriptors. */
 #define ANNOUNCE_PAUSE_MS 100
 
-/* Messages handled before the loop turns to its other work. */
 #define READ_BATCH 64
 
-/* The most requests that one REQUEST_STATE tells. */
 #define STATES 256
 
-/* Ends the present agent's sockets. What it has left in them counts; what it has not answered is open again. */
+/* Reads what the agent has sent, then opens the requests without an answer again. */
 static void session_end(struct broker *broker) {
   struct session *session = &broker->session;
   if (session->control.fd < 0) return;
@@ -40,13 +37,13 @@ static void session_end(struct broker *broker) {
     data_drain(broker, connection);
     connection_lose_agent(broker, connection);
   }
-  /* Those that no agent has got yet were listed all the same. */
+  /* Requests of connections without a data socket were listed, too. */
   struct frame *request;
   TAILQ_FOREACH(request, &broker->requests, of_all) request->listed = false;
   outcomes_tell_again(&broker->outcomes);
 }
 
-/* The agent has broken the protocol: cuts it off and has vminit kill it. `reason` goes on with what it did. */
+/* Cuts off an agent that broke the protocol, and makes vminit kill it. */
 static void fail(struct broker *broker, const char *reason) {
   struct session *session = &broker->session;
   if (session->control.fd < 0) return;
@@ -68,7 +65,6 @@ static void on_hello(struct broker *broker, const struct control_header *header,
 
 static void on_close(struct broker *broker, uint64_t id) {
   struct connection *connection = connection_find(broker, id);
-  /* It may have hung up meanwhile. */
   if (connection == NULL || connection->is_closing || connection->client.fd < 0) return;
   connection->is_closing = true;
   connection_set_deadline(broker, connection, monotonic_ms() + CLOSE_MS);
@@ -96,7 +92,6 @@ static void handle_message(struct broker *broker, const struct control_header *h
   }
 }
 
-/* Handles one message. Returns false when there is none. */
 static bool read_message(struct broker *broker) {
   struct __attribute__((packed)) {
     struct control_header header;
@@ -106,7 +101,7 @@ static bool read_message(struct broker *broker) {
   struct session *session = &broker->session;
   ssize_t length = message_receive(session->control.fd, &message, sizeof message, &passed);
   if (length < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  /* The agent died before it read everything; what it sent is still there. */
+  /* The agent died with unread messages. Its own messages can still be read. */
   if (length < 0 && errno == ECONNRESET) return true;
   struct control_header header = message.header;
   struct hello hello = message.hello;
@@ -130,7 +125,7 @@ void session_read(struct broker *broker) {
 }
 
 void session_begin(struct broker *broker, int control, uint32_t pid) {
-  /* The end of the previous agent may not have been read yet. */
+  /* Read what the previous agent has sent. */
   while (broker->session.control.fd >= 0 && read_message(broker)) continue;
   session_end(broker);
   broker->session = (struct session){
@@ -142,30 +137,26 @@ void session_begin(struct broker *broker, int control, uint32_t pid) {
   if (!watch_set(broker, &broker->session.control, EPOLLIN)) fail(broker, "cannot be waited for");
 }
 
-/* Sends a control message. Returns false when the socket takes none: then it is waited for. */
+/* Returns false when the socket takes no message; session_flush tries again later. */
 static bool send_message(struct broker *broker, const void *bytes, size_t length, int passed) {
   struct session *session = &broker->session;
   if (message_send(session->control.fd, bytes, length, passed) >= 0) return true;
   if (errno == EAGAIN || errno == EPIPE || errno == ECONNRESET)
     session->control_is_full = true;
   else
-    /* ETOOMANYREFS: the agent does not take its descriptors, which the socket does not report. ENOBUFS: no memory. */
+    /* ETOOMANYREFS: the agent does not take its descriptors, and no event reports when it does. ENOBUFS: no memory. */
     session->announce_at_ms = monotonic_ms() + ANNOUNCE_PAUSE_MS;
   return false;
 }
 
-/* What one REQUEST_STATE tells. */
 struct states {
   struct request_pair pairs[STATES];
-  struct outcome *outcomes[STATES]; /* NULL where it is a request */
+  struct outcome *outcomes[STATES]; /* NULL: a request */
   struct frame *requests[STATES];
   uint32_t count;
 };
 
-/*
- * Whether the control socket tells this outcome now. At first it tells all. Later it tells those of connections that have
- * no data socket, and none that are not settled.
- */
+/* Before READY the control socket tells every outcome, later settled ones of connections without a data socket. */
 static bool is_to_be_told(const struct session *session, const struct outcome *outcome) {
   if (outcome->told == (int)outcome->state) return false;
   if (!session->is_ready) return true;
@@ -205,7 +196,6 @@ static void mark_told(struct broker *broker, const struct states *states) {
   }
 }
 
-/* Tells the next states of requests. Returns whether some were sent. */
 static bool tell_states(struct broker *broker) {
   struct states states;
   collect_states(broker, &states);
@@ -226,7 +216,6 @@ static bool tell_states(struct broker *broker) {
   return true;
 }
 
-/* Sends CONNECTION with `passed`, the agent's socket. */
 static bool send_connection(struct broker *broker, const struct connection *connection, int passed) {
   char message[sizeof(struct control_header) + sizeof(struct peer_address) + ADDRESS_TEXT_BYTES + sizeof(uint32_t) +
                MAX_FIRST_BYTES];
@@ -243,14 +232,13 @@ static bool send_connection(struct broker *broker, const struct connection *conn
   return send_message(broker, message, (size_t)(next - message), passed);
 }
 
-/* Gives the agent the client itself. */
+/* Gives the agent the client's own socket. */
 static bool hand_over(struct broker *broker, struct connection *connection) {
   if (!send_connection(broker, connection, connection->client.fd)) return false;
   connection_end(broker, connection);
   return true;
 }
 
-/* Gives the agent its end of a new data socket. */
 static bool open_data_socket(struct broker *broker, struct connection *connection) {
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
@@ -270,7 +258,7 @@ static bool open_data_socket(struct broker *broker, struct connection *connectio
   return true;
 }
 
-/* Gives the agent all connections that it does not have. Returns false when it has not got all of them. */
+/* Gives the agent the connections that it lacks. Returns false if some are left. */
 static bool announce(struct broker *broker) {
   for (uint32_t i = 0; i < broker->places; i++) {
     struct connection *connection = &broker->connections[i];
@@ -282,7 +270,7 @@ static bool announce(struct broker *broker) {
   return true;
 }
 
-/* Sends READY, and then the open requests: in the order of their arrival, as far as the data sockets take them. */
+/* Sends READY, then the open requests in the order of arrival, as far as the data sockets take them. */
 static bool become_ready(struct broker *broker) {
   const struct control_header ready = {.kind = CONTROL_READY};
   if (!send_message(broker, &ready, sizeof ready, -1)) return false;
@@ -300,7 +288,7 @@ static bool become_ready(struct broker *broker) {
 
 static void send_ping(struct broker *broker, int64_t now_ms) {
   const struct control_header ping = {.kind = CONTROL_PING, .a = broker->session.pings + 1};
-  /* An agent that does not read the control socket is late, too. */
+  /* Before the PING, because an agent that does not read the control socket is late, too. */
   hang_begin_wait(broker, now_ms);
   if (send_message(broker, &ping, sizeof ping, -1)) hang_ping_sent(&broker->session, now_ms);
 }

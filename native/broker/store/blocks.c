@@ -3,7 +3,7 @@
 
 #include <sys/mman.h>
 
-/* With the address sanitizer, a use of a block that was returned is an error. */
+/* The address sanitizer reports the use of a returned block. */
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
 #else

@@ -15,7 +15,7 @@ static struct outcome *oldest_settled(const struct outcomes *outcomes) {
 
 static struct outcome *take_unused(struct outcomes *outcomes) {
   if (outcomes->unused == NULL && outcomes->used < outcomes->capacity) return &outcomes->table[outcomes->used++];
-  /* There is a settled one, because there are more outcomes than the broker can store answers. */
+  /* A settled one exists, because the table is larger than the store of answers. */
   if (outcomes->unused == NULL) outcome_forget(outcomes, oldest_settled(outcomes));
   struct outcome *outcome = outcomes->unused;
   outcomes->unused = TAILQ_NEXT(outcome, entry);

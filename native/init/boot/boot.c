@@ -16,12 +16,12 @@
 #include "kernel-command-line.h"
 #include "root.h"
 
-/* The reason of a failed finit_module(2), whose ENOENT means a missing symbol, not a missing file. */
+/* finit_module(2) returns ENOENT for a missing symbol, not for a missing file. */
 static const char *load_failure(int error) {
   return error == ENOENT ? "it needs a symbol of a module that is not loaded" : strerror(error);
 }
 
-/* A failure is only logged: the module may not be needed, and a missing root device is reported later. */
+/* Only logs a failure, because the module may not be needed; a missing root device is reported later. */
 static void load_module(const char *name) {
   char path[512];
   snprintf(path, sizeof path, "/modules/%s", name);
@@ -36,7 +36,7 @@ static void load_module(const char *name) {
   close(fd);
 }
 
-/* Loads the modules that `/modules/order` lists, one file name a line, in that order. The file may be absent. */
+/* Loads the modules of `/modules/order`, one file name a line, in that order. The file may be absent. */
 static void load_modules(void) {
   FILE *order = fopen("/modules/order", "re");
   if (order == NULL) {
@@ -51,7 +51,7 @@ static void load_modules(void) {
   fclose(order);
 }
 
-/* The kernel's maximum. The later a pid is reused, the less likely it is taken for the process that had it before. */
+/* The kernel's maximum: the later a pid is reused, the less likely processes are mixed up. */
 #define HIGHEST_PID_MAX "4194304"
 
 static void raise_pid_max(void) {
@@ -62,20 +62,19 @@ static void raise_pid_max(void) {
   if (fd >= 0) close(fd);
 }
 
-/* Leaves the initramfs for the root that the agent runs on. */
 static void enter_root(const struct boot_options *options, const char *agent_directory) {
   load_modules();
-  open_console(options->virtio_console); /* A module may have made it. */
+  open_console(options->virtio_console); /* a module may have added it */
   const bool holds_agent = access(agent_directory, F_OK) == 0;
   if (options->device[0] != '\0' && !holds_agent) {
     switch_to_root_device(options);
   } else {
-    /* Some hosts name a root device whatever they boot. */
+    /* Some hosts always pass root=. */
     if (options->device[0] != '\0') log_line("root=%s: not used, the initrd is the root", options->device);
     bind_initramfs();
   }
   mount_early();
-  open_console(options->virtio_console); /* The open console belongs to the /dev that was unmounted. */
+  open_console(options->virtio_console); /* the old one belongs to the unmounted /dev */
 }
 
 void boot(const char *agent_directory) {
@@ -85,5 +84,5 @@ void boot(const char *agent_directory) {
   open_console(options.virtio_console);
   if (root_is_initramfs()) enter_root(&options, agent_directory);
   raise_pid_max();
-  reboot(RB_DISABLE_CAD); /* Ctrl-Alt-Del sends SIGINT to PID 1 instead of resetting the machine. */
+  reboot(RB_DISABLE_CAD); /* Ctrl-Alt-Del sends SIGINT to PID 1 instead of a reset */
 }

@@ -1,7 +1,4 @@
 #pragma once
 
-/*
- * Prepares the guest for the agent: mounts, console, root, kernel settings. An initramfs that holds `agent_directory` is
- * the root itself. Powers off when the preparation fails.
- */
+/* Prepares the guest. An initramfs that holds `agent_directory` is the root itself. Powers off on failure. */
 void boot(const char *agent_directory);

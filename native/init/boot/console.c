@@ -10,7 +10,7 @@
 
 #include "../clock.h"
 
-/* The host answers the driver within moments, or has no console among the ports of its device. */
+/* Long enough for the host to answer the driver, unless its device has no console port. */
 #define VIRTIO_CONSOLE_WAIT_MS 1000
 #define LOOK_AGAIN_MS 5
 
@@ -35,10 +35,7 @@ static bool virtio_console_is_registered(void) {
   return found;
 }
 
-/*
- * The driver learns from the host which of its ports are consoles only after it has been loaded, so /dev/console may
- * still be another or none. No event tells that a console has been registered.
- */
+/* After loading, the driver asks the host which ports are consoles. No event reports when a console is registered. */
 static void await_virtio_console(void) {
   if (!has_virtio_console_device()) return;
   const int64_t deadline = monotonic_ms() + VIRTIO_CONSOLE_WAIT_MS;
@@ -46,7 +43,7 @@ static void await_virtio_console(void) {
   while (!virtio_console_is_registered() && monotonic_ms() < deadline) nanosleep(&pause, NULL);
 }
 
-/* Opens `path` on a descriptor above stderr: 0 to 2 may be closed, and will be replaced. */
+/* Opens `path` above stderr, because 0 to 2 may be closed and will be replaced. */
 static int open_above_stderr(const char *path, int flags) {
   int fd = open(path, flags);
   if (fd < 0 || fd > STDERR_FILENO) return fd;

@@ -26,10 +26,10 @@ static const struct early_mount {
 
 void mount_early(void) {
   for (const struct early_mount *each = early_mounts; each < early_mounts + EARLY_MOUNTS; each++) {
-    /* An initramfs may lack the folder. Where it cannot be created, the mount below reports that it is missing. */
+    /* An initramfs may lack the folder. If mkdir(2) fails, mount(2) reports it. */
     mkdir(each->target, 0755);
     if (mount(each->type, each->target, each->type, each->flags, NULL) == 0) continue;
-    if (errno == EBUSY) continue; /* the kernel or an earlier init has mounted the same file system there */
+    if (errno == EBUSY) continue; /* the kernel or an earlier init has mounted it */
     if (each->required) boot_failed("mount %s: %s", each->target, strerror(errno));
     log_line("mount %s: %s", each->target, strerror(errno));
   }

@@ -3,5 +3,4 @@
 /* Mounts /proc, /sys and /dev unless they are mounted. Powers off when /proc or /sys cannot be mounted. */
 void mount_early(void);
 
-/* Unmounts what mount_early has mounted, before the root is switched. */
 void unmount_early(void);

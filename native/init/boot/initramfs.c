@@ -10,7 +10,7 @@
 
 static void delete_below(int fd, dev_t device);
 
-/* A failure is ignored, because it only costs memory. */
+/* Ignores a failure, which only costs memory. */
 static void delete_entry(int parent, const char *name, dev_t device) {
   struct stat status;
   if (fstatat(parent, name, &status, AT_SYMLINK_NOFOLLOW) != 0 || status.st_dev != device) return;

@@ -13,7 +13,7 @@
 /* Larger than COMMAND_LINE_SIZE on any architecture. */
 #define LINE_BYTES 16384
 
-/* Returns the next word of `*rest` or NULL. A word ends at a space outside double quotes; the quotes are removed. */
+/* Returns the next word or NULL. It ends at a space outside double quotes, which are removed. */
 static char *next_word(char **rest) {
   char *from = *rest;
   while (isspace((unsigned char)*from)) from++;
@@ -41,10 +41,10 @@ static bool is_access(const char *word, size_t length) {
   return length == 2 && (strncmp(word, "ro", 2) == 0 || strncmp(word, "rw", 2) == 0);
 }
 
-/* What separates mount options: some callers put a blank before the last one, `rootflags="dax ro"`. */
+/* Some callers separate mount options by a blank: `rootflags="dax ro"`. */
 #define FLAG_SEPARATORS ", \t\n"
 
-/* Takes ro and rw out of the flags, and has one comma between the others. */
+/* Removes ro and rw from the flags, and separates the others by one comma. */
 static void separate_flags(struct boot_options *options) {
   char *to = options->flags;
   for (char *from = to, *end = from; *from != '\0'; from = end) {
@@ -62,7 +62,7 @@ static void separate_flags(struct boot_options *options) {
   *to = '\0';
 }
 
-/* The kernel's `rootwait`, without a number, has no limit: a guest without a root would keep its memory for ever. */
+/* The kernel's `rootwait` has no limit, but a guest without a root must not keep its memory for ever. */
 #define DEFAULT_WAIT_SECONDS 30
 #define LONGEST_WAIT_SECONDS 3600
 

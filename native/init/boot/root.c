@@ -21,7 +21,7 @@
 #include "initramfs.h"
 
 #define NEW_ROOT "/newroot"
-#define KERNEL_UEVENTS 1 /* the multicast group */
+#define KERNEL_UEVENTS 1
 #define TYPES_BYTES 1024
 
 bool root_is_initramfs(void) {
@@ -40,7 +40,7 @@ static int open_uevents(void) {
   return -1;
 }
 
-/* Opens the device, because its node may exist a moment before the device answers (ENXIO until then). */
+/* open(2) checks the device: its node may exist before the device answers (ENXIO until then). */
 static bool is_block_device(const char *path) {
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return false;
@@ -51,16 +51,13 @@ static bool is_block_device(const char *path) {
   return block;
 }
 
-/* Reads all events without looking at them: any event, even a dropped one (ENOBUFS), causes another look. */
+/* Any event, even a dropped one (ENOBUFS), causes another look. */
 static void discard_events(int events) {
   char event[8192];
   while (recv(events, event, sizeof event, 0) >= 0 || errno == EINTR || errno == ENOBUFS) continue;
 }
 
-/*
- * Waits until the block device `path` can be opened. Returns false with errno set: ETIMEDOUT after `limit_ms`, ENOTBLK
- * when the path is something else.
- */
+/* Waits until the device opens. On failure errno is ETIMEDOUT, or ENOTBLK for something else than a block device. */
 static bool wait_for_device(const char *path, int limit_ms) {
   int events = open_uevents(); /* before the first look, so that no event is missed */
   if (events < 0) return false;
@@ -79,7 +76,6 @@ static bool wait_for_device(const char *path, int limit_ms) {
   return ready;
 }
 
-/* Lists the block devices that the kernel has, each after a blank. */
 static void list_block_devices(char *names, size_t size) {
   names[0] = '\0';
   DIR *devices = opendir("/sys/class/block");
@@ -105,7 +101,6 @@ static void wait_for_root_device(const struct boot_options *options) {
               names[0] != '\0' ? names : " none");
 }
 
-/* Lists the file systems of /proc/filesystems that use a device, separated by commas. */
 static void list_known_types(char *types) {
   FILE *known = fopen("/proc/filesystems", "re");
   if (known == NULL) boot_failed("/proc/filesystems: %s", strerror(errno));
@@ -120,10 +115,7 @@ static void list_known_types(char *types) {
   fclose(known);
 }
 
-/*
- * Mounts the root device on `target` with each type of rootfstype=, or each type the kernel knows, until one fits.
- * Powers off with the reason of the last attempt when none does.
- */
+/* Tries each type of rootfstype=, or each known one. Powers off with the reason of the last attempt. */
 static void mount_root(const struct boot_options *options, const char *target) {
   char types[TYPES_BYTES];
   if (options->types[0] != '\0') {
@@ -144,7 +136,6 @@ static void mount_root(const struct boot_options *options, const char *target) {
   boot_failed("mount %s as %s: %s", options->device, tried, reason);
 }
 
-/* Makes the current directory the root. */
 static void enter_current_directory(void) {
   if (chroot(".") != 0 || chdir("/") != 0) boot_failed("chroot: %s", strerror(errno));
 }
@@ -164,7 +155,7 @@ void switch_to_root_device(const struct boot_options *options) {
 
 void bind_initramfs(void) {
   unmount_early();
-  /* After the bind `/` still resolves to the lower mount, while `/..` resolves to the one on top. */
+  /* After the bind, `/` still resolves to the lower mount, and `/..` to the upper one. */
   if (mount("/", "/", NULL, MS_BIND, NULL) != 0 || chdir("/..") != 0) {
     boot_failed("bind / on itself: %s", strerror(errno));
   }

@@ -13,16 +13,16 @@
 #include "../clock.h"
 #include "../log.h"
 
-/* Room for the commands that an agent sends in one go, a record of each descriptor in the store. The kernel doubles it. */
+/* Room for a record of each stored descriptor in one go. The kernel doubles it (man 7 socket). */
 #define AGENT_BUFFER_BYTES (8 << 20)
 
-/* Exits in one batch. The rest of the outgoing records has room for answers. */
+/* Exits in one batch. The other outgoing records are for answers. */
 #define EXIT_BATCH (OUTGOING_RECORDS / 2)
 
 bool channel_open(struct channel *channel) {
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return false;
-  /* Only vminit's end is non-blocking: each end has its own file status flags. */
+  /* Only vminit's end is non-blocking. Each end has its own flags. */
   if (fcntl(pair[0], F_SETFL, O_NONBLOCK) != 0) {
     int error = errno;
     close(pair[0]);
@@ -30,7 +30,7 @@ bool channel_open(struct channel *channel) {
     errno = error;
     return false;
   }
-  /* An agent without privileges has the kernel's usual room. */
+  /* Fails without privileges; the kernel's default applies then. */
   const int bytes = AGENT_BUFFER_BYTES;
   setsockopt(pair[1], SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof bytes);
   channel->fd = pair[0];
@@ -46,7 +46,6 @@ void channel_prepare(struct channel *channel) {
   channel->fd = channel->agent_fd = channel->incoming_fd = -1;
 }
 
-/* Replaces the descriptor that belongs to the incoming record. */
 static void set_incoming(struct channel *channel, int fd) {
   if (channel->incoming_fd >= 0) close(channel->incoming_fd);
   channel->incoming_fd = fd;
@@ -85,7 +84,7 @@ void channel_keep_exit(struct channel *channel, int32_t pid) {
     channel->too_many_logged = true;
     return;
   }
-  /* While a process has the pid, which it has as a zombie too, an exit in the ring is one of another process. */
+  /* While a process or its zombie has the pid, an exit in the ring belongs to an earlier process. */
   if (pid > 0 && (kill(pid, 0) == 0 || errno != ESRCH)) return;
   const struct record *exit = ring_find(&channel->ring, pid);
   if (exit != NULL) kept_exits_record(&channel->kept, exit);
@@ -108,7 +107,6 @@ static struct record plain_record(enum record_kind kind) {
   return (struct record){.version = RECORD_VERSION, .kind = kind, .boottime_ns = boottime_ns()};
 }
 
-/* Sets `*record` to what the agent is to be sent next. Returns false when there is nothing. */
 static bool next_record(struct channel *channel, struct record *record) {
   struct ring *ring = &channel->ring;
   if (channel->shutdown_signal != 0 && !channel->shutdown_told) {
@@ -117,7 +115,7 @@ static bool next_record(struct channel *channel, struct record *record) {
     record->status = channel->shutdown_signal;
     return true;
   }
-  /* Before what is left of the exits of earlier agents. Later ones displace only what this agent was sent. */
+  /* Sent before the backlog, because from then on the ring displaces only exits that this agent was sent. */
   if (!channel->displaced_told) {
     channel->displaced_told = true;
     *record = plain_record(RECORD_OVERFLOW);
@@ -139,7 +137,6 @@ static size_t unsent_bytes(const struct channel *channel) {
   return channel->outgoing_count * sizeof(struct record) - channel->outgoing_sent;
 }
 
-/* Fills the outgoing records once all are sent. */
 static void fill_outgoing(struct channel *channel) {
   channel->outgoing_count = channel->outgoing_sent = 0;
   while (channel->outgoing_count < EXIT_BATCH && next_record(channel, &channel->outgoing[channel->outgoing_count]))

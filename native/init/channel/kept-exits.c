@@ -4,7 +4,7 @@
 
 enum kept_state { RUNNING, UNSENT, SENT };
 
-/* The index of a pid, or `count`. The entries are dense and their pids apart from the rest: a flood of exits searches often. */
+/* Returns the index of a pid, or `count`. The pids are in one dense array, because a flood of exits searches often. */
 static unsigned find(const struct kept_exits *kept, int32_t pid) {
   unsigned index = 0;
   while (index < kept->count && kept->pids[index] != pid) index++;

@@ -9,33 +9,27 @@
 #define KEPT_CAPACITY 8192
 #endif
 
-/*
- * The processes whose exits an agent has registered, and those exits: they stay until the agent forgets them, whatever
- * else ends. Zero-initialised.
- */
+/* Registered processes and their exits, which stay until the agent forgets them. Zero-initialised. */
 struct kept_exits {
   unsigned count;
-  unsigned unsent; /* how many have an exit that the running agent was not sent */
-  unsigned cursor; /* where the search for those goes on */
+  unsigned unsent; /* exits that the running agent was not sent */
+  unsigned cursor; /* where the search for the next one begins */
   int32_t pids[KEPT_CAPACITY];
   uint8_t states[KEPT_CAPACITY]; /* enum kept_state */
   struct record exits[KEPT_CAPACITY];
 };
 
-/* Registers a pid. Returns false when there are too many; one that is registered stays as it is. */
+/* Returns false when there are too many. Does not change a pid that is registered. */
 bool kept_exits_register(struct kept_exits *kept, int32_t pid);
 
-/*
- * Takes the exit of a registered process. Returns false when none is registered, or when it has an exit: then this is
- * one of another process with the same pid.
- */
+/* Returns false for a pid that is not registered, or has an exit: the new one is of a later process with the pid. */
 bool kept_exits_record(struct kept_exits *kept, const struct record *exit);
 
-/* Drops a registration with its exit. Returns true when the running agent was not sent it, which `*unsent` then is. */
+/* Drops a registration. Returns true with the exit in `*unsent` if the running agent was not sent it. */
 bool kept_exits_forget(struct kept_exits *kept, int32_t pid, struct record *unsent);
 
-/* Returns the next exit to send, which counts as sent, or NULL. It is valid until the next change. */
+/* Returns the next exit and counts it as sent, or NULL. Valid until the next change. */
 const struct record *kept_exits_take(struct kept_exits *kept);
 
-/* Begins anew with a next agent, which is to be sent all exits. */
+/* Counts all exits as unsent, for the next agent. */
 void kept_exits_rewind(struct kept_exits *kept);

@@ -12,24 +12,24 @@ enum record_kind {
   /* vminit -> agent */
   RECORD_EXIT = 1,         /* a process was reaped */
   RECORD_OVERFLOW = 2,     /* `sequence` exits before this record were lost */
-  RECORD_SHUTDOWN = 3,     /* stop in order, then send RECORD_POWER_OFF; `status` is the signal that requested it */
-  RECORD_STORE_RESULT = 4, /* the answer to RECORD_STORE and RECORD_UNSTORE: `name`, and 0 or an errno in `result` */
-  RECORD_BACKLOG_END = 5,  /* all that previous agents left was sent */
+  RECORD_SHUTDOWN = 3,     /* stop in order, then send RECORD_POWER_OFF; `status`: the signal that requested it */
+  RECORD_STORE_RESULT = 4, /* answers RECORD_STORE and RECORD_UNSTORE: `name`, and 0 or an errno in `result` */
+  RECORD_BACKLOG_END = 5,  /* all records of the previous agents' time were sent */
   /* agent -> vminit */
   RECORD_POWER_OFF = 16,      /* init mode: power off now */
-  RECORD_EXIT_WITH = 17,      /* wrapper mode: the agent is about to exit, and vminit must exit with `status` */
+  RECORD_EXIT_WITH = 17,      /* wrapper mode: the agent is about to exit; vminit must exit with `status` */
   RECORD_RESTART = 18,        /* reserved */
-  RECORD_END_WITH_AGENT = 19, /* the agent must not be restarted: at its death vminit ends, too */
-  RECORD_STORE = 20,          /* keep the descriptor that comes with this record (SCM_RIGHTS) under `name` */
-  RECORD_UNSTORE = 21,        /* close the descriptor that is stored under `name` */
-  RECORD_ACK_EXITS = 22,      /* the exits numbered up to `sequence` are handled: drop them */
+  RECORD_END_WITH_AGENT = 19, /* do not restart the agent: vminit ends with it */
+  RECORD_STORE = 20,          /* keep the record's descriptor (SCM_RIGHTS) under `name` */
+  RECORD_UNSTORE = 21,        /* close the descriptor `name` */
+  RECORD_ACK_EXITS = 22,      /* the agent has handled the exits up to `sequence`: drop them */
   RECORD_KEEP_EXIT = 23,      /* keep the exit of `pid` for this agent and all later ones */
-  RECORD_FORGET_EXIT = 24,    /* drop what RECORD_KEEP_EXIT has registered */
-  RECORD_GATE_OPENED = 25,    /* the agent serves: its death does not count towards the limit of restarts */
-  RECORD_CHECK_BROKER = 26,   /* the broker has not told of an answer for long: is it alive? */
+  RECORD_FORGET_EXIT = 24,    /* drop the registration of `pid` */
+  RECORD_GATE_OPENED = 25,    /* the agent serves: its death does not count towards the restart limit */
+  RECORD_CHECK_BROKER = 26,   /* the broker has reported no outcome for long: check that it is alive */
 };
 
-/* One message of the channel between vminit and the agent, in both directions. Native little endian. */
+/* A message of the channel, in either direction; little endian. */
 struct record {
   uint32_t version;
   uint32_t kind;

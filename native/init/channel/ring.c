@@ -9,7 +9,7 @@ static struct record *slot(struct ring *ring, uint64_t number) {
   return &ring->slots[number % RING_CAPACITY];
 }
 
-/* Returns whether one more record fits, if need be in the place of one that was sent. */
+/* Returns whether a record fits, if necessary in the place of one that was sent. */
 static bool make_room(struct ring *ring) {
   if (ring->next - ring->oldest < RING_CAPACITY) return true;
   if (ring->oldest == ring->sent) return false;
@@ -17,7 +17,7 @@ static bool make_room(struct ring *ring) {
   return true;
 }
 
-/* Appends an overflow record if exits were lost and there is room again. Returns whether an exit may follow. */
+/* Reports lost exits once there is room. Returns whether an exit may follow. */
 static bool report_lost(struct ring *ring) {
   if (ring->lost == 0) return true;
   if (!make_room(ring)) return false;
@@ -50,7 +50,7 @@ void ring_acknowledge(struct ring *ring, uint64_t sequence) {
   if (sequence > ring->sent_sequence) sequence = ring->sent_sequence;
   if (sequence <= ring->acknowledged) return;
   ring->acknowledged = sequence;
-  /* An overflow record has no number of its own, and goes with an exit that follows it. */
+  /* An overflow record has no sequence number, and is removed with the exit after it. */
   for (uint64_t number = ring->oldest; number < ring->sent; number++) {
     const struct record *record = slot(ring, number);
     if (record->kind != RECORD_EXIT) continue;

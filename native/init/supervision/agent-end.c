@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <sys/wait.h>
 
-/* The agent's exit status for a wrong command line or wrong settings. */
+/* The agent's status for wrong arguments or settings. */
 #define EXIT_USAGE 2
 
 int shell_status(int status) {
@@ -13,7 +13,7 @@ int shell_status(int status) {
 enum after_agent after_agent(const struct agent_end *end) {
   const bool has_exited = WIFEXITED(end->status);
   const bool is_done = has_exited && WEXITSTATUS(end->status) == EXIT_SUCCESS;
-  /* An agent that has lost its policy exits so, too. An agent after a crash has the settings that were right before. */
+  /* An agent that has lost its policy exits with this status, too. An agent after a crash has valid settings. */
   const bool is_refused = has_exited && WEXITSTATUS(end->status) == EXIT_USAGE && !end->ends_with_agent;
 
   if (end->has_status) return END_AS_COMMANDED;

@@ -13,7 +13,7 @@
 #include "../../process/defaults.h"
 #include "../log.h"
 
-/* The agent's descriptors after the standard ones. The stored ones have the numbers from FIRST_STORED_FD on. */
+/* The agent's descriptors. Stored ones follow from FIRST_STORED_FD on. */
 #define CHANNEL_FD 3
 #define STORED_LIST_FD 4
 #define BROKER_FD 5
@@ -23,15 +23,13 @@
 
 #define EXIT_CANNOT_EXECUTE 127
 
-/* Holds the store twice, since the child moves the descriptors. */
+/* Holds the store twice, because the child moves the descriptors. */
 #define OPEN_FILES 65536
 
-/* What an agent with many stored descriptors has room for besides. */
 #define OPEN_FILES_SPARE 4096
 
 #define NUMBER_BYTES sizeof "4294967295"
 
-/* Allocates the command line once. The text of `--restarts` changes with each start. */
 static bool prepare_arguments(struct agent *agent, char *const command[]) {
   static char restarts[NUMBER_BYTES];
   char *appended[] = {"--channel", TEXT_OF(CHANNEL_FD), "--restarts",
@@ -53,7 +51,7 @@ static void raise_open_files(const struct rlimit *before) {
   if (raised.rlim_cur < OPEN_FILES) raised.rlim_cur = OPEN_FILES;
   if (raised.rlim_max < raised.rlim_cur) raised.rlim_max = raised.rlim_cur;
   if (setrlimit(RLIMIT_NOFILE, &raised) == 0) return;
-  /* Without privileges the hard limit is all there is. */
+  /* Without privileges only the soft limit can be raised. */
   raised.rlim_cur = raised.rlim_max = before->rlim_max;
   if (setrlimit(RLIMIT_NOFILE, &raised) != 0) log_line("the limit of open files: %s", strerror(errno));
 }
@@ -68,7 +66,7 @@ bool agent_prepare(struct agent *agent, char *const command[], bool init_mode) {
   return prepare_arguments(agent, command);
 }
 
-/* Makes a file in memory with one line `NAME FD` for each stored descriptor. Returns it, or -1 with errno set. */
+/* Makes a memfd with a line `NAME FD` for each stored descriptor. Returns it, or -1. */
 static int list_stored(const struct store *store) {
   int fd = memfd_create("stored-list", MFD_CLOEXEC);
   if (fd < 0) return -1;
@@ -85,7 +83,6 @@ static int list_stored(const struct store *store) {
   return lseek(fd, 0, SEEK_SET) == 0 ? fd : -1;
 }
 
-/* Gives the descriptors their numbers and closes every other one above stderr. */
 static bool place_descriptors(const struct agent_launch *launch) {
   static int given[FIRST_STORED_FD - CHANNEL_FD + STORE_CAPACITY];
   int count = 0;
@@ -93,7 +90,7 @@ static bool place_descriptors(const struct agent_launch *launch) {
   given[count++] = list_stored(launch->store);
   given[count++] = launch->broker_fd;
   for (unsigned i = 0; i < launch->store->count; i++) given[count++] = launch->store->entries[i].fd;
-  /* First out of the way: one may have the number that another is to get. */
+  /* Move all up first, because one may have the number that another needs. */
   for (int i = 0; i < count; i++)
     if ((given[i] = fcntl(given[i], F_DUPFD, CHANNEL_FD + count)) < 0) return false;
   for (int i = 0; i < count; i++)
@@ -101,7 +98,7 @@ static bool place_descriptors(const struct agent_launch *launch) {
   return close_range(CHANNEL_FD + (unsigned)count, ~0U, 0) == 0;
 }
 
-/* Sets the limit that vminit was started with, or a higher one for an agent that the stored descriptors leave little room. */
+/* Sets vminit's original limit, or a higher one if the stored descriptors would leave little room. */
 static bool limit_open_files(const struct agent *agent, const struct store *store) {
   struct rlimit limit = agent->open_files;
   rlim_t given = FIRST_STORED_FD + store->count;
@@ -110,13 +107,13 @@ static bool limit_open_files(const struct agent *agent, const struct store *stor
   return setrlimit(RLIMIT_NOFILE, &limit) == 0;
 }
 
-/* In the child: everything up to exec. Returns with errno set when something failed. */
+/* Runs in the child. Returns with errno set on failure. */
 static void become_agent(const struct agent *agent, const struct agent_launch *launch) {
   if (!place_descriptors(launch) || !limit_open_files(agent, launch->store)) return;
   if (agent->init_mode) {
     /*
      * The agent owns the console: if vminit did, Ctrl-C would reach it and look like Ctrl-Alt-Del. The argument 1 takes
-     * the console from the session of an earlier agent. A console that is not a terminal is ignored.
+     * the console from an earlier agent's session. A console that is no terminal is ignored.
      */
     setsid();
     ioctl(STDIN_FILENO, TIOCSCTTY, 1);

@@ -14,28 +14,27 @@
 #include "../clock.h"
 #include "../log.h"
 
-/* The broker's descriptor of the socket to vminit. */
 #define VMINIT_FD 3
 
 #define EXIT_CANNOT_EXECUTE 127
 
-/* How long the broker may leave a ping unanswered. Its end loses the pod, since the Go shim never dials again. */
+/* The time limit for a ping. It is long, because a broker's end loses the pod: Kata's Go shim never dials again. */
 #ifndef BROKER_HANG_MS
 #define BROKER_HANG_MS 30000
 #endif
 
-/* How often vminit looks while a ping is out, and how late a look may be that counts: the guest may have stood still. */
+/* vminit checks this often for the answer. A check later than LATE_MS does not count: the guest may have paused. */
 #define LOOK_MS 1000
 #define LATE_MS 500
 
-/* In the child. Returns with errno set when something failed. */
+/* Runs in the child. Returns with errno set on failure. */
 static void become_broker(int fd) {
   static char *const command[] = {"vminit", "--broker", NULL};
-  /* dup2(2) leaves the flag of a descriptor as it is that has the number already. */
+  /* dup2(2) onto the same number does not clear close-on-exec. */
   if (fd == VMINIT_FD ? fcntl(fd, F_SETFD, 0) != 0 : dup2(fd, VMINIT_FD) < 0) return;
   if (close_range(VMINIT_FD + 1, ~0U, 0) != 0) return;
   reset_signals();
-  /* Whatever became of the file: the initramfs that the program is from may be deleted. */
+  /* The initramfs with the program's file may be deleted. */
   execv("/proc/self/exe", command);
 }
 
@@ -100,7 +99,7 @@ void broker_process_ping(struct broker_process *broker) {
   if (broker->fd < 0 || broker->look_at_ms != 0) return;
   const struct vminit_message message = {
       .version = BROKER_PROTOCOL_VERSION, .kind = VMINIT_PING, .pid = ++broker->pings};
-  /* A broker that reads nothing does not get the ping, and answers nothing either. */
+  /* A broker that does not read its socket does not answer either. */
   (void)message_send(broker->fd, &message, sizeof message, -1);
   broker->waited_ms = 0;
   plan_look(broker, monotonic_ms());
@@ -132,10 +131,10 @@ bool broker_process_reports_hung(struct broker_process *broker, pid_t agent) {
     }
     bool is_hung = is_whole && message.kind == VMINIT_HUNG;
     if (is_hung && message.pid == (uint32_t)agent) return true;
-    /* An earlier agent, which was reaped since, needs nothing more. */
+    /* It is about an earlier agent, which was reaped. */
     if (is_hung) continue;
-    if (length != 0) log_line("the broker sent what is no message");
-    /* Its end is noticed when it is reaped. */
+    if (length != 0) log_line("the broker sent an invalid message");
+    /* Reaping handles its end. */
     kill(broker->pid, SIGKILL);
     close_socket(broker);
   }

@@ -9,7 +9,6 @@
 
 #include "../log.h"
 
-/* Logs a small file of /proc, each line by itself. */
 static void log_file(pid_t pid, const char *name) {
   char path[64], text[4096];
   snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
@@ -17,7 +16,7 @@ static void log_file(pid_t pid, const char *name) {
   ssize_t length = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
   if (length < 0) log_line("%s: %s", path, strerror(errno));
   if (fd >= 0) close(fd);
-  /* The stack of one that does not wait in the kernel. */
+  /* `stack` is empty unless the process waits in the kernel. */
   if (length == 0) log_line("%s: empty", path);
   text[length < 0 ? 0 : length] = '\0';
   char *rest = text;

@@ -4,5 +4,5 @@
 
 #include "../channel/record.h"
 
-/* Reaps one process that has ended and describes it as a RECORD_EXIT. Returns false when there is none. */
+/* Describes the reaped process as a RECORD_EXIT. Returns false when none has ended. */
 bool reap_one(struct record *record);

@@ -15,7 +15,7 @@ static const int wrapper_signals[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT,
 #define LENGTH(array) (sizeof(array) / sizeof(array)[0])
 
 int signals_open(bool init_mode) {
-  /* With an inherited SIG_IGN for SIGCHLD the kernel would reap, and the statuses would be lost. */
+  /* With an inherited SIG_IGN for SIGCHLD, the kernel would reap and discard the statuses. */
   reset_signals();
   signal(SIGPIPE, SIG_IGN);
   const int *numbers = init_mode ? init_signals : wrapper_signals;
@@ -32,7 +32,7 @@ bool signals_next(int fd, struct signalfd_siginfo *info) {
 }
 
 bool signal_is_from_process(const struct signalfd_siginfo *info) {
-  return info->ssi_code <= 0; /* SI_USER, SI_QUEUE, SI_TKILL …; signals of the kernel have positive codes */
+  return info->ssi_code <= 0; /* SI_USER, SI_QUEUE, SI_TKILL …; the kernel's codes are positive */
 }
 
 bool signal_requests_end(int number) {

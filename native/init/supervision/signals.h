@@ -4,14 +4,12 @@
 
 struct signalfd_siginfo;
 
-/* Blocks the signals that vminit handles. Returns a non-blocking signalfd for them, or -1 with errno set. */
+/* Blocks the handled signals. Returns a non-blocking signalfd for them, or -1 with errno set. */
 int signals_open(bool init_mode);
 
-/* Reads the next signal. Returns false when there is none. */
 bool signals_next(int fd, struct signalfd_siginfo *info);
 
-/* Whether a process sent the signal. A terminal's signal has reached the agent already. */
+/* Whether a process sent the signal: a terminal's signal has reached the agent already. */
 bool signal_is_from_process(const struct signalfd_siginfo *info);
 
-/* Whether the signal requests the end of the program. */
 bool signal_requests_end(int number);

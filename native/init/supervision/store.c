@@ -6,14 +6,13 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A name is a word of the list that the next agent gets. */
+/* A name must be one word of the list that the next agent gets. */
 static bool is_name(const char name[RECORD_NAME_BYTES]) {
   if (memchr(name, '\0', RECORD_NAME_BYTES) == NULL) return false;
   size_t length = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-");
   return length > 0 && name[length] == '\0';
 }
 
-/* The index of a name, or `count`. */
 static unsigned find(const struct store *store, const char *name) {
   unsigned index = 0;
   while (index < store->count && strcmp(store->entries[index].name, name) != 0) index++;

@@ -28,28 +28,27 @@
 /* No time is set, or no status. */
 #define NEVER (-1)
 
-/* How long the agent may take to stop in order. */
 #define STOP_TIMEOUT_MS 20000
 
-/* How long an agent that hangs has to report where, before it is killed. */
+/* Time for an agent that hangs to report its stack, before it is killed. */
 #define HUNG_TIMEOUT_MS 2000
 
-/* How long the host may take, before the power-off, to read the last answers: those that it has not are lost. */
+/* Time for the host to read the last answers: the power-off loses the others. */
 #define LEAVE_TIMEOUT_MS 2500
 
-/* Processes reaped, and commands handled, before the loop turns to its other work. */
+/* Processes reaped and commands handled before the loop turns to its other work. */
 #define REAP_BATCH 1024
 #define COMMAND_BATCH 64
 
-/* The most commands that a dead agent can have left: more than its side of the channel holds. */
+/* More commands than a dead agent's socket can hold. */
 #define LAST_COMMANDS 65536
 
-/* vminit's exit status in wrapper mode when the agent died and must not be restarted, not even by the parent. */
+/* Wrapper mode: the agent must not be restarted, not even by vminit's parent. */
 #define EXIT_NO_RESTART 3
 
 struct supervisor {
   bool init_mode;
-  const char *program; /* the agent's, for the log */
+  const char *program;
   struct agent agent;
   struct broker_process broker;
   struct channel channel;
@@ -57,17 +56,16 @@ struct supervisor {
   struct restart_policy policy;
   struct restart_policy broker_policy;
   unsigned restarts;
-  int64_t start_at_ms;  /* when the next agent starts, or NEVER */
-  int64_t broker_at_ms; /* the broker must not start before */
-  int64_t stop_by_ms;   /* when the stop timeout expires, or NEVER */
-  int64_t kill_at_ms;   /* when an agent that hangs is killed, or NEVER */
-  bool end_requested;   /* by a signal: vminit ends at the agent's next exit */
-  bool ends_with_agent; /* the agent has commanded that it is not restarted */
-  bool gate_opened;     /* the running agent serves */
-  int commanded_status; /* the exit status that the agent has commanded in wrapper mode, or NEVER */
+  int64_t start_at_ms;  /* of the next agent, or NEVER */
+  int64_t broker_at_ms; /* the broker starts no earlier */
+  int64_t stop_by_ms;
+  int64_t kill_at_ms;   /* when a hung agent is killed, or NEVER */
+  bool end_requested;   /* by a signal: vminit ends with the agent */
+  bool ends_with_agent; /* the agent must not be restarted */
+  bool gate_opened;
+  int commanded_status; /* commanded by the agent in wrapper mode, or NEVER */
 };
 
-/* Writes how a process ended by the wait status `status` into `text`. */
 static void describe_end(int status, char text[64]) {
   bool signaled = WIFSIGNALED(status);
   snprintf(text, 64, signaled ? "was killed by signal %d" : "exited with status %d",
@@ -79,14 +77,13 @@ static noreturn void leave_and_power_off(const struct supervisor *self) {
   power_off();
 }
 
-/* Powers off in init mode, otherwise exits with `exit_status`. */
 static noreturn void terminate(const struct supervisor *self, int exit_status) {
   if (!self->init_mode) exit(exit_status);
   log_line("powering off");
   leave_and_power_off(self);
 }
 
-/* Plans the restart of an agent that ended with the wait status `status`. Terminates after too many delayed restarts. */
+/* Plans a restart. Terminates after too many delayed ones. */
 static void restart(struct supervisor *self, int status, bool at_once) {
   char end[64];
   describe_end(status, end);
@@ -102,7 +99,6 @@ static void restart(struct supervisor *self, int status, bool at_once) {
   log_line("the agent %s: restart %u in %lld ms", end, self->restarts, (long long)delay);
 }
 
-/* Does what follows the end of an agent with the wait status `status`: terminates, or plans a restart. */
 static void follow_agent_end(struct supervisor *self, int status) {
   const struct agent_end end = {
       .status = status,
@@ -137,7 +133,6 @@ static void follow_agent_end(struct supervisor *self, int status) {
   }
 }
 
-/* Starts the agent with its channel and its control socket. Returns false with errno set. */
 static bool try_start_agent(struct supervisor *self) {
   int control[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) != 0) return false;
@@ -152,9 +147,9 @@ static bool try_start_agent(struct supervisor *self) {
     started = agent_start(&self->agent, &launch);
   }
   int error = errno;
-  /* A broker that takes nothing has no use any more. The agent ends with it. */
+  /* A broker that takes no message is useless. Its end ends the agent, too. */
   if (started && !broker_process_announce(&self->broker, self->agent.pid, control[1])) kill(self->broker.pid, SIGKILL);
-  /* Each agent depends on the broker before it serves: a broker that hangs would end all agents that follow. */
+  /* An agent needs the broker before it serves: a broker that hangs would end all agents that follow. */
   broker_process_ping(&self->broker);
   close(control[0]);
   close(control[1]);
@@ -162,7 +157,6 @@ static bool try_start_agent(struct supervisor *self) {
   return started;
 }
 
-/* Starts the agent, and before it the broker if none runs. */
 static void start_agent(struct supervisor *self) {
   self->start_at_ms = NEVER;
   self->gate_opened = false;
@@ -176,14 +170,12 @@ static void start_agent(struct supervisor *self) {
   follow_agent_end(self, W_EXITCODE(EXIT_FAILURE, 0));
 }
 
-/* Keeps a descriptor that the agent has passed, unless it is refused. */
 static void store_descriptor(struct supervisor *self, const struct record *record, int *passed) {
   int result = store_put(&self->store, record->name, *passed);
   if (result == 0) *passed = -1;
   channel_answer(&self->channel, record->name, result);
 }
 
-/* Ends vminit once the agent has ended. */
 static void exit_with(struct supervisor *self, int status) {
   if (self->init_mode) leave_and_power_off(self);
   self->commanded_status = status & 0xff; /* as exit(3) does */
@@ -242,9 +234,8 @@ static void handle_commands(struct supervisor *self, int limit) {
   }
 }
 
-/* The agent was reaped with the wait status `status`: terminates or plans a restart. */
 static void on_agent_exit(struct supervisor *self, int status) {
-  /* What the agent sent before it exited: a descriptor is stored from the moment that it was sent. */
+  /* Commands sent before the exit count: a descriptor is stored from the moment it was sent. */
   channel_drain(&self->channel);
   handle_commands(self, LAST_COMMANDS);
   self->agent.pid = 0;
@@ -254,7 +245,7 @@ static void on_agent_exit(struct supervisor *self, int status) {
   follow_agent_end(self, status);
 }
 
-/* The broker was reaped: the clients' connections are gone, and the agent with its own ends of them is killed. */
+/* The clients' connections are gone, so the agent is killed, too. */
 static void on_broker_exit(struct supervisor *self, int status) {
   char end[64];
   describe_end(status, end);
@@ -272,12 +263,11 @@ static void on_broker_exit(struct supervisor *self, int status) {
   if (self->agent.pid != 0 && self->stop_by_ms == NEVER && !self->end_requested) kill(self->agent.pid, SIGKILL);
 }
 
-/* The agent does not answer the broker. */
 static void on_hung(struct supervisor *self) {
   if (self->kill_at_ms != NEVER) return;
   log_line("the agent hangs, and is killed in %d ms", HUNG_TIMEOUT_MS);
   log_kernel_stack(self->agent.pid);
-  /* Has it write which functions of JavaScript are running (native/addon/hang-report.c), if it still can. */
+  /* Makes it write its JavaScript stack (native/addon/hang-report.c). */
   kill(self->agent.pid, SIGUSR2);
   self->kill_at_ms = monotonic_ms() + HUNG_TIMEOUT_MS;
 }
@@ -303,7 +293,7 @@ static bool reap_batch(struct supervisor *self) {
   return true;
 }
 
-/* Init mode: every signal requests the shutdown. Only the first one has an effect. */
+/* In init mode every signal requests the shutdown. Only the first has an effect. */
 static void request_shutdown(struct supervisor *self, int number) {
   if (self->end_requested) return;
   self->end_requested = true;
@@ -313,7 +303,7 @@ static void request_shutdown(struct supervisor *self, int number) {
 
 static void on_signal(struct supervisor *self, const struct signalfd_siginfo *info) {
   int number = (int)info->ssi_signo;
-  if (number == SIGCHLD) return; /* it only wakes the loop, which reaps in every round */
+  if (number == SIGCHLD) return; /* it only wakes the loop */
   bool requests_end = self->init_mode || signal_requests_end(number);
   if (self->agent.pid == 0) {
     if (!requests_end) return;
@@ -332,11 +322,10 @@ static void on_stop_timeout(struct supervisor *self) {
   self->stop_by_ms = NEVER;
   log_line("the agent did not stop within %d s", STOP_TIMEOUT_MS / 1000);
   if (self->init_mode) terminate(self, EXIT_FAILURE);
-  /* The agent still runs: its exit would have ended vminit. Once killed, vminit exits with the commanded status. */
+  /* Its death makes vminit exit with the commanded status. */
   kill(self->agent.pid, SIGKILL);
 }
 
-/* Looks whether the broker has answered, and kills a broker that hangs. */
 static void look_at_broker(struct supervisor *self, int64_t now_ms) {
   if (self->broker.look_at_ms == 0 || now_ms < self->broker.look_at_ms) return;
   if (!broker_process_hangs(&self->broker, now_ms)) return;
@@ -352,7 +341,6 @@ static void run_expired_timers(struct supervisor *self) {
   if (self->start_at_ms != NEVER && now >= self->start_at_ms) start_agent(self);
 }
 
-/* Milliseconds until the next timer expires, as poll(2) takes them. */
 static int poll_timeout(const struct supervisor *self) {
   const int64_t look_at_ms = self->broker.look_at_ms == 0 ? NEVER : self->broker.look_at_ms;
   const int64_t times[] = {self->start_at_ms, self->stop_by_ms, self->kill_at_ms, look_at_ms};
@@ -365,7 +353,7 @@ static int poll_timeout(const struct supervisor *self) {
 }
 
 noreturn void supervise(bool init_mode, char *const command[]) {
-  static struct supervisor supervisor; /* zeroed, and in BSS: what is not used of its tables takes no memory */
+  static struct supervisor supervisor; /* in BSS, where unused tables take no memory */
   struct supervisor *self = &supervisor;
   self->init_mode = init_mode;
   self->program = command[0];

@@ -1,7 +1,7 @@
-//! `policy.node`: Rego policies for the agent. `src/os/policy` is its only user.
+//! `policy.node`: Rego policies for the agent, used by `src/os/policy` only.
 //!
-//! Every engine is a thread that takes one job at a time, so that a policy never stops the event loop. A thread that asks
-//! for too much memory, or that was given up, never runs again; only the process's end removes it.
+//! Each engine is a thread that runs one job at a time, so that a policy never blocks the event loop. A thread that
+//! exceeds its memory, or that was given up, never runs again; only the process's end frees it.
 
 mod limits;
 mod node;

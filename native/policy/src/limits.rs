@@ -1,22 +1,21 @@
-//! What a job may use. Rust has no way to end a thread, and an allocation that fails ends the process; so a thread that
-//! goes beyond its limits is stopped for good inside its next allocation.
+//! Limits of a job. Rust cannot end a thread, and a failed allocation ends the process: a thread that exceeds its
+//! limits stops for good inside its next allocation.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ptr::null;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The limits of one thread.
 pub struct Limits {
     given_up: AtomicBool,
-    /// Bytes that the running job may still ask for.
+    /// Bytes that the running job may still allocate.
     left: Cell<isize>,
-    /// Called once, on the thread, when the memory is used up. It must not allocate.
+    /// Called once, on the limited thread, when its memory is used up. Must not allocate.
     exceeded: fn(*const ()),
     argument: Cell<*const ()>,
 }
 
-// The cells are used by the thread of the limits alone.
+// Only the limited thread uses the cells.
 unsafe impl Sync for Limits {}
 unsafe impl Send for Limits {}
 
@@ -36,12 +35,11 @@ impl Limits {
         CURRENT.set(std::ptr::from_ref(self));
     }
 
-    /// Ends what `apply` began.
     pub fn lift(&self) {
         CURRENT.set(null());
     }
 
-    /// Begins a job of the calling thread that may ask for so many bytes more than it gives back.
+    /// Begins a job that may allocate `bytes` more than it frees.
     pub fn begin(&self, bytes: isize) {
         self.left.set(bytes);
     }
@@ -64,12 +62,11 @@ impl Limits {
     }
 
     fn give_back(&self, bytes: usize) {
-        // The size of something that was allocated fits.
+        // The size of an allocation fits an isize.
         self.left.set(self.left.get().saturating_add(bytes as isize));
     }
 }
 
-/// Stops the calling thread for ever.
 fn stop() -> ! {
     loop {
         unsafe { libc::pause() };
@@ -80,7 +77,7 @@ thread_local! {
     static CURRENT: Cell<*const Limits> = const { Cell::new(null()) };
 }
 
-/// The system's allocator, under the limits of the calling thread.
+/// The system's allocator with the calling thread's limits.
 pub struct LimitedAllocator;
 
 fn current() -> Option<&'static Limits> {

@@ -1,7 +1,7 @@
-//! The functions of the addon. All of this file runs on the thread of the event loop, except where a function says so.
+//! The functions of the addon. They run on the thread of the event loop, unless their comment says otherwise.
 //!
-//! An engine is open, then closed by `free` or by the garbage collector; its thread ends after its last job. An engine
-//! that was given up refuses every job, and its thread stays. The environment may end before a thread does.
+//! `free` or the garbage collector closes an engine, whose thread ends after its last job. An engine that was given up
+//! refuses every job, and its thread stays. The environment may end before a thread does.
 
 use crate::limits::Limits;
 use crate::policy::Outcome;
@@ -18,20 +18,18 @@ use std::thread;
 const OUT_OF_MEMORY: &str = "the policy asks for more memory than it may have";
 const CLOSED: &str = "the policy engine is closed";
 
-/// Held by JavaScript and by `answers`.
+/// Referenced by JavaScript and by `answers`.
 struct Engine {
     /// Brings answers from the thread to the event loop.
     answers: Cell<napi_threadsafe_function>,
     limits: Arc<Limits>,
     /// None when the engine is closed.
     jobs: RefCell<Option<Sender<Job>>>,
-    /// The promise of the job that runs, or null.
     running: Cell<napi_deferred>,
-    /// Why the engine was given up.
     given_up: RefCell<Option<String>>,
 }
 
-/// A call of Node-API that failed. An exception is pending, or will be.
+/// A failed call of Node-API. `called` throws an exception unless one is pending.
 struct Failed;
 
 fn check(status: napi_status) -> Result<(), Failed> {
@@ -42,7 +40,7 @@ fn check(status: napi_status) -> Result<(), Failed> {
     }
 }
 
-/// Runs the body of a function of the addon with its arguments; a failure becomes an exception.
+/// Runs `body` with the call's arguments. A failure becomes an exception.
 unsafe fn called<const N: usize>(
     env: napi_env,
     info: napi_callback_info,
@@ -65,7 +63,6 @@ unsafe fn called<const N: usize>(
     }
 }
 
-/// open(): an engine without a policy.
 unsafe extern "C" fn open(env: napi_env, info: napi_callback_info) -> napi_value {
     unsafe {
         called(env, info, |[]| {
@@ -112,7 +109,7 @@ unsafe fn start(env: napi_env) -> Result<Rc<Engine>, Failed> {
             drop(Rc::from_raw(context.cast::<Engine>()));
             return Err(Failed);
         }
-        // Only a job that runs keeps the process alive.
+        // Only a running job keeps the process alive.
         napi_unref_threadsafe_function(env, *answers);
         let answers = Answers(*answers);
         let thread = thread::Builder::new()
@@ -133,10 +130,10 @@ unsafe fn start(env: napi_env) -> Result<Rc<Engine>, Failed> {
     Ok(engine)
 }
 
-/// The engine's side of `Engine::answers`, for its thread.
+/// The thread's end of `Engine::answers`.
 struct Answers(napi_threadsafe_function);
 
-// The functions that are called with it may be called on any thread.
+// Node-API allows these calls on any thread.
 unsafe impl Send for Answers {}
 
 impl Answers {
@@ -155,13 +152,13 @@ impl Answers {
     }
 }
 
-/// On the thread of the engine, within an allocation.
+/// Runs on the engine's thread, inside an allocation.
 fn out_of_memory(answers: *const ()) {
     let mode = ThreadsafeFunctionCallMode::nonblocking;
     unsafe { napi_call_threadsafe_function(answers.cast_mut().cast(), null_mut(), mode) };
 }
 
-/// An answer has arrived; none says that the thread has used up its memory.
+/// Handles an answer. Null `data` means that the thread has used up its memory.
 unsafe extern "C" fn answered(env: napi_env, _: napi_value, engine: *mut c_void, data: *mut c_void) {
     unsafe {
         let engine = &*engine.cast::<Engine>();
@@ -171,14 +168,14 @@ unsafe extern "C" fn answered(env: napi_env, _: napi_value, engine: *mut c_void,
         } else {
             *Box::from_raw(data.cast::<Answer>())
         };
-        // Null while the environment ends.
+        // Null when the environment is ending.
         if !env.is_null() {
             settle(env, engine, answer);
         }
     }
 }
 
-/// Settles the promise of the job that runs, if it has not been settled before.
+/// Settles the promise of the running job, unless it is settled.
 unsafe fn settle(env: napi_env, engine: &Engine, answer: Answer) {
     let deferred = engine.running.replace(null_mut());
     if deferred.is_null() {
@@ -227,7 +224,6 @@ unsafe fn outcome_value(env: napi_env, outcome: Option<Outcome>) -> Result<napi_
     }
 }
 
-/// compile(engine, text)
 unsafe extern "C" fn compile(env: napi_env, info: napi_callback_info) -> napi_value {
     unsafe {
         called(env, info, |[handle, policy]| {
@@ -237,7 +233,6 @@ unsafe extern "C" fn compile(env: napi_env, info: napi_callback_info) -> napi_va
     }
 }
 
-/// setData(engine, json)
 unsafe extern "C" fn set_data(env: napi_env, info: napi_callback_info) -> napi_value {
     unsafe {
         called(env, info, |[handle, json]| {
@@ -247,7 +242,6 @@ unsafe extern "C" fn set_data(env: napi_env, info: napi_callback_info) -> napi_v
     }
 }
 
-/// evaluate(engine, rule, input)
 unsafe extern "C" fn evaluate(env: napi_env, info: napi_callback_info) -> napi_value {
     unsafe {
         called(env, info, |[handle, rule, input]| {
@@ -257,7 +251,6 @@ unsafe extern "C" fn evaluate(env: napi_env, info: napi_callback_info) -> napi_v
     }
 }
 
-/// Gives a job to the engine. Returns its promise.
 unsafe fn submit(env: napi_env, handle: napi_value, job: Job) -> Result<napi_value, Failed> {
     unsafe {
         let engine = held(env, handle)?;
@@ -282,7 +275,7 @@ unsafe fn submit(env: napi_env, handle: napi_value, job: Job) -> Result<napi_val
     }
 }
 
-/// giveUp(engine, reason): the job that runs fails with this reason, and so does every later one.
+/// giveUp(engine, reason): the running job and every later one fail with `reason`.
 unsafe extern "C" fn give_up(env: napi_env, info: napi_callback_info) -> napi_value {
     unsafe {
         called(env, info, |[handle, reason]| {
@@ -299,7 +292,6 @@ unsafe extern "C" fn give_up(env: napi_env, info: napi_callback_info) -> napi_va
     }
 }
 
-/// free(engine): closes it.
 unsafe extern "C" fn free(env: napi_env, info: napi_callback_info) -> napi_value {
     unsafe {
         called(env, info, |[handle]| {
@@ -309,13 +301,13 @@ unsafe extern "C" fn free(env: napi_env, info: napi_callback_info) -> napi_value
     }
 }
 
-/// The thread sees the end of its jobs, and ends.
+/// Closes the queue of jobs, which ends the thread.
 fn close(engine: &Engine) {
     engine.jobs.replace(None);
 }
 
-/// One holder of the engine is gone: nothing in JavaScript refers to it any more, or the thread has released its side of
-/// `answers`, or the environment ends.
+/// Drops one of the two references: JavaScript's, or that of `answers`, which the thread or the environment's end
+/// releases.
 unsafe extern "C" fn released(_: napi_env, engine: *mut c_void, _: *mut c_void) {
     let engine = unsafe { Rc::from_raw(engine.cast::<Engine>().cast_const()) };
     close(&engine);
@@ -338,7 +330,7 @@ unsafe fn string(env: napi_env, value: napi_value) -> Result<String, Failed> {
     unsafe {
         let mut length = 0;
         check(napi_get_value_string_utf8(env, value, null_mut(), 0, &mut length))?;
-        // With the NUL that Node-API writes at the end.
+        // Node-API writes a NUL at the end.
         let mut bytes = vec![0; length + 1];
         check(napi_get_value_string_utf8(
             env,
@@ -366,10 +358,9 @@ unsafe fn text(env: napi_env, text: &str) -> Result<napi_value, Failed> {
     Ok(value)
 }
 
-/// Node calls this once for each environment that loads the addon.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn napi_register_module_v1(env: napi_env, exports: napi_value) -> napi_value {
-    // The text of a panic is the error of its call.
+    // Prints no panic, because its text becomes the error of the call.
     std::panic::set_hook(Box::new(|_| {}));
     let functions: [(&CStr, napi_callback); 6] = [
         (c"open", Some(open)),

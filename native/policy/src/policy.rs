@@ -1,4 +1,4 @@
-//! A policy and its data: regorus behind bounds, with errors as sentences.
+//! A policy and its data: regorus with limits and errors of one line.
 
 use regorus::utils::limits::{ExecutionTimerConfig, PolicyLengthConfig};
 use regorus::{Engine, LimitError, Value};
@@ -8,21 +8,20 @@ use std::time::Duration;
 const MAX_BYTES: usize = 16 << 20;
 const MAX_LINES: usize = 200_000;
 const EVALUATION_LIMIT: Duration = Duration::from_millis(100);
-/// How often an evaluation is begun again that had the processor for less than half of its time.
+/// Attempts at an evaluation that times out with less than half of the CPU.
 const MAX_TRIES: u32 = 5;
-/// Statements between two looks at the clock.
+/// Statements between two checks of the time limit.
 const CHECK_INTERVAL: u32 = 32;
 
 const MAX_PRINTS: usize = 100;
 const MAX_PRINT_CHARACTERS: usize = 1024;
 const MAX_ERROR_CHARACTERS: usize = 1024;
 
-/// The name of a policy in the messages of regorus and in what print() writes, as with Kata's agent.
+/// The policy's file name in errors and print() of regorus, as in Kata's agent.
 const FILE: &str = "agent_policy";
-/// What regorus says when no rule has the name that was asked for.
 const NO_SUCH_RULE: &str = "not a valid rule path";
 
-/// The value of a rule as JSON, none where it is undefined or does not exist, and what print() wrote.
+/// The value of a rule as JSON, None if it is undefined or absent; and what print() wrote.
 pub struct Outcome {
     pub value: Option<String>,
     pub prints: Vec<String>,
@@ -37,7 +36,7 @@ impl Policy {
         check_length(&text)?;
         let mut engine = Engine::new();
         engine.set_gather_prints(true);
-        // As in Kata's agent: a built-in function that fails is undefined.
+        // A built-in function that fails is undefined, as in Kata's agent.
         engine.set_strict_builtin_errors(false);
         engine.set_policy_length_config(PolicyLengthConfig {
             max_col: NonZeroU32::MAX,
@@ -53,7 +52,6 @@ impl Policy {
         Ok(Self { engine })
     }
 
-    /// The same policy with another document `data`.
     pub fn with_data(&self, json: &str) -> Result<Self, String> {
         let data = Value::from_json_str(json).map_err(|error| format!("data: {error}"))?;
         if data.as_object().is_err() {
@@ -66,8 +64,8 @@ impl Policy {
         Ok(Self { engine })
     }
 
-    /// The value of `data.agent_policy.<rule>`. Works on a copy, which shares the policy and its data, so that nothing is
-    /// left of an evaluation that fails or panics.
+    /// Evaluates `data.agent_policy.<rule>` on a copy, which shares the policy and its data: a failure or panic changes
+    /// nothing.
     pub fn evaluate(&self, rule: &str, input: &str) -> Result<Outcome, String> {
         if rule.is_empty()
             || !rule
@@ -87,7 +85,7 @@ impl Policy {
                 Ok(Value::Undefined) => None,
                 Ok(value) => Some(serde_json::to_string(&value).map_err(|error| format!("value: {error}"))?),
                 Err(error) if is_late(&error) => {
-                    // regorus counts the time that passes, also while others have the processor.
+                    // regorus counts wall time, even while other threads have the CPU.
                     if tries < MAX_TRIES && processor_time() - start < EVALUATION_LIMIT / 2 {
                         continue;
                     }
@@ -101,7 +99,7 @@ impl Policy {
     }
 }
 
-/// The value of a rule, undefined when there is none. Its heads may have further parts: `Rule.allowed := true`.
+/// Returns undefined if there is no such rule. A rule's head may have further parts: `Rule.allowed := true`.
 fn value_of(engine: &mut Engine, rule: &str) -> anyhow::Result<Value> {
     let path = format!("data.agent_policy.{rule}");
     match engine.eval_rule(path.clone()) {
@@ -111,7 +109,7 @@ fn value_of(engine: &mut Engine, rule: &str) -> anyhow::Result<Value> {
     if !engine.has_declared_rule_rooted_at(FILE, rule)? {
         return Ok(Value::Undefined);
     }
-    // This is slow for a policy of many rules.
+    // A query is slow for a policy of many rules.
     let results = engine.eval_query(path, false)?.result;
     let value = results.first().and_then(|result| result.expressions.first());
     Ok(value.map_or(Value::Undefined, |expression| expression.value.clone()))
@@ -124,7 +122,6 @@ fn is_late(error: &anyhow::Error) -> bool {
     )
 }
 
-/// What the calling thread has had of the processor.
 fn processor_time() -> Duration {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -134,9 +131,9 @@ fn processor_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
-/// Analyses the rules, which the first evaluation would do otherwise, on its own time.
+/// Analyses the rules, which would otherwise use up the time of the first evaluation.
 fn prepare(engine: &mut Engine) -> Result<(), String> {
-    // The value of this rule does not matter; most policies have none of its name.
+    // The rule need not exist.
     match engine.eval_rule("data.agent_policy.__prepare".to_string()) {
         Err(error) if error.to_string() != NO_SUCH_RULE => Err(sentence(error)),
         _ => Ok(()),
@@ -154,8 +151,8 @@ fn check_length(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The message of regorus on one line. It shows a place as `--> policy:LINE:COLUMN`, the whole source line, and
-/// `error: TEXT`; the source line may be as long as the policy.
+/// Puts a message of regorus on one line. A message has the place as `--> policy:LINE:COLUMN`, the source line, which
+/// may be as long as the policy, and `error: TEXT`.
 fn sentence(error: impl std::fmt::Display) -> String {
     let message = error.to_string();
     let text = match placed(&message) {

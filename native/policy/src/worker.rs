@@ -1,13 +1,13 @@
-//! The thread of an engine: it takes jobs one by one, and a panic of one becomes its error.
+//! The thread of an engine runs jobs one by one. A panic becomes the error of its job.
 
 use crate::limits::Limits;
 use crate::policy::{Outcome, Policy};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::Receiver;
 
-/// Recursive functions of a policy recurse here too; only what is used takes memory.
+/// Recursive functions of a policy use this stack. Unused pages take no memory.
 pub const STACK_BYTES: usize = 256 << 20;
-/// What parsing may need: about 30 times the largest policy.
+/// Parsing needs about 30 times the size of the policy.
 const PARSE_BYTES: isize = 1 << 30;
 const EVALUATION_BYTES: isize = 256 << 20;
 
@@ -17,10 +17,9 @@ pub enum Job {
     Evaluate { rule: String, input: String },
 }
 
-/// The outcome of a job; none for a job that has no value.
+/// None for a job without a value.
 pub type Answer = Result<Option<Outcome>, String>;
 
-/// Answers jobs until there can be no more, and frees what it holds.
 pub fn run(jobs: Receiver<Job>, limits: &Limits, answer: impl Fn(Answer)) {
     let mut policy = None;
     for job in jobs {
@@ -33,12 +32,12 @@ pub fn run(jobs: Receiver<Job>, limits: &Limits, answer: impl Fn(Answer)) {
         limits.begin(isize::MAX);
     }
     drop(policy);
-    // The C library keeps what was freed otherwise, and a large policy leaves hundreds of MiB.
+    // The C library would keep the freed memory: hundreds of MiB after a large policy.
     unsafe { libc::malloc_trim(0) };
 }
 
 fn perform(policy: &mut Option<Policy>, job: Job) -> Answer {
-    // A job that panics has changed nothing: each makes its result before it replaces the policy.
+    // A panic changes nothing, because a job makes its result before it replaces the policy.
     catch_unwind(AssertUnwindSafe(|| {
         let loaded = policy.as_ref().ok_or_else(|| "no policy".to_string());
         match job {
@@ -57,7 +56,7 @@ fn message_of(panic: &(dyn std::any::Any + Send)) -> &str {
         .map(String::as_str)
         .or_else(|| panic.downcast_ref::<&str>().copied())
         .unwrap_or("a panic");
-    // regorus pads a line with as many blanks as the column of an error, and Rust formats no wider field.
+    // regorus pads a line to the column of the error, and Rust limits a width to 65535.
     if message == "Formatting argument out of range" {
         return "an error beyond column 65535 of a line";
     }
