@@ -14,10 +14,8 @@ import { cgroupFiles } from './stats/cgroup-files.ts'
 import { statsV1 } from './stats/stats-v1.ts'
 import { statsV2 } from './stats/stats-v2.ts'
 
-/** Where the hierarchies of cgroups are mounted. */
 export const ROOT = '/sys/fs/cgroup'
 
-/** The file that freezes a cgroup, and the values written to it. */
 interface Freezer {
   readonly file: string
   readonly freeze: string
@@ -31,43 +29,31 @@ const FREEZER_V2: Freezer = { file: 'cgroup.freeze', freeze: '1', thaw: '0' }
 const LEAVE_MS = 2000
 const LOOK_MS = 10
 
-/**
- * A container's cgroup: the only complete list of its processes, however they were forked and whatever namespaces they are
- * in.
- */
+/** A container's cgroup: the only complete list of its processes, whatever their parents and namespaces are. */
 export interface Cgroup {
-  /** Whether no process is in it or below it. True when it does not exist. */
+  /** Includes the cgroups below it. True when it does not exist. */
   isEmpty(): Promise<boolean>
-  /** The pids of the processes in it and below it; none when it does not exist. */
+  /** The pids in it and below it; none when it does not exist. */
   members(): Promise<readonly number[]>
-  /**
-   * Whether a process is in it or below it. True for one that is ending, not collected yet, or gone: that is in no cgroup
-   * any more, or, on v1, in the root of each hierarchy.
-   */
+  /** Whether a process is in it or below it. True for one that is ending or gone: it has no cgroup, or v1's root. */
   holds(pid: number): Promise<boolean>
-  /** The same, with the text of its /proc/PID/stat, which is empty for one that is gone. */
+  /** The same, with the text of /proc/PID/stat, which is empty for a process that is gone. */
   lookAt(pid: number): Promise<{ readonly isMember: boolean; readonly stat: string }>
-  /** Sends SIGKILL to every process in it. A failure is logged; a missing cgroup counts as empty. */
+  /** Sends SIGKILL to every process in it and below it. Logs a failure. */
   killAll(): Promise<void>
-  /** Thaws its processes, also those that the runtime froze. Does nothing when it does not exist. */
+  /** Does nothing when it does not exist. */
   thaw(): Promise<void>
-  /** Whether all its processes are frozen. False when it does not exist. */
+  /** False when it does not exist. */
   isFrozen(): Promise<boolean>
-  /** Its statistics; zeros for what it does not count, or when it does not exist. Never throws. */
+  /** Missing counters are zero. Never throws. */
   stats(): Promise<CgroupStats>
-  /** As the function of this name. */
+  /** See {@link watchOom}. */
   watchOom(before: bigint | undefined, killed: (kills: bigint) => void): Promise<OomWatch>
-  /**
-   * The cgroup below it that a process has moved to, such as `/init`; '' when the process is in the cgroup itself, or not
-   * below it. Always '' on v1, where a process need not leave a cgroup to divide it.
-   */
+  /** The cgroup below it that the process moved to, such as `/init`, or ''. v1 needs no such move: always ''. */
   innerPathOf(pid: number): Promise<string>
-  /**
-   * Adds CPUs that came online after it was made. `cpus` is the container's limit, empty when it has none; `online` lists
-   * all CPUs that are online.
-   */
+  /** Adds CPUs that came online after it was made. `cpus` is the container's limit or empty, `online` has all CPUs. */
   refreshCpus(cpus: string, online: string): Promise<void>
-  /** Removes it and all cgroups below it, once their killed processes have left. Throws when one stays. */
+  /** Removes it and all cgroups below it once their killed processes have left. Throws when one stays. */
   remove(): Promise<void>
 }
 
@@ -76,13 +62,12 @@ export async function usesCgroupV2(os: Os): Promise<boolean> {
   return (await os.scratch.stat(`${ROOT}/cgroup.controllers`)) !== undefined
 }
 
-/** Whether containers can be given limits of `controller`. */
 export async function hasController(os: Os, controller: string, isV2: boolean): Promise<boolean> {
   if (!isV2) return (await os.scratch.stat(`${ROOT}/${controller}`)) !== undefined
   return (await os.scratch.readText(`${ROOT}/cgroup.controllers`)).trim().split(' ').includes(controller)
 }
 
-/** The cgroup at `path`, which is absolute below the root of each hierarchy. It need not exist yet. */
+/** `path` is absolute below the root of each hierarchy. The cgroup need not exist yet. */
 export function cgroupAt(os: Os, path: string, isV2: boolean, log: Logger): Cgroup {
   const inHierarchy = (hierarchy: string) => `${ROOT}${hierarchy}${path}`
   const members = async () => {
@@ -129,7 +114,7 @@ export function cgroupAt(os: Os, path: string, isV2: boolean, log: Logger): Cgro
     remove: async () => {
       const hierarchies = isV2 ? [''] : (await os.files.list(ROOT)).map((name) => `/${name}`)
       const removals = hierarchies.map((hierarchy) => removeBelow(os, inHierarchy(hierarchy), isV2))
-      // Each is tried, whatever the outcome for the others.
+      // Try all hierarchies, even after a failure.
       for (const removal of await Promise.allSettled(removals)) {
         if (removal.status === 'rejected') throw removal.reason
       }
@@ -141,7 +126,7 @@ async function lookAt(files: Os['files'], path: string, pid: number): ReturnType
   const file = `/proc/${pid}/cgroup`
   let [table = '', stat = ''] = await files.readSmall([file, `/proc/${pid}/stat`])
   const isGone = stat === '' || isEnding(stat)
-  // A table of long paths is not small.
+  // readSmall returns no text for a table of long paths.
   if (table === '' && !isGone) table = await files.readText(file).catch(() => '')
   // `4:memory:/path`, and `0::/path` on v2.
   const paths = table.split('\n').map((line) => line.split(':').slice(2).join(':'))
@@ -149,7 +134,7 @@ async function lookAt(files: Os['files'], path: string, pid: number): ReturnType
   return { isMember, stat }
 }
 
-/** Kills all processes, those below it too, by one write to cgroup.kill. Kernels before 5.14 lack that file. */
+/** One write to cgroup.kill kills all processes in it and below it. Kernels before 5.14 lack that file. */
 async function killV2(os: Os, folder: string, log: Logger): Promise<void> {
   const events = await os.files.readText(`${folder}/cgroup.events`).catch(() => '')
   if (/^populated 0$/m.test(events) && !/^frozen 1$/m.test(events)) return
@@ -159,7 +144,7 @@ async function killV2(os: Os, folder: string, log: Logger): Promise<void> {
     return killFrozen(os, folder, FREEZER_V2, log)
   }
   await os.files.write(killFile, '1')
-  // A frozen cgroup stays frozen without processes, and a runtime deletes no paused container.
+  // The cgroup stays frozen without processes, and a runtime does not delete a paused container.
   await thawBelow(os, folder, FREEZER_V2, log)
 }
 
@@ -168,7 +153,7 @@ async function killV1(os: Os, folder: string, log: Logger): Promise<void> {
   await killFrozen(os, folder, FREEZER_V1, log)
 }
 
-/** Kills while the cgroup is frozen: its processes cannot fork meanwhile, and die when they are thawed. */
+/** A frozen process cannot fork, and dies when it is thawed. */
 async function killFrozen(os: Os, folder: string, freezer: Freezer, log: Logger): Promise<void> {
   await setFreezer(os, `${folder}/${freezer.file}`, freezer.freeze, log)
   try {
@@ -178,7 +163,7 @@ async function killFrozen(os: Os, folder: string, freezer: Freezer, log: Logger)
   }
 }
 
-/** Thaws it and all below it: a process in a cgroup that its container has frozen does not die. */
+/** Thaws all cgroups below it too: a container may have frozen one, and a frozen process does not die. */
 async function thawBelow(os: Os, folder: string, { file, thaw }: Freezer, log: Logger): Promise<void> {
   for (const each of await foldersBelow(os, folder)) await setFreezer(os, `${each}/${file}`, thaw, log)
 }
@@ -191,7 +176,7 @@ async function setFreezer({ files }: Os, file: string, value: string, log: Logge
   }
 }
 
-/** Kills until a list shows no new process: freezing takes effect a moment after the write. */
+/** Repeats until no new process is listed: freezing takes effect a moment after the write. */
 async function killListed(os: Os, folder: string, log: Logger): Promise<void> {
   const killed = new Set<number>()
   for (;;) {
@@ -215,14 +200,14 @@ function kill(os: Os, pid: number, log: Logger): void {
 async function pidsBelow(os: Os, folder: string): Promise<number[]> {
   let text = ''
   for (const each of await foldersBelow(os, folder)) text += await membersIn(os, each)
-  // A process of another pid namespace is listed as 0.
+  // cgroup.procs lists a process of another pid namespace as 0.
   return text
     .split('\n')
     .map(Number)
     .filter((pid) => pid > 0)
 }
 
-/** The text of cgroup.procs; empty for a cgroup that its container has removed (ENODEV when that was after the open). */
+/** Empty for a cgroup that its container has removed (ENODEV when that was after the open). */
 async function membersIn({ files }: Os, folder: string): Promise<string> {
   try {
     return await files.readText(`${folder}/cgroup.procs`)
@@ -232,16 +217,12 @@ async function membersIn({ files }: Os, folder: string): Promise<string> {
   }
 }
 
-/** Removes a cgroup and all below it; few have any below them. */
 async function removeBelow(os: Os, folder: string, isV2: boolean): Promise<void> {
   if (await isRemoved(os, folder)) return
   for (const each of (await foldersBelow(os, folder)).toReversed()) await removeWhenEmpty(os, each, isV2)
 }
 
-/**
- * rmdir. ENOENT: the cgroup was removed before, or under another name of its hierarchy (`cpu` is often a link to
- * `cpu,cpuacct`). Returns false while a process is in it or below it, or a cgroup below it.
- */
+/** ENOENT: it was removed before, or under another name of its hierarchy (`cpu` is often a link to `cpu,cpuacct`). */
 async function isRemoved({ files }: Os, folder: string): Promise<boolean> {
   try {
     await files.removeDirectory(folder)
@@ -253,7 +234,7 @@ async function isRemoved({ files }: Os, folder: string): Promise<boolean> {
   }
 }
 
-/** Tries again while killed processes are leaving, of which only v2 notifies. Throws EBUSY when one stays. */
+/** Retries while killed processes leave; only v2 notifies of that. Throws EBUSY when one stays. */
 async function removeWhenEmpty(os: Os, folder: string, isV2: boolean): Promise<void> {
   if (await isRemoved(os, folder)) return
   const changes = new Changes()
@@ -276,7 +257,7 @@ async function removeWhenEmpty(os: Os, folder: string, isV2: boolean): Promise<v
   }
 }
 
-/** undefined when the kernel has no watch left. */
+/** Undefined when the kernel has no inotify watch left. */
 function tryToWatch({ cgroupEvents }: Os, folder: string, changes: Changes): { close(): void } | undefined {
   try {
     return cgroupEvents.onModified(`${folder}/cgroup.events`, () => changes.announce())
@@ -285,7 +266,7 @@ function tryToWatch({ cgroupEvents }: Os, folder: string, changes: Changes): { c
   }
 }
 
-/** The folder and all below it, each before those below it. */
+/** Parents come before their children. */
 async function foldersBelow(os: Os, folder: string): Promise<string[]> {
   const folders = [folder]
   for (const name of await os.files.listFolders(folder)) {

@@ -10,8 +10,8 @@ import { namedCounters } from './stats/counters.ts'
 const MIB = 2n ** 20n
 
 /**
- * `memory.high` is below `memory.max` by this part of it, and by at most `HIGH_BYTES`. Between the two the kernel only slows
- * processes down that allocate: with a larger gap, a container hangs for minutes before one of its processes is killed.
+ * `memory.high` is below `memory.max` by this part of it, at most `HIGH_BYTES`. Between the two the kernel only slows
+ * allocations: with a larger gap, a container hangs for minutes before a process is killed.
  */
 const HIGH_PART = 128n
 const HIGH_BYTES = 8n * MIB
@@ -21,14 +21,11 @@ export interface ContainersCgroupOptions {
   readonly log: Logger
   /** Its path below the root of each hierarchy: `/containers`. */
   readonly path: string
-  /** Memory that containers cannot take, in MiB; 0 lets them take all. */
+  /** Memory that containers cannot take; 0 lets them take all. */
   readonly reserveMib: number
 }
 
-/**
- * The cgroup that the cgroups of all containers are below. Its limit keeps memory for the agent and the kernel whatever
- * the containers do: what they write to a tmpfs and read from files counts too.
- */
+/** The parent of all containers' cgroups. Its limit, which counts tmpfs and page cache, keeps memory for the agent. */
 export class ContainersCgroup {
   readonly path: string
   readonly #os: Os
@@ -43,10 +40,7 @@ export class ContainersCgroup {
     this.#reserveMib = reserveMib
   }
 
-  /**
-   * Makes it, unless it is there, and gives it what the guest has now: its memory grows and shrinks, and the agent keeps
-   * files in it. Where it cannot be limited, containers can take all memory, which one line of the log says. Never rejects.
-   */
+  /** Creates it if needed, and limits it by the guest's current memory. Logs once when that fails. Never rejects. */
   async limit(): Promise<void> {
     try {
       await this.#makeAndLimit()
@@ -58,23 +52,23 @@ export class ContainersCgroup {
     }
   }
 
-  /** The same, if it is there. */
+  /** The same, if the cgroup exists. */
   async limitAgain(): Promise<void> {
     const folder = this.#folder(await usesCgroupV2(this.#os))
     if ((await this.#os.files.stat(folder)) !== undefined) await this.limit()
   }
 
-  /** Whether a process is in it or below it. A process that has ended counts as one that is. */
+  /** See `Cgroup.holds`. */
   async holds(pid: number): Promise<boolean> {
     return (await this.#cgroup()).holds(pid)
   }
 
-  /** Kills every process in it and below it. Logs a failure. */
+  /** Logs a failure. */
   async killAll(): Promise<void> {
     await (await this.#cgroup()).killAll()
   }
 
-  /** Removes it, and what containers have left below it. Logs a failure. */
+  /** Removes leftovers of containers too. Logs a failure. */
   async remove(): Promise<void> {
     try {
       await (await this.#cgroup()).remove()
@@ -83,10 +77,7 @@ export class ContainersCgroup {
     }
   }
 
-  /**
-   * Removes the cgroups between this one and `path`, the cgroup of a container that is gone, unless another container's
-   * path in `used` is below them. What is not empty stays. Never rejects.
-   */
+  /** Removes empty cgroups above the `path` of a removed container, unless one of `used` needs them. Never rejects. */
   async removeParents(path: string, used: readonly string[]): Promise<void> {
     if (dirname(path) === this.path) return
     const { files } = this.#os
@@ -123,14 +114,14 @@ export class ContainersCgroup {
   }
 
   /**
-   * How much memory the containers may use: what they use and the kernel cannot reclaim, plus all that is free or can be
-   * reclaimed, less the reserve. So it does not depend on what they use at the moment, and is never below that.
+   * The memory that containers use and the kernel cannot reclaim, plus all available memory, less the reserve. The
+   * result does not depend on the current use, and is never below it.
    */
   async #limitOf(folder: string, isV2: boolean): Promise<bigint | undefined> {
     if (this.#reserveMib === 0) return undefined
     const usage = `${folder}/${isV2 ? 'memory.current' : 'memory.usage_in_bytes'}`
     const texts = await this.#os.files.readSmall([MEMINFO, usage, `${folder}/memory.stat`])
-    if (texts.includes('')) throw new Error(`what ${folder} and the guest use cannot be read`)
+    if (texts.includes('')) throw new Error(`memory use of ${folder} or the guest: not readable`)
     const [meminfo = '', usedText = '', statText] = texts
     const guest = memoryOf(meminfo)
     const used = BigInt(usedText.trim())
@@ -143,13 +134,12 @@ export class ContainersCgroup {
   }
 }
 
-/** runc and crun enable it for the cgroups that they make; the first one must have it before. */
+/** runc and crun enable the controller for the cgroups that they make; this one must have it before. */
 async function enableMemory({ files, scratch }: Os, folder: string): Promise<void> {
   if ((await scratch.stat(`${folder}/memory.max`)) !== undefined) return
   await files.write(`${ROOT}/cgroup.subtree_control`, '+memory')
 }
 
-/** `memory.high`: above it the kernel makes processes that allocate reclaim memory, and slows them down. */
 function highOf(max: bigint): bigint {
   const part = max / HIGH_PART
   return max - (part < HIGH_BYTES ? part : HIGH_BYTES)

@@ -2,32 +2,27 @@ import { dirname } from 'node:path/posix'
 import { errnoOf } from '../../base/errors.ts'
 import type { Files } from '../../os/files/files.ts'
 
-/** Which CPUs a container may run on, once more of them are online. */
 export interface CpusetChange {
-  /** Path of the container's cgroup in the hierarchy, and the hierarchy's own (`/sys/fs/cgroup/cpuset`). */
+  /** The container's cgroup, below `hierarchy` (`/sys/fs/cgroup/cpuset`). */
   readonly path: string
   readonly hierarchy: string
   readonly isV2: boolean
-  /** What the container was given (`0-1,3`); empty when it was not limited. */
+  /** The container's limit (`0-1,3`), or empty. */
   readonly cpus: string
-  /** All CPUs that are online. */
   readonly online: string
 }
 
-/**
- * Lets a container have CPUs that came online later than its cgroup: every cgroup above it is widened to those online,
- * the topmost first, for a cgroup of v1 can have no CPU that the one above lacks. Then it gets its own.
- */
+/** Widens the cgroups above first, from the top: on v1, a cgroup can have no CPU that its parent lacks. */
 export async function refreshCpuset(files: Files, change: CpusetChange): Promise<void> {
   const { path, isV2, cpus, online } = change
   const fileOf = (cgroup: string) => `${change.hierarchy}${cgroup}/cpuset.cpus`
   for (const ancestor of ancestorsOf(path)) await widen(files, fileOf(ancestor), change)
   if (cpus !== '') await unlessGone(() => files.write(fileOf(path), cpus))
-  // Only v1 copied a list when the cgroup was made; on v2 one without limits follows what is above it.
+  // On v1 the cgroup copied its parent's list when it was made; on v2 a cgroup without limits follows its parent.
   else if (!isV2) await unlessGone(() => files.write(fileOf(path), online))
 }
 
-/** The cgroups above one, without the hierarchy's root, which always has all CPUs. */
+/** Without the hierarchy's root, which always has all CPUs. */
 function ancestorsOf(path: string): string[] {
   const parent = dirname(path)
   return parent === '/' ? [] : [...ancestorsOf(parent), parent]
@@ -35,7 +30,7 @@ function ancestorsOf(path: string): string[] {
 
 async function widen(files: Files, file: string, { isV2, online }: CpusetChange): Promise<void> {
   await unlessGone(async () => {
-    // Empty on v2: all CPUs, also those still to come.
+    // Empty on v2: all CPUs, including later ones.
     if (isV2 && (await files.readText(file)).trim() === '') return
     await files.write(file, online)
   })

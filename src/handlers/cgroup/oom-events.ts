@@ -10,10 +10,9 @@ import type { Cgroup } from './cgroup.ts'
 import { type OomOwner, OomQueue } from './oom-queue.ts'
 import type { OomWatch } from './oom-watch.ts'
 
-/** What is saved of a container and its kills for the next agent. */
 export interface OomRecord {
   readonly fields: OomOwner
-  /** The number of kills that were reported. */
+  /** The number of reported kills. */
   readonly oomKills: bigint
   saveOomKills(kills: bigint): void
 }
@@ -23,7 +22,7 @@ export class OomEvents {
   readonly queue: OomQueue
   readonly #log: Logger
   readonly #events: Pick<EventLog, 'add'>
-  /** By the keys of the containers. */
+  /** By container key. */
   readonly #watches = new Map<string, OomWatch>()
 
   constructor(
@@ -39,10 +38,7 @@ export class OomEvents {
     this.queue = new OomQueue(log, parts.state, parts.requests)
   }
 
-  /**
-   * Watches a container until {@link end}. `before` kills were reported before; undefined: all that there are now. A
-   * container that cannot be watched runs all the same, with a line in the log.
-   */
+  /** Watches until {@link end}. `before`: the kills reported so far; undefined: all of now. Logs a failure. */
   async watch(
     containerId: string,
     container: {
@@ -56,7 +52,7 @@ export class OomEvents {
     const { key, createdNs } = record.fields
     try {
       const reported = before === undefined ? undefined : this.queue.killsOf({ key, createdNs }, before)
-      // Once its event has gone to a caller, only the record tells that a kill was reported.
+      // Save it: once the event has gone to a caller, only the record says that the kill was reported.
       if (reported !== undefined && reported !== before) this.#save(containerId, record, reported)
       const watch = await container.cgroup.watchOom(reported, (kills) => {
         this.#log.warn('container out of memory', { containerId })
@@ -80,12 +76,12 @@ export class OomEvents {
     }
   }
 
-  /** Takes note of kills of the container with this key that were not reported yet. Never rejects. */
+  /** Reports kills that were not reported yet. Never rejects. */
   async look(key: string): Promise<void> {
     await this.#watches.get(key)?.look()
   }
 
-  /** Ends the watch of the container with this key, if there is one, after a last look. */
+  /** Ends the watch, if any, after a last look. */
   async end(key: string): Promise<void> {
     const watch = this.#watches.get(key)
     this.#watches.delete(key)

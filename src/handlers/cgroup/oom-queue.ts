@@ -6,13 +6,11 @@ import type { Call, Taken } from '../../state/request.ts'
 import type { RequestJournal } from '../../state/request-journal.ts'
 import { KINDS, type StateStore } from '../../state/state-store.ts'
 
-/** The name of the state. */
 const NAME = 'oom'
 
-/** The container of an event: its key and the time of its creation, since another container may have had its id. */
+/** Key and creation time identify the container, because another one may have had its id. */
 export type OomOwner = Pick<OutOfMemory, 'key' | 'createdNs'>
 
-/** How many events wait for a caller. */
 const CAPACITY = 100
 
 /** A queue of containers that ran out of memory: each event goes to one caller. Adding never waits. */
@@ -30,14 +28,14 @@ export class OomQueue {
     this.#requests = requests
   }
 
-  /** Takes over the events of the previous agent. Throws UnreadableState. */
+  /** Throws UnreadableState. */
   restore(): void {
     this.#events.push(...(this.#state.read(KINDS.oom, NAME)?.waiting ?? []))
   }
 
-  /** An event that a request of the previous agent took. Dropped, it goes back to the front. */
+  /** The event of a request of the previous agent; `dropped` puts it back at the front. */
   taken(event: OutOfMemory): Taken {
-    // That agent may have died before it recorded that the event waits no more.
+    // The previous agent may have died before it saved the shorter queue.
     this.#events = this.#events.filter((one) => !isSame(one, event))
     return {
       delivered: () => {},
@@ -50,9 +48,7 @@ export class OomQueue {
     }
   }
 
-  /**
-   * Adds the event of a container, with its kills until now. A full queue drops the new one, with a line in the log.
-   */
+  /** A full queue drops the new event and logs that. */
   add(event: OutOfMemory): void {
     if (this.#isClosed) return
     if (this.#events.length < CAPACITY) {
@@ -65,16 +61,13 @@ export class OomQueue {
     }
   }
 
-  /** How many kills of a container have become events, when its record has `recorded`. */
+  /** The kills of a container that became events, which its record may not count yet. */
   killsOf(owner: OomOwner, recorded: bigint): bigint {
     const kills = this.#events.filter((event) => isOf(event, owner)).map((event) => event.kills)
     return [recorded, ...kills].reduce((most, one) => (one > most ? one : most))
   }
 
-  /**
-   * The container of the next event; for a request that took one from the previous agent, of the same. An aborted
-   * caller consumes no event. Throws INTERNAL without text once the queue is closed, or what the call is aborted with.
-   */
+  /** A request sent again gets the same event; an aborted call takes none. Throws INTERNAL without text once closed. */
   async take(call: Call): Promise<string> {
     for (;;) {
       call.signal.throwIfAborted()
@@ -90,7 +83,6 @@ export class OomQueue {
     }
   }
 
-  /** Opens the queue for a new sandbox. */
   open(): void {
     this.#isClosed = false
   }
@@ -107,7 +99,7 @@ export class OomQueue {
     this.#attempt(() => this.#state.write(KINDS.oom, NAME, { waiting: this.#events }))
   }
 
-  /** An event is delivered also when that cannot be recorded; the next agent may then lose or repeat it. */
+  /** Events are delivered even when they cannot be saved; the next agent may then lose or repeat them. */
   #attempt(record: () => void): void {
     try {
       record()

@@ -4,15 +4,13 @@ import { namedCounters } from './stats/counters.ts'
 /** cgroup v1 notifies before the kernel kills a process; the kill is counted a little later. */
 const RETRIES_MS = [10, 20, 40, 80, 160, 320, 640, 1280]
 
-/** A watch on the OOM kills of a cgroup. */
 export interface OomWatch {
-  /** Reads the count of kills, and reports a growth that was not reported yet. Never rejects. */
+  /** Reports kills since the last report. Never rejects. */
   look(): Promise<void>
   /** Reads the count a last time, and ends the watch. */
   end(): Promise<void>
 }
 
-/** The cgroup files with the count of OOM kills. */
 export interface OomSource {
   /** The cgroup's folder; on v1 in the hierarchy of the memory controller. */
   readonly folder: string
@@ -20,9 +18,8 @@ export interface OomSource {
 }
 
 /**
- * Calls `killed` whenever the kernel has OOM-killed processes of a cgroup, once for those killed at the same time, with
- * the number of all kills. `before` of them were reported before; undefined: all that there are now. `killed` must not
- * throw. Throws when the cgroup cannot be watched.
+ * Calls `killed` with the number of all OOM kills, once for simultaneous ones. `before` kills were reported already;
+ * undefined: all current ones. `killed` must not throw. Throws when the cgroup cannot be watched.
  */
 export async function watchOom(
   os: Os,
@@ -55,10 +52,10 @@ export async function watchOom(
   const listening = isV2
     ? os.cgroupEvents.onModified(`${folder}/${file}`, () => void look())
     : await os.cgroupEvents.onNotified(folder, file, () => {
-        // The sleep rejects when the watch ends, which reads the count a last time.
+        // The sleep rejects when the watch ends; `end` reads the count a last time.
         lookUntilKilled().catch(() => {})
       })
-  // Kills that happened while no agent watched bring no notification now, and may not be counted yet.
+  // Kills without a watching agent bring no notification, and may not be counted yet.
   if (before !== undefined) lookUntilKilled().catch(() => {})
   return {
     look: async () => void (await look()),

@@ -2,13 +2,9 @@ import type { BlkioStats, BlkioStatsEntry } from '../../../gen/agent.ts'
 import type { CgroupFiles } from './cgroup-files.ts'
 import { counter } from './counters.ts'
 
-/** The kinds of operations that are reported, in this order. */
 const OPERATIONS = ['read', 'write', 'sync', 'async', 'total']
 
-/**
- * Block I/O of cgroup v1. Which files have values depends on the I/O scheduler: where its own are empty or missing,
- * those of the throttling layer are read, which count bytes and operations only.
- */
+/** The I/O scheduler decides which files have values. Without its own, the throttling layer's two files are read. */
 export async function blkioStatsV1(files: CgroupFiles): Promise<BlkioStats> {
   const read = (name: string) => files.read('blkio', `blkio.${name}`)
   const served = operationEntries(await read('io_serviced_recursive'))
@@ -64,7 +60,7 @@ function plainEntries(text: string | undefined): BlkioStatsEntry[] {
   }))
 }
 
-/** The lines about a device; the last line is a sum over all of them. */
+/** Skips the last line, which is a sum over all devices. */
 function deviceLines(text: string | undefined) {
   return (text ?? '').split('\n').flatMap((line) => {
     const [device = '', ...words] = line.split(' ')

@@ -1,7 +1,7 @@
 /** The value reported for "no limit": the largest 64-bit number. */
 export const UNLIMITED = 2n ** 64n - 1n
 
-/** The number that a text consists of; 0 for any other text or undefined. */
+/** 0 for undefined, and for a text that is not a number. */
 export function counter(text: string | undefined): bigint {
   const digits = text?.trim() ?? ''
   return /^\d+$/.test(digits) ? BigInt(digits) : 0n

@@ -11,10 +11,9 @@ import { blkioStatsV1 } from './blkio-v1.ts'
 import type { CgroupFiles } from './cgroup-files.ts'
 import { counter, limit, namedCounters } from './counters.ts'
 
-/** Nanoseconds of a tick. */
 const TICK_NS = 1_000_000_000n / BigInt(TICKS_PER_SECOND)
 
-/** The statistics of cgroup v1. A missing file counts as zeros. */
+/** A missing file counts as zeros. */
 export async function statsV1(files: CgroupFiles): Promise<CgroupStats> {
   const [cpuStats, memoryStats, pidsStats, blkioStats, hugetlbStats] = await Promise.all([
     cpu(files),

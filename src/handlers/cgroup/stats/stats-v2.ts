@@ -12,7 +12,6 @@ import { counter, limit, namedCounters, UNLIMITED } from './counters.ts'
 
 const MICROSECOND_NS = 1000n
 
-/** The counters of io.stat that are reported, in this order. */
 const IO_COUNTERS: readonly (readonly [key: string, op: string])[] = [
   ['rbytes', 'read'],
   ['wbytes', 'write'],
@@ -22,7 +21,7 @@ const IO_COUNTERS: readonly (readonly [key: string, op: string])[] = [
   ['dios', 'dios'],
 ]
 
-/** The statistics of cgroup v2. A missing file counts as zeros. */
+/** A missing file counts as zeros. */
 export async function statsV2(files: CgroupFiles): Promise<CgroupStats> {
   const [cpuStats, memoryStats, pidsStats, ioText, hugetlbStats] = await Promise.all([
     cpu(files),
