@@ -6,7 +6,7 @@ import type { Os } from '../../os/os.ts'
 const DRIVER = 'vfio-pci'
 const PCI = '/sys/bus/pci'
 
-/** Loads the vfio-pci driver, which gives processes direct access to devices. Throws INTERNAL with modprobe's output. */
+/** Throws INTERNAL with modprobe's output. */
 export async function loadVfio(
   { files, tools }: Pick<Os, 'files' | 'tools'>,
   signal: AbortSignal,
@@ -18,9 +18,8 @@ export async function loadVfio(
 }
 
 /**
- * Binds a PCI device to vfio-pci instead of its driver, and returns its IOMMU group. `beforeBind` is called, and `onFailure`
- * gets the step that binds it back, unless it is bound already. Throws INTERNAL when it has no IOMMU group or another driver
- * takes it.
+ * Returns the device's IOMMU group. Unless the device is bound already, calls `beforeBind` and adds its rebinding to
+ * `onFailure`. Throws INTERNAL when it has no IOMMU group or another driver takes it.
  */
 export async function bindToVfio(
   files: Files,
@@ -44,12 +43,11 @@ export async function bindToVfio(
   throw new AgentError('INTERNAL', `PCI device ${address}: bound to ${driver ?? 'no driver'}, want ${DRIVER}`)
 }
 
-/** Binds a PCI device to its driver again. */
 export async function bindBack(files: Files, address: string): Promise<void> {
   await rebind(files, address, '')
 }
 
-/** Makes the kernel bind the device again: to `driver` only, or to any driver when that is empty. */
+/** An empty `driver` lets any driver bind the device. */
 async function rebind(files: Files, address: string, driver: string): Promise<void> {
   const device = `${PCI}/devices/${address}`
   // An empty line removes the override.

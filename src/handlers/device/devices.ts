@@ -11,32 +11,26 @@ import { waitForCdiEdits } from './cdi/cdi.ts'
 import type { DeviceDependencies, GuestDevice, RequestDependencies } from './handler.ts'
 import { deviceHandler } from './handler-table.ts'
 
-/** Waits for the devices of requests. */
 export interface DeviceHandlers {
-  /**
-   * The container paths of the devices for which {@link DeviceHandlers.waitFor} will return a node. Throws the same errors
-   * for a wrong request or a type without a handler.
-   */
+  /** The container paths for which `waitFor` returns a node. Throws the same errors for a wrong request or type. */
   updatedPaths(devices: readonly Device[]): readonly string[]
   /**
-   * Waits for all devices at the same time. Throws, before it waits, INVALID_ARGUMENT for a wrong request and
-   * UNIMPLEMENTED for a type without a handler; then INTERNAL when a device does not appear, or what `signal` is aborted
-   * with. `beforeBind` is called before a PCI device is taken from its driver, with its address.
+   * Throws INVALID_ARGUMENT or UNIMPLEMENTED before it waits for all devices at once, INTERNAL when one does not
+   * appear. Calls `beforeBind` with a PCI device's address before it takes the device from its driver.
    */
   waitFor(
     devices: readonly Device[],
     signal: AbortSignal,
     beforeBind?: RequestDependencies['beforeBind'],
   ): Promise<GuestDevices>
-  /** Rebinds PCI devices to their drivers that a request of an earlier agent had taken. Never rejects. */
+  /** Rebinds PCI devices that an earlier agent took from their drivers. Never rejects. */
   bindBack(addresses: readonly string[]): Promise<void>
-  /** The devices that a spec requests by their CDI names. Throws INVALID_ARGUMENT for a malformed name. */
+  /** Throws INVALID_ARGUMENT for a malformed CDI name. */
   requestedCdiDevices(spec: Spec): readonly RequestedDevice[]
-  /** The edits of the spec for these devices, in order; {@link waitForCdiEdits} lists its errors. */
+  /** The edits for these devices, in order; {@link waitForCdiEdits} lists its errors. */
   waitForCdiEdits(devices: readonly RequestedDevice[], signal: AbortSignal): Promise<readonly ResolvedEdits[]>
 }
 
-/** The devices of one request, as the guest has them. */
 export interface GuestDevices extends DeviceChoices {
   /** Rebinds the devices to their drivers when the request fails later. Never throws. */
   readonly onFailure: () => Promise<void>
@@ -44,7 +38,6 @@ export interface GuestDevices extends DeviceChoices {
 
 const INFINIBAND = '/dev/infiniband'
 
-/** Creates the device handlers. */
 export function createDeviceHandlers(dependencies: DeviceDependencies): DeviceHandlers {
   const { os, log, cdi } = dependencies
   const { files, clock } = os

@@ -3,7 +3,6 @@ import { blk, diskByNode, scsi } from './disks.ts'
 import type { DeviceHandler } from './handler.ts'
 import { vfioPci, vfioPciGuestKernel } from './vfio-pci.ts'
 
-/** A device type of the API that this agent does not implement. */
 interface Unsupported {
   readonly reason: string
 }
@@ -23,20 +22,16 @@ const TABLE: ReadonlyMap<string, DeviceHandler | Unsupported> = new Map<string, 
   ['vfio-pci-gk', vfioPciGuestKernel],
 ])
 
-/** Every type of the API, with the reason why it has no handler here; undefined where it has one. */
+/** Per device type of the API, why it has no handler; undefined if it has one. */
 export const DEVICE_TYPE_REASONS: ReadonlyMap<string, string | undefined> = new Map(
   [...TABLE].map(([name, entry]) => [name, 'reason' in entry ? entry.reason : undefined]),
 )
 
-/** The types that have a handler, sorted. */
 export const DEVICE_TYPES: readonly string[] = [...TABLE]
   .filter(([, entry]) => !('reason' in entry))
   .map(([type]) => type)
 
-/**
- * The handler of a type. Throws UNIMPLEMENTED with the reason for a type of the API that has no handler here, and
- * INVALID_ARGUMENT for any other type.
- */
+/** Throws UNIMPLEMENTED for a type of the API without a handler, INVALID_ARGUMENT for any other type. */
 export function deviceHandler(type: string): DeviceHandler {
   const entry = TABLE.get(type)
   if (entry === undefined) {

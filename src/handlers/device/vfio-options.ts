@@ -2,17 +2,13 @@ import { AgentError } from '../../base/errors.ts'
 import type { Device } from '../../gen/agent.ts'
 import { type PciPath, parsePciPath } from '../../hotplug/pci/pci-path.ts'
 
-/** A passed-through device: its address on the host and its location in the guest. */
 export interface VfioOption {
   /** `0000:1a:02.3`, in lower case. */
   readonly hostAddress: string
   readonly guestPath: PciPath
 }
 
-/**
- * Parses the options of a VFIO device, each `<host address>=<guest PCI path>`. Addresses without a guest path are
- * returned in `skipped`. Throws INVALID_ARGUMENT naming the wrong option.
- */
+/** Parses `<host address>=<guest PCI path>`; `skipped` addresses have no path. Throws INVALID_ARGUMENT. */
 export function parseVfioOptions({ options, containerPath }: Device): {
   readonly devices: readonly VfioOption[]
   readonly skipped: readonly string[]

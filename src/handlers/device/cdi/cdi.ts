@@ -9,7 +9,6 @@ import { type ChosenEdits, chooseEdits } from './choose-edits.ts'
 import { lookUpNodes } from './look-up-nodes.ts'
 import { SpecFolder } from './spec-folder.ts'
 
-/** The settings of CDI devices. */
 export interface CdiSettings {
   /** The folder of the specifications, `/run/cdi` in a guest. */
   readonly folder: string
@@ -29,10 +28,7 @@ interface CdiDependencies {
 /** How often the folder is read: drivers write specifications when their devices are ready, without any event. */
 const RETRY_MS = 1000
 
-/**
- * Waits until all requested CDI devices are described, and returns their edits in the order of application. Throws
- * INTERNAL when a device does not exist or its kind is not described in time, or what `signal` is aborted with.
- */
+/** Returns the edits in order. Throws INTERNAL for an unknown device, and for a kind that is not described in time. */
 export async function waitForCdiEdits(
   requested: readonly RequestedDevice[],
   dependencies: CdiDependencies,

@@ -10,9 +10,8 @@ export interface ChosenEdits {
 }
 
 /**
- * The edits for all requested devices, in their order. A file's common edits come once, before its first device. Returns
- * `missing`, a device whose kind no file describes yet. Throws INTERNAL for a device that its kind does not have, and for
- * one that two files describe.
+ * Puts a file's common edits before its first device. Returns `missing`, a device whose kind no file describes yet.
+ * Throws INTERNAL for a device that its kind lacks or that two files describe.
  */
 export function chooseEdits(
   requested: readonly RequestedDevice[],
@@ -38,7 +37,7 @@ interface NamedEdits {
   readonly edits: ContainerEdits
 }
 
-/** The edits of one device, or of every device of the kind; a device named `all` stands for all of them. */
+/** A request without a name gets the device `all`, or else every device of the kind. */
 function devicesOf(
   device: RequestedDevice,
   ofKind: readonly SpecFile[],

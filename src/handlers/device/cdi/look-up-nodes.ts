@@ -8,10 +8,7 @@ import type { ChosenEdits } from './choose-edits.ts'
 /** The OCI letters of node types. */
 const TYPES: Readonly<Partial<Record<FileKind, string>>> = { block: 'b', character: 'c', fifo: 'p' }
 
-/**
- * Fills in what a CDI specification leaves out (type, numbers and mode) from the guest's device nodes. Throws INTERNAL
- * for a missing node and for one of another type than the specification has.
- */
+/** Adds type, numbers and mode of the guest's nodes. Throws INTERNAL for a missing node or one of another type. */
 export async function lookUpNodes(files: Files, { edits, of }: ChosenEdits): Promise<ResolvedEdits> {
   const deviceNodes = await Promise.all(edits.deviceNodes.map((node) => lookUp(files, node, of)))
   return { ...edits, deviceNodes }

@@ -2,13 +2,11 @@ import { messageOf } from '../../../base/errors.ts'
 import { type CdiSpec, parseCdiSpec } from '../../../oci/cdi/parse-spec.ts'
 import type { Files } from '../../../os/files/files.ts'
 
-/** A readable specification and its file. */
 export interface SpecFile {
   readonly path: string
   readonly spec: CdiSpec
 }
 
-/** The content of a folder of specifications. */
 export interface FolderContents {
   /** The readable files, in the order of their names. */
   readonly files: readonly SpecFile[]
@@ -20,13 +18,13 @@ export interface FolderContents {
 const MAX_FILE_BYTES = 256 * 1024
 const MAX_FILES = 64
 
-/** The specification in a file, or what is wrong with it; kept until the file changes. */
+/** Kept until the file changes. */
 interface ParsedFile {
   readonly text: string
   readonly outcome: CdiSpec | { readonly problem: string }
 }
 
-/** A folder of CDI specifications that is read repeatedly. Only regular files are opened, so a fifo cannot block it. */
+/** Reads a folder of CDI specifications repeatedly. Only regular files are opened, so a fifo cannot block it. */
 export class SpecFolder {
   readonly #files: Files
   readonly #folder: string
@@ -37,7 +35,7 @@ export class SpecFolder {
     this.#folder = folder
   }
 
-  /** Reads all specifications. Never rejects: errors are returned as problems. */
+  /** Never rejects: errors are returned as problems. */
   async read(): Promise<FolderContents> {
     const files: SpecFile[] = []
     const problems: string[] = []
