@@ -16,10 +16,7 @@ const NUD_PERMANENT = 0x80
 const MAX_U16 = 0xffff
 const MAX_U8 = 0xff
 
-/**
- * AddARPNeighbors: adds or replaces entries of the neighbour tables of both families. Throws INVALID_ARGUMENT for a
- * wrong field, INTERNAL `Link not found (Name: …)`, or the kernel's error after restoring the tables.
- */
+/** Throws INVALID_ARGUMENT for a wrong field, `Link not found (Name: …)`, or the kernel's error after an undo. */
 export function addNeighbors(
   dependencies: NetworkDependencies,
   neighbors: readonly ARPNeighbor[],
@@ -50,7 +47,7 @@ async function addAll(
   )
 }
 
-/** Adds entries, and registers the undo of each. Throws the first error; other entries of the batch may have been added. */
+/** Throws the first error; other entries of the batch may have been added, and have their undo. */
 function replaceBatch(
   network: Network,
   batch: readonly Neighbor[],

@@ -17,21 +17,17 @@ export interface CheckedAddress {
   readonly address: string
 }
 
-/** Checks an address of either family. Throws INVALID_ARGUMENT naming the field. */
+/** Like all checks in this file, throws INVALID_ARGUMENT naming the field. */
 export function checkAddress(field: string, text: string): CheckedAddress {
   const bytes = addressBytes(field, text)
   return { family: familyOf(bytes), address: formatIp(bytes) }
 }
 
-/** Checks an address of the given family. Throws INVALID_ARGUMENT naming the field. */
 export function checkAddressOf(family: IpFamily, field: string, text: string): string {
   return formatIp(addressBytes(field, text, family))
 }
 
-/**
- * Parses `a.b.c.d/len` or a plain address, and clears the host bits, which the kernel would refuse. Throws
- * INVALID_ARGUMENT naming the field.
- */
+/** Parses `a.b.c.d/len` or a plain address, and clears the host bits, which the kernel would refuse. */
 export function checkPrefix(family: IpFamily, field: string, text: string): IpPrefix {
   const [address = '', length, ...more] = text.split('/')
   if (more.length > 0) throw invalid(field, text, 'more than one /')
@@ -48,7 +44,6 @@ function addressBytes(field: string, text: string, family?: IpFamily): Uint8Arra
   return bytes
 }
 
-/** A prefix length in decimal text. Throws INVALID_ARGUMENT naming the field. */
 export function checkPrefixLength(family: IpFamily, field: string, text: string): number {
   const max = ADDRESS_BITS[family]
   if (!/^[0-9]{1,3}$/.test(text) || Number(text) > max)
@@ -56,35 +51,28 @@ export function checkPrefixLength(family: IpFamily, field: string, text: string)
   return Number(text)
 }
 
-/** The family of a number of the API. Throws INVALID_ARGUMENT for an unknown number. */
 export function checkFamily(field: string, family: number): IpFamily {
   if (family === IPFamily.v4) return 'ipv4'
   if (family === IPFamily.v6) return 'ipv6'
   throw invalid(field, String(family), 'want 0 (v4) or 1 (v6)')
 }
 
-/** The number of a family in the API. */
 export function apiFamily(family: IpFamily): IPFamily {
   return family === 'ipv4' ? IPFamily.v4 : IPFamily.v6
 }
 
-/** A hardware address in lower case. Throws INVALID_ARGUMENT naming the field. */
 export function checkHardwareAddress(field: string, text: string): string {
   if (!/^[0-9a-f]{2}(:[0-9a-f]{2}){0,31}$/i.test(text))
     throw invalid(field, text, 'not a hardware address, want hexadecimal bytes with colons')
   return text.toLowerCase()
 }
 
-/**
- * Throws INVALID_ARGUMENT, naming the field, when a hardware address is longer than the link's: the kernel would use only
- * its beginning. The kernel itself refuses a shorter one.
- */
+/** The kernel would use only the beginning of an address that is longer than the link's; it refuses a shorter one. */
 export function checkHardwareAddressFits(field: string, text: string, { name, hardwareAddress }: Link): void {
   if (hardwareAddress === '' || text.length <= hardwareAddress.length) return
   throw invalid(field, text, `too long for ${name}, want one like ${hardwareAddress}`)
 }
 
-/** A number within bounds. Throws INVALID_ARGUMENT naming the field. */
 export function checkNumber(field: string, value: number | bigint, max: number): number {
   if (value < 0 || value > max) throw invalid(field, String(value), `want 0 to ${max}`)
   return Number(value)

@@ -4,12 +4,10 @@ import type { HotplugDependencies } from '../../hotplug/wait-for-device.ts'
 import type { Os } from '../../os/os.ts'
 import type { NetworkRecord } from './network-record.ts'
 
-/** The dependencies of the calls about the guest's network. */
 export interface NetworkDependencies {
   readonly os: Pick<Os, 'files' | 'network' | 'tools'>
   readonly log: Logger
   readonly record: NetworkRecord
-  /** What waiting for a hot-plugged network card needs. */
   readonly hotplug: HotplugDependencies
   readonly queues: NetworkQueues
 }
@@ -22,7 +20,6 @@ export interface NetworkQueues {
   readonly ip6tables: SerialQueue
 }
 
-/** Creates the queues. */
 export function networkQueues(): NetworkQueues {
   return {
     routes: new SerialQueue(),

@@ -10,7 +10,6 @@ import {
   invalid,
 } from './check-fields.ts'
 
-/** A checked request of UpdateInterface. */
 export interface InterfaceRequest {
   readonly name: string
   /** Lower case; undefined when the request has none. */
@@ -27,7 +26,7 @@ const IFF_NOARP = 0x80
 const NODAD = 0x2
 const MAX_U32 = 0xffffffff
 
-/** Checks an interface of the API. Throws INVALID_ARGUMENT naming the wrong field. */
+/** Throws INVALID_ARGUMENT naming the wrong field. */
 export function checkInterface(request: Interface): InterfaceRequest {
   const { name, hwAddr, devicePath, IPAddresses } = request
   // The kernel treats a name with % as a pattern.

@@ -9,12 +9,11 @@ type Tool = 'iptables-save' | 'iptables-restore' | 'ip6tables-save' | 'ip6tables
 /** Comments may hold any bytes, and in this encoding each byte is one character. */
 const RAW = 'latin1'
 
-/** The time limit of one run of a tool. */
 const TIMEOUT_MS = 5000
 /** The largest set of rules; the response must fit into a message of 4 MiB. */
 const MAX_BYTES = 4 * 1024 * 1024 - 4096
 
-/** GetIPTables: the output of the save tool. Throws INTERNAL with the tool's output. */
+/** Throws INTERNAL with the tool's output. */
 export async function getIptables(
   dependencies: NetworkDependencies,
   isIpv6: boolean,
@@ -24,11 +23,7 @@ export async function getIptables(
   return Buffer.from(stdout, RAW)
 }
 
-/**
- * SetIPTables: passes rules to the restore tool, and returns its output. The rules are tested first; when a table fails
- * after others were changed, the old rules of all of them are restored. Throws INTERNAL with the tool's output, after
- * restoring the rules.
- */
+/** Tests the rules first, and restores the old ones after a failure. Throws INTERNAL with the tool's output. */
 export function setIptables(
   dependencies: NetworkDependencies,
   isIpv6: boolean,
@@ -61,7 +56,7 @@ async function applyRules(
   }
 }
 
-/** Restores the old rules. Tables that did not exist before are emptied. */
+/** Tables that did not exist before are emptied. */
 async function restoreRules(
   dependencies: NetworkDependencies,
   tool: Tool,
@@ -80,7 +75,7 @@ async function restoreRules(
   }
 }
 
-/** The names of the tables in rules as the tools write them: `*nat`. */
+/** The tools write a table's name as `*nat`. */
 function tablesOf(rules: string): readonly string[] {
   return Array.from(rules.matchAll(/^\*(\S+)/gm), ([, name = '']) => name)
 }
@@ -99,7 +94,7 @@ async function run(
   if (result.exitCode !== 0) {
     const output = Buffer.from(result.stderr.trim() || result.stdout.trim(), RAW).toString()
     const text = `${tool}: exit code ${result.exitCode}`
-    // What it says quotes the rules of the request.
+    // The output quotes the request's rules, which must not be logged.
     throw new AgentError('INTERNAL', `${text}: ${output}`, { loggedMessage: text })
   }
   if (result.stdout.length > MAX_BYTES)

@@ -14,7 +14,7 @@ export interface LinkState {
 const MADE_BY_KERNEL = 2
 const NUD_PERMANENT = 0x80
 
-/** The current state of some links. `goDown` says whether they will go down, and so lose their neighbours. */
+/** `goDown`: the links will go down, and so lose their neighbours. */
 export function linkStates(
   network: Network,
   links: readonly Link[],
@@ -36,8 +36,8 @@ export function linkStates(
 type Attempt = (what: string, action: () => void) => void
 
 /**
- * Restores what links lost while they were down: the kernel removes their routes, neighbours and IPv6 addresses then, and
- * adds the routes to connected networks itself afterwards. Throws the kernel's error unless `attempt` handles it.
+ * Restores what the kernel removed from links that went down: routes, neighbours and IPv6 addresses. The kernel itself
+ * restores routes to connected networks. Throws the kernel's error unless `attempt` handles it.
  */
 export function restoreLost(
   network: Network,
@@ -63,7 +63,7 @@ export function restoreLost(
     for (const neighbor of neighbors) attempt('neighbour', () => network.replaceNeighbor(neighbor))
 }
 
-/** Restores the state of links. Never throws; errors are logged. */
+/** Never throws; logs errors. */
 export function restoreLinks(network: Network, log: Logger, states: readonly LinkState[]): void {
   const attempt: Attempt = (what, action) => {
     try {
@@ -77,7 +77,6 @@ export function restoreLinks(network: Network, log: Logger, states: readonly Lin
   attempt('lost state', () => restoreLost(network, states, attempt))
 }
 
-/** Restores names, MTU, flags and hardware addresses. */
 function resetLinks(network: Network, states: readonly LinkState[], attempt: Attempt): void {
   const now = new Map(network.links().map((link) => [link.index, link]))
   const isRenamed = ({ index, name }: Link) => now.get(index)?.name !== name
@@ -96,7 +95,6 @@ function resetLinks(network: Network, states: readonly LinkState[], attempt: Att
   }
 }
 
-/** Whether two addresses are the same one of the same link, with the same prefix. */
 export function sameAddress(a: LinkAddress, b: LinkAddress): boolean {
   return (
     a.linkIndex === b.linkIndex &&

@@ -3,7 +3,6 @@ import type { Route as ApiRoute, Interface } from '../../gen/types.ts'
 import type { Network } from '../../os/network/network.ts'
 import { apiFamily } from './check-fields.ts'
 
-/** ListInterfaces: every link with its addresses. */
 export function listInterfaces(network: Network): Interface[] {
   const addresses = network.addresses()
   return network.links().map(({ index, name, hardwareAddress, mtu }) => ({
@@ -24,7 +23,7 @@ export function listInterfaces(network: Network): Interface[] {
   }))
 }
 
-/** The destination that the response gives every route with a gateway, even one that is not a default route (sic). */
+/** ListRoutes reports this destination for every route with a gateway, even one that is not a default route (sic). */
 const BEHIND_GATEWAY: Readonly<Record<IpFamily, string>> = { ipv4: '0.0.0.0', ipv6: '::1' }
 
 /** ListRoutes: the routes of the main table, except default routes without a gateway. */

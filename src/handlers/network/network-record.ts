@@ -11,7 +11,6 @@ const SUBJECTS = ['interface', 'address', 'route', 'neighbors', 'iptables', 'hos
 
 export type NetworkSubject = (typeof SUBJECTS)[number]
 
-/** One setting, as it was last set. */
 export interface AppliedSetting {
   readonly kind: NetworkSubject
   /** The object that was set, such as `eth0`, `10.0.0.2/24` or `0.0.0.0/0`; the family for packet filters. */
@@ -21,19 +20,14 @@ export interface AppliedSetting {
   readonly source: NetworkSource
 }
 
-/** The largest number of subjects in a log line. */
 const LISTED = 8
 
-/** Settings that are kept; the oldest are dropped. */
+/** The limit of settings; the oldest are dropped. */
 const MOST_SETTINGS = 1024
 
-/** The name of the state. */
 const NAME = 'network'
 
-/**
- * A record of what the agent has set in the guest's network, and from which source. A new setting replaces the earlier
- * one of the same subject, so the last source wins. It outlives the agent.
- */
+/** The network settings that the agent made, with their sources; the last source wins. Outlives the agent. */
 export class NetworkRecord {
   readonly #log: Logger
   readonly #onSet: (settings: readonly AppliedSetting[]) => void
@@ -41,9 +35,7 @@ export class NetworkRecord {
   readonly #settings = new Map<string, AppliedSetting>()
   #isWhole = true
 
-  /**
-   * `onSet` is told of what each operation has set. It must not throw. `state` has what previous agents set.
-   */
+  /** `onSet` gets the settings of each operation and must not throw. `state` has those of previous agents. */
   constructor(
     log: Logger,
     onSet: (settings: readonly AppliedSetting[]) => void = () => {},
@@ -55,17 +47,17 @@ export class NetworkRecord {
     this.#restore()
   }
 
-  /** Whether all that was set is in it. */
+  /** False when settings were dropped or could not be restored. */
   get isWhole(): boolean {
     return this.#isWhole
   }
 
-  /** Records what one operation has set, and logs it in one line unless it is empty. */
+  /** Records one operation, and logs it in one line unless it is empty. */
   note(source: NetworkSource, settings: readonly Omit<AppliedSetting, 'source'>[]): void {
     if (settings.length === 0) return
     for (const setting of settings) {
       const key = keyOf(setting)
-      // Deleted first, so that the settings stay in the order of their last change.
+      // Delete first, to keep the settings in the order of their last change.
       this.#settings.delete(key)
       this.#settings.set(key, { ...setting, source })
     }
@@ -80,12 +72,12 @@ export class NetworkRecord {
     this.#log.info('network set', { source, count: settings.length, settings: listed.join('; ') })
   }
 
-  /** All settings, the oldest first. */
+  /** The oldest first. */
   settings(): readonly AppliedSetting[] {
     return [...this.#settings.values()]
   }
 
-  /** A record that cannot be read or written fails neither the agent's start nor a call: the kernel has the network. */
+  /** An unreadable record does not fail the agent's start: the kernel still has the network. */
   #restore(): void {
     try {
       const payload = this.#state?.read(KINDS.network, NAME)
@@ -117,7 +109,6 @@ function keyOf({ kind, subject }: Pick<AppliedSetting, 'kind' | 'subject'>): str
   return `${kind} ${subject}`
 }
 
-/** Throws when `text` is none of `words`. */
 function oneOf<T extends string>(words: readonly T[], text: string): T {
   const found = words.find((word) => word === text)
   if (found === undefined) throw new Error(`${text}: want one of ${words.join(', ')}`)

@@ -3,7 +3,6 @@ import type { Route as ApiRoute } from '../../gen/types.ts'
 import type { Route } from '../../os/network/network.ts'
 import { checkAddressOf, checkFamily, checkNumber, checkPrefix } from './check-fields.ts'
 
-/** A route of a request, by the name of its link. */
 export interface RouteRequest {
   readonly device: string
   readonly route: Omit<Route, 'linkIndex'>
@@ -14,7 +13,7 @@ const MADE_AT_BOOT = 3
 const SETTABLE_FLAGS = 0x6
 const MAX_U8 = 0xff
 
-/** Checks a route of the API; `field` is its name. Throws INVALID_ARGUMENT naming the wrong part. */
+/** `field` names the route in errors. Throws INVALID_ARGUMENT. */
 export function checkRoute(field: string, route: ApiRoute): RouteRequest {
   const family = checkFamily(`${field}.family`, route.family)
   const destination = checkPrefix(

@@ -8,9 +8,8 @@ import { checkInterface, type InterfaceRequest } from './interface-request.ts'
 import { linkStates, restoreLinks, restoreLost, sameAddress, temporaryName } from './link-state.ts'
 
 /**
- * UpdateInterface: configures a link as requested, and returns the request. It changes only what differs: a link goes
- * down only to be renamed, and what it loses by that is restored. Throws INVALID_ARGUMENT for a wrong field, INTERNAL
- * `Link not found (Address: …)` for a missing link, or the kernel's error after restoring the links.
+ * Changes only what differs: a link goes down only to be renamed, and what it loses is restored. Throws
+ * INVALID_ARGUMENT for a wrong field, INTERNAL `Link not found (Address: …)`, or the kernel's error after an undo.
  */
 export async function updateInterface(
   dependencies: NetworkDependencies,
@@ -51,7 +50,6 @@ export async function updateInterface(
   return request
 }
 
-/** Waits for the link at the request's device path, and returns its name; undefined without a device path. */
 async function waitForPluggedLink(
   { hotplug }: NetworkDependencies,
   { devicePath }: InterfaceRequest,
@@ -74,7 +72,7 @@ function getLink(links: readonly Link[], wanted: InterfaceRequest, pluggedName: 
   throw new AgentError('INTERNAL', `Link not found (${sought})`, { fault: 'caller' })
 }
 
-/** Sets the hardware address. A plugged-in card may keep its own: the device path already identifies it. */
+/** A plugged-in card may keep its own address, because the device path already identifies it. */
 function setHardwareAddress(
   { os, log }: NetworkDependencies,
   link: Link,
@@ -90,10 +88,7 @@ function setHardwareAddress(
   }
 }
 
-/**
- * Sets name, MTU and flags of a link in one message; a link that holds the name gets the link's old name. Returns whether
- * a link went down.
- */
+/** A link that holds the wanted name gets the link's old name. Returns whether a link went down. */
 function changeLink(
   network: Network,
   link: Link,
@@ -117,7 +112,7 @@ function changeLink(
   return isRenamed
 }
 
-/** Adds addresses. None is removed except the same IPv6 address with another prefix, which a link can have only once. */
+/** Removes only the same IPv6 address with another prefix, because a link can have it only once. */
 function addAddresses(network: Network, linkIndex: number, addresses: InterfaceRequest['addresses']): void {
   const present = network.addresses().filter((address) => address.linkIndex === linkIndex)
   for (const wanted of addresses) {

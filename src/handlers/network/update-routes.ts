@@ -11,9 +11,8 @@ const MADE_BY_KERNEL = 2
 const ONLINK = 4
 
 /**
- * UpdateRoutes: adds the missing routes, those without a gateway first, and returns ListRoutes. An existing route
- * stays; a new one replaces an old one with the same destination, unless the kernel made that. Throws INVALID_ARGUMENT
- * for a wrong field, INTERNAL `Link not found (Name: …)`, or the kernel's error after restoring the routes.
+ * A new route replaces one to the same destination, unless the kernel made that one. Throws INVALID_ARGUMENT for a
+ * wrong field, INTERNAL `Link not found (Name: …)`, or the kernel's error after restoring the routes.
  */
 export function updateRoutes(
   dependencies: NetworkDependencies,
@@ -46,7 +45,7 @@ async function addRoutes(
   return listRoutes(network)
 }
 
-/** The routes with the indices of their links. Throws INTERNAL for a missing link. */
+/** Throws INTERNAL for a missing link. */
 function withLinks(network: Network, requests: readonly RouteRequest[]): readonly Route[] {
   const links = new Map(network.links().map(({ name, index }) => [name, index]))
   return requests.map(({ device, route }) => {
@@ -57,19 +56,17 @@ function withLinks(network: Network, requests: readonly RouteRequest[]): readonl
   })
 }
 
-/** A route to add, and the one that it replaces. */
 interface Step extends RoutePut {
   readonly replaced: Route | undefined
 }
 
-/** The steps that add the routes that do not exist yet. */
 function missingSteps(wanted: readonly Route[], routes: readonly Route[]): readonly Step[] {
   const present = Map.groupBy(routes, destinationKey)
   return wanted.flatMap((route) => {
     const key = destinationKey(route)
     const rivals = present.get(key) ?? []
     if (rivals.some((other) => isEquivalent(other, route))) return []
-    // The kernel replaces the first route; a route that was put before the kernel's own is first again.
+    // The kernel replaces the first route; a route that is put before the kernel's own becomes the first.
     const isKernels = rivals[0]?.protocol === MADE_BY_KERNEL
     const replaced = isKernels ? undefined : rivals[0]
     present.set(key, [route, ...rivals.filter((other) => other !== replaced)])
@@ -77,7 +74,7 @@ function missingSteps(wanted: readonly Route[], routes: readonly Route[]): reado
   })
 }
 
-/** Adds routes, and registers the undo of each. Throws the first error; other routes of the batch may have been added. */
+/** Throws the first error; other routes of the batch may have been added, and have their undo. */
 function addBatch(network: Network, batch: readonly Step[], onFailure: UndoList): void {
   const failures = putRoutes(network, batch, onFailure)
   let refused: AgentError | undefined
@@ -93,7 +90,7 @@ function addBatch(network: Network, batch: readonly Step[], onFailure: UndoList)
   if (refused !== undefined) throw refused
 }
 
-/** The kernel's answers. When they are lost (ENOBUFS), every route of the batch is registered for the undo. */
+/** When the kernel's answers are lost (ENOBUFS), every route of the batch gets an undo. */
 function putRoutes(network: Network, batch: readonly Step[], onFailure: UndoList): Failures {
   try {
     return network.putRoutes(batch)
@@ -110,7 +107,6 @@ function addUndo(network: Network, { route, replaced }: Step, onFailure: UndoLis
   })
 }
 
-/** Whether an existing route does the same as a wanted one. */
 function isEquivalent(present: Route, wanted: Route): boolean {
   const same = present.gateway === wanted.gateway && present.linkIndex === wanted.linkIndex
   const sameSource =
@@ -122,7 +118,7 @@ function isEquivalent(present: Route, wanted: Route): boolean {
   )
 }
 
-/** The key of a route. The kernel keeps only one route with the same key, unless told otherwise. */
+/** The kernel keeps only one route with the same key, unless told otherwise. */
 function destinationKey({ family, destination, source, priority }: Route): string {
   const rank = priority ?? (family === 'ipv4' ? 0 : 1024)
   const from = source === undefined ? '' : ` from ${source.address}/${source.prefixLength}`

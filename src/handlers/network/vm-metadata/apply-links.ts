@@ -19,16 +19,15 @@ const DEFAULT_PRIORITY: Readonly<Record<IpFamily, number>> = { ipv4: 0, ipv6: 10
 interface Update {
   readonly network: Network
   readonly log: Logger
-  /** The addresses and routes before the first change. */
+  /** The state before the first change. */
   readonly addresses: readonly LinkAddress[]
   readonly routes: readonly Route[]
 }
 
 /**
- * Applies the links of the metadata: for each family an address with its peer, and a default route through the peer.
- * Settings of earlier metadata that are no longer wanted are removed. Settings from other sources stay, even a default
- * route, because a later call of the API has precedence. A family that the kernel refuses stays unchanged, with a
- * warning. Returns whether anything changed. The link must be up.
+ * Sets each family's address and default route, and removes those of earlier metadata. Settings from other sources
+ * stay, because a call of the API has precedence. A family that the kernel refuses stays unchanged, with a warning.
+ * Returns whether anything changed. The link must be up.
  */
 export function applyLinks(network: Network, wanted: readonly PlacedLink[], log: Logger): boolean {
   const update = { network, log, addresses: network.addresses(), routes: network.routes() }
@@ -57,7 +56,7 @@ function applyLink(update: Update, link: PlacedLink): boolean {
   }
 }
 
-/** Adds an address, and returns false when the link has it already, from another source. */
+/** Returns false when the link has the address from another source. */
 function addIfNew(network: Network, address: LinkAddress): boolean {
   try {
     network.addAddress(address)
@@ -85,7 +84,7 @@ function routeByPeer({ network, log, routes }: Update, link: PlacedLink): boolea
   return true
 }
 
-/** Removes settings of earlier metadata: its routes, and the addresses whose peers they led to. */
+/** Removes the routes of earlier metadata, and the addresses whose peers they led to. */
 function removeStale(update: Update, wanted: readonly PlacedLink[], refused: ReadonlySet<IpFamily>): boolean {
   const earlier = update.routes.filter(
     ({ protocol, family }) => protocol === METADATA_PROTOCOL && !refused.has(family),

@@ -13,7 +13,6 @@ import { addressOf, isSameAddress, isSameGateway, type PlacedLink, routeOf } fro
 import { checkLinks } from './point-to-point.ts'
 import type { FoundMetadata } from './read-vm-metadata.ts'
 
-/** The dependencies of {@link configureNetwork}. */
 export interface NetworkDependencies {
   readonly network: Network
   readonly files: Files
@@ -23,14 +22,12 @@ export interface NetworkDependencies {
   readonly record: NetworkRecord
   /** The name or MAC address of the link to the host; empty for the first Ethernet link. */
   readonly interface: string
-  /** How long to wait for the link. */
   readonly timeoutMs: number
 }
 
 /**
- * Applies the addresses and default routes of the metadata, and removes those of earlier metadata. Wrong parts are skipped
- * with a warning. Returns whether anything changed. Throws INTERNAL when the link does not appear in time, and the
- * kernel's error when it cannot be set up.
+ * Skips wrong parts of the metadata with a warning. Returns whether anything changed. Throws INTERNAL when the link
+ * does not appear in time, and the kernel's error when it cannot be set up.
  */
 export async function configureNetwork(
   dependencies: NetworkDependencies,
@@ -51,7 +48,7 @@ export async function configureNetwork(
   return changed || wasSetUp
 }
 
-/** The settings of the metadata that are in effect; the kernel or a call of the API may have overridden others. */
+/** The kernel or a call of the API may have overridden some settings. */
 function effectiveSettings(
   network: Network,
   { name }: Link,
@@ -76,7 +73,7 @@ function effectiveSettings(
   return [...given, ...routed]
 }
 
-/** Waits for the link: the network driver may be loaded before it has found its card. */
+/** The network driver may be loaded before it has found its card. */
 async function waitForLink(dependencies: NetworkDependencies): Promise<Link> {
   const { interface: wanted, log, network } = dependencies
   const description = wanted === '' ? 'an Ethernet interface' : `network interface ${wanted}`
@@ -103,7 +100,7 @@ async function ignoreRouters({ files, log }: NetworkDependencies, link: Link): P
   try {
     await files.write(path, '0')
   } catch (error) {
-    // A kernel without IPv6 has no such file and ignores router advertisements anyway.
+    // A kernel without IPv6 has no such file.
     if (errnoOf(error) === 'ENOENT') return
     log.warn('router advertisements not disabled', { interface: link.name, error: messageOf(error) })
   }
@@ -117,16 +114,12 @@ function setUp(network: Network, link: Link): boolean {
 /** ARPHRD_ETHER. */
 const ETHERNET = 1
 
-/** The chosen link to the host, and the other candidates. */
 export interface ChosenLink {
   readonly link: Link
   readonly others: readonly Link[]
 }
 
-/**
- * The link that VM metadata configures; the metadata itself names none. It is the one with the configured name or MAC
- * address (`wanted`), or else the first Ethernet link by index. Cards come before links without a device, such as bridges.
- */
+/** Chooses by the configured name or MAC address, else the first Ethernet link by index, cards before bridges. */
 export function chooseLink(links: readonly Link[], wanted: string): ChosenLink | undefined {
   if (wanted !== '') {
     const link = links.find(

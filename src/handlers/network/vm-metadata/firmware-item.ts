@@ -14,16 +14,12 @@ export type FirmwareState = 'ready' | 'no driver' | 'no device'
 /** The size limit of an item, many times what VM metadata needs. */
 const MAX_ITEM_BYTES = 64 * 1024
 
-/** The reason why no item can be read, or `ready`. */
 export async function firmwareState({ files, root }: FirmwareTree): Promise<FirmwareState> {
   if ((await files.stat(root)) === undefined) return 'no driver'
   return (await files.stat(`${root}/by_key`)) === undefined ? 'no device' : 'ready'
 }
 
-/**
- * The content of an item; undefined when the host gave none. Throws INTERNAL when it is larger than 64 KiB or shorter
- * than its `size`.
- */
+/** Undefined when the host gave none. Throws INTERNAL for an item above 64 KiB or shorter than its `size`. */
 export async function readFirmwareItem(tree: FirmwareTree, name: string): Promise<Uint8Array | undefined> {
   const named = `${tree.root}/by_name/${name}`
   const size = await sizeOf(tree, named)
@@ -47,7 +43,7 @@ async function readItem(
   throw new AgentError('INTERNAL', `firmware item ${name}: read ${bytes.length} bytes, want ${size}`)
 }
 
-/** The length of an item, read from `size` because `stat` of `raw` shows 0; undefined when there is no item. */
+/** `stat` of `raw` shows 0, so this reads `size`. Undefined when there is no item. */
 async function sizeOf({ files }: FirmwareTree, folder: string): Promise<number | undefined> {
   try {
     return Number(await files.readText(`${folder}/size`))
@@ -68,9 +64,8 @@ async function hiddenFolder(tree: FirmwareTree, name: string): Promise<string | 
 }
 
 /**
- * Whether an item may exist although `by_name` does not show it: the kernel leaves out an item whose name is also a
- * folder of another item's name, or continues it. This check avoids a search of `by_key`, which takes a few hundred
- * system calls.
+ * `by_name` lacks an item whose name is also a folder of another item's name, or continues it. This check avoids a
+ * search of `by_key`, which takes a few hundred system calls.
  */
 async function mayBeHidden({ files, root }: FirmwareTree, name: string): Promise<boolean> {
   const parts = name.split('/')

@@ -12,29 +12,24 @@ const NO_DUPLICATE_DETECTION = 2
  */
 const ON_LINK = 4
 
-/** A link to the host, with the index of its link in the guest. */
 export type PlacedLink = PointToPoint & { readonly linkIndex: number }
 
-/** The address of the guest's end. */
 export function addressOf({ family, ip, peerIp, linkIndex }: PlacedLink): LinkAddress {
   const prefixLength = ADDRESS_BITS[family]
   const flags = family === 'ipv6' ? NO_DUPLICATE_DETECTION : 0
   return { linkIndex, family, address: ip, peer: peerIp, prefixLength, scope: 0, flags }
 }
 
-/** The default route through the host's end. */
 export function routeOf({ family, peerIp, linkIndex }: PlacedLink): Route {
   const destination = { address: family === 'ipv4' ? '0.0.0.0' : '::', prefixLength: 0 }
   const way = { gateway: peerIp, linkIndex, flags: ON_LINK }
   return { family, destination, ...way, scope: 0, protocol: METADATA_PROTOCOL }
 }
 
-/** Whether two addresses have the same link, text and peer. */
 export function isSameAddress(one: LinkAddress, other: LinkAddress): boolean {
   return one.linkIndex === other.linkIndex && one.address === other.address && one.peer === other.peer
 }
 
-/** Whether two routes lead to the same gateway on the same link. */
 export function isSameGateway(one: Route, other: Route): boolean {
   return one.family === other.family && one.linkIndex === other.linkIndex && one.gateway === other.gateway
 }

@@ -10,7 +10,6 @@ export interface PointToPoint {
   readonly peerIp: string
 }
 
-/** The valid links of a network configuration, and one sentence about each invalid part. */
 export interface CheckedLinks {
   readonly links: readonly PointToPoint[]
   readonly problems: readonly string[]
@@ -19,7 +18,7 @@ export interface CheckedLinks {
 const FIELDS = { v4: 'ipv4', v6: 'ipv6' } as const
 const NAMES: Readonly<Record<IpFamily, string>> = { ipv4: 'IPv4', ipv6: 'IPv6' }
 
-/** Checks each family separately, so that a wrong one does not affect the other. */
+/** Checks each family separately, so that a wrong one does not affect the other. A problem is one sentence. */
 export function checkLinks(config: NetworkConfig | undefined): CheckedLinks {
   const links: PointToPoint[] = []
   const problems: string[] = []
@@ -42,7 +41,7 @@ function checkLink(family: IpFamily, { ip, peerIp }: PTPAddress): PointToPoint |
   return { family, ip: formatIp(own), peerIp: formatIp(peer) }
 }
 
-/** The address, or what is wrong with it. A point-to-point link has no network, so a prefix length must be the full one. */
+/** Returns a text for a wrong address. Only the full prefix length is valid: a point-to-point link has no network. */
 function checkAddress(family: IpFamily, text: string): Uint8Array | string {
   if (text === '') return 'is missing'
   const [, bare = text, length] = /^([^/]*)(\/.*)$/.exec(text) ?? []

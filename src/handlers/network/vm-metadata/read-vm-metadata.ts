@@ -3,7 +3,6 @@ import type { Logger } from '../../../base/log.ts'
 import { VMMetadata } from '../../../gen/vm.ts'
 import { type FirmwareState, type FirmwareTree, firmwareState, readFirmwareItem } from './firmware-item.ts'
 
-/** The firmware item of the metadata. */
 export const METADATA_ITEM = 'opt/vm.metropolis.monogon.dev/v1/metadata.pb'
 
 /** The items that may hold the metadata, the preferred one first. */
@@ -13,16 +12,12 @@ const ITEMS: readonly string[] = [
   'vm.metropolis.monogon.dev/v1/metadata.pb',
 ]
 
-/** The metadata of this machine, and the item it was read from. */
 export interface FoundMetadata {
   readonly item: string
   readonly metadata: VMMetadata
 }
 
-/**
- * The VM metadata in the machine's firmware; undefined when there is none. The log then says whether the driver, the
- * device or the item is missing. An item that cannot be read or decoded counts as absent, with a warning.
- */
+/** Undefined without metadata; the log says what is missing. An unreadable item counts as absent, with a warning. */
 export async function readVmMetadata(tree: FirmwareTree, log: Logger): Promise<FoundMetadata | undefined> {
   const items = await Promise.all(ITEMS.map((item) => readItem(tree, item, log)))
   const [first, second] = items.filter((item) => item !== undefined)
