@@ -15,7 +15,7 @@ interface KeptStream extends TakenByRequests {
 }
 
 export interface ProcessInput extends KeptStream {
-  /** A request sent again continues where it was. Throws INTERNAL `Cannot get writer` when the input has ended. */
+  /** A request sent again continues where it was. Throws INTERNAL `Cannot get writer` when calls cannot write to it. */
   write(data: Uint8Array, call: Call): Promise<Taken>
   /** Ends the input after earlier writes; the process then reads the end. May be called again. */
   end(): Promise<void>
@@ -43,7 +43,9 @@ export const NO_OUTPUT: OutputRead = {
 export interface ProcessOutput extends KeptStream {
   /** The last output; undefined for a stream that had ended when the previous agent died. */
   readonly tail: OutputTail | undefined
-  /** Empty at the end; a request sent again gets the same. Throws INTERNAL `cannot get stream reader` when closed. */
+  /**
+   * Empty at the end; a request sent again gets the same. INTERNAL `cannot get stream reader`: calls cannot read it.
+   */
   read(maxBytes: number, call: Call): Promise<OutputRead>
   /** How long output has waited for a read; 0 when none waits, while a read is open, and on a port. */
   unreadMs(): number

@@ -92,7 +92,7 @@ export function withoutTerminal(): never {
   throw new AgentError('UNAVAILABLE', 'no tty')
 }
 
-/** Each write takes its own pages. This size has 32 (default 16): so many short writes never wait for the process. */
+/** Each write takes its own pages. This size has 32 (default 16), so 32 short writes never wait for the process. */
 const INPUT_BYTES = 128 * 1024
 
 function inputPipe(os: StreamOs, sizeBytes: number): ReturnType<Os['streams']['pipe']> {
