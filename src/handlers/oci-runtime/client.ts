@@ -21,18 +21,17 @@ import { namingHooks } from './run-error.ts'
 import { seccompFlags } from './seccomp-flags.ts'
 
 /**
- * The OCI runtime's command line, typed. Each call throws INTERNAL with the runtime's own words when the runtime fails;
- * those without a signal throw DEADLINE_EXCEEDED when it does not end in time: it is killed then, and may have done half.
+ * The OCI runtime's command line, typed. Each call throws INTERNAL with the runtime's own error. A `signal` kills the runtime
+ * at once. Calls without one throw DEADLINE_EXCEEDED when the runtime was killed after its time, and may have done half.
  */
 export interface OciRuntime {
-  /** Makes a container whose first process waits to be started. `signal` kills the runtime at once. */
+  /** Makes a container whose first process awaits its start. */
   create(
     container: {
       /** See {@link LaunchRun.key}; `discardRun` must follow, whatever the outcome. */
       readonly key: string
       readonly id: string
       readonly bundle: string
-      /** The program that the bundle's configuration names, for error texts. */
       readonly program: string
       readonly streams: ProcessStreams
       readonly spec: ContainerRules & Pick<Spec, 'Hooks'>
@@ -40,17 +39,14 @@ export interface OciRuntime {
     },
     signal: AbortSignal,
   ): Promise<LaunchOutcome>
-  /** Starts the first process. `signal` kills the runtime at once, here and in the three below. */
   start(containerId: string, signal: AbortSignal): Promise<void>
-  /** Changes limits. `resources` is their JSON; limits that it lacks stay. */
+  /** `resources` is JSON; limits that it lacks stay. */
   update(containerId: string, resources: string, signal: AbortSignal): Promise<void>
-  /** Freezes all processes; resolves when they are frozen. */
+  /** Resolves when all processes are frozen. */
   pause(containerId: string, signal: AbortSignal): Promise<void>
   resume(containerId: string, signal: AbortSignal): Promise<void>
-  /** Adds a process. `signal` kills the runtime at once. */
   exec(
     addition: {
-      /** As above. */
       readonly key: string
       readonly containerId: string
       readonly process: Process
@@ -63,43 +59,32 @@ export interface OciRuntime {
     signal: AbortSignal,
   ): Promise<LaunchOutcome>
   /**
-   * Deletes a container whose processes have ended, with its cgroup; does nothing for one that does not exist. Resolves with
-   * the error that the runtime logged although the container is deleted: a poststop hook failed. `hooksMs` is added to its
-   * time.
+   * Deletes a container whose processes have ended, with its cgroup, if it exists. Resolves with the error of a poststop hook
+   * that failed, although the container is deleted. `hooksMs` is added to the runtime's time.
    */
   delete(container: EndedContainer, hooksMs: number): Promise<string | undefined>
-  /** Removes the files of the run that made the process with this key, or tried to. */
   discardRun(key: string): Promise<void>
-  /** Removes the files of all runs: none may be under way. */
+  /** No run may be under way. */
   discardAllRuns(): Promise<void>
-  /** Removes what the runtime has of a container that was made half, or by an agent that died. */
+  /** Removes the runtime's state of a container that was made half, or by an agent that died. */
   erase(containerId: string): Promise<void>
-  /** Logs a warning when containers can break out of the runtime in known ways; done again when the program has changed. */
+  /** Warns when the runtime has known break-outs, and again when its program has changed. */
   warnOfHoles(): Promise<void>
-  /** The flags that a seccomp filter may have (OCI runtime specification). */
   seccompFlags(): Promise<ReadonlySet<string>>
-  /** Ids of the containers that the runtime has state of. */
   list(): Promise<readonly string[]>
-  /** Whether the program of a container was started: a container that was made waits at a fifo of the runtime. */
+  /** A container that awaits its start waits at a fifo of the runtime. */
   hasStarted(containerId: string): Promise<boolean>
-  /**
-   * Resolves when the runs for this container that an agent which died has left are over. Those that do not end within
-   * 10 s of the first call, for any container, are killed. `isContained` is the same at each call.
-   */
+  /** Waits for the previous agent's runs for this container. 10 s after the first call, for any container, it kills them. */
   runsEnded(containerId: string, isContained: RunSearch['isContained']): Promise<void>
-  /**
-   * The pid of the process with this key, which a run of an agent that died has made; undefined when it has made none.
-   * To be called once its runs are over.
-   */
+  /** The pid of the process that a run of the previous agent made, if any. `runsEnded` must be awaited first. */
   adopt(process: {
     readonly key: string
     readonly isMember: LaunchRun['isMember']
   }): Promise<number | undefined>
-  /** Kills the runs that an agent which died has left under way, and removes their files. */
+  /** Kills the previous agent's runs, and removes their files. */
   killOrphans(isContained: RunSearch['isContained']): Promise<void>
 }
 
-/** A client of the runtime program. Creates nothing until it is used. */
 export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
   const runs = new RuntimeRuns(os, options)
   const holes = new KnownHoles(os, options)
@@ -158,7 +143,7 @@ export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
     hasStarted: async (id) => (await os.files.lstat(`${stateRoot}/${id}/exec.fifo`)) === undefined,
     async runsEnded(id, isContained) {
       const search = { root: stateRoot, isContained }
-      // One search for all containers: no orphan comes later, and with many containers there are many processes.
+      // One search serves all containers, because no orphan appears later and a search reads every process in /proc.
       orphans ??= { found: orphanedRuns(os, search), sinceMs: os.clock.monotonicMs() }
       const { found, sinceMs } = orphans
       if (!(await found).some(({ words }) => words.includes(id))) return
@@ -167,7 +152,7 @@ export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
     adopt: ({ key, isMember }) => runs.adopt(key, isMember),
     erase: async (id) => {
       if ((await stateOf(id)) === undefined) return
-      // A runtime that was killed leaves a folder which it does not take for a container any more.
+      // A killed runtime may leave a folder that its `delete` does not accept as a container.
       await runs.run({ verb: 'delete', args: ['--force', id] }).catch(() => {})
       await os.files.removeTree(`${stateRoot}/${id}`)
     },

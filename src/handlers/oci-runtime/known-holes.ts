@@ -4,7 +4,6 @@ import type { Os } from '../../os/os.ts'
 import type { RuntimeOptions } from './run.ts'
 import { RuntimeVersion } from './runtime-version.ts'
 
-/** Warns of an OCI runtime that containers can break out of in known ways. */
 export class KnownHoles {
   readonly #options: Pick<RuntimeOptions, 'kind' | 'binary' | 'log'>
   readonly version: RuntimeVersion
@@ -15,7 +14,7 @@ export class KnownHoles {
     this.version = new RuntimeVersion(os, options.binary)
   }
 
-  /** Logs one warning for each program that takes the runtime's place, if it has known holes or tells no version. Never rejects. */
+  /** Warns once per runtime program if it has known holes or reports no version. Never rejects. */
   async look(): Promise<void> {
     const { kind, binary: runtime, log } = this.#options
     try {

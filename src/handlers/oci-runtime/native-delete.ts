@@ -5,27 +5,25 @@ import type { Os } from '../../os/os.ts'
 import type { RuntimeOptions } from './run.ts'
 import type { RuntimeVersion } from './runtime-version.ts'
 
-/** A container whose processes have ended, as the agent knows it. */
 export interface EndedContainer {
-  /** The id that the runtime knows it by. It has been checked: it is one safe component of a path. */
+  /** The runtime's id of the container, which was checked to be one component of a path. */
   readonly id: string
   readonly initPid: number
-  /** The path of its cgroup below the root of each hierarchy. */
   readonly cgroupPath: string
   readonly spec: Pick<Spec, 'Hooks'>
-  /** Removes its cgroups, once they are empty. Throws when one stays. */
+  /** Throws when a cgroup stays. */
   readonly removeCgroups: () => Promise<void>
 }
 
-/** The versions of which the effect of `delete` is known: those of the image, which a test compares. */
+/** The versions whose `delete` has the known effect. A test checks that they are those of the image. */
 export const VERIFIED_VERSIONS: Readonly<Record<RuntimeOptions['kind'], readonly string[]>> = {
   runc: ['1.3.6+ds1-1'],
   crun: ['1.28'],
 }
 
 /**
- * The files of a stopped container, and the one by which the runtime knows it. They are removed in this order, so that
- * what a death leaves is either known as before, or is only removed by `delete`, with and without `--force`.
+ * The state files of a stopped container, in the order of their removal; the runtime finds a container by `main`. After a
+ * crash in between, the runtime either still finds the container, or its `delete` just removes the rest.
  */
 const FILES: Readonly<
   Record<RuntimeOptions['kind'], { readonly all: readonly string[]; readonly main: string }>
@@ -37,9 +35,8 @@ const FILES: Readonly<
 const STATE_BYTES = 1024 * 1024
 
 /**
- * Deletes containers as `delete` of the OCI runtime does, without a process for it, in the order of both runtimes: the
- * cgroups of all hierarchies, then the files of the state, then its folder. Before all that crun kills what is left in the
- * cgroup, as the agent has done.
+ * Deletes containers without a process, in the order of both runtimes: the cgroups of all hierarchies, the state files, then
+ * their folder. Before that, crun kills what is left in the cgroup, as the agent has done.
  */
 export class NativeDelete {
   readonly #os: Os
@@ -52,10 +49,7 @@ export class NativeDelete {
     this.#version = version
   }
 
-  /**
-   * Deletes a container. Resolves with false when the runtime has to do it, or to say what is wrong: a hook has to run, the
-   * version is another one, the state is not as expected, a process has joined the cgroup, or a step has failed.
-   */
+  /** Resolves with false when the runtime must delete: for hooks, another version, an unexpected state or a failed step. */
   async delete(container: EndedContainer): Promise<boolean> {
     if ((container.spec.Hooks?.Poststop ?? []).length > 0) return false
     try {
@@ -125,7 +119,6 @@ function isStateOfCrun(status: unknown, config: unknown, { initPid, cgroupPath }
   )
 }
 
-/** Whether a path is that of the container's cgroup in one of the hierarchies. */
 function isCgroup(path: unknown, cgroupPath: string): boolean {
   if (typeof path !== 'string' || !path.startsWith('/sys/fs/cgroup') || !path.endsWith(cgroupPath))
     return false

@@ -4,31 +4,27 @@ import type { Os } from '../../os/os.ts'
 import { killIfAlive } from '../../os/process/kill-if-alive.ts'
 import { parentPid } from '../../os/process/proc-stat.ts'
 
-/** How long the runs of the previous agent may still take. Then they are killed, with what their hooks have started. */
+/** Runs of the previous agent that take longer are killed, with what their hooks have started. */
 const RUN_MS = 10_000
 
-/** Which runs of the OCI runtime are meant. */
 export interface RunSearch {
-  /** The folder of the runtime's state. */
+  /** The folder of the runtime's state, an argument of every run. */
   readonly root: string
-  /**
-   * Whether a process is in the cgroups of containers. It is no run then, although the first process of a container that
-   * crun has made has crun's arguments until it is started.
-   */
+  /** A process in a container's cgroup is no run, although crun's arguments stay on a first process until its start. */
   readonly isContained: (pid: number) => Promise<boolean>
 }
 
 /**
- * Resolves when no run of the OCI runtime that an agent which died has left is under way, of those with `word` among their
- * arguments. Runs that have not ended 10 s after `sinceMs` of the monotonic clock are killed: it is the same for all containers,
- * because all calls wait meanwhile. Throws INTERNAL when that does not end them.
+ * Waits for the previous agent's runs with `word` among their arguments. Kills those that have not ended 10 s after `sinceMs`
+ * of the monotonic clock, which is the same for all containers, because all calls wait meanwhile. Throws INTERNAL when a
+ * killed run does not end.
  */
 export async function orphanedRunsEnded(
   os: Os,
   search: RunSearch,
   { word, sinceMs }: { readonly word: string; readonly sinceMs: number },
 ): Promise<void> {
-  // Before the search: exits of what it finds are not reported yet.
+  // Watch before the search, so that no exit of a run that it finds is missed.
   const watch = os.exits.watch()
   try {
     const pids = (await orphanedRuns(os, search)).flatMap(({ pid, words }) =>
@@ -46,16 +42,12 @@ export async function orphanedRunsEnded(
   }
 }
 
-/**
- * Kills the runs of the OCI runtime that an agent which died has left under way: they would go on while the restarted
- * agent cleans up. Resolves when they are reaped.
- */
+/** Kills the previous agent's runs, which would go on during the clean-up. Resolves when they are reaped. */
 export async function killOrphanedRuns(os: Os, search: RunSearch): Promise<void> {
-  // Before the search: exits of what it finds are not reported yet.
   const watch = os.exits.watch()
   try {
     const exits = (await orphanedRuns(os, search)).map(({ pid }) => {
-      // A helper program leads a process group of its own, which its hooks belong to.
+      // A run leads a process group of its own, to which its hooks belong.
       killIfAlive(os, -pid)
       return watch.exitOf(pid)
     })
@@ -65,13 +57,12 @@ export async function killOrphanedRuns(os: Os, search: RunSearch): Promise<void>
   }
 }
 
-/** A run of the OCI runtime, and its arguments. */
 interface OrphanedRun {
   readonly pid: number
   readonly words: readonly string[]
 }
 
-/** Children of vminit, which adopts orphans and is the agent's parent too, that have `root` among their arguments. */
+/** The children of vminit, which adopts orphans, that have `root` among their arguments. */
 export async function orphanedRuns(
   os: Os,
   { root, isContained }: RunSearch,

@@ -2,7 +2,7 @@ import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Hook, Hooks } from '../../gen/oci.ts'
 import type { ToolResult } from '../../os/process/tools.ts'
 
-/** How runtimes say what is wrong with the program to run, and how callers are told; runc first, then crun. */
+/** Errors of runc and crun about the program to run, and the words for callers. */
 const PROGRAM_FAULTS: readonly { readonly said: RegExp; readonly told: string }[] = [
   {
     said: /\bexec: .*: (?:executable file not found|stat .*: (?:no such file or|not a) directory)/s,
@@ -20,9 +20,8 @@ const PROGRAM_FAULTS: readonly { readonly said: RegExp; readonly told: string }[
 ]
 
 /**
- * The error for a failed run of the OCI runtime. `log` is the text of its JSON log, which tells more than its exit
- * code, and which is all there is when stderr belongs to the container. `program` is the one to be run in the
- * container, if any: callers look for the words `the file X was not found`.
+ * The error of a failed run. The runtime's JSON `log` says more than the exit code, and is the only text when stderr belongs
+ * to the container. Callers look for the words `the file X was not found`, where X is `program`.
  */
 export function runError(failure: {
   readonly what: string
@@ -38,15 +37,12 @@ export function runError(failure: {
 }
 
 function faultOf(program: string, reason: string): string | undefined {
-  // crun says the same of other files.
+  // crun reports other files in the same words.
   if (reason === `open \`${program}\`: Not a directory`) return 'was not found'
   return PROGRAM_FAULTS.find(({ said }) => said.test(reason))?.told
 }
 
-/**
- * The last message of level error in a runtime's log: those before it are its causes, and are told in it. Each entry begins
- * on a line of its own; those of crun take several.
- */
+/** The last error of a runtime's log contains the earlier ones, which are its causes. Entries of crun take several lines. */
 export function lastError(log: string): string | undefined {
   return log
     .split(/^(?=\{)/m)
@@ -54,7 +50,7 @@ export function lastError(log: string): string | undefined {
     .findLast((message) => message !== undefined)
 }
 
-/** The message of a log entry of level error; undefined for any other text, cut-off entries included. */
+/** The message of a log entry of level error; undefined for any other text, such as a cut-off entry. */
 function errorMessage(text: string): string | undefined {
   try {
     const entry: unknown = JSON.parse(text)
@@ -66,17 +62,13 @@ function errorMessage(text: string): string | undefined {
   }
 }
 
-/** The kinds of hooks that run before a container is created, by their names in a configuration. */
 const HOOKS_OF_CREATE = {
   prestart: 'Prestart',
   createRuntime: 'CreateRuntime',
   createContainer: 'CreateContainer',
 } as const satisfies Readonly<Record<string, keyof Hooks>>
 
-/**
- * The error of a failed `create`, with the paths of the container's hooks when a hook has failed: runc tells a hook's place
- * in its list, and before 1.3 not which list. Any other error stays as it is.
- */
+/** Adds the paths of the hooks that may have failed: runc reports a hook's index, and before 1.3 not the list. */
 export function namingHooks(error: unknown, hooks: Hooks | undefined): unknown {
   const [, only, place] = /\brunning (?:(\w+) )?hook #(\d+)/.exec(messageOf(error)) ?? []
   if (place === undefined || !(error instanceof AgentError)) return error

@@ -9,14 +9,13 @@ import type { ConsoleListener } from '../../os/streams/consoles.ts'
 import type { Fd } from '../../os/streams/streams.ts'
 import { lastError, runError } from './run-error.ts'
 
-/** Which OCI runtime program is run, and where its files are. */
 export interface RuntimeOptions {
   readonly kind: 'runc' | 'crun'
   /** Absolute path of the program. */
   readonly binary: string
-  /** Whether the processes of containers may make sockets of AF_VSOCK, where their annotations do not say. */
+  /** For containers whose annotations do not decide about sockets of AF_VSOCK. */
   readonly containerVsock: ContainerVsock
-  /** A folder of the agent's own: the runtime's state is in `state` below it, the files of single runs in `calls`. */
+  /** The agent's own folder: `state` below it is the runtime's state, `calls` has the files of single runs. */
   readonly root: string
   readonly log: Logger
 }
@@ -27,66 +26,63 @@ export interface Run {
   readonly args: readonly string[]
   /** A text that the runtime reads from a file, and the option that names the file. */
   readonly input?: { readonly option: string; readonly text: string }
-  /** Milliseconds after which the runtime is killed; {@link RUN_MS} unless named. */
+  /** Kills the runtime; {@link RUN_MS} by default. */
   readonly timeoutMs?: number
-  /** Kills the runtime at once. */
   readonly signal?: AbortSignal
 }
 
-/** One run of the runtime that makes a process: `create` or `exec`. */
 export interface LaunchRun {
   readonly verb: 'create' | 'exec'
-  /** The key of the process. The folder of the run has it as its name, and stays until {@link RuntimeRuns.discard}. */
+  /** The key of the process. It names the folder of the run, which stays until {@link RuntimeRuns.discard}. */
   readonly key: string
   readonly containerId: string
-  /** Arguments of the verb, without the container's id, which comes last. */
+  /** Without the container's id, which comes last. */
   readonly args: readonly string[]
   readonly input?: Run['input']
-  /** The program that the process executes, for error texts. */
+  /** For error texts. */
   readonly program: string
   readonly streams: ProcessStreams
-  /** What the process is denied. The run is denied it too, and so are the hooks in it. */
+  /** Calls that are denied to the process, and to the runtime and its hooks too. */
   readonly denied: readonly DeniedCall[]
-  /** Whether a process is in the container's cgroup: the agent signals no other one, whatever the runtime says. */
+  /** Whether a process is in the container's cgroup. The agent signals no other process, whatever pid the runtime writes. */
   readonly isMember: (pid: number) => Promise<boolean>
 }
 
-/** The standard streams of a new process: descriptors that become 0, 1 and 2, or a terminal that the runtime makes. */
+/** Descriptors that become 0, 1 and 2, or a terminal that the runtime makes. */
 export type ProcessStreams =
   | { readonly pipes: readonly [Fd, Fd, Fd] }
   | { readonly terminal: ConsoleListener }
 
-/** What a run that makes a process has left. A run that made none rejects. */
+/** The outcome of a run that has made a process, or may have. A run that made none rejects. */
 export type LaunchOutcome =
-  /** The process was made. `master` is its pty's master, which the caller closes; undefined without a terminal. */
+  /** `master` is the pty's master, which the caller closes; undefined without a terminal. */
   | { readonly kind: 'started'; readonly pid: number; readonly master: Fd | undefined }
-  /** The run failed after the process was made, or may have been: `pid` is undefined when it cannot be known. */
+  /** The run failed after it made the process, or may have made it. `pid` is undefined when it is unknown. */
   | { readonly kind: 'half-started'; readonly pid: number | undefined; readonly error: unknown }
 
-/** How long a run may take that no caller ends: it may wait for a cgroup whose processes cannot be frozen. */
+/** A run may wait for ever for a cgroup whose processes cannot be frozen. */
 export const RUN_MS = 60_000
 
-/** How long a run that makes a process may take, whatever its caller's deadline: the container's hooks run in it. */
+/** A run that makes a process may take long, because it runs the container's hooks. */
 const LAUNCH_MS = 300_000
 
-/** How long the terminal of a process may take that was made: the runtime sends it before it ends. */
+/** The wait for a terminal is short, because the runtime sends it before it ends. */
 const MASTER_MS = 5000
 
-/** How much of the end of a runtime's log is read: its last error says what went wrong. */
+/** The end of a log suffices, because its last error says what went wrong. */
 const LOG_BYTES = 64 * 1024
 
 const PID_BYTES = 32
 
-/** What seccomp(2) answers where the kernel has no filters. */
+/** The errors of seccomp(2) in a kernel without filters. */
 const NO_FILTER: readonly string[] = ['EINVAL', 'ENOSYS']
 
-/** The files in the folder of a run, besides the console socket. */
 const FILES = { log: 'log.json', pid: 'pid', input: 'input.json' } as const
 
 /** The exit status of the dynamic linker when a program lacks a library. */
 const NEVER_RAN = 127
 
-/** Runs the runtime program. Each run has a folder of its own for its log, pid file, input and console socket. */
+/** Each run has a folder of its own for its log, pid file, input and console socket. */
 export class RuntimeRuns {
   readonly #os: Os
   readonly #options: RuntimeOptions
@@ -98,9 +94,8 @@ export class RuntimeRuns {
   }
 
   /**
-   * Runs a verb to its end. Resolves with the last error of its log, which a run that succeeds may contain. Throws
-   * INTERNAL with the runtime's words, DEADLINE_EXCEEDED when it was killed at the end of its time, or the reason of
-   * its signal.
+   * Resolves with the last error of the log, which a successful run may contain. Throws INTERNAL with the runtime's error,
+   * DEADLINE_EXCEEDED when the runtime was killed after its time, or the reason of its signal.
    */
   async run({ verb, args, input, timeoutMs = RUN_MS, signal }: Run): Promise<string | undefined> {
     return this.#inFolder(async (folder) => {
@@ -110,8 +105,7 @@ export class RuntimeRuns {
     })
   }
 
-  /** Runs a verb that makes a process. Rejects when it made none. The runtime is killed when `signal` fires, and after five
-   * minutes. */
+  /** Rejects when the run made no process. The runtime is killed when `signal` fires, and after five minutes. */
   async launch(run: LaunchRun, signal: AbortSignal): Promise<LaunchOutcome> {
     const folder = await this.#makeFolder(run.key)
     const inputArgs = await this.#writeInput(folder, run.input)
@@ -122,7 +116,7 @@ export class RuntimeRuns {
       : this.#launchOnPipes(folder, args, { ...run, pipes: streams.pipes }, signal)
   }
 
-  /** The pid of the process that a launch of the previous agent made; undefined when it has made none. */
+  /** The pid of the process that a launch of the previous agent made, if any. */
   async adopt(key: string, isMember: LaunchRun['isMember']): Promise<number | undefined> {
     try {
       const pid = await this.#readPid(`${this.#folderOf(key)}/${FILES.pid}`)
@@ -132,7 +126,7 @@ export class RuntimeRuns {
     }
   }
 
-  /** Removes the folder of a launch: until then an agent after this one can find out what the run has made. */
+  /** Removes the folder of a launch. Until then, the next agent can `adopt` the process. */
   async discard(key: string): Promise<void> {
     // The run has had its effect: a folder that cannot be removed must not make it look failed.
     await this.#os.scratch.removeTree(this.#folderOf(key), Object.values(FILES)).catch(() => {})
@@ -158,7 +152,7 @@ export class RuntimeRuns {
     const socket = this.#os.consoles.listen(`${folder}/tty`, run.console)
     const unwanted = new AbortController()
     const master = socket.master(AbortSignal.any([signal, unwanted.signal]))
-    // It may fail before the runtime has ended, whose error says more.
+    // The socket may fail before the runtime does, whose error says more.
     master.catch(() => {})
     let outcome: LaunchOutcome | undefined
     try {
@@ -168,12 +162,10 @@ export class RuntimeRuns {
       return outcome
     } finally {
       if (outcome?.kind !== 'started') await this.#discard(master, unwanted)
-      // The run has had its effect: a socket that cannot be removed must not make it look failed.
       await socket.close().catch(() => {})
     }
   }
 
-  /** Waits for the terminal of a process that was made. */
   async #withTerminal(pid: number, master: Promise<Fd>, run: LaunchRun): Promise<LaunchOutcome> {
     try {
       const fd = await inStep('terminal', '', () =>
@@ -194,7 +186,7 @@ export class RuntimeRuns {
     )
   }
 
-  /** Rejects when the runtime failed by itself: it leaves no process then. One that was killed may have made it. */
+  /** Rejects when the runtime failed by itself, because it then leaves no process. A killed runtime may leave one. */
   async #makeProcess(
     folder: string,
     args: readonly string[],
@@ -264,7 +256,7 @@ export class RuntimeRuns {
     )
     if (result.exitCode === 0) return
     const text = await this.#os.scratch.readTail(log, LOG_BYTES).catch(() => undefined)
-    // A runtime makes its log before all else, and stderr may be the container's: without a log only the status tells.
+    // A runtime creates its log first, and stderr may be the container's: without a log, only the exit status is left.
     if (text === undefined && result.exitCode === NEVER_RAN) {
       throw new AgentError('INTERNAL', `the OCI runtime ${binary} lacks a library`)
     }
@@ -293,7 +285,7 @@ export class RuntimeRuns {
   }
 
   async #inFolder<T>(work: (folder: string) => Promise<T>): Promise<T> {
-    // Runs of the previous agent may be under way.
+    // The pid keeps the name apart from runs of the previous agent, which may be under way.
     const name = `run-${this.#os.system.pid}-${this.#count++}`
     try {
       return await work(await this.#makeFolder(name))
@@ -319,7 +311,7 @@ function noFilter(what: string, errno: string): AgentError {
   return new AgentError('FAILED_PRECONDITION', text)
 }
 
-/** Without the words "not found" and "not exist", which a caller would take for the container. */
+/** The text avoids "not found" and "not exist", which callers take for a missing container. */
 function missing({ binary }: RuntimeOptions): AgentError {
   return new AgentError(
     'INTERNAL',

@@ -3,11 +3,10 @@ import type { Os } from '../../os/os.ts'
 
 const TIMEOUT_MS = 10_000
 
-/** The program of the OCI runtime, as it is now. */
 export interface RuntimeProgram {
-  /** Tells the file from another one in its place. */
+  /** Differs when another file has taken its place. */
   readonly file: string
-  /** Rejects when the program does not tell it. */
+  /** Rejects when the program reports none. */
   readonly version: Promise<string>
 }
 
@@ -30,7 +29,7 @@ export class RuntimeVersion {
     if (this.#program?.file === file) return this.#program
     const program = { file, version: this.#ask() }
     this.#program = program
-    // It may have been too slow this time.
+    // Ask again next time: the program may only have been slow.
     program.version.catch(() => {
       if (this.#program === program) this.#program = undefined
     })
