@@ -9,15 +9,14 @@ import type { ContainerProcess } from './process.ts'
 import { checkSignal, type SignalOs, signalProcess } from './signal-process.ts'
 import { forgetProcess } from './wait-process.ts'
 
-/** The calls of SignalOnHangup that wait, one for each process. */
+/** The waiting calls of SignalOnHangup, one for each process. */
 export class HangupSignals {
-  /** What answers the call. */
   readonly #waiting = new Map<ContainerProcess, () => void>()
 
   /**
-   * SignalOnHangup: resolves when the process has ended or a further call takes this one's place. When `signal` fires with
-   * the caller's hang-up, signals the process, and forgets it once it has ended, because nobody else asks for its status.
-   * Throws INVALID_ARGUMENT for an unknown container or signal and for a first process, NOT_FOUND for an unknown process.
+   * SignalOnHangup: resolves when the process has ended or a later call replaces this one. When the caller hangs up, signals
+   * the process, and forgets it after its end, because no other call asks for its status. Throws INVALID_ARGUMENT for an
+   * unknown container or signal and for a first process, NOT_FOUND for an unknown process.
    */
   async wait(
     on: { readonly os: SignalOs; readonly containers: Pick<ProcessOwners, 'get'>; readonly log: Logger },

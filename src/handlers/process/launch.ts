@@ -19,7 +19,6 @@ import { terminalStdio } from '../stdio/terminal-stdio.ts'
 import { ContainerProcess } from './process.ts'
 import type { ProcessKeys } from './process-keys.ts'
 
-/** What making a process needs besides the runtime. */
 export interface LaunchDependencies {
   readonly os: Pick<Os, 'clock' | 'exits' | 'streams' | 'system' | 'descriptors'>
   readonly log: Logger
@@ -29,20 +28,15 @@ export interface LaunchDependencies {
   readonly replay: OutputReplay
 }
 
-/** A process that the OCI runtime is about to make. */
 export interface Launch {
-  /** What the runtime gives the process as its standard streams. */
   readonly streams: ProcessStreams
-  /**
-   * Takes over what the run has left, and follows its exit. Throws the error of an outcome that is half-started; the
-   * undo of its process, if the pid is known, is registered by then.
-   */
+  /** Follows the process's exit. Throws the error of a half-started outcome, after it has registered the undo for its pid. */
   follow(outcome: LaunchOutcome): Promise<ContainerProcess>
-  /** Closes what only the launch itself needs. Must be called once, after {@link Launch.follow}. */
+  /** Closes what only the launch itself needs. Must be called once, after `follow`. */
   close(): Promise<void>
 }
 
-/** Connects the ports of a request with the host, and registers the undo: the connections are closed. */
+/** Connects the ports of a request with the host. The undo closes the connections. */
 export async function connectStdio(
   { os, hostConnections }: Pick<LaunchDependencies, 'os' | 'hostConnections'>,
   process: {
@@ -63,9 +57,8 @@ export async function connectStdio(
 }
 
 /**
- * Watches for exits, and opens and stores the streams of a process, all before the runtime runs: the process may have
- * ended before its pid is known. `key` names it in vminit's store, which fails with RESOURCE_EXHAUSTED when it is full.
- * `onFailure` gets the undo of each step: the process is killed, its streams are closed.
+ * Watches for exits, and opens and stores the streams, all before the runtime runs: the process may end before its pid is
+ * known. Throws RESOURCE_EXHAUSTED when vminit's store is full. `onFailure` kills the process and closes its streams.
  */
 export async function prepareLaunch(
   { os, log, config, replay }: LaunchDependencies,
@@ -97,17 +90,17 @@ export async function prepareLaunch(
   const piped = pipes?.stdio
 
   const followExit = (pid: number) => {
-    // Asked first: the promise of an exit that was reported already resolves after an undo in this tick.
+    // Ask synchronously: the promise of an exit that was reported before resolves only after an undo in this tick.
     let hasEnded = watch.hasEnded(pid)
     const exit = watch.exitOf(pid)
-    // While the watch is open: until then vminit has the exit in any case.
+    // Keep the exit before the watch closes, because vminit may drop it then.
     os.exits.keep(pid)
     const ended = () => {
       hasEnded = true
     }
     exit.then(ended, ended)
     onFailure.add('process', async () => {
-      // Once it is reaped its number may be another process's.
+      // Once the process is reaped, its pid may be reused.
       if (!hasEnded) killIfAlive(os, pid)
       try {
         await withTimeout(os.clock, END_MS, exit, () => notEnded(pid))
@@ -150,15 +143,15 @@ export async function prepareLaunch(
   }
 }
 
-/** How long a process that is killed by an undo may take to end. */
+/** How long a process that an undo has killed may take to end. */
 export const END_MS = 10_000
 
-/** The error of an undo whose process did not end: the kernel may hold it (state D). */
+/** The kernel may keep a killed process in state D. */
 export function notEnded(which: number | string): AgentError {
   return new AgentError('INTERNAL', `process ${which}: killed, and not ended within ${END_MS / 1000} s`)
 }
 
-/** Closes the streams. Resolves once the host's ends see it, so that they see it before the call's failure. */
+/** Resolves once the host can see the end of the streams, so that it sees it before the call's failure. */
 async function closeStdio(stdio: Stdio): Promise<void> {
   await Promise.all([stdio.close(), stdio.delivered])
 }

@@ -1,10 +1,7 @@
 import type { LogFields, Logger, LogLevel } from '../../base/log.ts'
 import type { OnDeviation } from '../../oci/deviation.ts'
 
-/**
- * Logs each deviation from a request in one line. `fields` say whose request it is. Additions of processes are logged at
- * `debug`, because a probe repeats the same one every few seconds, after the container's creation has told.
- */
+/** ExecProcess logs at `debug`, because a probe repeats the deviations of the container's creation every few seconds. */
 export function logDeviation(log: Logger, level: LogLevel, fields: LogFields): OnDeviation {
   return (field, value, reason) =>
     log.log(level, 'specification not followed', { ...fields, field, value, reason })

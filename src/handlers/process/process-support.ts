@@ -9,7 +9,7 @@ const APPARMOR_PROFILES = '/sys/kernel/security/apparmor/profiles'
 const SELINUX = '/sys/fs/selinux/enforce'
 const MAX_OPEN_FILES = '/proc/sys/fs/nr_open'
 
-/** What the guest's kernel can do of what a process asks for. Looks only for what it asks for. */
+/** What the guest's kernel supports. Looks up only what `asked` names. */
 export async function processSupport(
   { files, scratch }: Pick<Os, 'files' | 'scratch'>,
   asked: { readonly apparmor: boolean; readonly selinux: boolean },
@@ -21,7 +21,6 @@ export async function processSupport(
   }
 }
 
-/** What {@link processSupport} is to look for. */
 export function askedOf({ ApparmorProfile, SelinuxLabel }: Process) {
   return { apparmor: ApparmorProfile !== '', selinux: SelinuxLabel !== '' }
 }

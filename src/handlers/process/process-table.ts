@@ -10,20 +10,17 @@ type Entry =
   | { readonly name: 'failed' }
   | { readonly name: 'tracked'; readonly process: ContainerProcess }
 
-/** An exec id that is taken for a process about to start. Either `publish` or `abandon` must follow. */
+/** An exec id that is reserved for a process about to start. `publish` or `abandon` must follow. */
 export interface Reservation {
-  /** Fires when the start must not go on, because the container is about to be removed. */
+  /** Fires when the container is about to be removed. */
   readonly interrupted: AbortSignal
   publish(process: ContainerProcess): void
-  /** The exec may have added a process that will never be tracked, and the search for it begins. */
+  /** Begins the search for a process that the failed exec may have added. */
   searchUntracked(): void
   abandon(): void
 }
 
-/**
- * The processes of one container whose exit status may still be asked for, by exec id. The first process has the empty id
- * and the container's own. Exec ids are free text.
- */
+/** Processes whose exit status may still be asked for. The first one has two exec ids: '' and the container's id. */
 export class ProcessTable {
   /** Searches for untracked processes run one after the other: each waits for the exits of what it found. */
   readonly untrackedSearch = new SerialQueue()
@@ -36,7 +33,7 @@ export class ProcessTable {
     this.#entries.set('', { name: 'tracked', process: init })
   }
 
-  /** Takes an id. Throws INTERNAL when it is in use. */
+  /** Throws INTERNAL when the id is in use. */
   reserve(execId: string): Reservation {
     const key = this.#key(execId)
     if (this.#entries.has(key))
@@ -56,25 +53,23 @@ export class ProcessTable {
     }
   }
 
-  /** Adds a process that the previous agent made. */
   restore(execId: string, process: ContainerProcess): void {
     this.#entries.set(this.#key(execId), { name: 'tracked', process })
   }
 
-  /** The process as things stand. Throws NOT_FOUND for one that is not there, or not yet. */
+  /** Looks the process up now. Throws NOT_FOUND when it is missing or still being started. */
   get(execId: string): ContainerProcess {
     const process = this.find(execId)
     if (process === undefined) throw this.#notFound(execId)
     return process
   }
 
-  /** The same, or undefined. */
   find(execId: string): ContainerProcess | undefined {
     const entry = this.#entries.get(this.#key(execId))
     return entry?.name === 'tracked' ? entry.process : undefined
   }
 
-  /** The process, once a start under way is over. Throws NOT_FOUND, or what `signal` is aborted with. */
+  /** Waits for the end of a start. Throws NOT_FOUND, or the reason of `signal`. */
   async waitFor(execId: string, signal: AbortSignal): Promise<ContainerProcess> {
     const key = this.#key(execId)
     while ((this.#entries.get(key)?.name ?? 'tracked') !== 'tracked') await this.#changes.next(signal)
@@ -88,31 +83,30 @@ export class ProcessTable {
     if (entry?.name === 'tracked' && entry.process === process) this.#entries.delete(key)
   }
 
-  /** All processes of the table. */
   tracked(): ContainerProcess[] {
     return [...this.#entries.values()].flatMap((entry) => (entry.name === 'tracked' ? [entry.process] : []))
   }
 
-  /** The same with the exec ids, that of the first process empty. */
+  /** The exec id of the first process is empty. */
   trackedByExecId(): readonly (readonly [execId: string, process: ContainerProcess])[] {
     return [...this.#entries].flatMap(([execId, entry]) =>
       entry.name === 'tracked' ? [[execId, entry.process] as const] : [],
     )
   }
 
-  /** Ends the starts under way with `reason`: they fail, and undo themselves. */
+  /** Makes the starts under way fail with `reason` and undo themselves. */
   interruptStarts(reason: AgentError): void {
     for (const entry of this.#entries.values()) {
       if (entry.name === 'starting') entry.interrupt.abort(reason)
     }
   }
 
-  /** Resolves when no start is under way, with whether one was. Throws the reason of `signal` when that fires first. */
+  /** Waits until no start is under way. Returns whether one was. Throws the reason of `signal`. */
   settled(signal: AbortSignal): Promise<boolean> {
     return this.#untilNone(['starting', 'failed'], signal)
   }
 
-  /** Like {@link ProcessTable.settled}, but does not wait for starts that have failed and are being searched. */
+  /** Like `settled`, but does not wait for failed starts whose processes are being searched for. */
   added(): Promise<boolean> {
     return this.#untilNone(['starting'], neverAborted)
   }

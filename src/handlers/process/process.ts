@@ -5,22 +5,22 @@ import type { Stdio } from '../stdio/stdio.ts'
 
 /** A process of a container, from its start until its exit status was collected. */
 export class ContainerProcess {
-  /** Names what is kept for it outside the agent. */
+  /** Names the process's stored descriptors and its record. */
   readonly key: string
   readonly pid: number
   readonly stdio: Stdio
-  /** How it ended. Rejects when that will never be known (vminit is gone). */
+  /** Rejects when vminit is gone. */
   readonly exit: Promise<ExitRecord>
-  /** Its exit status: an exit code, or 128 plus the signal. Rejects when it will never be known (vminit is gone). */
+  /** The exit code, or 128 plus the signal. Rejects when vminit is gone. */
   readonly ended: Promise<number>
-  /** Its exit status, once its output was delivered too. The host is told this one, because it may tear down then. */
+  /** Like `ended`, but after the output was delivered: a host that knows the status may tear everything down. */
   readonly reported: Promise<number>
-  /** The start under way or the last one, of a container's first process: its end is told after that. */
+  /** The latest start of a container's first process. The event of its end comes after the event of its start. */
   starting: Promise<void> | undefined
   readonly #exits: Pick<Exits, 'forget'>
   #status: number | undefined
 
-  /** Takes over `stdio`. `exit` resolves with the exit record of the process, which `exits` keeps. */
+  /** Takes over `stdio`. `exits` keeps the exit record until `forgetExit`. */
   constructor(options: {
     readonly key: string
     readonly pid: number
@@ -47,12 +47,12 @@ export class ContainerProcess {
     this.reported.catch(() => {})
   }
 
-  /** The exit status; undefined while the process runs. */
+  /** undefined while the process runs. */
   get status(): number | undefined {
     return this.#status
   }
 
-  /** Has vminit drop the exit, which no agent after this one needs. */
+  /** Makes vminit drop the kept exit. */
   forgetExit(): void {
     this.#exits.forget(this.pid)
   }

@@ -7,7 +7,6 @@ import { restoreStdio } from '../stdio/restore-stdio.ts'
 import type { Stdio } from '../stdio/stdio.ts'
 import { ContainerProcess } from './process.ts'
 
-/** What going on with a process needs. */
 export interface RestoreProcessDependencies {
   readonly os: Pick<Os, 'clock' | 'streams' | 'descriptors' | 'exits'>
   readonly log: Logger
@@ -16,7 +15,6 @@ export interface RestoreProcessDependencies {
   readonly replay: OutputReplay
 }
 
-/** A process that the previous agent made, with its streams. */
 export function restoreProcess(
   dependencies: RestoreProcessDependencies,
   process: ProcessState,
@@ -27,10 +25,7 @@ export function restoreProcess(
   return new ContainerProcess({ key, pid, exit: os.exits.adopt(pid, beganNs), exits: os.exits, stdio, log })
 }
 
-/**
- * The streams of a process, where they were. What requests had taken or brought that are not sent again is delivered, or
- * dropped.
- */
+/** Restores the streams, then delivers or drops what requests had taken that are not sent again. */
 export function restoreStreams(
   { os, config, requests, replay }: RestoreProcessDependencies,
   { key, hasTerminal }: Pick<ProcessState, 'key' | 'hasTerminal'>,

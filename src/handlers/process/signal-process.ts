@@ -6,12 +6,11 @@ import { killIfAlive } from '../../os/process/kill-if-alive.ts'
 import type { Call } from '../../state/request.ts'
 import type { ProcessOwner, ProcessOwners } from './owner.ts'
 
-/** What signalling needs of the kernel. */
 export type SignalOs = Pick<Os, 'files' | 'system'>
 
 /**
- * SignalProcess. It never waits for a transition of the container, so that a start which hangs can be ended. A signal
- * must not be sent twice, but SIGKILL to all or to the first process.
+ * SignalProcess. It waits for no transition of the container, so that it can end a start which hangs. Only SIGKILL to all
+ * processes or to the first one may be sent twice.
  */
 export async function signalProcess(
   { os, containers }: { readonly os: SignalOs; readonly containers: Pick<ProcessOwners, 'get'> },
@@ -27,13 +26,13 @@ export async function signalProcess(
   const process = parts.processes.get(execId)
   const isInit = process === parts.init
   const sent = isInit ? await signalForInit(os, parts, container.awaitsStart, signal) : signal
-  // Checked last: it may have ended meanwhile, and once it is reaped its number may be another process's.
+  // Check last: the process may have ended meanwhile, and its pid may be reused.
   if (process.status !== undefined) return
   if (!isInit || sent !== SIGKILL) call.beforeEffect()
   killIfAlive(os, process.pid, sent)
 }
 
-/** Throws INVALID_ARGUMENT for a number that is no signal's. */
+/** Throws INVALID_ARGUMENT for an unknown signal. */
 export function checkSignal(signal: number): void {
   if (signal > LAST_SIGNAL)
     throw new AgentError('INVALID_ARGUMENT', `signal: unknown number ${signal}, want at most ${LAST_SIGNAL}`)
@@ -45,8 +44,8 @@ export async function programOf({ files }: Pick<Os, 'files'>, pid: number): Prom
 }
 
 /**
- * The signal to send to the first process: SIGTERM becomes SIGKILL where it would have no effect. A process that awaits
- * its start, or was just told to start, still is the runtime's own program, whose handlers do not count.
+ * SIGTERM becomes SIGKILL where it would have no effect. A process that awaits its start, or was just told to start, still is
+ * the runtime's own program, whose handlers do not count.
  */
 async function signalForInit(
   os: SignalOs,
@@ -65,9 +64,8 @@ async function signalForInit(
 const MASKS = ['SigBlk', 'SigIgn', 'SigCgt']
 
 /**
- * Whether a process blocks, ignores or catches a signal, by the text of its `/proc/PID/status` (undefined when it could
- * not be read). The kernel drops signals that the first process of a pid namespace leaves at their default, so only a
- * handled SIGTERM can end it.
+ * Whether a process blocks, ignores or catches a signal, by its `/proc/PID/status`. The kernel drops signals that the first
+ * process of a pid namespace leaves at their default (pid_namespaces(7)), so only a handled SIGTERM can end it.
  */
 export function handlesSignal(status: string | undefined, signal: number): boolean {
   if (status === undefined || signal > LAST_SIGNAL) return false
@@ -76,7 +74,6 @@ export function handlesSignal(status: string | undefined, signal: number): boole
   return MASKS.some((name) => (maskIn(status, name) & bit) !== 0n)
 }
 
-/** The mask with this name; 0 when it is missing or not hexadecimal. */
 function maskIn(status: string, name: string): bigint {
   const line = status.split('\n').find((candidate) => candidate.startsWith(`${name}:`))
   const digits = line?.slice(name.length + 1).trim() ?? ''

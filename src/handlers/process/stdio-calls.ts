@@ -13,16 +13,15 @@ import { NO_OUTPUT, type OutputRead } from '../stdio/process-streams.ts'
 import type { Stdio } from '../stdio/stdio.ts'
 import type { ProcessOwners } from './owner.ts'
 
-/** How many bytes of each stream calls have carried, for the metrics. */
+/** Bytes that calls have carried, for the metrics. */
 export type CarriedBytes = Record<'stdin' | 'stdout' | 'stderr', number>
 
-/** What the calls on a process's streams need. */
 export interface StdioCallDependencies {
   readonly carried: CarriedBytes
   readonly containers: Pick<ProcessOwners, 'waitFor'>
 }
 
-/** WriteStdin: no data is the end of input. Resolves when all bytes are taken. Every failure is INTERNAL. */
+/** WriteStdin: no data ends the input. Resolves when all bytes are taken. Every failure is INTERNAL. */
 export async function writeStdin(
   dependencies: StdioCallDependencies,
   request: WriteStreamRequest,
@@ -62,7 +61,7 @@ function reader(name: 'stdout' | 'stderr') {
   }
 }
 
-/** CloseStdin: after the writes before it. May be repeated. */
+/** CloseStdin takes effect after earlier writes, and may be repeated. */
 export async function closeStdin(
   dependencies: StdioCallDependencies,
   request: CloseStdinRequest,
@@ -81,7 +80,7 @@ export async function ttyWinResize(
   stdio.resize(request.row, request.column)
 }
 
-/** The same as {@link stdioOf}; undefined when the previous agent had the read and the process, whose end closed its streams. */
+/** Like {@link stdioOf}; undefined when a read that is sent again finds no process, whose end has closed the streams. */
 async function openStdio(
   dependencies: StdioCallDependencies,
   request: ReadStreamRequest,
@@ -95,12 +94,10 @@ async function openStdio(
   }
 }
 
-/** Whether the error says that there is no such container or process. */
 function isGone(error: unknown): boolean {
   return error instanceof AgentError && (error.code === 'NOT_FOUND' || error.code === 'INVALID_ARGUMENT')
 }
 
-/** The streams of a process, once its creation is over. */
 async function stdioOf(
   { containers }: Pick<StdioCallDependencies, 'containers'>,
   { containerId, execId }: { readonly containerId: string; readonly execId: string },

@@ -6,13 +6,9 @@ import { END_MS, notEnded } from './launch.ts'
 import type { ProcessOwner } from './owner.ts'
 import type { Reservation } from './process-table.ts'
 
-/** What the search for untracked processes needs of the kernel. */
 type SearchOs = Pick<Os, 'exits' | 'files' | 'system'>
 
-/**
- * Kills the processes that the runtime has added to a container without telling their pids: the undo of an exec whose
- * `reservation` is taken. Throws INTERNAL when they do not end in time.
- */
+/** The undo of an exec: kills processes that the runtime added without reporting a pid. Throws INTERNAL if they live on. */
 export async function killUntrackedProcesses(
   os: SearchOs & Pick<Os, 'clock'>,
   { init, processes, cgroup }: Pick<ProcessOwner, 'init' | 'processes' | 'cgroup'>,
@@ -21,7 +17,7 @@ export async function killUntrackedProcesses(
   reservation.searchUntracked()
   const search = async () => {
     let members = await cgroup.members()
-    // Lists the members only while no exec is in flight: a process that is just being added is not tracked yet.
+    // List the members only while no exec is in flight: a process that is just being added is not tracked yet.
     while (await processes.added()) members = await cgroup.members()
     const tracked = new Set([init, ...processes.tracked()].map(({ pid }) => pid))
     await killUntracked(os, members, tracked)
@@ -30,16 +26,13 @@ export async function killUntrackedProcesses(
   await withTimeout(os.clock, END_MS, killed, () => notEnded('without a known pid'))
 }
 
-/**
- * Kills those of `members` that are children of vminit, which only the processes are that a runtime has made, and that
- * are not `tracked`. Resolves when they are reaped.
- */
+/** Kills the untracked `members` that vminit is the parent of, because a runtime made them. Resolves when they are reaped. */
 export async function killUntracked(
   os: SearchOs,
   members: readonly number[],
   tracked: ReadonlySet<number>,
 ): Promise<void> {
-  // Before the search: exits of what it finds are not reported yet.
+  // Watch before the search, so that no exit of a process that it finds is missed.
   const watch = os.exits.watch()
   try {
     const vminit = await parentPid(os.files, 'self')

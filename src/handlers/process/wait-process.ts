@@ -6,10 +6,7 @@ import type { RequestJournal } from '../../state/request-journal.ts'
 import type { ProcessOwner, ProcessOwners } from './owner.ts'
 import type { ContainerProcess } from './process.ts'
 
-/**
- * WaitProcess, also before the start. Every waiter gets the status. The process is forgotten, and its streams are
- * closed, once one of them has it.
- */
+/** WaitProcess. Every waiter gets the status. Once an answer is delivered, the process is forgotten and its streams close. */
 export async function waitProcess(
   {
     containers,
@@ -22,7 +19,7 @@ export async function waitProcess(
   const { parts } = await containers.waitFor(containerId, 'INVALID_ARGUMENT', signal)
   const process = await parts.processes.waitFor(execId, signal)
   const status = await inStep('exit', execId, () => abortable(process.reported, signal))
-  // With the answer itself: another waiter may have it, and the process forgotten, when this request is sent again.
+  // Record the answer itself: another waiter may have the process forgotten before this request is sent again.
   requests.take(
     call,
     { exit: process.key, response: WaitProcessResponse.encode({ status }).finish() },
@@ -31,7 +28,7 @@ export async function waitProcess(
   return { status }
 }
 
-/** A caller has got the exit status of a process: it is not to be found any more. */
+/** Called once a caller has the exit status: later calls do not find the process. */
 export function forgetProcess(
   parts: Pick<ProcessOwner, 'init' | 'processes' | 'record'>,
   execId: string,
@@ -42,7 +39,7 @@ export function forgetProcess(
     parts.record.dropProcess(process.key)
   } finally {
     void process.stdio.close()
-    // That of the first process is a part of the container's state, until it is removed.
+    // The exit of the first process is a part of the container's state until the removal.
     if (process !== parts.init) process.forgetExit()
   }
 }
