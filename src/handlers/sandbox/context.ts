@@ -24,7 +24,6 @@ export interface SandboxContext extends SandboxDependencies {
   readonly carried: CarriedBytes
 }
 
-/** Builds the context around one sandbox, which does not exist yet. */
 export function createSandboxContext(dependencies: SandboxDependencies): SandboxContext {
   const { os, config, log, state, events } = dependencies
   const requests = new RequestJournal(state, log, dependencies.requestSource)

@@ -11,13 +11,10 @@ import { ownNamespaces, type SandboxConfig } from './dependencies.ts'
 import { emptySharedRoot } from './empty-shared-root.ts'
 import { removeStaleResolvConf } from './resolv-conf.ts'
 
-/** The saved state of sandbox and containers, without the record that the sandbox is lost. */
+/** The saved state that is removed. The sandbox's record stays, because it says that the sandbox is lost. */
 const STATES: readonly string[] = ['containers', 'copies', 'oom', 'requests', 'storages']
 
-/**
- * Removes what the previous agent left: its containers, which no call can reach any more, their mounts and bundles, and
- * the sandbox's namespaces and resolver configuration. A step that fails is logged. Never rejects.
- */
+/** Removes all containers, mounts, bundles and namespaces of the previous agent. Logs failed steps, and never rejects. */
 export async function cleanUpAfterCrash(options: {
   readonly os: Os
   readonly log: Logger
@@ -40,14 +37,14 @@ export async function cleanUpAfterCrash(options: {
   await attempt('processes', () => containersCgroup.killAll())
   for (const id of ids) await attempt(`container ${id}`, () => runtime.erase(id))
   await attempt('streams', () => discardStored(os.descriptors, os.streams, isOfProcess))
-  // Before the file is removed that identifies the mount.
+  // Unmount before the file is removed, because the file identifies the mount.
   await attempt('resolv.conf', () => removeStaleResolvConf(os, config.sharedRoot))
   await attempt(config.sharedRoot, () => emptySharedRoot(os, config.sharedRoot))
   await attempt(config.sandboxNamespaceDir, () => emptyFolder(os, config.sandboxNamespaceDir))
   await attempt(ownNamespaces(config), () => clearFolder(os, ownNamespaces(config)))
   await attempt('mapped layers', () => unmapStale(os))
   await containersCgroup.remove()
-  // The policy stays in force.
+  // The policy is not in the list, because it stays in force.
   for (const name of STATES) await attempt(`saved ${name}`, async () => state.remove(name))
   log.critical('the agent was restarted: its sandbox is lost', { containers: ids.length })
 }

@@ -12,8 +12,7 @@ import { removeStaleResolvConf, setResolvConf } from './resolv-conf.ts'
 import { Phase, SandboxRecord } from './sandbox-record.ts'
 import type { Sandbox } from './sandbox-state.ts'
 
-/** CreateSandbox. Throws, and changes nothing, while a sandbox exists.
- * DestroySandbox ends it. */
+/** CreateSandbox. Throws, and changes nothing, while a sandbox exists. DestroySandbox interrupts it. */
 export async function createSandbox(
   context: SandboxContext,
   request: CreateSandboxRequest,
@@ -68,7 +67,7 @@ async function setUp(
   }
 }
 
-/** Empties the shared folder, unless containers came before the sandbox: their bundles and storages are there. */
+/** Keeps the shared folder when containers came before the sandbox, because their bundles and storages are there. */
 async function emptyUnused({
   os,
   config,
@@ -79,7 +78,7 @@ async function emptyUnused({
   await fileCopies.dropAll()
   await emptySharedRoot(os, config.sharedRoot)
 }
-/** The sandbox that the previous agent created, or was about to: what its undo finds not done is skipped. */
+/** The previous agent's sandbox, finished or not. Its undo skips steps that were not done. */
 export function restoredSandbox(context: SandboxContext, record: SandboxRecord): Sandbox {
   const { os, config, storage, log } = context
   const { id, prestart, poststart, poststop, storages: mountPoints } = record.fields
@@ -88,7 +87,7 @@ export function restoredSandbox(context: SandboxContext, record: SandboxRecord):
   onDestroy.add('shared folder', () => emptyUnused(context))
   onDestroy.add('kept storages', () => storage.clear())
   onDestroy.add('namespaces', () => emptyFolder(os, folder))
-  // A destruction under way has detached some of them.
+  // The previous agent's DestroySandbox may have detached some of them.
   const held = () => mountPoints.filter((mountPoint) => storage.isUsed(mountPoint))
   if (record.fields.phase !== Phase.CREATING)
     onDestroy.add('storages', () => storage.release({ mountPoints: held() }))

@@ -9,34 +9,30 @@ import type { DeviceHandlers } from '../device/devices.ts'
 import type { HostConnections } from '../stdio/host-connections.ts'
 import type { StorageHandlers } from '../storage/storage.ts'
 
-/** Everything the sandbox and its containers are built from. */
 export interface SandboxDependencies {
   readonly os: Os
   readonly log: Logger
-  /** What outlives the agent. */
   readonly state: StateStore
-  /** Where the requests of previous agents are known. */
   readonly requestSource: RequestSource
-  /** What has happened, as GetEvents and ListExits tell it. */
   readonly events: EventLog
   readonly config: SandboxConfig
   readonly storage: StorageHandlers
   readonly containersCgroup: ContainersCgroup
-  /** Connections with the host for streams whose request names a port. */
+  /** For streams whose request names a port. */
   readonly hostConnections: HostConnections
   /** Called once DestroySandbox has undone everything, before its answer is sent. Must not throw. */
   readonly onDestroyed: () => void
   readonly devices: DeviceHandlers
 }
 
-/** The settings of the sandbox; all paths are absolute. */
+/** All paths are absolute. */
 export interface SandboxConfig {
   readonly runtime: RuntimeChoice
-  /** Whether containers whose annotations do not say may make sockets of AF_VSOCK. */
+  /** For containers whose annotations do not decide about sockets of AF_VSOCK. */
   readonly containerVsock: ContainerVsock
   /** F_SETPIPE_SZ of stdio pipes; 0 keeps the kernel's size. */
   readonly containerPipeSizeBytes: number
-  /** How many bytes of its last output each stream keeps; 0: none. */
+  /** How many bytes of its last output each stream keeps. */
   readonly outputReplayBytes: number
   /** Bundles and shared folders, `/run/kata-containers` in a guest. CreateSandbox empties it. */
   readonly sharedRoot: string
@@ -48,14 +44,12 @@ export interface SandboxConfig {
   readonly restarted: boolean
 }
 
-/** Where the pid namespace that containers without a sandbox may share is pinned. */
+/** The folder of the stand-in sandbox's pid namespace. */
 export function ownNamespaces({ runtimeRoot }: Pick<SandboxConfig, 'runtimeRoot'>): string {
   return `${runtimeRoot}/namespaces`
 }
 
-/** Which OCI runtime program makes the containers. */
 export interface RuntimeChoice {
   readonly kind: 'runc' | 'crun'
-  /** Absolute path of the program. */
   readonly binary: string
 }

@@ -5,9 +5,8 @@ import type { SandboxContext } from './context.ts'
 import { Phase, SandboxRecord } from './sandbox-record.ts'
 
 /**
- * DestroySandbox: ends a creation under way, removes all containers, then undoes what CreateSandbox set up. When a
- * container cannot be removed, the call fails and the sandbox stays; when a part of the set-up cannot be undone, such
- * as a mount, the call fails when all else is undone, and there is no sandbox any more.
+ * DestroySandbox: removes all containers, then undoes CreateSandbox. If a container cannot be removed, the call fails and the
+ * sandbox stays. If a part of the set-up, such as a mount, cannot be undone, the call fails, but the sandbox is gone.
  */
 export async function destroySandbox(
   context: SandboxContext,
@@ -37,7 +36,7 @@ export async function destroySandbox(
   context.onDestroyed()
 }
 
-/** Removes each container, whatever the outcome for the others. Throws the first failure. */
+/** Tries to remove every container, then throws the first failure. */
 async function removeAll(context: SandboxContext, signal: AbortSignal): Promise<void> {
   const call = { ...NO_CALLER, signal }
   const removals = context.containers.list().map((container) => endAndRemove(context, container, call))

@@ -7,9 +7,8 @@ import type { Files } from '../../os/files/files.ts'
 const ANY_EXECUTE_BIT = 0o111
 
 /**
- * The hooks in a folder of the guest: regular files with an execute bit in its sub-folders
- * `prestart`, `poststart` and `poststop`, in the order of their names. Symbolic links are ignored. An empty path has no hooks.
- * Never rejects: a folder or entry that cannot be read is left out, with a line in the log.
+ * The executable regular files in the sub-folders `prestart`, `poststart` and `poststop`, in the order of their names.
+ * Symbolic links are ignored. Logs folders and entries that cannot be read, and never rejects.
  */
 export async function findGuestHooks(files: Files, folder: string, log: Logger): Promise<GuestHooks> {
   const hooks: Record<GuestHookType, readonly Hook[]> = { prestart: [], poststart: [], poststop: [] }

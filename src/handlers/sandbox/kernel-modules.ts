@@ -3,14 +3,14 @@ import { inStep } from '../../base/step.ts'
 import type { KernelModule } from '../../gen/agent.ts'
 import type { Os } from '../../os/os.ts'
 
-/** Loads the modules in order. Throws INTERNAL at the first that cannot be loaded; those before it stay loaded. */
+/** Loads the modules in order. Throws INTERNAL at the first that cannot be loaded; earlier modules stay loaded. */
 export async function loadKernelModules(
   os: Os,
   modules: readonly KernelModule[],
   signal: AbortSignal,
 ): Promise<void> {
   for (const { name, parameters } of modules) {
-    // Such a name would be an option; the `--` keeps parameters that begin with a dash from being options.
+    // Such a name would be an option. The `--` keeps parameters with a leading dash from being options.
     if (name === '' || name.startsWith('-')) {
       throw new AgentError('INTERNAL', `invalid kernel module name '${name}'`, { fault: 'caller' })
     }

@@ -7,7 +7,7 @@ import type { Sandbox } from './sandbox-state.ts'
 /** The longest host name that Linux holds (man 2 sethostname). */
 const HOSTNAME_BYTES = 64
 
-/** Throws INVALID_ARGUMENT for a host name that the kernel cannot hold. It accepts every byte but NUL. */
+/** Throws INVALID_ARGUMENT for a host name that the kernel cannot hold: it accepts every byte but NUL. */
 export function checkHostname(hostname: string): void {
   const bytes = Buffer.byteLength(hostname)
   if (bytes > HOSTNAME_BYTES) {
@@ -16,10 +16,7 @@ export function checkHostname(hostname: string): void {
   if (hostname.includes('\0')) throw new AgentError('INVALID_ARGUMENT', 'hostname: contains a NUL byte')
 }
 
-/**
- * Makes the ipc and uts namespaces that all containers join, and pins them as files in `folder`. The uts namespace gets
- * the host name; an empty one keeps the guest's.
- */
+/** Makes the ipc and uts namespaces of all containers, pinned in `folder`. An empty host name keeps the guest's. */
 export async function pinNamespaces(options: {
   readonly os: Os
   readonly folder: string
@@ -28,7 +25,7 @@ export async function pinNamespaces(options: {
 }): Promise<Sandbox['namespaces']> {
   const { os, folder, hostname, onDestroy } = options
   await emptyFolder(os, folder)
-  // Before the step itself: when it fails, it may have pinned one of the two.
+  // Register the undo before the step: a failed step may have pinned one of the two.
   onDestroy.add('namespaces', () => emptyFolder(os, folder))
   const pins = { ipc: `${folder}/ipc`, uts: `${folder}/uts` }
   await os.files.write(pins.ipc, '')

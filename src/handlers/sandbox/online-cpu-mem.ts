@@ -5,10 +5,7 @@ import { onlineMemory } from '../guest/memory-blocks.ts'
 import { listOnlineCpus, onlineCpus } from '../guest/online-cpus.ts'
 import type { SandboxContext } from './context.ts'
 
-/**
- * OnlineCPUMem: brings plugged-in CPUs online until `nb_cpus` are, adds them to the cpusets of the containers, and
- * brings plugged-in memory online unless `cpu_only`. With `nb_cpus` 0 CPUs stay as they are.
- */
+/** OnlineCPUMem: brings CPUs online and adds them to the containers' cpusets, then memory unless `cpu_only`. */
 export async function onlineCpuMem(
   context: Pick<SandboxContext, 'os' | 'containers' | 'containersCgroup'>,
   { nbCpus, cpuOnly }: OnlineCPUMemRequest,
@@ -27,7 +24,7 @@ export async function onlineCpuMem(
   }
 }
 
-/** Updates each container, whatever the outcome for the others. Throws one error for all failures. */
+/** Tries to update every container, then throws one error for all failures. */
 async function refreshCpusets({ os, containers }: Pick<SandboxContext, 'os' | 'containers'>): Promise<void> {
   const online = await listOnlineCpus(os.files)
   const failures: unknown[] = []

@@ -2,10 +2,7 @@ import type { Call } from '../../state/request.ts'
 import { userFolderOf } from '../storage/mount-point.ts'
 import type { SandboxContext } from './context.ts'
 
-/**
- * RemoveStaleVirtiofsShareMounts: calls stat(2) on every mount point of the shared folders, which makes the kernel drop
- * those that the host has unmounted. Always succeeds.
- */
+/** RemoveStaleVirtiofsShareMounts: drops mounts of the shared folders that the host has unmounted. Ignores errors. */
 export async function removeStaleShareMounts(
   { os, config }: Pick<SandboxContext, 'os' | 'config'>,
   _request: object,

@@ -8,10 +8,7 @@ const RESOLV_CONF = '/etc/resolv.conf'
 /** The most symbolic links that are followed, as in the kernel (path_resolution(7)). */
 const MAX_LINKS = 40
 
-/**
- * Makes `lines` the guest's resolver configuration by a bind mount, because the root may be read-only. Does nothing
- * without lines, or in a guest that has no such file.
- */
+/** Bind-mounts `lines` over the guest's resolv.conf, because the root may be read-only. Does nothing without that file. */
 export async function setResolvConf(
   os: Os,
   sharedRoot: string,
@@ -29,10 +26,7 @@ export async function setResolvConf(
   onDestroy.add('resolv.conf', () => os.mounts.unmount(target, { detach: true }))
 }
 
-/**
- * Unmounts what an agent which died has mounted over the guest's resolver configuration: the file below `sharedRoot`,
- * which must still exist. The guest's own configuration stays.
- */
+/** Unmounts what the previous agent mounted over resolv.conf: the file below `sharedRoot`, which must still exist. */
 export async function removeStaleResolvConf(os: Os, sharedRoot: string): Promise<void> {
   const target = await linkedFile(os.files, RESOLV_CONF)
   while (await isSameFile(os.files, target, fileBelow(sharedRoot))) {
@@ -44,17 +38,14 @@ function fileBelow(sharedRoot: string): string {
   return `${sharedRoot}/sandbox/resolv.conf`
 }
 
-/** Whether two paths are the same file. A bind mount has the device and inode numbers of its source. */
+/** A bind mount has the device and inode numbers of its source. */
 async function isSameFile(files: Files, path: string, other: string): Promise<boolean> {
   const [one, two] = [await files.stat(path), await files.stat(other)]
   if (one === undefined || two === undefined) return false
   return one.device === two.device && one.inode === two.inode
 }
 
-/**
- * The file that `path` leads to by symbolic links: mount(2) follows them, umount2(2) is told not to. Throws for links in a
- * circle.
- */
+/** mount(2) follows symbolic links, but umount2(2) is told not to. Throws INTERNAL for links in a circle. */
 async function linkedFile(files: Files, path: string): Promise<string> {
   let place = path
   for (let links = 0; (await files.lstat(place))?.kind === 'symlink'; links++) {

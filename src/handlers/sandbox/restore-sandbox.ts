@@ -12,10 +12,9 @@ import { restoredSandbox } from './create-sandbox.ts'
 import { Phase, readSandboxRecord, SandboxRecord } from './sandbox-record.ts'
 
 /**
- * Goes on with the sandbox and the containers that the previous agent left. A container that cannot be restored is
- * ended and removed. When the rest cannot be restored, records that the sandbox is lost, logs why at level CRIT, and
- * throws INTERNAL: this agent, which has restored a part, must end, and the next one removes everything. To be called
- * once, before requests are served.
+ * Restores the sandbox and the containers of the previous agent. Must be called once, before requests are served. Removes a
+ * container that cannot be restored. If anything else cannot be restored, records that the sandbox is lost, and throws
+ * INTERNAL: this agent has restored a part and must end, and the next agent removes everything.
  */
 export async function restoreSandbox(context: SandboxContext): Promise<void> {
   const { log, requests, config, state, sandboxState } = context
@@ -41,7 +40,7 @@ export async function restoreSandbox(context: SandboxContext): Promise<void> {
   })
 }
 
-/** An exit status that a caller of the previous agent was to get. Delivered, its process is not to be found any more. */
+/** An exit status that an answer of the previous agent contains. The delivery forgets the process. */
 function toldExit({ containers }: SandboxContext, key: string): Taken {
   const forget = () => {
     for (const { state } of containers.list()) {
@@ -80,9 +79,9 @@ async function restoreAll(
   if (action === 'go on') requests.done(request)
   const active = sandboxState.active()
   await context.fileCopies.restore()
-  // A container whose pid namespace others share comes before those.
+  // Restore a container before others that share its pid namespace.
   for (const record of records.toSorted(makersFirst)) await restoreContainer(context, record, active)
-  // Those of hooks, and of processes that were about to be made.
+  // Discard the stored descriptors that no restored process uses: those of hooks and of unfinished creations.
   await discardStored(os.descriptors, os.streams, isOfProcess)
   await context.runtime.discardAllRuns()
   if (isUndone) {
@@ -92,13 +91,10 @@ async function restoreAll(
   return { sandbox: id, containers: containers.list().length }
 }
 
-/** How long the agent goes on after DestroySandbox for the requests that are sent again. */
+/** How long the agent waits for the answers to requests that are sent again, because the broker does not report all. */
 const ANSWER_MS = 1000
 
-/**
- * Stops as the previous agent was about to, once DestroySandbox, whose number is `request`, and the other requests that
- * are sent again have their answers: a stop ends the connections. The broker does not tell of all answers.
- */
+/** Stops once DestroySandbox (`request`) and the other requests are answered, because a stop ends the connections. */
 function stopWhenAnswered({ os, oom, requests, onDestroyed }: SandboxContext, request: bigint): void {
   requests.done(request)
   oom.queue.close()
@@ -109,7 +105,6 @@ function makersFirst(one: ContainerRecord, other: ContainerRecord): number {
   return Number(other.fields.pidNamespace !== '') - Number(one.fields.pidNamespace !== '')
 }
 
-/** How often each mount point is referred to. */
 function referencesOf(
   records: readonly ContainerRecord[],
   ofSandbox: readonly string[],

@@ -13,7 +13,6 @@ export class SandboxRecord {
   readonly #state: StateStore
   #fields: Fields
 
-  /** The record of a sandbox that is not written yet. */
   constructor(state: StateStore, fields: Partial<Fields> = {}) {
     this.#state = state
     this.#fields = SandboxPayload.create(fields)
@@ -23,7 +22,7 @@ export class SandboxRecord {
     return this.#fields
   }
 
-  /** Changes fields, and writes the record. Throws the kernel's error; the fields then stay as they were. */
+  /** Throws the kernel's error, and then keeps the old fields. */
   save(changes: Partial<Fields>): void {
     const fields = { ...this.#fields, ...changes }
     this.#state.write(KINDS.sandbox, NAME, fields)
@@ -34,12 +33,11 @@ export class SandboxRecord {
     this.save({ prestart: [...prestart], poststart: [...poststart], poststop: [...poststop] })
   }
 
-  /** Removes the record: there is no sandbox. */
   remove(): void {
     this.#state.remove(NAME)
   }
 }
-/** The record of the sandbox; undefined when there is none. Throws UnreadableState. */
+/** Throws UnreadableState. */
 export function readSandboxRecord(state: StateStore): SandboxRecord | undefined {
   const payload = state.read(KINDS.sandbox, NAME)
   return payload && new SandboxRecord(state, payload)

@@ -5,26 +5,22 @@ import type { ActiveSandbox, SandboxLookup } from '../container/sharing/active-s
 import { SharedPidNamespace } from '../container/sharing/shared-pid-namespace.ts'
 import type { SandboxRecord } from './sandbox-record.ts'
 
-/** What CreateSandbox has set up. */
 export interface Sandbox extends ActiveSandbox {
-  /** Undo of the set-up, which DestroySandbox runs. */
+  /** DestroySandbox runs this undo of the set-up. */
   readonly onDestroy: UndoList
   readonly record: SandboxRecord
 }
 
 type State =
   | { readonly name: 'none' }
-  /** What the previous agent left could not be restored, and was removed. */
+  /** The previous agent's sandbox could not be restored, and was removed. */
   | { readonly name: 'lost' }
   | { readonly name: 'creating'; readonly interrupt: AbortController }
   | { readonly name: 'active'; readonly sandbox: Sandbox }
   | { readonly name: 'destroying' }
   | { readonly name: 'destroyed' }
 
-/**
- * What containers join when there is no sandbox: nothing, except the pid namespace of the first of them, which is
- * pinned in `folder`.
- */
+/** Containers without a sandbox share only the pid namespace of the first of them, pinned in `folder`. */
 export function standInSandbox(folder: string): ActiveSandbox {
   return {
     id: '',
@@ -40,12 +36,11 @@ export class SandboxState implements SandboxLookup {
   readonly #changes = new Changes()
   readonly #standIn: ActiveSandbox
 
-  /** `standIn` serves containers that come before CreateSandbox. */
   constructor(standIn: ActiveSandbox) {
     this.#standIn = standIn
   }
 
-  /** The name of the state, and the sandbox while there is one; changes nothing. */
+  /** The name of the state, and the sandbox while it is active. */
   get view(): { readonly name: State['name']; readonly sandbox: Sandbox | undefined } {
     const { name } = this.#state
     return { name, sandbox: this.#state.name === 'active' ? this.#state.sandbox : undefined }
@@ -64,15 +59,11 @@ export class SandboxState implements SandboxLookup {
       throw new AgentError('INTERNAL', 'Dead agent: restarted', { fault: 'caller' })
   }
 
-  /** What the previous agent left: the sandbox, no sandbox yet, a destroyed one, or a lost one. */
   restore(sandbox: Sandbox | 'none' | 'destroyed' | 'lost'): void {
     this.#state = typeof sandbox === 'string' ? { name: sandbox } : { name: 'active', sandbox }
   }
 
-  /**
-   * Begins a creation. Throws INTERNAL while a sandbox exists. Exactly one of the two functions must follow; `failed`
-   * restores the state before. `interrupted` fires when the sandbox is about to be destroyed.
-   */
+  /** Throws INTERNAL while a sandbox exists. `created` or `failed` must follow. `interrupted` fires at a DestroySandbox. */
   beginCreate(): { readonly interrupted: AbortSignal; created(sandbox: Sandbox): void; failed(): void } {
     const before = this.#state
     if (before.name === 'creating' || before.name === 'active' || before.name === 'destroying') {
@@ -89,10 +80,9 @@ export class SandboxState implements SandboxLookup {
   }
 
   /**
-   * Begins a destruction, once no other transition is under way; a creation is ended, fails with INTERNAL, and undoes itself.
-   * `sandbox` is undefined when none was created. Throws INTERNAL when the sandbox was destroyed before, and the reason of
-   * `signal` when that fires first. Exactly one of the two functions must follow: `failed` restores the state before, or
-   * leaves no sandbox when its set-up `isUndone`.
+   * Interrupts a creation, and waits until no transition is under way. `sandbox` is undefined when none was created. Throws
+   * INTERNAL when the sandbox was destroyed before, or the reason of `signal`. `destroyed` or `failed` must follow; `failed`
+   * restores the state before, or leaves no sandbox when its set-up `isUndone`.
    */
   async beginDestroy(
     signal: AbortSignal,

@@ -1,16 +1,13 @@
 import type { Call } from '../../state/request.ts'
 import type { SandboxContext } from './context.ts'
 
-/**
- * The context of an operation on containers. Throws INTERNAL `Dead agent: restarted` after a crash, because this agent has no
- * record of the containers.
- */
+/** Throws INTERNAL `Dead agent: restarted` when the sandbox is lost, because this agent has no record of its containers. */
 export function usableContainers(context: SandboxContext): SandboxContext {
   context.sandboxState.refuseLost()
   return context
 }
 
-/** Lets functions serve calls with the containers of a context that {@link usableContainers} accepts. */
+/** Adapts functions that need the context to calls, which fail like {@link usableContainers}. */
 export function servedWith(context: SandboxContext) {
   return <Request, Response>(
     serve: (context: SandboxContext, request: Request, call: Call) => Promise<Response>,
