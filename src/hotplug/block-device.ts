@@ -4,10 +4,7 @@ import { locatePciDevice } from './pci/pci-sysfs.ts'
 import { getBlockNode } from './sysfs.ts'
 import { type HotplugDependencies, type Probe, waitForDevice } from './wait-for-device.ts'
 
-/**
- * Waits for the virtio-blk device at a PCI path, and returns its device node (`/dev/vdb`). Throws INTERNAL after the
- * timeout, or what `signal` is aborted with.
- */
+/** Returns the device node (`/dev/vdb`). Throws INTERNAL after the timeout, or the reason of `signal`. */
 export function waitForPciBlockDevice(
   dependencies: HotplugDependencies,
   path: PciPath,
@@ -45,7 +42,6 @@ export function waitForPciBlockDevice(
   )
 }
 
-/** Whether a device is the disk of the PCI device at `place`: `<place>/virtioN/block/<name>`. */
 function isDiskOf(place: string, devicePath: string): boolean {
   return (
     devicePath.startsWith(`${place}/`) &&
@@ -53,7 +49,7 @@ function isDiskOf(place: string, devicePath: string): boolean {
   )
 }
 
-/** The node of the disk `<device>/virtioN/block/<name>`. Partitions are one folder deeper and never match. */
+/** Finds `<device>/virtioN/block/<name>`. Partitions are one folder deeper and never match. */
 async function getBlockDevice(files: Files, device: string): Promise<Probe<string>> {
   for (const name of await files.list(device)) {
     if (!/^virtio[0-9]+$/.test(name)) continue

@@ -9,16 +9,12 @@ const MODPROBE_TIMEOUT_MS = 30_000
 /** The message of modprobe for an alias without a module: `Module acpi:… not found in directory /lib/modules/…`. */
 const NO_MODULE = / not found in directory /
 
-/** The largest number of failures that are remembered. */
 const MAX_FAILURES = 8
 
 /** Buses whose devices need no driver: CPUs would request a dozen crypto modules. */
 const SKIPPED_BUSES = new Set(['cpu'])
 
-/**
- * Loads the drivers of devices by their MODALIAS, as udev would: of the devices in sysfs, and of those that are added
- * later. Each alias is requested once. Callers need not wait: a device that gets its driver causes uevents.
- */
+/** Loads drivers by MODALIAS as udev does, each alias once. Callers need not wait, because a new driver causes uevents. */
 export class DeviceDrivers {
   readonly #os: Pick<Os, 'files' | 'tools' | 'uevents'>
   readonly #log: Logger
@@ -37,7 +33,7 @@ export class DeviceDrivers {
     return this.#failures
   }
 
-  /** Starts to load drivers, for the present devices and for each that is added, until `close`. */
+  /** Loads drivers for the present devices and for each that is added, until `close`. */
   follow(): { close(): void } {
     // Listen before reading sysfs, so that a device that appears in between is not missed.
     const listening = this.#os.uevents.listen({
@@ -55,7 +51,7 @@ export class DeviceDrivers {
     while (this.#working !== undefined) await this.#working
   }
 
-  /** Requests the driver of every device in sysfs that has none yet. Never rejects. */
+  /** Requests drivers for the devices in sysfs that have none. Never rejects. */
   async #loadForPresent(): Promise<void> {
     try {
       const buses = (await this.#os.files.list('/sys/bus')).filter((bus) => !SKIPPED_BUSES.has(bus))

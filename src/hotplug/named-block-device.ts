@@ -5,9 +5,8 @@ import { type HotplugDependencies, waitForDevice } from './wait-for-device.ts'
 const BLOCK = '/sys/class/block'
 
 /**
- * Waits for the block device with a given node (`/dev/vdb`, `/dev/pmem0`), and returns the node. It serves buses on
- * which the host knows only the order of devices. Throws INVALID_ARGUMENT for a path that is not directly below /dev,
- * INTERNAL after the timeout, or what `signal` is aborted with.
+ * Waits for a node (`/dev/vdb`, `/dev/pmem0`) on a bus where the host knows only the order of devices. Throws
+ * INVALID_ARGUMENT for a path that is not directly below /dev, INTERNAL after the timeout, or the reason of `signal`.
  */
 export async function waitForNamedBlockDevice(
   dependencies: HotplugDependencies,

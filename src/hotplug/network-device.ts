@@ -3,10 +3,7 @@ import type { PciPath } from './pci/pci-path.ts'
 import { locatePciDevice } from './pci/pci-sysfs.ts'
 import { type HotplugDependencies, type Probe, waitForDevice } from './wait-for-device.ts'
 
-/**
- * Waits for the network device at a PCI path, and returns the name of its interface (`eth1`). Throws INTERNAL after the
- * timeout, or what `signal` is aborted with.
- */
+/** Returns the name of the interface (`eth1`). Throws INTERNAL after the timeout, or the reason of `signal`. */
 export function waitForPciNetworkDevice(
   dependencies: HotplugDependencies,
   path: PciPath,
@@ -28,7 +25,7 @@ export function waitForPciNetworkDevice(
   )
 }
 
-/** The interface `<device>/virtioN/net/<name>`, or `<device>/net/<name>` of a card that is not virtio. */
+/** Finds `<device>/virtioN/net/<name>`, or `<device>/net/<name>` of a card that is not virtio. */
 async function getNetworkDevice(files: Files, path: PciPath): Promise<Probe<string>> {
   const location = await locatePciDevice(files, path)
   if ('missing' in location) return location

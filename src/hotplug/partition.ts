@@ -4,10 +4,7 @@ import { type HotplugDependencies, type Probe, waitForDevice } from './wait-for-
 
 const BLOCK = '/sys/class/block'
 
-/**
- * Waits for a partition of an existing disk, by its number, and returns its node: the kernel shows a disk before it reads
- * the partition table. Throws INTERNAL after the timeout, or what `signal` is aborted with.
- */
+/** The kernel shows a disk before it reads the partitions. Throws INTERNAL after the timeout, or the reason of `signal`. */
 export function waitForPartition(
   dependencies: HotplugDependencies,
   disk: string,
@@ -29,7 +26,7 @@ export function waitForPartition(
   )
 }
 
-/** The node of a partition, found by the number in its sysfs folder, because names differ between kinds of disks. */
+/** Finds a partition by the number in its sysfs folder, because names differ between kinds of disks. */
 async function getPartition(files: Files, disk: string, number: number): Promise<Probe<string>> {
   for (const entry of await files.list(`${BLOCK}/${disk}`)) {
     const folder = `${BLOCK}/${disk}/${entry}`

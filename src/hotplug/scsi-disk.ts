@@ -3,7 +3,6 @@ import type { Files } from '../os/files/files.ts'
 import { getBlockNode } from './sysfs.ts'
 import { type HotplugDependencies, type Probe, waitForDevice } from './wait-for-device.ts'
 
-/** The address of a SCSI disk behind its controller. */
 export interface ScsiAddress {
   readonly target: number
   readonly lun: number
@@ -12,10 +11,10 @@ export interface ScsiAddress {
 const HOSTS = '/sys/class/scsi_host'
 const DEVICES = '/sys/bus/scsi/devices'
 
-/** How long a probe waits for the scans of controllers, so that one that hangs does not hide the disk of another. */
+/** A probe does not wait longer for scans, so that a controller that hangs does not hide the disk of another. */
 const SCAN_TIMEOUT_MS = 500
 
-/** Parses `ID:LUN`, both decimal. Throws INVALID_ARGUMENT naming the text. */
+/** Parses `ID:LUN`, both decimal. Throws INVALID_ARGUMENT. */
 export function parseScsiAddress(text: string): ScsiAddress {
   const [, target, lun] = /^(\d{1,5}):(\d{1,5})$/.exec(text) ?? []
   if (target === undefined || lun === undefined) {
@@ -25,9 +24,8 @@ export function parseScsiAddress(text: string): ScsiAddress {
 }
 
 /**
- * Waits for a SCSI disk, and returns its device node. Controllers do not announce new disks by themselves, so each is
- * told to scan the address. Throws FAILED_PRECONDITION when several controllers have a disk at the address, INTERNAL
- * after the timeout, or what `signal` is aborted with.
+ * Returns the device node. Makes each controller scan the address, because controllers do not announce new disks. Throws
+ * FAILED_PRECONDITION when several have a disk at the address, INTERNAL after the timeout, or the reason of `signal`.
  */
 export function waitForScsiDisk(
   dependencies: HotplugDependencies,
@@ -61,7 +59,7 @@ export function waitForScsiDisk(
   )
 }
 
-/** The node of the only disk at the address. The host names no controller, so two disks at it are an error. */
+/** The host names no controller, so two disks at the address are an error. */
 async function getDisk(files: Files, address: string): Promise<Probe<string>> {
   const holders: string[] = []
   let missing = `${DEVICES}/*:0:${address}`
@@ -79,13 +77,12 @@ async function getDisk(files: Files, address: string): Promise<Probe<string>> {
   throw new AgentError('FAILED_PRECONDITION', text)
 }
 
-/** The SCSI controllers, each of which is told once to scan an address. */
+/** Makes each SCSI controller scan an address once. */
 class Controllers {
   readonly #dependencies: Pick<HotplugDependencies, 'files' | 'clock'>
   readonly #text: string
   readonly #scanned = new Set<string>()
   readonly #scanning = new Set<string>()
-  /** The errors of failed scans, by controller. */
   readonly #failures = new Map<string, string>()
 
   constructor(dependencies: Pick<HotplugDependencies, 'files' | 'clock'>, { target, lun }: ScsiAddress) {
@@ -93,17 +90,14 @@ class Controllers {
     this.#text = `0 ${target} ${lun}`
   }
 
-  /**
-   * Scans the controllers that were not scanned yet, and returns what is wrong with any of them. Errors are only
-   * reported, because some controllers cannot have such an address.
-   */
+  /** Scans new controllers. Returns the errors of all, and throws none: some controllers cannot have such an address. */
   async scan(): Promise<readonly string[]> {
     const { files, clock } = this.#dependencies
     const hosts = (await files.list(HOSTS)).filter((host) => !this.#scanned.has(host))
     const scans = Promise.all(hosts.map((host) => this.#scan(host)))
     const ended = new AbortController()
     const late = clock.sleep(SCAN_TIMEOUT_MS, ended.signal)
-    // The sleep rejects when it is aborted; nothing waits for it then.
+    // The sleep rejects when it is aborted below.
     late.catch(() => {})
     await Promise.race([scans, late])
     ended.abort()

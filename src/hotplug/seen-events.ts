@@ -1,10 +1,9 @@
 import type { Uevent } from '../os/devices/uevent.ts'
 import type { Uevents } from '../os/devices/uevents.ts'
 
-/** The largest number of events that are remembered. */
 const REMEMBERED = 8
 
-/** An event, and how many came up to it. */
+/** `number` keeps the order among all events. */
 interface Seen {
   readonly number: number
   readonly event: Uevent | Error
@@ -14,7 +13,7 @@ interface Seen {
 export class SeenEvents {
   readonly #matches: (event: Uevent) => boolean
   readonly #socket: { close(): void }
-  /** The last {@link REMEMBERED} of each, the newest last. */
+  /** The last {@link REMEMBERED} of each kind, the newest last. */
   readonly #matching: Seen[] = []
   readonly #others: Seen[] = []
   #matchingCount = 0
@@ -48,22 +47,19 @@ export class SeenEvents {
     this.#wake.resolve()
   }
 
-  /** The number of events of all devices. */
   get count(): number {
     return this.#count
   }
 
-  /** The number of matching events. */
   get matching(): number {
     return this.#matchingCount
   }
 
-  /** The last matching event. */
   get latest(): Uevent | undefined {
     return this.#latest
   }
 
-  /** A few events as text, in their order: the last matching ones first, then the last others while there is room. */
+  /** The last matching events as text, and the last others while there is room, in the order of their arrival. */
   get remembered(): readonly string[] {
     const newestFirst = [...this.#matching.toReversed(), ...this.#others.toReversed()]
     const chosen = newestFirst.slice(0, REMEMBERED)

@@ -2,8 +2,8 @@ import { errnoOf } from '../base/errors.ts'
 import type { Files } from '../os/files/files.ts'
 
 /**
- * The device node of the disk that sysfs shows at `disk` (`…/block/vdb`), or what is missing. The node must belong to
- * this very disk: the kernel shows a disk before it creates the node, and an earlier disk may have left a node of this name.
+ * The device node of the disk that sysfs shows at `disk` (`…/block/vdb`), or what is missing. The kernel shows a disk before
+ * it creates the node, and an earlier disk may have left a node of this name.
  */
 export async function getBlockNode(
   files: Files,

@@ -4,34 +4,29 @@ import { truncate } from '../base/truncate.ts'
 import type { Clock } from '../os/clock.ts'
 import type { SeenEvents } from './seen-events.ts'
 
-/** The largest number of candidates that are listed. */
 const LISTED_CANDIDATES = 32
 
-/** The longest part of the text, which keeps the whole below the 8 KiB that gRPC clients accept in a trailer. */
+/** The longest part of the text, so that the whole stays below the 8 KiB that gRPC clients accept in a trailer. */
 const PIECE_CHARACTERS = 128
 
-/** How long listing the candidates may take: sysfs may be what held the wait. */
+/** Listing the candidates may hang, because sysfs may be the reason of the timeout. */
 const CANDIDATES_MS = 500
 
-/** A wait that has timed out. */
 export interface FailedWait {
   readonly timeoutMs: number
-  /** The device that was waited for. */
   readonly description: string
-  /** What the last finished probe did not find; undefined when none has finished. */
+  /** What the last finished probe did not find; undefined when no probe has finished. */
   readonly missing: string | undefined
   /** How long the last probe has been stuck in the kernel; undefined when it has finished. */
   readonly stuckMs: number | undefined
   readonly events: SeenEvents
   /** The outcome of the last rescan by the kernel; undefined when there was none. */
   readonly rescan: string | undefined
-  /** Lists the devices of the same kind in sysfs. */
   readonly candidates: (() => Promise<readonly string[]>) | undefined
-  /** The messages about drivers that could not be loaded. */
   readonly driverFailures: readonly string[]
 }
 
-/** The error of a timed-out wait: the device, what is missing, and the events during the wait. Never rejects. */
+/** Never rejects. */
 export async function timedOut(clock: Clock, failed: FailedWait): Promise<AgentError> {
   const { timeoutMs, description, missing = 'answer from sysfs', stuckMs, events, rescan } = failed
   const { candidates, driverFailures } = failed

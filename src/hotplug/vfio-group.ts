@@ -3,8 +3,8 @@ import { type HotplugDependencies, waitForDevice } from './wait-for-device.ts'
 const GROUPS = '/sys/devices/virtual/vfio'
 
 /**
- * Waits for the device node (`/dev/vfio/5`) of an IOMMU group, which appears when a device of the group is bound to
- * vfio-pci. Throws INTERNAL after the timeout, or what `signal` is aborted with.
+ * The node of an IOMMU group (`/dev/vfio/5`) appears when a device of the group is bound to vfio-pci. Throws INTERNAL after
+ * the timeout, or the reason of `signal`.
  */
 export function waitForVfioGroup(
   dependencies: HotplugDependencies,

@@ -10,32 +10,28 @@ import type { PciBus } from './pci/pci-bus.ts'
 import { SeenEvents } from './seen-events.ts'
 import { timedOut } from './timed-out.ts'
 
-/** The dependencies of waiting for a hot-plugged device. */
 export interface HotplugDependencies extends WaitDependencies {
   readonly files: Files
   readonly pciBus: PciBus
 }
 
-/** The dependencies of {@link waitForDevice}. */
 export interface WaitDependencies {
   readonly uevents: Uevents
   readonly clock: Clock
-  /** How long a device is waited for (setting `agent.hotplug_timeout`). */
+  /** Setting `agent.hotplug_timeout`. */
   readonly timeoutMs: number
-  /** Is told of every wait that is over. */
+  /** Called after every wait. */
   readonly waited?: (ms: number, found: boolean) => void
-  /** Lists failed drivers in the error of a timeout; left out when the device needs no driver. */
+  /** For the error of a timeout; left out when the device needs no driver. */
   readonly drivers?: Pick<DeviceDrivers, 'failures'>
 }
 
-/** The result of one probe of sysfs: the device, or what is missing. */
 export type Probe<T> = { readonly found: T } | { readonly missing: string }
 
-/** A device that is waited for. */
 export interface WantedDevice<T> {
   /** Completes the sentence "waiting for uevent of …". */
   readonly description: string
-  /** Probes sysfs for the device; `latest` is the last matching event, which may name the device. */
+  /** Looks in sysfs. `latest` is the last matching event, which may name the device. */
   readonly probe: (latest: Uevent | undefined) => Promise<Probe<T>>
   /** Whether an event is a reason to probe again. */
   readonly matches: (event: Uevent) => boolean
@@ -43,20 +39,18 @@ export interface WantedDevice<T> {
   readonly retryMs?: number
   /** Lists the devices of the same kind in sysfs, for the error of a timeout. */
   readonly candidates?: () => Promise<readonly string[]>
-  /** Makes the kernel scan for the device; called when the device is late, with growing pauses. */
+  /** Makes the kernel scan for a late device; called with growing pauses. */
   readonly rescan?: () => Promise<void>
 }
 
-/** How long a device may take before the first rescan. */
 const RESCAN_AFTER_MS = 1000
 
 /** How long a probe that is running at the timeout may still take: a found device is better than an error. */
 const LAST_PROBE_MS = 500
 
 /**
- * Waits until `probe` finds the device. It probes at once, then after every matching event and after lost events: events
- * only say when to probe, sysfs decides. Waits do not affect each other. Throws INTERNAL after the timeout, with what was
- * missing and which events came, or what `signal` is aborted with; both even while a probe or a rescan is stuck in the
+ * Waits until `probe` finds the device. It probes at once, and after every matching or lost event. Throws INTERNAL after the
+ * timeout, with what is missing and the events, or the reason of `signal`, even while a probe or a rescan is stuck in the
  * kernel, which cannot be interrupted.
  */
 export async function waitForDevice<T>(
@@ -120,7 +114,7 @@ async function wait<T>(
   }
 }
 
-/** The outcome of the last rescan, and a function that stops further ones. */
+/** `outcome` is that of the last rescan; `stop` prevents further ones. */
 interface LateRescan {
   outcome: string | undefined
   stop(): void

@@ -2,7 +2,6 @@ import type { Files } from '../../os/files/files.ts'
 
 const PCI = '/sys/bus/pci'
 
-/** All PCI buses of the guest. */
 export class PciBus {
   readonly #files: Files
   #running: Promise<void> | undefined
@@ -13,9 +12,9 @@ export class PciBus {
   }
 
   /**
-   * Makes the kernel scan every bus for devices, for machines whose hot-plug causes no interrupt. A rescan can take most
-   * of a second, in which the kernel plugs nothing in and holds a thread. So only one runs at a time, and callers that
-   * arrive during it share the next one, because the current one may have passed their device already.
+   * Makes the kernel scan every bus, for machines whose hot-plug causes no interrupt. A rescan takes up to a second, in which
+   * it blocks a thread and all hot-plug. So only one runs at a time, and callers that arrive during it share the next one,
+   * because the current one may have passed their device already.
    */
   rescan(): Promise<void> {
     if (this.#running === undefined) return this.#run()

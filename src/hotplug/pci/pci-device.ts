@@ -2,10 +2,7 @@ import { type HotplugDependencies, waitForDevice } from '../wait-for-device.ts'
 import type { PciPath } from './pci-path.ts'
 import { locatePciDevice } from './pci-sysfs.ts'
 
-/**
- * Waits for the PCI device at a path, with or without a driver, and returns its address (`0000:01:03.0`). Throws INTERNAL
- * after the timeout, or what `signal` is aborted with.
- */
+/** Returns the address (`0000:01:03.0`). Needs no driver. Throws INTERNAL after the timeout, or the reason of `signal`. */
 export function waitForPciDevice(
   dependencies: HotplugDependencies,
   path: PciPath,

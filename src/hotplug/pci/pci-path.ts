@@ -1,6 +1,5 @@
 import { AgentError } from '../../base/errors.ts'
 
-/** A device's slot and function on its bus. */
 export interface PciSlot {
   readonly slot: number
   readonly func: number
@@ -8,7 +7,6 @@ export interface PciSlot {
 
 /** The location of a PCI device, as the host names it. */
 export interface PciPath {
-  /** The text that was parsed. */
   readonly text: string
   /** The bus number of the root complex: 0, or that of an extra root complex (pxb). */
   readonly rootBus: number
@@ -21,10 +19,7 @@ const HIGHEST_SLOT = 0x1f
 /** From this number on, the first of three or more segments is the bus of an extra root complex. */
 const LOWEST_EXTRA_ROOT_BUS = 0x20
 
-/**
- * Parses `SS[.F]/SS[.F]/…`: two hexadecimal digits of slot, one of function; `02/03` is the device in slot 3 behind
- * the bridge in slot 2. Throws INVALID_ARGUMENT naming the path and the wrong segment.
- */
+/** Parses `SS[.F]/SS[.F]/…` in hexadecimal: `02/03` is slot 3 behind the bridge in slot 2. Throws INVALID_ARGUMENT. */
 export function parsePciPath(text: string): PciPath {
   const segments = text.split('/')
   const [first = ''] = segments

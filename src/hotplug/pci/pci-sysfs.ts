@@ -1,21 +1,16 @@
 import type { Files } from '../../os/files/files.ts'
 import { deviceName, type PciPath, rootBusName } from './pci-path.ts'
 
-/** The result of following a PCI path through sysfs. */
 export type PciLocation =
   | {
       /** The sysfs path that the device has or will have, as uevents name it: `/devices/pci0000:00/0000:00:02.0/0000:01:03.0`. */
       readonly devicePath: string
     }
   | {
-      /** The part of the path that does not exist yet. */
       readonly missing: string
     }
 
-/**
- * Follows a PCI path from its root bus over its bridges. The bridges must exist; the device itself may still be
- * missing.
- */
+/** Follows a PCI path from its root bus. The bridges must exist; the device itself may still be missing. */
 export async function locatePciDevice(files: Files, path: PciPath): Promise<PciLocation> {
   const rootBus = rootBusName(path)
   const root = await pciRoot(files, rootBus)
