@@ -45,7 +45,7 @@ export function checkVolumePath(path: string): string {
   return normalize(path).replace(/(?<=.)\/$/, '')
 }
 
-/** CSI nodes return NOT_FOUND too. */
+/** NOT_FOUND, as in NodeGetVolumeStats of the CSI specification. */
 export function noSuchVolume(path: string): AgentError {
   return new AgentError('NOT_FOUND', `volume_guest_path ${path}: does not exist`)
 }

@@ -13,7 +13,7 @@ const PIECE_BYTES = 16 * 2 ** 20
 /** Less is not worth the work, because even an idle container uses some pages again and again. */
 const LEAST_BYTES = 2 ** 20
 
-/** The key of maps: a container keeps the same object as long as it exists. */
+/** A container has the same object as long as it exists, because maps use the object as their key. */
 export interface ReclaimTarget {
   readonly id: string
   readonly cgroupPath: string
