@@ -1,9 +1,8 @@
-/** The changes of a state. A caller who waits for another state looks again after each. */
+/** Wakes callers when a state changes. A waiting caller checks the state again after each change. */
 export class Changes {
-  /** In the order in which they came. */
   #waiting = new Set<() => void>()
 
-  /** Resolves at the next change. Throws the reason of `signal` when that fires first, and leaves nothing behind. */
+  /** Resolves at the next change. Throws the reason of `signal` when that fires first. */
   async next(signal: AbortSignal): Promise<void> {
     signal.throwIfAborted()
     const changed = Promise.withResolvers<void>()
@@ -18,7 +17,6 @@ export class Changes {
     }
   }
 
-  /** Wakes all callers that wait. */
   announce(): void {
     const waiting = this.#waiting
     this.#waiting = new Set()

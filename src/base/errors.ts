@@ -21,15 +21,14 @@ export type StatusCodeName = keyof typeof StatusCode
 
 const NAMES = Object.keys(StatusCode) as readonly StatusCodeName[]
 
-/** The name of a code; UNKNOWN for a number that is none. */
 export function statusCodeName(code: number): StatusCodeName {
   return NAMES.find((name) => StatusCode[name] === code) ?? 'UNKNOWN'
 }
 
-/** Which side has made a call fail, for the log; `none` where calls of its kind end like this. */
+/** The side that made a call fail, for the log; `none` for a normal end. */
 export type Fault = 'caller' | 'guest' | 'none'
 
-/** By the code; INTERNAL is also the code of some mistakes of callers, which say so. */
+/** The fault of a code, unless the error sets it: some mistakes of callers are INTERNAL. */
 const FAULTS: Readonly<Record<StatusCodeName, Fault>> = {
   OK: 'none',
   CANCELLED: 'none',
@@ -48,14 +47,11 @@ const FAULTS: Readonly<Record<StatusCodeName, Fault>> = {
   UNAVAILABLE: 'guest',
 }
 
-/**
- * The error class of the agent: a status code, a text that names what failed (with the id or path), and the cause. A
- * kernel error also has its `errno` name, such as `ENOENT`.
- */
+/** The error class of the agent. `message` names what failed; a kernel error has its `errno` name, such as `ENOENT`. */
 export class AgentError extends Error {
   readonly code: StatusCodeName
   readonly errno: string | undefined
-  /** What the log says in place of a message that may quote environments, arguments or data. */
+  /** Logged in place of a message that may quote environments, arguments or data. */
   readonly loggedMessage: string | undefined
   readonly fault: Fault
 
@@ -73,12 +69,11 @@ export class AgentError extends Error {
   }
 }
 
-/** The message of any thrown value. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error)
 }
 
-/** The errno name (`ENOENT`, `EBUSY`, …) of an {@link AgentError} or of Node's own error; undefined without one. */
+/** The errno name (`ENOENT`, …) of an {@link AgentError} or of an error of Node. */
 export function errnoOf(error: unknown): string | undefined {
   if (error instanceof AgentError) return error.errno
   if (error instanceof Error && 'code' in error && typeof error.code === 'string') return error.code

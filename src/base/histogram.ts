@@ -1,13 +1,11 @@
-/** How often values were observed, by their size. */
 export interface Distribution {
   /** Upper bounds in increasing order. */
   readonly bounds: readonly number[]
-  /** For each bound the values up to it and above the one before, then those above the last. */
+  /** One count for each bound: values up to it and above the previous bound; then one for values above the last bound. */
   readonly counts: readonly number[]
   readonly sum: number
 }
 
-/** Counts values by the bounds that it is made with. */
 export class Histogram {
   readonly #bounds: readonly number[]
   readonly #counts: number[]

@@ -1,23 +1,19 @@
 export type IpFamily = 'ipv4' | 'ipv6'
 
-/** An address and the number of its leading bits that count. */
 export interface IpPrefix {
   readonly address: string
   readonly prefixLength: number
 }
 
-/** The longest prefix of each family. */
 export const ADDRESS_BITS: Readonly<Record<IpFamily, number>> = { ipv4: 32, ipv6: 128 }
 
-/** The character code of `0`. */
 const ZERO = 0x30
 
-/** The 4 or 16 bytes of an address; undefined for any other text, also one with a zone, brackets or leading zeros. */
+/** The 4 or 16 bytes of an address; undefined for any other text, such as one with a zone, brackets or leading zeros. */
 export function parseIp(text: string): Uint8Array | undefined {
   return text.includes(':') ? parseIpv6(text) : parseIpv4(text)
 }
 
-/** The family of an address: IPv4 for 4 bytes, else IPv6. */
 export function familyOf(bytes: Uint8Array): IpFamily {
   return bytes.length === 4 ? 'ipv4' : 'ipv6'
 }
@@ -27,7 +23,6 @@ export function formatIp(bytes: Uint8Array): string {
   return bytes.length === 4 ? bytes.join('.') : formatIpv6(bytes)
 }
 
-/** The address with every bit after the first `prefixLength` cleared. */
 export function maskHostBits(bytes: Uint8Array, prefixLength: number): Uint8Array {
   return bytes.map((byte, index) => {
     const kept = Math.min(8, Math.max(0, prefixLength - index * 8))
@@ -90,7 +85,7 @@ function parseIpv6(text: string): Uint8Array | undefined {
   return bytes
 }
 
-/** The bytes of groups between colons. The last group of the whole address (`atEnd`) may be IPv4. */
+/** The bytes of groups between colons. With `atEnd` the last group may be an IPv4 address. */
 function groupsOf(text: string, atEnd: boolean): readonly number[] | undefined {
   if (text === '') return []
   const bytes: number[] = []
@@ -125,7 +120,7 @@ function formatIpv6(bytes: Uint8Array): string {
   return `${text(0, zeros.start)}::${text(zeros.start + zeros.length, 8)}`
 }
 
-/** The first of the longest runs of two or more zeros. */
+/** The first of the longest runs of two or more zeros (RFC 5952, section 4.2). */
 function longestZeros(
   groups: readonly number[],
 ): { readonly start: number; readonly length: number } | undefined {

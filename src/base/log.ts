@@ -10,12 +10,11 @@ export const LOG_LEVELS = {
 
 export type LogLevel = keyof typeof LOG_LEVELS
 
-/** The fields of a log line. They never hold environments, arguments or file contents. */
+/** Fields never hold environments, arguments or file contents. */
 export type LogFields = Readonly<Record<string, string | number | bigint | boolean | undefined>>
 
-/** Writes log lines: a constant message, data in fields. */
 export interface Logger {
-  /** Whether lines of this level are written; lets callers skip building costly fields. */
+  /** Lets callers skip building costly fields. */
   isLogged(level: LogLevel): boolean
   log(level: LogLevel, message: string, fields?: LogFields): void
   trace(message: string, fields?: LogFields): void
@@ -28,15 +27,12 @@ export interface Logger {
   with(fields: LogFields): Logger
 }
 
-/** Writes one finished line, which includes its newline. */
+/** Writes one line, which ends with its newline. */
 export type LogSink = (line: string, level: LogLevel) => void
 
 const ORDER = Object.keys(LOG_LEVELS) as readonly LogLevel[]
 
-/**
- * A logger in the format of Kata's agent: one JSON object per line with `msg`, `level`,
- * `ts` (RFC 3339), `version`, `subsystem`, `pid`, `name`, `source`, and the fields as strings.
- */
+/** Logs in the format of Kata's agent: one JSON object per line, whose fields are strings; `ts` is RFC 3339. */
 export function jsonLogger(options: {
   readonly sink: LogSink
   /** Returns the lowest level that is written; called for each line. */
@@ -63,7 +59,6 @@ export function jsonLogger(options: {
   return loggerOf(write, isLogged, {})
 }
 
-/** A logger that writes nothing, for tests. */
 export function silentLogger(): Logger {
   return loggerOf(
     () => {},

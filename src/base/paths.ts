@@ -1,4 +1,4 @@
-/** Whether `path` is `folder` or lies below it. Both are absolute and normalised; nothing is looked up. */
+/** Both paths are absolute and normalised; symbolic links are not followed. */
 export function isWithin(path: string, folder: string): boolean {
   return path === folder || path.startsWith(`${folder}/`)
 }

@@ -1,4 +1,4 @@
-/** Numbers of signals that the agent sends or treats specially (signal(7)); the same on x86-64 and arm64. */
+/** Signals that the agent sends or treats specially; the numbers are the same on x86-64 and arm64 (signal(7)). */
 export const SIGKILL = 9
 export const SIGTERM = 15
 /** The largest signal number (SIGRTMAX). */

@@ -1,6 +1,5 @@
 /**
- * `, did you mean "x"?` when a known word is near, or else `, ` and `otherwise`. Plain JavaScript, because `./microvm` checks
- * its command line before anything is set up.
+ * The end of an error text. Plain JavaScript, because `./microvm` checks its command line before anything is set up.
  * @param {string} word
  * @param {readonly string[]} known
  * @param {string} otherwise
@@ -11,7 +10,7 @@ export function didYouMean(word, known, otherwise) {
 }
 
 /**
- * The known word that `word` is a misspelling of, or undefined. Case and `_`, `-` do not count.
+ * Ignores case, `_` and `-`.
  * @param {string} word
  * @param {readonly string[]} known
  * @returns {string | undefined}
@@ -28,16 +27,13 @@ function suggest(word, known) {
   return best !== undefined && best.distance <= most ? best.word : undefined
 }
 
-/**
- * A name without what spellings of one name differ in: `container_id` and `containerId` are the same.
- * @param {string} name
- */
+/** @param {string} name */
 export function normalized(name) {
   return name.toLowerCase().replace(/[_-]/g, '')
 }
 
 /**
- * Insertions, deletions, replacements and exchanges of neighbours that make one word of the other.
+ * Counts insertions, deletions, replacements and exchanges of neighbours.
  * @param {string} from
  * @param {string} to
  */

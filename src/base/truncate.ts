@@ -1,4 +1,4 @@
-/** `text` cut in the middle to at most `maxCharacters`, because the kernel's own words are often at the end. */
+/** Cuts `text` in the middle, because the kernel's own words are often at the end. */
 export function truncate(text: string, maxCharacters: number): string {
   if (text.length <= maxCharacters) return text
   const begin = Math.ceil((maxCharacters - 1) / 2)

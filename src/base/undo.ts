@@ -1,10 +1,7 @@
 import { errnoOf, messageOf } from './errors.ts'
 import type { Logger } from './log.ts'
 
-/**
- * The undo list of one multi-step operation: each step adds its undo right after it has succeeded. `run` calls them
- * backwards and never throws; `keep` forgets them once the operation has succeeded.
- */
+/** The undo of each step of one operation, added right after the step. `keep` forgets them after a success. */
 export class UndoList {
   readonly #steps: { readonly name: string; readonly undo: () => Promise<void> | void }[] = []
   readonly #log: Logger
@@ -13,22 +10,20 @@ export class UndoList {
     this.#log = log
   }
 
-  /** Adds the undo of a step; `name` goes into the log when the undo fails. */
   add(name: string, undo: () => Promise<void> | void): void {
     this.#steps.push({ name, undo })
   }
 
-  /** Forgets all steps: their effects now belong to the result. */
   keep(): void {
     this.#steps.length = 0
   }
 
-  /** Undoes every step, the last first. A failing undo is logged and the others still run. */
+  /** Undoes every step, the last first. Never throws: a failing undo is logged, and the others still run. */
   async run(): Promise<void> {
     await this.runAll()
   }
 
-  /** As {@link run}. Returns what the steps have thrown. */
+  /** As {@link run}; returns the errors of the steps. */
   async runAll(): Promise<readonly unknown[]> {
     const failures: unknown[] = []
     for (let step = this.#steps.pop(); step !== undefined; step = this.#steps.pop()) {
@@ -43,7 +38,7 @@ export class UndoList {
   }
 }
 
-/** Runs `work` with a new undo list, which is run when it fails. Otherwise the steps belong to the result. */
+/** Runs the undo list when `work` fails. */
 export async function undoOnFailure<T>(log: Logger, work: (undo: UndoList) => Promise<T>): Promise<T> {
   const undo = new UndoList(log)
   try {
@@ -54,7 +49,7 @@ export async function undoOnFailure<T>(log: Logger, work: (undo: UndoList) => Pr
   }
 }
 
-/** An undo that removes something. The errno `absent` says that it is gone already, and is ignored. */
+/** Ignores the errno `absent`, which says that the object is gone already. */
 export async function removeIfPresent(absent: string, remove: () => Promise<void> | void): Promise<void> {
   try {
     await remove()
@@ -63,13 +58,10 @@ export async function removeIfPresent(absent: string, remove: () => Promise<void
   }
 }
 
-/** The time limit of one undo, which cannot use the caller's signal because that may have fired. */
+/** Limits an undo, which cannot use the caller's signal because that may have fired. */
 const UNDO_MS = 5000
 
-/**
- * Runs `undo`, waits at most 5 s for it, and throws `error`. A failure of the undo is dropped: it mostly has the same
- * cause as `error`, such as a lost connection, and says less about it.
- */
+/** Waits at most 5 s for `undo`, then throws `error`. The undo's own failure is dropped: mostly it has the same cause. */
 export async function undoAndThrow(
   error: unknown,
   undo: (signal: AbortSignal) => Promise<unknown>,
