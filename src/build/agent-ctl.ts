@@ -14,7 +14,7 @@ const oneProcessSource = join(import.meta.dirname, 'agent-of-one-process.ts')
 const codeCacheScript = join(import.meta.dirname, 'write-code-cache.cjs')
 const descriptors = join(projectRoot, 'src/gen/descriptors.binpb')
 
-/** Where programs of the system look for what belongs to `agent-ctl`, below /usr/share; each is printed by the tool. */
+/** Files below /usr/share, and the arguments with which agent-ctl prints each of them. */
 export const CTL_PAGES = {
   'man/man1/agent-ctl.1': ['man'],
   'bash-completion/completions/agent-ctl': ['completion', 'bash'],
@@ -22,17 +22,13 @@ export const CTL_PAGES = {
   'fish/vendor_completions.d/agent-ctl.fish': ['completion', 'fish'],
 } as const
 
-/** The files of the tool as it is installed: it starts from V8's code cache. */
 export const CTL_INSTALLED = {
   start: 'agent-ctl.cjs',
   bundle: 'agent-ctl-bundle.cjs',
   cache: 'agent-ctl-bundle.cache',
 } as const
 
-/**
- * Builds agent-ctl and returns its folder: `agent-ctl.cjs`, one file that needs only Node, the files to install in
- * `installed`, and the pages.
- */
+/** Returns the folder with `agent-ctl.cjs` (one file), the files to install in `installed`, and the pages. */
 export async function buildAgentCtl(): Promise<string> {
   const sources = [...AGENT_SOURCES, 'client', 'ctl'].map((name) => join(projectRoot, 'src', name))
   const inputs = {
@@ -62,7 +58,7 @@ export async function buildAgentCtl(): Promise<string> {
   })
 }
 
-/** Writes the code cache of the bundle, which it changes, after a run of `ps`: it has the functions that this calls. */
+/** Rewrites the bundle and writes its code cache after a run of `ps`, so that the cache holds the functions of a run. */
 async function writeCodeCache(bundle: string, cache: string): Promise<void> {
   await withAgentOfOneProcess(async (socket) => {
     const args = ['--random-seed=1', codeCacheScript, bundle, cache, '-a', `unix://${socket}`, 'ps']
@@ -70,7 +66,7 @@ async function writeCodeCache(bundle: string, cache: string): Promise<void> {
   })
 }
 
-/** The start script with the code cache and the bundle in comments, as the script reads them. */
+/** The start script, then the code cache and the bundle in comments. */
 function oneFile(bundle: string, cache: string): string {
   const maker = '[process.platform, process.arch, process.versions.v8].join(" ")'
   const source = readFileSync(bundle, 'latin1').replaceAll('\n', '\n//')
@@ -82,7 +78,7 @@ function oneFile(bundle: string, cache: string): string {
 `
 }
 
-/** Puts the descriptors into the bundle, which has no other file beside it. */
+/** Puts the descriptors into the bundle, because the tool is a single file. */
 const inlineDescriptors: Plugin = {
   name: 'inline-descriptors',
   setup: ({ onLoad }) => {
@@ -102,9 +98,7 @@ function bundleOptions(outfile: string): BuildOptions {
     bundle: true,
     platform: 'node',
     format: 'cjs',
-    // The oldest Node that the start script takes.
     target: 'node20',
-    // Identifiers are not shortened, which keeps stack traces readable.
     minifySyntax: true,
     minifyWhitespace: true,
     legalComments: 'none',

@@ -8,7 +8,7 @@ import { FrameReader } from '../rpc/ttrpc/frame.ts'
 import { decodeRequest, encodeResponseFrame } from '../rpc/ttrpc/messages.ts'
 import { withTemporaryFolder } from './temporary-folder.ts'
 
-/** Calls `use` with the path of a socket on which an agent answers over ttRPC what `agent-ctl ps` asks. */
+/** Calls `use` with the path of a socket on which a small ttRPC server answers the calls of `agent-ctl ps`. */
 export async function withAgentOfOneProcess(use: (socket: string) => Promise<void>): Promise<void> {
   await withTemporaryFolder(tmpdir(), async (folder) => {
     const path = join(folder, 'agent.sock')
@@ -22,7 +22,6 @@ export async function withAgentOfOneProcess(use: (socket: string) => Promise<voi
   })
 }
 
-/** The answers, by method. */
 const ANSWERS: Readonly<Record<string, Uint8Array>> = {
   Check: HealthCheckResponse.encode({ status: HealthCheckResponse_ServingStatus.SERVING }).finish(),
   ListProcesses: ListProcessesResponse.encode(

@@ -1,7 +1,7 @@
 'use strict'
 
-// The agent's folder has this file as agent.cjs beside agent-bundle.cjs. It runs the bundle from V8's code cache, so that a
-// start parses nothing. V8 rejects a cache of another version or another source, and then compiles the bundle.
+// Installed as agent.cjs beside agent-bundle.cjs, which it runs from V8's code cache, so that a start parses nothing. V8
+// rejects a cache of another version or source, and then compiles the bundle.
 const { readFileSync } = require('node:fs')
 const { totalmem } = require('node:os')
 const { join } = require('node:path')
@@ -9,13 +9,13 @@ const { Script, constants } = require('node:vm')
 
 const SMALL_BYTES = 192 * 1024 * 1024
 
-// Each call that hangs on an unresponsive file system blocks a thread of libuv's pool. The pool has four threads unless
-// this variable is set before its first use.
+// A call that hangs on an unresponsive file system blocks a thread of libuv's pool, which has four by default. libuv reads
+// this variable at the first use of the pool.
 process.env.UV_THREADPOOL_SIZE = '32'
 
 const bundle = join(__dirname, 'agent-bundle.cjs')
 
-/** The whole function that a CommonJS module is; ASCII, so that V8 keeps one byte a character. */
+/** The file is one CommonJS function in ASCII; as latin1, V8 keeps it with one byte per character. */
 const source = readFileSync(bundle, 'latin1')
 
 function codeCache() {

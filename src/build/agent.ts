@@ -6,22 +6,19 @@ import { cached } from './cache.ts'
 import { buildNative, type NativeParts } from './native.ts'
 import { buildRoot, pinnedNode, projectRoot } from './project.ts'
 
-/** The agent's folder, with the same layout as /usr/lib/microvm-agent in the guest. */
+/** Has the layout of /usr/lib/microvm-agent in the guest. */
 const agentRoot = join(buildRoot, 'agent')
 const descriptors = join(projectRoot, 'src/gen/descriptors.binpb')
 const entryPoint = join(projectRoot, 'src/agent/main.ts')
 const startScript = join(import.meta.dirname, 'agent-start.cjs')
 const codeCacheScript = join(import.meta.dirname, 'write-code-cache.cjs')
 
-/** The folders of `src` that the agent consists of; the others run on the host. */
+/** The folders of `src` that make up the agent; the others run on the host. */
 export const AGENT_SOURCES = [
   ...['agent', 'base', 'gen', 'handlers', 'hotplug', 'oci', 'os', 'rpc', 'settings', 'state'],
 ]
 
-/**
- * Builds `build/agent` unless it is up to date: `agent.cjs` with its bundle and code cache, `grpc.cjs`,
- * `tracing.cjs`, `yaml.cjs`, `node`, `addon.node`, `vminit` and `descriptors.binpb`. Returns its path.
- */
+/** Builds `build/agent` unless it is up to date: bundles, code cache, node and native parts. Returns its path. */
 export async function buildAgent(): Promise<string> {
   const native = await buildNative()
   const inputs = {
@@ -33,7 +30,7 @@ export async function buildAgent(): Promise<string> {
       join(projectRoot, 'package.json'),
       join(projectRoot, 'package-lock.json'),
     ],
-    // The paths contain a hash of the content.
+    // The paths contain a hash of their content.
     values: [native.vminit, native.addon].map((path) => relative(buildRoot, path)),
   }
   const folder = await cached('agent', inputs, (target) => fillAgentFolder(target, native))
@@ -47,18 +44,17 @@ async function fillAgentFolder(target: string, native: NativeParts): Promise<voi
   copyFileSync(native.vminit, join(target, 'vminit'))
   copyFileSync(native.addon, join(target, 'addon.node'))
   copyFileSync(descriptors, join(target, 'descriptors.binpb'))
-  // Also right after the rename: the temporary folder and the final one have the same depth.
+  // The link stays right after the rename, because the temporary and the final folder have the same depth.
   symlinkSync(relative(target, pinnedNode()), join(target, 'node'))
 }
 
-/** Bundles of their own in the agent's folder, by file name: each is read at its first use. */
+/** Bundled apart and loaded at first use: within the agent's bundle they would more than double a start's parse time. */
 const APART = {
   grpc: 'src/rpc/grpc/server.ts',
   tracing: 'src/agent/tracing/start-tracing.ts',
   yaml: 'src/handlers/device/cdi/parse-yaml.ts',
 }
 
-/** Resolves an `import()` of such a source to its bundle in the agent's folder. */
 const apart: Plugin = {
   name: 'apart',
   setup: (build) => {
@@ -72,20 +68,18 @@ const apart: Plugin = {
   },
 }
 
-/** Writes the start script and V8's code cache of the bundle beside the bundle. */
 function writeCodeCache(target: string): void {
   copyFileSync(startScript, join(target, 'agent.cjs'))
   const files = [join(target, 'agent-bundle.cjs'), join(target, 'agent-bundle.cache')]
   execFileSync(pinnedNode(), ['--random-seed=1', codeCacheScript, ...files], { env: {} })
 }
 
-/** Writes CommonJS bundles: the agent, and apart from it the modules that would more than double the parse time of a start. */
 async function bundleAgent(target: string): Promise<void> {
   if (!existsSync(entryPoint)) throw new Error(`${entryPoint}: not found`)
   await build(bundleOptions(target))
 }
 
-/** The npm packages of which the bundles hold code, as folders of package-lock.json (`node_modules/yaml`), sorted. */
+/** The npm packages whose code is in the bundles, as folders of package-lock.json (`node_modules/yaml`), sorted. */
 export async function bundledPackages(): Promise<readonly string[]> {
   const options = { ...bundleOptions(buildRoot), write: false, metafile: true } as const
   const { metafile } = await build(options)
@@ -106,7 +100,7 @@ function bundleOptions(target: string): BuildOptions {
     platform: 'node',
     format: 'cjs',
     target: 'node24',
-    // Identifiers are not shortened, which keeps stack traces readable.
+    // Identifiers are not shortened, so that stack traces stay readable.
     minifySyntax: true,
     minifyWhitespace: true,
     legalComments: 'none',
@@ -117,7 +111,7 @@ function bundleOptions(target: string): BuildOptions {
   }
 }
 
-/** Makes `link` a symbolic link to `folder` by one rename, so that it always exists. */
+/** Points `link` to `folder` by one rename, so that the link always exists. */
 function pointTo(link: string, folder: string): void {
   mkdirSync(dirname(link), { recursive: true })
   const fresh = `${link}.tmp-${process.pid}`

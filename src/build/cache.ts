@@ -15,17 +15,12 @@ import { withTemporaryFolder } from './temporary-folder.ts'
 
 const cacheRoot = join(buildRoot, 'cache')
 
-/** What a build step depends on: files or folders (by content) and plain values. */
 export interface Inputs {
   readonly files?: readonly string[]
   readonly values?: readonly string[]
 }
 
-/**
- * The folder `build/cache/NAME-HASH`; `build` builds it when it does not exist. `build` fills a temporary folder that is
- * renamed once it is complete, so a partial result is never visible. The last used results of NAME are kept, older ones
- * are removed.
- */
+/** Returns `build/cache/NAME-HASH`, which is renamed from the folder that `build` has filled, so it is always complete. */
 export async function cached(
   name: string,
   inputs: Inputs,
@@ -40,7 +35,7 @@ export async function cached(
     try {
       renameSync(folder, target)
     } catch (error) {
-      // Another process built the same inputs in the meantime, so its result is used.
+      // Another process has built the same inputs meanwhile; its result is used.
       if (!existsSync(target)) throw error
     }
   })
@@ -48,7 +43,6 @@ export async function cached(
   return target
 }
 
-/** Results kept per name: enough to switch between a few states of the source without building again. */
 const KEPT_RESULTS = 4
 
 function markUsed(target: string): string {
@@ -65,14 +59,13 @@ async function removeOld(name: string): Promise<void> {
     .map((path) => ({ path, usedMs: statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? 0 }))
     .sort((a, b) => b.usedMs - a.usedMs)
   for (const { path } of results.slice(KEPT_RESULTS)) {
-    // Rename before removal, so that a partly removed result is not visible either.
+    // Rename before the removal, so that a partly removed result is never visible.
     await withTemporaryFolder(temporaryRoot, async (folder) => {
       if (existsSync(path)) renameSync(path, join(folder, name))
     })
   }
 }
 
-/** 16 hexadecimal digits that change with any content, name or value of `inputs`. */
 function hashInputs(inputs: Inputs): string {
   const hash = createHash('sha256')
   for (const path of inputs.files ?? []) hashPath(hash, path)

@@ -1,9 +1,8 @@
 #!/usr/bin/env node
 'use strict'
 
-// The start of agent-ctl. It runs the bundle from V8's code cache, so that a start parses nothing; without the cache it is
-// only slower. As installed, both are files beside this one. As one file, both follow at its end, in comments, over which
-// V8 passes quickly: the cache in base64, and the bundle with // before each line.
+// Runs agent-ctl from V8's code cache, so that a start parses nothing. When installed, bundle and cache are files beside
+// this one. In the single file both follow in comments, which V8 skips quickly: the cache in base64, then the bundle.
 const { readFileSync } = require('node:fs')
 const { join } = require('node:path')
 const { setFlagsFromString } = require('node:v8')
@@ -19,16 +18,12 @@ addMissing()
 
 const { filename, source, cachedData } = partsOf(readFileSync(__filename, 'latin1'))
 const script = new Script(source, { filename, cachedData })
-// A thread of this compiler may wait for the main thread's collection of garbage, and the main thread at its exit for all
-// threads: nodejs/node issue 54918. After the script, because V8 refuses a cache that other flags have made.
+// nodejs/node issue 54918: a thread of this compiler may wait for the main thread's garbage collection, while the exiting
+// main thread waits for all threads. Set after the script, because V8 rejects a cache that was made with other flags.
 setFlagsFromString('--no-maglev')
 script.runInThisContext().call(exports, exports, require, module, filename, __dirname)
 
-/**
- * The source is the whole function that a CommonJS module is; ASCII, so that V8 keeps one byte a character.
- *
- * @param {string} own
- */
+/** @param {string} own */
 function partsOf(own) {
   const bundleMark = '\n// bundle\n//'
   const bundleAt = own.indexOf(bundleMark)
@@ -40,11 +35,7 @@ function partsOf(own) {
   }
 }
 
-/**
- * The cache if this Node's V8 made it. V8 itself would compare neither system nor architecture.
- *
- * @param {string} text
- */
+/** @param {string} text V8 itself compares neither system nor architecture. */
 function cacheWithin(text) {
   const mark = `\n// cache of ${process.platform} ${process.arch} ${process.versions.v8}\n//`
   const at = text.lastIndexOf(mark)

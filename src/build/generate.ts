@@ -4,12 +4,8 @@ import { join } from 'node:path'
 import { messageFieldsSource } from './message-fields.ts'
 import { buildRoot, projectRoot } from './project.ts'
 
-/**
- * The folder of the generated code: one `.ts` file per `.proto` file, `descriptors.binpb`, and `message-fields.ts`.
- */
 export const generatedRoot = join(projectRoot, 'src/gen')
 
-/** The README of ts-proto describes each option. */
 const TS_PROTO_OPTIONS = [
   'env=both', // bytes are views (Uint8Array) of what was received, never copies in a Buffer
   'forceLong=bigint', // 64-bit fields reach 2^64-1
@@ -23,10 +19,7 @@ const TS_PROTO_OPTIONS = [
   'annotateFilesWithVersion=false',
 ]
 
-/**
- * Generates everything that is derived from `proto/` into the empty folder `target`: the TypeScript messages and service
- * definitions, the descriptor set that server reflection serves, and the fields' names for the policy. Needs no network.
- */
+/** Generates everything that derives from `proto/` into the empty folder `target`. Needs no network. */
 export function generate(target: string): void {
   const descriptors = join(target, 'descriptors.binpb')
   buf(['build', 'proto', '--exclude-source-info', '--output', descriptors])
@@ -51,7 +44,7 @@ function buf(args: readonly string[]): void {
   execFileSync(process.execPath, [program, ...args], { cwd: projectRoot, stdio: 'inherit' })
 }
 
-/** Replaces `src/gen` by newly generated code, so that no file of a removed message remains. */
+/** Replaces the whole folder, so that no file of a removed message remains. */
 export function regenerate(): void {
   mkdirSync(buildRoot, { recursive: true })
   const fresh = mkdtempSync(join(buildRoot, 'gen-'))

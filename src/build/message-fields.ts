@@ -7,10 +7,7 @@ import {
 } from '@bufbuild/protobuf'
 import { FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt'
 
-/**
- * The source of `src/gen/message-fields.ts`: the request of every method, and the fields of all messages that a request
- * can contain, by the names of the proto. The generated messages have other names and do not know them.
- */
+/** The source of `src/gen/message-fields.ts`: the request of each method, and the fields of all its messages. */
 export function messageFieldsSource(encodedSet: Uint8Array): string {
   const registry = createFileRegistry(fromBinary(FileDescriptorSetSchema, encodedSet))
   const services = [...registry.files].flatMap((file) => file.services)

@@ -3,10 +3,7 @@ import { join } from 'node:path'
 
 const NAME = /^microvm-(\d+)-\w{6}$/
 
-/**
- * Calls `use` with a new folder below `parent` that only this user can enter. The folder is removed afterwards, also when
- * the process exits before `use` returns; `use` may rename it to keep it.
- */
+/** Calls `use` with a new private folder, which is removed afterwards or at the exit, unless `use` renamed it. */
 export async function withTemporaryFolder<T>(
   parent: string,
   use: (folder: string) => Promise<T>,
@@ -22,10 +19,7 @@ export async function withTemporaryFolder<T>(
   }
 }
 
-/**
- * A new folder below `parent` that only this user can enter; the caller removes it. Folders left behind by killed
- * processes are removed first: each folder's name contains the pid of its process.
- */
+/** A new private folder; the caller removes it. Folders whose names have the pid of a dead process are removed first. */
 export function makeTemporaryFolder(parent: string): string {
   mkdirSync(parent, { recursive: true })
   sweep(parent)
@@ -33,7 +27,6 @@ export function makeTemporaryFolder(parent: string): string {
   return mkdtempSync(join(parent, `microvm-${process.pid}-`))
 }
 
-/** Removes a folder made by {@link makeTemporaryFolder} and its content. */
 export function removeTemporaryFolder(folder: string): void {
   // Retries, because a program that has just been killed may still write a file.
   rmSync(folder, { recursive: true, force: true, maxRetries: 5 })

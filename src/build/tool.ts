@@ -1,12 +1,11 @@
 import { execFile } from 'node:child_process'
 
-/** How a tool is run: its working directory, additions to this process's environment, and its Debian package. */
+/** `env` is added to this process's environment. */
 export interface ToolOptions {
   readonly cwd?: string
   readonly env?: Readonly<Record<string, string>>
   /** Named in the error when the tool is not installed. */
   readonly debianPackage: string
-  /** Kills the tool when it fires. */
   readonly signal?: AbortSignal
 }
 
@@ -23,10 +22,7 @@ export class ToolFailure extends Error {
 /** The exit status of setpriv(1) for a program that does not exist. */
 const NOT_FOUND = 127
 
-/**
- * Runs a program to its end and returns its stdout. The kernel kills it when this process dies (PR_SET_PDEATHSIG).
- * Throws one line: the package to install when the program is missing, otherwise a {@link ToolFailure}.
- */
+/** Runs a program and returns its stdout. Throws {@link ToolFailure}, or an error that names the package to install. */
 export function tool(command: string, args: readonly string[], options: ToolOptions): Promise<string> {
   // Not every user's PATH has the folders of mke2fs and depmod.
   const path = `${process.env.PATH ?? ''}:/usr/sbin:/sbin:/usr/bin:/bin`

@@ -1,11 +1,10 @@
 'use strict'
 
-// node --random-seed=1 write-code-cache.cjs BUNDLE FILE [WORD…]: turns a bundle into the whole function around it that a
-// CommonJS module is, and writes V8's code cache of that, as agent-start.cjs compiles it. A start that joined the function
-// around the bundle would keep the text in memory twice, 1 MiB each.
-// The seed of V8's hashes and the script's name go into the cache: fixed ones give the same bytes for the same bundle.
-// With words the bundle runs with them first, to its end, so that the cache has the functions that such a run calls. Their
-// ages go into the cache, too, and a few may differ.
+// node --random-seed=1 write-code-cache.cjs BUNDLE FILE [WORD…]: wraps a bundle in its CommonJS function and writes V8's
+// code cache of it. A start that wrapped the bundle itself would keep the text in memory twice, 1 MiB each. With words the
+// bundle first runs with them, so that the cache holds the functions that such a run calls.
+// The cache contains the seed of V8's hashes and the script's name; fixed ones give the same bytes for the same bundle.
+// After a run only a few ages of functions may differ.
 const { readFileSync, writeFileSync } = require('node:fs')
 const { Module } = require('node:module')
 const { dirname } = require('node:path')
