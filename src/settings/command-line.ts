@@ -2,18 +2,15 @@ import { parseValue, readSettings } from './read-settings.ts'
 import { bareFlag, type Setting } from './setting-types.ts'
 import { type AgentConfig, SETTING_KEYS, SETTINGS } from './settings.ts'
 
-/** The key that names a TOML file, which then is the only source. */
+/** Names a TOML file, which is then the only source of settings. */
 const CONFIG_FILE_KEY = 'agent.config_file'
 
-/** The path of the first `agent.config_file=` on the kernel command line; undefined when there is none. */
+/** The path of the first `agent.config_file=`, if any. */
 export function configFileOf(commandLine: string): string | undefined {
   return tokensOf(commandLine).find(({ key, value }) => key === CONFIG_FILE_KEY && value !== undefined)?.value
 }
 
-/**
- * The settings on a kernel command line. Words are split at white space, keys match exactly, the last of several wins,
- * and unknown keys are ignored. Throws INVALID_ARGUMENT naming key and value when a value is malformed.
- */
+/** Keys match exactly, the last of several wins, unknown ones are ignored. Throws INVALID_ARGUMENT for a bad value. */
 export function commandLineSettings(commandLine: string): Partial<AgentConfig> {
   const tokens = tokensOf(commandLine)
   return readSettings((setting) => {
@@ -26,19 +23,19 @@ export function commandLineSettings(commandLine: string): Partial<AgentConfig> {
   })
 }
 
-/** The `agent.*` words that the agent knows, without their values. */
+/** The `agent.*` keys that the agent knows. */
 export const AGENT_WORDS: readonly string[] = [
   CONFIG_FILE_KEY,
   ...SETTING_KEYS.map((key) => SETTINGS[key].commandLine ?? '').filter(isForAgent),
 ]
 
-/** The words of a kernel command line that are meant for the agent and unknown to it, each once and without its value. */
+/** The `agent.*` keys that the agent does not know, each once. */
 export function unknownWords(commandLine: string): readonly string[] {
   const keys = tokensOf(commandLine).map(({ key }) => key)
   return [...new Set(keys.filter((key) => isForAgent(key) && !AGENT_WORDS.includes(key)))]
 }
 
-/** The words that are settings of the agent only without the value that they have. */
+/** Bare flags that are written with a value, and are therefore ignored. */
 export function flagsWithValue(commandLine: string): readonly string[] {
   const flags = SETTING_KEYS.map((key) => SETTINGS[key]).filter(({ type }) => type === bareFlag)
   const isFlag = ({ key, value }: Token) =>

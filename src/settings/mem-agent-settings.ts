@@ -14,7 +14,6 @@ const percent = numberIn(0, 100)
 /** Seconds that one timer can wait for. */
 const periodSecs = numberIn(1, Math.floor(LONGEST_TIMER_MS / 1000))
 
-/** The settings of the reclaim and compaction of memory. */
 export const MEM_AGENT_SETTINGS = {
   memAgentEnable: agentSetting('mem_agent_enable', {
     type: flag,

@@ -2,9 +2,7 @@ import { AgentError, messageOf } from '../base/errors.ts'
 import type { Setting } from './setting-types.ts'
 import { type AgentConfig, SETTING_KEYS, SETTINGS, type SettingKey } from './settings.ts'
 
-/**
- * The settings of one source. `read` is called for each setting and returns `undefined` when the source does not set it.
- */
+/** `read` is called for each setting and returns undefined when the source does not set it. */
 export function readSettings(
   read: (setting: Setting<unknown>, key: SettingKey) => unknown,
 ): Partial<AgentConfig> {

@@ -2,49 +2,40 @@ import { LONGEST_TIMER_MS } from '../base/abort.ts'
 import { AgentError } from '../base/errors.ts'
 import type { LogLevel } from '../base/log.ts'
 
-/**
- * A type of setting. Its readers return `undefined` for a value that is ignored, so that the setting stays as it is, and
- * throw INVALID_ARGUMENT with only the reason for a malformed one; the caller adds the setting and the value.
- */
+/** Readers return undefined for an ignored value, and throw INVALID_ARGUMENT with the reason, but not the name. */
 export interface SettingType<T> {
   /** The form of a value, for the documentation. */
   readonly name: string
   /** Reads a value of the kernel command line or the environment. `text` is undefined for a bare word without `=`. */
   readonly fromText: (text: string | undefined) => T | undefined
-  /** Reads a value of a TOML file. */
   readonly fromToml: (value: unknown) => T | undefined
   /** The value as a user writes it. */
   show(value: T): string
 }
 
-/** A setting: its name in each source, its type and its default. */
 export interface Setting<T> {
-  /** Key on the kernel command line. */
   readonly commandLine?: string
-  /** Key in a TOML file. */
   readonly toml?: string
-  /** Name of an environment variable. */
   readonly environment?: string
   readonly type: SettingType<T>
   readonly default: NoInfer<T>
   readonly doc: string
   /** On the kernel command line the setting is ignored unless this key comes before it. */
   readonly after?: string
-  /** The agent does not have the feature: the setting is read and checked, and nothing else. */
+  /** The setting is only checked, because the agent does not have the feature. */
   readonly hasNoEffect?: true
 }
 
-/** A row of the table of settings, whose default has the type of its values. */
+/** Checks that the default has the type of the values. */
 export function setting<T>(row: Setting<T>): Setting<T> {
   return row
 }
 
-/** A setting that has the same name in a TOML file and, after `agent.`, on the kernel command line. */
+/** The TOML key is `name`; the key on the kernel command line is `agent.` and `name`. */
 export function agentSetting<T>(name: string, row: Setting<T>): Setting<T> {
   return { commandLine: `agent.${name}`, toml: name, ...row }
 }
 
-/** See {@link stdioDial}. */
 type StdioDial = { readonly kind: 'vsock' } | { readonly kind: 'unix'; readonly folder: string }
 
 const LEVELS: Readonly<Record<string, LogLevel>> = {
@@ -65,16 +56,13 @@ export const logLevel: SettingType<LogLevel> = textual('level', (text) => {
   return level
 })
 
-/** Any text, even an empty one. */
 export const text: SettingType<string> = textual('text', (value) => value)
 
-/** A text that must not be empty. */
 export const nonEmptyText: SettingType<string> = textual('text', (value) => {
   if (value === '') throw malformed('value missing')
   return value
 })
 
-/** One of a few words. */
 export function oneOf<const Words extends readonly [string, ...string[]]>(
   ...words: Words
 ): SettingType<Words[number]> {
@@ -85,7 +73,7 @@ export function oneOf<const Words extends readonly [string, ...string[]]>(
   })
 }
 
-/** The place of the host's ports for streams: `vsock`, or sockets in a folder. */
+/** Where the host's ports of streams are: vsock, or unix sockets in a folder. */
 export const stdioDial: SettingType<StdioDial> = {
   name: '`vsock` or `unix:DIR`',
   fromText: (value) => (value === undefined ? undefined : readDial(value)),
@@ -100,23 +88,21 @@ function readDial(value: unknown): StdioDial {
   return { kind: 'unix', folder }
 }
 
-/** A collector of OTLP. A guest has no certificates to check another's with, so it is plain HTTP. */
+/** Only plain HTTP, because a guest has no certificates to verify a server with. */
 export const httpEndpoint: SettingType<string> = textual('http:// URL', (value) => {
   const url = URL.canParse(value) ? new URL(value) : undefined
   if (url?.protocol === 'http:' && url.username === '' && url.search === '') return value
   throw malformed('invalid endpoint, want http://HOST, with :PORT and /PATH if need be')
 })
 
-/** An OCI runtime: one of the two names, or an absolute path. */
 export const runtimeName: SettingType<string> = textual('`runc`, `crun` or a path', (value) => {
   if (value === 'runc' || value === 'crun' || value.startsWith('/')) return value
   throw malformed('unknown runtime, want runc, crun or an absolute path')
 })
 
-/** The most bytes that the kernel keeps of a name (TASK_COMM_LEN less the final zero). */
+/** TASK_COMM_LEN of the kernel less the final zero. */
 const PROCESS_NAME_BYTES = 15
 
-/** The name of a process as the kernel keeps it. */
 export const processName: SettingType<string> = textual('1 to 15 bytes', (value) => {
   const printable = /^[^\p{Cc}/]+$/u.test(value)
   if (printable && Buffer.byteLength(value) <= PROCESS_NAME_BYTES) return value
@@ -147,10 +133,7 @@ export const flag: SettingType<boolean> = {
   show: String,
 }
 
-/**
- * A boolean that only `false` and 0 turn off: an unknown spelling, such as systemd's `yes`, must not choose the legacy
- * hierarchy.
- */
+/** Only `false` and 0 turn it off: an unknown spelling, such as systemd's `yes`, must not choose the legacy hierarchy. */
 export const unlessFalse: SettingType<boolean> = {
   name: 'boolean',
   fromText: (value) => (value === undefined ? undefined : !/^(false|0+)$/.test(value)),
@@ -176,19 +159,18 @@ export const seconds: SettingType<number> = {
   show: (value) => String(value / 1000),
 }
 
-/** A vsock port; zero and less are ignored. */
+/** A vsock port; zero and negative numbers are ignored. */
 export const port: SettingType<number> = numeric('port', (value) => {
   if (value > 0xff_ff_ff_ff) throw malformed('port out of range, want at most 4294967295')
   return value > 0 ? value : undefined
 })
 
-/** An integer of at least zero; one above 2^53-1 becomes 2^53-1. */
+/** An integer of 0 or more; a larger one than 2^53-1 becomes 2^53-1. */
 export const count: SettingType<number> = numeric('number ≥ 0', (value) => {
   if (value < 0) throw malformed('negative, want 0 or more')
   return Math.min(value, Number.MAX_SAFE_INTEGER)
 })
 
-/** An integer from `least` to `greatest`. */
 export function numberIn(least: number, greatest: number): SettingType<number> {
   return numeric(`${least} to ${greatest}`, (value) => {
     if (value < least || value > greatest) throw malformed(`out of range, want ${least} to ${greatest}`)

@@ -21,7 +21,7 @@ import {
   unlessFalse,
 } from './setting-types.ts'
 
-/** Every setting of the agent. docs/reference/settings.md shows this table. */
+/** docs/reference/settings.md shows this table. */
 export const SETTINGS = {
   serverAddress: agentSetting('server_addr', {
     environment: 'KATA_AGENT_SERVER_ADDR',
@@ -234,13 +234,10 @@ export const SETTINGS = {
 
 type ValueOf<Row> = Row extends Setting<infer T> ? T : never
 
-/** The agent's configuration: a value for every setting. */
 export type AgentConfig = { readonly [Key in keyof typeof SETTINGS]: ValueOf<(typeof SETTINGS)[Key]> }
 
-/** Name of one setting. */
 export type SettingKey = keyof typeof SETTINGS
 
-/** The names of all settings, in the order of the table. */
 export const SETTING_KEYS: readonly SettingKey[] = Object.keys(SETTINGS).filter(isSettingKey)
 
 function isSettingKey(name: string): name is SettingKey {
