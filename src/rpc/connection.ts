@@ -1,5 +1,4 @@
-/** One connection being served, whatever its framing. */
 export interface ServedConnection {
-  /** Takes no new calls, and closes the connection once those in progress are answered. */
+  /** Refuses new calls, and closes the connection once the open calls are answered. */
   drain(): void
 }

@@ -7,14 +7,12 @@ type FieldsByNumber = ReadonlyMap<number, MessageField>
 
 const fieldsByMessage = new Map<string, FieldsByNumber>()
 
-/** Requests of fewer bytes are not worth counting: each byte is taken for an element, which it hardly is. */
+/** A shorter request is not counted; its number of bytes stands for its elements. */
 const SHORT_BYTES = 512
 
 /**
- * Counts the elements of an encoded request before it is decoded. `message` is its full name, such as
- * `grpc.CreateContainerRequest`; of a message that is in no proto only the outermost elements are counted. Throws
- * RESOURCE_EXHAUSTED, which names the field that has one too many, and {@link undecodable} for bytes that are no message:
- * the decoder would read on where the count has lost its place.
+ * Of an unknown `message` (a full name) only the outermost elements are counted. Throws RESOURCE_EXHAUSTED with the field
+ * beyond the limit, and {@link undecodable} for invalid bytes, which the decoder may read differently.
  */
 export function countElements(payload: Uint8Array, message: string | undefined): number {
   // Each element takes at least two bytes, except packed numbers, which take one.
@@ -57,7 +55,6 @@ export function countElements(payload: Uint8Array, message: string | undefined):
   return elements
 }
 
-/** The failure of a request whose bytes are no message. */
 export function undecodable(error: unknown): AgentError {
   return new AgentError('UNKNOWN', `request: cannot be decoded: ${messageOf(error)}`)
 }
@@ -71,7 +68,7 @@ function fieldsOf(message: string): FieldsByNumber {
   return fields
 }
 
-/** An entry of a map is a message of two fields. */
+/** A map's entry is encoded as a message of two fields. */
 function entryOf({ property, message }: MessageField): FieldsByNumber {
   const key = { number: 1, name: 'key', property }
   const value = { number: 2, name: 'value', property, ...(message === undefined ? {} : { message }) }
@@ -81,10 +78,7 @@ function entryOf({ property, message }: MessageField): FieldsByNumber {
   ])
 }
 
-/**
- * How many varints are in `bytes`. No request of the API packs numbers of fixed length. Throws a RangeError when the last
- * one ends after them.
- */
+/** Counts varints: no request packs numbers of fixed length. Throws RangeError for an incomplete last number. */
 function numbersIn(bytes: Uint8Array): number {
   if ((bytes.at(-1) ?? 0) >= 0x80) throw new RangeError('a packed number ends after its field')
   let numbers = 0

@@ -3,77 +3,64 @@ import { type InTurn, Turns } from './turns.ts'
 
 const MIB = 1024 * 1024
 
-/**
- * Every limit of the API in one table (docs/reference/limits.md). A limit refuses what is new with RESOURCE_EXHAUSTED, and names
- * itself in the text; what has been taken is finished.
- */
+/** All limits of the API (docs/reference/limits.md). Beyond a limit, new work is refused with RESOURCE_EXHAUSTED. */
 export const LIMITS = {
-  /** Bytes of an encoded message, both ways and in both framings. */
+  /** Bytes of an encoded message, in both directions and both framings. */
   messageBytes: 4 * MIB,
   /**
-   * Elements of one request: fields that are set, items of lists, entries of maps, in it and in all messages inside it. A
-   * message of nothing takes two bytes in a request and some hundred once it is decoded, so the bytes of a request do not
-   * bound the memory that it takes; the elements do. The longest known requests have some thousand.
+   * Set fields, list items and map entries of one request, nested ones too. They bound its memory: an empty message takes
+   * two bytes encoded, but some hundred decoded. The longest known requests have some thousand elements.
    */
   elements: 65_536,
-  /** What one connection may have. A host polls three streams a process, and copies files in pieces of a megabyte. */
+  /** Limits of one connection. A host polls three streams per process, and copies files in pieces of a megabyte. */
   connection: {
     openCalls: 1024,
-    /** The same for gRPC, whose clients hold back what is more. A call that has just begun costs more there. */
+    /** The same for gRPC, whose clients wait beyond the limit; a call that has just begun costs more there. */
     openStreams: 256,
-    /** More of them for calls that have all of the reserves. */
+    /** Additional calls with the share `reserved`. */
     reservedCalls: 64,
-    /** Bytes of the encoded requests of its open calls (ttRPC). */
+    /** Bytes of the encoded requests of open calls (ttRPC). */
     requestBytes: 32 * MIB,
-    /** Bytes of answers that wait for its peer to read; beyond them it is closed (ttRPC). */
+    /** Bytes of unread answers; beyond the limit the connection is closed (ttRPC). */
     answerBytes: 64 * MIB,
-    /** Requests that are served before other connections have their turn. */
+    /** Requests of one connection that are served before the event loop serves others. */
     requestsAtOnce: 32,
     /** Milliseconds for the preface of HTTP/2, and for each frame header of ttRPC, from its first byte. */
     headerMs: 10_000,
     /** Streams of server reflection, of the health service's Watch and of StreamEvents. */
     streams: 8,
   },
-  /** What all connections may have together. `reserve` is kept for calls with a {@link Share} of it. */
+  /** Limits of all connections together. `reserve` is kept for calls with a {@link Share} of it. */
   total: {
-    /** Bytes of incomplete messages, of the requests of open calls, and of answers that wait to be read. */
+    /** Bytes of incomplete messages, open requests and unread answers. */
     bytes: { limit: 96 * MIB, reserve: 8 * MIB },
-    /** Calls that are open. */
     calls: { limit: 4096, reserve: 512 },
-    /** Elements of the requests of open calls. One takes up to 200 bytes of the heap. */
+    /** Elements of open requests. An element takes up to 200 bytes of the heap. */
     elements: { limit: 4 * 65_536, reserve: 8192 },
-    /** Streams of server reflection, of the health service's Watch and of StreamEvents. */
     streams: { limit: 64, reserve: 0 },
   },
-  /** Bytes of one message of a stream. */
   streamMessageBytes: 4096,
-  /** Calls that do work at the same time; those that only wait for a process do not count, and the rest waits its turn. */
+  /** Calls that work at the same time. Waits for a process do not count; further calls are queued. */
   workingCalls: 64,
-  /** Calls of gRPC that begin, or end with their connection, in one turn of the event loop. */
+  /** gRPC calls that begin, or end with their connection, in one iteration of the event loop. */
   callsAtOnce: 32,
-  /** Connections. One more closes the oldest without a valid call, and is refused if there is none. */
+  /** A further connection closes the oldest one without a valid call, or is refused if there is none. */
   connections: 1024,
-  /** Connections that have sent no valid call yet: spare ones of a host. One more closes the oldest of them. */
+  /** Connections without a valid call, such as spare ones of a host. A further one closes the oldest of them. */
   connectionsWithoutCall: 256,
 } as const
 
-/** A limit of all connections together. */
 export type TotalName = keyof typeof LIMITS.total
 
-/**
- * What a call may use of the reserves: nothing, half of them, or all. What tells a host that the guest lives, and what ends
- * things, has all; a wait for an exit, of which there is one a process, has half.
- */
+/** The part of the reserves that a call may use: none, half (waits for exits), or all (health, signals, removals). */
 export type Share = 'ordinary' | 'waiting' | 'reserved'
 
-/** A limit and its use, as the log and the metrics show them. */
 interface LimitUse {
   readonly name: string
   readonly limit: number
   readonly used: number
 }
 
-/** The parts of {@link LIMITS} that are counted over all connections. */
 export interface TotalLimits {
   readonly total: Readonly<Record<TotalName, { readonly limit: number; readonly reserve: number }>>
   readonly workingCalls: number
@@ -81,24 +68,22 @@ export interface TotalLimits {
   readonly connectionsWithoutCall: number
 }
 
-/** What all connections together have taken of the limits. */
 export class Totals {
   readonly #limits: TotalLimits
   readonly #used: Record<TotalName, number> = { bytes: 0, calls: 0, elements: 0, streams: 0 }
-  /** In the order in which they came. */
+  /** Oldest first. */
   readonly #connections = new Set<ConnectionTotals>()
-  /** Those of them without a valid call. */
   readonly #withoutCall = new Set<ConnectionTotals>()
   readonly #turns = new Turns(LIMITS.callsAtOnce)
   #working = 0
-  /** In the order in which they came. */
+  /** Oldest first. */
   readonly #waitingToWork = new Set<() => void>()
 
   constructor(limits: TotalLimits = LIMITS) {
     this.#limits = limits
   }
 
-  /** Takes `amount` of a limit; the caller gives it back. Returns the reason when there is not so much left. */
+  /** Takes `amount` of a limit; the caller returns it with `give`. Returns the reason of a refusal. */
   take(name: TotalName, amount: number, share: Share): string | undefined {
     if (!this.#hasRoom(name, amount, share) && (name !== 'bytes' || !this.#freeBytes(amount, share))) {
       const { limit } = this.#limits.total[name]
@@ -108,7 +93,7 @@ export class Totals {
     return undefined
   }
 
-  /** Takes `amount` of a limit in any case. */
+  /** Takes `amount` even beyond the limit. */
   takeAnyway(name: TotalName, amount: number): void {
     this.#used[name] += amount
   }
@@ -117,10 +102,7 @@ export class Totals {
     this.#used[name] -= amount
   }
 
-  /**
-   * Waits until the call may work. Resolves with the function that ends its work, even if `signal` has just fired. Throws
-   * its reason when it fires during the wait.
-   */
+  /** Waits until the call may work; resolves with the function that ends its work. Throws the reason of `signal`. */
   async beginWork(signal: AbortSignal): Promise<() => void> {
     const end = this.tryToWork()
     if (end !== undefined) return end
@@ -128,7 +110,7 @@ export class Totals {
     return () => this.#endWork()
   }
 
-  /** The function that ends the call's work, if the call may work at once. */
+  /** Returns undefined when the call has to wait. */
   tryToWork(): (() => void) | undefined {
     if (this.#working >= this.#limits.workingCalls) return undefined
     this.#working += 1
@@ -142,11 +124,11 @@ export class Totals {
       return
     }
     this.#waitingToWork.delete(next)
-    // Other callers have their turn, even if no work ever waits for anything.
+    // In a later iteration of the event loop, so that others run even if no call ever waits for I/O.
     setImmediate(next)
   }
 
-  /** Adds a connection; `close` closes it. Returns undefined, and closes nothing, when there are too many. */
+  /** Returns undefined when there are too many connections and none without a valid call can be closed. */
   addConnection(close: (reason: string) => void): ConnectionTotals | undefined {
     const { connections, connectionsWithoutCall } = this.#limits
     if (this.#connections.size >= connections || this.#withoutCall.size >= connectionsWithoutCall) {
@@ -168,7 +150,6 @@ export class Totals {
     return connection
   }
 
-  /** Every counted limit. */
   uses(): readonly LimitUse[] {
     const { total, workingCalls, connections, connectionsWithoutCall } = this.#limits
     return [
@@ -208,7 +189,7 @@ export class Totals {
         resolve()
       }
       const leave = () => {
-        // Otherwise its turn has come already.
+        // Otherwise `begin` is already scheduled.
         if (this.#waitingToWork.delete(begin)) reject(signal.reason)
       }
       signal.addEventListener('abort', leave, { once: true })
@@ -224,10 +205,9 @@ const LABELS: Readonly<Record<TotalName, string>> = {
   streams: 'streams',
 }
 
-/** The part of a reserve that is out of reach. */
+/** The part of a reserve that a call cannot use. */
 const RESERVE_KEPT: Readonly<Record<Share, number>> = { ordinary: 1, waiting: 0.5, reserved: 0 }
 
-/** What one connection has taken of the limits. */
 export class ConnectionTotals {
   readonly #totals: Totals
   readonly #events: ConnectionEvents
@@ -240,23 +220,22 @@ export class ConnectionTotals {
     this.#events = events
   }
 
-  /** Runs its tasks in turns that it shares with all connections. */
   get inTurn(): InTurn {
     return this.#events.inTurn
   }
 
-  /** The bytes of incomplete messages and unread answers that it holds. */
+  /** Bytes of incomplete messages and unread answers. */
   get bytes(): number {
     return this.#bytes
   }
 
-  /** Takes bytes of an incomplete message or an unread answer. Returns the reason when there are not so many left. */
+  /** Returns the reason of a refusal. */
   takeBytes(amount: number, share: Share): string | undefined {
     if (this.#hasEnded) return 'the connection has ended'
     const refusal = this.#totals.take('bytes', amount, share)
     if (refusal !== undefined) return refusal
     this.#bytes += amount
-    // To make room may have closed this very connection.
+    // `take` may have closed this very connection to make room.
     if (this.#hasEnded) this.#totals.give('bytes', amount)
     return undefined
   }
@@ -267,7 +246,7 @@ export class ConnectionTotals {
     this.#totals.give('bytes', amount)
   }
 
-  /** Opens a call and takes the bytes of its request. Returns the reason when it is refused. */
+  /** Counts a call and the bytes of its request. Returns the reason of a refusal. */
   openCall(share: Share, requestBytes: number): string | undefined {
     const tooMany = this.#totals.take('calls', 1, share)
     if (tooMany !== undefined) return tooMany
@@ -276,12 +255,12 @@ export class ConnectionTotals {
     return tooLong
   }
 
-  /** A whole request of a known method has arrived: the connection is not closed for the sake of others any more. */
+  /** Called for a whole request of a known method: the connection is then never closed to make room. */
   hasCall(): void {
     this.#events.onCall()
   }
 
-  /** Opens a stream. Returns the reason when it is refused. */
+  /** Returns the reason of a refusal. */
   openStream(): string | undefined {
     if (this.#streams >= LIMITS.connection.streams)
       return `${this.#streams} streams are open on this connection`
@@ -295,19 +274,18 @@ export class ConnectionTotals {
     this.#totals.give('streams', 1)
   }
 
-  /** Ends a call, also after the connection has ended. */
+  /** May be called after the connection has ended. */
   closeCall(requestBytes: number): void {
     this.#totals.give('calls', 1)
     this.#totals.give('bytes', requestBytes)
   }
 
-  /** Closes the connection for the sake of a limit. */
   close(reason: string): void {
     this.end()
     this.#events.close(reason)
   }
 
-  /** The connection is closed: gives back what it has taken, except for its calls. */
+  /** Releases the limits that the closed connection has taken, except for its calls, which `closeCall` ends. */
   end(): void {
     if (this.#hasEnded) return
     this.giveBytes(this.#bytes)
@@ -323,7 +301,6 @@ interface ConnectionEvents {
   readonly onEnd: () => void
 }
 
-/** The error of a call that a limit refuses. */
 export function exhausted(reason: string): AgentError {
   return new AgentError('RESOURCE_EXHAUSTED', reason)
 }

@@ -1,7 +1,7 @@
-/** Calls back once after `ms`, unless the function that it returns is called before. Tests pass their own. */
+/** Calls back once after `ms`, unless the returned function is called before. */
 export type StartTimer = (ms: number, callback: () => void) => () => void
 
-/** A {@link StartTimer} on the real clock. It does not keep the process alive. */
+/** A timer on the real clock; it does not keep the process alive. */
 export const startTimer: StartTimer = (ms, callback) => {
   const timer = setTimeout(callback, ms)
   timer.unref()

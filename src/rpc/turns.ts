@@ -1,13 +1,10 @@
-/** Runs a task of one connection now or in a later turn of the event loop. */
+/** Runs a task of one connection now or in a later iteration of the event loop. */
 export type InTurn = (task: () => void) => void
 
-/**
- * Shares the turns of the event loop among connections. Only so many tasks run in a turn. The others wait: those of one
- * connection in their order, and the connections one after the other, so one with many tasks does not delay the rest.
- */
+/** Shares the event loop among connections: an iteration runs few tasks, one connection after the other. */
 export class Turns {
   readonly #tasksAtOnce: number
-  /** The tasks that wait, a queue for each connection; the first queue is next. */
+  /** A queue for each connection; the first queue is next. */
   readonly #waiting = new Set<(() => void)[]>()
   #left: number
   #isTurning = false
@@ -17,7 +14,6 @@ export class Turns {
     this.#left = tasksAtOnce
   }
 
-  /** The turns of one more connection. */
   connection(): InTurn {
     const queue: (() => void)[] = []
     return (task) => {
@@ -32,7 +28,7 @@ export class Turns {
     }
   }
 
-  /** Has the next turn run what waits by then. */
+  /** Schedules the next iteration, which runs the waiting tasks. */
   #beginTurn(): void {
     if (this.#isTurning) return
     this.#isTurning = true

@@ -8,15 +8,15 @@ import {
 } from '@bufbuild/protobuf'
 import { FileDescriptorProtoSchema, FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt'
 
-/** Finds the files that describe something, as encoded `google.protobuf.FileDescriptorProto` messages. */
+/** Finds files, as encoded `google.protobuf.FileDescriptorProto` messages. */
 export interface DescriptorIndex {
-  /** The file of this name (with `.proto`), then all files that it imports, directly or not; undefined if there is none. */
+  /** The file of this name (with `.proto`), then all files that it imports, directly or not. */
   byName(name: string): readonly Uint8Array[] | undefined
-  /** The same for the file that declares the service, method, message, field, enum or enum value of this full name. */
+  /** The same for the file that declares the service, method, message, field, enum or enum value `fullName`. */
   bySymbol(fullName: string): readonly Uint8Array[] | undefined
 }
 
-/** Indexes an encoded `google.protobuf.FileDescriptorSet`. Throws for any other bytes. */
+/** Throws for bytes that are no encoded `google.protobuf.FileDescriptorSet`. */
 export function indexDescriptors(encodedSet: Uint8Array): DescriptorIndex {
   const names = new Map<string, DescFile>()
   const symbols = new Map<string, DescFile>()
@@ -52,7 +52,7 @@ function symbolsOfMessage(message: DescMessage): readonly string[] {
   ]
 }
 
-/** The values of an enum are named beside it, not below it. */
+/** The full name of an enum value has the enum's scope, but not the enum's name (protobuf). */
 function symbolsOfEnum(type: DescEnum): readonly string[] {
   const scope = type.typeName.slice(0, type.typeName.lastIndexOf('.') + 1)
   return [type.typeName, ...type.values.map((value) => `${scope}${value.name}`)]

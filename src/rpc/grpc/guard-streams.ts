@@ -3,12 +3,8 @@ import type { Server } from '@grpc/grpc-js'
 import type { StartTimer } from '../timer.ts'
 
 /**
- * Guards a server of one connection against what grpc-js and Node's HTTP/2 do not expect of a client. Comes before the
- * connection is injected.
- *
- * A stream that the client has reset by the time grpc-js is told of it is passed over. A call of an unknown method, or of
- * another content type, would be answered all the same, and the error of that would end the agent. The calls of a client
- * that is closing end after {@link CLOSING_MS}.
+ * Must be called before the connection is injected. Skips a stream that the client has reset: grpc-js answers a call of an
+ * unknown method or content type anyway, and the error of that write would end the agent.
  */
 export function guardStreams(server: Server, startTimer: StartTimer): void {
   replace(server, '_streamHandler', (serve) => (interceptors, stream: ServerHttp2Stream, headers) => {
@@ -24,7 +20,7 @@ export function guardStreams(server: Server, startTimer: StartTimer): void {
   })
 }
 
-/** grpc-js reads these methods when a connection is injected. It has nothing else that comes before its look at a call. */
+/** grpc-js reads these methods when a connection is injected; it has no public hook that runs this early. */
 function replace(
   server: Server,
   name: '_streamHandler' | '_sessionHandler',
@@ -39,10 +35,10 @@ function replace(
   )
 }
 
-/** How long the calls of a client may go on that has said that it will close (GOAWAY). */
+/** How long the calls of a client may go on after its GOAWAY. */
 const CLOSING_MS = 60_000
 
-/** When such a client breaks the protocol, Node reads no more and waits for its calls, also after the client is gone. */
+/** When a client breaks the protocol after GOAWAY, Node stops reading and waits for its calls, even after its end. */
 function endAfterGoaway(session: ServerHttp2Session, startTimer: StartTimer): void {
   session.once('goaway', () => {
     const stopTimer = startTimer(CLOSING_MS, () => session.destroy())

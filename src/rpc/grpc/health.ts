@@ -10,10 +10,7 @@ import {
 } from '../../gen/grpc/health/v1/health.ts'
 import { type CheckCall, type Method, type MethodTable, serviceNames } from '../method.ts'
 
-/**
- * The unary methods of gRPC's standard health service. The server as a whole and each service of the table are always
- * SERVING: an agent that answers serves.
- */
+/** The unary methods of `grpc.health.v1`. Every service is always SERVING, because an agent that answers can serve. */
 export function healthMethods(methods: MethodTable, checkCall: CheckCall): MethodTable {
   const known = knownServices(methods)
   const check: Method = async (payload, { hangup }) => {
@@ -38,10 +35,9 @@ export function healthMethods(methods: MethodTable, checkCall: CheckCall): Metho
 
 const CHECK = `${HealthDefinition.fullName}/${HealthDefinition.methods.check.name}`
 const LIST = `${HealthDefinition.fullName}/${HealthDefinition.methods.list.name}`
-/** The full name of the method that streams. */
 export const WATCH = `${HealthDefinition.fullName}/${HealthDefinition.methods.watch.name}`
 
-/** Serves `Watch`: sends the one state, which never changes, and keeps the stream open as the protocol asks. */
+/** Sends the one status, which never changes, and keeps the stream open as the protocol requires. */
 export function registerHealthWatch(server: Server, methods: MethodTable, checkCall: CheckCall): void {
   const known = knownServices(methods)
   const answer = async (call: ServerWritableStream<HealthCheckRequest, Uint8Array>) => {

@@ -11,13 +11,12 @@ import { type ConnectionTotals, LIMITS } from '../limits.ts'
 import type { MethodTable } from '../method.ts'
 import type { InTurn } from '../turns.ts'
 
-/** Answers of so many bytes have all of the reserve, as errors have, which could take their place. */
+/** Answers up to this size may use the whole reserve, because the error in their place could be as long. */
 const SHORT_BYTES = 1024
 
 /**
- * Counts the calls of one connection, the bytes of their requests as they arrive, and those of their answers until they
- * are sent. A call that a limit refuses is answered RESOURCE_EXHAUSTED and closed. `streams` names the methods whose calls
- * may stay open for ever.
+ * Counts one connection's calls, the bytes of their requests as they arrive, and those of answers until they are sent.
+ * Answers RESOURCE_EXHAUSTED beyond a limit. `streams` names the methods whose calls may stay open for ever.
  */
 export function limitCalls(
   totals: ConnectionTotals,
@@ -43,9 +42,9 @@ export function limitCalls(
 interface CallOptions {
   readonly stream: ServerHttp2Stream
   readonly totals: ConnectionTotals
-  /** Whether its request is any number of messages. */
+  /** The request is a stream of messages. */
   readonly hasMessages: boolean
-  /** Why it is refused at its start. */
+  /** The reason of a call that is refused at its start. */
   readonly refusal: string | undefined
   readonly inTurn: InTurn
 }
@@ -59,7 +58,7 @@ class LimitedCall extends ServerInterceptingCall {
   constructor(call: ServerInterceptingCallInterface, options: CallOptions) {
     super(call, {
       start: (next) => {
-        // The method never learns of a call that is refused at its start.
+        // Without `next` the method never sees a call that is refused at its start.
         if (options.refusal !== undefined) return
         options.inTurn(() =>
           next({
@@ -83,11 +82,10 @@ class LimitedCall extends ServerInterceptingCall {
     })
   }
 
-  /** Answers RESOURCE_EXHAUSTED with this reason. */
   refuse(details: string): void {
     this.#isOver = true
     this.sendStatus({ code: StatusCode.RESOURCE_EXHAUSTED, details })
-    // The peer may never end a request that is incomplete.
+    // The peer may never complete its request.
     if (!this.#hasRequest) setImmediate(() => this.#options.stream.close())
   }
 
@@ -108,7 +106,7 @@ class LimitedCall extends ServerInterceptingCall {
       this.#hasRequest = true
       return true
     }
-    // The stream itself holds a few messages that have not been answered.
+    // A message is not counted any longer, because a stream holds only a few unanswered ones.
     this.#give(message.length)
     if (message.length <= LIMITS.streamMessageBytes) return true
     this.refuse(
@@ -132,7 +130,7 @@ class LimitedCall extends ServerInterceptingCall {
   }
 }
 
-/** The call's HTTP/2 stream. grpc-js has no other view of a message that is incomplete, or of an answer that is not sent. */
+/** grpc-js shows incomplete messages and unsent answers only on its private HTTP/2 stream. */
 function streamOf(call: ServerInterceptingCallInterface): ServerHttp2Stream {
   const stream = 'stream' in call ? call.stream : undefined
   if (!isHttp2Stream(stream)) throw new Error('grpc-js: the call has no HTTP/2 stream')

@@ -10,7 +10,7 @@ import {
 import { type CheckCall, type MethodTable, serviceNames } from '../method.ts'
 import type { DescriptorIndex } from './descriptor-index.ts'
 
-/** Reads the encoded `google.protobuf.FileDescriptorSet` of everything served. */
+/** Reads the encoded `google.protobuf.FileDescriptorSet` of all services. */
 export type ReadDescriptors = () => Promise<Uint8Array>
 
 /** Both versions are in use; they differ in the package only. */
@@ -22,7 +22,6 @@ type Answer = Pick<
   'fileDescriptorResponse' | 'allExtensionNumbersResponse' | 'listServicesResponse' | 'errorResponse'
 >
 
-/** What server reflection answers from. */
 interface ReflectionOptions {
   readonly methods: MethodTable
   readonly readDescriptors: ReadDescriptors
@@ -31,10 +30,9 @@ interface ReflectionOptions {
 
 const METHOD = ServerReflectionDefinition.methods.serverReflectionInfo.name
 
-/** The full names of the methods. */
 export const REFLECTION_METHODS = SERVICE_NAMES.map((name) => `${name}/${METHOD}`)
 
-/** Serves server reflection. The descriptors are read at the first question of a connection. */
+/** The descriptors are read at the first call of a connection. */
 export function registerReflection(server: Server, options: ReflectionOptions): void {
   const { methods, readDescriptors, checkCall } = options
   const services = [...serviceNames(methods), HealthDefinition.fullName, ServerReflectionDefinition.fullName]
@@ -81,7 +79,7 @@ async function answerAll(
   call.end()
 }
 
-/** Resolves once the answer has been sent or never will be: no question is read while its asker reads no answers. */
+/** Resolves once the answer was sent or the call closed, so that a client that reads no answers can ask nothing more. */
 function sent(call: ReflectionCall, answer: Uint8Array): Promise<void> {
   return new Promise((resolve) => {
     call.once('close', resolve)

@@ -15,27 +15,22 @@ const STREAMS: readonly string[] = [WATCH, ...REFLECTION_METHODS]
 
 export interface GrpcOptions {
   readonly methods: MethodTable
-  /** The methods that answer with streams. They come before those of the same name. */
+  /** Methods that answer with streams. They take precedence over unary ones of the same name. */
   readonly streams?: StreamTable
-  /** Names the connection in logs. */
   readonly peer: string
-  /** What has been read from the socket already; it begins with the HTTP/2 preface. */
+  /** Bytes already read from the socket; they begin with the HTTP/2 preface. */
   readonly firstBytes: Buffer
   readonly readDescriptors: ReadDescriptors
   readonly checkCall: CheckCall
-  /** What this connection takes of the limits of all connections. */
   readonly totals: ConnectionTotals
   readonly startTimer: StartTimer
 }
 
-/**
- * Serves gRPC on one accepted, paused socket until either side closes it: the methods of the table,
- * `grpc.health.v1` and server reflection. A connection is never closed for being idle.
- */
+/** Serves the methods, health and reflection on an accepted, paused socket. An idle connection is never closed. */
 export function serveGrpc(socket: Duplex, options: GrpcOptions): ServedConnection {
   const { checkCall, streams = new Map() } = options
   const methods = new Map([...options.methods, ...healthMethods(options.methods, checkCall)])
-  // One server per connection, which are few: so each has a name, limits and an end of its own.
+  // One server per connection gives each its own name, limits and end; connections are few.
   const server = new Server({
     'grpc.max_receive_message_length': LIMITS.messageBytes,
     'grpc.max_send_message_length': LIMITS.messageBytes,

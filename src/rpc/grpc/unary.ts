@@ -13,7 +13,6 @@ import {
 import { boundTraceparent, TRACEPARENT } from '../traceparent.ts'
 import type { InTurn } from '../turns.ts'
 
-/** Serves one method, whose messages stay encoded. */
 export function serveUnary(
   server: Server,
   name: string,
@@ -31,9 +30,7 @@ export function serveUnary(
   )
 }
 
-/** The connection that a call comes from. */
 export interface CallingConnection {
-  /** Names it in logs. */
   readonly peer: string
   readonly inTurn: InTurn
 }
@@ -67,7 +64,7 @@ function serveCall(call: UnaryCall, method: Method, { peer, inTurn }: CallingCon
       return
     }
     const reason = Date.now() >= deadlineMs ? deadlineExceeded() : cancelled()
-    // A connection that ends with hundreds of calls would take a long turn.
+    // Aborting the hundreds of calls of one connection at once would block the event loop for long.
     inTurn(() => hangup.abort(reason))
   })
   const timeoutMs = timeoutMsOf(deadlineMs)
@@ -87,7 +84,6 @@ function serveCall(call: UnaryCall, method: Method, { peer, inTurn }: CallingCon
   )
 }
 
-/** The trace context in the headers of a call. */
 function traceparentOf({ metadata }: Pick<UnaryCall, 'metadata'>): string | undefined {
   const [value] = metadata.get(TRACEPARENT)
   return typeof value === 'string' ? boundTraceparent(value) : undefined
@@ -97,7 +93,7 @@ function tellDelivery(outcome: Outcome, delivered: boolean): void {
   if (outcome.ok) outcome.delivered?.(delivered)
 }
 
-/** `deadlineMs` is a time of day, or Infinity. */
+/** `deadlineMs` is milliseconds since the epoch, or Infinity. */
 function timeoutMsOf(deadlineMs: number): number | undefined {
   const timeoutMs = Math.max(0, deadlineMs - Date.now())
   return timeoutMs > LONGEST_TIMER_MS ? undefined : timeoutMs
@@ -106,7 +102,7 @@ function timeoutMsOf(deadlineMs: number): number | undefined {
 /** Clients refuse more than 8 KiB of headers. */
 const MAX_DETAILS_BYTES = 6 * 1024
 
-/** The error text, truncated to fit a header, in which grpc-js sends it percent-encoded. */
+/** Truncates the text to fit a header, in which grpc-js sends it percent-encoded. */
 function detailsOf(message: string): string {
   let details = truncate(message, MAX_DETAILS_BYTES).toWellFormed()
   for (let bytes = encodedBytes(details); bytes > MAX_DETAILS_BYTES; bytes = encodedBytes(details)) {
@@ -119,7 +115,7 @@ function encodedBytes(details: string): number {
   return encodeURI(details).length
 }
 
-/** One buffer: gRPC puts five bytes before a message, and copies it in any case. */
+/** One buffer, because grpc-js copies the message in any case to put five bytes before it. */
 function wholeOf({ payload, bulk }: Encoded): Uint8Array {
   return bulk === undefined ? payload : Buffer.concat([payload, bytesOf(bulk)])
 }
@@ -134,7 +130,6 @@ function same(payload: Buffer): Buffer {
 
 type StreamCall = ServerWritableStream<Buffer, Uint8Array>
 
-/** Serves one method that answers with any number of messages, which stay encoded. */
 export function serveStream(server: Server, name: string, method: StreamMethod, peer: string): void {
   server.register(
     `/${name}`,
@@ -147,7 +142,6 @@ export function serveStream(server: Server, name: string, method: StreamMethod, 
 
 async function answer(call: StreamCall, method: StreamMethod, peer: string): Promise<void> {
   const hangup = new AbortController()
-  // grpc-js emits it once for every call: when its status has been sent, or when it never will be.
   call.once('cancelled', () => hangup.abort(cancelled()))
   const incoming: IncomingCall = {
     ...{ timeoutMs: undefined, hangup: hangup.signal, peer, number: undefined, ageMs: 0 },
@@ -160,7 +154,6 @@ async function answer(call: StreamCall, method: StreamMethod, peer: string): Pro
   else call.emit('error', { code: StatusCode[failure.code], details: failure.message })
 }
 
-/** Resolves once the message has been sent or never will be. */
 function sent(call: StreamCall, message: Uint8Array): Promise<void> {
   return new Promise((resolve) => {
     call.once('close', resolve)

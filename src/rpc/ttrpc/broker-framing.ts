@@ -16,120 +16,104 @@ import {
 } from './envelope.ts'
 import { FRAME_HEADER_BYTES, type FrameHeader, MAX_FRAME_PAYLOAD_BYTES, parseFrameHeader } from './frame.ts'
 
-/** How a frame came. Its answer names it. */
 export interface Arrival {
-  /** The broker's number of the frame, the same when a restarted agent gets it again. */
+  /** The broker's number of the frame; it stays the same when a restarted agent gets the frame again. */
   readonly number: bigint
-  /** Milliseconds between the arrival of the whole frame at the broker and its arrival here. */
+  /** The time between the arrival of the whole frame at the broker and its arrival here. */
   readonly ageMs: number
-  /** Whether the previous agent had the frame. */
+  /** The previous agent had the frame. */
   readonly sentBefore: boolean
 }
 
 /** Called by a {@link BrokerFraming} during `push`, in the order of the wire. */
 export interface FramingEvents {
-  /** A whole frame. `payload` may be a view of the bytes pushed. */
+  /** `payload` may be a view of the pushed bytes. */
   onFrame(header: FrameHeader, payload: Uint8Array, arrival: Arrival): void
-  /** A frame that has no room here or at the broker, as the reason says. */
+  /** A frame was dropped because the agent or the broker has no room for it. */
   onRefusedFrame(header: FrameHeader, arrival: Arrival, reason: string): void
-  /** The framing is about to hold so many bytes of an incomplete frame. Returns the reason to drop the frame, if there is one. */
+  /** The framing is about to buffer a frame of `bytes`. Returns the reason to drop the frame, if any. */
   onHold(bytes: number): string | undefined
-  /** The framing holds so many bytes less. */
   onRelease(bytes: number): void
 }
 
-/** A frame that answers another one. */
 export interface AnswerFrame {
-  /** Of the frame that is answered. */
   readonly arrival: Arrival
   readonly frame: Buffer
-  /** The frame's end, which is kept apart. */
+  /** The end of the frame, which is not copied behind `frame`. */
   readonly bulk?: Uint8Array | StoredBytes | undefined
-  /** Called once: whether the frame was handed whole to the client's connection, or never will be. */
+  /** Called once: whether the client's connection took the whole frame. */
   readonly delivered?: ((written: boolean) => void) | undefined
-  /** Called when the kernel has taken the frame from this process, or never will. */
+  /** Called when the kernel has taken the frame or never will. */
   readonly taken: () => void
 }
 
-/** The writing side of a socket. */
 export type FramedSocket = Pick<Duplex, 'write' | 'writable' | 'writableLength' | 'cork' | 'uncork'>
 
-/** The framing's part of the control socket. */
+/** The control socket as the framing uses it. */
 export interface BrokerLink {
   /** Confirms a delivery after the end of the data socket. */
   confirm(number: bigint): void
-  /** The broker tells the delivery of an answer that the previous agent sent. */
+  /** The broker reports the delivery of an answer of the previous agent. */
   settled(number: bigint, written: boolean): void
-  /** The request is answered with a failure, which takes nothing. */
+  /** The request is answered with a failure, which consumes nothing. */
   refused(number: bigint): void
-  /** The broker has told nothing of an answer for long: its client does not read it, or the broker hangs. */
+  /** The broker has not reported on an answer for long: the client does not read it, or the broker hangs. */
   late(): void
-  /** The broker has sent what its protocol does not allow: nothing that it sends can be trusted. */
+  /** The broker has violated its protocol; nothing that it sends can be trusted. */
   fail(reason: string): void
 }
 
-/**
- * Sends bytes on the data socket past the stream over it, which must be empty, with a descriptor or none. Returns how many
- * bytes the kernel has taken, or less than 0.
- */
+/** Writes to the data socket directly; the stream's own buffer must be empty. Returns the bytes taken, or less than 0. */
 export type SendNow = (bytes: Buffer, fd?: number) => number
 
-/** How long a confirmation may wait for an answer that it can go with, which spares the broker a wake-up. */
+/** How long a confirmation may wait to be sent with an answer, which saves the broker a wake-up. */
 const CONFIRM_MS = 20
 
-/** For how long the broker may tell nothing of an answer before {@link BrokerLink.late}. */
+/** How long the delivery of an answer may be unknown before {@link BrokerLink.late}. */
 const LATE_MS = 30_000
 
-/** How many confirmations wait at most. */
+/** The most confirmations that wait. */
 const CONFIRMATIONS = 64
 
-/** An answer so short is copied behind its envelope, which costs less than writing one more buffer. */
+/** An answer up to this size is copied behind its envelope, which costs less than one more buffer to write. */
 const COPIED_BYTES = 4096
 
 const NO_BYTES = Buffer.alloc(0)
 
-/** The most bytes, beside one answer, that may be in files while their delivery is not known. Other answers wait. */
+/** The most bytes in files whose delivery is unknown, beyond one answer. Further answers go through the socket. */
 const BYTES_IN_FILES = 2 ** 22
 
-/** An answer whose delivery the broker will tell. */
 interface Undelivered {
   readonly delivered: (written: boolean) => void
-  /** How many of its bytes are in a file. */
   readonly bytesInFile: number
 }
 
-/**
- * The frames on a data socket of the broker, each in an envelope. Every frame that has come is answered, or `nothing` is called
- * for it.
- */
+/** The frames on a data socket of the broker, in envelopes. Each received frame gets an answer, or {@link nothing}. */
 export class BrokerFraming {
   readonly #socket: FramedSocket
   readonly #events: FramingEvents
   readonly #link: BrokerLink
   readonly #startTimer: StartTimer
   readonly #sendNow: SendNow | undefined
-  /** Confirmations that have not been sent. */
   #unconfirmed: bigint[] = []
   #stopConfirmTimer: (() => void) | undefined
   #stopLateTimer: (() => void) | undefined
-  /** An envelope that has not arrived whole. */
+  /** The arrived part of an incomplete envelope. */
   readonly #head = Buffer.allocUnsafe(ENVELOPE_BYTES)
   #headBytes = 0
   #envelope: Envelope | undefined
-  /** The frame of the envelope, if it comes in parts; its header alone, if the frame is dropped. */
+  /** The frame, if it arrives in parts; only its header, if the frame is dropped. */
   #frame = NO_BYTES
-  /** Why that frame is dropped. */
   #noRoom: string | undefined
-  /** Bytes of the frame that are still to come. */
   #bytesLeft = 0
   readonly #undelivered = new Map<bigint, Undelivered>()
   #bytesInFiles = 0
   #isHalted = false
   #isBroken = false
-  /** Only deliveries count any more. */
+  /** Only reports of deliveries are still handled. */
   #isClosed = false
 
-  /** Without `sendNow` all goes through the stream. */
+  /** Without `sendNow` everything goes through the stream. */
   constructor(
     socket: FramedSocket,
     events: FramingEvents,
@@ -146,7 +130,7 @@ export class BrokerFraming {
     this.#sendNow = parts.sendNow
   }
 
-  /** Returns how many bytes it has read: fewer than all when it is halted. */
+  /** Returns the number of bytes read: fewer than all after `halt`. */
   push(chunk: Buffer): number {
     this.#isHalted = false
     let offset = 0
@@ -186,7 +170,7 @@ export class BrokerFraming {
     }
   }
 
-  /** One timer for all answers: an answer that was the oldest when it began, and still is, is late. */
+  /** One timer for all answers: an answer is late if it is the oldest both when the timer starts and when it ends. */
   #lookForLate(): () => void {
     const [oldest] = this.#undelivered.keys()
     return this.#startTimer(LATE_MS, () => {
@@ -219,7 +203,7 @@ export class BrokerFraming {
     return this.#sendNow !== undefined && this.#socket.writable && this.#socket.writableLength === 0
   }
 
-  /** Sends bytes past the stream, when nothing waits in it. Returns false when nothing was sent. */
+  /** Writes to the socket directly when the stream's buffer is empty. Returns false when nothing was sent. */
   #trySend(bytes: Buffer, fd?: number): boolean {
     if (!this.#isIdle()) return false
     const sent = this.#sendNow?.(bytes, fd) ?? -1
@@ -228,22 +212,19 @@ export class BrokerFraming {
     return true
   }
 
-  /** The frame gets no answer. */
+  /** Tells the broker that the frame gets no answer. */
   nothing({ number }: Arrival): void {
     if (this.#socket.writable) this.#socket.write(encodeEnvelope(bareEnvelope(EnvelopeKind.nothing, number)))
   }
 
-  /**
-   * The peer is gone: lets go of an incomplete frame, and of answers whose delivery was not told. `unread` has not been
-   * pushed; no frame in it is served.
-   */
+  /** The peer is gone: drops an incomplete frame and the unreported answers. No frame in `unread` is served. */
   close(unread: Buffer): void {
     this.#isClosed = true
     this.push(unread)
     this.#confirm()
     this.#isBroken = true
     this.#release()
-    // The broker has dropped those of which it has told nothing before the end.
+    // The broker drops the answers that it has not reported before the end.
     for (const { delivered } of this.#undelivered.values()) delivered(false)
     this.#undelivered.clear()
     this.#stopLooking()
@@ -316,7 +297,7 @@ export class BrokerFraming {
       this.#noRoom = this.#isClosed ? 'the client is gone' : this.#events.onHold(frameBytes)
       this.#frame = Buffer.allocUnsafeSlow(this.#noRoom === undefined ? frameBytes : FRAME_HEADER_BYTES)
     }
-    // What a dropped frame has no room for is not copied.
+    // `copy` truncates a dropped frame to its header.
     part.copy(this.#frame, frameBytes - this.#bytesLeft)
   }
 
@@ -342,7 +323,6 @@ export class BrokerFraming {
     } else refuse(noRoom)
   }
 
-  /** Sends the confirmations that wait. */
   #confirm(): void {
     const numbers = this.#takeConfirmations()
     if (numbers.length === 0) return
@@ -373,7 +353,6 @@ function isFrameLength({ kind, frameBytes }: Envelope): boolean {
   return frameBytes >= FRAME_HEADER_BYTES && frameBytes <= FRAME_HEADER_BYTES + mostPayload
 }
 
-/** Confirmations, an envelope and a frame in one buffer. */
 function joined(confirmations: readonly bigint[], envelope: Envelope, frame: Buffer): Buffer {
   const bytes = Buffer.allocUnsafe(ENVELOPE_BYTES * (confirmations.length + 1) + frame.length)
   let end = 0
@@ -383,7 +362,7 @@ function joined(confirmations: readonly bigint[], envelope: Envelope, frame: Buf
   return bytes
 }
 
-/** Writes buffers with one write(2) while the socket takes them. */
+/** Corking writes all buffers with one system call. */
 function writeParts(socket: FramedSocket, parts: readonly Uint8Array[], written: () => void): void {
   socket.cork()
   parts.forEach((part, index) => {

@@ -12,28 +12,24 @@ import {
 import { decodeResponse, encodeRequestFrame, type RequestMetadata, timeoutNanoOf } from './messages.ts'
 
 export interface CallOptions {
-  /** How long the call may take: sent to the server, and enforced here too. No limit by default. */
+  /** Sent to the server and enforced here too. No limit by default. */
   readonly timeoutMs?: number | undefined
-  /** Ends this call only, which rejects with the signal's reason. */
+  /** Rejects this call with its reason. */
   readonly signal?: AbortSignal | undefined
-  /** Sent with the request; the agent ignores it. */
+  /** The agent reads only `traceparent`. */
   readonly metadata?: RequestMetadata | undefined
 }
 
-/** The client's side of one ttRPC connection. */
 export interface TtrpcClient {
-  /**
-   * Calls `service`/`method` with an encoded request; resolves with the encoded response. Rejects with an
-   * `AgentError` of the code the server answered, or UNAVAILABLE `ttrpc: closed` when the connection ended.
-   */
+  /** Rejects with an `AgentError` of the server's code, or UNAVAILABLE `ttrpc: closed` when the connection has ended. */
   call(service: string, method: string, payload: Uint8Array, options?: CallOptions): Promise<Uint8Array>
-  /** Closes the connection; calls in progress are rejected. */
+  /** Rejects the calls in progress. */
   close(): void
   /** Resolves when either side has ended the connection. */
   readonly closed: Promise<void>
 }
 
-/** A client on a connected socket, which it owns from then on. */
+/** The client owns the connected socket from then on. */
 export function ttrpcClient(socket: Duplex): TtrpcClient {
   return new ClientConnection(socket)
 }
@@ -102,7 +98,7 @@ class ClientConnection implements TtrpcClient {
 
   #onFrame(header: FrameHeader, bytes: Uint8Array): void {
     const call = header.type === FrameType.response ? this.#settle(header.streamId) : undefined
-    // The response to a call that has ended already, or a frame that unary calls do not use.
+    // A late response, or a frame that unary calls do not use.
     if (call === undefined) return
     try {
       const response = decodeResponse(bytes)
@@ -140,7 +136,7 @@ class ClientConnection implements TtrpcClient {
   }
 }
 
-/** Calls `abandon` when the time is over or the signal fires. The function returned stops that. */
+/** Calls `abandon` when the time is over or the signal fires, unless the returned function is called before. */
 export function watchCall(options: CallOptions, abandon: (reason: unknown) => void): () => void {
   const { signal, timeoutMs } = options
   const onAbort = () => abandon(signal?.reason)

@@ -12,16 +12,16 @@ export const EnvelopeKind = {
   confirm: 18,
 } as const
 
-/** Of a request: the previous agent had it. */
+/** Flag of a request: the previous agent had it. */
 export const SENT_BEFORE = 1
 
-/** Of an answer: the broker tells what becomes of it, and remembers that until it is confirmed. */
+/** Flag of an answer: the broker reports its delivery, and remembers it until the report is confirmed. */
 export const KEEP = 1
 
-/** Of an answer: its end is not in the socket, but in a file in memory that comes with the envelope. */
+/** Flag of an answer: its end is in a memory file, whose descriptor comes with the envelope. */
 export const IN_FILE = 2
 
-/** Of an oversized frame: it is not too large, but the broker's limits had no room for it. */
+/** Flag of an oversized frame: the broker dropped it because of its limits, not because of its size. */
 export const NO_ROOM = 2
 
 /** Little endian: `u32 kind, u32 flags, u64 number, u64 age_ns, u32 frame_bytes, u32 file_bytes`. */
@@ -33,7 +33,7 @@ export interface Envelope {
   readonly ageNs: bigint
   /** Of the frame that follows, with its header. */
   readonly frameBytes: number
-  /** How many of them, at its end, are in the file; 0 by default. */
+  /** The bytes at the frame's end that are in the file; 0 by default. */
   readonly fileBytes?: number
 }
 
@@ -43,7 +43,7 @@ export function encodeEnvelope(envelope: Envelope): Buffer {
   return bytes
 }
 
-/** Writes the envelope at `offset`. Returns where it ends. */
+/** Returns the offset after the envelope. */
 export function writeEnvelope(bytes: Buffer, offset: number, envelope: Envelope): number {
   const { kind, flags, number, ageNs, frameBytes, fileBytes = 0 } = envelope
   bytes.writeUInt32LE(kind, offset)
@@ -55,7 +55,6 @@ export function writeEnvelope(bytes: Buffer, offset: number, envelope: Envelope)
   return offset + ENVELOPE_BYTES
 }
 
-/** Decodes the envelope that begins at `offset`. */
 export function decodeEnvelope(bytes: Buffer, offset: number): Envelope {
   return {
     kind: bytes.readUInt32LE(offset),
@@ -66,7 +65,6 @@ export function decodeEnvelope(bytes: Buffer, offset: number): Envelope {
   }
 }
 
-/** An envelope without a frame. */
 export function bareEnvelope(kind: number, number: bigint): Envelope {
   return { kind, flags: 0, number, ageNs: 0n, frameBytes: 0 }
 }

@@ -3,38 +3,33 @@ import { LIMITS } from '../limits.ts'
 /** Bytes of a frame header: length (u32), stream id (u32), type (u8), flags (u8); big endian. */
 export const FRAME_HEADER_BYTES = 10
 
-/** The largest payload of a frame, both ways. */
 export const MAX_FRAME_PAYLOAD_BYTES = LIMITS.messageBytes
 
-/** Message types as on the wire. */
 export const FrameType = { request: 1, response: 2, data: 3 } as const
 
-/** Frame flags as on the wire; only data frames carry them here. */
+/** Only data frames carry flags here. */
 export const FrameFlag = { remoteClosed: 1, remoteOpen: 2, noData: 4 } as const
 
 export interface FrameHeader {
   readonly payloadBytes: number
   readonly streamId: number
-  /** One of {@link FrameType}, or any other number that the peer sent. */
+  /** A {@link FrameType} or any other number. */
   readonly type: number
   readonly flags: number
 }
 
-/** A buffer is at most so many times what has arrived: enough for the largest frame after its first read. */
+/** The limit of a frame's buffer, in multiples of the bytes received. */
 const AHEAD = 16
 
 /** Called by a {@link FrameReader} during `push`, in the order of the wire. */
 export interface FrameEvents {
-  /** A whole frame. `payload` may be a view of the bytes pushed. */
+  /** `payload` may be a view of the pushed bytes. */
   onFrame(header: FrameHeader, payload: Uint8Array): void
-  /** The end of a frame larger than {@link MAX_FRAME_PAYLOAD_BYTES}, whose payload was dropped as it came. */
+  /** Called at the end of a frame above {@link MAX_FRAME_PAYLOAD_BYTES}, whose payload was dropped. */
   onOversizedFrame(header: FrameHeader): void
 }
 
-/**
- * A buffer for a frame of `payloadBytes` with its header filled in; the payload belongs after it, but for its last
- * `apartBytes`, which are sent from elsewhere.
- */
+/** A frame with its header and room for the payload, less the last `apartBytes`, which are sent separately. */
 export function allocateFrame(header: FrameHeader, apartBytes = 0): Buffer {
   const frame = Buffer.allocUnsafe(FRAME_HEADER_BYTES + header.payloadBytes - apartBytes)
   frame.writeUInt32BE(header.payloadBytes, 0)
@@ -44,7 +39,7 @@ export function allocateFrame(header: FrameHeader, apartBytes = 0): Buffer {
   return frame
 }
 
-/** Cuts a byte stream into frames. Holds at most one incomplete frame, and of that only the bytes that have arrived. */
+/** Splits a byte stream into frames. Buffers at most one incomplete frame. */
 export class FrameReader {
   readonly #events: FrameEvents
   readonly #headerBytes = Buffer.allocUnsafe(FRAME_HEADER_BYTES)
@@ -116,7 +111,6 @@ export class FrameReader {
 
 const NOTHING = Buffer.alloc(0)
 
-/** Parses the header that begins at `offset`. */
 export function parseFrameHeader(bytes: Buffer, offset: number): FrameHeader {
   return {
     payloadBytes: bytes.readUInt32BE(offset),

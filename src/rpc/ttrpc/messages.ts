@@ -3,24 +3,22 @@ import { LONGEST_TIMER_MS } from '../../base/abort.ts'
 import { boundTraceparentBytes, TRACEPARENT } from '../traceparent.ts'
 import { allocateFrame, FRAME_HEADER_BYTES, FrameType } from './frame.ts'
 
-// The messages ttRPC itself adds around a call. What is decoded skips unknown fields, and of the
-// metadata of a request (field 5) all but the trace context.
+// The messages that ttRPC puts around a call. Decoding skips unknown fields, and all metadata (field 5) but the trace
+// context.
 
-/** The request message: the method, its encoded request, and how long the call may take. */
 export interface TtrpcRequest {
   readonly service: string
   readonly method: string
   readonly payload: Uint8Array
   /** 0 means no limit. */
   readonly timeoutNano: bigint
-  /** See {@link boundTraceparentBytes}; what is encoded has it in its metadata. */
+  /** Set by the decoder; the encoder takes it in its metadata. */
   readonly traceparent?: string | undefined
 }
 
-/** Key and value pairs of a request, such as W3C's `traceparent`. */
 export type RequestMetadata = Readonly<Record<string, string>>
 
-/** The response message: the encoded response if `code` is 0, else a status code and its text. */
+/** Has a payload if `code` is 0, else a message. */
 export interface TtrpcResponse {
   readonly code: number
   readonly message: string
@@ -29,7 +27,7 @@ export interface TtrpcResponse {
 
 const NO_BYTES = new Uint8Array(0)
 
-/** Throws when the bytes are no protobuf message. */
+/** Throws for bytes that are no protobuf message. */
 export function decodeRequest(bytes: Uint8Array): TtrpcRequest {
   const reader = new BinaryReader(bytes)
   let service = ''
@@ -52,10 +50,10 @@ export function decodeRequest(bytes: Uint8Array): TtrpcRequest {
   return { service, method, payload, timeoutNano, traceparent }
 }
 
-/** Callers send one or two pairs of metadata; of so many the key is looked at. */
+/** Callers send one or two pairs of metadata; further pairs than this are skipped. */
 const MOST_PAIRS = 16
 
-/** The trace context in a pair of metadata, if it is that. A pair that is no message is ignored, as all others are. */
+/** Returns undefined for any other pair of metadata, also for an invalid one. */
 function traceparentIn(pair: Uint8Array): string | undefined {
   const reader = new BinaryReader(pair)
   let isKey = false
@@ -77,7 +75,6 @@ function isTraceparent(key: Uint8Array): boolean {
   return key.length === TRACEPARENT.length && Buffer.from(key).toString('latin1') === TRACEPARENT
 }
 
-/** The whole frame of a request. */
 export function encodeRequestFrame(
   streamId: number,
   request: TtrpcRequest,
@@ -97,7 +94,7 @@ export function encodeRequestFrame(
   return frameOf(streamId, FrameType.request, writer.finish())
 }
 
-/** Throws when the bytes are no protobuf message. A response without a status is successful. */
+/** Throws for bytes that are no protobuf message. A response without a status is successful. */
 export function decodeResponse(bytes: Uint8Array): TtrpcResponse {
   const reader = new BinaryReader(bytes)
   let status = { code: 0, message: '' }
@@ -111,7 +108,7 @@ export function decodeResponse(bytes: Uint8Array): TtrpcResponse {
   return { ...status, payload }
 }
 
-/** The frame of a successful response without its last `bulkBytes`. The status of code 0 is sent, as other servers do. */
+/** Leaves out the last `bulkBytes`. Sends a status of code 0, as other servers do. */
 export function encodeResponseFrame(streamId: number, payload: Uint8Array, bulkBytes = 0): Buffer {
   const encodedBytes = payload.length + bulkBytes
   const headBytes = EMPTY_STATUS.length + (encodedBytes === 0 ? 0 : 1 + varintBytes(encodedBytes))
@@ -125,12 +122,10 @@ export function encodeResponseFrame(streamId: number, payload: Uint8Array, bulkB
   return frame
 }
 
-/** Bytes of the frame payload of a successful response whose encoded message has this many bytes. */
 export function responseBytes(encodedBytes: number): number {
   return EMPTY_STATUS.length + 1 + varintBytes(encodedBytes) + encodedBytes
 }
 
-/** The whole frame of an error response. */
 export function encodeErrorFrame(streamId: number, status: { code: number; message: string }): Buffer {
   const writer = new BinaryWriter()
   writer.tag(1, WireType.LengthDelimited).fork()
@@ -140,10 +135,7 @@ export function encodeErrorFrame(streamId: number, status: { code: number; messa
   return frameOf(streamId, FrameType.response, writer.finish())
 }
 
-/**
- * Milliseconds of a `timeout_nano`, rounded up: undefined for 0 (no limit) and for more than a timer can hold; 0 for a
- * negative one, which a client sends whose deadline is already over.
- */
+/** Rounds up. Undefined for 0 and for more than a timer holds; 0 for a negative value, which is an expired deadline. */
 export function timeoutMsOf(timeoutNano: bigint): number | undefined {
   if (timeoutNano === 0n) return undefined
   if (timeoutNano < 0n) return 0
@@ -151,7 +143,7 @@ export function timeoutMsOf(timeoutNano: bigint): number | undefined {
   return timeoutMs > LONGEST_TIMER_MS ? undefined : timeoutMs
 }
 
-/** The `timeout_nano` of a time limit in milliseconds. A limit of 0 or less is already over: it becomes negative. */
+/** A limit of 0 or less has expired. It becomes negative, because a `timeout_nano` of 0 means no limit. */
 export function timeoutNanoOf(timeoutMs: number | undefined): bigint {
   if (timeoutMs === undefined || timeoutMs > LONGEST_TIMER_MS) return 0n
   return timeoutMs > 0 ? BigInt(Math.ceil(timeoutMs * 1e6)) : -1n

@@ -16,22 +16,18 @@ import {
   timeoutMsOf,
 } from './messages.ts'
 
-/** The limits of one connection. A call beyond them is answered RESOURCE_EXHAUSTED. */
 export type ConnectionLimits = { readonly [Name in keyof typeof LIMITS.connection]: number }
 
 export interface ServerConnectionOptions {
   readonly methods: MethodTable
-  /** Names the connection in logs. */
   readonly peer: string
   readonly startTimer: StartTimer
   readonly link: BrokerLink
   readonly sendNow?: SendNow
   readonly limits?: ConnectionLimits
-  /** What this connection takes of the limits of all connections. */
   readonly totals: ConnectionTotals
 }
 
-/** What an answer goes to. */
 interface Asker {
   readonly streamId: number
   readonly arrival: Arrival
@@ -42,22 +38,19 @@ interface OpenCall extends Asker {
   readonly requestBytes: number
 }
 
-/** Longer error texts are truncated: people read them. */
+/** Longer error texts are truncated, because people read them. */
 const MAX_ERROR_CHARACTERS = 16 * 1024
 
-/** Answers of so many bytes have all of the reserve: an error in their place would be as long. */
+/** An answer up to this size may use the whole reserve, because an error in its place would be as long. */
 const SHORT_ANSWER_BYTES = 1024
 
-/** An incomplete request of so many bytes has all of the reserve: it may be a call that has. */
+/** An incomplete request up to this size may use the whole reserve, because its call may have the share `reserved`. */
 const SHORT_REQUEST_BYTES = 4096
 
-/** Errors that are sent although the total has no room for them, in bytes; with more the peer does not read. */
+/** Bytes of errors that are sent beyond the total; with more of them unread, the connection is closed. */
 const UNCOUNTED_BYTES = 64 * 1024
 
-/**
- * Serves ttRPC on a data socket of the broker until either side closes it. Calls run side by side and are answered as they
- * finish. While the peer does not read its answers, no more of its requests are served.
- */
+/** Serves ttRPC on a data socket of the broker. Serves no further requests while the peer does not read answers. */
 export class TtrpcServerConnection implements ServedConnection {
   readonly #socket: Duplex
   readonly #options: ServerConnectionOptions
@@ -67,14 +60,13 @@ export class TtrpcServerConnection implements ServedConnection {
   readonly #framing: BrokerFraming
   readonly #calls = new Map<number, OpenCall>()
   #openRequestBytes = 0
-  /** Bytes of answers that are counted in the totals. */
   #answerBytes = 0
-  /** Bytes of errors that are not. */
+  /** Bytes of unread errors that are not in the totals. */
   #uncountedBytes = 0
   #framesLeft = 0
-  /** Whether answers wait for the peer to read. */
+  /** Answers wait for the peer to read. */
   #isHeldBack = false
-  /** What has been read and not served yet. */
+  /** Bytes that were read but not served yet. */
   #rest: Buffer | undefined
   #draining = false
   /** The peer sends nothing more. */
@@ -100,7 +92,6 @@ export class TtrpcServerConnection implements ServedConnection {
     this.#framing = new BrokerFraming(socket, events, options)
   }
 
-  /** Begins to serve. */
   start(): void {
     this.#socket.on('data', (chunk: Buffer) => this.#onData(chunk))
     this.#socket.on('end', () => this.#onGone())
@@ -109,7 +100,6 @@ export class TtrpcServerConnection implements ServedConnection {
     this.#socket.on('error', () => {})
   }
 
-  /** Takes no new calls, and closes the connection as soon as those in progress are answered. */
   drain(): void {
     this.#draining = true
     this.#endWhenDrained()
@@ -125,7 +115,6 @@ export class TtrpcServerConnection implements ServedConnection {
     }
   }
 
-  /** Serves what has been read, then reads on. */
   #continue(): void {
     if (this.#ended || this.#isHeldBack) return
     const rest = this.#rest
@@ -152,7 +141,7 @@ export class TtrpcServerConnection implements ServedConnection {
     if (this.#framesLeft <= 0 || this.#isHeldBack) this.#framing.halt()
   }
 
-  /** Every method is unary and has one frame, its request. A frame that only ends the client's side is ignored. */
+  /** All methods are unary, so the only valid data frame ends the client's side, and is ignored. */
   #onDataFrame({ streamId, flags, payloadBytes }: FrameHeader, asker: Asker): void {
     const isBareEnd = payloadBytes === 0 && (flags & FrameFlag.remoteClosed) !== 0
     if (isBareEnd) {
@@ -190,7 +179,7 @@ export class TtrpcServerConnection implements ServedConnection {
     else this.#refuse(asker, 'RESOURCE_EXHAUSTED', refusal)
   }
 
-  /** Opens the call in the totals, or returns which limit refuses it. */
+  /** Counts the call, or returns the limit that refuses it. */
   #refusalOf(share: Share, requestBytes: number): string | undefined {
     const { openCalls, reservedCalls, requestBytes: mostBytes } = this.#limits
     const isReserved = share === 'reserved'
@@ -225,7 +214,7 @@ export class TtrpcServerConnection implements ServedConnection {
   }
 
   #onOutcome(call: OpenCall, outcome: Outcome): void {
-    // A call that the peer has left counts until its work is undone.
+    // A cancelled call counts until its work has ended.
     this.#totals.closeCall(call.requestBytes)
     const isOpen = this.#calls.get(call.streamId) === call
     if (isOpen) this.#close(call)
@@ -274,7 +263,7 @@ export class TtrpcServerConnection implements ServedConnection {
     this.#send(asker, frame)
   }
 
-  /** Counts an answer that is about to be sent. Returns why it cannot be, if the peer has left others unread. */
+  /** Counts an answer before it is sent. Returns the reason of a refusal. */
   #takeAnswer(size: number, share: Share): string | undefined {
     // The kernel takes most answers at once.
     if (this.#socket.writableLength === 0 && size <= SHORT_ANSWER_BYTES) return undefined
@@ -283,7 +272,6 @@ export class TtrpcServerConnection implements ServedConnection {
     return refusal
   }
 
-  /** Sends a frame, whose end may be kept apart. */
   #send(
     { arrival }: Asker,
     frame: Buffer,
@@ -299,7 +287,7 @@ export class TtrpcServerConnection implements ServedConnection {
     this.#holdBack()
   }
 
-  /** What the kernel has taken is not counted any more. */
+  /** Stops counting the bytes that the kernel has taken. */
   #giveAnswers(): void {
     if (this.#socket.writableLength === 0) this.#uncountedBytes = 0
     const taken = this.#answerBytes - this.#socket.writableLength
@@ -308,10 +296,10 @@ export class TtrpcServerConnection implements ServedConnection {
     this.#totals.giveBytes(taken)
   }
 
-  /** Serves nothing more while the peer does not read. Open calls are still answered. */
+  /** Stops serving requests while the peer does not read. Open calls are still answered. */
   #holdBack(): void {
     const { writableLength, writableNeedDrain } = this.#socket
-    // The stream asks for a wait even when the kernel has taken everything.
+    // `writableNeedDrain` is also set when the kernel has taken everything.
     if (writableNeedDrain && writableLength > 0 && !this.#isHeldBack) {
       this.#isHeldBack = true
       this.#socket.pause()
@@ -323,7 +311,6 @@ export class TtrpcServerConnection implements ServedConnection {
     if (writableLength > this.#limits.answerBytes) this.#socket.destroy()
   }
 
-  /** The peer is gone: open calls are aborted, and no answer is written. */
   #onGone(): void {
     if (this.#isGone) return
     this.#isGone = true
@@ -352,12 +339,11 @@ export class TtrpcServerConnection implements ServedConnection {
   }
 }
 
-/** The bytes without the rest of what was read with them, which a long call would keep. */
+/** Copies a small part of a large buffer, because a long call would keep the whole buffer in memory. */
 function ownBytes(payload: Uint8Array): Uint8Array {
   return payload.length * 2 < payload.buffer.byteLength ? new Uint8Array(payload) : payload
 }
 
-/** What is left of a time limit; 0 when it is over. */
 function timeLeft(timeoutMs: number | undefined, ageMs: number): number | undefined {
   return timeoutMs === undefined ? undefined : Math.max(0, timeoutMs - ageMs)
 }
