@@ -69,19 +69,17 @@ import { startTransport } from './transport/transport.ts'
 /** Bundles, mount points and shared folders. */
 const SHARED_ROOT = '/run/kata-containers'
 
-/** The agent's own files: those of the runtime and its runs, and the state. */
+/** The agent's state, and the files of the OCI runtime and its runs. */
 const OWN_ROOT = '/run/microvm-agent'
 
 /** Specifications of the Container Device Interface; /var/run is a link to /run. */
 const CDI_FOLDER = '/run/cdi'
 
-/** The name that ps, pgrep and test harnesses see; Node calls its main thread after itself. */
+/** The name that ps, pgrep and test harnesses see; Node sets a name of its own. */
 const OWN_NAME = '/proc/self/comm'
 
-/** The states of containers in which memory may be reclaimed from them. */
 const RECLAIMABLE: readonly string[] = ['running', 'paused']
 
-/** How the process was started. */
 export interface AgentStart {
   readonly arguments: readonly string[]
   readonly environment: Record<string, string | undefined>
@@ -89,7 +87,6 @@ export interface AgentStart {
   readonly file: string
 }
 
-/** The parts that everything else is built from. */
 interface Parts {
   readonly given: AgentArguments
   readonly config: AgentConfig
@@ -100,22 +97,17 @@ interface Parts {
   readonly logPort: LogPort
   readonly gate: BootGate
   readonly networkRecord: NetworkRecord
-  /** What an agent after this one goes on with. */
+  /** Saved for the next agent. */
   readonly state: StateStore
   readonly events: EventLog
-  /** Drivers of the guest's devices. */
   readonly drivers: DeviceDrivers
   readonly policy: Policy
-  /** What all connections have taken of the limits. */
   readonly totals: Totals
   /** Undefined while tracing is off. */
   readonly tracing: Tracing | undefined
 }
 
-/**
- * The composition root: builds the agent, opens its socket, boots, and serves until it is asked to stop. Resolves with
- * the exit status. Throws INVALID_ARGUMENT for wrong arguments or configuration.
- */
+/** The composition root. Resolves with the exit status; throws INVALID_ARGUMENT for wrong arguments or configuration. */
 export async function runAgent(start: AgentStart): Promise<number> {
   const given = parseArguments(start.arguments)
   const output = standardOutput()
@@ -158,21 +150,21 @@ export async function runAgent(start: AgentStart): Promise<number> {
     totals: new Totals(),
     tracing: await tracingIfOn({ config, os, log, service: packageJson }),
   }
-  // What a broker that breaks its protocol has sent cannot be trusted: vminit starts another agent.
+  // When the broker breaks its protocol, nothing it sent can be trusted: the agent ends, and vminit starts another.
   return Promise.race([serve(parts, start), os.broker.failed])
 }
 
-/** The policy of the image, if it has one, which must be in force before the socket opens. */
+/** Restores or loads the policy, which must be in force before the socket opens. */
 async function startPolicy(
   parts: Pick<Parts, 'config' | 'os' | 'log' | 'gate' | 'agentFolder' | 'state'>,
 ): Promise<Policy> {
   const { agentFolder, config, os, log, gate, state } = parts
   let engines: ReturnType<typeof loadPolicyEngines>
   let isLoaded = false
-  // The boot mounts the file's folder.
+  // The boot mounts the folder of the file.
   const openInputLog = () => gate.wait(neverAborted).then(() => openLineFile(INPUT_LOG))
   const policy = new Policy({
-    // Most agents never need it.
+    // Loaded at first use, because most agents never need it.
     engines: () => {
       if (!isLoaded) engines = loadPolicyEngines(agentFolder)
       isLoaded = true
@@ -185,7 +177,7 @@ async function startPolicy(
   try {
     if (await policy.restore()) return policy
   } catch (error) {
-    // Without it every call would pass.
+    // Without the policy the next agent would let every call pass, so vminit must not start one.
     await os.supervisor.endWithAgent()
     throw error
   }
@@ -223,7 +215,7 @@ async function serve(parts: Parts, start: AgentStart): Promise<number> {
   log.info('limits', Object.fromEntries(totals.uses().map(({ name, limit }) => [name, limit])))
   log.info('listening', { address: config.serverAddress, port: transport.port })
   const debugConsole = await openPorts(parts)
-  // A request that comes during the boot is heeded after it.
+  // A request to stop during the boot takes effect after it.
   const requested = stopRequested(os, given, destroyed.promise)
   await bootBehindGate(context, given, gate, service.restore)
   // After the boot, because modprobe takes a while. Outside a guest udev loads drivers.
@@ -244,7 +236,7 @@ async function serve(parts: Parts, start: AgentStart): Promise<number> {
   return stopAgent({ os, log, given, transport, reason, destroySandbox, closeConsoles, stopTracing })
 }
 
-/** Opens the ports of the log and of the debug console, if they are set: before the boot, which may hang. */
+/** Opens the configured ports of the log and the debug console before the boot, because the boot may hang. */
 async function openPorts({ given, config, os, log, logPort }: Parts): Promise<DebugConsole> {
   const { stdioDial: dial, vsockAllowLoopback: allowLoopback } = config
   if (config.logPort > 0) await logPort.listen(log, listenerAddress(dial, config.logPort), allowLoopback)
@@ -259,7 +251,7 @@ interface Service {
   readonly methods: MethodTable
   readonly streams: StreamTable
   readonly beginStreams: () => Promise<void>
-  /** Goes on with what the previous agent left. When it throws, the agent must end. */
+  /** Restores the state of the previous agent. When it throws, the agent must end. */
   readonly restore: () => Promise<void>
   readonly destroySandbox: () => Promise<void>
   readonly warnOfHoles: () => Promise<void>
@@ -323,7 +315,7 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
     streams: streamMethods(dependencies, { gate, calls }),
     beginStreams: hostConnections.begin,
     restore: () => {
-      // Its number is saved: the boot has mounted the folder of the state.
+      // Not before the boot, which mounts the folder where the event's number is saved.
       events.add({ agentStarted: { restarts: given.channel.restarts } })
       sandbox.requests.settleAll(policy)
       return restoreSandbox(sandbox)
@@ -370,7 +362,7 @@ function sandboxConfigOf({ given, config }: Parts): SandboxConfig {
 }
 
 function containersCgroupOf({ given, config, os, log }: Parts): ContainersCgroup {
-  // Below another init several agents may run; each has a vminit, which outlives it.
+  // Below another init several agents may run. Each has a vminit of its own, whose pid outlives the agent.
   const path = given.init ? '/containers' : `/containers-${process.ppid}`
   return new ContainersCgroup({ os, log, path, reserveMib: config.memoryReserve })
 }

@@ -6,9 +6,8 @@ import type { HostAddress, HostPeer } from '../os/sockets/host-sockets.ts'
 import type { Fd } from '../os/streams/streams.ts'
 
 /**
- * Accepts connections of the host, and closes those of anyone else. vminit has the listening socket, so that no container can
- * take the port while no agent runs. A socket that cannot be opened is logged: the guest works without it. Returns the
- * function that ends the listening; undefined when there is none.
+ * Accepts connections of the host only. vminit keeps the listening socket, so that no container can take the port while no
+ * agent runs. A port that cannot be opened is logged. Returns the function that stops listening.
  */
 export async function listenForHost(
   parts: {
@@ -17,10 +16,10 @@ export async function listenForHost(
     readonly allowLoopback: boolean
   },
   options: {
-    /** Of the socket in vminit's store. */
+    /** The name of the socket in vminit's store. */
     readonly name: string
     readonly address: HostAddress
-    /** Owns the connection. */
+    /** Takes ownership of `fd`. */
     readonly connection: (fd: Fd, peer: string) => void
   },
 ): Promise<(() => void) | undefined> {
@@ -29,7 +28,7 @@ export async function listenForHost(
   try {
     const { close } = await os.hostSockets.listen(name, address, {
       connection(fd, peer) {
-        // The mode of a path itself limits who can connect.
+        // The mode of a unix socket's path already limits who can connect.
         if (peer.kind === 'unix' || isPeerAllowed(peer, allowLoopback)) return connection(fd, nameOf(peer))
         os.streams.close(fd)
         log.debug('connection refused: not the host', { socket: name, peer: nameOf(peer) })

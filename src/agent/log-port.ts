@@ -4,10 +4,10 @@ import type { HostAddress } from '../os/sockets/host-sockets.ts'
 import type { Fd } from '../os/streams/streams.ts'
 import { listenForHost } from './host-listener.ts'
 
-/** The lines that are kept while no one reads, or a reader is slow. */
+/** The size of the lines that are kept for a slow or later reader. */
 const MOST_BYTES = 256 * 1024
 
-/** What one read of a reader's input takes, which is thrown away. */
+/** A reader's input is read in pieces of this size and dropped. */
 const INPUT_BYTES = 4096
 
 interface Reader {
@@ -15,35 +15,32 @@ interface Reader {
   readonly gone: AbortController
 }
 
-/**
- * The log on a port of the guest: one reader at a time gets the lines since the start, or since the reader before it,
- * and then each new one. The oldest lines make room; a marker then says how many are lost.
- */
+/** Serves the log to one reader at a time, from where the previous reader stopped. A marker counts dropped lines. */
 export class LogPort {
   readonly #os: Pick<Os, 'hostSockets' | 'streams'>
   readonly #lostLine: (count: number) => string
   readonly #lines: Buffer[] = []
   #bytes = 0
   #lost = 0
-  /** How much of the first line the reader has. */
+  /** Bytes of the first line that the reader has. */
   #written = 0
   #reader: Reader | undefined
   #isWaiting = false
   #isOpen = false
 
-  /** `lostLine` is the marker of lost lines. */
+  /** `lostLine` makes the marker of lost lines. */
   constructor(os: Pick<Os, 'hostSockets' | 'streams'>, lostLine: (count: number) => string) {
     this.#os = os
     this.#lostLine = lostLine
   }
 
-  /** Takes a line, which ends with its newline. */
+  /** `line` ends with its newline. */
   write(line: string): void {
     this.#keep(Buffer.from(line))
     this.#flush()
   }
 
-  /** Accepts readers. A port that cannot be opened is logged. */
+  /** A port that cannot be opened is logged. */
   async listen(log: Logger, address: HostAddress, allowLoopback: boolean): Promise<void> {
     const connection = (fd: Fd, peer: string) => {
       if (this.#reader === undefined) return this.#serve(fd)
@@ -57,7 +54,6 @@ export class LogPort {
     this.#isOpen = true
   }
 
-  /** Whether the host can read the log. */
   get isOpen(): boolean {
     return this.#isOpen
   }
@@ -65,7 +61,7 @@ export class LogPort {
   #keep(line: Buffer): void {
     this.#lines.push(line)
     this.#bytes += line.length
-    // A line of which the reader has a part is not taken away.
+    // A partly written line is kept.
     const first = this.#written > 0 ? 1 : 0
     while (this.#bytes > MOST_BYTES && this.#lines.length > first + 1) {
       const [dropped] = this.#lines.splice(first, 1)
@@ -81,7 +77,6 @@ export class LogPort {
     this.#flush()
   }
 
-  /** Waits for the end of the reader's connection. */
   async #watch(reader: Reader): Promise<void> {
     const { streams } = this.#os
     try {
@@ -90,12 +85,12 @@ export class LogPort {
         if (streams.tryRead(reader.fd, INPUT_BYTES)?.length === 0) break
       }
     } catch {
-      // It is gone already, or its connection has failed.
+      // The reader is gone, or its connection has failed.
     }
     this.#end(reader)
   }
 
-  /** The next reader gets the line whole that this one has a part of. */
+  /** The next reader gets a partly written line again as a whole. */
   #end(reader: Reader): void {
     if (this.#reader !== reader) return
     this.#reader = undefined
@@ -104,7 +99,6 @@ export class LogPort {
     this.#os.streams.close(reader.fd)
   }
 
-  /** Writes what the reader's connection has room for, and waits for more room. */
   #flush(): void {
     const reader = this.#reader
     if (reader === undefined || this.#isWaiting) return
@@ -123,7 +117,7 @@ export class LogPort {
     }
   }
 
-  /** The line to write; the marker goes where lines were lost. */
+  /** Puts the marker where lines were lost. */
   #next(): Buffer | undefined {
     if (this.#lost > 0 && this.#written === 0) {
       const marker = Buffer.from(this.#lostLine(this.#lost))
@@ -146,7 +140,7 @@ export class LogPort {
   }
 }
 
-/** The log goes to its port once that is open, and to the console until then. What ends the agent goes to both. */
+/** Lines go to the port, and to the console until the port is open. Critical lines go to both. */
 export function sinkOf(port: LogPort, output: (text: string) => void): LogSink {
   return (line, level) => {
     port.write(line)
@@ -154,7 +148,6 @@ export function sinkOf(port: LogPort, output: (text: string) => void): LogSink {
   }
 }
 
-/** The line in place of lines that a reader of the log was too slow for. */
 export function lostLines(identity: {
   readonly version: string
   readonly pid: number

@@ -1,7 +1,6 @@
 import type { MemAgentConfig } from '../handlers/guest/mem-agent/mem-agent.ts'
 import type { AgentConfig } from '../settings/settings.ts'
 
-/** The settings `agent.mem_agent_*` as the mem-agent takes them. */
 export function memAgentConfig(config: AgentConfig): MemAgentConfig {
   return {
     enabled: config.memAgentEnable,

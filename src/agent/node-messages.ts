@@ -3,17 +3,14 @@ import { AgentError, messageOf } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import { truncate } from '../base/truncate.ts'
 
-/** The methods of the console that libraries use. Node would write their text to stdout and stderr as it is. */
+/** Console methods that libraries use. Node would write their text to stdout and stderr unchanged. */
 const CONSOLE_LEVELS = { log: 'info', info: 'info', debug: 'debug', warn: 'warn', error: 'error' } as const
 
 const LONGEST_CHARACTERS = 4000
 
-/**
- * Makes log lines of what Node and libraries would write themselves: warnings, the console, and the error that ends the
- * process, with status 1. What V8 writes when it has no memory left, and the kernel's words, stay as they are.
- */
+/** Logs Node's warnings, console output and the error that ends the process, but not V8's out-of-memory text. */
 export function logNodeMessages(log: Logger, node: NodeJS.Process, consoleOfNode: Console): void {
-  // Node's own listener writes the warning to stderr.
+  // Node's own listener writes to stderr.
   node.removeAllListeners('warning')
   node.on('warning', ({ name, message }) =>
     log.warn('warning of Node', { name, warning: truncate(message, LONGEST_CHARACTERS) }),
@@ -30,7 +27,7 @@ export function logNodeMessages(log: Logger, node: NodeJS.Process, consoleOfNode
   })
 }
 
-/** The stack without the message, which it begins with. */
+/** Drops the message at the beginning of the stack. */
 function framesOf({ stack = '' }: Error): string {
   const frames = stack.split('\n').filter((line) => /^\s+at /.test(line))
   return truncate(frames.map((line) => line.trim()).join(', '), LONGEST_CHARACTERS)

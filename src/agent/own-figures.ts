@@ -6,7 +6,6 @@ import type { Os } from '../os/os.ts'
 import type { Totals } from '../rpc/limits.ts'
 import type { CallsInFlight } from './service/calls-in-flight.ts'
 
-/** What the agent counts of itself, from the parts that count it. */
 export function ownFigures(parts: {
   readonly os: Os
   readonly totals: Totals

@@ -6,7 +6,7 @@ const KNOWN: Readonly<Record<RuntimeChoice['kind'], string>> = {
   crun: '/usr/bin/crun',
 }
 
-/** The runtime that the setting `agent.runtime` names, by a name or by the absolute path of a binary. */
+/** `setting` is a name or the absolute path of a binary. */
 export function runtimeChoice(setting: string): RuntimeChoice {
   if (setting === 'runc' || setting === 'crun') return { kind: setting, binary: KNOWN[setting] }
   const name = setting.slice(setting.lastIndexOf('/') + 1)

@@ -4,10 +4,8 @@ import type { Os } from '../os/os.ts'
 import type { AgentArguments } from './config/arguments.ts'
 import type { Transport } from './transport/transport.ts'
 
-/** Why the agent stops. */
 export type StopReason = 'sandbox destroyed' | 'asked by vminit' | 'vminit is gone' | 'signal'
 
-/** Waits for the first reason to stop. */
 export async function stopRequested(
   os: Pick<Os, 'supervisor' | 'system'>,
   given: AgentArguments,
@@ -26,7 +24,6 @@ export async function stopRequested(
   return reason.promise
 }
 
-/** The parts that stopping needs. */
 interface Stopping {
   readonly os: Pick<Os, 'supervisor' | 'system'>
   readonly log: Logger
@@ -35,14 +32,13 @@ interface Stopping {
   readonly reason: StopReason
   readonly destroySandbox: () => Promise<void>
   readonly closeConsoles: () => Promise<void>
-  /** Sends what is left of traces, for a moment. */
+  /** Sends the remaining traces within a short time limit. */
   readonly stopTracing: () => Promise<void>
 }
 
 /**
- * Stops in good order: first the sandbox, then the connections once their calls are answered, then the machine (in a
- * guest) or the process. Resolves with the exit status. Outside a guest another signal ends the wait with status 1,
- * because a process that cannot be killed must not keep the agent running. In a guest vminit limits the time.
+ * Stops the sandbox, then the connections once their calls are answered, then the machine (in a guest) or the process.
+ * Outside a guest a second signal ends the wait with status 1; in a guest vminit limits the time.
  */
 export async function stopAgent(agent: Stopping): Promise<number> {
   const { log, os, given, reason } = agent
@@ -70,7 +66,7 @@ async function destroyIfAny(destroySandbox: () => Promise<void>, log: Logger): P
   try {
     await destroySandbox()
   } catch (error) {
-    // Mostly there was no sandbox; any other failure must not keep the machine from stopping.
+    // Usually there is no sandbox. No failure may keep the machine from stopping.
     const level = error instanceof AgentError ? 'info' : 'error'
     log.log(level, 'no sandbox destroyed', { error: messageOf(error) })
   }

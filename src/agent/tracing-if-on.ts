@@ -8,12 +8,11 @@ import type { Tracing } from './tracing/tracer.ts'
 /** Where Kata's forwarder of traces listens. */
 const FORWARDER_PORT = 10_240
 
-/** Loads what makes spans of calls and sends them, if a setting names a receiver. */
+/** Loads the tracing module only if a setting names a receiver. */
 export async function tracingIfOn(parts: {
   readonly config: Pick<AgentConfig, 'tracing' | 'otlpEndpoint' | 'stdioDial'>
   readonly os: Os
   readonly log: Logger
-  /** The agent, as the spans name it. */
   readonly service: { readonly name: string; readonly version: string }
 }): Promise<Tracing | undefined> {
   const { config, os, log, service } = parts

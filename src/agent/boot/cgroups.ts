@@ -6,10 +6,7 @@ import { parentPid } from '../../os/process/proc-stat.ts'
 import { ensureMounted, isMounted } from './mounts.ts'
 import { type BootContext, outcomeOf, type StepOutcome } from './step.ts'
 
-/**
- * Sets up /sys/fs/cgroup: v2, unless the configuration asks for v1 and the kernel has v1 with the controllers without which
- * containers would run without device rules or limits.
- */
+/** Mounts cgroup v2, unless the configuration asks for v1 and the kernel has all {@link NEEDED_V1_CONTROLLERS}. */
 export async function setUpCgroups(context: BootContext): Promise<StepOutcome> {
   const { config, log, os } = context
   if (config.unifiedCgroupHierarchy || config.cgroupNoV1 === 'all') return mountCgroupV2(context)
@@ -27,12 +24,12 @@ export async function setUpCgroups(context: BootContext): Promise<StepOutcome> {
   return mountCgroupV2(context)
 }
 
-/** The controllers of device rules, of the limits that every shim sets, and of pausing. */
+/** Without these, containers would run without device rules, limits or pausing. */
 const NEEDED_V1_CONTROLLERS = ['devices', 'cpu', 'cpuset', 'memory', 'pids', 'freezer']
 
 const ROOT = '/sys/fs/cgroup'
 
-/** The controllers that each get their own hierarchy. */
+/** Each of these controllers gets a hierarchy of its own. */
 const KNOWN_CONTROLLERS: readonly string[] = [
   'cpu',
   'cpuacct',
@@ -52,23 +49,23 @@ const KNOWN_CONTROLLERS: readonly string[] = [
 const ROOT_FLAGS: readonly MountFlag[] = ['nosuid', 'nodev', 'noexec']
 
 /**
- * Why the kernel does not mount the needed controllers as v1; undefined when it does. From Linux 6.12 on, /proc/cgroups also
- * names controllers that a kernel has for v2 alone (CONFIG_MEMCG_V1, CONFIG_CPUSETS_V1). One hierarchy with all of them is
- * tried: a refused one takes no controller from v2.
+ * Returns why the kernel does not mount the needed controllers as v1. From Linux 6.12 on, /proc/cgroups also names
+ * controllers that are built for v2 alone (CONFIG_MEMCG_V1, CONFIG_CPUSETS_V1). The test mounts one hierarchy with all of
+ * them: a refused mount takes no controller from v2.
  */
 async function refusalOfV1(mounts: Mounts): Promise<string | undefined> {
   const data = NEEDED_V1_CONTROLLERS.join(',')
   try {
     await mounts.mount({ source: 'cgroup', target: ROOT, type: 'cgroup', flags: ROOT_FLAGS, data })
   } catch (error) {
-    // EBUSY: the previous agent mounted them, each by itself.
+    // EBUSY: the previous agent mounted each of them separately.
     return errnoOf(error) === 'EBUSY' ? undefined : messageOf(error)
   }
   await mounts.unmount(ROOT)
   return undefined
 }
 
-/** The known controllers that /proc/cgroups shows as enabled (tab separated, the fourth column). */
+/** Reads /proc/cgroups: columns are separated by tabs, and the fourth one says whether a controller is enabled. */
 export function enabledV1Controllers(procCgroups: string): readonly string[] {
   const enabled = procCgroups
     .split('\n')
@@ -100,7 +97,7 @@ async function mountCgroupV1(context: BootContext, controllers: readonly string[
   return outcomeOf(outcomes)
 }
 
-/** Whether v1 is mounted in full. The tmpfs becomes read-only last, so a writable one is left of an unfinished boot. */
+/** The tmpfs becomes read-only last, so a writable one remains from an unfinished boot. */
 function isComplete(mounted: readonly MountEntry[], controllers: readonly string[]): boolean {
   const root = mounted.findLast(({ mountPoint }) => mountPoint === ROOT)
   if (root?.type !== 'tmpfs' || !root.options.split(',').includes('ro')) return false
@@ -109,10 +106,7 @@ function isComplete(mounted: readonly MountEntry[], controllers: readonly string
 
 const SUBTREE_CONTROL = `${ROOT}/cgroup.subtree_control`
 
-/**
- * Mounts the unified hierarchy, enables every controller for the cgroups below its root, and moves vminit, the broker and
- * the agent into a cgroup of their own beside that of the containers. The runs of the OCI runtime begin there too.
- */
+/** Enables every controller below the root, and gives vminit, the broker and the agent a cgroup of their own. */
 async function mountCgroupV2(context: BootContext): Promise<StepOutcome> {
   const mounted = await ensureMounted(context, await context.os.mounts.list(), {
     source: 'cgroup2',
@@ -131,7 +125,7 @@ const OWN_CGROUP = `${ROOT}/agent`
 /** Ten times the weight of all containers together. */
 const CPU_WEIGHT = 1000
 
-/** What cannot be set is logged: the guest works without it. */
+/** Failures are only logged, because the guest works without this cgroup. */
 async function moveIntoOwnCgroup({ os, config, log }: BootContext): Promise<StepOutcome> {
   const { files, system } = os
   const members = `${OWN_CGROUP}/cgroup.procs`
@@ -155,7 +149,7 @@ async function moveIntoOwnCgroup({ os, config, log }: BootContext): Promise<Step
 
 const VMINIT = '1'
 
-/** The children of a process; those of vminit are the agent and the broker. */
+/** The children of vminit are the agent and the broker. */
 async function childrenOf(files: Files, parent: string): Promise<string[]> {
   const pids = (await files.list('/proc')).filter((name) => /^\d+$/.test(name))
   const parents = await Promise.all(pids.map((pid) => parentPid(files, pid)))
@@ -168,7 +162,7 @@ async function enableControllers(context: BootContext): Promise<StepOutcome> {
   const enabled = await wordsOf(files, SUBTREE_CONTROL)
   const missing = available.filter((controller) => !enabled.includes(controller))
   if (missing.length === 0) return 'already'
-  // One write for all, which the kernel accepts or refuses as a whole: each write makes it wait for all processors.
+  // One write for all controllers, because each write makes the kernel wait for all processors. It accepts all or none.
   if (await enable(context, missing)) return 'done'
   for (const controller of missing) await enable(context, [controller])
   return 'done'

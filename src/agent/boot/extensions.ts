@@ -4,20 +4,17 @@ import type { Logger } from '../../base/log.ts'
 import { loadDmVerity, type Verity, verityTarget } from '../../os/devices/dm-verity.ts'
 import { type BootContext, outcomeOf, type StepOutcome } from './step.ts'
 
-/** Each extension is mounted in a folder of its own below this one, which has its name. */
+/** Each extension is mounted on a folder with its name below this one. */
 const EXTENSIONS = '/run/kata-extensions'
 
-/** An extension image that the shim names on the kernel command line: a disk with the serial `extension-NAME`. */
+/** An image that the kernel command line names: the disk with the serial `extension-NAME`. */
 interface Extension {
   readonly name: string
   /** Fields of dm-verity, such as `root_hash`; undefined when the shim gives none. */
   readonly verity: ReadonlyMap<string, string> | undefined
 }
 
-/**
- * Mounts the disks that shims attach as extensions of the guest, read-only, as erofs (docs/boot.md). The guest works
- * without them, so each failure is only a warning.
- */
+/** Mounts the erofs disks of shims (docs/boot.md). The guest works without them, so failures are warnings. */
 export async function mountExtensions(context: BootContext): Promise<StepOutcome> {
   const { files, mounts } = context.os
   const extensions = extensionsIn(await files.readText('/proc/cmdline'), context.log)
@@ -36,10 +33,7 @@ export async function mountExtensions(context: BootContext): Promise<StepOutcome
   return outcomeOf(outcomes)
 }
 
-/**
- * The extensions of `kata.extension.NAME.verity_params`, with `=FIELD=VALUE,…` for an image with dm-verity. Kata's shims write
- * no `=` where their configuration has no fields. Any other word that begins in the same way is a warning.
- */
+/** Kata's shims write `kata.extension.NAME.verity_params` and `=FIELD=VALUE,…`, without `=` if there are no fields. */
 function extensionsIn(commandLine: string, log: Logger): readonly Extension[] {
   const words = commandLine.split(/\s+/).filter((word) => word.startsWith('kata.extension.'))
   return words.flatMap((word) => {
@@ -61,7 +55,7 @@ async function mountOne(context: BootContext, { name, verity }: Extension): Prom
   const { files, mounts } = context.os
   const disk = await diskWithSerial(context, `extension-${name}`)
   const [data, hashes] = await partitionsOf(context, disk)
-  // With one of the two missing, the guest would read an image that is not verified.
+  // With only one of the two, the guest would read an image that is not verified.
   if ((hashes === undefined) !== (verity === undefined)) {
     const what = verity === undefined ? 'verity_params: missing' : 'no second partition'
     throw new AgentError('INTERNAL', `${disk}: ${what}, want hashes and verity_params, or neither`)
@@ -105,7 +99,7 @@ interface VerityRequest {
   readonly verity: ReadonlyMap<string, string>
 }
 
-/** Maps a dm-verity device, through which every read of `data` is verified, and returns its node. */
+/** Maps a dm-verity device that verifies every read of `data`, and returns its node. */
 async function verified({ os }: BootContext, request: VerityRequest): Promise<string> {
   const verity = verityOf(request)
   const missing = await loadDmVerity(os, neverAborted)
@@ -113,7 +107,7 @@ async function verified({ os }: BootContext, request: VerityRequest): Promise<st
   return await os.blockDevices.map(`extension-${request.name}`, verityTarget(verity))
 }
 
-/** Hashes without a superblock, of the first version. Throws INTERNAL, naming the field, for a wrong parameter. */
+/** The hashes have no superblock and are of version 1. Throws INTERNAL with the field of a wrong parameter. */
 function verityOf({ data, hashes, verity }: VerityRequest): Verity {
   const read = (field: string, pattern: RegExp, fallback = '') => {
     const value = verity.get(field) || fallback

@@ -2,25 +2,24 @@ import { messageOf } from '../../base/errors.ts'
 import type { BootContext, StepOutcome } from './step.ts'
 
 /**
- * Limits of the whole kernel that are raised at boot, below /proc/sys: one container could use up the kernel's own, which
- * are small, for all others. What counts against a container then are its own limits of memory, processes and open files.
- * The archive's `sysctl.conf` sets the same ones where systemd boots the guest.
+ * Kernel-wide limits below /proc/sys, raised because one container could use up the small defaults for all others. The
+ * archive's `sysctl.conf` sets the same limits where systemd boots the guest.
  */
 export const GUEST_LIMITS: ReadonlyMap<string, bigint> = new Map([
-  // The highest limit of open files that a host may name: that of Kata's unit.
+  // The limit of open files in Kata's unit, the highest that a host asks for.
   ['fs/nr_open', 2n ** 30n],
   ['fs/file-max', 2n ** 63n - 1n],
   ['fs/inotify/max_user_instances', 8192n],
   ['fs/inotify/max_user_watches', 2n ** 20n],
   ['kernel/pid_max', 2n ** 22n],
-  // A runtime makes a session keyring for each process of a container.
+  // The OCI runtime makes a session keyring for each process.
   ['kernel/keys/maxkeys', 20_000n],
   ['kernel/keys/maxbytes', 2_000_000n],
   ['kernel/keys/root_maxkeys', 1_000_000n],
   ['kernel/keys/root_maxbytes', 25_000_000n],
 ])
 
-/** Raises {@link GUEST_LIMITS}. What is higher stays, and so does what the kernel refuses or does not have. */
+/** Leaves a limit that is already higher, that the kernel lacks, or that the kernel refuses to raise. */
 export async function raiseGuestLimits({ os, log }: Pick<BootContext, 'os' | 'log'>): Promise<StepOutcome> {
   let outcome: StepOutcome = 'already'
   for (const [name, limit] of GUEST_LIMITS) {

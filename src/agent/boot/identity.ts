@@ -8,10 +8,7 @@ import { type BootContext, outcomeOf, type StepOutcome } from './step.ts'
 /** One label of a host name (RFC 1123): at most 63 letters, digits and inner hyphens. */
 const LABEL = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/i
 
-/**
- * Gives the guest its host name, and the addresses that the host put into the firmware, if any (docs/network.md).
- * A guest without them can still be reached, so every failure is only a warning.
- */
+/** Sets host name and addresses (docs/network.md). A guest without them is reachable, so failures are warnings. */
 export async function takeIdentity(context: BootContext): Promise<StepOutcome> {
   const found = await readMetadata(context)
   const named = await setHostname(context, hostNameIn(found, context))
@@ -55,10 +52,7 @@ async function applyNetwork(
 
 const DEFAULT_HOSTNAME = 'localhost'
 
-/**
- * Sets the host name: the one of the VM metadata (`given`), which goes into the network record, or else the one of
- * /etc/hostname. A failure is logged, because the guest works without a host name.
- */
+/** `given` comes from the VM metadata. A failure is only logged, because the guest works without a host name. */
 export async function setHostname(context: BootContext, given: string | undefined): Promise<StepOutcome> {
   const { os, log, networkRecord } = context
   try {

@@ -4,10 +4,9 @@ import type { BootContext, StepOutcome } from './step.ts'
 /** Drivers of the devices that hosts plug in most often. Others are loaded when their device appears (src/hotplug). */
 const HOTPLUG_DRIVERS: readonly string[] = ['virtio_blk', 'virtio_net']
 
-/** The folder in which qemu_fw_cfg shows the items that the host put into the firmware. */
+/** qemu_fw_cfg shows the items of the firmware configuration below this folder. */
 export const FIRMWARE_ROOT = '/sys/firmware/qemu_fw_cfg'
 
-/** Loads the modules that the vsock socket needs. */
 export async function loadVsock(context: BootContext): Promise<StepOutcome> {
   const loopback = context.config.vsockAllowLoopback ? ['vsock_loopback'] : []
   return loadModules(context, [
@@ -18,24 +17,21 @@ export async function loadVsock(context: BootContext): Promise<StepOutcome> {
   ])
 }
 
-/** Loads the driver of the network card that a TCP socket needs. */
 export async function loadNetworkDriver(context: BootContext): Promise<StepOutcome> {
   return loadModules(context, [...(await virtioBuses(context)), 'virtio_net'])
 }
 
-/** Loads the drivers of devices that the host may plug in, and of the firmware, which may hold VM metadata. */
 export async function loadDeviceDrivers(context: BootContext): Promise<StepOutcome> {
   const drivers = [...HOTPLUG_DRIVERS, ...(await firmwareDriver(context))]
   return loadModules(context, [...(await virtioBuses(context)), ...drivers])
 }
 
-/** The driver of the firmware, unless it is loaded. A driver built into the kernel shows by its folder only. */
+/** A driver that is built into the kernel shows only by its folder. */
 async function firmwareDriver({ config, os }: BootContext): Promise<readonly string[]> {
   if (config.metadata === 'off' || (await os.files.stat(FIRMWARE_ROOT)) !== undefined) return []
   return ['qemu_fw_cfg']
 }
 
-/** The drivers of the virtio buses that this machine has. */
 async function virtioBuses({ os }: BootContext): Promise<readonly string[]> {
   const [pci, platform] = await Promise.all([
     os.files.list('/sys/bus/pci/devices'),
@@ -48,10 +44,7 @@ async function virtioBuses({ os }: BootContext): Promise<readonly string[]> {
   ]
 }
 
-/**
- * Loads those kernel modules that are not loaded yet, by one modprobe. A module that cannot be loaded is only logged: it
- * may be built in under another name, and whatever needs it reports its own failure.
- */
+/** A failure is only logged: the module may be built in under another name, and its user reports a failure of its own. */
 async function loadModules(context: BootContext, names: readonly string[]): Promise<StepOutcome> {
   const { os, log } = context
   const loaded = await Promise.all(names.map((name) => os.files.stat(`/sys/module/${name}`)))

@@ -3,7 +3,6 @@ import type { Files } from '../../os/files/files.ts'
 import type { MountEntry, MountFlag } from '../../os/files/mounts.ts'
 import { type BootContext, outcomeOf, type StepOutcome } from './step.ts'
 
-/** A file system and its mount point. */
 export interface GuestMount {
   readonly source: string
   readonly target: string
@@ -12,14 +11,14 @@ export interface GuestMount {
   readonly data: string
 }
 
-/** File systems that vminit mounts before it starts the agent, which needs them to start. */
+/** vminit mounts these file systems before it starts the agent, which needs them to start. */
 const EXPECTED: readonly { readonly target: string; readonly type: string }[] = [
   { target: '/proc', type: 'proc' },
   { target: '/sys', type: 'sysfs' },
   { target: '/dev', type: 'devtmpfs' },
 ]
 
-/** The file systems that containers and tools expect, and /tmp because the root file system may be read-only. */
+/** /tmp is mounted because the root file system may be read-only. */
 const MOUNTS: readonly GuestMount[] = [
   tmpfs('/dev/shm', 'mode=1777'),
   {
@@ -34,7 +33,7 @@ const MOUNTS: readonly GuestMount[] = [
   tmpfs('/tmp', 'mode=1777'),
 ]
 
-/** Checks what vminit mounted, then mounts the rest. Throws INTERNAL when something of vminit's is missing. */
+/** Throws INTERNAL when a mount of vminit is missing. */
 export async function mountGuestFileSystems(context: BootContext): Promise<StepOutcome> {
   const mounted = await context.os.mounts.list()
   for (const { target, type } of EXPECTED) {
@@ -47,7 +46,7 @@ export async function mountGuestFileSystems(context: BootContext): Promise<StepO
   return outcomeOf(outcomes)
 }
 
-/** Mounts a file system, and creates its mount point, unless `mounted` already shows that type at that place. */
+/** Creates the mount point too. Does nothing when `mounted` shows the type at the target. */
 export async function ensureMounted(
   { os }: BootContext,
   mounted: readonly MountEntry[],
@@ -59,7 +58,7 @@ export async function ensureMounted(
   return 'done'
 }
 
-/** Whether the topmost mount at `target` is of this type. */
+/** Compares the type of the topmost mount at `target`. */
 export function isMounted(mounted: readonly MountEntry[], target: string, type: string): boolean {
   return mounted.findLast(({ mountPoint }) => mountPoint === target)?.type === type
 }
@@ -68,9 +67,8 @@ function tmpfs(target: string, data: string): GuestMount {
   return { source: 'tmpfs', target, type: 'tmpfs', flags: ['nosuid', 'nodev'], data }
 }
 
-/** The links that programs expect in /dev beside the kernel's device nodes. */
 const LINKS: readonly { readonly path: string; readonly target: string }[] = [
-  // The kernel's own node belongs to no pty instance; that of the devpts mounted above does.
+  // The kernel's own /dev/ptmx belongs to no devpts instance; the node of the devpts mounted above does.
   { path: '/dev/ptmx', target: '/dev/pts/ptmx' },
   { path: '/dev/fd', target: '/proc/self/fd' },
   { path: '/dev/stdin', target: '/proc/self/fd/0' },
@@ -78,7 +76,7 @@ const LINKS: readonly { readonly path: string; readonly target: string }[] = [
   { path: '/dev/stderr', target: '/proc/self/fd/2' },
 ]
 
-/** Creates the links of /dev. Anything else of that name is replaced. */
+/** Replaces anything else of the same name. */
 export async function linkDevices({ os }: BootContext): Promise<StepOutcome> {
   return outcomeOf(await Promise.all(LINKS.map(({ path, target }) => ensureLink(os.files, path, target))))
 }

@@ -4,10 +4,7 @@ import type { BootContext, StepOutcome } from './step.ts'
 /** The value of indispensable daemons. Helper programs and containers do not inherit it. */
 const OOM_SCORE_ADJUSTMENT = -997
 
-/**
- * Nine times the weight of an ordinary process (sched(7)). The agent uses little CPU time, but its callers wait for it
- * even while containers and runtimes are busy.
- */
+/** Nine times the weight of an ordinary process (sched(7)): callers wait for the agent even while containers are busy. */
 const NICE = -10
 
 /** The weight of the agent's session: the kernel divides CPU time between sessions first (sched(7)). */
@@ -16,33 +13,27 @@ const AUTOGROUP = '/proc/self/autogroup'
 /** The signals that the kernel sends to the console's session for Ctrl-C, Ctrl-\ and a hang-up. */
 const CONSOLE_SIGNALS = ['SIGINT', 'SIGQUIT', 'SIGHUP'] as const
 
-/** The highest RLIMIT_NOFILE that the kernel takes, which the boot has raised (guest-limits.ts). */
+/** The highest RLIMIT_NOFILE that the kernel accepts; the boot has raised it (guest-limits.ts). */
 const MAX_OPEN_FILES = '/proc/sys/fs/nr_open'
 
 const PATH = '/bin:/sbin:/usr/bin:/usr/sbin'
 
-/**
- * Sets the signals, limits, priority, umask and PATH of the agent itself. The outcome is always `done`, because each
- * start of the agent is a new process.
- */
+/** The outcome is always `done`, because each start of the agent is a new process. */
 export async function prepareOwnProcess({ os, environment }: BootContext): Promise<StepOutcome> {
   // Input at the guest's console must not end the sandbox.
   for (const signal of CONSOLE_SIGNALS) os.system.onSignal(signal, () => {})
-  // As high as the kernel allows: each stream of a container takes a descriptor or two. Containers get it too.
+  // Each stream of a container takes a descriptor or two. Containers inherit the limit.
   os.system.setOpenFileLimit(Number(await os.files.readText(MAX_OPEN_FILES)))
   await os.files.write('/proc/self/oom_score_adj', String(OOM_SCORE_ADJUSTMENT))
   os.system.setNice(NICE)
-  // A kernel that refuses (`noautogroup`) does not divide CPU time between sessions either.
+  // A kernel that refuses the write (`noautogroup`) does not divide CPU time by sessions.
   await os.files.write(AUTOGROUP, String(NICE)).catch(() => {})
   os.system.setUmask(0o022)
   environment.PATH = PATH
   return 'done'
 }
 
-/**
- * Keeps the program in memory. When containers leave none, the kernel drops the pages of files first, and an agent that has
- * to read its own program from a disk does not answer for half a minute.
- */
+/** Under memory pressure the kernel drops file pages first; reading the agent from disk again takes half a minute. */
 export function keepInMemory({ os, log }: Pick<BootContext, 'os' | 'log'>): void {
   try {
     os.system.lockMappedFiles()

@@ -3,7 +3,6 @@ import type { NetworkRecord } from '../../handlers/network/network-record.ts'
 import type { Os } from '../../os/os.ts'
 import type { AgentConfig } from '../../settings/settings.ts'
 
-/** What a boot step works with. */
 export interface BootContext {
   readonly os: Pick<
     Os,
@@ -11,7 +10,6 @@ export interface BootContext {
   >
   readonly config: AgentConfig
   readonly log: Logger
-  /** What was set in the guest's network, and the source of each setting. */
   readonly networkRecord: NetworkRecord
   /** The environment of this process; a step may set a variable. */
   readonly environment: Record<string, string | undefined>
@@ -20,7 +18,6 @@ export interface BootContext {
 /** `done`: the step changed something; `already`: it found everything in place. */
 export type StepOutcome = 'done' | 'already'
 
-/** The outcome of a step of several parts: `done` when any part did something. */
 export function outcomeOf(parts: readonly StepOutcome[]): StepOutcome {
   return parts.includes('done') ? 'done' : 'already'
 }

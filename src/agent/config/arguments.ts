@@ -2,11 +2,9 @@ import { parseArgs } from 'node:util'
 import { AgentError } from '../../base/errors.ts'
 import type { VminitChannel } from '../../os/supervisor/vminit.ts'
 
-/** What an agent is started with that serves. */
 export interface AgentArguments {
-  /** The connection to vminit. */
   readonly channel: VminitChannel & { readonly restarts: number }
-  /** The control socket of the connection broker. */
+  /** Descriptor of the connection broker's control socket. */
   readonly broker: number
   /** The agent boots the guest. */
   readonly init: boolean
@@ -14,17 +12,13 @@ export interface AgentArguments {
   readonly serverAddress: string | undefined
 }
 
-/** What to print before an exit: the version, or the state that an agent after this one would go on with. */
+/** `state` is the state that the next agent would restore. */
 type Print = { readonly print: 'version' | 'state' }
 
-/** Printed before the sentence about a wrong argument. */
 export const USAGE =
   'usage: vminit -- agent [--config|-c FILE] [--server-addr URI]\n       agent --version|-v|--print-state'
 
-/**
- * Parses the agent's arguments, of which `vminit` appends some. Throws INVALID_ARGUMENT naming the one that is wrong, and
- * FAILED_PRECONDITION for an agent that is to serve and that `vminit` has not started.
- */
+/** Throws INVALID_ARGUMENT for a wrong argument, FAILED_PRECONDITION for an agent that `vminit` has not started. */
 export function parseArguments(argv: readonly string[]): AgentArguments | Print {
   const flags = new Map<string, string>()
   const { tokens } = parseArgs({ args: [...argv], options: OPTIONS, strict: false, tokens: true })
@@ -69,7 +63,6 @@ const TYPES: ReadonlyMap<string, 'boolean' | 'string'> = new Map(
   Object.entries(OPTIONS).map(([name, { type }]) => [name, type]),
 )
 
-/** A wrong argument of the agent. */
 export class WrongArgument extends AgentError {}
 
 function invalid(message: string): AgentError {

@@ -9,24 +9,22 @@ import { parseValue, readSettings } from '../../settings/read-settings.ts'
 import { type AgentConfig, SETTING_KEYS, SETTINGS } from '../../settings/settings.ts'
 import type { AgentArguments } from './arguments.ts'
 
-/** The sources of settings. */
 export interface ConfigSources {
   readonly files: { readText(path: string): Promise<string> }
   readonly arguments: Pick<AgentArguments, 'configFile' | 'serverAddress'>
   readonly environment: Readonly<Record<string, string | undefined>>
 }
 
-/** The agent's configuration, and for the log what of its sources changes nothing. */
 export interface LoadedConfig {
   readonly config: AgentConfig
-  /** Settings as a host names them, and why they have no effect. */
+  /** Settings as a host writes them, and the reason why they have no effect. */
   readonly withoutEffect: readonly { readonly settings: string; readonly because: string }[]
 }
 
 /**
- * Loads the agent's configuration. The environment overrides the file of `--config`, or else the kernel command line; a
- * file that `agent.config_file` names is the only source; `--server-addr` overrides all. Throws when a file cannot be
- * read, and INVALID_ARGUMENT naming the source when a value is malformed.
+ * The environment overrides the file of `--config`, or else the kernel command line. A file named by `agent.config_file`
+ * is the only source. `--server-addr` overrides all. Throws for an unreadable file or a malformed value
+ * (INVALID_ARGUMENT).
  */
 export async function loadConfig(sources: ConfigSources): Promise<LoadedConfig> {
   const { settings, unknown = [], withValue = [] } = await configured(sources)
@@ -39,7 +37,6 @@ export async function loadConfig(sources: ConfigSources): Promise<LoadedConfig> 
   return { config, withoutEffect: withoutEffect.filter(({ settings }) => settings !== '') }
 }
 
-/** Names of the settings that were changed and have no effect. */
 function settingsWithoutEffect(config: AgentConfig): readonly string[] {
   const defaults = defaultConfig()
   return SETTING_KEYS.filter(
@@ -47,7 +44,6 @@ function settingsWithoutEffect(config: AgentConfig): readonly string[] {
   ).map((key) => SETTINGS[key].commandLine ?? SETTINGS[key].toml ?? key)
 }
 
-/** The defaults of all settings. */
 export function defaultConfig(): AgentConfig {
   // Every setting has a default, so none is missing.
   return readSettings((setting) => setting.default) as AgentConfig
@@ -76,10 +72,7 @@ function argumentSettings({ arguments: given }: ConfigSources): Partial<AgentCon
   return read === undefined ? {} : { serverAddress: read }
 }
 
-/**
- * The settings in a TOML file; unknown keys are ignored. Throws INVALID_ARGUMENT naming `path`, key and value when the
- * file or a value is malformed.
- */
+/** Ignores unknown keys. Throws INVALID_ARGUMENT with `path`, key and value for a malformed file or value. */
 export async function configFileSettings(path: string, content: string): Promise<Partial<AgentConfig>> {
   const values = await parseToml(path, content)
   return readSettings((setting) => {
@@ -90,7 +83,7 @@ export async function configFileSettings(path: string, content: string): Promise
   })
 }
 
-/** JSON has no bigint, which an integer above 2^53-1 is. */
+/** JSON has no bigint, the type of an integer above 2^53-1. */
 function showable(_key: string, value: unknown): unknown {
   return typeof value === 'bigint' ? String(value) : value
 }
@@ -105,9 +98,7 @@ async function parseToml(path: string, content: string): Promise<Readonly<Record
   }
 }
 
-/**
- * The settings in environment variables. Throws INVALID_ARGUMENT naming variable and value when a value is malformed.
- */
+/** Throws INVALID_ARGUMENT with the variable and its malformed value. */
 function environmentSettings(
   environment: Readonly<Record<string, string | undefined>>,
 ): Partial<AgentConfig> {

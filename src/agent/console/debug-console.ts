@@ -9,10 +9,9 @@ import type { Fd, RelayOptions, RelayResult } from '../../os/streams/streams.ts'
 import { listenForHost } from '../host-listener.ts'
 import { findShells, noShell } from './find-shells.ts'
 
-/** Consoles that are open at the same time. */
 const MOST_CONSOLES = 8
 
-/** How long a terminal may have output after the end of its shell, which a daemon may hold open. */
+/** How long output is relayed after the shell's end; a daemon may keep the terminal open. */
 const DRAIN_MS = 500
 
 const SHELL_ENDED = 'shell ended'
@@ -20,7 +19,6 @@ const CONNECTION_CLOSED = 'connection closed'
 
 const ENVIRONMENT = { HOME: '/', TERM: 'linux' }
 
-/** The dependencies of the debug console. */
 export interface DebugConsoleDependencies {
   readonly os: Pick<
     Os,
@@ -29,7 +27,7 @@ export interface DebugConsoleDependencies {
   readonly log: Logger
   /** Accepts connections of processes in this guest too, for tests. */
   readonly allowLoopback: boolean
-  /** Has a file named like each open session, by which the next agent ends what the previous agent left. */
+  /** Holds a file for each open session, named by its pid; the next agent ends the sessions that it finds here. */
   readonly folder: string
 }
 
@@ -44,10 +42,7 @@ export class DebugConsole {
     this.#dependencies = dependencies
   }
 
-  /**
-   * Ends what the consoles of an agent that died have left: the shells have ended with it, but not what ignores a hang-up.
-   * With `isFirst` there was none.
-   */
+  /** Kills processes of the previous agent that have ignored the hang-up. `isFirst`: no agent ran before. */
   async endLeft(isFirst: boolean): Promise<void> {
     const { os, folder } = this.#dependencies
     const names = isFirst ? [] : await os.files.list(folder)
@@ -62,12 +57,12 @@ export class DebugConsole {
     this.#stopListening = await listenForHost(this.#dependencies, options)
   }
 
-  /** Runs one shell on a terminal device. Never rejects. */
+  /** Never rejects. */
   async runOn(device: string): Promise<void> {
     await this.#add(this.#runOn(device))
   }
 
-  /** Ends all consoles, and whatever runs in their sessions. */
+  /** Also ends whatever runs in the sessions of the consoles. */
   async close(): Promise<void> {
     this.#stopListening?.()
     this.#closed.abort()
@@ -83,10 +78,10 @@ export class DebugConsole {
     this.#open.delete(ended)
   }
 
-  /** Owns the connection. */
+  /** Takes ownership of `connection`. */
   async #serve(connection: Fd, peer: string): Promise<void> {
     const { streams, consoles } = this.#dependencies.os
-    // This session is counted only after this function's first wait.
+    // `#add` counts this session only after the first await here.
     if (this.#open.size >= MOST_CONSOLES) {
       return this.#refuse(connection, peer, `${MOST_CONSOLES} are open, want no more`)
     }
@@ -108,7 +103,7 @@ export class DebugConsole {
     await this.#relay(connection, pty.master, shell, peer)
   }
 
-  /** Moves bytes until the shell has ended or the host has closed the connection. Nothing of the session is left then. */
+  /** Relays until the shell ends or the host closes the connection, then kills the rest of the session. */
   async #relay(connection: Fd, master: Fd, { path, program }: Shell, peer: string): Promise<void> {
     const { os, log } = this.#dependencies
     const { clock, streams } = os
@@ -126,7 +121,7 @@ export class DebugConsole {
     void output.then(({ errno }) => {
       hasTerminalEnded = errno === undefined
     })
-    // The end of the shell may show at its terminal first, which ends the connection.
+    // The terminal may end before the exit of the shell is reported.
     let reason = await this.#untilClosed(
       Promise.race([
         program.exitCode.then(() => SHELL_ENDED),
@@ -141,7 +136,7 @@ export class DebugConsole {
       )
       const { errno } = await output
       over.abort()
-      // The connection was closed first: its end hangs up the terminal, and the end of the shell may be told before it.
+      // The host closed first: that hangs up the terminal, and the shell's exit may be reported earlier.
       if (errno === 'EPIPE' || errno === 'ECONNRESET') reason = CONNECTION_CLOSED
     }
     stop.abort()
@@ -165,12 +160,12 @@ export class DebugConsole {
     log.info('debug console closed', { device, reason })
   }
 
-  /** Why a console ends: `reason`, or because all do. */
+  /** Resolves with `reason`, or earlier when all consoles are closed. */
   #untilClosed(reason: Promise<string>): Promise<string> {
     return abortable(reason, this.#closed.signal).catch(() => 'the agent stops')
   }
 
-  /** Starts the first shell that can be started. Throws with what is wrong with each. */
+  /** Throws the failures of all shells when none can be started. */
   async #startShell(terminal: Fd, words: readonly string[]): Promise<Shell> {
     const { folder, os } = this.#dependencies
     const { files, tools } = os
@@ -200,12 +195,11 @@ export class DebugConsole {
     await os.files.removeFile(`${folder}/${program.pid}`)
   }
 
-  /** Tells the host why there is no console, and closes the connection. */
   #refuse(connection: Fd, peer: string, reason: string): void {
     const { os, log } = this.#dependencies
     log.warn('debug console refused', { peer, reason })
     try {
-      // It has room for one line.
+      // A new connection has room for one line.
       os.streams.tryWrite(connection, Buffer.from(`debug console: ${reason}\r\n`))
     } catch {
       // The host has gone.
@@ -214,10 +208,7 @@ export class DebugConsole {
   }
 }
 
-/**
- * Moves bytes both ways between the host and a terminal, until one is at its end. Owns both descriptors, or has closed them
- * when it throws.
- */
+/** Relays both ways until one side ends. Owns both descriptors, and closes them before it throws. */
 function moveBytes(
   streams: Os['streams'],
   connection: Fd,

@@ -2,21 +2,20 @@ import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Files } from '../../os/files/files.ts'
 
-/** The shells of a guest in the order in which they are tried. The first is that of an extension image. */
+/** In the order of attempts. The first shell is part of an extension image. */
 const SHELLS = ['/run/kata-extensions/devkit/bin/devkit-sh', '/bin/bash', '/bin/sh']
 
 const EXECUTABLE = 0o111
 
-/** The shells that the guest has, and what is wrong with the others. */
 export interface Shells {
   readonly found: readonly string[]
   /** Such as `/bin/sh: is a fifo`. */
   readonly problems: readonly string[]
-  /** Why there is none; undefined when one was found. */
+  /** The reason when no shell was found. */
   readonly missing: string | undefined
 }
 
-/** Looks for shells. Opens none: one may be a fifo. */
+/** Opens no file, because it may be a fifo. */
 export async function findShells(files: Pick<Files, 'stat'>): Promise<Shells> {
   const [found, problems]: [string[], string[]] = [[], []]
   for (const path of SHELLS) {
@@ -27,13 +26,12 @@ export async function findShells(files: Pick<Files, 'stat'>): Promise<Shells> {
   return { found, problems, missing: found.length > 0 ? undefined : noShell(problems) }
 }
 
-/** Warns when there is none: otherwise the first login would tell it. Never rejects. */
+/** Warns at the boot instead of at the first login. Never rejects. */
 export async function warnOfMissingShell(files: Pick<Files, 'stat'>, log: Logger): Promise<void> {
   const { missing } = await findShells(files)
   if (missing !== undefined) log.warn('the debug console has no shell', { because: missing })
 }
 
-/** Why a guest has no shell, and what makes an image with one. */
 export function noShell(problems: readonly string[]): string {
   return `no shell: ${problems.join('; ')}; want one: npm run image -- --with debug-shell`
 }

@@ -9,25 +9,21 @@ import { STORAGE_DRIVER_REASONS } from '../../handlers/storage/driver-table.ts'
 import { readIfPresent } from '../../hotplug/sysfs.ts'
 import type { Files } from '../../os/files/files.ts'
 
-/** Something that the agent may have: the reason why not, or undefined, and what more is known of it. */
+/** `missing` is the reason why the guest lacks the feature; `detail` holds further facts. */
 export interface Feature {
   readonly name: string
   readonly missing: string | undefined
   readonly detail?: string
 }
 
-/** What the capabilities of a guest are told from. */
 export interface CapabilityDependencies {
   readonly files: Files
-  /** The full names of the methods that are served. */
   readonly methods: readonly string[]
-  /** Parts of the agent that depend on its settings and its image, and methods that depend on these. */
+  /** Features that depend on settings or on the image. */
   readonly features: () => Promise<readonly Feature[]>
-  /** Paths of programs that the agent runs. */
   readonly programs: readonly string[]
 }
 
-/** GetCapabilities. */
 export async function getCapabilities(
   dependencies: CapabilityDependencies,
 ): Promise<GetCapabilitiesResponse> {
@@ -55,7 +51,6 @@ function reasons(kind: Kind, all: ReadonlyMap<string, string | undefined>): read
   return [...all].map(([name, missing]) => capability(kind, { name, missing }))
 }
 
-/** What is missing, or what is known of the feature that is there. */
 type Look = (files: Files) => Promise<{ readonly missing: string } | { readonly detail: string }>
 
 async function kernelFeature(files: Files, name: string, look: Look): Promise<Feature> {
@@ -65,7 +60,6 @@ async function kernelFeature(files: Files, name: string, look: Look): Promise<Fe
     : { name, missing: undefined, detail: found.detail }
 }
 
-/** The features of the kernel that the agent uses, by their names. */
 const KERNEL: ReadonlyMap<string, Look> = new Map([
   ['release', textOf('/proc/sys/kernel/osrelease')],
   ['cgroup v2', textOf('/sys/fs/cgroup/cgroup.controllers')],
@@ -85,7 +79,7 @@ const KERNEL: ReadonlyMap<string, Look> = new Map([
 /** The controllers of the limits that every shim sets. */
 const LIMITING_CONTROLLERS = ['cpu', 'cpuset', 'memory', 'pids']
 
-/** Limits that have no controller are refused when a container asks for them. */
+/** A container that asks for a limit without a controller is refused. */
 async function containerLimits(files: Files): ReturnType<Look> {
   const unified = await readIfPresent(files, '/sys/fs/cgroup/cgroup.controllers')
   const isThere = async (controller: string) =>
@@ -112,7 +106,6 @@ function textOf(path: string): Look {
   }
 }
 
-/** A file system that the kernel knows now, or has a module for. */
 function fileSystem(type: string): Look {
   return async (files) => {
     const known = (await files.readText('/proc/filesystems')).split('\n').map((line) => line.split('\t')[1])

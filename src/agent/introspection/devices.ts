@@ -8,7 +8,7 @@ import type { Files } from '../../os/files/files.ts'
 
 const SECTOR_BYTES = 512n
 
-/** ListDevices: what sysfs shows. A device that is unplugged meanwhile is left out, or lacks what was not read yet. */
+/** Reads sysfs. A device that is unplugged meanwhile is left out, or lacks the fields that were not read yet. */
 export async function listDevices(files: Files): Promise<ListDevicesResponse> {
   const devices = await Promise.all([
     all(files, '/sys/class/block', (place) => block(files, place)),
@@ -18,10 +18,9 @@ export async function listDevices(files: Files): Promise<ListDevicesResponse> {
   return { devices: devices.flat() }
 }
 
-/** A device in sysfs. */
 interface Place {
   readonly name: string
-  /** Where it is, with its buses. */
+  /** The folder in sysfs; its path names the buses. */
   readonly path: string
 }
 

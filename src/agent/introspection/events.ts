@@ -11,16 +11,13 @@ import type { Clock } from '../../os/clock.ts'
 import type { EventLog } from '../../state/event-log.ts'
 import { numberUpTo } from './request-fields.ts'
 
-/** The longest wait of GetEvents. */
 const LONGEST_WAIT_MS = 60_000
 
 /** The most events of one answer. */
 const MOST_EVENTS = 256
 
-/** The most calls that wait for events. */
 const MOST_WAITING = 64
 
-/** Tells the events of the guest. */
 export class Events {
   readonly #log: EventLog
   readonly #clock: Pick<Clock, 'startTimer'>
@@ -31,10 +28,7 @@ export class Events {
     this.#clock = clock
   }
 
-  /**
-   * GetEvents: the events after a number, at once when there are any. Throws INVALID_ARGUMENT for a number of the future
-   * and for a wait that is too long, RESOURCE_EXHAUSTED when too many calls wait, and what `signal` is aborted with.
-   */
+  /** Waits only while there are no events. Throws INVALID_ARGUMENT, and RESOURCE_EXHAUSTED when too many calls wait. */
   async get(request: GetEventsRequest, signal: AbortSignal): Promise<GetEventsResponse> {
     const { afterSequence } = request
     const timeoutMs = numberUpTo('timeout_ms', request.timeoutMs, LONGEST_WAIT_MS)
@@ -44,7 +38,7 @@ export class Events {
     return this.#after(afterSequence, limit)
   }
 
-  /** StreamEvents: the same without an end. Holds nothing for a reader that is slow: it gets a gap. */
+  /** Never ends by itself. Buffers nothing for a slow reader, which gets a gap instead. */
   async *stream(afterSequence: bigint, signal: AbortSignal): AsyncGenerator<GetEventsResponse> {
     this.#refuseFuture(afterSequence)
     for (let last = afterSequence; ; ) {
@@ -55,7 +49,6 @@ export class Events {
     }
   }
 
-  /** ListExits. Throws INVALID_ARGUMENT for a number of the future. */
   exits({ afterSequence, containerId }: ListExitsRequest): ListExitsResponse {
     this.#refuseFuture(afterSequence)
     const exits = this.#log
@@ -66,7 +59,6 @@ export class Events {
     return { exits, dropped: this.#log.droppedExits }
   }
 
-  /** AcknowledgeExits. Throws INVALID_ARGUMENT for a number of the future. */
   acknowledge({ upToSequence }: AcknowledgeExitsRequest): AcknowledgeExitsResponse {
     this.#refuseFuture(upToSequence, 'up_to_sequence')
     return { acknowledged: this.#log.acknowledge(upToSequence) }

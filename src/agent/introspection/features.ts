@@ -1,7 +1,6 @@
 import { NO_POLICY_ENGINE } from '../../os/policy/policy-engine.ts'
 import type { Feature } from './capabilities.ts'
 
-/** What the features of the agent are told from. */
 export interface FeatureSources {
   readonly policy: { isSupported(): boolean }
   readonly config: {
@@ -44,7 +43,7 @@ export function featuresOf({ policy, config, noShell }: FeatureSources): readonl
   ]
 }
 
-/** It needs settings and a shell. Both are named, so that nobody boots a guest for one and lacks the other. */
+/** Names missing settings and a missing shell together, so that one new boot of the guest can supply both. */
 function debugConsole(
   { debugConsole: isOn, debugConsolePort: port }: FeatureSources['config'],
   noShell: string | undefined,

@@ -6,13 +6,12 @@ import type {
 import type { Clock } from '../../os/clock.ts'
 import { durationOf } from './request-fields.ts'
 
-/** How often the lateness is measured: each is a timer of the loop. */
+/** The period of the timer whose lateness is measured. */
 const RESOLUTION_MS = 10
 
-/** The most measurements at a time. */
 const MOST_AT_ONCE = 8
 
-/** Measures how late the event loop is, only while a call asks: an idle agent has no timer. */
+/** Measures the lateness of the event loop only during a call, so that an idle agent has no timer. */
 export class LoopHistogram {
   readonly #clock: Pick<Clock, 'sleep'>
   #running = 0
@@ -21,7 +20,7 @@ export class LoopHistogram {
     this.#clock = clock
   }
 
-  /** GetLoopHistogram. Throws INVALID_ARGUMENT for a time that is too long, RESOURCE_EXHAUSTED for too many calls. */
+  /** Throws INVALID_ARGUMENT for too long a time, RESOURCE_EXHAUSTED for too many calls. */
   async measure(
     { durationMs }: GetLoopHistogramRequest,
     signal: AbortSignal,
@@ -58,7 +57,7 @@ export class LoopHistogram {
   }
 }
 
-/** By how much a timer of {@link RESOLUTION_MS} was late: the histogram has the time between two of them. */
+/** The lateness of the timer: the histogram holds the time between two expirations. */
 function lateUs(nanoseconds: number): bigint {
   return BigInt(Math.max(0, Math.round(nanoseconds / 1000) - RESOLUTION_MS * 1000))
 }

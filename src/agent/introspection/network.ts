@@ -5,10 +5,7 @@ import type { IntrospectionDependencies } from './dependencies.ts'
 /** RTPROT_KERNEL of rtnetlink(7). */
 const BY_KERNEL = 2
 
-/**
- * GetNetwork: what the kernel has, each with who has set it. What no agent has set is the kernel's, or unknown when the record
- * is not whole.
- */
+/** A setting that no agent has made comes from the kernel, or is unknown when the record is incomplete. */
 export function getNetwork({
   sandbox: { os },
   network: record,

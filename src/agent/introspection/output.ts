@@ -2,10 +2,7 @@ import { AgentError } from '../../base/errors.ts'
 import type { ReadOutputRequest, ReadOutputResponse } from '../../gen/microvm/agent/v1/introspection.ts'
 import type { IntrospectionDependencies } from './dependencies.ts'
 
-/**
- * ReadOutput: what a process has written last, as far as the agent knows it. Throws INVALID_ARGUMENT for a container that
- * does not exist, NOT_FOUND for such a process, and FAILED_PRECONDITION for output that is not kept.
- */
+/** Throws INVALID_ARGUMENT without the container, NOT_FOUND without the process, FAILED_PRECONDITION without output. */
 export function readOutput(
   { sandbox, restarts }: Pick<IntrospectionDependencies, 'sandbox' | 'restarts'>,
   { containerId, execId, stream, offset, len }: ReadOutputRequest,

@@ -13,19 +13,18 @@ import { parseStartNs, procStatFields } from '../../os/process/proc-stat.ts'
 import type { IntrospectionDependencies } from './dependencies.ts'
 import { containersOf } from './sandbox.ts'
 
-/** The most processes, and threads, of one answer: a container may have any number of them. */
+/** The most processes or threads of one answer, because a container may have any number of them. */
 const MOST = 1024
 
-/** How many processes are read at the same time. */
 const AT_ONCE = 16
 
-/** A process before it is looked at. */
+/** The fields that are known before /proc is read. */
 type Known = Pick<
   Process,
   'role' | 'containerId' | 'execId' | 'pid' | 'hasTerminal' | 'exitStatus' | 'paused' | 'unreadMs'
 >
 
-/** ListProcesses. Throws NOT_FOUND for a container that does not exist. */
+/** Throws NOT_FOUND for an unknown container. */
 export async function listProcesses(
   { sandbox }: Pick<IntrospectionDependencies, 'sandbox'>,
   { containerId }: ListProcessesRequest,
@@ -40,13 +39,13 @@ export async function listProcesses(
   return { processes, omitted: Math.max(0, all.length - MOST) }
 }
 
-/** The processes of a container: those that may be asked for, then the other members of its cgroup. */
+/** The tracked processes of a container, then the untracked ones in its cgroup. */
 async function processesIn({ id, state }: Container): Promise<readonly Known[]> {
   if (!('parts' in state)) return []
   const { processes, cgroup } = state.parts
   const tracked = processes.trackedByExecId().map(([execId, process]) => trackedAs(id, execId, process))
   const pids = new Set(tracked.map(({ pid }) => pid))
-  // The cgroup is gone when the container is about to be.
+  // The cgroup of a container that is being removed may be gone.
   const members = await cgroup.members().catch(() => [])
   const others = members.filter((pid) => !pids.has(pid))
   const all = [...tracked, ...others.map((pid) => ({ ...known(Role.OTHER, pid), containerId: id }))]
@@ -65,7 +64,7 @@ function known(role: Role, pid: number): Known {
   return { role, containerId: '', execId: '', pid, ...none }
 }
 
-/** The size of a page: 4 KiB on every supported architecture. */
+/** The same on every supported architecture. */
 const PAGE_BYTES = 4096n
 
 async function look(
@@ -74,7 +73,7 @@ async function look(
   unixMsOf: (boottimeNs: bigint) => bigint,
 ): Promise<Process> {
   const of = (file: string) => scratch.readText(`/proc/${process.pid}/${file}`).catch(() => '')
-  // The pid of one that was reaped may be another's by now.
+  // The pid of a reaped process may belong to another process by now.
   const stat = process.exitStatus === undefined ? await of('stat') : ''
   if (stat === '') return { ...process, ...GONE }
   const [state = '', parent, ...rest] = procStatFields(stat)
@@ -86,7 +85,7 @@ async function look(
     state,
     waitsIn: waitsIn === '0' ? '' : waitsIn,
     startedAtMs: unixMsOf(parseStartNs(stat)),
-    // Fields 20 and 24 of proc(5).
+    // `num_threads` and `rss`, fields 20 and 24 of /proc/PID/stat (proc(5)).
     threads: Number(rest[15]),
     residentBytes: BigInt(rest[19] ?? 0) * PAGE_BYTES,
   }
@@ -100,7 +99,7 @@ function nameIn(stat: string): string {
   return stat.slice(stat.indexOf('(') + 1, stat.lastIndexOf(')'))
 }
 
-/** vminit or whatever has started the agent, the agent, and the programs that it has started. */
+/** The agent's parent, the agent, and its children. */
 async function ownPids({ files, system }: Pick<Os, 'files' | 'system'>): Promise<readonly number[]> {
   const parent = procStatFields(await files.readText('/proc/self/stat').catch(() => ''))[1]
   const threads = await files.list('/proc/self/task')
@@ -111,7 +110,7 @@ async function ownPids({ files, system }: Pick<Os, 'files' | 'system'>): Promise
   return [...(parent === undefined ? [] : [Number(parent)]), system.pid, ...pids]
 }
 
-/** What the threads of the agent and of its programs do, and what its event loop waits for. */
+/** The kernel stacks of the agent and its programs, and the resources that keep its event loop alive. */
 export async function getStacks({
   sandbox: { os },
 }: Pick<IntrospectionDependencies, 'sandbox'>): Promise<Omit<GetStacksResponse, 'calls'>> {
@@ -149,7 +148,7 @@ async function inBatches<T, R>(items: readonly T[], task: (item: T) => Promise<R
   const results: R[] = []
   for (let first = 0; first < items.length; first += AT_ONCE) {
     results.push(...(await Promise.all(items.slice(first, first + AT_ONCE).map(task))))
-    // Other calls have their turn.
+    // Lets other calls run between batches.
     await new Promise((resolve) => setImmediate(resolve))
   }
   return results

@@ -19,13 +19,12 @@ const CHUNK_BYTES = MIB
 /** The most bytes of a profile. */
 const MOST_BYTES = 128 * MIB
 
-/** How long a profile is kept after it was read last. */
+/** A profile is dropped when it was not read for this long. */
 const IDLE_MS = 60_000
 
-/** While the snapshot is taken, V8 needs about as much memory again as the heap has, and the file more. */
+/** For a snapshot V8 needs about as much memory as the heap has, and the file needs more. */
 const SNAPSHOT_FACTOR = 4
 
-/** A profile that was taken. */
 interface Profile {
   readonly id: string
   /** A file in memory. */
@@ -39,7 +38,7 @@ type State =
   | { readonly name: 'taking'; readonly id: string }
   | { readonly name: 'taken'; readonly profile: Profile }
 
-/** Takes profiles of this process by a session of the inspector inside of it, which opens no port. */
+/** Takes profiles of this process by an inspector session within it, which opens no port. */
 export class Profiles {
   readonly #os: Pick<Os, 'clock' | 'files' | 'streams'>
   #state: State = { name: 'none' }
@@ -50,9 +49,8 @@ export class Profiles {
   }
 
   /**
-   * ReadProfile: takes a profile, or reads the one that was taken. Throws FAILED_PRECONDITION, naming the other, when one is
-   * being taken or is not read yet; NOT_FOUND for an id that is not there (any more); INVALID_ARGUMENT for a wrong request;
-   * RESOURCE_EXHAUSTED when there is too little memory for it.
+   * Takes a profile, or reads the taken one. Throws FAILED_PRECONDITION while another is being taken or is unread,
+   * NOT_FOUND for an unknown id, INVALID_ARGUMENT for a wrong request, RESOURCE_EXHAUSTED for too little memory.
    */
   async read(
     request: ReadProfileRequest,
@@ -72,7 +70,7 @@ export class Profiles {
       length === 0 ? new Uint8Array(0) : this.#os.streams.readAt(profile.fd, Number(offset), length)
     if (discard) this.#drop(profile)
     else this.#keep(profile)
-    // A caller who does not get the answer cannot name the profile.
+    // A caller that does not get the answer does not know the profile's id.
     if (kind !== Kind.KIND_UNSPECIFIED)
       call.takes({ delivered: () => {}, dropped: () => this.#drop(profile) })
     return { id: profile.id, sizeBytes: BigInt(profile.sizeBytes), data }
@@ -152,10 +150,10 @@ export class Profiles {
   }
 }
 
-/** Takes a profile, and passes its pieces to `write`, which returns false when there is no room for more. */
+/** Passes the pieces of a profile to `write`, which returns false when the profile is too large. */
 type Take = (session: Session, write: (text: string) => boolean, signal: AbortSignal) => Promise<void>
 
-/** Throws INVALID_ARGUMENT for a kind that does not exist: a message may have any number. */
+/** Throws INVALID_ARGUMENT for an unknown kind, because a message may hold any number. */
 function takerOf(kind: number, os: Pick<Os, 'clock'>, durationMs: number): Take {
   if (kind === Kind.CPU) return cpuProfile(os, durationOf(durationMs))
   if (kind === Kind.HEAP) return heapSnapshot()
@@ -188,7 +186,7 @@ function tooLarge(): AgentError {
 }
 
 async function inSession(use: (session: Session) => Promise<void>): Promise<void> {
-  // Most agents never need it.
+  // Loaded at first use, because most agents never need it.
   const inspector = await import('node:inspector/promises')
   const session = new inspector.Session()
   session.connect()

@@ -10,7 +10,6 @@ import type { SandboxContext } from '../../handlers/sandbox/context.ts'
 import { GUEST_HOOK_TYPES } from '../../oci/hooks.ts'
 import type { IntrospectionDependencies } from './dependencies.ts'
 
-/** GetSandbox. */
 export function getSandbox({
   sandbox: { sandboxState, containers, events, os },
   restarts,
@@ -34,7 +33,7 @@ export function getSandbox({
   }
 }
 
-/** The containers that a request names: one, or all. Throws NOT_FOUND for one that does not exist. */
+/** An empty id names all containers. Throws NOT_FOUND for an unknown one. */
 export function containersOf(
   { containers }: Pick<SandboxContext, 'containers'>,
   containerId: string,
@@ -45,7 +44,6 @@ export function containersOf(
   return [container]
 }
 
-/** ListContainers. Throws NOT_FOUND for a container that does not exist. */
 export function listContainers(
   { sandbox }: Pick<IntrospectionDependencies, 'sandbox'>,
   { containerId }: ListContainersRequest,
@@ -66,7 +64,6 @@ export function listContainers(
   return { containers }
 }
 
-/** ListMounts. */
 export async function listMounts({
   sandbox,
 }: Pick<IntrospectionDependencies, 'sandbox'>): Promise<ListMountsResponse> {

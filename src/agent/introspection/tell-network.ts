@@ -1,10 +1,9 @@
 import type { AppliedSetting } from '../../handlers/network/network-record.ts'
 import type { EventLog } from '../../state/event-log.ts'
 
-/** The most settings of one event: a host may set thousands of routes at once. */
+/** A host may set thousands of routes at once. */
 const MOST_SETTINGS = 32
 
-/** Has the event log tell what one operation has set in the network. */
 export function tellNetwork(events: Pick<EventLog, 'add'>): (settings: readonly AppliedSetting[]) => void {
   return (settings) => {
     const omitted = Math.max(0, settings.length - MOST_SETTINGS)

@@ -1,22 +1,17 @@
 /** Longer inputs are not kept. */
 const MAX_CHARACTERS = 1024
-/** Of each rule. */
+/** Per rule. */
 const MAX_INPUTS = 256
 
-/**
- * Inputs that a rule has allowed without a change of the state and without a text. As long as policy and state are the
- * same, the rule allows them again, so a call that comes by the thousand, such as WriteStdin, is evaluated once.
- */
+/** A rule allows these inputs again until policy or state change, so that frequent calls are evaluated once. */
 export class AllowedInputs {
   readonly #inputs = new Map<string, Set<string>>()
   readonly #isDeterministic: boolean
 
-  /** Keeps nothing unless the policy gives the same input the same value at any time. */
   constructor(isDeterministic: boolean) {
     this.#isDeterministic = isDeterministic
   }
 
-  /** Whether there is an input of the rule. */
   hasAny(rule: string): boolean {
     return this.#inputs.has(rule)
   }
@@ -32,7 +27,7 @@ export class AllowedInputs {
     else this.#inputs.set(rule, new Set([input]))
   }
 
-  /** Forgets all, because the state changes. */
+  /** Called when the state changes. */
   clear(): void {
     this.#inputs.clear()
   }

@@ -2,10 +2,9 @@ import { AgentError } from '../../base/errors.ts'
 import { MESSAGE_FIELDS, type MessageField } from '../../gen/message-fields.ts'
 
 /**
- * The JSON that a check passes to its rule, as Kata's agent writes it: every field by its name in the proto; `null` for
- * an absent message, oneof or optional field; bytes as an array of numbers; enums and 64-bit integers as numbers.
- * `message` is the full name of the request's type. The request is the decoded one that the call will work with, so no
- * second decoder can read it in another way. `unread` names a field that no rule reads, which becomes `null`.
+ * The JSON that a rule gets, as Kata's agent writes it: fields by their proto names; `null` for an absent message, oneof
+ * or optional field; bytes as an array of numbers; enums and 64-bit integers as numbers. The request is already decoded,
+ * so no second decoder can read it differently. A field `unread` becomes `null`.
  */
 export function checkInput(message: string, request: unknown, unread?: string): string {
   if (typeof request !== 'object' || request === null)
@@ -15,7 +14,7 @@ export function checkInput(message: string, request: unknown, unread?: string): 
 
 const MAX_BYTES = 1024
 
-/** Whether a request has bytes that are costly to make JSON of, in other fields than `unread`. */
+/** Bytes are costly to write as JSON. The field `unread` does not count. */
 export function hasLargeBytes(request: unknown, unread?: string): boolean {
   if (typeof request !== 'object' || request === null) return false
   const entries = Object.entries(request)
@@ -24,7 +23,6 @@ export function hasLargeBytes(request: unknown, unread?: string): boolean {
   )
 }
 
-/** A member of the JSON of a message. */
 interface Member {
   readonly name: string
   /** The name, quoted, and a colon. */
@@ -72,7 +70,6 @@ function messageJson(message: string, value: object, unread?: string): string {
   return `{${all.map(({ name, key, jsonOf }) => key + (name === unread ? 'null' : jsonOf(value))).join(',')}}`
 }
 
-/** The choice that is set, as an object with its name. */
 function oneofJson(choices: readonly MessageField[], holder: object): string {
   const chosen = choices.find(({ property }) => Reflect.get(holder, property) !== undefined)
   return chosen === undefined ? 'null' : `{"${nameOf(chosen)}":${fieldJson(chosen, holder)}}`
@@ -104,7 +101,7 @@ const FILE_TYPES = new Map([
   [0o120000, 'Symlink'],
 ])
 
-/** CopyFile's input has no data, and says what kind of file it makes. */
+/** CopyFile's input has the type of the file in place of the data. */
 function copyFileJson(request: object): string {
   const type = FILE_TYPES.get(Number(Reflect.get(request, 'fileMode')) & 0o170000) ?? 'Unknown'
   const target = type === 'Symlink' ? linkTarget(Reflect.get(request, 'data')) : null

@@ -2,18 +2,15 @@ import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { LineFile } from '../../os/files/line-file.ts'
 
-/** The file that Kata's agent writes the inputs to, too. */
+/** Kata's agent writes the inputs to the same file. */
 export const INPUT_LOG = '/tmp/policy.jsonl'
 
 const MAX_CHARACTERS = 16 * 1024 * 1024
 
-/** Rules that are asked too often, or with too much. Kata's agent leaves out the same. */
+/** Rules with too many or too large inputs. Kata's agent leaves out the same. */
 const LEFT_OUT = ['StatsContainerRequest', 'ReadStreamRequest', 'SetPolicyRequest']
 
-/**
- * A record of the checks' inputs, for those who write policies: a line of JSON for each. It holds environments and
- * arguments, so there is one at log level debug only. It ends after 16 MiB, and at the first failure.
- */
+/** Records inputs as lines of JSON for authors of policies, at log level debug only, because inputs hold environments. */
 export class InputLog {
   readonly #open: () => Promise<Pick<LineFile, 'append'>>
   readonly #log: Logger
@@ -27,7 +24,7 @@ export class InputLog {
     this.#log = log
   }
 
-  /** Adds a line. `input` is JSON. */
+  /** `input` is JSON. */
   add(rule: string, input: string): void {
     if (LEFT_OUT.includes(rule) || this.#charactersLeft === 0) return
     const line = `{"kind":"${rule}","request":${input}}\n`

@@ -1,7 +1,6 @@
 /**
- * Applies a JSON patch (RFC 6902) to a JSON document and returns the new one. Throws, naming the operation, when one of
- * them is malformed, leaves `root` (a JSON pointer), or cannot be carried out; the document is then as before. Numbers keep
- * all their digits. Own code, because the libraries at hand pass over operations that fail, or lose keys like `__proto__`.
+ * Applies a JSON patch (RFC 6902); numbers keep all digits. Throws with the operation that is malformed, fails, or leaves
+ * `root` (a JSON pointer). Own code, because libraries ignore failed operations or lose keys like `__proto__`.
  */
 export function patchJson(document: string, operations: readonly unknown[], root: string): string {
   const parsed = parseExactly(document)
@@ -24,7 +23,7 @@ interface ExactJson {
   rawJSON(text: string): unknown
 }
 
-/** Parses JSON. A number that a double cannot hold becomes an object that is written as the number again. */
+/** A number that a double cannot hold becomes an object that is written as the same number. */
 export function parseExactly(text: string): unknown {
   const exact = JSON as unknown as ExactJson
   return exact.parse(text, (_key, value, { source }) => {
@@ -33,10 +32,9 @@ export function parseExactly(text: string): unknown {
   })
 }
 
-/** A place in the document: a member of an object, or an element of an array. */
 interface Place {
   readonly holder: object
-  /** Undefined: behind the last element. */
+  /** Undefined for the place behind the last element. */
   readonly key: string | undefined
 }
 
@@ -81,7 +79,7 @@ function unescapeKey(escaped: string): string {
 }
 
 function placeIn(holder: unknown, key: string, pointer: string): Place {
-  // A number with all its digits is an object, too, without a prototype.
+  // A raw number is an object without a prototype.
   if (typeof holder !== 'object' || holder === null || Object.getPrototypeOf(holder) === null)
     throw new Error(`${pointer}: nothing can be there`)
   if (!Array.isArray(holder)) return { holder, key }
@@ -103,7 +101,7 @@ function add(place: Place, value: unknown): void {
   else holder.splice(Number(key), 0, value)
 }
 
-/** Not by assignment, which would take `__proto__` for something else. */
+/** An assignment to `__proto__` would set the prototype. */
 function set({ holder, key }: Place, value: unknown): void {
   Object.defineProperty(holder, key ?? '', { value, writable: true, enumerable: true, configurable: true })
 }
@@ -113,7 +111,7 @@ function replace(place: Place, value: unknown): void {
   set(place, value)
 }
 
-/** The target is looked up once the source is gone. */
+/** The target is looked up after the removal of the source (RFC 6902, section 4.4). */
 function move(from: Place, target: () => Place, isInside: boolean): void {
   if (isInside) throw new Error('from: an object cannot move into itself')
   const value = getExisting(from)
@@ -136,7 +134,7 @@ function clone(value: unknown): unknown {
   return parseExactly(JSON.stringify(value))
 }
 
-/** The JSON of a value with the members of objects in one order. */
+/** Sorts the members of objects. */
 function canonical(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(canonical).join(',')}]`
   if (typeof value !== 'object' || value === null || Object.getPrototypeOf(value) === null)

@@ -1,14 +1,11 @@
 import { AgentError } from '../../base/errors.ts'
 import type { Files } from '../../os/files/files.ts'
 
-/** Where an image has the policy of its own; Kata's images have it there. */
+/** The policy of an image, at the same path as in Kata's images. */
 const DEFAULT_FILE = '/etc/kata-opa/default-policy.rego'
 const MAX_BYTES = 16 * 1024 * 1024
 
-/**
- * The policy that the setting `policy_file` names, or else the image's own; undefined when there is none. Throws
- * FAILED_PRECONDITION, naming the file, when the setting names a missing one, and when a file cannot be a policy.
- */
+/** The policy of the setting, or else the image's own. Throws FAILED_PRECONDITION for a missing or unusable file. */
 export async function readPolicyFile(
   files: Pick<Files, 'stat' | 'readBytes'>,
   setting: string,

@@ -13,31 +13,28 @@ import { patchJson } from './json-patch.ts'
 import { isDeterministic, mayReadField, mayReadInput } from './policy-text.ts'
 import { failed, failure, type Refusal, type Rule, type Verdict, verdictOf } from './verdict.ts'
 
-/** What a policy works with. */
 export interface PolicyDependencies {
   /** Loads the Rego engine; undefined when this image has none. */
   readonly engines: () => PolicyEngines | undefined
   readonly log: Logger
-  /** Takes the inputs of the checks, if they are to be recorded. */
+  /** Undefined when inputs are not recorded. */
   readonly inputLog: InputLog | undefined
-  /** Where the state, and a policy that a call has set, outlive the agent. */
+  /** Keeps the state, and a policy that a call has set, for the next agent. */
   readonly state: StateStore
 }
 
 /**
- * Checks a request, and applies the changes of the state that come with the permission. A call that has changed the state
- * is allowed when it is sent again. Throws a {@link Refusal} when the call may not run, and what it is aborted with when
- * that comes before the check has ended. Returns undefined while no policy is set.
+ * Applies the changes of the state that come with a permission. A repeated call that has changed the state is allowed.
+ * Throws a {@link Refusal}, or the reason of the call's signal. Returns undefined while no policy is set.
  */
 export type Check = (request: unknown, call: Call) => Promise<void> | undefined
 
-/** A policy that is in force. */
 interface Current {
   readonly engine: PolicyEngine
   readonly text: string
   /** The document `data`. */
   state: string
-  /** What this policy refuses passes, with a warning. */
+  /** Refused calls pass with a warning. */
   readonly letsAllPass: boolean
   /** Whether any rule may read the input. */
   readonly readsInput: boolean
@@ -46,7 +43,7 @@ interface Current {
   readonly allowed: AllowedInputs
 }
 
-/** The name of the state. */
+/** The name of the saved record. */
 const NAME = 'policy'
 
 const SET_POLICY = 'grpc.AgentService/SetPolicy'
@@ -58,36 +55,31 @@ const STATE_ROOT = '/pstate'
 const MAX_STATE_CHARACTERS = 1024 * 1024
 const MAX_LOGGED_CHARACTERS = 4000
 
-/** Fields that are large, by the rule, and that most policies do not read. */
+/** Large fields by rule; most policies do not read them. */
 const LARGE_FIELDS: Readonly<Record<string, string>> = {
   WriteStreamRequest: 'data',
   SetPolicyRequest: 'policy',
 }
 
-/** The policy that calls are checked against, and its state. Without one every call passes. */
+/** Without a policy every call passes. */
 export class Policy implements TakenByRequests {
   readonly #dependencies: PolicyDependencies
-  /** Checks and replacements run one at a time: a check sees the state that the one before it left. */
+  /** Checks and replacements run one at a time, so that a check sees the state of the previous one. */
   readonly #queue = new SerialQueue()
   #current: Current | undefined
-  /** The requests that have changed the state, until their answers were delivered or dropped: sent again, they are allowed. */
+  /** Requests that have changed the state, until their answers are delivered or dropped. A repeated one is allowed. */
   readonly #changedBy = new Set<bigint>()
-  /** The number of checks and replacements that have not ended. */
   #unfinished = 0
 
   constructor(dependencies: PolicyDependencies) {
     this.#dependencies = dependencies
   }
 
-  /** Whether this image can enforce a policy. */
   isSupported(): boolean {
     return this.#dependencies.engines() !== undefined
   }
 
-  /**
-   * The check of a method, by its full name. The rule is named like the request's message, or like `message`, the full name
-   * of one with the same fields.
-   */
+  /** The rule has the name of the request's message, or of `message`, the full name of one with the same fields. */
   checkOf(method: string, message?: string): Check {
     const rule = ruleOf(method, message)
     return (request, call) => {
@@ -98,10 +90,7 @@ export class Policy implements TakenByRequests {
     }
   }
 
-  /**
-   * Enforces what the previous agent left: a policy that a call has set, or one with a state. Returns whether there is
-   * one. Throws FAILED_PRECONDITION when it cannot be read or enforced: no call may run then.
-   */
+  /** Enforces the previous agent's policy. Returns whether there is one; throws FAILED_PRECONDITION if it is unusable. */
   async restore(): Promise<boolean> {
     const { engines: load, log, state } = this.#dependencies
     try {
@@ -125,10 +114,7 @@ export class Policy implements TakenByRequests {
     return [...this.#changedBy].map((number) => [number, this.#forgetting(number)])
   }
 
-  /**
-   * Enforces the policy of a file. Throws FAILED_PRECONDITION, naming the file, when the image has no engine, and when the
-   * policy cannot be parsed.
-   */
+  /** Throws FAILED_PRECONDITION, naming the file, without an engine or for a policy that cannot be parsed. */
   async load({ path, text }: { readonly path: string; readonly text: string }): Promise<void> {
     const { engines: load, log } = this.#dependencies
     const engines = load()
@@ -145,10 +131,7 @@ export class Policy implements TakenByRequests {
     log.info('policy loaded', { path })
   }
 
-  /**
-   * Replaces the policy if the current one allows it; the state begins anew. Throws NOT_FOUND without an engine, and
-   * INVALID_ARGUMENT for a policy that cannot be parsed. After a failure the old policy is in force.
-   */
+  /** Resets the state too. A failure changes nothing: NOT_FOUND without an engine, INVALID_ARGUMENT for a wrong text. */
   async replace(request: { readonly policy: string }, call: Call): Promise<void> {
     const engines = this.#dependencies.engines()
     if (engines === undefined) throw new AgentError('NOT_FOUND', `/${SET_POLICY} is not supported`)
@@ -210,7 +193,7 @@ export class Policy implements TakenByRequests {
     }
   }
 
-  /** Whether the rule has allowed the same before. The checks that go on may still change the state. */
+  /** False while checks run, because they may still change the state. */
   #isAllowedAgain(current: Current, rule: Rule, request: unknown): boolean {
     const isRecorded = this.#dependencies.inputLog !== undefined
     if (this.#unfinished > 0 || isRecorded || !current.allowed.hasAny(rule.name)) return false
@@ -218,7 +201,7 @@ export class Policy implements TakenByRequests {
     return current.allowed.has(rule.name, this.#inputOf(current, rule, request))
   }
 
-  /** The input of a check without what the policy cannot read. With a record it has everything. */
+  /** Leaves out the fields that the policy cannot read, unless inputs are recorded. */
   #inputOf(current: Current, rule: Rule, request: unknown): string {
     if (this.#dependencies.inputLog !== undefined) return checkInput(rule.message, request)
     return current.readsInput ? checkInput(rule.message, request, unreadField(current, rule)) : '{}'
@@ -252,7 +235,7 @@ export class Policy implements TakenByRequests {
     }
   }
 
-  /** Changes the state for a call, all or nothing. Returns why it could not be done. */
+  /** Applies all changes of the state or none. Returns the reason of a failure. */
   async #applyOps(
     current: Current,
     rule: Rule,
@@ -284,7 +267,7 @@ export class Policy implements TakenByRequests {
     return either(() => void this.#changedBy.delete(number))
   }
 
-  /** Saves the state with the call that has changed it, in one write. */
+  /** Saves the state and the number of the call in one write. */
   #save({ text, state }: Pick<Current, 'text' | 'state'>, { number, takes }: Call): void {
     const numbers = number === 0n ? [] : [number]
     this.#dependencies.state.write(KINDS.policy, NAME, {
@@ -298,7 +281,6 @@ export class Policy implements TakenByRequests {
   }
 }
 
-/** The large field of the request, if the policy does not read it. */
 function unreadField({ withoutLargeField }: Current, { name }: Rule): string | undefined {
   return withoutLargeField.includes(name) ? LARGE_FIELDS[name] : undefined
 }
@@ -312,7 +294,7 @@ function ruleOf(method: string, message = REQUESTS[method]): Rule {
   }
 }
 
-/** A parser quotes the policy, which quotes environments and arguments. */
+/** The parser quotes the policy, which may contain environments and arguments, so the log gets another text. */
 function refuseText(error: unknown): never {
   throw new AgentError('INVALID_ARGUMENT', `policy: ${messageOf(error)}`, {
     cause: error,

@@ -2,28 +2,23 @@ import { AgentError, messageOf } from '../../base/errors.ts'
 import type { RuleOutcome } from '../../os/policy/policy-engine.ts'
 import { parseExactly } from './json-patch.ts'
 
-/** The rule that a method is checked by. */
 export interface Rule {
   /** The name of the request's message, such as `CreateContainerRequest`. */
   readonly name: string
   /** The same with its package. */
   readonly message: string
-  /** Whether a policy must have the rule. Without it a call of the contract fails; any other is denied. */
+  /** The policy must have the rule: without it the call fails with INTERNAL. Other calls are denied. */
   readonly isExpected: boolean
 }
 
-/** Why a call may not run. What a rule printed, or failed with, may quote the request, and is not for the log. */
+/** A rule's output may quote the request, so it stays out of the log. */
 export class Refusal extends AgentError {}
 
-/** What a rule says about one request. */
 export type Verdict =
   | { readonly allowed: true; readonly ops: readonly unknown[] }
   | { readonly allowed: false; readonly refusal: Refusal }
 
-/**
- * The verdict in the outcome of a rule: a boolean, or an object `{allowed, ops}`. Any other value is an error of the
- * policy.
- */
+/** A rule returns a boolean or an object `{allowed, ops}`. Any other value is an error of the policy. */
 export function verdictOf(rule: Rule, { value, prints }: RuleOutcome): Verdict {
   if (value === undefined && rule.isExpected) return failed(rule, 'the policy has no value for this rule')
   if (value === undefined || value === 'false') return { allowed: false, refusal: denied(rule, prints) }
@@ -36,12 +31,10 @@ export function verdictOf(rule: Rule, { value, prints }: RuleOutcome): Verdict {
   }
 }
 
-/** The verdict of a rule that cannot be evaluated, or whose answer cannot be used. */
 export function failed(rule: Rule, reason: string): { readonly allowed: false; readonly refusal: Refusal } {
   return { allowed: false, refusal: failure(rule, reason) }
 }
 
-/** The refusal for a rule that failed. */
 export function failure({ name }: Rule, reason: string): Refusal {
   const loggedMessage = `${name}: internal error`
   return new Refusal('INTERNAL', `${loggedMessage}: ${reason}`, { loggedMessage })

@@ -7,7 +7,6 @@ import type { IncomingCall } from '../../rpc/method.ts'
 import type { StartTimer } from '../../rpc/timer.ts'
 import type { CallTrace, Tracer } from '../tracing/tracer.ts'
 
-/** A step that a call is in. */
 export interface OpenStep {
   readonly name: StepName
   readonly detail: string
@@ -15,28 +14,25 @@ export interface OpenStep {
   readonly sinceMs: number
 }
 
-/** A call that is not over. */
 export interface CallInFlight {
   /** Full name of the method, such as `grpc.AgentService/CreateContainer`. */
   readonly rpc: string
   readonly incoming: IncomingCall
-  /** The ids in the request; empty until it is decoded. */
+  /** Empty until the request is decoded. */
   readonly ids: LogFields
   readonly startedMs: number
-  /** False for work that goes on without its caller, who has had the deadline as the answer, or has left. */
+  /** False for work that outlives its call after a deadline or a hang-up. */
   readonly hasCaller: boolean
-  /** The steps that are open, in the order in which they began: the last one is what the call waits for. */
+  /** Open steps, oldest first; the call waits for the last one. */
   readonly steps: readonly OpenStep[]
 }
 
-/** A call that was answered with an error. */
 export interface FailedCall {
   readonly rpc: string
   readonly ids: LogFields
   readonly code: StatusCodeName
-  /** As the log has it, without what a hook has written. */
+  /** As logged, without the output of hooks. */
   readonly error: string
-  /** Whether the caller has made a mistake. */
   readonly callerFault: boolean
   /** On the clock of {@link CallsInFlightDependencies.nowMs}. */
   readonly atMs: number
@@ -51,7 +47,7 @@ export interface CallsInFlightDependencies {
   readonly tracer?: Tracer | undefined
 }
 
-/** A call that takes so long is logged, and again after the next of these times. */
+/** A call is logged after each of these times. */
 const SLOW_MS = 5_000
 const SLOWER_MS = 30_000
 const HANGS_MS = 300_000
@@ -62,36 +58,30 @@ const REPORTS: readonly { readonly afterMs: number; readonly level: LogLevel }[]
   { afterMs: HANGS_MS, level: 'warn' },
 ]
 
-/** The least time between two turns of the event loop that are measured. */
+/** The least time between two measured iterations of the event loop. */
 const TURNS_APART_MS = 10
 
-/** Lines that one look at the calls writes at most. */
 const MOST_LINES = 16
 
-/** How many failed calls are remembered. */
 const MOST_FAILED = 16
 
-/** The characters of a remembered error. */
 const LONGEST_ERROR = 1000
 
-/** What a hook has written, which may be anything, in the error of the OCI runtime. */
+/** The output of a hook in an error of the OCI runtime; it may contain anything. */
 const HOOK_OUTPUT = /, stdout: .*?, stderr: .*?(?= \(hook #[^()]*\)$|$)/s
 
-/**
- * Every call from its arrival until its end, with the steps that it is in, and the last ones that have failed. Logs those
- * that take long.
- */
+/** All calls until their end, with their open steps, and the last failed calls. Logs calls that take long. */
 export class CallsInFlight {
   readonly figures: CallFigures
   readonly #dependencies: CallsInFlightDependencies
   readonly #open = new Set<OpenCall>()
-  /** By what they have in common with equal ones, the oldest first. */
+  /** Failed calls by (method, ids, error), oldest first. */
   readonly #failed = new Map<string, FailedCall>()
   #watched = 0
   #stopTimer: (() => void) | undefined
   #lookMs = Number.POSITIVE_INFINITY
   #isInTurn = false
-  /** No turn of the loop is followed before. */
+  /** The earliest time of the next measured iteration of the event loop. */
   #nextTurnMs = 0
 
   constructor(dependencies: CallsInFlightDependencies) {
@@ -99,12 +89,12 @@ export class CallsInFlight {
     this.figures = new CallFigures()
   }
 
-  /** In the order in which they began. */
+  /** Oldest first. */
   list(): readonly CallInFlight[] {
     return [...this.#open]
   }
 
-  /** Remembers a call that fails. A caller that tries again and again does not push the others out. */
+  /** Equal failures count once, so that a caller that retries does not push out the others. */
   fail({ rpc, ids }: OpenCall, failure: Pick<FailedCall, 'callerFault' | 'code' | 'error'>): void {
     const error = truncate(failure.error.replace(HOOK_OUTPUT, ''), LONGEST_ERROR)
     const key = JSON.stringify([rpc, ids, error])
@@ -114,7 +104,7 @@ export class CallsInFlight {
     if (this.#failed.size > MOST_FAILED && oldest !== undefined) this.#failed.delete(oldest)
   }
 
-  /** The last calls that have failed, the oldest first. */
+  /** Oldest first. */
   failed(): readonly FailedCall[] {
     return [...this.#failed.values()]
   }
@@ -123,7 +113,7 @@ export class CallsInFlight {
     return this.#open.size
   }
 
-  /** Adds a call; its `end` must follow. `waits`: it waits for a process or an event, and is not slow for that. */
+  /** The caller calls `end` later. `waits`: the call waits for a process or an event, so it is not slow. */
   begin(
     { name: rpc, waits }: { readonly name: string; readonly waits: boolean },
     incoming: IncomingCall,
@@ -147,14 +137,13 @@ export class CallsInFlight {
     this.#open.delete(call)
     if (!call.isWatched) return
     this.#watched -= 1
-    // An idle agent has no timer. Between calls that come close together the timer stays: to make one costs too much.
+    // An idle agent has no timer. Between calls in quick succession it stays, because a new timer costs too much.
     if (this.#watched === 0 && this.#dependencies.nowMs() >= this.#nextTurnMs) this.#stopLooking()
   }
 
   /**
-   * Measures the rest of this turn of the event loop: what comes next waits for so long. A timer would measure an idle agent
-   * too, and wake it up. Only calls that are not over by then need the timer of slow calls. It adds a turn to the loop, so
-   * that it is not done for each of many short calls.
+   * Measures the rest of this iteration of the event loop without a timer, which would wake an idle agent. Only calls that
+   * outlive it need the timer of slow calls. It adds an iteration, so many short calls share one.
    */
   #followTurn(beganMs: number): void {
     this.#isInTurn = true
@@ -184,7 +173,7 @@ export class CallsInFlight {
     this.#lookMs = Number.POSITIVE_INFINITY
   }
 
-  /** Logs the calls whose time has come, and looks again when the next one's has. */
+  /** Logs the calls that are due, and sets the timer for the next one. */
   #look(): void {
     const { log, nowMs } = this.#dependencies
     const now = nowMs()
@@ -212,20 +201,18 @@ interface OpenCallOptions {
   readonly incoming: IncomingCall
   readonly nowMs: () => number
   readonly figures: CallFigures
-  /** Whether it is logged when it takes long. */
   readonly isWatched: boolean
   readonly trace: CallTrace | undefined
   readonly onEnd: () => void
 }
 
-/** One call in the table. */
 export class OpenCall implements CallInFlight, StepRecorder {
   readonly rpc: string
   readonly incoming: IncomingCall
   readonly startedMs: number
   ids: LogFields = {}
   hasCaller = true
-  /** How many log lines have said that it takes long. */
+  /** The number of log lines about its duration. */
   reports = 0
   readonly #options: OpenCallOptions
   #steps: Set<OpenStep> | undefined
@@ -261,7 +248,7 @@ export class OpenCall implements CallInFlight, StepRecorder {
     }
   }
 
-  /** The call is answered, with this code if it has failed, and over once the work has ended that goes on without it. */
+  /** Called at the answer, with the code of a failure. The call stays listed until `leftWork` has ended. */
   end(code?: StatusCodeName, leftWork?: Promise<unknown>): void {
     const { nowMs, figures, trace, onEnd } = this.#options
     trace?.end(this.ids, code)
@@ -282,33 +269,29 @@ function logSlow(log: Logger, call: OpenCall, level: LogLevel, now: number): voi
   })
 }
 
-/** The answered calls of one method. */
 interface MethodFigures {
-  /** Full name, such as `grpc.Health/Check`. */
   readonly rpc: string
   /** Seconds from arrival to answer. */
   readonly seconds: Distribution
-  /** The failed ones by their codes. */
   readonly failures: ReadonlyMap<StatusCodeName, number>
 }
 
-/** Few, because each method that was called has a series for each. */
+/** Few bounds, because every called method has a series for each of them. */
 const CALL_BOUNDS = [0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10, 60, 300]
 const TURN_BOUNDS = [0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10]
 
-/** Counts calls, and how long the event loop lets them wait. */
 class CallFigures {
   readonly #methods = new Map<
     string,
     { readonly seconds: Histogram; readonly failures: Map<StatusCodeName, number> }
   >()
   readonly #turns = new Histogram(TURN_BOUNDS)
-  /** A turn of the event loop has ended, so long after the first call in it began. */
+  /** `ms` is the time from the first call of the iteration to its end. */
   turnEnded(ms: number): void {
     this.#turns.observe(ms / 1000)
   }
 
-  /** `code` is undefined for a call that has succeeded. */
+  /** `code` is undefined for a successful call. */
   answered(rpc: string, ms: number, code: StatusCodeName | undefined): void {
     let figures = this.#methods.get(rpc)
     if (figures === undefined) {
@@ -319,7 +302,6 @@ class CallFigures {
     if (code !== undefined) figures.failures.set(code, (figures.failures.get(code) ?? 0) + 1)
   }
 
-  /** The methods that were called. */
   methods(): readonly MethodFigures[] {
     return [...this.#methods].map(([rpc, { seconds, failures }]) => ({
       rpc,
@@ -328,7 +310,7 @@ class CallFigures {
     }))
   }
 
-  /** Seconds that the rest of a turn of the loop took in which a call began. */
+  /** Seconds from the first call of an iteration to the iteration's end. */
   get turns(): Distribution {
     return this.#turns.distribution
   }

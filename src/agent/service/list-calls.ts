@@ -2,7 +2,7 @@ import type { Call, FailedCall } from '../../gen/microvm/agent/v1/introspection.
 import type { CallsInFlight } from './calls-in-flight.ts'
 import type { Recovery } from './rpc.ts'
 
-/** The calls in flight, the oldest first. */
+/** Oldest first. */
 export function listCalls(
   calls: Pick<CallsInFlight, 'list'>,
   nowMs: number,
@@ -25,7 +25,7 @@ export function listCalls(
   })
 }
 
-/** The last calls that have failed, the oldest first. */
+/** Oldest first. */
 export function listFailedCalls(calls: Pick<CallsInFlight, 'failed'>, nowMs: number): FailedCall[] {
   return calls.failed().map(({ rpc, ids, code, error, callerFault, atMs }) => ({
     ...{ method: rpc, code, error, callerFault },

@@ -28,7 +28,6 @@ import type { DeclaredMethod, MessageType, Rpc, ServiceDefinition, ServiceMethod
 import { statusOf } from './status.ts'
 import { type WrapperDependencies, wrap } from './wrapper.ts'
 
-/** What the RPCs work with. */
 export interface ServiceDependencies {
   readonly sandbox: SandboxContext
   readonly storage: MountDependencies
@@ -38,7 +37,6 @@ export interface ServiceDependencies {
   readonly introspection: IntrospectionDependencies
 }
 
-/** Every method of every service of the agent. */
 export function declaredMethods(
   dependencies: ServiceDependencies,
   calls: ServiceView['calls'] = { failed: () => [], list: () => [] },
@@ -62,7 +60,6 @@ export function declaredMethods(
   return methods
 }
 
-/** The same as the framings need them. */
 export function serviceMethods(
   dependencies: ServiceDependencies,
   wrapper: Omit<WrapperDependencies, 'policy' | 'requests'>,
@@ -78,7 +75,6 @@ export function serviceMethods(
   )
 }
 
-/** The methods that answer with streams. */
 export function streamMethods(
   { introspection: { events }, policy }: Pick<ServiceDependencies, 'introspection' | 'policy'>,
   { gate, calls }: Pick<WrapperDependencies, 'gate' | 'calls'>,
@@ -114,7 +110,7 @@ function decodeStreamEvents(payload: Uint8Array): StreamEventsRequest {
   }
 }
 
-/** The check of calls that are in no table of methods. */
+/** Checks calls that are in no method table. */
 export function checkCallOf(policy: Policy): CheckCall {
   return async (method, request, signal) => {
     try {
@@ -126,7 +122,6 @@ export function checkCallOf(policy: Policy): CheckCall {
   }
 }
 
-/** The methods of one service: all of them, or it does not compile. */
 function methodsOf<Definition extends ServiceDefinition>(
   definition: Definition,
   declarations: ServiceMethods<Definition>,

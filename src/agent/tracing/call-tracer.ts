@@ -10,16 +10,15 @@ export interface CallTracerDependencies {
   readonly log: Logger
   /** Milliseconds of a monotonic clock. */
   readonly nowMs: () => number
-  /** The time of day in milliseconds. */
+  /** Milliseconds since 1970. */
   readonly unixMs: () => number
-  /** Takes a span that is over. */
   readonly add: (span: FinishedSpan) => void
 }
 
-/** Bytes of what a step is about, such as a path. */
+/** The most characters of a step's detail. */
 const MOST_DETAIL = 256
 
-/** Makes a span of each call, below the span that its caller has named, and one of each of its steps below that. */
+/** Each call has a span below its caller's span, and each step has one below its call's. */
 export function callTracer(dependencies: CallTracerDependencies): Tracer {
   const { log } = dependencies
   let hasWarned = false
@@ -27,7 +26,7 @@ export function callTracer(dependencies: CallTracerDependencies): Tracer {
     begin(rpc, incoming) {
       const { traceparent } = incoming
       const parent = traceparent === undefined ? undefined : parseTraceparent(traceparent)
-      // A caller that sends a wrong one sends it with every call.
+      // Logged once, because the caller would send the invalid value with every call.
       if (traceparent !== undefined && parent === undefined && !hasWarned) {
         hasWarned = true
         log.warn('traceparent ignored', { rpc, peer: incoming.peer, because: 'no trace context of W3C' })
@@ -43,7 +42,7 @@ function traceCall(
   { framing, peer }: IncomingCall,
   parent: TraceContext | undefined,
 ): CallTrace {
-  // All spans of a call are on one clock, which no setting of the time moves.
+  // One offset per call, so that setting the time does not shift its spans against each other.
   const offsetMs = unixMs() - nowMs()
   const traceId = parent?.traceId ?? randomId(16)
   const begin = (span: Pick<FinishedSpan, 'name' | 'kind' | 'parentSpanId'>) => {
@@ -76,7 +75,6 @@ function randomId(bytes: number): string {
   return randomBytes(bytes).toString('hex')
 }
 
-/** The ids of a request that has them. */
 function textsOf(ids: LogFields): Record<string, string> {
   const given = Object.entries(ids).flatMap(([name, value]) =>
     typeof value === 'string' ? [[name, value]] : [],

@@ -1,4 +1,3 @@
-/** A span that is over. */
 export interface FinishedSpan {
   /** The name of the RPC, or of the step. */
   readonly name: string
@@ -16,16 +15,15 @@ export interface FinishedSpan {
   readonly isFailed: boolean
 }
 
-/** The agent, as spans name it. */
 export interface Service {
   readonly name: string
   readonly version: string
 }
 
-/** What all spans of an agent have in common, in OpenTelemetry's words. */
+/** OpenTelemetry's resource attributes. */
 export function resourceOf({ name, version }: Service): Readonly<Record<string, string>> {
   return { 'service.name': name, 'service.version': version }
 }
 
-/** Bit 0 of the flags: the caller wants the call traced. Other calls have no spans. */
+/** Bit 0 of the trace flags (W3C Trace Context). A call of a caller that clears it has no spans. */
 export const SAMPLED = 1

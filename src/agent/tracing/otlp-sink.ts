@@ -24,10 +24,10 @@ export function otlpSink(endpoint: string, service: Service): SpanSink {
 
 const KINDS = { step: 1, call: 2 }
 const CODES = { unset: 0, error: 2 }
-/** Bit 8 says that bit 9 tells whether the parent is remote. */
+/** Bit 8 makes bit 9 valid, which tells whether the parent is remote. */
 const FLAGS = 0x100 | SAMPLED
 
-/** A span as OpenTelemetry's opentelemetry/proto/trace/v1/trace.proto has it in JSON. */
+/** The JSON of a span in opentelemetry/proto/trace/v1/trace.proto. */
 function otlpSpanOf(span: FinishedSpan) {
   const { traceId, spanId, parentSpanId, name } = span
   return {
@@ -44,14 +44,14 @@ function attributesOf(attributes: Readonly<Record<string, string>>) {
   return Object.entries(attributes).map(([key, stringValue]) => ({ key, value: { stringValue } }))
 }
 
-/** Posts one request on a connection of its own. Resolves with the status; the rest of the answer is not read. */
+/** Uses a new connection. Resolves with the status; the rest of the answer is not read. */
 async function post(url: URL, body: Uint8Array, signal: AbortSignal): Promise<number> {
-  // It is loaded here, because it takes 3 ms and 2 MB, which Kata's forwarder does not need.
+  // Loaded here, because it takes 3 ms and 2 MB, and Kata's forwarder does not need it.
   const { request } = await import('node:http')
   const { promise, resolve, reject } = Promise.withResolvers<number>()
   const headers = { 'content-type': 'application/json', 'content-length': body.length }
   const sent = request(url, { method: 'POST', headers, agent: false, signal }, (response) => {
-    // The answer fails when it is destroyed before its end; its status is known.
+    // `destroy` before the end of the answer emits an error; the status is already known.
     response.on('error', () => {})
     resolve(response.statusCode ?? 0)
     response.destroy()

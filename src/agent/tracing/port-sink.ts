@@ -7,10 +7,10 @@ import type { SpanSink } from './span-queue.ts'
 /** The big-endian length of a span. */
 const HEADER_BYTES = 8
 
-/** The kernel gives a dial up after this time. */
+/** The kernel gives up connecting after this time. */
 const DIAL_MS = 2000
 
-/** Sends spans as Kata's agent does, to a port of the host: each as JSON, behind its length. */
+/** Sends spans to a port of the host as Kata's agent does: each as JSON behind its length. */
 export function portSink(
   { hostSockets, streams }: Pick<Os, 'hostSockets' | 'streams'>,
   address: HostAddress,
@@ -38,7 +38,7 @@ export function portSink(
           rest = rest.subarray(streams.tryWrite(socket, rest))
         }
       } catch (error) {
-        // The rest of a span that is half written would be read as a length.
+        // Otherwise the receiver would take bytes of a partly written span for a length.
         close()
         throw error
       }
@@ -58,7 +58,7 @@ function frameOf(span: FinishedSpan, resource: StringValues): Buffer {
 const KINDS = { step: 'Internal', call: 'Server' }
 const NO_ENTRIES = { queue: [], max_len: 128, dropped_count: 0 }
 
-/** The `SpanData` of the Rust library that Kata's forwarder is built with, in serde's JSON: ids are numbers of 128 and 64 bits. */
+/** The `SpanData` of the Rust library of Kata's forwarder in serde's JSON: ids are numbers of 128 and 64 bits. */
 function spanDataOf(span: FinishedSpan, resource: StringValues): string {
   const { traceId, spanId, parentSpanId, attributes } = span
   const ids = `"trace_id":${numberOf(traceId)},"span_id":${numberOf(spanId)}`
@@ -83,7 +83,7 @@ function spanDataOf(span: FinishedSpan, resource: StringValues): string {
   return `{"span_context":${context},"parent_span_id":${numberOf(parentSpanId ?? '0')},${JSON.stringify(rest).slice(1)}`
 }
 
-/** A hexadecimal id as a decimal number, which is larger than JavaScript's. */
+/** Decimal text, because an id exceeds JavaScript's safe integers. */
 function numberOf(id: string): string {
   return BigInt(`0x${id}`).toString()
 }

@@ -3,37 +3,31 @@ import type { Logger } from '../../base/log.ts'
 import type { StartTimer } from '../../rpc/timer.ts'
 import type { FinishedSpan } from './finished-span.ts'
 
-/** Where spans are sent to. */
 export interface SpanSink {
-  /** Names it in logs. */
   readonly name: string
-  /** Sends spans. Throws {@link Refused} when they are not taken, and anything else when they may be sent again. */
+  /** Throws {@link Refused} when the receiver rejects the spans, any other error when they may be sent again. */
   send(spans: readonly FinishedSpan[], signal: AbortSignal): Promise<void>
   close(): void
 }
 
-/** The other side has the spans and does not want them. */
+/** The receiver rejects the spans, so they are not sent again. */
 export class Refused extends Error {}
 
-/** Spans that may wait. */
 const MOST_SPANS = 2048
 
-/** Spans that are sent at once. */
 const BATCH_SPANS = 256
 
-/** How long spans are gathered. */
 const GATHER_MS = 200
 
-/** How long one batch may take. */
 const SEND_MS = 10_000
 
-/** The pause after a failure. The network of a guest is set by calls, which are traced too. */
+/** The pause after a failure. The network may be set up only later, by calls that are traced too. */
 const PAUSE_MS = 5000
 
-/** How long the end of the agent waits for the spans that are left. */
+/** How long the stop of the agent waits for the remaining spans. */
 const STOP_MS = 1000
 
-/** Spans on their way to one sink, one batch after the other. Calls never wait for it. Without spans it has no timer. */
+/** Sends spans to one sink, one batch after the other. Calls never wait for it, and without spans it has no timer. */
 export class SpanQueue {
   readonly #sink: SpanSink
   readonly #log: Logger
@@ -63,7 +57,7 @@ export class SpanQueue {
     if (!this.#isStopped && this.#sending === undefined) this.#sendLater(GATHER_MS)
   }
 
-  /** Sends what is left for {@link STOP_MS} at most. */
+  /** Sends the remaining spans for at most {@link STOP_MS}. */
   async stop(): Promise<void> {
     this.#isStopped = true
     this.#stopTimer?.()
@@ -90,7 +84,7 @@ export class SpanQueue {
     })
   }
 
-  /** Sends one batch. Resolves with whether the sink has dealt with it; never rejects. */
+  /** Resolves with false when the batch must be sent again; never rejects. */
   async #send(): Promise<boolean> {
     const batch = this.#waiting.splice(0, BATCH_SPANS)
     this.#sendingCount = batch.length

@@ -9,12 +9,10 @@ import { portSink } from './port-sink.ts'
 import { SpanQueue } from './span-queue.ts'
 import type { Tracing } from './tracer.ts'
 
-/** Where spans go, and what they need. */
 export interface TracingOptions {
   readonly os: Pick<Os, 'hostSockets' | 'streams' | 'clock'>
   readonly log: Logger
   readonly startTimer: StartTimer
-  /** The agent, as the spans name it. */
   readonly service: Service
   /** A collector's URL. */
   readonly endpoint: string | undefined
@@ -22,7 +20,6 @@ export interface TracingOptions {
   readonly forwarder: HostAddress | undefined
 }
 
-/** Begins to make spans of calls and to send them. */
 export function startTracing(options: TracingOptions): Tracing {
   const { os, log, startTimer, service, endpoint, forwarder } = options
   const sinks = [

@@ -12,26 +12,20 @@ import type { StartTimer } from '../../rpc/timer.ts'
 import type { BrokerLink } from '../../rpc/ttrpc/broker-framing.ts'
 import { type ServerConnectionOptions, TtrpcServerConnection } from '../../rpc/ttrpc/server-connection.ts'
 
-/** What connections are served with. */
 export interface ConnectionsOptions {
   readonly methods: MethodTable
-  /** The methods that answer with streams, over gRPC. */
   readonly streams?: StreamTable
-  /** Reads the descriptor set for server reflection. */
   readonly readDescriptors: ReadDescriptors
-  /** Checks the calls that gRPC serves beside the methods. */
   readonly checkCall: CheckCall
-  /** What all connections take of the limits. */
   readonly totals: Totals
   readonly log: Logger
   readonly startTimer: StartTimer
-  /** The broker, which has the connections of ttRPC. */
+  /** The broker, which owns the connections of ttRPC. */
   readonly link: BrokerLink
 }
 
 const STOP_MS = 5_000
 
-/** The connections of clients, and what they take of the limits. */
 export class Connections {
   readonly #options: ConnectionsOptions
   /** Undefined while the framing of a connection is being loaded. */
@@ -77,7 +71,7 @@ export class Connections {
     }
   }
 
-  /** Takes no more calls. Connections close when their calls are answered, or after 5 s. Resolves when all are closed. */
+  /** Refuses new calls. Connections close when their calls are answered, or after 5 s. Resolves when all are closed. */
   async stop(): Promise<void> {
     this.#isStopping = true
     for (const [socket, served] of this.#open) {
@@ -102,7 +96,7 @@ export class Connections {
     this.#began(socket, connection)
   }
 
-  /** On the client's own socket, of which `firstBytes` have been read already. */
+  /** `socket` is the client's own; `firstBytes` were already read from it. */
   async #serveGrpc(socket: Socket, own: Pick<GrpcOptions, 'peer' | 'totals' | 'firstBytes'>): Promise<void> {
     socket.pause()
     // Loaded by the first gRPC client, because it would take half of the agent's start-up time, and 10 MB.
@@ -119,14 +113,14 @@ export class Connections {
   }
 }
 
-/** Has the broker close the client when the agent has ended its data socket first. */
+/** Makes the broker close the client when the agent ends its data socket first. */
 function closeWith(socket: Socket, close: () => void): void {
   let isOver = false
   const end = () => {
     if (!isOver && !socket.readableEnded) close()
     isOver = true
   }
-  // Everything that was written is in the socket by then.
+  // All written bytes are in the socket by then.
   socket.once('finish', end).once('close', end)
 }
 

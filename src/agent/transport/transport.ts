@@ -4,7 +4,6 @@ import { LIMITS } from '../../rpc/limits.ts'
 import { type StartTimer, startTimer } from '../../rpc/timer.ts'
 import { Connections, type ConnectionsOptions } from './connections.ts'
 
-/** The parts that the transport needs. */
 export interface TransportOptions extends Omit<ConnectionsOptions, 'link' | 'startTimer'> {
   readonly sockets: Sockets
   readonly address: ListenAddress
@@ -18,14 +17,10 @@ export interface TransportOptions extends Omit<ConnectionsOptions, 'link' | 'sta
   readonly startTimer?: StartTimer
 }
 
-/** The agent's connections. */
 export interface Transport {
   /** The listening port, as chosen by the kernel for TCP port 0; undefined for unix sockets. */
   readonly port: number | undefined
-  /**
-   * Accepts no more connections and calls. Connections close when their calls are answered, or after 5 s. Resolves when
-   * all are closed.
-   */
+  /** Stops accepting, then waits like {@link Connections.stop}. */
   stop(): Promise<void>
 }
 

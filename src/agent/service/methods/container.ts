@@ -17,7 +17,7 @@ export function containerMethods(sandbox: SandboxContext) {
     startContainer: finishing('journaled', served(startContainer), { answeredByRecord: true }),
     removeContainer: finishing('journaled', served(removeContainer), { share: 'reserved', turn: 'brief' }),
     updateContainer: finishing('idempotent', served(updateContainer)),
-    // Journaled: a container that is paused already refuses to be paused, as one that runs refuses to be resumed.
+    // Journaled, because pausing a paused container fails, as does resuming a running one.
     pauseContainer: finishing('journaled', served(pauseContainer)),
     resumeContainer: finishing('journaled', served(resumeContainer)),
     statsContainer: cancellable('read', served(statsContainer)),

@@ -9,7 +9,6 @@ import { addSwap, addSwapPath } from '../../../handlers/guest/swap.ts'
 import { volumeStats } from '../../../handlers/guest/volume-stats.ts'
 import { cancellable, finishing, type ServiceMethods } from '../rpc.ts'
 
-/** The RPCs of the guest itself: its description, clock, memory and volumes. */
 export function guestMethods(guest: GuestDependencies) {
   const { files, system, volumes } = guest.os
   const details = guestDetails(guest)
@@ -19,7 +18,7 @@ export function guestMethods(guest: GuestDependencies) {
     getGuestDetails: cancellable('read', (request, { signal }) => details(request, signal)),
     getMetrics: cancellable('read', async (_request, { signal }) => ({ metrics: await metrics(signal) })),
 
-    // Journaled: the kernel refuses a block that it has been told of before.
+    // Journaled, because the kernel refuses a block that was probed before.
     memHotplugByProbe: finishing('journaled', ({ memHotplugProbeAddr }) =>
       probeMemory(files, memHotplugProbeAddr),
     ),

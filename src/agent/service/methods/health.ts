@@ -11,5 +11,5 @@ export function healthMethods(agentVersion: string) {
   } satisfies ServiceMethods<typeof HealthDefinition>
 }
 
-/** By these calls a host learns whether the guest lives. */
+/** A host checks with these calls whether the guest lives. */
 const LIFE = { share: 'reserved', rule: 'none' } as const

@@ -17,14 +17,11 @@ import { listCalls, listFailedCalls } from '../list-calls.ts'
 import { cancellable, type DeclaredMethod, immediate, type ServiceMethods } from '../rpc.ts'
 import { API_VERSION } from './health.ts'
 
-/** What the service tells about itself. */
 export interface ServiceView {
   readonly calls: Pick<CallsInFlight, 'failed' | 'list'>
-  /** Every method that is served. */
   readonly methods: () => readonly DeclaredMethod<unknown, unknown>[]
 }
 
-/** `microvm.agent.v1.Introspection`: what the agent tells about itself and its guest. */
 export function introspectionMethods(
   guest: GuestDependencies,
   given: IntrospectionDependencies,
@@ -55,7 +52,7 @@ export function introspectionMethods(
     listMounts: cancellable('read', () => listMounts(given), BRIEF),
     listDevices: cancellable('read', () => listDevices(files), BRIEF),
     getNetwork: cancellable('read', async () => getNetwork(given), BRIEF),
-    // While the agent boots, it tells which calls wait for that.
+    // Immediate, so that it also lists the calls that wait for the boot.
     listCalls: immediate('read', async () => ({
       calls: calls('Introspection/ListCalls'),
       failed: listFailedCalls(service.calls, clock.monotonicMs()),
@@ -76,7 +73,7 @@ export function introspectionMethods(
     })),
     readProfile: cancellable('idempotent', (request, call) => profiles.read(request, call), WAIT),
     getLoopHistogram: cancellable('read', (request, { signal }) => histogram.measure(request, signal), WAIT),
-    // What may be read may be read again.
+    // A caller that may read the output may read it again, so the rule is the same.
     readOutput: cancellable('read', async (request) => readOutput(given, request), {
       turn: 'brief',
       rule: { message: 'grpc.ReadStreamRequest' },
@@ -89,6 +86,6 @@ export function introspectionMethods(
   } satisfies ServiceMethods<typeof IntrospectionDefinition>
 }
 
-/** What tells what the agent does must not wait for what it does. */
+/** Calls that report on the agent's work must not queue behind it. */
 const BRIEF = { turn: 'brief' } as const
 const WAIT = { turn: 'wait' } as const

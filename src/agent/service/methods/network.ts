@@ -10,7 +10,7 @@ import { cancellable, finishing, type ServiceMethods } from '../rpc.ts'
 
 export function networkMethods(network: NetworkDependencies) {
   return {
-    // Journaled: when two links swap their names, one of them has a temporary name for a moment.
+    // Journaled, because links that swap their names have a temporary name in between.
     updateInterface: finishing('journaled', async (request, { signal }) =>
       updateInterface(network, required(request.interface, 'interface'), signal),
     ),
@@ -31,7 +31,6 @@ export function networkMethods(network: NetworkDependencies) {
   } satisfies Partial<ServiceMethods<typeof AgentServiceDefinition>>
 }
 
-/** The one message of a request. Throws INVALID_ARGUMENT without it. */
 function required<T>(message: T | undefined, what: string): T {
   if (message === undefined) throw new AgentError('INVALID_ARGUMENT', `empty update ${what} request`)
   return message

@@ -17,7 +17,7 @@ export function sandboxMethods(sandbox: SandboxContext) {
       turn: 'brief',
     }),
 
-    // Journaled: the answer takes the event out of the queue.
+    // Journaled, because the answer removes the event from the queue.
     getOOMEvent: taking(served(getOomEvent), { turn: 'wait' }),
     onlineCPUMem: cancellable('idempotent', (request, call) => onlineCpuMem(sandbox, request, call)),
     removeStaleVirtiofsShareMounts: cancellable('idempotent', (request, call) =>

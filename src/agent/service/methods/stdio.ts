@@ -16,9 +16,9 @@ import { finishing, type ServiceMethods, taking } from '../rpc.ts'
 export function stdioMethods(sandbox: SandboxContext) {
   const served = servedWith(sandbox)
   return {
-    // Journaled: the bytes that the process's pipe has taken already are not written again.
+    // Journaled, because bytes that the pipe has taken must not be written again.
     writeStdin: taking(served(writeStdin), STREAM),
-    // Journaled: the answer takes the bytes out of the stream.
+    // Journaled, because the answer removes the bytes from the stream.
     readStdout: taking(served(readStdout), READ),
     readStderr: taking(served(readStderr), READ),
     closeStdin: finishing('idempotent', served(closeStdin)),
@@ -26,13 +26,13 @@ export function stdioMethods(sandbox: SandboxContext) {
   } satisfies Partial<ServiceMethods<typeof AgentServiceDefinition>>
 }
 
-/** They come by the thousand, and wait for the process. */
+/** Such calls are frequent, and wait for the process. */
 const STREAM = { turn: 'wait', logLevel: 'debug' } as const
 
 const READ = {
   ...STREAM,
-  /** Without a copy of the data. */
+  /** Does not copy the data. */
   encode: (output: OutputRead): Encoded => encodeBytesField(1, output),
-  /** The bytes are read, so that the process can go on writing. */
+  /** A refused call still reads the bytes, so that the process can go on writing. */
   emptied: (): OutputRead => NO_OUTPUT,
 } as const

@@ -4,14 +4,13 @@ import { updateEphemeral } from '../../../handlers/storage/drivers/ephemeral.ts'
 import type { MountDependencies } from '../../../handlers/storage/mount-storage.ts'
 import { cancellable, finishing, type ServiceMethods } from '../rpc.ts'
 
-/** The RPCs of mounts and files of the guest. CreateContainer attaches the storages. */
 export function storageMethods(storage: MountDependencies, sandbox: SandboxContext) {
   return {
-    // Journaled: without the option `remount` a second run mounts once more.
+    // Journaled, because a second run without the option `remount` mounts again.
     updateEphemeralMounts: finishing('journaled', ({ storages }, { signal }) =>
       updateEphemeral(storage, storages, signal),
     ),
-    // Journaled: once the last chunk has completed the file, the file is not unfinished any more.
+    // Journaled, because the last chunk completes the file, and a repeated chunk finds no unfinished file.
     copyFile: cancellable('journaled', (request, call) => sandbox.fileCopies.copy(request, call), {
       logLevel: 'debug',
     }),
