@@ -176,7 +176,7 @@ export class Totals {
   #freeBytes(amount: number, share: Share): boolean {
     for (const connection of this.#withoutCall) {
       if (connection.bytes === 0) continue
-      connection.close('its bytes are needed')
+      connection.close('closed to free bytes for other connections')
       if (this.#hasRoom('bytes', amount, share)) return true
     }
     return false

@@ -81,7 +81,7 @@ function unescapeKey(escaped: string): string {
 function placeIn(holder: unknown, key: string, pointer: string): Place {
   // A raw number is an object without a prototype.
   if (typeof holder !== 'object' || holder === null || Object.getPrototypeOf(holder) === null)
-    throw new Error(`${pointer}: nothing can be there`)
+    throw new Error(`${pointer}: its parent is not an object or array`)
   if (!Array.isArray(holder)) return { holder, key }
   if (key === '-') return { holder, key: undefined }
   if (!/^(0|[1-9][0-9]*)$/.test(key) || Number(key) > holder.length)
@@ -90,7 +90,7 @@ function placeIn(holder: unknown, key: string, pointer: string): Place {
 }
 
 function getExisting({ holder, key }: Place): unknown {
-  if (key === undefined || !Object.hasOwn(holder, key)) throw new Error(`${key ?? 'end'}: nothing is there`)
+  if (key === undefined || !Object.hasOwn(holder, key)) throw new Error(`${key ?? 'end'}: not found`)
   return Reflect.get(holder, key)
 }
 
@@ -120,7 +120,7 @@ function move(from: Place, target: () => Place, isInside: boolean): void {
 }
 
 function test(place: Place, value: unknown): void {
-  if (canonical(getExisting(place)) !== canonical(value)) throw new Error('test: another value is there')
+  if (canonical(getExisting(place)) !== canonical(value)) throw new Error('test: the values differ')
 }
 
 function remove(place: Place): void {

@@ -60,7 +60,7 @@ describe('patchJson', () => {
       value: 1,
     }))
     expect(patchJson(DOCUMENT, operations, '/pstate')).toContain('"__proto__":1,"constructor":1')
-    expect(() => patched({ op: 'remove', path: '/pstate/toString' })).toThrow('nothing is there')
+    expect(() => patched({ op: 'remove', path: '/pstate/toString' })).toThrow('toString: not found')
   })
 
   it.each([
@@ -71,19 +71,19 @@ describe('patchJson', () => {
     [{ op: 'move', from: '/other', path: '/pstate/x' }, '/other: outside of /pstate'],
     [{ op: 'test', path: '/other', value: 1 }, '/other: outside of /pstate'],
     [{ op: 'move', from: '/pstate', path: '/pstate/x' }, 'from: an object cannot move into itself'],
-    [{ op: 'add', path: '/pstate/x/y', value: 1 }, 'x: nothing is there'],
+    [{ op: 'add', path: '/pstate/x/y', value: 1 }, 'x: not found'],
     [{ op: 'add', path: '/pstate/list/3', value: 1 }, '/pstate/list/3: not an index of the array'],
     [{ op: 'add', path: '/pstate/list/01', value: 1 }, '/pstate/list/01: not an index of the array'],
     [{ op: 'add', path: '/pstate/list/x', value: 1 }, '/pstate/list/x: not an index of the array'],
-    [{ op: 'add', path: '/pstate/big/x', value: 1 }, '/pstate/big/x: nothing can be there'],
+    [{ op: 'add', path: '/pstate/big/x', value: 1 }, '/pstate/big/x: its parent is not an object or array'],
     [{ op: 'add', path: '/pstate/~2', value: 1 }, '~2: not a JSON pointer'],
     [{ op: 'add', path: '/pstate/x' }, 'value: missing'],
     [{ op: 'add', path: 7, value: 1 }, 'path: not a text'],
-    [{ op: 'replace', path: '/pstate/x', value: 1 }, 'x: nothing is there'],
-    [{ op: 'replace', path: '/pstate/list/-', value: 1 }, 'end: nothing is there'],
-    [{ op: 'remove', path: '/pstate/x' }, 'x: nothing is there'],
-    [{ op: 'test', path: '/pstate/list', value: [2, 1] }, 'test: another value is there'],
-    [{ op: 'test', path: '/pstate/big', value: 18446744073709552000 }, 'test: another value is there'],
+    [{ op: 'replace', path: '/pstate/x', value: 1 }, 'x: not found'],
+    [{ op: 'replace', path: '/pstate/list/-', value: 1 }, 'end: not found'],
+    [{ op: 'remove', path: '/pstate/x' }, 'x: not found'],
+    [{ op: 'test', path: '/pstate/list', value: [2, 1] }, 'test: the values differ'],
+    [{ op: 'test', path: '/pstate/big', value: 18446744073709552000 }, 'test: the values differ'],
     [{ op: 'merge', path: '/pstate' }, 'op: unknown operation "merge"'],
     [{ path: '/pstate' }, 'op: missing'],
     ['add', 'path: missing'],
