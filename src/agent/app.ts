@@ -72,7 +72,7 @@ const SHARED_ROOT = '/run/kata-containers'
 /** The agent's state, and the files of the OCI runtime and its runs. */
 const OWN_ROOT = '/run/microvm-agent'
 
-/** Specifications of the Container Device Interface; /var/run is a link to /run. */
+/** CDI specifications. Their standard folder is /var/run/cdi, and /var/run is a link to /run. */
 const CDI_FOLDER = '/run/cdi'
 
 /** The name that ps, pgrep and test harnesses see; Node sets a name of its own. */

@@ -10,7 +10,7 @@ export function didYouMean(word, known, otherwise) {
 }
 
 /**
- * Ignores case, `_` and `-`.
+ * Returns the known word that `word` misspells. Ignores case, `_` and `-`.
  * @param {string} word
  * @param {readonly string[]} known
  * @returns {string | undefined}

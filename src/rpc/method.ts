@@ -11,7 +11,7 @@ export interface IncomingCall {
   readonly framing: 'ttrpc' | 'grpc'
   /** The broker's number of the request (docs/broker.md); undefined with gRPC. */
   readonly number: bigint | undefined
-  /** The request's age on arrival here; above 0 only when the broker had the request before. */
+  /** The time between the arrival of the request at the broker and here; 0 with gRPC. */
   readonly ageMs: number
   /** The previous agent had the request. */
   readonly sentBefore?: boolean

@@ -23,8 +23,7 @@ export interface LoadedConfig {
 
 /**
  * The environment overrides the file of `--config`, or else the kernel command line. A file named by `agent.config_file`
- * is the only source. `--server-addr` overrides all. Throws for an unreadable file or a malformed value
- * (INVALID_ARGUMENT).
+ * is the only source. `--server-addr` overrides all. Throws INVALID_ARGUMENT for a malformed value.
  */
 export async function loadConfig(sources: ConfigSources): Promise<LoadedConfig> {
   const { settings, unknown = [], withValue = [] } = await configured(sources)

@@ -28,7 +28,7 @@ export class Events {
     this.#clock = clock
   }
 
-  /** Waits only while there are no events. Throws INVALID_ARGUMENT, and RESOURCE_EXHAUSTED when too many calls wait. */
+  /** Throws INVALID_ARGUMENT for a future number or too long a wait, RESOURCE_EXHAUSTED when too many calls wait. */
   async get(request: GetEventsRequest, signal: AbortSignal): Promise<GetEventsResponse> {
     const { afterSequence } = request
     const timeoutMs = numberUpTo('timeout_ms', request.timeoutMs, LONGEST_WAIT_MS)

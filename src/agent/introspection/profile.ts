@@ -19,7 +19,7 @@ const CHUNK_BYTES = MIB
 /** The most bytes of a profile. */
 const MOST_BYTES = 128 * MIB
 
-/** A profile is dropped when it was not read for this long. */
+/** A profile that was not read for this long is dropped. */
 const IDLE_MS = 60_000
 
 /** For a snapshot V8 needs about as much memory as the heap has, and the file needs more. */

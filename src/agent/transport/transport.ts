@@ -11,7 +11,7 @@ export interface TransportOptions extends Omit<ConnectionsOptions, 'link' | 'sta
   readonly broker: Broker
   /** How long the agent may leave the broker's pings unanswered, in milliseconds; 0: for ever. */
   readonly hangMs: number
-  /** Accept processes of this guest over vsock, for tests. */
+  /** Accepts processes of this guest over vsock, for tests. */
   readonly allowLoopback: boolean
   /** For tests. */
   readonly startTimer?: StartTimer

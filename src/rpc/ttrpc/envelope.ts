@@ -29,9 +29,9 @@ export interface Envelope {
   readonly kind: number
   readonly flags: number
   readonly number: bigint
-  /** Of an answer with {@link IN_FILE}: where its bytes begin in the file. */
+  /** The age of a request; for an answer with {@link IN_FILE}, the offset in the file. */
   readonly ageNs: bigint
-  /** Of the frame that follows, with its header. */
+  /** The length of the frame that follows, with its header. */
   readonly frameBytes: number
   /** The bytes at the frame's end that are in the file; 0 by default. */
   readonly fileBytes?: number

@@ -3,8 +3,7 @@ import { LONGEST_TIMER_MS } from '../../base/abort.ts'
 import { boundTraceparentBytes, TRACEPARENT } from '../traceparent.ts'
 import { allocateFrame, FRAME_HEADER_BYTES, FrameType } from './frame.ts'
 
-// The messages that ttRPC puts around a call. Decoding skips unknown fields, and all metadata (field 5) but the trace
-// context.
+// The messages that ttRPC puts around a call. Decoding skips unknown fields and all metadata but the trace context.
 
 export interface TtrpcRequest {
   readonly service: string
