@@ -1,41 +1,68 @@
 import { describe, expect, it } from 'vitest'
 import { KATA_COMMAND_LINE } from '../../fixtures/kata-command-line.ts'
+import type { Pod } from '../../support/containers/pod.ts'
 import { cannotBoot, type TestGuestOptions } from '../../support/vm/boot-guest.ts'
 import { expectToOutliveAgent } from '../../support/vm/container-life.ts'
 import { bootPod, consoleLine, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 
-/** Each form of the guest image, with the kernel and the memory that it must run with, and its root as it is mounted. */
-const FORMS: readonly (readonly [string, TestGuestOptions, RegExp, RegExp])[] = [
-  [
-    'the disk root in 128 MiB, with a console on its command line that is not there,',
-    { memoryMib: 128, append: ['console=hvc0'] },
-    /^\/dev\/vda \/ erofs ro/m,
-    /^6\.12\./,
-  ],
-  [
-    'the partitioned root on Debian 12’s kernel, in 128 MiB,',
-    { memoryMib: 128, kernel: 'bookworm', form: 'partitioned' },
-    /^\/dev\/vda1 \/ erofs ro/m,
-    /^6\.1\./,
-  ],
-  [
-    'all in one initrd in 448 MiB, under the command line that Kata writes,',
-    { memoryMib: 448, form: 'initrd', console: 'virtio', append: KATA_COMMAND_LINE },
-    /^\S+ \/ rootfs /m,
-    /^6\.12\./,
-  ],
+interface Form {
+  readonly name: string
+  readonly options: TestGuestOptions
+  /** Its root as it is mounted. */
+  readonly root: RegExp
+  readonly release: RegExp
+  /** How many processes are added to a container one after the other, and how many at once. */
+  readonly execs: { readonly inTurn: number; readonly atOnce: number }
+}
+
+/** Each form of the guest image, with the kernel, the runtime and the memory that it must run with. */
+const FORMS: readonly Form[] = [
+  {
+    name: 'the disk root in 128 MiB, with a console on its command line that is not there,',
+    options: { memoryMib: 128, append: ['console=hvc0'] },
+    root: /^\/dev\/vda \/ erofs ro/m,
+    release: /^6\.12\./,
+    execs: { inTurn: 20, atOnce: 1 },
+  },
+  {
+    name: 'the partitioned root on Debian 12’s kernel, in 128 MiB with crun,',
+    options: { memoryMib: 128, kernel: 'bookworm', form: 'partitioned', append: ['agent.runtime=crun'] },
+    root: /^\/dev\/vda1 \/ erofs ro/m,
+    release: /^6\.1\./,
+    execs: { inTurn: 1, atOnce: 5 },
+  },
+  {
+    name: 'all in one initrd in 448 MiB, under the command line that Kata writes,',
+    options: { memoryMib: 448, form: 'initrd', console: 'virtio', append: KATA_COMMAND_LINE },
+    root: /^\S+ \/ rootfs /m,
+    release: /^6\.12\./,
+    execs: { inTurn: 1, atOnce: 1 },
+  },
 ]
+
+/** Adds processes to a running container, and expects the output and the status of each. */
+async function expectExecs(pod: Pod, { inTurn, atOnce }: Form['execs']): Promise<void> {
+  await pod.run('crowded', ['sleep', '1000'])
+  const execOf = async (execId: string) => {
+    const process = await pod.add('crowded', execId, ['sh', '-c', `echo ${execId}; exit 7`])
+    expect([(await process.readAll()).toString(), await process.wait()]).toEqual([`${execId}\n`, 7])
+  }
+  for (let count = 1; count <= inTurn; count += 1) await execOf(`turn-${count}`)
+  await Promise.all(Array.from({ length: atOnce }, (_, index) => execOf(`once-${index}`)))
+  await pod.remove('crowded')
+}
 
 describe.skipIf(cannotBoot() !== undefined)('a guest whose image is', () => {
   it.each(FORMS)(
-    '%s boots without a shell, runs a container, and goes on when its agent dies',
-    async (_name, options, root, release) => {
+    '$name boots without a shell, runs a container, adds processes, and goes on when its agent dies',
+    async ({ options, root, release, execs }) => {
       const { guest, pod } = await bootPod(options)
       try {
         expect(await pod.output('release', 'uname -r')).toMatch(release)
         expect(await pod.output('mounts', 'cat /guest/proc/1/mounts', { mounts: [GUEST_PROC] })).toMatch(root)
         const text = await pod.output('bulk', 'head -c 1000000 /dev/zero | tr "\\0" x')
         expect(text.length).toBe(1_000_000)
+        await expectExecs(pod, execs)
         const restarted = consoleLine(guest, /vminit: the agent was killed by signal 9: restart 1 in/)
         await Promise.all([restarted, expectToOutliveAgent(pod)])
         // The agent powers the guest off after it has answered.
