@@ -1,6 +1,7 @@
 import { globSync, readFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { projectRoot } from '../src/build/project.ts'
+import { importsOf } from './layers/imports.ts'
 
 const PARTS = [
   { name: 'src', files: 'src/**/*.{ts,mjs,cjs}', except: 'src/gen/**' },
@@ -27,8 +28,29 @@ export function commentLines(source: string): number {
     .reduce((lines, text) => lines + text.split('\n').length, 0)
 }
 
-/** `npm run count`: one line of JSON for each part. */
+/**
+ * Prints the files of `src` whose only importer is in the same folder, with that file and the lines of both. Such a file
+ * belongs into its importer, unless it is a concept of its own.
+ */
+function printSingleImporters(): void {
+  const paths = globSync('src/**/*.ts', { cwd: projectRoot, exclude: (path) => path === 'src/gen' })
+  const texts = new Map(paths.map((path) => [path, readFileSync(join(projectRoot, path), 'utf8')]))
+  const importers = new Map<string, string[]>()
+  for (const [path, text] of texts) {
+    const imported = new Set(importsOf(text).map(({ specifier }) => join(dirname(path), specifier)))
+    for (const target of imported) importers.set(target, [...(importers.get(target) ?? []), path])
+  }
+  for (const [path, text] of texts) {
+    const [only, ...others] = importers.get(path) ?? []
+    if (only === undefined || others.length > 0 || dirname(only) !== dirname(path)) continue
+    const lines = codeLines(text) + codeLines(texts.get(only) ?? '')
+    console.log(JSON.stringify({ path, importer: only, lines }))
+  }
+}
+
+/** `npm run count`: one line of JSON for each part; with `--single`, for each file with a single importer beside it. */
 function main(): void {
+  if (process.argv.includes('--single')) return printSingleImporters()
   for (const { name, files, except } of PARTS) {
     const sources = globSync(files, {
       cwd: projectRoot,
