@@ -48,9 +48,8 @@ function printSingleImporters(): void {
   }
 }
 
-/** `npm run count`: one line of JSON for each part; with `--single`, for each file with a single importer beside it. */
-function main(): void {
-  if (process.argv.includes('--single')) return printSingleImporters()
+/** One line of JSON for each part. */
+function printCounts(): void {
   for (const { name, files, except } of PARTS) {
     const sources = globSync(files, {
       cwd: projectRoot,
@@ -71,4 +70,8 @@ function main(): void {
   }
 }
 
-if (import.meta.main) main()
+/** `npm run count` counts the lines; `-- --single` lists the files with a single importer beside them. */
+if (import.meta.main) {
+  if (process.argv.includes('--single')) printSingleImporters()
+  else printCounts()
+}
