@@ -5,10 +5,7 @@ import { decodeEnvelope, KINDS, typeUrlOf } from './state-store.ts'
 
 const CONTAINERS = 'containers'
 
-/**
- * All payloads as JSON, by name; in the place of one that cannot be read, the reason. 64-bit numbers are text, bytes are
- * Base64.
- */
+/** All payloads as JSON, by name, or why one is unreadable. 64-bit numbers are text, bytes are Base64. */
 export function printState(files: StateFiles): string {
   const folders = files.list(CONTAINERS).flatMap((id) => [`${CONTAINERS}/${id}`, `${CONTAINERS}/${id}/execs`])
   const payloads: Record<string, unknown> = {}

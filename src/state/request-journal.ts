@@ -11,34 +11,34 @@ const FOLDER = 'requests'
 /** The encoded `google.protobuf.Empty`. */
 export const EMPTY_RESPONSE = new Uint8Array(0)
 
-/** Where the requests of the time before are known. */
+/** Knows the requests that the previous agents got. */
 export type RequestSource = Pick<Broker, 'confirm' | 'earlierRequests' | 'onSettled'>
 
-/** What a request has taken: one of these. */
+/** The value that a request has taken. */
 export type TakenValue = Partial<Pick<RequestPayload, 'exit' | 'outOfMemory' | 'response'>>
 
-/** What delivers or drops the values that requests of the time before have taken. */
+/** Deliver or drop the values that the previous agents' requests took. */
 export interface ValueKinds {
   exit(key: string): Taken
   outOfMemory(event: OutOfMemory): Taken
 }
 
 /**
- * What requests have taken, by the broker's numbers, until their answers were delivered or dropped. A restarted agent that
- * gets such a request again answers the same; what it does not get again, it delivers or drops, as the broker tells. Number
- * 0 stands for a request that is not sent again: nothing is recorded.
+ * Records what each request has taken, by the broker's number, until its answer is delivered or dropped. The next agent
+ * answers a request that is sent again from the record, and settles all others as the broker tells. A request with number
+ * 0 is never sent again and leaves no record.
  */
 export class RequestJournal {
   readonly #state: StateStore
   readonly #log: Logger
   readonly #source: RequestSource
-  /** The requests that are sent again and have failed. */
+  /** Requests that were sent again and failed. */
   readonly #failed = new Set<bigint>()
   #isRestored = false
   readonly #recorded = new Set<bigint>()
-  /** The requests of this agent whose answers another record tells. */
+  /** Requests of this agent whose answers follow from another record. */
   readonly #told = new Set<bigint>()
-  /** What previous agents took, until it is known what became of the answers. */
+  /** What the previous agents took, until the outcome of the answers is known. */
   readonly #unsettled = new Map<bigint, readonly Taken[]>()
   /** Work that the previous agent began, and this one ends. */
   readonly #resumed = new Map<bigint, Promise<void>>()
@@ -49,12 +49,12 @@ export class RequestJournal {
     this.#source = source
     source.onSettled((number, outcome) => {
       this.#tell(number, outcome)
-      // Before, there may be more to settle.
+      // Until the end of `restore`, more may depend on this outcome.
       if (this.#isRestored) source.confirm(number)
     })
   }
 
-  /** Records what the answer to a call takes, before the answer is sent. Throws the kernel's error; the call must then fail. */
+  /** Records what an answer takes, before it is sent. Throws the kernel's error; the call must then fail. */
   take(call: Pick<Call, 'number' | 'takes'>, value: TakenValue, taken: Taken): void {
     const { number } = call
     try {
@@ -70,14 +70,14 @@ export class RequestJournal {
     this.#recorded.add(number)
   }
 
-  /** Records the encoded answer, once the call was carried out, or, for one that must not be begun twice, before. */
+  /** Records the encoded answer, after the work; before it, if the work must not begin twice. */
   answer(call: Pick<Call, 'number' | 'takes'>, response: Uint8Array): void {
     if (call.number !== 0n) this.take(call, { response }, NOTHING)
   }
 
   /**
-   * Leaves the answer of a call that answers nothing to the record of what it has made, from which {@link done} follows when it
-   * is restored. Whoever changes or removes that record calls {@link keep} before.
+   * The empty answer of this call follows from the record of what it made: the next agent calls {@link done} when it
+   * restores that record. Call {@link keep} before that record is changed or removed.
    */
   answerByRecord(call: Pick<Call, 'number' | 'takes'>): void {
     const { number } = call
@@ -87,18 +87,18 @@ export class RequestJournal {
     call.takes(this.#forgetting(number, either(forget)))
   }
 
-  /** The record that tells the answer to a request does so no more: the answer is recorded, until its outcome is known. */
+  /** Records the answer itself, because the record that implied it is about to change. */
   keep(number: bigint): void {
     if (!this.#told.delete(number)) return
     this.#record(number, { response: EMPTY_RESPONSE })
   }
 
-  /** What a request has taken; undefined when nothing is recorded. Throws UnreadableState. */
+  /** Throws UnreadableState. */
   of(number: bigint): TakenValue | undefined {
     return this.#recorded.has(number) ? this.#state.read(KINDS.request, nameOf(number)) : undefined
   }
 
-  /** The answer to a request that the previous agent carried out or began; undefined for others. Throws UnreadableState. */
+  /** The answer to a request that the previous agent carried out or began. Throws UnreadableState. */
   answerTo(number: bigint): Promise<Uint8Array> | undefined {
     const resumed = this.#resumed.get(number)
     if (resumed !== undefined) return resumed.then(() => EMPTY_RESPONSE)
@@ -106,46 +106,45 @@ export class RequestJournal {
     return response && Promise.resolve(response)
   }
 
-  /** A request has come. When it is sent again, this call takes over what the previous agents took for it. */
+  /** A request that is sent again takes over what the previous agents took for it. */
   begin(call: Pick<Call, 'number' | 'takes'>): void {
     const { number } = call
     if (!this.isSentAgain(number)) return
     call.takes({
       delivered: () => this.#tell(number, 'written'),
       dropped: () => {
-        // What is restored later is dropped then.
+        // Values that are restored after this are dropped too.
         this.#failed.add(number)
         this.#tell(number, 'dropped')
       },
     })
   }
 
-  /** Learns what the previous agents recorded. */
+  /** Reads the names of the previous agents' records. */
   read(): void {
     for (const name of this.#state.list(FOLDER)) this.#recorded.add(BigInt(name))
   }
 
-  /** Whether a request of the time before is sent again; false for number 0. */
+  /** False for number 0. */
   isSentAgain(number: bigint): boolean {
     return this.#source.earlierRequests.get(number) === 'open' && !this.#failed.has(number)
   }
 
-  /** The request was carried out: it is answered if it is sent again. */
+  /** The request was carried out; records its empty answer if it is sent again. */
   done(number: bigint): void {
     if (this.isSentAgain(number)) this.answer({ number, takes: () => {} }, EMPTY_RESPONSE)
   }
 
-  /** The request is answered, if it is sent again, once `work` has ended. */
+  /** Answers the request, if it is sent again, when `work` has ended. */
   resume(number: bigint, work: Promise<void>): void {
-    // It may not be sent again.
+    // Without the request, nothing else handles the rejection.
     work.catch(() => {})
     if (number !== 0n) this.#resumed.set(number, work)
   }
 
   /**
-   * Delivers or drops what a request of the time before has taken, now or as soon as it is known. It is dropped when the
-   * broker does not know of the request any more, when the client leaves before its request is sent again, and when the
-   * request fails then.
+   * Delivers or drops what an earlier request took, now or when the outcome is known. It is dropped when the broker no
+   * longer knows the request, when its client leaves, and when the repeated request fails.
    */
   settle(number: bigint, taken: Taken): void {
     this.#unsettled.set(number, [...(this.#unsettled.get(number) ?? []), taken])
@@ -160,18 +159,17 @@ export class RequestJournal {
     tell(all, outcome === 'written', this.#log, { request: `${number}` })
   }
 
-  /** Settles what requests of the time before have taken of one kind. */
   settleAll({ taken }: TakenByRequests): void {
     for (const [number, one] of taken) this.settle(number, one)
   }
 
-  /** Settles all that is recorded, and confirms to the broker what it has told. */
+  /** Settles all records, then confirms the outcomes to the broker. */
   restore(kinds: ValueKinds): void {
-    // The latest first: what is dropped goes back to the front.
+    // The latest request first, because each dropped value returns to the front of its queue.
     for (const number of [...this.#recorded].sort((one, other) => (one < other ? 1 : -1))) {
       this.settle(number, this.#forgetting(number, this.#restored(number, kinds)))
     }
-    // What the broker has told is confirmed after all that it settles; that of a call that is sent again, where it is told.
+    // Confirm last: an agent that dies before this settles everything once more.
     this.#isRestored = true
     for (const [number, state] of this.#source.earlierRequests) {
       if (state === 'written' || state === 'dropped') this.#source.confirm(number)
@@ -189,7 +187,7 @@ export class RequestJournal {
     }
   }
 
-  /** Resolves when it is known of all requests that are sent again what became of their answers. */
+  /** Resolves when the answers of all requests that are sent again are settled. */
   async settled(): Promise<void> {
     const open = [...this.#source.earlierRequests.keys()].filter((number) => this.isSentAgain(number))
     await Promise.all(
@@ -201,7 +199,7 @@ export class RequestJournal {
     )
   }
 
-  /** The record goes last: an agent that dies before delivers or drops once more. */
+  /** The record goes last: if this agent dies before, the next one settles it once more. */
   #forgetting(number: bigint, taken: Taken): Taken {
     const forget = () => {
       if (this.#recorded.delete(number)) this.#state.remove(nameOf(number))
@@ -219,7 +217,7 @@ export class RequestJournal {
   }
 }
 
-/** A value that is gone with its record. */
+/** The value of a request that takes nothing but its record. */
 const NOTHING = either(() => {})
 
 const NO_VALUE = { response: undefined, outOfMemory: undefined, exit: undefined }

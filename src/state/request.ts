@@ -2,15 +2,15 @@ import { neverAborted } from '../base/abort.ts'
 import { messageOf } from '../base/errors.ts'
 import type { LogFields, Logger } from '../base/log.ts'
 
-/** What an answer takes away, until it is known what became of the answer. One of the two is called, once. */
+/** What an answer takes away, until the outcome of the answer is known. One of the two is called, once. */
 export interface Taken {
-  /** The answer was written whole to a live connection: what it takes is gone. */
+  /** The whole answer was written to a live connection: remove the value. */
   delivered(): void
-  /** The answer never will be written: what it would have taken stays. */
+  /** The answer will never be written: keep the value. */
   dropped(): void
 }
 
-/** Tells what an answer takes what became of the answer. When one of them fails, that is logged, and the others are told. */
+/** Delivers or drops each value of an answer. Logs one that fails, and goes on. */
 export function tell(all: readonly Taken[], written: boolean, log: Logger, fields: LogFields): void {
   for (const taken of all) {
     try {
@@ -22,43 +22,39 @@ export function tell(all: readonly Taken[], written: boolean, log: Logger, field
   }
 }
 
-/** What is done whatever becomes of the answer. */
+/** Acts on both outcomes. */
 export function either(act: () => void): Taken {
   return { delivered: act, dropped: act }
 }
 
-/** What keeps what requests have taken, for the agents after this one too. */
+/** A store of values that requests have taken, which the next agent restores. */
 export interface TakenByRequests {
-  /** By the numbers of the requests. */
   readonly taken: readonly (readonly [number: bigint, taken: Taken])[]
 }
 
-/** One call, as the function that serves it sees it. */
+/** One call, as its handler sees it. */
 export interface Call {
   /**
-   * Aborted with an `AgentError` when the call's deadline passes or its client hangs up. It never fires for an RPC
-   * whose `onHangup` is `finish`.
+   * Aborted with an `AgentError` at the deadline or when the client hangs up; never for an RPC whose `onHangup` is
+   * `finish`.
    */
   readonly signal: AbortSignal
-  /**
-   * The broker's number of the request (docs/broker.md): a restarted agent that gets the request again gets it with the
-   * same number. 0 for a request that is not sent again: with gRPC.
-   */
+  /** The broker's number of the request (docs/broker.md), also when it is sent again; 0 with gRPC, which never does that. */
   readonly number: bigint
-  /** Milliseconds since the whole request arrived in the guest, also at the previous agent. */
+  /** Milliseconds since the whole request arrived in the guest, perhaps at the previous agent. */
   ageMs(): number
   /** Whether the previous agent had the request, and died before it answered. */
   readonly sentBefore?: boolean | undefined
-  /** Registers what the answer takes away, such as an exit status. It counts as dropped when the call fails. */
+  /** Registers a value that the answer takes away, such as an exit status. A failed call drops it. */
   takes(taken: Taken): void
   /**
-   * Of an `at-most-once` call: to be called right before what must not happen twice. When the agent dies after this, the
-   * call is answered as it is sent again; when it dies before, the call is carried out then.
+   * An `at-most-once` RPC calls this right before the effect that must not happen twice. If the agent dies after it, the
+   * repeated call is only answered.
    */
   beforeEffect(): void
 }
 
-/** The call of the agent's own work, which has no caller and is not sent again. */
+/** The agent's own work, which no caller sends again. */
 export const NO_CALLER: Call = {
   signal: neverAborted,
   number: 0n,

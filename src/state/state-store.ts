@@ -23,19 +23,17 @@ interface PayloadCodec<T> {
   decode(bytes: Uint8Array): T
 }
 
-/** One kind of payload: its message and the version that this agent writes and reads. */
+/** A kind of payload, with the version that this agent writes and reads. */
 export interface PayloadKind<T> {
-  /** Full name of the message. */
   readonly name: string
   readonly version: number
   readonly codec: PayloadCodec<T>
 }
 
 const PACKAGE = 'microvm.state.v1'
-/** As `google.protobuf.Any` wants it. */
 const TYPE_PREFIX = 'type.googleapis.com/'
 
-/** The parts of the state, each with a version of its own (proto/state). */
+/** The parts of the state (proto/state). Each has its own version. */
 export const KINDS = {
   container: kind('ContainerPayload', 5, ContainerPayload),
   exec: kind('ExecPayload', 2, ExecPayload),
@@ -55,18 +53,18 @@ function kind<T extends Payload>(name: string, version: number, codec: PayloadCo
   return { name: `${PACKAGE}.${name}`, version, codec }
 }
 
-/** A payload that this agent cannot read: damaged, or written by another version. */
+/** The payload is damaged, or another version wrote it. */
 export class UnreadableState extends AgentError {}
 
 /**
- * What only the values of requests, and payloads that replace others, may take of the room: if they have at most `payloadBytes`, or have
- * grown by at most `growthBytes`.
+ * Room that is kept free for work in progress: for values of requests and for payloads that replace others, up to
+ * `payloadBytes` long or grown by at most `growthBytes`.
  */
 const RESERVE = { bytes: 24 * 1024 * 1024, files: 8192, payloadBytes: 64 * 1024, growthBytes: 4096 }
 
 /**
- * The state that outlives the agent: payloads by name. A write is complete when it returns, whatever becomes of the agent.
- * What is new leaves a reserve, so that what was begun can be written to its end: its next states, and its outcome.
+ * The state that outlives the agent: payloads by name. A write is complete when it returns. New payloads leave a reserve,
+ * so that work in progress can always record its next states and its outcome.
  */
 export class StateStore {
   readonly #files: StateFiles
@@ -75,10 +73,7 @@ export class StateStore {
     this.#files = files
   }
 
-  /**
-   * Makes or replaces the payload `name`; its version is set here. Throws RESOURCE_EXHAUSTED when there is no room beside the
-   * reserve, or the kernel's error, and then keeps the old one.
-   */
+  /** Throws RESOURCE_EXHAUSTED without room beside the reserve, or the kernel's error; the old payload then stays. */
   write<T extends Payload>(kind: PayloadKind<T>, name: string, payload: Omit<T, 'schemaVersion'>): void {
     const bytes = encodeEnvelope(kind, payload)
     if (!this.#mayTakeReserve(kind, name, bytes)) this.#leaveReserve(name, bytes)
@@ -94,7 +89,7 @@ export class StateStore {
 
   #leaveReserve(name: string, bytes: Uint8Array): void {
     const { bytes: freeBytes, files } = this.#files.room()
-    // Its folders may be new too.
+    // The folders may be new too.
     const [wantedBytes, wantedFiles] = [RESERVE.bytes + bytes.length, RESERVE.files + name.split('/').length]
     if (freeBytes >= wantedBytes && files >= wantedFiles) return
     const has = `${freeBytes} bytes and ${files} files of room`
@@ -104,7 +99,7 @@ export class StateStore {
     )
   }
 
-  /** undefined when there is none. Throws {@link UnreadableState} for one that this agent cannot read. */
+  /** Throws {@link UnreadableState}. */
   read<T extends Payload>(kind: PayloadKind<T>, name: string): T | undefined {
     const bytes = this.#files.read(name)
     if (bytes === undefined) return undefined
@@ -115,14 +110,14 @@ export class StateStore {
     }
   }
 
-  /** As {@link read}, but throws {@link UnreadableState} also when there is none. */
+  /** Like {@link read}, but throws {@link UnreadableState} also for a missing payload. */
   require<T extends Payload>(kind: PayloadKind<T>, name: string): T {
     const payload = this.read(kind, name)
     if (payload === undefined) throw new UnreadableState('INTERNAL', `state ${name}: missing`)
     return payload
   }
 
-  /** Removes a payload, or all of a folder. */
+  /** Removes a payload or a whole folder. */
   remove(name: string): void {
     this.#files.remove(name)
   }
@@ -133,22 +128,19 @@ export class StateStore {
   }
 }
 
-/** How an envelope names the message of a kind. */
 export function typeUrlOf({ name }: { readonly name: string }): string {
   return `${TYPE_PREFIX}${name}`
 }
 
-/** The bytes of a state file. */
 export function encodeEnvelope<T extends Payload>(
   kind: PayloadKind<T>,
   payload: Omit<T, 'schemaVersion'>,
 ): Uint8Array {
-  // The version is the one field that Omit takes out, so the sum is the whole message.
+  // `Omit` takes only the version away, so this is the whole message.
   const value = kind.codec.encode({ ...payload, schemaVersion: kind.version } as T).finish()
   return sealedEnvelope({ typeUrl: typeUrlOf(kind), value })
 }
 
-/** A state file with any payload. */
 export function sealedEnvelope(payload: Any): Uint8Array {
   return Envelope.encode({ payload, checksum: checksumOf(payload) }).finish()
 }
@@ -157,7 +149,7 @@ function checksumOf({ typeUrl, value }: Any): number {
   return crc32(value, crc32(typeUrl))
 }
 
-/** The payload of a state file. Throws an error that says what is wrong with the bytes. */
+/** Throws an error that says what is wrong with the bytes. */
 export function decodeEnvelope<T extends Payload>(
   kind: Pick<PayloadKind<T>, 'name' | 'version'> & { readonly codec: Pick<PayloadCodec<T>, 'decode'> },
   bytes: Uint8Array,

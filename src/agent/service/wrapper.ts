@@ -14,18 +14,15 @@ import type { CallsInFlight, OpenCall } from './calls-in-flight.ts'
 import type { Checks, DeclaredMethod, Gate, MessageType, Rpc } from './rpc.ts'
 import { failureLevel, statusOf } from './status.ts'
 
-/** What every call is wrapped with. */
 export interface WrapperDependencies {
   readonly log: Logger
   readonly gate: Gate
   readonly policy: Checks
-  /** What the requests of open calls take, and how many do work, is counted here. */
+  /** Counts the requests' elements and the working calls. */
   readonly totals: Totals
-  /** Every call is in it until its end. */
   readonly calls: CallsInFlight
-  /** Where the answer to a call outlives the agent. */
   readonly requests: RequestJournal
-  /** Milliseconds of a monotonic clock. */
+  /** Of a monotonic clock. */
   readonly nowMs: () => number
 }
 
@@ -67,7 +64,7 @@ function served<Request, Response>(
       beforeEffect: () => {
         if (rpc.recovery === 'at-most-once') requests.answer(call, EMPTY_RESPONSE)
       },
-      // Work that goes on without its caller may take something still.
+      // Work that continues without its caller may still take values.
       takes: (one) => (hasFailed ? one.dropped() : void taken.push(one)),
     }
     requests.begin(call)
@@ -83,7 +80,7 @@ function served<Request, Response>(
       limits.signal.throwIfAborted()
       if (rpc.gate === 'wait') await inStep('boot', '', () => gate.wait(limits.signal))
       const turn = used.beginWork(limits.signal)
-      // A call that need not wait begins before those that came after it.
+      // Without a wait, calls begin in the order of their arrival.
       if (turn !== undefined) await inStep('turn', '', () => turn)
       const again = requests.answerTo(number)
       let encoded: Encoded | undefined = again && { payload: await abortable(again, limits.signal) }
@@ -98,7 +95,7 @@ function served<Request, Response>(
       else if (keepsAnswer(rpc)) requests.answer(call, encoded.payload)
       outcome = { ok: true, ...encoded, ...(taken.length > 0 && { delivered }) }
     } catch (error) {
-      // A call that failed has undone itself, and may be tried again.
+      // A failed call has undone itself; the caller may try again.
       hasFailed = true
       delivered(false)
       outcome = { ok: false, ...statusOf(error) }
@@ -123,7 +120,7 @@ function served<Request, Response>(
   }
 }
 
-/** The policy's check before the function of a method; undefined when there is none. */
+/** The policy's check that runs before the handler; undefined without one. */
 function checkOf(
   { name, rpc }: Pick<DeclaredMethod<never, unknown>, 'name' | 'rpc'>,
   policy: Checks,
@@ -132,7 +129,7 @@ function checkOf(
   return policy.checkOf(name, rpc.rule === 'request' ? undefined : rpc.rule.message)
 }
 
-/** Whether the answer to a call is recorded before it is sent: a call that is sent again is not carried out again. */
+/** Whether the answer is recorded before it is sent, so that a repeated call is not carried out again. */
 function keepsAnswer({
   recovery,
   ownJournal,
@@ -140,7 +137,7 @@ function keepsAnswer({
   return recovery === 'at-most-once' || (recovery === 'journaled' && ownJournal !== true)
 }
 
-/** What one call uses of the limits of all connections. */
+/** The share of the common limits that one call uses. */
 class Used {
   readonly #totals: Totals
   readonly #rpc: Pick<Rpc<never, unknown>, 'share' | 'turn'>
@@ -158,7 +155,7 @@ class Used {
     this.#elements = elements
   }
 
-  /** Waits for the call's turn, if it does work. */
+  /** Waits for the call's turn if the RPC does work. */
   beginWork(signal: AbortSignal): Promise<void> | undefined {
     if (this.#rpc.turn !== 'work') return undefined
     this.#endWork = this.#totals.tryToWork()
@@ -170,7 +167,7 @@ class Used {
     signal.throwIfAborted()
   }
 
-  /** Gives everything back; when work goes on without its caller, once that has ended; its request counts till then. */
+  /** Releases the limits; if the work outlives its caller, when the work ends. */
   give(left?: { readonly work: Promise<unknown>; readonly requestBytes: number }): void {
     const bytes = left?.requestBytes ?? 0
     this.#totals.takeAnyway('bytes', bytes)
@@ -184,7 +181,6 @@ class Used {
   }
 }
 
-/** Why the check does not let the call run; undefined when it does. */
 async function refusalOf(checked: Promise<void>): Promise<Refusal | undefined> {
   try {
     await checked
@@ -195,7 +191,7 @@ async function refusalOf(checked: Promise<void>): Promise<Refusal | undefined> {
   }
 }
 
-/** What a refused call answers: its emptied response after the work, or the refusal. */
+/** Answers a refused call with the emptied response after the work, or with the refusal. */
 async function refused<Request, Response>(
   rpc: Rpc<Request, Response>,
   request: Request,
@@ -203,15 +199,12 @@ async function refused<Request, Response>(
   refusal: Refusal,
 ): Promise<Response> {
   if (rpc.emptied === undefined) throw refusal
-  // The output that the answer would have carried is discarded, as if it had been written.
+  // Discard the output, as if it had been delivered.
   await rpc.handle(request, { ...call, takes: (taken) => taken.delivered() })
   return rpc.emptied()
 }
 
-/**
- * The response of the work. When the signal fires, throws its reason: for `cancel` once the work has undone itself, for
- * `finish` at once.
- */
+/** Waits for the work. Throws the signal's reason: for `cancel` once the work has undone itself, for `finish` at once. */
 async function answerOf<Response>(
   work: Promise<Response>,
   { name, rpc }: Pick<DeclaredMethod<never, unknown>, 'name' | 'rpc'>,
@@ -239,14 +232,14 @@ function decode<Request>(type: MessageType<Request>, payload: Uint8Array): Reque
   }
 }
 
-/** One signal that fires at the hang-up and at the deadline. */
+/** A signal that fires at the hang-up and at the deadline. */
 function limitsOf(incoming: IncomingCall): { readonly signal: AbortSignal; readonly release: () => void } {
   const controller = new AbortController()
   const onHangup = () => controller.abort(cancelled())
   if (incoming.hangup.aborted) onHangup()
   incoming.hangup.addEventListener('abort', onHangup, { once: true })
   const expire = () => controller.abort(deadlineExceeded())
-  // A timer would let the call begin.
+  // A timer would fire too late: the call would begin.
   if (incoming.timeoutMs === 0) expire()
   const timer = timerOf(incoming.timeoutMs, expire)
   return {
@@ -262,7 +255,7 @@ function timerOf(timeoutMs: number | undefined, expired: () => void): NodeJS.Tim
   return timeoutMs === undefined ? undefined : setTimeout(expired, Math.min(timeoutMs, LONGEST_TIMER_MS))
 }
 
-/** The ids of a request for the log line, which never has environment, arguments or data in it. */
+/** The ids for the log line, which never contains environment, arguments or data. */
 function idsOf(request: unknown): LogFields {
   if (typeof request !== 'object' || request === null) return {}
   return {
@@ -276,7 +269,6 @@ function textOf(value: unknown): string | undefined {
   return typeof value === 'string' && value !== '' ? value.slice(0, 128) : undefined
 }
 
-/** The fields of the log line that say how the call ended. */
 function resultOf(outcome: Outcome, loggedMessage: string | undefined): LogFields {
   return outcome.ok ? { code: 'OK' } : { code: outcome.code, error: loggedMessage ?? outcome.message }
 }

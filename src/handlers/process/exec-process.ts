@@ -21,7 +21,6 @@ import { type ProcessEventDependencies, tellEnd } from './process-events.ts'
 import { askedOf, processSupport } from './process-support.ts'
 import { killUntrackedProcesses } from './untracked-processes.ts'
 
-/** What ExecProcess needs. */
 export interface ExecDependencies extends LaunchDependencies, ProcessEventDependencies {
   readonly os: LaunchDependencies['os'] & Pick<Os, 'files' | 'scratch'>
   readonly containers: Pick<ProcessOwners, 'waitForLiving'>
@@ -29,15 +28,12 @@ export interface ExecDependencies extends LaunchDependencies, ProcessEventDepend
 }
 
 /**
- * How long the runtime may go on after the caller gave up. Killed between making the process and writing its pid, it
- * would leave a process that the agent does not track. With the container that process ends anyway.
+ * How long the runtime may run on after the caller gave up. A runtime that is killed between making the process and
+ * writing its pid leaves an untracked process.
  */
 const GRACE_MS = 2000
 
-/**
- * ExecProcess: adds a process to a container, running. When a step fails, the call is aborted or the container is to be
- * removed, all steps before it are undone.
- */
+/** ExecProcess: starts a process in a container. A failed step, an abort or a removal of the container undoes all steps. */
 export async function execProcess(
   dependencies: ExecDependencies,
   request: ExecProcessRequest,
@@ -62,7 +58,7 @@ export async function execProcess(
     const hasTerminal = process.Terminal
     const stdio = { ports: request, hasTerminal, onFailure }
     const connections = await connectStdio(dependencies, stdio, { ...call, signal: ending })
-    // The first process may have moved: on cgroup v2 a cgroup that is divided may hold no process itself.
+    // The init may have moved to a lower cgroup: on cgroup v2, a cgroup with enabled controllers holds no processes.
     const cgroup = await container.cgroup.innerPathOf(container.init.pid)
     const key = keys.next()
     const launch = await prepareLaunch(dependencies, { key, hasTerminal, connections, onFailure })
@@ -106,7 +102,7 @@ export async function execProcess(
   }
 }
 
-/** The process of a request. Throws INTERNAL when it is missing, INVALID_ARGUMENT for a field that cannot be right. */
+/** Throws INTERNAL without a process, INVALID_ARGUMENT for a field that cannot be right. */
 function checkedProcess(request: ExecProcessRequest, onDeviation: OnDeviation): Process {
   if (request.process === undefined) {
     throw new AgentError('INTERNAL', 'Unable to parse process from ExecProcessRequest', { fault: 'caller' })
@@ -116,7 +112,7 @@ function checkedProcess(request: ExecProcessRequest, onDeviation: OnDeviation): 
   return process
 }
 
-/** The process as it runs in this container: with what it inherits, and the guest's addresses of PCI devices. */
+/** Adds what the process inherits from the container, and the guest's addresses of PCI devices. */
 function processIn({ spec, pciAddresses }: ProcessOwner, requested: Process): Process {
   const Env = withGuestPciAddresses(requested.Env, pciAddresses)
   return inheritProcess({ ...requested, Env }, spec.current.Process)
