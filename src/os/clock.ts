@@ -1,23 +1,20 @@
 import { abortable } from '../base/abort.ts'
 import type { Native } from './native.ts'
 
-/** The clocks of the machine, and timers. */
 export interface Clock {
   /** CLOCK_BOOTTIME in nanoseconds, the clock of exit records. */
   boottimeNs(): bigint
-  /** Milliseconds of a monotonic clock, for measuring. */
   monotonicMs(): number
-  /** Resolves after `ms`. Rejects with the reason of `signal` when that fires first. */
+  /** Rejects with the reason of `signal` when it fires first. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>
   /** Calls `expired` once after `ms`, unless the returned function is called first. */
   startTimer(ms: number, expired: () => void): () => void
 }
 
-/** The clocks of this machine. */
 export function linuxClock(native: Native): Clock {
   return {
     boottimeNs: () => native.boottimeNs(),
-    // Not `performance.now()`, for which Node loads a dozen modules.
+    // Not `performance.now()`, because Node loads a dozen modules for it.
     monotonicMs: () => Number(process.hrtime.bigint()) / 1e6,
     sleep,
     startTimer,

@@ -6,26 +6,24 @@ export function kernelError(call: string, subject: string, errno: string, cause?
   return new AgentError('INTERNAL', `${call} ${subject}: ${errno}`, { cause, errno })
 }
 
-/** The {@link kernelError} for an error that a function of Node's own modules threw. */
+/** The {@link kernelError} for an error of Node's modules. */
 export function fromNodeError(call: string, subject: string, error: unknown): AgentError {
   return kernelError(call, subject, errnoOf(error) ?? messageOf(error), error)
 }
 
-/** A handler for the rejection of such a function: throws its {@link kernelError}. */
+/** A handler for a rejection of Node's modules: throws its {@link kernelError}. */
 export function failed(call: string, subject: string): (error: unknown) => never {
   return (error) => {
     throw fromNodeError(call, subject, error)
   }
 }
 
-/** The error for a file that is longer than its reader takes. */
 export function tooLong(path: string, maxBytes: number): AgentError {
   return new AgentError('RESOURCE_EXHAUSTED', `read ${path}: EFBIG: more than ${maxBytes} bytes`, {
     errno: 'EFBIG',
   })
 }
 
-/** The error for a directory with more names than its reader takes. */
 export function tooManyNames(path: string, maxNames: number): AgentError {
   return new AgentError('RESOURCE_EXHAUSTED', `list ${path}: EFBIG: more than ${maxNames} names`, {
     errno: 'EFBIG',
@@ -53,5 +51,5 @@ export function errnoName(errno: number): string {
   return name
 }
 
-/** A cache, because Node builds its table of names anew for each look-up, and EAGAIN ends every series of reads. */
+/** A cache, because Node rebuilds its table for each look-up, and EAGAIN ends every series of reads. */
 const names = new Map<number, string>()

@@ -27,14 +27,10 @@ export interface LinuxOs extends Os {
   readonly broker: Broker
 }
 
-/**
- * Builds all of src/os. `agentFolder` holds addon.node (see `findAgentFolder`); `channel` leads to vminit. Throws INTERNAL when
- * the addon cannot be loaded.
- */
+/** `agentFolder` holds addon.node (`findAgentFolder`). Throws INTERNAL when the addon cannot be loaded. */
 export function linuxOs(options: {
   readonly agentFolder: string
   readonly channel: VminitChannel
-  /** The control socket of the connection broker. */
   readonly brokerFd: Fd
   readonly log: Logger
 }): LinuxOs {

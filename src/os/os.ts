@@ -14,8 +14,8 @@ import type { Streams } from './streams/streams.ts'
 import type { DescriptorStore, Exits, Supervisor } from './supervisor/supervisor.ts'
 
 /**
- * All system calls of the agent. `src/os` implements them for Linux; a fake implements them in unit tests. Failures are
- * `AgentError`s of code INTERNAL with the text `<call> <path>: <ERRNO>` and the errno's name in `errno`.
+ * All system calls of the agent; unit tests use a fake. Failures are `AgentError`s of code INTERNAL with the text
+ * `<call> <path>: <ERRNO>` and the errno's name in `errno`.
  */
 export interface Os {
   readonly clock: Clock

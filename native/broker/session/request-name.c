@@ -12,7 +12,7 @@
 #define SERVICE_TAG 0x0a
 #define METHOD_TAG 0x12
 
-/* No name of the agent's API is longer. One byte holds the length. */
+/* No name of the agent's API is longer, and one byte holds the length. */
 #define LONGEST_TEXT 75
 
 /* Returns the length of the next field if it is text with this tag, or 0. */

@@ -14,12 +14,9 @@ import {
 
 /** Reads disks by their nodes, and manages devices of the kernel's device mapper. */
 export interface BlockDevices {
-  /** `lengthBytes` bytes at an offset, fewer when the device ends before. */
+  /** Fewer bytes when the device ends before. */
   read(node: string, offsetBytes: number, lengthBytes: number): Promise<Uint8Array>
-  /**
-   * Makes a read-only device of one target (dmsetup(8)) and returns its node. EBUSY when a device has this name; ENOENT or
-   * ENXIO when the kernel has no device mapper; EINVAL when it refuses the target.
-   */
+  /** Returns the node of a read-only device. EBUSY: used name; ENOENT, ENXIO: no device mapper; EINVAL: bad target. */
   map(name: string, target: MappedTarget): Promise<string>
   /** Removes a device of {@link BlockDevices.map} once nothing has it open. ENXIO when it does not exist. */
   unmap(name: string): Promise<void>
@@ -27,7 +24,6 @@ export interface BlockDevices {
 
 const CONTROL = '/dev/mapper/control'
 
-/** Block devices through node:fs, and the device mapper through ioctl(2). */
 export function linuxBlockDevices(native: Pick<Native, 'openAt2' | 'ioctl' | 'close'>): BlockDevices {
   async function command(what: keyof typeof DM_COMMAND, name: string, message: Buffer): Promise<void> {
     const how = { flags: constants.O_RDWR, mode: 0, resolve: 0 }
@@ -55,7 +51,7 @@ export function linuxBlockDevices(native: Pick<Native, 'openAt2' | 'ioctl' | 'cl
         await command('resume', name, deviceMapperMessage(name))
         return `/dev/dm-${minorOf(created)}`
       } catch (error) {
-        // The first error is the one to report, not that the unfinished device cannot be removed.
+        // Report the first error, not a failure to remove the unfinished device.
         await unmap(name).catch(() => {})
         throw error
       }

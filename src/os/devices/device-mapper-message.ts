@@ -1,8 +1,6 @@
-/** The target of a device of the device mapper. */
 export interface MappedTarget {
-  /** Such as `verity`. */
   readonly type: string
-  /** Size in sectors of 512 bytes. */
+  /** Of 512 bytes. */
   readonly sectors: bigint
   readonly parameters: string
 }
@@ -10,7 +8,6 @@ export interface MappedTarget {
 /** Numbers of commands (linux/dm-ioctl.h). */
 export const DM_COMMAND = { create: 3, remove: 4, resume: 6, load: 9 } as const
 
-/** Flags of a message. */
 export const DM_FLAG = { readOnly: 1 << 0, deferredRemove: 1 << 17 } as const
 
 /** struct dm_ioctl: its size, and the offsets of its fields. */
@@ -31,7 +28,7 @@ export function deviceMapperRequest(command: number): number {
   return 0xc000_0000 + HEADER_BYTES * 2 ** 16 + 0xfd * 2 ** 8 + command
 }
 
-/** The argument of a command on the device `name`, with room for the kernel's answer. */
+/** With room for the kernel's answer. */
 export function deviceMapperMessage(
   name: string,
   options: { flags?: number; target?: MappedTarget } = {},
@@ -49,7 +46,7 @@ export function deviceMapperMessage(
   return message
 }
 
-/** The minor number of the device in the kernel's answer: the N of `/dev/dm-N`. */
+/** The N of `/dev/dm-N` in the kernel's answer. */
 export function minorOf(answer: Buffer): number {
   const device = answer.readUInt32LE(FIELDS.device)
   // The kernel's encoding (huge_encode_dev): 8 bits of minor, 12 bits of major, the rest of minor.

@@ -4,25 +4,23 @@ import type { MappedTarget } from './device-mapper-message.ts'
 
 const SECTOR_BYTES = 512n
 
-/** A device through which every read is verified (kernel documentation, verity). The sizes of blocks are in bytes. */
+/** A device that verifies every read (kernel documentation, verity). Block sizes are in bytes. */
 export interface Verity {
   readonly hashType: number
-  /** The node of the device with the data. */
   readonly data: string
   readonly dataBlockSize: number
   readonly dataBlocks: bigint
-  /** The node of the device with the hash tree. */
+  /** The device node of the hash tree. */
   readonly hashes: string
   readonly hashBlockSize: number
   /** The hash block that the tree begins with. */
   readonly firstHashBlock: number
   readonly algorithm: string
   readonly rootHash: string
-  /** In hexadecimal; empty for none. */
+  /** Hexadecimal, or empty. */
   readonly salt: string
 }
 
-/** The target that the device mapper makes a dm-verity device of. */
 export function verityTarget(verity: Verity): MappedTarget {
   const parameters = [
     verity.hashType,
@@ -40,7 +38,7 @@ export function verityTarget(verity: Verity): MappedTarget {
   return { type: 'verity', sectors, parameters: parameters.join(' ') }
 }
 
-/** Loads the kernel's dm-verity, unless it is loaded. Returns why the kernel has none; undefined when it has. */
+/** Returns why the kernel has no dm-verity; undefined when it has. */
 export async function loadDmVerity(
   { files, tools }: { readonly files: Pick<Files, 'stat'>; readonly tools: Tools },
   signal: AbortSignal,

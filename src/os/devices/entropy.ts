@@ -11,7 +11,7 @@ const HEADER_BYTES = 8
 const RNDRESEEDCRNG = 0x5207
 const ENODATA = 61
 
-/** Adds bytes to the kernel's entropy and reseeds its generator. EPERM without CAP_SYS_ADMIN. */
+/** EPERM without CAP_SYS_ADMIN. */
 export async function addEntropy(native: Native, data: Uint8Array): Promise<void> {
   const argument = Buffer.alloc(HEADER_BYTES + data.length)
   argument.writeInt32LE(data.length * 8, 0)

@@ -1,4 +1,3 @@
-/** A kernel event about a device. */
 export interface Uevent {
   /** `add`, `remove`, `change`, … */
   readonly action: string
@@ -7,13 +6,13 @@ export interface Uevent {
   readonly subsystem: string
   /** Name below /dev; empty for a device without a node. */
   readonly deviceName: string
-  /** Name of a network interface; empty for anything else. */
+  /** Empty unless it is a network interface. */
   readonly interfaceName: string
   /** The alias by which modprobe finds the driver; empty for a device without one. */
   readonly modalias: string
 }
 
-/** Parses an event: `action@path`, then `KEY=VALUE` pairs, separated by NULs. undefined when it is not a kernel uevent. */
+/** Parses `action@path` and `KEY=VALUE` pairs, separated by NULs; undefined when it is not a kernel uevent. */
 export function parseUevent(text: string): Uevent | undefined {
   const [header = ''] = text.split('\0', 1)
   const at = header.indexOf('@')
@@ -28,7 +27,7 @@ export function parseUevent(text: string): Uevent | undefined {
   }
 }
 
-/** The value after `key`, which includes the NUL before it and the `=`; empty when it is missing. */
+/** `key` includes the NUL before it and the `=`. Empty when it is missing. */
 function valueAfter(text: string, key: string): string {
   const found = text.indexOf(key)
   if (found === -1) return ''

@@ -9,39 +9,32 @@ import { parseUevent, type Uevent } from './uevent.ts'
 
 /** The kernel's events about devices (netlink KOBJECT_UEVENT, group 1). */
 export interface Uevents {
-  /**
-   * Passes every event that the kernel sends after the return to `listener`, in order, until `close`. Drops datagrams of
-   * other senders and those that are not events. Throws when the first socket cannot be opened.
-   */
+  /** Passes every later event of the kernel in order, until `close`. Throws when the socket cannot be opened. */
   listen(listener: UeventListener): { close(): void }
-  /** How many events were received, and how often receiving failed, so that events may be lost. */
+  /** Received events, and failures to receive, after which events may be lost. */
   counts(): UeventCounts
 }
 
-/** See {@link Uevents.counts}. */
 export interface UeventCounts {
   readonly received: number
   readonly failures: number
 }
 
-/** Receives uevents. */
 export interface UeventListener {
   event(event: Uevent): void
-  /** Receiving failed, and events may have been lost. Listening goes on; after a new socket is open, `error` is called again. */
+  /** Events may be lost. Listening continues; `error` is called again once a new socket is open. */
   error(error: AgentError): void
 }
 
 /** Room for the events of thousands of cold-plugged devices while the loop is busy. */
 const RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024
 
-/** Pauses before a new socket replaces one that failed, doubled each time until a socket has received something. */
+/** Pauses before a failed socket is replaced, doubled each time until a socket has received something. */
 const FIRST_PAUSE_MS = 100
 const LONGEST_PAUSE_MS = 10_000
 
-/** The end of each event. */
 const END = '\0\0'
 
-/** The parts that listening needs. */
 export interface UeventParts {
   readonly native: Pick<Native, 'ueventListen' | 'ueventReceive'>
   readonly streams: Pick<Streams, 'readable' | 'close'>
@@ -50,7 +43,7 @@ export interface UeventParts {
   readonly receiveBufferBytes?: number
 }
 
-/** Uevents by netlink. All listeners share one feed, which is open as long as there is a listener. */
+/** All listeners share one feed, which is open as long as there is a listener. */
 export function linuxUevents(parts: UeventParts): Uevents {
   let open: Feed | undefined
   const counts = { received: 0, failures: 0 }
@@ -76,19 +69,16 @@ interface Listening {
   isRemoved: boolean
 }
 
-/** Passes events to its listeners until it is closed. Replaces a socket that fails by a new one. */
 class Feed {
   readonly #parts: UeventParts
   readonly #counts: { received: number; failures: number }
-  /** Replaced on every change, because a call to a listener may add or remove listeners. */
+  /** Replaced on every change, because a listener may add or remove listeners. */
   #listeners: readonly Listening[] = []
   readonly #closing = new AbortController()
   #isClosed = false
-  /** The socket; undefined while there is none. */
   #fd: Fd | undefined
   #pauseMs = FIRST_PAUSE_MS
 
-  /** Throws when the first socket cannot be opened. */
   constructor(parts: UeventParts, counts: { received: number; failures: number }) {
     this.#parts = parts
     this.#counts = counts
@@ -96,7 +86,7 @@ class Feed {
     void this.#follow(this.#fd)
   }
 
-  /** Adds a listener. The returned function removes it and returns how many are left. */
+  /** The returned function removes the listener and returns how many are left. */
   add(listener: UeventListener): () => number {
     // The same object may be added twice.
     const own: Listening = { listener, isRemoved: false }
@@ -128,23 +118,23 @@ class Feed {
       this.#failed(failure)
       fd = await this.#reopen()
       this.#fd = fd
-      // A listener that looks at sysfs again now misses nothing, because events are received already.
+      // A listener that looks at sysfs now misses nothing, because events are received already.
       if (fd !== undefined) this.#tellAll((listener) => listener.error(failure))
     }
   }
 
-  /** Closes the socket; a pending wait for it rejects. */
+  /** A pending wait for the socket rejects. */
   #closeSocket(): void {
     if (this.#fd !== undefined) this.#parts.streams.close(this.#fd)
     this.#fd = undefined
   }
 
-  /** Receives until the socket fails, and returns the failure; undefined once the feed is closed. */
+  /** Returns the socket's failure; undefined once the feed is closed. */
   async #receiveAll(fd: Fd): Promise<AgentError | undefined> {
     try {
       while (!this.#isClosed) {
         await this.#parts.streams.readable(fd)
-        // Work that these events caused starts before the next are read: many devices cause hundreds of events.
+        // Work for these events starts before the next ones are read, because many devices cause hundreds.
         while (this.#receive(fd)) await turn()
       }
       return undefined
@@ -155,7 +145,6 @@ class Feed {
     }
   }
 
-  /** Passes on the next events. Returns whether there may be more. */
   #receive(fd: Fd): boolean {
     if (this.#isClosed) return false
     const received = this.#parts.native.ueventReceive(fd)
@@ -176,7 +165,7 @@ class Feed {
   #tellEvent(text: string): void {
     // A listener may have closed the feed.
     if (this.#isClosed) return
-    // Parsed once for all listeners, because each of many devices may have its own.
+    // Parsed once, because each of many devices may have its own listener.
     const event = parseUevent(text)
     if (event === undefined) return
     this.#counts.received += 1
@@ -208,7 +197,6 @@ class Feed {
     this.#tellAll((listener) => listener.error(failure))
   }
 
-  /** Calls `tell` for each present listener. */
   #tellAll(tell: (listener: UeventListener) => void): void {
     for (const { listener, isRemoved } of this.#listeners) if (!isRemoved) tell(listener)
   }

@@ -12,16 +12,15 @@ export interface FileStatus {
   readonly device: bigint
   readonly inode: bigint
   readonly sizeBytes: bigint
-  /** Time of the last change of the content, in nanoseconds since 1970. */
+  /** Of the content, in nanoseconds since 1970. */
   readonly modifiedNs: bigint
-  /** Time of the last change of the content, mode, owner or name, in nanoseconds since 1970. */
+  /** Of content, mode, owner or name, in nanoseconds since 1970. */
   readonly changedNs: bigint
-  /** Major and minor of a device node, 0 otherwise. */
+  /** Of a device node, otherwise 0. */
   readonly major: number
   readonly minor: number
 }
 
-/** The {@link FileStatus} for the result of `stat` of node:fs. */
 export function fileStatus(stats: BigIntStats): FileStatus {
   const kind = kindOfMode(Number(stats.mode)) ?? 'file'
   const device = kind === 'block' || kind === 'character' ? stats.rdev : 0n
@@ -47,7 +46,7 @@ export function deviceNumbers(device: bigint): { readonly major: number; readonl
   }
 }
 
-/** The kind that the type bits of a mode (S_IFMT, man 7 inode) stand for; undefined for any other bits. */
+/** The kind of the type bits S_IFMT (man 7 inode); undefined for any other bits. */
 export function kindOfMode(mode: number): FileKind | undefined {
   return KINDS[mode & constants.S_IFMT]
 }

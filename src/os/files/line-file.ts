@@ -2,7 +2,6 @@ import { constants, open } from 'node:fs/promises'
 import { AgentError } from '../../base/errors.ts'
 import { failed } from '../errors.ts'
 
-/** An open file that lines are appended to. */
 export interface LineFile {
   append(line: string): Promise<void>
   close(): Promise<void>
@@ -12,8 +11,8 @@ const FLAGS =
   constants.O_WRONLY | constants.O_CREAT | constants.O_APPEND | constants.O_NOFOLLOW | constants.O_NONBLOCK
 
 /**
- * Empties or creates a file, readable by its owner only, that lines are appended to. It may be in a folder that others
- * write to: a symbolic link, a file of someone else or with a second name, and anything but a file are refused.
+ * Empties or creates a file of mode 0600. Others may write to its folder: refuses a symbolic link, a file of another
+ * owner or with a second name, and anything but a file.
  */
 export async function openLineFile(path: string): Promise<LineFile> {
   const file = await open(path, FLAGS, 0o600).catch(failed('open', path))

@@ -13,13 +13,9 @@ import { openFolder } from './linux-folder.ts'
 import { readHead } from './read-head.ts'
 import { removeTree } from './remove-tree.ts'
 
-/** The longest file that `readSmall` reads. */
 const SMALL_BYTES = 4096
 
-/**
- * Files on the threads of libuv's pool: by node:fs, or by the addon where node:fs would make several trips to a thread.
- * Only `isBlockNodeOf` runs on the calling thread.
- */
+/** On libuv's pool, by the addon where node:fs would make several trips. `isBlockNodeOf` runs on the calling thread. */
 export function linuxFiles(native: Native, maxNames = MAX_NAMES): Files {
   const readBytes = async (path: string, maxBytes = MAX_READ_BYTES) => {
     const result = await native.readFile(path, maxBytes)
@@ -69,7 +65,7 @@ export function linuxFiles(native: Native, maxNames = MAX_NAMES): Files {
   }
 }
 
-/** The names of the entries of a directory that are `wanted`, in order: the kernel gives them in any. */
+/** Sorted, because the kernel lists names in any order. */
 async function listed(
   path: string,
   maxNames: number,
@@ -88,10 +84,10 @@ async function* namesOf(path: string): AsyncIterable<string> {
   for await (const { name } of entriesOf(path)) yield name
 }
 
-/** The entries of a directory, some hundred at a time; none when it does not exist. */
+/** Reads some hundred at a time. None when the directory does not exist. */
 async function* entriesOf(path: string): AsyncIterable<Dirent> {
   const report = failed('list', path)
-  // The kernel tells no type of a process or thread that ends meanwhile. Node then looks for it, and fails the whole batch.
+  // A process or thread that ends meanwhile has no type. Node then looks for it, and fails the whole batch.
   const [bufferSize, unlessEnded] = isWithin(path, '/proc')
     ? ([1, unless('ENOENT', undefined, report)] as const)
     : ([256, report] as const)
@@ -112,10 +108,7 @@ function unless<T>(errno: string, value: T, otherwise: (error: unknown) => never
   return (error) => (errnoOf(error) === errno ? value : otherwise(error))
 }
 
-/**
- * mkdir -p: makes each missing directory, the topmost first. Not Node's own, which loops for ever on its thread when the
- * kernel answers ENOENT although the parent exists (below /proc).
- */
+/** mkdir -p. Node's own loops for ever when the kernel answers ENOENT although the parent exists (below /proc). */
 async function makeDirectories(path: string, mode: number): Promise<void> {
   try {
     await makeIfMissing(path, mode)
@@ -127,7 +120,7 @@ async function makeDirectories(path: string, mode: number): Promise<void> {
   }
 }
 
-/** mkdir, unless a directory or a link to one exists. */
+/** A directory, or a link to one, may exist. */
 async function makeIfMissing(path: string, mode: number): Promise<void> {
   try {
     await mkdir(path, { mode })

@@ -10,24 +10,19 @@ import { removeTree } from './remove-tree.ts'
 
 const { O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_NONBLOCK, O_RDONLY, O_WRONLY } = constants
 
-/** Opens a directory; see `Files.openFolder`. */
 export async function openFolder(native: Native, path: string): Promise<Folder> {
   return openAt(native, path, path)
 }
 
-/** Opens the directory at `place`. Error texts call it `path`. */
+/** Error texts call the directory `path`. */
 async function openAt(native: Native, place: string, path: string): Promise<Folder> {
   const handle = await fs.open(place, O_PATH | O_DIRECTORY | O_NOFOLLOW).catch(failed('open', path))
   return new LinuxFolder(native, handle, path)
 }
 
-/** An open descriptor. */
 type Handle = Pick<fs.FileHandle, 'fd' | 'close'>
 
-/**
- * Every call goes through /proc/self/fd: the kernel starts at the open directory, whatever its path leads to now, and a
- * call that does not follow a link at the end follows none at all.
- */
+/** Every call goes through /proc/self/fd, so that it starts at the open directory wherever its path leads now. */
 class LinuxFolder implements Folder {
   readonly #native: Native
   readonly #handle: Handle
@@ -42,7 +37,7 @@ class LinuxFolder implements Folder {
   async names(atMost: number): Promise<readonly string[]> {
     const report = failed('list', this.#path)
     const names: string[] = []
-    // No more entries at a time than needed, because there may be millions.
+    // No more entries than needed, because there may be millions.
     const bufferSize = Math.max(1, Math.min(atMost, 256))
     const directory = await fs.opendir(this.#itself, { bufferSize }).catch(report)
     try {
@@ -160,7 +155,7 @@ class LinuxFolder implements Folder {
 
   async setAttributes({ mode, uid, gid }: FileAttributes): Promise<void> {
     const report = failed('chmod', this.#path)
-    // In this order, because a change of owner clears the setuid and setgid bits.
+    // The mode last, because a change of owner clears the setuid and setgid bits.
     await fs.chown(this.#itself, uid, gid).catch(report)
     await fs.chmod(this.#itself, mode).catch(report)
   }
@@ -184,7 +179,7 @@ class LinuxFolder implements Folder {
     return `${this.#path}/${name}`
   }
 
-  /** Creates a file that only root may read until it is complete. */
+  /** Only root may read the file until it is complete. */
   async #create(name: string): Promise<fs.FileHandle> {
     const flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW
     const report = failed('create', this.#named(name))
@@ -205,7 +200,7 @@ class LinuxFolder implements Folder {
     }
   }
 
-  /** Checks that the entry is a regular file before it opens it: opening a fifo or a device has side effects. */
+  /** Checks that the entry is a regular file first, because opening a fifo or a device has side effects. */
   async #open(call: string, name: string, flags: number): Promise<fs.FileHandle> {
     const subject = this.#named(name)
     const report = failed(call, subject)
@@ -219,7 +214,7 @@ class LinuxFolder implements Folder {
   }
 }
 
-/** Writes first and truncates afterwards, so that no reader finds the file empty in between. */
+/** Truncates after the write, so that no reader finds the file empty in between. */
 async function fill(handle: fs.FileHandle, data: Uint8Array, file: NewFile): Promise<void> {
   await writeAll(handle, data, 0)
   await handle.truncate(data.length)
@@ -235,7 +230,6 @@ async function writeAll(handle: fs.FileHandle, data: Uint8Array, offset: number)
   }
 }
 
-/** In this order, because a change of owner clears the setuid and setgid bits. */
 async function give(handle: fs.FileHandle, { mode, uid, gid }: FileAttributes): Promise<void> {
   await handle.chown(uid, gid)
   await handle.chmod(mode)

@@ -13,28 +13,26 @@ import { readLines } from './read-lines.ts'
 
 const { EBUSY } = constants.errno
 
-/** How long a mount may be in use before it counts as busy, and the pause between two tries to unmount it. */
+/** How long an unmount is tried again after EBUSY, and the pause between two tries. */
 const BUSY_MS = 500
 const LOOK_MS = 10
 
-/** How long one unmount may take. A disk may have much to write; callers wait for a minute. */
+/** The time limit of an unmount: a disk may have much to write, and callers wait for a minute. */
 const UNMOUNT_MS = 30_000
 
-/** The types of file systems that have a server, which may be dead. */
+/** File systems with a server, which may be dead. */
 const SERVED = /^(virtiofs|9p|fuse|nfs)/
 
-/** The longest mount table of the guest that is read, and of a container, which may have mounted what it likes. */
+/** The limit of the guest's mount table, and of a container's, which may have any number of mounts. */
 const MAX_TABLE_BYTES = { own: 16 * 2 ** 20, other: 64 * 2 ** 20 }
 
-/** What mounts are made with. */
 interface MountParts {
   readonly native: Native
   readonly tools: Pick<Tools, 'run'>
-  /** Absolute path of vminit's program, which unmounts what may take for ever. */
+  /** Path of vminit's program, for unmounts that may never end. */
   readonly vminit: string
 }
 
-/** {@link Mounts} by the addon and /proc. */
 export function linuxMounts(parts: MountParts): Mounts {
   const { native } = parts
   return {
@@ -96,12 +94,9 @@ function mountBySettings(native: Native, request: MountRequest): Promise<number>
 const MNT_DETACH = 2
 const UMOUNT_NOFOLLOW = 8
 
-/**
- * Tries again for a while after EBUSY: a program that the agent has just begun has copies of all open descriptors until it
- * executes, so what was closed before can be in use.
- */
+/** Retries after EBUSY: a program that was just started has copies of closed descriptors until it executes. */
 async function unmount(parts: MountParts, target: string, flags: number): Promise<number> {
-  // What is only detached is a second mount of what stays mounted elsewhere, and most containers have several.
+  // A mount to detach is a second one of a file system that stays mounted, and most containers have several.
   const isLast = (flags & MNT_DETACH) === 0 && (await mayLastForEver(target))
   const unmountOnce = isLast
     ? async () => -(await parts.tools.run([parts.vminit, '--unmount', `${flags}`, target])).exitCode
@@ -116,10 +111,7 @@ async function unmount(parts: MountParts, target: string, flags: number): Promis
 
 const CLOCK = { sleep: (ms: number, signal: AbortSignal) => sleep(ms, undefined, { signal }) }
 
-/**
- * Whether this is the last mount of a file system with a server, which the kernel waits for. A process of its own then
- * unmounts it, since a thread that never returns would keep the agent from ending.
- */
+/** Whether a process must unmount it, because the kernel waits for its server and a thread may never return. */
 async function mayLastForEver(target: string): Promise<boolean> {
   const mounts = await listMounts()
   const mount = mounts.findLast(({ mountPoint }) => mountPoint === target)
@@ -129,7 +121,7 @@ async function mayLastForEver(target: string): Promise<boolean> {
   )
 }
 
-/** The kernel takes a mount out of the table before it waits, and goes on after this. */
+/** The kernel has removed the mount from the table, and continues to unmount it. */
 function late(target: string): AgentError {
   const text = `unmount ${target}: ETIMEDOUT: its server or disk has not answered for ${UNMOUNT_MS / 1000} s`
   return new AgentError('DEADLINE_EXCEEDED', text, { errno: 'ETIMEDOUT' })

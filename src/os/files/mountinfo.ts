@@ -1,9 +1,9 @@
 import type { MountEntry } from './mounts.ts'
 
 /**
- * Parses a line of /proc/PID/mountinfo (proc(5)):
- * `36 35 98:0 /root /mount/point rw,noatime master:1 - ext3 /dev/sda1 rw,errors=continue`: after the options come
- * any number of tags, then a lone dash. Fields are split at single spaces because a source may be empty.
+ * Parses a line of /proc/PID/mountinfo (proc(5)): `36 35 98:0 /root /mount/point rw,noatime master:1 - ext3 /dev/sda1
+ * rw,errors=continue`. Any number of tags and a lone dash follow the options. Splits at single spaces, because a source
+ * may be empty.
  */
 export function parseMountLine(line: string): MountEntry {
   const fields = line.split(' ')
@@ -26,10 +26,7 @@ export function parseMountLine(line: string): MountEntry {
   }
 }
 
-/**
- * Decodes a path of the kernel's tables (mountinfo, swaps), which escape space, tab, newline, backslash and `#` as a
- * backslash and three octal digits.
- */
+/** Decodes a path of mountinfo or swaps: a backslash and three octal digits stand for space, tab, `#` and others. */
 export function unescapeOctal(text: string): string {
   return text.replace(/\\([0-7]{3})/g, (_, digits: string) => String.fromCharCode(Number.parseInt(digits, 8)))
 }

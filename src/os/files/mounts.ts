@@ -1,4 +1,3 @@
-/** An entry of a mount table. */
 export interface MountEntry {
   readonly id: number
   readonly parentId: number
@@ -11,11 +10,10 @@ export interface MountEntry {
   readonly minor: number
 }
 
-/** The mounts of this process's namespace. */
 export interface Mounts {
   /**
-   * mount(2). `flags` are names of the MS_ constants without the prefix, lower case: `nosuid`, `bind`, `rec`, … Throws
-   * INVALID_ARGUMENT for data of more than 4,095 bytes, but of a new overlay the kernel takes more from Linux 6.7 on.
+   * mount(2). `flags` are MS_ constants in lower case without the prefix: `nosuid`, `bind`, `rec`, … Throws
+   * INVALID_ARGUMENT for data of more than 4,095 bytes, except for a new overlay from Linux 6.7 on.
    */
   mount(request: {
     readonly source: string
@@ -27,36 +25,28 @@ export interface Mounts {
     readonly refuseLinks?: boolean
   }): Promise<void>
   /**
-   * umount2(2), never following a symbolic link. EBUSY when it is in use for half a second; ETIMEDOUT when it has not ended
-   * after 30 s, because a server or disk is dead: it is not in the table any more then, and the kernel goes on.
+   * umount2(2), never following a symbolic link. EBUSY after half a second of use; ETIMEDOUT after 30 s with a dead
+   * server or disk: the mount has then left the table, and the kernel continues.
    */
   unmount(target: string, options?: { readonly detach?: boolean }): Promise<void>
-  /** Mounts a copy of the mount at a path, and of those below it, in another process's namespace. */
+  /** Copies a mount, and those below it, into another process's namespace. */
   clone(from: MountPlace, to: MountPlace): Promise<void>
-  /**
-   * Makes an ipc and a uts namespace and mounts each on an existing file, which keeps it alive. An empty `hostname`
-   * keeps the name of this process's namespace. After an error, one of the two may be mounted.
-   */
+  /** Mounts new namespaces on existing files. An empty `hostname` keeps the name. After an error one may be mounted. */
   pinNamespaces(request: {
     readonly ipc: string
     readonly uts: string
     readonly hostname: string
   }): Promise<void>
-  /** The mount table, in its order. */
   list(): Promise<readonly MountEntry[]>
-  /**
-   * Whether something is mounted at a path of another process's namespace. ENOENT or EINVAL when the process is gone,
-   * EFBIG for a table of more than 64 MiB.
-   */
+  /** In another process's namespace. ENOENT or EINVAL when the process is gone, EFBIG for a table above 64 MiB. */
   isMounted(pid: number, path: string): Promise<boolean>
 }
 
-/** Whether something is mounted at a path. */
 export async function isMountPoint({ mounts }: { readonly mounts: Mounts }, path: string): Promise<boolean> {
   return (await mounts.list()).some(({ mountPoint }) => mountPoint === path)
 }
 
-/** A path in the mount namespace of a process, from the root of that namespace. */
+/** A path from the root of a process's mount namespace. */
 export interface MountPlace {
   readonly pid: number
   readonly path: string

@@ -4,17 +4,14 @@ import type { MountFlag, Mounts } from './mounts.ts'
 /** mount(2) copies one page of options, including the final NUL byte. */
 export const MAX_OPTION_BYTES = 4095
 
-/** fsconfig(2) takes no longer value, and an overlay no more layers (OVL_MAX_STACK of the kernel). */
+/** The limits of a value of fsconfig(2), and of an overlay's layers (OVL_MAX_STACK of the kernel). */
 const MAX_VALUE_BYTES = 255
 const MAX_LAYERS = 500
 
-/**
- * The kernel shows all settings in one line of mountinfo. runc reads lines of at most 64 KiB, and with a longer one starts no
- * container of the guest any more.
- */
+/** mountinfo shows all settings in one line, and runc starts no container with a line above 64 KiB. */
 const MAX_LINE_BYTES = 60_000
 
-/** What fsconfig(2) and fsmount(2) take in place of the options and flags of mount(2). */
+/** For fsconfig(2) and fsmount(2), in place of the options and flags of mount(2). */
 export interface OverlaySettings {
   /** `key=value`, or `key`. */
   readonly settings: readonly string[]
@@ -23,9 +20,9 @@ export interface OverlaySettings {
 }
 
 /**
- * The settings of an overlay whose options are longer than mount(2) takes: each lower layer is one of its own, the first on
- * top. `release` is the kernel's, as `uname -r` prints it. Throws INVALID_ARGUMENT for more than any kernel takes, and for
- * what is no new overlay; UNIMPLEMENTED for more than this kernel takes.
+ * Settings of an overlay whose options are too long for mount(2): one for each lower layer, the first on top. `release`
+ * is that of `uname -r`. Throws INVALID_ARGUMENT for more than any kernel takes or no new overlay, UNIMPLEMENTED for
+ * more than this kernel takes.
  */
 export function overlaySettings(
   { target, type, data, flags }: Parameters<Mounts['mount']>[0],
@@ -72,7 +69,7 @@ function takesSingleLayers(release: string): boolean {
   return major > 6 || (major === 6 && minor >= 7)
 }
 
-/** The flags that the file system has, and those that the mount has (linux/mount.h); `ro` is both, as with mount(2). */
+/** Flags of the file system, and those of the mount (linux/mount.h). `ro` is both, as with mount(2). */
 const SUPERBLOCK_FLAGS: Readonly<Partial<Record<MountFlag, string>>> = {
   ro: 'ro',
   synchronous: 'sync',
@@ -89,7 +86,7 @@ const ATTRIBUTES: Readonly<Partial<Record<MountFlag, number>>> = {
   nodiratime: 0x80,
 }
 
-/** The layers of `lowerdir=`: `::` precedes a layer of data only. fsconfig(2) takes a layer as it is, without backslashes. */
+/** `::` precedes a layer of data only. fsconfig(2) takes a layer as it is, without backslashes. */
 function layers(value: string): readonly string[] {
   let key = 'lowerdir+'
   return Array.from(value.matchAll(/(?:\\.|[^\\:])+|::?/gs)).flatMap(([part]) => {

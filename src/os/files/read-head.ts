@@ -4,10 +4,7 @@ import { checkErrno, failed, kernelError } from '../errors.ts'
 import type { Native } from '../native.ts'
 import { AT_FDCWD, O_PATH, RESOLVE_NO_SYMLINKS } from '../open-flags.ts'
 
-/**
- * The first bytes of a regular file; see `Files.readHead`. Finds the file before it opens it, because opening a fifo or a
- * device has side effects.
- */
+/** See `Files.readHead`. Finds the file before it opens it, because opening a fifo or a device has side effects. */
 export async function readHead(native: Native, path: string, maxBytes: number): Promise<Uint8Array> {
   const how = { flags: O_PATH, mode: 0, resolve: RESOLVE_NO_SYMLINKS }
   const found = checkErrno('open', path, native.openAt2(AT_FDCWD, path, how))
@@ -24,7 +21,7 @@ async function readFound(place: string, path: string, maxBytes: number): Promise
   return readPart(place, 0, maxBytes, path)
 }
 
-/** One read(2) of a regular file or a block device: the bytes from an offset on. Error texts call it `subject`. */
+/** One read(2) of a regular file or a block device. Error texts call it `subject`. */
 export async function readPart(
   path: string,
   offsetBytes: number,

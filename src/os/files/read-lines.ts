@@ -1,10 +1,7 @@
 import { open } from 'node:fs/promises'
 import { failed, tooLong } from '../errors.ts'
 
-/**
- * Reads a regular file, or one of /proc, line by line, without holding more of it than a piece and a line. Throws EFBIG, naming the limit, when it
- * has more than `maxBytes`, and the kernel's error.
- */
+/** Reads a file line by line, in pieces. Throws EFBIG, naming the limit, above `maxBytes`, and the kernel's errors. */
 export async function readLines(
   path: string,
   maxBytes: number,

@@ -8,9 +8,8 @@ import { AT_FDCWD } from '../open-flags.ts'
 import type { Fd } from '../streams/streams.ts'
 
 /**
- * rm -r that stays on one mount. Opens each directory below its parent by openat2(2), which refuses mount points and
- * symbolic links, and removes entries through the open directory, so that nothing can swap a directory for a link in
- * between. Names are bytes, because they need not be UTF-8. Throws EXDEV or EBUSY at the first mount point.
+ * openat2(2) opens each directory below its parent and refuses mount points and links, so nothing can swap a directory
+ * for a link. Names are bytes, because they need not be UTF-8. Throws EXDEV or EBUSY at a mount point.
  */
 export async function removeTree(native: Native, path: string): Promise<void> {
   const status = await fs.lstat(path).catch((error) => {
@@ -34,7 +33,6 @@ export async function removeTree(native: Native, path: string): Promise<void> {
 interface Entry {
   readonly name: Buffer
   readonly isDirectory: boolean
-  /** For error texts. */
   readonly path: string
 }
 
@@ -61,14 +59,12 @@ async function emptyDirectory(native: Native, parent: Fd, entry: Entry): Promise
   }
 }
 
-/** How many entries are held at once. */
 const PART = 1024
 
-/** The first entries of an open directory; none when it is empty. */
 async function someEntries(directory: Fd, path: string): Promise<readonly Entry[]> {
   const entries: Entry[] = []
   try {
-    // With buffers the names are bytes; the types of Node know texts only.
+    // With this encoding the names are bytes; Node's types know texts only.
     const listing = await fs.opendir(`/proc/self/fd/${directory}`, {
       encoding: 'buffer' as never,
       bufferSize: PART,

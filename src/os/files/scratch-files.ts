@@ -21,7 +21,6 @@ import { MAX_READ_BYTES, type ScratchFiles, type ScratchFolder } from './files.t
 
 const { O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants
 
-/** Scratch files whose calls run on the calling thread. */
 export function linuxScratchFiles(): ScratchFiles {
   return {
     readText: async (path, maxBytes = MAX_READ_BYTES) =>
@@ -49,7 +48,7 @@ export function linuxScratchFiles(): ScratchFiles {
   }
 }
 
-/** Removes a folder with these files in it, or some of them. Returns false when it stays. */
+/** Returns false when the folder stays. */
 function removeFolder(path: string, names: readonly string[]): boolean {
   try {
     for (const name of names) unlessAbsent(() => unlinkSync(`${path}/${name}`))
@@ -68,7 +67,7 @@ function unlessAbsent(remove: () => void): void {
   }
 }
 
-/** Opens the directory at `place`, and goes through /proc/self/fd as a `Folder` does. Error texts call it `path`. */
+/** Goes through /proc/self/fd, as a `Folder` does. Error texts call the folder `path`. */
 function openFolder(place: string, path: string): ScratchFolder {
   const fd = onThisThread('open', path, () => openSync(place, O_RDONLY | O_DIRECTORY | O_NOFOLLOW))
   const itself = `/proc/self/fd/${fd}`
@@ -97,7 +96,6 @@ function readWhole(place: string, path: string, maxBytes: number, flags = O_RDON
   return text
 }
 
-/** At most `maxBytes` from a place in a regular file, and the file's size. */
 function readFrom(
   path: string,
   placeOf: (sizeBytes: number) => number,
@@ -109,7 +107,7 @@ function readFrom(
     const status = fstatSync(fd)
     if (!status.isFile()) throw kernelError('read', path, status.isDirectory() ? 'EISDIR' : 'EINVAL')
     const { size } = status
-    // Files of /proc do not tell their size.
+    // Files of /proc report no size.
     const buffer = Buffer.alloc(size === 0 ? PROC_FILE_BYTES : Math.min(size, maxBytes))
     const length = readSync(fd, buffer, 0, buffer.length, placeOf(size))
     return { text: buffer.toString('utf8', 0, length), size }

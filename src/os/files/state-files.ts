@@ -14,40 +14,34 @@ import { errnoOf } from '../../base/errors.ts'
 import { fromNodeError } from '../errors.ts'
 
 /**
- * Small files on a tmpfs that outlive the agent. All calls run on the calling thread: when one returns, a successor sees
- * what it has done, and when the agent dies in it, the file has its old content or its new one. Paths are relative.
+ * Small files on a tmpfs that outlive the agent. A call takes effect before it returns. If the agent dies in it, the
+ * file has its old content or its new one. Paths are relative.
  */
 export interface StateFiles {
-  /** Makes or replaces a file, and its folder if that is missing. */
+  /** Also makes a missing folder. */
   write(path: string, bytes: Uint8Array): void
   /** undefined when there is no such file. */
   read(path: string): Uint8Array | undefined
-  /** The bytes of a file; undefined when there is none. */
   size(path: string): number | undefined
-  /** Removes a file, or a folder with all that it contains; of the top only what it contains. Does nothing when there is none. */
+  /** Removes a file, a folder with its contents, or all contents of the top. */
   remove(path: string): void
-  /** Names in a folder, sorted; '' is the top. [] when it does not exist. The unfinished file is not listed. */
+  /** Sorted; '' is the top. [] when the folder does not exist. The unfinished file is not listed. */
   list(folder: string): readonly string[]
-  /** What the file system has room for. */
   room(): StateRoom
 }
 
-/** Bytes, and files and folders. */
+/** `files` counts folders, too. */
 export interface StateRoom {
   readonly bytes: number
   readonly files: number
 }
 
-/** More than anyone asks for. */
 const ANY_ROOM: StateRoom = { bytes: Number.MAX_SAFE_INTEGER, files: Number.MAX_SAFE_INTEGER }
 
-/**
- * The file that is being written, at the top, where no other has this name. There is one for all, so that the next
- * write takes the place of what the previous agent left.
- */
+/** The file being written, at the top. All writes share it, so that the next one replaces a dead agent's. */
 const UNFINISHED = 'unfinished.new'
 
-/** The state files below the folder `root`, which is made with the first file. */
+/** The first file makes the folder `root`. */
 export function linuxStateFiles(root: string): StateFiles {
   const inFolder = <T>(call: string, path: string, action: (full: string) => T): T => {
     const full = path === '' ? root : `${root}/${path}`
@@ -63,7 +57,7 @@ export function linuxStateFiles(root: string): StateFiles {
       writeFileSync(unfinished, bytes, { mode: 0o600 })
       renameSync(unfinished, full)
     } catch (error) {
-      // The part that was written takes room.
+      // The written part takes room.
       rmSync(unfinished, { force: true })
       throw error
     }
@@ -101,14 +95,14 @@ export function linuxStateFiles(root: string): StateFiles {
       inFolder('look at', '', (full) =>
         absentAs(ANY_ROOM, () => {
           const { bavail, bsize, ffree, files } = statfsSync(full)
-          // A file system without a limit of files says 0.
+          // A file system without a limit of files reports 0.
           return { bytes: bavail * bsize, files: files === 0 ? ANY_ROOM.files : ffree }
         }),
       ),
   }
 }
 
-/** One call for a file, which is what is removed most. */
+/** Tries unlink(2) first, because most removals are of files. */
 function removeOne(path: string): void {
   try {
     unlinkSync(path)

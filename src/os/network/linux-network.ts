@@ -22,7 +22,7 @@ const REPLACE = 0x100
 const EXCLUSIVE = 0x200
 const CREATE = 0x400
 
-/** {@link Network} of the namespace that this process is in at the first call. */
+/** The network namespace is that of this process at the first call. */
 export function linuxNetwork(native: Native): Network {
   const socket = new RouteSocket(native)
   const listOf = <T>(what: string, request: Request, decode: (message: Message) => T | undefined) => {

@@ -2,56 +2,50 @@ import type { AgentError } from '../../base/errors.ts'
 import type { IpFamily, IpPrefix } from '../../base/ip-address.ts'
 
 /**
- * Links, addresses, routes and neighbours of this process's network namespace (rtnetlink(7)). The kernel answers each call
- * at once, so nothing else of this process runs between calls without an await in between. Failures are `AgentError`s of
- * code INTERNAL with the call, the object and the kernel's own text; `errno` is the kernel's.
- *
- * Addresses are text as `formatIp` prints them; hardware addresses are lower-case hexadecimal with colons.
+ * Links, addresses, routes and neighbours of this process's network namespace (rtnetlink(7)), by synchronous calls.
+ * Failures are `AgentError`s of code INTERNAL with the call, the object, the kernel's text and `errno`. Addresses are
+ * text as `formatIp` prints them, hardware addresses lower-case hexadecimal with colons.
  */
 export interface Network {
-  /** All links in the order of their indices. */
+  /** In the order of their indices. */
   links(): readonly Link[]
-  /**
-   * Changes a link by one message. ENODEV when it does not exist; EEXIST for a name in use; EBUSY before kernel 6.2 for a
-   * name, even its own, while the link is up.
-   */
+  /** ENODEV without the link; EEXIST for a used name; EBUSY for any name of an up link before kernel 6.2. */
   setLink(index: number, change: LinkChange): void
 
   addresses(): readonly LinkAddress[]
-  /** Adds an address. EEXIST when the link has it. */
+  /** EEXIST when the link has the address. */
   addAddress(address: LinkAddress): void
-  /** Adds an address, or sets the flags of the existing one. */
+  /** Sets the flags of an existing address. */
   replaceAddress(address: LinkAddress): void
-  /** Removes an address. EADDRNOTAVAIL when the link does not have it. */
+  /** EADDRNOTAVAIL when the link does not have the address. */
   removeAddress(address: LinkAddress): void
 
   /** The unicast routes of the main table, in the kernel's order of each family, IPv4 first. */
   routes(): readonly Route[]
   /**
-   * Adds a route. `first` puts an IPv4 route before those with the same destination and priority. EEXIST when it exists;
-   * ENETUNREACH or EHOSTUNREACH when its gateway cannot be reached.
+   * `first` puts an IPv4 route before those with the same destination and priority. EEXIST when it exists; ENETUNREACH
+   * or EHOSTUNREACH when its gateway cannot be reached.
    */
   addRoute(route: Route, place?: 'only' | 'first'): void
-  /** Adds a route, or replaces the one with the same destination and priority. */
+  /** Replaces the route with the same destination and priority. */
   replaceRoute(route: Route): void
-  /** Adds routes in their order with few system calls, each at its {@link RoutePut.place}. */
+  /** Adds routes in order with few system calls, each at its {@link RoutePut.place}. */
   putRoutes(wanted: readonly RoutePut[]): Failures
-  /** Removes a route. ESRCH when it does not exist. */
+  /** ESRCH when the route does not exist. */
   removeRoute(route: Route): void
 
   neighbors(): readonly Neighbor[]
-  /** Adds an entry, or replaces the one for the same address on the same link. */
+  /** Replaces the entry for the same address on the same link. */
   replaceNeighbor(neighbor: Neighbor): void
   /** {@link replaceNeighbor} for many entries with few system calls. */
   replaceNeighbors(neighbors: readonly Neighbor[]): Failures
-  /** Removes an entry. ENOENT when it does not exist. */
+  /** ENOENT when the entry does not exist. */
   removeNeighbor(neighbor: Neighbor): void
 }
 
-/** The failure of each item of a list, or undefined. Other items are done in spite of a failure. */
+/** The failure of each item, or undefined. A failure does not stop the other items. */
 export type Failures = readonly (AgentError | undefined)[]
 
-/** A network interface. */
 export interface Link {
   readonly index: number
   readonly name: string
@@ -62,9 +56,8 @@ export interface Link {
   readonly up: boolean
   /** False with IFF_NOARP. */
   readonly arp: boolean
-  /** IFF_LOOPBACK. */
   readonly loopback: boolean
-  /** Whether the kernel has IPv6 and it is not disabled on the link. */
+  /** The kernel has IPv6, and the link has not disabled it. */
   readonly ipv6: boolean
   /** ARPHRD_: 1 is Ethernet, 772 the loopback. */
   readonly type: number
@@ -72,7 +65,7 @@ export interface Link {
   readonly parentDevice: string
 }
 
-/** The changes of a link; missing members stay as they are. */
+/** Missing members stay as they are. */
 export interface LinkChange {
   readonly up?: boolean
   readonly arp?: boolean
@@ -81,18 +74,17 @@ export interface LinkChange {
   readonly hardwareAddress?: string
 }
 
-/** An address of a link. */
 export interface LinkAddress {
   readonly linkIndex: number
   readonly family: IpFamily
   readonly address: string
-  /** The prefix of the peer when there is one, else of the address. */
+  /** Of the peer if there is one, otherwise of the address. */
   readonly prefixLength: number
   /** The other end of a point-to-point address. */
   readonly peer?: string
   /** IPv4 only. */
   readonly broadcast?: string
-  /** RT_SCOPE_: 0 is global, 253 link, 254 host. The kernel itself determines that of an IPv6 address. */
+  /** RT_SCOPE_: 0 is global, 253 link, 254 host. The kernel sets that of an IPv6 address. */
   readonly scope: number
   /** IFA_F_: 2 is NODAD, 0x80 PERMANENT, … */
   readonly flags: number
@@ -120,13 +112,12 @@ export interface Route {
   readonly flags: number
 }
 
-/** A route and its place among those with the same destination and priority: it replaces one, or comes before them. */
+/** The route replaces one with the same destination and priority, or comes before all of them. */
 export interface RoutePut {
   readonly route: Route
   readonly place: 'instead' | 'first'
 }
 
-/** An entry of a neighbour table. */
 export interface Neighbor {
   readonly linkIndex: number
   readonly family: IpFamily
@@ -135,6 +126,5 @@ export interface Neighbor {
   readonly hardwareAddress: string
   /** NUD_: 0x80 is PERMANENT. */
   readonly state: number
-  /** NTF_. */
   readonly flags: number
 }

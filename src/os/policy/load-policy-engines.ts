@@ -8,30 +8,23 @@ import { type PolicyEngine, type PolicyEngines, PolicyError, type RuleOutcome } 
 
 const ADDON = 'policy.node'
 
-/**
- * What policy.node (native/policy) has. An engine does one job at a time, on a thread of its own; the promise is of the
- * job. JSON goes in and out as text.
- */
+/** policy.node (native/policy). An engine runs one job at a time on its own thread. JSON is passed as text. */
 interface Addon {
   open(): Handle
   compile(engine: Handle, text: string): Promise<void>
   setData(engine: Handle, json: string): Promise<void>
   evaluate(engine: Handle, rule: string, input: string): Promise<RuleOutcome>
-  /** Makes the job that runs, and all later ones, fail for this reason. Nothing when no job runs. */
+  /** Makes the running job and all later ones fail for this reason. Does nothing when no job runs. */
   giveUp(engine: Handle, reason: string): void
-  /** Frees the engine after the job that runs. */
+  /** Frees the engine after the running job. */
   free(engine: Handle): void
 }
 
-/** An engine of the addon. */
 interface Handle {
   readonly policyEngine: never
 }
 
-/**
- * The longest time of each job. They end work that no limit of the evaluator reaches: its parser, and a built-in function
- * that goes on for long. Such an engine is given up.
- */
+/** Time limits, because the evaluator limits neither its parser nor a built-in function that runs for long. */
 const LONGEST_MS = { compile: 60_000, setData: 60_000, evaluate: 2_000 }
 
 /** Loads policy.node from the agent's folder; undefined when the folder has none, as in most images. */
@@ -47,7 +40,7 @@ export function loadPolicyEngines(
   } catch (error) {
     throw fromNodeError('load', path, error)
   }
-  // Built from this project's own source, whose tests call each function.
+  // The addon is built from this project's source, whose tests call each function.
   const addon = holder.exports as Addon
   return {
     async compile(text) {
@@ -99,7 +92,7 @@ class AddonEngine implements PolicyEngine {
     return this.#queue.run(async () => {
       const ms = this.#longestMs[job]
       const giveUp = () => this.#addon.giveUp(this.#handle, `the policy did not end within ${ms} ms`)
-      // After a pause of the whole process the answer may be there, and is taken between the two.
+      // After a pause of the whole process, an answer that has arrived is taken before `setImmediate` runs.
       const timer = setTimeout(() => setImmediate(giveUp), ms)
       try {
         return await start()

@@ -9,17 +9,12 @@ import type { Streams } from '../streams/streams.ts'
 export interface CgroupEvents {
   /** cgroup v2: calls `happened` after the kernel has modified the file at `path`. Throws when it cannot listen. */
   onModified(path: string, happened: () => void): { close(): void }
-  /**
-   * cgroup v1: calls `happened` after each event of a file of the cgroup at `folder` (cgroup.event_control), and when the
-   * cgroup is removed. Rejects when it cannot listen.
-   */
+  /** cgroup v1: calls `happened` after each event of a file, and at the cgroup's end. Rejects when it cannot listen. */
   onNotified(folder: string, file: string, happened: () => void): Promise<{ close(): void }>
 }
 
-/** The size of an eventfd's counter, which a read returns. */
 const COUNTER_BYTES = 8
 
-/** Notifications by inotify on v2, by an eventfd on v1. */
 export function linuxCgroupEvents(native: Native, streams: Streams): CgroupEvents {
   return {
     onModified(path, happened) {
@@ -42,7 +37,7 @@ export function linuxCgroupEvents(native: Native, streams: Streams): CgroupEvent
       }
       const closing = new AbortController()
       followEvents(streams, event, closing.signal, happened)
-        // It only ends by `close`.
+        // Only `close` ends it.
         .catch(() => {})
         .finally(() => streams.close(event))
       return { close: () => closing.abort() }

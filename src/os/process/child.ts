@@ -4,27 +4,25 @@ import type { Fd, Streams } from '../streams/streams.ts'
 import { decodeWaitStatus } from '../supervisor/channel-record.ts'
 import type { DeniedCall } from './tools.ts'
 
-/** A running program in its own process group. */
 export interface Child {
   readonly pid: number
-  /** Its exit code, or 128 plus the signal that ended it. */
+  /** 128 plus the signal if one ended it. */
   readonly exitCode: Promise<number>
-  /** Kills its process group. Does nothing once it has ended. */
+  /** Kills its process group. Does nothing after its end. */
   kill(): void
 }
 
-/** The program to start, and its surroundings. */
 export interface ChildStart {
-  /** The program's absolute path and its arguments. */
+  /** Begins with the absolute path. */
   readonly argv: readonly [string, ...string[]]
-  /** argv[0]; the program's path when undefined. */
+  /** argv[0], by default the program's path. */
   readonly name: string | undefined
   readonly env: Readonly<Record<string, string>>
   readonly cwd: string
   /** Its descriptors 0, 1 and 2, which stay open here; undefined is /dev/null. */
   readonly stdio: readonly (Fd | undefined)[]
   readonly denied: readonly DeniedCall[]
-  /** Whether descriptor 0 becomes its controlling terminal; it then ends with the agent. */
+  /** Descriptor 0 becomes its controlling terminal, and it ends with the agent. */
   readonly hasTerminal: boolean
 }
 

@@ -2,17 +2,14 @@ import type { Os } from '../os.ts'
 import { killIfAlive } from './kill-if-alive.ts'
 import { isEnding, procStatFields } from './proc-stat.ts'
 
-/** Between two looks at the processes: killed ones take a moment to end. */
+/** The pause between two looks, because killed processes take a moment to end. */
 const BETWEEN_LOOKS_MS = 10
 const LOOKS = 100
 
-/** Counted from the state, which comes after the name of the program (proc(5)). */
+/** Counted from the state, after the program's name (proc(5)). */
 const FIELD_OF_SESSION = 3
 
-/**
- * Kills every process of a session, by looking until there is none that is not ending: one may fork before it is killed.
- * Resolves with the pids of those that still are after a second, which the kernel holds.
- */
+/** Looks again, because one may fork before it is killed. Resolves with the pids that are left after a second. */
 export async function killSession(
   os: Pick<Os, 'files' | 'system' | 'clock'>,
   session: number,

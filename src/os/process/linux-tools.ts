@@ -8,10 +8,9 @@ import type { Tools } from './tools.ts'
 type Options = NonNullable<Parameters<Tools['run']>[1]>
 
 const DEFAULT_PATH = '/bin:/sbin:/usr/bin:/usr/sbin'
-/** How long to wait for the end of a killed program, or of a finished one's output, which a descendant may hold open. */
+/** Time for a killed program to end, and for a finished one's output, which a descendant may hold open. */
 const GRACE_MS = 250
 
-/** Runs helper programs with the limits, oom_score_adj and signals of an ordinary process. */
 export function linuxTools(native: Native, streams: Streams): Tools {
   return {
     startOnTerminal: (argv, terminal, environment) =>
@@ -39,7 +38,7 @@ export function linuxTools(native: Native, streams: Streams): Tools {
   }
 }
 
-/** Waits for the exit code. On timeout or abort it kills the program and rejects with the reason. */
+/** On timeout or abort, kills the program and rejects with the reason. */
 async function finished(child: Child, program: string, options: Options): Promise<number> {
   const { signal, timeoutMs } = options
   const ended = Promise.withResolvers<number>()
@@ -66,7 +65,6 @@ async function finished(child: Child, program: string, options: Options): Promis
   }
 }
 
-/** Resolves when `work`, which never rejects, is done, or after the grace period. */
 async function withinGrace(work: Promise<void>): Promise<void> {
   const late = Promise.withResolvers<void>()
   const timer = setTimeout(late.resolve, GRACE_MS)

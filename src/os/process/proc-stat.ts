@@ -5,10 +5,7 @@ import type { Files } from '../files/files.ts'
 /** USER_HZ, the ticks per second in /proc: 100 on every supported architecture. */
 export const TICKS_PER_SECOND = 100
 
-/**
- * The fields of /proc/PID/stat after the process's name, with `state` (field 3 of proc(5)) at index 0. The name is in
- * parentheses and may contain anything, so the fields count from the last `)`.
- */
+/** The fields of /proc/PID/stat from `state` on (field 3 of proc(5)). The name before it may contain a `)`. */
 export function procStatFields(stat: string): readonly string[] {
   return stat.slice(stat.lastIndexOf(')') + 2).split(' ')
 }
@@ -16,21 +13,17 @@ export function procStatFields(stat: string): readonly string[] {
 /** PF_EXITING of `flags`, field 9: the process has begun to end. A zombie has it too. */
 const EXITING = 0x4
 
-/** Whether a process has begun to end, by its /proc/PID/stat. */
 export function isEnding(stat: string): boolean {
   return (Number(procStatFields(stat)[6]) & EXITING) !== 0
 }
 
-/** The pid of a process's parent; undefined when the process has ended. `self` is this process. */
+/** undefined when the process has ended. `self` is this process. */
 export async function parentPid(files: Files, pid: string): Promise<string | undefined> {
   const stat = await files.readText(`/proc/${pid}/stat`).catch(() => '')
   return procStatFields(stat)[1]
 }
 
-/**
- * The start time of the process that has `pid` now, in nanoseconds of CLOCK_BOOTTIME (10 ms precise); undefined when no
- * process has it.
- */
+/** The start of the process with `pid` in CLOCK_BOOTTIME, precise to 10 ms; undefined when there is none. */
 export async function processStartNs(pid: number): Promise<bigint | undefined> {
   try {
     return parseStartNs(await readFile(`/proc/${pid}/stat`, 'utf8'))
@@ -42,7 +35,7 @@ export async function processStartNs(pid: number): Promise<bigint | undefined> {
   }
 }
 
-/** The same, `earliestNs` when it cannot be read: the process has ended. */
+/** The same; `earliestNs` when the process has ended. */
 export async function processBeganNs(
   { files }: { readonly files: Files },
   pid: number,

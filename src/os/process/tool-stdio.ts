@@ -6,19 +6,15 @@ type Options = NonNullable<Parameters<Tools['run']>[1]>
 const DEFAULT_MAX_OUTPUT_BYTES = 64 * 1024
 const READ_BYTES = 64 * 1024
 
-/** The standard streams of a helper program: those of its options, and pipes to the agent for the others. */
 export interface ToolStdio {
   /** The program's ends; undefined is /dev/null. */
   readonly childEnds: readonly (Fd | undefined)[]
-  /** Writes the input and collects the outputs; call it once the program runs. Resolves when both outputs have ended. */
+  /** Writes the input and collects the outputs, once the program runs. Resolves when both outputs have ended. */
   exchange(): Promise<void>
-  /** The collected outputs. */
   text(): Pick<ToolResult, 'stdout' | 'stderr'>
-  /** Closes all open pipes. */
   close(): void
 }
 
-/** Opens the pipes that a run with these options needs. */
 export function openToolStdio(streams: Streams, options: Options): ToolStdio {
   const limit = options.maxOutputBytes ?? DEFAULT_MAX_OUTPUT_BYTES
   const texts = { stdout: new BoundedText(limit), stderr: new BoundedText(limit) }
@@ -46,7 +42,6 @@ export function openToolStdio(streams: Streams, options: Options): ToolStdio {
   }
 }
 
-/** Pipes to and from one program. */
 class ToolPipes {
   readonly #streams: Streams
   readonly #open = new Set<Fd>()
@@ -91,7 +86,7 @@ class ToolPipes {
     if (this.#open.delete(fd)) this.#streams.close(fd)
   }
 
-  /** Never rejects: a program may end before it has read everything, and its exit code says whether that matters. */
+  /** Never rejects: the exit code says whether it matters that the program did not read everything. */
   async #feed(fd: Fd, input: Buffer): Promise<void> {
     try {
       for (let rest = input; rest.length > 0; ) {
@@ -120,7 +115,7 @@ class ToolPipes {
   }
 }
 
-/** Collects output up to a number of bytes. The text ends with a note of how many more were dropped. */
+/** The text ends with a note of how many bytes were dropped. */
 class BoundedText {
   readonly #maxBytes: number
   readonly #chunks: Buffer[] = []

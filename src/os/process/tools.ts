@@ -1,9 +1,8 @@
 import type { Fd } from '../streams/streams.ts'
 
-/** What a program and all of its descendants can be denied: sockets of AF_VSOCK (EPERM), and io_uring (ENOSYS). */
+/** Denied to a program and its descendants: AF_VSOCK sockets (EPERM), io_uring (ENOSYS). */
 export type DeniedCall = 'vsock' | 'io_uring'
 
-/** The result of a helper program. */
 export interface ToolResult {
   /** 128 + signal when a signal ended the program. */
   readonly exitCode: number
@@ -11,23 +10,20 @@ export interface ToolResult {
   readonly stderr: string
 }
 
-/**
- * Runs short-lived helper programs (runc, modprobe, mkfs …). They have oom_score_adj 0 and the default RLIMIT_NOFILE. Their
- * environment is PATH and `env`.
- */
+/** Runs helper programs (runc, mkfs …) with oom_score_adj 0, the default RLIMIT_NOFILE, PATH and `env`. */
 export interface Tools {
-  /** Runs a program to its end. Rejects when it cannot be started; kills it and rejects on timeout or when `signal` fires. */
+  /** Rejects when the program cannot be started. Kills it and rejects on timeout or when `signal` fires. */
   run(
     argv: readonly [string, ...string[]],
     options?: {
       /** argv[0] when it is not the path, for a file that is several programs. */
       readonly name?: string
       readonly stdin?: string | Uint8Array
-      /** Descriptors for 0, 1 and 2 of the program instead of /dev/null and captured pipes. They stay open here. */
+      /** For descriptors 0, 1 and 2, instead of /dev/null and captured pipes. They stay open here. */
       readonly stdio?: readonly [Fd | undefined, Fd | undefined, Fd | undefined]
       readonly cwd?: string
       readonly env?: Readonly<Record<string, string>>
-      /** Enforced by a seccomp filter, which no descendant can remove. */
+      /** By a seccomp filter, which no descendant can remove. */
       readonly denied?: readonly DeniedCall[]
       readonly timeoutMs?: number
       readonly signal?: AbortSignal
@@ -37,10 +33,7 @@ export interface Tools {
       readonly maxOutputBytes?: number
     },
   ): Promise<ToolResult>
-  /**
-   * Starts a program in a session of its own, whose controlling terminal and standard streams are `terminal`, which stays
-   * open here. The kernel kills it when the agent dies. Rejects when it cannot be started.
-   */
+  /** Starts a program in its own session on `terminal`, which stays open here. The kernel kills it with the agent. */
   startOnTerminal(
     argv: readonly [string, ...string[]],
     terminal: Fd,
@@ -48,10 +41,9 @@ export interface Tools {
   ): Promise<RunningProgram>
 }
 
-/** A program that runs. */
 export interface RunningProgram {
   /** Also the number of its session. */
   readonly pid: number
-  /** Resolves at its end, with 128 + signal when a signal ended it. */
+  /** 128 + signal when a signal ended it. */
   readonly exitCode: Promise<number>
 }

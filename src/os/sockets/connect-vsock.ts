@@ -5,7 +5,7 @@ import type { Streams } from '../streams/streams.ts'
 import { SocketHandles } from './socket-handles.ts'
 import type { VsockAddress } from './sockets.ts'
 
-/** The kernel's own default. */
+/** The kernel's default. */
 const CONNECT_MS = 2000
 
 /** Connects to an AF_VSOCK address. Rejects with the errno, or with the reason of `signal`. */

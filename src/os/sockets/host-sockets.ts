@@ -7,46 +7,40 @@ import type { DescriptorStore } from '../supervisor/supervisor.ts'
 import { VSOCK_CID } from './allow-list.ts'
 import { removeStaleSocket } from './stale-socket.ts'
 
-/** An end of a connection between guest and host: an AF_VSOCK port, or a path in place of one. */
+/** An AF_VSOCK port, or a path in its place. */
 export type HostAddress =
   | { readonly kind: 'vsock'; readonly port: number }
   | { readonly kind: 'unix'; readonly path: string }
 
-/** Stream connections with the host, as descriptors of non-blocking sockets that bytes are relayed through. */
+/** Stream connections with the host, as descriptors of non-blocking sockets. */
 export interface HostSockets {
-  /** A socket to connect to such an address. On vsock the kernel gives up after `timeoutMs`. The caller owns it. */
+  /** The caller owns the socket. On vsock the kernel gives up connecting after `timeoutMs`. */
   socket(address: HostAddress, timeoutMs: number): Fd
   /**
-   * Connects `socket` to an address of the host (CID 2); one that has begun to connect goes on. Throws ECONNRESET or
-   * ETIMEDOUT (vsock), ENOENT or ECONNREFUSED (path) when nothing listens there, and the reason of `signal`.
+   * Throws ECONNRESET or ETIMEDOUT (vsock), ENOENT or ECONNREFUSED (path) without a listener, and `signal`'s reason.
    */
   connect(socket: Fd, address: HostAddress, signal: AbortSignal): Promise<void>
-  /**
-   * Accepts connections of the host until `close`, which leaves them open, at the socket of the previous agent or a new
-   * one, which is stored under `name`.
-   */
+  /** Uses the previous agent's socket, or stores a new one under `name`. `close` leaves the connections open. */
   listen(name: string, address: HostAddress, listener: HostListener): Promise<{ close(): void }>
 }
 
-/** Receives the host's connections. */
 export interface HostListener {
-  /** Owns the descriptor from then on. */
+  /** The listener owns the descriptor. */
   connection(fd: Fd, peer: HostPeer): void
-  /** Accepting failed; listening goes on. */
+  /** Accepting failed. Listening continues. */
   error(error: AgentError): void
 }
 
-/** The peer of a connection: an AF_VSOCK address, or the path that its socket is bound to (empty when unbound). */
+/** An AF_VSOCK address, or the path of the peer's socket (empty when it is unbound). */
 export type HostPeer =
   | { readonly kind: 'vsock'; readonly cid: number; readonly port: number }
   | { readonly kind: 'unix'; readonly path: string }
 
 const BACKLOG = 128
 
-/** The pause after a failed accept(2), which mostly lacked descriptors; the connection stays in the queue. */
+/** The pause after a failed accept(2), mostly for lack of descriptors. The connection stays queued. */
 const PAUSE_MS = 100
 
-/** {@link HostSockets} over AF_VSOCK, or over unix sockets in its place. */
 export function linuxHostSockets(parts: {
   readonly native: Native
   readonly streams: Streams
@@ -86,7 +80,7 @@ function startConnect(native: Native, socket: Fd, address: HostAddress): number 
     : native.vsockConnect(VSOCK_CID.host, address.port, socket)
 }
 
-/** A new listening socket, which is stored before a connection is accepted. */
+/** Stores a new listening socket before it accepts a connection. */
 async function storedListener(
   { native, streams, descriptors }: Parameters<typeof linuxHostSockets>[0],
   name: string,
@@ -118,7 +112,6 @@ interface Accepting {
   readonly address: HostAddress
   readonly fd: Fd
   readonly listener: HostListener
-  /** Fires when accepting ends. */
   readonly signal: AbortSignal
 }
 

@@ -3,10 +3,7 @@ import { checkErrno, unwrap } from '../errors.ts'
 import type { Native } from '../native.ts'
 import type { Fd } from '../streams/streams.ts'
 
-/**
- * The members of libuv's Pipe handle that are used here. Node lacks AF_VSOCK and refuses its descriptors, but its handle
- * for unix sockets works on any stream socket.
- */
+/** libuv's Pipe handle. Node refuses AF_VSOCK descriptors, but this handle works on any stream socket. */
 export interface PipeHandle {
   readonly fd: Fd
   open(fd: Fd): number
@@ -46,6 +43,6 @@ export class SocketHandles {
 export function handleOf(socket: Socket | Server): PipeHandle | undefined {
   if (!('_handle' in socket) || socket._handle === null || typeof socket._handle !== 'object')
     return undefined
-  // Unix and AF_VSOCK sockets have a Pipe. Of other handles only `fd` is used, which all have.
+  // Unix and AF_VSOCK sockets have a Pipe. Only `fd` is used of other handles, and all have it.
   return socket._handle as PipeHandle
 }

@@ -10,45 +10,41 @@ import { VSOCK_CID } from './allow-list.ts'
 import { handleOf, SocketHandles } from './socket-handles.ts'
 import { removeStaleSocket } from './stale-socket.ts'
 
-/** An AF_VSOCK address; see `VSOCK_CID`. */
 export interface VsockAddress {
   readonly cid: number
   readonly port: number
 }
 
-/** An address to listen at. */
 export type ListenAddress =
   | ({ readonly kind: 'vsock' } & VsockAddress)
   /** A path, or `@NAME` in the abstract namespace. */
   | { readonly kind: 'unix'; readonly path: string }
   | { readonly kind: 'tcp'; readonly host: string; readonly port: number }
 
-/** A listening socket of which nothing is accepted yet. */
+/** A listening socket that has accepted nothing yet. */
 export interface ListeningSocket {
   readonly address: ListenAddress
   readonly fd: Fd
-  /** The port of a TCP or vsock address, as chosen by the kernel for TCP port 0; undefined for a unix socket. */
+  /** Of a TCP or vsock address, chosen by the kernel for TCP port 0; undefined for a unix socket. */
   readonly port: number | undefined
 }
 
-/** The service's socket, and stream sockets of every family as `net.Socket`s, whose directions end separately. */
+/** The service's socket, and `net.Socket`s of every family, whose directions end separately. */
 export interface Sockets {
   /**
-   * Opens a listening socket: the one of the previous agent that vminit keeps, or else a new one, which vminit gets
-   * before a connection is accepted: from then on it is never released, and connections wait in its queue while no
-   * agent runs. The caller hands it to `release`. Throws FAILED_PRECONDITION when vminit has a socket of another
-   * address.
+   * Opens the listening socket that vminit keeps, or a new one, which vminit gets before a connection is accepted:
+   * connections wait in its queue while no agent runs. The caller passes it to `release`. Throws FAILED_PRECONDITION
+   * when vminit has a socket of another address.
    */
   open(address: ListenAddress): Promise<ListeningSocket>
-  /** Closes a socket that another process accepts from, and goes on to. */
+  /** Closes a socket from which another process accepts. */
   release(listening: ListeningSocket): void
-  /** Removes the path of a unix socket that no one listens at any more. */
+  /** Removes the path of a unix socket without a listener. */
   removePath(listening: ListeningSocket): Promise<void>
-  /** Makes a socket of a connected descriptor, which it then owns. */
+  /** Makes a socket that owns a connected descriptor. */
   adopt(fd: Fd): Socket
 }
 
-/** {@link Sockets} of this machine. */
 export function linuxSockets(native: Native, store: DescriptorStore): Sockets {
   const handles = new SocketHandles(native)
   return {
@@ -75,17 +71,16 @@ export function linuxSockets(native: Native, store: DescriptorStore): Sockets {
   }
 }
 
-/** Node's own default. */
+/** Node's default. */
 const BACKLOG = 511
 
 const STORE_PREFIX = 'service-'
 
-/** The name of the socket in vminit, which only an agent with the same address looks for. */
+/** Only an agent with the same address looks for this name in vminit. */
 function storeName(address: ListenAddress): string {
   return STORE_PREFIX + crc32(JSON.stringify(address)).toString(16)
 }
 
-/** Makes a listening socket, or takes over the stored one. */
 async function open(
   native: Native,
   address: ListenAddress,
@@ -126,7 +121,7 @@ function forOwnerOnly<T>(make: () => T): T {
   }
 }
 
-/** Node looks the host up, and tells the port. Its server is closed before it accepts anything. */
+/** Node resolves the host and reports the port. Its server is closed before it accepts a connection. */
 async function openTcp(
   native: Native,
   address: Extract<ListenAddress, { kind: 'tcp' }>,
@@ -135,7 +130,7 @@ async function openTcp(
   const name = nameOf(address)
   const server = createServer()
   const opened = Promise.withResolvers<ListeningSocket>()
-  // In the event itself: Node accepts no connection before it.
+  // Inside the event, because Node accepts no connection before it.
   server.once('listening', () => {
     const bound = server.address()
     const port = bound === null || typeof bound === 'string' ? undefined : bound.port
@@ -155,7 +150,7 @@ function release(native: Native, { address, fd }: ListeningSocket): void {
 }
 
 async function removePath(address: ListenAddress): Promise<void> {
-  // The path is only a name: what cannot be removed is replaced by the next agent.
+  // The next agent replaces a path that cannot be removed.
   if (address.kind === 'unix' && !isAbstract(address.path)) await unlink(address.path).catch(() => {})
 }
 

@@ -3,10 +3,7 @@ import { connect } from 'node:net'
 import { errnoOf } from '../../base/errors.ts'
 import { fromNodeError } from '../errors.ts'
 
-/**
- * Removes the socket file at `path` that an ended process has left, so that another can listen there. Leaves a socket with
- * a listener, and anything that is not a socket.
- */
+/** Removes a socket file without a listener, left by an ended process. Leaves anything else. */
 export async function removeStaleSocket(path: string): Promise<void> {
   try {
     const status = await lstat(path)

@@ -8,33 +8,26 @@ import type { Fd, Streams } from './streams.ts'
 
 /** Terminals, and the receiving side of an OCI runtime's `--console-socket`. */
 export interface Consoles {
-  /** Opens a new pty: its master, which does not block, and the terminal of a program. The caller closes both. */
+  /** A new pty. `master` does not block. The caller closes both. */
   open(): { readonly master: Fd; readonly terminal: Fd }
-  /** Opens a terminal device. It does not become this process's own. Throws ENOTTY for any other file. */
+  /** Does not become this process's controlling terminal. Throws ENOTTY for any other file. */
   openDevice(path: string): Fd
-  /**
-   * Listens at `path`. `master` resolves with the non-blocking pty master that the runtime sends.
-   */
+  /** `master` resolves with the non-blocking pty master that the runtime sends. */
   listen(
     path: string,
     listener?: ConsoleListener,
   ): { master(signal: AbortSignal): Promise<Fd>; close(): Promise<void> }
-  /**
-   * The terminal that a runtime has sent to a socket of the previous agent; undefined when none waits there. The caller
-   * owns it.
-   */
+  /** The terminal that a runtime has sent to a previous agent's socket, or undefined. The caller owns it. */
   receive(socket: Fd): Fd | undefined
 }
 
-/** Told of a terminal's descriptors as soon as they are open. What it throws fails the call. */
+/** Called for each descriptor as soon as it is open. An exception fails the call. */
 export interface ConsoleListener {
-  /** The console socket. */
   listening(socket: Fd): void
-  /** The terminal's master. */
   received(master: Fd): void
 }
 
-/** Console sockets: the OCI runtime connects once and sends the master of its new pty (SCM_RIGHTS). */
+/** The OCI runtime connects once to a console socket, and sends the master of its new pty (SCM_RIGHTS). */
 export function linuxConsoles(native: Native, streams: Streams): Consoles {
   return {
     receive(socket) {
@@ -51,7 +44,7 @@ export function linuxConsoles(native: Native, streams: Streams): Consoles {
       return { master, terminal }
     },
     openDevice(path) {
-      // A fifo, or a serial line without a carrier, would hold up the open.
+      // A fifo, or a serial line without a carrier, would block the open.
       const flags = constants.O_RDWR | constants.O_NOCTTY | constants.O_NONBLOCK
       const fd = checkErrno('open', path, native.openAt2(AT_FDCWD, path, { flags, mode: 0, resolve: 0 }))
       try {

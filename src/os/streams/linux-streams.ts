@@ -5,7 +5,6 @@ import { AT_FDCWD } from '../open-flags.ts'
 import { Readiness } from './readiness.ts'
 import type { Fd, RelayOptions, RelayResult, Streams } from './streams.ts'
 
-/** {@link Streams} by the addon's watches and its single reads and writes. */
 export function linuxStreams(native: Native): Streams {
   const readiness = new Readiness(native)
   return {
@@ -70,7 +69,7 @@ function openPipe(
   return { parentEnd, childEnd }
 }
 
-/** One read. A pty's master answers EIO when nothing has its other side open any more, which is EOF here. */
+/** A pty's master answers EIO when no process has its other side open, which is EOF here. */
 function tryRead(native: Native, fd: Fd, maxBytes: number): Buffer | undefined {
   const result = native.read(fd, maxBytes)
   if (typeof result !== 'number') return result
@@ -103,7 +102,7 @@ function move(native: Native, source: Fd, target: Fd, maxBytes: number): number 
   if (result >= 0) return result
   const errno = errnoName(-result)
   if (errno === 'EAGAIN') return undefined
-  // A pty's master whose other side nothing has open any more.
+  // No process has the other side of the pty open.
   if (errno === 'EIO') return 0
   throw kernelError('splice', `fd ${source} to fd ${target}`, errno)
 }

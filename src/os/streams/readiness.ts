@@ -2,7 +2,7 @@ import { checkErrno, kernelError } from '../errors.ts'
 import type { Native } from '../native.ts'
 import type { Fd } from './streams.ts'
 
-/** Promises over the addon's one-shot watches, with a record of those that are pending on each descriptor. */
+/** Promises over the addon's one-shot watches. */
 export class Readiness {
   readonly #native: Native
   readonly #abandon = new Map<Fd, Set<() => void>>()
@@ -41,7 +41,7 @@ export class Readiness {
     }
   }
 
-  /** Ends every wait on `fd` at once, so that it can be closed next. */
+  /** Ends every wait on `fd`, so that it can be closed. */
   abandon(fd: Fd): void {
     for (const abandon of this.#abandon.get(fd) ?? []) abandon()
   }

@@ -16,53 +16,45 @@ export const BrokerMessageKind = {
   PING: 19,
 } as const
 
-/** The longest message that the broker sends. */
 export const LONGEST_MESSAGE_BYTES = 64 * 1024
 
 const HEADER_BYTES = 24
 const HELLO_BYTES = 20
-/** A request's number, and what became of it. */
 const STATE_BYTES = 16
 const LOOPBACK_ALLOWED = 1
 const IS_GRPC = 1
 
-/** How the broker is to serve. */
 export interface BrokerLimits {
   /** Accept processes of this guest over vsock, for tests. */
   readonly allowLoopback: boolean
-  /** After so many milliseconds without an answer to a ping the agent is ended; 0: never. */
+  /** The agent is killed after this time without a PONG; 0: never. */
   readonly hangMs: number
   readonly connections: number
-  /** How long a connection may take for its first bytes, and for each frame header of ttRPC. */
+  /** The time limit for a connection's first bytes, and for each ttRPC frame header. */
   readonly headerMs: number
   readonly framePayloadBytes: number
-  /** Bytes of requests and answers that the broker holds for all connections. */
+  /** The limit of stored requests and answers of all connections. */
   readonly totalBytes: number
 }
 
-/** The client of a connection. */
 export type BrokerPeer =
   | { readonly kind: 'unix' }
   | ({ readonly kind: 'vsock' } & VsockAddress)
   | { readonly kind: 'tcp'; readonly address: string; readonly port: number }
 
-/**
- * What became of a request of the previous agent: `open`, it will be sent again; `answered`, its answer is stored in
- * the broker; `written`, the client has it; `dropped`, the client never will.
- */
+/** `open`: sent again; `answered`: stored in the broker; `written`: the client has it; `dropped`: no client has it. */
 export type RequestState = 'open' | 'written' | 'dropped' | 'answered'
 
 const STATES: readonly RequestState[] = ['open', 'written', 'dropped', 'answered']
 const PEERS: readonly BrokerPeer['kind'][] = ['unix', 'vsock', 'tcp']
 
-/** A message of the broker. */
 export type BrokerMessage =
   | {
       readonly kind: 'connection'
       readonly id: bigint
       readonly framing: 'ttrpc' | 'grpc'
       readonly peer: BrokerPeer
-      /** What has been read from a gRPC connection. */
+      /** Bytes that were read from a gRPC connection. */
       readonly firstBytes: Buffer
     }
   | { readonly kind: 'request state'; readonly states: ReadonlyMap<bigint, RequestState> }
@@ -80,7 +72,7 @@ function encode(kind: number, { flags = 0, a = 0n, b = 0n }, payload = Buffer.al
   return message
 }
 
-/** The first message to the broker, which comes with the listening socket. */
+/** The first message, sent with the listening socket. */
 export function encodeHello(limits: BrokerLimits): Buffer {
   const payload = Buffer.alloc(HELLO_BYTES)
   payload.writeUInt32LE(limits.connections, 0)
@@ -107,7 +99,7 @@ export function encodeConfirm(number: bigint): Buffer {
   return encode(BrokerMessageKind.CONFIRM, { a: number })
 }
 
-/** Decodes a message of the broker. Throws RangeError naming what is wrong with it. */
+/** Throws RangeError that names what is wrong. */
 export function decodeBrokerMessage(message: Buffer): BrokerMessage {
   if (message.length < HEADER_BYTES) throw new RangeError(`message of ${message.length} bytes`)
   const kind = message.readUInt32LE(0)

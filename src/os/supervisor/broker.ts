@@ -18,73 +18,56 @@ import {
   type RequestState,
 } from './broker-messages.ts'
 
-/** A connection that the broker has accepted. */
 export interface BrokerConnection {
   readonly framing: 'ttrpc' | 'grpc'
   readonly peer: BrokerPeer
-  /**
-   * With gRPC the client's own socket, which the broker has forgotten; with ttRPC the data socket, on which its frames
-   * travel in envelopes. The receiver of the connection owns it.
-   */
+  /** The client's own socket for gRPC; for ttRPC the data socket, with envelopes. The receiver owns it. */
   readonly fd: Fd
-  /** What has been read from a gRPC connection. */
   readonly firstBytes: Buffer
-  /**
-   * With ttRPC: one sendmsg(2) on the data socket, with a descriptor or none. Returns how many bytes the kernel has taken,
-   * or less than 0.
-   */
+  /** ttRPC only: one sendmsg(2) on the data socket. Returns the bytes sent, or less than 0. */
   sendNow(bytes: Buffer, fd?: Fd): number
-  /** With ttRPC: has the broker close the client, once everything was written to it that the data socket holds. */
+  /** ttRPC only: the broker closes the client after it has written what the data socket holds. */
   close(): void
 }
 
-/** What became of an answer. */
 export type Settled = 'written' | 'dropped'
 
-/** The connection broker (docs/broker.md): it has the clients' connections, and keeps them when the agent dies. */
+/** The connection broker (docs/broker.md) keeps the clients' connections when the agent dies. */
 export interface Broker {
-  /** Rejects when the broker is gone, or has sent what its protocol does not allow. */
+  /** Rejects when the broker is gone or breaks its protocol. */
   readonly failed: Promise<never>
-  /**
-   * What became of the requests that previous agents got, by their numbers. Changes when one is settled. A number that
-   * is not here was confirmed, or its client is gone.
-   */
+  /** States of the requests of previous agents, by number. A missing one was confirmed, or its client is gone. */
   readonly earlierRequests: ReadonlyMap<bigint, RequestState>
-  /** Has the broker tell when one of these is settled, but for those that this agent answers. To be called once. */
+  /** `tell` is called when such a request is settled, unless this agent answers it. To be called once. */
   onSettled(tell: (number: bigint, outcome: Settled) => void): void
-  /**
-   * Gives the broker the listening socket and takes its connections from then on. Resolves once everything that it has of
-   * the time before this agent has come. To be called once. Throws DEADLINE_EXCEEDED when the broker does not answer.
-   */
+  /** Resolves after all state from before this agent. To be called once. Throws DEADLINE_EXCEEDED after 10 s. */
   serve(
     listening: Fd,
     limits: BrokerLimits,
     onConnection: (connection: BrokerConnection) => void,
   ): Promise<void>
-  /** The agent has acted on the delivery of this answer: the broker forgets it. */
+  /** The broker forgets the answer, because the agent has acted on its delivery. */
   confirm(number: bigint): void
-  /** A data socket has told the delivery of an answer of an earlier agent. */
+  /** Takes the outcome of a previous agent's answer from a data socket. */
   settled(number: bigint, written: boolean): void
-  /** This agent answers the request with a failure. What the previous agent took for it is dropped. */
+  /** This agent answers the request with a failure, so what the previous agent took for it is dropped. */
   refused(number: bigint): void
-  /** The broker has told nothing of an answer for long. */
+  /** The broker has reported no outcome for long, so vminit checks it. */
   late(): void
-  /** Accepts no more connections. */
   stopAccepting(): void
-  /** What came over a data socket cannot be trusted: `failed` rejects. */
+  /** Rejects `failed`, because a data socket broke the protocol. */
   fail(reason: string): void
 }
 
-/** How long the broker may take to send what it has of the time before. */
+/** The broker's time limit for READY. */
 const READY_MS = 10_000
 
-/** {@link Broker} at the inherited control socket `fd`. */
 export function connectBroker(parts: {
   readonly fd: Fd
   readonly native: Native
   readonly streams: Streams
   readonly clock: Clock
-  /** Has vminit see whether the broker lives. */
+  /** Makes vminit check that the broker is alive. */
   readonly check: () => void
 }): Broker {
   checkErrno('unblock', `broker fd ${parts.fd}`, parts.native.setNonBlocking(parts.fd, true))
@@ -102,13 +85,12 @@ class BrokerControl implements Broker {
   readonly earlierRequests = new Map<bigint, RequestState>()
   #tell: (number: bigint, outcome: Settled) => void = () => {}
   #onConnection: (connection: BrokerConnection) => void = () => {}
-  /** Messages that wait for room in the socket. */
   readonly #unsent: Buffer[] = []
 
   constructor(parts: Parts) {
     this.#parts = parts
     this.failed = this.#failure.promise
-    // It may fail before anyone waits.
+    // It may reject before anyone waits.
     this.failed.catch(() => {})
   }
 
@@ -153,7 +135,7 @@ class BrokerControl implements Broker {
     this.#failure.reject(new AgentError('INTERNAL', `broker: ${reason}`))
   }
 
-  /** Receives until the broker is gone or has sent something wrong. Never rejects. */
+  /** Receives until a failure. Never rejects. */
   async #receive(): Promise<void> {
     const { native, streams, fd } = this.#parts
     try {
@@ -168,7 +150,7 @@ class BrokerControl implements Broker {
     }
   }
 
-  /** Throws when the broker is gone, or the message is wrong; its descriptors are then closed. */
+  /** Closes the descriptors before it throws. */
   #accept({ data, fds }: ReceivedMessage): void {
     try {
       if (data.length === 0) throw new Error('it is gone')
@@ -183,7 +165,7 @@ class BrokerControl implements Broker {
     }
   }
 
-  /** `fd` comes with a connection. */
+  /** `fd` is -1 unless it is a connection. */
   #handle(message: BrokerMessage, fd: Fd): void {
     switch (message.kind) {
       case 'connection': {
@@ -210,7 +192,7 @@ class BrokerControl implements Broker {
   }
 
   #learn(number: bigint, state: RequestState): void {
-    // An answer of this agent, whose data socket it has ended itself: it counts as dropped.
+    // An answer of this agent, which has closed the data socket itself, counts as dropped.
     if (this.#isReady && !this.earlierRequests.has(number)) {
       this.confirm(number)
       return
@@ -224,7 +206,7 @@ class BrokerControl implements Broker {
     if (this.#unsent.length === 1) void this.#flush()
   }
 
-  /** Sends what waits, in order. Never rejects. */
+  /** Never rejects. */
   async #flush(): Promise<void> {
     const { native, streams, fd } = this.#parts
     try {

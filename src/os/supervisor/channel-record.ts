@@ -23,9 +23,9 @@ export const RecordKind = {
 } as const
 
 /**
- * A message, on the wire little endian: `u32 version, u32 kind, i32 pid, i32 status, u64 boottime_ns,
- * u64 utime_us, u64 stime_us, u64 maxrss_kib, u64 sequence, u64 reserved`. In those about the store a name follows the
- * kind, 32 bytes of which the last is 0, and then `i32 result` (docs/vminit.md).
+ * A message, little endian: `u32 version, u32 kind, i32 pid, i32 status, u64 boottime_ns, u64 utime_us, u64 stime_us,
+ * u64 maxrss_kib, u64 sequence, u64 reserved`. In messages about the store, a name of 32 bytes, the last of which is 0,
+ * and `i32 result` follow the kind (docs/vminit.md).
  */
 export interface ChannelRecord {
   readonly kind: number
@@ -36,7 +36,7 @@ export interface ChannelRecord {
   readonly userTimeUs: bigint
   readonly systemTimeUs: bigint
   readonly maxRssKib: bigint
-  /** EXIT: a running number, 0 for a kept one. OVERFLOW: the number of lost records. */
+  /** EXIT: a running number, 0 for a kept exit. OVERFLOW: the number of lost records. */
   readonly sequence: bigint
 }
 
@@ -47,7 +47,6 @@ export interface StoreResult {
   readonly errno: number
 }
 
-/** The message of a command to vminit. */
 export function encodeCommand(
   kind: number,
   { pid = 0, status = 0, sequence = 0n }: Partial<Pick<ChannelRecord, 'pid' | 'status' | 'sequence'>> = {},
@@ -61,13 +60,12 @@ export function encodeCommand(
   return record
 }
 
-/** The longest name of a stored descriptor, in bytes. */
 const NAME_BYTES = 31
 
 const NAME_AT = 8
 const RESULT_AT = NAME_AT + NAME_BYTES + 1
 
-/** The message of a command about the stored descriptor `name`. Throws RangeError for a name that is too long. */
+/** Throws RangeError for a name that is too long. */
 export function encodeNamed(kind: number, name: string): Buffer {
   if (name.length > NAME_BYTES) throw new RangeError(`name ${name}: longer than ${NAME_BYTES} bytes`)
   const record = encodeCommand(kind)
@@ -75,13 +73,12 @@ export function encodeNamed(kind: number, name: string): Buffer {
   return record
 }
 
-/** Decodes a STORE_RESULT. */
 export function decodeStoreResult(bytes: Buffer): StoreResult {
   const name = bytes.toString('latin1', NAME_AT, RESULT_AT)
   return { name: name.replace(/\0.*$/s, ''), errno: bytes.readInt32LE(RESULT_AT) }
 }
 
-/** Decodes the record at the start of `bytes`; undefined for an unknown version. */
+/** undefined for an unknown version. */
 export function decodeRecord(bytes: Buffer): ChannelRecord | undefined {
   if (bytes.readUInt32LE(0) !== VERSION) return undefined
   return {

@@ -4,7 +4,6 @@ import { checkErrno } from '../errors.ts'
 import type { Native } from '../native.ts'
 import type { Fd, Streams } from '../streams/streams.ts'
 
-/** A command that is not sent yet. */
 interface Unsent {
   rest: Buffer
   readonly sent: PromiseWithResolvers<void>
@@ -34,15 +33,15 @@ export class ChannelWriter {
     return sent.promise
   }
 
-  /** Sends a command whose failure needs no report: vminit is gone, and what it kept with it. */
+  /** Ignores a failure: vminit is gone, and everything that it kept. */
   post(command: Buffer): void {
     this.send(command).catch(() => {})
   }
 
-  /** Sends a command with a descriptor before it returns. Throws INTERNAL `store <subject>: <ERRNO>` when that fails. */
+  /** Sends a command before it returns. Throws INTERNAL `store <subject>: <ERRNO>`. */
   sendDescriptor(command: Buffer, passed: Fd, subject: string): void {
     this.#flush()
-    // The kernel has room for thousands of commands. vminit takes a record apart from a descriptor whole or not at all.
+    // The socket has room for thousands of commands, and takes a record with a descriptor whole or not at all.
     const sent =
       this.#unsent.length > 0 ? -constants.errno.EAGAIN : this.#native.sendFd(this.#fd, command, passed)
     checkErrno('store', subject, sent)
@@ -80,7 +79,7 @@ export class ChannelWriter {
       this.#isWaiting = false
       this.#flush()
     }
-    // It rejects when the channel is closed, and fail() has been called by then.
+    // The wait rejects when the channel is closed, after fail().
     this.#streams.writable(this.#fd).then(goOn, goOn)
   }
 }

@@ -6,14 +6,13 @@ import { decodeStoreResult, encodeNamed, RecordKind } from './channel-record.ts'
 import type { ChannelWriter } from './channel-writer.ts'
 import type { DescriptorStore } from './supervisor.ts'
 
-/** A command to the store that vminit has not answered. */
 interface Unanswered {
   readonly command: 'store' | 'remove'
   readonly name: string
   readonly answered: PromiseWithResolvers<void>
 }
 
-/** The {@link DescriptorStore} in vminit, which answers each command in its order. */
+/** The {@link DescriptorStore} in vminit, which answers commands in order. */
 export class VminitStore implements DescriptorStore {
   readonly #writer: Pick<ChannelWriter, 'post' | 'sendDescriptor'>
   readonly #log: Logger
@@ -52,12 +51,12 @@ export class VminitStore implements DescriptorStore {
   }
 
   remove(name: string): Promise<void> {
-    // In this order: the answer to a command that was not sent never comes.
+    // Sent first, because a command that was not sent gets no answer.
     this.#writer.post(encodeNamed(RecordKind.UNSTORE, name))
     return this.#answerTo('remove', name)
   }
 
-  /** Takes vminit's next answer, a STORE_RESULT. */
+  /** Takes the next STORE_RESULT. */
   answered(record: Buffer): void {
     const { name, errno } = decodeStoreResult(record)
     const next = this.#unanswered.shift()
@@ -74,7 +73,7 @@ export class VminitStore implements DescriptorStore {
     next.answered.reject(refusalOf(name, errnoName(errno)))
   }
 
-  /** Ends all waits with `error`: no more answers will come. */
+  /** Rejects all waits. */
   fail(error: AgentError): void {
     this.#gone = error
     for (const { answered } of this.#unanswered.splice(0)) answered.reject(error)

@@ -16,16 +16,16 @@ import type { VminitStore } from './descriptor-store.ts'
 import { ExitLedger } from './exit-ledger.ts'
 import type { ExitRecord, Exits, ExitWatch, Supervisor } from './supervisor.ts'
 
-/** How long to wait after an overflow for the records that vminit still holds. */
+/** Time after an overflow for the records that vminit still holds. */
 const GRACE_MS = 1000
 const READ_BYTES = 1024 * RECORD_BYTES
 
-/** Exits are acknowledged by so many at once. Those that are not are sent to the next agent again, which takes them as old. */
+/** Exits are acknowledged in batches. The next agent gets the others again, and takes them as old. */
 const ACKNOWLEDGED_AT_ONCE = 64
-/** vminit holds no more exits than this that were not acknowledged. */
+/** vminit never holds more unacknowledged exits. */
 const MAX_UNACKNOWLEDGED = 8192
 
-/** The watch for exits of the time before this agent: it keeps them all. */
+/** The watch for exits from before this agent keeps them all. */
 const ANY_TIME_NS = 0n
 
 /** The agent's end of the socket to vminit, which sends exits and shutdown requests and takes commands. */
@@ -39,16 +39,16 @@ export class ExitChannel implements Exits, Supervisor {
   readonly #log: Logger
   readonly #ledger: ExitLedger
   readonly #shutdown = Promise.withResolvers<number>()
-  /** Open until the gate is: exits may be adopted. */
+  /** Exits may be adopted until the gate opens. */
   readonly #adoption: ExitWatch
   readonly #backlogEnded = Promise.withResolvers<void>()
-  /** The processes that were kept or adopted. */
+  /** Pids that were kept or adopted. */
   readonly #kept = new Set<number>()
-  /** The processes with an exit that the previous agent kept; undefined once the gate is open. */
+  /** Pids with an exit that the previous agent kept; undefined once the gate is open. */
   #unclaimed: Set<number> | undefined = new Set<number>()
-  /** Exits with a number, in its order, which is that of their times. */
+  /** Numbered exits, in the order of their numbers and times. */
   readonly #unacknowledged: ChannelRecord[] = []
-  /** The begin of a record whose rest has not arrived. */
+  /** The begin of an incomplete record. */
   #unread = Buffer.alloc(0)
   #overflowAtNs = -1n
   #gone: AgentError | undefined
@@ -101,10 +101,10 @@ export class ExitChannel implements Exits, Supervisor {
   }
 
   adopt(pid: number, startNs: bigint): Promise<ExitRecord> {
-    // Again: the agent that has had the process made may have died before it knew the pid.
+    // Register the pid again: the previous agent may have died before it knew it.
     this.keep(pid)
     const exit = this.#ledger.exitOfProcess(pid, startNs)
-    // Before the end of the backlog its record may be on its way.
+    // Until the end of the backlog, the record may arrive.
     void this.#backlogEnded.promise.then(() => this.#answerLost([{ pid, askedAtNs: startNs }]))
     return exit
   }
@@ -147,7 +147,7 @@ export class ExitChannel implements Exits, Supervisor {
     while (this.#readAvailable()) await this.#streams.readable(this.#fd)
   }
 
-  /** Takes the records that have arrived. Returns false when vminit is gone. */
+  /** Returns false when vminit is gone. */
   #readAvailable(): boolean {
     for (;;) {
       const chunk = this.#streams.tryRead(this.#fd, READ_BYTES)
@@ -158,7 +158,6 @@ export class ExitChannel implements Exits, Supervisor {
       this.#unread = unread.subarray(whole)
       for (let at = 0; at < whole; at += RECORD_BYTES) this.#accept(unread.subarray(at, at + RECORD_BYTES))
       this.#acknowledge()
-      // It was all that there was.
       if (chunk.length < READ_BYTES) return true
     }
   }
@@ -192,13 +191,13 @@ export class ExitChannel implements Exits, Supervisor {
       this.#unacknowledged.push(record)
       if (this.#unacknowledged.length > MAX_UNACKNOWLEDGED) this.#unacknowledged.shift()
     } else if (!this.#kept.has(record.pid)) {
-      // The previous agent kept it. Once the gate is open nothing adopts it any more.
+      // The previous agent kept it. Nothing can adopt it once the gate is open.
       if (this.#unclaimed === undefined) this.forget(record.pid)
       else this.#unclaimed.add(record.pid)
     }
   }
 
-  /** Acknowledges what no open watch may ask for, if it is worth a message. */
+  /** Acknowledges exits that no open watch can ask for, if there are enough for a message. */
   #acknowledge(): void {
     const neededSinceNs = this.#ledger.neededSinceNs
     const needed = this.#unacknowledged.findIndex(
@@ -216,7 +215,7 @@ export class ExitChannel implements Exits, Supervisor {
     this.#answerLost(this.#ledger.waitedFor())
   }
 
-  /** Finds those of `waits` whose processes are gone, gives their records time to arrive, then answers those without. */
+  /** Answers waits whose process is gone as lost, unless the record arrives within GRACE_MS. */
   #answerLost(waits: ReturnType<ExitLedger['waitedFor']>): void {
     const answer = async () => {
       const gone = await Promise.all(waits.map(({ pid, askedAtNs }) => isGone(pid, askedAtNs)))
@@ -253,7 +252,7 @@ function exitRecord(record: ChannelRecord): ExitRecord {
   }
 }
 
-/** Whether the process that had `pid` at `atNs` is gone. A zombie is not gone, because its record is still to come. */
+/** Whether the process with `pid` at `atNs` is gone. A zombie is not, because its record is still to come. */
 async function isGone(pid: number, atNs: bigint): Promise<boolean> {
   const startNs = await processStartNs(pid)
   return startNs === undefined || startNs > atNs

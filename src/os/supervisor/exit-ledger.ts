@@ -4,15 +4,15 @@ import type { ExitRecord, ExitWatch } from './supervisor.ts'
 interface Waiter {
   readonly pid: number
   readonly sinceNs: bigint
-  /** A moment at which the process was alive or had ended. A process of this pid that began later is another one. */
+  /** A time after the process began. A process of this pid that began later is another one. */
   readonly askedAtNs: bigint
   readonly answer: PromiseWithResolvers<ExitRecord>
 }
 
 /**
- * Matches exit records to the waits for them. A record answers every wait for its pid whose watch began before the process
- * was reaped. A record without a wait is kept while an open watch could still ask for it, because a process can end before
- * its pid is known.
+ * Matches exit records to waits. A record answers every wait for its pid whose watch began before the process was
+ * reaped. Without a wait, it is kept while an open watch could ask for it, because a process can end before its pid is
+ * known.
  */
 export class ExitLedger {
   readonly #now: () => bigint
@@ -27,7 +27,7 @@ export class ExitLedger {
     this.#now = now
   }
 
-  /** Begins a watch for exits since now, or since an earlier time before any other watch. */
+  /** `sinceNs` may be in the past only for the first watch. */
   watch(sinceNs = this.#now()): ExitWatch {
     const watch = { sinceNs }
     this.#watches.add(watch)
@@ -35,7 +35,7 @@ export class ExitLedger {
       exitOf: async (pid) => {
         if (this.#failure !== undefined) throw this.#failure
         if (!this.#watches.has(watch)) throw new AgentError('INTERNAL', `exit watch for pid ${pid}: closed`)
-        // The last one: a process of this pid may have ended between the begin of the watch and the start of this one.
+        // The last one, because an earlier process of this pid may have ended since the watch began.
         const known = this.#recordsSince(pid, sinceNs).at(-1)
         return await this.#take(known, { pid, sinceNs, askedAtNs: this.#now() })
       },
@@ -47,21 +47,20 @@ export class ExitLedger {
     }
   }
 
-  /** Waits for the exit of the process that began at `startNs` with this pid. */
   async exitOfProcess(pid: number, startNs: bigint): Promise<ExitRecord> {
     if (this.#failure !== undefined) throw this.#failure
     const [known] = this.#recordsSince(pid, startNs)
     return await this.#take(known, { pid, sinceNs: startNs, askedAtNs: startNs })
   }
 
-  /** No open watch can ask for an exit before this; undefined when none is open. */
+  /** The earliest time that an open watch can ask for; undefined when none is open. */
   get neededSinceNs(): bigint | undefined {
-    // In the order of their begins.
+    // A Set keeps the order of the begins.
     const [first] = this.#watches
     return first?.sinceNs
   }
 
-  /** Takes the record of a reaped process. vminit may send one again. */
+  /** vminit may send a record again. */
   record(exit: ExitRecord): void {
     const matching = [...this.#waiters].filter(
       ({ pid, sinceNs }) => pid === exit.pid && sinceNs <= exit.reapedAtNs,
@@ -72,12 +71,11 @@ export class ExitLedger {
     this.#unmatched.set(exit.pid, first === undefined ? [exit] : [first, exit])
   }
 
-  /** The pids that are waited for, each with the time of the request. */
   waitedFor(): readonly { readonly pid: number; readonly askedAtNs: bigint }[] {
     return [...this.#waiters]
   }
 
-  /** Answers the waits for `pid` that began at or before `askedAtNs` with exit code 255, because its record is lost. */
+  /** Answers waits for `pid` since `askedAtNs` or earlier with exit code 255. */
   lost(pid: number, askedAtNs: bigint): void {
     const exit = lostRecord(pid, this.#now())
     for (const waiter of [...this.#waiters]) {
@@ -85,7 +83,7 @@ export class ExitLedger {
     }
   }
 
-  /** Rejects every pending and future wait, because no more records will come. */
+  /** Rejects every pending and future wait. */
   fail(error: AgentError): void {
     this.#failure = error
     for (const waiter of this.#waiters) waiter.answer.reject(error)

@@ -10,17 +10,14 @@ import { VminitStore } from './descriptor-store.ts'
 import { ExitChannel } from './exit-channel.ts'
 import type { DescriptorStore, Exits, Supervisor } from './supervisor.ts'
 
-/** What vminit gives the agent that it starts. */
 export interface VminitChannel {
   /** The socket to vminit (`--channel FD`). */
   readonly fd: Fd
-  /**
-   * A file that lists the descriptors which previous agents stored, a line `NAME FD` for each (`--stored-list FD`).
-   */
+  /** A file with a line `NAME FD` for each stored descriptor (`--stored-list FD`). */
   readonly storedList: Fd | undefined
 }
 
-/** Connects to vminit. Throws INTERNAL for a list of descriptors that is not one. */
+/** Throws INTERNAL for an invalid list of descriptors. */
 export function connectVminit(parts: {
   readonly channel: VminitChannel
   readonly native: Native
@@ -40,7 +37,6 @@ export function connectVminit(parts: {
   return { exits: channel, supervisor: channel, descriptors }
 }
 
-/** Reads the list of stored descriptors, and closes it. */
 function readStoredList(list: Fd): Map<string, Fd> {
   const lines = readFileSync(list, 'utf8').split('\n').slice(0, -1)
   closeSync(list)

@@ -3,13 +3,13 @@ import { checkErrno } from '../../errors.ts'
 import type { Native } from '../../native.ts'
 import { AT_FDCWD, RESOLVE_NO_SYMLINKS } from '../../open-flags.ts'
 
-/** One ioctl(2) on the file system mounted at a folder. `call` names it in the error. */
+/** `call` names the ioctl(2) in the error. */
 export async function controlFileSystem(
   native: Native,
   mountPoint: string,
   control: { readonly call: string; readonly request: number; readonly argument: Uint8Array },
 ): Promise<void> {
-  // The open runs on this thread, so it must not block: O_NONBLOCK, because a fifo may be mounted at the path.
+  // The open runs on this thread and must not block, but a fifo may be mounted at the path.
   const flags = constants.O_RDONLY | constants.O_NONBLOCK
   const how = { flags, mode: 0, resolve: RESOLVE_NO_SYMLINKS }
   const folder = checkErrno('open', mountPoint, native.openAt2(AT_FDCWD, mountPoint, how))

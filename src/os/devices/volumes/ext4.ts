@@ -7,7 +7,7 @@ import type { FileSystemGrowth } from './growth.ts'
 /** _IOW('f', 16, __u64): the new number of blocks. The kernel does all the work of growing. */
 const EXT4_IOC_RESIZE_FS = 0x4008_6610
 
-/** The superblock (Documentation/filesystems/ext4/super.rst): its offset on the device, and the offsets of its fields. */
+/** The superblock (Documentation/filesystems/ext4/super.rst): its offset on the device, and its fields' offsets. */
 const SUPERBLOCK = { offset: 1024, bytes: 1024, magic: 0xef53 }
 const FIELDS = { blocksLow: 0x4, logBlockSize: 0x18, magic: 0x38, incompatible: 0x60, blocksHigh: 0x150 }
 const INCOMPATIBLE_64BIT = 0x80
@@ -37,7 +37,7 @@ export function ext4Growth(native: Native): FileSystemGrowth {
   }
 }
 
-/** Reads the present superblock: the mounted file system shares its buffers with readers of the device. */
+/** The superblock is up to date, because the mounted file system shares its buffers with readers of the device. */
 async function readSuperblock(device: string): Promise<Buffer> {
   const { offset, bytes, magic } = SUPERBLOCK
   const block = await readPart(device, offset, bytes)

@@ -1,14 +1,12 @@
-/** A mounted file system. */
 export interface Volume {
   readonly mountPoint: string
-  /** The node of the block device it is on. */
+  /** The node of its block device. */
   readonly device: string
 }
 
-/** One type of file system that can grow while it is mounted. */
 export interface FileSystemGrowth {
-  /** How much of its device it covers, its own bookkeeping included. */
+  /** How much of its device the file system covers, with its own bookkeeping. */
   size(volume: Volume): Promise<{ readonly blockBytes: bigint; readonly blocks: bigint }>
-  /** Grows it to `blocks`, at least as many as it has. EROFS on a read-only mount. */
+  /** `blocks` is at least as many as it has. EROFS on a read-only mount. */
   grow(volume: Volume, blocks: bigint): Promise<void>
 }

@@ -7,11 +7,10 @@ import { ext4Growth } from './ext4.ts'
 import type { FileSystemGrowth } from './growth.ts'
 import { xfsGrowth } from './xfs.ts'
 
-/** The usage and growth of file systems, and swap space. */
 export interface Volumes {
-  /** statfs(2) of the file system that `path` is on. ENOENT when nothing is at `path`. */
+  /** statfs(2). ENOENT when nothing is at `path`. */
   usage(path: string): Promise<FileSystemUsage>
-  /** How mounted file systems of a type (as in {@link MountEntry}) grow; undefined for a type that cannot. */
+  /** undefined for a type (as in {@link MountEntry}) that cannot grow while it is mounted. */
   growth(type: string): FileSystemGrowth | undefined
   /** swapon(2) of a block device or file; EINVAL when it is not prepared by mkswap, EBUSY when it is in use. */
   addSwap(path: string): Promise<void>
@@ -28,7 +27,6 @@ export interface FileSystemUsage {
   readonly freeInodes: bigint
 }
 
-/** The file systems of this process's mount namespace. */
 export function linuxVolumes(native: Native): Volumes {
   const growths = new Map<string, FileSystemGrowth>([
     ['ext4', ext4Growth(native)],

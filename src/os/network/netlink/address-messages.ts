@@ -10,10 +10,9 @@ const RTM_GETADDR = 22
 const FIXED_BYTES = 8
 const IFA = { address: 1, local: 2, broadcast: 4, flags: 8 }
 
-/** Lists the addresses of all links. */
 export const LIST_ADDRESSES: Request = { type: RTM_GETADDR, fixed: Buffer.alloc(FIXED_BYTES) }
 
-/** An address of the answer to {@link LIST_ADDRESSES}; undefined when it is not IP. */
+/** undefined when the address is not IP. */
 export function decodeAddress({ payload }: Message): LinkAddress | undefined {
   const family = familyOfNumber(payload.readUInt8(0))
   const attributes = decodeAttributes(payload.subarray(FIXED_BYTES))
@@ -34,12 +33,10 @@ export function decodeAddress({ payload }: Message): LinkAddress | undefined {
   }
 }
 
-/** RTM_NEWADDR. */
 export function newAddressRequest(address: LinkAddress): Request {
   return request(RTM_NEWADDR, address, [{ type: IFA.flags, value: address.flags }])
 }
 
-/** RTM_DELADDR. */
 export function removeAddressRequest(address: LinkAddress): Request {
   return request(RTM_DELADDR, address, [])
 }

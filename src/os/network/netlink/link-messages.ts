@@ -8,16 +8,14 @@ const RTM_SETLINK = 19
 /** struct ifinfomsg: family, ARPHRD_ type, index, flags, and the mask of flags to change. */
 const FIXED_BYTES = 16
 const IFLA = { address: 1, name: 3, mtu: 4, families: 26, parentDeviceName: 56 }
-/** Within `families`: the link's IPv6 settings, and in them the array of its sysctls of 32 bits each. */
+/** In `families`: the link's IPv6 settings, with an array of its 32-bit sysctls. */
 const AF_INET6 = 10
 const INET6_SYSCTLS = 2
 const DISABLE_IPV6 = 26
 const IFF = { up: 0x1, loopback: 0x8, noarp: 0x80 }
 
-/** Lists all links. */
 export const LIST_LINKS: Request = { type: RTM_GETLINK, fixed: Buffer.alloc(FIXED_BYTES) }
 
-/** A link of the answer to {@link LIST_LINKS}. */
 export function decodeLink({ payload }: Message): Link {
   const attributes = decodeAttributes(payload.subarray(FIXED_BYTES))
   const name = attributes.get(IFLA.name)
@@ -44,7 +42,6 @@ function hasIpv6(families: Buffer | undefined): boolean {
   return sysctls.readInt32LE(4 * DISABLE_IPV6) === 0
 }
 
-/** RTM_SETLINK with all changes in one message. */
 export function setLinkRequest(index: number, change: LinkChange): Request {
   const fixed = Buffer.alloc(FIXED_BYTES)
   fixed.writeInt32LE(index, 4)

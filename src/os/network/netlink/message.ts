@@ -1,13 +1,9 @@
-/**
- * A netlink message (linux/netlink.h): a header of 16 bytes, a fixed part that depends on the type, then attributes, all
- * aligned to 4 bytes. Numbers are in the machine's order, which is little-endian on every supported architecture.
- */
+/** A netlink message (linux/netlink.h), little endian: header, fixed part, attributes, all aligned to 4 bytes. */
 export interface Message {
   readonly type: number
   /** NLM_F_. */
   readonly flags: number
   readonly sequence: number
-  /** Everything after the header. */
   readonly payload: Buffer
 }
 
@@ -23,7 +19,7 @@ const ATTRIBUTE_HEADER_BYTES = 4
 const NESTED = 0x8000
 const TYPE_MASK = 0x3fff
 
-/** Writes one message to the beginning of `target` and returns its length. Throws a RangeError when `target` is too small. */
+/** Writes to the beginning of `target` and returns the length. Throws RangeError when `target` is too small. */
 export function writeMessage(
   target: Buffer,
   message: {
@@ -46,7 +42,7 @@ export function writeMessage(
   return length
 }
 
-/** The messages of one datagram. Throws a RangeError when the datagram is cut off. */
+/** Throws RangeError when the datagram is cut off. */
 export function decodeMessages(datagram: Buffer): readonly Message[] {
   const messages: Message[] = []
   for (let offset = 0; offset < datagram.length; ) {
@@ -64,7 +60,7 @@ export function decodeMessages(datagram: Buffer): readonly Message[] {
   return messages
 }
 
-/** The attributes after the fixed part of a payload, by type; the last of several with the same type. */
+/** The attributes by type. The last one of a type counts. */
 export function decodeAttributes(bytes: Buffer): ReadonlyMap<number, Buffer> {
   const attributes = new Map<number, Buffer>()
   for (let offset = 0; offset + ATTRIBUTE_HEADER_BYTES <= bytes.length; ) {
@@ -77,7 +73,7 @@ export function decodeAttributes(bytes: Buffer): ReadonlyMap<number, Buffer> {
   return attributes
 }
 
-/** The bytes of a text with a NUL at the end. */
+/** Ends with a NUL. */
 export function text(value: string): Buffer {
   return Buffer.from(`${value}\0`)
 }
@@ -94,7 +90,7 @@ function sizeOf(attributes: readonly Attribute[]): number {
   return bytes
 }
 
-/** The length of an attribute with its header, without padding. */
+/** With the header, without padding. */
 function lengthOf({ value }: Attribute): number {
   if (typeof value === 'number') return ATTRIBUTE_HEADER_BYTES + 4
   return ATTRIBUTE_HEADER_BYTES + (value instanceof Uint8Array ? value.length : sizeOf(value))

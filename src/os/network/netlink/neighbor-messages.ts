@@ -10,10 +10,9 @@ const RTM_GETNEIGH = 30
 const FIXED_BYTES = 12
 const NDA = { destination: 1, hardwareAddress: 2 }
 
-/** Lists the neighbour entries of all links. */
 export const LIST_NEIGHBORS: Request = { type: RTM_GETNEIGH, fixed: Buffer.alloc(FIXED_BYTES) }
 
-/** An entry of the answer to {@link LIST_NEIGHBORS}; undefined when it is not IP, such as a bridge's. */
+/** undefined when the entry is not IP, such as a bridge's. */
 export function decodeNeighbor({ payload }: Message): Neighbor | undefined {
   const family = familyOfNumber(payload.readUInt8(0))
   const attributes = decodeAttributes(payload.subarray(FIXED_BYTES))
@@ -29,12 +28,10 @@ export function decodeNeighbor({ payload }: Message): Neighbor | undefined {
   }
 }
 
-/** RTM_NEWNEIGH. */
 export function newNeighborRequest(neighbor: Neighbor): Request {
   return request(RTM_NEWNEIGH, neighbor)
 }
 
-/** RTM_DELNEIGH. */
 export function removeNeighborRequest(neighbor: Neighbor): Request {
   return request(RTM_DELNEIGH, neighbor)
 }

@@ -26,10 +26,9 @@ const CLONED = 0x200
 /** RTNH_F_DEAD, PERVASIVE and ONLINK; the other bits report the state of the link. */
 const KEPT_FLAGS = 0x7
 
-/** Lists the routes of all tables. */
 export const LIST_ROUTES: Request = { type: RTM_GETROUTE, fixed: Buffer.alloc(FIXED_BYTES) }
 
-/** A unicast route of the main table in the answer to {@link LIST_ROUTES}; undefined for any other. */
+/** undefined for anything but a unicast route of the main table. */
 export function decodeRoute({ payload }: Message): Route | undefined {
   const family = familyOfNumber(payload.readUInt8(0))
   const flags = payload.readUInt32LE(8)
@@ -58,12 +57,10 @@ export function decodeRoute({ payload }: Message): Route | undefined {
   }
 }
 
-/** RTM_NEWROUTE. */
 export function newRouteRequest(route: Route): Request {
   return request(RTM_NEWROUTE, route)
 }
 
-/** RTM_DELROUTE. */
 export function removeRouteRequest(route: Route): Request {
   return request(RTM_DELROUTE, route)
 }

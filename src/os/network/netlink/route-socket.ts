@@ -11,21 +11,19 @@ import {
   writeMessage,
 } from './message.ts'
 
-/** A request: its type (RTM_), the fixed part of that type, and attributes. */
+/** `type` is an RTM_ constant, `fixed` the structure of that type. */
 export interface Request {
   readonly type: number
   readonly fixed: Uint8Array
   readonly attributes?: readonly Attribute[]
 }
 
-/** A request that changes something. */
 export interface Change {
   readonly request: Request
   /** NLM_F_. */
   readonly flags: number
-  /** The call of the error text. */
+  /** The call and the object of the error text. */
   readonly call: string
-  /** Returns the object of the error text. */
   readonly subject: () => string
 }
 
@@ -46,17 +44,13 @@ const KERNEL_WORDS = 1
 const READ_BYTES = 65536
 /** The largest request has a dozen attributes of 16 bytes. */
 const LARGEST_REQUEST = 1024
-/** How often a list is read again because it changed during the read. */
+/** The most reads of a list that changes during the read. */
 const MOST_DUMPS = 10
 
-/**
- * A socket for requests to the kernel's rtnetlink. The kernel handles a request during its write, so the answer is there
- * when the write returns, and nothing waits on the event loop. The first request opens the socket; after a failure of the
- * socket itself the next request opens a new one.
- */
+/** The kernel handles a request during its write. After a failure of the socket, the next request opens a new one. */
 export class RouteSocket {
   readonly #native: Native
-  /** The buffer for requests; it grows with the largest batch. */
+  /** Grows with the largest batch. */
   #datagram = Buffer.alloc(4 * LARGEST_REQUEST)
   #fd: Fd | undefined
   #sequence = 0
@@ -65,16 +59,13 @@ export class RouteSocket {
     this.#native = native
   }
 
-  /** Makes one change. Throws `<call> <subject>: <ERRNO> (<text of the kernel>)`. */
+  /** Throws `<call> <subject>: <ERRNO> (<text of the kernel>)`. */
   change(change: Change): void {
     const [failure] = this.changeAll([change])
     if (failure !== undefined) throw failure
   }
 
-  /**
-   * Makes several changes in their order by one datagram. Returns the failure of each, or undefined. The socket's buffer
-   * limits them to the some hundred acknowledgements that it can hold.
-   */
+  /** Makes changes in order by one datagram: at most some hundred, whose acknowledgements the socket can hold. */
   changeAll(changes: readonly Change[]): readonly (AgentError | undefined)[] {
     const requests = changes.map(({ request, flags }) => ({ request, flags: flags | ACK }))
     const messages = this.#exchange(requests, changes[0]?.call ?? '')
@@ -83,7 +74,7 @@ export class RouteSocket {
     return changes.map(({ call, subject }, index) => failureOf(answers.get(first + index), call, subject))
   }
 
-  /** The messages of a list. Throws EINTR when the list keeps changing. */
+  /** Throws EINTR when the list keeps changing. */
   list(request: Request, what: string): readonly Message[] {
     for (let attempt = 1; ; attempt++) {
       const messages = this.#exchange([{ request, flags: DUMP }], 'list')
@@ -95,7 +86,7 @@ export class RouteSocket {
     }
   }
 
-  /** Sends requests and returns all their answers. `#sequence` is then the sequence number of the last request. */
+  /** Returns all answers. `#sequence` is then the sequence number of the last request. */
   #exchange(
     requests: readonly { readonly request: Request; readonly flags: number }[],
     call: string,
@@ -108,7 +99,7 @@ export class RouteSocket {
       checkErrno(call, 'by netlink', this.#native.write(fd, datagram))
       return this.#readAll(fd, first, call)
     } catch (error) {
-      // The socket may still hold answers, which must not be mistaken for those of a later request.
+      // The socket may still hold answers, which a later request must not take for its own.
       this.#native.close(fd)
       this.#fd = undefined
       throw error
@@ -128,7 +119,6 @@ export class RouteSocket {
     return this.#datagram.subarray(0, length)
   }
 
-  /** Reads until the acknowledgement of the last change, or the end of a list. */
   #readAll(fd: Fd, first: number, call: string): Message[] {
     const messages: Message[] = []
     for (;;) {
@@ -144,7 +134,7 @@ export class RouteSocket {
   }
 }
 
-/** What `read` makes of an answer. Throws EBADMSG when the answer is cut off, or has numbers that none can have. */
+/** Throws EBADMSG when `read` finds an answer that is cut off or has impossible numbers. */
 export function intact<T>(call: string, subject: string, read: () => T): T {
   try {
     return read()
@@ -153,7 +143,6 @@ export function intact<T>(call: string, subject: string, read: () => T): T {
   }
 }
 
-/** The failure in an acknowledgement or in the end of a list; undefined when there is none. */
 function failureOf(
   message: Message | undefined,
   call: string,
@@ -177,7 +166,7 @@ function failureIn(
   })
 }
 
-/** The kernel's error text. Its attributes come after the header of the request, or after the whole request (CAP_ACK). */
+/** The attributes follow the request's header if the answer is capped (CAP_ACK), otherwise the whole request. */
 function wordsOf(flags: number, payload: Buffer): string {
   if ((flags & ACK_TLVS) === 0) return ''
   const requestBytes = (flags & CAPPED) === 0 ? payload.readUInt32LE(4) : 16
