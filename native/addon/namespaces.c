@@ -32,7 +32,6 @@ static int open_namespace(int process) {
   return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-/* Returns a detached copy of the mounts at and below `source`, or -1. */
 static int cloned_tree(int from, const char *source) {
   if (setns(from, CLONE_NEWNS) != 0) return -1;
   return (int)syscall(SYS_open_tree, AT_FDCWD, source, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);

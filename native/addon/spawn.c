@@ -21,9 +21,9 @@ struct program {
   const char *path, *directory;
   char **command, **environment;         /* the command begins with the program's name */
   int descriptors[STANDARD_DESCRIPTORS]; /* for 0, 1 and 2 of the program; -1 is /dev/null */
-  int denied;                            /* DENY_… */
-  bool has_terminal;                     /* descriptor 0 becomes the controlling terminal of the program's session */
-  volatile int child_errno;              /* written by the child, which shares this memory */
+  int denied;
+  bool has_terminal;        /* descriptor 0 becomes the controlling terminal of the program's session */
+  volatile int child_errno; /* written by the child, which shares this memory */
 };
 
 /* Runs in the child. dup2(2) clears close-on-exec. A given descriptor is above 2, because the agent uses 0 to 2. */

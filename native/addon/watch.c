@@ -94,7 +94,6 @@ static int put_into_set(struct watch_table *table, int fd, struct watched_fd *wa
   return result;
 }
 
-/* Arms the set for the events of the remaining watches. Returns 0 or -errno. */
 static int rearm(struct watch_table *table, int fd, struct watched_fd *watched) {
   uint32_t events = 0;
   struct watch *watch;

@@ -25,14 +25,11 @@ export interface Native {
   /** close(2); -EBUSY while the descriptor is watched. */
   close(fd: Fd): number
 
-  /** FIONREAD. */
   readableBytes(fd: Fd): number
-  /** memfd_create(2). */
   memoryFile(name: string): Fd
   /** One splice(2) that never blocks, at the positions of both. Returns the bytes moved, 0 at EOF. */
   splice(source: Fd, target: Fd, maxBytes: number): number
   readAt(fd: Fd, offset: number, maxBytes: number): Buffer | number
-  /** One pwrite(2). */
   writeAt(fd: Fd, offset: number, data: Uint8Array): number
   positionOf(fd: Fd): number
   setPosition(fd: Fd, offset: number): number
@@ -59,7 +56,6 @@ export interface Native {
   socketError(fd: Fd): number
   /** Opens a non-blocking listening AF_UNIX stream socket at a path, or at `@NAME` in the abstract namespace. */
   unixListen(path: string, backlog: number): Fd
-  /** Opens a non-blocking AF_UNIX stream socket. */
   unixSocket(): Fd
   /** Does nothing for a connected socket. Returns 0 or -errno: -EAGAIN when the listener's queue is full. */
   unixConnect(path: string, fd: Fd): number
@@ -112,7 +108,6 @@ export interface Native {
   readFile(path: string, maxBytes: number): Promise<Buffer | number>
   /** One read(2) of each file: its bytes, none if it cannot be read or exceeds `maxBytes`, and a NUL. */
   readFiles(paths: readonly string[], maxBytes: number): Promise<Buffer | number>
-  /** Creates or truncates a file. */
   writeFile(path: string, data: Uint8Array, mode: number): Promise<number>
 
   /** `directory` is a descriptor or -100 (AT_FDCWD). Bytes are for a path that is not UTF-8. */

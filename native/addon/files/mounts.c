@@ -11,7 +11,6 @@
 #include "../napi/call.h"
 #include "files.h"
 
-/* Opens the target. With `refuse_links`, fails when its path has a symbolic link. */
 static int open_target(const char *target, bool refuse_links) {
   return refuse_links ? open_without_links(target) : open(target, O_PATH | O_CLOEXEC);
 }

@@ -69,7 +69,6 @@ static bool take_integer_or_none(napi_env env, napi_value value, int64_t *intege
   return type == napi_undefined || napi_get_value_int64(env, value, integer) == napi_ok;
 }
 
-/* Returns NULL, or what the argument must be. */
 static const char *take(const struct call *call, char letter, napi_value value, union argument *given) {
   napi_env env = call->env;
   bool is_true;
@@ -99,7 +98,6 @@ static const char *take(const struct call *call, char letter, napi_value value, 
   }
 }
 
-/* Throws and returns false at the first argument that is missing or has the wrong type. */
 static bool take_all(struct call *call, const napi_value values[MAX_ARGUMENTS]) {
   for (unsigned index = 0; call->function->takes[index] != '\0'; index++) {
     const char *wanted = take(call, call->function->takes[index], values[index], &call->given[index]);

@@ -133,7 +133,6 @@ static enum stream_state fill(struct stream *stream) {
   return errno == EINTR ? STREAM_HAS_MORE : end(stream, errno == EIO ? 0 : errno);
 }
 
-/* Returns STREAM_HAS_MORE even when the pipe is empty. */
 static enum stream_state flush(struct stream *stream) {
   bool is_full;
   ssize_t moved = deliver(stream, stream->through, stream->held_bytes, &is_full);

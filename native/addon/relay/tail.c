@@ -29,7 +29,7 @@ struct tail {
 
 /* Only the relay thread uses its pipe, which is empty between two moves. */
 struct tap {
-  int reading; /* -1 when the pipe could not be opened again */
+  int reading;
   int writing;
   int nowhere;
 };

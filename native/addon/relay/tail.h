@@ -25,7 +25,5 @@ void tail_end(struct tail *tail);
 struct tap *tap_open(void);
 void tap_close(struct tap *tap);
 
-/*
- * splice(2) with its result and errno. `*is_full`: the target took fewer bytes than offered, so do not retry at once.
- */
+/* splice(2) with its result and errno. `*is_full`: the target took fewer bytes than offered, so try later. */
 ssize_t tail_splice(struct tail *tail, int target, size_t length, bool *is_full);

@@ -20,7 +20,7 @@ struct side {
 /* While a stream is on the thread, its owner may use only `owned`, `tail` and `id`. */
 struct relayed {
   LIST_ENTRY(relayed) owned;
-  struct tail *tail; /* or NULL; owned by the owner */
+  struct tail *tail;
   int64_t id;
   TAILQ_ENTRY(relayed) entry;
   struct stream stream;
@@ -40,7 +40,6 @@ void relay_thread_add(struct relay_thread *thread, struct relayed *relayed);
 /* Ends the stream as after EOF once the bytes that its source holds are moved. */
 void relay_thread_drain(struct relay_thread *thread, int64_t id);
 
-/* Ends the stream with ECANCELED if it has not ended. */
 void relay_thread_cancel(struct relay_thread *thread, int64_t id);
 
 /* Returns an ended stream, whose descriptors are closed, or NULL. */

@@ -46,5 +46,4 @@ struct block *block_take(struct blocks *blocks);
 /* The blocks stay reserved. */
 void block_return_chain(struct blocks *blocks, struct block *first);
 
-/* Returns the pages of unused blocks to the kernel. */
 void blocks_trim(struct blocks *blocks);

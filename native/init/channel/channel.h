@@ -49,13 +49,11 @@ void channel_publish_exit(struct channel *channel, const struct record *record);
 
 void channel_publish_shutdown(struct channel *channel, int signal);
 
-/* Registers a process, whose exit may be queued already. */
 void channel_keep_exit(struct channel *channel, int32_t pid);
 
 /* Drops a registration. An exit that the agent was not sent is queued like any other. */
 void channel_forget_exit(struct channel *channel, int32_t pid);
 
-/* Answers RECORD_STORE or RECORD_UNSTORE. */
 void channel_answer(struct channel *channel, const char name[RECORD_NAME_BYTES], int result);
 
 void channel_flush(struct channel *channel);

@@ -3,7 +3,7 @@
 #include <stdbool.h>
 
 struct agent_end {
-  int status; /* the wait status */
+  int status;
   bool init_mode;
   bool has_status;    /* the agent has commanded an exit status */
   bool end_requested; /* by a signal */

@@ -18,7 +18,7 @@ struct agent {
 struct agent_launch {
   unsigned restarts;
   int channel_fd;
-  int broker_fd; /* the agent's end of the control socket */
+  int broker_fd;
   const struct store *store;
 };
 

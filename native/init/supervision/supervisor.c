@@ -56,12 +56,12 @@ struct supervisor {
   struct restart_policy policy;
   struct restart_policy broker_policy;
   unsigned restarts;
-  int64_t start_at_ms;  /* of the next agent, or NEVER */
+  int64_t start_at_ms;
   int64_t broker_at_ms; /* the broker starts no earlier */
   int64_t stop_by_ms;
-  int64_t kill_at_ms;   /* when a hung agent is killed, or NEVER */
-  bool end_requested;   /* by a signal: vminit ends with the agent */
-  bool ends_with_agent; /* the agent must not be restarted */
+  int64_t kill_at_ms; /* when a hung agent is killed, or NEVER */
+  bool end_requested; /* by a signal: vminit ends with the agent */
+  bool ends_with_agent;
   bool gate_opened;
   int commanded_status; /* commanded by the agent in wrapper mode, or NEVER */
 };
@@ -277,7 +277,6 @@ static void on_hung_timeout(struct supervisor *self) {
   kill(self->agent.pid, SIGKILL);
 }
 
-/* Returns whether more processes may have ended. */
 static bool reap_batch(struct supervisor *self) {
   struct record record;
   for (int i = 0; i < REAP_BATCH; i++) {

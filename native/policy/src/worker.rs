@@ -17,7 +17,6 @@ pub enum Job {
     Evaluate { rule: String, input: String },
 }
 
-/// None for a job without a value.
 pub type Answer = Result<Option<Outcome>, String>;
 
 pub fn run(jobs: Receiver<Job>, limits: &Limits, answer: impl Fn(Answer)) {

@@ -28,7 +28,6 @@ export function deviceMapperRequest(command: number): number {
   return 0xc000_0000 + HEADER_BYTES * 2 ** 16 + 0xfd * 2 ** 8 + command
 }
 
-/** With room for the kernel's answer. */
 export function deviceMapperMessage(
   name: string,
   options: { flags?: number; target?: MappedTarget } = {},

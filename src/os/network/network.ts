@@ -90,7 +90,6 @@ export interface LinkAddress {
   readonly flags: number
 }
 
-/** A unicast route of the main table. */
 export interface Route {
   readonly family: IpFamily
   readonly destination: IpPrefix

@@ -16,9 +16,7 @@ export type HostAddress =
 export interface HostSockets {
   /** The caller owns the socket. On vsock the kernel gives up connecting after `timeoutMs`. */
   socket(address: HostAddress, timeoutMs: number): Fd
-  /**
-   * Throws ECONNRESET or ETIMEDOUT (vsock), ENOENT or ECONNREFUSED (path) without a listener, and `signal`'s reason.
-   */
+  /** Throws ECONNRESET or ETIMEDOUT (vsock), ENOENT or ECONNREFUSED (path), or the reason of `signal`. */
   connect(socket: Fd, address: HostAddress, signal: AbortSignal): Promise<void>
   /** Uses the previous agent's socket, or stores a new one under `name`. `close` leaves the connections open. */
   listen(name: string, address: HostAddress, listener: HostListener): Promise<{ close(): void }>

@@ -32,7 +32,6 @@ export interface Streams {
    * the target has no reader.
    */
   move(source: Fd, target: Fd, maxBytes: number): number | undefined
-  /** One pread(2) of a file in memory. */
   readAt(fd: Fd, offset: number, maxBytes: number): Buffer
   /** pwrite(2) of all of `data`. Less than 4 KiB in a page are written whole or not at all. */
   writeAt(fd: Fd, offset: number, data: Uint8Array): void

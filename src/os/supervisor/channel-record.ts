@@ -40,7 +40,6 @@ export interface ChannelRecord {
   readonly sequence: bigint
 }
 
-/** The answer to STORE or UNSTORE. */
 export interface StoreResult {
   readonly name: string
   /** 0, or an errno. */

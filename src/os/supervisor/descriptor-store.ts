@@ -56,7 +56,6 @@ export class VminitStore implements DescriptorStore {
     return this.#answerTo('remove', name)
   }
 
-  /** Takes the next STORE_RESULT. */
   answered(record: Buffer): void {
     const { name, errno } = decodeStoreResult(record)
     const next = this.#unanswered.shift()

@@ -147,7 +147,6 @@ export class ExitChannel implements Exits, Supervisor {
     while (this.#readAvailable()) await this.#streams.readable(this.#fd)
   }
 
-  /** Returns false when vminit is gone. */
   #readAvailable(): boolean {
     for (;;) {
       const chunk = this.#streams.tryRead(this.#fd, READ_BYTES)

@@ -50,7 +50,6 @@ const MOST_DUMPS = 10
 /** The kernel handles a request during its write. After a failure of the socket, the next request opens a new one. */
 export class RouteSocket {
   readonly #native: Native
-  /** Grows with the largest batch. */
   #datagram = Buffer.alloc(4 * LARGEST_REQUEST)
   #fd: Fd | undefined
   #sequence = 0
