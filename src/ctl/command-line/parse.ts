@@ -1,3 +1,4 @@
+import { type ParseArgsConfig, parseArgs } from 'node:util'
 import { didYouMean, normalized } from '../../base/suggest.mjs'
 import { type Argument, type Command, type Option, UsageError, Values } from '../command.ts'
 import { GLOBAL_OPTIONS } from './options.ts'
@@ -9,9 +10,6 @@ export type CommandLine =
   | { readonly kind: 'version' }
   | { readonly kind: 'command'; readonly command: Command; readonly values: Values }
 
-/** The words of a command line that are left to read; each is shifted out when it is read. */
-type Words = string[]
-
 type Found = Map<string, string[]>
 
 /** Parses a command line. A first word that is no command, but one of `methods`, is one of `call`. Throws {@link UsageError}. */
@@ -20,25 +18,29 @@ export function parseCommandLine(
   commands: readonly Command[],
   methods: readonly string[],
 ): CommandLine {
-  const words = [...argv]
   const options: Found = new Map()
-  for (let word = words[0]; word?.startsWith('-'); word = words[0]) {
-    words.shift()
-    if (word === '--version' || word === '-V') return { kind: 'version' }
-    readOption(word, words, GLOBAL_OPTIONS, options, 'agent-ctl')
-  }
+  const words = readWords(argv, [...GLOBAL_OPTIONS, VERSION], options, {
+    tool: 'agent-ctl',
+    isLast: () => true,
+  })
+  if (options.has(VERSION.name)) return { kind: 'version' }
   const [first] = words
   if (first === undefined) return { kind: 'help', command: undefined, words: [] }
   const command = commandOf(first, words, commands, methods)
-  const positional = readWords(command, words, options)
+  const positional = readWords(words, [...(command.options ?? []), ...GLOBAL_OPTIONS], options, {
+    tool: `agent-ctl ${command.name}`,
+    isLast: (index) => argumentAt(command, index)?.verbatim === true,
+  })
   if (options.has('help')) return { kind: 'help', command, words: positional }
   return { kind: 'command', command, values: new Values(options, namedArguments(command, positional)) }
 }
 
+const VERSION: Option = { name: 'version', short: 'V', summary: '' }
+
 /** The command of the next words, which are taken; the word of a method stays. */
 function commandOf(
   first: string,
-  words: Words,
+  words: string[],
   commands: readonly Command[],
   methods: readonly string[],
 ): Command {
@@ -65,61 +67,41 @@ function commandOf(
   throw new UsageError(`unknown command "${first}"${didYouMean(first, names, 'see agent-ctl --help')}`)
 }
 
-/** Reads options until the words of the command end, and returns the other words. */
-function readWords(command: Command, words: Words, found: Found): readonly string[] {
-  const known = [...(command.options ?? []), ...GLOBAL_OPTIONS]
+/** Reads options up to `--` or the last word that the tool reads. Returns all words that are no options. */
+function readWords(
+  words: readonly string[],
+  known: readonly Option[],
+  found: Found,
+  { tool, isLast }: { readonly tool: string; readonly isLast: (index: number) => boolean },
+): string[] {
   const positional: string[] = []
-  for (let word = words.shift(); word !== undefined; word = words.shift()) {
-    if (word === '--') return [...positional, ...words]
-    if (word.startsWith('-') && word !== '-') {
-      readOption(word, words, known, found, `agent-ctl ${command.name}`)
-      continue
+  const tokens = tokensOf(words, known)
+  for (let token = tokens.shift(); token !== undefined; token = tokens.shift()) {
+    if (token.kind === 'option-terminator') return [...positional, ...words.slice(token.index + 1)]
+    if (token.kind === 'option') {
+      const option = known.find(({ name, short, alias }) => [name, short, alias].includes(token.name))
+      if (option === undefined) throw unknownOption(token.rawName, known, tool)
+      add(option, valuesOf(option, token, tokens), found)
+    } else {
+      positional.push(token.value)
+      if (isLast(positional.length - 1)) return [...positional, ...words.slice(token.index + 1)]
     }
-    positional.push(word)
-    if (argumentAt(command, positional.length - 1)?.verbatim) return [...positional, ...words]
   }
   return positional
 }
 
-function readOption(
-  word: string,
-  words: Words,
-  known: readonly Option[],
-  found: Found,
-  command: string,
-): void {
-  if (!word.startsWith('--')) {
-    readShortOptions(word, words, known, found, command)
-    return
-  }
-  const [, name = '', attached] = /^--([^=]*)(?:=(.*))?$/s.exec(word) ?? []
-  const option = known.find((one) => one.name === name || one.alias === name)
-  if (option === undefined) throw unknownOption(`--${name}`, known, command)
-  if (option.value === undefined && attached !== undefined)
-    throw new UsageError(`--${name}: takes no value, want --${name} alone`)
-  add(option, attached === undefined ? valuesOf(option, `--${name}`, words) : [attached], found)
-}
+type Tokens = ReturnType<typeof tokensOf>
+type OptionToken = Extract<Tokens[number], { kind: 'option' }>
 
-/** `-it` is `-i -t`, and `-ojson` is `-o json`. */
-function readShortOptions(
-  word: string,
-  words: Words,
-  known: readonly Option[],
-  found: Found,
-  command: string,
-): void {
-  for (let index = 1; index < word.length; index += 1) {
-    const letter = word.charAt(index)
-    const option = known.find(({ short }) => short === letter)
-    if (option === undefined) throw unknownOption(`-${letter}`, known, command)
-    const attached = word.slice(index + 1).replace(/^=/, '')
-    if (option.value === undefined) {
-      add(option, [], found)
-      continue
-    }
-    add(option, attached === '' ? valuesOf(option, `-${letter}`, words) : [attached], found)
-    return
+/** The words as `parseArgs` of Node sees them. It finds no optional values. */
+function tokensOf(words: readonly string[], known: readonly Option[]) {
+  const options: NonNullable<ParseArgsConfig['options']> = {}
+  for (const { name, alias = name, short, value, kind } of known) {
+    const type = value === undefined || kind === 'optional' ? 'boolean' : 'string'
+    options[alias] = { type }
+    options[name] = short === undefined ? { type } : { type, short }
   }
+  return parseArgs({ args: [...words], options, strict: false, tokens: true }).tokens
 }
 
 function unknownOption(word: string, known: readonly Option[], command: string): UsageError {
@@ -127,19 +109,28 @@ function unknownOption(word: string, known: readonly Option[], command: string):
   return new UsageError(`unknown option ${word}${didYouMean(word, names, `see ${command} --help`)}`)
 }
 
-function valuesOf(option: Option, typed: string, words: Words): readonly string[] {
-  if (option.value === undefined) return []
-  if (option.kind === 'optional') {
-    const [next] = words
-    return next !== undefined && option.accepts?.test(next) ? words.splice(0, 1) : []
+/** The values of an option; a list and an optional value may take further tokens. */
+function valuesOf(
+  { value: meta, kind, accepts }: Option,
+  { value, rawName, inlineValue }: OptionToken,
+  next: Tokens,
+): readonly string[] {
+  if (meta === undefined && value !== undefined)
+    throw new UsageError(`${rawName}: takes no value, want ${rawName} alone`)
+  if (meta === undefined) return []
+  // `-o=json` is `-o json`.
+  if (inlineValue && value !== undefined) return [rawName.startsWith('--') ? value : value.replace(/^=/, '')]
+  if (value === undefined && kind !== 'optional')
+    throw new UsageError(`${rawName}: no value, want ${rawName} ${meta}`)
+  const values = value === undefined ? [] : [value]
+  for (let [token] = next; token?.kind === 'positional'; [token] = next) {
+    const isTaken =
+      kind === 'list' || (kind === 'optional' && values.length === 0 && accepts?.test(token.value))
+    if (!isTaken) break
+    values.push(token.value)
+    next.shift()
   }
-  if (option.kind === 'list') {
-    const end = words.findIndex((word) => word.startsWith('-'))
-    return words.splice(0, end < 0 ? words.length : end)
-  }
-  const value = words.shift()
-  if (value === undefined) throw new UsageError(`${typed}: no value, want ${typed} ${option.value}`)
-  return [value]
+  return values
 }
 
 function add(option: Option, values: readonly string[], found: Found): void {
