@@ -197,7 +197,7 @@ describe('RequestJournal', () => {
     tell(call, 'delivered')
     expect(await isPending(settled)).toBe(true)
     source.settle(6n, 'dropped')
-    await settled
+    expect(await isPending(settled)).toBe(false)
   })
 
   it('drops at once what is restored for a request that came again and has failed', () => {

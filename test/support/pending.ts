@@ -6,7 +6,11 @@ export async function settle(): Promise<void> {
 }
 
 export async function isPending(promise: Promise<unknown>): Promise<boolean> {
+  let pending = true
+  const end = () => {
+    pending = false
+  }
+  promise.then(end, end)
   await settle()
-  const pending = Symbol()
-  return (await Promise.race([promise.catch(() => {}), Promise.resolve(pending)])) === pending
+  return pending
 }
