@@ -50,7 +50,7 @@ export class LogPort {
     const name = 'log-listener'
     const stop = await listenForHost({ os: this.#os, log, allowLoopback }, { name, address, connection })
     if (stop === undefined) return
-    log.info('the log goes on at its port')
+    log.info('log continues at its port')
     this.#isOpen = true
   }
 

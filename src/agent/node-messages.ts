@@ -22,7 +22,7 @@ export function logNodeMessages(log: Logger, node: NodeJS.Process, consoleOfNode
   node.on('uncaughtException', (error: unknown) => {
     const said = error instanceof AgentError ? error.loggedMessage : undefined
     const stack = error instanceof Error ? framesOf(error) : undefined
-    log.critical('the agent ends by an error of its own', { error: said ?? messageOf(error), stack })
+    log.critical('agent ended by an uncaught error', { error: said ?? messageOf(error), stack })
     node.exit(1)
   })
 }

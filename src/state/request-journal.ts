@@ -182,7 +182,7 @@ export class RequestJournal {
       if (outOfMemory !== undefined) return kinds.outOfMemory(outOfMemory)
       return exit === undefined ? NOTHING : kinds.exit(exit)
     } catch (error) {
-      this.#log.error('what a request has taken is lost', { error: messageOf(error) })
+      this.#log.error('value taken by a request lost', { error: messageOf(error) })
       return NOTHING
     }
   }

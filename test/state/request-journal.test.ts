@@ -177,8 +177,8 @@ describe('RequestJournal', () => {
     expect([told, files.names()]).toEqual([['p2 delivered'], ['requests/1']])
     expect(lines.map(({ message }) => message).toSorted()).toEqual([
       'delivery not recorded',
-      'what a request has taken is lost',
-      'what a request has taken is lost',
+      'value taken by a request lost',
+      'value taken by a request lost',
     ])
     expect(() => requests.answerTo(1n)).toThrow(UnreadableState)
     expect(() => requests.answerTo(1n)).toThrow('state requests/1: ')

@@ -38,6 +38,6 @@ export function keepInMemory({ os, log }: Pick<BootContext, 'os' | 'log'>): void
   try {
     os.system.lockMappedFiles()
   } catch (error) {
-    log.warn('the program is not kept in memory', { error: messageOf(error) })
+    log.warn('program not locked in memory', { error: messageOf(error) })
   }
 }

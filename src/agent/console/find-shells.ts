@@ -29,7 +29,7 @@ export async function findShells(files: Pick<Files, 'stat'>): Promise<Shells> {
 /** Warns at the boot instead of at the first login. Never rejects. */
 export async function warnOfMissingShell(files: Pick<Files, 'stat'>, log: Logger): Promise<void> {
   const { missing } = await findShells(files)
-  if (missing !== undefined) log.warn('the debug console has no shell', { because: missing })
+  if (missing !== undefined) log.warn('debug console without a shell', { because: missing })
 }
 
 export function noShell(problems: readonly string[]): string {

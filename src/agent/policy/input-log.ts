@@ -43,7 +43,7 @@ export class InputLog {
   }
 
   #end(reason: string): void {
-    if (this.#charactersLeft > 0) this.#log.warn('no more inputs of checks are recorded', { reason })
+    if (this.#charactersLeft > 0) this.#log.warn('inputs of checks no longer recorded', { reason })
     this.#charactersLeft = 0
   }
 }

@@ -176,10 +176,10 @@ export class Policy implements TakenByRequests {
     inputLog?.add(LET_ALL_PASS, '{}')
     try {
       const { value } = await engine.evaluate(LET_ALL_PASS, '{}')
-      if (value === 'true') log.warn('the policy lets pass what it refuses', { rule: LET_ALL_PASS })
+      if (value === 'true') log.warn('policy lets refused calls pass', { rule: LET_ALL_PASS })
       return value === 'true'
     } catch {
-      log.warn('a rule cannot be evaluated, and counts as false', { rule: LET_ALL_PASS })
+      log.warn('rule not evaluated: counts as false', { rule: LET_ALL_PASS })
       return false
     }
   }
@@ -215,7 +215,7 @@ export class Policy implements TakenByRequests {
     const refusal = verdict.allowed ? await this.#applyOps(current, rule, verdict.ops, call) : verdict.refusal
     if (refusal === undefined) return
     if (!current.letsAllPass) throw refusal
-    this.#dependencies.log.warn('a refused call passes', { reason: refusal.loggedMessage })
+    this.#dependencies.log.warn('refused call let pass', { reason: refusal.loggedMessage })
   }
 
   async #evaluate(current: Current, rule: Rule, request: unknown): Promise<Verdict> {

@@ -65,7 +65,7 @@ export class Connections {
     if (framing === 'ttrpc') this.#serveTtrpc(socket, { peer, totals, sendNow })
     else {
       this.#serveGrpc(socket, { peer, totals, firstBytes }).catch((error) => {
-        this.#options.log.error('cannot serve gRPC', { error: messageOf(error) })
+        this.#options.log.error('gRPC not served', { error: messageOf(error) })
         socket.destroy()
       })
     }

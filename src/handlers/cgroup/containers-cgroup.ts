@@ -48,7 +48,7 @@ export class ContainersCgroup {
       if (this.#isWarned) return
       this.#isWarned = true
       const fields = { cgroup: this.path, error: messageOf(error) }
-      this.#log.warn('the memory of all containers together is not limited', fields)
+      this.#log.warn('memory of all containers not limited', fields)
     }
   }
 

@@ -34,7 +34,7 @@ export function watchMemory(
       if (action === 'offline') queue = queue.then(changed)
     },
     error(error) {
-      log.warn('uevents of memory were lost', { error: error.message })
+      log.warn('memory uevents lost', { error: error.message })
       enqueueAll()
     },
   })

@@ -21,12 +21,12 @@ export class KnownHoles {
       const program = await this.version.look()
       if (this.#seen === (program?.file ?? '')) return
       this.#seen = program?.file ?? ''
-      if (program === undefined) return log.warn('the OCI runtime is missing', { runtime })
+      if (program === undefined) return log.warn('OCI runtime missing', { runtime })
       const version = await program.version
       const open = openAdvisories(kind, version)
       if (open.length === 0) return
       const advisories = open.map(({ id }) => id).join(' ')
-      log.warn('containers can break out of this runtime', { runtime, runtimeVersion: version, advisories })
+      log.warn('runtime has known break-outs', { runtime, runtimeVersion: version, advisories })
     } catch (error) {
       log.warn('version of the runtime unknown', { runtime, error: messageOf(error) })
     }

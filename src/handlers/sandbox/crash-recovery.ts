@@ -46,5 +46,5 @@ export async function cleanUpAfterCrash(options: {
   await containersCgroup.remove()
   // The policy is not in the list, because it stays in force.
   for (const name of STATES) await attempt(`saved ${name}`, async () => state.remove(name))
-  log.critical('the agent was restarted: its sandbox is lost', { containers: ids.length })
+  log.critical('agent restarted: sandbox lost', { containers: ids.length })
 }

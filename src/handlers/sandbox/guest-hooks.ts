@@ -44,7 +44,7 @@ async function hooksIn(files: Files, folder: string, type: GuestHookType, log: L
     if (status?.kind === 'file' && (status.mode & ANY_EXECUTE_BIT) !== 0) {
       hooks.push({ Path: path, Args: [name, type], Env: [], Timeout: 0n })
     } else {
-      log.warn('not a guest hook: no regular file that can be executed', { path })
+      log.warn('guest hook ignored: not an executable file', { path })
     }
   }
   return hooks

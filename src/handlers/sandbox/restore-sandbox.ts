@@ -26,13 +26,13 @@ export async function restoreSandbox(context: SandboxContext): Promise<void> {
       await cleanUpAfterCrash(context)
       sandboxState.restore('lost')
     } else {
-      log.warn('the agent was restarted, and goes on', await restoreAll(context, record, action))
+      log.warn('agent restarted: sandbox restored', await restoreAll(context, record, action))
     }
     requests.settleAll(context.hostConnections)
   } catch (error) {
-    log.critical('the saved state cannot be restored', { error: messageOf(error) })
+    log.critical('saved state not restored', { error: messageOf(error) })
     new SandboxRecord(state).save({ phase: Phase.LOST })
-    throw new AgentError('INTERNAL', `the saved state cannot be restored: ${messageOf(error)}`)
+    throw new AgentError('INTERNAL', `saved state not restored: ${messageOf(error)}`)
   }
   requests.restore({
     exit: (key) => toldExit(context, key),

@@ -159,7 +159,7 @@ function listenForHost(options: {
       const address = listenerAddress(config.dial, config.listenerPort)
       await os.hostSockets.listen(STORED_LISTENER, address, {
         connection,
-        error: (error) => log.error('no stream could be accepted', { error: messageOf(error) }),
+        error: (error) => log.error('stream not accepted', { error: messageOf(error) }),
       })
     },
     // Nothing to close: a new connection from the same port replaces a stale one.

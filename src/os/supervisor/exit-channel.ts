@@ -225,7 +225,7 @@ export class ExitChannel implements Exits, Supervisor {
       for (const { pid, askedAtNs } of suspects) this.#ledger.lost(pid, askedAtNs)
     }
     answer().catch((error) =>
-      this.#log.error('cannot check for processes whose exit was lost', { error: messageOf(error) }),
+      this.#log.error('processes without an exit record not checked', { error: messageOf(error) }),
     )
   }
 

@@ -12,7 +12,7 @@ describe('warnOfMissingShell', () => {
     expect(lines).toEqual([
       {
         level: 'warn',
-        message: 'the debug console has no shell',
+        message: 'debug console without a shell',
         fields: { because: expect.stringMatching(/ \/bin\/sh: not executable; want one: npm run image -- /) },
       },
     ])

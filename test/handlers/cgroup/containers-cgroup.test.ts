@@ -98,7 +98,7 @@ describe('ContainersCgroup on cgroup v2', () => {
     expect(log.lines).toEqual([
       expect.objectContaining({
         level: 'warn',
-        message: 'the memory of all containers together is not limited',
+        message: 'memory of all containers not limited',
         fields: { cgroup: '/containers', error: `write ${V2}/memory.max: EACCES` },
       }),
     ])

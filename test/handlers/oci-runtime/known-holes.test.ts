@@ -6,7 +6,7 @@ import { recordingLog } from '../../support/fakes/recording-log.ts'
 const NOVEMBER = 'CVE-2025-31133 CVE-2025-52565 CVE-2025-52881'
 const open = (runtimeVersion: string, advisories: string) => ({
   level: 'warn',
-  message: 'containers can break out of this runtime',
+  message: 'runtime has known break-outs',
   fields: { runtime: '/usr/sbin/x', runtimeVersion, advisories },
 })
 
@@ -62,7 +62,7 @@ describe('KnownHoles', () => {
     }
     const missing = {
       level: 'warn',
-      message: 'the OCI runtime is missing',
+      message: 'OCI runtime missing',
       fields: { runtime: '/usr/sbin/x' },
     }
     expect(lines).toEqual([missing, open('1.3.2', NOVEMBER), open('1.1.11', `CVE-2024-21626 ${NOVEMBER}`)])

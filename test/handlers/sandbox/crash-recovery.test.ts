@@ -25,7 +25,7 @@ async function agentAfter({ os, runtime }: Pick<Machine, 'os' | 'runtime'>) {
   const state = damagedState()
   const restarted = () => machine({ os, runtime, log, state, config: { restarted: true } })
   const first = await restarted()
-  await expect(first.handlers.restore()).rejects.toThrow('the saved state cannot be restored: state sandbox')
+  await expect(first.handlers.restore()).rejects.toThrow('saved state not restored: state sandbox')
   const { handlers } = await restarted()
   return { os, runtime, handlers, lines }
 }
@@ -49,7 +49,7 @@ describe('crash recovery of an agent that cannot read the state', () => {
     expect(lines.map(parseLogLine)).toMatchObject([
       {
         level: 'CRIT',
-        msg: 'the saved state cannot be restored',
+        msg: 'saved state not restored',
         error: expect.stringContaining('state sandbox'),
       },
       { level: 'CRIT', containers: '1' },

@@ -377,7 +377,7 @@ describe('an agent after one that died', () => {
       if (path.startsWith('containers/c1')) throw kernelError('write', path, 'EIO')
     }
     await expect(successorOf(before)).rejects.toThrow(
-      'the saved state cannot be restored: write containers/c1/record: EIO',
+      'saved state not restored: write containers/c1/record: EIO',
     )
     before.state.beforeChange = () => {}
     const after = await successorOf(await successorOf(before))

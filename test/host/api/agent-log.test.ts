@@ -57,7 +57,7 @@ describe('the log', () => {
     const agent = await startAgent({ environment: { NODE_OPTIONS: `--require ${file}` } })
     started = agent
     process.kill(agent.agentPid(), 'SIGURG')
-    const line = { msg: 'the agent ends by an error of its own', level: 'CRIT', error: 'a defect' }
+    const line = { msg: 'agent ended by an uncaught error', level: 'CRIT', error: 'a defect' }
     expect((await agent.logged(line)).stack).toContain('module.cjs')
     await expect.poll(agent.errors).toMatch(/^vminit: the agent .*: restart 1 in \d+ ms\n$/)
   })

@@ -50,7 +50,7 @@ describe('the calls of known callers, replayed on an agent that is a process', (
     const sequence = sequenceIn({ isGuest: false }, ending)
     const killAgent = async () => {
       killWithState(started)
-      await started.logged({ msg: 'the agent was restarted: its sandbox is lost' })
+      await started.logged({ msg: 'agent restarted: sandbox lost' })
     }
     const reports = await replay(sequence, { dial: () => dialWire(way, framing, sequence), share, killAgent })
     say(`${sequence.caller} over ${framing}, on a process, to its ${ending}`, reports)

@@ -238,7 +238,7 @@ describe('a sandbox on a real kernel', () => {
       await started.agent.createSandbox({ sandboxId: 'pod', hostname: 'h' })
       await podOf(started.agent, root).run('orphaned', ['sleep', '1000'])
       killWithState(started)
-      await started.logged({ msg: 'the agent was restarted: its sandbox is lost' })
+      await started.logged({ msg: 'agent restarted: sandbox lost' })
       const { agent, close } = await started.connect()
       const init = new RemoteProcess(agent, 'orphaned')
       await expect(init.wait()).rejects.toMatchObject({ message: 'Dead agent: restarted' })

@@ -99,7 +99,7 @@ describe('the log port', () => {
   it('has the lines since the start, then each new one, for one reader after the other', async () => {
     folder = temporaryFolder()
     started = await startAgent({ settings: { log_vport: '1025', stdio_dial: dialSetting() } })
-    await started.logged({ msg: 'the log goes on at its port' })
+    await started.logged({ msg: 'log continues at its port' })
     const reader = await dial(1025)
     const text = collect(reader)
     await started.health.check({})

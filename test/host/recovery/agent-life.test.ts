@@ -82,7 +82,7 @@ describe('an agent that is killed, and whose state cannot be read', () => {
     await pod.create('unstarted', ['true'])
     pids.push(...['c1', 'terminal', 'unstarted'].map((id) => initPidOf(pod.started, id)))
     killWithState(pod.started)
-    await pod.started.logged({ msg: 'the agent was restarted: its sandbox is lost' })
+    await pod.started.logged({ msg: 'agent restarted: sandbox lost' })
     after = await pod.started.connect()
   })
   afterAll(async () => {
@@ -108,8 +108,8 @@ describe('an agent that is killed, and whose state cannot be read', () => {
   it('is reported', () => {
     const critical = pod.started.log.filter(({ level }) => level === 'CRIT')
     expect(critical).toEqual([
-      expect.objectContaining({ msg: 'the saved state cannot be restored' }),
-      expect.objectContaining({ msg: 'the agent was restarted: its sandbox is lost', containers: '3' }),
+      expect.objectContaining({ msg: 'saved state not restored' }),
+      expect.objectContaining({ msg: 'agent restarted: sandbox lost', containers: '3' }),
     ])
   })
 

@@ -336,7 +336,7 @@ describe('the files that an agent has copied', () => {
       await pod.agent.copyFile(request('done', text('x')))
       await pod.agent.copyFile(request('folder/half', { data: Buffer.from('half'), fileSize: 8n }))
       process.kill(pod.started.agentPid(), SIGKILL)
-      await pod.started.logged({ msg: 'the agent was restarted, and goes on' })
+      await pod.started.logged({ msg: 'agent restarted: sandbox restored' })
       const { agent } = pod
       const rest = request('folder/half', { data: Buffer.from('half'), fileSize: 8n, offset: 4n })
       await agent.copyFile(rest)

@@ -13,7 +13,7 @@ import { bookwormRunc } from '../../support/host/bookworm-runc.ts'
 import { hostRuntime } from '../../support/host/host-runtimes.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
-const WARNING = 'containers can break out of this runtime'
+const WARNING = 'runtime has known break-outs'
 
 describe("the image's runc, replaced by Debian 12's while containers run,", () => {
   let runtime: string

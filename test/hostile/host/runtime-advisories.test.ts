@@ -37,7 +37,7 @@ const IDS = [...RUNTIME_ADVISORIES.map(({ id }) => id), LABEL]
 const OLDEST = 'CVE-2024-21626'
 const NOVEMBER_2025 = ['CVE-2025-31133', 'CVE-2025-52565', 'CVE-2025-52881']
 const OPEN_IN_DEBIAN_12 = [...NOVEMBER_2025, LABEL]
-const WARNING = 'containers can break out of this runtime'
+const WARNING = 'runtime has known break-outs'
 
 interface Row {
   readonly path: () => Promise<string>

@@ -34,9 +34,7 @@ export async function oneRun<T>(
 
 /** The last 100 warnings of an agent, without those about its restarts. */
 export function warningsIn(log: AgentProcess['log']): string {
-  const told = log.filter(
-    ({ level, msg }) => level !== 'INFO' && msg !== 'the agent was restarted, and goes on',
-  )
+  const told = log.filter(({ level, msg }) => level !== 'INFO' && msg !== 'agent restarted: sandbox restored')
   return told
     .slice(-100)
     .map((line) => JSON.stringify(line))

@@ -36,7 +36,7 @@ describe.skipIf(cannotBoot() !== undefined)('a guest whose processes are all kil
     await killAll()
     await reconnect(1)
     const agent = agentOf(connection)
-    const line = await consoleLine(guest, /the agent was restarted, and goes on/)
+    const line = await consoleLine(guest, /agent restarted: sandbox restored/)
     expect(parseLogLine(line)).toMatchObject({ level: 'WARN', sandbox: 'pod', containers: '2' })
     pod = podOf(agent, pod.root)
     for (const containerId of ['before', 'killer']) {

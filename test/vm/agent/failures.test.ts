@@ -80,7 +80,7 @@ describe.skipIf(cannotBoot() !== undefined)('docs/debug.md shows what a guest sa
 
   it('of a debug console without a shell', async () => {
     expect(page).toContain((await text(await dialGuest(guest, 1026))).trimEnd())
-    expect(page).toContain(shown(await consoleLine(guest, /"the debug console has no shell"/)))
+    expect(page).toContain(shown(await consoleLine(guest, /"debug console without a shell"/)))
   })
 
   it('of a hook that cannot reach its registry', async () => {
@@ -160,7 +160,7 @@ describe.skipIf(cannotBoot() !== undefined)('docs/debug.md shows what a guest wi
     const Path = `${ROOT}/bin/busybox`
     const hook = { Path, Args: ['sh', '-c', script], Env: [`PATH=${ROOT}/bin`] }
     await pod.run('killer', ['true'], { spec: { Hooks: { Poststart: [hook] } } })
-    expect(page).toContain(shown(await consoleLine(guest, /"the agent was restarted, and goes on"/)))
+    expect(page).toContain(shown(await consoleLine(guest, /"agent restarted: sandbox restored"/)))
     expect(await diagnosis(guest)).toMatch(/^! the agent died and was restarted once, the last time /m)
   })
 })

@@ -23,7 +23,7 @@ describe.skipIf(cannotBoot() !== undefined)('a guest whose root has no OCI runti
     const root = { path: disk, type: 'erofs' } as const
     const { guest, pod } = await bootPod({ boot: { ...image, root } })
     try {
-      await consoleLine(guest, /"the OCI runtime is missing","level":"WARN".*"\/usr\/sbin\/runc"/)
+      await consoleLine(guest, /"OCI runtime missing","level":"WARN".*"\/usr\/sbin\/runc"/)
       await expect(pod.create('c1', ['true'])).rejects.toMatchObject({
         code: 'INTERNAL',
         message: 'the OCI runtime /usr/sbin/runc cannot be started: it or its loader is missing',

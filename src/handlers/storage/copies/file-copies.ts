@@ -66,7 +66,7 @@ export class FileCopies {
       try {
         await this.#restoreOne(name, work)
       } catch (error) {
-        this.#parts.log.warn('an unfinished file is lost', { name, error: messageOf(error) })
+        this.#parts.log.warn('unfinished file lost', { name, error: messageOf(error) })
         await abandon(work)
         this.#parts.state.remove(`${SAVED}/${name}`)
       }
@@ -119,7 +119,7 @@ export class FileCopies {
     }, neverAborted)
     const late = () => new AgentError('DEADLINE_EXCEEDED', `not dropped within ${DROP_MS} ms`)
     await withTimeout(this.#parts.os.clock, DROP_MS, dropping, late).catch((error: unknown) => {
-      this.#parts.log.warn('unfinished files stay', { error: messageOf(error) })
+      this.#parts.log.warn('unfinished files not removed', { error: messageOf(error) })
     })
   }
 

@@ -122,7 +122,7 @@ describe('FileCopies', () => {
       await restart()
       await expect(chunk('file', 'more', 4n)).rejects.toThrow('no chunk has arrived yet')
       expect(await tree()).toEqual({ [name]: 'of a container' })
-      expect(log.lines.map(({ message }) => message)).toEqual(['an unfinished file is lost'])
+      expect(log.lines.map(({ message }) => message)).toEqual(['unfinished file lost'])
       expect([saved.names(), os.files.openFolders]).toEqual([[], 0])
     })
 
@@ -285,7 +285,7 @@ describe('FileCopies', () => {
       await expect.poll(() => os.clock.sleeping).toBe(1)
       os.clock.advance(5000)
       await dropped
-      expect(log.lines).toMatchObject([{ level: 'warn', message: 'unfinished files stay' }])
+      expect(log.lines).toMatchObject([{ level: 'warn', message: 'unfinished files not removed' }])
       hang.resolve()
       await hung
     })
