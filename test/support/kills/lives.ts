@@ -81,7 +81,8 @@ export async function keepsOnly(started: AgentProcess, before: Kept): Promise<vo
       const other = kept.filter((text) => !wanted.includes(text))
       if (other.length > 0) throw new Error(`${other.join('\n')}\nwant\n${wanted.join('\n')}`)
     },
-    { interval: 100, timeout: 20_000 },
+    // Agents may still die at 20 steps of a removal, and each restart takes a second on a busy machine.
+    { interval: 100, timeout: 60_000 },
   )
 }
 
