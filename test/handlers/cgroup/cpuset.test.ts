@@ -33,10 +33,12 @@ describe('refreshCpuset on v1', () => {
   })
 
   it('ignores a container that is removed meanwhile', async () => {
-    os.files.onWrite = (path) => {
+    os.files.onWrite = (path, data) => {
+      written.push([path, data])
       throw kernelError('write', path, path.includes('c1') ? 'ENODEV' : 'ENOENT')
     }
     await refresh(V1, '')
+    expect(written.map(([path]) => path)).toContain(`${V1}/kata/cpuset.cpus`)
   })
 
   it('names the file that cannot be written', async () => {

@@ -74,6 +74,7 @@ describe('GetOOMEvent', () => {
     const made = await machineWithSandbox()
     await made.handlers.createContainer(containerRequest('c1'), neverAborted)
     await made.handlers.startContainer({ containerId: 'c1' }, neverAborted)
+    expect(made.context.containers.tryGet('c1')?.state.name).toBe('running')
   })
 
   it.each(['waits', 'comes later'])(

@@ -191,9 +191,10 @@ describe('RemoveContainer', () => {
   })
 
   it('frees the container id', async () => {
-    const { handlers } = await machineWithContainer()
+    const { handlers, context } = await machineWithContainer()
     await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
     await handlers.createContainer(containerRequest('c1'), neverAborted)
+    expect(context.containers.tryGet('c1')?.state.name).toBe('created')
   })
 
   it('adds the timeouts of the poststop hooks to the timeout of the runtime', async () => {

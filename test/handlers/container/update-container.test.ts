@@ -84,10 +84,11 @@ describe('UpdateContainer', () => {
   })
 
   it('leaves a paused container paused', async () => {
-    const { handlers } = await machineWithLimits()
+    const { handlers, context } = await machineWithLimits()
+    await handlers.startContainer({ containerId: 'c1' }, neverAborted)
     await handlers.pauseContainer({ containerId: 'c1' }, neverAborted)
     await handlers.updateContainer(update({ Pids: { Limit: 1n } }), neverAborted)
-    await handlers.resumeContainer({ containerId: 'c1' }, neverAborted)
+    expect(context.containers.tryGet('c1')?.state.name).toBe('paused')
   })
 
   it('refuses a stopped container and an unknown one', async () => {

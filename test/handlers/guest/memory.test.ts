@@ -27,6 +27,7 @@ describe('onlineMemory', () => {
 
   it('does nothing when memory has no blocks', async () => {
     await onlineMemory(os.files)
+    expect(sysfs.written).toEqual([])
   })
 
   it('tries every block, then names those that stay offline', async () => {

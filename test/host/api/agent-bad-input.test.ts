@@ -116,7 +116,7 @@ describe('an invalid request', () => {
 
     it('of almost 4 MiB is served', async () => {
       const agent = clientFor(AgentServiceDefinition, connections[framing])
-      await agent.createContainer(large(pod.root, 4 * MIB - 8 * 1024))
+      expect(await agent.createContainer(large(pod.root, 4 * MIB - 8 * 1024))).toEqual({})
       await agent.removeContainer({ containerId: UNMADE })
     })
   })

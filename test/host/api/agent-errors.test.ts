@@ -57,7 +57,8 @@ describe('the status of a call that cannot be done', () => {
   it('accepts CloseStdin any number of times', async () => {
     const { running: containerId, ended: execId } = FIXTURES
     await pod.agent.closeStdin({ containerId, execId })
-    await pod.agent.writeStdin({ containerId, execId, data: Buffer.alloc(0) })
+    expect(await pod.agent.closeStdin({ containerId, execId })).toEqual({})
+    expect(await pod.agent.writeStdin({ containerId, execId, data: Buffer.alloc(0) })).toEqual({ len: 0 })
   })
 })
 

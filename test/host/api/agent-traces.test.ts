@@ -231,7 +231,7 @@ describe('what traces calls', () => {
     const started = await startAgent({ settings: ports.settings, environment })
     await started.health.check({}, { metadata: { traceparent: SAMPLED } })
     process.kill(started.agentPid(), 'SIGTERM')
-    await started.logged({ msg: 'console', text })
+    expect(await started.logged({ msg: 'console', text })).toMatchObject({ text })
     await started.stop()
     ports.remove()
   })

@@ -44,8 +44,9 @@ describe('UpdateContainer', () => {
     })
   })
 
-  it('succeeds without resources', async () => {
+  it('changes nothing without resources', async () => {
     await update(undefined)
+    expect(setting('memory', 'c1', 'limit_in_bytes')).toBe(String(48n * MIB))
   })
 
   it('leaves a paused container frozen', async () => {

@@ -137,7 +137,7 @@ describe('agent-ctl in a session on a terminal', () => {
       terminal.type('echo "status $?" "mode" $(stty -a | grep -oE "[-]?icanon")\n')
       await terminal.shows('status 125 mode icanon')
       terminal.type('exit\n')
-      await terminal.exited
+      expect(await terminal.exited).toBe(0)
     },
   )
 
@@ -245,7 +245,7 @@ describe('agent-ctl in a session on a terminal', () => {
     terminal.type('exit\n')
     await terminal.shows('prompt> ')
     terminal.type('exit\n')
-    await terminal.exited
+    expect(await terminal.exited).toBe(0)
   })
 
   it.each([

@@ -128,6 +128,7 @@ describe('a client', () => {
     const client = await broker.connect()
     await client.send(Buffer.from(bytes))
     await client.closed
+    expect(client.socket.destroyed).toBe(true)
   })
 
   it.each([

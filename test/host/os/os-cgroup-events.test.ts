@@ -35,6 +35,7 @@ describe('linuxCgroupEvents', () => {
       await populated.promise
       child.stdin.end()
       await empty.promise
+      expect(readFileSync(file, 'utf8')).toContain('populated 0')
       listening.close()
       rmdirSync(folder)
     })

@@ -69,7 +69,8 @@ describe.each<[string, Row]>([
   it('is warned of at the start', async () => {
     const advisories = NOVEMBER_2025.join(' ')
     const runtimeVersion = '1.1.5+ds1-1+deb12u1'
-    await pod.started.logged({ msg: WARNING, level: 'WARN', runtimeVersion, advisories })
+    const warning = pod.started.logged({ msg: WARNING, level: 'WARN', runtimeVersion, advisories })
+    expect(await warning).toMatchObject({ advisories })
   })
 })
 

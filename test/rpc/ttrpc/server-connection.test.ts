@@ -274,6 +274,7 @@ describe('TtrpcServerConnection', () => {
     sockets.client.end()
     await aborted(call.hangup)
     await peer.closed
+    expect(sockets.server.destroyed).toBe(true)
   })
 
   it('stops reading from a peer that does not read its responses', async () => {
@@ -315,6 +316,7 @@ describe('TtrpcServerConnection', () => {
     it('closes an idle connection at once', async () => {
       connection.drain()
       await peer.closed
+      expect(sockets.server.destroyed).toBe(true)
     })
 
     it('answers calls in progress first, and refuses new ones', async () => {
