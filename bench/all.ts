@@ -15,7 +15,14 @@ import { benchEnvironment } from './support/figure.ts'
  */
 const PATHS = [
   ...['agent/agent-start', 'agent/rpc', 'agent/rpc-under-load', 'agent/policy'],
-  ...['agent/network', 'agent/metadata', 'agent/agent-death', 'agent/supervisor-memory', 'agent/ctl-start'],
+  ...[
+    'agent/network',
+    'agent/metadata',
+    'agent/agent-death',
+    'agent/memory',
+    'agent/supervisor-memory',
+    'agent/ctl-start',
+  ],
   ...['containers/exec', 'containers/exec-crowd', 'containers/container-life', 'containers/shared-storage'],
   ...['stdio/port-stdout', 'stdio/port-relays', 'stdio/read-stdout', 'stdio/copy-file'],
   'containers/exec-leak',

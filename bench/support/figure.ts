@@ -1,7 +1,7 @@
 export interface Figure {
   readonly figure: string
   readonly value: number
-  readonly unit: 'ms' | 'us' | 'MiB' | 'descriptors' | 'processes' | 'wake-ups'
+  readonly unit: 'ms' | 'us' | 'KiB' | 'MiB' | 'descriptors' | 'processes' | 'wake-ups'
   /** The same measure without the agent. */
   readonly floor: number
   /** The greatest acceptable ratio of `value` to `floor`. */
