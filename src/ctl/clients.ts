@@ -5,17 +5,15 @@ import { clientFor, type ServiceClient, type ServiceDefinition } from '../rpc/cl
 import type { CallOptions } from '../rpc/ttrpc/client.ts'
 import { CommandFailure, type Context, EXIT } from './command.ts'
 
-/** The calls of existing callers. Each has the time limit of the command line, and its failure names it. */
+/** The calls of AgentService, with the time limit of the command line. A failure names its call. */
 export async function agentCalls(context: Context): Promise<ServiceClient<typeof AgentServiceDefinition>> {
-  // Its messages are large, and `ps` needs none of them.
+  // These messages are large, and `ps` needs none of them.
   const { AgentServiceDefinition: definition } = await import('../gen/agent.ts')
   return await callsOf(context, definition)
 }
 
-/** The calls by which the agent explains itself. */
 export type Introspection = ServiceClient<typeof IntrospectionDefinition>
 
-/** See {@link agentCalls}. */
 export async function introspectionCalls(context: Context): Promise<Introspection> {
   const { IntrospectionDefinition: definition } = await import('../gen/microvm/agent/v1/introspection.ts')
   return await callsOf(context, definition)
@@ -37,7 +35,7 @@ async function callsOf<Definition extends ServiceDefinition>(
   return clientFor(definition, { call })
 }
 
-/** A failed call as the tool reports it; any other error as it is. */
+/** Turns the error of a call into the failure that the tool reports; returns any other error as it is. */
 export function callFailure(method: string, error: unknown): unknown {
   if (!(error instanceof AgentError)) return error
   if (/^(ttrpc|grpc): closed/.test(error.message)) {

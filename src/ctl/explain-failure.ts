@@ -5,19 +5,18 @@ import type { Capability } from '../gen/microvm/agent/v1/introspection.ts'
 import { clientFor } from '../rpc/client.ts'
 import type { Introspection } from './clients.ts'
 
-/** The features that calls need, by the names that GetCapabilities has for them. */
+/** The features that calls need, as GetCapabilities names them. */
 const FEATURES: Readonly<Record<string, string>> = { ReadOutput: 'output again', SetPolicy: 'policy' }
 
-/** The codes of a call that the agent lacks a feature for. */
+/** The codes of a call whose feature is missing. */
 const LACKING: readonly string[] = ['FAILED_PRECONDITION', 'NOT_FOUND']
 
-/** The limit of the questions: the agent may hang. */
+/** The agent may hang. */
 const ASKING = { timeoutMs: 2000 } as const
 
-/** How many containers an error names. */
 const MOST_NAMED = 8
 
-/** A session whose failed calls tell more of their cause, which `asked`, the same agent, is asked for. */
+/** Adds the cause to errors of `session`; `asked` is a session with the same agent. */
 export function explaining(session: Session, asked: Session): Session {
   return {
     close: () => session.close(),
@@ -27,7 +26,7 @@ export function explaining(session: Session, asked: Session): Session {
         return await session.call(service, method, payload, options)
       } catch (error) {
         if (!(error instanceof AgentError)) throw error
-        // An agent that cannot be asked leaves its own words.
+        // An agent that cannot be asked leaves its own error.
         const text = await explanation(asked, { service, method, payload }, error).catch(() => undefined)
         throw text === undefined ? error : new AgentError(error.code, text, { cause: error })
       }
@@ -66,7 +65,6 @@ async function containerIdOf({ service, method, payload }: FailedCall): Promise<
   return isObject(request) ? String(request.container_id) : ''
 }
 
-/** Which containers there are in place of this one. */
 async function aboutContainer({ listContainers }: Introspection, id: string): Promise<string> {
   const { containers } = await listContainers({}, ASKING)
   const ids = containers.map(({ containerId }) => containerId)
@@ -78,7 +76,6 @@ async function aboutContainer({ listContainers }: Introspection, id: string): Pr
   return ` "${id}"${found === undefined ? didYouMean(id, ids, otherwise) : `, which is ${found.state}`}`
 }
 
-/** A part of the agent that a setting turns on or that the image may lack. */
 export async function featureNamed(
   { getCapabilities }: Pick<Introspection, 'getCapabilities'>,
   name: string,
@@ -87,7 +84,7 @@ export async function featureNamed(
   return capabilities.find((each) => each.name === name)
 }
 
-/** Why it is not there, with what helps; undefined when it is there. */
+/** The reason and a remedy; undefined for an enabled feature. */
 export function whyMissing(feature: Capability | undefined): string | undefined {
   if (feature === undefined || feature.enabled) return undefined
   return feature.reason.replace(/want (agent\.[^;]*)/, 'want ./microvm run --append "$1"')

@@ -5,13 +5,11 @@ import { type Machine, machinesFolder, readEntry, runningMachines } from '../cli
 import { isMachineName } from '../client/machines/machine-name.mjs'
 import { UsageError } from './command.ts'
 
-/** How often a command that waits looks for its machine. */
 const LOOK_MS = 100
 
 /**
- * The address of the agent in the machine `name` of this user, or without a name in the only machine that runs. Waits for it
- * for `waitMs`. Throws {@link UsageError} when no machine or several run, and UNAVAILABLE when the machine `name` does not
- * run or a machine boots still.
+ * The agent's address in machine `name`, or in the only one that runs, within `waitMs`. Throws {@link UsageError} when
+ * no machine or several run, UNAVAILABLE when the machine does not run or still boots.
  */
 export async function findMachine(options: {
   readonly name: string | undefined
@@ -34,7 +32,7 @@ export async function findMachine(options: {
   }
 }
 
-/** The address, or why there is none yet. Throws when no wait helps. */
+/** Returns an error when a wait may help, and throws an error otherwise. */
 function look(folder: string, name: string | undefined): Address | Error {
   const machine = name === undefined ? onlyMachine(folder) : namedMachine(folder, name)
   if (machine instanceof Error) return machine

@@ -7,7 +7,7 @@ import { explaining } from './explain-failure.ts'
 
 const DEFAULT_WAIT_MS = 60_000
 
-/** The session of one command line: opened at its first use, closed by the tool. */
+/** A session that opens at its first use; the tool closes it. */
 export class LazySession {
   readonly #options: Pick<Context, 'values' | 'env' | 'signal'>
   #opening: Promise<Session> | undefined
@@ -17,20 +17,17 @@ export class LazySession {
     this.#options = options
   }
 
-  /** Connects, or returns the session that was opened before. */
   open(): Promise<Session> {
     this.#opening ??= this.#connect()
     return this.#opening
   }
 
-  /** Makes one more connection to the agent, without a session on it. */
   async dial(): Promise<Duplex> {
     await this.open()
     const { dial } = await import('../client/connection/dial.ts')
     return await dial(await this.#whereTo(), this.#options.signal)
   }
 
-  /** Connects to another port of the guest. */
   async dialPort(port: number): Promise<Duplex> {
     const address = await this.#whereTo()
     if (address.kind === 'unix') {
@@ -41,7 +38,7 @@ export class LazySession {
   }
 
   async close(): Promise<void> {
-    // Whoever opened it knows of its failure.
+    // Who opened the session reports its failure.
     const session = await this.#opening?.catch(() => undefined)
     session?.close()
   }
@@ -60,7 +57,7 @@ export class LazySession {
     return explaining(recorded(session, continuedRecording(file)), session)
   }
 
-  /** The agent's address, the same for all connections: a machine that is looked for again may be another one. */
+  /** Looked up once, because a second search may find another machine. */
   #whereTo(): Promise<Address> {
     this.#address ??= this.#findAddress()
     return this.#address
@@ -87,7 +84,7 @@ function waitMsOf(values: Values): number | undefined {
   return Number(values.text('wait') ?? DEFAULT_WAIT_MS / 1000) * 1000
 }
 
-/** The reference's way to say that a unix socket is that of a VMM. */
+/** kata-agent-ctl's options for a unix socket of a VMM. */
 function hybrid(address: Address, values: Values): Address {
   const isHybrid = values.flag('hybrid-vsock') && values.text('hybrid-vsock') !== 'false'
   if (!isHybrid || address.kind !== 'unix') return address

@@ -3,7 +3,7 @@ import { runCtl } from './run-ctl.ts'
 
 const { env, stderr, stdout } = process
 const io = {
-  // Most commands read none, and Node loads a tenth of their start for it.
+  // Most commands do not read stdin, and loading it takes a tenth of their start.
   get stdin() {
     return process.stdin
   },
@@ -13,6 +13,6 @@ const io = {
 const interruptions = new Interruptions()
 interruptions.listen()
 void runCtl(process.argv.slice(2), { io, env, interruptions }).then(
-  // Not before: stdin may be open for ever.
+  // An open stdin would keep the process alive.
   (status) => process.exit(status),
 )

@@ -13,26 +13,24 @@ import { COMMANDS } from './commands/table.ts'
 import { LazySession } from './lazy-session.ts'
 import { plainText } from './output/text.ts'
 
-/** What agent-ctl uses of its process. */
 export interface CtlHost {
   readonly io: Stdio & { readonly stderr: { readonly isTTY?: boolean } }
   readonly env: Readonly<Record<string, string | undefined>>
   readonly interruptions: Interruptions
 }
 
-/** Runs a command line and returns the exit status. Writes its own errors to stderr, each in one line. */
+/** Runs a command line and returns the exit status. Writes errors to stderr, one line each. */
 export async function runCtl(argv: readonly string[], host: CtlHost): Promise<number> {
-  // Writers handle a failed write themselves. Without a listener its error would also end the process.
+  // Writers handle a failed write. Without a listener its error would end the process.
   for (const output of [host.io.stdout, host.io.stderr]) output.on('error', () => {})
   return await statusOfRun(runCommandLine(argv, host), host)
 }
 
-/** The exit status of a command line that runs; tells its error. */
 async function statusOfRun(running: Promise<number>, { env, interruptions, io }: CtlHost): Promise<number> {
   try {
     return await abortable(running, interruptions.signal)
   } catch (error) {
-    // It may have to undo what it has begun.
+    // The command may have to undo what it has begun.
     if (interruptions.signal.aborted) await settled(running)
     if (error instanceof Interrupted) return error.exitStatus
     if (error instanceof OutputClosed) return BROKEN_PIPE_STATUS
@@ -47,7 +45,7 @@ async function statusOfRun(running: Promise<number>, { env, interruptions, io }:
   }
 }
 
-/** Waits until an interrupted command has ended, but not for long: it may wait for its user. */
+/** Waits only a short time, because an interrupted command may wait for its user. */
 async function settled(running: Promise<number>): Promise<void> {
   const ended = running.then(
     () => {},
@@ -67,7 +65,7 @@ function statusOf(error: unknown): number {
   return error instanceof AgentError && error.code !== 'UNAVAILABLE' ? EXIT.failed : EXIT.cannotRun
 }
 
-/** Runs a command line, in the session of another one if there is one. */
+/** Runs a command line, in the session `shared` if there is one. */
 async function runCommandLine(argv: readonly string[], host: CtlHost, shared?: LazySession): Promise<number> {
   const parsed = parseCommandLine(argv, COMMANDS, await methodsFor(argv))
   if (parsed.kind === 'version') {
@@ -89,7 +87,7 @@ async function runCommandLine(argv: readonly string[], host: CtlHost, shared?: L
   }
 }
 
-/** Runs a command line of the tool's own shell. The tool's signals go to it alone, while it runs. */
+/** Runs a line of the tool's shell. Meanwhile the tool's signals go to that line alone. */
 async function runLine(words: () => readonly string[], host: CtlHost, session: LazySession): Promise<number> {
   const interruptions = new Interruptions()
   const forward = () => {
@@ -106,7 +104,7 @@ async function runLine(words: () => readonly string[], host: CtlHost, session: L
   }
 }
 
-/** The names of the calls; loaded only when no word is a command, because `ps` must not pay for them. */
+/** Loads the names of calls only when no word is a command, because `ps` must not pay for them. */
 async function methodsFor(argv: readonly string[]): Promise<readonly string[]> {
   if (argv.some((word) => COMMANDS.some(({ name }) => name.split(' ')[0] === word))) return []
   const { METHODS } = await import('./methods/method-names.ts')

@@ -7,7 +7,7 @@ const UNITS: Readonly<Record<string, number>> = {
   h: 3_600_000,
 }
 
-/** Milliseconds of a time such as `500ms`, `5s`, `1m30s`; a number alone is seconds. Throws {@link UsageError}. */
+/** The milliseconds of `500ms`, `5s`, `1m30s`, or of a number of seconds. Throws {@link UsageError}. */
 export function parseDuration(what: string, text: string): number {
   if (/^\d{1,9}(\.\d{1,6})?$/.test(text)) return Math.round(Number(text) * 1000)
   const parts = [...text.matchAll(/(\d{1,9}(?:\.\d{1,6})?)(ms|s|m|h)/g)]

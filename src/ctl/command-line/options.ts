@@ -1,7 +1,7 @@
 import { ADDRESS_FORMS } from '../../client/connection/address.ts'
 import type { Option } from '../command.ts'
 
-/** Options of every command, before it or after it. */
+/** Options that stand before or after any command. */
 export const GLOBAL_OPTIONS: readonly Option[] = [
   {
     name: 'address',

@@ -5,7 +5,7 @@ import { fileCommands } from './files/commands.ts'
 import { observeCommands } from './observe/commands.ts'
 import { toolCommands } from './tool/commands.ts'
 
-/** Every command, by its group. The help, the completions, the man page and docs/reference/agent-ctl.md are made of this table. */
+/** The source of the help, the completions, the man page and docs/reference/agent-ctl.md. */
 export const COMMANDS: readonly Command[] = [
   ...containerCommands,
   ...observeCommands,

@@ -1,10 +1,8 @@
 import { type Argument, type Command, GROUPS, type Option } from '../command.ts'
 import { GLOBAL_OPTIONS } from '../command-line/options.ts'
 
-/** The columns of a line of help. */
 const WIDTH = 100
 
-/** `agent-ctl --help`. */
 export function toolHelp(commands: readonly Command[]): string {
   const groups = Object.entries(GROUPS).flatMap(([group, title]) => {
     const rows = commands.filter((command) => command.group === group)
@@ -33,7 +31,6 @@ export function toolHelp(commands: readonly Command[]): string {
   ].join('\n')
 }
 
-/** `agent-ctl COMMAND --help`. */
 export function commandHelp(command: Command): string {
   const { details = [], examples, options = [], summary } = command
   const list = command.arguments ?? []
@@ -54,7 +51,7 @@ export function commandHelp(command: Command): string {
   ].join('\n')
 }
 
-/** The words of a command, such as `exec [OPTIONS] CONTAINER COMMAND…`. */
+/** Such as `exec [OPTIONS] CONTAINER PROGRAM…`. */
 export function usageOf({ arguments: list = [], name, options = [] }: Command): string {
   return [name, ...(options.length > 0 ? ['[OPTIONS]'] : []), ...list.map(argumentText)].join(' ')
 }
@@ -64,7 +61,7 @@ function argumentText({ name, optional, repeated }: Argument): string {
   return optional ? `[${text}]` : text
 }
 
-/** How an option is written, such as `-o, --output FORMAT`. */
+/** Such as `-o, --output FORMAT`. */
 export function optionText({ kind, name, short, value }: Option): string {
   const text = `${short === undefined ? '' : `-${short}, `}--${name}`
   if (value === undefined) return text
@@ -72,7 +69,6 @@ export function optionText({ kind, name, short, value }: Option): string {
   return kind === 'list' ? `${text} ${value}…` : `${text} ${value}`
 }
 
-/** What an option does, with its choices. */
 export function optionSummary({ choices, repeated, summary }: Option): string {
   const all = choices === undefined ? '' : ` (${choices.join(', ')})`
   return `${summary}${all}${repeated ? ' (repeatable)' : ''}`
@@ -96,7 +92,6 @@ function columns(rows: readonly (readonly [string, string])[]): readonly string[
   })
 }
 
-/** Breaks a text at its spaces into lines of at most `width` characters. */
 function wrap(text: string, width: number): readonly string[] {
   const lines: string[] = []
   let line = ''

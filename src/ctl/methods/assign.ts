@@ -4,17 +4,13 @@ import { UsageError } from '../command.ts'
 import { FieldError, fieldNamed } from './fields.ts'
 import { readInput } from './read-input.ts'
 
-/** JSON that is being built. */
 export interface Draft {
   [key: string]: Node
 }
 
 type Node = string | number | boolean | null | Node[] | Draft
 
-/**
- * Puts `PATH=VALUE` into the JSON of a message: `container_id=x`, `process.args[0]=sh`, `annotations[key]=x`. A list
- * without an index gets one more element. The text is read as the field's type wants it. Throws {@link UsageError}.
- */
+/** Sets a path such as `process.args[0]=sh` or `annotations[key]=x`; no index appends. Throws {@link UsageError}. */
 export function assign(message: DescMessage, json: Draft, word: string): void {
   const equals = word.indexOf('=')
   if (equals <= 0) throw new UsageError(`${JSON.stringify(word)}: not understood, want FIELD=VALUE`)
@@ -26,7 +22,7 @@ export function assign(message: DescMessage, json: Draft, word: string): void {
   }
 }
 
-/** `a.b[0][key]` as its steps; keys in brackets may contain dots. */
+/** `a.b[0][key]`; keys in brackets may contain dots. */
 function stepsOf(path: string): readonly string[] {
   const steps = path.match(/\[[^\]]*\]|[^.[\]]+/g)
   const whole = steps?.map((step, index) => (index > 0 && !step.startsWith('[') ? `.${step}` : step)).join('')
@@ -71,7 +67,7 @@ function element(
   return inner
 }
 
-/** A text as the value of a field: a message is JSON, and bytes are text, `hex:…`, `base64:…` or `file:PATH`. */
+/** A message is JSON, and bytes are text, `hex:…`, `base64:…` or `file:PATH`. */
 function valueFrom(field: DescField, text: string, path: string): Node {
   if (field.message !== undefined) return parsed(text, path)
   if (field.scalar !== ScalarType.BYTES) return text

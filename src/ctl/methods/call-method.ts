@@ -5,7 +5,7 @@ import { callFailure } from '../clients.ts'
 import type { Json } from './fields.ts'
 import { decodeJson } from './to-json.ts'
 
-/** Calls a method and returns its answer as JSON. Throws a failure that names the method and the code. */
+/** Returns the answer as JSON. Throws a failure that names the method and the code. */
 export async function callMethod(
   session: Pick<Session, 'call'>,
   { name, output, parent }: DescMethod,

@@ -1,7 +1,7 @@
 import type { DescField, DescMessage, DescMethod } from '@bufbuild/protobuf'
 import { typeText } from './fields.ts'
 
-/** The help of one method: its request with all messages in it, the choices of its enums, its answer, an example. */
+/** The help of a method: its request with inner messages, the values of enums, its answer, an example. */
 export function describeMethod(method: DescMethod): string {
   const { input, output } = method
   const messages = [...reachable(input)]
@@ -38,7 +38,7 @@ function choicesText(field: DescField): string {
   return `${choices === undefined ? '' : `: ${choices}`}${oneof}`
 }
 
-/** The words of requests that the values of the first fields do not make. */
+/** The words of requests that need more than sample values of the first fields. */
 const EXAMPLES: Readonly<Record<string, readonly string[]>> = {
   CreateContainer: ['file://request.json'],
   ExecProcess: ['container_id=web', 'exec_id=job', 'process.Args=/bin/cat'],
@@ -52,7 +52,6 @@ function exampleOf(field: DescField): string {
   return `${pathOf(field)}=${sampleOf(field)}`
 }
 
-/** The way to the first value in a field. */
 function pathOf(field: DescField): string {
   if (field.fieldKind === 'map') return `${field.name}[key]`
   const here = field.fieldKind === 'list' ? `${field.name}[0]` : field.name
@@ -70,7 +69,7 @@ function sampleOf(field: DescField): string {
   return VALUES[field.name] ?? VALUES[typeText(field).replace('[]', '')] ?? '1'
 }
 
-/** Values by the name of a field, or else by its type. The other examples have the same ids. */
+/** By the name of a field, else by its type. The ids are those of the other examples. */
 const VALUES: Readonly<Record<string, string>> = {
   container_id: 'web',
   exec_id: 'job',
@@ -79,7 +78,6 @@ const VALUES: Readonly<Record<string, string>> = {
   bool: 'true',
 }
 
-/** The message and all messages in it, each once. */
 function reachable(message: DescMessage, found = new Set<DescMessage>()): ReadonlySet<DescMessage> {
   if (found.has(message)) return found
   found.add(message)

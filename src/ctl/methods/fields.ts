@@ -1,13 +1,12 @@
 import { type DescEnum, type DescField, type DescMessage, ScalarType } from '@bufbuild/protobuf'
 import { didYouMean, normalized } from '../../base/suggest.mjs'
 
-/** A value in JSON. */
 export type Json = string | number | boolean | null | readonly Json[] | { readonly [key: string]: Json }
 
 /** A value does not fit its field. The message begins with the field's path. */
 export class FieldError extends Error {}
 
-/** The field of this name: as the proto has it, in JSON's form, or in the words of OCI. Throws {@link FieldError}. */
+/** Finds a field by its name in the proto, in JSON or in OCI. Throws {@link FieldError}. */
 export function fieldNamed(message: DescMessage, name: string, path: string): DescField {
   const exact = message.fields.find((field) => field.name === name || field.jsonName === name)
   const found = exact ?? message.fields.find((field) => normalized(field.name) === normalized(name))
@@ -17,7 +16,7 @@ export function fieldNamed(message: DescMessage, name: string, path: string): De
   throw new FieldError(`${path}: unknown field of ${message.typeName}${didYouMean(name, names, all)}`)
 }
 
-/** The type of a field as a person reads it, such as `string`, `types.Interface[]` or `map<string, string>`. */
+/** Such as `string`, `types.Interface[]` or `map<string, string>`. */
 export function typeText(field: DescField): string {
   switch (field.fieldKind) {
     case 'scalar':
@@ -41,12 +40,11 @@ function elementText(field: DescField & { fieldKind: 'list' | 'map' }): string {
   return field.scalar === undefined ? '' : scalarText(field.scalar)
 }
 
-/** Such as `int64`. */
 function scalarText(type: ScalarType): string {
   return ScalarType[type].toLowerCase()
 }
 
-/** The number of an enum's value by its name or number. Throws {@link FieldError}. */
+/** Finds an enum value by name or number. Throws {@link FieldError}. */
 export function enumNumber(type: DescEnum, value: Json, path: string): number {
   const text = String(value)
   const prefix = /^-?\d+$/.test(text) ? undefined : normalized(text)
@@ -72,7 +70,7 @@ const RANGES: Partial<Record<ScalarType, readonly [bigint, bigint]>> = {
   [ScalarType.FIXED64]: [0n, 2n ** 64n - 1n],
 }
 
-/** A scalar in the JSON form of protocol buffers. Takes numbers as decimal texts, too. Throws {@link FieldError}. */
+/** A scalar in the JSON form of protocol buffers; numbers may be decimal texts. Throws {@link FieldError}. */
 export function scalarJson(type: ScalarType, value: Json, path: string): Json {
   const wrong = (want: string) => new FieldError(`${path}: ${shown(value)}, want ${want}`)
   const range = RANGES[type]
@@ -108,7 +106,7 @@ function wholeNumber(value: Json): bigint | undefined {
   return BigInt(value)
 }
 
-/** Bytes: base64, a list of numbers, or `{"text"}`, `{"base64"}`, `{"hex"}`. */
+/** Base64, a list of numbers, or `{"text"}`, `{"base64"}`, `{"hex"}`. */
 function bytesOf(value: Json, path: string): Buffer {
   const wrong = () =>
     new FieldError(
@@ -141,7 +139,6 @@ export function isList(value: Json): value is readonly Json[] {
   return Array.isArray(value)
 }
 
-/** The value for an error text, not longer than a line. */
 export function shown(value: Json): string {
   const text = JSON.stringify(value)
   return text.length > 60 ? `${text.slice(0, 60)}…` : text

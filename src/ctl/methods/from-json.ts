@@ -11,10 +11,10 @@ import {
   shown,
 } from './fields.ts'
 
-/** Encodes a message given as JSON. Throws {@link UsageError} that names the field that is unknown or wrong. */
+/** Encodes a message given as JSON. Throws {@link UsageError} that names an unknown or wrong field. */
 export function encodeJson(message: DescMessage, json: Json): Uint8Array {
   try {
-    // The value consists of plain JSON, which bufbuild's own type describes as changeable.
+    // The value is plain JSON; bufbuild's type only lacks `readonly`.
     const canonical = messageJson(message, json, '') as JsonValue
     return toBinary(message, fromJson(message, canonical))
   } catch (error) {
@@ -23,7 +23,7 @@ export function encodeJson(message: DescMessage, json: Json): Uint8Array {
   }
 }
 
-/** The same message with the names and values of the JSON form of protocol buffers. */
+/** The message with the names and values of the JSON form of protocol buffers. */
 function messageJson(message: DescMessage, json: Json, path: string): Json {
   if (!isObject(json)) throw new FieldError(`${path || 'request'}: ${shown(json)}, want an object ({…})`)
   const fields: Record<string, Json> = {}
@@ -52,7 +52,6 @@ function fieldJson(field: DescField, value: Json, path: string): Json {
   return elementJson(field, value, path)
 }
 
-/** The value of a field, or one element of a list or a map. */
 function elementJson(field: DescField, value: Json, path: string): Json {
   if (field.message !== undefined) return messageJson(field.message, value, path)
   if (field.enum !== undefined) return enumNumber(field.enum, value, path)

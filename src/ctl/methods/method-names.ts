@@ -3,24 +3,22 @@ import { AgentServiceDefinition } from '../../gen/agent.ts'
 import { HealthDefinition } from '../../gen/health.ts'
 import { IntrospectionDefinition } from '../../gen/microvm/agent/v1/introspection.ts'
 
-/** The services that the agent serves on ttRPC, the first first where a method has the same name in several. */
+/** In order of preference, for a method name that several services have. */
 const SERVICES = [AgentServiceDefinition, HealthDefinition, IntrospectionDefinition] as const
 
-/** A method of the agent. */
 export interface MethodName {
-  /** Full name, such as `grpc.AgentService`. */
   readonly service: string
   readonly method: string
 }
 
-/** All methods with one answer, by the names of the proto. */
+/** All methods with a single response. */
 export const METHODS: readonly MethodName[] = SERVICES.flatMap(({ fullName, methods }) =>
   Object.values(methods).flatMap(({ name, responseStream }) =>
     responseStream ? [] : [{ service: fullName, method: name }],
   ),
 )
 
-/** The method of this name, with or without its service, in any case; undefined if there is none. */
+/** Finds a method by its name in any case, with or without its service. */
 export function methodNamed(text: string): MethodName | undefined {
   const wanted = normalized(text.replace(/^.*[/]/, ''))
   const service = text.includes('/') ? text.slice(0, text.lastIndexOf('/')) : undefined

@@ -2,10 +2,10 @@ import { readFileSync, statSync } from 'node:fs'
 import { fileFailure } from '../../client/files/file-failure.ts'
 import { UsageError } from '../command.ts'
 
-/** No request is larger than 4 MiB, and its JSON hardly larger than this. */
+/** Requests have at most 4 MiB, and their JSON is hardly larger than this. */
 export const MAX_INPUT_BYTES = 64 << 20
 
-/** Reads a file or a pipe that the command line names. Throws {@link UsageError} that names `what` it is for, and its path. */
+/** Reads a file or pipe of the command line. Throws {@link UsageError} that names `what` and the path. */
 export function readInput(what: string, path: string): Buffer {
   try {
     const status = statSync(path)

@@ -6,7 +6,7 @@ import { assign, type Draft } from './assign.ts'
 import { encodeJson } from './from-json.ts'
 import { MAX_INPUT_BYTES, readInput } from './read-input.ts'
 
-/** Encodes a request from the words of a command line: `FIELD=VALUE`, `json://…`, `file://…`, `{…}`, or `-` for stdin. */
+/** Encodes the words `FIELD=VALUE`, `json://…`, `file://…`, `{…}`, or `-` for stdin. */
 export async function encodeWords(
   message: DescMessage,
   words: readonly string[],
@@ -21,7 +21,7 @@ export async function encodeWords(
   return encodeJson(message, json)
 }
 
-/** The JSON that a word stands for; undefined for `FIELD=VALUE`. */
+/** undefined for `FIELD=VALUE`. */
 async function jsonText(word: string, stdin: Readable): Promise<string | undefined> {
   if (word.startsWith('json://')) return word.slice('json://'.length)
   if (word.startsWith('{')) return word
@@ -29,7 +29,6 @@ async function jsonText(word: string, stdin: Readable): Promise<string | undefin
   return word === '-' ? await readAll(stdin) : undefined
 }
 
-/** The text of a `file://` address. Throws {@link UsageError}. */
 export function readText(address: string): string {
   const path = address.slice('file://'.length)
   return readInput(path, path).toString()
@@ -51,7 +50,7 @@ async function readAll(stdin: Readable): Promise<string> {
   return Buffer.concat(chunks).toString()
 }
 
-/** The object of a JSON text. Throws {@link UsageError} that begins with the word. */
+/** Throws {@link UsageError} that begins with the word. */
 export function parseObject(text: string, word: string): Draft {
   const name = word.length > 40 ? `${word.slice(0, 40)}…` : word
   let value: unknown
@@ -64,7 +63,7 @@ export function parseObject(text: string, word: string): Draft {
   return value
 }
 
-/** JSON.parse gives nothing else inside. */
+/** JSON.parse creates no other values inside. */
 function isDraft(value: unknown): value is Draft {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }

@@ -5,7 +5,7 @@ import { UsageError } from '../command.ts'
 import { descriptorSet } from './descriptor-set.ts'
 import { METHODS, type MethodName, methodNamed } from './method-names.ts'
 
-/** The description of the method with this name, with or without its service. Throws {@link UsageError}. */
+/** Throws {@link UsageError} for an unknown method. */
 export function describedMethod(name: string): DescMethod {
   const found = methodNamed(name)
   if (found === undefined) {

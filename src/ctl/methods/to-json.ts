@@ -4,8 +4,8 @@ import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Json } from './fields.ts'
 
 /**
- * Decodes a message to JSON that is accepted as input, too: names as the proto has them, 64-bit numbers as decimal texts,
- * and bytes as `{"text"}` where they are UTF-8, or else `{"base64"}`. Fields without a message inside are always there.
+ * Decodes a message to JSON that is also valid input: 64-bit numbers are decimal texts; bytes are `{"text"}` for UTF-8,
+ * else `{"base64"}`. Unset fields are included, except messages and members of a oneof.
  */
 export function decodeJson(message: DescMessage, bytes: Uint8Array): Json {
   try {

@@ -3,17 +3,15 @@ import { writeWhole } from '../../client/container/stdio.ts'
 import type { Context } from '../command.ts'
 import { type Column, table } from './table.ts'
 
-/** Writes to the tool's stdout and waits until it is taken. Throws `OutputClosed` when its reader has gone. */
+/** Resolves once stdout has taken the text. Throws `OutputClosed` when it has lost its reader. */
 export async function print({ io }: Pick<Context, 'io'>, text: string): Promise<void> {
   await writeWhole(io.stdout, text)
 }
 
-/** Writes one JSON value a line. */
 export async function printJson(context: Pick<Context, 'io'>, value: unknown): Promise<void> {
   await print(context, `${JSON.stringify(value, jsonValue)}\n`)
 }
 
-/** A text for people, or one JSON value in a line for programs. */
 export async function printAs(
   context: Pick<Context, 'io' | 'output'>,
   { text, value }: { readonly text: string; readonly value: unknown },
@@ -22,12 +20,11 @@ export async function printAs(
   else await print(context, text)
 }
 
-/** Writes one JSON value over several lines, for people. */
 export async function printPretty(context: Pick<Context, 'io'>, value: unknown): Promise<void> {
   await print(context, `${JSON.stringify(value, jsonValue, 2)}\n`)
 }
 
-/** Rows as a table that fits the terminal, or as one JSON value a line. */
+/** A table that fits the terminal, or one JSON value a line. */
 export async function printRows<Row>(
   context: Context,
   columns: readonly Column<Row>[],
@@ -44,7 +41,7 @@ function bold(line: string): string {
   return styleText('bold', line, { validateStream: false })
 }
 
-/** Rows as a table; on a terminal in place of what the screen showed before. */
+/** On a terminal the table replaces what the screen showed. */
 export async function printScreen<Row>(
   context: Pick<Context, 'io'>,
   columns: readonly Column<Row>[],
@@ -52,16 +49,16 @@ export async function printScreen<Row>(
 ): Promise<void> {
   const isTerminal = context.io.stdout.isTTY === true
   const text = table(columns, rows, terminalWidth(context))
-  // The cursor goes to the top left, and what was below is erased.
+  // The cursor moves to the top left, and the rest is erased.
   await print(context, isTerminal ? `\x1b[H\x1b[J${text}` : text)
 }
 
-/** The columns of the terminal; undefined when stdout is none. */
+/** undefined when stdout is no terminal. */
 function terminalWidth({ io }: Pick<Context, 'io'>): number | undefined {
   return io.stdout.isTTY === true && (io.stdout.columns ?? 0) > 0 ? io.stdout.columns : undefined
 }
 
-/** 64-bit numbers are decimal texts, as in the JSON form of protocol buffers, and bytes are base64. */
+/** As in the JSON form of protocol buffers: decimal texts for 64-bit numbers, base64 for bytes. */
 function jsonValue(_key: string, value: unknown): unknown {
   if (typeof value === 'bigint') return value.toString()
   if (value instanceof Uint8Array) return Buffer.from(value).toString('base64')

@@ -1,23 +1,17 @@
 import { plainText } from './text.ts'
 
-/** One column of a table. */
 export interface Column<Row> {
   readonly title: string
   readonly text: (row: Row) => string
-  /** Columns with a higher number are left out first when the terminal is narrow; those without one never are. */
+  /** A narrow terminal drops the columns with the highest numbers first, and never those without a number. */
   readonly drop?: number
-  /** Numbers stand at the right. */
   readonly right?: boolean
 }
 
 const GAP = 2
-/** Narrower columns show nothing that helps. */
 const LEAST_WIDTH = 4
 
-/**
- * A table in lines of at most `width` characters; without a width every line is as long as it gets. When it is too narrow,
- * columns are left out in the order that they name, and then the widest ones are truncated.
- */
+/** Lines of at most `width` characters: drops columns by `drop`, then truncates the widest columns. */
 export function table<Row>(
   columns: readonly Column<Row>[],
   rows: readonly Row[],

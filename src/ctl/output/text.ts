@@ -1,4 +1,4 @@
-/** A length of time for people, such as `350ms`, `12s`, `3m05s`, `2h10m` or `3d`. */
+/** Such as `350ms`, `12s`, `3m05s`, `2h10m` or `3d`. */
 export function ageText(ms: bigint | number): string {
   const milliseconds = Number(ms)
   if (milliseconds < 1000) return `${Math.round(milliseconds)}ms`
@@ -12,7 +12,7 @@ export function ageText(ms: bigint | number): string {
 
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB']
 
-/** A number of bytes for people, such as `12.5 MiB`. */
+/** Such as `12.5 MiB`. */
 export function bytesText(bytes: bigint | number): string {
   let amount = Number(bytes)
   let unit = 0
@@ -21,7 +21,7 @@ export function bytesText(bytes: bigint | number): string {
   return `${amount.toFixed(digits)} ${UNITS[unit]}`
 }
 
-/** A text without control characters: a container chooses its names, and they could move the cursor of the terminal. */
+/** Escapes control characters: a container chooses its names, which could move the terminal's cursor. */
 export function plainText(text: string): string {
   return text.replace(/[\p{Cc}\p{Cf}]/gu, (character) => {
     const code = character.codePointAt(0) ?? 0

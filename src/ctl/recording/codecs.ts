@@ -3,7 +3,6 @@ import { HealthDefinition } from '../../gen/health.ts'
 import { IntrospectionDefinition } from '../../gen/microvm/agent/v1/introspection.ts'
 import type { JsonObject } from './recording.ts'
 
-/** Decodes the messages of one method. */
 export interface MessageCodecs {
   readonly requestType: { decode(bytes: Uint8Array): object }
   readonly responseType: { decode(bytes: Uint8Array): object }
@@ -15,18 +14,18 @@ const CODECS: ReadonlyMap<string, MessageCodecs> = new Map(
   ),
 )
 
-/** Undefined for what is no method of the agent. */
+/** undefined for an unknown method. */
 export function codecsOf(service: string, method: string): MessageCodecs | undefined {
   return CODECS.get(`${service}/${method}`)
 }
 
-/** A message as recordings have it: 64-bit numbers are decimal texts, and bytes are base64. */
+/** A message as in recordings: 64-bit numbers are decimal texts, bytes are base64. */
 export function plainMessage(message: object): JsonObject {
   return JSON.parse(JSON.stringify(message, plainValue))
 }
 
 function plainValue(this: unknown, key: string, value: unknown): unknown {
-  // JSON.stringify has made an object of a Buffer before it asks.
+  // JSON.stringify has already called Buffer.toJSON.
   const own: unknown = typeof this === 'object' && this !== null ? Reflect.get(this, key) : value
   if (typeof value === 'bigint') return value.toString()
   return own instanceof Uint8Array ? { base64: Buffer.from(own).toString('base64') } : value

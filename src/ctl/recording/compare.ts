@@ -4,7 +4,7 @@ import type { RecordingNotes } from './notes.ts'
 import { bytesOf, type Json, type JsonObject, type RecordedCall } from './recording.ts'
 import type { Answer } from './wire.ts'
 
-/** Throws when an answer is not the recorded one, or not the one that the notes put in its place. */
+/** Throws when an answer is neither the recorded one nor the one that the notes put in its place. */
 export function checkAnswer(call: RecordedCall, answer: Answer, notes: RecordingNotes): void {
   const { answer: recorded, method } = call
   if (recorded === undefined) return
@@ -21,22 +21,21 @@ export function checkAnswer(call: RecordedCall, answer: Answer, notes: Recording
     throw new Error(`${inWords(answer)}, want ${inWords(instead)}, because ${difference.because}`)
 }
 
-/** What of an answer is compared. */
 interface Rules {
   readonly text: (message: string) => string
   readonly response: (method: string, response: JsonObject) => Json
 }
 
 /**
- * Of the reference's answers everything is compared but ids, times and sizes. The texts of its failures are its own;
- * those that callers look for are in test/support/refusals/status-table.ts.
+ * Everything but ids, times and sizes is compared. Kata's agent has its own texts of failures; those that callers look
+ * for are in test/support/refusals/status-table.ts.
  */
 const OF_THE_REFERENCE: Rules = {
   text: unread,
   response: (method, response) => (COMPARED[method] ?? whole)(response),
 }
 
-/** Of this agent's own answers only what the caller relies on is compared; the text of a failure is the same as ever. */
+/** Only what callers rely on is compared. Texts of failures must be equal. */
 const OF_THIS_AGENT: Rules = {
   text: (message) => message,
   response: (method, response) => (RELIED_ON[method] ?? unread)(response),
@@ -45,7 +44,7 @@ const OF_THIS_AGENT: Rules = {
 function isSame(method: string, wanted: Answer, answer: Answer, rules: Rules): boolean {
   if (wanted.code !== answer.code) return false
   if (answer.code !== StatusCode.OK) return rules.text(wanted.message) === rules.text(answer.message)
-  // Of some answers only the status was recorded.
+  // For some answers only the status was recorded.
   if (wanted.response === undefined) return true
   if (answer.response === undefined) return false
   return isDeepStrictEqual(rules.response(method, wanted.response), rules.response(method, answer.response))
@@ -53,7 +52,7 @@ function isSame(method: string, wanted: Answer, answer: Answer, rules: Rules): b
 
 type Comparable = (response: JsonObject) => Json
 
-/** What is compared of the reference's responses; of all others the whole. */
+/** The compared parts of responses of Kata's agent; all other responses are compared whole. */
 const COMPARED: Readonly<Record<string, Comparable>> = {
   Version: ({ grpcVersion }) => ({ grpcVersion }),
   GetGuestDetails: ({ agentDetails, supportMemHotplugProbe }) => ({
@@ -79,7 +78,7 @@ const COMPARED: Readonly<Record<string, Comparable>> = {
   GetIPTables: withoutComments,
 }
 
-/** What shims rely on in a response besides the status. */
+/** The parts of a response that shims rely on. */
 const RELIED_ON: Readonly<Record<string, Comparable>> = {
   Check: whole,
   WaitProcess: whole,
@@ -102,7 +101,7 @@ function unread(): string {
   return ''
 }
 
-/** The names of the fields and the kinds of their values; of a list or a map only that it is one. */
+/** The names of the fields and the kinds of their values; a list or map has only a kind. */
 function shapeOf(value: Json): Json {
   if (typeof value !== 'object' || value === null) return typeof value
   if (Array.isArray(value)) return 'list'
@@ -123,7 +122,7 @@ function withoutLinkLocal(list: Json | undefined): Json {
   })
 }
 
-/** The rules without the lines that tell the time. */
+/** Comment lines contain the time. */
 function withoutComments({ data }: JsonObject): Json {
   const lines = `${bytesOf(data) ?? ''}`.split('\n')
   return lines.filter((line) => !line.startsWith('#'))

@@ -2,7 +2,6 @@ import { messageOf } from '../../base/errors.ts'
 import { codecsOf, plainMessage } from './codecs.ts'
 import type { RecordingFile } from './recording-file.ts'
 
-/** A request as it was sent. */
 export interface SentCall {
   readonly connection: number
   readonly stream: number
@@ -13,14 +12,14 @@ export interface SentCall {
   readonly payload: Uint8Array
 }
 
-/** The answer of a call: of a failure there is a message, of a success a payload. */
+/** A failure has a message, a success has a payload. */
 export interface GivenAnswer {
   readonly code: number
   readonly message: string
   readonly payload: Uint8Array | undefined
 }
 
-/** Writes a recording, in the form of test/fixtures/recordings: a call is one line, written when it has been answered. */
+/** Writes one line for each answered call, as in test/fixtures/recordings. */
 export class LineWriter {
   readonly #write: (line: string) => void
   readonly #began: number
@@ -34,7 +33,7 @@ export class LineWriter {
     this.#line({ ms: this.#now(), conn: connection, event })
   }
 
-  /** Notes a call. The function that it returns writes the line. */
+  /** The returned function writes the line. */
   call(sent: SentCall): (answer: GivenAnswer | undefined) => void {
     const { connection, metadata, method, payload, service, stream, timeoutMs } = sent
     const codecs = codecsOf(service, method)

@@ -3,11 +3,11 @@ import type { RecordingNotes } from './notes.ts'
 import { bytesOf, type RecordedCall, type Recording } from './recording.ts'
 import type { Answer } from './wire.ts'
 
-/** An output stream of a process, which a shim reads in a loop, and what the recording tells about it. */
+/** An output stream of a process, which a shim reads in a loop. */
 export class OutputStream {
   readonly firstRead: RecordedCall
   readonly #reads: readonly RecordedCall[]
-  /** Its whole text, or what the text must look like when it differs from time to time. */
+  /** The whole text, or a pattern for a text that varies. */
   readonly #text: Buffer | RegExp
   readonly #chunks: Buffer[] = []
   #bytes = 0
@@ -21,7 +21,7 @@ export class OutputStream {
     this.#text = text
   }
 
-  /** All streams that the recording reads. Throws when a text is not known and the notes do not describe it. */
+  /** Throws when a text is neither recorded whole nor described in the notes. */
   static allOf(recording: Recording, notes: RecordingNotes): readonly OutputStream[] {
     const calls = recording.lines.filter((line) => line.kind === 'call')
     const byStream = Map.groupBy(calls.filter(isRead), keyOf)
@@ -39,12 +39,11 @@ export class OutputStream {
     return this.#reads.includes(call)
   }
 
-  /** Reads until a read returns nothing or fails. */
   readToEnd(read: () => Promise<Answer>): void {
     this.#ended = this.#readAll(read)
   }
 
-  /** Waits until it has brought all that it had brought at this time of the recording, and checks it at its end. */
+  /** Waits for as much as was read by this time of the recording, and checks the text at its end. */
   async catchUp(ms: number): Promise<void> {
     const answered = this.#reads.filter(({ answer }) => answer !== undefined && answer.atMs <= ms)
     if (answered.length === 0) return
@@ -53,7 +52,6 @@ export class OutputStream {
     else await this.#brings(Buffer.concat(answered.map(dataOf)).length)
   }
 
-  /** Waits for its end and checks its text. */
   async finish(): Promise<void> {
     await this.#ended
     this.#check()
@@ -101,7 +99,6 @@ export class OutputStream {
     return Buffer.concat(this.#chunks).toString()
   }
 
-  /** All that it has brought, or of a large text the beginning. */
   #shown(): string {
     return JSON.stringify(this.#brought().slice(0, 2000))
   }
@@ -123,12 +120,12 @@ function dataOf({ answer }: RecordedCall): Buffer {
   return bytesOf(answer?.response?.data) ?? Buffer.alloc(0)
 }
 
-/** Whether nothing was read, which is the end of a stream; of a large read only the size was recorded. */
+/** An empty read ends a stream. For a large read only the size was recorded. */
 function isEnd({ answer }: RecordedCall): boolean {
   return bytesOf(answer?.response?.data)?.length === 0
 }
 
-/** Undefined when reads were left out, or the recording ended before the stream did. */
+/** undefined when reads were cut out, or the recording ended before the stream. */
 function wholeText(recording: Recording, reads: readonly RecordedCall[]): Buffer | undefined {
   const [first, last] = [reads[0], reads.at(-1)]
   if (first === undefined || last === undefined || !isEnd(last)) return undefined

@@ -7,33 +7,27 @@ import { OutputStream } from './output-stream.ts'
 import type { ConnectionEvent, RecordedCall, RecordedLine, Recording } from './recording.ts'
 import { type Answer, type RecordedWire, recordedWire } from './wire.ts'
 
-/** The agent that a recording is played on. */
 export interface Place {
-  /** Dials the agent. */
   dial(): Promise<Duplex>
-  /** Does what the caller's host had done before a call: the files of a container, a disk that it had plugged in. */
+  /** Does what the caller's host did before a call: a container's files, a hot-plugged disk. */
   prepare(call: RecordedCall): Promise<void>
-  /** Takes note of an answer that differs, in place of the end of the replay. */
+  /** Receives each difference; without it the first difference ends the replay. */
   differs?(line: RecordedLine, error: Error): void
 }
 
-/** A call whose answer has not been checked yet. */
 interface OpenCall {
   readonly call: RecordedCall
   readonly answered: Promise<Answer>
 }
 
-/** Longer than any call takes under emulation. The limit only ends a replay that hangs, and names the line. */
+/** Longer than any call under emulation: the limit only ends a replay that hangs. */
 const LIMIT_MS = 120_000
 
 /**
- * Plays a recording and returns how many calls it made. Throws at the first answer that differs from what the recording
- * and its notes tell, naming the line, unless `place` takes note of it.
- *
- * The order is that of the recording, without its pauses: before a call is sent, every call has been answered whose
- * answer came before it then. All others are still open, so they run at the same time. A shim reads each stream in a
- * loop, and how much one read returns is chance, so a stream is read to its end and compared as a whole.
- * `until` names a method; the first call of it and all that follows are left out.
+ * Plays a recording up to the first call of `until`, and returns the number of calls. Throws at the first difference,
+ * naming the line, unless `place.differs` takes it.
+ * Calls keep their order, without pauses: a call is sent once all calls are answered that were answered by then. The
+ * other calls overlap. A stream is read to its end and compared whole, because the size of a read is chance.
  */
 export async function play(
   recording: Recording,
@@ -100,7 +94,7 @@ class Player {
     else this.#wires.set(event.connection, recordedWire(await this.#place.dial()))
   }
 
-  /** Waits for all that had been answered at this time of the recording. */
+  /** Waits for everything that was answered by this time of the recording. */
   async #catchUp(ms: number): Promise<void> {
     const due = this.#open.filter(({ call }) => call.answer !== undefined && call.answer.atMs <= ms)
     this.#open = this.#open.filter((open) => !due.includes(open))
@@ -113,7 +107,7 @@ class Player {
 
   #send(call: RecordedCall): void {
     const answered = this.#wireOf(call).send(call)
-    // A call that fails is reported when its turn comes.
+    // `#catchUp` reports a call that fails.
     answered.catch(() => {})
     this.#open = [...this.#open, { call, answered }]
     this.#sent += 1
@@ -134,7 +128,6 @@ class Player {
     return wire
   }
 
-  /** Compares; a difference ends the replay unless the place takes note of it. */
   async #check(line: RecordedLine, compare: () => Promise<void>): Promise<void> {
     try {
       await this.#at(line, compare())
@@ -144,7 +137,7 @@ class Player {
     }
   }
 
-  /** Limits a step, and names the line in its error. */
+  /** Limits a step, and adds the line to its error. */
   async #at<T>(line: RecordedLine, step: Promise<T>): Promise<T> {
     try {
       return await abortable(step, AbortSignal.timeout(LIMIT_MS))
@@ -158,5 +151,5 @@ class Player {
   }
 }
 
-/** An error that names its line already. */
+/** Its message names the line already. */
 class ReplayError extends Error {}

@@ -5,8 +5,8 @@ import { decodeRequest, decodeResponse, type RequestMetadata, timeoutMsOf } from
 import type { GivenAnswer, LineWriter } from './line-writer.ts'
 
 /**
- * Joins a caller with the agent and records the ttRPC calls between them. Every byte passes unchanged, also of what is no
- * call. Resolves when both sides have closed, with whether the caller spoke ttRPC.
+ * Joins a caller with the agent and records their ttRPC calls. All bytes pass unchanged. Resolves when both sides have
+ * closed; false if the caller did not speak ttRPC.
  */
 export async function recordBetween(
   caller: Duplex,
@@ -14,7 +14,7 @@ export async function recordBetween(
   { connection, writer }: { readonly connection: number; readonly writer: LineWriter },
 ): Promise<boolean> {
   let isTtrpc = true
-  // A frame begins with its length, which is below 16 MiB.
+  // A ttRPC frame begins with its length, which is below 16 MiB.
   caller.once('data', (chunk: Buffer) => {
     isTtrpc = chunk[0] === 0
   })
@@ -24,7 +24,7 @@ export async function recordBetween(
       if (type !== FrameType.request) return
       const { method, payload, service, timeoutNano } = decodeRequest(bytes)
       const timeoutMs = timeoutMsOf(timeoutNano) ?? 0
-      // The payload may be a view of the bytes that pass.
+      // Copied, because the payload may be a view of bytes in transit.
       const call = { service, method, timeoutMs, payload: Buffer.from(payload) }
       open.set(
         streamId,
@@ -49,14 +49,13 @@ export async function recordBetween(
   return isTtrpc
 }
 
-/** Passes bytes on until the source closes, then closes the target. */
 async function pass(source: Duplex, target: Duplex, reader: FrameReader): Promise<void> {
   const closed = Promise.withResolvers<void>()
   source.on('data', (chunk: Buffer) => {
     try {
       reader.push(chunk)
     } catch {
-      // What is no ttRPC is passed on all the same.
+      // Other bytes than ttRPC pass as well.
     }
   })
   source.on('error', () => {}).once('close', closed.resolve)
@@ -65,7 +64,7 @@ async function pass(source: Duplex, target: Duplex, reader: FrameReader): Promis
   target.end()
 }
 
-/** The metadata of a ttRPC request (its field 5), of which the agent decodes the trace context alone. */
+/** The metadata is field 5. The agent's decoder reads only the trace context. */
 function decodeMetadata(request: Uint8Array): RequestMetadata {
   const reader = new BinaryReader(request)
   const pairs: [string, string][] = []

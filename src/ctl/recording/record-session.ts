@@ -3,7 +3,7 @@ import type { Session } from '../../client/open-session.ts'
 import { LineWriter } from './line-writer.ts'
 import type { RecordingFile } from './recording-file.ts'
 
-/** The same session, which writes a line when it is opened and closed, and one for each call. */
+/** Writes a line for each call, and for the session's beginning and end. */
 export function recorded(session: Session, file: RecordingFile): Session {
   const writer = new LineWriter(file)
   const connection = file.connections + 1

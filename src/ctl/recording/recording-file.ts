@@ -3,27 +3,25 @@ import { fileFailure } from '../../client/files/file-failure.ts'
 import { UsageError } from '../command.ts'
 import { type RecordedLine, readRecording } from './recording.ts'
 
-/** A file of a recording, which only its owner may read, because requests hold environments. */
+/** Readable by its owner only, because requests hold environments. */
 export interface RecordingFile {
-  /** Writes a line at its end. */
   readonly write: (line: string) => void
-  /** The time of the last line that is there; 0 in a new recording. */
+  /** The time of the last line; 0 in a new recording. */
   readonly endMs: number
-  /** The highest number of a connection that is there. */
+  /** The highest connection number. */
   readonly connections: number
 }
 
-/** Empties a file for a new recording. */
 export function newRecording(path: string): RecordingFile {
   guarded(path, () => writeFileSync(path, '', { mode: 0o600 }))
   return { write: writerOf(path), endMs: 0, connections: 0 }
 }
 
-/** Goes on with the recording of a file, or begins one. Throws {@link UsageError} for a file with anything else. */
+/** Continues a recording, or begins one. Throws {@link UsageError} for a file with anything else. */
 export function continuedRecording(path: string): RecordingFile {
   return guarded(path, () => {
     appendFileSync(path, '', { mode: 0o600 })
-    // A pipe has nothing to go on with.
+    // A pipe has no earlier lines.
     const lines = statSync(path).isFile() ? readRecording(path).lines : []
     return {
       write: writerOf(path),

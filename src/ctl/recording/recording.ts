@@ -2,9 +2,9 @@ import { readFileSync } from 'node:fs'
 import { basename } from 'node:path'
 import { messageOf } from '../../base/errors.ts'
 
-/** The calls of one real caller for one sandbox, in the order in which it sent them. */
+/** The calls of one caller for one sandbox, in the order of sending. */
 export interface Recording {
-  /** The file's name without its ending, such as `go-shim.ctr-run`. */
+  /** The file name without `.jsonl`, such as `go-shim.ctr-run`. */
   readonly name: string
   readonly lines: readonly RecordedLine[]
 }
@@ -12,49 +12,43 @@ export interface Recording {
 export type RecordedLine = RecordedCall | ConnectionEvent | Cut
 
 interface AnyLine {
-  /** The number of the line in the file, from 1. */
+  /** Counted from 1. */
   readonly line: number
 }
 
-/** A call, and its answer if it had one before the recording ended. */
 export interface RecordedCall extends AnyLine {
   readonly kind: 'call'
-  /** Milliseconds from the beginning of the recording. */
+  /** Milliseconds since the beginning of the recording. */
   readonly sentMs: number
   readonly connection: number
   readonly stream: number
-  /** Such as `grpc.AgentService`. */
   readonly service: string
-  /** Such as `CreateSandbox`. */
   readonly method: string
-  /** Nanoseconds; 0 without a limit. */
+  /** 0 without a limit. */
   readonly timeoutNano: bigint
   readonly metadata: Readonly<Record<string, string>>
-  /** The decoded request: 64-bit numbers are decimal texts, and bytes are {@link RecordedBytes}. */
+  /** Decoded: 64-bit numbers are decimal texts, bytes are `{ base64 }`. */
   readonly request: JsonObject
-  /** The encoded request as it was sent. Undefined for most writes to stdin. */
+  /** undefined for most writes to stdin. */
   readonly requestBytes: Buffer | undefined
   readonly answer: RecordedAnswer | undefined
 }
 
-/** An answer. Of a failure there is a text, of a success a response. */
 export interface RecordedAnswer {
-  /** Milliseconds from the beginning of the recording. */
   readonly atMs: number
   readonly code: number
   readonly message: string
-  /** Undefined for a failure, and for the metrics, whose text was not recorded. */
+  /** undefined for a failure, and for metrics, whose text was not recorded. */
   readonly response: JsonObject | undefined
 }
 
-/** The caller opens or closes a connection. */
 export interface ConnectionEvent extends AnyLine {
   readonly kind: 'open' | 'close'
   readonly sentMs: number
   readonly connection: number
 }
 
-/** A run of calls that was left out of the recording. */
+/** Calls that were left out of the recording. */
 export interface Cut extends AnyLine {
   readonly kind: 'cut'
   readonly calls: number
@@ -65,12 +59,12 @@ export interface JsonObject {
   readonly [key: string]: Json | undefined
 }
 
-/** Reads a recording. Throws an error that names the file and the line when a line is cut off or lacks a field. */
+/** Throws an error that names the file and the line when a line is truncated or lacks a field. */
 export function readRecording(path: string): Recording {
   return { name: basename(path, '.jsonl'), lines: parseLines(path, readFileSync(path, 'utf8')) }
 }
 
-/** Parses the lines of a recording; `path` is for the errors. */
+/** `path` is for the errors. */
 export function parseLines(path: string, text: string): readonly RecordedLine[] {
   const lines = text
     .split('\n')
@@ -86,7 +80,7 @@ export function parseLines(path: string, text: string): readonly RecordedLine[] 
   return inSentOrder(lines)
 }
 
-/** A recorder writes a call when it has been answered, so a line may be of an earlier call than the line before. */
+/** Recorders write a call when it is answered, so an earlier call may come on a later line. */
 function inSentOrder(lines: readonly RecordedLine[]): readonly RecordedLine[] {
   let before = 0
   const timed = lines.map((line) => {
@@ -129,7 +123,7 @@ function answerOf({ answered_ms, code, message, response }: JsonObject): Recorde
   }
 }
 
-/** The bytes of a field such as `data`; undefined without the field, and when only their number was recorded. */
+/** undefined without the field, and when only the size was recorded. */
 export function bytesOf(field: Json | undefined): Buffer | undefined {
   if (field === undefined) return undefined
   const { base64 } = objectOf('bytes', field)
@@ -141,7 +135,7 @@ function objectOf(name: string, value: unknown): JsonObject {
   return value
 }
 
-/** The value comes from JSON.parse, so its fields are JSON, too. */
+/** The fields come from JSON.parse, so they are JSON. */
 function isObject(value: unknown): value is JsonObject {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }

@@ -5,21 +5,19 @@ import { decodeResponse, encodeRequestFrame, type TtrpcResponse } from '../../rp
 import { codecsOf, type MessageCodecs, plainMessage } from './codecs.ts'
 import { bytesOf, type JsonObject, numberOf, type RecordedCall, textOf } from './recording.ts'
 
-/** How the agent answered a call, decoded as the answers of a recording are. */
 export interface Answer {
   readonly code: number
   readonly message: string
   readonly response: JsonObject | undefined
 }
 
-/** One ttRPC connection on which recorded calls are sent. */
 export interface RecordedWire {
-  /** Sends the call's own bytes. Rejects when the connection ends before the answer. */
+  /** Sends the recorded bytes. Rejects when the connection ends before the answer. */
   send(call: RecordedCall): Promise<Answer>
   close(): void
 }
 
-/** Sends on a connected socket, which it owns from then on. */
+/** Owns the socket from then on. */
 export function recordedWire(socket: Duplex): RecordedWire {
   const waiting = new Map<number, PromiseWithResolvers<TtrpcResponse>>()
   let lastStream = -1
@@ -35,7 +33,7 @@ export function recordedWire(socket: Duplex): RecordedWire {
   })
   return {
     async send(call) {
-      // The recorded id, unless the reads before it took more ids than in the recording.
+      // The recorded id, or a higher one if the reads took more ids than in the recording.
       const stream = Math.max(call.stream, lastStream + 2)
       lastStream = stream
       const answered = Promise.withResolvers<TtrpcResponse>()
@@ -55,7 +53,7 @@ export function recordedWire(socket: Duplex): RecordedWire {
   }
 }
 
-/** The recorded bytes. A write to stdin has none, and sometimes only the number of its bytes; it then sends zeros. */
+/** Most writes to stdin have no recorded bytes; zeros replace data of which only the size is known. */
 export function payloadOf({ method, request, requestBytes }: RecordedCall): Uint8Array {
   if (requestBytes !== undefined) return requestBytes
   if (method !== 'WriteStdin') throw new Error('request_bytes: missing')
@@ -69,7 +67,6 @@ function sizeOf({ data }: JsonObject): number {
   return typeof data === 'object' && data !== null && 'bytes' in data ? numberOf('data.bytes', data.bytes) : 0
 }
 
-/** The recorded bytes of a request, decoded as the recording's own request is. */
 export function decodedRequest(call: RecordedCall): JsonObject {
   return plainMessage(methodOf(call).requestType.decode(payloadOf(call)))
 }

@@ -2,16 +2,14 @@ import { UsageError } from '../command.ts'
 import type { Draft } from '../methods/assign.ts'
 import { parseObject, readText } from '../methods/request-words.ts'
 
-/** One command in the words of the reference's tool. */
 export interface ReferenceCommand {
   readonly name: string
-  /** The object of `json://` or `file://`; empty without. */
+  /** The object of `json://` or `file://`. */
   readonly json: Draft
-  /** `KEY=VALUE` and the words of a built-in command. */
   readonly words: readonly string[]
 }
 
-/** Older keys of the reference, and the fields that they mean. */
+/** Short keys of kata-agent-ctl. */
 const SHORT_KEYS: Readonly<Record<string, string>> = { cid: 'container_id', sid: 'sandbox_id' }
 
 /** Parses `Name`, `Name KEY=VALUE…`, `Name json://{…}` or `Name file:///PATH`. Throws {@link UsageError}. */

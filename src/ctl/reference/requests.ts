@@ -12,10 +12,9 @@ import { readInput } from '../methods/read-input.ts'
 import { parseObject } from '../methods/request-words.ts'
 import type { ReferenceCommand } from './command-text.ts'
 
-/** What requests of one run of `connect` share. */
 export class ReferenceState {
   readonly bundleFolder: string | undefined
-  /** Requests get values that their command leaves out. */
+  /** Whether requests get the values that their command leaves out. */
   readonly hasAutoValues: boolean
   readonly #ids = new Map<string, string>()
 
@@ -24,7 +23,7 @@ export class ReferenceState {
     this.hasAutoValues = options.hasAutoValues
   }
 
-  /** An id for a field that the command leaves out, the same in every request: 64 hexadecimal digits. */
+  /** 64 hexadecimal digits, the same in every request. */
   idFor(field: string): string | undefined {
     if (!this.hasAutoValues) return undefined
     const id = this.#ids.get(field) ?? randomBytes(32).toString('hex')
@@ -33,7 +32,7 @@ export class ReferenceState {
   }
 }
 
-/** The encoded requests that a command of the reference's tool sends (spec J.3): one, but several for a large file. */
+/** The encoded requests of a command of kata-agent-ctl: several for a large file, otherwise one. */
 export async function* referenceRequests(
   method: DescMethod,
   command: ReferenceCommand,
@@ -70,17 +69,17 @@ export async function* referenceRequests(
   yield encodeJson(method.input, json)
 }
 
-/** A text in JSON is the bytes themselves there, or `hex:` and their digits. */
+/** kata-agent-ctl takes a JSON text as the bytes themselves, or as `hex:` and digits. */
 function bytesText(text: string): Draft {
   return text.startsWith('hex:') ? { hex: text.slice(4) } : { text }
 }
 
-/** Only `hex:` means something there. */
+/** kata-agent-ctl knows only the prefix `hex:`. */
 function bytesWord(word: string): string {
   return word.replace(/^(data)=(?!hex:)/, '$1=text:')
 }
 
-/** The container's and the sandbox's id are generated, and a process is by default the first of its container. */
+/** Generates container and sandbox ids. The default process is the first one of its container. */
 function addIds(method: DescMethod, json: Draft, state: ReferenceState): void {
   const lacks = (name: string) =>
     method.input.fields.some((field) => field.name === name) &&
@@ -94,14 +93,14 @@ function addIds(method: DescMethod, json: Draft, state: ReferenceState): void {
   if (lacks('exec_id') && typeof container === 'string') add('exec_id', container)
 }
 
-/** Everything is asked for, unless the command asks for something itself. */
+/** Asks for all details, unless the command names some. */
 function addDetails(json: Draft): void {
   if (Object.keys(json).length > 0) return
   json.mem_block_size = true
   json.mem_hotplug_probe = true
 }
 
-/** A signal by its name, with or without SIG, or its number. SIGKILL without one. */
+/** A name with or without SIG, or a number; SIGKILL by default. */
 function signalOf(value: Draft[string] | undefined): number {
   if (value === undefined) return constants.signals.SIGKILL
   const text = String(value)

@@ -9,7 +9,6 @@ const MOST_CALLS = 10_000_000
 /** The agent works on 64 calls at a time. */
 const MOST_PARALLEL = 64
 
-/** `agent-ctl bench [METHOD] [REQUEST…]`. */
 export async function run(context: Context): Promise<undefined> {
   const { io, signal, timeoutMs, values } = context
   const method = describedMethod(values.argument('METHOD') || 'grpc.Health/Check')
@@ -33,7 +32,6 @@ export async function run(context: Context): Promise<undefined> {
   await printAs(context, { text: textOf(method.name, calls, figures), value })
 }
 
-/** Of all calls, in milliseconds. */
 interface Figures {
   readonly p50Ms: number
   readonly p99Ms: number

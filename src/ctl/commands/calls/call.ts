@@ -4,7 +4,6 @@ import { encodeWords } from '../../methods/request-words.ts'
 import { describedMethod } from '../../methods/schema.ts'
 import { printJson, printPretty } from '../../output/print.ts'
 
-/** `agent-ctl call METHOD [REQUEST…]`. */
 export async function run(context: Context): Promise<undefined> {
   const { io, output, signal, timeoutMs, values } = context
   const method = describedMethod(values.argument('METHOD'))

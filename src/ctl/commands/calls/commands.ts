@@ -1,17 +1,15 @@
 import type { Command, Option } from '../../command.ts'
 
-/** The request of a call, as words. */
 const REQUEST_WORDS =
   'A request is given field by field, as FIELD=VALUE with a path such as process.args[0]=sh, or as JSON: json://{…}, file://PATH, or - for stdin. Fields after JSON are put into it. Bytes are text, hex:…, base64:… or file:PATH.'
 
-/** A switch of the reference's tool, which may have a value. */
+/** A switch of kata-agent-ctl, which may have a value. */
 const SWITCH: Omit<Option, 'name' | 'summary'> = {
   value: 'true|false',
   kind: 'optional',
   accepts: /^(true|false)$/,
 }
 
-/** Commands that make, record and replay calls. */
 export const callCommands: readonly Command[] = [
   {
     name: 'call',

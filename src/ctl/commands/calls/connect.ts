@@ -10,10 +10,9 @@ import { print, printJson } from '../../output/print.ts'
 import { parseReferenceCommand, type ReferenceCommand } from '../../reference/command-text.ts'
 import { ReferenceState, referenceRequests } from '../../reference/requests.ts'
 
-/** What the reference's tool sends with every call. */
+/** The metadata of every call of kata-agent-ctl. */
 const METADATA = { 'agent-ctl-cfg': 'auto-values' }
 
-/** `agent-ctl connect`. */
 export async function run(context: Context): Promise<undefined> {
   const { values } = context
   const runner = new Runner(context)
@@ -31,11 +30,9 @@ function isOn({ values }: Context, name: string): boolean {
   return values.flag(name) && values.text(name) !== 'false'
 }
 
-/** Runs commands one after the other. */
 class Runner {
   readonly #context: Context
   readonly #state: ReferenceState
-  /** How often the next command runs. */
   #repeat = 1
 
   constructor(context: Context) {
@@ -46,7 +43,7 @@ class Runner {
     })
   }
 
-  /** Runs one command. Returns whether the run is over. Throws unless failures are to be ignored. */
+  /** Returns whether the run is over. Throws unless failures are ignored. */
   async run(text: string): Promise<boolean> {
     const command = parseReferenceCommand(text)
     const times = this.#repeat

@@ -2,7 +2,6 @@ import type { Context } from '../../command.ts'
 import { METHODS } from '../../methods/method-names.ts'
 import { print, printRows } from '../../output/print.ts'
 
-/** `agent-ctl methods [METHOD]`. */
 export async function run(context: Context): Promise<undefined> {
   const name = context.values.argument('METHOD')
   if (name === '') {

@@ -6,7 +6,6 @@ import { readInput } from '../../methods/read-input.ts'
 import { printAs } from '../../output/print.ts'
 import { plainText } from '../../output/text.ts'
 
-/** `agent-ctl policy check [--engine FOLDER] FILE`. */
 export async function run(context: Context): Promise<number> {
   const { values } = context
   const file = values.argument('FILE')

@@ -2,7 +2,6 @@ import { agentCalls } from '../../clients.ts'
 import { type Context, UsageError } from '../../command.ts'
 import { readInput } from '../../methods/read-input.ts'
 
-/** `agent-ctl policy set FILE`. */
 export async function run(context: Context): Promise<undefined> {
   const path = context.values.argument('FILE')
   const policy = readInput(path, path).toString()

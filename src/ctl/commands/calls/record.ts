@@ -7,12 +7,11 @@ import { LineWriter } from '../../recording/line-writer.ts'
 import { recordBetween } from '../../recording/record-proxy.ts'
 import { newRecording } from '../../recording/recording-file.ts'
 
-/** `agent-ctl record FILE --listen ADDRESS`. Ends with a signal, or with the last connection under --once. */
 export async function run(context: Context): Promise<number> {
   const { io, signal, values } = context
   if (!values.flag('listen')) throw new UsageError('record: no --listen, want --listen unix://PATH')
   const path = values.parsed('listen', '', listenPath)
-  // What is there instead of the agent is told before a caller comes.
+  // Fails before a caller connects when there is no agent.
   await context.session()
   const writer = new LineWriter(newRecording(values.argument('FILE')))
   const over = Promise.withResolvers<void>()

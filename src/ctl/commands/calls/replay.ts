@@ -11,7 +11,6 @@ import {
   readRecording,
 } from '../../recording/recording.ts'
 
-/** `agent-ctl replay FILE`. */
 export async function run(context: Context): Promise<number> {
   const { values } = context
   const recording = readOrRefuse(values.argument('FILE'))
@@ -22,7 +21,7 @@ export async function run(context: Context): Promise<number> {
       call: line.kind === 'call' ? line.method : line.kind,
       difference: error.message.replace(`${recording.name}, line ${line.line}, `, ''),
     })
-  // What is there instead is told before the first line is played.
+  // Fails before the first call when there is no agent.
   await context.session()
   const prepare = async (call: RecordedCall) => prepareWith(values.text('prepare'), call)
   const place = { dial: () => context.dial(), prepare, differs }
@@ -37,7 +36,7 @@ export async function run(context: Context): Promise<number> {
   return differences.length === 0 ? 0 : EXIT.failed
 }
 
-/** Lets a program make what a container needs, such as its root. Throws when it fails. */
+/** Throws {@link CommandFailure} when the program fails. */
 function prepareWith(program: string | undefined, { method, request }: RecordedCall): void {
   if (program === undefined || method !== 'CreateContainer') return
   const stdio = ['pipe', 'inherit', 'inherit'] as const
@@ -54,7 +53,7 @@ function readOrRefuse(path: string): Recording {
   }
 }
 
-/** Nothing is known about the recording but who made it: a shim reads each stream in a loop, the reference's tool does not. */
+/** Only the name tells the caller: a shim reads each stream in a loop, kata-agent-ctl does not. */
 function notesOf({ name }: Recording, isStrict: boolean): RecordingNotes {
   return {
     answeredBy: isStrict ? 'the reference' : 'this agent',

@@ -8,11 +8,10 @@ import { type Introspection, introspectionCalls } from '../../clients.ts'
 import { CommandFailure, type Context, EXIT } from '../../command.ts'
 import { untilDetached } from './exec.ts'
 
-/** A process that ends closes its outputs a moment before its exit is known. */
+/** A process closes its outputs a moment before its exit is known. */
 const EXIT_MS = 2000
 const LOOK_MS = 50
 
-/** `agent-ctl attach [--no-stdin] CONTAINER [PROCESS]`. */
 export async function run(context: Context): Promise<number> {
   const { io, signal, values } = context
   const [containerId, added] = [values.argument('CONTAINER'), values.argument('PROCESS')]
@@ -28,7 +27,7 @@ export async function run(context: Context): Promise<number> {
     if ((await untilDetached(context, key, joined)) === undefined) return 0
   } catch (error) {
     if (signal.aborted || error instanceof OutputClosed) throw error
-    // The agent forgets a process when its owner has asked for the status.
+    // The agent forgets a process once its owner has collected the status.
     failure = error
   }
   const status = await statusOf(introspection, containerId, pid, signal)
@@ -49,7 +48,7 @@ async function processOf(
   throw new CommandFailure(EXIT.cannotRun, text)
 }
 
-/** An added process of a container, or without an id its first one. */
+/** An added process, or the first process for an empty `execId`. */
 export async function findProcess(
   introspection: Introspection,
   { containerId, execId }: ProcessKey,
@@ -59,7 +58,7 @@ export async function findProcess(
   return processes.find((each) => each.role === role && each.execId === execId)
 }
 
-/** The status of a process that has ended, without WaitProcess, which takes it away from its owner. */
+/** Reads the status without WaitProcess, which would take it away from the process's owner. */
 async function statusOf(
   introspection: Introspection,
   containerId: string,

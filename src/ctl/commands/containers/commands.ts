@@ -30,7 +30,6 @@ const PROCESS: Argument = {
   optional: true,
 }
 
-/** Commands for containers and their processes. */
 export const containerCommands: readonly Command[] = [
   {
     name: 'exec',

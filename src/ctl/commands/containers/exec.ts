@@ -17,7 +17,6 @@ import { userIn } from './user-in-container.ts'
 
 const { SIGHUP } = constants.signals
 
-/** `agent-ctl exec [OPTIONS] CONTAINER PROGRAM…`. */
 export async function run(context: Context): Promise<number> {
   const { io, signal, timeoutMs, values } = context
   const options = processOptions(values, values.rest('PROGRAM'))
@@ -39,7 +38,7 @@ export async function run(context: Context): Promise<number> {
   }
   const key = { containerId, execId }
   if (!tty) return (await follow(context, agent, key, { interactive, tty })) ?? 0
-  // A terminal that is gone sends SIGHUP. The agent does so for this tool, also when the tool is killed.
+  // A terminal that closes sends SIGHUP. The agent does so for this tool, even when the tool is killed.
   const keep = await signalOnHangup(session, key, SIGHUP)
   try {
     const status = await follow(context, agent, key, { interactive, tty })
@@ -51,7 +50,7 @@ export async function run(context: Context): Promise<number> {
   }
 }
 
-/** Follows a process with the streams of the tool. Returns its status; undefined when the user has left it. */
+/** Returns the exit status; undefined at the detach keys. */
 export async function follow(
   context: Context,
   agent: Agent,
@@ -68,7 +67,7 @@ export async function follow(
   return await untilDetached(context, process, attach({ agent, process, ...streams, interruptions, signal }))
 }
 
-/** Waits for what follows a process; undefined when the user has left the process. */
+/** Resolves to undefined at the detach keys. */
 export async function untilDetached<T>(
   { io }: Pick<Context, 'io'>,
   { execId }: ProcessKey,

@@ -7,10 +7,8 @@ import { type Introspection, introspectionCalls } from '../../clients.ts'
 import { CommandFailure, type Context } from '../../command.ts'
 import { findProcess } from './attach.ts'
 
-/** How often --follow asks for more. */
 const FOLLOW_MS = 250
 
-/** `agent-ctl logs [OPTIONS] CONTAINER [PROCESS]`. */
 export async function run(context: Context): Promise<undefined> {
   const { io, values } = context
   const introspection = await introspectionCalls(context)
@@ -32,30 +30,28 @@ export async function run(context: Context): Promise<undefined> {
     for (let isOver = ended || !values.flag('follow'); !isOver; ) {
       await delay(FOLLOW_MS, undefined, { signal: context.signal })
       isOver = (await stateOf(introspection, process)).ended
-      // Also when it has just ended, for what it wrote before.
+      // Copies once more after the end, for the last output.
       await copy()
     }
   } catch (error) {
-    // Its owner has asked for the status, or has removed the container.
+    // The owner has collected the status, or has removed the container.
     if (!isFound || !IS_GONE.includes(codeOf(error) ?? '')) throw error
     io.stderr.write('agent-ctl: the process was forgotten before its last output was read\n')
   }
 }
 
-/** The codes of a process, and of a container, that is not there. */
+/** The codes for an unknown process and an unknown container. */
 const IS_GONE: readonly string[] = ['NOT_FOUND', 'INVALID_ARGUMENT']
 
-/** The code that the agent has answered a call with. */
 function codeOf(error: unknown): string | undefined {
   return error instanceof CommandFailure && error.cause instanceof AgentError ? error.cause.code : undefined
 }
 
-/** A stream, and how much of it was copied. */
 class Followed {
   readonly #stream: 'stdout' | 'stderr'
   readonly #target: Writable
   #offset = 0n
-  /** How often the agent had been started again when it told the offset. */
+  /** The agent's restarts when `#offset` was read. */
   #restarts: number | undefined
 
   constructor(stream: 'stdout' | 'stderr', target: Writable) {
@@ -63,7 +59,6 @@ class Followed {
     this.#target = target
   }
 
-  /** Copies what is new. */
   async copyNew(introspection: Introspection, process: ProcessKey, stderr: Writable): Promise<void> {
     const stream = this.#stream
     let kept = await this.#read(introspection, process)
@@ -86,7 +81,7 @@ class Followed {
     try {
       return await introspection.readOutput({ ...request, offset: this.#offset })
     } catch (error) {
-      // An agent that was started again counts anew, and refuses an offset that it has not come to.
+      // A restarted agent counts from 0 again, and refuses a higher offset.
       if (this.#offset === 0n || codeOf(error) !== 'INVALID_ARGUMENT') throw error
       return await introspection.readOutput({ ...request, offset: 0n })
     }

@@ -2,14 +2,12 @@ import type { ProcessRequest } from '../../../client/container/container-spec.ts
 import { parseUser, type UserWord } from '../../../client/container/container-user.ts'
 import { UsageError, type Values } from '../../command.ts'
 
-/** What the options of `exec` and `run` tell about a process. */
 export interface ProcessOptions extends Omit<ProcessRequest, 'terminal' | 'user'> {
   readonly user: UserWord
   readonly interactive: boolean
   readonly tty: boolean
 }
 
-/** Reads the options of a process. Throws {@link UsageError}. */
 export function processOptions(values: Values, args: readonly string[]): ProcessOptions {
   const env = values.texts('env')
   const wrong = env.find((entry) => !/^[^=]+=/.test(entry))

@@ -14,10 +14,8 @@ import { processOptions } from './process-options.ts'
 import { startFailure } from './start-failure.ts'
 import { noCat, userIn } from './user-in-container.ts'
 
-/** How long the removal may take that follows a failure, or the end of the process. */
 const REMOVE_MS = 10_000
 
-/** `agent-ctl run [OPTIONS] --rootfs PATH PROGRAM…`. */
 export async function run(context: Context): Promise<number> {
   const { io, signal, timeoutMs, values } = context
   const given = processOptions(values, values.rest('PROGRAM'))
@@ -48,12 +46,12 @@ export async function run(context: Context): Promise<number> {
     isKept = false
     throw error
   } finally {
-    // The caller's signal may have fired, which is why the container goes.
+    // The command's signal may have fired, so the removal does not use it.
     if (!isKept) await remove(context, agent, id)
   }
 }
 
-/** Never rejects: what the command ends with says more. */
+/** Never rejects, because the command's own error says more. */
 async function remove({ io }: Context, agent: Agent, containerId: string): Promise<void> {
   try {
     await agent.removeContainer({ containerId }, { timeoutMs: REMOVE_MS })
@@ -70,13 +68,13 @@ interface CallLimits {
 
 async function create(agent: Agent, request: ContainerRequest, options: CallLimits): Promise<void> {
   const OCI = containerSpec(request)
-  // The agent gives its own limit of open files to whatever names none.
+  // The agent gives its own limit of open files to a process without one.
   if (OCI.Process !== undefined) OCI.Process.Rlimits = []
   const { id } = request
   await agent.createContainer({ containerId: id, execId: id, OCI }, options)
 }
 
-/** The ids of a user by the files of a root. They are read in a container of the same id, which is then removed. */
+/** Reads the user files of a root in a container of the same id, which it removes. */
 async function userOnRoot(on: {
   readonly context: Context
   readonly session: Session
@@ -89,7 +87,7 @@ async function userOnRoot(on: {
   const agent = agentOf(session)
   if (!hasName(word)) return findUser(word, { passwd: '', group: '' })
   const user = { uid: 0, gid: 0, additionalGids: [] }
-  // It waits for the end of its stdin, which does not come.
+  // cat waits for the end of its stdin, which does not come.
   const request = { args: ['cat'], env: [], cwd: '/', user, terminal: undefined, id, hostname: id, rootPath }
   let isCreated = false
   try {
@@ -112,7 +110,7 @@ async function step(method: string, call: Promise<unknown>): Promise<void> {
   }
 }
 
-/** Makes a sandbox when there is none. An agent that cannot tell is asked to make one, and may refuse. */
+/** Creates a sandbox if there is none. Kata's agent does not tell, and refuses a second sandbox. */
 async function ensureSandbox(context: Context, agent: Agent, id: string): Promise<void> {
   const { signal, timeoutMs } = context
   const state = await sandboxState(context)
@@ -129,7 +127,7 @@ async function sandboxState(context: Context): Promise<string | undefined> {
   try {
     return (await (await introspectionCalls(context)).getSandbox({})).state
   } catch (error) {
-    // The reference has no such call.
+    // Kata's agent has no such call.
     if (error instanceof CommandFailure) return undefined
     throw error
   }

@@ -6,7 +6,7 @@ import type { Session } from '../../../client/open-session.ts'
 import { CommandFailure, EXIT } from '../../command.ts'
 import { startFailure } from './start-failure.ts'
 
-/** The ids of a user by the files of a container, whose cat reads them if the word has a name. */
+/** The ids of a user. The container's `cat` reads the user files if the word has a name. */
 export async function userIn(
   session: Session,
   containerId: string,
@@ -22,7 +22,6 @@ export async function userIn(
   }
 }
 
-/** No passwd or group file is larger. */
 const MOST_BYTES = 1 << 20
 
 /** The text of a file in a container; empty when there is none. */
@@ -61,7 +60,6 @@ async function startCat(
   }
 }
 
-/** The failure where a container cannot read its files. */
 export function noCat(cause: unknown): CommandFailure {
   const text = '--user: the container has no cat to look names up with, want numbers'
   return new CommandFailure(EXIT.cannotRun, text, { cause })

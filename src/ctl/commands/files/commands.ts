@@ -1,6 +1,5 @@
 import type { Command } from '../../command.ts'
 
-/** Commands for files. */
 export const fileCommands: readonly Command[] = [
   {
     name: 'cp',

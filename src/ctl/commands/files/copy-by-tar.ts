@@ -11,13 +11,11 @@ import { LocalTar } from './local-tar.ts'
 import { meansContents, placementOf, type Source, type TargetSide } from './placement.ts'
 import { kindOfFirst } from './rename-archive.ts'
 
-/** A path in a container. */
 export interface ContainerPath {
   readonly container: string
   readonly path: string
 }
 
-/** Copies a path of this machine into a container. */
 export async function copyIn(
   context: Context,
   source: string,
@@ -40,7 +38,6 @@ export async function copyIn(
   })
 }
 
-/** Copies a path of a container to this machine. */
 export async function copyOut(
   context: Context,
   source: ContainerPath,
@@ -66,7 +63,7 @@ export async function copyOut(
   })
 }
 
-/** The words that archive a path, whose entries begin with `from`. All of a folder is in its dot, also behind a link. */
+/** tar's words for a path, and the name of the archive's top. A folder is archived as `.`, to follow a link. */
 function archiveWords(
   path: string,
   isFolder: boolean,
@@ -77,7 +74,7 @@ function archiveWords(
   return { words: [...create, dir, `./${base}`], from: base }
 }
 
-/** What a path of this machine names. Throws {@link UsageError} for what cannot be copied. */
+/** Throws {@link UsageError} for a path that cannot be copied. */
 export function kindOfSource(path: string): FileKind {
   try {
     const kind = kindOf(lstatSync(path))
@@ -105,7 +102,6 @@ const THIS_MACHINE: TargetSide = {
   shown: (path) => path,
 }
 
-/** The tars of a container, and what they tell of its paths. */
 async function tarsIn(
   context: Context,
   containerId: string,
@@ -124,7 +120,7 @@ async function tarsIn(
   return { start, shown, kindAt: (path) => kindByTar(start, path, shown(path)) }
 }
 
-/** The kind of what is at a path of a container, by the first header that its tar writes. */
+/** Archives the path, and reads the kind from tar's first header. */
 async function kindByTar(
   start: (words: readonly string[]) => Promise<Tar>,
   path: string,

@@ -8,7 +8,6 @@ import { CommandFailure, type Context, EXIT } from '../../command.ts'
 import { kindOfSource } from './copy-by-tar.ts'
 import { type Copying, checkLeftOut, incomplete } from './copy-tree.ts'
 
-/** Copies a tree to a path of the guest by CopyFile, entry by entry. */
 export async function copyIntoGuest(
   context: Context,
   source: string,
@@ -30,7 +29,7 @@ export async function copyIntoGuest(
         }
     }
   } catch (error) {
-    // A call whose answer is lost may have been carried out.
+    // A call without an answer may have been carried out.
     const isLost = error instanceof CommandFailure && error.exitStatus === EXIT.cannotRun
     throw isBegun || isLost ? incomplete(error, target, copying) : error
   }
@@ -43,7 +42,7 @@ interface Entry {
   readonly kind: FileKind
 }
 
-/** A file or folder with everything in it, each with its place in the guest; a folder comes before what is in it. */
+/** A tree with each entry's place in the guest; a folder comes before its contents. */
 function* entriesOf(from: string, to: string): Generator<Entry, void, undefined> {
   const kind = orFailure(from, () => kindOf(lstatSync(from)))
   yield { from, to, kind }

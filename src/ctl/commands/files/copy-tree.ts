@@ -5,40 +5,34 @@ import type { TarEnd } from './local-tar.ts'
 import type { Placement } from './placement.ts'
 import { renameArchive } from './rename-archive.ts'
 
-/** A tar, on this machine or in a container. */
 export interface Tar {
   output(): AsyncIterable<Uint8Array>
-  /** Returns whether it still reads. */
+  /** Returns whether tar still reads. */
   write(data: Uint8Array): Promise<boolean>
-  /** Waits for its end, at the end of its stdin. */
+  /** Closes stdin and waits for the exit. */
   end(): Promise<TarEnd>
   kill(): Promise<void> | void
 }
 
-/** What a copy tells its user, and what ends it. */
 export interface Copying {
-  /** Called with how many bytes have gone to the other side. */
   readonly moved: (bytes: number) => void
-  /** Called with what the user should know beside how it ends. */
+  /** Called with what the user should know besides the outcome. */
   readonly warn: (text: string) => void
   readonly signal: AbortSignal
 }
 
-/** A copy from one tar to another. */
 export interface TreeCopy extends Copying {
-  /** Writes the archive; it is being read from the start. */
   readonly creator: Tar
-  /** The name of what it archives, empty for `.`; and where it is, for the errors. */
+  /** The name of the archive's top, empty for `.`. */
   readonly from: string
   readonly sourceText: string
-  /** Says where the copy goes, once the kind of the source is known. */
+  /** Called once the kind of the source is known. */
   readonly place: (kind: FileKind) => Promise<Placement>
-  /** Starts the tar that reads the archive. */
   readonly extract: (folder: string) => Promise<Tar>
   readonly targetText: (placement: Placement) => string
 }
 
-/** Copies a tree. Throws {@link CommandFailure} that names the files which are not or may not be there. */
+/** Copies a tree. Throws {@link CommandFailure} that names what is missing or may be incomplete. */
 export async function copyTree(copy: TreeCopy): Promise<void> {
   const { creator, extract, from, place, targetText } = copy
   const leftOut: string[] = []
@@ -61,7 +55,7 @@ export async function copyTree(copy: TreeCopy): Promise<void> {
   checkLeftOut(leftOut)
 }
 
-/** The failure of a copy that has begun. An interruption shows no text, so that a warning tells what it leaves. */
+/** The failure of a copy that has begun. An interruption prints no error, so a warning says what is left. */
 export function incomplete(
   error: unknown,
   target: string,
@@ -74,7 +68,6 @@ export function incomplete(
   return new CommandFailure(failure.exitStatus, `${failure.message}; ${text}`, { cause: error })
 }
 
-/** Throws a {@link CommandFailure} that names what was not copied. */
 export function checkLeftOut(leftOut: readonly string[]): void {
   if (leftOut.length === 0) return
   throw new CommandFailure(EXIT.failed, `cp: not copied: ${listed(leftOut, ', ')}; all else was`)
@@ -93,7 +86,7 @@ async function passOn(
     if (!reads) break
     moved(piece.length)
   }
-  // An extractor that no longer reads has failed, and tells why.
+  // An extractor that no longer reads has failed, and its end says why.
   if (!reads) await creator.kill()
   const made = reads ? await creator.end() : undefined
   const { extractor, target } = begun() ?? {}
@@ -105,10 +98,9 @@ async function passOn(
   if (made !== undefined && made.errors !== '') warn(errorText(made))
 }
 
-/** How much is passed on at a time. */
 const PIECE_BYTES = 1 << 20
 
-/** The same bytes in larger pieces: each is a call. */
+/** Joins pieces, because each of them is a call. */
 async function* batched(pieces: AsyncIterable<Buffer>): AsyncGenerator<Buffer, void, undefined> {
   let batch: Buffer[] = []
   let bytes = 0
@@ -123,7 +115,7 @@ async function* batched(pieces: AsyncIterable<Buffer>): AsyncGenerator<Buffer, v
   if (bytes > 0) yield Buffer.concat(batch)
 }
 
-/** A failure in tar's words, without the lines by which it only ends. */
+/** Leaves out the lines by which tar only announces its exit. */
 export function tarFailure(subject: string, end: TarEnd): CommandFailure {
   return new CommandFailure(EXIT.failed, `cp: ${subject}: ${errorText(end)}`)
 }
@@ -137,7 +129,6 @@ function errorText({ errors, status }: TarEnd): string {
   return lines.length === 0 ? `tar: exit status ${status}` : listed(lines, '; ')
 }
 
-/** The most that one line tells of many. */
 const MOST_LISTED = 3
 
 function listed(texts: readonly string[], separator: string): string {

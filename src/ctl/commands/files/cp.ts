@@ -5,7 +5,6 @@ import { type ContainerPath, copyIn, copyOut } from './copy-by-tar.ts'
 import { copyIntoGuest } from './copy-into-guest.ts'
 import type { Copying } from './copy-tree.ts'
 
-/** `agent-ctl cp SOURCE TARGET`. */
 export async function run(context: Context): Promise<undefined> {
   const { io, signal, values } = context
   const [source, target] = [values.argument('SOURCE'), values.argument('TARGET')]
@@ -32,7 +31,7 @@ async function copyByTar(context: Context, source: string, target: string, copyi
   )
 }
 
-/** `CONTAINER:PATH`; undefined for a path of this machine, which begins with `/` or `./` if it has a colon. */
+/** `CONTAINER:PATH`. A path of this machine with a colon begins with `/` or `./`. */
 function inContainer(text: string): ContainerPath | undefined {
   const [, container, path] = /^([^:/.][^:/]*):(.*)$/s.exec(text) ?? []
   if (container === undefined || path === undefined) return undefined
@@ -40,10 +39,9 @@ function inContainer(text: string): ContainerPath | undefined {
   return { container, path }
 }
 
-/** More often a person cannot read it. */
 const SHOW_MS = 200
 
-/** Shows how many bytes were moved, on a terminal only, in one line that is erased at the end. */
+/** Shows the progress on a terminal, in one line that it erases at the end. */
 class Progress {
   readonly #output: Writable & { readonly isTTY?: boolean }
   readonly #began = performance.now()

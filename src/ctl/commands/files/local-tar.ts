@@ -4,14 +4,12 @@ import { PassThrough } from 'node:stream'
 import { errnoOf, messageOf } from '../../../base/errors.ts'
 import { CommandFailure, EXIT } from '../../command.ts'
 
-/** How a tar has ended. */
 export interface TarEnd {
   readonly status: number
-  /** What it has written to stderr. */
   readonly errors: string
 }
 
-/** A tar of this machine. Its owner ends it or kills it. */
+/** A tar of this machine. The owner calls `end` or `kill`. */
 export class LocalTar {
   readonly #child: ChildProcessWithoutNullStreams
   readonly #end: Promise<TarEnd>
@@ -21,23 +19,22 @@ export class LocalTar {
     this.#child = spawn('tar', [...words], { env: { ...process.env, LC_ALL: 'C' } })
     this.#end = endOf(this.#child)
     this.#end.catch(() => {})
-    // Read from the start: Node drops what a child has written that has ended before its stdout is read.
+    // Piped at once: Node drops the output of a child that ends before its stdout is read.
     this.#output = this.#child.stdout.pipe(new PassThrough())
-    // A write tells the same.
+    // `write` reports the same error.
     this.#child.stdin.on('error', () => {})
   }
 
-  /** What it writes to stdout. */
   output(): AsyncIterable<Buffer> {
     return this.#output
   }
 
-  /** Writes to its stdin. Returns whether it still reads that. */
+  /** Returns whether tar still reads. */
   async write(data: Uint8Array): Promise<boolean> {
     return await new Promise((resolve) => this.#child.stdin.write(data, (error) => resolve(!error)))
   }
 
-  /** Waits for its end, at the end of its stdin. Throws when there is no tar. */
+  /** Closes stdin and waits for the exit. Throws when tar is not installed. */
   async end(): Promise<TarEnd> {
     this.#child.stdin.end()
     return await this.#end

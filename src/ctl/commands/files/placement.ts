@@ -2,40 +2,32 @@ import { posix } from 'node:path'
 import type { FileKind } from '../../../client/files/file-kind.ts'
 import { CommandFailure, EXIT } from '../../command.ts'
 
-/** The machine or container that a copy goes to. */
 export interface TargetSide {
-  /** The kind of what is at a path, where a link counts as what it leads to; undefined for nothing. */
+  /** The kind of the file that a path leads to through links; undefined for nothing. */
   readonly kindAt: (path: string) => Promise<FileKind | undefined>
-  /** A path as the errors show it. */
   readonly shown: (path: string) => string
 }
 
-/** The source of a copy. */
 export interface Source {
   /** Empty for the root. */
   readonly name: string
-  /** Only what is in the folder, as of a path that ends in `/.`. */
+  /** Copy only what is in the folder, as for a path that ends in `/.`. */
   readonly contents: boolean
   readonly kind: FileKind
 }
 
-/** Where a copy goes. */
 export interface Placement {
-  /** A folder that exists. */
+  /** An existing folder. */
   readonly folder: string
-  /** The name that the copy gets in it; undefined when only the contents of a folder go there. */
+  /** The name of the copy; undefined when only the contents of a folder are copied. */
   readonly name: string | undefined
 }
 
-/** Whether a path means only the contents of a folder. */
 export function meansContents(path: string): boolean {
   return path === '/' || /(^|\/)\.$/.test(path)
 }
 
-/**
- * Where a source goes by docker's rules: into a folder that exists, or else to the path itself, whose parent must exist.
- * Throws {@link CommandFailure}.
- */
+/** Docker's rules: into an existing folder, else to the path itself, whose parent must exist. */
 export async function placementOf(source: Source, target: string, side: TargetSide): Promise<Placement> {
   const path = posix.resolve(target)
   const there = await side.kindAt(target)
@@ -53,7 +45,7 @@ export async function placementOf(source: Source, target: string, side: TargetSi
   return { folder: dir, name: base }
 }
 
-/** A folder does not replace anything else, nor anything else a folder. */
+/** A folder and any other file do not replace each other. */
 function checkReplaced(wantsFolder: boolean, there: FileKind | undefined, shown: string): void {
   if (there === undefined || (there === 'folder') === wantsFolder) return
   throw refusal(shown, `a ${there}, want ${wantsFolder ? 'a folder' : 'no folder, for a file'}`)

@@ -3,22 +3,18 @@ import { CommandFailure, EXIT } from '../../command.ts'
 import { BLOCK_BYTES, TarBlocks } from './tar-blocks.ts'
 import { cString, paddedTo, readHeader, type TarHeader, writeHeader } from './tar-header.ts'
 
-/** How the entries of an archive are renamed. */
 export interface Renaming {
-  /** The name that all entries have or are below; empty for an archive of `.`. */
+  /** The name of the archive's top; empty for an archive of `.`. */
   readonly from: string
-  /**
-   * Chooses another name for it at the first entry, whose kind it is given. With undefined that entry is left out, and those
-   * below it stand for themselves.
-   */
+  /** Chooses the new name of the top at the first entry. undefined drops that entry, and the top of other names. */
   readonly to: (kind: FileKind) => Promise<string | undefined>
-  /** Called for an entry that is not copied, a device or a fifo. */
+  /** Called for a device or a fifo, which is not copied. */
   readonly leftOut: (name: string, kind: FileKind) => void
 }
 
 /**
- * The same archive with other names: busybox's tar cannot rename. What comes from a container is not to be trusted, so that
- * the new archive has nothing but files, folders and links, all below the one name. Throws {@link CommandFailure}.
+ * Renames the entries of an archive, because busybox's tar cannot. A container is not trusted, so the new archive has
+ * only files, folders and links below the new name. Throws {@link CommandFailure}.
  */
 export async function* renameArchive(
   archive: AsyncIterable<Uint8Array>,
@@ -41,7 +37,7 @@ export async function* renameArchive(
     }
     const linkName =
       header.type === HARD_LINK ? [...top, ...partsBelow(root, header.linkName)].join('/') : header.linkName
-    // Only a file has data: another tar could take the data of a link for headers.
+    // Only a file has data: another tar could take a link's data for headers.
     const sizeBytes = header.type === FILE ? header.sizeBytes : 0
     yield writeHeader(block, { ...header, linkName, name, sizeBytes })
     for await (const piece of data) if (header.type === FILE) yield piece
@@ -65,7 +61,7 @@ interface Entry {
   readonly header: TarHeader
 }
 
-/** The next entry, with the names of the entries that only tell these; undefined at the end of the archive. */
+/** The next entry, with the long names and pax records before it; undefined at the end of the archive. */
 async function nextEntry(blocks: TarBlocks): Promise<Entry | undefined> {
   let more: Partial<TarHeader> = {}
   for (;;) {
@@ -87,10 +83,9 @@ function checked(header: TarHeader): TarHeader {
   throw refused(header.name, 'no size')
 }
 
-/** The longest name or pax header that is read. */
 const MOST_TOLD_BYTES = 1 << 20
 
-/** What entries of these types tell about the entry after them. */
+/** The entries that only describe the next one. */
 const TOLD: Readonly<Record<string, (data: string) => Partial<TarHeader>>> = {
   K: (data) => ({ linkName: cString(data) }),
   L: (data) => ({ name: cString(data) }),
@@ -98,7 +93,7 @@ const TOLD: Readonly<Record<string, (data: string) => Partial<TarHeader>>> = {
   x: paxHeader,
 }
 
-/** The records of a pax header that matter here, `LENGTH KEY=VALUE` and a line's end. */
+/** The used records of a pax header; a record is `LENGTH KEY=VALUE` and a newline. */
 function paxHeader(data: string): Partial<TarHeader> {
   const found: { name?: string; linkName?: string; sizeBytes?: number } = {}
   for (let rest = data; rest !== ''; ) {
@@ -115,7 +110,6 @@ function paxHeader(data: string): Partial<TarHeader> {
   return found
 }
 
-/** The parts of a name below `root`. */
 function partsBelow(root: readonly string[], name: string): readonly string[] {
   const parts = partsOf(name)
   if (parts.includes('..') || root.some((part, at) => parts[at] !== part))
@@ -127,7 +121,7 @@ function partsOf(name: string): readonly string[] {
   return name.split('/').filter((part) => part !== '' && part !== '.')
 }
 
-/** Names in an archive are bytes, here one a character. */
+/** Names in an archive are bytes, here one a character (latin1). */
 function bytesOf(text: string): string {
   return Buffer.from(text).toString('latin1')
 }
@@ -140,7 +134,7 @@ function refused(name: string, text: string): CommandFailure {
   return new CommandFailure(EXIT.failed, `cp: entry ${JSON.stringify(textOf(name))}: ${text}`)
 }
 
-/** The kind of the first entry of an archive; undefined for an archive without one. */
+/** undefined for an archive without entries. */
 export async function kindOfFirst(archive: AsyncIterable<Uint8Array>): Promise<FileKind | undefined> {
   const entry = await nextEntry(new TarBlocks(archive))
   return entry && kindOf(entry.header)

@@ -1,7 +1,5 @@
-/** The size of a tar archive's blocks. */
 export const BLOCK_BYTES = 512
 
-/** The bytes of an archive, in the sizes that its reader asks for. */
 export class TarBlocks {
   readonly #pieces: AsyncIterator<Uint8Array>
   #pending: Buffer = Buffer.alloc(0)
@@ -11,18 +9,18 @@ export class TarBlocks {
     this.#pieces = archive[Symbol.asyncIterator]()
   }
 
-  /** The next block, unless the archive has ended or is cut off. A block of zeros is its end; what follows is dropped. */
+  /** The next header; undefined at a block of zeros, which ends the archive, and when the archive is truncated. */
   async takeHeader(): Promise<Buffer | undefined> {
     const block = await this.take(BLOCK_BYTES)
     if (block?.some((byte) => byte !== 0) !== false) return block
     this.#isEnded = true
     this.#pending = Buffer.alloc(0)
-    // Its writer goes on to the end of a record.
+    // tar pads an archive to whole records.
     while (await this.#readMore()) this.#pending = Buffer.alloc(0)
     return undefined
   }
 
-  /** So many bytes, which must be few; undefined where the archive is cut off before. */
+  /** For few bytes; undefined when the archive is truncated. */
   async take(bytes: number): Promise<Buffer | undefined> {
     while (this.#pending.length < bytes) if (!(await this.#readMore())) return undefined
     const taken = this.#pending.subarray(0, bytes)
@@ -30,12 +28,12 @@ export class TarBlocks {
     return taken
   }
 
-  /** Whether the archive has ended as one does that is whole. */
+  /** Whether the archive had its end, and so is complete. */
   get isEnded(): boolean {
     return this.#isEnded
   }
 
-  /** So many bytes, piece by piece; fewer when the archive is cut off. */
+  /** Fewer bytes when the archive is truncated. */
   async *pass(bytes: number): AsyncGenerator<Buffer, void, undefined> {
     for (let rest = bytes; rest > 0; ) {
       if (this.#pending.length === 0 && !(await this.#readMore())) return

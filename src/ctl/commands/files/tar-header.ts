@@ -1,17 +1,17 @@
 import { CommandFailure, EXIT } from '../../command.ts'
 import { BLOCK_BYTES } from './tar-blocks.ts'
 
-/** What a header of a tar archive says (POSIX ustar and GNU tar); texts are bytes, one a character. */
+/** A header of POSIX ustar or GNU tar. Texts are bytes, one a character. */
 export interface TarHeader {
-  /** The letter of its type: `0` a file, `5` a folder, and so on. */
+  /** `0` is a file, `5` a folder. */
   readonly type: string
   readonly name: string
   readonly linkName: string
-  /** Not a number when the field is malformed. */
+  /** NaN when the field is malformed. */
   readonly sizeBytes: number
 }
 
-/** The places of a header's fields: their begin and their length. */
+/** Offset and length of each field. */
 const FIELDS = {
   name: [0, 100],
   size: [124, 12],
@@ -22,14 +22,14 @@ const FIELDS = {
   prefix: [345, 155],
 } as const
 
-/** Reads a header. Throws {@link CommandFailure} for a block that is none. */
+/** Throws {@link CommandFailure} for a block that is no header. */
 export function readHeader(block: Buffer): TarHeader {
   if (numberIn(block, 'checksum') !== checksumOf(block))
     throw new CommandFailure(EXIT.failed, 'cp: what tar has written is no archive')
   const prefix = textIn(block, 'magic').startsWith('ustar\0') ? cString(textIn(block, 'prefix')) : ''
   const name = cString(textIn(block, 'name'))
   return {
-    // NUL and 7 are old and rare letters of a file.
+    // NUL and 7 are old and rare letters for a file.
     type: ['\0', '7'].includes(textIn(block, 'type')) ? '0' : textIn(block, 'type'),
     name: prefix === '' ? name : `${prefix}/${name}`,
     linkName: cString(textIn(block, 'linkName')),
@@ -37,7 +37,7 @@ export function readHeader(block: Buffer): TarHeader {
   }
 }
 
-/** The header of `block` as `said`, in GNU tar's form. Names that are too long get entries of their own before it. */
+/** Writes `block` as a GNU tar header. Names that are too long get entries of their own before it. */
 export function writeHeader(block: Buffer, said: TarHeader): Buffer {
   const { linkName, name, sizeBytes, type } = said
   const header = Buffer.from(block)
@@ -49,7 +49,6 @@ export function writeHeader(block: Buffer, said: TarHeader): Buffer {
   return Buffer.concat([...long, header])
 }
 
-/** GNU tar's entry with a name that does not fit into the next header; empty when the name fits. */
 function longName(type: 'K' | 'L', name: string): Buffer {
   if (name.length <= FIELDS.name[1]) return Buffer.alloc(0)
   const header = Buffer.alloc(BLOCK_BYTES)
@@ -60,12 +59,11 @@ function longName(type: 'K' | 'L', name: string): Buffer {
   return Buffer.concat([header, data])
 }
 
-/** A size up to the end of its last block. */
 export function paddedTo(bytes: number): number {
   return Math.ceil(bytes / BLOCK_BYTES) * BLOCK_BYTES
 }
 
-/** A text up to its first NUL. */
+/** The text before the first NUL. */
 export function cString(text: string): string {
   const end = text.indexOf('\0')
   return end < 0 ? text : text.slice(0, end)
@@ -107,7 +105,7 @@ function putSize(header: Buffer, bytes: number): void {
   header.writeBigUInt64BE(BigInt(bytes), begin + length - 8)
 }
 
-/** The sum of all bytes, with spaces in the place of the checksum. */
+/** The checksum's own bytes count as spaces. */
 function checksumOf(block: Buffer): number {
   const [begin, length] = FIELDS.checksum
   return block.reduce((sum, byte, at) => sum + (at >= begin && at < begin + length ? 0x20 : byte), 0)

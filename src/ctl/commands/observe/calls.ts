@@ -15,7 +15,6 @@ const COLUMNS: readonly Column<Call>[] = [
   { title: 'FROM', text: ({ connection, framing }) => `${connection} (${framing})`, drop: 4 },
 ]
 
-/** `agent-ctl calls`. */
 export async function run(context: Context): Promise<undefined> {
   const introspection = await introspectionCalls(context)
   const { calls } = await introspection.listCalls({})

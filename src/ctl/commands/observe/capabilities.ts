@@ -5,7 +5,6 @@ import { enumName } from '../../output/enums.ts'
 import { printRows } from '../../output/print.ts'
 import type { Column } from '../../output/table.ts'
 
-/** A capability with the name of its kind. */
 export type ShownCapability = Omit<Capability, 'kind'> & { readonly kind: string }
 
 const KINDS: Readonly<Record<string, string>> = {
@@ -24,7 +23,6 @@ const COLUMNS: readonly Column<ShownCapability>[] = [
   { title: 'WHY', text: ({ detail, enabled, reason }) => (enabled ? detail : reason), drop: 1 },
 ]
 
-/** `agent-ctl capabilities [--missing]`. */
 export async function run(context: Context): Promise<undefined> {
   const introspection = await introspectionCalls(context)
   const { capabilities } = await shownCapabilities(introspection)
@@ -32,7 +30,6 @@ export async function run(context: Context): Promise<undefined> {
   await printRows(context, COLUMNS, capabilities.filter(isShown))
 }
 
-/** GetCapabilities, for people and for JSON. */
 export async function shownCapabilities(
   introspection: Pick<Introspection, 'getCapabilities'>,
 ): Promise<{ readonly capabilities: readonly ShownCapability[] }> {

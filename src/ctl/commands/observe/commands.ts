@@ -7,7 +7,6 @@ const ONLY: Argument = {
   completes: 'container',
 }
 
-/** Commands that show what the guest does and what it is made of. */
 export const observeCommands: readonly Command[] = [
   {
     name: 'ps',

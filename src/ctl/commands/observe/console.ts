@@ -8,12 +8,11 @@ import { introspectionCalls } from '../../clients.ts'
 import { CommandFailure, type Context, EXIT, UsageError } from '../../command.ts'
 import { featureNamed, whyMissing } from '../../explain-failure.ts'
 
-/** The port that shims dial, too. */
+/** Shims dial this port, too. */
 const CONSOLE_PORT = 1026
 const LARGEST_PORT = 2 ** 32 - 2
 const AHEAD_BYTES = 1 << 16
 
-/** `agent-ctl console [--port PORT]`. */
 export async function run(context: Context): Promise<undefined> {
   const { io, signal, values } = context
   const keys = values.parsed('detach-keys', DETACH_KEYS, parseKeys)
@@ -27,7 +26,7 @@ export async function run(context: Context): Promise<undefined> {
       for await (const piece of untilKeys(gather(io.stdin, AHEAD_BYTES, ended), keys)) {
         if (!socket.write(piece)) await once(socket, 'drain', { signal: ended })
       }
-      // The end of stdin is not the end of the console: it may still print what it was asked for.
+      // The console may still print after the end of stdin.
     }
     await Promise.race([output, typed().then(() => output)])
   } catch (error) {
@@ -41,7 +40,7 @@ export async function run(context: Context): Promise<undefined> {
   }
 }
 
-/** Connects to the console. Throws {@link CommandFailure} with what the agent says of its console, if it can be asked. */
+/** Throws {@link CommandFailure} with the agent's reason, if the agent can be asked. */
 async function dialConsole(context: Context, port: number): Promise<Duplex> {
   try {
     return await context.dialPort(port)

@@ -6,7 +6,6 @@ import { printRows } from '../../output/print.ts'
 import type { Column } from '../../output/table.ts'
 import { bytesText } from '../../output/text.ts'
 
-/** A device with the name of its kind. */
 export type ShownDevice = Omit<Device, 'kind'> & { readonly kind: string }
 
 const COLUMNS: readonly Column<ShownDevice>[] = [
@@ -24,14 +23,12 @@ const COLUMNS: readonly Column<ShownDevice>[] = [
   { title: 'PATH', text: ({ path }) => path, drop: 4 },
 ]
 
-/** `agent-ctl devices`. */
 export async function run(context: Context): Promise<undefined> {
   const introspection = await introspectionCalls(context)
   const { devices } = await shownDevices(introspection)
   await printRows(context, COLUMNS, devices)
 }
 
-/** ListDevices, for people and for JSON. */
 export async function shownDevices(
   introspection: Pick<Introspection, 'listDevices'>,
 ): Promise<{ readonly devices: readonly ShownDevice[] }> {

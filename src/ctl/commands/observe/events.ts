@@ -4,10 +4,8 @@ import type { Context } from '../../command.ts'
 import { printAs } from '../../output/print.ts'
 import { plainText } from '../../output/text.ts'
 
-/** How long one question waits for the next event. */
 const WAIT_MS = 30_000
 
-/** `agent-ctl events [--follow] [--after NUMBER]`. */
 export async function run(context: Context): Promise<undefined> {
   const introspection = await introspectionCalls(context)
   const follows = context.values.flag('follow')
@@ -26,7 +24,6 @@ export async function run(context: Context): Promise<undefined> {
   }
 }
 
-/** An event in one line: when, its number, and what has happened. */
 export function eventLine(event: Event): string {
   const at = new Date(Number(event.atMs)).toISOString()
   return plainText(`${at}  ${event.sequence}  ${whatHappened(event)}`)
@@ -59,12 +56,11 @@ function settingText({ kind, source, subject, value }: NetworkSetting): string {
   return `${kind} ${subject} ${value} (${source})`
 }
 
-/** How a process is called: by its container, and the id of an added one. */
+/** `CONTAINER`, or `CONTAINER/PROCESS` for an added process. */
 export function processName({ containerId, execId }: Pick<Exit, 'containerId' | 'execId'>): string {
   return execId === '' || execId === containerId ? containerId : `${containerId}/${execId}`
 }
 
-/** How a process has ended. */
 export function endText({ oomKilled, signal, status }: Exit): string {
   const cause = oomKilled ? ', out of memory' : ''
   return signal === 0 ? `status ${status}${cause}` : `signal ${signal}${cause}`

@@ -25,7 +25,6 @@ const COLUMNS: readonly Column<Exit>[] = [
   },
 ]
 
-/** `agent-ctl exits [CONTAINER]`. */
 export async function run(context: Context): Promise<undefined> {
   const containerId = context.values.argument('CONTAINER')
   const introspection = await introspectionCalls(context)

@@ -3,7 +3,6 @@ import { CommandFailure, type Context, EXIT } from '../../command.ts'
 import { printJson, printPretty } from '../../output/print.ts'
 import { shownProcesses } from './ps.ts'
 
-/** `agent-ctl inspect [CONTAINER]`. */
 export async function run(context: Context): Promise<undefined> {
   const containerId = context.values.argument('CONTAINER')
   const introspection = await introspectionCalls(context)

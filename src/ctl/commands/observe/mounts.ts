@@ -20,7 +20,6 @@ const MOUNTS: readonly Column<Mount>[] = [
   { title: 'SOURCE', text: ({ source }) => source, drop: 1 },
 ]
 
-/** `agent-ctl mounts [--all]`. */
 export async function run(context: Context): Promise<undefined> {
   const introspection = await introspectionCalls(context)
   const { mounts, storages } = await introspection.listMounts({})

@@ -4,7 +4,6 @@ import type { Context } from '../../command.ts'
 import { printRows } from '../../output/print.ts'
 import type { Column } from '../../output/table.ts'
 
-/** One line: an interface, an address of it, or a route. */
 interface Row {
   readonly what: string
   readonly device: string
@@ -19,13 +18,11 @@ const COLUMNS: readonly Column<Row>[] = [
   { title: 'SET BY', text: ({ source }) => source, drop: 1 },
 ]
 
-/** `agent-ctl net`. */
 export async function run(context: Context): Promise<undefined> {
   const introspection = await introspectionCalls(context)
   await printRows(context, COLUMNS, networkRows(await introspection.getNetwork({})))
 }
 
-/** The network as rows of a table. */
 export function networkRows({
   interfaces,
   routes,

@@ -11,7 +11,6 @@ const KINDS = {
   heap: { kind: ReadProfileRequest_Kind.HEAP, file: 'agent.heapsnapshot' },
 } as const
 
-/** `agent-ctl profile cpu|heap [FILE] [--seconds SECONDS]`. */
 export async function run(context: Context): Promise<undefined> {
   const { values } = context
   const { file, kind } = values.argument('KIND') === 'heap' ? KINDS.heap : KINDS.cpu
@@ -20,7 +19,7 @@ export async function run(context: Context): Promise<undefined> {
   const failed = (error: unknown): never => {
     throw new CommandFailure(EXIT.cannotRun, fileFailure(path, error), { cause: error })
   }
-  // It is opened first: a profile costs the agent time, and one of the heap may hold secrets.
+  // Opened before the profile costs the agent time. A heap snapshot may hold secrets.
   const target = await open(path, 'w', 0o600).catch(failed)
   try {
     const introspection = await introspectionCalls(context)

@@ -6,10 +6,8 @@ import { printRows } from '../../output/print.ts'
 import type { Column } from '../../output/table.ts'
 import { ageText, bytesText } from '../../output/text.ts'
 
-/** A process with the name of its role. */
 export type ShownProcess = Omit<Process, 'role'> & { readonly role: string }
 
-/** `agent-ctl ps [CONTAINER]`. */
 export async function run(context: Context): Promise<undefined> {
   const containerId = context.values.argument('CONTAINER')
   const introspection = await introspectionCalls(context)
@@ -19,7 +17,6 @@ export async function run(context: Context): Promise<undefined> {
   await printRows(context, processColumns(now), processes.filter(isShown))
 }
 
-/** ListProcesses, for people and for JSON. */
 export async function shownProcesses(
   introspection: Pick<Introspection, 'listProcesses'>,
   containerId = '',
@@ -31,7 +28,6 @@ export async function shownProcesses(
   }
 }
 
-/** The columns of a table of processes. */
 export function processColumns(now: number): readonly Column<ShownProcess>[] {
   return [
     { title: 'CONTAINER', text: ({ containerId }) => containerId },
@@ -39,7 +35,7 @@ export function processColumns(now: number): readonly Column<ShownProcess>[] {
     { title: 'ROLE', text: ({ role }) => role.toLowerCase(), drop: 1 },
     { title: 'PROCESS', text: ({ execId }) => execId, drop: 3 },
     { title: 'STATE', text: stateText },
-    // By the clock of this machine, from which the guest's may differ.
+    // By this machine's clock, which may differ from the guest's.
     {
       title: 'AGE',
       text: ({ startedAtMs }) => (startedAtMs === 0n ? '' : ageText(Math.max(0, now - Number(startedAtMs)))),

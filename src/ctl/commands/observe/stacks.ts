@@ -4,14 +4,12 @@ import type { Context } from '../../command.ts'
 import { printAs } from '../../output/print.ts'
 import { plainText } from '../../output/text.ts'
 
-/** `agent-ctl stacks`. */
 export async function run(context: Context): Promise<undefined> {
   const introspection = await introspectionCalls(context)
   const stacks = await introspection.getStacks({})
   await printAs(context, { text: stacksText(stacks), value: stacks })
 }
 
-/** Threads with their kernel stacks, indented, and then what the event loop waits for. */
 export function stacksText({ loopResources, threads }: GetStacksResponse): string {
   const of = threads.flatMap(({ kernelStack, name, pid, state, threadId }) => [
     plainText(`${pid}/${threadId} ${name}: ${state}`),

@@ -7,13 +7,12 @@ import type { Column } from '../../output/table.ts'
 import { bytesText } from '../../output/text.ts'
 
 const DEFAULT_WATCH_SECONDS = 1
-/** The points of the chart. */
 const HISTORY = 30
 
 interface Row {
   readonly containerId: string
   readonly cpuNs: bigint
-  /** Of one CPU, since the row before; undefined for the first. */
+  /** Percent of one CPU since the previous row. */
   readonly cpuPercent: number | undefined
   readonly memoryBytes: bigint
   readonly memoryLimit: bigint
@@ -23,7 +22,6 @@ interface Row {
   readonly history: readonly number[]
 }
 
-/** `agent-ctl stats [CONTAINER…]`. */
 export async function run(context: Context): Promise<undefined> {
   const { output, signal, values } = context
   const seconds = values.flag('watch') ? Number(values.text('watch') ?? DEFAULT_WATCH_SECONDS) : undefined
@@ -49,7 +47,7 @@ async function read(context: Context): Promise<readonly Row[]> {
       try {
         return [rowOf(containerId, await agent.statsContainer({ containerId }))]
       } catch (error) {
-        // It has gone since it was listed.
+        // The container was removed after it was listed.
         if (given.length === 0 && error instanceof CommandFailure) return []
         throw error
       }
@@ -92,7 +90,7 @@ function withPercent(
   return { ...row, cpuPercent, history: [...before.row.history, cpuPercent].slice(-HISTORY) }
 }
 
-/** A limit that the kernel gives for none is larger than any memory. */
+/** The kernel's value for no limit is larger than any memory. */
 const NO_LIMIT = 1n << 60n
 
 function columns(isWatched: boolean): readonly Column<Row>[] {
@@ -118,7 +116,7 @@ function columns(isWatched: boolean): readonly Column<Row>[] {
 
 const BARS = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'] as const
 
-/** A line of bars, the tallest for the largest of the numbers; all are lowest when no number exceeds 0. */
+/** A bar for each number, scaled to the largest. */
 function sparkline(numbers: readonly number[]): string {
   const most = Math.max(0, ...numbers)
   return numbers

@@ -6,7 +6,6 @@ import { processColumns, type ShownProcess, shownProcesses } from './ps.ts'
 
 const DEFAULT_SECONDS = 2
 
-/** `agent-ctl top [CONTAINER]`: the processes with most memory first, again and again on a terminal. */
 export async function run(context: Context): Promise<undefined> {
   const { io, output, signal, values } = context
   const seconds = values.number('seconds', 1, 3600) ?? DEFAULT_SECONDS

@@ -1,10 +1,9 @@
 import { SHELLS } from '../../../client/completion.mjs'
 import type { Command } from '../../command.ts'
 
-/** What the completions ask the tool for, in `agent-ctl completion WHAT`: one word a line. */
+/** What shells' completions ask of `agent-ctl completion`: one word a line. */
 const ASKED = ['containers', 'machines'] as const
 
-/** Commands for the tool itself. */
 export const toolCommands: readonly Command[] = [
   {
     name: 'shell',

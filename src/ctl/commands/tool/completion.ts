@@ -7,7 +7,6 @@ import { GLOBAL_OPTIONS } from '../../command-line/options.ts'
 import { METHODS } from '../../methods/method-names.ts'
 import { print } from '../../output/print.ts'
 
-/** `agent-ctl completion SHELL`, and what the completions of shells ask for. */
 export async function run(context: Context): Promise<undefined> {
   const what = context.values.argument('SHELL')
   if (what === 'containers') return await printLines(context, await containerIds(context))
@@ -23,12 +22,11 @@ export async function run(context: Context): Promise<undefined> {
   await print(context, completionFor(shell, completedTool(context.commands, methods)))
 }
 
-/** The tool as completions describe it; `calls` are the names of the agent's calls. */
 export function completedTool(commands: readonly Command[], calls: readonly string[]): Tool {
   return { name: 'agent-ctl', globals: GLOBAL_OPTIONS, commands, calls, goesOnWithFiles: false }
 }
 
-/** Whether bash offers a word as it is. It would expand others, and run commands that a guest tells as an id. */
+/** bash expands other words, and would run a command that a guest gives as an id. */
 export function isPlainWord(word: string): boolean {
   return /^[\w.-]+$/.test(word)
 }

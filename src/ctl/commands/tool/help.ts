@@ -3,7 +3,6 @@ import { type Command, type Context, UsageError } from '../../command.ts'
 import { commandHelp, toolHelp } from '../../help/help-text.ts'
 import { print } from '../../output/print.ts'
 
-/** `agent-ctl help [COMMAND]`. */
 export async function run(context: Context): Promise<undefined> {
   const words = context.values.rest('COMMAND')
   if (words.length === 0) return await showHelp(context, undefined, [])
@@ -19,7 +18,7 @@ export async function run(context: Context): Promise<undefined> {
   throw new UsageError(`unknown command "${words.join(' ')}"${hint}`)
 }
 
-/** Shows the help of the tool, of a command, or of the call that the words of `call` begin with. */
+/** Shows the help of the tool, of a command, or of the call that `words` begin with. */
 export async function showHelp(
   context: Pick<Context, 'io' | 'commands'>,
   command: Command | undefined,

@@ -4,12 +4,10 @@ import { GLOBAL_OPTIONS } from '../../command-line/options.ts'
 import { optionSummary, optionText, usageOf } from '../../help/help-text.ts'
 import { print } from '../../output/print.ts'
 
-/** `agent-ctl man`. */
 export async function run(context: Context): Promise<undefined> {
   await print(context, manPage(context.commands, packageJson.version))
 }
 
-/** The man page agent-ctl(1), from the table of commands. */
 export function manPage(commands: readonly Command[], version: string): string {
   return [
     `.TH AGENT-CTL 1 "" "agent-ctl ${version}"`,
@@ -60,7 +58,7 @@ function optionLines(option: Option): readonly string[] {
   return ['.TP', `.B ${escaped(optionText(option))}`, escaped(optionSummary(option))]
 }
 
-/** A backslash, a hyphen, and a dot or quote at the beginning mean something to roff. */
+/** roff interprets a backslash, a hyphen, and a dot or quote at the beginning of a line. */
 function escaped(text: string): string {
   return text
     .replaceAll('\\', '\\e')

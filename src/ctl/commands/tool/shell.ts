@@ -9,7 +9,6 @@ const PROMPT = 'agent-ctl> '
 const HISTORY_LINES = 500
 const LEAVING: readonly string[] = ['exit', 'quit']
 
-/** `agent-ctl shell`: command lines of the tool, one after the other, on one connection. */
 export async function run(context: Context): Promise<undefined> {
   await context.session()
   if (context.io.stdin.isTTY === true) await readKeys(context)
@@ -18,7 +17,7 @@ export async function run(context: Context): Promise<undefined> {
       if (!(await runs(line, context))) return
 }
 
-/** Runs a line, and resolves with whether the shell goes on. */
+/** Returns whether the shell continues. */
 async function runs(line: string, context: Context): Promise<boolean> {
   const text = line.trim()
   if (LEAVING.includes(text)) return false
@@ -26,7 +25,7 @@ async function runs(line: string, context: Context): Promise<boolean> {
   return true
 }
 
-/** Reads lines of a terminal. A command that runs has the terminal to itself, and Ctrl-C ends the command alone. */
+/** A running command has the terminal to itself, and Ctrl-C ends only the command. */
 async function readKeys(context: Context): Promise<void> {
   const file = join(homedir(), '.agent_ctl_history')
   const text = await readFile(file, 'utf8').catch(() => '')
@@ -40,12 +39,12 @@ async function readKeys(context: Context): Promise<void> {
       if (line === undefined || !(await runs(line, context))) return
     }
   } finally {
-    // Requests may hold secrets. A home that cannot be written is no failure.
+    // Mode 600, because requests may hold secrets. A home folder that cannot be written is no failure.
     await writeFile(file, history.join('\n'), { mode: 0o600 }).catch(() => {})
   }
 }
 
-/** Prompts for one line; undefined at Ctrl-D. Ctrl-C begins anew. */
+/** Returns undefined at Ctrl-D; Ctrl-C starts a new line. */
 async function lineOf(
   context: Context,
   history: readonly string[],
@@ -69,7 +68,7 @@ async function lineOf(
     io.stdout.write('\n')
     lines.prompt()
   })
-  // After Ctrl-Z Node reads no keys until it prompts.
+  // After Ctrl-Z, Node reads no keys until it prompts.
   lines.on('SIGCONT', () => lines.prompt(true))
   const { promise, resolve } = Promise.withResolvers<string | undefined>()
   lines.once('line', resolve)
@@ -82,7 +81,7 @@ async function lineOf(
   }
 }
 
-/** The words of a line as a shell splits them: blanks, and quotes of both kinds. */
+/** Splits at blanks outside of both kinds of quotes, as a shell does. */
 export function wordsOf(line: string): readonly string[] {
   const parts = [...line.matchAll(/\s+|'([^']*)'|"((?:[^"\\]|\\.)*)"|\\(.)|[^\s'"\\]+|(.)/gs)]
   const words: string[] = []
@@ -99,7 +98,7 @@ export function wordsOf(line: string): readonly string[] {
   return word === undefined ? words : [...words, word]
 }
 
-/** The first words of commands, or the options of the command that the line begins with. */
+/** The first words of commands, or the options of the line's command. */
 export function completionsOf(line: string, { commands }: Pick<Context, 'commands'>): string[] {
   const words = line.trimStart().split(/\s+/)
   const last = words.at(-1) ?? ''

@@ -12,13 +12,10 @@ import { shownProcesses } from '../ps.ts'
 import { stacksText } from '../stacks.ts'
 import { type Findings, lacksIn, suspicionsIn } from './suspicions.ts'
 
-/** How many of the newest events the report has. */
 const NEWEST_EVENTS = 100
 
-/** Answers by their headings in the report. */
 type Report = Map<string, unknown>
 
-/** `agent-ctl doctor`. */
 export async function run(context: Context): Promise<number> {
   const { found, report } = await collect(context)
   const [suspicious, lacks] = [suspicionsIn(found), lacksIn(found)]
@@ -28,14 +25,14 @@ export async function run(context: Context): Promise<number> {
   } else {
     const first = suspicious.length === 0 ? ['nothing is suspicious'] : suspicious.map((line) => `! ${line}`)
     await print(context, [...first, ...lacks.map((line) => `- ${line}`), ''].join('\n'))
-    // It has thousands of lines, which would scroll the first ones away.
+    // The report has thousands of lines, which would scroll the suspicions away.
     if (context.io.stdout.isTTY) await print(context, 'the whole report: agent-ctl doctor > FILE\n')
     else await printReport(context, found, report)
   }
   return suspicious.length === 0 ? 0 : EXIT.failed
 }
 
-/** Asks everything. A question without an answer does not stop the others. */
+/** A question without an answer does not stop the others. */
 async function collect(context: Context): Promise<{ readonly found: Findings; readonly report: Report }> {
   const report: Report = new Map()
   const untold: Record<string, string> = {}
@@ -77,14 +74,14 @@ async function collect(context: Context): Promise<{ readonly found: Findings; re
   return { found, report }
 }
 
-/** By how much a clock is ahead that was read between two moments of this machine; undefined if it was not read. */
+/** How far the guest's clock is ahead, if the agent read it between the two times of this machine. */
 function aheadMs(guestMs: number, sentMs: number, receivedMs: number): number | undefined {
-  // An older agent does not tell.
+  // Older agents do not send their time.
   if (guestMs === 0) return undefined
   return guestMs < sentMs ? guestMs - sentMs : Math.max(0, guestMs - receivedMs)
 }
 
-/** Prints each answer below its heading, as JSON unless it reads better as text. */
+/** Prints each answer as text where text reads better, else as JSON. */
 async function printReport(context: Context, found: Findings, report: Report): Promise<void> {
   const { events, metrics, network, stacks } = found
   const rows = network && networkRows(network).map((row) => plainText(Object.values(row).join('  ')))
@@ -102,7 +99,6 @@ async function printReport(context: Context, found: Findings, report: Report): P
   }
 }
 
-/** The newest events. The first question tells the number of the last. */
 async function newestEvents(introspection: Introspection): Promise<readonly Event[]> {
   const events: Event[] = []
   for (let afterSequence = 0n; ; ) {

@@ -16,11 +16,10 @@ import type { ShownDevice } from '../devices.ts'
 import { endText, processName } from '../events.ts'
 import type { ShownProcess } from '../ps.ts'
 
-/** What the agent has told, by the headings of the report. What it has not told is missing. */
+/** The agent's answers; undefined for a question without an answer. */
 export interface Findings {
   readonly sandbox: GetSandboxResponse | undefined
   readonly calls: readonly Call[] | undefined
-  /** Calls that were answered with an error. */
   readonly failed: readonly FailedCall[] | undefined
   readonly containers: readonly Container[] | undefined
   readonly processes: readonly ShownProcess[] | undefined
@@ -32,34 +31,30 @@ export interface Findings {
   readonly metrics: string | undefined
   readonly network: GetNetworkResponse | undefined
   readonly stacks: GetStacksResponse | undefined
-  /** By how much the guest's clock is ahead of this machine's, in milliseconds. */
+  /** Milliseconds by which the guest's clock is ahead of this machine's. */
   readonly clockAheadMs: number | undefined
-  /** Why the agent has not told something, by its heading. */
+  /** The errors of the questions without an answer, by heading. */
   readonly untold: Readonly<Record<string, string>>
 }
 
-/** A call that works for so long hangs. */
 const HANGING_MS = 5_000
 
-/** Calls whose step begins so wait for as long as their callers like. */
+/** The steps in which a call waits as long as its caller wants. */
 const PATIENT_STEPS: readonly string[] = ['exit', 'output', 'input', 'event']
 
-/** An event loop that is later than this for one of a hundred timers answers slowly. */
+/** An event loop with a later 99th percentile answers slowly. */
 const LATE_US = 250_000
 
-/** The least share of the memory that should be available. */
 const LEAST_AVAILABLE = 0.05
 
-/** Output that nobody has read for so long has no reader. */
 const UNREAD_MS = 10_000
 
-/** A clock that is further off makes certificates invalid and time stamps wrong. */
+/** A larger difference makes certificates invalid and time stamps wrong. */
 const CLOCK_MS = 5_000
 
-/** How many of the newest exits are looked at. */
 const NEWEST_EXITS = 100
 
-/** What is suspicious, the gravest first, each in one line that names the cause as far as it is known. */
+/** One line for each suspicion, the gravest first. */
 export function suspicionsIn(found: Findings): readonly string[] {
   return [
     ...untoldIn(found),
@@ -76,7 +71,7 @@ export function suspicionsIn(found: Findings): readonly string[] {
   ].map(plainText)
 }
 
-/** One line for each reason: a guest that did not boot has the same one for all. */
+/** One line for each reason, because a guest that did not boot gives the same reason for all. */
 function untoldIn({ untold }: Findings): string[] {
   const headings = Map.groupBy(Object.entries(untold), ([, reason]) => reason.replace(/^\w+: /, ''))
   return [...headings].map(
@@ -104,13 +99,13 @@ function hangingIn({ calls = [] }: Findings): string[] {
     })
 }
 
-/** What the guest does not have, although it is asked for or every pod needs it. */
+/** What the guest lacks although it is configured or every pod needs it. */
 function missingIn({ capabilities = [] }: Findings): string[] {
   return capabilities.flatMap(({ enabled, name, reason }) => {
     if (enabled) return []
     if (name === 'limits of containers')
       return [`limits of containers are refused: ${ADD_CONTROLLERS} (${reason})`]
-    // The other reason is that the console is off.
+    // With any other reason the console is switched off.
     const hasNoShell = name === 'debug console' && reason.startsWith('no shell: ')
     return hasNoShell ? [`the debug console has ${reason}`] : []
   })
@@ -119,7 +114,7 @@ function missingIn({ capabilities = [] }: Findings): string[] {
 const ADD_CONTROLLERS =
   "remove systemd.unified_cgroup_hierarchy=0, cgroup_no_v1= or cgroup_disable= from the kernel's command line"
 
-/** Why calls fail, by their errors, in plain words and with what to do: docs/debug.md has the same. */
+/** The causes of failed calls by their errors, with a remedy; docs/debug.md has the same. */
 const CAUSES: readonly (readonly [error: RegExp, cause: string])[] = [
   [
     /waiting for uevent/,
@@ -140,13 +135,13 @@ const CAUSES: readonly (readonly [error: RegExp, cause: string])[] = [
   [/setting cgroup config/, `a limit has no controller: ${ADD_CONTROLLERS}`],
 ]
 
-/** Failures that are older are left to the report, as the agent forgets exits. */
+/** Older failures are only in the report; the agent forgets exits after an hour, too. */
 const RECENT_MS = 3_600_000
 
-/** The characters of an error in one of the first lines. The report has all of it. */
+/** The report has the whole error. */
 const LONGEST_ERROR = 300
 
-/** The newest first. What callers do wrong, and deadlines that pass, are not suspicious unless the cause is known. */
+/** The newest first. Callers' faults and passed deadlines are suspicious only with a known cause. */
 function failuresIn({ failed = [] }: Findings): string[] {
   return failed.toReversed().flatMap(({ ageMs, callerFault, code, containerId, error, execId, method }) => {
     const cause = CAUSES.find(([pattern]) => pattern.test(error))?.[1]
@@ -159,7 +154,7 @@ function failuresIn({ failed = [] }: Findings): string[] {
   })
 }
 
-/** Processes that cannot write until somebody reads what they have written before. */
+/** Processes that cannot write until somebody reads their earlier output. */
 function unreadIn({ processes = [] }: Findings): string[] {
   return processes.flatMap(({ containerId, execId, unreadMs }) => {
     const waiting = processes.filter(
@@ -218,10 +213,10 @@ function endsIn({ exits = [] }: Findings): string[] {
   })
 }
 
-/** SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS: a process that ends by one has crashed. */
+/** SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS: the process has crashed. */
 const UNASKED_SIGNALS: readonly number[] = [4, 5, 6, 7, 8, 11, 31]
 
-/** Loop devices and their like have no driver. */
+/** Loop devices and the like have no driver. */
 function idleDisksIn({ devices = [] }: Findings): string[] {
   const idle = devices.filter(({ driver, kind, path }) => {
     return driver === '' && kind === 'BLOCK' && !path.includes('/virtual/')
@@ -229,7 +224,7 @@ function idleDisksIn({ devices = [] }: Findings): string[] {
   return idle.map(({ name }) => `disk ${name} has no driver`)
 }
 
-/** What the kernel and the guest do not have. Most guests lack something that their pods do not need. */
+/** What the kernel and the guest lack; most pods do not need it. */
 export function lacksIn({ capabilities = [] }: Findings): readonly string[] {
   const holders = new Map([
     ['KERNEL', 'the kernel'],
