@@ -98,7 +98,6 @@ export async function debianArchive(): Promise<string> {
   return mainArchive(mainTargets(await machineTargets()))
 }
 
-/** The indexes that the machine's apt reads: one `URI RELEASE COMPONENT` per line. */
 function machineTargets(): Promise<string> {
   const format = '$(REPO_URI) $(RELEASE) $(COMPONENT)'
   return tool('apt-get', ['indextargets', '--format', format, 'Created-By: Packages'], {

@@ -103,7 +103,6 @@ async function refreshed({ suite, progress }: FetchRequest): Promise<PrivateApt>
   return apt
 }
 
-/** The version for each request: the exact one, else the newest. */
 async function choose(apt: PrivateApt, request: FetchRequest): Promise<Map<string, PackageVersion>> {
   const names = request.packages.map((wanted) => nameOf(wanted))
   const all = await versionsOf(apt, names)

@@ -10,9 +10,8 @@ import { isLocked } from './packages.ts'
 type RuntimePackage = Pick<FetchedPackage, 'name' | 'version' | 'suite'>
 
 /**
- * Throws for an OCI runtime among the packages that containers can break out of in a known way. Only Debian 13's own is taken
- * all the same, unless it was locked, because it is the last that is left when no newer one runs in the image; `progress` gets a
- * warning.
+ * Throws for a runtime with a known break-out. Debian 13's own runtime is accepted with a warning to `progress`, unless it
+ * was locked, because it is the last choice when no newer one runs in the image.
  */
 export function checkRuntimes(packages: readonly RuntimePackage[], progress: (line: string) => void): void {
   for (const each of packages) {
@@ -27,8 +26,8 @@ export function checkRuntimes(packages: readonly RuntimePackage[], progress: (li
 }
 
 /**
- * Throws for a program in the folder `root` that is such a runtime by its own words, wherever it came from, or that does not
- * tell its version. One that {@link checkRuntimes} took of `packages` is taken.
+ * Throws for a program below `root` whose `--version` names a runtime with a known break-out, or no version. Accepts what
+ * {@link checkRuntimes} accepted of `packages`.
  */
 export async function checkPrograms(root: string, packages: readonly RuntimePackage[]): Promise<void> {
   for (const { kind, path } of treeOfFolder(root, '')) {
@@ -63,7 +62,7 @@ function faultOf(name: RuntimeName, version: string) {
   }
 }
 
-/** What a program prints for `--version`, with the libraries of its root; one that is linked statically needs none. */
+/** Runs `--version` with the libraries of the root, unless the program is linked statically. */
 async function versionOf(root: string, path: string): Promise<string> {
   const [program, libraries] = [join(root, path), join(root, LIBRARIES)]
   const debianPackage = 'libc6'

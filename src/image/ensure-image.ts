@@ -90,7 +90,7 @@ function stageOne(tree: readonly TreeEntry[], budget: Budgeted): Promise<string>
   })
 }
 
-/** Two archives in a row, which the kernel unpacks one by one: a change of the agent compresses only the small one again. */
+/** Joins two archives, so that a change of the agent compresses only the small one again. */
 async function allInOne(
   base: readonly TreeEntry[],
   agent: readonly TreeEntry[],
@@ -110,7 +110,6 @@ async function allInOne(
   })
 }
 
-/** Throws when the file at `path` is larger than its budget. */
 function checkBudget(kind: Budgeted, path: string): void {
   const { size } = statSync(path)
   const budget = BUDGETS[kind]
@@ -159,7 +158,6 @@ function earlyModules(kernel: Kernel): readonly string[] {
   return loadOrder(readModuleIndex(kernel.modules), EARLY_MODULES)
 }
 
-/** The order in which vminit loads the modules of its folder. */
 function orderFile(order: readonly string[]): TreeEntry {
   return fileOf('modules/order', order.map((file) => `${basename(file)}\n`).join(''))
 }

@@ -14,7 +14,6 @@ import { userlandFolder } from './userland.ts'
 /** The folder of the agent in a guest. */
 const agentFolder = 'usr/lib/microvm-agent'
 
-/** Where the agent looks for a policy of the image. */
 const POLICY_FILE = 'etc/kata-opa/default-policy.rego'
 
 /** The recorded list of the files in the guest's root. */
@@ -22,7 +21,6 @@ export const fileList = join(projectRoot, 'rootfs/files.txt')
 
 /** The guest's root in two parts: the agent changes more often than the base. */
 export interface GuestTree {
-  /** Everything but the agent. */
   readonly base: readonly TreeEntry[]
   /** The agent's folder without Node, and what was asked for besides. */
   readonly agent: readonly TreeEntry[]
@@ -30,10 +28,9 @@ export interface GuestTree {
   readonly vminit: string
 }
 
-/** What an image can do with policies: nothing, evaluate those that a call sets, or enforce this one from its start. */
+/** `false`: no policies; `true`: policies that a call sets; a text: this policy from the start. */
 export type PolicyPart = boolean | { readonly text: string }
 
-/** What a guest's root has besides what every one has. */
 export interface GuestExtras {
   /** Any but false, the default, takes policy.node, whose first build takes minutes. */
   readonly policy?: PolicyPart

@@ -12,7 +12,6 @@ export type LockedSuite = 'bookworm' | 'trixie' | 'forky'
 /** The releases that a runtime may come from when the mirror no longer has the locked one. */
 export type PinnedSuite = LockedSuite | 'trixie-backports' | 'sid'
 
-/** One of Debian's kernels for guests. */
 export interface KernelChoice {
   readonly suite: LockedSuite
   /** The package that depends on the newest kernel of its kind. */
@@ -32,10 +31,8 @@ export const KERNELS = {
   },
 } as const satisfies Readonly<Record<string, KernelChoice>>
 
-/** A key of {@link KERNELS}. */
 export type KernelName = keyof typeof KERNELS
 
-/** The kernel of a guest for which none is named. */
 export const DEFAULT_KERNEL = 'trixie' satisfies KernelName
 
 /** The packages of the programs and the library that a kernel is built with, besides those of the machine. */
@@ -47,24 +44,20 @@ export const runtimePackages = ['crun', 'libblake3-0', 'runc'] as const
 /** The packages of the default container root and of the guest's shell, where one is asked for. */
 export const busyboxPackages = ['busybox-static'] as const
 
-/** One locked package. */
 export interface LockedPackage {
   readonly version: string
   readonly sha256: string
 }
 
-/** Locked packages by suite and name. */
 export type PackageLock = Readonly<Record<LockedSuite, Readonly<Record<string, LockedPackage>>>>
 
 /** The lock file, written by `node scripts/lock-packages.ts`. */
 export const lockFile = join(projectRoot, 'rootfs/packages.lock.json')
 
-/** The packages of trixie that the guest's programs and libraries are taken from. */
 export function userlandPackages(): readonly string[] {
   return parseList(readFileSync(join(projectRoot, 'rootfs/packages'), 'utf8'))
 }
 
-/** The lines of a list in rootfs/ without comments and empty lines. */
 export function parseList(text: string): readonly string[] {
   return text
     .split('\n')
@@ -72,7 +65,6 @@ export function parseList(text: string): readonly string[] {
     .filter((line) => line !== '' && !line.startsWith('#'))
 }
 
-/** Reads {@link lockFile}; a missing file is an empty lock. */
 function readLock(): PackageLock {
   if (!existsSync(lockFile)) return { bookworm: {}, trixie: {}, forky: {} }
   return JSON.parse(readFileSync(lockFile, 'utf8'))
@@ -102,7 +94,6 @@ export async function fetchLocked(
   return fetched
 }
 
-/** Whether a package has the version that the lock file names for its suite. */
 export function isLocked({
   name,
   version,

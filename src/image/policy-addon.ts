@@ -17,7 +17,6 @@ type Progress = (line: string) => void
 
 /** policy.node, and what it is made of. */
 export interface PolicyAddon {
-  /** The addon's file. */
   readonly path: string
   /** A folder with a licence text for each crate, and for the standard library. */
   readonly licences: string
@@ -27,7 +26,6 @@ export interface PolicyAddon {
   readonly standardLibrary: PackageVersion
 }
 
-/** One crate of crates.io. */
 export interface Crate {
   readonly name: string
   readonly version: string
@@ -98,14 +96,11 @@ async function build({ environment, target, progress }: Build): Promise<void> {
 }
 
 const TARGET = 'x86_64-unknown-linux-gnu'
-/** The package whose code is linked in. */
 const STANDARD_LIBRARY = 'libstd-rust-web-dev'
-/** The folder of downloaded crates: the one of the machine's own cargo. */
 const cargoHome = process.env.CARGO_HOME ?? join(homedir(), '.cargo')
 /** What cargo has compiled: after a change of the project's own source, the crates are not compiled again. */
 const cargoTarget = join(buildRoot, 'cargo')
 
-/** Runs cargo in the crate's folder. */
 function cargoIn(environment: Build['environment']): Cargo {
   // The same bytes in every folder: a panic names its source file.
   const paths = { [cargoHome]: '/cargo', [projectRoot]: '/microvm-agent' }
@@ -139,7 +134,6 @@ async function linkedCrates(cargo: Cargo): Promise<readonly Crate[]> {
   return crates.sort((a, b) => (a.name < b.name ? -1 : 1))
 }
 
-/** The checksums in a Cargo.lock by `NAME VERSION`. */
 function lockedCrates(lock: string): ReadonlyMap<string, string> {
   const found = lock.matchAll(/^name = "(.*)"\nversion = "(.*)"\nsource = .*\nchecksum = "(.*)"$/gm)
   return new Map([...found].map(([, name, version, checksum = '']) => [`${name} ${version}`, checksum]))

@@ -9,19 +9,18 @@ import { openAdvisories } from '../oci/runtime-advisories.ts'
 import { compareGlibc, highestGlibc, LIBRARIES, libraryClosure } from './libraries.ts'
 import { fetchLocked, isLocked, type PinnedSuite, packageHashes } from './packages.ts'
 
-/** The OCI runtimes: their programs, and the packages of a suite that have them and libraries that are not in rootfs/packages. */
+/** The packages hold the program and the libraries that rootfs/packages lacks. */
 export const RUNTIMES = {
   runc: { program: 'usr/sbin/runc', newer: ['runc'], ofTrixie: ['runc'] },
   crun: { program: 'usr/bin/crun', newer: ['crun', 'libblake3-0'], ofTrixie: ['crun', 'libyajl2'] },
 } as const
 
-/** A key of {@link RUNTIMES}. */
 export type RuntimeName = keyof typeof RUNTIMES
 
 /**
- * The packages of both runtimes for an image of which `base` are the others: the locked ones; else the newest of forky,
- * Debian 13's backports and its security archive, else of sid, that no advisory names and that run in the image; else Debian
- * 13's own, or none, so that a guest boots in any case. `progress` gets a line for what is passed over.
+ * Chooses the packages of both runtimes, which must run with the libraries of `base`: the locked versions; else the newest
+ * without an advisory from forky, Debian 13's backports or security archive, or sid; else Debian 13's own, or none, so that
+ * a guest boots in any case. `progress` gets a line for each version that is passed over.
  */
 export async function runtimesFor(
   base: readonly FetchedPackage[],
@@ -74,7 +73,7 @@ async function runtimeFor(
   return own
 }
 
-/** What locked packages lack is known: nothing. That of others is found out once. */
+/** Locked packages lack nothing; the lack of others is cached. */
 export async function lackOf(
   name: RuntimeName,
   packages: readonly FetchedPackage[],

@@ -24,7 +24,6 @@ export const rustPackages: readonly string[] = [
   ...['libbsd0', 'libedit2', 'libicu72', 'libmd0', 'libxml2', 'libz3-4'],
 ]
 
-/** Fetches Rust's packages by `fetch`, which takes names. */
 export async function fetchRust(
   fetch: (names: readonly string[]) => Promise<readonly FetchedPackage[]>,
 ): Promise<readonly FetchedPackage[]> {
@@ -34,7 +33,6 @@ export async function fetchRust(
   return [...named, ...standard, ...llvm]
 }
 
-/** The names that `packages` depend on and that match. */
 async function dependencies(
   packages: readonly FetchedPackage[],
   pattern: RegExp,

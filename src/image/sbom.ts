@@ -13,11 +13,9 @@ export interface GuestParts {
   readonly debian: readonly DebianPart[]
   /** The npm packages of which the agent holds code, as folders of package-lock.json. */
   readonly npmFolders: readonly string[]
-  /** The crates in policy.node. */
   readonly crates: readonly Crate[]
 }
 
-/** A Debian package, and the release that it is of. */
 export type DebianPart = Omit<PackageVersion, 'sha256'> & { readonly sha256?: string; readonly suite: Suite }
 
 /**
@@ -46,7 +44,6 @@ export function guestSbom({ debian, npmFolders, crates }: GuestParts): string {
   return `${serializer.serialize(bom, { sortLists: true, space: 2 })}\n`
 }
 
-/** An entry of package-lock.json. */
 interface LockedNpmPackage {
   readonly version: string
   /** `sha512-` and the digest in base64. */
@@ -66,7 +63,6 @@ function locked(lock: NpmLock, folder: string): LockedNpmPackage {
   return found
 }
 
-/** The agent, the addon and vminit. */
 function ownCode(): Models.Component {
   const { name, version, license } = packageJson
   return new Models.Component(Enums.ComponentType.Application, name, {

@@ -63,13 +63,11 @@ export async function userlandFolder(progress: (line: string) => void): Promise<
   })
 }
 
-/** The packages that {@link userlandFolder} takes files of. */
 export async function guestPackages(progress: (line: string) => void): Promise<readonly FetchedPackage[]> {
   const userland = await fetchLocked('trixie', userlandPackages(), progress)
   return [...userland, ...(await runtimesFor(userland, progress))]
 }
 
-/** The entries for the image from the packages unpacked at `root`. */
 async function selectFiles(root: string): Promise<readonly TreeEntry[]> {
   // Debian may have no runtime that runs in the image; a guest boots without.
   const runtimes = Object.values(RUNTIMES).map(({ program }) => program)
@@ -89,7 +87,6 @@ async function selectFiles(root: string): Promise<readonly TreeEntry[]> {
   ]
 }
 
-/** The path in the image and the file of each entry in a folder of the packages. */
 function filesOf(root: string, folder: string): readonly (readonly [string, string])[] {
   return readdirSync(join(root, folder))
     .sort()

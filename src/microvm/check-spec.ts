@@ -1,7 +1,6 @@
 import { AgentError } from '../base/errors.ts'
 import type { Backend, Device, NvdimmDevice, VmSpec } from './spec.ts'
 
-/** A device that other devices are plugged into. */
 type Bus = Extract<Device, { kind: 'root-port' | 'pci-bridge' }>
 
 /** The backends that each kind of device accepts. */

@@ -5,13 +5,11 @@ import type { Duplex, Readable } from 'node:stream'
 import { AgentError, messageOf } from '../base/errors.ts'
 import { ConsoleTail } from './console-tail.ts'
 
-/** How a program ended. */
 export interface ChildExit {
   readonly code: number | undefined
   readonly signal: NodeJS.Signals | undefined
 }
 
-/** A program that the runner started and will end. */
 export interface Child {
   readonly name: string
   readonly pid: number

@@ -16,7 +16,6 @@ export class ConsoleTail {
     })
   }
 
-  /** The last lines, oldest first. */
   get lines(): readonly string[] {
     return [...this.#lines]
   }

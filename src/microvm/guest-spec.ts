@@ -2,7 +2,6 @@ import type { Backend, Device, Machine, Room, VmSpec } from './spec.ts'
 import { type SpecKey, specKey } from './spec.ts'
 import type { GuestLink } from './vsock/guest-link.ts'
 
-/** The parts of a guest that runs one container. */
 export interface GuestParts {
   readonly machine: Machine
   readonly memoryMib: number
@@ -23,14 +22,11 @@ export interface GuestParts {
   readonly console?: 'serial' | 'virtio' | undefined
   /** Words for the end of the kernel command line. */
   readonly append: readonly string[]
-  /** Further devices, in PCI slots from 6 on, their backends, and the namespace of their tap interfaces. */
   readonly extra?: Omit<VmSpec, 'board'>
 }
 
-/** The guest's own root. */
 export interface RootDisk {
   readonly path: string
-  /** The file system in it. */
   readonly type: string
   /** The number of the partition that it is in; undefined when it fills the disk. */
   readonly partition?: number | undefined
@@ -40,7 +36,6 @@ export interface RootDisk {
   readonly sizeBytes?: number
 }
 
-/** How the guest sees its root disk; `nvdimm` is persistent memory, for images of src/image/formats/partitioned-image.ts. */
 export type RootInterface = 'virtio-blk' | 'nvme' | 'nvdimm'
 
 /** PCI slots on the first bus, the same for every guest. */
@@ -57,7 +52,6 @@ const KEYS = {
   containerRootBackend: specKey('container-root-file'),
 }
 
-/** The specification of a guest that runs one container. */
 export function guestSpec(parts: GuestParts): VmSpec {
   const { boot, containerRoot, link } = parts
   const devices: Record<SpecKey, Device> = { ...parts.extra?.devices }
@@ -135,13 +129,12 @@ function nameOf({ interface: kind = 'virtio-blk', partition }: RootDisk): string
   return `${disk}${/\d$/.test(disk) ? 'p' : ''}${partition}`
 }
 
-/** A guest with less memory than this goes without what it can do without. */
+/** Below this, a guest does without optional features. */
 const SMALL_MIB = 256
 
 /**
- * Sets vm.min_free_kbytes near the value that the kernel computes first (mm/page_alloc.c). The kernel would then raise it
- * to about 100 MiB for transparent huge pages, a large part of a small guest. Linux 6.1 would also take 9 MiB for the files
- * of its tracing, which a small guest cannot spare.
+ * Keeps vm.min_free_kbytes near the kernel's first value (mm/page_alloc.c), which it would raise to about 100 MiB for
+ * transparent huge pages. Also saves the 9 MiB that Linux 6.1 takes for the files of its tracing.
  */
 function memoryWords(memoryMib: number): readonly string[] {
   const isSmall = memoryMib < SMALL_MIB

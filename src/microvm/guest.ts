@@ -16,7 +16,6 @@ import { openLink } from './vsock/open-link.ts'
 /** Many times the few seconds that a guest needs under emulation. */
 const BOOT_TIMEOUT_MS = 120_000
 
-/** The environment variables of the runner. */
 export interface RunnerEnvironment extends RegistryEnvironment {
   readonly MICROVM_ACCEL?: string | undefined
   readonly MICROVM_VSOCK?: string | undefined
@@ -34,7 +33,6 @@ export interface Guest {
 }
 
 export interface BootOptions {
-  /** The parts of the machine except the link, which {@link bootGuest} chooses. */
   readonly parts: Omit<GuestParts, 'link'>
   /** A private folder of this run, for the sockets. Only this user may enter it. */
   readonly folder: string

@@ -4,9 +4,7 @@ import { UsageError } from './command-line/parse.mjs'
 /** Hardware virtualisation, or QEMU's emulation. */
 export type Acceleration = 'kvm' | 'tcg'
 
-/** What {@link chooseAcceleration} depends on. */
 export interface AccelerationFacts {
-  /** Text of /proc/cpuinfo. */
   readonly cpuinfo: string
   /** Whether /dev/kvm can be opened for reading and writing. */
   readonly kvmUsable: boolean

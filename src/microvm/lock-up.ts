@@ -5,16 +5,14 @@ import type { ConsoleTail } from './console-tail.ts'
 /** The kernel's own words when a CPU does not schedule any more. */
 const KERNEL_WORDS = /BUG: soft lockup|hard LOCKUP|detected stalls on CPUs|self-detected stall on CPU/
 
-/** How long a console must have been silent. */
 const SILENT_MS = 10_000
-/** The part of a CPU that a spinning thread wants at least. */
+/** The least share of a CPU that a spinning thread demands. */
 const SPINNING = 0.9
-/** How long threads are looked at. */
 const MEASURED_MS = 1000
 
 const REMEDY = 'under emulation this happens now and then: run it again, with --cpus 1 if it happens often'
 
-/** A kernel of another machine, or with another console, writes none, nor does a guest that has locked up before its first. */
+/** A kernel for another machine or console writes nothing, and so does a guest that locks up early. */
 const NEVER_WROTE =
   'the kernel has never written a line on its console: run it again, since emulation locks a guest up now and then; ' +
   'check that a --kernel of your own is one for this machine, and its console='
@@ -78,7 +76,7 @@ function wantedMs(pid: number): ReadonlyMap<string, number> {
       threads.set(thread, (ran + waited) / 1e6)
     }
   } catch {
-    // It has ended, or a thread of it.
+    // The process or a thread has ended.
   }
   return threads
 }

@@ -39,7 +39,6 @@ export function qemuArguments(spec: VmSpec, host: QemuHost): readonly string[] {
   ]
 }
 
-/** What the board's arguments depend on besides the board. */
 interface BoardNeeds {
   /** Whether a vhost-user daemon reads and writes the guest's memory itself. */
   readonly shared: boolean
@@ -66,15 +65,13 @@ function boardArguments(board: Board, host: QemuHost, needs: BoardNeeds): readon
 }
 
 /**
- * Kernel parameters for an emulated guest. Mitigations of a CPU's side channels cost it time and protect nothing, since
- * no guest instruction runs on a CPU; expedited RCU shortens each unmount and each removal of a cgroup or namespace.
- * Where programs are not at random addresses, QEMU finds again what it has translated for an earlier process of the same
- * program: else each process that runc is for a while is translated anew, some 3,000 blocks of code.
+ * Kernel parameters for an emulated guest. Mitigations cost time and protect nothing, because no guest instruction runs on
+ * a CPU. Expedited RCU shortens each unmount and each removal of a cgroup. Without random addresses, QEMU reuses the code
+ * that it translated for an earlier process of the same program (some 3,000 blocks for runc).
  *
- * Machine `microvm` also needs the rate of the time stamp counter. An ACPI `microvm` is hardware-reduced: its kernel's
- * only timer is the local APIC's, which it calibrates against the time stamp counter, and it measures that counter once,
- * early, against the PIT. On a busy machine an emulated PIT is too uneven for that, and the guest hangs in
- * `Calibrating delay loop`.
+ * Machine `microvm` also needs the rate of the time stamp counter. Its only timer is the local APIC's, which the kernel
+ * calibrates by that counter, and that counter by the PIT. On a busy machine the emulated PIT is too uneven, and the guest
+ * hangs in `Calibrating delay loop`.
  */
 function emulationParameters(machine: Machine, { acceleration, tscKhz }: QemuHost): readonly string[] {
   if (acceleration !== 'tcg') return []
@@ -111,17 +108,16 @@ function accelerationArguments({ room }: Board, { acceleration }: QemuHost): rea
 }
 
 /**
- * The features that an emulated CPU leaves out cost more than they give: with `erms` the guest copies memory by
- * `rep movsb`, which is emulated byte by byte; with `la57` every page walk has a fifth level; with `smap` the translated
- * code ends before and after each copy between a program and the kernel, a tenth of the time of a boot. Emulation is for
- * tests and trials.
+ * These features make emulation slower: with `erms` the guest copies memory by `rep movsb`, which is emulated byte by byte;
+ * `la57` adds a fifth level to each page walk; `smap` ends the translated code at each copy between a program and the
+ * kernel, a tenth of the time of a boot.
  */
 const EMULATED_CPU = 'max,erms=off,la57=off,smap=off'
 
 /**
- * Linux 6.12.118 counts CPUs that can be plugged in only where it knows the hypervisor (`acpi_is_processor_usable` in its
- * arch/x86/kernel/acpi/boot.c): KVM, for one, but not QEMU's emulation. VMware's is the one that it finds without CPUID, by
- * this serial number and a port that QEMU answers.
+ * Linux 6.12.118 counts CPUs to be plugged in only below a hypervisor that it knows (`acpi_is_processor_usable` in
+ * arch/x86/kernel/acpi/boot.c), which QEMU's emulation is not. It finds VMware without CPUID, by this serial number and a
+ * port that QEMU answers.
  */
 const LOOKS_LIKE_VMWARE = ['-smbios', 'type=1,serial=VMware-0']
 
@@ -207,7 +203,6 @@ function rootPort(id: string, { slot, func = 0 }: RootPortDevice): string {
   return `pcie-root-port,id=${id},bus=pcie.0,${place},chassis=${number},slot=${number},${room}`
 }
 
-/** How many functions a PCI slot has. */
 const FUNCTIONS = 8
 
 function vsockArguments(spec: VmSpec, id: string, device: Device & { kind: 'vsock' }): readonly string[] {

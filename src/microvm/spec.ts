@@ -78,7 +78,6 @@ export interface NvdimmDevice {
   readonly backend: SpecKey
 }
 
-/** A virtio-net card. */
 export interface NicDevice {
   readonly kind: 'nic'
   readonly slot: number
@@ -86,7 +85,6 @@ export interface NicDevice {
   readonly backend: SpecKey
 }
 
-/** A virtio-vsock device. */
 export interface VsockDevice {
   readonly kind: 'vsock'
   readonly slot: number
@@ -95,20 +93,17 @@ export interface VsockDevice {
   readonly backend: SpecKey
 }
 
-/** A 16550 serial port; the first in the spec is ttyS0. */
 export interface SerialDevice {
   readonly kind: 'serial'
   readonly backend: SpecKey
 }
 
-/** A virtio console: hvc0. */
 export interface VirtioConsoleDevice {
   readonly kind: 'virtio-console'
   readonly slot: number
   readonly backend: SpecKey
 }
 
-/** An item of the firmware configuration device, found below /sys/firmware/qemu_fw_cfg/by_name. */
 export interface FirmwareDevice {
   readonly kind: 'fw-cfg'
   /** Such as `opt/com.example/settings`; names that QEMU does not define begin with `opt/`. */
@@ -166,30 +161,25 @@ export interface UserNetworkBackend {
   readonly subnets?: readonly UserSubnet[]
 }
 
-/** A subnet of QEMU's network stack. */
 export interface UserSubnet {
   readonly family: IpFamily
   readonly network: string
   readonly prefixLength: number
   /** The host's address in the guest's network; its ports are those of this machine's loopback. */
   readonly host: string
-  /** The guest's own address. */
   readonly guest: string
   readonly nameServer: string
 }
 
-/** An existing tap interface of this host. */
 export interface TapBackend {
   readonly kind: 'tap'
   readonly interfaceName: string
 }
 
-/** The kernel's /dev/vhost-vsock. */
 export interface VhostVsockBackend {
   readonly kind: 'vhost-vsock'
 }
 
-/** A vhost-user daemon that listens at `socket` and shares the guest's memory. */
 export interface VhostUserBackend {
   readonly kind: 'vhost-user'
   readonly socket: string

@@ -3,7 +3,6 @@ import { abortable } from '../base/abort.ts'
 import { type ConsoleTail, isFromUserSpace } from './console-tail.ts'
 import { cpuDemands } from './lock-up.ts'
 
-/** What a guest is watched by that does not log. */
 interface SilentBoot {
   /** Longer than the kernel takes under emulation, unless the machine is busy. */
   readonly shortestMs: number
@@ -31,7 +30,7 @@ export async function userSpaceRuns(
   const alive = Promise.withResolvers<void>()
   const stopListening = vm.console.onLine((line) => isFromUserSpace(line) && alive.resolve())
   const over = new AbortController()
-  // Its only error is that it is over, and by then this function has returned.
+  // It rejects only after this function has returned.
   silentGuestIsUp(vm.pid, silentBoot, over.signal).then(alive.resolve, () => {})
   try {
     await abortable(alive.promise, signal)

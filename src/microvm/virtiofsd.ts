@@ -2,13 +2,11 @@ import { rmSync } from 'node:fs'
 import { startSocketServer } from './child.ts'
 import type { VhostUserBackend } from './spec.ts'
 
-/** The path in Debian's qemu-system-common. */
 const PROGRAM = '/usr/lib/qemu/virtiofsd'
 
 /** A folder of this host that one guest at a time can mount. The caller of {@link shareFolder} calls `close`. */
 export interface SharedFolder {
   readonly backend: VhostUserBackend
-  /** Ends the daemon. */
   close(): Promise<void>
 }
 

@@ -11,7 +11,6 @@ const QMP_FD = 3
 /** QEMU greets as soon as its event loop runs. */
 const GREETING_TIMEOUT_MS = 30_000
 
-/** A running QEMU, made by {@link startVm}. Its owner ends it with `awaitPowerOff` or `kill`. */
 export interface Vm {
   readonly pid: number
   readonly qmp: QmpClient
@@ -22,7 +21,6 @@ export interface Vm {
   readonly gone: AbortSignal
   /** Waits until a guest that was asked to power off has done so; after `graceMs` it ends QEMU. */
   awaitPowerOff(graceMs: number): Promise<void>
-  /** Ends QEMU at once and waits for its end. */
   kill(): Promise<void>
 }
 

@@ -10,14 +10,12 @@ import { withPids } from './resources.ts'
 import { withNofile } from './rlimits.ts'
 import { type SplitSysctls, splitSysctls } from './sysctls.ts'
 
-/** The guest's decisions about a container. */
 export interface GuestChoices {
   readonly containerId: string
   /** The container's root in the guest, which replaces Root.Path. */
   readonly rootfs: string
   readonly namespaces: SharedNamespaces
   readonly devices: DeviceChoices
-  /** The edits of the requested CDI devices. */
   readonly deviceEdits: readonly ResolvedEdits[]
   /** The modes of the guest's device nodes by path, for devices without a mode. */
   readonly deviceModes: ReadonlyMap<string, number>
@@ -31,7 +29,6 @@ export interface GuestChoices {
   readonly pids: bigint | undefined
 }
 
-/** A spec ready for the runtime. */
 export interface ContainerSpec {
   readonly spec: Spec & { readonly Process: Process; readonly Linux: Linux }
   readonly guestSysctls: SplitSysctls['guest']
@@ -93,7 +90,7 @@ export function containerSpec(requested: Spec | undefined, guest: GuestChoices):
   }
 }
 
-/** The required parts of a spec. Throws INTERNAL for the first one that is missing. */
+/** Throws INTERNAL for the first missing part. */
 export function completeSpec(spec: Spec | undefined) {
   if (spec === undefined) throw missing('the request has no OCI spec')
   if (spec.Linux === undefined) throw new AgentError('INTERNAL', 'Spec does not contain linux field')
@@ -117,10 +114,9 @@ function withBindOption(mount: Mount): Mount {
 }
 
 /**
- * The whole path of a container's cgroup below the cgroup root: `parent`, then the requested one (cgroupfs only). It is
- * always absolute, because a runtime puts a relative path below its own cgroup. The systemd form `slice:prefix:name`
- * becomes `/slice/prefix/name`; an empty path becomes the container's id, because a cgroup that is others' too would be
- * killed with it. `requested` has no `..`; that was checked.
+ * The absolute cgroup path, because a runtime puts a relative path below its own cgroup. The systemd form
+ * `slice:prefix:name` becomes `/slice/prefix/name`. An empty path becomes the container's id, because the removal kills
+ * every process in the cgroup. `requested` has no `..`, which the caller has checked.
  */
 export function cgroupsPath(requested: string, containerId: string, parent: string): string {
   const names = requested

@@ -4,13 +4,12 @@ import type { LinuxSeccomp, Spec } from '../gen/oci.ts'
 /** Whether the processes of containers may make sockets of AF_VSOCK. */
 export type ContainerVsock = 'deny' | 'allow'
 
-/** The parts of a container's specification that say what its processes are denied. */
 export interface ContainerRules {
   readonly Annotations: Spec['Annotations']
   readonly Linux: { readonly Seccomp: LinuxSeccomp | undefined } | undefined
 }
 
-/** The annotation by which a host asks for one container what `agent.container_vsock` says for all. */
+/** Overrides `agent.container_vsock` for one container. */
 const VSOCK_ANNOTATION = 'microvm.agent.container_vsock'
 
 /** The actions of seccomp by which a call has its effect. */
@@ -32,7 +31,7 @@ export function deniedCalls(
   return permitted === true ? ['vsock'] : ['vsock', 'io_uring']
 }
 
-/** The word of the annotation; undefined without one. Throws INVALID_ARGUMENT for an unknown word. */
+/** Throws INVALID_ARGUMENT for an unknown word. */
 export function annotatedVsock(spec: Pick<Spec, 'Annotations'>): ContainerVsock | undefined {
   const word = spec.Annotations[VSOCK_ANNOTATION]
   if (word === undefined || word === 'deny' || word === 'allow') return word

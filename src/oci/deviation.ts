@@ -1,5 +1,2 @@
-/**
- * Told about each part of a request that is not followed as it stands: the field's name, what it asked for, and why the
- * container runs without it. Values that may be secret are not told.
- */
+/** Receives each part of a request that is not followed, and why. Secret values are left out. */
 export type OnDeviation = (field: string, value: string, reason: string) => void

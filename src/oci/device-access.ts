@@ -7,9 +7,8 @@ import {
 } from '../gen/oci.ts'
 
 /**
- * The container with the right to open each node of `linux.devices`, and a privileged container with the right to open
- * every device. Hosts send no rules, so a runtime would allow its own short list alone: null, zero, random, terminals.
- * Rules of the request come first, so these count where the two contradict.
+ * Allows each node of `linux.devices`, and every device to a privileged container. Hosts send no rules, so a runtime would
+ * allow only null, zero, random and terminals. The added rules come last and override those of the request.
  */
 export function withDeviceAccess(linux: Linux, process: Pick<Process, 'Capabilities'>): Linux {
   const resources = linux.Resources ?? LinuxResources.create()
@@ -27,8 +26,8 @@ const ALLOW_ALL: LinuxDeviceCgroup = { Allow: true, Type: 'a', Major: -1n, Minor
 const DEVICE_CAPABILITIES = ['CAP_SYS_ADMIN', 'CAP_SYS_RAWIO', 'CAP_MKNOD']
 
 /**
- * Whether a container is privileged, which no field says: containerd then gives it all of its own capabilities, and
- * masks and protects no path. Not all capabilities are asked for, because containerd itself may lack some.
+ * No field says that a container is privileged: containerd then gives it all of its own capabilities, and masks no path.
+ * Some capabilities may be missing, because containerd itself may lack them.
  */
 function isPrivileged(linux: Linux, { Capabilities: sets }: Pick<Process, 'Capabilities'>): boolean {
   if (linux.MaskedPaths.length + linux.ReadonlyPaths.length > 0) return false

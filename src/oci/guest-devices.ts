@@ -3,14 +3,12 @@ import { type Linux, type LinuxDevice, type LinuxDeviceCgroup, LinuxResources } 
 import type { PciAddresses } from './pci-environment.ts'
 import { withExplicitWildcard } from './resources.ts'
 
-/** A device node of the guest. */
 export interface GuestNode {
   readonly type: 'b' | 'c'
   readonly major: number
   readonly minor: number
 }
 
-/** The guest's node for a device of the spec. */
 export interface DeviceUpdate extends GuestNode {
   /** The `Path` of the device in the spec. */
   readonly containerPath: string
@@ -23,11 +21,9 @@ export interface AddedDevice extends GuestNode {
   readonly path: string
 }
 
-/** The devices of one container, as the guest has them. */
 export interface DeviceChoices {
   /** The guest's nodes for devices that the spec names. */
   readonly updates: readonly DeviceUpdate[]
-  /** Devices that the spec does not name. */
   readonly added: readonly AddedDevice[]
   readonly pciAddresses: PciAddresses
 }

@@ -2,7 +2,6 @@ import type { LinuxIntelRdt, LinuxResources, LinuxSeccomp, POSIXRlimit, Process,
 import type { OnDeviation } from './deviation.ts'
 import { NOFILE } from './rlimits.ts'
 
-/** What this guest's kernel can do of what a process may ask for. */
 export interface ProcessSupport {
   /** The AppArmor profiles that are loaded; none without AppArmor. */
   readonly apparmorProfiles: ReadonlySet<string>
@@ -14,17 +13,13 @@ export interface ProcessSupport {
 /** The sizes of huge pages, in bytes, whose use the guest can limit. */
 export type HugePageSizes = ReadonlySet<bigint>
 
-/** What this guest can do of what a container may ask for. */
 export interface GuestSupport extends ProcessSupport {
   readonly hugePageSizes: HugePageSizes
   /** The seccomp flags of the OCI runtime. */
   readonly seccompFlags: ReadonlySet<string>
 }
 
-/**
- * The specification without what the guest cannot do. The host cannot know what its guest lacks: profiles, labels and
- * sizes of pages are named as the host has them.
- */
+/** Leaves out what the guest cannot do: the host names profiles, labels and page sizes of its own. */
 export function supportedSpec(spec: Spec, support: GuestSupport, onDeviation: OnDeviation): Spec {
   const { Linux: linux, Process: process } = spec
   return {
@@ -40,7 +35,6 @@ export function supportedSpec(spec: Spec, support: GuestSupport, onDeviation: On
   }
 }
 
-/** The same for one process. */
 export function supportedProcess(
   process: Process,
   support: ProcessSupport,
@@ -91,7 +85,7 @@ function possibleRlimit(
   return { Type: type, Soft: soft < maxOpenFiles ? soft : maxOpenFiles, Hard: maxOpenFiles }
 }
 
-/** The limits without those of huge pages that the guest does not have. The kubelet sends one for each size of the host. */
+/** Leaves out huge pages that the guest lacks. The kubelet sends a limit for each size of the host. */
 export function supportedResources(
   resources: LinuxResources,
   sizes: HugePageSizes,

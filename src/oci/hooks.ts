@@ -1,24 +1,19 @@
 import type { Hook, Hooks } from '../gen/oci.ts'
 import { checkAbsolutePath, checkText, invalidField } from './check/check-field.ts'
 
-/** Hooks that the guest adds to those of every container. */
 export type GuestHooks = Readonly<Record<GuestHookType, readonly Hook[]>>
 
-/** The kinds of hooks a guest may add. */
 export type GuestHookType = (typeof GUEST_HOOK_TYPES)[number]
 
 export const GUEST_HOOK_TYPES = ['prestart', 'poststart', 'poststop'] as const
 
-/** The timeout of a hook that names none, in seconds. */
 const DEFAULT_TIMEOUT_SECONDS = 10n
 
-/** A container's hooks, split by who runs them. */
 export interface SplitHooks {
-  /** Run by the runtime. */
   readonly runtime: Hooks
-  /** Run by the agent, because runtimes end the container when one fails or is missing. */
+  /** The agent runs them, because a runtime ends the container when one fails or is missing. */
   readonly startContainer: readonly Hook[]
-  /** Run by the agent, because runtimes run them at different times and fail the container when one fails. */
+  /** The agent runs them, because runtimes differ in the time and fail the container when one fails. */
   readonly poststart: readonly Hook[]
 }
 

@@ -12,9 +12,8 @@ export interface SharedNamespaces {
 }
 
 /**
- * The namespaces of a new container: the sandbox's ipc and uts in place of the host's paths, exactly one pid entry, and
- * everything else as requested. Each kind is listed once, because the runtime refuses duplicates; of two entries the
- * first one counts.
+ * The sandbox's ipc and uts replace the host's paths, and there is exactly one pid entry. The runtime refuses duplicates,
+ * so only the first entry of a kind counts.
  */
 export function containerNamespaces(
   requested: readonly LinuxNamespace[],

@@ -25,7 +25,6 @@ export function normalizeSpec(spec: Spec, onDeviation: OnDeviation): Spec {
   }
 }
 
-/** The same for the process of ExecProcess. */
 export function normalizeProcess(process: Process, onDeviation: OnDeviation): Process {
   return {
     ...process,
@@ -79,7 +78,6 @@ function normalizeNamespace(namespace: LinuxNamespace): LinuxNamespace {
   return { ...namespace, Type: SHORT_NAMESPACES.get(namespace.Type) ?? namespace.Type }
 }
 
-/** The same for the limits of UpdateContainer. */
 export function normalizeResources(resources: LinuxResources): LinuxResources {
   return { ...resources, Devices: resources.Devices.map(withCharacterType) }
 }

@@ -35,7 +35,6 @@ export function withExplicitWildcards(resources: LinuxResources): LinuxResources
   return { ...resources, Devices: resources.Devices.map(withExplicitWildcard) }
 }
 
-/** The same for one rule. */
 export function withExplicitWildcard(rule: LinuxDeviceCgroup): LinuxDeviceCgroup {
   return { ...rule, Major: numberOrAny(rule.Major), Minor: numberOrAny(rule.Minor) }
 }

@@ -1,11 +1,9 @@
 import type { POSIXRlimit } from '../gen/oci.ts'
 
-/** The kind of limit that the agent sets for a container without one. */
 export const NOFILE = 'RLIMIT_NOFILE'
 
 /**
- * The RLIMIT_NOFILE in the text of a `/proc/PID/limits`; undefined when it has none. The agent's own is that of a
- * container without one, which otherwise got the far lower one of the OCI runtime.
+ * Parses a `/proc/PID/limits`. A container without a limit gets the agent's own; the runtime's would be far lower.
  */
 export function nofileIn(limits: string): POSIXRlimit | undefined {
   const [, soft, hard] = /^Max open files\s+(\d+)\s+(\d+)/m.exec(limits) ?? []
@@ -22,7 +20,6 @@ export function withNofile(
   return [...rlimits, fallback]
 }
 
-/** The RLIMIT_NOFILE among some limits. */
 export function nofileOf(rlimits: readonly POSIXRlimit[]): POSIXRlimit | undefined {
   return rlimits.find(({ Type }) => Type === NOFILE)
 }

@@ -1,4 +1,3 @@
-/** The OCI runtimes that the agent works with. */
 export type RuntimeName = 'runc' | 'crun'
 
 /** A published way out of a container, by an OCI runtime. */

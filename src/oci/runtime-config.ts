@@ -7,10 +7,7 @@ import { isEmpty, type Json } from './json.ts'
  */
 export const OCI_VERSION = '1.0.2'
 
-/**
- * The runtime's `config.json` for a checked spec message: a plain conversion without any decisions. Each field becomes
- * the member of its name in the OCI specification.
- */
+/** Converts a checked spec to `config.json`; each field becomes the member of its name in the OCI specification. */
 export function runtimeConfig({
   Annotations,
   Hooks,
@@ -26,12 +23,10 @@ export function runtimeConfig({
   return { ociVersion: OCI_VERSION, ...members }
 }
 
-/** A process of `config.json`, or of its own file for an added process. */
 export function processConfig(process: Process): Json {
   return membersOf(withDefaults(process), 'process')
 }
 
-/** The limits of `config.json`, or those of `update`. */
 export function resourcesConfig(resources: LinuxResources): Json {
   return membersOf(withRules(resources), 'resources')
 }

@@ -88,7 +88,6 @@ async function archiveTrees(
   return { node: completeTree(node), rest: completeTree([...rest, list]) }
 }
 
-/** Checksums in the format that `sha256sum --check` reads. */
 function checksums(tree: readonly TreeEntry[]): string {
   return completeTree(tree)
     .flatMap((entry) => (entry.kind === 'file' ? [entry] : []))
@@ -111,7 +110,6 @@ function licenceTree(folder: string, policy: PolicyAddon): readonly TreeEntry[] 
   ]
 }
 
-/** The fields of an entry of package-lock.json that licences need. */
 interface LockedNpmPackage {
   readonly version?: string
   readonly license?: string

@@ -22,7 +22,6 @@ export function writeCpio(path: string, entries: readonly TreeEntry[]): void {
   }
 }
 
-/** Writes `entries` to `path` as a compressed cpio archive. */
 export async function writeCompressedCpio(path: string, entries: readonly TreeEntry[]): Promise<void> {
   const plain = `${path}.plain`
   writeCpio(plain, entries)
@@ -33,13 +32,11 @@ export async function writeCompressedCpio(path: string, entries: readonly TreeEn
   }
 }
 
-/** Writes the file `from` to `to`, compressed with zstd -19. */
 export async function compress(from: string, to: string): Promise<void> {
   // -T0: the number of threads does not change the result.
   await tool('zstd', ['-19', '-T0', '--quiet', '--force', '-o', to, from], { debianPackage: 'zstd' })
 }
 
-/** The archive's bytes, in parts. */
 export function* cpioParts(entries: readonly TreeEntry[]): Generator<Uint8Array> {
   let inode = 0
   for (const entry of completeTree(entries)) {
@@ -52,7 +49,6 @@ export function* cpioParts(entries: readonly TreeEntry[]): Generator<Uint8Array>
   yield header({ kind: 'file', path: 'TRAILER!!!', mode: 0, content: { bytes: new Uint8Array() } }, 0, 0)
 }
 
-/** A file's content or a link's target; other entries have none. */
 function dataOf(entry: TreeEntry): Uint8Array {
   if (entry.kind === 'file') return contentOf(entry.content)
   if (entry.kind === 'link') return Buffer.from(entry.target)

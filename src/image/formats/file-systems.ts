@@ -19,13 +19,11 @@ export async function writeErofs(path: string, entries: readonly TreeEntry[]): P
   })
 }
 
-/** The free space and the label of an ext4 image. */
 export interface Ext4Options {
   readonly freeBytes: number
   readonly label: string
 }
 
-/** Writes `entries` to `path` as an ext4 image. */
 export async function writeExt4(
   path: string,
   entries: readonly TreeEntry[],
@@ -58,7 +56,6 @@ async function withFolder(
   })
 }
 
-/** The total size of all files. */
 function contentBytes(entries: readonly TreeEntry[]): number {
   return entries.reduce((sum, entry) => {
     if (entry.kind !== 'file') return sum

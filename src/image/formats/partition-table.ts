@@ -1,4 +1,3 @@
-/** The unit of a partition table's numbers. */
 export const SECTOR_BYTES = 512
 
 /** A primary partition of a disk, in bytes from the start of the disk. */

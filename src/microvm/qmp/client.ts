@@ -127,19 +127,15 @@ export class QmpClient {
   }
 }
 
-/** The QMP commands that the runner uses, with arguments and results as in QEMU's QMP reference. */
 interface QmpCommands {
   /** Leaves negotiation mode; sent by the client itself. */
   qmp_capabilities: { args: Record<never, never>; result: Record<never, never> }
-  /** Ends QEMU at once. */
   quit: { args: Record<never, never>; result: Record<never, never> }
-  /** Presses the ACPI power button. */
   system_powerdown: { args: Record<never, never>; result: Record<never, never> }
   'query-status': {
     args: Record<never, never>
     result: { readonly status: string; readonly running: boolean }
   }
-  /** Opens the file or device below a disk. */
   'blockdev-add': { args: BlockdevOptions; result: Record<never, never> }
   'blockdev-del': { args: { readonly 'node-name': string }; result: Record<never, never> }
   /** Enlarges a disk and the file below it; `size` is in bytes. */
@@ -155,14 +151,12 @@ interface QmpCommands {
   device_del: { args: { readonly id: string }; result: Record<never, never> }
   /** Lists every CPU that the machine has or has room for. */
   'query-hotpluggable-cpus': { args: Record<never, never>; result: readonly HotpluggableCpu[] }
-  /** Creates a backend of a device. */
   'object-add': { args: MemoryBackendOptions; result: Record<never, never> }
   'object-del': { args: { readonly id: string }; result: Record<never, never> }
 }
 
 type QmpCommandName = keyof QmpCommands
 
-/** A raw file or block device as a block node. */
 interface BlockdevOptions {
   readonly driver: 'raw'
   readonly 'node-name': string

@@ -10,7 +10,6 @@ import {
 } from '../spec.ts'
 import type { QmpClient } from './client.ts'
 
-/** A disk to plug into a running machine. */
 export interface HotDisk {
   readonly key: SpecKey
   readonly device: DiskDevice & { readonly interface?: 'virtio-blk' }
@@ -72,7 +71,6 @@ export async function plugNic(qmp: QmpClient, nic: HotNic, signal: AbortSignal):
   }
 }
 
-/** Enlarges a disk that was plugged in, and the file below it. */
 export async function growDisk(
   qmp: QmpClient,
   disk: HotDisk,
@@ -111,7 +109,6 @@ export async function plugCpu(qmp: QmpClient, key: SpecKey, signal: AbortSignal)
   await qmp.execute('device_add', { driver: cpu.type, id: qemuId(key), ...cpu.props }, signal)
 }
 
-/** Memory to plug into a running machine. */
 export interface HotMemory {
   readonly key: SpecKey
   readonly sizeMib: number
@@ -121,7 +118,6 @@ export interface HotMemory {
   readonly driver?: 'pc-dimm' | 'nvdimm'
 }
 
-/** Plugs in all of the memory at once. */
 export async function plugMemory(qmp: QmpClient, memory: HotMemory, signal: AbortSignal): Promise<void> {
   const id = qemuId(memory.key)
   const backend = `${id}-backend`

@@ -12,13 +12,11 @@ export type QmpMessage =
     }
   | { readonly kind: 'event'; readonly event: QmpEvent }
 
-/** An event of the machine, such as SHUTDOWN or DEVICE_DELETED. */
 export interface QmpEvent {
   readonly name: string
   readonly data: Readonly<Record<string, unknown>>
 }
 
-/** The line that sends a command to QEMU. */
 export function encodeCommand(id: number, name: string, args: Readonly<Record<string, unknown>>): string {
   return `${JSON.stringify({ execute: name, arguments: args, id })}\n`
 }

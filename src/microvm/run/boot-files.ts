@@ -75,7 +75,6 @@ export async function rootDiskOf(image: string): Promise<RootDisk> {
   }
 }
 
-/** The type of the file system at this offset of the file; undefined when it is unknown. */
 async function fileSystemAt(file: FileHandle, offset: number): Promise<string | undefined> {
   const start = Buffer.alloc(2048)
   await file.read(start, 0, start.length, offset)

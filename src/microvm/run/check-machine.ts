@@ -1,13 +1,11 @@
 import { cpus, freemem, totalmem } from 'node:os'
 import { UsageError } from '../command-line/parse.mjs'
 
-/** What a guest gets of a machine. */
 export interface GuestSize {
   readonly memoryMib: number
   readonly cpus: number
 }
 
-/** What a machine has. */
 export interface MachineSize extends GuestSize {
   /** What programs could take now without swap. */
   readonly availableMib: number
@@ -16,7 +14,6 @@ export interface MachineSize extends GuestSize {
 /** What a guest has without --cpus. A machine with fewer is no reason to warn. */
 const DEFAULT_CPUS = 2
 
-/** The size of this machine. */
 export function machineSize(): MachineSize {
   const [memoryMib, availableMib] = [totalmem(), freemem()].map((bytes) => Math.floor(bytes / 2 ** 20))
   return { memoryMib: memoryMib ?? 0, availableMib: availableMib ?? 0, cpus: cpus().length }

@@ -7,7 +7,6 @@ const QEMU_END_MS = 2000
 
 /** A failure of the guest, with its console. */
 export class GuestFailure extends Error {
-  /** The last lines of the guest's console. */
   readonly consoleLines: readonly string[]
 
   constructor(cause: unknown, consoleLines: readonly string[]) {
@@ -16,7 +15,7 @@ export class GuestFailure extends Error {
   }
 }
 
-/** What has become of a guest when a call to it has failed with `error`; `error` itself when the guest still works. */
+/** Replaces the error of a failed call by the guest's failure, unless the guest still works. */
 export async function lossOf(error: unknown, guest: Pick<Guest, 'lockUp' | 'vm'>): Promise<unknown> {
   if (!(error instanceof AgentError)) return error
   if (error.code === 'DEADLINE_EXCEEDED') return await lockUpOr(error, guest)
@@ -24,7 +23,6 @@ export async function lossOf(error: unknown, guest: Pick<Guest, 'lockUp' | 'vm'>
   return error
 }
 
-/** The error of a guest that has locked up, or else `error`. */
 async function lockUpOr(error: unknown, { lockUp }: Pick<Guest, 'lockUp'>): Promise<unknown> {
   const text = await lockUp.describe()
   return text === undefined ? error : new AgentError('UNAVAILABLE', text, { cause: error })
@@ -56,7 +54,6 @@ export function runFailure(error: unknown, consoleLines: readonly string[], memo
   return new GuestFailure(reason, consoleLines)
 }
 
-/** Whether the agent itself answered with the error. */
 function isAnswer(error: unknown): error is AgentError {
   return error instanceof AgentError && error.code !== 'UNAVAILABLE' && error.code !== 'DEADLINE_EXCEEDED'
 }
@@ -67,7 +64,6 @@ function reasonOf(error: unknown, consoleLines: readonly string[]): unknown {
   return line === undefined ? error : new Error(`the agent did not start: ${line.slice('agent: '.length)}`)
 }
 
-/** What is told of a container that ran out of memory and has ended. */
 export function containerOutOfMemoryText(memoryMib: number): string {
   return `the container ran out of memory, in a guest of ${memoryMib} MiB; give it more with --memory`
 }
@@ -76,12 +72,11 @@ export function containerOutOfMemoryText(memoryMib: number): string {
 const KERNEL_WORDS =
   /Out of memory: Killed process|System is deadlocked on memory|Initramfs unpacking failed: write error/
 
-/** Whether the guest has run out of memory, by the last lines of its console. */
 function hasRunOutOfMemory(consoleLines: readonly string[]): boolean {
   return consoleLines.some((line) => KERNEL_WORDS.test(line))
 }
 
-/** Returns whether a call failed because the guest ran out of memory, by the words of the kernel, runc or crun in its answer. */
+/** Finds the words of the kernel, runc or crun in the answer. */
 function isWantOfMemory(error: unknown): boolean {
   return /cannot allocate memory|OOM-killed/i.test(messageOf(error))
 }

@@ -3,7 +3,6 @@ import { join } from 'node:path'
 import { ToolFailure, tool } from '../../build/tool.ts'
 import { UsageError } from '../command-line/parse.mjs'
 
-/** How an image wants to be run. */
 export interface ImageConfig {
   readonly entrypoint: readonly string[]
   readonly command: readonly string[]
@@ -15,7 +14,6 @@ export interface ImageConfig {
 /** The annotation of an image's tag in index.json (OCI image layout specification). */
 const TAG_ANNOTATION = 'org.opencontainers.image.ref.name'
 
-/** Whether `folder` is an OCI image layout. */
 export function isOciLayout(folder: string): boolean {
   return existsSync(join(folder, 'oci-layout')) && existsSync(join(folder, 'index.json'))
 }

@@ -1,12 +1,9 @@
 import type { Writable } from 'node:stream'
 
-/** Writes the tool's own lines to stderr. */
 export interface Reporter {
-  /** Shows a step that takes time. */
   progress(line: string): void
   /** Shows on a terminal that something is waited for, until the function that it returns is called. */
   wait(line: string): () => void
-  /** Shows a detail, with --verbose only. */
   detail(line: string): void
   /** Shows a line of the guest's console, with --verbose only. */
   console(line: string): void
@@ -17,7 +14,6 @@ export interface Reporter {
 /** The cursor goes to the start of the line, and the line away (ECMA-48, EL). */
 const ERASE_LINE = '\r\x1b[K'
 
-/** A reporter that writes to `stderr`. */
 export function reporterOn(
   stderr: Writable & { readonly isTTY?: boolean },
   { tty, verbose }: { readonly tty: boolean; readonly verbose: boolean },
@@ -103,7 +99,6 @@ export class Timings {
     return rows.map(([name, ms]) => `  ${name.padEnd(width)}  ${String(ms).padStart(7)} ms\n`).join('')
   }
 
-  /** One line of JSON: milliseconds by phase. */
   json(): string {
     return `${JSON.stringify(this.milliseconds)}\n`
   }

@@ -26,7 +26,6 @@ import { userInImage, userWord } from './user-in-image.ts'
 import { isDemonstration, passesInput, type WhatToRun, whatToRun } from './what-to-run.ts'
 import { type Publish, withEntry } from './with-entry.ts'
 
-/** What `./microvm run` uses of this host. */
 export interface RunHost {
   readonly stdio: Stdio
   readonly environment: RunnerEnvironment
@@ -57,7 +56,6 @@ async function bootAndRun(options: RunOptions, host: RunHost, publish: Publish):
   })
 }
 
-/** Prepares everything that the guest needs before it boots. */
 async function prepare(
   options: RunOptions,
   folder: string,
@@ -78,7 +76,6 @@ async function prepare(
   return { parts: { ...machineParts, ...(given && { extra: given.extra }) }, what: { ...what, user } }
 }
 
-/** The image of the container's root, and what to run on it. */
 async function rootAndProcess(
   options: RunOptions,
   folder: string,

@@ -9,15 +9,12 @@ import {
 } from '../../client/container/container-session.ts'
 import type { Timings } from './reporter.ts'
 
-/** One run of a container on a connected agent. */
 export interface ContainerRun extends Omit<Attachment, 'process'> {
   readonly container: NewContainer
   readonly timings: Timings
 }
 
-/** How a container has ended. */
 export interface ContainerEnd {
-  /** That of its first process. */
   readonly status: number
   /** Whether the kernel killed a process of it because memory ran out. */
   readonly isOutOfMemory: boolean
@@ -37,7 +34,7 @@ export async function runContainer(run: ContainerRun): Promise<ContainerEnd> {
   timings.end('start')
   try {
     const status = await attach({ ...run, process: { containerId: id, execId: id } })
-    // The agent has told of the end before it has looked at the memory once more.
+    // The exit arrives before the agent's last look at the memory.
     if (status === KILLED) await Promise.race([memory.event, delay(EVENT_MS)])
     return { status, isOutOfMemory: memory.hasEvent() }
   } finally {

@@ -11,15 +11,12 @@ import {
 } from '../../gen/oci.ts'
 import type { CdiHook, ContainerEdits, ResolvedNode } from './container-edits.ts'
 
-/** A spec with the parts that edits change. */
 type Edited = Spec & { readonly Process: Process; readonly Linux: Linux }
 
 /** Edits whose device nodes have been looked up. */
 export type ResolvedEdits = ContainerEdits<ResolvedNode>
 
-/**
- * Applies edits in their order. A variable, device or mount of an edit replaces the one of the same name in the spec.
- */
+/** A variable, device or mount of an edit replaces the one of the same name. */
 export function withContainerEdits(spec: Edited, edits: readonly ResolvedEdits[]): Edited {
   return edits.reduce(withEdits, spec)
 }

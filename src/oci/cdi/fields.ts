@@ -42,14 +42,12 @@ export function textOf(value: unknown, where: string): string {
   return text
 }
 
-/** A required text that may be empty. */
 export function anyTextOf(value: unknown, where: string): string {
   if (typeof value !== 'string') throw wrong(where, 'a text', value)
   if (value.includes('\0')) throw malformed(`${where}: contains a NUL byte`)
   return value
 }
 
-/** A required number of at least 0: an id, a mode, seconds. */
 export function numberOf(value: unknown, where: string, largest = HIGHEST_ID): number {
   if (typeof value !== 'number') throw wrong(where, 'a whole number', value)
   if (!Number.isInteger(value)) throw malformed(`${where}: ${value}, want a whole number`)
@@ -73,7 +71,6 @@ export function optional<T>(
   return isAbsent(value) ? undefined : read(value, where)
 }
 
-/** The INTERNAL error of a malformed file. */
 export function malformed(text: string): AgentError {
   return new AgentError('INTERNAL', text)
 }

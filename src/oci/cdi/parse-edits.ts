@@ -3,7 +3,6 @@ import { LARGEST_MAJOR, LARGEST_MINOR } from '../check/check-field.ts'
 import type { CdiHook, CdiNode, ContainerEdits } from './container-edits.ts'
 import { anyTextOf, fieldsOf, listOf, malformed, numberOf, optional, pathOf, textOf } from './fields.ts'
 
-/** The lists of hooks by their names in a specification. */
 const HOOK_LISTS: ReadonlyMap<string, keyof Hooks> = new Map([
   ['prestart', 'Prestart'],
   ['createRuntime', 'CreateRuntime'],
@@ -65,9 +64,7 @@ function parseNode(value: unknown, where: string): CdiNode {
   }
 }
 
-/**
- * A mount without a type is a bind mount of a path in the guest. The source of other types need not be a path (`tmpfs`).
- */
+/** Without a type, a mount is a bind mount of a path in the guest. */
 function parseMount(value: unknown, where: string): Mount {
   const fields = fieldsOf(value, where, ['hostPath', 'containerPath', 'type', 'options'])
   const type = optional(fields.type, `${where}.type`, textOf) ?? 'bind'

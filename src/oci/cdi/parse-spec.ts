@@ -5,7 +5,6 @@ import { parseEdits } from './parse-edits.ts'
 
 /** One specification of the Container Device Interface: the devices of one kind. */
 export interface CdiSpec {
-  /** `nvidia.com/gpu`. */
   readonly kind: string
   /** The edits for every container that has any of its devices. */
   readonly edits: ContainerEdits

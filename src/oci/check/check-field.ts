@@ -44,7 +44,6 @@ function checkNumber(field: string, number: bigint, smallest: bigint, largest: n
     throw invalidField(field, `${number}, want ${smallest} to ${largest}`)
 }
 
-/** The INVALID_ARGUMENT error of one field of an OCI spec. */
 export function invalidField(field: string, what: string): AgentError {
   return new AgentError('INVALID_ARGUMENT', `${field}: ${what}`)
 }

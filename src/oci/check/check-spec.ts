@@ -15,7 +15,7 @@ const NAMESPACES = ['pid', 'network', 'mount', 'ipc', 'uts', 'user', 'cgroup', '
 const DEVICES = ['b', 'c', 'u', 'p']
 /** The types of device rules; the empty one means all. */
 const DEVICE_RULES = ['', 'a', 'b', 'c']
-/** The number that means any in a device rule, beside 0. */
+/** Like 0, it matches any number. */
 const ANY_NUMBER = -1n
 const BLOCK_DEVICES = [
   ['WeightDevice', 'weightDevice'],
@@ -30,7 +30,6 @@ const PROPAGATIONS = [
   ...['shared', 'slave', 'private', 'unbindable'].flatMap((kind) => [kind, `r${kind}`]),
 ]
 
-/** A spec with its required parts. */
 interface CompleteSpec {
   readonly spec: Spec
   readonly process: Process
@@ -57,17 +56,16 @@ export function checkSpec({ spec, process, root, linux }: CompleteSpec): void {
     const field = `linux.devices[${index}]`
     checkAbsolutePath(`${field}.path`, device.Path)
     checkOneOf(`${field}.type`, DEVICES, device.Type)
-    // A fifo has none.
+    // A fifo has no device numbers.
     if (device.Type !== 'p') checkDeviceNumbers(field, device)
   }
   if (linux.Resources !== undefined) checkResources(linux.Resources)
   if (linux.Seccomp !== undefined) checkSeccomp(linux.Seccomp)
   if (spec.Hooks !== undefined) checkHooks(spec.Hooks)
-  // Its only fault is an unknown word.
+  // Throws for an unknown word.
   annotatedVsock(spec)
 }
 
-/** Throws INVALID_ARGUMENT for invalid limits. */
 export function checkResources(resources: LinuxResources): void {
   for (const [index, rule] of resources.Devices.entries()) {
     const { Type: type, Access: access } = rule
