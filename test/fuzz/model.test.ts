@@ -1,7 +1,7 @@
 import { describe } from 'vitest'
 import { COMMANDS_A_CASE, MODEL_SHARE } from '../../scripts/test/model-run.ts'
 import { fuzz } from '../support/fuzz/fuzz.ts'
-import { type Life, lives, ModelRun, showLife } from '../support/fuzz/model.ts'
+import { type Life, lives, ModelRun, showLife } from './model.ts'
 
 describe('an agent whose calls of the kernel fail, are late or are never answered', () => {
   fuzz('model/lives', {

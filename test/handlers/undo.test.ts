@@ -2,9 +2,8 @@ import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../src/base/abort.ts'
 import { AgentError } from '../../src/base/errors.ts'
 import type { Os } from '../../src/os/os.ts'
+import { ERRNOS } from '../fuzz/mortal-os.ts'
 import { FakeOs } from '../support/fakes/fake-os.ts'
-import { ERRNOS } from '../support/fuzz/mortal-os.ts'
-import { type Faults, faultyOs } from '../support/handlers/faults.ts'
 import {
   containerRequest,
   execRequest,
@@ -14,6 +13,7 @@ import {
   remains,
   sandboxRequest,
 } from '../support/handlers/machine.ts'
+import { type Faults, faultyOs } from './faults.ts'
 
 /** A machine; `faults` makes its calls, and its changes of the saved state, fail. */
 async function faultyMachine(prepare: (wrap: (os: Os) => Os, os: FakeOs) => Promise<Machine>) {

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { allCallers } from '../support/kills/callers.ts'
 import { AS_LONG_AS_ASKED_MS, randomOf, shareOf, Tally } from '../support/kills/share.ts'
-import { replayWithDeaths } from '../support/kills/steps.ts'
 import { temporaryFolder } from '../support/temporary-folder.ts'
+import { replayWithDeaths } from './steps.ts'
 
 /** With more deaths a replay would take too long on a slow machine. */
 const MOST_IN_A_REPLAY = 30

@@ -199,7 +199,7 @@ describe('close', () => {
 
 describe('the end of an environment', () => {
   it('cleans up watches and relays that are pending', async () => {
-    const worker = new Worker(join(import.meta.dirname, '../support/programs/ending-environment.ts'), {
+    const worker = new Worker(join(import.meta.dirname, 'ending-environment.ts'), {
       workerData: await addonFolder(),
     })
     await once(worker, 'message')

@@ -6,7 +6,7 @@ import { describe, expect, it } from 'vitest'
 describe('the gRPC stack', () => {
   it('is loaded on the first HTTP/2 preface, and not before', async () => {
     const { stdout } = await promisify(execFile)(process.execPath, [
-      join(import.meta.dirname, '../../support/programs/lazy-grpc.ts'),
+      join(import.meta.dirname, 'lazy-grpc.ts'),
     ])
     expect(JSON.parse(stdout)).toEqual([false, false, true])
   })

@@ -132,7 +132,7 @@ describe('registerMachine', () => {
       mkdirSync(folder, { mode: 0o700 })
       writeFileSync(join(folder, 'web'), ENDED)
     }
-    const program = join(import.meta.dirname, '../../support/programs/take-names.ts')
+    const program = join(import.meta.dirname, 'take-names.ts')
     const runs = [1, 2].map(() =>
       spawn(process.execPath, [program, ...folders], { stdio: ['pipe', 'pipe', 'inherit'] }),
     )

@@ -8,7 +8,7 @@ import { StoredDescriptors } from '../../../src/handlers/stdio/stored-descriptor
 import type { Fd } from '../../../src/os/streams/streams.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 import { callOf, numbered } from '../../support/handlers/call.ts'
-import { type Death, MortalAgents } from '../../support/handlers/mortal-agent.ts'
+import { type Death, MortalAgents } from './mortal-agent.ts'
 
 const TERMINAL = [false, true] as const
 

@@ -14,12 +14,12 @@ import {
   mountPointsOf,
   startPod,
 } from '../../support/host/agent-pod.ts'
-import { BAD_INPUT, UNMADE } from '../../support/refusals/bad-input.ts'
-import { COPY_INPUT } from '../../support/refusals/bad-input-copy.ts'
-import { GUEST_INPUT } from '../../support/refusals/bad-input-guest.ts'
-import { LINK, STORAGE_INPUT } from '../../support/refusals/bad-input-storage.ts'
 import { grpcConnection } from '../../support/rpc/grpc-client.ts'
 import { rawPeer } from '../../support/rpc/raw-peer.ts'
+import { BAD_INPUT, UNMADE } from './refusals/bad-input.ts'
+import { COPY_INPUT } from './refusals/bad-input-copy.ts'
+import { GUEST_INPUT } from './refusals/bad-input-guest.ts'
+import { LINK, STORAGE_INPUT } from './refusals/bad-input-storage.ts'
 
 const SERVICE = 'grpc.AgentService'
 const MIB = 1024 * 1024

@@ -5,7 +5,7 @@ import { clientFor } from '../../../src/rpc/client.ts'
 import type { TtrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import { connectionsOf, FRAMINGS, type Framing } from '../../sequences/wires.ts'
 import { type AgentPod, leftoversOf, mountPointsOf, startPod } from '../../support/host/agent-pod.ts'
-import { COPIES, FIXTURES, STATUS_TABLE } from '../../support/refusals/status-table.ts'
+import { COPIES, FIXTURES, STATUS_TABLE } from './refusals/status-table.ts'
 
 describe('the status of a call that cannot be done', () => {
   let pod: AgentPod

@@ -10,7 +10,7 @@ import { clientFor, type ServiceClient } from '../../../src/rpc/client.ts'
 import { type AgentPod, initPidOf, startPod } from '../../support/host/agent-pod.ts'
 import { type HostPorts, makeHostPorts } from '../../support/host/host-ports.ts'
 import { grpcConnection } from '../../support/rpc/grpc-client.ts'
-import { ReflectingClient } from '../../support/rpc/reflecting-client.ts'
+import { ReflectingClient } from './reflecting-client.ts'
 
 const SERVICE = 'microvm.agent.v1.Introspection'
 

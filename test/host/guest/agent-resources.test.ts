@@ -4,9 +4,9 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { METRICS } from '../../../src/handlers/guest/metrics/table.ts'
 import { type AgentPod, inNamespaceOf, startPod } from '../../support/host/agent-pod.ts'
-import { type ParsedFamily, parseMetrics } from '../../support/prometheus-client.ts'
-import { checkMetrics } from '../../support/promtool.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
+import { type ParsedFamily, parseMetrics } from './prometheus-client.ts'
+import { checkMetrics } from './promtool.ts'
 
 const MIB = 2 ** 20
 const CGROUPS = '/sys/fs/cgroup'

@@ -47,7 +47,7 @@ describe('configureNetwork on a real link', () => {
   })
 
   async function apply(...configs: readonly Partial<NonNullable<VMMetadata['networkConfig']>>[]) {
-    const script = [process.execPath, join(import.meta.dirname, '../../support/programs/apply-metadata.ts')]
+    const script = [process.execPath, join(import.meta.dirname, 'apply-metadata.ts')]
     const [program = '', ...rest] = [...namespace.enter, ...script]
     const input = JSON.stringify(configs.map((networkConfig) => ({ name: 'vm1', networkConfig })))
     return JSON.parse(execFileSync(program, rest, { encoding: 'utf8', input }))

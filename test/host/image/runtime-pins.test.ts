@@ -5,8 +5,8 @@ import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { buildRoot, projectRoot } from '../../../src/build/project.ts'
 import { guestPackages } from '../../../src/image/userland.ts'
-import { type DebianMirror, debianMirror, type MirrorContent } from '../../support/debian/debian-mirror.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
+import { type DebianMirror, debianMirror, type MirrorContent } from './debian-mirror.ts'
 
 const KEYRING = '/usr/share/keyrings/debian-archive-keyring.gpg'
 

@@ -12,7 +12,7 @@ import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { expectShell, Terminal } from '../../support/terminal.ts'
 import { startMicrovm } from '../../support/vm/microvm-process.ts'
 
-const PROGRAM = join(projectRoot, 'test/support/programs/run-on-agent.ts')
+const PROGRAM = join(projectRoot, 'test/host/microvm/run-on-agent.ts')
 
 /** The behaviour that does not need a microVM; test/vm/microvm/run.test.ts tests the rest. */
 describe('./microvm run, on an agent of this machine', () => {

@@ -5,7 +5,6 @@ import { buildVminit } from '../../../src/build/native.ts'
 import { processes, processState } from '../../support/processes.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { buildExitFlooder, buildSanitizedVminit } from '../../support/vminit/compiled.ts'
-import { makeOrphans } from '../../support/vminit/orphans.ts'
 import {
   type ChannelRecord,
   commandRecord,
@@ -14,6 +13,7 @@ import {
   parseRecord,
 } from '../../support/vminit/record.ts'
 import { run, supervise } from '../../support/vminit/supervised.ts'
+import { makeOrphans } from './orphans.ts'
 
 let vminit: string
 let folder: string

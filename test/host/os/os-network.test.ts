@@ -210,11 +210,7 @@ describe('linuxNetwork', () => {
   })
 
   async function calls(...wanted: readonly Call[]): Promise<readonly unknown[]> {
-    const argv = [
-      ...namespace.enter,
-      process.execPath,
-      join(import.meta.dirname, '../../support/programs/network-calls.ts'),
-    ]
+    const argv = [...namespace.enter, process.execPath, join(import.meta.dirname, 'network-calls.ts')]
     const [program = '', ...rest] = [...argv, await buildAddon()]
     const input = JSON.stringify(wanted)
     return JSON.parse(execFileSync(program, rest, { input, encoding: 'utf8', maxBuffer: 2 ** 26 }))

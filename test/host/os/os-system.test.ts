@@ -33,7 +33,7 @@ describe('linuxFiles', () => {
       const path = '/proc/sys/net/ipv4/ip_local_reserved_ports'
       const odd = (first: number) => Array.from({ length: 750 }, (_, index) => first + 2 * index).join(',')
       namespace.run('sh', '-c', `{ printf ${odd(2001)}; printf ${odd(4001)}; } > ${path}`)
-      const script = join(import.meta.dirname, '../../support/programs/read-file.ts')
+      const script = join(import.meta.dirname, 'read-file.ts')
       const text = namespace.run(process.execPath, script, await buildAddon(), path)
       expect(text).toBe(`${odd(2001)},${odd(4001)}\n`)
     } finally {

@@ -20,7 +20,7 @@ async function runBelowVminit(
 
 describe('the channel to vminit', () => {
   it('reports the exits of orphans, and takes the status to end with', async () => {
-    const { status, lines } = await runBelowVminit('../../support/programs/os-agent-below-vminit.ts')
+    const { status, lines } = await runBelowVminit('os-agent-below-vminit.ts')
     expect(lines).toEqual(['code 9', 'signal 15', 'asked for late: 3'])
     expect(status).toBe(42)
   })

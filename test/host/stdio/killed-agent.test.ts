@@ -5,8 +5,8 @@ import { unwrap } from '../../../src/os/errors.ts'
 import type { Native } from '../../../src/os/native.ts'
 import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
 import type { Fd, Streams } from '../../../src/os/streams/streams.ts'
-import { KeptDescriptors } from '../../support/host/kept-descriptors.ts'
 import { realNative } from '../../support/os/real-native.ts'
+import { KeptDescriptors } from './kept-descriptors.ts'
 
 const KILLS = 60
 const PIECE_BYTES = 8000

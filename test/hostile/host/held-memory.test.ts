@@ -7,7 +7,7 @@ import { underAttack } from '../../support/hostile/attack.ts'
 import { hostTarget } from '../../support/hostile/host-target.ts'
 import { endChild } from '../../support/processes.ts'
 
-const PROGRAM = join(import.meta.dirname, '../../support/programs/hold-memory.ts')
+const PROGRAM = join(import.meta.dirname, 'hold-memory.ts')
 
 /** What the limits allow, and the agent itself (60 MiB, 75 with gRPC), its heap, and what malloc keeps. */
 const MOST_MIB = 320

@@ -8,10 +8,10 @@ import { guestSocketIn } from '../../../src/microvm/vsock/vhost-user-link.ts'
 import type { Pod } from '../../support/containers/pod.ts'
 import { listenForOne, type OneConnection } from '../../support/host/host-ports.ts'
 import { parseLogLine } from '../../support/log-lines.ts'
-import { ctlInGuest } from '../../support/programs/ctl-in-guest.ts'
 import { dialFromContainer } from '../../support/programs/vsock-dial.ts'
 import { CRUN, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { bootPod, consoleLine } from '../../support/vm/guest-pod.ts'
+import { ctlInGuest } from './ctl-in-guest.ts'
 
 const SIGPIPE = 13
 const LISTENER = 1027

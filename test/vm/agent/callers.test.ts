@@ -25,7 +25,6 @@ import type { Ending } from '../../sequences/sequence.ts'
 import { say } from '../../sequences/summary.ts'
 import { dialWire } from '../../sequences/wires.ts'
 import { createContainerRequest } from '../../support/containers/container-requests.ts'
-import { copyTree } from '../../support/containers/copy-tree.ts'
 import { podOf } from '../../support/containers/pod.ts'
 import { type Forward, forwardToGuest } from '../../support/rpc/forward.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
@@ -33,6 +32,7 @@ import { type AgentKiller, agentKillingHook, startAgentKiller } from '../../supp
 import { bootTestGuest, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { consoleLine } from '../../support/vm/guest-pod.ts'
 import { type HostNetwork, makeHostNetwork } from '../../support/vm/host-network.ts'
+import { copyTree } from './copy-tree.ts'
 
 /** A guest and the connection to its agent, which may have been restarted several times. */
 interface Machine {

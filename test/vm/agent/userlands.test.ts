@@ -14,7 +14,7 @@ import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { cannotBoot, progress, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { ensureDebianRoot } from '../../support/vm/debian-root.ts'
 import { bootPod } from '../../support/vm/guest-pod.ts'
-import { writeOciLayout } from '../../support/vm/oci-image.ts'
+import { writeOciLayout } from './oci-image.ts'
 
 const SIGQUIT = 3
 

@@ -15,8 +15,8 @@ import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { cannotBoot, progress, type TestGuestOptions } from '../../support/vm/boot-guest.ts'
 import { expectContainerLife, expectToOutliveAgent } from '../../support/vm/container-life.ts'
 import { ensureDebianRoot } from '../../support/vm/debian-root.ts'
-import { makeForeignRoot, writeForeignImage } from '../../support/vm/foreign-image.ts'
 import { bootPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
+import { makeForeignRoot, writeForeignImage } from './foreign-image.ts'
 
 /** The root's /sbin/init is vminit. */
 const SYSTEMD = ['rw', 'init=/lib/systemd/systemd']

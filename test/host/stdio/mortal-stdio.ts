@@ -7,7 +7,7 @@ import { linuxClock } from '../../../src/os/clock.ts'
 import { loadNative } from '../../../src/os/native.ts'
 import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
 import type { DescriptorStore } from '../../../src/os/supervisor/supervisor.ts'
-import { numbered } from '../handlers/call.ts'
+import { numbered } from '../../support/handlers/call.ts'
 
 // A compile cache makes later agents start faster.
 flushCompileCache()

@@ -1,8 +1,8 @@
-import type { StatusCodeName } from '../../../src/base/errors.ts'
-import type { CreateContainerRequest } from '../../../src/gen/agent.ts'
-import type { DeepPartial, Linux, Process, Spec } from '../../../src/gen/oci.ts'
-import { createContainerRequest, execProcessRequest } from '../containers/container-requests.ts'
-import type { AgentConnection } from '../host/agent-process.ts'
+import type { StatusCodeName } from '../../../../src/base/errors.ts'
+import type { CreateContainerRequest } from '../../../../src/gen/agent.ts'
+import type { DeepPartial, Linux, Process, Spec } from '../../../../src/gen/oci.ts'
+import { createContainerRequest, execProcessRequest } from '../../../support/containers/container-requests.ts'
+import type { AgentConnection } from '../../../support/host/agent-process.ts'
 
 type Agent = AgentConnection['agent']
 

@@ -1,10 +1,10 @@
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { transformSync } from 'esbuild'
-import { projectRoot } from '../../../src/build/project.ts'
-import { type Caller, playCaller } from './callers.ts'
+import { projectRoot } from '../../src/build/project.ts'
+import { type Caller, playCaller } from '../support/kills/callers.ts'
 
-const PROGRAM = join(projectRoot, 'test/support/programs/die-at-step.ts')
+const PROGRAM = join(projectRoot, 'test/kills/die-at-step.ts')
 
 export interface Plan {
   readonly most: number

@@ -1,7 +1,7 @@
 import { setImmediate as turn } from 'node:timers/promises'
-import { kernelError } from '../../../src/os/errors.ts'
-import type { Os } from '../../../src/os/os.ts'
-import type { FakeOs } from '../fakes/fake-os.ts'
+import { kernelError } from '../../src/os/errors.ts'
+import type { Os } from '../../src/os/os.ts'
+import type { FakeOs } from '../support/fakes/fake-os.ts'
 
 export interface Fault {
   readonly at: number

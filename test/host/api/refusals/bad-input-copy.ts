@@ -1,6 +1,6 @@
-import type { StatusCodeName } from '../../../src/base/errors.ts'
-import { CopyFileRequest } from '../../../src/gen/agent.ts'
-import { recordedRequest } from '../../recordings/recorded-request.ts'
+import type { StatusCodeName } from '../../../../src/base/errors.ts'
+import { CopyFileRequest } from '../../../../src/gen/agent.ts'
+import { recordedRequest } from '../../../recordings/recorded-request.ts'
 import type { BadInput } from './bad-input.ts'
 
 const ROOT = '/run/kata-containers/shared/containers'

@@ -3,7 +3,7 @@ import { silentLogger } from '../../../src/base/log.ts'
 import { VMMetadata } from '../../../src/gen/vm.ts'
 import { NetworkRecord } from '../../../src/handlers/network/network-record.ts'
 import { configureNetwork } from '../../../src/handlers/network/vm-metadata/configure-network.ts'
-import { realOs } from '../os/real-os.ts'
+import { realOs } from '../../support/os/real-os.ts'
 
 // node apply-metadata.ts < CONFIGS: applies VM metadata with each of these network configurations (JSON) to eth0 of its
 // network namespace, and prints as JSON which of them changed something.

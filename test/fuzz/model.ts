@@ -1,20 +1,26 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import fc from 'fast-check'
-import { COMMANDS_A_CASE } from '../../../scripts/test/model-run.ts'
-import { neverAborted } from '../../../src/base/abort.ts'
-import { errnoOf, messageOf } from '../../../src/base/errors.ts'
-import { SIGKILL } from '../../../src/base/signals.ts'
-import { LinuxResources } from '../../../src/gen/oci.ts'
-import { kernelError } from '../../../src/os/errors.ts'
-import type { Settled } from '../../../src/os/supervisor/broker.ts'
-import type { RequestState } from '../../../src/os/supervisor/broker-messages.ts'
-import type { Call, Taken } from '../../../src/state/request.ts'
-import { EMPTY_RESPONSE } from '../../../src/state/request-journal.ts'
-import { FakeOs } from '../fakes/fake-os.ts'
-import { MemoryStateFiles } from '../fakes/files/memory-state-files.ts'
-import { FakeRequests } from '../handlers/fake-requests.ts'
-import { FakeRuntime } from '../handlers/fake-runtime.ts'
-import { containerRequest, execRequest, type Machine, machine, sandboxRequest } from '../handlers/machine.ts'
+import { COMMANDS_A_CASE } from '../../scripts/test/model-run.ts'
+import { neverAborted } from '../../src/base/abort.ts'
+import { errnoOf, messageOf } from '../../src/base/errors.ts'
+import { SIGKILL } from '../../src/base/signals.ts'
+import { LinuxResources } from '../../src/gen/oci.ts'
+import { kernelError } from '../../src/os/errors.ts'
+import type { Settled } from '../../src/os/supervisor/broker.ts'
+import type { RequestState } from '../../src/os/supervisor/broker-messages.ts'
+import type { Call, Taken } from '../../src/state/request.ts'
+import { EMPTY_RESPONSE } from '../../src/state/request-journal.ts'
+import { FakeOs } from '../support/fakes/fake-os.ts'
+import { MemoryStateFiles } from '../support/fakes/files/memory-state-files.ts'
+import { FakeRequests } from '../support/handlers/fake-requests.ts'
+import { FakeRuntime } from '../support/handlers/fake-runtime.ts'
+import {
+  containerRequest,
+  execRequest,
+  type Machine,
+  machine,
+  sandboxRequest,
+} from '../support/handlers/machine.ts'
 import { ERRNOS, type Errno, type Fault, MortalOs } from './mortal-os.ts'
 
 const ACTIONS = [

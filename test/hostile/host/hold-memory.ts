@@ -3,7 +3,7 @@ import type { ClientHttp2Session, ClientHttp2Stream } from 'node:http2'
 import { connect, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { encodeRequestFrame } from '../../../src/rpc/ttrpc/messages.ts'
-import { grpcMessage, http2On, openCall } from '../rpc/raw-http2.ts'
+import { grpcMessage, http2On, openCall } from '../../support/rpc/raw-http2.ts'
 
 /**
  * A caller that makes the agent hold memory. Arguments: the agent's unix socket, the way, the number of connections. Prints

@@ -1,8 +1,8 @@
 import { closeSync, openSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect } from 'vitest'
-import { processState } from '../processes.ts'
-import { run, type Supervised } from './supervised.ts'
+import { processState } from '../../support/processes.ts'
+import { run, type Supervised } from '../../support/vminit/supervised.ts'
 
 export interface Orphans {
   readonly statuses: ReadonlyMap<number, number>

@@ -1,7 +1,7 @@
 // Terminates a thread that waits, with two watches on one descriptor and an idle relay.
 import { parentPort, workerData } from 'node:worker_threads'
-import { unwrap } from '../../../src/os/errors.ts'
-import { loadNative } from '../../../src/os/native.ts'
+import { unwrap } from '../../src/os/errors.ts'
+import { loadNative } from '../../src/os/native.ts'
 
 const native = loadNative(String(workerData))
 const [one, other] = unwrap('open', 'a socket pair', native.socketPair())

@@ -1,4 +1,4 @@
-import type { MemAgentCompactConfig, MemAgentMemcgConfig } from '../../../src/gen/agent.ts'
+import type { MemAgentCompactConfig, MemAgentMemcgConfig } from '../../../../src/gen/agent.ts'
 import type { BadInput } from './bad-input.ts'
 
 const INT64_MAX = 2n ** 63n - 1n

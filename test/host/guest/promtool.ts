@@ -1,9 +1,9 @@
 import { spawnSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
-import { cached } from '../../src/build/cache.ts'
-import { tool } from '../../src/build/tool.ts'
-import { fetchPackages } from '../../src/debian/packages.ts'
+import { cached } from '../../../src/build/cache.ts'
+import { tool } from '../../../src/build/tool.ts'
+import { fetchPackages } from '../../../src/debian/packages.ts'
 
 /** Downloads Debian's package and unpacks only the program; nothing is installed. */
 async function findPromtool(): Promise<string> {

@@ -5,10 +5,10 @@ import { projectRoot } from '../../../src/build/project.ts'
 import { unwrap } from '../../../src/os/errors.ts'
 import type { Native } from '../../../src/os/native.ts'
 import type { Fd, Streams } from '../../../src/os/streams/streams.ts'
-import { addonFolder } from '../os/real-native.ts'
-import { temporaryFolder } from '../temporary-folder.ts'
+import { addonFolder } from '../../support/os/real-native.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
-const PROGRAM = join(projectRoot, 'test/support/programs/mortal-stdio.ts')
+const PROGRAM = join(projectRoot, 'test/host/stdio/mortal-stdio.ts')
 const MESSAGE_BYTES = 65_536
 
 /** Starts agents of `mortal-stdio.ts` one after the other, and keeps their descriptors in place of vminit. */

@@ -1,5 +1,5 @@
 // Preloaded into an agent (NODE_OPTIONS), it kills the agent at a step: a write of state, a removal of a container's file
-// or folder, or an acknowledgement to vminit or the broker. test/support/kills/steps.ts makes the folder MICROVM_STEPS:
+// or folder, or an acknowledgement to vminit or the broker. test/kills/steps.ts makes the folder MICROVM_STEPS:
 // `died` lists the steps of all deaths, `replay/deaths` those of this replay, `replay/calls` the number and method of each
 // of its calls; `plan` says how to choose.
 import fs from 'node:fs'

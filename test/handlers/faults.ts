@@ -1,4 +1,4 @@
-import type { Os } from '../../../src/os/os.ts'
+import type { Os } from '../../src/os/os.ts'
 
 export interface Faults {
   readonly count: number

@@ -1,7 +1,7 @@
-import type { StatusCodeName } from '../../../src/base/errors.ts'
-import { SIGKILL, SIGTERM } from '../../../src/base/signals.ts'
-import { createContainerRequest, execProcessRequest } from '../containers/container-requests.ts'
-import type { AgentConnection } from '../host/agent-process.ts'
+import type { StatusCodeName } from '../../../../src/base/errors.ts'
+import { SIGKILL, SIGTERM } from '../../../../src/base/signals.ts'
+import { createContainerRequest, execProcessRequest } from '../../../support/containers/container-requests.ts'
+import type { AgentConnection } from '../../../support/host/agent-process.ts'
 
 type Agent = AgentConnection['agent']
 type Answer = Pick<StatusCase, 'code' | 'text'>

@@ -12,11 +12,11 @@ import { connectBroker } from '../../../src/os/supervisor/broker.ts'
 import { BrokerMessageKind } from '../../../src/os/supervisor/broker-messages.ts'
 import { Totals } from '../../../src/rpc/limits.ts'
 import { EnvelopeKind } from '../../../src/rpc/ttrpc/envelope.ts'
-import { emptyStore } from '../agent/empty-store.ts'
-import { realNative } from '../os/real-native.ts'
-import { brokerData, requestFrame } from '../rpc/broker-data.ts'
-import { FakeBroker } from '../rpc/fake-broker.ts'
-import { echo, tableOf } from '../rpc/fake-methods.ts'
+import { emptyStore } from '../../support/agent/empty-store.ts'
+import { realNative } from '../../support/os/real-native.ts'
+import { brokerData, requestFrame } from '../../support/rpc/broker-data.ts'
+import { FakeBroker } from '../../support/rpc/fake-broker.ts'
+import { echo, tableOf } from '../../support/rpc/fake-methods.ts'
 
 // Prints whether Node's HTTP/2 is loaded: idle, after a ttRPC call, after an HTTP/2 preface.
 

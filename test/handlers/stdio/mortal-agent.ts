@@ -1,6 +1,6 @@
 import type { Os } from '../../../src/os/os.ts'
 import type { Fd } from '../../../src/os/streams/streams.ts'
-import type { FakeOs } from '../fakes/fake-os.ts'
+import type { FakeOs } from '../../support/fakes/fake-os.ts'
 
 /** An agent dies at this call to the kernel or vminit, before or after the call's effect. */
 export interface Death {

@@ -1,7 +1,7 @@
-import type { StatusCodeName } from '../../../src/base/errors.ts'
-import type { CreateContainerRequest, Device, Storage } from '../../../src/gen/agent.ts'
-import type { DeepPartial } from '../../../src/gen/oci.ts'
-import { createContainerRequest } from '../containers/container-requests.ts'
+import type { StatusCodeName } from '../../../../src/base/errors.ts'
+import type { CreateContainerRequest, Device, Storage } from '../../../../src/gen/agent.ts'
+import type { DeepPartial } from '../../../../src/gen/oci.ts'
+import { createContainerRequest } from '../../../support/containers/container-requests.ts'
 import { type BadInput, UNMADE } from './bad-input.ts'
 
 const BELOW = '/run/kata-containers'
