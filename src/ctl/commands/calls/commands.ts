@@ -146,7 +146,7 @@ export const callCommands: readonly Command[] = [
     summary: 'replace the policy that the agent checks every call with',
     arguments: [{ name: 'FILE', summary: 'the policy, in Rego', completes: 'file' }],
     examples: [['policy set policy.rego', 'the policy in force must allow SetPolicy']],
-    load: () => import('./policy-set.ts'),
+    load: async () => ({ run: (await import('./policy.ts')).runSet }),
   },
   {
     name: 'policy check',
@@ -168,6 +168,6 @@ export const callCommands: readonly Command[] = [
       ['policy check policy.rego', 'before it is set, or written into an image'],
       ['-o json policy check policy.rego', 'file, errors and warnings, for a program'],
     ],
-    load: () => import('./policy-check.ts'),
+    load: async () => ({ run: (await import('./policy.ts')).runCheck }),
   },
 ]

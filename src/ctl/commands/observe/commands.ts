@@ -19,7 +19,7 @@ export const observeCommands: readonly Command[] = [
       ['ps', 'list all processes of containers'],
       ['-o json ps web', 'those of one container, for a program'],
     ],
-    load: () => import('./ps.ts'),
+    load: async () => ({ run: (await import('./processes.ts')).runPs }),
   },
   {
     name: 'stats',
@@ -46,7 +46,7 @@ export const observeCommands: readonly Command[] = [
     group: 'observe',
     summary: 'list the calls that the agent has not answered yet, with their age and the step they are in',
     examples: [['calls', 'see what hangs']],
-    load: () => import('./calls.ts'),
+    load: async () => ({ run: (await import('./agent.ts')).runCalls }),
   },
   {
     name: 'events',
@@ -71,14 +71,14 @@ export const observeCommands: readonly Command[] = [
     summary: 'show the sandbox and its containers, or all about one container, as JSON',
     arguments: [{ ...ONLY, summary: 'the container' }],
     examples: [['inspect web', 'state, processes, storages and exits of a container']],
-    load: () => import('./inspect.ts'),
+    load: async () => ({ run: (await import('./processes.ts')).runInspect }),
   },
   {
     name: 'net',
     group: 'observe',
     summary: 'list interfaces, addresses and routes, and who has set them',
     examples: [['net', 'see what metadata, calls and the kernel have set']],
-    load: () => import('./net.ts'),
+    load: async () => ({ run: (await import('./guest.ts')).runNet }),
   },
   {
     name: 'mounts',
@@ -86,14 +86,14 @@ export const observeCommands: readonly Command[] = [
     summary: 'list the storages with the containers that hold them, or all mounts',
     options: [{ name: 'all', summary: 'all mounts of the guest' }],
     examples: [['mounts', 'see who holds a storage']],
-    load: () => import('./mounts.ts'),
+    load: async () => ({ run: (await import('./guest.ts')).runMounts }),
   },
   {
     name: 'devices',
     group: 'observe',
     summary: 'list disks, network cards and PCI functions with their drivers',
     examples: [['devices', 'see whether a device has come']],
-    load: () => import('./devices.ts'),
+    load: async () => ({ run: (await import('./guest.ts')).runDevices }),
   },
   {
     name: 'exits',
@@ -101,7 +101,7 @@ export const observeCommands: readonly Command[] = [
     summary: 'list the processes that have ended within the last hour, with status and cause',
     arguments: [ONLY],
     examples: [['exits web', 'see why a container ended']],
-    load: () => import('./exits.ts'),
+    load: async () => ({ run: (await import('./processes.ts')).runExits }),
   },
   {
     name: 'capabilities',
@@ -109,14 +109,14 @@ export const observeCommands: readonly Command[] = [
     summary: 'list what the agent and its kernel can do, and why not',
     options: [{ name: 'missing', summary: 'only what is not enabled' }],
     examples: [['capabilities --missing', 'see what this guest lacks, with the reasons']],
-    load: () => import('./capabilities.ts'),
+    load: async () => ({ run: (await import('./agent.ts')).runCapabilities }),
   },
   {
     name: 'metrics',
     group: 'observe',
     summary: "print the agent's metrics as Prometheus reads them",
     examples: [['metrics > agent.prom', 'look at them as a collector does']],
-    load: () => import('./metrics.ts'),
+    load: async () => ({ run: (await import('./agent.ts')).runMetrics }),
   },
   {
     name: 'stacks',
@@ -124,7 +124,7 @@ export const observeCommands: readonly Command[] = [
     summary:
       'show the threads of the agent and of its programs with their kernel stacks, and what it waits for',
     examples: [['stacks', 'see where an agent hangs']],
-    load: () => import('./stacks.ts'),
+    load: async () => ({ run: (await import('./agent.ts')).runStacks }),
   },
   {
     name: 'profile',
@@ -146,7 +146,7 @@ export const observeCommands: readonly Command[] = [
       { name: 'seconds', value: 'SECONDS', summary: 'how long a CPU profile takes (default 5, at most 60)' },
     ],
     examples: [['profile cpu --seconds 10', 'see what a busy agent does']],
-    load: () => import('./profile.ts'),
+    load: async () => ({ run: (await import('./agent.ts')).runProfile }),
   },
   {
     name: 'top',
@@ -155,7 +155,7 @@ export const observeCommands: readonly Command[] = [
     arguments: [ONLY],
     options: [{ name: 'seconds', value: 'SECONDS', summary: 'the time between two looks (default 2)' }],
     examples: [['top web', 'watch the processes of a container']],
-    load: () => import('./top.ts'),
+    load: async () => ({ run: (await import('./processes.ts')).runTop }),
   },
   {
     name: 'console',

@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest'
-import type { ShownCapability } from '../../../../src/ctl/commands/observe/capabilities.ts'
+import type { ShownCapability } from '../../../../src/ctl/commands/observe/agent.ts'
 import {
   type Findings,
   lacksIn,
   suspicionsIn,
 } from '../../../../src/ctl/commands/observe/doctor/suspicions.ts'
-import type { ShownProcess } from '../../../../src/ctl/commands/observe/ps.ts'
+import type { ShownProcess } from '../../../../src/ctl/commands/observe/processes.ts'
 import {
   Call,
   Capability,

@@ -4,12 +4,10 @@ import { agentCalls, type Introspection, introspectionCalls } from '../../../cli
 import { type Context, EXIT } from '../../../command.ts'
 import { print, printJson, printPretty } from '../../../output/print.ts'
 import { plainText } from '../../../output/text.ts'
-import { shownCapabilities } from '../capabilities.ts'
-import { shownDevices } from '../devices.ts'
+import { shownCapabilities, stacksText } from '../agent.ts'
 import { eventLine } from '../events.ts'
-import { networkRows } from '../net.ts'
-import { shownProcesses } from '../ps.ts'
-import { stacksText } from '../stacks.ts'
+import { networkRows, shownDevices } from '../guest.ts'
+import { shownProcesses } from '../processes.ts'
 import { type Findings, lacksIn, suspicionsIn } from './suspicions.ts'
 
 const NEWEST_EVENTS = 100

@@ -11,10 +11,10 @@ import type {
   GetStacksResponse,
 } from '../../../../gen/microvm/agent/v1/introspection.ts'
 import { ageText, plainText } from '../../../output/text.ts'
-import type { ShownCapability } from '../capabilities.ts'
-import type { ShownDevice } from '../devices.ts'
+import type { ShownCapability } from '../agent.ts'
 import { endText, processName } from '../events.ts'
-import type { ShownProcess } from '../ps.ts'
+import type { ShownDevice } from '../guest.ts'
+import type { ShownProcess } from '../processes.ts'
 
 /** The agent's answers; undefined for a question without an answer. */
 export interface Findings {

@@ -1,12 +1,13 @@
 import { messageOf } from '../../../base/errors.ts'
 import { checkPolicy } from '../../../client/policy/check-policy.ts'
 import { findPolicyEngines } from '../../../client/policy/policy-engines.ts'
-import { CommandFailure, type Context, EXIT } from '../../command.ts'
+import { agentCalls } from '../../clients.ts'
+import { CommandFailure, type Context, EXIT, UsageError } from '../../command.ts'
 import { readInput } from '../../methods/read-input.ts'
 import { printAs } from '../../output/print.ts'
 import { plainText } from '../../output/text.ts'
 
-export async function run(context: Context): Promise<number> {
+export async function runCheck(context: Context): Promise<number> {
   const { values } = context
   const file = values.argument('FILE')
   const bytes = readInput(file, file)
@@ -30,4 +31,12 @@ function enginesIn(folder: string | undefined): ReturnType<typeof findPolicyEngi
   } catch (error) {
     throw new CommandFailure(EXIT.cannotRun, `policy check: ${messageOf(error)}`, { cause: error })
   }
+}
+
+export async function runSet(context: Context): Promise<undefined> {
+  const path = context.values.argument('FILE')
+  const policy = readInput(path, path).toString()
+  if (policy.trim() === '') throw new UsageError(`${path}: empty, want a policy in Rego`)
+  const agent = await agentCalls(context)
+  await agent.setPolicy({ policy })
 }
