@@ -39,6 +39,8 @@ export async function cached(
       if (!existsSync(target)) throw error
     }
   })
+  // An unpacked folder may be as old as its archive, and would be removed first.
+  markUsed(target)
   await removeOld(name)
   return target
 }

@@ -1,0 +1,39 @@
+import { existsSync, readdirSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
+import { basename, dirname, join } from 'node:path'
+import { afterEach, describe, expect, it } from 'vitest'
+import { cached } from '../../src/build/cache.ts'
+
+const NAME = `test-${process.pid}`
+
+/** Builds the result of `value`, whose folder is as old as the archives that real results are unpacked from. */
+const resultOf = (value: string) =>
+  cached(NAME, { values: [value] }, async (folder) => {
+    writeFileSync(join(folder, 'value'), value)
+    utimesSync(folder, 0, 0)
+  })
+
+describe('the build cache', () => {
+  let folder = ''
+  const results = () => readdirSync(folder).filter((entry) => entry.startsWith(`${NAME}-`))
+  afterEach(() => {
+    for (const result of results()) rmSync(join(folder, result), { recursive: true })
+  })
+
+  it('keeps the newest results, among them the one that it has just built', async () => {
+    const built: string[] = []
+    for (const value of ['1', '2', '3', '4', '5']) {
+      const path = await resultOf(value)
+      folder = dirname(path)
+      expect(existsSync(path)).toBe(true)
+      built.push(basename(path))
+    }
+    expect(results()).toHaveLength(4)
+    expect(results()).toContain(built.at(-1))
+  })
+
+  it('builds each result once', async () => {
+    const first = await resultOf('1')
+    folder = dirname(first)
+    expect(await cached(NAME, { values: ['1'] }, () => Promise.reject(new Error('built again')))).toBe(first)
+  })
+})
