@@ -1,4 +1,4 @@
-// Uses vminit as an agent does: starts programs whose processes outlive them, and waits for those processes.
+// Uses vminit as an agent does: waits for processes that it did not start, stores descriptors, dies, and finds them again.
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { argv } from 'node:process'
@@ -9,48 +9,36 @@ import { loadNative } from '../../../src/os/native.ts'
 import { linuxTools } from '../../../src/os/process/linux-tools.ts'
 import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
 import { connectVminit } from '../../../src/os/supervisor/vminit.ts'
+import { exitSteps, foundSteps, type Orphan, storeSteps } from './supervisor-steps.ts'
 
 const [, , addon = ''] = argv
 const native = loadNative(dirname(addon))
 const streams = linuxStreams(native)
-const clock = linuxClock(native)
-const channel = Number(argv[argv.indexOf('--channel') + 1])
-const { exits, supervisor } = connectVminit({
-  channel: { fd: channel, storedList: undefined },
+const numberAfter = (flag: string) => (argv.includes(flag) ? Number(argv[argv.indexOf(flag) + 1]) : undefined)
+const { exits, supervisor, descriptors } = connectVminit({
+  channel: { fd: numberAfter('--channel') ?? -1, storedList: numberAfter('--stored-list') },
   native,
   streams,
-  clock,
+  clock: linuxClock(native),
   log: silentLogger(),
 })
-const tools = linuxTools(native, streams)
-const folder = makeTemporaryFolder(tmpdir())
 
-/** The orphan waits, because a shell may reap a child that ends while the shell lives; vminit would never see its exit. */
-async function startOrphan(code: number): Promise<{ pid: number; release(): Promise<unknown> }> {
-  const fifo = join(folder, `release-${code}`)
-  const script = `mkfifo ${fifo}; (read line < ${fifo}; exit ${code}) > /dev/null 2>&1 & echo $!`
-  const { stdout } = await tools.run(['/bin/sh', '-c', script])
-  return { pid: Number(stdout), release: () => tools.run(['/bin/sh', '-c', `echo > ${fifo}`]) }
+if (numberAfter('--restarts') === 0) {
+  const folder = makeTemporaryFolder(tmpdir())
+  const tools = linuxTools(native, streams)
+  // The orphan waits, because a shell may reap a child that ends while the shell lives; vminit would never see its exit.
+  const startOrphan = async (code: number): Promise<Orphan> => {
+    const fifo = join(folder, `release-${code}`)
+    const script = `mkfifo ${fifo}; (read line < ${fifo}; exit ${code}) > /dev/null 2>&1 & echo $!`
+    const { stdout } = await tools.run(['/bin/sh', '-c', script])
+    return { pid: Number(stdout), release: () => tools.run(['/bin/sh', '-c', `echo > ${fifo}`]) }
+  }
+  for (const line of await exitSteps(exits, startOrphan, process.kill)) console.log(line)
+  for (const line of await storeSteps(descriptors, streams)) console.log(line)
+  removeTemporaryFolder(folder)
+  process.kill(process.pid, 'SIGKILL')
+} else {
+  for (const line of foundSteps(descriptors, streams)) console.log(line)
+  await supervisor.exitWith(42)
+  process.exit(0)
 }
-
-const watch = exits.watch()
-const first = await startOrphan(9)
-const firstExit = watch.exitOf(first.pid)
-await first.release()
-console.log(`code ${(await firstExit).exitCode}`)
-
-const killed = await startOrphan(1)
-process.kill(killed.pid, 'SIGTERM')
-console.log(`signal ${(await watch.exitOf(killed.pid)).signal}`)
-
-const quick = await startOrphan(3)
-const last = await startOrphan(4)
-await quick.release()
-await last.release()
-// vminit has most likely reported this exit before the call.
-await watch.exitOf(last.pid)
-console.log(`asked for late: ${(await watch.exitOf(quick.pid)).exitCode}`)
-watch.close()
-removeTemporaryFolder(folder)
-await supervisor.exitWith(42)
-process.exit(0)

@@ -26,6 +26,8 @@ import type { MountFlag, Mounts } from '../../../src/os/files/mounts.ts'
 import type { Native } from '../../../src/os/native.ts'
 import { linuxTools } from '../../../src/os/process/linux-tools.ts'
 import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
+import { FakeFiles } from '../../support/fakes/files/fake-files.ts'
+import { FakeMounts } from '../../support/fakes/files/fake-mounts.ts'
 import { noLongOverlays } from '../../support/os/no-long-overlays.ts'
 import { realNative } from '../../support/os/real-native.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
@@ -62,6 +64,82 @@ async function mountPointsBelow(): Promise<string[]> {
 function bind(source: string, target: string): Promise<void> {
   return mounts.mount({ source, target, type: '', flags: ['bind'], data: '' })
 }
+
+/** A fake with a file system at `folder`, like the one that Linux has there. */
+async function fakeMounts(): Promise<readonly [Mounts, Pick<Files, 'makeDirectories' | 'symlink'>]> {
+  const fake = new FakeMounts()
+  const fakeFiles = new FakeFiles(fake)
+  await fakeFiles.makeDirectories(folder)
+  await fake.mount({ source: 'tmpfs', target: folder, type: 'tmpfs', flags: [], data: '' })
+  return [fake, fakeFiles]
+}
+
+describe.each([
+  ['linuxMounts', async () => [mounts, files] as const],
+  ['FakeMounts', fakeMounts],
+])('%s', (_name, build) => {
+  it('lists mounts in their order, each with its parent, and unmounts the topmost of a place', async () => {
+    const [mounts, files] = await build()
+    const [outer, inner] = [join(folder, 'outer'), join(folder, 'outer/inner')]
+    await files.makeDirectories(outer)
+    const mount = (target: string, source: string, flags: readonly MountFlag[] = []) =>
+      mounts.mount({ source, target, type: 'tmpfs', flags, data: '' })
+    await mount(outer, 'first')
+    await mount(outer, 'second', ['ro', 'noexec'])
+    await mount(outer, 'third')
+    await files.makeDirectories(inner)
+    await mount(inner, 'fourth')
+    const listed = async () => (await mounts.list()).filter(({ mountPoint }) => mountPoint.startsWith(outer))
+    const [first, second, third, fourth] = await listed()
+    expect([first, second, third, fourth]).toMatchObject([
+      { mountPoint: outer, source: 'first', type: 'tmpfs', options: expect.stringMatching(/^rw\b/) },
+      { source: 'second', parentId: first?.id, options: expect.stringMatching(/^ro,noexec\b/) },
+      { source: 'third', parentId: second?.id },
+      { mountPoint: inner, source: 'fourth', parentId: third?.id },
+    ])
+    expect(new Set([first, second, third, fourth].map((each) => `${each?.major}:${each?.minor}`)).size).toBe(
+      4,
+    )
+    const busy = { code: 'INTERNAL', errno: 'EBUSY', message: `unmount ${outer}: EBUSY` }
+    await expect(mounts.unmount(outer)).rejects.toMatchObject(busy)
+    for (const target of [inner, outer]) await mounts.unmount(target)
+    expect((await listed()).map(({ source }) => source)).toEqual(['first', 'second'])
+    for (const _ of ['second', 'first']) await mounts.unmount(outer)
+    await expect(mounts.unmount(outer)).rejects.toMatchObject({ errno: 'EINVAL' })
+  })
+
+  it('changes a mount without a new one, and binds with the type of the source', async () => {
+    const [mounts, files] = await build()
+    const [target, bound] = [join(folder, 'target'), join(folder, 'bound')]
+    for (const path of [target, bound]) await files.makeDirectories(path)
+    await mounts.mount({ source: 'a', target, type: 'tmpfs', flags: [], data: '' })
+    for (const flags of [['remount', 'bind', 'ro'], ['private'], ['shared']] as const) {
+      await mounts.mount({ source: '', target, type: '', flags, data: '' })
+    }
+    await mounts.mount({ source: target, target: bound, type: '', flags: ['bind'], data: '' })
+    const below = (await mounts.list()).filter(({ mountPoint }) => mountPoint.startsWith(`${folder}/`))
+    expect(below.map(({ mountPoint, type }) => [mountPoint, type])).toEqual([
+      [target, 'tmpfs'],
+      [bound, 'tmpfs'],
+    ])
+  })
+
+  it('mounts where no link leads to, when links are refused', async () => {
+    const [mounts, files] = await build()
+    const [target, link] = [join(folder, 'target'), join(folder, 'link')]
+    await files.makeDirectories(target)
+    await files.symlink('target', link)
+    const request = { source: 'a', target: link, type: 'tmpfs', flags: [], data: '' }
+    await expect(mounts.mount({ ...request, refuseLinks: true })).rejects.toMatchObject({ errno: 'ELOOP' })
+    await mounts.mount({ ...request, target, refuseLinks: true })
+    expect((await mounts.list()).filter(({ mountPoint }) => mountPoint === target)).toHaveLength(1)
+  })
+
+  it('names a process that is gone', async () => {
+    const [mounts] = await build()
+    await expect(mounts.isMounted(4194305, '/')).rejects.toMatchObject({ errno: 'ENOENT' })
+  })
+})
 
 describe('linuxMounts', () => {
   it('unmounts what is in use for a moment, and reports what stays in use', async () => {

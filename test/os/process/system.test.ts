@@ -5,30 +5,77 @@ import { readFile } from 'node:fs/promises'
 import { getPriority } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { linuxSystem } from '../../../src/os/process/system.ts'
+import { linuxSystem, type System } from '../../../src/os/process/system.ts'
+import { FakeSystem } from '../../support/fakes/process/fake-system.ts'
 import { addonFolder, realNative } from '../../support/os/real-native.ts'
 
-describe('linuxSystem', () => {
-  it('signals a process, and throws when there is none', async () => {
-    const system = linuxSystem(await realNative())
+interface Process {
+  readonly pid: number
+  /** Resolves with the signal that ends it. */
+  readonly ended: Promise<string | number>
+}
+
+interface Implementation {
+  readonly system: System
+  /** Starts a process that ends with the first signal. */
+  start(): Process
+}
+
+async function onLinux(): Promise<Implementation> {
+  const start = () => {
     const child = spawn('sleep', ['100'])
-    const exited = once(child, 'exit')
-    system.signal(child.pid ?? 0, 0)
-    system.signal(child.pid ?? 0, 15)
-    expect(await exited).toEqual([null, 'SIGTERM'])
-    expect(() => system.signal(4194305, 15)).toThrow('kill pid 4194305: ESRCH')
+    return { pid: child.pid ?? 0, ended: once(child, 'exit').then(([, signal]) => signal) }
+  }
+  return { system: linuxSystem(await realNative()), start }
+}
+
+async function fake(): Promise<Implementation> {
+  const system = new FakeSystem()
+  const start = () => {
+    const ended = Promise.withResolvers<string>()
+    system.processes.add(77)
+    system.onKill = (pid, signal) => {
+      system.processes.delete(pid)
+      ended.resolve(signal === 15 ? 'SIGTERM' : `${signal}`)
+    }
+    return { pid: 77, ended: ended.promise }
+  }
+  system.processes.add(system.pid)
+  return { system, start }
+}
+
+describe.each([
+  ['linuxSystem', onLinux],
+  ['FakeSystem', fake],
+])('%s', (_name, build) => {
+  it('signals a process, and throws when there is none', async () => {
+    const { system, start } = await build()
+    const { pid, ended } = start()
+    system.signal(pid, 0)
+    system.signal(pid, 15)
+    expect(await ended).toBe('SIGTERM')
+    const gone = { code: 'INTERNAL', errno: 'ESRCH', message: `kill pid ${pid}: ESRCH` }
+    for (const signal of [0, 15]) {
+      expect(() => system.signal(pid, signal)).toThrow(expect.objectContaining(gone))
+    }
   })
 
-  it('handles a signal until it is told to stop', async () => {
-    const system = linuxSystem(await realNative())
-    const handled = Promise.withResolvers<void>()
-    const stop = system.onSignal('SIGUSR2', handled.resolve)
+  it('calls each handler of a signal until that one is told to stop', async () => {
+    const { system } = await build()
+    const called: string[] = []
+    const stops = ['one', 'other'].map((name) => system.onSignal('SIGUSR2', () => called.push(name)))
+    if (system instanceof FakeSystem) system.onKill = () => system.receive('SIGUSR2')
     system.signal(system.pid, 12)
-    await handled.promise
-    stop()
+    await expect.poll(() => called).toEqual(['one', 'other'])
+    stops[0]?.()
+    system.signal(system.pid, 12)
+    await expect.poll(() => called).toEqual(['one', 'other', 'other'])
+    stops[1]?.()
     expect(process.listenerCount('SIGUSR2')).toBe(0)
   })
+})
 
+describe('linuxSystem', () => {
   // Functions of V8 and Node that are not of N-API do it (CONTRIBUTING.md); of a Node without them nothing is reported.
   it('writes the stack of a program that never returns on SIGUSR2', async () => {
     const program = `

@@ -8,6 +8,7 @@ import type { Native } from '../../../src/os/native.ts'
 import { linuxTools } from '../../../src/os/process/linux-tools.ts'
 import type { Tools } from '../../../src/os/process/tools.ts'
 import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
+import { FakeTools } from '../../support/fakes/process/fake-tools.ts'
 import { realNative } from '../../support/os/real-native.ts'
 import { processState } from '../../support/processes.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
@@ -25,15 +26,43 @@ function shell(script: string, options?: Parameters<Tools['run']>[1]) {
   return tools.run(['/bin/sh', '-c', script], options)
 }
 
-describe('linuxTools', () => {
+const TALKER = ['/bin/sh', '-c', 'echo out; echo err >&2; exit 7'] as const
+const SLEEPER = ['/bin/sleep', '100'] as const
+const MISSING = ['/no/such/program'] as const
+
+function scripted(): FakeTools {
+  const fake = new FakeTools()
+  fake.script((argv) => {
+    if (argv === TALKER) return { exitCode: 7, stdout: 'out\n', stderr: 'err\n' }
+    return argv === SLEEPER ? Promise.withResolvers<never>().promise : undefined
+  })
+  return fake
+}
+
+describe.each([
+  ['linuxTools', () => tools],
+  ['FakeTools', scripted],
+])('%s', (_name, build) => {
   it('returns exit code and both outputs', async () => {
-    expect(await shell('echo out; echo err >&2; exit 7')).toEqual({
-      exitCode: 7,
-      stdout: 'out\n',
-      stderr: 'err\n',
-    })
+    expect(await build().run(TALKER)).toEqual({ exitCode: 7, stdout: 'out\n', stderr: 'err\n' })
   })
 
+  it('ends with its signal, also when that fired before', async () => {
+    const stop = new AbortController()
+    const ended = expect(build().run(SLEEPER, { signal: stop.signal })).rejects.toThrow('enough')
+    stop.abort(new Error('enough'))
+    await ended
+    await expect(build().run(TALKER, { signal: stop.signal })).rejects.toThrow('enough')
+  })
+
+  it('names a program that it cannot start', async () => {
+    const missing = { code: 'INTERNAL', message: expect.stringMatching(/^start \/no\/such\/program: /) }
+    await expect(build().run(MISSING)).rejects.toMatchObject(missing)
+    await expect(build().startOnTerminal(MISSING, 0, {})).rejects.toMatchObject(missing)
+  })
+})
+
+describe('linuxTools', () => {
   it('decodes the output as latin1 on request', async () => {
     const { stdout } = await shell("printf 'a\\374'", { encoding: 'latin1' })
     expect(Buffer.from(stdout, 'latin1')).toEqual(Buffer.from([0x61, 0xfc]))

@@ -135,7 +135,7 @@ export class FakeNetwork implements Network {
 
   addRoute(route: Route, place: 'only' | 'first' = 'only'): void {
     this.#checkRoute(route)
-    const taken = (other: Route) => (place === 'only' ? sameKey(other, route) : sameRoute(other, route))
+    const taken = (other: Route) => (place === 'only' ? sameKey(other, route) : isSame(other, route))
     if (this.#routes.some(taken)) throw kernelError('add', aboutRoute(route), 'EEXIST')
     this.#note('addRoute', aboutRoute(route))
     this.#routes = [asKept(route), ...this.#routes]
@@ -158,7 +158,7 @@ export class FakeNetwork implements Network {
   }
 
   removeRoute(route: Route): void {
-    const found = this.#routes.find((other) => sameRoute(other, route))
+    const found = this.#routes.find((other) => isSame(other, route))
     if (found === undefined) throw kernelError('remove', aboutRoute(route), 'ESRCH')
     this.#note('removeRoute', aboutRoute(route))
     this.#routes = this.#routes.filter((other) => other !== found)
@@ -227,10 +227,16 @@ export class FakeNetwork implements Network {
     checkIp(destination.address, family, 'add', what)
     if (network(destination) !== `${destination.address}/${destination.prefixLength}`)
       throw kernelError('add', what, 'EINVAL')
+    if (gateway !== undefined && (route.flags & ONLINK) === 0) {
+      checkIp(gateway, family, 'add', what)
+      const unreachable = family === 'ipv4' ? 'ENETUNREACH' : 'EHOSTUNREACH'
+      if (!this.#isReachable(gateway, route)) throw kernelError('add', what, unreachable)
+    }
     if (!link.up) throw kernelError('add', what, 'ENETDOWN')
-    if (gateway === undefined || (route.flags & ONLINK) !== 0) return
-    checkIp(gateway, family, 'add', what)
-    const reachable = this.#routes.some(
+  }
+
+  #isReachable(gateway: string, { family, linkIndex }: Route): boolean {
+    return this.#routes.some(
       (other) =>
         other.linkIndex === linkIndex &&
         other.gateway === undefined &&
@@ -238,7 +244,6 @@ export class FakeNetwork implements Network {
         network({ address: gateway, prefixLength: other.destination.prefixLength }) ===
           network(other.destination),
     )
-    if (!reachable) throw kernelError('add', what, family === 'ipv4' ? 'ENETUNREACH' : 'EHOSTUNREACH')
   }
 }
 
@@ -278,6 +283,12 @@ function sameKey(a: Route, b: Route): boolean {
 
 function sameRoute(a: Route, b: Route): boolean {
   return sameKey(a, b) && a.gateway === b.gateway && a.linkIndex === b.linkIndex
+}
+
+/** Routes that differ in what made them or how far they reach may exist beside each other. */
+function isSame(a: Route, b: Route): boolean {
+  const hasSameScope = a.family === 'ipv6' || a.scope === b.scope
+  return sameRoute(a, b) && a.protocol === b.protocol && hasSameScope
 }
 
 function network({ address, prefixLength }: IpPrefix): string {

@@ -1,0 +1,73 @@
+import type { Streams } from '../../../src/os/streams/streams.ts'
+import type { DescriptorStore, Exits } from '../../../src/os/supervisor/supervisor.ts'
+
+/** A process that waits, until it is released, to end with `code`. */
+export interface Orphan {
+  readonly pid: number
+  release(): Promise<unknown>
+}
+
+/** What an agent sees of the exits of processes that it did not start. */
+export async function exitSteps(
+  exits: Exits,
+  startOrphan: (code: number) => Promise<Orphan>,
+  kill: (pid: number, signal: 'SIGTERM') => void,
+): Promise<readonly string[]> {
+  const watch = exits.watch()
+  const first = await startOrphan(9)
+  const firstExit = watch.exitOf(first.pid)
+  const before = watch.hasEnded(first.pid)
+  await first.release()
+  const lines = [`code ${(await firstExit).exitCode}, ended before ${before}`]
+
+  const killed = await startOrphan(1)
+  kill(killed.pid, 'SIGTERM')
+  const { signal, exitCode } = await watch.exitOf(killed.pid)
+  lines.push(`signal ${signal}, code ${exitCode}`)
+
+  const [quick, last] = [await startOrphan(3), await startOrphan(4)]
+  await quick.release()
+  await last.release()
+  // vminit has most likely reported the first exit before the call.
+  await watch.exitOf(last.pid)
+  lines.push(
+    `ended ${watch.hasEnded(quick.pid)}, asked for late: ${(await watch.exitOf(quick.pid)).exitCode}`,
+  )
+
+  const other = await startOrphan(5)
+  const pending = watch.exitOf(other.pid)
+  watch.close()
+  await other.release()
+  lines.push(`after the end of the watch: ${(await pending).exitCode}`)
+  lines.push(`refused: ${(await failure(watch.exitOf(other.pid))).replace(String(other.pid), 'PID')}`)
+  return lines
+}
+
+/** What an agent sees of the store of descriptors that it fills. */
+export async function storeSteps(descriptors: DescriptorStore, streams: Streams): Promise<readonly string[]> {
+  const { parentEnd, childEnd } = streams.pipe('child-writes')
+  await descriptors.store('p1-reading', parentEnd)
+  await descriptors.store('p1-writing', childEnd)
+  await descriptors.store('gone', childEnd)
+  await Promise.all([descriptors.remove('gone'), descriptors.remove('never-stored')])
+  const lines = [`not taken: ${descriptors.names().length}`, `taken: ${descriptors.take('p1-reading')}`]
+  descriptors.handOver('p1-reading', parentEnd)
+  const taken = [descriptors.take('p1-reading') === parentEnd, descriptors.take('p1-reading')]
+  return [...lines, `handed over: ${taken}`]
+}
+
+/** What the next agent sees of it. */
+export function foundSteps(descriptors: DescriptorStore, streams: Streams): readonly string[] {
+  const lines = [`found: ${descriptors.names().toSorted()}`]
+  const [reading, writing] = [descriptors.take('p1-reading'), descriptors.take('p1-writing')]
+  if (reading === undefined || writing === undefined) return lines
+  streams.tryWrite(writing, Buffer.from('kept'))
+  return [...lines, `read: ${streams.tryRead(reading, 10)}`, `left: ${descriptors.names().length}`]
+}
+
+async function failure(promise: Promise<unknown>): Promise<string> {
+  return promise.then(
+    () => 'nothing',
+    (error: unknown) => String(error),
+  )
+}
