@@ -1,5 +1,5 @@
 import { existsSync, readdirSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
-import { basename, dirname, join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { afterEach, describe, expect, it } from 'vitest'
 import { cached } from '../../src/build/cache.ts'
 
@@ -20,15 +20,14 @@ describe('the build cache', () => {
   })
 
   it('keeps the newest results, among them the one that it has just built', async () => {
-    const built: string[] = []
-    for (const value of ['1', '2', '3', '4', '5']) {
-      const path = await resultOf(value)
-      folder = dirname(path)
-      expect(existsSync(path)).toBe(true)
-      built.push(basename(path))
+    for (const value of ['1', '2', '3', '4']) {
+      folder = dirname(await resultOf(value))
+      // A use makes it new.
+      await resultOf(value)
     }
+    const last = await resultOf('5')
+    expect(existsSync(last)).toBe(true)
     expect(results()).toHaveLength(4)
-    expect(results()).toContain(built.at(-1))
   })
 
   it('builds each result once', async () => {
