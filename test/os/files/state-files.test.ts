@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { projectRoot } from '../../../src/build/project.ts'
 import { linuxStateFiles, type StateFiles } from '../../../src/os/files/state-files.ts'
+import { MemoryStateFiles } from '../../support/fakes/files/memory-state-files.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 /** Writes a file as far as to the step that would complete it, and dies there. */
@@ -16,7 +17,53 @@ const DIE_IN_WRITE = `
   const { linuxStateFiles } = await import(module)
   linuxStateFiles(root).write(path, Buffer.from('half'))`
 
-describe('state files', () => {
+describe.each([
+  ['linuxStateFiles', () => linuxStateFiles(join(temporaryFolder(), 'state'))],
+  ['MemoryStateFiles', () => new MemoryStateFiles()],
+])('%s', (_name, build: () => StateFiles) => {
+  let files: StateFiles
+  beforeEach(() => {
+    files = build()
+  })
+
+  it('lists a folder whatever its name is: containers may have any', () => {
+    files.write('containers/web.new/record', new Uint8Array())
+    files.write('containers/unfinished.new/record', new Uint8Array())
+    expect(files.list('containers')).toEqual(['unfinished.new', 'web.new'])
+  })
+
+  it('tells what is not there', () => {
+    expect(files.read('a')).toBeUndefined()
+    expect(files.list('folder')).toEqual([])
+    files.remove('a')
+  })
+
+  it('replaces files whole, and lists folders in order', () => {
+    files.write('storages/2', Buffer.from('long content'))
+    files.write('storages/10', new Uint8Array())
+    files.write('storages/2', Buffer.from('short'))
+    expect(Buffer.from(files.read('storages/2') ?? []).toString()).toBe('short')
+    expect([files.size('storages/2'), files.size('storages/10'), files.size('storages/1')]).toEqual([
+      5,
+      0,
+      undefined,
+    ])
+    expect([files.list(''), files.list('storages')]).toEqual([['storages'], ['10', '2']])
+  })
+
+  it('removes a file, a folder, and all, but nothing that only begins alike', () => {
+    for (const path of ['containers/c1/record', 'containers/c10/record', 'oom'])
+      files.write(path, new Uint8Array())
+    files.remove('containers/c1')
+    expect([files.list('containers'), files.list('containers/c1')]).toEqual([['c10'], []])
+    files.remove('oom')
+    expect([files.list(''), files.read('oom')]).toEqual([['containers'], undefined])
+    files.remove('')
+    expect(files.list('')).toEqual([])
+  })
+})
+
+describe('linuxStateFiles', () => {
   let root: string
   let files: StateFiles
 
@@ -41,34 +88,12 @@ describe('state files', () => {
     expect(files.list('')).toEqual(['a', 'b'])
   })
 
-  it('lists a folder whatever its name is: containers may have any', () => {
-    files.write('containers/web.new/record', new Uint8Array())
-    files.write('containers/unfinished.new/record', new Uint8Array())
-    expect(files.list('containers')).toEqual(['unfinished.new', 'web.new'])
-  })
-
   it('keeps nothing of the writes in which agents have died, once the next file is written', () => {
     files.write('storages/1', new Uint8Array())
     dieInWrite('storages/2')
     dieInWrite('oom')
     files.write('storages/3', new Uint8Array())
     expect(readdirSync(root, { recursive: true }).sort()).toEqual(['storages', 'storages/1', 'storages/3'])
-  })
-
-  it('tells what is not there', () => {
-    expect(files.read('a')).toBeUndefined()
-    expect(files.list('folder')).toEqual([])
-    files.remove('a')
-  })
-
-  it('removes files and folders', () => {
-    files.write('containers/c1/record', new Uint8Array())
-    files.write('oom', new Uint8Array())
-    files.remove('containers/c1')
-    expect(files.list('containers')).toEqual([])
-    files.remove('')
-    expect(files.list('')).toEqual([])
-    expect(readdirSync(root)).toEqual([])
   })
 
   it('tells what is there, and how much room there is', () => {

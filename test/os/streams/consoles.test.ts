@@ -8,6 +8,8 @@ import type { Consoles } from '../../../src/os/streams/consoles.ts'
 import { linuxConsoles } from '../../../src/os/streams/consoles.ts'
 import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
 import type { Fd, Streams } from '../../../src/os/streams/streams.ts'
+import { FakeConsoles } from '../../support/fakes/streams/fake-consoles.ts'
+import { FakeStreams } from '../../support/fakes/streams/fake-streams.ts'
 import { realNative } from '../../support/os/real-native.ts'
 import { startRuntimeWithPty } from '../../support/programs/python-pty.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
@@ -32,6 +34,27 @@ async function readLine(fd: Fd): Promise<string> {
   }
   return text
 }
+
+describe.each([
+  ['linuxConsoles', () => consoles],
+  ['FakeConsoles', () => new FakeConsoles(new FakeStreams())],
+])('%s', (_name, build: () => Consoles) => {
+  it('stops waiting when its signal fires or it is closed', async () => {
+    const path = join(folder, 'console.sock')
+    const consoles = build()
+    const signalled = consoles.listen(path)
+    expect(() => consoles.listen(path)).toThrow(`listen ${path}: EADDRINUSE`)
+    const stop = new AbortController()
+    const stopped = signalled.master(stop.signal)
+    stop.abort(new Error('enough'))
+    await expect(stopped).rejects.toThrow('enough')
+    await signalled.close()
+    const again = consoles.listen(path)
+    const ended = expect(again.master(neverAborted)).rejects.toMatchObject({ errno: 'EBADF' })
+    await again.close()
+    await ended
+  })
+})
 
 describe('linuxConsoles', () => {
   it('receives the master of a pty, which reads, writes, resizes and ends', async () => {
@@ -65,19 +88,6 @@ describe('linuxConsoles', () => {
       `receive a descriptor at ${path}: ENODATA`,
     )
     await console.close()
-  })
-
-  it('stops waiting when its signal fires or it is closed', async () => {
-    const path = join(folder, 'console.sock')
-    const console = consoles.listen(path)
-    const stop = new AbortController()
-    const stopped = console.master(stop.signal)
-    stop.abort(new Error('enough'))
-    await expect(stopped).rejects.toThrow('enough')
-    const closed = console.master(neverAborted)
-    const expectation = expect(closed).rejects.toMatchObject({ errno: 'EBADF' })
-    await console.close()
-    await expectation
   })
 
   it('names a path at which it cannot listen', () => {

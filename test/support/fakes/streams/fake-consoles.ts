@@ -67,6 +67,8 @@ export class FakeConsoles implements Consoles {
       },
       close: async () => {
         this.#listening.delete(path)
+        socket.master.promise.catch(() => {})
+        socket.master.reject(kernelError('receive a descriptor at', path, 'EBADF'))
       },
     }
   }
