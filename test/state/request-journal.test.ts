@@ -1,4 +1,4 @@
-import { beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it, vi } from 'vitest'
 import { kernelError } from '../../src/os/errors.ts'
 import type { RequestState } from '../../src/os/supervisor/broker-messages.ts'
 import type { Taken } from '../../src/state/request.ts'
@@ -7,7 +7,7 @@ import { StateStore, UnreadableState } from '../../src/state/state-store.ts'
 import { MemoryStateFiles } from '../support/fakes/files/memory-state-files.ts'
 import { recordingLog } from '../support/fakes/recording-log.ts'
 import { FakeRequests } from '../support/handlers/fake-requests.ts'
-import { isPending } from '../support/pending.ts'
+import { isPending, settle } from '../support/pending.ts'
 
 /** The states of requests of the time before: sent again, delivered, dropped, and answered by the agent that died. */
 const STATES = new Map<bigint, RequestState>([
@@ -105,7 +105,10 @@ describe('RequestJournal', () => {
     const requests = successor()
     expect(await requests.answerTo(1n)).toEqual(new Uint8Array([8, 1]))
     requests.resume(4n, Promise.reject(new Error('no')))
+    requests.resume(5n, Promise.resolve())
+    requests.resume(0n, Promise.resolve())
     await expect(requests.answerTo(4n)).rejects.toThrow('no')
+    expect([await requests.answerTo(5n), requests.answerTo(0n)]).toEqual([EMPTY_RESPONSE, undefined])
     expect(requests.answerTo(2n)).toBeUndefined()
     requests.done(1n)
     requests.done(3n)
@@ -113,15 +116,16 @@ describe('RequestJournal', () => {
   })
 
   it.each([
-    ['is written', 'written', ['five dropped', 'two delivered', 'three dropped', 'four delivered']],
-    ['is dropped', 'dropped', ['five dropped', 'two delivered', 'three dropped', 'four dropped']],
-  ] as const)('settles what is not sent again, as the answer that is on its way %s', (_what, end, all) => {
+    ['is written', 'written', 'four delivered'],
+    ['is dropped', 'dropped', 'four dropped'],
+  ] as const)('settles what is not sent again, as the answer that is on its way %s', (_what, end, last) => {
     for (const [number, name] of [
       [1n, 'one'],
       [2n, 'two'],
       [3n, 'three'],
       [4n, 'four'],
       [5n, 'five'],
+      [10n, 'ten'],
     ] as const) {
       journal().take(callOf(number), number > 3n ? { exit: name } : outOfMemory(name), taken(''))
     }
@@ -129,8 +133,10 @@ describe('RequestJournal', () => {
     requests.restore(kinds)
     source.settle(4n, end)
     expect(source.confirmed).toEqual([2n, 3n, 4n])
-    expect(told.toSorted()).toEqual([...all, 'one dropped'].toSorted())
-    expect(files.names()).toEqual([])
+    // The latest first: what is dropped returns to the front of a queue.
+    const first = ['ten dropped', 'five dropped']
+    expect(told).toEqual([...first, 'three dropped', 'two delivered', 'one dropped', last])
+    expect([files.names(), lines]).toEqual([[], []])
   })
 
   it.each(['delivered', 'dropped'] as const)('gives a request that is sent again what it had: %s', (how) => {
@@ -180,8 +186,40 @@ describe('RequestJournal', () => {
       'value taken by a request lost',
       'value taken by a request lost',
     ])
+    expect(lines.map(({ fields }) => fields)).toMatchObject([
+      { request: '3', error: 'EIO' },
+      { error: expect.stringContaining('requests/3') },
+      { error: expect.stringContaining('requests/1') },
+    ])
     expect(() => requests.answerTo(1n)).toThrow(UnreadableState)
     expect(() => requests.answerTo(1n)).toThrow('state requests/1: ')
+  })
+
+  it('takes nothing from an answer of which only the bytes were recorded', () => {
+    journal().answer(callOf(2n), new Uint8Array([8, 1]))
+    successor().restore(kinds)
+    expect([told, files.names()]).toEqual([[], []])
+  })
+
+  it('settles what another record says that requests have taken', () => {
+    const requests = successor()
+    requests.settleAll({ taken: [2n, 3n].map((number) => [number, taken(`${number}`)] as const) })
+    expect(told).toEqual(['2 delivered', '3 dropped'])
+  })
+
+  it('takes over nothing for a request that is new', () => {
+    const call = callOf(9n)
+    successor().begin(call)
+    expect(call.all).toEqual([])
+  })
+
+  it('leaves it to the caller that work of the previous agent fails, if one comes', async () => {
+    const unhandled = vi.fn<() => void>()
+    process.on('unhandledRejection', unhandled)
+    journal().resume(4n, Promise.reject(new Error('no')))
+    await settle()
+    process.off('unhandledRejection', unhandled)
+    expect(unhandled).not.toHaveBeenCalled()
   })
 
   it('knows when all that is sent again has its answers', async () => {
@@ -189,6 +227,7 @@ describe('RequestJournal', () => {
       new Map([
         [1n, 'open'],
         [6n, 'open'],
+        [7n, 'answered'],
       ]),
     )
     const settled = requests.settled()
@@ -206,7 +245,7 @@ describe('RequestJournal', () => {
     requests.begin(call)
     tell(call, 'dropped')
     requests.settle(1n, taken('one'))
-    expect([told, requests.isSentAgain(1n)]).toEqual([['one dropped'], false])
+    expect([told, requests.isSentAgain(1n), lines]).toEqual([['one dropped'], false, []])
   })
 
   it('confirms nothing before all is restored', () => {

@@ -3,6 +3,7 @@ import {
   CONTAINER_ROWS,
   PROCESS_ROWS,
   type RecoveryRow,
+  recoveryTable,
   SANDBOX_ROWS,
 } from '../../../scripts/reference/recovery.ts'
 import { neverAborted } from '../../../src/base/abort.ts'
@@ -107,6 +108,10 @@ describe('the recovery table', () => {
     const names = [CONTAINER_ROWS, PROCESS_ROWS, SANDBOX_ROWS].flatMap((rows) => named(rows))
     const tested = [CONTAINERS, PROCESSES, SANDBOXES].flatMap((rows) => Object.keys(rows))
     expect(names.map(({ name }) => name).sort()).toEqual(tested.sort())
+  })
+
+  it('has words for each action', () => {
+    expect(recoveryTable()).not.toContain('undefined')
   })
 
   it('refuses a phase that no agent writes', async () => {
