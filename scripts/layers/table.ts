@@ -113,6 +113,10 @@ export const LAYERS: readonly Layer[] = [
   },
   { folder: 'src/agent/tracing/tracer.ts', imports: ['src/rpc', 'src/base'] },
   {
+    folder: 'src/agent/tracing/tracing-if-on.ts',
+    imports: ['src/agent/tracing', 'src/settings', 'src/handlers/stdio', 'src/rpc', 'src/os', 'src/base'],
+  },
+  {
     folder: 'src/agent/service',
     imports: [
       'src/agent/boot/gate.ts',
@@ -128,6 +132,7 @@ export const LAYERS: readonly Layer[] = [
     ],
   },
   { folder: 'src/agent/console', imports: ['src/agent/host-listener.ts', 'src/os', 'src/base'] },
+  { folder: 'src/agent/log', imports: ['src/agent/host-listener.ts', 'src/os', 'src/base'] },
   { folder: 'src/agent/transport', imports: ['src/rpc', 'src/os', 'src/base'] },
   {
     folder: 'src/agent',

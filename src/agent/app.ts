@@ -10,7 +10,6 @@ import { watchMemory } from '../handlers/guest/memory-watch.ts'
 import { networkQueues } from '../handlers/network/dependencies.ts'
 import { NetworkRecord } from '../handlers/network/network-record.ts'
 import { createSandboxContext, type SandboxContext } from '../handlers/sandbox/context.ts'
-import type { SandboxConfig } from '../handlers/sandbox/dependencies.ts'
 import { destroySandbox } from '../handlers/sandbox/destroy-sandbox.ts'
 import { restoreSandbox } from '../handlers/sandbox/restore-sandbox.ts'
 import {
@@ -19,7 +18,7 @@ import {
   listenerAddress,
 } from '../handlers/stdio/host-connections.ts'
 import { STORAGE_DRIVER_NAMES } from '../handlers/storage/driver-table.ts'
-import { createStorageHandlers } from '../handlers/storage/storage.ts'
+import { createStorageHandlers, type StorageHandlers } from '../handlers/storage/storage.ts'
 import { DeviceDrivers } from '../hotplug/device-drivers.ts'
 import { DeviceWaits } from '../hotplug/device-waits.ts'
 import { PciBus } from '../hotplug/pci/pci-bus.ts'
@@ -46,31 +45,24 @@ import { type AgentArguments, parseArguments } from './config/arguments.ts'
 import { loadConfig } from './config/load-config.ts'
 import { DebugConsole } from './console/debug-console.ts'
 import { findShells, warnOfMissingShell } from './console/find-shells.ts'
+import { memAgentConfig, OWN_ROOT, runtimeChoice, SHARED_ROOT, sandboxConfig } from './handler-config.ts'
 import { Events } from './introspection/events.ts'
 import { featuresOf, PROGRAMS } from './introspection/features.ts'
 import { tellDevices } from './introspection/tell-devices.ts'
 import { tellNetwork } from './introspection/tell-network.ts'
-import { LogPort, lostLines, sinkOf } from './log-port.ts'
-import { memAgentConfig } from './mem-agent-config.ts'
-import { logNodeMessages } from './node-messages.ts'
+import { LogPort, lostLines, sinkOf } from './log/log-port.ts'
+import { logNodeMessages } from './log/node-messages.ts'
 import { ownFigures } from './own-figures.ts'
 import { INPUT_LOG, InputLog } from './policy/input-log.ts'
 import { Policy } from './policy/policy.ts'
 import { readPolicyFile } from './policy/policy-file.ts'
-import { runtimeChoice } from './runtime-choice.ts'
 import { CallsInFlight } from './service/calls-in-flight.ts'
 import { checkCallOf, serviceMethods, streamMethods } from './service/services.ts'
 import { stopAgent, stopRequested } from './stop.ts'
 import type { Tracing } from './tracing/tracer.ts'
-import { tracingIfOn } from './tracing-if-on.ts'
+import { tracingIfOn } from './tracing/tracing-if-on.ts'
 import { parseServerAddress } from './transport/server-address.ts'
 import { startTransport } from './transport/transport.ts'
-
-/** Bundles, mount points and shared folders. */
-const SHARED_ROOT = '/run/kata-containers'
-
-/** The agent's state, and the files of the OCI runtime and its runs. */
-const OWN_ROOT = '/run/microvm-agent'
 
 /** CDI specifications. Their standard folder is /var/run/cdi, and /var/run is a link to /run. */
 const CDI_FOLDER = '/run/cdi'
@@ -142,9 +134,16 @@ export async function runAgent(start: AgentStart): Promise<number> {
   if (given.channel.restarts === 0) state.remove('')
   const events = new EventLog(state, { boottimeNs: os.clock.boottimeNs, unixMs: Date.now })
   const parts = {
-    ...{ given, config, os, log, gate, agentFolder, logPort },
+    given,
+    config,
+    os,
+    log,
+    gate,
+    agentFolder,
+    logPort,
+    state,
+    events,
     networkRecord: new NetworkRecord(log, tellNetwork(events), state),
-    ...{ state, events },
     drivers: new DeviceDrivers(os, log),
     policy: await startPolicy({ agentFolder, config, os, log, gate, state }),
     totals: new Totals(),
@@ -270,42 +269,37 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
   const mounts = { os, log, allowedRoots: [SHARED_ROOT] }
   const { state, events } = parts
   const storage = createStorageHandlers({ ...mounts, state, events, bundlesRoot: SHARED_ROOT, hotplug })
-  const hostConnections = hostConnectionsOf(parts)
-  const containersCgroup = containersCgroupOf(parts)
-  const sandbox = createSandboxContext({
-    os,
-    log,
-    ...{ state, events, requestSource: os.broker },
-    storage,
-    containersCgroup,
-    devices: createDeviceHandlers({
-      os,
-      log,
-      hotplug,
-      cdi: { folder: CDI_FOLDER, timeoutMs: config.cdiTimeoutMs, readsVariable: config.visibleCdiDevices },
-    }),
-    hostConnections,
-    onDestroyed,
-    config: sandboxConfigOf(parts),
-  })
+  const sandbox = sandboxOf(parts, storage, hotplug, onDestroyed)
   const memAgent = memAgentOf(parts, sandbox)
   const guest = {
-    ...{ os, log, runtime, initMode: given.init },
+    os,
+    log,
+    runtime,
+    initMode: given.init,
     version: packageJson.version,
     storageHandlers: STORAGE_DRIVER_NAMES,
     deviceHandlers: DEVICE_TYPES,
     supportsPolicy: () => policy.isSupported(),
-    ...{ hotplug, memAgent, events },
+    hotplug,
+    memAgent,
+    events,
     figures: ownFigures({
-      ...{ os, totals, calls, sandbox, deviceWaits },
+      os,
+      totals,
+      calls,
+      sandbox,
+      deviceWaits,
       restarts: given.channel.restarts,
       droppedSpans: tracing?.dropped,
     }),
   }
   const network = { os, log, record: parts.networkRecord, hotplug, queues: networkQueues() }
   const introspection = {
-    ...{ sandbox, network: parts.networkRecord, events: new Events(events, os.clock) },
-    ...{ restarts: given.channel.restarts, startedMs: nowMs() },
+    sandbox,
+    network: parts.networkRecord,
+    events: new Events(events, os.clock),
+    restarts: given.channel.restarts,
+    startedMs: nowMs(),
     features: async () => featuresOf({ ...parts, noShell: (await findShells(os.files)).missing }),
     programs: [runtime.binary, ...PROGRAMS],
   }
@@ -313,7 +307,7 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
   return {
     methods: serviceMethods(dependencies, { log, gate, totals, calls, nowMs }),
     streams: streamMethods(dependencies, { gate, calls }),
-    beginStreams: hostConnections.begin,
+    beginStreams: sandbox.hostConnections.begin,
     restore: () => {
       // Not before the boot, which mounts the folder where the event's number is saved.
       events.add({ agentStarted: { restarts: given.channel.restarts } })
@@ -322,9 +316,36 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
     },
     destroySandbox: () => destroySandbox(sandbox, {}, NO_CALLER),
     warnOfHoles: sandbox.runtime.warnOfHoles,
-    memoryChanged: () => containersCgroup.limitAgain(),
+    memoryChanged: () => sandbox.containersCgroup.limitAgain(),
     memAgent,
   }
+}
+
+function sandboxOf(
+  parts: Parts,
+  storage: StorageHandlers,
+  hotplug: HotplugDependencies,
+  onDestroyed: () => void,
+): SandboxContext {
+  const { given, config, os, log, state, events } = parts
+  return createSandboxContext({
+    storage,
+    onDestroyed,
+    containersCgroup: containersCgroupOf(parts),
+    hostConnections: hostConnectionsOf(parts),
+    os,
+    log,
+    state,
+    events,
+    requestSource: os.broker,
+    devices: createDeviceHandlers({
+      os,
+      log,
+      hotplug,
+      cdi: { folder: CDI_FOLDER, timeoutMs: config.cdiTimeoutMs, readsVariable: config.visibleCdiDevices },
+    }),
+    config: sandboxConfig(config, given),
+  })
 }
 
 function memAgentOf(
@@ -344,20 +365,10 @@ function memAgentOf(
 function hotplugOf({ os, config, drivers }: Parts, waits: DeviceWaits): HotplugDependencies {
   return {
     ...os,
-    ...{ pciBus: new PciBus(os.files), timeoutMs: config.hotplugTimeoutMs, drivers },
+    pciBus: new PciBus(os.files),
+    timeoutMs: config.hotplugTimeoutMs,
+    drivers,
     waited: (ms, found) => waits.add(ms, found),
-  }
-}
-
-function sandboxConfigOf({ given, config }: Parts): SandboxConfig {
-  return {
-    ...{ runtime: runtimeChoice(config.runtime), containerVsock: config.containerVsock },
-    containerPipeSizeBytes: config.containerPipeSizeBytes,
-    outputReplayBytes: config.outputReplayBytes,
-    sharedRoot: SHARED_ROOT,
-    sandboxNamespaceDir: '/run/sandbox-ns',
-    runtimeRoot: OWN_ROOT,
-    restarted: given.channel.restarts > 0,
   }
 }
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { defaultConfig } from '../../../src/agent/config/load-config.ts'
 import { startTracing } from '../../../src/agent/tracing/start-tracing.ts'
-import { tracingIfOn } from '../../../src/agent/tracing-if-on.ts'
+import { tracingIfOn } from '../../../src/agent/tracing/tracing-if-on.ts'
 import { neverAborted } from '../../../src/base/abort.ts'
 import type { IncomingCall } from '../../../src/rpc/method.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'

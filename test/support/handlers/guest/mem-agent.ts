@@ -1,5 +1,5 @@
 import { defaultConfig } from '../../../../src/agent/config/load-config.ts'
-import { memAgentConfig } from '../../../../src/agent/mem-agent-config.ts'
+import { memAgentConfig } from '../../../../src/agent/handler-config.ts'
 import { kernelError } from '../../../../src/os/errors.ts'
 import { FakeOs } from '../../fakes/fake-os.ts'
 

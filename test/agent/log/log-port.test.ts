@@ -1,9 +1,9 @@
 import { beforeEach, describe, expect, it } from 'vitest'
-import { LogPort } from '../../src/agent/log-port.ts'
-import { silentLogger } from '../../src/base/log.ts'
-import type { Fd } from '../../src/os/streams/streams.ts'
-import { FakeOs } from '../support/fakes/fake-os.ts'
-import { settle } from '../support/pending.ts'
+import { LogPort } from '../../../src/agent/log/log-port.ts'
+import { silentLogger } from '../../../src/base/log.ts'
+import type { Fd } from '../../../src/os/streams/streams.ts'
+import { FakeOs } from '../../support/fakes/fake-os.ts'
+import { settle } from '../../support/pending.ts'
 
 const HOST = { kind: 'vsock', cid: 2, port: 9 } as const
 

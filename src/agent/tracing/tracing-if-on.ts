@@ -1,9 +1,9 @@
-import type { Logger } from '../base/log.ts'
-import { hostPort } from '../handlers/stdio/host-connections.ts'
-import type { Os } from '../os/os.ts'
-import { startTimer } from '../rpc/timer.ts'
-import type { AgentConfig } from '../settings/settings.ts'
-import type { Tracing } from './tracing/tracer.ts'
+import type { Logger } from '../../base/log.ts'
+import { hostPort } from '../../handlers/stdio/host-connections.ts'
+import type { Os } from '../../os/os.ts'
+import { startTimer } from '../../rpc/timer.ts'
+import type { AgentConfig } from '../../settings/settings.ts'
+import type { Tracing } from './tracer.ts'
 
 /** Where Kata's forwarder of traces listens. */
 const FORWARDER_PORT = 10_240
@@ -19,6 +19,6 @@ export async function tracingIfOn(parts: {
   const endpoint = config.otlpEndpoint === '' ? undefined : config.otlpEndpoint
   const forwarder = config.tracing ? hostPort(config.stdioDial, FORWARDER_PORT) : undefined
   if (endpoint === undefined && forwarder === undefined) return undefined
-  const { startTracing } = await import('./tracing/start-tracing.ts')
-  return startTracing({ ...{ os, log, startTimer, service }, endpoint, forwarder })
+  const { startTracing } = await import('./start-tracing.ts')
+  return startTracing({ os, log, startTimer, service, endpoint, forwarder })
 }

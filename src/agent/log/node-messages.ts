@@ -1,7 +1,7 @@
 import { format } from 'node:util'
-import { AgentError, messageOf } from '../base/errors.ts'
-import type { Logger } from '../base/log.ts'
-import { truncate } from '../base/truncate.ts'
+import { AgentError, messageOf } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import { truncate } from '../../base/truncate.ts'
 
 /** Console methods that libraries use. Node would write their text to stdout and stderr unchanged. */
 const CONSOLE_LEVELS = { log: 'info', info: 'info', debug: 'debug', warn: 'warn', error: 'error' } as const

@@ -1,8 +1,8 @@
-import { jsonLogger, type Logger, type LogSink } from '../base/log.ts'
-import type { Os } from '../os/os.ts'
-import type { HostAddress } from '../os/sockets/host-sockets.ts'
-import type { Fd } from '../os/streams/streams.ts'
-import { listenForHost } from './host-listener.ts'
+import { jsonLogger, type Logger, type LogSink } from '../../base/log.ts'
+import type { Os } from '../../os/os.ts'
+import type { HostAddress } from '../../os/sockets/host-sockets.ts'
+import type { Fd } from '../../os/streams/streams.ts'
+import { listenForHost } from '../host-listener.ts'
 
 /** The size of the lines that are kept for a slow or later reader. */
 const MOST_BYTES = 256 * 1024
