@@ -97,7 +97,6 @@ interface Mutant {
   readonly location: { readonly start: Place; readonly end: Place }
 }
 
-/** Both count from 1. */
 interface Place {
   readonly line: number
   readonly column: number
@@ -138,7 +137,6 @@ function resultOf(file: string, { files }: MutationReport) {
   return { file, total, left, score: total === 0 ? 0 : (100 * noticed) / total }
 }
 
-/** What a mutant changes, on one line. */
 function changeOf(source: string, { location: { start, end }, replacement = '' }: Mutant): string {
   const lines = source.split('\n').slice(start.line - 1, end.line)
   lines.push((lines.pop() ?? '').slice(0, end.column - 1))

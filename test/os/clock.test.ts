@@ -5,7 +5,6 @@ import { realNative } from '../support/os/real-native.ts'
 
 interface Implementation {
   readonly clock: Clock
-  /** Lets time pass, if it does not by itself. */
   pass(ms: number): void
 }
 

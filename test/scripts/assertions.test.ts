@@ -8,7 +8,6 @@ import { temporaryFolder } from '../support/temporary-folder.ts'
 /** The test fails when a command does. */
 const BY_COMMAND = "test/docs/adding-pages.test.ts: 'passes the checks after both'"
 
-/** The beginning of a name that asserts. */
 const ASSERTS = /^(expect|assert)/
 
 describe('the tests', () => {
@@ -91,7 +90,6 @@ function read(path: string, source: string): TestFile {
   return file
 }
 
-/** The names that are called or passed, and those that assert. */
 function namesIn(root: Node): ReadonlySet<string> {
   const names = new Set<string>()
   walk(root, (node) => {

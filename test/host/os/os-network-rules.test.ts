@@ -19,7 +19,7 @@ async function onLinux(): Promise<Caller> {
   const namespace = await makeNetworkNamespace('eth0 address 02:00:00:00:00:02 type veth peer name far')
   close = namespace.close
   namespace.ip('link set far up')
-  // Without it an address of IPv6 comes with the link, and one more with each address.
+  // The link gets no IPv6 address of its own.
   namespace.run('sysctl', '-qw', 'net.ipv6.conf.eth0.addr_gen_mode=1')
   const [program = '', ...argv] = [...namespace.enter, process.execPath]
   const args = [...argv, join(import.meta.dirname, 'network-calls.ts'), await buildAddon()]
@@ -61,7 +61,6 @@ describe.each([
   let call: Caller
   let linkIndex: number
 
-  /** A link that is down, with no address. */
   async function start(): Promise<void> {
     call = await build()
     const [links] = (await call(['links'])) as [readonly Link[]]
@@ -91,7 +90,6 @@ describe.each([
     return { linkIndex, family, address: ip, hardwareAddress, state: 0x80, flags: 0 }
   }
 
-  /** The routes as `DESTINATION via GATEWAY metric PRIORITY`, of the link, without those that the kernel makes for itself. */
   async function routes(): Promise<readonly string[]> {
     const [all] = (await call(['routes'])) as [readonly Route[]]
     return all

@@ -10,6 +10,7 @@ import type { Uevents } from '../../../src/os/devices/uevents.ts'
 import { linuxUevents } from '../../../src/os/devices/uevents.ts'
 import { linuxSystem } from '../../../src/os/process/system.ts'
 import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
+import { FakeUevents } from '../../support/fakes/fake-devices.ts'
 import { makeNetworkNamespace } from '../../support/host/network-namespace.ts'
 import { realNative } from '../../support/os/real-native.ts'
 
@@ -42,9 +43,13 @@ describe('linuxFiles', () => {
   })
 })
 
-describe('linuxUevents', () => {
+describe.each([
+  ['linuxUevents', realUevents, change],
+  ['FakeUevents', async () => new FakeUevents(), undefined],
+])('%s', (_name, build: () => Promise<Uevents>, send) => {
   it('delivers each uevent to each listener until it is closed', async () => {
-    const uevents = await realUevents()
+    const uevents = await build()
+    const change = send ?? (() => uevents instanceof FakeUevents && uevents.send(CHANGE))
     const [first, second] = [received(uevents), received(uevents)]
     change()
     const lo = { action: 'change', devicePath: '/devices/virtual/net/lo', interfaceName: 'lo' }
@@ -57,7 +62,9 @@ describe('linuxUevents', () => {
     await third.event
     third.close()
   })
+})
 
+describe('linuxUevents', () => {
   it('reports that events were lost, and continues', async () => {
     const uevents = await realUevents(4096)
     const lost = Promise.withResolvers<string | undefined>()
@@ -71,6 +78,12 @@ describe('linuxUevents', () => {
     listening.close()
   })
 })
+
+/** What the kernel sends for {@link change}. */
+const CHANGE = [
+  'change@/devices/virtual/net/lo',
+  ...['ACTION=change', 'DEVPATH=/devices/virtual/net/lo', 'SUBSYSTEM=net', 'INTERFACE=lo'],
+].join('\0')
 
 async function realUevents(receiveBufferBytes?: number): Promise<Uevents> {
   const native = await realNative()

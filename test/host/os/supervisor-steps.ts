@@ -7,7 +7,7 @@ export interface Orphan {
   release(): Promise<unknown>
 }
 
-/** What an agent sees of the exits of processes that it did not start. */
+/** An agent waits for processes that it did not start. Returns what it sees. */
 export async function exitSteps(
   exits: Exits,
   startOrphan: (code: number) => Promise<Orphan>,
@@ -43,7 +43,6 @@ export async function exitSteps(
   return lines
 }
 
-/** What an agent sees of the store of descriptors that it fills. */
 export async function storeSteps(descriptors: DescriptorStore, streams: Streams): Promise<readonly string[]> {
   const { parentEnd, childEnd } = streams.pipe('child-writes')
   await descriptors.store('p1-reading', parentEnd)
@@ -56,7 +55,6 @@ export async function storeSteps(descriptors: DescriptorStore, streams: Streams)
   return [...lines, `handed over: ${taken}`]
 }
 
-/** What the next agent sees of it. */
 export function foundSteps(descriptors: DescriptorStore, streams: Streams): readonly string[] {
   const lines = [`found: ${descriptors.names().toSorted()}`]
   const [reading, writing] = [descriptors.take('p1-reading'), descriptors.take('p1-writing')]

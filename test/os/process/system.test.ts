@@ -11,13 +11,11 @@ import { addonFolder, realNative } from '../../support/os/real-native.ts'
 
 interface Process {
   readonly pid: number
-  /** Resolves with the signal that ends it. */
-  readonly ended: Promise<string | number>
+  readonly ended: Promise<string>
 }
 
 interface Implementation {
   readonly system: System
-  /** Starts a process that ends with the first signal. */
   start(): Process
 }
 
