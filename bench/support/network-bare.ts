@@ -3,7 +3,7 @@ import { createInterface } from 'node:readline'
 import { neverAborted } from '../../src/base/abort.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { Interface, Route } from '../../src/gen/types.ts'
-import { type NetworkDependencies, networkQueues } from '../../src/handlers/network/dependencies.ts'
+import { type NetworkContext, networkQueues } from '../../src/handlers/network/context.ts'
 import { NetworkRecord } from '../../src/handlers/network/network-record.ts'
 import { updateInterface } from '../../src/handlers/network/update-interface.ts'
 import { updateRoutes } from '../../src/handlers/network/update-routes.ts'
@@ -35,7 +35,7 @@ async function record(): Promise<void> {
   messages.routes = await messagesOf((network) => updateRoutes(network, routes, neverAborted))
 }
 
-async function messagesOf(call: (network: NetworkDependencies) => Promise<unknown>): Promise<Buffer[]> {
+async function messagesOf(call: (network: NetworkContext) => Promise<unknown>): Promise<Buffer[]> {
   const sent: Buffer[] = []
   const recording: Native = {
     ...native,

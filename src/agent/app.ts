@@ -7,7 +7,7 @@ import { createDeviceHandlers } from '../handlers/device/devices.ts'
 import { DEVICE_TYPES } from '../handlers/device/handler-table.ts'
 import { createMemAgent, type MemAgent } from '../handlers/guest/mem-agent/mem-agent.ts'
 import { watchMemory } from '../handlers/guest/memory-watch.ts'
-import { networkQueues } from '../handlers/network/dependencies.ts'
+import { networkQueues } from '../handlers/network/context.ts'
 import { NetworkRecord } from '../handlers/network/network-record.ts'
 import { createSandboxContext, type SandboxContext } from '../handlers/sandbox/context.ts'
 import { destroySandbox } from '../handlers/sandbox/destroy-sandbox.ts'
@@ -22,7 +22,7 @@ import { createStorageHandlers, type StorageHandlers } from '../handlers/storage
 import { DeviceDrivers } from '../hotplug/device-drivers.ts'
 import { DeviceWaits } from '../hotplug/device-waits.ts'
 import { PciBus } from '../hotplug/pci/pci-bus.ts'
-import type { HotplugDependencies } from '../hotplug/wait-for-device.ts'
+import type { Hotplug } from '../hotplug/wait-for-device.ts'
 import { openLineFile } from '../os/files/line-file.ts'
 import { linuxStateFiles } from '../os/files/state-files.ts'
 import { type LinuxOs, linuxOs } from '../os/linux-os.ts'
@@ -324,7 +324,7 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
 function sandboxOf(
   parts: Parts,
   storage: StorageHandlers,
-  hotplug: HotplugDependencies,
+  hotplug: Hotplug,
   onDestroyed: () => void,
 ): SandboxContext {
   const { given, config, os, log, state, events } = parts
@@ -362,7 +362,7 @@ function memAgentOf(
   })
 }
 
-function hotplugOf({ os, config, drivers }: Parts, waits: DeviceWaits): HotplugDependencies {
+function hotplugOf({ os, config, drivers }: Parts, waits: DeviceWaits): Hotplug {
   return {
     ...os,
     pciBus: new PciBus(os.files),

@@ -1,5 +1,5 @@
 import type { MemAgentConfig } from '../handlers/guest/mem-agent/mem-agent.ts'
-import type { RuntimeChoice, SandboxConfig } from '../handlers/sandbox/dependencies.ts'
+import type { RuntimeChoice, SandboxConfig } from '../handlers/sandbox/sandbox-config.ts'
 import type { AgentConfig } from '../settings/settings.ts'
 import type { AgentArguments } from './config/arguments.ts'
 

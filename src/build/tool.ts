@@ -1,14 +1,5 @@
 import { execFile } from 'node:child_process'
 
-/** `env` is added to this process's environment. */
-export interface ToolOptions {
-  readonly cwd?: string
-  readonly env?: Readonly<Record<string, string>>
-  /** Named in the error when the tool is not installed. */
-  readonly debianPackage: string
-  readonly signal?: AbortSignal
-}
-
 /** A tool that ran and failed. The message is the command and the last line of its stderr. */
 export class ToolFailure extends Error {
   readonly stderr: string
@@ -23,7 +14,17 @@ export class ToolFailure extends Error {
 const NOT_FOUND = 127
 
 /** Runs a program and returns its stdout. Throws {@link ToolFailure}, or an error that names the package to install. */
-export function tool(command: string, args: readonly string[], options: ToolOptions): Promise<string> {
+export function tool(
+  command: string,
+  args: readonly string[],
+  options: {
+    readonly cwd?: string
+    readonly env?: Readonly<Record<string, string>>
+    /** Named in the error when the tool is not installed. */
+    readonly debianPackage: string
+    readonly signal?: AbortSignal
+  },
+): Promise<string> {
   // Not every user's PATH has the folders of mke2fs and depmod.
   const path = `${process.env.PATH ?? ''}:/usr/sbin:/sbin:/usr/bin:/bin`
   const env = { ...process.env, PATH: path, LC_ALL: 'C', ...options.env }

@@ -2,11 +2,11 @@ import type { Files } from '../os/files/files.ts'
 import type { PciPath } from './pci/pci-path.ts'
 import { locatePciDevice } from './pci/pci-sysfs.ts'
 import { getBlockNode } from './sysfs.ts'
-import { type HotplugDependencies, type Probe, waitForDevice } from './wait-for-device.ts'
+import { type Hotplug, type Probe, waitForDevice } from './wait-for-device.ts'
 
 /** Returns the device node (`/dev/vdb`). Throws INTERNAL after the timeout, or the reason of `signal`. */
 export function waitForPciBlockDevice(
-  dependencies: HotplugDependencies,
+  dependencies: Hotplug,
   path: PciPath,
   signal: AbortSignal,
 ): Promise<string> {

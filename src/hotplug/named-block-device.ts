@@ -1,6 +1,6 @@
 import { AgentError } from '../base/errors.ts'
 import { getBlockNode } from './sysfs.ts'
-import { type HotplugDependencies, waitForDevice } from './wait-for-device.ts'
+import { type Hotplug, waitForDevice } from './wait-for-device.ts'
 
 const BLOCK = '/sys/class/block'
 
@@ -9,7 +9,7 @@ const BLOCK = '/sys/class/block'
  * INVALID_ARGUMENT for a path that is not directly below /dev, INTERNAL after the timeout, or the reason of `signal`.
  */
 export async function waitForNamedBlockDevice(
-  dependencies: HotplugDependencies,
+  dependencies: Hotplug,
   node: string,
   signal: AbortSignal,
 ): Promise<string> {

@@ -1,11 +1,11 @@
 import type { Files } from '../os/files/files.ts'
 import type { PciPath } from './pci/pci-path.ts'
 import { locatePciDevice } from './pci/pci-sysfs.ts'
-import { type HotplugDependencies, type Probe, waitForDevice } from './wait-for-device.ts'
+import { type Hotplug, type Probe, waitForDevice } from './wait-for-device.ts'
 
 /** Returns the name of the interface (`eth1`). Throws INTERNAL after the timeout, or the reason of `signal`. */
 export function waitForPciNetworkDevice(
-  dependencies: HotplugDependencies,
+  dependencies: Hotplug,
   path: PciPath,
   signal: AbortSignal,
 ): Promise<string> {

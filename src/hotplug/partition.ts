@@ -1,12 +1,12 @@
 import type { Files } from '../os/files/files.ts'
 import { getBlockNode, readIfPresent } from './sysfs.ts'
-import { type HotplugDependencies, type Probe, waitForDevice } from './wait-for-device.ts'
+import { type Hotplug, type Probe, waitForDevice } from './wait-for-device.ts'
 
 const BLOCK = '/sys/class/block'
 
 /** The kernel shows a disk before it reads the partitions. Throws INTERNAL after the timeout, or the reason of `signal`. */
 export function waitForPartition(
-  dependencies: HotplugDependencies,
+  dependencies: Hotplug,
   disk: string,
   number: number,
   signal: AbortSignal,

@@ -1,7 +1,7 @@
 import { AgentError, messageOf } from '../base/errors.ts'
 import type { Files } from '../os/files/files.ts'
 import { getBlockNode } from './sysfs.ts'
-import { type HotplugDependencies, type Probe, waitForDevice } from './wait-for-device.ts'
+import { type Hotplug, type Probe, waitForDevice } from './wait-for-device.ts'
 
 export interface ScsiAddress {
   readonly target: number
@@ -28,7 +28,7 @@ export function parseScsiAddress(text: string): ScsiAddress {
  * FAILED_PRECONDITION when several have a disk at the address, INTERNAL after the timeout, or the reason of `signal`.
  */
 export function waitForScsiDisk(
-  dependencies: HotplugDependencies,
+  dependencies: Hotplug,
   address: ScsiAddress,
   signal: AbortSignal,
 ): Promise<string> {
@@ -79,13 +79,13 @@ async function getDisk(files: Files, address: string): Promise<Probe<string>> {
 
 /** Makes each SCSI controller scan an address once. */
 class Controllers {
-  readonly #dependencies: Pick<HotplugDependencies, 'files' | 'clock'>
+  readonly #dependencies: Pick<Hotplug, 'files' | 'clock'>
   readonly #text: string
   readonly #scanned = new Set<string>()
   readonly #scanning = new Set<string>()
   readonly #failures = new Map<string, string>()
 
-  constructor(dependencies: Pick<HotplugDependencies, 'files' | 'clock'>, { target, lun }: ScsiAddress) {
+  constructor(dependencies: Pick<Hotplug, 'files' | 'clock'>, { target, lun }: ScsiAddress) {
     this.#dependencies = dependencies
     this.#text = `0 ${target} ${lun}`
   }

@@ -1,4 +1,4 @@
-import { type HotplugDependencies, waitForDevice } from './wait-for-device.ts'
+import { type Hotplug, waitForDevice } from './wait-for-device.ts'
 
 const GROUPS = '/sys/devices/virtual/vfio'
 
@@ -6,11 +6,7 @@ const GROUPS = '/sys/devices/virtual/vfio'
  * The node of an IOMMU group (`/dev/vfio/5`) appears when a device of the group is bound to vfio-pci. Throws INTERNAL after
  * the timeout, or the reason of `signal`.
  */
-export function waitForVfioGroup(
-  dependencies: HotplugDependencies,
-  group: string,
-  signal: AbortSignal,
-): Promise<string> {
+export function waitForVfioGroup(dependencies: Hotplug, group: string, signal: AbortSignal): Promise<string> {
   const { files } = dependencies
   const node = `/dev/vfio/${group}`
   return waitForDevice(

@@ -10,12 +10,12 @@ import type { PciBus } from './pci/pci-bus.ts'
 import { SeenEvents } from './seen-events.ts'
 import { timedOut } from './timed-out.ts'
 
-export interface HotplugDependencies extends WaitDependencies {
+export interface Hotplug extends DeviceWaitContext {
   readonly files: Files
   readonly pciBus: PciBus
 }
 
-export interface WaitDependencies {
+export interface DeviceWaitContext {
   readonly uevents: Uevents
   readonly clock: Clock
   /** Setting `agent.hotplug_timeout`. */
@@ -54,7 +54,7 @@ const LAST_PROBE_MS = 500
  * kernel, which cannot be interrupted.
  */
 export async function waitForDevice<T>(
-  dependencies: WaitDependencies,
+  dependencies: DeviceWaitContext,
   wanted: WantedDevice<T>,
   signal: AbortSignal,
 ): Promise<T> {
@@ -71,7 +71,7 @@ export async function waitForDevice<T>(
 }
 
 async function wait<T>(
-  dependencies: WaitDependencies,
+  dependencies: DeviceWaitContext,
   wanted: WantedDevice<T>,
   signal: AbortSignal,
 ): Promise<T> {
@@ -122,7 +122,7 @@ interface LateRescan {
 
 /** Starts a rescan when the device is late, then again with growing pauses, and wakes the wait after each. */
 function lateRescan(
-  { timeoutMs }: WaitDependencies,
+  { timeoutMs }: DeviceWaitContext,
   { rescan }: Pick<WantedDevice<unknown>, 'rescan'>,
   timers: Timers,
   events: SeenEvents,

@@ -9,20 +9,20 @@ const AS_DISK: Readonly<Record<KataRuntime, string>> = {
   rs: 'vm_rootfs_driver = "virtio-blk-pci"',
 }
 
-/** Where the guest's files lie, and what it has. */
-export interface KataConfigurationOptions {
-  readonly installPath: string
-  /** Whether the guest has a shell: the debug console is turned on. */
-  readonly debugShell?: boolean
-}
-
 /**
  * The settings of Kata's configuration.toml that boot the guest from the files in `installPath`. The text is complete
  * TOML: a drop-in file for `config.d` beside Kata's own configuration.toml, whose other settings stay (docs/kata.md).
  */
 export function kataConfiguration(
   runtime: KataRuntime,
-  { installPath, debugShell = false }: KataConfigurationOptions,
+  {
+    installPath,
+    debugShell = false,
+  }: {
+    readonly installPath: string
+    /** Whether the guest has a shell: the debug console is turned on. */
+    readonly debugShell?: boolean
+  },
 ): string {
   const file = (name: string) => tomlString(`${installPath}/${name}`)
   return `# What to change for ${NAMES[runtime]} 4.1.0. Put this file into config.d beside configuration.toml, under a

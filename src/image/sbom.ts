@@ -7,22 +7,23 @@ import type { Suite } from '../debian/apt.ts'
 import type { PackageVersion } from '../debian/packages.ts'
 import type { Crate } from './policy-addon.ts'
 
-/** What a guest image is made of, besides this project's own code. */
-export interface GuestParts {
-  /** The Debian packages that its kernel, programs and libraries are taken from; without a hash where none is known. */
-  readonly debian: readonly DebianPart[]
-  /** The npm packages of which the agent holds code, as folders of package-lock.json. */
-  readonly npmFolders: readonly string[]
-  readonly crates: readonly Crate[]
-}
-
 export type DebianPart = Omit<PackageVersion, 'sha256'> & { readonly sha256?: string; readonly suite: Suite }
 
 /**
  * The bill of materials of a guest image: a CycloneDX 1.6 document without time and serial number, so that the same parts
  * give the same text. Throws for an npm package that package-lock.json does not lock.
  */
-export function guestSbom({ debian, npmFolders, crates }: GuestParts): string {
+export function guestSbom({
+  debian,
+  npmFolders,
+  crates,
+}: {
+  /** The Debian packages that its kernel, programs and libraries are taken from; without a hash where none is known. */
+  readonly debian: readonly DebianPart[]
+  /** The npm packages of which the agent holds code, as folders of package-lock.json. */
+  readonly npmFolders: readonly string[]
+  readonly crates: readonly Crate[]
+}): string {
   const lock = readLock()
   const { name, version } = packageJson
   const bom = new Models.Bom({

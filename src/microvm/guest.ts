@@ -1,14 +1,15 @@
 import { constants, readFileSync } from 'node:fs'
+import { setTimeout as delay } from 'node:timers/promises'
 import { abortable } from '../base/abort.ts'
 import { AgentError } from '../base/errors.ts'
 import { undoAndThrow } from '../base/undo.ts'
 import { connectAgent } from '../client/connection/connect-agent.ts'
 import type { RegistryEnvironment } from '../client/machines/entry.ts'
 import type { TtrpcClient } from '../rpc/ttrpc/client.ts'
+import { type ConsoleTail, isFromUserSpace } from './console-tail.ts'
 import { type GuestParts, guestSpec } from './guest-spec.ts'
 import { chooseAcceleration, hasAccess } from './host.ts'
-import { LockUpWatch } from './lock-up.ts'
-import { userSpaceRuns } from './user-space.ts'
+import { cpuDemands, LockUpWatch } from './lock-up.ts'
 import { startVm, type Vm } from './vm.ts'
 import type { GuestLink } from './vsock/guest-link.ts'
 import { openLink } from './vsock/open-link.ts'
@@ -108,4 +109,51 @@ function accelerationHere(override: string | undefined): ReturnType<typeof choos
     kvmUsable: hasAccess('/dev/kvm', constants.R_OK | constants.W_OK),
     override,
   })
+}
+
+interface SilentBoot {
+  /** Longer than the kernel takes under emulation, unless the machine is busy. */
+  readonly shortestMs: number
+  readonly longestMs: number
+}
+
+const SILENT_BOOT: SilentBoot = { shortestMs: 20_000, longestMs: 60_000 }
+
+/** The CPUs that an idle guest wants at most, all threads of QEMU together. One that boots wants about one. */
+const IDLE = 0.5
+
+/**
+ * Waits for the first console line of user space. A guest that logs nothing is up when its CPUs are idle after 20 s, and
+ * in any case after 60 s. Rejects with the reason of `signal`.
+ *
+ * Connecting earlier does harm: a connection request that arrives when vhost-device-vsock 0.3.0 has been told of the
+ * guest's memory but its driver's queues are not ready yet ends the daemon's one worker thread, for good.
+ */
+export async function userSpaceRuns(
+  vm: { readonly pid: number; readonly console: Pick<ConsoleTail, 'lines' | 'onLine'> },
+  signal: AbortSignal,
+  silentBoot = SILENT_BOOT,
+): Promise<void> {
+  if (vm.console.lines.some(isFromUserSpace)) return
+  const alive = Promise.withResolvers<void>()
+  const stopListening = vm.console.onLine((line) => isFromUserSpace(line) && alive.resolve())
+  const over = new AbortController()
+  // It rejects only after this function has returned.
+  silentGuestIsUp(vm.pid, silentBoot, over.signal).then(alive.resolve, () => {})
+  try {
+    await abortable(alive.promise, signal)
+  } finally {
+    over.abort()
+    stopListening()
+  }
+}
+
+async function silentGuestIsUp(pid: number, times: SilentBoot, over: AbortSignal): Promise<void> {
+  const begin = performance.now()
+  await delay(times.shortestMs, undefined, { signal: over })
+  while (performance.now() - begin < times.longestMs) {
+    over.throwIfAborted()
+    const demand = (await cpuDemands(pid)).reduce((sum, each) => sum + each, 0)
+    if (demand < IDLE) return
+  }
 }

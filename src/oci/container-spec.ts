@@ -1,10 +1,18 @@
 import { AgentError } from '../base/errors.ts'
-import type { Linux, LinuxDevice, Mount, POSIXRlimit, Process, Spec } from '../gen/oci.ts'
+import {
+  type Linux,
+  type LinuxDevice,
+  type LinuxDeviceCgroup,
+  type LinuxNamespace,
+  LinuxResources,
+  type Mount,
+  type POSIXRlimit,
+  type Process,
+  type Spec,
+} from '../gen/oci.ts'
 import { type ResolvedEdits, withContainerEdits } from './cdi/apply-edits.ts'
-import { withDeviceAccess } from './device-access.ts'
 import { type DeviceChoices, withGuestDevices } from './guest-devices.ts'
 import { type GuestHooks, type SplitHooks, splitHooks } from './hooks.ts'
-import { containerNamespaces, type SharedNamespaces } from './namespaces.ts'
 import { withGuestPciAddresses } from './pci-environment.ts'
 import { withPids } from './resources.ts'
 import { withNofile } from './rlimits.ts'
@@ -124,4 +132,85 @@ export function cgroupsPath(requested: string, containerId: string, parent: stri
     .split('/')
     .filter((name) => name !== '' && name !== '.')
   return `${parent}/${names.length === 0 ? containerId : names.join('/')}`
+}
+
+/**
+ * Allows each node of `linux.devices`, and every device to a privileged container. Hosts send no rules, so a runtime would
+ * allow only null, zero, random and terminals. The added rules come last and override those of the request.
+ */
+export function withDeviceAccess(linux: Linux, process: Pick<Process, 'Capabilities'>): Linux {
+  const resources = linux.Resources ?? LinuxResources.create()
+  const nodes = linux.Devices.filter(({ Type }) => Type === 'b' || Type === 'c').map(allowRule)
+  const missing = nodes.filter((rule) => !resources.Devices.some((other) => isSame(rule, other)))
+  const added = [...missing, ...(isPrivileged(linux, process) ? [ALLOW_ALL] : [])]
+  if (added.length === 0) return linux
+  return { ...linux, Resources: { ...resources, Devices: [...resources.Devices, ...added] } }
+}
+
+/** In a rule of the guest −1 means any number (see `withExplicitWildcards`). */
+const ALLOW_ALL: LinuxDeviceCgroup = { Allow: true, Type: 'a', Major: -1n, Minor: -1n, Access: 'rwm' }
+
+/** With these a process reaches every device without its node, by the kernel's memory or its own mounts. */
+const DEVICE_CAPABILITIES = ['CAP_SYS_ADMIN', 'CAP_SYS_RAWIO', 'CAP_MKNOD']
+
+/**
+ * No field says that a container is privileged: containerd then gives it all of its own capabilities, and masks no path.
+ * Some capabilities may be missing, because containerd itself may lack them.
+ */
+function isPrivileged(linux: Linux, { Capabilities: sets }: Pick<Process, 'Capabilities'>): boolean {
+  if (linux.MaskedPaths.length + linux.ReadonlyPaths.length > 0) return false
+  return DEVICE_CAPABILITIES.every((name) => sets?.Bounding.includes(name) && sets.Effective.includes(name))
+}
+
+function allowRule({ Type, Major, Minor }: LinuxDevice): LinuxDeviceCgroup {
+  return { Allow: true, Type, Major, Minor, Access: 'rwm' }
+}
+
+function isSame(one: LinuxDeviceCgroup, other: LinuxDeviceCgroup): boolean {
+  return (
+    one.Allow === other.Allow &&
+    one.Type === other.Type &&
+    one.Major === other.Major &&
+    one.Minor === other.Minor &&
+    one.Access === other.Access
+  )
+}
+
+/** The namespaces that a container joins instead of getting its own. */
+interface SharedNamespaces {
+  /** The sandbox's ipc and uts namespaces; undefined gives the container its own. */
+  readonly ipc: string | undefined
+  readonly uts: string | undefined
+  /** The pid namespace to join; undefined makes a new one. */
+  readonly pid: string | undefined
+  /** Whether the guest uses cgroup v2, with which the container also gets a cgroup namespace. */
+  readonly cgroup: boolean
+}
+
+/**
+ * The sandbox's ipc and uts replace the host's paths, and there is exactly one pid entry. The runtime refuses duplicates,
+ * so only the first entry of a kind counts.
+ */
+export function containerNamespaces(
+  requested: readonly LinuxNamespace[],
+  shared: SharedNamespaces,
+): LinuxNamespace[] {
+  const byKind = new Map<string, LinuxNamespace>()
+  for (const namespace of requested) {
+    if (!byKind.has(namespace.Type)) byKind.set(namespace.Type, replaced(namespace, shared))
+  }
+  byKind.set('pid', { Type: 'pid', Path: shared.pid ?? '' })
+  if (shared.cgroup && !byKind.has('cgroup')) byKind.set('cgroup', { Type: 'cgroup', Path: '' })
+  return [...byKind.values()]
+}
+
+function replaced(namespace: LinuxNamespace, shared: SharedNamespaces): LinuxNamespace {
+  switch (namespace.Type) {
+    case 'ipc':
+      return { Type: 'ipc', Path: shared.ipc ?? '' }
+    case 'uts':
+      return { Type: 'uts', Path: shared.uts ?? '' }
+    default:
+      return namespace
+  }
 }

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { type DeepPartial, Linux, Process } from '../../src/gen/oci.ts'
-import { withDeviceAccess } from '../../src/oci/device-access.ts'
+import { withDeviceAccess } from '../../src/oci/container-spec.ts'
 
 const ALL = ['CAP_SYS_ADMIN', 'CAP_SYS_RAWIO', 'CAP_MKNOD', 'CAP_CHOWN']
 const FUSE = { Path: '/dev/fuse', Type: 'c', Major: 10n, Minor: 229n }

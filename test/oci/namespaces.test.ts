@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { containerNamespaces } from '../../src/oci/namespaces.ts'
+import { containerNamespaces } from '../../src/oci/container-spec.ts'
 
 const SHARED = { ipc: '/ns/ipc', uts: '/ns/uts', pid: undefined, cgroup: false }
 

@@ -10,7 +10,10 @@ const ROOM = 'size=96m,nr_inodes=65536'
 /** A separate tmpfs, so that nothing else in the guest can use up its space. */
 export async function mountStateFolder(context: BootContext): Promise<StepOutcome> {
   return await ensureMounted(context, await context.os.mounts.list(), {
-    ...{ source: 'tmpfs', target: STATE_FOLDER, type: 'tmpfs', data: `mode=700,${ROOM}` },
+    source: 'tmpfs',
+    target: STATE_FOLDER,
+    type: 'tmpfs',
+    data: `mode=700,${ROOM}`,
     flags: ['nosuid', 'nodev', 'noexec'],
   })
 }

@@ -19,7 +19,7 @@ const CONNECTION_CLOSED = 'connection closed'
 
 const ENVIRONMENT = { HOME: '/', TERM: 'linux' }
 
-export interface DebugConsoleDependencies {
+export interface ConsoleContext {
   readonly os: Pick<
     Os,
     'clock' | 'consoles' | 'descriptors' | 'files' | 'hostSockets' | 'streams' | 'system' | 'tools'
@@ -33,12 +33,12 @@ export interface DebugConsoleDependencies {
 
 /** Shells for debugging the guest, each on a terminal of its own. */
 export class DebugConsole {
-  readonly #dependencies: DebugConsoleDependencies
+  readonly #dependencies: ConsoleContext
   readonly #open = new Set<Promise<void>>()
   readonly #closed = new AbortController()
   #stopListening: (() => void) | undefined
 
-  constructor(dependencies: DebugConsoleDependencies) {
+  constructor(dependencies: ConsoleContext) {
     this.#dependencies = dependencies
   }
 

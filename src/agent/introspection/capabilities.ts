@@ -16,17 +16,13 @@ export interface Feature {
   readonly detail?: string
 }
 
-export interface CapabilityDependencies {
+export async function getCapabilities(dependencies: {
   readonly files: Files
   readonly methods: readonly string[]
   /** Features that depend on settings or on the image. */
   readonly features: () => Promise<readonly Feature[]>
   readonly programs: readonly string[]
-}
-
-export async function getCapabilities(
-  dependencies: CapabilityDependencies,
-): Promise<GetCapabilitiesResponse> {
+}): Promise<GetCapabilitiesResponse> {
   const { files, methods, features, programs } = dependencies
   const found = [await kernelFeature(files, 'limits of containers', containerLimits), ...(await features())]
   const kernel = await Promise.all([...KERNEL].map(([name, look]) => kernelFeature(files, name, look)))

@@ -1,15 +1,12 @@
 import type { GetNetworkResponse } from '../../gen/microvm/agent/v1/introspection.ts'
 import type { NetworkSubject } from '../../handlers/network/network-record.ts'
-import type { IntrospectionDependencies } from './dependencies.ts'
+import type { IntrospectionContext } from './context.ts'
 
 /** RTPROT_KERNEL of rtnetlink(7). */
 const BY_KERNEL = 2
 
 /** A setting that no agent has made comes from the kernel, or is unknown when the record is incomplete. */
-export function getNetwork({
-  sandbox: { os },
-  network: record,
-}: IntrospectionDependencies): GetNetworkResponse {
+export function getNetwork({ sandbox: { os }, network: record }: IntrospectionContext): GetNetworkResponse {
   const settings = record.settings()
   const unset = record.isWhole ? 'kernel' : 'unknown'
   const sourceOf = (kind: NetworkSubject, subject: string) =>
@@ -19,7 +16,11 @@ export function getNetwork({
   const nameOf = (wanted: number | undefined) => links.find(({ index }) => index === wanted)?.name ?? ''
   return {
     interfaces: links.map(({ index, name, hardwareAddress, mtu, up }) => ({
-      ...{ index, name, hardwareAddress, mtu, isUp: up },
+      index,
+      name,
+      hardwareAddress,
+      mtu,
+      isUp: up,
       addresses: addresses
         .filter(({ linkIndex }) => linkIndex === index)
         .map(({ address, prefixLength }) => `${address}/${prefixLength}`)

@@ -1,10 +1,10 @@
 import { AgentError } from '../../base/errors.ts'
 import type { ReadOutputRequest, ReadOutputResponse } from '../../gen/microvm/agent/v1/introspection.ts'
-import type { IntrospectionDependencies } from './dependencies.ts'
+import type { IntrospectionContext } from './context.ts'
 
 /** Throws INVALID_ARGUMENT without the container, NOT_FOUND without the process, FAILED_PRECONDITION without output. */
 export function readOutput(
-  { sandbox, restarts }: Pick<IntrospectionDependencies, 'sandbox' | 'restarts'>,
+  { sandbox, restarts }: Pick<IntrospectionContext, 'sandbox' | 'restarts'>,
   { containerId, execId, stream, offset, len }: ReadOutputRequest,
 ): ReadOutputResponse {
   const { parts } = sandbox.containers.get(containerId, 'INVALID_ARGUMENT')

@@ -10,7 +10,7 @@ import type { Container } from '../../handlers/container/container.ts'
 import type { ContainerProcess } from '../../handlers/process/process.ts'
 import type { Os } from '../../os/os.ts'
 import { parseStartNs, procStatFields } from '../../os/process/proc-stat.ts'
-import type { IntrospectionDependencies } from './dependencies.ts'
+import type { IntrospectionContext } from './context.ts'
 import { containersOf } from './sandbox.ts'
 
 /** The most processes or threads of one answer, because a container may have any number of them. */
@@ -26,7 +26,7 @@ type Known = Pick<
 
 /** Throws NOT_FOUND for an unknown container. */
 export async function listProcesses(
-  { sandbox }: Pick<IntrospectionDependencies, 'sandbox'>,
+  { sandbox }: Pick<IntrospectionContext, 'sandbox'>,
   { containerId }: ListProcessesRequest,
 ): Promise<ListProcessesResponse> {
   const { os, events } = sandbox
@@ -92,7 +92,13 @@ async function look(
 }
 
 const GONE = {
-  ...{ parentPid: 0, name: '', state: '', waitsIn: '', startedAtMs: 0n, threads: 0, residentBytes: 0n },
+  parentPid: 0,
+  name: '',
+  state: '',
+  waitsIn: '',
+  startedAtMs: 0n,
+  threads: 0,
+  residentBytes: 0n,
 } as const
 
 function nameIn(stat: string): string {
@@ -113,7 +119,7 @@ async function ownPids({ files, system }: Pick<Os, 'files' | 'system'>): Promise
 /** The kernel stacks of the agent and its programs, and the resources that keep its event loop alive. */
 export async function getStacks({
   sandbox: { os },
-}: Pick<IntrospectionDependencies, 'sandbox'>): Promise<Omit<GetStacksResponse, 'calls'>> {
+}: Pick<IntrospectionContext, 'sandbox'>): Promise<Omit<GetStacksResponse, 'calls'>> {
   const pids = await ownPids(os)
   const threads = await inOrder(pids, async (pid) => {
     const ids = await os.files.list(`/proc/${pid}/task`)

@@ -8,13 +8,13 @@ import type { Container } from '../../handlers/container/container.ts'
 import { unknownContainer } from '../../handlers/container/registry.ts'
 import type { SandboxContext } from '../../handlers/sandbox/context.ts'
 import { GUEST_HOOK_TYPES } from '../../oci/hooks.ts'
-import type { IntrospectionDependencies } from './dependencies.ts'
+import type { IntrospectionContext } from './context.ts'
 
 export function getSandbox({
   sandbox: { sandboxState, containers, events, os },
   restarts,
   startedMs,
-}: IntrospectionDependencies): GetSandboxResponse {
+}: IntrospectionContext): GetSandboxResponse {
   const { name, sandbox } = sandboxState.view
   const { ipc, uts } = sandbox?.namespaces ?? {}
   const hooks = GUEST_HOOK_TYPES.flatMap((type) =>
@@ -45,7 +45,7 @@ export function containersOf(
 }
 
 export function listContainers(
-  { sandbox }: Pick<IntrospectionDependencies, 'sandbox'>,
+  { sandbox }: Pick<IntrospectionContext, 'sandbox'>,
   { containerId }: ListContainersRequest,
 ): ListContainersResponse {
   const containers = containersOf(sandbox, containerId).map(({ id, state, cgroupPath, record }) => {
@@ -66,7 +66,7 @@ export function listContainers(
 
 export async function listMounts({
   sandbox,
-}: Pick<IntrospectionDependencies, 'sandbox'>): Promise<ListMountsResponse> {
+}: Pick<IntrospectionContext, 'sandbox'>): Promise<ListMountsResponse> {
   const { os, storage, containers, sandboxState } = sandbox
   const mounts = await os.mounts.list()
   const held = [

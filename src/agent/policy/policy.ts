@@ -13,7 +13,7 @@ import { patchJson } from './json-patch.ts'
 import { isDeterministic, mayReadField, mayReadInput } from './policy-text.ts'
 import { failed, failure, type Refusal, type Rule, type Verdict, verdictOf } from './verdict.ts'
 
-export interface PolicyDependencies {
+export interface PolicyContext {
   /** Loads the Rego engine; undefined when this image has none. */
   readonly engines: () => PolicyEngines | undefined
   readonly log: Logger
@@ -63,7 +63,7 @@ const LARGE_FIELDS: Readonly<Record<string, string>> = {
 
 /** Without a policy every call passes. */
 export class Policy implements TakenByRequests {
-  readonly #dependencies: PolicyDependencies
+  readonly #dependencies: PolicyContext
   /** Checks and replacements run one at a time, so that a check sees the state of the previous one. */
   readonly #queue = new SerialQueue()
   #current: Current | undefined
@@ -71,7 +71,7 @@ export class Policy implements TakenByRequests {
   readonly #changedBy = new Set<bigint>()
   #unfinished = 0
 
-  constructor(dependencies: PolicyDependencies) {
+  constructor(dependencies: PolicyContext) {
     this.#dependencies = dependencies
   }
 

@@ -10,7 +10,7 @@ import type { CallTrace, Tracer } from '../tracing/tracer.ts'
 export interface OpenStep {
   readonly name: StepName
   readonly detail: string
-  /** On the clock of {@link CallsInFlightDependencies.nowMs}. */
+  /** On the clock of {@link CallsContext.nowMs}. */
   readonly sinceMs: number
 }
 
@@ -34,11 +34,11 @@ export interface FailedCall {
   /** As logged, without the output of hooks. */
   readonly error: string
   readonly callerFault: boolean
-  /** On the clock of {@link CallsInFlightDependencies.nowMs}. */
+  /** On the clock of {@link CallsContext.nowMs}. */
   readonly atMs: number
 }
 
-export interface CallsInFlightDependencies {
+export interface CallsContext {
   readonly log: Logger
   /** Milliseconds of a monotonic clock. */
   readonly nowMs: () => number
@@ -73,7 +73,7 @@ const HOOK_OUTPUT = /, stdout: .*?, stderr: .*?(?= \(hook #[^()]*\)$|$)/s
 /** All calls until their end, with their open steps, and the last failed calls. Logs calls that take long. */
 export class CallsInFlight {
   readonly figures: CallFigures
-  readonly #dependencies: CallsInFlightDependencies
+  readonly #dependencies: CallsContext
   readonly #open = new Set<OpenCall>()
   /** Failed calls by (method, ids, error), oldest first. */
   readonly #failed = new Map<string, FailedCall>()
@@ -84,7 +84,7 @@ export class CallsInFlight {
   /** The earliest time of the next measured iteration of the event loop. */
   #nextTurnMs = 0
 
-  constructor(dependencies: CallsInFlightDependencies) {
+  constructor(dependencies: CallsContext) {
     this.#dependencies = dependencies
     this.figures = new CallFigures()
   }
@@ -121,7 +121,12 @@ export class CallsInFlight {
     const { log, nowMs, tracer } = this.#dependencies
     const isWatched = !waits || log.isLogged('debug')
     const call = new OpenCall({
-      ...{ rpc, waits, incoming, nowMs, isWatched, onEnd: () => this.#ended(call) },
+      rpc,
+      waits,
+      incoming,
+      nowMs,
+      isWatched,
+      onEnd: () => this.#ended(call),
       figures: this.figures,
       trace: tracer?.begin(rpc, incoming),
     })
@@ -263,7 +268,11 @@ function logSlow(log: Logger, call: OpenCall, level: LogLevel, now: number): voi
   const { rpc, ids, incoming, hasCaller, steps, startedMs } = call
   const step = steps.at(-1)
   log.log(level, 'rpc in progress', {
-    ...{ rpc, ...ids, ms: (now - startedMs).toFixed(0), peer: incoming.peer, framing: incoming.framing },
+    rpc,
+    ...ids,
+    ms: (now - startedMs).toFixed(0),
+    peer: incoming.peer,
+    framing: incoming.framing,
     ...(hasCaller ? {} : { caller: 'left' }),
     ...(step && { step: step.name, of: step.detail, stepMs: (now - step.sinceMs).toFixed(0) }),
   })

@@ -28,7 +28,10 @@ export function listCalls(
 /** Oldest first. */
 export function listFailedCalls(calls: Pick<CallsInFlight, 'failed'>, nowMs: number): FailedCall[] {
   return calls.failed().map(({ rpc, ids, code, error, callerFault, atMs }) => ({
-    ...{ method: rpc, code, error, callerFault },
+    method: rpc,
+    code,
+    error,
+    callerFault,
     containerId: String(ids.containerId ?? ''),
     execId: String(ids.execId ?? ''),
     ageMs: milliseconds(nowMs - atMs),

@@ -5,14 +5,14 @@ import {
   IntrospectionDefinition,
   StreamEventsRequest,
 } from '../../gen/microvm/agent/v1/introspection.ts'
-import type { GuestDependencies } from '../../handlers/guest/dependencies.ts'
-import type { NetworkDependencies } from '../../handlers/network/dependencies.ts'
+import type { GuestContext } from '../../handlers/guest/context.ts'
+import type { NetworkContext } from '../../handlers/network/context.ts'
 import type { SandboxContext } from '../../handlers/sandbox/context.ts'
-import type { MountDependencies } from '../../handlers/storage/mount-storage.ts'
+import type { MountContext } from '../../handlers/storage/mount-storage.ts'
 import { undecodable } from '../../rpc/count-elements.ts'
 import type { CheckCall, MethodTable, StreamMethod, StreamTable } from '../../rpc/method.ts'
 import { NO_CALLER } from '../../state/request.ts'
-import type { IntrospectionDependencies } from '../introspection/dependencies.ts'
+import type { IntrospectionContext } from '../introspection/context.ts'
 import type { Policy } from '../policy/policy.ts'
 import { containerMethods } from './methods/container.ts'
 import { guestMethods } from './methods/guest.ts'
@@ -26,19 +26,19 @@ import { stdioMethods } from './methods/stdio.ts'
 import { storageMethods } from './methods/storage.ts'
 import type { DeclaredMethod, MessageType, Rpc, ServiceDefinition, ServiceMethods } from './rpc.ts'
 import { statusOf } from './status.ts'
-import { type WrapperDependencies, wrap } from './wrapper.ts'
+import { type WrapperContext, wrap } from './wrapper.ts'
 
-export interface ServiceDependencies {
+export interface ServiceContext {
   readonly sandbox: SandboxContext
-  readonly storage: MountDependencies
-  readonly network: NetworkDependencies
-  readonly guest: GuestDependencies
+  readonly storage: MountContext
+  readonly network: NetworkContext
+  readonly guest: GuestContext
   readonly policy: Policy
-  readonly introspection: IntrospectionDependencies
+  readonly introspection: IntrospectionContext
 }
 
 export function declaredMethods(
-  dependencies: ServiceDependencies,
+  dependencies: ServiceContext,
   calls: ServiceView['calls'] = { failed: () => [], list: () => [] },
 ): readonly DeclaredMethod<unknown, unknown>[] {
   const { sandbox, storage, network, guest, policy, introspection } = dependencies
@@ -61,8 +61,8 @@ export function declaredMethods(
 }
 
 export function serviceMethods(
-  dependencies: ServiceDependencies,
-  wrapper: Omit<WrapperDependencies, 'policy' | 'requests'>,
+  dependencies: ServiceContext,
+  wrapper: Omit<WrapperContext, 'policy' | 'requests'>,
 ): MethodTable {
   const { policy } = dependencies
   const { requests } = dependencies.sandbox
@@ -76,8 +76,8 @@ export function serviceMethods(
 }
 
 export function streamMethods(
-  { introspection: { events }, policy }: Pick<ServiceDependencies, 'introspection' | 'policy'>,
-  { gate, calls }: Pick<WrapperDependencies, 'gate' | 'calls'>,
+  { introspection: { events }, policy }: Pick<ServiceContext, 'introspection' | 'policy'>,
+  { gate, calls }: Pick<WrapperContext, 'gate' | 'calls'>,
 ): StreamTable {
   const check = policy.checkOf(STREAM_EVENTS)
   const streamEvents: StreamMethod = async (payload, incoming, send) => {

@@ -14,7 +14,7 @@ import type { CallsInFlight, OpenCall } from './calls-in-flight.ts'
 import type { Checks, DeclaredMethod, Gate, MessageType, Rpc } from './rpc.ts'
 import { failureLevel, statusOf } from './status.ts'
 
-export interface WrapperDependencies {
+export interface WrapperContext {
   readonly log: Logger
   readonly gate: Gate
   readonly policy: Checks
@@ -32,7 +32,7 @@ export interface WrapperDependencies {
  */
 export function wrap<Request, Response>(
   method: DeclaredMethod<Request, Response>,
-  dependencies: WrapperDependencies,
+  dependencies: WrapperContext,
 ): Method {
   const { calls } = dependencies
   const serve = served(method, dependencies)
@@ -45,7 +45,7 @@ export function wrap<Request, Response>(
 
 function served<Request, Response>(
   method: DeclaredMethod<Request, Response>,
-  { log, gate, policy, totals, calls, requests, nowMs }: WrapperDependencies,
+  { log, gate, policy, totals, calls, requests, nowMs }: WrapperContext,
 ): (payload: Uint8Array, incoming: IncomingCall, open: OpenCall) => Promise<Outcome> {
   const { name, types, rpc } = method
   const check = checkOf(method, policy)

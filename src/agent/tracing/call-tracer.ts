@@ -6,7 +6,7 @@ import { parseTraceparent, type TraceContext } from '../../rpc/traceparent.ts'
 import type { FinishedSpan } from './finished-span.ts'
 import type { CallTrace, Tracer } from './tracer.ts'
 
-export interface CallTracerDependencies {
+export interface TracerContext {
   readonly log: Logger
   /** Milliseconds of a monotonic clock. */
   readonly nowMs: () => number
@@ -19,7 +19,7 @@ export interface CallTracerDependencies {
 const MOST_DETAIL = 256
 
 /** Each call has a span below its caller's span, and each step has one below its call's. */
-export function callTracer(dependencies: CallTracerDependencies): Tracer {
+export function callTracer(dependencies: TracerContext): Tracer {
   const { log } = dependencies
   let hasWarned = false
   return {
@@ -37,7 +37,7 @@ export function callTracer(dependencies: CallTracerDependencies): Tracer {
 }
 
 function traceCall(
-  { nowMs, unixMs, add }: CallTracerDependencies,
+  { nowMs, unixMs, add }: TracerContext,
   rpc: string,
   { framing, peer }: IncomingCall,
   parent: TraceContext | undefined,
@@ -63,8 +63,11 @@ function traceCall(
     },
     end(ids, code) {
       const attributes = {
-        ...{ 'rpc.system': framing, 'rpc.service': rpc.slice(0, slash), 'rpc.method': rpc.slice(slash + 1) },
-        ...{ 'network.peer.address': peer, 'rpc.status': code ?? 'OK' },
+        'rpc.system': framing,
+        'rpc.service': rpc.slice(0, slash),
+        'rpc.method': rpc.slice(slash + 1),
+        'network.peer.address': peer,
+        'rpc.status': code ?? 'OK',
       }
       call.end({ ...attributes, ...textsOf(ids) }, code !== undefined)
     },

@@ -31,12 +31,21 @@ const FLAGS = 0x100 | SAMPLED
 function otlpSpanOf(span: FinishedSpan) {
   const { traceId, spanId, parentSpanId, name } = span
   return {
-    ...{ traceId, spanId, parentSpanId, name, kind: KINDS[span.kind] },
-    ...{ startTimeUnixNano: String(span.startNs), endTimeUnixNano: String(span.endNs) },
-    ...{ attributes: attributesOf(span.attributes), droppedAttributesCount: 0 },
-    ...{ events: [], droppedEventsCount: 0 },
+    traceId,
+    spanId,
+    parentSpanId,
+    name,
+    kind: KINDS[span.kind],
+    startTimeUnixNano: String(span.startNs),
+    endTimeUnixNano: String(span.endNs),
+    attributes: attributesOf(span.attributes),
+    droppedAttributesCount: 0,
+    events: [],
+    droppedEventsCount: 0,
     status: { code: span.isFailed ? CODES.error : CODES.unset },
-    ...{ links: [], droppedLinksCount: 0, flags: FLAGS },
+    links: [],
+    droppedLinksCount: 0,
+    flags: FLAGS,
   }
 }
 

@@ -9,7 +9,7 @@ import { portSink } from './port-sink.ts'
 import { SpanQueue } from './span-queue.ts'
 import type { Tracing } from './tracer.ts'
 
-export interface TracingOptions {
+export function startTracing(options: {
   readonly os: Pick<Os, 'hostSockets' | 'streams' | 'clock'>
   readonly log: Logger
   readonly startTimer: StartTimer
@@ -18,9 +18,7 @@ export interface TracingOptions {
   readonly endpoint: string | undefined
   /** The port of Kata's forwarder. */
   readonly forwarder: HostAddress | undefined
-}
-
-export function startTracing(options: TracingOptions): Tracing {
+}): Tracing {
   const { os, log, startTimer, service, endpoint, forwarder } = options
   const sinks = [
     ...(endpoint === undefined ? [] : [otlpSink(endpoint, service)]),
@@ -30,7 +28,9 @@ export function startTracing(options: TracingOptions): Tracing {
   log.info('tracing', { to: sinks.map(({ name }) => name).join(', ') })
   return {
     tracer: callTracer({
-      ...{ log, nowMs: () => os.clock.monotonicMs(), unixMs: Date.now },
+      log,
+      nowMs: () => os.clock.monotonicMs(),
+      unixMs: Date.now,
       add: (span) => {
         for (const queue of queues) queue.add(span)
       },

@@ -35,8 +35,12 @@ export async function startTransport(options: TransportOptions): Promise<Transpo
   const listening = await sockets.open(address)
   const { connection, messageBytes, total } = LIMITS
   const limits = {
-    ...{ allowLoopback, hangMs, connections: LIMITS.connections, headerMs: connection.headerMs },
-    ...{ framePayloadBytes: messageBytes, totalBytes: total.bytes.limit },
+    allowLoopback,
+    hangMs,
+    connections: LIMITS.connections,
+    headerMs: connection.headerMs,
+    framePayloadBytes: messageBytes,
+    totalBytes: total.bytes.limit,
   }
   await broker.serve(listening.fd, limits, (accepted) =>
     connections.serve(sockets.adopt(accepted.fd), accepted),

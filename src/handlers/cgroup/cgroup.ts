@@ -1,3 +1,4 @@
+import { dirname } from 'node:path/posix'
 import { withTimeout } from '../../base/abort.ts'
 import { Changes } from '../../base/changes.ts'
 import { errnoOf, messageOf } from '../../base/errors.ts'
@@ -5,10 +6,10 @@ import type { Logger } from '../../base/log.ts'
 import { isWithin } from '../../base/paths.ts'
 import type { CgroupStats } from '../../gen/agent.ts'
 import { kernelError } from '../../os/errors.ts'
+import type { Files } from '../../os/files/files.ts'
 import type { Os } from '../../os/os.ts'
 import { killIfAlive } from '../../os/process/kill-if-alive.ts'
 import { isEnding } from '../../os/process/proc-stat.ts'
-import { refreshCpuset } from './cpuset.ts'
 import { type OomWatch, watchOom } from './oom-watch.ts'
 import { cgroupFiles } from './stats/cgroup-files.ts'
 import { statsV1 } from './stats/stats-v1.ts'
@@ -273,4 +274,47 @@ async function foldersBelow(os: Os, folder: string): Promise<string[]> {
     folders.push(...(await foldersBelow(os, `${folder}/${name}`)))
   }
   return folders
+}
+
+interface CpusetChange {
+  /** The container's cgroup, below `hierarchy` (`/sys/fs/cgroup/cpuset`). */
+  readonly path: string
+  readonly hierarchy: string
+  readonly isV2: boolean
+  /** The container's limit (`0-1,3`), or empty. */
+  readonly cpus: string
+  readonly online: string
+}
+
+/** Widens the cgroups above first, from the top: on v1, a cgroup can have no CPU that its parent lacks. */
+export async function refreshCpuset(files: Files, change: CpusetChange): Promise<void> {
+  const { path, isV2, cpus, online } = change
+  const fileOf = (cgroup: string) => `${change.hierarchy}${cgroup}/cpuset.cpus`
+  for (const ancestor of ancestorsOf(path)) await widen(files, fileOf(ancestor), change)
+  if (cpus !== '') await unlessGone(() => files.write(fileOf(path), cpus))
+  // On v1 the cgroup copied its parent's list when it was made; on v2 a cgroup without limits follows its parent.
+  else if (!isV2) await unlessGone(() => files.write(fileOf(path), online))
+}
+
+/** Without the hierarchy's root, which always has all CPUs. */
+function ancestorsOf(path: string): string[] {
+  const parent = dirname(path)
+  return parent === '/' ? [] : [...ancestorsOf(parent), parent]
+}
+
+async function widen(files: Files, file: string, { isV2, online }: CpusetChange): Promise<void> {
+  await unlessGone(async () => {
+    // Empty on v2: all CPUs, including later ones.
+    if (isV2 && (await files.readText(file)).trim() === '') return
+    await files.write(file, online)
+  })
+}
+
+/** A container may be removed meanwhile, and a hierarchy without the cpuset controller has no such files. */
+async function unlessGone(work: () => Promise<void>): Promise<void> {
+  try {
+    await work()
+  } catch (error) {
+    if (errnoOf(error) !== 'ENOENT' && errnoOf(error) !== 'ENODEV') throw error
+  }
 }

@@ -16,15 +16,6 @@ const MIB = 2n ** 20n
 const HIGH_PART = 128n
 const HIGH_BYTES = 8n * MIB
 
-export interface ContainersCgroupOptions {
-  readonly os: Os
-  readonly log: Logger
-  /** Its path below the root of each hierarchy: `/containers`. */
-  readonly path: string
-  /** Memory that containers cannot take; 0 lets them take all. */
-  readonly reserveMib: number
-}
-
 /** The parent of all containers' cgroups. Its limit, which counts tmpfs and page cache, keeps memory for the agent. */
 export class ContainersCgroup {
   readonly path: string
@@ -33,7 +24,19 @@ export class ContainersCgroup {
   readonly #reserveMib: number
   #isWarned = false
 
-  constructor({ os, log, path, reserveMib }: ContainersCgroupOptions) {
+  constructor({
+    os,
+    log,
+    path,
+    reserveMib,
+  }: {
+    readonly os: Os
+    readonly log: Logger
+    /** Its path below the root of each hierarchy: `/containers`. */
+    readonly path: string
+    /** Memory that containers cannot take; 0 lets them take all. */
+    readonly reserveMib: number
+  }) {
     this.path = path
     this.#os = os
     this.#log = log

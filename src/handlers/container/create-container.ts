@@ -23,11 +23,11 @@ import { type Cgroup, cgroupAt, hasController, usesCgroupV2 } from '../cgroup/cg
 import type { ContainersCgroup } from '../cgroup/containers-cgroup.ts'
 import type { DeviceHandlers } from '../device/devices.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
-import { connectStdio, type LaunchDependencies, prepareLaunch } from '../process/launch.ts'
+import { connectStdio, type LaunchContext, prepareLaunch } from '../process/launch.ts'
 import { logDeviation } from '../process/log-deviation.ts'
 import { newProcess } from '../process/owner.ts'
 import type { ContainerProcess } from '../process/process.ts'
-import { type ProcessEventDependencies, tellEnd } from '../process/process-events.ts'
+import { type ProcessEventContext, tellEnd } from '../process/process-events.ts'
 import { ProcessTable } from '../process/process-table.ts'
 import { programOf } from '../process/signal-process.ts'
 import type { PortConnections } from '../stdio/port-connections.ts'
@@ -42,9 +42,9 @@ import type { ActiveSandbox, SandboxLookup } from './sharing/active-sandbox.ts'
 import { checkSharedMounts, cloneSharedMounts } from './sharing/shared-mounts.ts'
 import { pinPidNamespace } from './sharing/shared-pid-namespace.ts'
 
-export interface CreateDependencies extends LaunchDependencies, ProcessEventDependencies {
+export interface CreateContext extends LaunchContext, ProcessEventContext {
   readonly os: Os
-  readonly config: LaunchDependencies['config'] & { readonly sharedRoot: string }
+  readonly config: LaunchContext['config'] & { readonly sharedRoot: string }
   readonly sandboxState: SandboxLookup
   readonly containers: ContainerRegistry
   readonly containersCgroup: Pick<ContainersCgroup, 'path' | 'limit' | 'removeParents'>
@@ -55,7 +55,7 @@ export interface CreateDependencies extends LaunchDependencies, ProcessEventDepe
 }
 
 interface Creation {
-  readonly dependencies: CreateDependencies
+  readonly dependencies: CreateContext
   readonly record: ContainerRecord
   readonly request: CreateContainerRequest
   readonly onDeviation: OnDeviation
@@ -71,7 +71,7 @@ interface Creation {
 
 /** CreateContainer: the first process awaits its start. A failed step, an abort or a removal undoes all steps before it. */
 export async function createContainer(
-  dependencies: CreateDependencies,
+  dependencies: CreateContext,
   requested: CreateContainerRequest,
   call: Call,
 ): Promise<void> {
@@ -130,7 +130,7 @@ export async function createContainer(
 }
 
 function tellEndOf(
-  dependencies: ProcessEventDependencies,
+  dependencies: ProcessEventContext,
   record: ContainerRecord,
   process: ContainerProcess,
 ): void {

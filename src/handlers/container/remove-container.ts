@@ -17,7 +17,7 @@ import { type ContainerRegistry, unknownContainer } from './registry.ts'
 /** For requests without a time. Hosts give up after a minute; a shorter time lets the answer tell them the reason. */
 const DEFAULT_TIMEOUT_SECONDS = 50
 
-export interface RemoveDependencies {
+export interface RemoveContext {
   readonly os: Os
   readonly log: Logger
   readonly containers: ContainerRegistry
@@ -29,7 +29,7 @@ export interface RemoveDependencies {
 }
 
 export async function removeContainer(
-  dependencies: RemoveDependencies,
+  dependencies: RemoveContext,
   request: RemoveContainerRequest,
   call: Call,
 ): Promise<void> {
@@ -44,7 +44,7 @@ export async function removeContainer(
  * creation counts as removed. `timeoutSeconds` limits the end of its processes, 0 for the default.
  */
 export async function endAndRemove(
-  dependencies: RemoveDependencies,
+  dependencies: RemoveContext,
   container: Container,
   call: Call,
   timeoutSeconds = 0,
@@ -67,7 +67,7 @@ export async function endAndRemove(
 }
 
 async function remove(
-  dependencies: RemoveDependencies,
+  dependencies: RemoveContext,
   container: Container,
   call: Call,
   timeoutSeconds: number,
@@ -84,8 +84,11 @@ async function remove(
     // Delete after the reaping: a runtime that deletes by force waits for zombies, which vminit has to reap.
     const hookFailure = await runtime.delete(
       {
-        ...{ id: parts.record.key, initPid: parts.init.pid, cgroupPath: container.cgroupPath },
-        ...{ spec: parts.spec.current, removeCgroups: () => parts.cgroup.remove() },
+        id: parts.record.key,
+        initPid: parts.init.pid,
+        cgroupPath: container.cgroupPath,
+        spec: parts.spec.current,
+        removeCgroups: () => parts.cgroup.remove(),
       },
       poststopMs(parts),
     )
@@ -114,7 +117,7 @@ function poststopMs({ spec }: ContainerParts): number {
 
 /** Kills all processes of the container, and waits until vminit has reaped the tracked ones. */
 async function endProcesses(
-  { os, log }: Pick<RemoveDependencies, 'os' | 'log'>,
+  { os, log }: Pick<RemoveContext, 'os' | 'log'>,
   id: string,
   { init, processes, cgroup }: ContainerParts,
 ): Promise<void> {

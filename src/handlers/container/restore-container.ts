@@ -16,31 +16,27 @@ import { END_MS, notEnded } from '../process/launch.ts'
 import type { ContainerProcess } from '../process/process.ts'
 import { tellEnd } from '../process/process-events.ts'
 import { ProcessTable } from '../process/process-table.ts'
-import {
-  type RestoreProcessDependencies,
-  restoreProcess,
-  restoreStreams,
-} from '../process/restore-process.ts'
+import { type RestoreProcessContext, restoreProcess, restoreStreams } from '../process/restore-process.ts'
 import { programOf } from '../process/signal-process.ts'
 import { completeTerminal } from '../stdio/restore-stdio.ts'
 import { discardStored, isConnectionOf } from '../stdio/stored-descriptors.ts'
 import { bundleOf, removeBundle, StoredSpec } from './bundle.ts'
 import type { Container, ContainerParts } from './container.ts'
 import { type ContainerRecord, Phase } from './container-record.ts'
-import type { CreateDependencies } from './create-container.ts'
+import type { CreateContext } from './create-container.ts'
 import { type ContainerAction, chosen, type Question, RECOVERY } from './recovery-table.ts'
-import { endAndRemove, type RemoveDependencies } from './remove-container.ts'
+import { endAndRemove, type RemoveContext } from './remove-container.ts'
 import type { ActiveSandbox } from './sharing/active-sandbox.ts'
 import { pinPidNamespace } from './sharing/shared-pid-namespace.ts'
 import { hasPoststartHooks, runPoststartHooks } from './start-container.ts'
 
-export interface RestoreDependencies
-  extends Omit<CreateDependencies, 'runtime' | 'os' | 'config'>,
-    Omit<RemoveDependencies, 'runtime' | 'os' | 'containersCgroup' | 'requests'>,
-    Omit<RestoreProcessDependencies, 'os' | 'config' | 'requests'> {
-  readonly os: CreateDependencies['os']
-  readonly config: CreateDependencies['config']
-  readonly containersCgroup: CreateDependencies['containersCgroup'] & Pick<ContainersCgroup, 'holds'>
+export interface RestoreContext
+  extends Omit<CreateContext, 'runtime' | 'os' | 'config'>,
+    Omit<RemoveContext, 'runtime' | 'os' | 'containersCgroup' | 'requests'>,
+    Omit<RestoreProcessContext, 'os' | 'config' | 'requests'> {
+  readonly os: CreateContext['os']
+  readonly config: CreateContext['config']
+  readonly containersCgroup: CreateContext['containersCgroup'] & Pick<ContainersCgroup, 'holds'>
   readonly runtime: Pick<OciRuntime, 'adopt' | 'delete' | 'erase' | 'discardRun' | 'hasStarted' | 'runsEnded'>
   readonly oom: OomEvents
   readonly requests: RequestJournal
@@ -53,7 +49,7 @@ export function keepsStorages({ fields: { phase, init } }: ContainerRecord): boo
 
 /** Carries out the action of {@link RECOVERY} for a container. A container that cannot be restored is ended and removed. */
 export async function restoreContainer(
-  dependencies: RestoreDependencies,
+  dependencies: RestoreContext,
   record: ContainerRecord,
   sandbox: ActiveSandbox,
 ): Promise<void> {
@@ -73,7 +69,7 @@ export async function restoreContainer(
 }
 
 interface Restored {
-  readonly dependencies: RestoreDependencies
+  readonly dependencies: RestoreContext
   readonly record: ContainerRecord
   readonly sandbox: ActiveSandbox
   readonly container: Container
@@ -167,7 +163,12 @@ async function partsOf(restored: Restored): Promise<ContainerParts> {
   }
   const release = releaseOf(restored)
   return {
-    ...{ init: first, processes, record, cgroup, startContainer, poststart },
+    init: first,
+    processes,
+    record,
+    cgroup,
+    startContainer,
+    poststart,
     spec: new StoredSpec(
       os.scratch,
       bundleOf(config.sharedRoot, record.key).config,
@@ -206,8 +207,11 @@ async function restoreExec(
   restored.processes.push(added)
   processes.restore(execId, added)
   tellEnd(dependencies, {
-    ...{ containerId: record.fields.id, execId, process: added },
-    ...{ beganNs: found.beganNs, record },
+    containerId: record.fields.id,
+    execId,
+    process: added,
+    beganNs: found.beganNs,
+    record,
   })
   requests.done(request)
 }
@@ -224,13 +228,13 @@ async function adopt({ dependencies, cgroup }: Restored, process: ProcessState):
 }
 
 /** Whether the runtime has made the process, and its terminal was not lost. */
-function isWhole({ os }: RestoreDependencies, { pid, key, hasTerminal }: ProcessState): boolean {
+function isWhole({ os }: RestoreContext, { pid, key, hasTerminal }: ProcessState): boolean {
   return pid !== 0 && (!hasTerminal || completeTerminal(os, key))
 }
 
 /** Ends a process by `kill`, and closes its streams. No caller knows of the process. */
 async function endUnwanted(
-  dependencies: RestoreDependencies,
+  dependencies: RestoreContext,
   process: ProcessState,
   kill: () => Promise<void> | void,
 ): Promise<void> {

@@ -14,10 +14,10 @@ import { bundleOf } from './bundle.ts'
 import type { ContainerParts } from './container.ts'
 import type { ContainerRegistry } from './registry.ts'
 import type { SandboxLookup } from './sharing/active-sandbox.ts'
-import { LOGGED_CHARACTERS, runStartContainerHooks, type StartHookDependencies } from './start-hooks.ts'
+import { LOGGED_CHARACTERS, runStartContainerHooks, type StartHookContext } from './start-hooks.ts'
 
-export interface StartDependencies extends StartHookDependencies {
-  readonly config: StartHookDependencies['config'] & { readonly sharedRoot: string }
+export interface StartContext extends StartHookContext {
+  readonly config: StartHookContext['config'] & { readonly sharedRoot: string }
   readonly containers: ContainerRegistry
   readonly sandboxState: SandboxLookup
   readonly runtime: Pick<OciRuntime, 'start' | 'exec' | 'discardRun'>
@@ -27,7 +27,7 @@ export interface StartDependencies extends StartHookDependencies {
 
 /** StartContainer: starts the first process, between its hooks. It waits for a creation or an update under way. */
 export async function startContainer(
-  dependencies: StartDependencies,
+  dependencies: StartContext,
   request: StartContainerRequest,
   { signal, number }: Call,
 ): Promise<void> {
@@ -49,7 +49,7 @@ export async function startContainer(
 
 /** When `interrupted` fires, the running hook or runtime is killed and the rest is skipped. */
 async function startBetweenHooks(
-  dependencies: StartDependencies,
+  dependencies: StartContext,
   id: string,
   parts: ContainerParts,
   interrupted: AbortSignal,
@@ -107,7 +107,7 @@ export async function runPoststartHooks(
     os,
     log,
     config,
-  }: Pick<StartDependencies, 'os' | 'log'> & { readonly config: { readonly sharedRoot: string } },
+  }: Pick<StartContext, 'os' | 'log'> & { readonly config: { readonly sharedRoot: string } },
   container: { readonly id: string; readonly parts: HookedParts },
   skipped: AbortSignal,
 ): Promise<void> {

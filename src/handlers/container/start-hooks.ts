@@ -8,12 +8,12 @@ import type { ContainerRules } from '../../oci/denied-calls.ts'
 import type { Os } from '../../os/os.ts'
 import { type Call, NO_CALLER } from '../../state/request.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
-import { connectStdio, type LaunchDependencies, prepareLaunch } from '../process/launch.ts'
+import { connectStdio, type LaunchContext, prepareLaunch } from '../process/launch.ts'
 import type { ContainerProcess } from '../process/process.ts'
 import type { Stdio } from '../stdio/stdio.ts'
 import type { ContainerParts } from './container.ts'
 
-export interface StartHookDependencies extends LaunchDependencies {
+export interface StartHookContext extends LaunchContext {
   readonly os: Os
   readonly log: Logger
   readonly runtime: Pick<OciRuntime, 'exec' | 'discardRun'>
@@ -31,7 +31,7 @@ const READ_BYTES = 65_536
  * the others. A hook that the previous agent began for the same call does not run again.
  */
 export async function runStartContainerHooks(
-  dependencies: StartHookDependencies,
+  dependencies: StartHookContext,
   container: {
     readonly id: string
     readonly parts: Pick<ContainerParts, 'cgroup' | 'spec' | 'startContainer' | 'record'>
@@ -73,7 +73,7 @@ function hookProcess({ Path, Args, Env }: Hook, program: Process): Process {
 }
 
 async function runHook(
-  dependencies: StartHookDependencies,
+  dependencies: StartHookContext,
   { containerId, process, spec, state, hook, isMember }: HookRun,
   skipped: AbortSignal,
 ): Promise<void> {

@@ -17,7 +17,7 @@ import type { ContainerUpdate, IntendedUpdate, LivingState } from './container.t
 import { hugePageSizes } from './guest-support.ts'
 import type { ContainerRegistry } from './registry.ts'
 
-export interface UpdateDependencies {
+export interface UpdateContext {
   readonly os: Os
   readonly log: Logger
   readonly containers: ContainerRegistry
@@ -26,7 +26,7 @@ export interface UpdateDependencies {
 
 /** UpdateContainer: changes limits. Limits that the request leaves empty stay; without any it does nothing. */
 export async function updateContainer(
-  dependencies: UpdateDependencies,
+  dependencies: UpdateContext,
   request: UpdateContainerRequest,
   { signal }: Call,
 ): Promise<void> {
@@ -46,7 +46,7 @@ export async function updateContainer(
 
 /** The limits of a request that this guest can set. Throws INVALID_ARGUMENT for invalid limits. */
 async function resourcesOf(
-  { os, log }: UpdateDependencies,
+  { os, log }: UpdateContext,
   { containerId, resources: requested }: UpdateContainerRequest,
 ): Promise<LinuxResources | undefined> {
   if (requested === undefined) return undefined

@@ -8,7 +8,7 @@ import type { AddedDevice, DeviceChoices, DeviceUpdate, GuestNode } from '../../
 import type { Files } from '../../os/files/files.ts'
 import { bindBack } from './bind-vfio.ts'
 import { waitForCdiEdits } from './cdi/cdi.ts'
-import type { DeviceDependencies, GuestDevice, RequestDependencies } from './handler.ts'
+import type { DeviceContext, DeviceRequestContext, GuestDevice } from './handler.ts'
 import { deviceHandler } from './handler-table.ts'
 
 export interface DeviceHandlers {
@@ -21,7 +21,7 @@ export interface DeviceHandlers {
   waitFor(
     devices: readonly Device[],
     signal: AbortSignal,
-    beforeBind?: RequestDependencies['beforeBind'],
+    beforeBind?: DeviceRequestContext['beforeBind'],
   ): Promise<GuestDevices>
   /** Rebinds PCI devices that an earlier agent took from their drivers. Never rejects. */
   bindBack(addresses: readonly string[]): Promise<void>
@@ -38,7 +38,7 @@ export interface GuestDevices extends DeviceChoices {
 
 const INFINIBAND = '/dev/infiniband'
 
-export function createDeviceHandlers(dependencies: DeviceDependencies): DeviceHandlers {
+export function createDeviceHandlers(dependencies: DeviceContext): DeviceHandlers {
   const { os, log, cdi } = dependencies
   const { files, clock } = os
   return {

@@ -1,18 +1,18 @@
 import type { Logger } from '../../base/log.ts'
 import type { Device } from '../../gen/agent.ts'
-import type { HotplugDependencies } from '../../hotplug/wait-for-device.ts'
+import type { Hotplug } from '../../hotplug/wait-for-device.ts'
 import type { PciAddresses } from '../../oci/pci-environment.ts'
 import type { Os } from '../../os/os.ts'
 import type { CdiSettings } from './cdi/cdi.ts'
 
-export interface DeviceDependencies {
+export interface DeviceContext {
   readonly os: Pick<Os, 'clock' | 'files' | 'tools'>
   readonly log: Logger
-  readonly hotplug: HotplugDependencies
+  readonly hotplug: Hotplug
   readonly cdi: CdiSettings
 }
 
-export interface RequestDependencies extends DeviceDependencies {
+export interface DeviceRequestContext extends DeviceContext {
   /** Called with a PCI device's address before the device is taken from its driver: the next agent may undo that. */
   readonly beforeBind: (address: string) => void
 }
@@ -33,5 +33,5 @@ export interface DeviceHandler {
   /** Set when the guest kernel uses the device, so that the container's spec does not name it. */
   readonly withoutNode?: true
   /** Undoes all steps when it throws or `signal` is aborted. */
-  waitFor(device: Device, dependencies: RequestDependencies, signal: AbortSignal): Promise<GuestDevice>
+  waitFor(device: Device, dependencies: DeviceRequestContext, signal: AbortSignal): Promise<GuestDevice>
 }

@@ -2,10 +2,10 @@ import { AgentError } from '../../base/errors.ts'
 import { undoOnFailure } from '../../base/undo.ts'
 import type { Device } from '../../gen/agent.ts'
 import { waitForPciDevice } from '../../hotplug/pci/pci-device.ts'
+import { type PciPath, parsePciPath } from '../../hotplug/pci/pci-path.ts'
 import { waitForVfioGroup } from '../../hotplug/vfio-group.ts'
 import { bindToVfio, loadVfio } from './bind-vfio.ts'
-import type { DeviceDependencies, DeviceHandler } from './handler.ts'
-import { parseVfioOptions } from './vfio-options.ts'
+import type { DeviceContext, DeviceHandler } from './handler.ts'
 
 /** A passed-through PCI device with a driver of the guest kernel: the handler only waits for it. */
 export const vfioPciGuestKernel: DeviceHandler = {
@@ -42,7 +42,7 @@ export const vfioPci: DeviceHandler = {
 
 async function waitForGuestAddresses(
   device: Device,
-  { log, hotplug }: DeviceDependencies,
+  { log, hotplug }: DeviceContext,
   signal: AbortSignal,
 ): Promise<ReadonlyMap<string, string>> {
   const { devices, skipped } = parseVfioOptions(device)
@@ -53,4 +53,29 @@ async function waitForGuestAddresses(
     }),
   )
   return new Map(found)
+}
+
+interface VfioOption {
+  /** `0000:1a:02.3`, in lower case. */
+  readonly hostAddress: string
+  readonly guestPath: PciPath
+}
+
+/** Parses `<host address>=<guest PCI path>`; `skipped` addresses have no path. Throws INVALID_ARGUMENT. */
+function parseVfioOptions({ options, containerPath }: Device): {
+  readonly devices: readonly VfioOption[]
+  readonly skipped: readonly string[]
+} {
+  const devices: VfioOption[] = []
+  const skipped: string[] = []
+  for (const option of options) {
+    const [, address, path] = /^([0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7])=(.*)$/i.exec(option) ?? []
+    if (address === undefined || path === undefined) {
+      const text = `device ${containerPath}: Malformed VFIO PCI option: "${option}"`
+      throw new AgentError('INVALID_ARGUMENT', text)
+    }
+    if (path === '') skipped.push(address)
+    else devices.push({ hostAddress: address.toLowerCase(), guestPath: parsePciPath(path) })
+  }
+  return { devices, skipped }
 }

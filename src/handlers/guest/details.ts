@@ -1,11 +1,12 @@
 import { abortable } from '../../base/abort.ts'
+import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import { propertyOf } from '../../base/property-of.ts'
 import type { GuestDetailsRequest, GuestDetailsResponse } from '../../gen/agent.ts'
 import type { Os } from '../../os/os.ts'
 import { canProbeMemory, memoryBlockSize } from './memory-blocks.ts'
-import { runtimeHasSeccomp } from './runtime-features.ts'
 
-export interface DetailsDependencies {
+export interface DetailsContext {
   readonly os: Pick<Os, 'files' | 'tools'>
   readonly log: Logger
   readonly runtime: { readonly binary: string }
@@ -19,7 +20,7 @@ export interface DetailsDependencies {
 
 /** Creates the call GetGuestDetails, which asks the runtime for its features only once. */
 export function guestDetails(
-  dependencies: DetailsDependencies,
+  dependencies: DetailsContext,
 ): (request: GuestDetailsRequest, signal: AbortSignal) => Promise<GuestDetailsResponse> {
   const { os, initMode, version, storageHandlers, deviceHandlers, supportsPolicy } = dependencies
   let seccomp: Promise<boolean | undefined> | undefined
@@ -46,4 +47,34 @@ export function guestDetails(
       },
     }
   }
+}
+
+const TIMEOUT_MS = 10_000
+
+/** Asks `features`, or `--version` when the runtime lacks that command. undefined, with a log line, when it fails. */
+async function runtimeHasSeccomp({
+  os,
+  log,
+  runtime,
+}: {
+  readonly os: Pick<Os, 'tools'>
+  readonly log: Logger
+  readonly runtime: { readonly binary: string }
+}): Promise<boolean | undefined> {
+  try {
+    const features = await os.tools.run([runtime.binary, 'features'], { timeoutMs: TIMEOUT_MS })
+    if (features.exitCode === 0) return seccompOfFeatures(features.stdout)
+    const version = await os.tools.run([runtime.binary, '--version'], { timeoutMs: TIMEOUT_MS })
+    if (version.exitCode !== 0) throw new Error(`--version: exit code ${version.exitCode}`)
+    return /\+SECCOMP|libseccomp:/.test(version.stdout)
+  } catch (error) {
+    log.warn('features of the runtime unknown', { runtime: runtime.binary, error: messageOf(error) })
+    return undefined
+  }
+}
+
+/** `linux.seccomp.enabled` (OCI runtime specification, features.md). */
+function seccompOfFeatures(json: string): boolean {
+  const document: unknown = JSON.parse(json)
+  return propertyOf(propertyOf(propertyOf(document, 'linux'), 'seccomp'), 'enabled') === true
 }

@@ -1,12 +1,12 @@
 import { AgentError } from '../../base/errors.ts'
 import type { ResizeVolumeRequest } from '../../gen/agent.ts'
-import { type HotplugDependencies, waitForDevice } from '../../hotplug/wait-for-device.ts'
+import { type Hotplug, waitForDevice } from '../../hotplug/wait-for-device.ts'
 import type { FileSystemGrowth } from '../../os/devices/volumes/growth.ts'
 import type { Volumes } from '../../os/devices/volumes/volumes.ts'
 import type { MountEntry, Mounts } from '../../os/files/mounts.ts'
 import { checkVolumePath, noSuchVolume } from './volume-stats.ts'
 
-export interface ResizeDependencies extends HotplugDependencies {
+export interface ResizeContext extends Hotplug {
   readonly mounts: Mounts
   readonly volumes: Volumes
 }
@@ -23,7 +23,7 @@ const DISK_MS = 2000
  * cannot grow, OUT_OF_RANGE for less than the current size.
  */
 export async function resizeVolume(
-  dependencies: ResizeDependencies,
+  dependencies: ResizeContext,
   { volumeGuestPath, size: wantedBytes }: ResizeVolumeRequest,
   signal: AbortSignal,
 ): Promise<void> {
@@ -44,7 +44,7 @@ export async function resizeVolume(
 }
 
 /** The last mount at a path, which hides earlier ones. */
-async function getMount({ files, mounts }: ResizeDependencies, path: string): Promise<MountEntry> {
+async function getMount({ files, mounts }: ResizeContext, path: string): Promise<MountEntry> {
   const mount = (await mounts.list()).findLast(({ mountPoint }) => mountPoint === path)
   if (mount !== undefined) return mount
   if ((await files.stat(path)) === undefined) throw noSuchVolume(path)
@@ -63,7 +63,7 @@ interface Disk {
   readonly folder: string
 }
 
-async function diskOf({ files }: ResizeDependencies, { major, minor }: MountEntry): Promise<Disk> {
+async function diskOf({ files }: ResizeContext, { major, minor }: MountEntry): Promise<Disk> {
   const folder = `/sys/dev/block/${major}:${minor}`
   const name = /^DEVNAME=(.+)$/m.exec(await files.readText(`${folder}/uevent`))?.[1]
   if (name === undefined) throw new AgentError('INTERNAL', `${folder}/uevent: no DEVNAME`)
@@ -72,7 +72,7 @@ async function diskOf({ files }: ResizeDependencies, { major, minor }: MountEntr
 
 /** Waits until the disk has the wanted size: the driver may notice late that the host has enlarged it. */
 async function waitForBytes(
-  dependencies: ResizeDependencies,
+  dependencies: ResizeContext,
   { node, folder }: Disk,
   wantedBytes: bigint,
   signal: AbortSignal,
@@ -91,7 +91,7 @@ async function waitForBytes(
 }
 
 /** Makes a SCSI disk read its size again; other disks have no such file. */
-async function rescan({ files }: ResizeDependencies, folder: string): Promise<void> {
+async function rescan({ files }: ResizeContext, folder: string): Promise<void> {
   const file = `${folder}/device/rescan`
   if ((await files.stat(file)) !== undefined) await files.write(file, '1')
 }

@@ -1,12 +1,12 @@
 import { AgentError, errnoOf } from '../../base/errors.ts'
 import { waitForPciBlockDevice } from '../../hotplug/block-device.ts'
 import { parsePciPath } from '../../hotplug/pci/pci-path.ts'
-import type { HotplugDependencies } from '../../hotplug/wait-for-device.ts'
+import type { Hotplug } from '../../hotplug/wait-for-device.ts'
 import type { Volumes } from '../../os/devices/volumes/volumes.ts'
 import type { FileStatus } from '../../os/files/file-status.ts'
 import type { Files } from '../../os/files/files.ts'
 
-export interface SwapDependencies extends HotplugDependencies {
+export interface SwapContext extends Hotplug {
   readonly volumes: Volumes
 }
 
@@ -14,7 +14,7 @@ const HIGHEST_SLOT = 0x1f
 
 /** AddSwap: waits for the disk at a PCI path of slot numbers. Throws INVALID_ARGUMENT for an empty path or invalid slot. */
 export async function addSwap(
-  dependencies: SwapDependencies,
+  dependencies: SwapContext,
   slots: readonly number[],
   signal: AbortSignal,
 ): Promise<void> {
@@ -28,7 +28,7 @@ export async function addSwap(
 }
 
 /** AddSwapPath: uses a block device or a file as swap space. Throws INVALID_ARGUMENT for a relative path. */
-export async function addSwapPath(dependencies: SwapDependencies, path: string): Promise<void> {
+export async function addSwapPath(dependencies: SwapContext, path: string): Promise<void> {
   if (!path.startsWith('/')) throw new AgentError('INVALID_ARGUMENT', `path "${path}": not an absolute path`)
   if (path.includes('\0')) {
     throw new AgentError('INVALID_ARGUMENT', `path ${JSON.stringify(path)}: contains a NUL byte`)
@@ -40,7 +40,7 @@ export async function addSwapPath(dependencies: SwapDependencies, path: string):
  * Needs no undo, because the kernel enables swap completely or not at all. Swap that is already enabled counts as success,
  * because an earlier call may have succeeded without its response arriving.
  */
-async function swapOn({ files, volumes }: SwapDependencies, path: string): Promise<void> {
+async function swapOn({ files, volumes }: SwapContext, path: string): Promise<void> {
   try {
     await volumes.addSwap(path)
   } catch (error) {

@@ -9,7 +9,7 @@ import {
   checkNumber,
   invalid,
 } from './check-fields.ts'
-import type { NetworkDependencies } from './dependencies.ts'
+import type { NetworkContext } from './context.ts'
 import { inBatches } from './in-batches.ts'
 
 const NUD_PERMANENT = 0x80
@@ -18,17 +18,14 @@ const MAX_U8 = 0xff
 
 /** Throws INVALID_ARGUMENT for a wrong field, `Link not found (Name: …)`, or the kernel's error after an undo. */
 export function addNeighbors(
-  dependencies: NetworkDependencies,
+  dependencies: NetworkContext,
   neighbors: readonly ARPNeighbor[],
   signal: AbortSignal,
 ): Promise<void> {
   return dependencies.queues.neighbors.run(() => addAll(dependencies, neighbors), signal)
 }
 
-async function addAll(
-  { os, log, record }: NetworkDependencies,
-  neighbors: readonly ARPNeighbor[],
-): Promise<void> {
+async function addAll({ os, log, record }: NetworkContext, neighbors: readonly ARPNeighbor[]): Promise<void> {
   const { network } = os
   const links = new Map(network.links().map((link) => [link.name, link]))
   const wanted = neighbors.map((neighbor, index) => checkNeighbor(`neighbors[${index}]`, neighbor, links))

@@ -2,7 +2,7 @@ import { neverAborted } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import { inStep } from '../../base/step.ts'
 import type { ToolResult } from '../../os/process/tools.ts'
-import type { NetworkDependencies } from './dependencies.ts'
+import type { NetworkContext } from './context.ts'
 
 type Tool = 'iptables-save' | 'iptables-restore' | 'ip6tables-save' | 'ip6tables-restore'
 
@@ -15,7 +15,7 @@ const MAX_BYTES = 4 * 1024 * 1024 - 4096
 
 /** Throws INTERNAL with the tool's output. */
 export async function getIptables(
-  dependencies: NetworkDependencies,
+  dependencies: NetworkContext,
   isIpv6: boolean,
   signal: AbortSignal,
 ): Promise<Uint8Array> {
@@ -25,7 +25,7 @@ export async function getIptables(
 
 /** Tests the rules first, and restores the old ones after a failure. Throws INTERNAL with the tool's output. */
 export function setIptables(
-  dependencies: NetworkDependencies,
+  dependencies: NetworkContext,
   isIpv6: boolean,
   rules: Uint8Array,
   signal: AbortSignal,
@@ -35,7 +35,7 @@ export function setIptables(
 }
 
 async function applyRules(
-  dependencies: NetworkDependencies,
+  dependencies: NetworkContext,
   isIpv6: boolean,
   rules: Uint8Array,
   signal: AbortSignal,
@@ -58,7 +58,7 @@ async function applyRules(
 
 /** Tables that did not exist before are emptied. */
 async function restoreRules(
-  dependencies: NetworkDependencies,
+  dependencies: NetworkContext,
   tool: Tool,
   old: string,
   rules: Uint8Array,
@@ -81,7 +81,7 @@ function tablesOf(rules: string): readonly string[] {
 }
 
 async function run(
-  { os }: NetworkDependencies,
+  { os }: NetworkContext,
   tool: Tool,
   options: readonly string[],
   stdin: string | Uint8Array,

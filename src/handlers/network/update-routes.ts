@@ -1,11 +1,12 @@
 import { AgentError } from '../../base/errors.ts'
+import { ADDRESS_BITS } from '../../base/ip-address.ts'
 import { removeIfPresent, type UndoList, undoOnFailure } from '../../base/undo.ts'
 import type { Route as ApiRoute } from '../../gen/types.ts'
 import type { Failures, Network, Route, RoutePut } from '../../os/network/network.ts'
-import type { NetworkDependencies } from './dependencies.ts'
+import { checkAddressOf, checkFamily, checkNumber, checkPrefix } from './check-fields.ts'
+import type { NetworkContext } from './context.ts'
 import { inBatches } from './in-batches.ts'
 import { listRoutes } from './list.ts'
-import { checkRoute, type RouteRequest } from './route-request.ts'
 
 const MADE_BY_KERNEL = 2
 const ONLINK = 4
@@ -15,7 +16,7 @@ const ONLINK = 4
  * wrong field, INTERNAL `Link not found (Name: …)`, or the kernel's error after restoring the routes.
  */
 export function updateRoutes(
-  dependencies: NetworkDependencies,
+  dependencies: NetworkContext,
   routes: readonly ApiRoute[],
   signal: AbortSignal,
 ): Promise<ApiRoute[]> {
@@ -23,7 +24,7 @@ export function updateRoutes(
 }
 
 async function addRoutes(
-  { os, log, record }: NetworkDependencies,
+  { os, log, record }: NetworkContext,
   routes: readonly ApiRoute[],
 ): Promise<ApiRoute[]> {
   const { network } = os
@@ -131,4 +132,53 @@ function isDirect({ gateway }: Route): boolean {
 
 function ipVersion({ family }: Route): string {
   return family === 'ipv4' ? 'IP v4' : 'IP v6'
+}
+
+interface RouteRequest {
+  readonly device: string
+  readonly route: Omit<Route, 'linkIndex'>
+}
+
+const MADE_AT_BOOT = 3
+/** RTNH_F_PERVASIVE and ONLINK. The kernel only reports the other bits of a next hop, and refuses to set them. */
+const SETTABLE_FLAGS = 0x6
+const MAX_U8 = 0xff
+
+/** `field` names the route in errors. Throws INVALID_ARGUMENT. */
+function checkRoute(field: string, route: ApiRoute): RouteRequest {
+  const family = checkFamily(`${field}.family`, route.family)
+  const destination = checkPrefix(
+    family,
+    `${field}.dest`,
+    route.dest === '' ? defaultDestination(family) : route.dest,
+  )
+  const whole = destination.prefixLength === ADDRESS_BITS[family]
+  const isUnspecified = destination.address === '0.0.0.0' || destination.address === '::'
+  const source = route.source === '' ? undefined : checkPrefix(family, `${field}.source`, route.source)
+  return {
+    device: route.device,
+    route: {
+      family,
+      // ListRoutes writes the destination of a default route as an address alone.
+      destination: whole && isUnspecified ? { ...destination, prefixLength: 0 } : destination,
+      ...(route.gateway === '' ? {} : { gateway: checkAddressOf(family, `${field}.gateway`, route.gateway) }),
+      ...(source === undefined ? {} : sourceOf(source, ADDRESS_BITS[family])),
+      scope: checkNumber(`${field}.scope`, route.scope, MAX_U8),
+      protocol: MADE_AT_BOOT,
+      ...(route.mtu === 0 ? {} : { mtu: route.mtu }),
+      flags: route.flags & SETTABLE_FLAGS,
+    },
+  }
+}
+
+/** A full address is the preferred source of connections; a shorter prefix limits the route to packets from it. */
+function sourceOf(
+  source: NonNullable<Route['source']>,
+  bits: number,
+): Pick<Route, 'source' | 'preferredSource'> {
+  return source.prefixLength === bits ? { preferredSource: source.address } : { source }
+}
+
+function defaultDestination(family: Route['family']): string {
+  return family === 'ipv4' ? '0.0.0.0/0' : '::/0'
 }

@@ -1,12 +1,13 @@
 import { LONGEST_TIMER_MS } from '../../base/abort.ts'
 import { messageOf } from '../../base/errors.ts'
+import { propertyOf } from '../../base/property-of.ts'
 import { inStep } from '../../base/step.ts'
 import type { Process, Spec } from '../../gen/oci.ts'
 import { type ContainerRules, deniedCalls } from '../../oci/denied-calls.ts'
 import { printJson } from '../../oci/json.ts'
+import { openAdvisories } from '../../oci/runtime-advisories.ts'
 import { processConfig } from '../../oci/runtime-config.ts'
 import type { Os } from '../../os/os.ts'
-import { KnownHoles } from './known-holes.ts'
 import { type EndedContainer, NativeDelete } from './native-delete.ts'
 import { killOrphanedRuns, orphanedRuns, orphanedRunsEnded, type RunSearch } from './orphaned-runs.ts'
 import {
@@ -18,7 +19,7 @@ import {
   RuntimeRuns,
 } from './run.ts'
 import { namingHooks } from './run-error.ts'
-import { seccompFlags } from './seccomp-flags.ts'
+import { RuntimeVersion } from './runtime-version.ts'
 
 /**
  * The OCI runtime's command line, typed. Each call throws INTERNAL with the runtime's own error. A `signal` kills the runtime
@@ -164,5 +165,52 @@ export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
       await killOrphanedRuns(os, { root: stateRoot, isContained })
       await os.files.removeTree(`${options.root}/calls`)
     },
+  }
+}
+
+const TIMEOUT_MS = 10_000
+
+/** The flags of crun, whose `features` command lists none. */
+const CRUN_FLAGS = ['TSYNC', 'SPEC_ALLOW', 'LOG'].map((name) => `SECCOMP_FILTER_FLAG_${name}`)
+
+/** The flags that the runtime's `features` command lists (OCI runtime specification, features.md). */
+async function seccompFlags(
+  { tools }: Pick<Os, 'tools'>,
+  { kind, binary }: RuntimeOptions,
+): Promise<ReadonlySet<string>> {
+  if (kind === 'crun') return new Set(CRUN_FLAGS)
+  const features = await tools.run([binary, 'features'], { timeoutMs: TIMEOUT_MS })
+  if (features.exitCode !== 0) return new Set()
+  const document: unknown = JSON.parse(features.stdout)
+  const listed = propertyOf(propertyOf(propertyOf(document, 'linux'), 'seccomp'), 'supportedFlags')
+  return new Set(Array.isArray(listed) ? listed.filter((flag) => typeof flag === 'string') : [])
+}
+
+export class KnownHoles {
+  readonly #options: Pick<RuntimeOptions, 'kind' | 'binary' | 'log'>
+  readonly version: RuntimeVersion
+  #seen: string | undefined
+
+  constructor(os: Pick<Os, 'tools' | 'scratch'>, options: Pick<RuntimeOptions, 'kind' | 'binary' | 'log'>) {
+    this.#options = options
+    this.version = new RuntimeVersion(os, options.binary)
+  }
+
+  /** Warns once per runtime program if it has known holes or reports no version. Never rejects. */
+  async look(): Promise<void> {
+    const { kind, binary: runtime, log } = this.#options
+    try {
+      const program = await this.version.look()
+      if (this.#seen === (program?.file ?? '')) return
+      this.#seen = program?.file ?? ''
+      if (program === undefined) return log.warn('OCI runtime missing', { runtime })
+      const version = await program.version
+      const open = openAdvisories(kind, version)
+      if (open.length === 0) return
+      const advisories = open.map(({ id }) => id).join(' ')
+      log.warn('runtime has known break-outs', { runtime, runtimeVersion: version, advisories })
+    } catch (error) {
+      log.warn('version of the runtime unknown', { runtime, error: messageOf(error) })
+    }
   }
 }

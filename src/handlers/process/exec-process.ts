@@ -1,3 +1,4 @@
+import { neverAborted, withTimeout } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { ExecProcessRequest } from '../../gen/agent.ts'
@@ -10,22 +11,17 @@ import { normalizeProcess } from '../../oci/normalize-spec.ts'
 import { withGuestPciAddresses } from '../../oci/pci-environment.ts'
 import type { Clock } from '../../os/clock.ts'
 import type { Os } from '../../os/os.ts'
-import { parseStartNs } from '../../os/process/proc-stat.ts'
+import { killIfAlive } from '../../os/process/kill-if-alive.ts'
+import { parentPid, parseStartNs } from '../../os/process/proc-stat.ts'
 import type { Call } from '../../state/request.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
-import { connectStdio, type LaunchDependencies, prepareLaunch } from './launch.ts'
+import { connectStdio, END_MS, type LaunchContext, notEnded, prepareLaunch } from './launch.ts'
 import { logDeviation } from './log-deviation.ts'
 import { newProcess, type ProcessOwner, type ProcessOwners } from './owner.ts'
 import type { ContainerProcess } from './process.ts'
-import { type ProcessEventDependencies, tellEnd } from './process-events.ts'
+import { type ProcessEventContext, tellEnd } from './process-events.ts'
 import { askedOf, processSupport } from './process-support.ts'
-import { killUntrackedProcesses } from './untracked-processes.ts'
-
-export interface ExecDependencies extends LaunchDependencies, ProcessEventDependencies {
-  readonly os: LaunchDependencies['os'] & Pick<Os, 'files' | 'scratch'>
-  readonly containers: Pick<ProcessOwners, 'waitForLiving'>
-  readonly runtime: Pick<OciRuntime, 'exec' | 'discardRun'>
-}
+import type { Reservation } from './process-table.ts'
 
 /**
  * How long the runtime may run on after the caller gave up. A runtime that is killed between making the process and
@@ -35,7 +31,12 @@ const GRACE_MS = 2000
 
 /** ExecProcess: starts a process in a container. A failed step, an abort or a removal of the container undoes all steps. */
 export async function execProcess(
-  dependencies: ExecDependencies,
+  dependencies: LaunchContext &
+    ProcessEventContext & {
+      readonly os: LaunchContext['os'] & Pick<Os, 'files' | 'scratch'>
+      readonly containers: Pick<ProcessOwners, 'waitForLiving'>
+      readonly runtime: Pick<OciRuntime, 'exec' | 'discardRun'>
+    },
   request: ExecProcessRequest,
   call: Call,
 ): Promise<void> {
@@ -132,5 +133,47 @@ function graceAfter(signal: AbortSignal, clock: Clock): { readonly signal: Abort
       signal.removeEventListener('abort', onAbort)
       stopTimer()
     },
+  }
+}
+
+type SearchOs = Pick<Os, 'exits' | 'files' | 'system'>
+
+/** The undo of an exec: kills processes that the runtime added without reporting a pid. Throws INTERNAL if they live on. */
+async function killUntrackedProcesses(
+  os: SearchOs & Pick<Os, 'clock'>,
+  { init, processes, cgroup }: Pick<ProcessOwner, 'init' | 'processes' | 'cgroup'>,
+  reservation: Pick<Reservation, 'searchUntracked'>,
+): Promise<void> {
+  reservation.searchUntracked()
+  const search = async () => {
+    let members = await cgroup.members()
+    // List the members only while no exec is in flight: a process that is just being added is not tracked yet.
+    while (await processes.added()) members = await cgroup.members()
+    const tracked = new Set([init, ...processes.tracked()].map(({ pid }) => pid))
+    await killUntracked(os, members, tracked)
+  }
+  const killed = processes.untrackedSearch.run(search, neverAborted)
+  await withTimeout(os.clock, END_MS, killed, () => notEnded('without a known pid'))
+}
+
+/** Kills the untracked `members` that vminit is the parent of, because a runtime made them. Resolves when they are reaped. */
+export async function killUntracked(
+  os: SearchOs,
+  members: readonly number[],
+  tracked: ReadonlySet<number>,
+): Promise<void> {
+  // Watch before the search, so that no exit of a process that it finds is missed.
+  const watch = os.exits.watch()
+  try {
+    const vminit = await parentPid(os.files, 'self')
+    const exits: Promise<unknown>[] = []
+    for (const pid of members) {
+      if (tracked.has(pid) || (await parentPid(os.files, String(pid))) !== vminit) continue
+      exits.push(watch.exitOf(pid))
+      killIfAlive(os, pid)
+    }
+    await Promise.all(exits)
+  } finally {
+    watch.close()
   }
 }

@@ -19,7 +19,7 @@ import { terminalStdio } from '../stdio/terminal-stdio.ts'
 import { ContainerProcess } from './process.ts'
 import type { ProcessKeys } from './process-keys.ts'
 
-export interface LaunchDependencies {
+export interface LaunchContext {
   readonly os: Pick<Os, 'clock' | 'exits' | 'streams' | 'system' | 'descriptors'>
   readonly log: Logger
   readonly config: { readonly containerPipeSizeBytes: number }
@@ -38,7 +38,7 @@ export interface Launch {
 
 /** Connects the ports of a request with the host. The undo closes the connections. */
 export async function connectStdio(
-  { os, hostConnections }: Pick<LaunchDependencies, 'os' | 'hostConnections'>,
+  { os, hostConnections }: Pick<LaunchContext, 'os' | 'hostConnections'>,
   process: {
     readonly ports: StdioPorts
     readonly hasTerminal: boolean
@@ -61,7 +61,7 @@ export async function connectStdio(
  * known. Throws RESOURCE_EXHAUSTED when vminit's store is full. `onFailure` kills the process and closes its streams.
  */
 export async function prepareLaunch(
-  { os, log, config, replay }: LaunchDependencies,
+  { os, log, config, replay }: LaunchContext,
   process: {
     readonly key: string
     readonly hasTerminal: boolean

@@ -3,7 +3,7 @@ import type { EventLog } from '../../state/event-log.ts'
 import type { OomEvents } from '../cgroup/oom-events.ts'
 import type { ContainerProcess } from './process.ts'
 
-export interface ProcessEventDependencies {
+export interface ProcessEventContext {
   readonly events: EventLog
   readonly oom: Pick<OomEvents, 'look'>
 }
@@ -19,14 +19,18 @@ export interface FollowedProcess {
 }
 
 /** Adds an event when the process ends. Never throws. */
-export function tellEnd({ events, oom }: ProcessEventDependencies, followed: FollowedProcess): void {
+export function tellEnd({ events, oom }: ProcessEventContext, followed: FollowedProcess): void {
   const { containerId, execId, process, beganNs, record } = followed
   const killsBefore = record.oomKills
   const tell = async (exit: ExitRecord) => {
     // The kernel counts an out-of-memory kill before the process ends, but the agent may not have read the count yet.
     await Promise.allSettled([exit.exitCode === 0 || oom.look(record.key), process.starting])
     events.addExit({
-      ...{ containerId, execId, pid: process.pid, status: exit.exitCode, signal: exit.signal ?? 0 },
+      containerId,
+      execId,
+      pid: process.pid,
+      status: exit.exitCode,
+      signal: exit.signal ?? 0,
       oomKilled: record.oomKills > killsBefore,
       startedAtMs: events.unixMsOf(beganNs),
       endedAtMs: events.unixMsOf(exit.reapedAtNs),

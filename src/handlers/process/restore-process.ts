@@ -7,7 +7,7 @@ import { restoreStdio } from '../stdio/restore-stdio.ts'
 import type { Stdio } from '../stdio/stdio.ts'
 import { ContainerProcess } from './process.ts'
 
-export interface RestoreProcessDependencies {
+export interface RestoreProcessContext {
   readonly os: Pick<Os, 'clock' | 'streams' | 'descriptors' | 'exits'>
   readonly log: Logger
   readonly config: { readonly containerPipeSizeBytes: number }
@@ -15,10 +15,7 @@ export interface RestoreProcessDependencies {
   readonly replay: OutputReplay
 }
 
-export function restoreProcess(
-  dependencies: RestoreProcessDependencies,
-  process: ProcessState,
-): ContainerProcess {
+export function restoreProcess(dependencies: RestoreProcessContext, process: ProcessState): ContainerProcess {
   const { os, log } = dependencies
   const { key, pid, beganNs } = process
   const stdio = restoreStreams(dependencies, process)
@@ -27,7 +24,7 @@ export function restoreProcess(
 
 /** Restores the streams, then delivers or drops what requests had taken that are not sent again. */
 export function restoreStreams(
-  { os, config, requests, replay }: RestoreProcessDependencies,
+  { os, config, requests, replay }: RestoreProcessContext,
   { key, hasTerminal }: Pick<ProcessState, 'key' | 'hasTerminal'>,
 ): Stdio {
   const { containerPipeSizeBytes: pipeSizeBytes } = config

@@ -16,14 +16,14 @@ import type { ProcessOwners } from './owner.ts'
 /** Bytes that calls have carried, for the metrics. */
 export type CarriedBytes = Record<'stdin' | 'stdout' | 'stderr', number>
 
-export interface StdioCallDependencies {
+export interface StdioCallContext {
   readonly carried: CarriedBytes
   readonly containers: Pick<ProcessOwners, 'waitFor'>
 }
 
 /** WriteStdin: no data ends the input. Resolves when all bytes are taken. Every failure is INTERNAL. */
 export async function writeStdin(
-  dependencies: StdioCallDependencies,
+  dependencies: StdioCallContext,
   request: WriteStreamRequest,
   call: Call,
 ): Promise<WriteStreamResponse> {
@@ -48,7 +48,7 @@ export const readStderr = reader('stderr')
 
 function reader(name: 'stdout' | 'stderr') {
   return async (
-    dependencies: StdioCallDependencies,
+    dependencies: StdioCallContext,
     request: ReadStreamRequest,
     call: Call,
   ): Promise<OutputRead> => {
@@ -63,7 +63,7 @@ function reader(name: 'stdout' | 'stderr') {
 
 /** CloseStdin takes effect after earlier writes, and may be repeated. */
 export async function closeStdin(
-  dependencies: StdioCallDependencies,
+  dependencies: StdioCallContext,
   request: CloseStdinRequest,
   { signal }: Call,
 ): Promise<void> {
@@ -72,7 +72,7 @@ export async function closeStdin(
 }
 
 export async function ttyWinResize(
-  dependencies: StdioCallDependencies,
+  dependencies: StdioCallContext,
   request: TtyWinResizeRequest,
   { signal }: Call,
 ): Promise<void> {
@@ -82,7 +82,7 @@ export async function ttyWinResize(
 
 /** Like {@link stdioOf}; undefined when a read that is sent again finds no process, whose end has closed the streams. */
 async function openStdio(
-  dependencies: StdioCallDependencies,
+  dependencies: StdioCallContext,
   request: ReadStreamRequest,
   { signal, sentBefore }: Call,
 ): Promise<Stdio | undefined> {
@@ -99,7 +99,7 @@ function isGone(error: unknown): boolean {
 }
 
 async function stdioOf(
-  { containers }: Pick<StdioCallDependencies, 'containers'>,
+  { containers }: Pick<StdioCallContext, 'containers'>,
   { containerId, execId }: { readonly containerId: string; readonly execId: string },
   signal: AbortSignal,
 ): Promise<Stdio> {

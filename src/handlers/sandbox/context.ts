@@ -7,11 +7,11 @@ import { ProcessKeys } from '../process/process-keys.ts'
 import type { CarriedBytes } from '../process/stdio-calls.ts'
 import { OutputReplay } from '../stdio/output-replay.ts'
 import { FileCopies } from '../storage/copies/file-copies.ts'
-import { ownNamespaces, type SandboxDependencies } from './dependencies.ts'
+import { ownNamespaces, type SandboxEnvironment } from './sandbox-config.ts'
 import { SandboxState, standInSandbox } from './sandbox-state.ts'
 
 /** What the operations on the sandbox, its containers and their processes share. */
-export interface SandboxContext extends SandboxDependencies {
+export interface SandboxContext extends SandboxEnvironment {
   readonly sandboxState: SandboxState
   readonly containers: ContainerRegistry
   readonly keys: ProcessKeys
@@ -24,7 +24,7 @@ export interface SandboxContext extends SandboxDependencies {
   readonly carried: CarriedBytes
 }
 
-export function createSandboxContext(dependencies: SandboxDependencies): SandboxContext {
+export function createSandboxContext(dependencies: SandboxEnvironment): SandboxContext {
   const { os, config, log, state, events } = dependencies
   const requests = new RequestJournal(state, log, dependencies.requestSource)
   const { containerVsock } = config

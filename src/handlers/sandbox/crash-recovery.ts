@@ -7,9 +7,9 @@ import type { OciRuntime } from '../oci-runtime/client.ts'
 import { discardStored, isOfProcess } from '../stdio/stored-descriptors.ts'
 import { unmapStale } from '../storage/drivers/image/verity.ts'
 import { clearFolder, emptyFolder } from '../storage/empty-folder.ts'
-import { ownNamespaces, type SandboxConfig } from './dependencies.ts'
 import { emptySharedRoot } from './empty-shared-root.ts'
 import { removeStaleResolvConf } from './resolv-conf.ts'
+import { ownNamespaces, type SandboxConfig } from './sandbox-config.ts'
 
 /** The saved state that is removed. The sandbox's record stays, because it says that the sandbox is lost. */
 const STATES: readonly string[] = ['containers', 'copies', 'oom', 'requests', 'storages']

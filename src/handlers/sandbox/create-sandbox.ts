@@ -1,13 +1,14 @@
+import { AgentError } from '../../base/errors.ts'
+import { inStep } from '../../base/step.ts'
 import { UndoList } from '../../base/undo.ts'
-import type { CreateSandboxRequest } from '../../gen/agent.ts'
+import type { CreateSandboxRequest, KernelModule } from '../../gen/agent.ts'
+import type { Os } from '../../os/os.ts'
 import type { Call } from '../../state/request.ts'
 import { SharedPidNamespace } from '../container/sharing/shared-pid-namespace.ts'
 import { emptyFolder } from '../storage/empty-folder.ts'
 import type { SandboxContext } from './context.ts'
 import { emptySharedRoot } from './empty-shared-root.ts'
 import { findGuestHooks } from './guest-hooks.ts'
-import { loadKernelModules } from './kernel-modules.ts'
-import { checkHostname, pinNamespaces } from './namespaces.ts'
 import { removeStaleResolvConf, setResolvConf } from './resolv-conf.ts'
 import { Phase, SandboxRecord } from './sandbox-record.ts'
 import type { Sandbox } from './sandbox-state.ts'
@@ -93,9 +94,61 @@ export function restoredSandbox(context: SandboxContext, record: SandboxRecord):
     onDestroy.add('storages', () => storage.release({ mountPoints: held() }))
   onDestroy.add('resolv.conf', () => removeStaleResolvConf(os, config.sharedRoot))
   return {
-    ...{ id, onDestroy, record },
+    id,
+    onDestroy,
+    record,
     namespaces: { ipc: `${folder}/ipc`, uts: `${folder}/uts` },
     pidNamespace: new SharedPidNamespace(`${folder}/pid`),
     guestHooks: { prestart, poststart, poststop },
   }
+}
+
+/** Loads the modules in order. Throws INTERNAL at the first that cannot be loaded; earlier modules stay loaded. */
+async function loadKernelModules(
+  os: Os,
+  modules: readonly KernelModule[],
+  signal: AbortSignal,
+): Promise<void> {
+  for (const { name, parameters } of modules) {
+    // Such a name would be an option. The `--` keeps parameters with a leading dash from being options.
+    if (name === '' || name.startsWith('-')) {
+      throw new AgentError('INTERNAL', `invalid kernel module name '${name}'`, { fault: 'caller' })
+    }
+    const argv = ['/sbin/modprobe', '-v', '--', name, ...parameters] as const
+    const result = await inStep('program', `modprobe ${name}`, () => os.tools.run(argv, { signal }))
+    if (result.exitCode !== 0) {
+      const text = `load_kernel_module return code: ${result.exitCode} for ${name}: ${result.stderr.trim()}`
+      throw new AgentError('INTERNAL', text)
+    }
+  }
+}
+
+/** The longest host name that Linux holds (man 2 sethostname). */
+const HOSTNAME_BYTES = 64
+
+/** Throws INVALID_ARGUMENT for a host name that the kernel cannot hold: it accepts every byte but NUL. */
+function checkHostname(hostname: string): void {
+  const bytes = Buffer.byteLength(hostname)
+  if (bytes > HOSTNAME_BYTES) {
+    throw new AgentError('INVALID_ARGUMENT', `hostname: ${bytes} bytes long, want at most ${HOSTNAME_BYTES}`)
+  }
+  if (hostname.includes('\0')) throw new AgentError('INVALID_ARGUMENT', 'hostname: contains a NUL byte')
+}
+
+/** Makes the ipc and uts namespaces of all containers, pinned in `folder`. An empty host name keeps the guest's. */
+async function pinNamespaces(options: {
+  readonly os: Os
+  readonly folder: string
+  readonly hostname: string
+  readonly onDestroy: UndoList
+}): Promise<Sandbox['namespaces']> {
+  const { os, folder, hostname, onDestroy } = options
+  await emptyFolder(os, folder)
+  // Register the undo before the step: a failed step may have pinned one of the two.
+  onDestroy.add('namespaces', () => emptyFolder(os, folder))
+  const pins = { ipc: `${folder}/ipc`, uts: `${folder}/uts` }
+  await os.files.write(pins.ipc, '')
+  await os.files.write(pins.uts, '')
+  await os.mounts.pinNamespaces({ ...pins, hostname })
+  return pins
 }

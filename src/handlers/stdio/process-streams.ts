@@ -34,7 +34,9 @@ export interface OutputRead extends Taken {
 }
 
 export const NO_OUTPUT: OutputRead = {
-  ...{ length: 0, place: undefined, data: new Uint8Array(0) },
+  length: 0,
+  place: undefined,
+  data: new Uint8Array(0),
   read: () => new Uint8Array(0),
   delivered: () => {},
   dropped: () => {},

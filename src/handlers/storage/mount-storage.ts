@@ -10,7 +10,7 @@ import { type MountOptions, parseMountOptions } from './mount-options.ts'
 import { checkMountPoint } from './mount-point.ts'
 import { applyFsGroup } from './ownership.ts'
 
-export interface MountDependencies {
+export interface MountContext {
   readonly os: Pick<Os, 'files' | 'mounts'>
   readonly log: Logger
   /** Mount points must lie below one of these. */
@@ -28,7 +28,7 @@ export interface MountRequest extends Pick<Storage, 'fstype' | 'options' | 'moun
  */
 export async function mountStorage(
   request: MountRequest,
-  dependencies: MountDependencies,
+  dependencies: MountContext,
   signal: AbortSignal,
   finish: () => Promise<void> = async () => {},
 ): Promise<void> {
@@ -74,7 +74,7 @@ async function isDirectory(files: Files, source: MountRequest['source']): Promis
 async function mount(
   { source, mountPoint: target, fstype: type }: MountRequest & { readonly source: string },
   { flags, data }: MountOptions,
-  dependencies: MountDependencies,
+  dependencies: MountContext,
   onFailure: UndoList,
 ): Promise<void> {
   const propagation = flags.filter((flag) => PROPAGATION.has(flag))
@@ -99,7 +99,7 @@ async function mount(
 /** The kernel refuses a symbolic link created after the check. Throws UNIMPLEMENTED for an unknown file system. */
 async function mountOnce(
   request: Parameters<Mounts['mount']>[0],
-  { os, allowedRoots }: MountDependencies,
+  { os, allowedRoots }: MountContext,
 ): Promise<void> {
   try {
     await os.mounts.mount({ ...request, refuseLinks: true })

@@ -4,7 +4,7 @@ import { isWithin } from '../../base/paths.ts'
 import { StoragePayload_Phase as Phase, type StoragePayload } from '../../gen/state/storage.ts'
 import { KINDS, type StateStore, UnreadableState } from '../../state/state-store.ts'
 import { type Attachment, type AttachmentData, type AttachmentWork, detach, isPresent } from './attachment.ts'
-import type { StorageDependencies } from './driver.ts'
+import type { StorageContext } from './driver.ts'
 import type { StorageGroup } from './drivers/image/layer-options.ts'
 import { haveSameOptions, refuseOtherStorage, warnOfOptions } from './identity.ts'
 import { unmountTree } from './mount-storage.ts'
@@ -54,13 +54,13 @@ export interface Acquisition {
 export class StorageReferences {
   readonly #entries = new Map<string, Entry>()
   readonly #changes = new Changes()
-  readonly #os: StorageDependencies['os']
-  readonly #log: StorageDependencies['log']
+  readonly #os: StorageContext['os']
+  readonly #log: StorageContext['log']
   readonly #state: StateStore
-  readonly #events: StorageDependencies['events']
+  readonly #events: StorageContext['events']
   #lastName = 0
 
-  constructor({ os, log, state, events }: Pick<StorageDependencies, 'os' | 'log' | 'state' | 'events'>) {
+  constructor({ os, log, state, events }: Pick<StorageContext, 'os' | 'log' | 'state' | 'events'>) {
     this.#os = os
     this.#log = log
     this.#state = state
@@ -247,7 +247,12 @@ export class StorageReferences {
       const attachment = { ...data, ...(await workOf(payload, data)) }
       const count = references.get(mountPoint) ?? 0
       const entry: Entry = {
-        ...{ name, references: count, shared, warned, attachment, isInTransition: false },
+        name,
+        references: count,
+        shared,
+        warned,
+        attachment,
+        isInTransition: false,
         requested: [first, ...rest],
         owner: owner === '' ? undefined : owner,
       }
@@ -283,7 +288,12 @@ export class StorageReferences {
   #save(mountPoint: string, entry: Entry, phase: Phase): void {
     const { name, requested, owner = '', shared, warned, attachment } = entry
     this.#state.write(KINDS.storage, `${FOLDER}/${name}`, {
-      ...{ mountPoint, requested: [...requested], owner, shared, warned, phase },
+      mountPoint,
+      requested: [...requested],
+      owner,
+      shared,
+      warned,
+      phase,
       kind: attachment?.kind ?? '',
       keep: attachment?.keep ?? false,
       device: attachment?.device ?? '',

@@ -4,7 +4,7 @@ import { undoOnFailure } from '../../base/undo.ts'
 import type { Storage } from '../../gen/agent.ts'
 import type { StoragePayload } from '../../gen/state/storage.ts'
 import type { AttachmentData } from './attachment.ts'
-import type { StorageDependencies } from './driver.ts'
+import type { StorageContext } from './driver.ts'
 import { storageDriver } from './driver-table.ts'
 import { isDiskDriver } from './drivers/block.ts'
 import { HugePages } from './drivers/huge-pages.ts'
@@ -47,9 +47,7 @@ export interface AttachedStorages {
   readonly mountPoints: readonly string[]
 }
 
-export function createStorageHandlers(
-  options: Omit<StorageDependencies, 'hugePages' | 'watch'>,
-): StorageHandlers {
+export function createStorageHandlers(options: Omit<StorageContext, 'hugePages' | 'watch'>): StorageHandlers {
   const hugePages = new HugePages(options.os.files)
   const dependencies = { ...options, hugePages, watch: createWatch(options.os.clock) }
   const references = new StorageReferences(dependencies)

@@ -1,13 +1,9 @@
-import { type HotplugDependencies, waitForDevice } from '../wait-for-device.ts'
+import { type Hotplug, waitForDevice } from '../wait-for-device.ts'
 import type { PciPath } from './pci-path.ts'
 import { locatePciDevice } from './pci-sysfs.ts'
 
 /** Returns the address (`0000:01:03.0`). Needs no driver. Throws INTERNAL after the timeout, or the reason of `signal`. */
-export function waitForPciDevice(
-  dependencies: HotplugDependencies,
-  path: PciPath,
-  signal: AbortSignal,
-): Promise<string> {
+export function waitForPciDevice(dependencies: Hotplug, path: PciPath, signal: AbortSignal): Promise<string> {
   const { files, pciBus } = dependencies
   return waitForDevice(
     dependencies,

@@ -19,15 +19,16 @@ export async function writeErofs(path: string, entries: readonly TreeEntry[]): P
   })
 }
 
-export interface Ext4Options {
-  readonly freeBytes: number
-  readonly label: string
-}
-
 export async function writeExt4(
   path: string,
   entries: readonly TreeEntry[],
-  { freeBytes, label }: Ext4Options,
+  {
+    freeBytes,
+    label,
+  }: {
+    readonly freeBytes: number
+    readonly label: string
+  },
 ): Promise<void> {
   await withFolder(entries, async (folder) => {
     const size = Math.ceil((contentBytes(entries) * 1.1 + freeBytes) / MEBIBYTE) * MEBIBYTE

@@ -5,7 +5,7 @@ import { didYouMean } from '../../base/suggest.mjs'
 import { withTemporaryFolder } from '../../build/temporary-folder.ts'
 import type { Stdio } from '../../client/container/attach.ts'
 import { agentOf, rootPathOf } from '../../client/container/container-session.ts'
-import { containerSpec } from '../../client/container/container-spec.ts'
+import { type ContainerRequest, containerSpec } from '../../client/container/container-spec.ts'
 import type { Interruptions } from '../../client/terminal/interruptions.ts'
 import { terminalSize } from '../../client/terminal/terminal.ts'
 import { ensureContainerRoot } from '../../image/container-root.ts'
@@ -20,10 +20,10 @@ import { checkMachine, machineSize } from './check-machine.ts'
 import { openRoot, packRoot } from './container-root.ts'
 import { containerOutOfMemoryText, lossOf, runFailure } from './guest-failure.ts'
 import { metadataParts, readMetadata } from './metadata.ts'
+import type { ImageConfig } from './oci-layout.ts'
 import { type Reporter, Timings } from './reporter.ts'
 import { runContainer } from './run-container.ts'
 import { userInImage, userWord } from './user-in-image.ts'
-import { isDemonstration, passesInput, type WhatToRun, whatToRun } from './what-to-run.ts'
 import { type Publish, withEntry } from './with-entry.ts'
 
 export interface RunHost {
@@ -122,7 +122,12 @@ async function inGuest(run: GuestRun): Promise<number> {
     const endWait = reporter.wait('booting the guest')
     const signal = interruptions.signal
     const guest = await bootGuest({
-      ...{ parts, folder, environment, progress: reporter.progress, started, signal },
+      parts,
+      folder,
+      environment,
+      progress: reporter.progress,
+      started,
+      signal,
     }).finally(endWait)
     timings.end('agent')
     run.publish(guest.link.address)
@@ -178,4 +183,52 @@ export function checkAppendedWords({ append, image }: Pick<RunOptions, 'append' 
   if (word === undefined) return
   const remedy = didYouMean(word, AGENT_WORDS, 'want one of docs/reference/settings.md')
   throw new UsageError(`--append ${word}: unknown setting${remedy}`)
+}
+
+/** The part of a container's request that depends on both the command line and the image. */
+export type WhatToRun = Pick<ContainerRequest, 'args' | 'env' | 'cwd' | 'user'>
+
+/** The command of the demonstration. */
+const DEMONSTRATION = [
+  'sh',
+  '-c',
+  `echo "Hello from a container in a microVM."
+echo "kernel:    $(uname -sr)"
+echo "hostname:  $(hostname)"
+echo "processes: $(ps | tail -n +2 | wc -l) in this container"
+echo "memory:    $(awk '/MemTotal/ { print int($2 / 1024) " MiB" }' /proc/meminfo)"`,
+]
+
+/** Whether the demonstration runs: the command line names neither a command nor a root filesystem. */
+function isDemonstration(options: Pick<RunOptions, 'command' | 'rootfs'>): boolean {
+  return options.command.length === 0 && options.rootfs === undefined
+}
+
+/** Whether the process gets the tool's stdin: with a terminal on either side only with -i, as with docker. */
+export function passesInput(
+  { interactive, tty }: Pick<RunOptions, 'interactive' | 'tty'>,
+  stdin: { readonly isTTY?: boolean },
+): boolean {
+  return interactive || !(tty || stdin.isTTY === true)
+}
+
+/**
+ * The process to run: the command line takes precedence over the image, and the image over the defaults. A command on
+ * the command line replaces the image's command and keeps its entrypoint. Throws {@link UsageError} when neither has a
+ * command.
+ */
+export function whatToRun(
+  options: Pick<RunOptions, 'command' | 'rootfs' | 'env' | 'workdir'>,
+  image: ImageConfig | undefined,
+): WhatToRun {
+  const command = options.command.length > 0 ? options.command : (image?.command ?? [])
+  const args = isDemonstration(options) ? DEMONSTRATION : [...(image?.entrypoint ?? []), ...command]
+  if (args.length === 0) throw new UsageError('this root filesystem has no command of its own: give one')
+  const root = { uid: 0, gid: 0, additionalGids: [] }
+  return {
+    args,
+    env: [...(image?.env ?? []), ...options.env],
+    cwd: options.workdir ?? image?.cwd ?? '/',
+    user: image?.user ?? root,
+  }
 }

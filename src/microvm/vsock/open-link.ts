@@ -1,13 +1,16 @@
+import { spawnSync } from 'node:child_process'
 import { constants } from 'node:fs'
 import { createServer } from 'node:net'
+import { delimiter, join } from 'node:path'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import { buildAgent } from '../../build/agent.ts'
+import { cached } from '../../build/cache.ts'
 import { dial } from '../../client/connection/dial.ts'
+import { extractPackage, fetchPackages } from '../../debian/packages.ts'
+import { startSocketServer } from '../child.ts'
 import { UsageError } from '../command-line/parse.mjs'
 import { hasAccess } from '../host.ts'
-import { findVsockDaemon } from './find-daemon.ts'
 import { AGENT_PORT, type GuestLink, type OwnLink } from './guest-link.ts'
-import { vhostUserLink } from './vhost-user-link.ts'
 
 /** The ways to reach a guest, best first. */
 const VSOCK_KINDS = ['vhost', 'vhost-user', 'tcp'] as const
@@ -123,4 +126,64 @@ async function freePort(): Promise<number> {
   await closed.promise
   if (address !== null && typeof address === 'object') return address.port
   throw new AgentError('INTERNAL', 'TCP server: no port')
+}
+
+/** The daemon serves this guest alone, so the number need not be unique on this host. */
+const GUEST_CID = 3
+
+/**
+ * The daemon 0.3.0 drops a packet of more than two descriptors, which Linux 6.12 sends above some 32 KiB. The guest has no
+ * more bytes on their way than this buffer takes.
+ */
+const BUFFER_BYTES = 28 * 1024
+
+/** The socket that reaches the guest. The guest reaches the host at the same path with `_PORT` appended. */
+export function guestSocketIn(folder: string): string {
+  return join(folder, 'vsock.sock')
+}
+
+/**
+ * A link through the vhost-user daemon vhost-device-vsock (`program`), which this starts and which makes its sockets in
+ * `folder`. Rejects with UNAVAILABLE and the daemon's own words when it does not start.
+ */
+async function vhostUserLink(program: string, folder: string): Promise<OwnLink> {
+  const guestSocket = guestSocketIn(folder)
+  const vhostSocket = join(folder, 'vhost-user.sock')
+  const sockets = `socket=${vhostSocket},uds-path=${guestSocket}`
+  const vm = `guest-cid=${GUEST_CID},${sockets},tx-buffer-size=${BUFFER_BYTES}`
+  const daemon = await startSocketServer('vhost-device-vsock', [program, '--vm', vm], vhostSocket)
+  return {
+    device: (slot, backend) => ({ kind: 'vsock', slot, cid: GUEST_CID, backend }),
+    backend: { kind: 'vhost-user', socket: vhostSocket },
+    commandLine: [],
+    address: { kind: 'hvsock', path: guestSocket, port: AGENT_PORT },
+    close: () => daemon.kill(),
+  }
+}
+
+const PROGRAM = 'vhost-device-vsock'
+
+/**
+ * The path of vhost-device-vsock: on PATH, or else from the package of Debian sid, which is verified by apt's signatures,
+ * unpacked below build/ and never installed. Later runs find it there. Throws UNAVAILABLE when neither has it.
+ */
+async function findVsockDaemon(progress: (line: string) => void): Promise<string> {
+  const installed = (process.env.PATH ?? '').split(delimiter).map((folder) => join(folder, PROGRAM))
+  const found = installed.find((path) => hasAccess(path, constants.X_OK))
+  if (found !== undefined) return found
+  const [fetched] = await fetchPackages({ suite: 'sid', packages: [PROGRAM], progress })
+  if (fetched === undefined) throw new AgentError('UNAVAILABLE', `Debian sid gave no package ${PROGRAM}`)
+  const folder = await cached(PROGRAM, { values: [fetched.version] }, async (target) => {
+    await extractPackage(fetched.path, target)
+    checkItStarts(join(target, 'usr/bin', PROGRAM))
+  })
+  return join(folder, 'usr/bin', PROGRAM)
+}
+
+/** Checks that the program starts: the package is of a newer Debian, and its libraries may be missing here. */
+function checkItStarts(program: string): void {
+  const result = spawnSync(program, ['--version'], { encoding: 'utf8', timeout: 10_000 })
+  if (result.status === 0) return
+  const reason = result.error?.message ?? result.stderr.trim()
+  throw new AgentError('UNAVAILABLE', `${PROGRAM} of Debian sid does not start on this machine: ${reason}`)
 }

@@ -1,15 +1,15 @@
+import { open } from 'node:fs/promises'
 import { constants, release } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { withTimeout } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
 import { inStep } from '../../base/step.ts'
-import { checkErrno } from '../errors.ts'
+import { checkErrno, failed, tooLong } from '../errors.ts'
 import type { Native } from '../native.ts'
 import type { Tools } from '../process/tools.ts'
 import { parseMountLine } from './mountinfo.ts'
 import { MOUNT_FLAG_BITS, type MountEntry, type Mounts } from './mounts.ts'
 import { MAX_OPTION_BYTES, overlaySettings } from './overlay-settings.ts'
-import { readLines } from './read-lines.ts'
 
 const { EBUSY } = constants.errno
 
@@ -126,3 +126,34 @@ function late(target: string): AgentError {
   const text = `unmount ${target}: ETIMEDOUT: its server or disk has not answered for ${UNMOUNT_MS / 1000} s`
   return new AgentError('DEADLINE_EXCEEDED', text, { errno: 'ETIMEDOUT' })
 }
+
+/** Reads a file line by line, in pieces. Throws EFBIG, naming the limit, above `maxBytes`, and the kernel's errors. */
+export async function readLines(
+  path: string,
+  maxBytes: number,
+  onLine: (line: string) => void,
+): Promise<void> {
+  const report = failed('read', path)
+  const buffer = Buffer.alloc(PIECE_BYTES)
+  // A character of several bytes may be cut by the end of a piece.
+  const decoder = new TextDecoder()
+  let begun = ''
+  let bytes = 0
+  const file = await open(path).catch(report)
+  try {
+    for (;;) {
+      const { bytesRead } = await file.read(buffer).catch(report)
+      if (bytesRead === 0) break
+      bytes += bytesRead
+      if (bytes > maxBytes) throw tooLong(path, maxBytes)
+      const lines = (begun + decoder.decode(buffer.subarray(0, bytesRead), { stream: true })).split('\n')
+      begun = lines.pop() ?? ''
+      for (const line of lines) onLine(line)
+    }
+  } finally {
+    await file.close()
+  }
+  if (begun !== '') onLine(begun)
+}
+
+const PIECE_BYTES = 64 * 1024

@@ -15,7 +15,11 @@ export function linuxTools(native: Native, streams: Streams): Tools {
   return {
     startOnTerminal: (argv, terminal, environment) =>
       startChild(native, streams, {
-        ...{ argv, name: undefined, cwd: '/', denied: [], hasTerminal: true },
+        argv,
+        name: undefined,
+        cwd: '/',
+        denied: [],
+        hasTerminal: true,
         env: { PATH: DEFAULT_PATH, ...environment },
         stdio: [terminal, terminal, terminal],
       }),

@@ -133,7 +133,9 @@ function decodeConnection(id: bigint, flags: number, payload: Buffer): BrokerMes
     )
   }
   return {
-    ...{ kind: 'connection', id, firstBytes },
+    kind: 'connection',
+    id,
+    firstBytes,
     framing: (flags & IS_GRPC) === 0 ? 'ttrpc' : 'grpc',
     peer: { kind, cid: payload.readUInt32LE(4), port: payload.readUInt32LE(8), address },
   }

@@ -22,18 +22,19 @@ type Answer = Pick<
   'fileDescriptorResponse' | 'allExtensionNumbersResponse' | 'listServicesResponse' | 'errorResponse'
 >
 
-interface ReflectionOptions {
-  readonly methods: MethodTable
-  readonly readDescriptors: ReadDescriptors
-  readonly checkCall: CheckCall
-}
-
 const METHOD = ServerReflectionDefinition.methods.serverReflectionInfo.name
 
 export const REFLECTION_METHODS = SERVICE_NAMES.map((name) => `${name}/${METHOD}`)
 
 /** The descriptors are read at the first call of a connection. */
-export function registerReflection(server: Server, options: ReflectionOptions): void {
+export function registerReflection(
+  server: Server,
+  options: {
+    readonly methods: MethodTable
+    readonly readDescriptors: ReadDescriptors
+    readonly checkCall: CheckCall
+  },
+): void {
   const { methods, readDescriptors, checkCall } = options
   const services = [...serviceNames(methods), HealthDefinition.fullName, ServerReflectionDefinition.fullName]
   let index: Promise<DescriptorIndex> | undefined

@@ -144,7 +144,11 @@ async function answer(call: StreamCall, method: StreamMethod, peer: string): Pro
   const hangup = new AbortController()
   call.once('cancelled', () => hangup.abort(cancelled()))
   const incoming: IncomingCall = {
-    ...{ timeoutMs: undefined, hangup: hangup.signal, peer, number: undefined, ageMs: 0 },
+    timeoutMs: undefined,
+    hangup: hangup.signal,
+    peer,
+    number: undefined,
+    ageMs: 0,
     framing: 'grpc',
     traceparent: traceparentOf(call),
   }

@@ -9,14 +9,14 @@ import { sandboxMethods } from '../../../src/agent/service/methods/sandbox.ts'
 import { stdioMethods } from '../../../src/agent/service/methods/stdio.ts'
 import { storageMethods } from '../../../src/agent/service/methods/storage.ts'
 import type { DeclaredMethod, ServiceMethods } from '../../../src/agent/service/rpc.ts'
-import { declaredMethods, type ServiceDependencies } from '../../../src/agent/service/services.ts'
+import { declaredMethods, type ServiceContext } from '../../../src/agent/service/services.ts'
 import { AgentServiceDefinition } from '../../../src/gen/agent.ts'
 import { HealthDefinition } from '../../../src/gen/health.ts'
 import { IntrospectionDefinition } from '../../../src/gen/microvm/agent/v1/introspection.ts'
 import { serviceDependencies } from '../../support/agent/service-dependencies.ts'
 
 describe('the declared RPCs', () => {
-  let given: ServiceDependencies
+  let given: ServiceContext
   let methods: readonly DeclaredMethod<unknown, unknown>[]
 
   beforeAll(async () => {

@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
-import { hybridHandshake } from '../../../src/client/connection/hybrid.ts'
+import { hybridHandshake } from '../../../src/client/connection/dial.ts'
 import { duplexPair } from '../../support/rpc/duplex-pair.ts'
 
 describe('hybridHandshake', () => {

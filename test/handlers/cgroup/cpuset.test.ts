@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, it } from 'vitest'
-import { refreshCpuset } from '../../../src/handlers/cgroup/cpuset.ts'
+import { refreshCpuset } from '../../../src/handlers/cgroup/cgroup.ts'
 import { kernelError } from '../../../src/os/errors.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 

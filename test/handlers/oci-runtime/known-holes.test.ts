@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { KnownHoles } from '../../../src/handlers/oci-runtime/known-holes.ts'
+import { KnownHoles } from '../../../src/handlers/oci-runtime/client.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 import { recordingLog } from '../../support/fakes/recording-log.ts'
 

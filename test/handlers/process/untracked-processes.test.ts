@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { abortable, cancelled, neverAborted } from '../../../src/base/abort.ts'
-import { killUntracked } from '../../../src/handlers/process/untracked-processes.ts'
+import { killUntracked } from '../../../src/handlers/process/exec-process.ts'
 import { kernelError } from '../../../src/os/errors.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 import { execRequest, type Machine, machineWithContainer } from '../../support/handlers/machine.ts'

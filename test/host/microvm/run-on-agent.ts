@@ -5,8 +5,8 @@ import { containerSpec } from '../../../src/client/container/container-spec.ts'
 import { terminalSize } from '../../../src/client/terminal/terminal.ts'
 import { Timings } from '../../../src/microvm/run/reporter.ts'
 import type { runCommand } from '../../../src/microvm/run/run-command.ts'
+import { passesInput, whatToRun } from '../../../src/microvm/run/run-command.ts'
 import { runContainer } from '../../../src/microvm/run/run-container.ts'
-import { passesInput, whatToRun } from '../../../src/microvm/run/what-to-run.ts'
 import { runTool } from '../../../src/microvm/run-tool.ts'
 
 /**

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { UsageError } from '../../../src/microvm/command-line/parse.mjs'
 import type { ImageConfig } from '../../../src/microvm/run/oci-layout.ts'
-import { passesInput, whatToRun } from '../../../src/microvm/run/what-to-run.ts'
+import { passesInput, whatToRun } from '../../../src/microvm/run/run-command.ts'
 
 const nothing = { command: [], rootfs: undefined, env: [], workdir: undefined }
 const image: ImageConfig = {

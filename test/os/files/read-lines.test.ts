@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { readLines } from '../../../src/os/files/read-lines.ts'
+import { readLines } from '../../../src/os/files/linux-mounts.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 describe('readLines', () => {

@@ -1,10 +1,10 @@
 import { Events } from '../../../src/agent/introspection/events.ts'
 import { tellNetwork } from '../../../src/agent/introspection/tell-network.ts'
 import { Policy } from '../../../src/agent/policy/policy.ts'
-import type { ServiceDependencies } from '../../../src/agent/service/services.ts'
+import type { ServiceContext } from '../../../src/agent/service/services.ts'
 import { type Logger, silentLogger } from '../../../src/base/log.ts'
 import { createMemAgent } from '../../../src/handlers/guest/mem-agent/mem-agent.ts'
-import { networkQueues } from '../../../src/handlers/network/dependencies.ts'
+import { networkQueues } from '../../../src/handlers/network/context.ts'
 import { NetworkRecord } from '../../../src/handlers/network/network-record.ts'
 import type { PolicyEngines } from '../../../src/os/policy/policy-engine.ts'
 import { hotplugOf } from '../handlers/device/device-dependencies.ts'
@@ -20,7 +20,7 @@ export async function serviceDependencies(
     readonly engines?: PolicyEngines
     readonly log?: Logger
   } = {},
-): Promise<ServiceDependencies & Pick<Machine, 'os' | 'runtime'>> {
+): Promise<ServiceContext & Pick<Machine, 'os' | 'runtime'>> {
   const { os, runtime, context } = await machine()
   const log = silentLogger()
   const hotplug = hotplugOf(os)

@@ -1,5 +1,5 @@
 import type { AgentServiceDefinition } from '../../../gen/agent.ts'
-import type { GuestDependencies } from '../../../handlers/guest/dependencies.ts'
+import type { GuestContext } from '../../../handlers/guest/context.ts'
 import { guestDetails } from '../../../handlers/guest/details.ts'
 import { probeMemory } from '../../../handlers/guest/memory-blocks.ts'
 import { createMetrics } from '../../../handlers/guest/metrics/metrics.ts'
@@ -9,7 +9,7 @@ import { addSwap, addSwapPath } from '../../../handlers/guest/swap.ts'
 import { volumeStats } from '../../../handlers/guest/volume-stats.ts'
 import { cancellable, finishing, type ServiceMethods } from '../rpc.ts'
 
-export function guestMethods(guest: GuestDependencies) {
+export function guestMethods(guest: GuestContext) {
   const { files, system, volumes } = guest.os
   const details = guestDetails(guest)
   const metrics = createMetrics(guest)

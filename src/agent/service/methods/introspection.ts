@@ -1,10 +1,10 @@
 import { AgentError } from '../../../base/errors.ts'
 import type { IntrospectionDefinition } from '../../../gen/microvm/agent/v1/introspection.ts'
-import type { GuestDependencies } from '../../../handlers/guest/dependencies.ts'
+import type { GuestContext } from '../../../handlers/guest/context.ts'
 import { HangupSignals } from '../../../handlers/process/hangup-signals.ts'
 import { usableContainers } from '../../../handlers/sandbox/usable-containers.ts'
 import { getCapabilities } from '../../introspection/capabilities.ts'
-import type { IntrospectionDependencies } from '../../introspection/dependencies.ts'
+import type { IntrospectionContext } from '../../introspection/context.ts'
 import { listDevices } from '../../introspection/devices.ts'
 import { LoopHistogram } from '../../introspection/loop-histogram.ts'
 import { getNetwork } from '../../introspection/network.ts'
@@ -22,11 +22,7 @@ export interface ServiceView {
   readonly methods: () => readonly DeclaredMethod<unknown, unknown>[]
 }
 
-export function introspectionMethods(
-  guest: GuestDependencies,
-  given: IntrospectionDependencies,
-  service: ServiceView,
-) {
+export function introspectionMethods(guest: GuestContext, given: IntrospectionContext, service: ServiceView) {
   const { files, clock } = guest.os
   const { events } = given
   const profiles = new Profiles(guest.os)

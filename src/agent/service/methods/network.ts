@@ -1,14 +1,14 @@
 import { AgentError } from '../../../base/errors.ts'
 import type { AgentServiceDefinition } from '../../../gen/agent.ts'
 import { addNeighbors } from '../../../handlers/network/add-neighbors.ts'
-import type { NetworkDependencies } from '../../../handlers/network/dependencies.ts'
+import type { NetworkContext } from '../../../handlers/network/context.ts'
 import { getIptables, setIptables } from '../../../handlers/network/iptables.ts'
 import { listInterfaces, listRoutes } from '../../../handlers/network/list.ts'
 import { updateInterface } from '../../../handlers/network/update-interface.ts'
 import { updateRoutes } from '../../../handlers/network/update-routes.ts'
 import { cancellable, finishing, type ServiceMethods } from '../rpc.ts'
 
-export function networkMethods(network: NetworkDependencies) {
+export function networkMethods(network: NetworkContext) {
   return {
     // Journaled, because links that swap their names have a temporary name in between.
     updateInterface: finishing('journaled', async (request, { signal }) =>

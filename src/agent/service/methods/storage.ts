@@ -1,10 +1,10 @@
 import type { AgentServiceDefinition } from '../../../gen/agent.ts'
 import type { SandboxContext } from '../../../handlers/sandbox/context.ts'
 import { updateEphemeral } from '../../../handlers/storage/drivers/ephemeral.ts'
-import type { MountDependencies } from '../../../handlers/storage/mount-storage.ts'
+import type { MountContext } from '../../../handlers/storage/mount-storage.ts'
 import { cancellable, finishing, type ServiceMethods } from '../rpc.ts'
 
-export function storageMethods(storage: MountDependencies, sandbox: SandboxContext) {
+export function storageMethods(storage: MountContext, sandbox: SandboxContext) {
   return {
     // Journaled, because a second run without the option `remount` mounts again.
     updateEphemeralMounts: finishing('journaled', ({ storages }, { signal }) =>

@@ -47,7 +47,13 @@ export async function* renameArchive(
 
 const [FILE, HARD_LINK] = ['0', '1']
 const KINDS: Readonly<Record<string, FileKind>> = {
-  ...{ [FILE]: 'file', [HARD_LINK]: 'file', 2: 'link', 3: 'device', 4: 'device', 5: 'folder', 6: 'fifo' },
+  [FILE]: 'file',
+  [HARD_LINK]: 'file',
+  2: 'link',
+  3: 'device',
+  4: 'device',
+  5: 'folder',
+  6: 'fifo',
 }
 
 function kindOf({ name, type }: TarHeader): FileKind {

@@ -11,7 +11,7 @@ import type { ContainerRegistry } from '../registry.ts'
 const WAIT_MS = 10_000
 const LOOK_MS = 100
 
-interface CloneDependencies {
+interface CloneContext {
   readonly os: Pick<Os, 'clock' | 'mounts'>
   readonly log: Logger
   readonly containers: Pick<ContainerRegistry, 'list'>
@@ -30,7 +30,7 @@ export function checkSharedMounts(mounts: readonly SharedMount[]): void {
 
 /** Clones mounts of other containers into one that awaits its start. Mounts that are missing after 10 s are logged. */
 export async function cloneSharedMounts(
-  dependencies: CloneDependencies,
+  dependencies: CloneContext,
   container: { readonly mounts: readonly SharedMount[]; readonly init: ContainerProcess },
   signal: AbortSignal,
 ): Promise<void> {
@@ -53,7 +53,7 @@ export async function cloneSharedMounts(
 
 /** The first process of the source container once it has the mount; undefined after {@link WAIT_MS}. */
 async function waitForSource(
-  { os, containers }: CloneDependencies,
+  { os, containers }: CloneContext,
   { srcCtr, srcPath }: SharedMount,
   signal: AbortSignal,
 ): Promise<ContainerProcess | undefined> {

@@ -2,11 +2,12 @@ import { AgentError } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
 import { inStep } from '../../../base/step.ts'
 import type { ResolvedEdits } from '../../../oci/cdi/apply-edits.ts'
+import type { CdiNode, ResolvedNode } from '../../../oci/cdi/container-edits.ts'
 import type { RequestedDevice } from '../../../oci/cdi/requested-devices.ts'
 import type { Clock } from '../../../os/clock.ts'
+import type { FileKind } from '../../../os/files/file-status.ts'
 import type { Files } from '../../../os/files/files.ts'
 import { type ChosenEdits, chooseEdits } from './choose-edits.ts'
-import { lookUpNodes } from './look-up-nodes.ts'
 import { SpecFolder } from './spec-folder.ts'
 
 export interface CdiSettings {
@@ -18,7 +19,7 @@ export interface CdiSettings {
   readonly readsVariable: boolean
 }
 
-interface CdiDependencies {
+interface CdiContext {
   readonly files: Files
   readonly clock: Clock
   readonly log: Logger
@@ -31,7 +32,7 @@ const RETRY_MS = 1000
 /** Returns the edits in order. Throws INTERNAL for an unknown device, and for a kind that is not described in time. */
 export async function waitForCdiEdits(
   requested: readonly RequestedDevice[],
-  dependencies: CdiDependencies,
+  dependencies: CdiContext,
   signal: AbortSignal,
 ): Promise<readonly ResolvedEdits[]> {
   if (requested.length === 0) return []
@@ -42,7 +43,7 @@ export async function waitForCdiEdits(
 
 async function waitForEdits(
   requested: readonly RequestedDevice[],
-  { files, clock, log, settings }: CdiDependencies,
+  { files, clock, log, settings }: CdiContext,
   signal: AbortSignal,
 ): Promise<readonly ChosenEdits[]> {
   const folder = new SpecFolder(files, settings.folder)
@@ -72,4 +73,37 @@ function timedOut(missing: string, settings: CdiSettings, problems: readonly str
   const { folder, timeoutMs } = settings
   const what = `Timeout after ${timeoutMs / 1000}s waiting for CDI device ${missing}: no specification in ${folder} has it`
   return new AgentError('INTERNAL', [what, ...problems].join('; '))
+}
+
+/** The OCI letters of node types. */
+const TYPES: Readonly<Partial<Record<FileKind, string>>> = { block: 'b', character: 'c', fifo: 'p' }
+
+/** Adds type, numbers and mode of the guest's nodes. Throws INTERNAL for a missing node or one of another type. */
+async function lookUpNodes(files: Files, { edits, of }: ChosenEdits): Promise<ResolvedEdits> {
+  const deviceNodes = await Promise.all(edits.deviceNodes.map((node) => lookUp(files, node, of)))
+  return { ...edits, deviceNodes }
+}
+
+async function lookUp(files: Files, node: CdiNode, of: string): Promise<ResolvedNode> {
+  const { path, hostPath, type: wanted, major, minor, fileMode, permissions, uid, gid } = node
+  const rest = { path, permissions, uid, gid }
+  if (wanted !== undefined && (major !== undefined || wanted === 'p')) {
+    return { ...rest, type: wanted, major: major ?? 0, minor: minor ?? 0, fileMode: fileMode ?? 0 }
+  }
+  const guestPath = hostPath ?? path
+  const status = await files.stat(guestPath)
+  const type = status === undefined ? undefined : TYPES[status.kind]
+  const what = `CDI device ${of}: deviceNodes: ${guestPath}`
+  if (status === undefined || type === undefined) {
+    throw new AgentError(
+      'INTERNAL',
+      `${what}: ${status === undefined ? 'no such node' : `is a ${status.kind}`} in the guest, want a device node`,
+    )
+  }
+  // OCI has two letters for a character device, c and u.
+  if (wanted !== undefined && wanted.replace('u', 'c') !== type) {
+    throw new AgentError('INTERNAL', `${what}: type ${type} in the guest, want ${wanted}`)
+  }
+  const numbers = major === undefined ? status : { major, minor: minor ?? 0 }
+  return { ...rest, type, major: numbers.major, minor: numbers.minor, fileMode: fileMode ?? status.mode }
 }

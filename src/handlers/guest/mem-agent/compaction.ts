@@ -13,7 +13,7 @@ const BUDDYINFO = '/proc/buddyinfo'
 /** How often the pressure is read while a compaction runs. */
 const LOOK_MS = 1000
 
-export interface CompactionDependencies {
+export interface CompactionContext {
   readonly os: Pick<Os, 'files' | 'clock' | 'tools'>
   readonly log: Logger
   /** Absolute path of vminit's program, which makes the write. */
@@ -52,12 +52,12 @@ export function fragmentPages(buddyinfo: string, order: number): number {
 }
 
 export class Compaction {
-  readonly #dependencies: CompactionDependencies
+  readonly #dependencies: CompactionContext
   #before: PressureSample | undefined
   #fragmentPagesBefore = 0
   #periodsWithout = 0
 
-  constructor(dependencies: CompactionDependencies) {
+  constructor(dependencies: CompactionContext) {
     this.#dependencies = dependencies
   }
 

@@ -15,16 +15,6 @@ export interface MemAgentConfig {
   readonly compact: CompactSettings
 }
 
-export interface MemAgentDependencies {
-  readonly os: Pick<Os, 'files' | 'clock' | 'tools'>
-  readonly log: Logger
-  readonly config: MemAgentConfig
-  /** Stores the settings that calls change. */
-  readonly state: Pick<StateStore, 'read' | 'write'>
-  readonly targets: () => readonly ReclaimTarget[]
-  readonly vminit: string
-}
-
 /** Reclaims memory that containers no longer use, and compacts free memory, so that the host gets whole blocks back. */
 export interface MemAgent {
   /**
@@ -40,7 +30,15 @@ export interface MemAgent {
   stop(): void
 }
 
-export function createMemAgent(dependencies: MemAgentDependencies): MemAgent {
+export function createMemAgent(dependencies: {
+  readonly os: Pick<Os, 'files' | 'clock' | 'tools'>
+  readonly log: Logger
+  readonly config: MemAgentConfig
+  /** Stores the settings that calls change. */
+  readonly state: Pick<StateStore, 'read' | 'write'>
+  readonly targets: () => readonly ReclaimTarget[]
+  readonly vminit: string
+}): MemAgent {
   const { os, log, config, state, targets, vminit } = dependencies
   const called = new CalledSettings(state, log)
   const reclaim = new RunningSettings(changedReclaim(config.reclaim, called.reclaim))

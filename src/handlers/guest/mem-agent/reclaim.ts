@@ -19,7 +19,7 @@ export interface ReclaimTarget {
   readonly cgroupPath: string
 }
 
-export interface ReclaimDependencies {
+export interface ReclaimContext {
   readonly os: Pick<Os, 'files' | 'clock'>
   readonly log: Logger
   /** The containers whose processes exist and whose state is not being changed. */
@@ -58,11 +58,11 @@ export function decideReclaim(settings: ReclaimSettings, figures: ReclaimFigures
 }
 
 export class ContainerReclaim {
-  readonly #dependencies: ReclaimDependencies
+  readonly #dependencies: ReclaimContext
   #before = new Map<ReclaimTarget, PressureSample>()
   #quietPeriods = new Map<ReclaimTarget, number>()
 
-  constructor(dependencies: ReclaimDependencies) {
+  constructor(dependencies: ReclaimContext) {
     this.#dependencies = dependencies
   }
 

@@ -10,7 +10,7 @@ import { cpuMetrics, diskMetrics, loadMetrics, networkMetrics } from './guest-me
 import { memoryMetrics, vmstatMetrics } from './memory-metrics.ts'
 import { OWN_SOURCES, type OwnFigures } from './own-figures.ts'
 
-export interface MetricsDependencies {
+export interface MetricsContext {
   readonly os: Pick<Os, 'clock' | 'files' | 'mounts' | 'volumes'>
   readonly log: Logger
   readonly figures: OwnFigures
@@ -27,7 +27,7 @@ export function createMetrics({
   os,
   log,
   figures,
-}: MetricsDependencies): (signal: AbortSignal) => Promise<string> {
+}: MetricsContext): (signal: AbortSignal) => Promise<string> {
   let scrapes = 0
   const sources = [
     ...Object.entries(SOURCES).map(([name, read]) => new Source(name, () => read(os))),
@@ -94,7 +94,7 @@ function sharedRuns<T>(task: () => Promise<T>): () => Promise<T> {
   }
 }
 
-const SOURCES: Readonly<Record<string, (os: MetricsDependencies['os']) => Promise<Metric[]>>> = {
+const SOURCES: Readonly<Record<string, (os: MetricsContext['os']) => Promise<Metric[]>>> = {
   process: ({ files }) => processMetrics(files),
   status: ({ files }) => statusMetrics(files),
   io: ({ files }) => ioMetrics(files),

@@ -13,7 +13,7 @@ import { addressOf, isSameAddress, isSameGateway, type PlacedLink, routeOf } fro
 import { checkLinks } from './point-to-point.ts'
 import type { FoundMetadata } from './read-vm-metadata.ts'
 
-export interface NetworkDependencies {
+export interface NetworkContext {
   readonly network: Network
   readonly files: Files
   readonly uevents: Uevents
@@ -30,7 +30,7 @@ export interface NetworkDependencies {
  * does not appear in time, and the kernel's error when it cannot be set up.
  */
 export async function configureNetwork(
-  dependencies: NetworkDependencies,
+  dependencies: NetworkContext,
   { item, metadata }: FoundMetadata,
 ): Promise<boolean> {
   const { network, log, record } = dependencies
@@ -74,7 +74,7 @@ function effectiveSettings(
 }
 
 /** The network driver may be loaded before it has found its card. */
-async function waitForLink(dependencies: NetworkDependencies): Promise<Link> {
+async function waitForLink(dependencies: NetworkContext): Promise<Link> {
   const { interface: wanted, log, network } = dependencies
   const description = wanted === '' ? 'an Ethernet interface' : `network interface ${wanted}`
   const probe = async () => {
@@ -95,7 +95,7 @@ async function waitForLink(dependencies: NetworkDependencies): Promise<Link> {
 }
 
 /** Disables router advertisements, because the host's metadata alone configures the link. */
-async function ignoreRouters({ files, log }: NetworkDependencies, link: Link): Promise<void> {
+async function ignoreRouters({ files, log }: NetworkContext, link: Link): Promise<void> {
   const path = `/proc/sys/net/ipv6/conf/${link.name}/accept_ra`
   try {
     await files.write(path, '0')

@@ -37,7 +37,7 @@ interface Unfinished extends CopyWork {
   lastChunkMs: number
 }
 
-export interface CopyParts {
+export interface CopyContext {
   readonly os: Pick<Os, 'files' | 'clock'>
   readonly log: Logger
   readonly root: string
@@ -50,12 +50,12 @@ export interface CopyParts {
  * removes parents that another would use. Progress is saved before a chunk is answered.
  */
 export class FileCopies {
-  readonly #parts: CopyParts
+  readonly #parts: CopyContext
   readonly #queue = new SerialQueue()
   /** By path below the root. */
   readonly #unfinished = new Map<string, Unfinished>()
 
-  constructor(parts: CopyParts) {
+  constructor(parts: CopyContext) {
     this.#parts = parts
   }
 
@@ -89,7 +89,14 @@ export class FileCopies {
     work.onFailure.add('remove file', () => folder.remove(temporaryName))
     const lastChunkMs = this.#parts.os.clock.monotonicMs()
     this.#unfinished.set(path.join('/'), {
-      ...{ ...work, path, temporaryName, folder, file, sizeBytes, arrivedBytes, lastChunkMs },
+      ...work,
+      path,
+      temporaryName,
+      folder,
+      file,
+      sizeBytes,
+      arrivedBytes,
+      lastChunkMs,
     })
   }
 
@@ -167,7 +174,14 @@ export class FileCopies {
     const { sizeBytes } = chunk
     const path = [...copy.parents, name]
     const unfinished = {
-      ...{ ...work, path, temporaryName, folder, file, sizeBytes, arrivedBytes: 0n, lastChunkMs: 0 },
+      ...work,
+      path,
+      temporaryName,
+      folder,
+      file,
+      sizeBytes,
+      arrivedBytes: 0n,
+      lastChunkMs: 0,
     }
     if (await this.#write(unfinished, copy, chunk)) return
     await folder.remove(name)
@@ -221,7 +235,13 @@ export class FileCopies {
     const { path, temporaryName, file, sizeBytes, arrivedBytes, parentsMade } = unfinished
     const { inode } = file
     this.#parts.state.write(KINDS.copy, `${SAVED}/${temporaryName}`, {
-      ...{ path: [...path], temporaryName, inode, sizeBytes, arrivedBytes, parentsMade, request },
+      path: [...path],
+      temporaryName,
+      inode,
+      sizeBytes,
+      arrivedBytes,
+      parentsMade,
+      request,
     })
   }
 

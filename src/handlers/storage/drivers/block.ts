@@ -7,10 +7,10 @@ import { parsePciPath } from '../../../hotplug/pci/pci-path.ts'
 import { parseScsiAddress, waitForScsiDisk } from '../../../hotplug/scsi-disk.ts'
 import type { Files } from '../../../os/files/files.ts'
 import type { Tools } from '../../../os/process/tools.ts'
-import type { StorageDependencies, StorageDriver } from '../driver.ts'
+import type { StorageContext, StorageDriver } from '../driver.ts'
 import { mountStorage } from '../mount-storage.ts'
 
-type WaitForDisk = (source: string, dependencies: StorageDependencies, signal: AbortSignal) => Promise<string>
+type WaitForDisk = (source: string, dependencies: StorageContext, signal: AbortSignal) => Promise<string>
 
 export interface DiskDriver extends StorageDriver {
   readonly waitFor: WaitForDisk

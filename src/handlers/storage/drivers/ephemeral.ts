@@ -3,7 +3,7 @@ import { UndoList, undoOnFailure } from '../../../base/undo.ts'
 import type { Storage } from '../../../gen/agent.ts'
 import type { StorageDriver, StorageRequest } from '../driver.ts'
 import { checkMountPoint, withoutFinalSlash } from '../mount-point.ts'
-import { type MountDependencies, mountStorage } from '../mount-storage.ts'
+import { type MountContext, mountStorage } from '../mount-storage.ts'
 import { fsGidOf, setFolderGroup, withoutFsGid } from '../ownership.ts'
 import { refuseNul } from '../validation.ts'
 import type { ReservedPages } from './huge-pages.ts'
@@ -24,7 +24,10 @@ export const ephemeral: StorageDriver = {
         if (gid !== undefined) await setFolderGroup(request.os.files, mountPoint, gid)
       })
       return {
-        ...{ mountPoint, kind: 'mount', keep: true, onRemove: () => onRemove.run() },
+        mountPoint,
+        kind: 'mount',
+        keep: true,
+        onRemove: () => onRemove.run(),
         ...(reserved && { undo: undoOf(reserved) }),
       }
     })
@@ -62,7 +65,7 @@ function reservedOf(undo: Readonly<Record<string, string>>): ReservedPages | und
  * Throws INVALID_ARGUMENT and changes nothing when one of them has another driver.
  */
 export async function updateEphemeral(
-  dependencies: MountDependencies,
+  dependencies: MountContext,
   storages: readonly Storage[],
   signal: AbortSignal,
 ): Promise<void> {
@@ -74,11 +77,7 @@ export async function updateEphemeral(
   for (const storage of storages) await updateOne(dependencies, storage, signal)
 }
 
-async function updateOne(
-  dependencies: MountDependencies,
-  given: Storage,
-  signal: AbortSignal,
-): Promise<void> {
+async function updateOne(dependencies: MountContext, given: Storage, signal: AbortSignal): Promise<void> {
   const { files } = dependencies.os
   const storage = { ...given, mountPoint: withoutFinalSlash(given.mountPoint) }
   refuseNul(storage)

@@ -2,7 +2,7 @@ import { neverAborted } from '../../../../src/base/abort.ts'
 import { type LogFields, type Logger, silentLogger } from '../../../../src/base/log.ts'
 import { ARPNeighbor, Interface, Route } from '../../../../src/gen/types.ts'
 import { addNeighbors } from '../../../../src/handlers/network/add-neighbors.ts'
-import { type NetworkDependencies, networkQueues } from '../../../../src/handlers/network/dependencies.ts'
+import { type NetworkContext, networkQueues } from '../../../../src/handlers/network/context.ts'
 import { getIptables, setIptables } from '../../../../src/handlers/network/iptables.ts'
 import { listInterfaces, listRoutes } from '../../../../src/handlers/network/list.ts'
 import { NetworkRecord } from '../../../../src/handlers/network/network-record.ts'
@@ -30,7 +30,7 @@ export async function guestNetwork(...links: readonly string[]): Promise<GuestNe
   return { os, handlers: boundCalls(dependencies), record, lines, state: () => stateOf(os.network) }
 }
 
-function boundCalls(dependencies: NetworkDependencies) {
+function boundCalls(dependencies: NetworkContext) {
   const { network } = dependencies.os
   return {
     updateInterface: (request: Interface, signal: AbortSignal) =>

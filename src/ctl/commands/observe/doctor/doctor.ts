@@ -53,7 +53,8 @@ async function collect(context: Context): Promise<{ readonly found: Findings; re
   const clockAheadMs = sandbox && aheadMs(Number(sandbox.guestTimeMs), sentMs, Date.now())
   const calls = await ask('calls', () => introspection.listCalls({}))
   const found: Findings = {
-    ...{ sandbox, clockAheadMs },
+    sandbox,
+    clockAheadMs,
     calls: calls?.calls,
     failed: calls?.failed,
     containers: (await ask('containers', () => introspection.listContainers({})))?.containers,

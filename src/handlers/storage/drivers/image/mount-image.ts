@@ -3,7 +3,7 @@ import { type UndoList, undoOnFailure } from '../../../../base/undo.ts'
 import type { Storage } from '../../../../gen/agent.ts'
 import { waitForPartition } from '../../../../hotplug/partition.ts'
 import type { Attachment } from '../../attachment.ts'
-import type { StorageDependencies, StorageDriver } from '../../driver.ts'
+import type { StorageContext, StorageDriver } from '../../driver.ts'
 import { clearFolder } from '../../empty-folder.ts'
 import { checkMountPoint } from '../../mount-point.ts'
 import { mountStorage } from '../../mount-storage.ts'
@@ -13,7 +13,7 @@ import { type Image, type Layer, parseImage, type UpperLayer } from './parse-ima
 import { MAPPED_PREFIX, openVerity, unmapStale } from './verity.ts'
 
 interface ImageMount {
-  readonly dependencies: StorageDependencies
+  readonly dependencies: StorageContext
   readonly signal: AbortSignal
   /** Unmounts the layers and removes their folders and dm-verity devices. */
   readonly onRemove: UndoList
@@ -35,7 +35,7 @@ const UPPER = 'rw'
  */
 export async function mountImage(
   storages: readonly [Storage, ...Storage[]],
-  dependencies: StorageDependencies,
+  dependencies: StorageContext,
   signal: AbortSignal,
 ): Promise<Attachment> {
   const image = parseImage(storages)
@@ -52,14 +52,14 @@ export async function mountImage(
 
 async function placeOf(
   mountPoint: string,
-  { bundlesRoot }: Pick<StorageDependencies, 'bundlesRoot'>,
+  { bundlesRoot }: Pick<StorageContext, 'bundlesRoot'>,
 ): Promise<Pick<ImageMount, 'id' | 'folder'>> {
   const id = await shortHash(mountPoint)
   // No container id begins with a dot. The name is short because before Linux 6.7 all paths must fit into one page.
   return { id, folder: `${bundlesRoot}/.layers-${id}` }
 }
 
-async function removeLayers(mountPoint: string, dependencies: StorageDependencies): Promise<void> {
+async function removeLayers(mountPoint: string, dependencies: StorageContext): Promise<void> {
   const { id, folder } = await placeOf(mountPoint, dependencies)
   await clearFolder(dependencies.os, folder)
   await unmapStale(dependencies.os, `${MAPPED_PREFIX}${id}-`)
@@ -136,7 +136,7 @@ async function shortHash(text: string): Promise<string> {
 /** Returns the node of the layer's disk or partition, or of the dm-verity device `name` in front of it. */
 async function waitForLayerNode(
   { disk, source, partition, verity }: Layer,
-  request: StorageDependencies & { readonly name: string; readonly onRemove: UndoList },
+  request: StorageContext & { readonly name: string; readonly onRemove: UndoList },
   signal: AbortSignal,
 ): Promise<string> {
   const { os, hotplug, name, onRemove } = request
@@ -157,7 +157,7 @@ interface UpperFolders {
 async function prepareUpper(
   root: string,
   directories: readonly LayerDirectory[],
-  { os: { files }, allowedRoots }: StorageDependencies,
+  { os: { files }, allowedRoots }: StorageContext,
 ): Promise<UpperFolders> {
   const folders = { upperdir: `${root}/upper`, workdir: `${root}/work` }
   for (const { path, mode, owner } of directories) {

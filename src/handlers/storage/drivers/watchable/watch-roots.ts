@@ -5,7 +5,7 @@ import { UndoList, undoOnFailure } from '../../../../base/undo.ts'
 import type { Clock } from '../../../../os/clock.ts'
 import { isMountPoint } from '../../../../os/files/mounts.ts'
 import { checkMountPoint, userFolderOf } from '../../mount-point.ts'
-import { type MountDependencies, mountStorage } from '../../mount-storage.ts'
+import { type MountContext, mountStorage } from '../../mount-storage.ts'
 import { PollLoop } from './poll-loop.ts'
 
 /** The folders below a sandbox's root that hold watched storages, one for each host layout. */
@@ -50,11 +50,7 @@ export class WatchRoots {
   readonly #changes = new SerialQueue()
 
   /** The first reference mounts the tmpfs. Throws what mounting throws or the abort reason, after undoing all steps. */
-  async acquire(
-    path: string,
-    dependencies: MountDependencies,
-    signal: AbortSignal,
-  ): Promise<WatchRootReference> {
+  async acquire(path: string, dependencies: MountContext, signal: AbortSignal): Promise<WatchRootReference> {
     const { os, log } = dependencies
     return undoOnFailure(log, async (onRelease) => {
       await this.#changes.run(() => this.#acquire(path, dependencies, signal), neverAborted)
@@ -70,7 +66,7 @@ export class WatchRoots {
   }
 
   /** Restores the previous agent's reference with the folder `staging`, and empties that folder. */
-  async restore(path: string, staging: string, { os, log }: MountDependencies): Promise<WatchRootReference> {
+  async restore(path: string, staging: string, { os, log }: MountContext): Promise<WatchRootReference> {
     // The previous agent had released the reference when it died.
     if (!(await isMountPoint(os, path))) return { staging, release: async () => {} }
     const root = this.#roots.get(path) ?? { references: 0, onRemove: undoOfRoot(path, { os, log }) }
@@ -87,7 +83,7 @@ export class WatchRoots {
   }
 
   /** Unmounts a watch root that the previous agent mounted for a storage that it did not attach. */
-  async removeUnused(path: string, dependencies: Pick<MountDependencies, 'os' | 'log'>): Promise<void> {
+  async removeUnused(path: string, dependencies: Pick<MountContext, 'os' | 'log'>): Promise<void> {
     const remove = async () => {
       if (this.#roots.has(path) || !(await isMountPoint(dependencies.os, path))) return
       await undoOfRoot(path, dependencies).run()
@@ -95,7 +91,7 @@ export class WatchRoots {
     await this.#changes.run(remove, neverAborted)
   }
 
-  async #acquire(path: string, dependencies: MountDependencies, signal: AbortSignal): Promise<void> {
+  async #acquire(path: string, dependencies: MountContext, signal: AbortSignal): Promise<void> {
     const root = this.#roots.get(path) ?? {
       references: 0,
       onRemove: await mountRoot(path, dependencies, signal),
@@ -115,18 +111,14 @@ export class WatchRoots {
 }
 
 /** The undo of {@link mountRoot} for a root that the previous agent mounted. */
-function undoOfRoot(path: string, { os, log }: Pick<MountDependencies, 'os' | 'log'>): UndoList {
+function undoOfRoot(path: string, { os, log }: Pick<MountContext, 'os' | 'log'>): UndoList {
   const onRemove = new UndoList(log)
   onRemove.add('remove watch root', () => os.files.removeDirectory(path))
   onRemove.add('unmount watch root', () => os.mounts.unmount(path, { detach: true }))
   return onRemove
 }
 
-async function mountRoot(
-  path: string,
-  dependencies: MountDependencies,
-  signal: AbortSignal,
-): Promise<UndoList> {
+async function mountRoot(path: string, dependencies: MountContext, signal: AbortSignal): Promise<UndoList> {
   const { os, log, allowedRoots } = dependencies
   // The previous agent mounted it and died before it recorded its storage.
   if (await isMountPoint(os, path)) return undoOfRoot(path, dependencies)

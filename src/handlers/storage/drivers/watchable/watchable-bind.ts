@@ -1,5 +1,6 @@
 import { abortable } from '../../../../base/abort.ts'
 import { AgentError, messageOf } from '../../../../base/errors.ts'
+import type { Logger } from '../../../../base/log.ts'
 import { undoOnFailure } from '../../../../base/undo.ts'
 import type { Storage } from '../../../../gen/agent.ts'
 import type { StorageDriver, StorageRequest } from '../../driver.ts'
@@ -7,9 +8,9 @@ import { parseMountOptions } from '../../mount-options.ts'
 import { isPlainAbsolute, withoutFinalSlash } from '../../mount-point.ts'
 import { mountStorage } from '../../mount-storage.ts'
 import { attributesForGroup } from '../../ownership.ts'
-import type { CopyPlace } from './copy-entries.ts'
+import { type CopyPlace, copyEntries } from './copy-entries.ts'
+import { type Entries, type Entry, type Obstacle, readSource } from './read-source.ts'
 import { watchRootOf } from './watch-roots.ts'
-import { WatchedStorage } from './watched-storage.ts'
 
 /**
  * A copy in memory of a small host folder or file (ConfigMap, Secret). The agent keeps it up to date, because a change
@@ -121,4 +122,46 @@ async function mountSource(
   const options = isBind ? storage.options : ['bind', ...storage.options]
   await mountStorage({ ...storage, fstype: 'bind', options }, request, signal)
   request.log.info('watched storage mounted instead of copied', { mountPoint: storage.mountPoint, reason })
+}
+
+class WatchedStorage {
+  readonly #source: string
+  readonly #place: CopyPlace
+  readonly #log: Logger
+  readonly #copied = new Map<string, Entry>()
+  /** Not logged again every two seconds. */
+  #lastWarning: string | undefined
+
+  constructor(source: string, place: CopyPlace, log: Logger) {
+    this.#source = source
+    this.#place = place
+    this.#log = log
+  }
+
+  /**
+   * Leaves the copy unchanged while the source is missing, changing or unreadable. A read never ends when the host is
+   * gone; `signal` aborts it before anything is written. Throws the kernel's error when the copy cannot be written.
+   */
+  async update(signal: AbortSignal): Promise<'copied' | Obstacle | 'unreadable'> {
+    const source = await abortable(this.#read(), signal)
+    if (typeof source === 'string') return source
+    await copyEntries(this.#place, source, this.#copied)
+    this.#lastWarning = undefined
+    return 'copied'
+  }
+
+  warnOnce(warning: string): void {
+    if (warning === this.#lastWarning) return
+    this.#lastWarning = warning
+    this.#log.warn('watched storage not up to date', { mountPoint: this.#place.path, error: warning })
+  }
+
+  async #read(): Promise<Entries | Obstacle | 'unreadable'> {
+    try {
+      return await readSource(this.#place.files, this.#source, this.#copied)
+    } catch (error) {
+      this.warnOnce(messageOf(error))
+      return 'unreadable'
+    }
+  }
 }

@@ -1,14 +1,14 @@
 import type { Logger } from '../../base/log.ts'
 import { SerialQueue } from '../../base/serial-queue.ts'
-import type { HotplugDependencies } from '../../hotplug/wait-for-device.ts'
+import type { Hotplug } from '../../hotplug/wait-for-device.ts'
 import type { Os } from '../../os/os.ts'
 import type { NetworkRecord } from './network-record.ts'
 
-export interface NetworkDependencies {
+export interface NetworkContext {
   readonly os: Pick<Os, 'files' | 'network' | 'tools'>
   readonly log: Logger
   readonly record: NetworkRecord
-  readonly hotplug: HotplugDependencies
+  readonly hotplug: Hotplug
   readonly queues: NetworkQueues
 }
 

@@ -9,7 +9,7 @@ import type { DeviceHandlers } from '../device/devices.ts'
 import type { HostConnections } from '../stdio/host-connections.ts'
 import type { StorageHandlers } from '../storage/storage.ts'
 
-export interface SandboxDependencies {
+export interface SandboxEnvironment {
   readonly os: Os
   readonly log: Logger
   readonly state: StateStore

@@ -3,7 +3,7 @@ import type { SandboxContext } from '../../handlers/sandbox/context.ts'
 import type { Feature } from './capabilities.ts'
 import type { Events } from './events.ts'
 
-export interface IntrospectionDependencies {
+export interface IntrospectionContext {
   readonly sandbox: SandboxContext
   readonly network: NetworkRecord
   readonly events: Events
