@@ -6,15 +6,13 @@ import { keepsOnly, keptOf, live, makeWatched } from '../support/kills/lives.ts'
 import { AS_LONG_AS_ASKED_MS, oneRun, randomOf, shareOf, Tally, warningsIn } from '../support/kills/share.ts'
 import { temporaryFolder } from '../support/temporary-folder.ts'
 
-/** So many lives go on beside each other. */
 const BESIDE = 6
-/** Kills are at most so far apart. One costs as much CPU time as two lives. */
+/** The longest time between two kills. A kill costs as much CPU time as two lives. */
 const MOST_APART_MS = 2000
-/** After so many lives nothing may be left. */
+/** Leftovers are checked after this many lives. */
 const BATCH = 200
 
 const share = shareOf('lives')
-/** The OCI runtimes, and how many lives each makes. */
 const RUNTIMES = [
   ['runc', Math.ceil(share / 2)],
   ['crun', Math.floor(share / 2)],
@@ -22,7 +20,6 @@ const RUNTIMES = [
 
 describe.skipIf(share === 0).each(RUNTIMES)('lives of containers of %s', (runtime, lives) => {
   let pod: AgentPod
-  /** The source of storages. */
   let watched: string
   beforeAll(async () => {
     watched = makeWatched(temporaryFolder())
@@ -35,7 +32,7 @@ describe.skipIf(share === 0).each(RUNTIMES)('lives of containers of %s', (runtim
 
   it('leave nothing, whenever the agent is killed', { timeout: AS_LONG_AS_ASKED_MS }, async () => {
     const tally = new Tally(`lives of containers of ${runtime}`)
-    // The first lives make what stays.
+    // The first lives create what stays.
     const first = killAgain()
     const begin = (name: string, number: number) =>
       oneRun(`life ${name}`, pod.started, live(pod, watched, name, number))

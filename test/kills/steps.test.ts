@@ -4,18 +4,15 @@ import { AS_LONG_AS_ASKED_MS, randomOf, shareOf, Tally } from '../support/kills/
 import { temporaryFolder } from '../support/temporary-folder.ts'
 import { replayWithDeaths } from './steps.ts'
 
-/** With more deaths a replay would take too long on a slow machine. */
 const MOST_IN_A_REPLAY = 30
-/** So many failures are enough to look at. */
 const MOST_FAILURES = 20
-/** A small caller has about so many steps, before and after: a small share is spread over them. */
+/** The steps of a small caller, before and after; a small share is spread over them. */
 const STEPS = 150
 
 const share = shareOf('steps')
 const callers = await allCallers(temporaryFolder())
 const random = randomOf('steps')
 
-/** So many of `all`, at random. */
 function some<T>(all: readonly T[], count: number): readonly T[] {
   const inAnyOrder = all.map((one) => ({ one, at: random() })).toSorted((a, b) => a.at - b.at)
   return inAnyOrder.slice(0, count).map(({ one }) => one)
@@ -36,7 +33,7 @@ describe.skipIf(share === 0)('a caller notices nothing but time when its agent d
       const random = randomOf(caller.name)
       const failures: string[] = []
       const isWanted = () => tally.kills < ofEach && failures.length < MOST_FAILURES
-      /** Replays until no step is left at which no agent has died. Returns whether any agent died. */
+      /** Replays until an agent has died at every step. Returns whether any agent died. */
       const dieAtEachStep = async (): Promise<boolean> => {
         const folder = temporaryFolder()
         const seed = Math.floor(random() * 2 ** 32)
@@ -55,7 +52,7 @@ describe.skipIf(share === 0)('a caller notices nothing but time when its agent d
         }
         return tally.kills > before
       }
-      // With a large share an agent dies at a step more than once: what runs beside it differs from time to time.
+      // With a large share, agents die at a step more than once, because concurrent work differs each time.
       while (isWanted() && (await dieAtEachStep()));
       tally.end()
       expect(failures).toEqual([])

@@ -6,14 +6,12 @@ import { Killer } from '../support/kills/killer.ts'
 import { AS_LONG_AS_ASKED_MS, oneRun, randomOf, shareOf, Tally } from '../support/kills/share.ts'
 
 const CONTAINERS = 20
-/** The ways of output, which containers have in turn. */
 const WAYS = ['pipe', 'terminal', 'port', 'terminal by port'] as const
 
 const share = shareOf('kills')
-/** About a tenth of the kills, and at least some. */
 const kills = Math.ceil(share / 10)
 
-/** Numbered lines, slow enough that the agent dies many times meanwhile, and a known exit status. */
+/** Prints numbered lines slowly enough that the agent dies many times meanwhile. */
 function script(lines: number, status: number): string {
   return `i=0; while [ $i -lt ${lines} ]; do echo "line $i of many"; i=$((i+1)); [ $((i%20)) != 0 ] || sleep 0.1; done; exit ${status}`
 }
@@ -30,7 +28,6 @@ describe.skipIf(share === 0)('twenty containers whose agent is killed at random 
     host?.remove()
   })
 
-  /** Starts container number `index`, and returns what reads its output to the end. */
   async function start(index: number, lines: number) {
     const way = WAYS[index % WAYS.length] ?? 'pipe'
     const port = 100 + index

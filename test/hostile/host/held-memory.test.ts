@@ -9,7 +9,7 @@ import { endChild } from '../../support/processes.ts'
 
 const PROGRAM = join(import.meta.dirname, 'hold-memory.ts')
 
-/** What the limits allow, and the agent itself (60 MiB, 75 with gRPC), its heap, and what malloc keeps. */
+/** The sum of the limits, the agent itself (60 MiB, 75 with gRPC), its heap, and what malloc keeps. */
 const MOST_MIB = 320
 
 describe('many connections that make the agent hold memory', () => {
@@ -31,9 +31,8 @@ describe('many connections that make the agent hold memory', () => {
     }
   }
 
-  /** What is in use, apart from the call that asks, which has a short request. */
   async function inUse(): Promise<number> {
-    // As long as the calls of the attack are open, there is no room for one that is not in the reserve.
+    // While the calls of the attack are open, only calls in the reserve have room.
     const answer = await started.agent.getMetrics({}).catch(() => undefined)
     if (answer === undefined) return Number.POSITIVE_INFINITY
     const { metrics } = answer
@@ -42,7 +41,7 @@ describe('many connections that make the agent hold memory', () => {
     return used('calls') - 1 + used('elements') + used('streams') + Math.max(0, used('bytes') - 100)
   }
 
-  /** What is in use once the agent has noticed that its callers are gone, or after ten seconds. */
+  /** Waits up to ten seconds until the agent notices that its callers are gone. */
   async function left(): Promise<number> {
     const until = performance.now() + 10_000
     let used = await inUse()

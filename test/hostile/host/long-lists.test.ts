@@ -7,12 +7,11 @@ import { type AgentPod, leftoversOf, NOTHING_LEFT, startPod } from '../../suppor
 import { underAttack } from '../../support/hostile/attack.ts'
 import { hostTarget } from '../../support/hostile/host-target.ts'
 
-/** An agent without limits held more than twice as much, or ended. */
+/** Without limits the agent took more than twice as much, or ended. */
 const MOST_MIB = 200
 
 const FILES = 50_000
 const MOUNTS = 1000
-/** A mount point of some 2,500 characters. */
 const DEEP = `/dev${`/${'x'.repeat(249)}`.repeat(10)}`
 const EMPTY_MESSAGES = 600_000
 

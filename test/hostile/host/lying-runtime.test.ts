@@ -5,7 +5,7 @@ import { leftoversOf, NOTHING_LEFT, startPod } from '../../support/host/agent-po
 import { hostRuntime } from '../../support/host/host-runtimes.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
-/** Runs the real runtime, then names another process in its pid file: in create, or only in exec. */
+/** Runs the real runtime, then writes another pid into its pid file: for create, or only for exec. */
 const LYING_RUNTIME = `#!/bin/sh
 RUNC "$@"
 status=$?
@@ -18,7 +18,6 @@ exit $status
 
 describe.each([
   ['pid 1', '1'],
-  // The script's parent.
   ['the agent', '$PPID'],
 ])('a runtime that names %s as the new process', (_what, pid) => {
   it.each(['create', 'exec'])('of %s makes the call fail, and nothing is signalled', async (verb) => {

@@ -11,8 +11,8 @@ import { realNative } from '../../support/os/real-native.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 /**
- * Stands for a runc before 1.1.12, which no release of Debian has any more: the container's first process inherits a folder of
- * the guest, and may have it as its working directory.
+ * Stands for a runc before 1.1.12, which Debian no longer has: the container's first process inherits a folder of the guest
+ * and may have it as its working directory.
  */
 const LEAKING_RUNC = `#!/bin/sh
 exec 3< /
@@ -42,7 +42,6 @@ const WARNING = 'runtime has known break-outs'
 interface Row {
   readonly path: () => Promise<string>
   readonly tried: readonly string[]
-  /** The advisories by which a container gets through, all others by which it does not. */
   readonly open: readonly string[]
 }
 
@@ -75,8 +74,8 @@ describe.each<[string, Row]>([
 })
 
 /**
- * The attacks of the advisories; each resolves with whether its container got through. Published ones have to win a race. Here
- * everything is in its place before the runtime looks, as it is for an attacker who won.
+ * The attacks of the advisories; each resolves with whether the container broke out. Published attacks must win a race;
+ * here everything is in place before the runtime looks.
  */
 const ATTACKS: Readonly<Record<string, (pod: AgentPod) => Promise<boolean>>> = {
   'CVE-2024-21626': async (pod) => {
@@ -100,8 +99,8 @@ const ATTACKS: Readonly<Record<string, (pod: AgentPod) => Promise<boolean>>> = {
     return false
   },
 
-  // Where the link leads to a file of /proc, it has to be back in its place before the runtime opens the terminal. A link to
-  // a terminal of somebody else may stay.
+  // Where the link leads to a file of /proc, it must be restored before the runtime opens the terminal. A link to another
+  // terminal may stay.
   'CVE-2025-52565': async (pod) => {
     const native = await realNative()
     const { O_RDWR, O_NOCTTY, O_NONBLOCK } = constants
@@ -125,7 +124,7 @@ const ATTACKS: Readonly<Record<string, (pod: AgentPod) => Promise<boolean>>> = {
       }
       await output(pod, 'echo taken > /dev/console', {
         terminal: true,
-        // The console is mounted before anything is masked: that is the hole.
+        // The flaw: the console is mounted before anything is masked.
         linux: { MaskedPaths: ['/others'] },
         mounts: [terminals, bind('/dev/pts', '/others'), bind(dev, '/dev')],
       })
@@ -136,7 +135,7 @@ const ATTACKS: Readonly<Record<string, (pod: AgentPod) => Promise<boolean>>> = {
   },
 
   'CVE-2025-52881': async (pod) => {
-    // A mount below the container's /proc, which the hook makes in the place of an image that is faster than the runtime.
+    // The hook mounts below the container's /proc, in place of an image that is faster than the runtime.
     const sys = `/run/kata-containers/${ID}/rootfs/proc/sys/kernel`
     const Args = ['sh', '-c', `mount --bind ${sys}/domainname ${sys}/msgmax`]
     const shown = await output(pod, 'cat /proc/sys/kernel/domainname', {
@@ -146,8 +145,8 @@ const ATTACKS: Readonly<Record<string, (pod: AgentPod) => Promise<boolean>>> = {
     return shown === '4242\n'
   },
 
-  // This machine may have no LSM: the runtime is told of an AppArmor with one profile. Where it writes the label the kernel takes
-  // none (runc: EINVAL), unless the write goes into another file. crun is refused earlier, when it reads its own label.
+  // This machine may have no LSM, so the runtime sees a pretended AppArmor with one profile. The kernel refuses the label
+  // there (runc: EINVAL), unless the write is redirected. crun is refused earlier, when it reads its own label.
   [LABEL]: async (pod) => {
     inNamespaceOf(pod.started, 'sh', '-ec', PRETEND_APPARMOR)
     const proc = `/run/kata-containers/${ID}/rootfs/proc`
@@ -176,7 +175,7 @@ const PRETEND_APPARMOR = `
 const TIOCGPTN = 0x80_04_54_30
 const TIOCSPTLCK = 0x40_04_54_31
 
-/** What a script prints in a container of its own; undefined when the runtime refuses the container. */
+/** The output of a script in its own container; undefined when the runtime refuses the container. */
 async function output(pod: Pod, script: string, options: ContainerOptions): Promise<string | undefined> {
   try {
     const init = await pod.run(ID, ['sh', '-c', script], options)

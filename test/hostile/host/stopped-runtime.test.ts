@@ -10,14 +10,14 @@ import {
 import { underAttack } from '../../support/hostile/attack.ts'
 import { hostTarget } from '../../support/hostile/host-target.ts'
 
-/** Stops what a runtime adds to the container before it executes its program, and says so. */
+/** Stops the runtime's processes in the container before they execute its program, and prints a line. */
 const STOP_RUNTIMES = `echo ready; while :; do
   for folder in /proc/[0-9]*; do
     read -r name < $folder/comm && case $name in runc*|crun*|[0-9]*) kill -STOP \${folder#/proc/} && echo stopped; esac
   done
 done 2>/dev/null`
 
-/** A call that takes this long has no bound. */
+/** A call that takes this long is unbounded. */
 const MUCH_TOO_LATE_MS = 30_000
 
 describe.each(['runc', 'crun'])('a container that stops every process that %s adds to it', (runtime) => {
@@ -27,7 +27,6 @@ describe.each(['runc', 'crun'])('a container that stops every process that %s ad
   })
   afterAll(() => pod.stop())
 
-  /** Runs such a container, and adds processes to it until one is stopped. */
   async function runStopping(id: string): Promise<{ readonly stuck: Promise<unknown> }> {
     const init = await pod.run(id, ['sh', '-c', STOP_RUNTIMES])
     await init.readUntil('ready\n')

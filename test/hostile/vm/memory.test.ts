@@ -8,15 +8,18 @@ import { type CountedTarget, connectedTarget } from '../../support/hostile/guest
 import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { bootPod } from '../../support/vm/guest-pod.ts'
 
-/** The agent's answers while nothing else happens, and how many follow once memory is gone. */
+/** The agent's answers in an idle guest, and those after memory has run out. */
 const IDLE_ANSWERS = 100
 const ANSWERS = 200
 
-/** The goals for 99 of 100 answers, and for the longest and for the end of the container: half a minute without a reserve. */
+/**
+ * The limits for 99 of 100 answers, for the longest answer and for the end of the container. Without a reserve it takes
+ * half a minute.
+ */
 const LATE_MS = 250
 const MUCH_TOO_LATE_MS = 5000
 
-/** On a busy machine an idle guest misses them, too: so much slower than that one may be. */
+/** A busy machine slows an idle guest, too: its figures are multiplied by this. */
 const AS_IDLE = 5
 
 const STAY = 'while :; do sleep 1; done'
@@ -32,7 +35,6 @@ interface Hog {
   readonly attack: string
   readonly args: readonly string[]
   readonly options?: ContainerOptions
-  /** Resolves when the container has what it wants. */
   readonly isFull: (pod: Pod) => Promise<unknown>
 }
 
@@ -76,7 +78,6 @@ describe.skipIf(cannotBoot() !== undefined)('a container without limits', () => 
   })
   afterAll(() => guest?.stop())
 
-  /** Kills and removes a container; returns how long that took. */
   async function end(containerId: string, init: RemoteProcess): Promise<number> {
     const begin = performance.now()
     await pod.agent.signalProcess({ containerId, signal: SIGKILL })
@@ -85,7 +86,6 @@ describe.skipIf(cannotBoot() !== undefined)('a container without limits', () => 
     return performance.now() - begin
   }
 
-  /** How many cgroups of containers there are, but for the one that looks. */
   async function left(): Promise<number> {
     const mounts = [bind('/sys/fs/cgroup', '/guest/cgroup')]
     const found = await pod.output('look', 'ls -d /guest/cgroup/containers/*/', { mounts })

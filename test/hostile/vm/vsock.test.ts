@@ -7,10 +7,8 @@ import { DENIED_SOCKETS, startAttempts, VSOCK_ALLOWED } from '../../support/prog
 import { bootTestGuest, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { createPod } from '../../support/vm/guest-pod.ts'
 
-/** The port of the API, and ports that hosts listen on for streams. */
 const PORTS = ['1024', '1025', '1026', '1027']
 
-/** A profile that permits io_uring by name. */
 const WITH_IO_URING = {
   DefaultAction: 'SCMP_ACT_ALLOW',
   Architectures: ['SCMP_ARCH_X86_64', 'SCMP_ARCH_X86', 'SCMP_ARCH_X32'],

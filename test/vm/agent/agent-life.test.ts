@@ -18,7 +18,7 @@ describe.skipIf(cannotBoot() !== undefined)('a guest whose processes are all kil
   })
   afterAll(() => guest?.stop())
 
-  /** Lets a container kill every process but PID 1; the agent may die before it has answered the start. */
+  /** Kills every process but PID 1; the agent may die before it has answered the start. */
   async function killAll(): Promise<void> {
     const killer = ['sh', '-c', 'echo i > /guest/proc/sysrq-trigger']
     await pod.create('killer', killer, { mounts: [GUEST_PROC] })
@@ -43,7 +43,7 @@ describe.skipIf(cannotBoot() !== undefined)('a guest whose processes are all kil
       expect(await agent.waitProcess({ containerId })).toEqual({ status: 137 })
       await pod.remove(containerId)
     }
-    // The second boot found everything in place and mounted nothing again.
+    // The second boot mounted nothing again.
     expect(
       guest.guest.vm.console.lines.filter((text) => /"step":"mounts".*"already"/.test(text)),
     ).toHaveLength(1)
@@ -56,7 +56,7 @@ describe.skipIf(cannotBoot() !== undefined)('a guest whose processes are all kil
   })
 
   it('powers itself off with a reason when its agent dies too often', async () => {
-    // Each next agent fails at once, so that five restarts take seconds however busy the machine is.
+    // Each next agent fails at once, so five restarts take seconds on any machine.
     const spoil = `${ROOT}/bin/busybox mount --bind /dev/null /usr/lib/microvm-agent/node`
     const script = `nsenter --mount=/guest/proc/1/ns/mnt ${spoil} && echo i > /guest/proc/sysrq-trigger`
     await pod.create('spoiler', ['sh', '-c', script], {

@@ -24,7 +24,6 @@ describe.skipIf(cannotBoot() !== undefined)('standard streams over vsock ports o
   })
   afterAll(() => guest?.stop())
 
-  /** Makes the host listen for one connection from the guest. */
   const listen = (port: number): Promise<OneConnection> =>
     listenForOne(`${guestSocketIn(guest.folder)}_${port}`)
 
@@ -113,7 +112,6 @@ describe.skipIf(cannotBoot() !== undefined)('a guest with agent.passfd_listener_
   it('answers processes of its own guest', async () => {
     const dialling = await dialFromContainer(pod)
     const answer = await dialling.read('stdout')
-    // A frame of type 2, a response, on stream 1.
     expect(answer.subarray(4, 9)).toEqual(Buffer.from([0, 0, 0, 1, 2]))
     expect((await dialling.read('stderr')).toString()).toBe('connected\n')
     await pod.remove('dial')
@@ -139,7 +137,6 @@ describe.skipIf(cannotBoot() !== undefined)('a guest with agent.passfd_listener_
   })
 })
 
-/** Connects from the host to the guest's listener. Returns the socket and its port, which only the guest sees. */
 async function connectToListener(guest: TestGuest): Promise<{ socket: Socket; port: number }> {
   const signal = AbortSignal.timeout(10_000)
   const socket = await connectSocket({ path: guestSocketIn(guest.folder) }, signal)

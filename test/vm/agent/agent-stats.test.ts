@@ -10,14 +10,13 @@ import { expectStopBySignal } from '../../support/vm/stop-by-signal.ts'
 
 const LIMIT = 32n << 20n
 const BOMB_LIMIT = 40n
-/** A program that needs more memory than the limit. */
 const HOG = 'dd if=/dev/zero of=/dev/null bs=64M count=1'
 
 describe.skipIf(cannotBoot() !== undefined)('the cgroup of a container on v2', () => {
   let guest: TestGuest
   let pod: Pod
   beforeAll(async () => {
-    // Reclaim and compaction are turned on by the tests of them.
+    // The tests of reclaim and compaction turn them on.
     const append = ['enable', 'memcg_disable=1', 'compact_disable=1'].map((key) => `agent.mem_agent_${key}`)
     ;({ guest, pod } = await bootPod({ append }))
   })
@@ -28,7 +27,6 @@ describe.skipIf(cannotBoot() !== undefined)('the cgroup of a container on v2', (
     return pod.run(id, ['sh', '-c', script], { linux })
   }
 
-  /** Reads files of the guest's cgroups in a separate container. */
   function filesOf(id: string, ...names: readonly string[]): Promise<string> {
     const paths = names.map((name) => `/guest/cgroup/containers/${id}/${name}`).join(' ')
     return pod.output(`look-${id}`, `cat ${paths}`, { mounts: [bind('/sys/fs/cgroup', '/guest/cgroup')] })
@@ -116,7 +114,7 @@ describe.skipIf(cannotBoot() !== undefined)('the cgroup of a container on v2', (
   })
 
   it('gives back the file pages of an idle container', async () => {
-    // Whoever reads a page first has it in his cgroup.
+    // The kernel charges a page to the cgroup that reads it first.
     const init = await pod.run('idle', ['sh', '-c', 'cat /agent/* > /dev/null; echo read; read line'], {
       mounts: [bind('/usr/lib/microvm-agent', '/agent')],
     })

@@ -7,7 +7,6 @@ import { dialFromContainer } from '../../support/programs/vsock-dial.ts'
 import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { bootPod, consoleLine, GUEST_PROC, ROOT } from '../../support/vm/guest-pod.ts'
 
-/** The results of `count` runs, four at a time. */
 async function inGroups<T>(count: number, run: (number: number) => Promise<T>): Promise<readonly T[]> {
   const results: T[] = []
   for (let first = 0; first < count; first += 4) {
@@ -22,7 +21,7 @@ describe.skipIf(cannotBoot() !== undefined)('the agent in a guest', () => {
   let pod: Pod
   beforeAll(async () => {
     const append = ['agent.log=debug', 'agent.lgo=debug']
-    // The loopback module is loaded, so that only the agent itself can refuse a connection through it.
+    // The loopback module is loaded, so only the agent can refuse a connection through it.
     const kernelModules = [{ name: 'vsock_loopback' }]
     ;({ guest, pod } = await bootPod({ cpus: 2, append }, { kernelModules }))
   })
@@ -94,7 +93,7 @@ describe.skipIf(cannotBoot() !== undefined)('the agent in a guest', () => {
   it('gives added processes their soft limit of open files before their program runs', async () => {
     const process = { Rlimits: [{ Type: 'RLIMIT_NOFILE', Soft: 77n, Hard: 99n }] }
     await pod.run('files', ['sleep', '1000'], { process })
-    // Without the hook of the kernel a fifth of them begins with 99.
+    // Without the hook of the kernel, a fifth of the processes begin with 99.
     const seen = await inGroups(24, async (number) => {
       const added = await pod.add('files', `e${number}`, ['sh', '-c', 'ulimit -Sn; ulimit -Hn'], { process })
       const limits = (await added.readAll()).toString()
@@ -112,7 +111,7 @@ describe.skipIf(cannotBoot() !== undefined)('the agent in a guest', () => {
     const read = (node: string) => `dd if=${node} bs=1 count=1 of=/dev/null 2>&1 | tail -n 1`
     const READ = '1+0 records out'
     const node = { Path: '/dev/node', Type: 'b', Major, Minor }
-    // As both shims send it: no rules for devices.
+    // Both shims send no rules for devices.
     expect(await pod.output('given', read('/dev/node'), { linux: { Devices: [node] } })).toContain(READ)
     const make = `mknod /dev/made b ${Major} ${Minor}; ${read('/dev/made')}`
     const plain = { capabilities: ['CAP_MKNOD', 'CAP_SYS_ADMIN'] }

@@ -34,7 +34,6 @@ import { consoleLine } from '../../support/vm/guest-pod.ts'
 import { type HostNetwork, makeHostNetwork } from '../../support/vm/host-network.ts'
 import { copyTree } from './copy-tree.ts'
 
-/** A guest and the connection to its agent, which may have been restarted several times. */
 interface Machine {
   readonly guest: TestGuest
   readonly way: Forward
@@ -43,15 +42,15 @@ interface Machine {
   restarts: number
 }
 
-/** The Go shim's bridge is in the slot that the recorded PCI path of the swap disk names, and the disk's slot is 2, too. */
+/** The recorded PCI path of the swap disk names the slots of the Go shim's bridge and of the disk, 2. */
 const SLOTS = { bridge: 2, share: 8, firstNic: 9 } as const
 const BRIDGE = specKey('bridge')
 const SWAP_SLOT = 2
 
-/** The host's ends of the network of `go-shim.ctr-network`, which is the only one that is used. */
+/** The host's ends of the network of `go-shim.ctr-network`; no other recording uses its network. */
 const TAPS = { tap0: ['10.99.0.1/24', 'fd99::1/64 nodad'], tap1: ['10.98.0.1/24'] }
 
-/** The interfaces of all recordings and of the sequences; those without a tap lead nowhere. */
+/** The interfaces of all recordings and sequences; interfaces without a tap are unconnected. */
 const NICS = [
   { mac: '02:00:00:00:99:02', tap: 'tap0' },
   { mac: 'f2:82:72:0b:58:05', tap: 'tap1' },
@@ -60,13 +59,15 @@ const NICS = [
   { mac: NIC.mac },
 ] as const
 
-/** The agent dies beside so many calls of this recording, which needs a disk of the guest, each after at most so long. */
+/** The agent dies beside this many calls of the recording, each time after at most `withinMs`. */
 const WITH_DEATHS = { name: 'go-shim.cri-virtio-mem-swap', fewest: 3, most: 6, withinMs: 300 } as const
 
-/** The pod of a shim that shares no folder. */
 const NO_SHARED_FOLDER = podWithoutSharedFolder()
 
-/** Every recording in one guest, and cgroup v1 in one of Debian 12's kernel. Each OCI runtime has recordings of both shims. */
+/**
+ * Every recording runs in one guest, and cgroup v1 in a guest with Debian 12's kernel. Each OCI runtime has recordings of
+ * both shims.
+ */
 const GUESTS = [
   {
     what: 'cgroups v2 and runc',
@@ -79,7 +80,7 @@ const GUESTS = [
       'go-shim.cri-pod-five-containers',
       WITH_DEATHS.name,
       'go-shim.ctr-network',
-      // The last one, because nothing mounts the shared folder, from which the root of the container that kills comes.
+      // Comes last: nothing mounts the shared folder, which holds the root of the killing container.
       NO_SHARED_FOLDER.name,
     ],
   },
@@ -103,10 +104,8 @@ const GUESTS = [
 ] as const
 
 const folder = temporaryFolder()
-/** The folder that a shim shares with its guest: it has a folder for each container, with its root. */
 const sharedFolder = join(folder, 'shared')
 let root: string
-/** A root that takes few calls to copy. */
 let smallRoot: string
 beforeAll(() => {
   root = recordedRoot(folder)
@@ -147,7 +146,7 @@ describe.skipIf(cannotBoot() !== undefined).each(GUESTS)(
       } catch (error) {
         const text = machine?.guest.consoleText()
         process.stderr.write(`${messageOf(error)}\n`)
-        // The next replay, or the next try, needs a fresh guest.
+        // The next replay or try needs a fresh guest.
         await stop()
         throw new Error(`the console:\n${text}`, { cause: error })
       }
@@ -169,7 +168,7 @@ async function boot(kernel: KernelName, append: readonly string[]): Promise<Mach
   }
 }
 
-/** What the calls are about: the shared folder, the network interfaces, and a bridge for the disk to swap on. */
+/** The shared folder, the network interfaces, and a bridge for the swap disk. */
 function devices(share: SharedFolder, { namespace }: HostNetwork): NonNullable<GuestParts['extra']> {
   const virtiofsd = specKey('virtiofsd')
   const nics = NICS.map(({ mac, ...end }, number) => {
@@ -192,7 +191,7 @@ function devices(share: SharedFolder, { namespace }: HostNetwork): NonNullable<G
   }
 }
 
-/** The path on this side of a path in the guest's shared folder. */
+/** Translates a path in the guest's shared folder to this side. */
 function shared(path: string): string {
   return join(sharedFolder, path.slice(SHARED_FOLDER.length))
 }
@@ -233,7 +232,7 @@ class Deaths {
     this.#machine = machine
   }
 
-  /** To be awaited before a call is sent. The first container of the sandbox is there when its devices are. */
+  /** Await this before each call. The sandbox's first container can start once its devices are present. */
   async before({ method }: RecordedCall): Promise<void> {
     if (method === 'OnlineCPUMem') this.#killer ??= await this.#start()
     if (this.#killer === undefined || this.#isDying || this.#beside.length === WITH_DEATHS.most) return
@@ -245,7 +244,6 @@ class Deaths {
     })
   }
 
-  /** Resolves with the calls, once the last of their agents was killed. */
   async end(): Promise<string> {
     await this.#dying
     expect(this.#beside.length).toBeGreaterThanOrEqual(WITH_DEATHS.fewest)
@@ -277,7 +275,7 @@ async function playSequence(
   say(`${sequence.caller} over ${framing}, in a guest with ${what}, to its ${ending}`, reports)
 }
 
-/** Copies the root of a container to where a shim that shares no folder would have a disk mounted. */
+/** Copies the root of a container to the place of the disk of a shim without a shared folder. */
 async function copyRoot({ method, requestBytes }: RecordedCall, { guest }: Machine): Promise<void> {
   if (method !== 'CreateContainer') return
   const { OCI } = CreateContainerRequest.decode(requestBytes ?? new Uint8Array())
@@ -286,7 +284,7 @@ async function copyRoot({ method, requestBytes }: RecordedCall, { guest }: Machi
   own.close()
 }
 
-/** Plugs the disk that the recorded AddSwap names into the bridge, as the Go shim had done. */
+/** Plugs the disk of the recorded AddSwap into the bridge, as the Go shim did. */
 async function plugSwap({ guest }: Machine): Promise<void> {
   const path = join(folder, 'swap')
   writeFileSync(path, '')
@@ -301,7 +299,7 @@ async function plugSwap({ guest }: Machine): Promise<void> {
   await plugDisk(guest.guest.vm.qmp, disk, guest.guest.vm.gone)
 }
 
-/** Has the agent killed, and its saved state damaged: the next one ends, and the one after it ends what is left. */
+/** Kills the agent with damaged state: the next agent ends, and the agent after it removes everything. */
 async function killAgent(machine: Machine): Promise<void> {
   const { guest, vm } = { guest: machine.guest, vm: machine.guest.guest.vm }
   const killerRoot = `${SHARED_FOLDER}killer`
@@ -313,7 +311,7 @@ async function killAgent(machine: Machine): Promise<void> {
     spec: { Hooks: { Poststart: [hook] } },
   })
   await agent.createContainer(request)
-  // By the last agent, once it has ended what was left.
+  // The last agent answers, once it has removed everything.
   await expect(agent.startContainer({ containerId: 'killer' })).rejects.toThrow('Dead agent: restarted')
   own.close()
   machine.restarts += 1

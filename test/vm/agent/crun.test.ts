@@ -11,7 +11,7 @@ import { expectAddedProcessesIn } from '../../support/vm/divided-cgroup.ts'
 import { bootPod, consoleLine, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 
 const canCheck = (await noPolicyAddon()) === undefined
-/** The policy in the image, as `npm run image -- --policy` builds it in: all calls but one. */
+/** The policy that `npm run image -- --policy` builds into the image allows all calls but one. */
 const OF_IMAGE = policyOf(
   [...new Set(Object.values(REQUESTS))]
     .map((message) => message.slice(message.lastIndexOf('.') + 1))
@@ -31,7 +31,7 @@ describe.skipIf(cannotBoot() !== undefined)('an agent with agent.runtime=crun', 
   afterAll(() => guest?.stop())
 
   it('creates containers with crun', async () => {
-    // The program that waits in a created container until `start` belongs to the runtime and shows which runtime it is.
+    // The program in a created container belongs to the runtime and identifies it.
     const request = { containerId: 'unstarted' }
     const look = await pod.run('look', ['sh', '-c', 'read line; cat /guest/proc/[0-9]*/comm'], {
       mounts: [GUEST_PROC],

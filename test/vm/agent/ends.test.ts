@@ -14,7 +14,6 @@ import { bootPod, consoleLine, ROOT } from '../../support/vm/guest-pod.ts'
 const SHARED = '/run/kata-containers/shared/containers'
 const SHARE = specKey('share')
 const SHARE_SERVER = specKey('virtiofsd')
-/** The name of the vsock daemon's process. */
 const DAEMON = 'vhost-device-vs'
 
 describe.skipIf(cannotBoot() !== undefined)('DestroySandbox in a guest', () => {

@@ -68,7 +68,7 @@ describe.skipIf(cannotBoot() !== undefined)('extension images that a shim attach
       const console = await dialGuest(guest, 1026)
       console.write('echo $((40+2)) $(readlink /proc/$$/exe); umount -l /run/kata-extensions/devkit; exit\n')
       expect(await text(console)).toContain('\n42 /run/kata-extensions/devkit/bin/busybox\r\n')
-      // What `npm run image -- --with debug-shell` adds is left.
+      // The shell of `npm run image -- --with debug-shell` is still in use.
       const address = `hvsock://${guestSocketIn(guest.folder)}`
       const typed = await ctl(['-a', address, 'console'], {
         stdin: 'echo $((40+3)) $(readlink /proc/$$/exe) $(ip -o link | wc -l); exit\n',
@@ -90,7 +90,6 @@ describe.skipIf(cannotBoot() !== undefined)('extension images that a shim attach
     }
   })
 
-  /** An erofs with a file that holds its name. */
   function erofsOf(name: string, fill: (tree: string) => void = () => {}): string {
     const [tree, image] = [join(folder, `${name}-tree`), join(folder, `${name}.erofs`)]
     mkdirSync(tree)
@@ -129,7 +128,6 @@ describe.skipIf(cannotBoot() !== undefined)('extension images that a shim attach
   }
 })
 
-/** A shell as an extension image brings it, in this folder of it. */
 function addShell(bin: string): void {
   mkdirSync(bin)
   copyFileSync('/bin/busybox', join(bin, 'busybox'))

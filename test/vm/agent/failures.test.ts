@@ -13,10 +13,9 @@ import { bootPod, consoleLine, ROOT } from '../../support/vm/guest-pod.ts'
 const PAGE = new URL('../../../docs/debug.md', import.meta.url)
 const page = readFileSync(PAGE, 'utf8')
 
-/** Fields that differ from run to run, or are the same in all lines; the page leaves them out. */
+/** Fields that vary, or that are the same in all lines; the page leaves them out. */
 const LEFT_OUT = ['ts', 'version', 'subsystem', 'pid', 'name', 'source', 'ms', 'stepMs', 'peer', 'framing']
 
-/** A line of the log as the page shows it. */
 function shown(line: string): string {
   const fields = Object.entries(parseLogLine(line)).filter(([name]) => !LEFT_OUT.includes(name))
   return JSON.stringify(Object.fromEntries(fields))
@@ -34,7 +33,6 @@ async function diagnosis(guest: TestGuest): Promise<string> {
   }
 }
 
-/** The message of the error that the promise rejects with. */
 async function errorOf(promise: Promise<unknown>): Promise<string> {
   return promise.then(
     () => 'no error',
@@ -69,7 +67,7 @@ describe.skipIf(cannotBoot() !== undefined)('docs/debug.md shows what a guest sa
       mountPoint: '/run/kata-containers/data',
     }
     const error = await errorOf(pod.create('data', ['true'], { storages: [disk] }))
-    // What sysfs shows differs from guest to guest.
+    // The content of sysfs differs from guest to guest.
     expect(page).toContain(error.slice(0, error.indexOf(';')))
   })
 

@@ -17,7 +17,7 @@ describe.skipIf(cannotBoot() !== undefined)('clients on other people’s librari
     folder = temporaryFolder()
   })
 
-  /** Boots a separate guest for each test: each destroys the sandbox at its end, which powers the guest off. */
+  /** Each test needs its own guest, because it destroys the sandbox, which powers the guest off. */
   async function inGuest(use: (guest: TestGuest, forward: Forward) => Promise<void>): Promise<void> {
     const guest = await bootTestGuest({ append: [CRUN] })
     const forward = await forwardToGuest(guest)
@@ -29,7 +29,6 @@ describe.skipIf(cannotBoot() !== undefined)('clients on other people’s librari
     }
   }
 
-  /** Creates a container on the guest's busybox disk. */
   function caseFor(guest: TestGuest): string {
     const path = join(folder, 'case.json')
     const rootPath = `/run/kata-containers/${ID}/rootfs`

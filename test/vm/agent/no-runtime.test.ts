@@ -28,7 +28,7 @@ describe.skipIf(cannotBoot() !== undefined)('a guest whose root has no OCI runti
         code: 'INTERNAL',
         message: 'the OCI runtime /usr/sbin/runc cannot be started: it or its loader is missing',
       })
-      // Nothing of it is left, and the sandbox serves on.
+      // Nothing of the container is left, and the sandbox still serves.
       await expect(pod.remove('c1')).rejects.toMatchObject({ message: 'Invalid container id' })
       expect(await guest.health.check({})).toMatchObject({ status: 1 })
       await pod.agent.destroySandbox({})

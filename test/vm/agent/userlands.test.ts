@@ -18,18 +18,16 @@ import { writeOciLayout } from './oci-image.ts'
 
 const SIGQUIT = 3
 
-/** The root user, and options that override nothing of an image's configuration. */
+/** The root user, and options that keep an image's configuration. */
 const ROOT_USER = { uid: 0, gid: 0, additionalGids: [] }
 const OF_IMAGE = { command: [], rootfs: 'image', env: [], workdir: undefined, user: undefined }
 
-/** The guest's PCI slots for the disks that hold the userlands. */
 const DISKS = { debian: 6, image: 7 } as const
 
 describe.skipIf(cannotBoot() !== undefined)('containers of real userlands', () => {
   let folder: string
   let guest: TestGuest
   let pod: Pod
-  /** The values of the OCI image's configuration. */
   let image: WhatToRun
 
   beforeAll(async () => {
@@ -47,7 +45,6 @@ describe.skipIf(cannotBoot() !== undefined)('containers of real userlands', () =
     await guest?.stop()
   })
 
-  /** Creates and starts a container whose root is a separate disk. */
   async function run(id: string, disk: keyof typeof DISKS, what: WhatToRun): Promise<RemoteProcess> {
     const mountPoint = `/run/kata-containers/${id}/rootfs`
     const source = DISKS[disk].toString(16).padStart(2, '0')
@@ -112,7 +109,6 @@ describe.skipIf(cannotBoot() !== undefined)('containers of real userlands', () =
   })
 })
 
-/** Reads a stream from now on. */
 function collect(process: RemoteProcess, stream: 'stdout' | 'stderr') {
   let text = ''
   const waiters: (() => void)[] = []
@@ -125,7 +121,6 @@ function collect(process: RemoteProcess, stream: 'stdout' | 'stderr') {
   }
   const whole = read()
   return {
-    /** Resolves with all of the stream once it has ended. */
     whole,
     until: (words: string) =>
       new Promise<void>((resolve, reject) => {
@@ -153,7 +148,7 @@ function disksOf(paths: Readonly<Record<keyof typeof DISKS, string>>): NonNullab
   }
 }
 
-/** An image of two layers; the upper one changes, hides and adds files of the lower one. Returns its layout. */
+/** The upper layer changes, hides and adds files of the lower layer. Returns the layout. */
 function makeImage(folder: string): string {
   const [lower, upper] = [makeFolder(folder, 'lower'), makeFolder(folder, 'upper')]
   const put = (path: string, text: string) => {
@@ -196,7 +191,7 @@ function archiveOf(folder: string): Buffer {
 function makeFolder(parent: string, name: string): string {
   const path = join(parent, name)
   mkdirSync(path)
-  // The folder becomes the root of a file system, so its mode must not depend on the umask of the tests.
+  // The folder becomes a file system's root, so its mode must not depend on the umask.
   chmodSync(path, 0o755)
   return path
 }

@@ -87,7 +87,7 @@ describe.skipIf(cannotBoot() !== undefined)('many places of a guest’s PCI buse
     return disk
   }
 
-  /** Returns the names that the mounted disks contain; each disk is mounted at the path that has its name. */
+  /** Returns the names on the mounted disks; each disk is mounted at the path with its name. */
   async function names(): Promise<readonly string[]> {
     const script = `cd /kata/sandbox/storage 2> /dev/null || exit 0
       for each in *; do [ "$(cat $each/name)" = $each ] && echo $each; done | sort -V`

@@ -15,7 +15,7 @@ const skipped = cannotBoot() !== undefined
 const MIB = 2 ** 20
 const SHM = '/run/kata-containers/sandbox/shm'
 
-/** The slots of the root ports, by the name of the device that is plugged in. */
+/** The slots of the root ports, by plugged device. */
 const PORTS = { swap: 9, blank: 10, ext4: 11, xfs: 12, memory: 13 } as const
 
 describe.skipIf(skipped)('what is plugged into a running guest', () => {
@@ -57,7 +57,7 @@ describe.skipIf(skipped)('what is plugged into a running guest', () => {
 
   it('memory comes online by itself, and a volume in memory grows into it', async () => {
     const before = await totalMemoryKib()
-    // A container that is created would have the limit computed, too.
+    // Creating a container would recompute the limit, too.
     const look = 'while read line; do cat /guest/cgroup/containers/memory.max; done'
     const cgroups = bind('/sys/fs/cgroup', '/guest/cgroup')
     const looker = await pod.run('looker', ['sh', '-c', look], { mounts: [cgroups] })
@@ -172,7 +172,6 @@ describe.skipIf(skipped)('what is plugged into a running guest', () => {
     })
   })
 
-  /** Runs a container that counts to a file of the volume and to its output, as fast as the output is read. */
   async function writerOn(storage: ReturnType<typeof storageOf>): Promise<RemoteProcess> {
     const id = `writer-${storage.fstype}`
     const script = 'n=0; while :; do n=$((n+1)); echo $n >> /vol/file || exit 1; sync; echo $n; done'
@@ -224,7 +223,6 @@ function portAt(slot: number): SpecKey {
   return specKey(`port-${slot}`)
 }
 
-/** Counts the memory blocks that the agent reports as brought online. */
 function blocksOnline({ guest: { vm } }: TestGuest) {
   let count = 0
   let changed = Promise.withResolvers<void>()
@@ -235,7 +233,6 @@ function blocksOnline({ guest: { vm } }: TestGuest) {
     changed = Promise.withResolvers()
   })
   return {
-    /** Resolves when the total has reached this number. */
     async reach(wanted: number): Promise<void> {
       while (count < wanted) await changed.promise
     },

@@ -13,7 +13,6 @@ import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { CRUN, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { bootPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 
-/** PCI slots of the test's disks. */
 const SLOTS = { base: 9, top: 10, upper: 11, table: 12 } as const
 
 const MIB = 1024 * 1024
@@ -89,7 +88,6 @@ describe.skipIf(cannotBoot() !== undefined)('images of erofs layers in a guest',
     await expect(leftInGuest()).resolves.toBe('')
   })
 
-  /** Mounts, mappings and files of images that exist in the guest. */
   function leftInGuest(): Promise<string> {
     const script =
       'grep -o "layers-[^ ]*" /guest/proc/1/mounts; ls /guest/sys/block | grep dm-; ls -a /kata | grep layers; true'
@@ -97,7 +95,6 @@ describe.skipIf(cannotBoot() !== undefined)('images of erofs layers in a guest',
     return pod.output('looking', script, { mounts })
   }
 
-  /** Runs a script to its end in a container on an image, removes the container, and returns its output. */
   async function output(
     id: string,
     script: string,
@@ -126,7 +123,7 @@ describe.skipIf(cannotBoot() !== undefined)('images of erofs layers in a guest',
     ]
   }
 
-  /** Makes an erofs image of a tree that `fill` creates in `root` of the folder it receives. */
+  /** `fill` creates the tree in `root` of the folder that it receives. */
   function layer(name: string, fill: (folder: string) => void): string {
     const [tree, image] = [join(folder, name), join(folder, `${name}.erofs`)]
     mkdirSync(tree)
@@ -135,7 +132,6 @@ describe.skipIf(cannotBoot() !== undefined)('images of erofs layers in a guest',
     return image
   }
 
-  /** Makes a disk with a GPT and a partition for each image. */
   function partitioned(images: readonly string[]): string {
     const disk = join(folder, 'table.img')
     writeFileSync(disk, '')
@@ -175,7 +171,7 @@ function upper({ options = [], ...changes }: DeepPartial<Storage>): DeepPartial<
   }
 }
 
-/** Appends the hash tree with which dm-verity checks an image, as hosts do. */
+/** Appends the hash tree for dm-verity, as hosts do. */
 function withHashTree(image: string) {
   const hashOffset = Math.ceil(statSync(image).size / 4096) * 4096
   truncateSync(image, hashOffset)

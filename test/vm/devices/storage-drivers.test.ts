@@ -38,7 +38,7 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
     share = await shareFolder(join(folder, 'shared'), join(folder, 'share.sock'))
     guest = await bootTestGuest({
       room: { cpus: 0, memoryMib: 64, memorySlots: 1 },
-      // The longer timeout is for a busy machine under emulation.
+      // A busy machine needs the longer timeout under emulation.
       append: [CRUN, 'agent.hotplug_timeout=10'],
       extra: {
         devices: {
@@ -157,7 +157,7 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
     const path = join(folder, 'raw.img')
     writeFileSync(path, 'from the host\n'.padEnd(1024 * 1024, '\0'))
     const device = { type: 'blk', id: '08/00', vmPath: '/dev/vdx', containerPath: '/dev/data' }
-    // The numbers are those of a host where the disk is 8:0.
+    // The numbers of a host where the disk is 8:0.
     const numbers = { Type: 'b', Major: 8n, Minor: 0n }
     const linux = {
       Devices: [{ Path: '/dev/data', ...numbers, FileMode: 0o660 }],
@@ -217,9 +217,6 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
     await expect(output('nine', 'true', [storage])).rejects.toMatchObject({ code: 'UNIMPLEMENTED' })
   })
 
-  /**
-   * Runs a script to its end in a container on the shared folder's root, removes the container, and returns its output.
-   */
   async function output(
     id: string,
     script: string,
@@ -254,7 +251,6 @@ async function plugScsiDisk({ guest: { vm } }: TestGuest, image: string): Promis
   await qmp.execute('device_add', lun, gone)
 }
 
-/** An ext4 image with these files. */
 function diskWith(folder: string, files: Readonly<Record<string, string>>): string {
   const [tree, image] = [join(folder, 'tree'), join(folder, 'disk.img')]
   mkdirSync(tree)

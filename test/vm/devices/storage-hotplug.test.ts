@@ -22,7 +22,7 @@ describe.skipIf(cannotBoot() !== undefined)('a disk that a request waits for', (
       [DISK_PORT]: { kind: 'root-port', slot: 9 },
       [SCSI_PORT]: { kind: 'root-port', slot: 10 },
     } as const
-    // The driver of SCSI controllers does not load with a parameter that is not a number.
+    // With this parameter the driver of SCSI controllers does not load.
     const append = [CRUN, 'scsi_mod.max_luns=none']
     const booted = await bootPod({ extra: { devices, backends: {} }, append })
     guest = booted.guest
@@ -84,7 +84,6 @@ describe.skipIf(cannotBoot() !== undefined)('a disk that a request waits for', (
     await unplug(next)
   })
 
-  /** Creates and starts a container with a storage, which is the disk in the port unless `changes` override it. */
   async function createContainer(id: string, changes: Partial<Storage> = {}): Promise<void> {
     const storage = storageOf({
       ...{ driver: 'blk', source: '09/00', fstype: 'ext4', mountPoint: MOUNT_POINT },
@@ -93,7 +92,6 @@ describe.skipIf(cannotBoot() !== undefined)('a disk that a request waits for', (
     await pod.run(id, ['sleep', '1000'], { mounts: [bind(storage.mountPoint, '/vol')], storages: [storage] })
   }
 
-  /** The name of the disk, read from the disk itself. */
   async function nameOn(id: string): Promise<string> {
     const reading = await pod.add(id, 'reading', ['cat', '/vol/name'])
     const [output, errors] = [await reading.readAll(), await reading.readAll('stderr')]

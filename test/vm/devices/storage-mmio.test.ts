@@ -5,7 +5,7 @@ import { bootPod, ROOT } from '../../support/vm/guest-pod.ts'
 describe.skipIf(cannotBoot() !== undefined)('storage on a machine without PCI', () => {
   it('mounts the disk that the host names by its node, and names a node that does not exist', async () => {
     const disk = { driver: 'mmioblk', source: '/dev/vdb', fstype: 'ext4', options: [], mountPoint: ROOT }
-    // Its console is silent, so the test cannot see when vsock is ready and might connect too early.
+    // The machine's console is silent: the test cannot see when vsock is ready and might connect too early.
     const { guest, pod } = await bootPod(
       { machine: 'microvm', append: [CRUN], vsock: 'tcp' },
       { storages: [disk] },

@@ -18,10 +18,9 @@ import { ensureDebianRoot } from '../../support/vm/debian-root.ts'
 import { bootPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 import { makeForeignRoot, writeForeignImage } from './foreign-image.ts'
 
-/** The root's /sbin/init is vminit. */
 const SYSTEMD = ['rw', 'init=/lib/systemd/systemd']
 
-/** Neither six login prompts nor the root's web server is used here. */
+/** The tests need neither login prompts nor the root's web server. */
 const NO_OTHER_SERVICES = ['systemd.mask=getty.target', 'systemd.mask=nginx.service']
 
 const GUEST_ETC = bind('/etc', '/guest/etc')
@@ -33,7 +32,7 @@ describe.skipIf(skipped)('the archive of npm run dist in a plain Debian root', (
   let root: string
   let disk: string
   let image: GuestImage
-  /** Under systemd the agent leaves the network unconfigured, so it is reachable only by vsock. */
+  /** Under systemd the agent leaves the network unconfigured, so only vsock reaches it. */
   let hasVsock: boolean
 
   beforeAll(async () => {
@@ -50,7 +49,7 @@ describe.skipIf(skipped)('the archive of npm run dist in a plain Debian root', (
     await writeForeignImage(disk, root)
   })
 
-  /** Without an initrd: the kernel has the driver of this disk built in. */
+  /** Boots without an initrd: the driver of this disk is built into the kernel. */
   const mountedByKernel = (): GuestParts['boot'] => ({
     kernel: image.kernel,
     initrd: undefined,
@@ -79,7 +78,6 @@ describe.skipIf(skipped)('the archive of npm run dist in a plain Debian root', (
     })
     expect(console).toContain('"step":"mounts"')
     expect(console).toContain('vminit: the agent was killed by signal 9: restart 1 in')
-    // The root has Debian 12's runc.
     expect(console).toMatch(/"runtime has known break-outs","level":"WARN".*CVE-2025-31133 CVE-2025/)
   })
 
@@ -138,7 +136,6 @@ const SHELLS = `for folder in /guest/proc/[0-9]*; do
 done
 true`
 
-/** The release of the root, and the agent's command, which is the same in every form. */
 const EXPECTED = {
   release: expect.stringMatching(/^12\./),
   agent: [
@@ -147,7 +144,7 @@ const EXPECTED = {
   ].join(' '),
 }
 
-/** Boots, runs `use`, destroys the sandbox, waits until the guest has powered itself off, and returns its console. */
+/** Boots, runs `use`, destroys the sandbox, and waits for the power-off. Returns the console. */
 async function inGuest(options: TestGuestOptions, use: (pod: Pod) => Promise<void>): Promise<string> {
   const { guest, pod } = await bootPod(options)
   try {
@@ -163,7 +160,6 @@ async function inGuest(options: TestGuestOptions, use: (pod: Pod) => Promise<voi
   }
 }
 
-/** What a container sees of the guest: the name of its PID 1, its Debian release, and the agent's command. */
 async function whatRuns(pod: Pod): Promise<Record<'init' | 'release' | 'agent', string>> {
   const script = [
     'cat /guest/proc/1/comm /guest/etc/debian_version',
@@ -176,7 +172,7 @@ async function whatRuns(pod: Pod): Promise<Record<'init' | 'release' | 'agent', 
   return { init, release, agent: agent.slice(0, agent.indexOf(' --channel')) }
 }
 
-/** What keeps the service in memory: of its cgroup, of the agent and vminit; and what limits all containers. */
+/** The settings that keep the service in memory, and the limit of all containers. */
 const PROTECTED = {
   'memory.min': '67108864',
   'cpu.weight': '1000',

@@ -8,14 +8,12 @@ import { bootPod, consoleLine, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 interface Form {
   readonly name: string
   readonly options: TestGuestOptions
-  /** Its root as it is mounted. */
+  /** The root as mounted. */
   readonly root: RegExp
   readonly release: RegExp
-  /** How many processes are added to a container one after the other, and how many at once. */
   readonly execs: { readonly inTurn: number; readonly atOnce: number }
 }
 
-/** Each form of the guest image, with the kernel, the runtime and the memory that it must run with. */
 const FORMS: readonly Form[] = [
   {
     name: 'the disk root in 128 MiB, with a console on its command line that is not there,',
@@ -40,7 +38,6 @@ const FORMS: readonly Form[] = [
   },
 ]
 
-/** Adds processes to a running container, and expects the output and the status of each. */
 async function expectExecs(pod: Pod, { inTurn, atOnce }: Form['execs']): Promise<void> {
   await pod.run('crowded', ['sleep', '1000'])
   const execOf = async (execId: string) => {

@@ -20,7 +20,7 @@ import {
 const PORT = specKey('port')
 const SLOT = 6
 
-/** The first bus of `q35` supports no hot-plug, so it needs a root port; that of `pc` has no ports, and supports it. */
+/** The first bus of `q35` needs a root port for hot-plug; the bus of `pc` supports hot-plug without ports. */
 const PLACES: readonly (readonly [string, TestGuestOptions, HotDisk['bus'], number, string])[] = [
   [
     'a root port of q35',

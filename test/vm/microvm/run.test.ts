@@ -33,10 +33,10 @@ import {
 
 const folder = temporaryFolder()
 
-/** For the runs that are not about what happens at once: a second emulated CPU makes a guest dearer. */
+/** A second emulated CPU makes a guest slower; only tests of concurrency need it. */
 const ONE_CPU = ['--cpus', '1']
 
-/** Builds and fetches everything first, so that no test finds progress messages on stderr. */
+/** Builds and fetches everything first, so that no progress messages appear on stderr. */
 beforeAll(async () => {
   if (cannotBoot() !== undefined) return
   await ensureImage({ progress })
@@ -44,7 +44,6 @@ beforeAll(async () => {
   await (await openLink({ folder, override: process.env.MICROVM_VSOCK, progress })).close()
 })
 
-/** Reads stdout until `word` appears, and returns what was read. */
 async function appears(running: MicrovmProcess, word: string): Promise<string> {
   let seen = ''
   for await (const [chunk] of on(running.stdout, 'data', { close: ['end'] })) {
@@ -54,15 +53,13 @@ async function appears(running: MicrovmProcess, word: string): Promise<string> {
   throw new Error(`stdout ended before ${word}: ${(await running.result).stderr}`)
 }
 
-/** Waits until processes that are not children of the test have ended. */
+/** `tail` waits for processes that are no children of the test. */
 function awaitEnd(pids: readonly number[]): void {
   for (const pid of pids) spawnSync('tail', [`--pid=${pid}`, '-f', '/dev/null'], { timeout: 10_000 })
 }
 
-/** The root of the tool's container, in the guest. */
 const ROOT = rootPathOf('container')
 
-/** Connects beside the tool to the guest that it runs. */
 async function secondClient(running: MicrovmProcess): Promise<TtrpcClient> {
   const [name = ''] = foldersOf(running.toolPid())
   const connect = async (signal: AbortSignal) => {
@@ -73,7 +70,6 @@ async function secondClient(running: MicrovmProcess): Promise<TtrpcClient> {
   return await connectAgent({ connect }, AbortSignal.timeout(60_000))
 }
 
-/** Asks for the health as shims do. */
 function checkEverySecond(client: TtrpcClient): { end(): Promise<number> } {
   const health = clientFor(HealthDefinition, client)
   let isOver = false
@@ -87,7 +83,6 @@ function checkEverySecond(client: TtrpcClient): { end(): Promise<number> } {
     }
     return slowestMs
   })()
-  // Awaited at the end.
   checking.catch(() => {})
   return {
     end: () => {
@@ -166,7 +161,7 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run', () => {
     const env = { MICROVM_REGISTRY: registry }
     const agentCtl = (...words: readonly string[]) => ctl(words, { env })
     const running = startMicrovm([...ONE_CPU, '--name', 'web', 'sh', '-c', `echo up; ${loop}`], env)
-    // It waits for the machine, which is not there yet, and then for its agent.
+    // It waits for the machine, then for its agent.
     expect(await agentCtl('--wait', '-o', 'json', 'Check')).toMatchObject({
       stdout: '{"status":"SERVING"}\n',
     })
@@ -189,7 +184,6 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run', () => {
     expect(readdirSync(registry)).toEqual(['web'])
     const malformed = join(folder, 'malformed.yaml')
     writeFileSync(malformed, '[')
-    // This run ends before it boots a guest.
     const next = startMicrovm(['--metadata', malformed], env)
     expect(await next.result).toMatchObject({ status: 2 })
     expect([foldersOf(tool), readdirSync(registry)]).toEqual([[], []])
@@ -200,7 +194,7 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run', () => {
     await appears(running, 'up')
     const tool = running.toolPid()
     const qemu = programsOf(tool).find((pid) => readFileSync(`/proc/${pid}/comm`, 'utf8').startsWith('qemu-'))
-    // QEMU closes its devices first, so that the connection ends before QEMU does.
+    // QEMU closes its devices first, so the connection ends before QEMU does.
     process.kill(qemu ?? 0, 'SIGTERM')
     const { status, stderr } = await running.result
     expect(status).toBe(125)
@@ -209,7 +203,7 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run', () => {
   })
 
   it('shows the last lines of the console when the guest crashes, and says last that its memory ran out', async () => {
-    // The kernel sets as much aside as it can.
+    // The kernel reserves as many huge pages as it can.
     const words = [...ONE_CPU, '--memory', '128', '--append', 'hugepages=999', 'true']
     const { status, stderr, stdout } = await runMicrovm(words)
     expect({ status, stdout }).toEqual({ status: 125, stdout: '' })
@@ -284,14 +278,14 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run on other machines', (
 
   it('runs a container on a root in persistent memory with direct access, over TCP, in 128 MiB', async () => {
     const root = ['--form', 'partitioned', '--root-device', 'nvdimm', '--memory', '128']
-    // The kernel says on the console how it mounts the root.
+    // The kernel logs on the console how it mounts the root.
     const shown = ['--verbose', '--append', 'loglevel=7']
     const running = startMicrovm([...ONE_CPU, ...root, ...shown, 'echo', 'there'], { MICROVM_VSOCK: 'tcp' })
     running.stdin.end()
     const { status, stdout, stderr } = await running.result
     expect({ status, stdout }).toEqual({ status: 0, stdout: 'there\n' })
     expect(stderr).toMatch(/^console: .*erofs: \(device pmem0p1\): mounted/m)
-    // Linux 6.12 says nothing of direct access, unless it mounts the root without.
+    // Linux 6.12 mentions direct access only when it mounts the root without it.
     expect(stderr).not.toContain('unsupported by block device')
   })
 })

@@ -17,7 +17,6 @@ describe.skipIf(cannotBoot() !== undefined)('VM metadata', () => {
   beforeAll(async () => {
     server = createServer((_, answer) => answer.end('hello from the host\n')).listen(0, '::')
     await once(server, 'listening')
-    // A TCP server's address is an object.
     port = (server.address() as AddressInfo).port
   })
 
@@ -48,7 +47,7 @@ describe.skipIf(cannotBoot() !== undefined)('VM metadata', () => {
       expect(lines[notApplied]).toContain('Timeout after 2s waiting for uevent of an Ethernet interface')
       const booted = placeOf(/"msg":"booted"/)
       expect(booted).toBeGreaterThan(notApplied)
-      // The runner checks every 100 ms from the moment that the agent listens.
+      // The runner checks every 100 ms once the agent listens.
       const checked = placeOf(/"rpc".*Check.*"OK"/)
       expect(checked).toBeGreaterThan(-1)
       expect(checked).toBeLessThan(booted)

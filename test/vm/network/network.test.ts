@@ -21,7 +21,6 @@ const TAPS = {
   tap2: ['192.168.72.1/24', 'fd72::1/64 nodad'],
 }
 
-/** Addresses behind the second card, reachable only by routes. */
 const BEHIND = ['10.71.77.1', 'fd71:77::1']
 
 describe.skipIf(cannotBoot() !== undefined)('the network of a guest', () => {
@@ -43,7 +42,6 @@ describe.skipIf(cannotBoot() !== undefined)('the network of a guest', () => {
     await host?.close()
   })
 
-  /** Sends a request from a container to the host's server, and one from the host to a container's server. */
   async function exchange(
     id: string,
     links: readonly { readonly inGuest: string; readonly onHost: string }[],
@@ -167,7 +165,6 @@ describe.skipIf(cannotBoot() !== undefined)('the network of a guest', () => {
   })
 })
 
-/** Two cards on taps, the port for a third, and the metadata for the first. */
 function machineParts(folder: string, { namespace }: HostNetwork): NonNullable<GuestParts['extra']> {
   const { devices, backends } = metadataItem(folder)
   const [tap0, tap1] = [specKey('tap0'), specKey('tap1')]
@@ -187,7 +184,7 @@ function machineParts(folder: string, { namespace }: HostNetwork): NonNullable<G
   }
 }
 
-/** An interface of the API with the second address of networks 192.168.N.0/24 and fdN::/64. */
+/** An interface with the second address of 192.168.N.0/24 and fdN::/64. */
 function card(name: string, hwAddr: string, network: number) {
   const addresses = [
     { family: IPFamily.v4, address: `192.168.${network}.2`, mask: '24' },
