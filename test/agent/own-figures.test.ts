@@ -29,7 +29,6 @@ describe('the metrics of containers', () => {
   })
 })
 
-/** The containers that have series. */
 function labelsIn(metrics: string): (string | undefined)[] {
   return [...metrics.matchAll(/^microvm_container_oom_kills_total\{container="(.+)"\}/gm)].map(([, id]) => id)
 }

@@ -9,7 +9,7 @@ import { temporaryFolder } from '../support/temporary-folder.ts'
 
 const run = promisify(execFile)
 
-/** Prints at exit whether HTTP/2, which the gRPC stack uses, was loaded. */
+/** Prints at exit whether HTTP/2, a part of the gRPC stack, was loaded. */
 const SPY = `
 const { Module } = require('node:module')
 const load = Module._load
@@ -21,7 +21,7 @@ Module._load = (name, ...rest) => {
 process.on('exit', () => console.log('gRPC stack loaded:', loaded))
 `
 
-/** In a process of its own, because V8 accepts a cache only with the flags that it was made with. */
+/** Runs in its own process, because V8 accepts a cache only under the flags that it was made with. */
 const TRY_CACHE = `
 const { readFileSync } = require('node:fs')
 const { Script } = require('node:vm')
@@ -32,7 +32,7 @@ const script = new Script(readFileSync(filename, 'latin1'), { filename, cachedDa
 console.log('rejected:', script.cachedDataRejected)
 `
 
-/** A machine with so much memory, in which the flags are printed that V8 was given. */
+/** A machine with this much memory; prints the flags of V8. */
 const memorySpy = (mib: number) => `
   require('node:os').totalmem = () => ${mib} * 2 ** 20
   const flags = []

@@ -5,7 +5,7 @@ import { cached } from '../../src/build/cache.ts'
 
 const NAME = `test-${process.pid}`
 
-/** Builds the result of `value`, whose folder is as old as the archives that real results are unpacked from. */
+/** Builds the result of `value` in a folder with the old times of unpacked archives. */
 const resultOf = (value: string) =>
   cached(NAME, { values: [value] }, async (folder) => {
     writeFileSync(join(folder, 'value'), value)
@@ -22,7 +22,7 @@ describe('the build cache', () => {
   it('keeps the newest results, among them the one that it has just built', async () => {
     for (const value of ['1', '2', '3', '4']) {
       folder = dirname(await resultOf(value))
-      // A use makes it new.
+      // A use makes the folder new.
       await resultOf(value)
     }
     const last = await resultOf('5')

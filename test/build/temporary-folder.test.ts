@@ -33,7 +33,7 @@ describe('withTemporaryFolder', () => {
   })
 
   it('removes the folders of killed processes, and no others', async () => {
-    // Above the kernel's largest pid.
+    // 4194305 is above the kernel's largest pid.
     const names = ['microvm-4194305-abcdef', `microvm-${process.pid}-abcdef`, 'microvm-dist-abcdef']
     for (const name of names) mkdirSync(join(parent, name), { recursive: true })
     await withTemporaryFolder(parent, async () => {})

@@ -9,7 +9,7 @@ import type { CallOptions } from '../../src/rpc/ttrpc/client.ts'
 
 const unknown = new AgentError('INVALID_ARGUMENT', 'Invalid container id')
 
-/** The text of a SignalProcess to this container, of an agent that has these. */
+/** The explanation of a failed SignalProcess by an agent with these containers. */
 async function textFor(
   containerId: string,
   has: readonly string[] | Error | 'no answer',
@@ -36,7 +36,7 @@ async function textFor(
   return message
 }
 
-/** A call that ends at its time limit alone. */
+/** A call that ends only by its time limit. */
 async function unanswered(options: CallOptions | undefined): Promise<never> {
   if (options?.timeoutMs === undefined) return await new Promise(() => {})
   throw deadlineExceeded()

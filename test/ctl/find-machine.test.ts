@@ -6,7 +6,7 @@ import { type Registration, registerMachine } from '../../src/client/machines/re
 import { ctl } from '../support/ctl/run-ctl.ts'
 import { temporaryFolder } from '../support/temporary-folder.ts'
 
-/** No agent listens there: the tool's error shows to which address it has connected. */
+/** No agent listens there; the tool's error names the address that it tried. */
 const addressOf = (name: string) => ({ kind: 'unix', path: `/nowhere/${name}.sock` }) as const
 const noSocket = (name: string) => `agent-ctl: unix:///nowhere/${name}.sock: no such socket; check the path`
 

@@ -8,13 +8,11 @@ import { temporaryFolder } from '../support/temporary-folder.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 
-/** Folders that are not part of the repository. */
 const LEFT_OUT = ['.git', 'build', 'dist', 'node_modules']
 
 /** The check covers the whole repository, so it runs once, after all pages. */
 const CHECK = 'npm run check'
 
-/** Milliseconds: the type check of the repository on a busy machine. */
 const TIMEOUT_MS = 300_000
 
 describe('in a copy of the repository', () => {
@@ -51,10 +49,9 @@ describe('in a copy of the repository', () => {
     return command
   }
 
-  /** Rejects with what the command printed when it fails. */
   async function runNow(command: string): Promise<void> {
     const [program = '', ...args] = command.split(' ')
-    // Without the variables of the vitest that runs this file.
+    // Leaves out the variables of the vitest that runs this file.
     const env = { PATH: process.env.PATH, HOME: process.env.HOME }
     try {
       await promisify(execFile)(program, args, { cwd: copy, env })

@@ -5,7 +5,6 @@ import { describe, expect, it } from 'vitest'
 const ROOT = join(import.meta.dirname, '../..')
 const page = readFileSync(join(ROOT, 'docs/architecture.md'), 'utf8')
 
-/** What the first cells of a section's tables name. */
 function named(heading: string): readonly string[] {
   const [, section = ''] = page.split(`\n${heading}\n`)
   const [own = ''] = section.split(/\n##/)

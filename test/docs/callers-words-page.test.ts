@@ -5,14 +5,13 @@ import { CreateContainerRequest, ExecProcessRequest } from '../../src/gen/agent.
 import type { Process, Spec } from '../../src/gen/oci.ts'
 import { allRecordings } from '../recordings/recording.ts'
 
-/** A row of the page's first table. */
 interface Row {
   readonly word: string
   readonly forms: string
   readonly sources: readonly string[]
 }
 
-/** The rows; one without a word is about the word of the row before. */
+/** A row without a word belongs to the word of the previous row. */
 function rowsOfPage(): Row[] {
   const page = readFileSync(join(import.meta.dirname, '../../docs/reference/callers-words.md'), 'utf8')
   const [table = ''] = page.slice(page.indexOf('| word |')).split('\n\n')
@@ -27,7 +26,6 @@ function rowsOfPage(): Row[] {
     })
 }
 
-/** A word of a request, by the row's name, in the form that the page shows for all words like it. */
 type Word = readonly [word: string, form: string]
 
 const CALLERS = { 'go-shim': 'Go', 'runtime-rs': 'rs', 'agent-ctl': 'ctl' } as const

@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest'
 
 const ROOT = join(import.meta.dirname, '../..')
 
-/** For each row of the comparison, by its first cell: the test that shows what this agent does, by file and part of its name. */
+/** The test that shows this agent's behaviour for each row of the comparison, by file and part of its name. */
 const SHOWN_BY: readonly (readonly [row: string, file: string, name: string])[] = [
   [
     'unknown [word](reference/callers-words.md)',
@@ -264,7 +264,6 @@ describe('docs/kata.md', () => {
   })
 })
 
-/** The first cells of the rows that end with a severity, below the requests that are not served. */
 function comparedRows(): readonly string[] {
   const page = readFileSync(join(ROOT, 'docs/kata.md'), 'utf8')
   const [, comparison = ''] = page.split('### Refused requests')

@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest'
 
 const ROOT = join(import.meta.dirname, '../..')
 const PAGES = globSync(['*.md', 'docs/**/*.md'], { cwd: ROOT })
-/** File names alone, for pages that have named the folder before. */
+/** A page may use a bare file name after it has named the folder. */
 const FILE_NAMES = new Set(
   globSync(
     ['*.*', '{src,native,rootfs,scripts,test,bench,proto,docs}/**/*.*'].map((pattern) => join(ROOT, pattern)),
@@ -13,7 +13,7 @@ const FILE_NAMES = new Set(
 
 describe.each(PAGES)('%s', (page) => {
   const text = readFileSync(join(ROOT, page), 'utf8')
-  // Blocks of code show commands, whose paths need not exist.
+  // Code blocks show commands, whose paths need not exist.
   const shown = text.replace(/^```(?!mermaid)[\s\S]*?^```$/gm, '')
   // The files that a page tells its reader to write need not exist either.
   const prose = shown.replaceAll(/^Write `[^`]+`:$/gm, '')
@@ -42,7 +42,7 @@ describe.each(PAGES)('%s', (page) => {
   })
 })
 
-/** Every path that begins with a folder of the project, without the punctuation that ends a sentence. */
+/** Every path below a folder of the project, without the punctuation that ends a sentence. */
 function pathsIn(text: string): readonly string[] {
   const paths = text.matchAll(/(?<![\w/.-])(?:src|native|rootfs|scripts|test|bench|proto)\/[\w./*-]*/g)
   return [...paths].map(([path]) => path.replace(/[./]+$/, ''))

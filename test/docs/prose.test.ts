@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest'
 
 const ROOT = join(import.meta.dirname, '../..')
 
-/** Phrases that stop a reader, with what to write in their place. */
+/** Phrases that stop a reader, and their replacements. */
 const BANNED: readonly (readonly [phrase: RegExp, better: string])[] = [
   [/\bagents? before(?: this one)?\b(?! it| the| an?\b)/i, 'the previous agent'],
   [/\bagent of the time before\b/i, 'the previous agent'],

@@ -4,7 +4,6 @@ import { describe, expect, it } from 'vitest'
 
 const ROOT = join(import.meta.dirname, '../..')
 const FOLDERS = ['agent', 'base', 'handlers', 'hotplug', 'oci', 'os', 'rpc']
-/** Not a wait: the longest time of any timer. */
 const NO_WAITS = ['src/base/abort.ts LONGEST_TIMER_MS']
 
 const page = readFileSync(join(ROOT, 'docs/reference/waits.md'), 'utf8')
@@ -15,7 +14,7 @@ const rows = page
   ])
   .map(([, time = '', file = '', name = '', shown = '']) => ({ constant: `${file} ${name}`, time, shown }))
 
-/** Each constant of the agent with a time in its name, in milliseconds. */
+/** The agent's constants with a time in their names, in milliseconds. */
 const constants = new Map(
   FOLDERS.flatMap((folder) => globSync(`src/${folder}/**/*.ts`, { cwd: ROOT })).flatMap((file) =>
     [

@@ -1,21 +1,22 @@
 import { writeFileSync } from 'node:fs'
 
-/** What a foreign client prints at its end when the container's output is `output`. */
 export function printed(output: string): string {
   return `large messages\nlong polls\ndeadline\nhang-up\n${output}`
 }
 
-/** What a foreign client is to do: a container to create and what it must print, and exit with at the end of its input. */
+/**
+ * The case of a foreign client: it creates a container, prints its output, and exits with `status` at the end of its input.
+ */
 export interface ForeignCase {
   readonly container: string
   readonly output: string
   readonly status: number
-  /** The container's root: a folder the agent sees, or a storage that brings it. */
+  /** A folder that the agent sees, or the mount point of a storage. */
   readonly rootPath: string
   readonly storages?: readonly Readonly<Record<string, string>>[]
 }
 
-/** Writes the case as the clients read it: field names of the proto files, so that both JSON mappings agree. */
+/** Uses the field names of the proto files, on which both JSON mappings agree. */
 export function writeCase(path: string, wanted: ForeignCase): void {
   const request = {
     container_id: wanted.container,

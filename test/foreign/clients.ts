@@ -17,7 +17,7 @@ const GO_IMPORTS = [
   'Mgoogle/protobuf/empty.proto=github.com/gogo/protobuf/types',
 ].join(',')
 
-/** Programs that know the API only by its proto files, on other people's libraries. */
+/** Clients on foreign libraries that know the API only by its proto files. */
 export interface ForeignClients {
   /** containerd's ttRPC library for Go with gogo's messages; resolves with its stdout. */
   readonly go: (socket: string, caseFile: string) => Promise<string>
@@ -25,20 +25,15 @@ export interface ForeignClients {
   readonly python: (socket: string, caseFile: string) => Promise<string>
 }
 
-/** What a client learns that begins without any description of the API. */
+/** The knowledge of a client that begins without a description of the API. */
 export interface Reflected {
-  /** Full names of all services. */
   readonly services: readonly string[]
-  /** Names of the methods of the service that was asked about. */
   readonly methods: readonly string[]
-  /** What the method answered to an empty request, in protobuf's JSON mapping. */
+  /** The method's answer to an empty request, in protobuf's JSON mapping. */
   readonly answer: unknown
 }
 
-/**
- * Has grpcio for Python find out by reflection what the server at `socket` serves, and call one of its methods by
- * what it was told of it. Needs no message of ours: Debian's packages alone.
- */
+/** grpcio for Python discovers the services at `socket` by reflection and calls a method, with Debian's packages alone. */
 export async function reflectedBy(socket: string, service: string, method: string): Promise<Reflected> {
   const program = join(here, 'python/reflect.py')
   const env = { PATH: '/usr/bin:/bin', PYTHONDONTWRITEBYTECODE: '1' }
@@ -46,7 +41,6 @@ export async function reflectedBy(socket: string, service: string, method: strin
   return JSON.parse(stdout)
 }
 
-/** Generates the messages and compiles the Go client, with Debian's tools alone. */
 export async function foreignClients(): Promise<ForeignClients> {
   const folder = await cached('foreign-clients', { files: [protoFolder, here] }, build)
   const python = join(folder, 'python')
@@ -78,7 +72,7 @@ async function build(folder: string): Promise<void> {
     `--python_out=${join(folder, 'python')}`,
     ...names,
   ])
-  // gogo puts one Go package out per run, into the folder it is given.
+  // gogo generates one Go package a run, in the given folder.
   const gogo = (target: string, files: readonly string[]) =>
     run('protoc', [`-I${protos}`, `-I${GOOGLE_PROTOS}`, `--gogo_out=${GO_IMPORTS}:${target}`, ...files])
   await gogo(join(go, 'grpc'), ['agent.proto', 'health.proto', 'csi.proto', 'oci.proto'])

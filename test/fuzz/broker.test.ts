@@ -24,14 +24,12 @@ const REPLY = frameOf(1, 'answer', 2)
 const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n')
 const LIMITS = { ...HELLO, budgetBytes: 8 << 20, maxPayloadBytes: 256 << 10 }
 
-/** The compilation of the broker and of the addon, on a busy machine. */
 const BUILD_MS = 240_000
 
 const FRAMES = recordedCalls().map(({ stream, service, method, requestBytes }) =>
   encodeRequestFrame(stream, { service, method, payload: requestBytes, timeoutNano: 0n }),
 )
 
-/** What a client sends: frames, with some that no agent can take. */
 const SENT = fc
   .array(
     fc.oneof(
@@ -43,7 +41,7 @@ const SENT = fc
   )
   .map((parts) => Buffer.concat(parts))
 
-/** What an agent writes into a data socket, but for the number of the request that it has. */
+/** An agent's writes to a data socket, without the number of the request. */
 const ENVELOPE = fc.record({
   kind: fc.oneof(
     { weight: 9, arbitrary: fc.constantFrom(16, 17, 18) },
@@ -62,7 +60,7 @@ const ENVELOPE = fc.record({
   ),
 })
 
-/** What an agent sends over the control socket. The first connections and numbers are those that it has. */
+/** An agent's messages on the control socket. The first connections and numbers belong to the agent. */
 const MESSAGE = fc.oneof(
   fc
     .record({ kind: fc.nat(20), flags: fc.nat(3), a: fc.bigInt(0n, 1000n) })
@@ -72,11 +70,10 @@ const MESSAGE = fc.oneof(
 
 let vminit: string
 let broker: TestBroker
-/** A file in memory. */
 let memory: number
 let healthy: PlayedAgent
 let bystander: BrokerClient
-/** The broker's open descriptors with an agent and one client. */
+/** The number of the broker's open descriptors with an agent and one client. */
 let files: number
 
 function startHealthyAgent(): void {
@@ -91,7 +88,7 @@ async function start(): Promise<void> {
   startHealthyAgent()
   bystander = await broker.connect()
   await ask(bystander)
-  // As after a case: with a client of an earlier agent.
+  // The state after a case: a client of an earlier agent.
   healthy.die()
   startHealthyAgent()
   await ask(bystander)
@@ -102,7 +99,6 @@ function openFiles(): number {
   return readdirSync(`/proc/${broker.pid}/fd`).length
 }
 
-/** Nothing that the sanitizers have to report. */
 async function stop(): Promise<void> {
   broker.native.close(memory)
   expect(await broker.stop(), broker.log).toBe(0)
@@ -114,13 +110,11 @@ async function ask(client: BrokerClient): Promise<void> {
   await client.frames.next((frame) => frame.equals(REPLY))
 }
 
-/** An agent that was cut off can send nothing. */
+/** A disconnected agent can send nothing. */
 function trySend(agent: PlayedAgent, message: Buffer): void {
   try {
     agent.sendRaw(message)
-  } catch {
-    // EPIPE
-  }
+  } catch {}
 }
 
 beforeAll(async () => {
@@ -130,7 +124,7 @@ beforeAll(async () => {
 afterAll(stop)
 
 async function startAnew(): Promise<void> {
-  // Of the clients that have left nothing is open, and the next agent gets the connection of the one that is left.
+  // Departed clients leave nothing open, and the next agent gets the remaining client's connection.
   await expect.poll(openFiles).toBe(files)
   healthy.die()
   startHealthyAgent()
@@ -211,7 +205,7 @@ describe('the connection broker', () => {
       startHealthyAgent()
       client.socket.destroy()
       await ask(bystander).catch(async () => {
-        // The agent may have had it closed.
+        // The agent may have closed the bystander's connection.
         bystander = await broker.connect()
         await ask(bystander)
       })

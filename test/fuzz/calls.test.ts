@@ -14,7 +14,6 @@ import { mutated } from '../support/fuzz/bytes.ts'
 import { fuzz } from '../support/fuzz/fuzz.ts'
 import { type AnyCall, anyCalls, showCall } from '../support/fuzz/requests.ts'
 
-/** The calls of each recording, in their order. */
 const RECORDED: readonly (readonly AnyCall[])[] = allRecordings().map(({ lines }) =>
   lines.flatMap((line) =>
     line.kind !== 'call' || line.requestBytes === undefined
@@ -23,7 +22,7 @@ const RECORDED: readonly (readonly AnyCall[])[] = allRecordings().map(({ lines }
   ),
 )
 
-/** How a call is made: for how many turns of the loop the next one waits, whether its caller leaves then, and its limit. */
+/** The turns of the event loop until the next call, whether the caller then leaves, and the call's limit. */
 const HOW = fc.record({
   turns: fc.nat(12),
   leaves: fc.boolean(),
@@ -36,7 +35,7 @@ interface Step extends AnyCall {
 
 const PATIENT = { turns: 40, leaves: false, timeoutMs: undefined }
 
-/** The first calls of a recording as they were, then others of it: some left out, some changed, and any others between. */
+/** The first calls of a recording, then others of it with gaps, changes and additions. */
 function steps(): fc.Arbitrary<readonly Step[]> {
   const others = anyCalls()
   return fc.constantFrom(...RECORDED).chain((calls) => {
@@ -68,17 +67,16 @@ describe('the calls of all services', () => {
   })
 })
 
-/** The recorded network cards. */
 const LINKS = [
   ['eth0', '02:00:00:00:99:02'],
   ['eth1', 'b6:97:f5:62:37:bf'],
   ['eth2', 'f2:50:9d:37:a3:45'],
 ] as const
 
-/** So many turns of the loop, with time passing, are more than any call needs to end. */
+/** More turns of the loop, with time passing, than any call needs. */
 const MOST_TURNS = 3000
 
-/** Each call ends, with a status and not by a fault of the program, and gives back what it took of the limits. */
+/** Each call must end with a status, not with a fault of the program, and release its limits. */
 async function callAll(list: readonly Step[]): Promise<void> {
   const { os, ...dependencies } = await serviceDependencies({ memAgent: true })
   await furnish(os)
@@ -130,7 +128,7 @@ async function callAll(list: readonly Step[]): Promise<void> {
   }
 }
 
-/** What of a guest the recorded calls find. */
+/** The parts of a guest that the recorded calls need. */
 async function furnish(os: FakeOs): Promise<void> {
   for (const [name, hardwareAddress] of LINKS) os.network.addLink({ name, hardwareAddress })
   await os.files.put('/proc/sys/net/ipv4/ip_unprivileged_port_start', '1024\n')
@@ -138,7 +136,6 @@ async function furnish(os: FakeOs): Promise<void> {
   os.tools.script(([program = '']) => (/\/ip6?tables-/.test(program) ? {} : undefined))
 }
 
-/** What the end of a sandbox must close. */
 function held({ streams, exits, clock, consoles }: FakeOs): string {
   return `${streams.openFds.length} descriptors, ${exits.openWatches} watches of exits, ${clock.sleeping} timers, ${consoles.paths.length} consoles`
 }
@@ -167,7 +164,7 @@ async function destroy(methods: MethodTable, os: FakeOs): Promise<void> {
   await done
 }
 
-/** A profile is held until it is discarded, whatever becomes of the sandbox. */
+/** A profile is kept until it is discarded, even after the sandbox's end. */
 async function discardProfiles(methods: MethodTable, most: number): Promise<void> {
   const call = { timeoutMs: undefined, hangup: new AbortController().signal, peer: 'test', ageMs: 0 }
   for (let count = 1; count <= most; count++) {
@@ -184,7 +181,7 @@ function isInUse(totals: Totals): boolean {
   return totals.uses().some(({ used }) => used !== 0)
 }
 
-/** The words of JavaScript's own errors: something was not checked. */
+/** Texts of JavaScript's own errors; they show a missing check. */
 function isFaultOfProgram(message: string): boolean {
   return /Cannot (read|set|convert|mix|destructure|access)|is not (a function|iterable|defined|an? object|a constructor)|Invalid (array|string|time|typed|regular|count|Date)|Maximum call stack|TypeError|RangeError|SyntaxError|ERR_[A-Z_]+|argument must be|out of range|\[object /.test(
     message,

@@ -18,7 +18,6 @@ import { realNative } from '../support/os/real-native.ts'
 
 const EAGAIN = -11
 
-/** An event with any words in it. */
 const worded = fc
   .tuple(
     fc.constantFrom('add', 'remove', 'change', ''),
@@ -34,7 +33,6 @@ const worded = fc
 
 const RECORDED = Object.values(RECORDED_UEVENTS).map((text) => Buffer.from(text))
 
-/** What one call of the addon returns: some events as text, or an errno. */
 const received = fc.oneof(
   {
     weight: 4,
@@ -55,7 +53,7 @@ describe('what the kernel sends', () => {
   })
 })
 
-/** Events are told whole or not at all, only a few are remembered, and drivers are asked for by no more than their alias. */
+/** Events must be delivered whole or not at all, few are kept, and drivers are requested only by alias. */
 async function receiveEvents(list: readonly (string | number)[]): Promise<void> {
   const os = new FakeOs()
   const open = new Set<number>()
@@ -117,11 +115,10 @@ async function receiveEvents(list: readonly (string | number)[]): Promise<void> 
 
 const LISTS = ['links', 'addresses', 'routes', 'neighbors'] as const
 
-/** The lists of this machine, as the kernel sends them. */
 const native = await realNative()
 const datagrams = recordDatagrams(native)
 
-/** The machine's answers, with changes but for the sequence numbers, which tell answers to others. */
+/** The machine's answers with changes; the sequence numbers stay, because they match answers to requests. */
 const answers = fc.record({
   list: fc.constantFrom(...LISTS),
   datagrams: fc.array(
@@ -159,7 +156,7 @@ function recordDatagrams(real: Native): readonly Buffer[] {
   return seen
 }
 
-/** A list is read, or refused with an error that says so, and no socket is left open after a failure. */
+/** A list must be read, or refused with an error; a failure must leave no socket open. */
 function readList({
   list,
   datagrams: all,
@@ -172,7 +169,6 @@ function readList({
   const open = new Set<number>()
   let queue: Buffer[] = []
   let reads = 0
-  // The socket uses no other function of the addon.
   const network = linuxNetwork({
     ...native,
     netlinkRoute: () => {
@@ -198,7 +194,7 @@ function readList({
   if (reads > 10 * (all.length + 1)) throw new Error(`${reads} reads of ${all.length} datagrams`)
 }
 
-/** The datagram with this sequence number in each of its messages, as far as it has any. */
+/** Sets the sequence number in each message of the datagram. */
 function numbered(datagram: Buffer, sequence: number): Buffer {
   const copy = Buffer.from(datagram)
   for (let offset = 0; offset + 16 <= copy.length; ) {

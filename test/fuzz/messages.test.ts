@@ -14,7 +14,6 @@ import {
   showCall,
 } from '../support/fuzz/requests.ts'
 
-/** 600 bytes of a field that no message has. */
 const UNKNOWN_FIELD = new BinaryWriter()
   .tag(9999, WireType.LengthDelimited)
   .bytes(new Uint8Array(600))
@@ -47,7 +46,7 @@ describe('the codec of requests', () => {
   })
 })
 
-/** Bytes decode to a message that is encoded and decoded to the same bytes, and has no more elements than were counted. */
+/** A decoded message must encode to the same bytes again and have no more elements than were counted. */
 function checkRequest(type: RequestType, message: string | undefined, payload: Uint8Array): void {
   let counted: number
   try {
@@ -60,7 +59,7 @@ function checkRequest(type: RequestType, message: string | undefined, payload: U
   if (decoded === undefined) return
   const elements = elementsOf(decoded)
   if (elements > counted) throw new Error(`${elements} elements, but ${counted} were counted`)
-  // It is of the type, whichever that is.
+  // `decoded` has the type's message type, but the compiler cannot know it.
   const encoded = type.encode(decoded as never).finish()
   const again = type.encode(type.decode(encoded) as never).finish()
   if (Buffer.compare(encoded, again) !== 0)
@@ -69,7 +68,7 @@ function checkRequest(type: RequestType, message: string | undefined, payload: U
     )
 }
 
-/** What the decoder makes of bytes; undefined when it refuses them in the words that it has for that. */
+/** Returns undefined when the decoder refuses the bytes with one of its own errors. */
 function decodedBy<T>(decode: () => T): T | undefined {
   try {
     return decode()
@@ -84,7 +83,7 @@ function decodedBy<T>(decode: () => T): T | undefined {
   }
 }
 
-/** Items of lists, entries of maps, and messages in a message. */
+/** Counts items of lists, entries of maps, and nested messages. */
 function elementsOf(value: unknown): number {
   if (typeof value !== 'object' || value === null || value instanceof Uint8Array) return 0
   if (Array.isArray(value)) return value.reduce<number>((sum, item) => sum + 1 + elementsOf(item), 0)

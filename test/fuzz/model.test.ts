@@ -10,7 +10,6 @@ describe('an agent whose calls of the kernel fail, are late or are never answere
   })
 })
 
-/** Every call ends, and everything can be used and removed once nothing fails any more. */
 async function run({ commands, ...begin }: Life): Promise<void> {
   const model = new ModelRun()
   await model.begin(begin)

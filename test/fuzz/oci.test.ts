@@ -17,14 +17,14 @@ const CREATE = recordedRequests().get('grpc.AgentService/CreateContainer') ?? []
 const SPECS = CREATE.flatMap((bytes) => CreateContainerRequest.decode(bytes).OCI ?? [])
 const ENCODED = SPECS.map((spec) => Spec.encode(spec).finish())
 
-/** Appends fields that another message has, so that each replaces, or is added to, what was recorded. */
+/** Appends fields of another message; each replaces a recorded field or adds to it. */
 const merged = fc
   .tuple(fc.constantFrom(...ENCODED), new MessageBytes().of('grpc.Spec'))
   .map(([recorded, more]) => Buffer.concat([recorded, more]))
 
 const WORD = words()
 
-/** A recorded spec with other words at one place, as a caller might send it. */
+/** A recorded spec with another text in one place. */
 const reworded = fc.tuple(fc.constantFrom(...SPECS), fc.nat(1000), WORD).map(([spec, place, word]) => {
   let left = place % textsOf(spec)
   const walk = (value: unknown): unknown => {
@@ -33,7 +33,7 @@ const reworded = fc.tuple(fc.constantFrom(...SPECS), fc.nat(1000), WORD).map(([s
     if (typeof value !== 'object' || value === null || value instanceof Uint8Array) return value
     return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, walk(inner)]))
   }
-  // Only texts have been replaced, by texts.
+  // Texts have replaced only texts.
   return Buffer.from(Spec.encode(walk(spec) as Spec).finish())
 })
 
@@ -67,7 +67,7 @@ describe('OCI specifications', () => {
   })
 })
 
-/** A spec is refused with the status of a wrong request, or becomes one that keeps to the guest's choices. */
+/** A spec must be refused as an invalid request, or become one that respects the guest's choices. */
 function convert(bytes: Uint8Array): void {
   let requested: Spec
   try {

@@ -16,14 +16,12 @@ import { MemoryStateFiles } from '../support/fakes/files/memory-state-files.ts'
 import { anyBytes, mutated } from '../support/fuzz/bytes.ts'
 import { fuzz } from '../support/fuzz/fuzz.ts'
 
-/** Recorded state files by kind, in Base64. */
 const RECORDED: Readonly<Record<string, string>> = JSON.parse(
   readFileSync(new URL('../fixtures/state/recorded.json', import.meta.url), 'utf8'),
 )
 const FILES = Object.values(RECORDED).map((text) => Buffer.from(text, 'base64'))
 const VALUES = FILES.map((file) => Buffer.from(Envelope.decode(file).payload?.value ?? []))
 
-/** What an envelope carries, under any name. */
 const wrapped = fc
   .tuple(
     fc.constantFrom(...Object.values(KINDS).map(typeUrlOf), '', 'type.googleapis.com/microvm.state.v2.Any'),
@@ -50,13 +48,12 @@ describe('state files', () => {
   })
 })
 
-/** A payload of this kind and version is read, any other refused with its name; both can be printed. */
+/** A payload of this kind and version must be read, any other refused by name; both must be printable. */
 function readState(name: string, bytes: Buffer): void {
   const files = new MemoryStateFiles()
   files.write(name, bytes)
   const kind = Object.entries(KINDS).find(([key]) => key === name)?.[1]
   if (kind === undefined) throw new Error(`${name}: no such kind`)
-  // The kinds are read alike.
   const { codec, ...rest } = kind
   const decode: (from: Uint8Array) => { readonly schemaVersion: number } = codec.decode
   try {

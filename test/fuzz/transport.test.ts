@@ -22,14 +22,14 @@ const FRAMES = recordedCalls().map(({ stream, service, method, requestBytes }) =
   encodeRequestFrame(stream, { service, method, payload: requestBytes, timeoutNano: 0n }),
 )
 
-/** What Node's client sends for a few recorded calls and a stream: the preface, and the frames after it. */
+/** Node's bytes for a few recorded calls and a stream: the preface and the frames after it. */
 const session = await recordSession()
 
 const FRAME_HEADER_BYTES = 9
 const PREFACE = session.subarray(0, 24)
 const RECORDED = framesIn(session.subarray(24))
 
-/** A frame of any type, known or not, with any flags, for any stream. */
+/** A frame of any type, known or unknown, with any flags, for any stream. */
 const anyFrame = fc
   .tuple(
     fc.nat(12),
@@ -53,7 +53,6 @@ const anyFrame = fc
     return Buffer.concat([header, payload])
   })
 
-/** What a client sends: HTTP/2, or something else. */
 const BYTES = fc.oneof(
   {
     weight: 6,
@@ -70,7 +69,7 @@ const BYTES = fc.oneof(
 
 const WORD = words()
 
-/** The headers of a call, which a client of gRPC would not send. */
+/** Headers that no gRPC client would send. */
 const HEADERS: fc.Arbitrary<OutgoingHttpHeaders> = fc.record(
   {
     ':path': fc.oneof(
@@ -104,7 +103,6 @@ const HEADERS: fc.Arbitrary<OutgoingHttpHeaders> = fc.record(
   { requiredKeys: [':path', ':method'] },
 )
 
-/** A message in its envelope, or nearly. */
 const MESSAGE = fc.oneof(
   mutated(CALLS.map(({ requestBytes }) => grpcMessage(requestBytes))),
   fc
@@ -127,14 +125,13 @@ const CALL = fc.record({
   resets: fc.boolean(),
 })
 
-/** How long the broker may take to tell of what a client has left behind. */
+/** The time limit for the broker to report a client's end. */
 const LEFT_MS = 10_000
 
 let running: RunningTransport
 let totals: Totals
 let check: () => Promise<void>
 
-/** Starts the agent's socket, with two clients that call nothing but Health.Check. */
 async function start(): Promise<void> {
   totals = new Totals()
   running = await runTransport(anyMethods(), { totals })
@@ -149,7 +146,7 @@ async function start(): Promise<void> {
   await check()
 }
 
-/** The test remembers all connections. */
+/** The test remembers all connections, so it starts anew. */
 async function startAnew(): Promise<void> {
   await running.close()
   await start()
@@ -207,7 +204,7 @@ describe('connections', () => {
   })
 })
 
-/** Starts the socket anew after a failed case, which may leave something to the next. */
+/** Starts the socket anew after a failed case, which may affect the next case. */
 function alone<Input>(run: (input: Input) => Promise<void>): (input: Input) => Promise<void> {
   return async (input) => {
     try {
@@ -219,7 +216,7 @@ function alone<Input>(run: (input: Input) => Promise<void>): (input: Input) => P
   }
 }
 
-/** A client that has said that it will close has its calls for a minute; this lets time pass until `closed`. */
+/** A closing client keeps its calls for a minute; this lets time pass until `closed`. */
 async function endClosing(closed: Promise<unknown>): Promise<void> {
   let isClosed = false
   void closed.then(() => {
@@ -231,7 +228,7 @@ async function endClosing(closed: Promise<unknown>): Promise<void> {
   }
 }
 
-/** Other clients are served, and the limits hold what they take and no more. */
+/** Other clients must be served, and only they may occupy the limits. */
 async function nothingLeft(): Promise<void> {
   await check()
   const began = performance.now()
@@ -247,7 +244,7 @@ async function nothingLeft(): Promise<void> {
   }
 }
 
-/** Makes a call, and resolves with its `grpc-status`, its HTTP status without one, or undefined if the stream was reset. */
+/** Resolves with the call's `grpc-status`, else its HTTP status, or undefined if the stream was reset. */
 async function callOn(
   client: ClientHttp2Session,
   { headers, messages, turns, resets }: typeof CALL extends fc.Arbitrary<infer T> ? T : never,
@@ -268,7 +265,7 @@ async function callOn(
   for (let count = 0; count < turns; count++) await turn()
   if (resets) stream.close()
   else if (stream.writable) stream.end()
-  // Calls that wait for their caller to leave.
+  // Some calls wait for their caller to leave.
   for (let count = 0; count < 30 && !stream.closed; count++) await turn()
   if (!stream.destroyed) stream.destroy()
   await closed
@@ -285,7 +282,7 @@ function isDocumented(status: string | undefined): boolean {
   return status === undefined || CODES.has(status) || /^HTTP (200|4\d\d)$/.test(status)
 }
 
-/** All bytes that a client sends which makes a few calls and does not wait for answers. */
+/** All bytes of a client that makes a few calls without waiting for answers. */
 async function recordSession(): Promise<Buffer> {
   const [near, far] = duplexPair()
   const sent: Buffer[] = []

@@ -23,13 +23,11 @@ import { forgetfulLink } from '../support/rpc/brokered-pair.ts'
 import { duplexPair } from '../support/rpc/duplex-pair.ts'
 import { connectionTotals } from '../support/rpc/totals.ts'
 
-/** The recorded calls as frames, and a few together. */
 const FRAMES = recordedCalls().map(({ stream, service, method, requestBytes, timeoutNano, metadata }) =>
   encodeRequestFrame(stream, { service, method, payload: requestBytes, timeoutNano }, metadata),
 )
 const RUNS = FRAMES.map((frame, index) => Buffer.concat([frame, ...FRAMES.slice(index + 1, index + 4)]))
 
-/** Headers of any frame. */
 const HEADER = fc
   .tuple(
     fc.oneof(fc.nat(64), fc.constantFrom(0x400000, 0x400001, 0xffffff, 0xffffffff)),
@@ -44,7 +42,6 @@ const HEADER = fc
     return Buffer.concat([header.fill(type, 8, 9).fill(flags, 9, 10), Buffer.alloc(Math.min(length, 64))])
   })
 
-/** What a connection sends: frames, whole or not, and what else. */
 const STREAM = fc
   .array(
     fc.oneof(
@@ -69,7 +66,7 @@ describe('ttRPC', () => {
   fuzz('ttrpc/connection', { share: 100, input: INPUT, show, run: serveBytes })
 })
 
-/** The frames of a stream are the same however it is cut. */
+/** The frames of a stream must not depend on its pieces. */
 function checkFrames({ bytes, cuts }: { readonly bytes: Buffer; readonly cuts: readonly number[] }): void {
   const whole = framesOf([bytes])
   const cut = framesOf(inPieces(bytes, cuts))
@@ -95,10 +92,7 @@ const METHODS = anyMethods()
 
 const CODES = new Set<number>(Object.values(StatusCode))
 
-/**
- * A data socket with the frames of a client answers with whole frames of known codes, and gives back all that it took when it
- * ends.
- */
+/** A data socket must answer with whole frames of known codes, and release all limits at its end. */
 async function serveBytes({
   bytes,
   cuts,
@@ -134,7 +128,7 @@ async function serveBytes({
   if (clock.sleeping > 0) throw new Error(`${clock.sleeping} timers left`)
 }
 
-/** The frames of a client as the broker sends them, with the outcome of an answer that an earlier agent gave between them. */
+/** A client's frames as the broker sends them, with the outcome of an earlier agent's answer between them. */
 function inEnvelopes(bytes: Buffer): Buffer {
   const sent: Buffer[] = []
   const add = (kind: number, frame: Buffer) => {

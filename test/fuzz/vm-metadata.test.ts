@@ -24,7 +24,7 @@ const worded = fc
   .record({ name: WORD, networkConfig: fc.record({ v4: LINK, v6: LINK }) })
   .map((metadata) => VMMetadata.encode(VMMetadata.create(metadata)).finish())
 
-/** An item as QEMU shows it, whole or not, with any size. */
+/** An item as QEMU shows it, whole or cut, with any size. */
 const ITEM: fc.Arbitrary<Item> = fc
   .record({
     name: fc.constantFrom(OPT_ITEM, BARE_ITEM),
@@ -48,7 +48,7 @@ describe('VM metadata', () => {
   })
 })
 
-/** Items are applied as far as they are right, or passed over with a line in the log; twice is the same as once. */
+/** Items are applied as far as they are valid, or ignored with a log line; a second run must change nothing. */
 async function configure(items: readonly Item[]): Promise<void> {
   const { lines, log } = recordingLog()
   const found = await readVmMetadata(

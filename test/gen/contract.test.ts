@@ -60,7 +60,7 @@ function readDescriptors(): FileRegistry {
   return createFileRegistry(fromBinary(FileDescriptorSetSchema, bytes))
 }
 
-/** Everything of the contract's packages, in the shape of the contract's JSON. */
+/** Describes the contract's packages in the shape of the contract's JSON. */
 function describeInContractForm(registry: FileRegistry) {
   const types = [...registry].filter((type) => CONTRACT_PACKAGES.includes(type.file.proto.package))
   return {
@@ -121,7 +121,7 @@ function scalarName(scalar: ScalarType): string {
   return ScalarType[scalar].toLowerCase()
 }
 
-/** The name as the contract writes it: short within a package or message, full otherwise. */
+/** The name as in the contract: short within a package or message, full otherwise. */
 function nameSeenFrom(from: DescMessage | DescService, type: DescMessage | DescEnum): string {
   return type.file.proto.package === from.file.proto.package ? type.name : type.typeName
 }

@@ -16,7 +16,6 @@ describe('src/gen', () => {
   })
 })
 
-/** The files below `folder`: content by name. */
 function filesOf(folder: string): Record<string, string> {
   const names = readdirSync(folder, { recursive: true, encoding: 'utf8' }).sort()
   return Object.fromEntries(

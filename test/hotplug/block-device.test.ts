@@ -51,7 +51,7 @@ describe('waitForPciBlockDevice', () => {
     await plug({ node: false })
     os.uevents.send(ADD_BLOCK)
     await turn()
-    // Another one has its name and its numbers.
+    // Another device has its name and its numbers.
     await os.files.removeTree(`${DEVICE}/virtio4`)
     await os.files.makeSpecial('/dev/vdb', { kind: 'block', major: 254, minor: 16 })
     os.clock.advance(1000)
@@ -162,8 +162,8 @@ describe('waitForPciBlockDevice', () => {
   }
 
   /**
-   * The first look is over, and the wait goes on: the machine in memory answers within one turn of the loop. Of the two
-   * sleeps one ends in the time-out, the other one in the rescan.
+   * The first look is over and the wait continues: FakeOs answers within one turn. One of the two sleeps ends in the
+   * timeout, the other in the rescan.
    */
   async function listening(count = 1) {
     await turn()

@@ -11,7 +11,7 @@ const VIRTIO_NET = 'virtio:d00000001v00001AF4'
 describe('DeviceDrivers', () => {
   let os: FakeOs
   let drivers: DeviceDrivers
-  /** What modprobe was asked for, call by call. */
+  /** The arguments of each call of modprobe. */
   let asked: string[][]
   let stderr: string
 
@@ -116,7 +116,7 @@ describe('DeviceDrivers', () => {
     expect(drivers.failures).toEqual(['start /sbin/modprobe: ENOENT'])
   })
 
-  /** Resolves when the look at sysfs is over: the machine in memory answers within one turn of the loop. */
+  /** Resolves when sysfs has been searched: FakeOs answers within one turn of the event loop. */
   async function follow() {
     drivers.follow()
     await turn()

@@ -67,7 +67,7 @@ describe('waitForPartition', () => {
   async function show(disk: string, name: string, number: number) {
     const place = `/sys/class/block/${disk}/${name}`
     await os.files.put(`${place}/partition`, `${number}\n`)
-    // Of the disk itself sysfs shows each partition in the same folder.
+    // sysfs shows each partition in the folder of its disk.
     for (const folder of [place, `/sys/class/block/${name}`])
       await os.files.put(`${folder}/dev`, `254:${number}\n`)
     await os.files.makeSpecial(`/dev/${name}`, { kind: 'block', major: 254, minor: number })

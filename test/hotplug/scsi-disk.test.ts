@@ -134,7 +134,6 @@ describe('waitForScsiDisk', () => {
     await expect(found).rejects.toThrow('*:0:2:5 (host0 is still scanning)')
   })
 
-  /** Has writes to a file of sysfs never end; counts them. */
   function hang(file: string): () => number {
     let count = 0
     os.files.onWrite = (path) => {

@@ -56,7 +56,6 @@ describe('waitForVfioGroup', () => {
   const addNode = (path: string) => os.files.makeSpecial(path, { kind: 'character', major: 241, minor: 0 })
 })
 
-/** In the form of the kernel's events about devices with a node. */
 function groupEvent(group: string): string {
   const path = `/devices/virtual/vfio/${group}`
   return `add@${path}\0ACTION=add\0DEVPATH=${path}\0SUBSYSTEM=vfio\0MAJOR=241\0MINOR=0\0DEVNAME=vfio/${group}\0SEQNUM=1874\0`

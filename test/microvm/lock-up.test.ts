@@ -9,7 +9,7 @@ afterAll(async () => {
   await Promise.all([endChild(spinning), endChild(sleeping)])
 })
 
-/** A watch of a guest with this process as its QEMU, and its console. */
+/** Watches a guest with this process as its QEMU. */
 function watched(pid: number | undefined) {
   const listeners: ((line: string) => void)[] = []
   const onLine = (listener: (line: string) => void) => {

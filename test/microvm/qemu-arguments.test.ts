@@ -22,7 +22,7 @@ const SIZE = ['-smp', '2', '-m', '512M']
 
 type Parts = readonly (readonly [string, Device, (Backend | undefined)?])[]
 
-/** A specification from `[key, device, backend]` rows; a backend's key is the one its device names. */
+/** A specification from `[key, device, backend]` rows; the device names the backend's key. */
 function spec(parts: Parts, overrides: Partial<Board> = {}): VmSpec {
   return {
     board: { ...board, ...overrides },

@@ -13,7 +13,6 @@ afterAll(async () => {
 
 const HOUR_MS = 3_600_000
 
-/** A guest with this process as its QEMU, and its console. */
 function guest(pid: number | undefined, ...lines: readonly string[]) {
   const listeners = new Set<(line: string) => void>()
   const onLine = (listener: (line: string) => void) => {

@@ -7,7 +7,7 @@ import { shareFolder } from '../../src/microvm/virtiofsd.ts'
 import { processState } from '../support/processes.ts'
 import { temporaryFolder } from '../support/temporary-folder.ts'
 
-/** A fake daemon without clients: writes its pid to a file, waits while the gate exists, and makes its socket file. */
+/** A fake daemon: writes its pid to a file, waits while the gate exists, and makes its socket file. */
 const DAEMON = `#!/bin/sh
 socket=\${1#--socket-path=}
 echo $$ >> "$socket.started"

@@ -8,7 +8,6 @@ function spec(partial: DeepPartial<Spec> = {}): Spec {
   return Spec.fromPartial(partial)
 }
 
-/** A container whose seccomp profile has one rule. */
 function withRule(Action: string, Names: readonly string[]): Spec {
   const Seccomp = { DefaultAction: 'SCMP_ACT_ERRNO', Syscalls: [{ Action, Names: [...Names] }] }
   return spec({ Linux: { Seccomp } })

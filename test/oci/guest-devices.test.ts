@@ -91,7 +91,7 @@ describe('withGuestDevices', () => {
     const { Resources } = apply([update('/dev/b', 0, { major: 259 })])
     const { devices } = JSON.parse(printJson(resourcesConfig(Resources ?? LinuxResources.create())))
     expect(devices.slice(1)).toEqual([
-      // This rule is the host's, in which 0 may stand for an absent number.
+      // A rule of the host, in which 0 may stand for an absent number.
       { allow: true, type: 'b', major: 8, access: 'r' },
       { allow: true, type: 'b', major: 259, minor: 0, access: 'rw' },
       { allow: true, type: 'c', major: 8, access: 'm' },

@@ -15,7 +15,6 @@ const NOTHING: GuestSupport = {
   seccompFlags: new Set(),
 }
 
-/** A spec as a guest supports it, and what was told. */
 function supported(given: DeepPartial<Spec>, support: Partial<GuestSupport> = {}) {
   const told: string[] = []
   const spec = supportedSpec(Spec.fromPartial(given), { ...NOTHING, ...support }, (...parts) =>

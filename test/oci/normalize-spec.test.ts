@@ -9,7 +9,6 @@ import { allRecordings } from '../recordings/recording.ts'
 type PartialSpec = Parameters<typeof Spec.fromPartial>[0]
 type PartialProcess = NonNullable<PartialSpec['Process']>
 
-/** A spec in the words of the OCI specification, checked, and what was ignored. */
 function normalized(given: PartialSpec) {
   const ignored: string[] = []
   const complete = { Process: { Args: ['sh'] }, Root: { Path: '/root' }, Linux: {}, ...given }
@@ -162,7 +161,7 @@ describe('the specifications that real callers sent', () => {
     const spec = normalizeSpec(OCI, (...parts) => ignored.push(parts.join(': ')))
     checkSpec(completeSpec(spec))
     expect(ignored).toEqual([])
-    // A converted specification has nothing to convert.
+    // A second conversion changes nothing.
     expect(normalizeSpec(spec, () => {})).toEqual(spec)
   })
 })

@@ -5,7 +5,7 @@ import { runtimeConfig } from '../../src/oci/runtime-config.ts'
 
 type PartialSpec = Parameters<typeof Spec.fromPartial>[0]
 
-/** The config as a runtime reads it, but with numbers above 2^53 rounded. */
+/** The config as a runtime reads it, except that numbers above 2^53 are rounded. */
 function read(spec: PartialSpec) {
   return JSON.parse(printJson(runtimeConfig(Spec.fromPartial(spec))))
 }

@@ -4,7 +4,6 @@ import type { JsonObject, RecordedCall } from '../../src/ctl/recording/recording
 import { DIFFERENCES, notesOf } from './notes.ts'
 import { recordingNamed } from './recording.ts'
 
-/** A call of a recording, by its line. */
 function recorded(name: string, line: number) {
   const recording = recordingNamed(name)
   const call = recording.lines.find((one): one is RecordedCall => one.kind === 'call' && one.line === line)

@@ -4,14 +4,14 @@ import { CopyFileRequest, CreateContainerRequest } from '../../src/gen/agent.ts'
 import { recordingNamed } from './recording.ts'
 import { isShared, suppliesOf } from './supplies.ts'
 
-/** What the Go shim did without a shared folder. Its agent did not serve CopyFile, so the recording ends there. */
+/** The recording ends at CopyFile, which the Go shim's agent did not serve. */
 const BEGINNING = 'go-shim.no-shared-fs'
 const COPY_LINE = 7
 
-/** A pod of the same shim, whose files were in a shared folder. */
+/** A pod of the same shim with its files in a shared folder. */
 const MODEL = 'go-shim.cri-pod-five-containers'
 
-/** The model's calls about its pause container and its first one, which mounts two volumes; the others are left out. */
+/** The model's calls about its pause container and its first container, which mounts two volumes. */
 const MODEL_LINES: readonly (readonly [first: number, last: number])[] = [
   ...([
     [7, 10],
@@ -36,12 +36,12 @@ const RENAMED = {
 /** Longer than {@link BEGINNING} takes, so that the model's calls come after it. */
 const LATER_MS = 10_000
 
-/** What is added to the number of a line of the model. */
+/** The offset of the model's line numbers. */
 const MODEL_LINE = 1000
 
 /**
- * The pod of `go-shim.no-shared-fs`, to its end. What the shim would have done next is in the words of another pod of it,
- * with the ids of this one, and each source of a mount is copied in the words of the one copy that was recorded.
+ * The pod of `go-shim.no-shared-fs` with an end: the calls of another pod of the shim with this pod's ids, and a copy of
+ * each mount source in the words of the recorded copy.
  */
 export function podWithoutSharedFolder(): Recording {
   const { name, lines } = recordingNamed(BEGINNING)
@@ -55,7 +55,6 @@ export function podWithoutSharedFolder(): Recording {
   return { name, lines: [...lines.filter(({ line }) => line <= COPY_LINE), ...continued] }
 }
 
-/** The model's call in this pod. */
 function moved(call: RecordedCall): RecordedCall {
   const { requestBytes = Buffer.alloc(0), answer, method } = call
   const bytes = rename(requestBytes)
@@ -72,7 +71,7 @@ function moved(call: RecordedCall): RecordedCall {
   }
 }
 
-/** Each new name is as long as the old one, so that the lengths in the encoded request stay right. */
+/** Each new name is as long as the old one, so the lengths in the encoded request stay right. */
 function rename(bytes: Buffer): Buffer {
   const renamed = Object.entries(RENAMED).reduce(
     (text, [before, after]) => text.replaceAll(before, after),
@@ -81,7 +80,7 @@ function rename(bytes: Buffer): Buffer {
   return Buffer.from(renamed, 'latin1')
 }
 
-/** Not every machine that runs the tests lets a process lower its oom_score_adj, as the pause container does. */
+/** Some test machines do not let a process lower its oom_score_adj, as the pause container does. */
 function withoutPriority(bytes: Buffer): Buffer {
   const request = CreateContainerRequest.decode(bytes)
   const process = request.OCI?.Process
@@ -90,7 +89,7 @@ function withoutPriority(bytes: Buffer): Buffer {
   return Buffer.from(CreateContainerRequest.encode(request).finish())
 }
 
-/** A call, and before it the copies of the files that it mounts. The sandbox's resolv.conf was copied already. */
+/** A call after the copies of the files that it mounts. The sandbox's resolv.conf has already been copied. */
 function withCopies(call: RecordedCall, copy: RecordedCall): readonly RecordedCall[] {
   if (call.method !== 'CreateContainer') return [call]
   const { OCI } = CreateContainerRequest.decode(call.requestBytes ?? new Uint8Array())
@@ -110,7 +109,6 @@ function model({ requestBytes = Buffer.alloc(0) }: RecordedCall): CopyFileReques
   return CopyFileRequest.decode(requestBytes)
 }
 
-/** A file, or a folder and then the files in it. */
 function copiesOf(path: string, destination: string, words: CopyFileRequest): readonly CopyFileRequest[] {
   const supplies = suppliesOf(destination)
   const file = (name: string, text: string) => {

@@ -9,9 +9,8 @@ import type {
   Recording,
 } from '../../src/ctl/recording/recording.ts'
 
-// What a replay knows about the recordings besides their lines.
+// The knowledge of a replay about the recordings besides their lines.
 
-/** A difference in one recording. */
 interface NotedDifference extends Difference {
   readonly recording: string
   readonly lines: readonly number[]
@@ -39,7 +38,7 @@ export const DIFFERENCES: readonly NotedDifference[] = [
     instead: () => answered({}),
   },
   ...[
-    // The process prints a line on each stream, prints what it reads, and exits with 3.
+    // The process prints a line on each stream, prints its input, and exits with 3.
     { line: 32, instead: answered(data('exec-out\n')) },
     { line: 35, instead: answered(data('exec-err\n')) },
     { line: 38, instead: failed('UNAVAILABLE') },
@@ -82,14 +81,14 @@ const HANDLERS = {
 }
 
 /**
- * What a stream brings when it is not what was recorded, by recording and the line of the stream's first read: because
- * reads were left out there, or because it depends on time.
+ * The texts of streams that differ from the recording, by recording and the line of the stream's first read: reads were
+ * left out there, or the text depends on time.
  */
 const TEXTS: Readonly<Record<string, Readonly<Record<number, RegExp>>>> = {
   'go-shim.ctr-network': {
     14: new RegExp(
       [
-        // A veth has its peer's number behind its name.
+        // A veth has its peer's number after its name.
         'eth0(@if\\d+)?: .* mtu 1400 .*',
         'inet 10\\.99\\.0\\.2/24 .*',
         'inet6 fd99::2/64 .*',
@@ -125,7 +124,7 @@ const TEXTS: Readonly<Record<string, Readonly<Record<number, RegExp>>>> = {
     ),
     98: /^((0123456789){7}\n){60000}END\n$/,
   },
-  // Its end is in the words of the pod above (no-shared-folder.ts).
+  // Its end comes from another pod (no-shared-folder.ts).
   'go-shim.no-shared-fs': {
     1021: /^line 0\n(line \d+\n)*$/,
   },
@@ -136,13 +135,12 @@ const TEXTS: Readonly<Record<string, Readonly<Record<number, RegExp>>>> = {
   },
 }
 
-/** Writes to stdin that were left out, and without which the later lines cannot happen. */
+/** Left-out writes to stdin that the later lines depend on. */
 const LEFT_OUT_WRITES = [
-  // The recording has the echo of it, and the same process is written to in line 27.
+  // The recording has the echo; line 27 writes to the same process.
   { recording: 'go-shim.exec-tty-pause-metrics', cut: 32, like: 27, data: 'stty size; exit 9\n' },
 ]
 
-/** The notes about one recording. */
 export function notesOf({ name, lines }: Recording): RecordingNotes {
   const isAgentCtl = name.startsWith('agent-ctl.')
   return {

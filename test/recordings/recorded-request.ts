@@ -1,9 +1,8 @@
 import { recordingNamed } from './recording.ts'
 
-/** A line of a recording. */
 export type RecordedLine = readonly [name: string, line: number]
 
-/** The request of one line of a recording, decoded. Throws when the line has none. */
+/** Throws when the line has no request. */
 export function recordedRequest<Message>(
   type: { readonly decode: (bytes: Uint8Array) => Message },
   ...[name, line]: RecordedLine

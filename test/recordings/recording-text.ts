@@ -2,8 +2,8 @@ import type { RecordedCall, RecordedLine, Recording } from '../../src/ctl/record
 import { notesOf } from './notes.ts'
 
 /**
- * A recording as the text of a file for `agent-ctl replay`, which has no notes: what the notes tell is in the lines. A
- * stream whose text depends on time has a cut in it, and is not compared.
+ * The text of a recording for `agent-ctl replay`, with the notes merged into the lines. A stream whose text depends on time
+ * is cut and not compared.
  */
 export function recordingText(recording: Recording): string {
   const notes = notesOf(recording)

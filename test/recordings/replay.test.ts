@@ -19,7 +19,6 @@ type Answer = () => Uint8Array | Promise<Uint8Array>
 const EMPTY: Answer = () => new Uint8Array()
 const OPEN = { ms: 0, conn: 1, event: 'open' }
 
-/** A recorded call of `grpc.AgentService` that was answered with an empty response. */
 function call(method: string, ms: number, answeredMs: number | undefined, fields: object = {}) {
   const answer = answeredMs === undefined ? {} : { answered_ms: answeredMs, code: 0, response: {} }
   const request = { conn: 1, stream: 2 * ms + 1, request: {}, request_bytes: '' }
@@ -32,7 +31,7 @@ function read(ms: number, answeredMs: number, text: string) {
   return call('ReadStdout', ms, answeredMs, { request, response })
 }
 
-/** An agent with these answers, else UNIMPLEMENTED; `log` has what happened to it. */
+/** An agent with these answers, else UNIMPLEMENTED; `log` records its calls. */
 function agentWith(answers: Readonly<Record<string, Answer>>) {
   const log: string[] = []
   const frames: Buffer[] = []
@@ -67,7 +66,6 @@ function agentWith(answers: Readonly<Record<string, Answer>>) {
   const prepare = async ({ method }: RecordedCall) => {
     if (method === 'CreateContainer') log.push('prepared')
   }
-  /** Replays these lines as the recording `name`. */
   const play = (lines: readonly object[], name = 'go-shim.test', until?: string) => {
     const text = lines.map((line) => JSON.stringify(line)).join('\n')
     return replay({ name, lines: parseLines(name, text) }, { dial, prepare }, until)

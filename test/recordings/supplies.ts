@@ -5,12 +5,12 @@ import type { RecordedCall } from '../../src/ctl/recording/recording.ts'
 import { CreateContainerRequest } from '../../src/gen/agent.ts'
 import { busyboxRoot } from '../support/containers/busybox-root.ts'
 
-/** The folder of a guest in which all shims share the root file systems. */
+/** The guest's folder in which all shims share root file systems. */
 export const SHARED_FOLDER = '/run/kata-containers/shared/containers/'
 
 /**
- * Makes a root with all that the recorded containers run, in `folder`, and returns its path; `programs` are those of busybox
- * in it, by default all.
+ * Makes a root with the programs of all recorded containers in `folder` and returns its path; `programs` limits those of
+ * busybox.
  */
 export function recordedRoot(folder: string, programs?: readonly string[]): string {
   const root = busyboxRoot(folder, programs)
@@ -28,7 +28,7 @@ function program(path: string, script: string): void {
   chmodSync(path, 0o755)
 }
 
-/** What the host's folder has at the mount points of the recorded containers. */
+/** The host's files at the mount points of the recorded containers. */
 const FILES: Readonly<Record<string, string>> = {
   '/mnt-file': 'busybox\n',
   '/volfile': 'filevol\n',
@@ -40,12 +40,11 @@ const FOLDERS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   '/voldir': { f1: 'from-host\n' },
 }
 
-/** Whether a path lies in the shared folder. */
 export function isShared(path: string): boolean {
   return path.startsWith(SHARED_FOLDER)
 }
 
-/** The text of the file, or the texts of the files in the folder, at a mount point of the recorded containers. */
+/** The file's text, or the texts of the folder's files, at a mount point of the recorded containers. */
 export function suppliesOf(destination: string): string | Readonly<Record<string, string>> {
   const supplies = FILES[destination] ?? FOLDERS[destination]
   if (supplies === undefined) throw new Error(`mount ${destination}: nothing to supply`)
@@ -53,8 +52,8 @@ export function suppliesOf(destination: string): string | Readonly<Record<string
 }
 
 /**
- * Before a CreateContainer, makes appear what it names: its root, and the sources of its mounts in the shared folder unless
- * the caller copies them. `locate` returns the path on this side of a path of the guest.
+ * Before a CreateContainer, supplies its root, and the sources of its mounts unless the caller copies them. `locate`
+ * translates a path of the guest to this side.
  */
 export function supplyContainer(
   { method, requestBytes = Buffer.alloc(0) }: RecordedCall,
@@ -71,7 +70,7 @@ export function supplyContainer(
   }
 }
 
-/** Copies a root to `path`, in place of one that an earlier replay left there. */
+/** Replaces a root of an earlier replay. */
 export function supplyRoot(root: string, path: string): void {
   rmSync(path, { recursive: true, force: true })
   mkdirSync(dirname(path), { recursive: true })

@@ -2,8 +2,8 @@ import type { RecordedLine, Recording } from '../../src/ctl/recording/recording.
 import { CreateContainerRequest, CreateSandboxRequest, ExecProcessRequest } from '../../src/gen/agent.ts'
 
 /**
- * A shim's recording for an agent that is a process of this machine: without the virtio-fs device, whose files appear where
- * it would be mounted, and without what a container may not change here.
+ * Adapts a shim's recording for an agent on this machine: files appear in place of the virtio-fs device, and forbidden
+ * changes are left out.
  */
 export function withoutGuest({ name, lines }: Recording): Recording {
   return { name, lines: lines.map(adapted) }
@@ -24,7 +24,7 @@ const CHANGES: Readonly<Record<string, (bytes: Buffer) => Buffer>> = {
   CreateContainer: (bytes) => {
     const request = CreateContainerRequest.decode(bytes)
     const process = request.OCI?.Process
-    // Not every machine that runs the tests lets a process lower its oom_score_adj, as the pause container does.
+    // Some test machines do not let a process lower its oom_score_adj, as the pause container does.
     if (process !== undefined && process.OOMScoreAdj < 0n) process.OOMScoreAdj = 0n
     return Buffer.from(CreateContainerRequest.encode(request).finish())
   },
@@ -36,7 +36,7 @@ const CHANGES: Readonly<Record<string, (bytes: Buffer) => Buffer>> = {
   },
 }
 
-/** A command that prints a container's limits on cgroup v1 as it does on v2. */
+/** Prints a container's limits on cgroup v1 as on v2. */
 function withLimitsV1(words: readonly string[]): string[] {
   if (words.join(' ') === 'cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/cpu.max') return ['sh', '-c', LIMITS]
   return words.map((word) => word.replaceAll('cgroup/memory.max', `cgroup/${MEMORY_LIMIT}`))

@@ -4,7 +4,7 @@ import { encodeBytesField } from '../../src/rpc/bytes-field.ts'
 import { bytesOf } from '../../src/rpc/method.ts'
 
 describe('encodeBytesField', () => {
-  // Sizes around which the encoded length grows by a byte.
+  // At these sizes the encoded length grows by a byte.
   it.each([0, 1, 127, 128, 16_383, 16_384, 65_536])(
     'encodes %i bytes as the generated code does',
     (count) => {

@@ -80,21 +80,18 @@ describe('countElements', () => {
   })
 })
 
-/** The bytes, and too many storages after them. */
 function tooManyBehind(bytes: Uint8Array): Uint8Array {
   const writer = new BinaryWriter()
   empty(writer, 5, 600_000)
   return Buffer.concat([bytes, writer.finish()])
 }
 
-/** Writes a field with no bytes, `times` times. */
 function empty(writer: BinaryWriter, field: number, times: number): void {
   for (let index = 0; index < times; index += 1) {
     writer.tag(field, WireType.LengthDelimited).bytes(new Uint8Array(0))
   }
 }
 
-/** The same in the process of the specification. */
 function inProcess(writer: BinaryWriter, field: number): void {
   writer.tag(6, WireType.LengthDelimited).fork().tag(2, WireType.LengthDelimited).fork()
   empty(writer, field, 600_000)

@@ -5,7 +5,7 @@ import { parseAst } from 'vitest/node'
 import { projectRoot } from '../../src/build/project.ts'
 import { temporaryFolder } from '../support/temporary-folder.ts'
 
-/** The test fails when a command does. */
+/** A failing command fails this test. */
 const BY_COMMAND = "test/docs/adding-pages.test.ts: 'passes the checks after both'"
 
 const ASSERTS = /^(expect|assert)/
@@ -44,7 +44,7 @@ interface TestFile {
   readonly asserting: Set<string>
 }
 
-/** The cases of all test files that neither assert nor call a function of `test` that does. */
+/** The test cases that neither assert nor call an asserting function of `test`. */
 function withoutAssertion(root: string): readonly string[] {
   const paths = globSync('test/**/*.ts', { cwd: root }).sort()
   const files = new Map(paths.map((path) => [path, read(path, readFileSync(join(root, path), 'utf8'))]))

@@ -58,7 +58,6 @@ describe('the lint configuration', () => {
     writeFileSync(join(folder, path), text)
   }
 
-  /** The linter's reports on the seeded files: `rule file:line`, sorted. */
   async function reports(): Promise<readonly string[]> {
     const program = join(projectRoot, 'node_modules/@biomejs/biome/bin/biome')
     const args = [program, 'lint', '--reporter=github', 'src', 'test']

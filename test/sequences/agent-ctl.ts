@@ -11,13 +11,12 @@ const INIT: ShimProcess = {
   key: { containerId: '2f'.repeat(32), execId: '2f'.repeat(32) },
 }
 const ADDED: ShimProcess = { name: 'exec', key: { containerId: INIT.key.containerId, execId: 'exec-1' } }
-/** The folder into which agent-ctl unpacks images. It runs on the same machine as the agent. */
+/** agent-ctl unpacks images here; it runs on the agent's machine. */
 const ROOT_PATH = `/run/kata-containers/testing/${INIT.key.containerId}/rootfs`
 
 /**
- * The calls of the reference's agent-ctl that its recordings do not show: a poll beside all others, an exec id that
- * collides, files in several chunks, and the end of a sandbox. No call has a time limit, and `grpc.Health` has a
- * connection of its own.
+ * The calls of the reference's agent-ctl that its recordings do not show. No call has a time limit, and `grpc.Health` has
+ * its own connection.
  */
 export function agentCtl(_surroundings: Surroundings, ending: Ending): Sequence {
   return {
@@ -51,7 +50,6 @@ function sandbox(): readonly Step[] {
   ]
 }
 
-/** A file in two chunks, an empty file, a directory and a link; the modes of directories contain Go's own bits. */
 function files(): readonly Step[] {
   const folder = '/run/kata-containers/shared/containers/agent-ctl'
   const owned = { dirMode: 0o2_0000_000_750, uid: 0, gid: 0 }
@@ -91,7 +89,6 @@ function container(): readonly Step[] {
   ]
 }
 
-/** The exec id is the container's id unless another is given. */
 function processes(): readonly Step[] {
   const { process: recorded } = recordedRequest(ExecProcessRequest, 'agent-ctl.every-command', 29)
   const process = { ...recorded, Args: ['/bin/sh', '-c', 'cat; exit 9'] }

@@ -4,21 +4,18 @@ import { runtimeRs } from './runtime-rs.ts'
 import type { Ending, Sequence, Surroundings } from './sequence.ts'
 import type { Framing } from './wires.ts'
 
-/** A sequence, and the framing that it uses. */
 export interface Replay {
   readonly caller: string
   readonly framing: Framing
   readonly sequenceIn: (surroundings: Surroundings, ending: Ending) => Sequence
 }
 
-/** Returns the sequence of a caller over a framing. */
 export function replayOf(caller: string, framing: Framing): Replay {
   const found = REPLAYS.find((replay) => replay.caller === caller && replay.framing === framing)
   if (found === undefined) throw new Error(`${caller} over ${framing}: no such sequence`)
   return found
 }
 
-/** The sequences of the shims over both framings, and that of agent-ctl over its own framing. */
 export const REPLAYS: readonly Replay[] = [
   { caller: 'the Go runtime', framing: 'ttrpc', sequenceIn: goRuntime },
   { caller: 'the Go runtime', framing: 'grpc', sequenceIn: goRuntime },

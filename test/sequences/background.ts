@@ -1,19 +1,16 @@
-/** How a call ended. */
 export type Outcome =
   | { readonly name: 'answered'; readonly answer: unknown }
   | { readonly name: 'failed'; readonly error: unknown }
 
-/** A call or a loop that runs in the background of a sequence. */
+/** A call or a loop in the background of a sequence. */
 export interface Background {
   /** Resolves with the end of its last call. */
   readonly ended: Promise<Outcome>
-  /** All data received so far, as text. */
   brought(): string
   /** Resolves when the data contains `text`; rejects when the loop ends before that. */
   shown(text: string): Promise<void>
 }
 
-/** Makes a call once. */
 export function single(call: () => Promise<unknown>): Background {
   const ended = outcomeOf(call())
   const none = () => Promise.reject(new Error('a single call brings nothing'))
@@ -48,7 +45,6 @@ export function loop(call: () => Promise<unknown>): Background {
   return { ended, brought, shown }
 }
 
-/** How a call ended: its response or its error. */
 export async function outcomeOf(call: Promise<unknown>): Promise<Outcome> {
   try {
     return { name: 'answered', answer: await call }

@@ -3,13 +3,12 @@ import type { DeepPartial, Process, Spec } from '../../src/gen/oci.ts'
 import { type RecordedLine, recordedRequest } from '../recordings/recorded-request.ts'
 import { SHARED_FOLDER } from '../recordings/supplies.ts'
 
-/** The host name that the sandbox gives to all its containers. */
 export const POD_HOSTNAME = 'shim-pod'
 
-/** A process that only sleeps, and has no handler for SIGTERM. */
+/** A process that only sleeps and does not handle SIGTERM. */
 export const RESTING = ['/bin/sleep', '1000000']
 
-/** Prints its pid and host name, echoes its input, and then keeps running; it handles SIGTERM without exiting. */
+/** Prints its pid and host name, echoes its input, and keeps running; it handles SIGTERM without exiting. */
 export const TALKING = [
   '/bin/sh',
   '-c',
@@ -19,23 +18,19 @@ export const TALKING = [
    sleep 1000000 & while true; do wait $!; done`,
 ]
 
-/** Prints the size of its terminal after a line of input. */
 export const INTERACTIVE = ['/bin/sh', '-c', 'read line; stty size; echo "typed $line"; exit 7']
 
-/** A probe: echoes its input, then prints the size of /dev/shm in KiB and the first process of its pid namespace. */
+/** Echoes its input, then prints the size of /dev/shm in KiB and the first process of its pid namespace. */
 export const PROBE = [
   '/bin/sh',
   '-c',
   `cat; df -k /dev/shm | tail -n 1 | awk '{ print $2 }'; tr '\\0' ' ' < /proc/1/cmdline; exit 3`,
 ]
 
-/** Allocates more memory than the limit of any container here. */
 export const HUNGRY = ['/bin/dd', 'if=/dev/zero', 'of=/dev/null', 'bs=256M', 'count=1']
 
-/** The requests of a shim as they were recorded: its containers, and the processes that it adds to them. */
 type ShimWords = Readonly<Record<'pause' | 'app' | 'added' | 'addedTerminal', RecordedLine>>
 
-/** The words of the Go runtime below the CRI. */
 export const GO_WORDS: ShimWords = {
   pause: ['go-shim.cri-pod-five-containers', 7],
   app: ['go-shim.cri-pod-five-containers', 30],
@@ -43,7 +38,7 @@ export const GO_WORDS: ShimWords = {
   addedTerminal: ['go-shim.exec-tty-pause-metrics', 21],
 }
 
-/** The words of runtime-rs, which was recorded with a single container. */
+/** The requests of runtime-rs, which was recorded with a single container. */
 export const RS_WORDS: ShimWords = {
   pause: ['runtime-rs.exec-tty-pause-metrics', 6],
   app: ['runtime-rs.exec-tty-pause-metrics', 6],
@@ -51,7 +46,6 @@ export const RS_WORDS: ShimWords = {
   addedTerminal: ['runtime-rs.exec-tty-pause-metrics', 43],
 }
 
-/** What differs between the containers of a sequence. */
 interface ShimContainer {
   readonly words: ShimWords
   readonly kind: 'pause' | 'app'
@@ -60,16 +54,13 @@ interface ShimContainer {
   readonly cgroupsPath: string
 }
 
-/**
- * A recorded specification with another command, root and cgroup. The replay of the recording shows the host's files
- * that are mounted into the container; here they are left out.
- */
+/** A recorded specification with another command, root and cgroup, without the mounted files of the host. */
 export function shimSpec({ words, kind, args, rootPath, cgroupsPath }: ShimContainer): DeepPartial<Spec> {
   const { OCI } = recordedRequest(CreateContainerRequest, ...words[kind])
   const type = kind === 'pause' ? 'pod_sandbox' : 'pod_container'
   return {
     ...OCI,
-    // A machine that is no guest may lack the right to lower the score, as the recorded pause container does.
+    // Some test machines do not let a process lower its score, as the recorded pause container does.
     Process: { ...OCI?.Process, Args: [...args], OOMScoreAdj: 0n },
     Root: { ...OCI?.Root, Path: rootPath },
     Annotations: { ...OCI?.Annotations, 'io.katacontainers.pkg.oci.container_type': type },
@@ -78,7 +69,6 @@ export function shimSpec({ words, kind, args, rootPath, cgroupsPath }: ShimConta
   }
 }
 
-/** A recorded process with another command. */
 export function execProcess(
   words: ShimWords,
   args: readonly string[],

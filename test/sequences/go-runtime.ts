@@ -36,12 +36,12 @@ const TERMINAL = added('terminal', APP, '0b6c1f0e-6a7c-4d53-9d9e-3f6f5e0c7a11')
 const READINESS = added('probe', APP, '7d1e64c2-2f0b-4a5b-8c8e-51c5a3f0d922')
 const HOG = added('hog', APP, 'c3d8a7b4-90f1-4b7e-a1f3-2e6d0f9b8c33')
 
-/** The parent cgroup of all containers; their cgroup paths have the form for systemd, which no recording has. */
+/** The parent cgroup of all containers. The cgroup paths have systemd's form, which no recording has. */
 const POD_SLICE = 'kubepods-besteffort-pod51c0ffee.slice'
 
 /**
- * The calls of the Go runtime for a pod of a pause container and two others in its pid namespace. Init has the
- * container's id as its exec id. The long-lived connection breaks once and is dialled again.
+ * The Go runtime's calls for a pod of a pause container and two others in its pid namespace. Init has the container's id as
+ * its exec id. The long-lived connection breaks once.
  */
 export function goRuntime(surroundings: Surroundings, ending: Ending): Sequence {
   return {
@@ -59,7 +59,7 @@ export function goRuntime(surroundings: Surroundings, ending: Ending): Sequence 
       ...brokenConnection(),
       ...resources(),
       ...app(),
-      // In a guest the recordings show these.
+      // In a guest the recordings show these steps.
       ...(surroundings.isGuest ? [] : [...terminal(), ...outOfMemory()]),
       ...readiness(),
       ...endOfApp(),
@@ -91,7 +91,7 @@ function pause(): readonly Step[] {
   return [...created(PAUSE, RESTING), memoryWatched(), started(PAUSE), exitAwaited(PAUSE)]
 }
 
-/** The pending calls fail with the connection, and the shim makes them again. */
+/** The pending calls fail with the connection, and the shim repeats them. */
 function brokenConnection(): readonly Step[] {
   const lost = { fails: { codes: ['UNAVAILABLE'] } } as const
   return [
@@ -104,7 +104,6 @@ function brokenConnection(): readonly Step[] {
   ]
 }
 
-/** Brings CPUs and memory online for a container before it is created. */
 function resources(): readonly Step[] {
   return [
     { call: agent('onlineCPUMem', { nbCpus: 2, cpuOnly: true }) },
@@ -139,7 +138,6 @@ function app(): readonly Step[] {
   ]
 }
 
-/** An interactive process with a terminal. */
 function terminal(): readonly Step[] {
   const size = { row: 40, column: 120 }
   return [
@@ -157,7 +155,7 @@ function terminal(): readonly Step[] {
   ]
 }
 
-/** A probe; it sees the remounted shared memory, and the pause container as the first process of the pod. */
+/** A probe sees the remounted shared memory, and the pause container as the pod's first process. */
 function readiness(): readonly Step[] {
   const seen = `32768\n${RESTING.join(' ')} `
   return [
@@ -207,7 +205,7 @@ function endOfApp(): readonly Step[] {
   ]
 }
 
-/** A container without a handler for SIGTERM, which therefore ends it. */
+/** SIGTERM ends a container without a handler for it. */
 function sidecar(): readonly Step[] {
   return [
     ...created(SIDECAR, RESTING),
@@ -221,7 +219,7 @@ function sidecar(): readonly Step[] {
   ]
 }
 
-/** The watcher of out-of-memory events polls again after every error except that of a closed connection. */
+/** The watcher of out-of-memory events polls again after every error, except when the connection was closed. */
 function destroyed(): readonly Step[] {
   return [
     allKilled(PAUSE),
@@ -234,7 +232,7 @@ function destroyed(): readonly Step[] {
   ]
 }
 
-/** The agent restarts. The watcher of out-of-memory events stops at the error `Dead agent`. */
+/** The watcher of out-of-memory events stops at the error `Dead agent`. */
 function deadAgent(): readonly Step[] {
   const lost = { fails: LOST } as const
   return [

@@ -7,10 +7,9 @@ const INTERFACE = recordedRequest(UpdateInterfaceRequest, 'go-shim.cri-pod-five-
 const ROUTES = recordedRequest(UpdateRoutesRequest, 'go-shim.cri-pod-five-containers', 4)
 const NEIGHBORS = recordedRequest(AddARPNeighborsRequest, 'go-shim.ctr-network', 6)
 
-/** The hardware address of the interface that the network calls configure. */
 export const NIC = { mac: INTERFACE.interface?.hwAddr ?? '' } as const
 
-/** The sandbox's network as it was recorded: its one interface, its default route, and two neighbours. */
+/** The sandbox's recorded network: one interface, its default route, and two neighbours. */
 export function networkSteps(): readonly Step[] {
   const { name, hwAddr } = INTERFACE.interface ?? {}
   const [route] = ROUTES.routes?.Routes ?? []

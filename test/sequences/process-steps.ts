@@ -1,12 +1,10 @@
 import { agent, type Step } from './sequence.ts'
 
-/** A process of a container, and its name in the steps. */
 export interface ShimProcess {
   readonly name: string
   readonly key: { readonly containerId: string; readonly execId: string }
 }
 
-/** An exec process in the container of the given process. */
 export function added(name: string, { key }: ShimProcess, execId: string): ShimProcess {
   return { name, key: { containerId: key.containerId, execId } }
 }
@@ -18,14 +16,14 @@ export function outputs(process: ShimProcess): readonly Step[] {
   return [output(process, 'stdout'), output(process, 'stderr')]
 }
 
-/** Reads one stream to its end in the background; a terminal has only one. */
+/** A terminal has only one stream. */
 export function output({ name, key }: ShimProcess, stream: 'stdout' | 'stderr'): Step {
   const read = stream === 'stdout' ? 'readStdout' : 'readStderr'
   const call = agent(read, { ...key, len: READ_BYTES })
   return { loop: `${stream} of ${name}`, call, timeoutMs: 'none' }
 }
 
-/** Writes to the stdin of a process; an empty text closes stdin. */
+/** An empty text closes stdin. */
 export function written({ key }: ShimProcess, text: string): Step {
   const data = Buffer.from(text)
   return {
@@ -35,27 +33,24 @@ export function written({ key }: ShimProcess, text: string): Step {
   }
 }
 
-/** Waits for the exit of a process in the background, as `exit of NAME`. */
+/** Waits in the background, as `exit of NAME`. */
 export function exitAwaited({ name, key }: ShimProcess): Step {
   return { begin: `exit of ${name}`, call: agent('waitProcess', key), timeoutMs: 'none' }
 }
 
-/** Waits for the exit of a process after both its output streams have ended. */
+/** Both output streams must have ended before. */
 export function exited({ key }: ShimProcess, status: number): Step {
   return { call: agent('waitProcess', key), timeoutMs: 'none', answers: { status } }
 }
 
-/** Sends a signal to a process. */
 export function signalled({ key }: ShimProcess, signal: number): Step {
   return { call: agent('signalProcess', { ...key, signal }) }
 }
 
-/** Starts the container of an init process. */
 export function started({ key: { containerId } }: ShimProcess): Step {
   return { call: agent('startContainer', { containerId }) }
 }
 
-/** Removes the container of an init process. */
 export function removed({ key: { containerId } }: ShimProcess): Step {
   return { call: agent('removeContainer', { containerId, timeout: 0 }) }
 }

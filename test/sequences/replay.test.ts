@@ -13,7 +13,6 @@ const UNIMPLEMENTED: Answer = async () => {
 }
 const EMPTY: Answer = async () => ({})
 
-/** A fake agent with the given answers, else UNIMPLEMENTED, and the calls that it received. */
 function placeWith(answers: Readonly<Record<string, Answer>>) {
   const asked: string[] = []
   const call = async (_service: string, method: string, payload: Uint8Array) => {

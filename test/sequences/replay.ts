@@ -4,38 +4,31 @@ import { AgentError, messageOf } from '../../src/base/errors.ts'
 import { type Background, loop, type Outcome, outcomeOf, single } from './background.ts'
 import type { Clients, Expected, RecordedCall, Sequence, Step } from './sequence.ts'
 
-/** One connection that a sequence is played on. */
 export interface Wire {
   readonly clients: Clients
-  /** Resolves when the other side has closed it. */
   ended(): Promise<void>
-  /** Breaks it. Calls in progress fail with UNAVAILABLE. */
+  /** Calls in progress fail with UNAVAILABLE. */
   close(): void
 }
 
-/** The agent and the machine that a sequence is played on. */
 export interface Place {
   dial(): Promise<Wire>
   /** Makes a root file system appear at a path of the guest, as in the host's shared folder. */
   share(path: string): Promise<void>
-  /** Kills the agent. Resolves when it has restarted and listens. */
+  /** Kills the agent. Resolves when the next agent listens. */
   killAgent(): Promise<void>
 }
 
-/** A step that has ended as recorded. */
 export interface StepReport {
-  /** The number of the step, from 1. */
+  /** Counted from 1. */
   readonly number: number
-  /** The step in words, such as `CreateSandbox`. */
   readonly what: string
 }
 
-/** Longer than any step takes under emulation. The limit only ends a replay that hangs, and names the step. */
+/** Longer than any step takes under emulation; it only ends a replay that hangs. */
 const STEP_LIMIT_MS = 120_000
 
-/**
- * Plays a sequence and reports each step. Throws at the first step that does not end as recorded.
- */
+/** Throws at the first step that does not end as recorded. */
 export async function replay(sequence: Sequence, place: Place): Promise<readonly StepReport[]> {
   const wire = await place.dial()
   const player = new Player(sequence, place, wire)
@@ -64,7 +57,6 @@ class Player {
   readonly #place: Place
   #wire: Wire
   readonly #background = new Map<string, Background>()
-  /** The calls of the running timers. */
   readonly #timers = new Map<string, () => Promise<void>>()
 
   constructor(sequence: Sequence, place: Place, wire: Wire) {
@@ -82,12 +74,12 @@ class Player {
     ended: () => this.#wire.ended(),
   }
 
-  /** Plays one step, and makes one call of every timer at the same time. */
+  /** Makes one call of every timer at the same time. */
   async play(step: Step): Promise<void> {
     await Promise.all([this.#playAlone(step), ...[...this.#timers.values()].map((tick) => tick())])
   }
 
-  /** Throws when a background call or a timer is left whose end no step has checked. */
+  /** Throws when no step has checked the end of a background call or timer. */
   finish(): void {
     const left = [...this.#background.keys(), ...this.#timers.keys()]
     if (left.length > 0)
@@ -151,7 +143,6 @@ class Player {
   }
 }
 
-/** Throws when a call did not end as expected. */
 function check({ answers, fails }: Expected, outcome: Outcome): void {
   if (outcome.name === 'answered' && (answers !== undefined || fails === undefined)) {
     expect(outcome.answer).toMatchObject(answers ?? {})

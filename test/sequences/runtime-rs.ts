@@ -36,7 +36,7 @@ const READINESS = added('probe', APP, 'f9e8d7c6-b5a4-4938-a716-051423324150')
 
 /**
  * The calls of runtime-rs for a pod of a pause container and two others, created concurrently, each with its own pid
- * namespace. Init has no exec id, an empty write closes stdin, and a timer checks the health of the sandbox.
+ * namespace. Init has no exec id, an empty write closes stdin, and a timer checks the sandbox's health.
  */
 export function runtimeRs(surroundings: Surroundings, ending: Ending): Sequence {
   return {
@@ -51,7 +51,7 @@ export function runtimeRs(surroundings: Surroundings, ending: Ending): Sequence 
       ...sandbox(surroundings),
       ...pause(),
       ...app(),
-      // In a guest the recordings show these.
+      // In a guest the recordings show these steps.
       ...(surroundings.isGuest ? [] : [...terminal(), ...probe()]),
       ...endOfApp(),
       ...endOfSidecar(),
@@ -172,7 +172,6 @@ function endOfSidecar(): readonly Step[] {
   ]
 }
 
-/** The sandbox is destroyed with its first container still running. */
 function destroyed(): readonly Step[] {
   return [
     { call: agent('destroySandbox', {}) },
@@ -187,7 +186,6 @@ function destroyed(): readonly Step[] {
   ]
 }
 
-/** The agent restarts. Every later call except the health checks fails. */
 function deadAgent(): readonly Step[] {
   const lost = { fails: LOST } as const
   const dead = { fails: { codes: ['INTERNAL'], text: /^Dead agent/ } } as const
@@ -228,7 +226,7 @@ function statistics({ key: { containerId } }: ShimProcess): Step {
   return { call: agent('statsContainer', { containerId }), answers }
 }
 
-/** A signal to a process that has ended; the error must identify this by its code or text. */
+/** The error of a signal to an ended process must be recognizable by its code or text. */
 function tolerated(process: ShimProcess): Step {
   return { ...signalled(process, SIGTERM), answers: {}, fails: { codes: ['NOT_FOUND'] } }
 }

@@ -2,13 +2,11 @@ import { CreateSandboxRequest } from '../../src/gen/agent.ts'
 import { type RecordedLine, recordedRequest } from '../recordings/recorded-request.ts'
 import { agent, type Step, type Surroundings } from './sequence.ts'
 
-/** The mount point of the sandbox's shared memory. */
 const SHM_FOLDER = '/run/kata-containers/sandbox/shm'
 
 /**
- * CreateSandbox as it was recorded, with another id and host name: its storages are the shared folder of
- * root file systems, and shared memory. On a machine without a shared folder this call must fail, and is repeated
- * without it.
+ * The recorded CreateSandbox with another id and host name. On a machine without a shared folder this call must fail, and
+ * is repeated without that storage.
  */
 export function sandboxCreated(
   recorded: RecordedLine,
@@ -23,7 +21,7 @@ export function sandboxCreated(
   return [{ call, fails }, { call: agent('createSandbox', { ...request, storages: others }) }]
 }
 
-/** Changes the size of the shared memory after memory was hot-plugged. No recording has a storage there. */
+/** Changes the size of the shared memory after a memory hot-plug. No recording has a storage there. */
 export function shmResized(size: string): Step {
   const shm = { driver: 'ephemeral', source: 'shm', fstype: 'tmpfs', mountPoint: SHM_FOLDER }
   const options = ['remount', `size=${size}`]

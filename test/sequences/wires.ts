@@ -9,11 +9,10 @@ import { grpcConnection } from '../support/rpc/grpc-client.ts'
 import type { Wire } from './replay.ts'
 import type { Sequence } from './sequence.ts'
 
-/** The two framings of the API. */
 export const FRAMINGS = ['ttrpc', 'grpc'] as const
 export type Framing = (typeof FRAMINGS)[number]
 
-/** Dials the agent through a forward, which can break a connection of either framing and report its end. */
+/** The forward can break a connection of either framing and report its end. */
 export async function dialWire(
   forward: Forward,
   framing: Framing,
@@ -36,7 +35,7 @@ export async function dialWire(
   }
 }
 
-/** Dials an agent, or a forward, on a unix socket. The caller must close the connection. */
+/** Dials an agent or a forward on a unix socket. The caller closes the connection. */
 export const connectionsOf: Record<Framing, (path: string) => Promise<Pick<TtrpcClient, 'call' | 'close'>>> =
   {
     ttrpc: async (path) => {

@@ -103,7 +103,7 @@ describe('boot', () => {
   })
 })
 
-/** Writes what the kernel's files contain after the first boot. */
+/** Writes the contents of the kernel's files after the first boot. */
 async function asTheKernelShowsIt(
   write: (path: string, data: string) => Promise<void>,
   makeDirectories: (path: string) => Promise<void>,

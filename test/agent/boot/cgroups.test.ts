@@ -148,7 +148,7 @@ describe('enabledV1Controllers', () => {
 
 type Files = Awaited<ReturnType<typeof bareGuest>>['os']['files']
 
-/** The texts written to `path`; a write that contains the word `refused` fails. */
+/** Records the texts written to `path`; a write that contains `refused` fails. */
 function recordWrites(files: Files, path: string, refused?: string): string[] {
   const written: string[] = []
   const write = files.write.bind(files)

@@ -12,7 +12,6 @@ describe('mountExtensions', () => {
     guest.os.mounts.requests.length = 0
   })
 
-  /** A disk, with nodes for as many partitions. */
   async function addDisk(name: string, serial: string, partitions: number) {
     const { files } = guest.os
     await files.put(`/sys/block/${name}/serial`, serial)

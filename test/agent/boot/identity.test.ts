@@ -8,7 +8,6 @@ const NAME = 'opt/vm.metropolis.monogon.dev/v1/metadata.pb'
 const ITEM = `/sys/firmware/qemu_fw_cfg/by_name/${NAME}`
 const V4 = { ip: '10.0.0.2', peerIp: '10.0.0.1' }
 
-/** A guest with one card, and with metadata in its firmware. */
 async function guestWith(
   metadata: Parameters<typeof VMMetadata.create>[0],
   config: Partial<AgentConfig> = {},

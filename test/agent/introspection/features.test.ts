@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { type FeatureSources, featuresOf } from '../../../src/agent/introspection/features.ts'
 
-/** The debug console of an agent with these settings, in a guest without a shell or with one. */
 function consoleWith(config: Partial<FeatureSources['config']>, noShell?: string) {
   const off = {
     ...{ memAgentEnable: false, visibleCdiDevices: false, passfdListenerPort: 0, outputReplayBytes: 0 },

@@ -35,7 +35,7 @@ describe('the log port', () => {
 
   it('loses whole lines of a slow reader, with the marker in their place', async () => {
     const reader = os.hostSockets.dial(1025, HOST)
-    // The connection takes 64 of them; the next one waits.
+    // The connection takes 64 lines; the next line waits.
     for (let number = 0; number < 400; number++) port.write(lineOf(number))
     const lines = await readAll(reader)
     const marker = lines.findIndex((line) => line.startsWith('lost'))
@@ -77,7 +77,6 @@ describe('the log port', () => {
     return String(os.streams.tryRead(fd, 1_000_000) ?? '')
   }
 
-  /** Everything that is there for a reader, by its lines. */
   async function readAll(fd: Fd): Promise<string[]> {
     let text = ''
     for (let chunk = read(fd); chunk !== ''; chunk = read(fd)) {
@@ -88,7 +87,6 @@ describe('the log port', () => {
   }
 })
 
-/** 1 KiB. */
 function lineOf(number: number): string {
   return `${String(number).padEnd(1023, '.')}\n`
 }

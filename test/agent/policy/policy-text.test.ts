@@ -23,7 +23,7 @@ describe('mayReadField', () => {
     'import input as i',
     'import input.data as bytes',
     'a if { walk(input, p) }',
-    // A comment at the end of a line is not looked for.
+    // The parser ignores a comment at the end of a line.
     'x := 1 # of the input',
     // The text that began in line 1 ends in line 2.
     'x := `\n# ` ; y := input.data',

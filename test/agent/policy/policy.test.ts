@@ -128,7 +128,6 @@ describe('a policy', () => {
     })
   })
 
-  /** The policy of an agent that is started after this one. */
   const successor = () =>
     new Policy({
       ...{ engines: () => engines, log: recorded.log, inputLog: undefined },
@@ -187,7 +186,7 @@ describe('a policy', () => {
     expect(await after.restore()).toBe(true)
     await after.checkOf(WRITE)(WriteStreamRequest.create({}), callOf())
     await expect(after.checkOf(SWAP)(AddSwapPathRequest.create({}), callOf())).rejects.toThrow()
-    // Sent again, it replaces nothing.
+    // A repeated request replaces nothing.
     const open = engines.open
     await after.replace({ policy: 'talks' }, numbered(3n))
     expect(engines.open).toBe(open)

@@ -57,7 +57,7 @@ describe('the inputs of checks', () => {
   })
 })
 
-/** A policy that allows everything, and writes its inputs to `lines`. */
+/** A policy that allows everything and writes its inputs to `lines`. */
 function policyOf(calls: readonly RecordedCall[], lines: string[]): Policy {
   const set = calls.filter(({ method }) => method === 'SetPolicy').map(({ requestBytes }) => requestBytes)
   const texts = set.map((bytes) => SetPolicyRequest.decode(bytes ?? Buffer.alloc(0)).policy)
@@ -72,7 +72,7 @@ function policyOf(calls: readonly RecordedCall[], lines: string[]): Policy {
   })
 }
 
-/** The method with its check, without what it does; SetPolicy does what it does. */
+/** Keeps the check of a method and drops its work, except that of SetPolicy. */
 function withoutWork(method: DeclaredMethod<unknown, unknown>): DeclaredMethod<unknown, unknown> {
   if (method.name.endsWith('/SetPolicy')) return method
   const handle = async () => method.types.response.decode(new Uint8Array())

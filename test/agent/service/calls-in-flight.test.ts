@@ -15,7 +15,6 @@ const incoming: IncomingCall = {
   ...{ number: undefined, ageMs: 0 },
 }
 
-/** The services of an in-memory machine, whose clock the test moves. */
 async function services(gate = { wait: async () => {} }) {
   const clock = new FakeClock()
   const { lines, log } = recordingLog()
@@ -124,7 +123,7 @@ describe('a call in flight', () => {
       await settle()
     }
     expect(measured()).toBe(1)
-    // One timer for all, which stays, and is gone once it has found nothing.
+    // One timer serves all calls. It stays until it finds none.
     expect(clock.sleeping).toBe(1)
     clock.advance(5_000)
     expect(inProgress()).toEqual([])

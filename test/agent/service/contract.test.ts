@@ -3,7 +3,7 @@ import type { StatusCodeName } from '../../../src/base/errors.ts'
 import contract from '../../fixtures/agent-api.json' with { type: 'json' }
 import { type RunningServices, runServices } from '../../support/agent/run-services.ts'
 
-/** Long enough for each answer; polls, which wait for an event, end with it. */
+/** Long enough for each answer; the deadline ends the polls, which wait for an event. */
 const DEADLINE_MS = 2000
 
 describe.each(['ttrpc', 'grpc'] as const)('the contract over %s', (framing) => {
@@ -25,7 +25,6 @@ describe.each(['ttrpc', 'grpc'] as const)('the contract over %s', (framing) => {
     expect(methods).toHaveLength(44)
   })
 
-  /** The status of a call with an empty request. */
   async function codeOf(service: string, method: string): Promise<StatusCodeName> {
     const options = { timeoutMs: DEADLINE_MS }
     const calling = services.connections[framing].call(service, method, new Uint8Array(), options)

@@ -12,7 +12,7 @@ import { type RunningServices, runServices } from '../../support/agent/run-servi
 import { containerRequest, execRequest, sandboxRequest } from '../../support/handlers/machine.ts'
 import { grpcClient } from '../../support/rpc/grpc-client.ts'
 
-/** A real session would end the coverage that V8 counts for this run; test/host/api/agent-introspection.test.ts has one. */
+/** A real session would end V8's coverage of this run; test/host/api/agent-introspection.test.ts has one. */
 vi.mock('node:inspector/promises', () => ({
   Session: class {
     connect() {}
@@ -282,7 +282,6 @@ describe.each(['ttrpc', 'grpc'] as const)('introspection over %s', (framing) => 
   })
 
   it('refuses a kind of profile that does not exist, and an id with a kind', async () => {
-    // Field 1 is 141.
     const payload = Buffer.from('088d01', 'hex')
     const { fullName, methods } = IntrospectionDefinition
     await expect(

@@ -17,7 +17,6 @@ import { grpcClient } from '../../support/rpc/grpc-client.ts'
 const yes = () => true
 const no = () => false
 
-/** Allows each path once. */
 function once({ input, data }: RuleContext) {
   const path = String(input.path)
   const ops = [{ op: 'add', path: `/pstate/${path.slice(1)}`, value: true }]
@@ -88,7 +87,7 @@ describe.each(['ttrpc', 'grpc'] as const)('a policy over %s', (framing) => {
   const client = () => clientFor(AgentServiceDefinition, services.connections[framing])
   const setPolicy = (policy: keyof typeof POLICIES | 'not Rego') => client().setPolicy({ policy })
   const call = (path = '/swap') => client().addSwapPath({ path })
-  // Behind the check the call fails in its own way: nothing is at the path.
+  // After the check the call fails by itself, because the path does not exist.
   const PASSED = { code: 'INTERNAL', message: expect.stringContaining('/swap') }
 
   it('of none lets every call pass', async () => {
@@ -236,12 +235,12 @@ describe.each(['ttrpc', 'grpc'] as const)('a policy over %s', (framing) => {
       while (!recorded.lines.some(({ fields }) => ended.includes(String(fields.code)))) await turns()
       busy.resolve()
       await first
-      // It was not counted.
+      // The policy did not count the call.
       await expect(call()).rejects.toMatchObject(PASSED)
     },
   )
 
-  /** A call whose caller leaves before the answer. On ttRPC that closes the connection. */
+  /** A call whose caller leaves before the answer; on ttRPC this closes the connection. */
   async function leave(): Promise<unknown> {
     const left = new AbortController()
     const own = ttrpcClient(connect(services.path))
@@ -297,7 +296,7 @@ describe('a policy and the services that only gRPC has', () => {
   const setPolicy = (policy: string) =>
     clientFor(AgentServiceDefinition, services.connections.grpc).setPolicy({ policy })
 
-  /** What the first answer of a stream is: its bytes, or the code that ended it. */
+  /** Returns the bytes of a stream's first answer, or the code that ended the stream. */
   async function first(path: string): Promise<Buffer | number> {
     const { client } = grpcClient(services.path)
     const same = (bytes: Buffer) => bytes

@@ -65,7 +65,6 @@ function wrapped(
   return { method, lines, calls, requests }
 }
 
-/** Something that an answer takes, and that notes whether the answer was delivered. */
 function tellTo(told: boolean[]): Taken {
   return { delivered: () => told.push(true), dropped: () => told.push(false) }
 }
@@ -421,7 +420,7 @@ describe('the outcome of a call that must not be carried out twice', () => {
 
   it.each([
     ['journaled', '', '{"containerId":"c1 done"}'],
-    // Not before: what has had no effect is carried out again.
+    // Recorded only afterwards: a call without an effect is carried out again.
     ['at-most-once', 'requests/5', ''],
   ] as const)(
     'is recorded before the answer (%s), and answers the call when it is sent again',

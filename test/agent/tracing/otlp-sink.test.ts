@@ -4,7 +4,7 @@ import { neverAborted } from '../../../src/base/abort.ts'
 import { CALL, SERVICE, STEP } from '../../fixtures/spans.ts'
 import { startCollector } from '../../support/host/otlp-collector.ts'
 
-/** What OpenTelemetry's own serializer made of these spans (@opentelemetry/otlp-transformer 0.301.1). */
+/** The output of OpenTelemetry's own serializer for these spans (@opentelemetry/otlp-transformer 0.301.1). */
 const RECORDED = [
   '{"resourceSpans":[{"resource":{"attributes":[',
   '{"key":"service.name","value":{"stringValue":"agent"}},{"key":"service.version","value":{"stringValue":"1.2.3"}}],',

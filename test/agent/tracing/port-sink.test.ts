@@ -5,8 +5,7 @@ import { CALL, SERVICE, STEP } from '../../fixtures/spans.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 
 /**
- * What the port gets: each span as serde's JSON of the reference's `SpanData`, behind its length in 8 bytes,
- * big-endian.
+ * The bytes at the port: each span as serde's JSON of the reference's `SpanData`, after its length in 8 bytes, big-endian.
  */
 const RECORDED = [
   {

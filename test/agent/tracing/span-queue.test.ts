@@ -10,7 +10,6 @@ function span(name: string): FinishedSpan {
   return { ...CALL, name }
 }
 
-/** A queue whose sink does what the test says; the test moves its clock. */
 function queueTo(send: (names: readonly string[], signal: AbortSignal) => Promise<void>) {
   const clock = new FakeClock()
   const { lines, log } = recordingLog()

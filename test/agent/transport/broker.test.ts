@@ -21,7 +21,6 @@ import { FakeBroker } from '../../support/rpc/fake-broker.ts'
 import { echo, heldMethod, tableOf } from '../../support/rpc/fake-methods.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
-/** What an HTTP/2 client sends first. */
 const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n')
 const SETTINGS = Buffer.from('000000040000000000', 'hex')
 
@@ -68,7 +67,6 @@ describe('startTransport with a broker', () => {
 
   afterEach(() => broker.close())
 
-  /** A data socket, whose client is a vsock peer. */
   function connectTtrpc() {
     const socket = new SocketHandles(native).socket(broker.connect(1n, undefined, [1, 2, 77, 0]))
     return { socket, data: brokerData(socket) }

@@ -64,7 +64,7 @@ describe('hostile bytes leave other clients unharmed', () => {
     expect(await grpc.call('test.Echo/Echo', Buffer.from('x'))).toHaveLength(1)
   }
 
-  /** Sends everything on a new connection, then hangs up; resolves when it is closed. */
+  /** Sends everything on a new connection, hangs up, and resolves when the connection is closed. */
   async function sendAlone(...chunks: readonly Buffer[]): Promise<void> {
     const socket = await running.dial()
     socket.resume()
@@ -77,7 +77,7 @@ describe('hostile bytes leave other clients unharmed', () => {
     if (!socket.closed) await new Promise<void>((resolve) => socket.once('close', () => resolve()))
   }
 
-  /** Expects that the other two clients are served, and that only their connections are open. */
+  /** Expects that the other two clients are served, and that no other connection is open. */
   async function expectNothingLeft(): Promise<void> {
     await expectOthersServed()
     await expect.poll(() => running.accepted.filter((socket) => !socket.destroyed)).toHaveLength(2)

@@ -20,7 +20,7 @@ describe('limits of all connections', () => {
   let totals: Totals
   const held = heldMethod()
 
-  /** With room for this many bytes, and a tenth of them in reserve. */
+  /** `bytes` is the limit; a tenth of it is the reserve. */
   async function start(bytes: number, calls = 4): Promise<void> {
     const total = { bytes: { limit: bytes, reserve: bytes / 10 }, calls: { limit: calls, reserve: 2 } }
     totals = new Totals({ ...LIMITS, total: { ...LIMITS.total, ...total } })
@@ -42,7 +42,6 @@ describe('limits of all connections', () => {
     return encodeRequestFrame(streamId, { service: 'test.Echo', method, payload, timeoutNano: 0n })
   }
 
-  /** A connection that has had a call. */
   async function caller(): Promise<Socket> {
     const socket = await running.dial()
     socket.write(frame(1, 'Echo', NO_BYTES))
@@ -75,7 +74,7 @@ describe('limits of all connections', () => {
   it('refuse a frame without room, and keep its connection', async () => {
     await start(8 * MIB)
     const session = await openHttp2()
-    // One valid call, so that this connection is not closed.
+    // A valid call keeps this connection from being closed.
     openCall(session, 'test.Echo/Echo').end(grpcMessage(NO_BYTES))
     openCall(session, 'test.Echo/Echo').write(grpcMessage(Buffer.alloc(4 * MIB - 100)).subarray(0, -1))
     while (used('bytes') < 4 * MIB - 200) await turns(1)
@@ -122,7 +121,6 @@ describe('limits of all connections', () => {
   it('count incomplete gRPC messages, and refuse the one that is too much', async () => {
     await start(6 * MIB)
     const session = await openHttp2()
-    // One valid call.
     openCall(session, 'test.Echo/Echo').end(grpcMessage(NO_BYTES))
     const streams = [1, 2].map(() => {
       const stream = openCall(session, 'test.Echo/Echo')

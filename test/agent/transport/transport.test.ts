@@ -10,7 +10,6 @@ import { aborted, echo, heldMethod, tableOf, turns } from '../../support/rpc/fak
 
 const DAY_MS = 24 * 3600 * 1000
 
-/** Decodes and encodes again, as the service does. */
 const recode: Method = async (payload) => ({
   ok: true,
   payload: GuestDetailsResponse.encode(GuestDetailsResponse.decode(payload)).finish(),
@@ -27,7 +26,6 @@ describe('startTransport', () => {
 
   afterEach(() => running.close())
 
-  /** A call over each framing. */
   async function callers() {
     const ttrpc = await running.dialTtrpc()
     const grpc = running.dialGrpc()

@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { grpcConnection } from '../../../src/client/connection/grpc-connection.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
-/** A message of gRPC of three bytes, of which the last is missing. */
+/** A gRPC message of three bytes without its last byte. */
 const UNFINISHED = Buffer.from([0, 0, 0, 0, 3, 1, 2])
 
 describe('a gRPC connection', () => {

@@ -27,7 +27,7 @@ describe('findUser', () => {
     ['5:staff', [5, 50, '']],
     ['5:6', [5, 6, '']],
     ['5', [5, 5, '']],
-    // Digits are an id, also when an account has them for its name.
+    // Digits are an id, even when an account has this name.
     ['123', [123, 123, '']],
     ['short', [9, 10, '']],
     ['root:root', [0, 0, '']],

@@ -5,13 +5,12 @@ import { copyOutput, gather, OutputClosed } from '../../../src/client/container/
 
 const KEY = { containerId: 'c', execId: 'c' }
 
-/** A ReadStdout that gives these pieces, then the end. */
 function reads(...pieces: readonly string[]) {
   const left = [...pieces, '']
   return async () => ({ data: Buffer.from(left.shift() ?? '') })
 }
 
-/** A stream of which each write fails with `code`, as a file or pipe of the tool's would. */
+/** A stream whose writes fail with `code`, like a file or pipe of the tool. */
 function failing(code: string): Writable {
   const write = (_chunk: unknown, _encoding: unknown, done: (error: Error) => void) =>
     done(Object.assign(new Error(`${code}: write`), { code }))
@@ -67,7 +66,7 @@ describe('gather', () => {
     await first
     source.write('abcdefgh')
     source.write('ijklmnop')
-    // The third write waits in the source, because the second has filled the piece that was not taken yet.
+    // The third write waits in the source, because the second one has filled the pending piece.
     expect(source.isPaused()).toBe(true)
     expect(String((await pieces.next()).value)).toBe('abcdefgh')
     expect(String((await pieces.next()).value)).toBe('ijklmnop')

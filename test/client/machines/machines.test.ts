@@ -26,15 +26,13 @@ import { temporaryFolder } from '../../support/temporary-folder.ts'
 const ADDRESS = { kind: 'hvsock', path: '/tmp/run/vsock.sock', port: 1024 } as const
 const isRoot = process.getuid?.() === 0
 
-/** A folder of machines, which does not exist yet. */
 function newFolder(): string {
   return join(temporaryFolder(), 'machines')
 }
 
-/** The entry of a process that has ended, and whose pid this process may have now. */
+/** The entry of an ended process whose pid this process may now have. */
 const ENDED = entryText({ pid: process.pid, startTicks: 1, address: undefined })
 
-/** Reads the lines of an output before `last`. */
 async function linesUntil(output: Readable, last: string): Promise<readonly string[]> {
   let seen = ''
   for await (const [chunk] of on(output, 'data', { close: ['end'] })) {

@@ -5,7 +5,6 @@ async function* each(...pieces: readonly string[]): AsyncGenerator<Buffer> {
   for (const piece of pieces) yield Buffer.from(piece)
 }
 
-/** What passes, and whether the keys were typed. */
 async function typed(...pieces: readonly string[]): Promise<{ passed: string; detached: boolean }> {
   let passed = ''
   try {

@@ -91,8 +91,7 @@ describe('completions', () => {
   })
 
   /**
-   * What bash offers for the last of these words, which it has split; `agentCtl` is the tool that the completion asks, and
-   * `functions` are further ones of the shell.
+   * Bash's completions of the last word. The completion calls `agentCtl`; `functions` are further functions of the shell.
    */
   function offered(words: readonly string[], agentCtl = 'false', functions = ''): readonly string[] {
     const script = `${completionFor('bash', TOOL)}
@@ -104,7 +103,7 @@ _agent_ctl; printf '%s\\n' "\${COMPREPLY[@]}"`
     return stdout.split('\n').filter((word) => word !== '')
   }
 
-  /** A tool that answers with its own words, one a line. */
+  /** A tool that prints its arguments, one a line. */
   function echoingTool(): string {
     const file = join(temporaryFolder(), 'agent-ctl')
     writeFileSync(file, '#!/bin/sh\nprintf "%s\\n" "$@"\n', { mode: 0o755 })

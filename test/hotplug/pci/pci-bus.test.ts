@@ -4,7 +4,6 @@ import { FakeOs } from '../../support/fakes/fake-os.ts'
 
 describe('PciBus', () => {
   let bus: PciBus
-  /** The rescans that the kernel was asked for, each as long as it is not settled. */
   let rescans: PromiseWithResolvers<void>[]
 
   beforeEach(() => {

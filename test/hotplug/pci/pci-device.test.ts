@@ -58,7 +58,6 @@ describe('waitForPciDevice', () => {
     os.uevents.send(`add@${path}\0ACTION=add\0DEVPATH=${path}\0SUBSYSTEM=${subsystem}\0SEQNUM=7\0`)
   }
 
-  /** A device on the bus; the path of its link to its driver. */
   async function device(address: string): Promise<string> {
     await os.files.makeDirectories(`/sys/bus/pci/devices/${address}`)
     return `/sys/bus/pci/devices/${address}/driver`

@@ -18,7 +18,6 @@ function archive(entries: readonly TreeEntry[]): string {
     .replaceAll('070701', '\n070701')
 }
 
-/** The thirteen numbers of a header. */
 function fields(...values: readonly number[]): string {
   return `070701${values.map((value) => value.toString(16).toUpperCase().padStart(8, '0')).join('')}`
 }

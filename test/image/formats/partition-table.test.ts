@@ -44,7 +44,6 @@ describe('readPartitionTable', () => {
     expect(readPartitionTable(partitionTable([second], 0), DISK_BYTES)).toEqual([second])
   })
 
-  /** A table with one entry whose type, first sector and number of sectors are these. */
   const entry = (type: number, start: number, sectors: number) => {
     const sector = Buffer.from(partitionTable([first], 0))
     sector.writeUInt8(type, 450)

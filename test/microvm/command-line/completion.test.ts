@@ -17,7 +17,6 @@ describe('the completion of ./microvm', () => {
     expect([status, stderr]).toEqual([0, ''])
   })
 
-  /** What bash offers for the last of these words. */
   function offered(...words: readonly string[]): readonly string[] {
     const script = `${completionFor('bash', MICROVM)}
 COMP_WORDS=(./microvm ${words.map((word) => `'${word}'`).join(' ')}); COMP_CWORD=${words.length}
@@ -37,10 +36,9 @@ _microvm; printf '%s\\n' "\${COMPREPLY[@]}"`
       ['q35', 'pc', 'microvm'],
     ],
     [['run', '--kernel', 'tr'], ['trixie']],
-    // The shell goes on with the names of files.
+    // The shell completes file names.
     [['run', '--rootfs', ''], []],
     [['run', '--kernel', './'], []],
-    // The words of the container's program.
     [['run', 'sh', '--mem'], []],
   ])('of bash offers for %j', (words, expected) => {
     expect(offered(...words)).toEqual(expected)

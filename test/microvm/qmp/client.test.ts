@@ -13,7 +13,7 @@ import {
 import { specKey } from '../../../src/microvm/spec.ts'
 import { duplexPair } from '../../support/rpc/duplex-pair.ts'
 
-/** As QEMU 7.2 wrote them. */
+/** Output of QEMU 7.2. */
 const GREETING =
   '{"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7}, "package": "Debian 1:7.2+dfsg-7+deb12u18+b3"}, "capabilities": ["oob"]}}\r\n'
 const SHUTDOWN =
@@ -26,7 +26,7 @@ interface Command {
   readonly id: number
 }
 
-/** A client on a QEMU that answers each command with the lines `answer` gives. */
+/** A client on a QEMU that answers each command with the lines of `answer`. */
 async function open(answer: (command: Command) => readonly string[]): Promise<{
   readonly client: QmpClient
   readonly qemu: Duplex

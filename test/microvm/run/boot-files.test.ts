@@ -8,14 +8,12 @@ import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 const folder = temporaryFolder()
 
-/** An image with these bytes at this offset. */
 function imageWith(offset: number, hex: string): string {
   const path = join(mkdtempSync(join(folder, 'image-')), 'image')
   writeFileSync(path, Buffer.concat([Buffer.alloc(offset), Buffer.from(hex, 'hex'), Buffer.alloc(4096)]))
   return path
 }
 
-/** A partitioned image whose root begins with these bytes at this offset, cut to `sizeBytes`. */
 function partitionedWith(offset: number, hex: string, sizeBytes?: number): string {
   const whole = Buffer.alloc(4 << 20)
   whole.set(partitionedImage(4096).head)

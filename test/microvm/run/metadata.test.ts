@@ -20,7 +20,6 @@ const link: GuestParts['link'] = {
   commandLine: [],
 }
 
-/** The options of QEMU that a guest with this metadata gets. */
 function optionsFor(networkConfig: { readonly v4?: typeof V4; readonly v6?: typeof V6 }): readonly string[] {
   const metadata = VMMetadata.create({ name: 'vm1', networkConfig })
   const boot = { kernel: '/k', initrd: '/i', root: undefined }

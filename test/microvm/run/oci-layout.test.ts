@@ -7,7 +7,7 @@ import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 const folder = temporaryFolder()
 
-/** A layout with images of these tags; undefined is an image without one. */
+/** A layout with images of these tags; undefined stands for an untagged image. */
 function layoutWith(...tags: (string | undefined)[]): string {
   const layout = mkdtempSync(join(folder, 'layout-'))
   const manifests = tags.map((tag) => ({

@@ -9,7 +9,7 @@ import { processState } from '../../support/processes.ts'
 
 const IN_OWN_SESSION = join(import.meta.dirname, '../../support/programs/in-own-session.mjs')
 
-/** Prints its pid, then each signal it gets, until its stdin ends. */
+/** Prints its pid, then each signal that it receives, until its stdin ends. */
 const LISTENER = `
   for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGWINCH', 'SIGCONT']) process.on(name, console.log)
   process.stdin.resume()
@@ -22,7 +22,6 @@ interface Listening {
   readonly line: () => Promise<string | undefined>
 }
 
-/** Starts the listener below a process that leads a process group. */
 async function listen(): Promise<Listening> {
   const outer = spawn(process.execPath, [IN_OWN_SESSION, process.execPath, '-e', LISTENER], {
     detached: true,

@@ -26,7 +26,6 @@ describe('server reflection', () => {
 
   afterEach(() => running.close())
 
-  /** Sends all requests on one stream. */
   function ask(
     requests: readonly Partial<ServerReflectionRequest>[],
     service = V1,

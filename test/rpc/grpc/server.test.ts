@@ -241,7 +241,6 @@ describe('a gRPC connection', () => {
 })
 
 const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n')
-/** RST_STREAM of stream 1: CANCEL. */
 const RESET = frame(3, 0, 1, '00000008')
 
 /** A frame of HTTP/2 (RFC 9113, section 4.1); its payload is in hex. */
@@ -261,7 +260,6 @@ function callHeaders(path: string, contentType: string): string {
   return `838604${text(path)}0101610f10${text(contentType)}`
 }
 
-/** A call with an empty message. */
 const HELD_CALL = Buffer.concat([
   frame(1, 4, 1, callHeaders('/test.Echo/Held', 'application/grpc')),
   frame(0, 1, 1, '0000000000'),

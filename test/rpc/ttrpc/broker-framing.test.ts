@@ -262,12 +262,9 @@ describe('a TtrpcServerConnection and its framing', () => {
 })
 
 describe('BrokerFraming with a way past the stream', () => {
-  /** What was sent, with the descriptor. */
   let sent: { readonly bytes: Buffer; readonly fd: number | undefined }[]
-  /** What was written to the stream. */
   let written: Buffer[]
   let waiting: number
-  /** How many bytes the kernel takes. */
   let taken: number
   let clock: FakeClock
   let framing: BrokerFraming
@@ -328,7 +325,7 @@ describe('BrokerFraming with a way past the stream', () => {
     clock.advance(20_000)
     send(2n)
     outcome(EnvelopeKind.written, 1n)
-    // The timer began with the first answer; the second one is young.
+    // The timer began with the first answer; the second answer is young.
     clock.advance(10_000)
     clock.advance(29_999)
     expect(times()).toBe(0)

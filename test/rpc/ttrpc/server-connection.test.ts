@@ -27,7 +27,7 @@ describe('TtrpcServerConnection', () => {
   let clock: FakeClock
   let answer: Method
   let connection: TtrpcServerConnection
-  /** The numbers of the requests of which the link was told that they are refused. */
+  /** The numbers of the requests that the link reported as refused. */
   let refused: bigint[]
 
   beforeEach(async () => {
@@ -172,7 +172,7 @@ describe('TtrpcServerConnection', () => {
     it('more calls at a time than the limit', async () => {
       for (const streamId of [1, 3, 5, 7]) peer.request(streamId, 'test.Echo', 'Held')
       expect(await peer.response()).toMatchObject({ streamId: 7, code: StatusCode.RESOURCE_EXHAUSTED })
-      // What the previous agent took for it is dropped.
+      // The previous agent's reservation for the request is dropped.
       expect(refused).toEqual([4n])
       const first = await held.next()
       first.answer({ ok: true, payload: Buffer.alloc(0) })

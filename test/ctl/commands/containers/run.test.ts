@@ -9,7 +9,7 @@ import { type Context, Values } from '../../../../src/ctl/command.ts'
 import { run } from '../../../../src/ctl/commands/containers/run.ts'
 import { WaitProcessResponse } from '../../../../src/gen/agent.ts'
 
-/** A session with an agent whose processes exit with 7, and that answers these methods with errors. */
+/** A session with an agent whose processes exit with 7; the methods of `failures` fail. */
 function sessionWith(failures: Readonly<Record<string, AgentError>>): Session {
   return {
     call: async (_service: string, method: string) => {
@@ -22,7 +22,6 @@ function sessionWith(failures: Readonly<Record<string, AgentError>>): Session {
   }
 }
 
-/** Runs `agent-ctl run` in that session. */
 async function ranWith(session: Session) {
   const [stdin, stdout, stderr] = [new PassThrough(), new PassThrough(), new PassThrough()]
   const options = new Map([

@@ -9,14 +9,13 @@ import { temporaryFolder } from '../../../support/temporary-folder.ts'
 
 const LONG = 'long '.repeat(30).trim()
 
-/** An archive by the tar of this machine. */
 function archive(fill: (folder: string) => void, ...words: readonly string[]): Buffer {
   const folder = temporaryFolder()
   fill(folder)
   return execFileSync('tar', ['-c', '-f', '-', '-C', folder, ...words])
 }
 
-/** What tar lists of an archive that was renamed, in pieces of so many bytes. */
+/** Renames an archive in pieces of this size and returns tar's list of the result. */
 async function renamed(
   from: string,
   to: string | undefined,

@@ -11,15 +11,13 @@ import (
 	"github.com/gogo/protobuf/types"
 )
 
-// One connection to the agent.
 type agent struct {
 	ctx    context.Context
 	client *ttrpc.Client
-	// Gets a word for each request that was handed to the kernel, as long as there is room.
+	// Receives an item for each request handed to the kernel, while there is room.
 	sent chan struct{}
 }
 
-// A connection that tells of its writes.
 type observed struct {
 	net.Conn
 	sent chan struct{}
@@ -49,7 +47,6 @@ func (agent *agent) forgetSent() {
 	}
 }
 
-// Waits until so many requests were handed to the kernel.
 func (agent *agent) awaitSent(count int) {
 	for ; count > 0; count-- {
 		<-agent.sent
@@ -78,14 +75,12 @@ func (agent *agent) check() error {
 	return nil
 }
 
-// One process of a container, on one connection.
 type process struct {
 	agent       *agent
 	containerID string
 	execID      string
 }
 
-// Adds a process that runs a shell script.
 func (agent *agent) exec(containerID, execID, script string) (process, error) {
 	request := &grpc.ExecProcessRequest{
 		ContainerId: containerID,

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// What is hard on a connection, in a container that runs.
+// Cases that strain a connection, in a running container.
 var cases = []struct {
 	name string
 	run  func(agent *agent, socket string, wanted testCase) error
@@ -31,7 +31,7 @@ func filled(length int) []byte {
 	return bytes.Repeat([]byte("x"), length)
 }
 
-// 3 MiB to a process in one message, and back by reads that ask for as much.
+// Sends 3 MiB to a process in one message, and reads as much back.
 func largeMessages(agent *agent, _ string, wanted testCase) error {
 	echo, err := agent.exec(wanted.Container, "large-in", "cat")
 	if err != nil {
@@ -58,7 +58,7 @@ func largeMessages(agent *agent, _ string, wanted testCase) error {
 	return ended(echo, 0)
 }
 
-// Calls that wait for long hold up no other on their connection.
+// Long waits must not block other calls on their connection.
 func longPolls(agent *agent, _ string, wanted testCase) error {
 	echo, err := agent.exec(wanted.Container, "polled", "cat; exit 4")
 	if err != nil {
@@ -70,7 +70,7 @@ func longPolls(agent *agent, _ string, wanted testCase) error {
 		go func() { statuses <- ended(echo, 4) }()
 	}
 	go func() {
-		// One read: with the answer to a wait the process is forgotten.
+		// A single read: the answer to a wait makes the agent forget the process.
 		output, err := echo.read()
 		if err == nil && string(output) != "typed\n" {
 			err = fmt.Errorf("the output is %q", output)
@@ -107,7 +107,7 @@ func longPolls(agent *agent, _ string, wanted testCase) error {
 	return <-outputs
 }
 
-// A deadline that travels with the call and is kept by the agent alone.
+// A deadline that travels with the call; only the agent enforces it.
 type agentsDeadline struct {
 	context.Context
 	at time.Time
@@ -115,8 +115,8 @@ type agentsDeadline struct {
 
 func (ctx agentsDeadline) Deadline() (time.Time, bool) { return ctx.at, true }
 
-// A wait that ran out of time takes nothing with it. The library's own clock would end the wait before the agent's does,
-// by the time that the request took to arrive; a process that exits in between is told to nobody, and forgotten.
+// A timed-out wait must not consume the exit. The library's own clock would end the wait earlier than the agent's; an exit
+// in between would be lost.
 func deadline(agent *agent, _ string, wanted testCase) error {
 	sleeper, err := agent.exec(wanted.Container, "late", "read line; exit 6")
 	if err != nil {
@@ -132,7 +132,7 @@ func deadline(agent *agent, _ string, wanted testCase) error {
 	return ended(sleeper, 6)
 }
 
-// A connection that is closed while its calls wait takes nothing with it either.
+// Closing a connection with waiting calls must not consume their results either.
 func hangUp(agent *agent, socket string, wanted testCase) error {
 	kept, err := agent.exec(wanted.Container, "kept", `read line; echo "got $line"; exit 5`)
 	if err != nil {
@@ -153,7 +153,7 @@ func hangUp(agent *agent, socket string, wanted testCase) error {
 		results <- err
 	}()
 	lost.awaitSent(cap(results))
-	// The agent has both when it has answered what was sent after them.
+	// A later answer proves that the agent has both requests.
 	if err := lost.check(); err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func hangUp(agent *agent, socket string, wanted testCase) error {
 			return fmt.Errorf("a call of the closed connection ended with %v", err)
 		}
 	}
-	// The library ends the calls before it closes the connection, on which an answer may come until then.
+	// The library ends the calls before it closes the connection, on which an answer may still arrive.
 	if err := lost.client.UserOnCloseWait(agent.ctx); err != nil {
 		return err
 	}

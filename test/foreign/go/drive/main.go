@@ -1,7 +1,6 @@
-// A ttRPC client on containerd's library and gogo's messages: code that knows nothing of the agent but its proto files.
-// It drives Health.Check, CreateSandbox and the life of one container, in which it does what is hard on a connection. It
-// prints what the container wrote, and one line for each case.
-//
+// A ttRPC client on containerd's library and gogo's messages, which knows the agent only by its proto files. It drives
+// Health.Check, CreateSandbox and one container, and strains the connection. It prints the container's output and one line
+// for each case.
 // Usage: drive SOCKET CASE.json   (the case: see test/foreign/case.ts)
 package main
 
@@ -63,7 +62,7 @@ func live(agent *agent, socket string, wanted testCase, create *grpc.CreateConta
 	if err := agent.call("CreateSandbox", sandbox, &types.Empty{}); err != nil {
 		return err
 	}
-	// A request of some 3 MiB, in a field for another system: each run of the OCI runtime would read a specification again.
+	// A request of 3 MiB in a field for another system, because each run of the OCI runtime would read a specification again.
 	create.StringUser = &grpc.StringUser{Uid: string(filled(largeBytes))}
 	if err := agent.call("CreateContainer", create, &types.Empty{}); err != nil {
 		return err
@@ -80,7 +79,6 @@ func live(agent *agent, socket string, wanted testCase, create *grpc.CreateConta
 	return end(agent, wanted)
 }
 
-// The container reads its input to the end, and then ends itself.
 func end(agent *agent, wanted testCase) error {
 	init := process{agent, wanted.Container, ""}
 	if err := init.closeStdin(); err != nil {
