@@ -15,7 +15,7 @@ import {
 } from '../support/handlers/machine.ts'
 import { type Faults, faultyOs } from './faults.ts'
 
-/** A machine; `faults` makes its calls, and its changes of the saved state, fail. */
+/** `faults` makes the machine's calls, and its changes of the saved state, fail. */
 async function faultyMachine(prepare: (wrap: (os: Os) => Os, os: FakeOs) => Promise<Machine>) {
   const os = new FakeOs()
   const { os: wrapped, faults } = faultyOs(os)
@@ -24,7 +24,7 @@ async function faultyMachine(prepare: (wrap: (os: Os) => Os, os: FakeOs) => Prom
   return { made, faults }
 }
 
-/** Folders of the agent, which may change, and scratch files of a call whose removal fails. */
+/** Permanent folders of the agent, and scratch files of a call whose removal fails. */
 const OWN_FOLDERS = /^\/run\/(kata-containers|sandbox-ns|microvm-agent\/runtime(\/(state|calls(\/.*)?))?)$/
 
 async function lasting(made: Machine) {
@@ -32,7 +32,7 @@ async function lasting(made: Machine) {
   return { ...others, files: files.filter((path) => !OWN_FOLDERS.test(path)) }
 }
 
-/** Only the runtime knows the pid of a process that it adds. Without it the process lives until the container is removed. */
+/** Only the runtime knows the pid of an added process; without it the process lives until the container is removed. */
 const LOST_PID = /^scratch\.readText .*\/pid$/
 
 interface Scenario {
@@ -51,7 +51,6 @@ const RICH = {
 
 const TERMINAL = { ...RICH, OCI: { ...RICH.OCI, Process: { ...RICH.OCI.Process, Terminal: true } } }
 
-/** Streams on ports where the host listens. */
 const PORTS = { stdinPort: 7, stdoutPort: 8, stderrPort: 9 }
 
 function withPorts(prepare: Scenario['prepare']): Scenario['prepare'] {
@@ -112,7 +111,6 @@ const SCENARIOS: Readonly<Record<string, Scenario>> = {
   },
 }
 
-/** The number of steps of a scenario: the calls that it makes when none fails. */
 async function stepsOf(scenario: Scenario): Promise<number> {
   const { made, faults } = await faultyMachine(scenario.prepare)
   const before = faults.count
@@ -120,7 +118,6 @@ async function stepsOf(scenario: Scenario): Promise<number> {
   return faults.count - before
 }
 
-/** Runs the scenario on a fresh machine, and calls `strike` at one step. */
 async function strikeAt(scenario: Scenario, step: number, strike: Faults['strike'], signal: AbortSignal) {
   const { made, faults } = await faultyMachine(scenario.prepare)
   const before = await lasting(made)
@@ -162,7 +159,7 @@ describe.each(Object.entries(SCENARIOS))('%s', (_name, scenario) => {
       const reason = new AgentError('CANCELLED', 'the client cancelled the call')
       const strike = () => caller.abort(reason)
       const { made, before, where, outcome } = await strikeAt(scenario, step, strike, caller.signal)
-      // The call was done but for what it records at its end.
+      // Only the call's final record is missing.
       if (outcome === 'succeeded' && where.startsWith('state ')) continue
       expect(outcome, `cancelled at ${where}`).toBe(reason)
       expect(await lasting(made), `cancelled at ${where}`).toEqual(before)

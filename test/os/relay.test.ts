@@ -24,7 +24,6 @@ afterEach(() => {
   opened.clear()
 })
 
-/** Both ends; those the test keeps are closed after it. */
 function open(kind: 'pipe' | 'socketPair'): readonly [Fd, Fd] {
   return unwrap('open', kind, native[kind]())
 }
@@ -40,7 +39,6 @@ function close(fd: Fd): void {
   streams.close(fd)
 }
 
-/** A pipe that is relayed to a socket; the ends that are left over. */
 function pipeToSocket(options: RelayOptions = {}) {
   const [source, writing] = open('pipe')
   const [target, reading] = open('socketPair')
@@ -51,7 +49,6 @@ function pipeToSocket(options: RelayOptions = {}) {
   }
 }
 
-/** Options of a relay that keeps its last bytes, and their reader. */
 function keeping(bytes: number): { readonly keep: RelayKeep; readonly read: () => RelayTail } {
   let read: (() => RelayTail) | undefined
   const keep: RelayKeep = {
@@ -86,7 +83,7 @@ async function writeAll(fd: Fd, data: Buffer): Promise<void> {
   }
 }
 
-/** Numbers below a bound, the same ones in every run. */
+/** The same numbers below a bound in every run. */
 function randomNumbers(seed: number): (below: number) => number {
   let state = seed
   return (below) => {
@@ -98,7 +95,7 @@ function randomNumbers(seed: number): (below: number) => number {
 /** More than all buffers between a writer and a reader hold. */
 const TOO_MUCH = 8 * 1024 * 1024
 
-/** Different from byte to byte and from kilobyte to kilobyte, so that nothing can get lost or doubled unseen. */
+/** Differs from byte to byte and from kilobyte to kilobyte, so no loss or repetition goes unnoticed. */
 function pattern(length: number): Buffer {
   return Buffer.from(Uint32Array.from({ length: length / 4 }, (_, index) => index * 2654435761).buffer)
 }
@@ -270,7 +267,7 @@ describe('relay', () => {
   })
 
   it('sleeps while a reader does not read', async () => {
-    // The first relay starts the relay thread. The number of its context switches shows how much it has done.
+    // The first relay starts the relay thread; its context switches show its work.
     const stdout = await withNativeInOtherProcess(`
       const { readdirSync, readFileSync } = require('node:fs');
       const threads = () => readdirSync('/proc/self/task');
@@ -459,7 +456,7 @@ describe('relay', () => {
   })
 
   it('moves bytes that it cannot copy, and begins anew after them', async () => {
-    // Closes the pipe that copies pass, which is behind the process's other descriptors.
+    // Closes the pipe that copies pass through; it follows the process's other descriptors.
     const stdout = await withNativeInOtherProcess(`
       const { readdirSync, readlinkSync } = require('node:fs');
       const pipes = () => readdirSync('/proc/self/fd').map(Number).filter((fd) => {

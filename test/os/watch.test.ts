@@ -91,13 +91,13 @@ describe('watchFd', () => {
       await ready(one, 'read')
       expect(unwrap('read', 'a pipe', native.read(one, 10)).toString()).toBe('a')
     }
-    // Each pipe has the numbers of the one before.
+    // Each pipe has the numbers of the previous one.
     for (const close of [(fd: Fd) => native.close(fd), closeSync, closeSync]) {
       const [reading, writing] = unwrap('open', 'a pipe', native.pipe())
       const isReady = ready(reading, 'read')
       native.write(writing, Buffer.from('a'))
       await isReady
-      // Its description stays open, as it does in vminit.
+      // The open file description stays open, as it does in vminit.
       const stored = native.duplicate(reading)
       close(reading)
       close(writing)

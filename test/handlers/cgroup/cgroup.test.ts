@@ -257,7 +257,7 @@ describe('holds', () => {
 
   it('is true for a process that is ending, and one that has ended', async () => {
     expect(await holds({})).toBe(true)
-    // As an exiting process and a zombie look on cgroup v1.
+    // An exiting process and a zombie, as cgroup v1 shows them.
     for (const stat of ['R 1 11 11 0 -1 4194564 0', 'Z 1 11 11 0 -1 4227084 0']) {
       const files = { '/proc/11/cgroup': '5:pids:/\n0::/\n', '/proc/11/stat': `11 (sh) ${stat}` }
       expect(await holds(files, false)).toBe(true)

@@ -26,7 +26,7 @@ async function guestHas(totalMib: number, availableMib: number): Promise<void> {
   await os.files.put('/proc/meminfo', text)
 }
 
-/** A guest with cgroup v2 whose containers use `usedMib`, `fileMib` of them for files that nobody maps. */
+/** A guest with cgroup v2 whose containers use `usedMib`, of which `fileMib` are unmapped file pages. */
 async function onV2(usedMib = 0, fileMib = 0): Promise<void> {
   await os.files.put('/sys/fs/cgroup/cgroup.controllers', 'cpu memory pids\n')
   await os.files.put('/sys/fs/cgroup/cgroup.subtree_control', 'cpu memory pids\n')

@@ -7,7 +7,6 @@ const V1 = '/sys/fs/cgroup/cpuset'
 const V2 = '/sys/fs/cgroup'
 
 let os: FakeOs
-/** The writes in their order. */
 let written: [string, string][]
 
 beforeEach(() => {

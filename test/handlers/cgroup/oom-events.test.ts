@@ -6,13 +6,11 @@ import { containerRequest, type Machine, machineWithSandbox } from '../../suppor
 
 const fileOf = (id: string) => `/sys/fs/cgroup/memory/containers/${id}/memory.oom_control`
 
-/** Lets the kernel kill a process of a container because its memory is used up. */
 async function killByOom({ os }: Machine, id: string): Promise<void> {
   await os.files.put(fileOf(id), 'oom_kill_disable 0\nunder_oom 0\noom_kill 1\n')
   os.cgroupEvents.happen(fileOf(id))
 }
 
-/** Starts a container whose cgroup counts OOM kills. */
 async function start({ os, handlers }: Machine, id: string): Promise<void> {
   await handlers.createContainer(containerRequest(id), neverAborted)
   await os.files.put(fileOf(id), 'oom_kill_disable 0\nunder_oom 0\noom_kill 0\n')
@@ -91,7 +89,7 @@ describe('GetOOMEvent', () => {
       const taken = await (waiting ?? made.handlers.getOomEvent({}, neverAborted))
       taken.delivered()
       expect(taken.containerId).toBe('c1')
-      // The container's end looks once more.
+      // The container's end reads the counter once more.
       made.runtime.end(made.runtime.last().pid, { signal: SIGKILL })
       expect((await made.handlers.waitProcess({ containerId: 'c1', execId: '' }, neverAborted)).status).toBe(
         137,

@@ -10,19 +10,17 @@ import { MemoryStateFiles } from '../../support/fakes/files/memory-state-files.t
 import { callOf, numbered } from '../../support/handlers/call.ts'
 import { FakeRequests } from '../../support/handlers/fake-requests.ts'
 
-/** A queue, and the requests of the time before by their numbers. */
 function queue(files = new MemoryStateFiles(), states = new Map<bigint, RequestState>()) {
   const [log, state] = [silentLogger(), new StateStore(files)]
   const requests = new RequestJournal(state, log, new FakeRequests(states))
   return { requests, events: new OomQueue(log, state, requests) }
 }
 
-/** An event of a container whose key is its id. */
 function eventOf(containerId: string, kills: bigint, createdNs = 1n) {
   return { containerId, kills, key: containerId, createdNs }
 }
 
-/** A call of which the test tells what became of its answer. */
+/** A call whose answer's fate the test decides. */
 function answerable(number = 0n) {
   const taken: Taken[] = []
   const call = { ...numbered(number), takes: (one: Taken) => void taken.push(one) }
@@ -123,7 +121,7 @@ describe('an OomQueue after another one', () => {
     for (const call of [numbered(2n), numbered(3n), delivered.call]) await before.take(call)
     delivered.delivered()
     const after = successor(files, { 1: 'open', 2: 'dropped', 3: 'written' })
-    // The request that is sent again gets the same event.
+    // The repeated request gets the same event.
     expect(await after.take(numbered(1n))).toBe('a')
     expect([await after.take(callOf()), await after.take(callOf())]).toEqual(['b', 'e'])
     expect(files.names()).toEqual(['oom', 'requests/1'])
@@ -138,7 +136,6 @@ describe('an OomQueue after another one', () => {
     const { events: before } = queue(files)
     before.add(eventOf('a', 1n))
     before.add(eventOf('a', 2n))
-    // It dies between the two writes.
     files.beforeChange = (name) => {
       if (name === 'oom') throw new Error('dead')
     }
@@ -167,7 +164,6 @@ describe('an OomQueue after another one', () => {
     expect(taken).toEqual(['a', 'a', 'a', 'end'])
   })
 
-  /** The queue of the next agent. */
   function successor(files: MemoryStateFiles, states: Readonly<Record<number, RequestState>>): OomQueue {
     const numbers = Object.entries(states).map(([number, state]) => [BigInt(number), state] as const)
     const { requests, events } = queue(files, new Map(numbers))

@@ -4,7 +4,6 @@ import { FakeOs } from '../../support/fakes/fake-os.ts'
 
 const FOLDER = '/cgroup'
 
-/** A watched cgroup; `calls` is how often its callback was called. */
 async function watched(isV2: boolean, before?: bigint, present = 0) {
   const os = new FakeOs()
   const file = `${FOLDER}/${isV2 ? 'memory.events' : 'memory.oom_control'}`

@@ -10,7 +10,6 @@ const EIO = { errno: 'EIO' }
 
 type Earlier = readonly ('startContainer' | 'pauseContainer')[]
 
-/** A machine with container `c1`, which has got through these calls. */
 async function machineAfter(...calls: Earlier): Promise<Machine> {
   const made = await machineWithSandbox()
   await made.handlers.createContainer(containerRequest('c1'), neverAborted)
@@ -18,7 +17,7 @@ async function machineAfter(...calls: Earlier): Promise<Machine> {
   return made
 }
 
-/** Lets no record be written from the next run of the runtime with this verb on, which may fail. */
+/** Breaks the writing of records from the runtime's next run of `verb` on. */
 function breakRecordsAt({ runtime, state }: Machine, verb: string, exitCode: number): void {
   runtime.refuse = (called) => {
     if (called !== verb) return undefined

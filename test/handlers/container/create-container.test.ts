@@ -13,7 +13,6 @@ import {
   remains,
 } from '../../support/handlers/machine.ts'
 
-/** The disk of {@link machineWithDisk}. */
 const DISK = { type: 'mmioblk', vmPath: '/dev/vdb', containerPath: '/dev/data' }
 
 async function machineWithDisk() {
@@ -23,7 +22,6 @@ async function machineWithDisk() {
   return made
 }
 
-/** A request for container `c1` that asks for a CDI device. */
 function requestForCdi(device: string) {
   const { OCI } = containerRequest('c1')
   return containerRequest('c1', {}, { OCI: { ...OCI, Annotations: { 'cdi.k8s.io/plugin': device } } })
@@ -169,7 +167,6 @@ describe('CreateContainer', () => {
         return request
       }
       const made = await machineWithSandbox()
-      // The cgroup root leads to /ID.
       const id = CgroupsPath === '/' ? 'pods' : 'c2'
       const first = made.handlers.createContainer(inCgroup('c1', '/pods/c1'), neverAborted)
       const creating = made.handlers.createContainer(inCgroup(id, CgroupsPath), neverAborted)
@@ -316,7 +313,6 @@ describe('CreateContainer', () => {
         os.tools.script(([, verb]) =>
           verb === 'features' ? { stdout: '{"linux":{"seccomp":{}}}' } : undefined,
         )
-        // AppArmor without the profile, and huge pages of another size.
         await os.files.put('/sys/kernel/security/apparmor/profiles', `${PROFILE}2 (enforce)\n`)
         await os.files.makeDirectories('/sys/fs/cgroup/hugetlb')
         await os.files.makeDirectories('/sys/kernel/mm/hugepages/hugepages-1048576kB')

@@ -6,7 +6,6 @@ const SOURCE = '/run/kata-containers/shared/containers/c1-termination-log'
 const PATH = '/dev/termination-log'
 const request = { logType: 'termination_log', containerId: 'c1' }
 
-/** A machine with a container whose termination log is a mount. */
 async function withLog(options: { readonly annotation?: string; readonly source?: string } = {}) {
   const made = await machineWithSandbox()
   const { annotation = PATH, source = SOURCE } = options

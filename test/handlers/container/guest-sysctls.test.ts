@@ -76,7 +76,7 @@ describe('GuestSysctls', () => {
 
   const value = () => os.files.readText(PATH)
 
-  /** Sets the value as a creation does; it may then fail, or its container be removed. */
+  /** Sets the value as a creation does, which may then fail or whose container may be removed. */
   async function set(value: string, signal = neverAborted) {
     const [onFailure, onRemove] = [new UndoList(silentLogger()), new UndoList(silentLogger())]
     await sysctls.set([{ path: PATH, value }], { onFailure, onRemove }, signal)

@@ -13,7 +13,6 @@ import {
 const c1 = { containerId: 'c1' }
 const FREEZER = '/sys/fs/cgroup/freezer/containers/c1/freezer.state'
 
-/** The error of a program that runs too long. */
 const TIMED_OUT = new AgentError('INTERNAL', 'run /usr/sbin/runc: not finished', { errno: 'ETIMEDOUT' })
 
 /** Makes the runtime wait in the middle of a call. `finish` ends the call with a result. */

@@ -28,10 +28,9 @@ import {
   successorOf,
 } from '../../support/handlers/successor.ts'
 
-/** The number of a request whose client is gone. */
 const GONE = 6n
 
-/** What there is after each row, and whether the call of its phase is answered from its outcome when it is sent again. */
+/** The container's state after each row, and whether the repeated call of its phase is answered from its outcome. */
 const CONTAINERS: Readonly<Record<string, readonly [state: string, isAnswered: boolean]>> = {
   'CREATING, sent again, made': ['created', true],
   'CREATING, sent again, not made': ['none', false],
@@ -78,7 +77,6 @@ const requestOf = (facts: Partial<Record<Question, boolean>>) => (facts['sent ag
 const PHASES: Readonly<Record<string, Phase>> = Phase
 const SANDBOX_PHASES: Readonly<Record<string, SandboxPhase>> = SandboxPhase
 
-/** A machine whose agent has died beside container `c1` in this phase. */
 async function withContainerIn(phase: string, facts: Partial<Record<Question, boolean>>): Promise<Machine> {
   const isNew = phase === 'CREATING' || phase === 'CREATED' || facts.started === false
   const before = await (isNew ? machineWithSandbox() : machineWithContainer())
@@ -93,7 +91,6 @@ async function withContainerIn(phase: string, facts: Partial<Record<Question, bo
   return before
 }
 
-/** Sends the call of a phase again. */
 function callAgain({ handlers }: Machine, phase: string): Promise<unknown> {
   const container = { containerId: 'c1' }
   if (phase === 'STARTING') return handlers.startContainer(container, neverAborted, OPEN)

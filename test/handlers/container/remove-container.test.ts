@@ -146,7 +146,6 @@ describe('RemoveContainer', () => {
     expect(await remains(made)).toMatchObject({ mounts, processes, watches, storages })
   })
 
-  /** Makes the runtime wait for ever in runs of `verb`. Resolves when it does. */
   function hang(runtime: FakeRuntime, verb: string): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<void>()
     runtime.refuse = (called) => {

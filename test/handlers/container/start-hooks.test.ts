@@ -13,7 +13,6 @@ describe('startContainer hooks', () => {
   let made: Machine
   let os: FakeOs
   let lines: readonly { readonly msg: string; readonly [field: string]: string }[]
-  /** The processes that the runtime was asked to add. */
   let added: Record<string, unknown>[]
 
   beforeEach(async () => {
@@ -31,7 +30,6 @@ describe('startContainer hooks', () => {
 
   const start = () => made.handlers.startContainer({ containerId: 'c1' }, neverAborted)
 
-  /** The process of a hook, as soon as the runtime has added it. */
   async function hook(number: number): Promise<FakeProcess> {
     await expect.poll(() => added.length).toBe(number)
     await expect.poll(() => made.runtime.processes.length).toBe(2)

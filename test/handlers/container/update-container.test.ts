@@ -5,7 +5,7 @@ import { containerRequest, type Machine, machineWithSandbox } from '../../suppor
 
 const CONFIG = '/run/kata-containers/c1/config.json'
 
-/** A machine with container `c1`, which has limits; `inputs` are what `update` was called with. */
+/** A machine with container `c1`, which has limits; `inputs` are the arguments of `update`. */
 async function machineWithLimits(): Promise<Machine & { readonly inputs: unknown[] }> {
   const made = await machineWithSandbox()
   const Resources = { Memory: { Limit: 1000n }, Pids: { Limit: 10n } }

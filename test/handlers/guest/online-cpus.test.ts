@@ -96,7 +96,7 @@ describe('onlineCpus', () => {
     expect([os.uevents.listeners.size, os.clock.sleeping]).toEqual([0, 0])
   }
 
-  /** Runs the first check. Two timers then remain: the time limit, and the pause before the next check. */
+  /** Runs the first check. Two timers remain: the time limit, and the pause before the next check. */
   async function waiting() {
     await turn()
     expect(os.clock.sleeping).toBe(2)

@@ -11,7 +11,6 @@ const MIB = 2n ** 20n
 describe('resizeVolume', () => {
   let os: FakeOs
   let sysfs: FakeSysfs
-  /** The disk's folder in sysfs. */
   let disk: string
 
   beforeEach(async () => {
@@ -129,7 +128,6 @@ describe('resizeVolume', () => {
     await os.files.put(`${disk}/size`, `${bytes / 512n}\n`)
   }
 
-  /** Returns the disk's folder. */
   async function mount(type: string): Promise<string> {
     await os.mounts.mount({ source: '/dev/root', target: '/vol', type, flags: [], data: '' })
     const { major, minor } = os.mounts.entries.at(-1) ?? { major: 0, minor: 0 }

@@ -249,7 +249,7 @@ describe('updateInterface', () => {
     ['interface.name', { name: 'a-name-too-long0' }],
     ['interface.name', { name: 'a/b' }],
     ['interface.name', { name: 'ääääääää' }],
-    // The kernel reads it as a pattern, and fills in a number itself.
+    // The kernel takes it as a pattern and fills in a number.
     ['interface.name', { name: 'eth%d' }],
     ['interface.hwAddr', { hwAddr: '02:00' + ':zz' }],
     // The kernel would use only the first six bytes.

@@ -238,7 +238,6 @@ describe('updateRoutes', () => {
     return guest.handlers.updateRoutes(routes)
   }
 
-  /** The routes that the kernel did not add itself. */
   function own() {
     return guest.os.network.routes().filter(({ protocol }) => protocol !== 2)
   }

@@ -48,7 +48,7 @@ describe('ociRuntime', () => {
     await second
     await os.files.put('/proc/31/stat', '31 (runc) S 7 1 1 0 -1')
     await os.files.put('/proc/31/cmdline', '/usr/bin/runc\0--root\0/run/rt/state\0create\0c3\0')
-    // It came after the search: this agent has started it.
+    // This run began after the search, so this agent has started it.
     await runtime.runsEnded('c3', isContained)
   })
 

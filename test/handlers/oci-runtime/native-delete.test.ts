@@ -33,7 +33,7 @@ const FILES: Readonly<Record<Kind, Readonly<Record<string, string>>>> = {
   },
 }
 
-/** A machine with a stopped container. `changed` are files of its state in the place of the usual ones. */
+/** A machine with a stopped container. `changed` replaces files of its state. */
 async function machine(kind: Kind, changed: Readonly<Record<string, string | undefined>> = {}) {
   const os = new FakeOs()
   const binary = `/usr/bin/${kind}`

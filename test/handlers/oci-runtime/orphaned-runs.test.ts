@@ -17,7 +17,6 @@ async function machine(): Promise<FakeOs> {
   return os
 }
 
-/** Adds a process that leads a process group. */
 async function addProcess(
   os: FakeOs,
   pid: number | 'self',

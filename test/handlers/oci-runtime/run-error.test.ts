@@ -7,7 +7,6 @@ import type { ToolResult } from '../../../src/os/process/tools.ts'
 const failed = { exitCode: 1, stdout: '', stderr: '' }
 const line = (level: string, msg: string) => `${JSON.stringify({ level, msg, time: 'now' })}\n`
 
-/** The error of a run that had to start `program`. */
 const errorOf = (log: string, { result = failed, program }: { result?: ToolResult; program?: string } = {}) =>
   runError({ what: 'x', result, log, program })
 
@@ -59,7 +58,7 @@ describe('runError', () => {
       'cannot be executed',
     ],
   ])('names the fault of the program in the words that callers search for: %s', (_what, msg, words) => {
-    // The name comes from the request, not from the text, where quotes in it would end it.
+    // The name comes from the request: quotes in it would end it early in the text.
     const program = `it's "x" \`y\``
     expect(errorOf(line('error', msg), { program })).toMatchObject({
       message: `the file ${program} ${words}: x: ${msg}`,

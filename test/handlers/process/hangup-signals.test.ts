@@ -9,7 +9,6 @@ import { isPending } from '../../support/pending.ts'
 const SIGHUP = 1
 const REQUEST = { containerId: 'c1', execId: 'e1', signal: SIGHUP }
 
-/** Container c1 with process e1 (pid 1002), and a call that waits for it. */
 async function withWaitingCall() {
   const { context: made, handlers, os, runtime, state } = await machineWithContainer()
   const { log, lines } = recordingLog()

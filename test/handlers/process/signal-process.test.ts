@@ -16,7 +16,6 @@ const exec = { containerId: 'c1', execId: 'e1' }
 describe('SignalProcess', () => {
   const sent = (made: Machine) => made.os.system.signals.map(({ pid, signal }) => [pid, signal])
 
-  /** Container c1 (pid 1001) with processes e1 and e2. */
   async function withThreeProcesses() {
     const made = await machineWithContainer()
     for (const execId of ['e1', 'e2'])
@@ -27,7 +26,7 @@ describe('SignalProcess', () => {
   it.each([
     ['', 1, 1],
     ['e1', SIGKILL, 1],
-    // It may be sent twice, also in place of a SIGTERM that is not handled.
+    // SIGKILL may be sent twice, also in place of an unhandled SIGTERM.
     ['', SIGKILL, 0],
     ['', SIGTERM, 0],
   ])('tells before the signal that it must not be sent again (%j, %i)', async (execId, signal, times) => {
@@ -75,7 +74,6 @@ describe('SignalProcess', () => {
     const made = await machineWithContainer()
     const signalled = made.handlers.signalProcess({ ...init, signal: SIGTERM }, neverAborted)
     made.runtime.end(1001, { code: 0 })
-    // Another process gets the same pid.
     made.os.system.processes.add(1001)
     await signalled
     expect(sent(made)).toEqual([])

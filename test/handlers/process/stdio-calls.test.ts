@@ -70,7 +70,7 @@ describe('the streams of a process', () => {
     const reading = handlers.readStdout({ ...init, len: 9 }, neverAborted)
     expect(await isPending(reading)).toBe(true)
     os.streams.tryWrite(runtime.last().stdout, Buffer.from('x'))
-    // The broker may take it out of its file: nothing has read it.
+    // The broker may take the unread bytes out of the agent's file.
     expect((await reading).place).toBeDefined()
     expect(Buffer.from((await reading).read()).toString()).toBe('x')
   })

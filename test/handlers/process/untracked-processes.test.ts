@@ -5,7 +5,7 @@ import { kernelError } from '../../../src/os/errors.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 import { execRequest, type Machine, machineWithContainer } from '../../support/handlers/machine.ts'
 
-/** A machine with container c1. The processes that the runtime makes are children of vminit, as the agent is. */
+/** The runtime's processes are children of vminit, as the agent is. */
 async function withParents(): Promise<Machine> {
   const made = await machineWithContainer()
   for (const pid of ['self', '1001', '1002', '1003']) {
@@ -19,7 +19,6 @@ async function withParents(): Promise<Machine> {
   return made
 }
 
-/** Makes files with this ending unreadable. Returns a function that restores them. */
 function makeUnreadable({ os }: Machine, ending: string): () => void {
   const readText = os.files.readText.bind(os.files)
   os.files.readText = async (path) => {
@@ -128,7 +127,6 @@ describe('killUntracked', () => {
       os.system.processes.add(Number(pid))
     }
     let isKilled = false
-    // 13 has ended.
     const killed = killUntracked(os, [10, 11, 12, 13], new Set([10])).then(() => {
       isKilled = true
     })

@@ -37,7 +37,7 @@ describe('WaitProcess', () => {
     runtime.end(pid, { signal: SIGKILL })
     expect((await handlers.waitProcess(exec, neverAborted)).status).toBe(137)
     const end = await handlers.waitProcess(exec, neverAborted)
-    // For an agent after this one vminit has the exit, too.
+    // vminit keeps the exit for the next agent, too.
     expect([...os.exits.kept]).toEqual([...before, pid])
     end.delivered()
     expect([...os.exits.kept]).toEqual(before)

@@ -11,14 +11,13 @@ import {
 } from '../../support/handlers/machine.ts'
 import { parseLogLine } from '../../support/log-lines.ts'
 
-/** State that no agent can read. */
 function damagedState(): MemoryStateFiles {
   const state = new MemoryStateFiles()
   state.write('sandbox', Buffer.from('damaged'))
   return state
 }
 
-/** The agent after one that could not read the state of `before`, and has ended. */
+/** The agent that follows an agent which could not read the state of `before` and has ended. */
 async function agentAfter({ os, runtime }: Pick<Machine, 'os' | 'runtime'>) {
   const lines: string[] = []
   const log = jsonLogger({ sink: (line) => lines.push(line), level: () => 'critical', version: '1', pid: 1 })
@@ -30,7 +29,6 @@ async function agentAfter({ os, runtime }: Pick<Machine, 'os' | 'runtime'>) {
   return { os, runtime, handlers, lines }
 }
 
-/** The same where container c1 ran. */
 async function restartedAgent() {
   return agentAfter(await machineWithContainer())
 }

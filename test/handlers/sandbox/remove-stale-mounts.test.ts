@@ -5,7 +5,6 @@ import { type Machine, machine } from '../../support/handlers/machine.ts'
 
 const SHARED = '/run/kata-containers/shared/containers'
 
-/** A machine with these mounts; `seen` are the paths that are stat'ed. */
 async function mounted(...targets: readonly string[]): Promise<Machine & { readonly seen: string[] }> {
   const seen: string[] = []
   const wrap = (os: Os): Os => ({

@@ -5,7 +5,6 @@ import { StoredDescriptors } from '../../../src/handlers/stdio/stored-descriptor
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 import { callOf } from '../../support/handlers/call.ts'
 
-/** A stream into a pipe of four bytes. */
 function inputStream() {
   const os = new FakeOs()
   const { parentEnd, childEnd } = os.streams.pipe('child-reads', 4)
@@ -17,7 +16,6 @@ function inputStream() {
     stream,
     write: (text: string, signal = neverAborted) => stream.write(Buffer.from(text), callOf(signal)),
     closeChildEnd: () => os.streams.close(childEnd),
-    /** Reads as the process does; '' is the end. */
     next: async () => {
       await os.streams.readable(childEnd)
       return os.streams.tryRead(childEnd, 4)?.toString()

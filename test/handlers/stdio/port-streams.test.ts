@@ -16,7 +16,6 @@ interface ConnectedProcess extends Machine {
   readonly stderr: Fd
 }
 
-/** A process whose three streams are connected to ports of the host. */
 async function withPorts(): Promise<ConnectedProcess> {
   const made = await machineWithContainer()
   const { hostSockets } = made.os
@@ -62,7 +61,7 @@ describe('a process whose streams have ports', () => {
     const { os, runtime, handlers } = await machineWithContainer()
     const accepted = os.hostSockets.accept(7)
     await handlers.execProcess(execRequest('c1', 'e1', {}, { stdinPort: 7 }), neverAborted)
-    // More than the process's pipe holds, so that the input has not ended yet.
+    // More than the process's pipe holds, so the input has not ended yet.
     const stdin = await accepted
     for (let piece = 0; piece < 4; piece++) {
       write(os, stdin, 'x'.repeat(60_000))

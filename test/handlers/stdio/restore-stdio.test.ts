@@ -12,7 +12,7 @@ import { type Death, MortalAgents } from './mortal-agent.ts'
 
 const TERMINAL = [false, true] as const
 
-/** A process whose stdin and stdout are pipes, or a terminal, and are stored; the test plays the process. */
+/** A process with stored streams: pipes, or a terminal. The test plays the process. */
 function processWith(hasTerminal: boolean) {
   const os = new FakeOs()
   const stored = new StoredDescriptors(os.descriptors, 'p1')
@@ -38,19 +38,18 @@ function processWith(hasTerminal: boolean) {
   return { os, agents, stdin, stdout, restored: { key: 'p1', hasTerminal, pipeSizeBytes: 0 } }
 }
 
-/** Resolves when everything that waits for no further event has run: on this machine that takes no timers. */
 async function turn(): Promise<void> {
   await setImmediate()
   await setImmediate()
 }
 
-/** The broker's requests: what becomes of each outlives the agents. */
+/** The broker's requests; their outcomes outlive the agents. */
 class Requests {
   readonly #open = new Set<bigint>()
   readonly #answered = new Map<bigint, 'written' | 'dropped'>()
   #last = 0n
 
-  /** Those that have no answer, in the order of their arrival, and new ones until there are `count`. */
+  /** The unanswered requests in the order of their arrival, and new ones until there are `count`. */
   open(count: number): readonly bigint[] {
     while (this.#open.size < count) this.#open.add(++this.#last)
     return [...this.#open]
@@ -61,12 +60,10 @@ class Requests {
     this.#answered.set(number, outcome)
   }
 
-  /** The agent has acted on what became of the answer. */
   confirm(number: bigint): void {
     this.#answered.delete(number)
   }
 
-  /** Tells a new agent. */
   tell(stdio: Stdio): void {
     for (const [number, taken] of stdio.taken) {
       if (this.#open.has(number)) continue
@@ -76,7 +73,7 @@ class Requests {
   }
 }
 
-/** Runs agents one after the other until `work` is done; resolves with the steps of the last one. */
+/** Runs agents one after the other until `work` is done; resolves with the steps of the last agent. */
 async function throughDeaths(
   { agents, restored }: Pick<ReturnType<typeof processWith>, 'agents' | 'restored'>,
   deaths: readonly Death[],
@@ -96,10 +93,9 @@ async function throughDeaths(
   }
 }
 
-/** Each byte of the output once, so that each can be told from all others. */
 const OUTPUT = Buffer.from(Array.from({ length: 120 }, (_, index) => index + 1))
 
-/** Reads the output by two requests at a time, drops some answers, and settles later answers before earlier ones. */
+/** Reads the output by two requests at a time, drops some answers, and settles later answers first. */
 async function readThrough(hasTerminal: boolean, deaths: readonly Death[]) {
   const made = processWith(hasTerminal)
   const requests = new Requests()
@@ -124,7 +120,6 @@ async function readThrough(hasTerminal: boolean, deaths: readonly Death[]) {
         if (outcome.status === 'rejected' && outcome.reason === late) continue
         if (outcome.status === 'rejected') throw outcome.reason
         const { number, answer } = outcome.value
-        // Its bytes are read to send it.
         const data = answer.read()
         const isDropped = number % 3n === 0n && drops-- > 0
         requests.answer(number, isDropped ? 'dropped' : 'written')
@@ -208,7 +203,6 @@ describe.each(TERMINAL)('the streams of a process whose agent is killed (termina
   }, 120_000)
 })
 
-/** Ends the agent, and returns the streams as the next one has them. */
 async function restarted({ os, agents, restored }: ReturnType<typeof processWith>): Promise<Stdio> {
   agents.end()
   await turn()
@@ -216,7 +210,6 @@ async function restarted({ os, agents, restored }: ReturnType<typeof processWith
 }
 
 describe('a journal of the previous agent', () => {
-  /** Streams that a dead agent has used, and their journals. */
   async function used() {
     const made = processWith(false)
     const first = restoreStdio(made.os, made.restored)
@@ -263,7 +256,6 @@ describe('a journal of the previous agent', () => {
       const fd = fileOf(name)
       const page = os.streams.readAt(fd, 0, 4096)
       checkJournal(os.streams, fd)
-      // Three records and two holes.
       for (let bit = 0; bit < 160 * 8; bit++) {
         const at = bit >> 3
         os.streams.writeAt(fd, at, Buffer.of((page[at] ?? 0) ^ (1 << (bit & 7))))

@@ -105,7 +105,6 @@ describe('storages of an agent that died', () => {
       await agent().restore(new Map())
       expect(os.mounts.entries).toHaveLength(clean)
       expect(files.names()).toEqual([])
-      // Its agent died when nothing was left but the record.
       store.write(KINDS.storage, 'storages/1', { ...saved, phase: Phase.DETACHING })
       await agent().restore(new Map())
       expect(files.names()).toEqual([])

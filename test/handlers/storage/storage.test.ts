@@ -449,7 +449,7 @@ describe('createStorageHandlers', () => {
     return os.mounts.mount({ source: 'x', target, type: 'tmpfs', flags: [], data: '' })
   }
 
-  /** An attach of the disk whose mount goes on, or fails, once it is released. */
+  /** An attach whose mount continues, or fails, once it is released. */
   function slowMount(errno?: string) {
     const gate = Promise.withResolvers<void>()
     const mount = os.mounts.mount.bind(os.mounts)

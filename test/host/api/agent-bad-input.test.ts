@@ -24,7 +24,7 @@ import { LINK, STORAGE_INPUT } from './refusals/bad-input-storage.ts'
 const SERVICE = 'grpc.AgentService'
 const MIB = 1024 * 1024
 
-/** On, so that its calls look at their requests, and idle. */
+/** Enabled, so that its calls check their requests, but idle. */
 const MEM_AGENT = {
   mem_agent_enable: 'true',
   mem_agent_memcg_disable: 'true',
@@ -39,12 +39,11 @@ describe('an invalid request', () => {
     pod = await startPod({ settings: MEM_AGENT })
     const { path } = pod.started
     connections = { ttrpc: await connectionsOf.ttrpc(path), grpc: await connectionsOf.grpc(path) }
-    // The first call also makes each client open its socket, so that the tests open no further ones.
+    // The first call also opens each client's socket, so the tests open no further sockets.
     for (const framing of FRAMINGS) await connections[framing].call('grpc.Health', 'Check', new Uint8Array())
     await pod.run('living', ['sleep', '1000'])
     symlinkSync('/etc', pod.started.inside(LINK))
     terminal = await pod.add('living', 'terminal', ['cat'], { terminal: true })
-    // Its name changes when the OCI runtime has become `cat`.
     await terminal.write('begun\n')
     await terminal.readUntil('begun\r\nbegun\r\n')
   })
@@ -53,7 +52,6 @@ describe('an invalid request', () => {
     await pod.stop()
   })
 
-  /** Everything that a refused request could leave behind. */
   function machine() {
     const { runtimeState, processes } = leftoversOf(pod.started, UNMADE)
     return {
@@ -68,7 +66,7 @@ describe('an invalid request', () => {
   }
 
   describe.each(FRAMINGS)('over %s', (framing) => {
-    /** What the request before has left; to find it anew for each request takes longer than the requests do. */
+    /** The leftovers after the previous request; a new search would take longer than the requests. */
     let left: ReturnType<typeof machine> | undefined
 
     it.each([...BAD_INPUT, ...GUEST_INPUT, ...STORAGE_INPUT, ...COPY_INPUT])(
@@ -95,7 +93,7 @@ describe('an invalid request', () => {
     it.each(Object.values(AgentServiceDefinition.methods).map(({ name }) => name))(
       '%s with bytes that are no message: UNKNOWN',
       async (name) => {
-        // Field 1 announces 127 bytes, and only one follows.
+        // Field 1 announces 127 bytes, but only one follows.
         const refused = await connections[framing]
           .call(SERVICE, name, Buffer.from([0x0a, 0x7f, 0x01]))
           .catch((error: unknown) => error)
@@ -123,7 +121,7 @@ describe('an invalid request', () => {
 
   it.each(FRAMINGS)('of 2,000,000 empty messages in 4 MB over %s: RESOURCE_EXHAUSTED', async (framing) => {
     const before = machine()
-    // Field 5 is `storages`; each is two bytes.
+    // Field 5 is `storages`; each takes two bytes.
     const bytes = Buffer.from([0x2a, 0x00]).toString('latin1').repeat(2_000_000)
     const refused = connections[framing].call(SERVICE, 'CreateContainer', Buffer.from(bytes, 'latin1'))
     await expect(refused).rejects.toMatchObject({
@@ -162,7 +160,6 @@ describe('an invalid request', () => {
   })
 })
 
-/** A request whose spec is larger than the others by this number of bytes. */
 function large(root: string, bytes: number) {
   const spec = { Annotations: { large: 'x'.repeat(bytes) } }
   return createContainerRequest(UNMADE, root, ['true'], { spec })

@@ -31,7 +31,6 @@ describe('the death of an agent', () => {
     return result
   }
 
-  /** A client whose own time does not end its calls. */
   function peer() {
     return rawPeer(connect(started.path))
   }
@@ -84,7 +83,6 @@ describe('the death of an agent', () => {
     await killAfter(async () => {
       one.request(1, 'grpc.AgentService', 'ListRoutes', { timeoutNano: 1_000_000n })
       one.request(3, 'grpc.AgentService', 'ListRoutes', { timeoutNano: 3_600_000_000_000n })
-      // The first call's time.
       await sleep(2)
     })
     const answers = [await one.response(), await one.response()]
@@ -102,7 +100,7 @@ describe('the death of an agent', () => {
       leaving.request(1, 'grpc.AgentService', 'GetMetrics')
       leaving.socket.destroy()
       await leaving.closed
-      // The broker sees what came before this connection.
+      // The broker handles earlier events before this connection.
       const late = await started.connect()
       late.close()
       await late.closed

@@ -62,7 +62,6 @@ describe('the status of a call that cannot be done', () => {
   })
 })
 
-/** Creates the containers, processes and copies that the cases of the table refer to. */
 async function furnish(pod: AgentPod): Promise<void> {
   const { running, unstarted, paused, collected, sleeping, ended, deaf } = FIXTURES
   await pod.run(running, ['sleep', '1000'])

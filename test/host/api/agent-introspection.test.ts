@@ -38,7 +38,7 @@ describe('an agent with a container, asked what it does', () => {
     host?.remove()
   })
 
-  /** What each call has to be asked for an answer other than the empty one, and a part of that answer. */
+  /** For each call, the request with a non-empty answer, and a part of that answer. */
   const CALLS: Readonly<Record<string, readonly [request: object, answer: object]>> = {
     GetVersion: [{}, { apiVersion: '0.0.1' }],
     GetCapabilities: [
@@ -145,7 +145,7 @@ describe('an agent with a container, asked what it does', () => {
     expect(exit?.resources?.userTimeUs).toBeGreaterThan(0n)
   })
 
-  /** The events after a number, until one that matches: the end of a process may be told after WaitProcess. */
+  /** The events after a number, up to one that matches: the end of a process may be reported after WaitProcess. */
   async function eventsAfter(sequence: bigint, isLast: (event: Event) => boolean) {
     const found: Event[] = []
     for (let afterSequence = sequence; !found.some(isLast); ) {
@@ -251,7 +251,6 @@ describe('an agent with a container, asked what it does', () => {
     const worker = await pod.add('c1', 'e7', ['seq', '1', '100000'], { ports: { stdoutPort: 2 } })
     const request = { containerId: 'c1', execId: 'e7', stream: 'stdout' }
     const written = Buffer.from(Array.from({ length: 100_000 }, (_, index) => `${index + 1}\n`).join(''))
-    // The pipe has room for all of it.
     while ((await introspection.readOutput(request)).totalBytes < BigInt(written.length));
     const before = await introspection.readOutput(request)
     expect(before.totalBytes).toBe(BigInt(written.length))
@@ -265,7 +264,7 @@ describe('an agent with a container, asked what it does', () => {
     expect(await worker.wait()).toBe(0)
   })
 
-  /** Kills the agent. The client of gRPC comes again once the next one serves. */
+  /** Kills the agent. The gRPC client reconnects once the next agent serves. */
   async function died() {
     process.kill(pod.started.agentPid(), 'SIGKILL')
     await pod.agent.statsContainer({ containerId: 'c1' })

@@ -5,7 +5,7 @@ import { type AgentPod, startPod } from '../../support/host/agent-pod.ts'
 import { type AgentProcess, startAgent } from '../../support/host/agent-process.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
-/** In every value that may not be logged. */
+/** Marks every value that may not be logged. */
 const MARK = 'Zq8mark'
 
 describe('the log', () => {
@@ -63,7 +63,6 @@ describe('the log', () => {
   })
 })
 
-/** A module that says something once the agent runs. */
 function says(more: string): string {
   const file = join(temporaryFolder(), 'module.cjs')
   const say = 'process.emitWarning("of a module"); console.error("from a library %d", 1)'

@@ -14,14 +14,13 @@ import { run } from '../../support/vminit/supervised.ts'
 
 const skipped = (await noPolicyAddon()) !== undefined
 
-/** Rules that are true. */
 const allow = (...names: readonly string[]) => names.map((name) => `${name} := true`).join('\n')
 const LIFE = allow(
   ...['SetPolicyRequest', 'CreateSandboxRequest', 'StartContainerRequest', 'WaitProcessRequest'],
   ...['RemoveContainerRequest', 'ReadStreamRequest', 'SignalProcessRequest', 'WriteStreamRequest'],
 )
 
-/** Lets each container id be used once, in the life of the policy. */
+/** Allows each container id once in the policy's life. */
 const ONCE = `${LIFE}
 CreateContainerRequest := {"allowed": true, "ops": ops} if {
   not data.pstate[input.container_id]
@@ -93,7 +92,7 @@ describe.skipIf(skipped)('an agent with a policy', () => {
     const reading = (async () => {
       for (;;) expect(await init.read()).toHaveLength(0)
     })().catch((error) => error)
-    // It cannot end before a megabyte was read from its pipe.
+    // The process cannot end before a megabyte was read from its pipe.
     expect(await init.wait()).toBe(0)
     expect(await reading).toMatchObject({ code: 'NOT_FOUND' })
   })
@@ -141,7 +140,7 @@ describe.skipIf(skipped)('an agent with a policy', () => {
     await expect(agent.pauseContainer({ containerId: 'c1' })).rejects.toMatchObject({
       message: expect.stringMatching(/^PauseContainerRequest: internal error/),
     })
-    // The call fails behind its check, which has changed the state.
+    // The call fails after its check, which has changed the state.
     await expect(agent.createContainer({ containerId: 'x', OCI: {} })).rejects.toMatchObject({
       message: expect.not.stringContaining('Request'),
     })

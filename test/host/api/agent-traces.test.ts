@@ -142,7 +142,7 @@ describe('an agent that traces its calls', () => {
   })
 })
 
-/** The spans in what a forwarder has got, each with its text, whose ids are larger than JavaScript's numbers. */
+/** The spans that a forwarder received, with their texts, because their ids exceed JavaScript's safe integers. */
 function spansOf(sent: Buffer): readonly { readonly name: string; readonly text: string }[] {
   const spans = []
   let offset = 0
@@ -206,7 +206,6 @@ describe('an agent whose collector', () => {
   })
 })
 
-/** Tells at the end of the agent which bundles it has loaded. */
 const SPY = `
 const { basename } = require('node:path')
 const { Module } = require('node:module')

@@ -16,7 +16,7 @@ import { makeNetworkNamespace, type NetworkNamespace } from '../../support/host/
 import { noPolicyAddon } from '../../support/os/policy-addon.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
-/** Pairs of interfaces: the one that the recorded calls name by its address, and one that gives it a carrier. */
+/** Pairs of interfaces: the recorded calls name the first by its address; the second gives it a carrier. */
 const LINKS = {
   agentCtl: 'eth0 address 02:00:00:00:00:77 type veth peer name p0 address 02:00:00:00:00:78',
   shim: 'nic0 address b6:97:f5:62:37:bf type veth peer name p0',
@@ -38,7 +38,6 @@ describe('recorded calls that need no shared folder, replayed on an agent that i
     await network.close()
   })
 
-  /** Replays a recording on a new agent with these interfaces, and with more options. */
   async function play(
     recording: Recording,
     link: string,
@@ -47,8 +46,8 @@ describe('recorded calls that need no shared folder, replayed on an agent that i
     network = await makeNetworkNamespace(link)
     for (const up of ['lo', 'p0']) network.ip(`link set ${up} up`)
     started = await startAgent({ network, ...options })
-    // The tmpfs hides the machine's memory blocks, so that the agent brings none of them online. The clock is safe: the
-    // recorded time is before the machine's start, which the kernel refuses.
+    // The tmpfs hides the machine's memory blocks, so the agent brings none online. The clock is safe: the recorded time is
+    // before the machine's start, which the kernel refuses.
     inNamespaceOf(started, 'mount', '-t', 'tmpfs', 'tmpfs', '/sys/devices/system/memory')
     await replay(recording, {
       dial: async () => {

@@ -7,7 +7,6 @@ const MIB = 1n << 20n
 
 let pod: AgentPod
 
-/** One file of a container's cgroup. */
 const setting = (controller: string, id: string, name: string) =>
   cgroupFile(pod.started, controller, id, name).trim()
 
@@ -44,7 +43,7 @@ describe('a container with what another agent gets wrong', () => {
     await pod.remove('counted')
   })
 
-  // runtime-rs and agent-ctl send 0 with every rule that names no number.
+  // runtime-rs and agent-ctl send 0 with every rule without a number.
   it.each([
     ['no number', {}, 'Operation not permitted'],
     ['0', { errnoret: 0 }, 'Operation not permitted'],

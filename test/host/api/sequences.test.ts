@@ -29,7 +29,7 @@ describe('the calls of known callers, replayed on an agent that is a process', (
     // The calls name interfaces. In a separate network namespace they cannot find those of the machine.
     network = await makeNetworkNamespace(`nic0 address ${NIC.mac} type veth peer name nic1`)
     started = await startAgent({ network })
-    // The tmpfs hides the machine's memory blocks, so that the agent brings none of them online.
+    // The tmpfs hides the machine's memory blocks, so the agent brings none online.
     inNamespaceOf(started, 'mount', '-t', 'tmpfs', 'tmpfs', '/sys/devices/system/memory')
     way = await forward(join(folder, 'agent.sock'), async () => connect(started.path))
   })
@@ -39,13 +39,11 @@ describe('the calls of known callers, replayed on an agent that is a process', (
     await network.close()
   })
 
-  /** The host's side of a shared folder. */
   async function share(path: string): Promise<void> {
     inNamespaceOf(started, 'mkdir', '-p', path)
     inNamespaceOf(started, 'mount', '--bind', root, path)
   }
 
-  /** The part of a replay that is the same for every ending. */
   async function play({ sequenceIn, framing }: Replay, ending: Ending): Promise<Sequence> {
     const sequence = sequenceIn({ isGuest: false }, ending)
     const killAgent = async () => {

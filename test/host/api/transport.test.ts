@@ -43,7 +43,6 @@ describe('the built agent', () => {
     for (const vminit of started.splice(0)) await kill(vminit)
   })
 
-  /** Kills vminit and the agent, neither of which can do anything about it. */
   async function kill(vminit: ChildProcess): Promise<void> {
     if (vminit.exitCode !== null || vminit.signalCode !== null) return
     vminit.kill('SIGSTOP')
@@ -61,7 +60,6 @@ describe('the built agent', () => {
     return agent
   }
 
-  /** Resolves with the log line `listening`. */
   async function start(address = `unix://${path}`): Promise<{ agent: ChildProcess; port: number }> {
     const agent = spawnAgent(address)
     const { port } = await readLog(agent).logged({ msg: 'listening' })

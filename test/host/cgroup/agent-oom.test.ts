@@ -8,7 +8,6 @@ import { type AgentPod, initPidOf, startPod } from '../../support/host/agent-pod
 import { grpcConnection } from '../../support/rpc/grpc-client.ts'
 
 const LIMIT = 8n << 20n
-/** A program that needs more memory than the limit. */
 const HOG = 'dd if=/dev/zero of=/dev/null bs=64M count=1'
 
 describe('a container that runs out of memory', () => {
@@ -61,7 +60,7 @@ describe('a container that runs out of memory', () => {
     await other.health.check({})
     const init = await run('kept', `until [ -e /tmp/go ]; do sleep 0.01; done; exec ${HOG}`)
     const pid = initPidOf(pod.started, 'kept')
-    // While the agent is stopped, the event and the hang-up both become pending, so it sees them at the same time.
+    // While the agent is stopped, the event and the hang-up both become pending, so it sees them at once.
     const agentPid = pod.started.agentPid()
     process.kill(agentPid, 'SIGSTOP')
     try {

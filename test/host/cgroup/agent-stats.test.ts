@@ -8,7 +8,6 @@ let pod: AgentPod
 
 const textOf = (controller: string, id: string, name: string) => cgroupFile(pod.started, controller, id, name)
 const numberOf = (controller: string, id: string, name: string) => BigInt(textOf(controller, id, name).trim())
-/** Lines of a name and a number. */
 const pairsOf = (text: string) =>
   Object.fromEntries(
     text
@@ -18,7 +17,6 @@ const pairsOf = (text: string) =>
       .map(([name, value]) => [name ?? '', BigInt(value ?? 0)]),
   )
 
-/** The values in the files of a container's cgroup, field by field. */
 function filesOf(id: string) {
   const memory = (prefix: string) => ({
     usage: numberOf('memory', id, `${prefix}usage_in_bytes`),
@@ -61,7 +59,6 @@ describe('StatsContainer', () => {
   })
   afterAll(() => pod.stop())
 
-  /** Runs a container with limits; its work makes every counter greater than 0. */
   async function runLimited(id: string): Promise<RemoteProcess> {
     const work = 'i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo done; read line'
     const Resources = {
@@ -75,8 +72,8 @@ describe('StatsContainer', () => {
   }
 
   /**
-   * The stats and the files of a frozen container, read while no value changes: the kernel updates some counters late,
-   * that of the periods only at the end of the first one.
+   * Reads the stats and the files of a frozen container until they agree: the kernel updates some counters late, that of
+   * the periods only at the end of the first period.
    */
   async function still(id: string) {
     for (;;) {

@@ -20,7 +20,6 @@ import {
   startPod,
 } from '../../support/host/agent-pod.ts'
 
-/** A hierarchy of cgroup v1, or the one of v2. */
 const HIERARCHY = ['/sys/fs/cgroup/pids', '/sys/fs/cgroup'].find((path) => existsSync(path))
 
 describe('containers', () => {
@@ -132,7 +131,7 @@ describe('containers', () => {
     let settled = 0
     for (const read of reads) void read.then(() => settled++)
     expect((await pod.started.health.check({})).status).toBe(1)
-    // Node's thread pool is free as well: creating a container uses it for much file work.
+    // Creating a container needs Node's thread pool for much file work, so the pool is free as well.
     const beside = await pod.run('beside-readers', ['echo', 'free'])
     expect((await beside.readAll()).toString()).toBe('free\n')
     expect(settled).toBe(0)
@@ -146,13 +145,12 @@ describe('a caller that hangs up', () => {
   let pod: AgentPod
   beforeAll(async () => {
     pod = await startPod()
-    // Makes the runtime's folder exist, so that it can be watched. Until it has written, it is the runtime's program.
+    // Its folder can be watched now. Until the process has printed, it is still the runtime's program.
     const standing = await pod.run('standing', ['sh', '-c', 'echo stands; read line'])
     await standing.readUntil('stands')
   })
   afterAll(() => pod.stop())
 
-  /** Resolves as soon as something new appears in a folder of the agent. */
   function appears(folder: string): Promise<void> {
     const seen = Promise.withResolvers<void>()
     const watcher: FSWatcher = watch(pod.started.inside(folder), () => seen.resolve())
@@ -172,7 +170,7 @@ describe('a caller that hangs up', () => {
     await moment
     other.close()
     expect(await lost).toMatchObject({ code: 'UNAVAILABLE' })
-    // The removal is answered after the creation was undone, which may be over.
+    // The removal is answered after the creation was undone, which may already be complete.
     const failure = await pod.remove('unwanted').catch((error: unknown) => messageOf(error))
     expect([undefined, 'Invalid container id']).toContain(failure)
     const [standing] = leftoversOf(pod.started).processes
@@ -213,7 +211,7 @@ describe('a caller that hangs up', () => {
     await starting
     const init = new RemoteProcess(pod.agent, 'left')
     expect(await init.readUntil('went on')).toContain('went on')
-    // Until the start is over a removal waits for it, and a caller that hangs up ends that wait.
+    // A removal waits for the end of the start; a caller that hangs up ends that wait.
     const words = ['-a', `unix://${pod.started.path}`, '-o', 'json', 'inspect', 'left']
     const state = async () => JSON.parse((await ctl(words)).stdout).container.state
     await expect.poll(state).toBe('running')
@@ -284,7 +282,7 @@ describe('DestroySandbox', () => {
       expect(before.sort()).toEqual([STATE_FOLDER, '/run/sandbox-ns/ipc', '/run/sandbox-ns/uts'])
       await pod.run('mounted', ['sleep', '1000'])
       const watched = pod.started.logged({ msg: 'stopping' })
-      // The agent exits only after it has answered, so the test checks the mounts before that.
+      // The agent exits after its answer, so the test checks the mounts before that.
       const destroying = pod.agent.destroySandbox({})
       await watched
       expect(mountPointsOf(pod.started).filter((path) => path.startsWith('/run/'))).toEqual([STATE_FOLDER])

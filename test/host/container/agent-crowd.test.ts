@@ -8,7 +8,6 @@ import { type AgentPod, leftoversOf, NOTHING_LEFT, startPod } from '../../suppor
 import type { AgentConnection } from '../../support/host/agent-process.ts'
 
 const LIMIT = 8n << 20n
-/** A program that needs more memory than the limit. */
 const HOG = ['dd', 'if=/dev/zero', 'of=/dev/null', 'bs=64M', 'count=1']
 
 const ORDINARY = Array.from({ length: 48 }, (_, number) => `crowd-${number}`)
@@ -22,7 +21,7 @@ describe('fifty containers at once', () => {
   beforeAll(async () => {
     pod = await startPod()
     pollers = await pod.started.connect()
-    // Its answer shows that the agent has accepted the connection, which is one of its open files from then on.
+    // The answer shows that the agent has accepted the connection, one of its open files from then on.
     await pollers.health.check({ service: '' })
   })
   afterAll(async () => {
@@ -42,7 +41,7 @@ describe('fifty containers at once', () => {
     expect(await Promise.all(lives)).toEqual(ORDINARY.map((id, number) => lifeOf(id, number)))
     expect(await starving).toBe(128 + SIGKILL)
     expect((await oom).containerId).toBe(HUNGRY)
-    // All other containers have ended, so none of them waited for this one.
+    // All other containers have ended, so none of them waited for this container.
     expect(held.isCreated()).toBe(false)
     isOver = true
     for (const answered of await Promise.all(polls)) expect(answered).toBeGreaterThan(0)
@@ -63,7 +62,6 @@ interface Life {
   readonly addedStatus: number
 }
 
-/** The results expected from the whole life of a container. */
 function lifeOf(id: string, number: number): Life {
   return { output: `${id} hears\n`, status: number, added: `added to ${id}\n`, addedStatus: 100 + number }
 }
@@ -80,7 +78,6 @@ async function live(pod: AgentPod, id: string, number: number): Promise<Life> {
   return { output, status, added: addedOutput, addedStatus }
 }
 
-/** Runs a container that exceeds its memory limit and returns its exit status. */
 async function starve(pod: AgentPod): Promise<number> {
   const linux = { Resources: { Memory: { Limit: LIMIT, Swap: LIMIT } } }
   const status = await (await pod.run(HUNGRY, HOG, { linux })).wait()
@@ -88,7 +85,6 @@ async function starve(pod: AgentPod): Promise<number> {
   return status
 }
 
-/** Begins a creation that lasts until its hook is released. */
 function hold(pod: AgentPod): { isCreated(): boolean; release(): Promise<void> } {
   const gate = join(pod.root, 'tmp/gate')
   execFileSync('mkfifo', [gate])
@@ -108,7 +104,7 @@ function hold(pod: AgentPod): { isCreated(): boolean; release(): Promise<void> }
   }
 }
 
-/** Polls the statistics of one container after the other until `isOver`. Returns the number of successful answers. */
+/** Polls the statistics of the containers in turn until `isOver`. Returns the number of successful answers. */
 async function pollStats(
   agent: AgentConnection['agent'],
   first: number,
@@ -119,7 +115,6 @@ async function pollStats(
     const containerId = ALL[turn % ALL.length] ?? ''
     const answer = await agent.statsContainer({ containerId }).catch((error: unknown) => error)
     if (!(answer instanceof Error)) answered++
-    // The container does not exist yet, or does not exist any more.
     else expect(answer).toMatchObject({ code: 'INVALID_ARGUMENT', message: 'invalid container id' })
   }
   return answered

@@ -25,7 +25,6 @@ describe.each(['runc', 'crun'] as const)('a process added by %s', (runtime) => {
   afterAll(() => pod.stop())
 
   let count = 0
-  /** Adds a process and returns its output; the process must exit with 0. */
   async function outputOf(script: string, process: ProcessOptions['process'] = {}): Promise<string> {
     const added = await pod.add('c1', `e${++count}`, ['sh', '-c', script], { process })
     const [output, errors] = [await added.readAll('stdout'), await added.readAll('stderr')]
@@ -121,7 +120,7 @@ describe.each(['runc', 'crun'] as const)('a process added by %s', (runtime) => {
     await pod.run('held', ['sleep', '1000'])
     for (const id of ['a', 'b', 'c']) await (await pod.add('held', id, ['true'])).readAll()
     await pod.remove('held')
-    // None of them is a zombie, and the runtime had no process left to kill or to wait for.
+    // No process is a zombie, and the runtime had no process left to kill or to wait for.
     expect(leftoversOf(pod.started, 'held')).toMatchObject({
       ...NOTHING_LEFT,
       processes: [expect.anything()],
@@ -131,7 +130,6 @@ describe.each(['runc', 'crun'] as const)('a process added by %s', (runtime) => {
   })
 })
 
-/** Puts users into a container's root. */
 function furnish(root: string): void {
   mkdirSync(join(root, 'home/ann'), { recursive: true })
   const passwd = 'root:x:0:0::/root:/bin/sh\nann:x:1000:1000::/home/ann:/bin/sh\n'

@@ -17,7 +17,7 @@ const KINDS = [
 ] as const
 type Kind = (typeof KINDS)[number]
 
-/** Writes one line with the hook's kind, its arguments and the state from stdin; then fails if FAILING is its kind. */
+/** Writes a line with the hook's kind, its arguments and the state from stdin; fails if FAILING is its kind. */
 const SCRIPT = `#!/bin/sh
 echo "$HOOK $* $(cat)" >> $NOTES
 [ "$HOOK" != "$FAILING" ]
@@ -29,7 +29,7 @@ interface Note {
   readonly id: string
 }
 
-/** A hook that takes too long, and leaves a process that holds its streams. */
+/** A hook that exceeds its timeout and leaves a process that holds its streams. */
 const SLOW = { Path: '/bin/sh', Args: ['sh', '-c', 'sleep 1000 & sleep 1000'], Timeout: 1n }
 
 describe('hooks', () => {
@@ -37,7 +37,6 @@ describe('hooks', () => {
   const notes = join(folder, 'notes')
   const guestHooks = join(folder, 'guest')
   let pod: AgentPod
-  /** How many failures of startContainer hooks were logged. */
   let seen = 0
 
   beforeAll(async () => {
@@ -50,7 +49,7 @@ describe('hooks', () => {
   afterEach(() => rmSync(notes, { force: true }))
   afterAll(() => pod.stop())
 
-  /** A guest hook; it fails for a container whose id begins with `guest-fails`. */
+  /** A guest hook that fails for containers whose id begins with `guest-fails`. */
   function guestHook(kind: string): void {
     const script = `#!/bin/sh
 state=$(cat)
@@ -62,7 +61,7 @@ case $state in *guest-fails-${kind}*) echo guest says no >&2; exit 1; esac
     chmodSync(join(guestHooks, kind, 'noter'), 0o755)
   }
 
-  /** A container with one hook of each kind, one of which may fail. */
+  /** A container with one hook of each kind; one of them may fail. */
   function request(id: string, options: { readonly failing?: Kind; readonly hook?: DeepPartial<Hook> } = {}) {
     const { failing = '', hook = {} } = options
     const hooks = KINDS.map((kind) => {
@@ -82,7 +81,6 @@ case $state in *guest-fails-${kind}*) echo guest says no >&2; exit 1; esac
     })
   }
 
-  /** The hooks that ran, in order. */
   function noted(): Note[] {
     const lines = readFileSync(notes, 'utf8').trim().split('\n')
     return lines.map((line) => {
@@ -167,7 +165,6 @@ case $state in *guest-fails-${kind}*) echo guest says no >&2; exit 1; esac
     })
     await pod.agent.startContainer({ containerId: 'rights' })
     const looked = (await new RemoteProcess(pod.agent, 'rights').readAll()).toString()
-    // CAP_KILL and CAP_SYS_CHROOT.
     expect(looked).toBe('0\n/\nCapEff:\t0000000000040020\nb\n/proc/1\n')
     const state: unknown = JSON.parse(readFileSync(join(folder, 'state'), 'utf8'))
     expect(state).toMatchObject({ id: 'rights', status: 'created', pid: 1 })

@@ -17,7 +17,6 @@ import {
 import { type AgentProcess, startAgent } from '../../support/host/agent-process.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
-/** The host's path of a sandbox's shared memory. */
 const SHM = '/run/kata-containers/sandbox/shm'
 const RESTING = ['sleep', '1000']
 

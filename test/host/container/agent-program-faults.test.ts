@@ -8,7 +8,7 @@ import { type AgentPod, leftoversOf, startPod } from '../../support/host/agent-p
 const ANN = { User: { UID: 1000, GID: 1000 } }
 const NONE = 4_294_967_295
 
-/** What no process can have: a field, and how the text about it begins. */
+/** Values that no process can have: a field, and the beginning of the error text. */
 const CHECKED: readonly [string, NonNullable<ProcessOptions['process']>, string][] = [
   ['user', { User: { UID: NONE } }, `process.user.uid: ${NONE}, want at most`],
   ['group', { User: { GID: NONE } }, `process.user.gid: ${NONE}, want at most`],
@@ -16,7 +16,7 @@ const CHECKED: readonly [string, NonNullable<ProcessOptions['process']>, string]
   ['working directory', { Cwd: 'bin' }, 'process.cwd: "bin", want an absolute path'],
 ]
 
-/** Programs that a runtime refuses, and what the text says of them. */
+/** Programs that a runtime refuses, and its error text. */
 const UNFIT: readonly [string, string, string][] = [
   ['a name that is not there', 'nosuch', 'was not found'],
   ['a path that is not there', '/bin/nosuch', 'was not found'],
@@ -26,14 +26,13 @@ const UNFIT: readonly [string, string, string][] = [
   ['a folder', '/bin', 'cannot be executed'],
 ]
 
-/** Programs that only execve refuses, when the call has been answered. */
+/** Programs that only execve refuses, after the call has been answered. */
 const LATE: readonly [string, string, string][] = [
   ['a wrong format', '/bin/garbage', 'exec format error'],
   ['a script without its interpreter', '/bin/script', 'no such file or directory'],
   ['a program without its loader', '/bin/dynamic', 'no such file or directory'],
 ]
 
-/** The exit status of a process whose program execve refuses. */
 const NOT_EXECUTED = { runc: 255, crun: 1 } as const
 
 describe.each(['runc', 'crun'] as const)('%s, asked for a process that cannot be,', (runtime) => {
@@ -103,13 +102,12 @@ describe.each(['runc', 'crun'] as const)('%s, asked for a process that cannot be
   })
 })
 
-/** Puts programs that cannot be executed into a container's root. */
 function furnish(root: string): void {
   writeFileSync(join(root, 'bin/plain'), '#!/bin/sh\n', { mode: 0o644 })
   mkdirSync(join(root, 'closed'), { mode: 0o700 })
   writeFileSync(join(root, 'closed/x'), '#!/bin/sh\n', { mode: 0o755 })
   writeFileSync(join(root, 'bin/garbage'), 'no program', { mode: 0o755 })
   writeFileSync(join(root, 'bin/script'), '#!/bin/no-such-shell\n', { mode: 0o755 })
-  // Debian's own program. Its interpreter, the dynamic loader, is missing in the container.
+  // Debian's own program needs the dynamic loader, which is missing in the container.
   copyFileSync('/bin/cat', join(root, 'bin/dynamic'))
 }

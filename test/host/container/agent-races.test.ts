@@ -15,7 +15,7 @@ import {
 import { startAgent } from '../../support/host/agent-process.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
-/** The log message for connections that are still open when the time limit of a stop has passed. */
+/** The log message for connections that are still open at the stop's time limit. */
 const CONNECTIONS_CUT = 'connections cut at the stop'
 
 describe('concurrent calls', () => {
@@ -103,7 +103,7 @@ describe('concurrent calls', () => {
   it('a hang-up in the middle of CreateSandbox: it is undone, its helper program killed', async () => {
     const started = await startAgent()
     try {
-      // The agent mounts its own while it boots.
+      // The agent mounts its own folder while it boots.
       const others = () => mountPointsOf(started).filter((path) => path !== STATE_FOLDER)
       const before = others()
       const modprobe = join(folder, 'modprobe')

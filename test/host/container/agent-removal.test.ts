@@ -13,7 +13,7 @@ import {
   startPod,
 } from '../../support/host/agent-pod.ts'
 
-/** So many processes that killing every listed one takes longer than a fork. */
+/** With this many processes, killing every listed process takes longer than a fork. */
 const LIMIT = 100n
 
 describe('a fork bomb below a limit of processes', () => {
@@ -27,8 +27,8 @@ describe('a fork bomb below a limit of processes', () => {
   afterAll(() => pod.stop())
 
   /**
-   * Leftovers of the bomb and its owner. Of those that live only the pid is told: an owner that was just started may still
-   * have the name of its runtime.
+   * Leftovers of the bomb and its owner. Living processes are shown by pid only: an owner that was just started may still
+   * have its runtime's name.
    */
   function left(): Leftovers {
     const all = leftoversOf(pod.started, 'bomb')
@@ -92,7 +92,6 @@ describe('RemoveContainer of a container that does not end', () => {
       void removal.then(() => {
         isOver = true
       })
-      // The agent answers other calls meanwhile.
       await pod.started.health.check({})
       await expect(pod.create('lasting', ['true'])).rejects.toThrow(
         "container id 'lasting': already exists (removing)",

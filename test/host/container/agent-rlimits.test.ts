@@ -2,8 +2,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type AgentPod, startPod } from '../../support/host/agent-pod.ts'
 
 /**
- * A limit of each kind that a machine may be allowed to lower only, as a request names it and as /proc/PID/limits shows it;
- * the other two, of priorities, are 0 already.
+ * The limits that a machine may allow to be lowered only, as a request and as /proc/PID/limits name them. The two other
+ * limits, of priorities, are already 0.
  */
 const LIMITS: readonly (readonly [string, string, bigint, bigint])[] = [
   ['RLIMIT_CPU', 'Max cpu time', 3000n, 4000n],
@@ -23,13 +23,12 @@ const LIMITS: readonly (readonly [string, string, bigint, bigint])[] = [
 
 const AT_ONCE = 4
 
-/** How many processes set a limit themselves. */
 const OWN = 10
 
 const process = { Rlimits: LIMITS.map(([Type, , Soft, Hard]) => ({ Type, Soft, Hard })) }
 const expected = LIMITS.map(([, name, soft, hard]) => `${name}: ${soft} ${hard}`).sort()
 
-/** The limits in the text of /proc/PID/limits that a request has named. */
+/** The requested limits in the text of /proc/PID/limits. */
 function shownIn(limits: string): readonly string[] {
   const rows = [...limits.matchAll(/^(Max .*?) {2,}(\d+) +(\d+)/gm)]
   const named = new Set(LIMITS.map(([, name]) => name))
@@ -57,7 +56,7 @@ describe.each([
     await pod.run('idle', ['sleep', '1000'], { process })
     const different = new Map<string, number>()
     const addOne = async (number: number) => {
-      // It looks after the call has been answered: an older runc may set the soft limit of open files too high at first.
+      // It looks after the call's answer: an older runc may set the soft limit of open files too high at first.
       const script = 'read line; cat /proc/self/limits'
       const added = await pod.add('idle', `e${number}`, ['sh', '-c', script], { process })
       await added.write('\n')

@@ -13,7 +13,7 @@ describe('shared mounts of one container in another', () => {
   })
   afterAll(() => pod.stop())
 
-  /** Runs a container with a name in Kubernetes and an empty folder at a path. */
+  /** Runs a container with a Kubernetes name and an empty folder at a path. */
   async function runNamed(
     name: string,
     destination: string,

@@ -6,7 +6,6 @@ const MIB = 1n << 20n
 
 let pod: AgentPod
 
-/** One file of a container's cgroup. */
 const setting = (controller: string, id: string, name: string) =>
   cgroupFile(pod.started, controller, id, name).trim()
 

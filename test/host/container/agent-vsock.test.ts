@@ -8,7 +8,7 @@ import { DENIED_SOCKETS } from '../../support/programs/vsock-attempts.ts'
 
 const PRIVILEGED = ['CAP_SYS_ADMIN', 'CAP_NET_ADMIN', 'CAP_SYS_PTRACE', 'CAP_SYS_MODULE']
 
-/** A profile with a rule for the very calls that the agent denies; it leaves every other one alone. */
+/** A profile with a rule for the calls that the agent denies; it allows every other call. */
 const PROFILE = {
   DefaultAction: 'SCMP_ACT_ALLOW',
   Architectures: ['SCMP_ARCH_X86_64', 'SCMP_ARCH_X86', 'SCMP_ARCH_X32'],
@@ -18,7 +18,7 @@ const PROFILE = {
   ],
 }
 
-// What containers may do with AF_VSOCK where they are allowed to is tested in guests: this machine's is not ours.
+// The guest tests cover allowed AF_VSOCK, because this machine's vsock is not under the test's control.
 describe.each(['runc', 'crun'])('a container that %s makes', (runtime) => {
   let pod: AgentPod
   beforeAll(async () => {

@@ -25,7 +25,7 @@ describe('the exit of a process', () => {
     const other = await pod.started.connect()
     const elsewhere = new RemoteProcess(other.agent, 'popular')
     const waits = Array.from({ length: 60 }, (_, number) => (number % 2 === 0 ? init : elsewhere).wait())
-    // The calls of one connection begin in order: once this one is answered, all earlier waits are waiting.
+    // The calls of one connection begin in order: this answer shows that all earlier waits are waiting.
     await Promise.all([pod.started.health.check({}), other.health.check({})])
     await init.write('end\n')
     expect(new Set(await Promise.all(waits))).toEqual(new Set([4]))
@@ -40,7 +40,7 @@ describe('the exit of a process', () => {
       const other = await pod.started.connect()
       const lost = new RemoteProcess(other.agent, 'kept').wait().catch((error: unknown) => error)
       await other.health.check({})
-      // While the agent is stopped, the exit and the hang-up both become pending, so it sees them at the same time.
+      // While the agent is stopped, the exit and the hang-up both become pending, so it sees them at once.
       const agentPid = pod.started.agentPid()
       process.kill(agentPid, 'SIGSTOP')
       try {
@@ -60,8 +60,7 @@ describe('the exit of a process', () => {
     const init = await pod.run('patient', ['sh', '-c', 'read line; exit 6'])
     const short = pod.agent.waitProcess({ containerId: 'patient' }, { timeoutMs: 50 })
     await expect(short).rejects.toMatchObject({ code: 'DEADLINE_EXCEEDED' })
-    // The client's own clock ended the call. Until the agent's deadline has passed too, it would still answer that
-    // call.
+    // The client's own clock ended the call. Until its deadline, the agent would still answer that call.
     await pod.started.logged({ rpc: 'grpc.AgentService/WaitProcess', code: 'DEADLINE_EXCEEDED' })
     await init.write('end\n')
     expect(await init.wait()).toBe(6)
@@ -70,7 +69,7 @@ describe('the exit of a process', () => {
 
   it('leaves its output readable until it is collected', async () => {
     const init = await pod.run('words', ['echo', 'last words'])
-    // The output of an ended process stays readable until Wait collects the process.
+    // The output of an ended process stays readable until WaitProcess is answered.
     expect((await init.readUntil('last words')).trim()).toBe('last words')
     const added = await pod.run('kin', ['sh', '-c', 'echo unread; exit 2'])
     expect(await added.wait()).toBe(2)

@@ -69,7 +69,7 @@ describe.each(['runc', 'crun'])('containers made by %s', (runtime) => {
     const limits = readFileSync(`/proc/${started.agentPid()}/limits`, 'utf8')
     expect(`${soft} ${hard}`).toBe(/^Max open files +(\d+) +(\d+)/m.exec(limits)?.slice(1).join(' '))
     expect(score).toBe('0')
-    // Not the soft limit: runc 1.1, built with Go 1.19, raises that of an added process to its hard one.
+    // Not the soft limit: runc 1.1, built with Go 1.19, raises the soft limit of an added process to its hard one.
     const added = await pod.add('limits', 'e1', ['sh', '-c', look])
     expect((await added.readAll()).toString()).toBe(`${hard}\n0\n`)
     await pod.remove('limits')
@@ -167,7 +167,7 @@ describe.each(['runc', 'crun'])('containers made by %s', (runtime) => {
     for (const timeoutMs of [1, 3, 6, 9, 12, 15, 20]) {
       const request = createContainerRequest('hasty', root, ['sleep', '1000'])
       await pod.agent.createContainer(request, { timeoutMs }).catch(() => {})
-      // The removal waits until the creation is undone, or removes a container that was created within the deadline.
+      // The removal waits until the creation is undone, or removes a container that was created in time.
       await pod.remove('hasty').catch(() => {})
       expect(existsSync(started.inside('/run/kata-containers/hasty'))).toBe(false)
       expect(cgroupsOf('hasty', started)).toEqual([])

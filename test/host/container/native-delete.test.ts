@@ -30,7 +30,6 @@ import { temporaryFolder } from '../../support/temporary-folder.ts'
 const STATE = '/run/microvm-agent/state'
 const ID = 'stopped'
 
-/** Notes each run of the real runtime, of which it may print another version. */
 function noting(runtime: string, log: string, version = ''): string {
   const instead = `case $1 in --version) echo '${version}'; exit;; esac`
   return `#!/bin/sh\n${version === '' ? '' : instead}\necho "$@" >> ${log}\nexec ${runtime} "$@"\n`
@@ -55,13 +54,12 @@ describe.each(GROUPS)('a container of $kind that has stopped, with cgroup $cgrou
   beforeEach(() => writeFileSync(join(folder, 'log'), ''))
 
   async function install(version?: string): Promise<void> {
-    // Another file in its place, as a package manager does it.
+    // Replaces the file, as a package manager does.
     const text = noting(await hostRuntime(kind), join(folder, 'log'), version)
     writeFileSync(`${program}.new`, text, { mode: 0o755 })
     renameSync(`${program}.new`, program)
   }
 
-  /** How often the program was run to delete a container. */
   function deletions(): number {
     return readFileSync(join(folder, 'log'), 'utf8')
       .split('\n')
@@ -71,7 +69,6 @@ describe.each(GROUPS)('a container of $kind that has stopped, with cgroup $cgrou
   const stateFolder = () => pod.started.inside(`${STATE}/${ID}`)
   const mainFile = () => join(stateFolder(), kind === 'runc' ? 'state.json' : 'status')
 
-  /** Makes a container, and ends it. */
   async function stopped(options: ContainerOptions = {}, isStarted = true): Promise<void> {
     const init = await pod.create(ID, ['/bin/sleep', '1000'], options)
     if (isStarted) await pod.agent.startContainer({ containerId: ID })
@@ -79,7 +76,6 @@ describe.each(GROUPS)('a container of $kind that has stopped, with cgroup $cgrou
     await init.wait()
   }
 
-  /** All that the runtime has of containers. */
   function trees(): readonly string[] {
     const files = inNamespaceOf(pod.started, 'find', STATE, '-printf', '%P %y %m %n\\n')
     const cgroups = execFileSync('find', [...cgroupsOf(pod.started.containersCgroup), '-type', 'd'], {
@@ -193,7 +189,6 @@ describe.each(GROUPS)('a container of $kind that has stopped, with cgroup $cgrou
     await pod.remove(ID)
   })
 
-  /** The cgroup that its processes are looked for in. */
   const mainCgroup = () => {
     const [path = ''] = cgroupsOf(ID, pod.started).filter((each) => cgroupV2 || each.includes('/freezer/'))
     return path
@@ -230,7 +225,6 @@ describe.each(GROUPS)('a container of $kind that has stopped, with cgroup $cgrou
     await endChild(joining)
     expect(isSettled).toBe(true)
     if (outcome !== undefined) await pod.remove(ID)
-    // crun leaves a cgroup that it cannot remove.
     const left = leftoversOf(pod.started, ID)
     expect({ ...left, cgroups: kind === 'crun' ? [] : left.cgroups }).toEqual(NOTHING_LEFT)
     for (const cgroup of left.cgroups) rmdirSync(cgroup)

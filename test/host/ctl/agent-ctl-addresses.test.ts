@@ -12,7 +12,7 @@ describe('agent-ctl at each kind of address', () => {
   })
   afterAll(() => agent.stop())
 
-  /** Listens and joins each connection with the agent, after `greet`. Returns the port of TCP. */
+  /** Listens and joins each connection with the agent, after `greet`. Returns the TCP port. */
   async function forward(
     where: ListenOptions,
     greet: (socket: Socket) => Promise<void> = async () => {},

@@ -16,7 +16,6 @@ import { makeNetworkNamespace } from '../../support/host/network-namespace.ts'
 import { noPolicyAddon } from '../../support/os/policy-addon.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
-/** The interfaces that the recorded calls name by their addresses. */
 const AGENT_CTL_LINK = 'eth0 address 02:00:00:00:00:77 type veth peer name p0 address 02:00:00:00:00:78'
 const SHIM_LINK = 'nic0 address b6:97:f5:62:37:bf type veth peer name p0'
 const POD_LINK = 'nic0 address f2:50:9d:37:a3:45 type veth peer name p0'
@@ -26,7 +25,7 @@ const EVERY_COMMAND = 'agent-ctl.every-command'
 
 const withoutPolicies = (await noPolicyAddon()) !== undefined
 
-/** The two recordings that are left out need a disk and a peer of the guest. */
+/** The two other recordings need a disk and a peer of the guest. */
 const RECORDINGS: readonly (readonly [name: string, ...links: readonly string[]])[] = [
   ['go-shim.ctr-run'],
   ['go-shim.exec-tty-pause-metrics'],
@@ -52,7 +51,7 @@ describe('agent-ctl replay of the calls of real callers', () => {
     options = { withPolicyEngine: true, environment: { KATA_AGENT_POLICY_FILE: file } }
   })
 
-  /** A program that copies the files of the container of its stdin into `target`, the guest's /run. */
+  /** A program that copies the files of the container on stdin into `target`, the guest's /run. */
   function supplier(recording: Recording, target: string, hasSharedFolder: boolean): string {
     const supplies = temporaryFolder()
     for (const call of recording.lines) {
@@ -67,7 +66,7 @@ describe('agent-ctl replay of the calls of real callers', () => {
     return program
   }
 
-  // Most of a replay is waiting, so they run beside each other, each on an agent of its own.
+  // A replay mostly waits, so the replays run concurrently, each on its own agent.
   it.concurrent.each(RECORDINGS)('sees no difference in %s', async (name, ...links) => {
     const recording =
       name === NO_SHARED_FOLDER ? podWithoutSharedFolder() : withoutGuest(recordingNamed(name))
@@ -75,7 +74,7 @@ describe('agent-ctl replay of the calls of real callers', () => {
     for (const up of links.length > 0 ? ['lo', 'p0'] : ['lo']) network.ip(`link set ${up} up`)
     const started = await startAgent({ ...(name === EVERY_COMMAND && options), network })
     try {
-      // The tmpfs hides the machine's memory blocks, so that the agent brings none of them online.
+      // The tmpfs hides the machine's memory blocks, so the agent brings none online.
       inNamespaceOf(started, 'mount', '-t', 'tmpfs', 'tmpfs', '/sys/devices/system/memory')
       const prepare = supplier(recording, started.inside('/run'), name !== NO_SHARED_FOLDER)
       const file = join(folder, `${name}.jsonl`)

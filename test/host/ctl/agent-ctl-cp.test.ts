@@ -45,7 +45,6 @@ async function runOn(id: string, root: string): Promise<void> {
   await pod.agent.startContainer({ containerId: id })
 }
 
-/** A root with the tar of this machine. */
 function gnuTarRoot(): string {
   const root = busyboxRoot(temporaryFolder(), ['sleep', 'cat', 'ls'])
   const libraries = execFileSync('ldd', ['/bin/tar'], { encoding: 'utf8' }).match(/\/\S+/g) ?? []
@@ -58,7 +57,6 @@ function gnuTarRoot(): string {
 
 const cp = (...words: readonly string[]): Promise<CtlRun> => ctl(['-a', address, 'cp', ...words])
 
-/** A file of a new folder, and its path. */
 function file(name: string, content: string | Buffer = name, folder = temporaryFolder()): string {
   const path = join(folder, name)
   mkdirSync(dirname(path), { recursive: true })
@@ -104,7 +102,6 @@ describe.each(['web', 'gnu'])('cp with the tar of container %s', (container) => 
 })
 
 describe('the target of cp', () => {
-  /** The names below a folder of the container's root. */
   const inRoot = (path: string) => readdirSync(join(pod.root, path), { recursive: true }).sort()
 
   it('is a folder that exists, a new name, or a file to replace', async () => {
@@ -212,7 +209,6 @@ describe('cp', () => {
     expect(readFileSync(pod.started.inside(`${target}/inner/large`))).toEqual(content)
   })
 
-  /** Copies a file of 8 MiB into the container, and does something in the middle. */
   async function midway(
     name: string,
     work: (path: string) => void,

@@ -80,7 +80,6 @@ describe('agent-ctl logs', () => {
     await job.readUntil('one\n')
     await job.read('stderr')
     const proxy = await cuttingProxy(pod.started.path)
-    // Between two looks.
     const onErrors = () => proxy.close()
     const followed = await ctl(['-a', proxy.address, 'logs', '-f', 'web', 'lost'], { onErrors })
     expect(followed).toEqual({

@@ -16,7 +16,7 @@ describe.each(['ttrpc', 'grpc'])('agent-ctl whose agent closes the connection, o
 
   const LOST = 'the agent closed the connection before its answer; its log tells why'
 
-  /** Runs agent-ctl through a proxy, which ends the connection at this many bytes of a side. */
+  /** Runs agent-ctl through a proxy, which ends the connection after this many bytes of a side. */
   async function cut(limits: Parameters<typeof cuttingProxy>[1], ...words: readonly string[]) {
     const proxy = await cuttingProxy(pod.started.path, limits)
     const run = await ctl(['-a', proxy.address, '--protocol', protocol, ...words])

@@ -10,7 +10,7 @@ import { type AgentProcess, startAgent } from '../../support/host/agent-process.
 import { makeNetworkNamespace, type NetworkNamespace } from '../../support/host/network-namespace.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
-/** The interface that the recorded calls name by its address, and one that gives it a carrier. */
+/** The recorded calls name the first interface by its address; the second gives it a carrier. */
 const LINK = 'eth0 address 02:00:00:00:00:77 type veth peer name p0 address 02:00:00:00:00:78'
 
 describe('agent-ctl record and replay', () => {
@@ -27,7 +27,7 @@ describe('agent-ctl record and replay', () => {
     await network.close()
   })
 
-  /** A program that copies a root to where the container of its stdin has one. */
+  /** A program that copies a root to the root path of the container on stdin. */
   function supplier(): string {
     const folder = temporaryFolder()
     const root = recordedRoot(folder)
@@ -74,7 +74,7 @@ describe('agent-ctl record and replay', () => {
     )
     expect(methods).toEqual([
       ...['Check', 'Version', 'CreateSandbox', 'GetGuestDetails', 'ListInterfaces', 'StartContainer'],
-      // The tool asks which containers there are in place of the unknown one.
+      // The tool lists the containers to explain the unknown one.
       'ListContainers',
     ])
     const metadata = [...readFileSync(file, 'utf8').matchAll(/"metadata":(\{[^}]*\})/g)].map(
@@ -131,7 +131,6 @@ describe('agent-ctl record and replay', () => {
       .trimEnd()
       .split('\n')
       .map((line) => JSON.parse(line))
-    // The root of the container is missing here.
     expect(lines).toContainEqual({
       line: expect.any(Number),
       call: 'CreateContainer',

@@ -11,7 +11,7 @@ import { processes } from '../../support/processes.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { expectShell, Terminal } from '../../support/terminal.ts'
 
-/** The commands for people as they are installed, each on a terminal of its own, and all on one agent. */
+/** The installed commands for people, each on its own terminal, all on one agent. */
 describe('agent-ctl in a session on a terminal', () => {
   let tool: readonly string[]
   let pod: AgentPod
@@ -27,7 +27,7 @@ describe('agent-ctl in a session on a terminal', () => {
 
   const start = (words: readonly string[], columns = 77) =>
     new Terminal([...tool, ...words], { env, columns })
-  /** A shell with job control, which leaves the modes of its terminal as its jobs do. */
+  /** A shell with job control; it restores no terminal modes after its jobs. */
   const startShell = () => new Terminal(['sh', '-i'], { env: { ...env, PS1: 'prompt> ' } })
   const commandLine = (...words: readonly string[]) => [...tool, ...words].join(' ')
 
@@ -50,7 +50,7 @@ describe('agent-ctl in a session on a terminal', () => {
     it.each([77, 10])('writes on a terminal of %d columns, and ends', async (columns) => {
       const file = words.startsWith('profile') ? [join(temporaryFolder(), 'profile')] : []
       const terminal = start([...words.split(' '), ...file], columns)
-      // The report has nothing suspicious, or has it in its first lines.
+      // The report has no findings, or has them in its first lines.
       expect(await terminal.exited).toBeLessThanOrEqual(words === 'doctor' ? 1 : 0)
       const text = stripVTControlCharacters(terminal.unread).replaceAll('\r\n', '\n')
       if (columns === 77) expect(text).toMatch(shown)
@@ -71,7 +71,7 @@ describe('agent-ctl in a session on a terminal', () => {
       'stats --watch 0.2 web',
       'CPU SINCE',
       async (terminal) => {
-        // The second look takes the place of the first, with a share and its chart.
+        // The second look replaces the first and adds a share and its chart.
         await terminal.shows('\x1b[H\x1b[J')
         await terminal.shows(' %')
         await terminal.shows('▁')
@@ -143,7 +143,7 @@ describe('agent-ctl in a session on a terminal', () => {
 
   it('cp shows its progress on a terminal only, and erases it', async () => {
     const folder = temporaryFolder()
-    // So many bytes take longer than the 200 ms after which progress is shown, on a fast machine too.
+    // Even on a fast machine, copying this much takes longer than the 200 ms before progress is shown.
     writeFileSync(join(folder, 'huge'), '')
     truncateSync(join(folder, 'huge'), 128 << 20)
     const shown = start(['cp', join(folder, 'huge'), 'web:/tmp'])
@@ -203,7 +203,7 @@ describe('agent-ctl in a session on a terminal', () => {
 
   it('console passes keys on until the detach keys', async () => {
     const path = join(temporaryFolder(), 'vmm.sock')
-    // In the place of a VMM, whose guest has a console that answers in capitals.
+    // Stands for a VMM; its guest's console answers in capitals.
     const server = createServer((socket) => {
       socket.once('data', () => {
         socket.write('OK 1\nconsole# ')

@@ -21,7 +21,6 @@ describe('agent-ctl on a terminal', () => {
   })
   afterAll(() => pod.stop())
 
-  /** The names of a container's processes. */
   async function listed(containerId: string): Promise<readonly string[]> {
     const { processes } = await pod.started.introspection.listProcesses({ containerId })
     return processes.map(({ name }) => name)

@@ -47,7 +47,7 @@ describe('agent-ctl on a real agent', () => {
     const words = ['--protocol', protocol, '--timeout', '50ms', 'WaitProcess', 'container_id=web']
     const { status, stderr } = await run(...words)
     expect(status).toBe(1)
-    // The gRPC library of the agent keeps the same limit, and may be first.
+    // The agent's gRPC library enforces the same limit, and may be first.
     expect(stderr).toMatch(/^agent-ctl: WaitProcess: DEADLINE_EXCEEDED: (timeout|Deadline exceeded)\n$/)
   })
 
@@ -125,7 +125,7 @@ describe('agent-ctl on a real agent', () => {
     expect(wide.stdout).toMatch(/^web +\d+ +exec +side /m)
     expect(wide.stdout).not.toContain('\x1b')
     const colored = await ctl(['-a', address, 'ps', '--color', 'always', 'web'])
-    // The ages and the memory, and so the widths, change from call to call.
+    // The ages and the memory, and so the column widths, change from call to call.
     const header = ({ stdout }: CtlRun) => (stdout.split('\n')[0] ?? '').replace(/ +/g, ' ')
     expect(header(colored)).toBe(styleText('bold', header(wide), { validateStream: false }))
     const narrow = await ctl(['-a', address, 'ps', 'web'], { columns: 10, env: { NO_COLOR: '1' } })
@@ -248,7 +248,6 @@ describe('agent-ctl on a real agent', () => {
 })
 
 describe('agent-ctl where the agent is not', () => {
-  /** A server of a unix socket that does this with every connection. */
   async function serve(onConnection: (socket: Socket) => void): Promise<{ address: string; close(): void }> {
     const path = join(temporaryFolder(), 'socket')
     const server = createServer((socket) => onConnection(socket.on('error', () => {})))
@@ -334,7 +333,6 @@ describe('agent-ctl where the agent is not', () => {
     const { address, close } = await serve((socket) => {
       const agent = connect(pod.started.path)
       agent.on('error', () => {}).pipe(socket)
-      // The first request is the health check.
       socket.once('data', (check) => {
         agent.write(check)
         socket.once('data', () => socket.destroy())
@@ -391,7 +389,6 @@ describe('agent-ctl where the agent is not', () => {
   })
 })
 
-/** The words that a shell makes of a command line, without its first one. */
 function wordsOf(script: string, env: Readonly<Record<string, string>>): readonly string[] {
   const printing = script.replace('kata-agent-ctl', "printf '%s\\0'")
   const output = execFileSync('sh', ['-c', printing], { encoding: 'utf8', env })

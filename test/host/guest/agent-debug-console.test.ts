@@ -26,7 +26,7 @@ describe('the debug console', () => {
     expect(first).toMatch(/\/dev\/pts\/\d+/)
     expect(first).toContain('\n42\r\n')
     expect(ttyIn(first)).not.toBe(ttyIn(second))
-    // With job control, a background job has a process group of its own, and one that ignores hang-ups outlives its shell.
+    // Under job control, a background job has its own process group; if it ignores hang-ups, it outlives its shell.
     await ask(
       one,
       '(trap "" HUP; exec sleep 98761) & nohup sleep 98762 >/dev/null 2>&1 & sleep 98763 | cat &',
@@ -81,7 +81,7 @@ describe('the debug console', () => {
     await ask(console, 'trap "" HUP; echo $((40+2))')
     await ask(console, 'sleep 98764 & echo started')
     process.kill(started.agentPid(), 'SIGKILL')
-    // The socket never goes away: this connection waits for the next agent.
+    // The listening socket lasts: this connection waits for the next agent.
     const next = await dial(1026)
     await once(console, 'close')
     expect(await ask(next, 'echo $((50+3))')).toContain('53')
@@ -113,7 +113,7 @@ describe('the log port', () => {
     expect(lines.map(({ msg }) => msg)).toEqual(
       expect.arrayContaining(['limits', 'listening', 'booted', 'rpc']),
     )
-    // The console has what came before the port was open.
+    // The console receives lines from before the port was open.
     expect(started.log.some(({ msg }) => msg === 'listening')).toBe(true)
     expect(started.log.some(({ containerId }) => containerId === 'none')).toBe(false)
     expect(await all(await dial(1025))).toBe('')
@@ -147,7 +147,7 @@ async function dial(port: number): Promise<Socket> {
 /** Types a line, and resolves with the output up to the marker that is printed after it. */
 async function ask(socket: Socket, line: string): Promise<string> {
   const text = collect(socket)
-  // The echo of the line does not have the marker's sum.
+  // The echo of the line does not contain the marker's sum.
   socket.write(`${line}\necho end-$((70+7))\n`)
   await text.until('end-77')
   return text.soFar()

@@ -47,7 +47,7 @@ describe('the calls about the network', () => {
     await namespace.close()
   })
 
-  /** Waits for the link-local addresses and their routes, which the kernel adds by itself to both ends of eth0. */
+  /** Waits for the link-local addresses and routes that the kernel itself adds to both ends of eth0. */
   async function linkLocalAddresses(): Promise<void> {
     const routed = () =>
       namespace
@@ -410,7 +410,6 @@ describe('the calls about the network', () => {
     return namespace.show<readonly ShownLink[]>(`address show ${name}`)[0]
   }
 
-  /** The number of times that a link's carrier changed. */
   function carrierChanges(name: string): unknown {
     interface Counted {
       readonly stats64: { readonly tx: { readonly carrier_changes: number } }

@@ -86,11 +86,11 @@ describe('calls about the guest', () => {
     await pod.create('counted', ['sleep', '1000'])
     await pod.agent.startContainer({ containerId: 'counted' })
     const { metrics } = await pod.agent.getMetrics({})
-    // Names and types that Kata's agent has given.
+    // Kata's agent has chosen these names and types.
     const remarks = (await checkMetrics(metrics)).filter((line) => !line.startsWith('kata_'))
     expect(remarks).toEqual([])
     const names = [...metrics.matchAll(/^# TYPE (\S+) /gm)].map(([, name]) => name)
-    // Nothing has failed, and the machine has no uevents for us.
+    // Nothing has failed, and no uevents are meant for this agent.
     expect(Object.keys(METRICS).filter((name) => !names.includes(name))).toEqual([])
     expect(parseMetrics(metrics).map(described)).toEqual(expectedIn(metrics))
     expect(metrics).toMatch(/^microvm_agent_rpc_in_flight\{method="grpc.AgentService\/GetMetrics"\} 1$/m)
@@ -111,7 +111,6 @@ describe('calls about the guest', () => {
     expect(Math.abs(told / 1024 / rssKib - 1)).toBeLessThan(0.2)
   })
 
-  /** A file of the pod's cpuset cgroup. */
   function cpuset(path: string): string {
     return join(CGROUPS, isV1 ? 'cpuset' : '', pod.started.containersCgroup, 'resources-pod', path)
   }
@@ -121,7 +120,7 @@ describe('calls about the guest', () => {
     return readFileSync(cpuset(`narrow/${file}`), 'utf8').trim()
   }
 
-  /** Mounts a disk of 300 MiB with XFS in the agent's mount namespace. Returns its device node. */
+  /** Mounts a 300 MiB disk with XFS in the agent's mount namespace. Returns its device node. */
   function mountXfs(mountPoint: string): string {
     const file = join(folder, 'disk.img')
     writeFileSync(file, '')
@@ -135,7 +134,7 @@ describe('calls about the guest', () => {
   }
 })
 
-/** What the table of metrics, which docs/reference/metrics.md shows, tells of a text, in the words of Prometheus' Python client. */
+/** The expected families of the table of metrics, in the words of Prometheus' Python client. */
 function expectedIn(metrics: string) {
   return Object.entries(METRICS).map(([name, { type, help, labels }]) => ({
     name: type === 'counter' ? name.replace(/_total$/, '') : name,
@@ -146,7 +145,6 @@ function expectedIn(metrics: string) {
   }))
 }
 
-/** What the samples of a type have behind the name of their metric. */
 const PARTS: Readonly<Record<string, string>> = { histogram: '(?:_bucket|_sum|_count)' }
 
 function described({ name, type, help, samples }: ParsedFamily) {

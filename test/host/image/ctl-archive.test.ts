@@ -21,7 +21,7 @@ vm.Script = class extends vm.Script {
 }
 `
 
-/** Makes Node into an older one: without its V8, and without what Node 20 lacks of what the tool uses. */
+/** Makes Node look like an older version: another V8, and without functions that Node 20 lacks. */
 const olderNode = (version: string) => `
 Object.defineProperty(process, 'versions', { value: { ...process.versions, node: '${version}', v8: '11.3.244.8' } })
 delete Promise.withResolvers
@@ -53,7 +53,6 @@ describe('agent-ctl of npm run dist', () => {
     })
   })
 
-  /** Runs the program after this code. */
   const runAfter = (code: string, program: string, ...words: readonly string[]) => {
     const file = join(temporaryFolder(), 'before.cjs')
     writeFileSync(file, code)

@@ -21,7 +21,7 @@ const command = (...args: readonly string[]) =>
 let folder: string
 let output: string
 
-// An image of this command has policy.node.
+// The images of this command have policy.node.
 const skipped = (await noPolicyAddon()) !== undefined
 
 beforeAll(async () => {

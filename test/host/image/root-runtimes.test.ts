@@ -16,7 +16,6 @@ describe('the check of the OCI runtimes in a root', () => {
     userland = await userlandFolder((line) => process.stderr.write(`${line}\n`))
   }, 600_000)
 
-  /** A root with the image's libraries, and a copy of a program. */
   function rootWith(path: string, program: string): string {
     const root = temporaryFolder()
     mkdirSync(join(root, dirname(path)), { recursive: true })
@@ -26,7 +25,7 @@ describe('the check of the OCI runtimes in a root', () => {
     return root
   }
 
-  /** A stand-in for a program that is linked statically, as runc's authors publish it. */
+  /** Stands for a statically linked program, as runc's authors publish it. */
   function staticRunc(words: string): string {
     const source = join(temporaryFolder(), 'runc.c')
     writeFileSync(source, `#include <stdio.h>\nint main(void) { puts("${words}"); }\n`)

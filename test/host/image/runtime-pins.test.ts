@@ -10,7 +10,7 @@ import { type DebianMirror, debianMirror, type MirrorContent } from './debian-mi
 
 const KEYRING = '/usr/share/keyrings/debian-archive-keyring.gpg'
 
-/** What `npm run image` takes its packages with; prints the runtimes. */
+/** Chooses packages as `npm run image` does; prints the runtimes. */
 const CHOOSE = `
   const { guestPackages } = await import(process.argv[1] + '/userland.ts')
   const { checkRuntimes } = await import(process.argv[1] + '/check-runtimes.ts')
@@ -22,8 +22,8 @@ const CHOOSE = `
 `
 
 /**
- * Runs it where the build folder has an upper layer that is thrown away, without packages of forky and what was found out
- * about them, and where another keyring is in the place of Debian's.
+ * Runs the program on a disposable upper layer of the build folder, without forky's packages and cached results, and with
+ * another keyring in place of Debian's.
  */
 const IN_NAMESPACE = `
   mount -t tmpfs none "$1" && mkdir "$1/upper" "$1/work"
@@ -37,7 +37,6 @@ const IN_NAMESPACE = `
 let folder: string
 let mirror: DebianMirror
 beforeAll(async () => {
-  // The other packages come from disk.
   await guestPackages((line) => process.stderr.write(`${line}\n`))
   folder = temporaryFolder()
   mkdirSync(join(folder, 'upper'))
@@ -48,7 +47,7 @@ beforeAll(async () => {
   const settings = `Dir::Etc::sourcelist "${folder}/sources.list"; Dir::Etc::sourceparts "/dev/null";\n`
   const lists = `Dir::State::lists "${folder}/lists"; Acquire::http::Proxy "DIRECT";\n`
   writeFileSync(join(folder, 'apt.conf'), `${settings}${lists}APT::Sandbox::User "root";\n`)
-  // apt tells the mirrors of lists that are not empty.
+  // Non-empty lists tell apt the mirrors.
   mirror.publish({ trixie: OWN, 'trixie-security': OWN })
   await promisify(execFile)('apt-get', ['update'], { env: environment() })
 }, 600_000)
@@ -56,7 +55,9 @@ afterAll(() => mirror?.close())
 
 const environment = () => ({ ...process.env, APT_CONFIG: join(folder, 'apt.conf') })
 
-/** What is taken from a mirror with this content; `lock` locks the runc of a release and names it in rootfs/packages. */
+/**
+ * Returns the choice from a mirror with this content; `lock` locks the runc of a release and names it in rootfs/packages.
+ */
 async function choose(content: MirrorContent, lock?: 'trixie' | 'forky') {
   const hashes = mirror.publish(content)
   const rootfs = join(projectRoot, 'rootfs')

@@ -14,11 +14,10 @@ import { startMicrovm } from '../../support/vm/microvm-process.ts'
 
 const PROGRAM = join(projectRoot, 'test/host/microvm/run-on-agent.ts')
 
-/** The behaviour that does not need a microVM; test/vm/microvm/run.test.ts tests the rest. */
+/** The behaviour that needs no microVM; test/vm/microvm/run.test.ts tests the rest. */
 describe('./microvm run, on an agent of this machine', () => {
   let folder: string
   let agent: AgentProcess
-  /** A script that is run in place of ./microvm. */
   let tool: string
   beforeEach(async () => {
     folder = temporaryFolder()

@@ -19,7 +19,7 @@ import { noPolicyAddon, policyAddonFolder } from '../../support/os/policy-addon.
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 const silent = () => {}
-/** The version of Debian 12's glibc: the agent's folder and the engine for policies also go into such roots. */
+/** Debian 12's glibc: the agent's folder and the policy engine also go into such roots. */
 const DEBIAN_12 = '2.36'
 const noEngine = (await noPolicyAddon()) !== undefined
 let folder: string

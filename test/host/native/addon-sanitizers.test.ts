@@ -7,14 +7,13 @@ import { projectRoot } from '../../../src/build/project.ts'
 import { ADDON_FOLDER } from '../../support/os/real-native.ts'
 import { run } from '../../support/vminit/supervised.ts'
 
-/** The unit tests that load the addon. */
 function testsOfTheAddon(): readonly string[] {
   return globSync('test/os/**/*.test.ts', { cwd: projectRoot })
     .filter((path) => readFileSync(join(projectRoot, path), 'utf8').includes('realNative('))
     .sort()
 }
 
-/** The environment without the variables of vitest, which runs this test. */
+/** Leaves out the variables of the vitest that runs this test. */
 async function sanitizerEnvironment(): Promise<NodeJS.ProcessEnv> {
   const { stdout } = await run(['cc', '-print-file-name=libasan.so'])
   return {

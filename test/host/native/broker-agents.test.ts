@@ -31,10 +31,10 @@ afterEach(async () => {
 
 const ask = frameOf(1, 'question')
 const reply = frameOf(1, 'answer')
-/** Larger than what the sockets on its way to a client hold. */
+/** Larger than the sockets on the way to a client hold. */
 const LARGE = frameOf(1, Buffer.alloc(3 << 20, 'x'))
 
-/** Starts an agent after another and waits for what it is told. */
+/** Starts the next agent and waits for the broker's messages. */
 async function succeed() {
   const agent = broker.startAgent()
   return { agent, ...(await agent.start()) }
@@ -46,12 +46,11 @@ function only<T>(items: readonly T[]): T {
   return item
 }
 
-/** The next states that the agent is told after READY. */
 async function nextStates(agent: PlayedAgent) {
   return parseStates(await agent.messages.next(({ kind }) => kind === Control.requestState))
 }
 
-/** Answers the request that the agent gets again, and expects the client to have the answer. */
+/** Answers the repeated request, and expects the answer at the client. */
 async function answerAgain(connection: PlayedConnection, number: bigint) {
   const request = await connection.request()
   expect(request).toMatchObject({ number, flags: RequestFlag.sentBefore, frame: ask })
@@ -249,7 +248,7 @@ describe('an answer that is kept', () => {
     client.socket.destroy()
     await client.closed
     const { agent: successor, states } = await succeed()
-    // The client may hang up before the list is sent, or after.
+    // The client may hang up before or after the list is sent.
     const told = states.get(number) === State.dropped ? State.dropped : only(await nextStates(successor))[1]
     expect(told).toBe(State.dropped)
   })
@@ -284,7 +283,7 @@ describe('a hang-up', () => {
     agent.die()
     const { agent: successor, states, connections } = await succeed()
     expect(states.size).toBe(2)
-    // It reads nothing, so that the second request waits behind the first.
+    // The agent reads nothing, so the second request waits behind the first.
     expect(connections).toHaveLength(1)
     one.client.socket.destroy()
     expect(await nextStates(successor)).toEqual([[one.number + 1n, State.dropped]])
@@ -337,7 +336,7 @@ describe('an agent that hangs', () => {
     await roundTrip(broker, agent)
     await expect.poll(() => agent.pings).toBe(1)
     await roundTrip(broker, agent)
-    // The second follows a second after the first.
+    // The second ping follows a second after the first.
     await expect.poll(() => agent.pings).toBe(2)
     expect(broker.log).toBe('')
   })

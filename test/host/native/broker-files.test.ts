@@ -7,7 +7,6 @@ import { type Conversation, converse, roundTrip } from '../../support/broker/con
 import { Envelope, encodeEnvelope, IN_FILE, KEEP, State } from '../../support/broker/records.ts'
 import { buildSanitizedVminit } from '../../support/vminit/compiled.ts'
 
-/** Where the bytes of an answer begin in the file. */
 const OFFSET = 2 ** 30
 
 let vminit: string
@@ -32,12 +31,11 @@ const ask = frameOf(1, 'question')
 const reply = frameOf(1, 'answer')
 const flags = KEEP | IN_FILE
 
-/** A frame whose bytes tell where they belong. */
+/** Each byte of the frame shows its position. */
 function frameWith(size: number): Buffer {
   return frameOf(1, Buffer.from(Array.from({ length: size }, (_, index) => index % 251)))
 }
 
-/** Sends an answer whose last `fileBytes` are in the file. */
 function answerFromFile(
   { connection, number }: Pick<Conversation, 'connection' | 'number'>,
   frame: Buffer,
@@ -49,7 +47,6 @@ function answerFromFile(
   connection.sendWith(Buffer.concat([before, envelope]), file)
 }
 
-/** The files in memory that the broker has open. */
 function openFiles(): readonly string[] {
   const folder = `/proc/${broker.pid}/fd`
   return readdirSync(folder).filter((fd) => readlinkSync(`${folder}/${fd}`).includes('memfd'))
@@ -143,7 +140,7 @@ describe('the outcome of an answer', () => {
     const { client, connection, number: first } = await converse(broker, broker.startAgent())
     const arrived: number[] = []
     connection.open().on('data', (chunk: Buffer) => arrived.push(chunk.length))
-    // Both in one piece, once the broker's pause is not over before the request comes, as it may be on a busy machine.
+    // On a busy machine the broker's pause may end before the request comes; otherwise both arrive in one piece.
     const both = 2 * 32 + ask.length
     let number = first
     for (let turn = 0; turn < 20 && !arrived.includes(both); turn++) {

@@ -121,10 +121,10 @@ describe('a socket that the kernel cannot wait for', () => {
     const half = await broker.connect()
     await half.send(ask.subarray(0, 5))
     const before = await converse(broker, agent)
-    // By then the broker waits for all sockets of the connections before.
+    // The answer shows that the broker waits for all sockets of the earlier connections.
     await roundTrip(broker, agent)
     writeFileSync(full, '')
-    // Its data socket cannot be waited for, and a new client's own socket.
+    // Neither its data socket nor a new client's socket can be watched.
     await half.send(ask.subarray(5))
     await half.closed
     await agent.connections.next()
@@ -146,7 +146,7 @@ describe('stored bytes', () => {
     const client = await broker.connect()
     const requests = Array.from({ length: 40 }, () => frameOf(1, Buffer.alloc(MIB / 4, 'x')))
     const sent = client.send(...requests)
-    // Its share is 4 MiB. The rest waits in the sockets.
+    // The connection's share is 4 MiB. The rest waits in the sockets.
     await expect.poll(() => broker.residentKib()).toBeGreaterThan(4000)
     const agent = broker.startAgent({ budgetBytes: 24 * MIB, maxPayloadBytes: MIB })
     const { states, connections } = await agent.start()
@@ -221,7 +221,7 @@ describe('stored bytes', () => {
     const header = frameOf(1, Buffer.alloc(4 * MIB)).subarray(0, 11)
     for (let count = 0; count < 200; count += 1) await (await broker.connect()).send(header)
     await roundTrip(broker, agent)
-    // A block and a place in the table of connections for each.
+    // Each takes a block and a place in the table of connections.
     expect(broker.residentKib() - before).toBeLessThan(200 * 6)
   })
 
@@ -231,7 +231,7 @@ describe('stored bytes', () => {
     const agent = broker.startAgent(limits)
     const { client, connection, number } = await converse(broker, agent)
     connection.answerKept(number, reply)
-    // The table has 256 places for answers, and 4,096 for what was not confirmed.
+    // The table has 256 places for answers, and 4,096 for unconfirmed requests.
     for (let count = 0; count < 5000; count += 500) {
       await client.send(...Array.from({ length: 500 }, () => ask))
       for (let index = 0; index < 500; index += 1) {

@@ -172,7 +172,7 @@ describe('a client', () => {
     for (let count = 0; count < 200; count++) {
       const client = await broker.connect()
       client.socket.write(sent[count % sent.length] ?? ask)
-      // Some hang up before, and some after the broker has read.
+      // Some clients hang up before, and some after the broker has read.
       if (count % 3 > 0) await handled()
       client.socket.destroy()
     }
@@ -214,7 +214,7 @@ describe('a client', () => {
     const address = server.address()
     const port = address !== null && typeof address === 'object' ? address.port : 0
     const agent = broker.startAgent({}, handleOf(server)?.fd)
-    // From now on the broker alone has the socket.
+    // Only the broker still has the socket.
     server.close()
     const client = await broker.connect(port)
     await client.send(ask)

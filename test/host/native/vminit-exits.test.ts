@@ -64,7 +64,7 @@ describe('vminit reaping', () => {
     expect(record?.maxrssKib).toBeGreaterThan(100n)
     expect(record?.pid).toBe(Number(readFileSync(join(folder, 'pid'), 'utf8')))
     expect(record?.boottimeNs).toBeGreaterThanOrEqual(before)
-    // /proc/uptime leaves out what is below 10 ms.
+    // /proc/uptime has a precision of 10 ms.
     expect(record?.boottimeNs).toBeLessThan(after + 10_000_000n)
   })
 
@@ -86,7 +86,6 @@ describe('vminit reaping', () => {
     expect(statusesOf(supervised.exits)).toEqual(orphans.statuses)
     expect(supervised.exits.map(({ sequence }) => Number(sequence))).toEqual(countFromOne(1000))
     const children = processes().filter(({ parent }) => parent === supervised.vminitPid)
-    // The other one is the broker.
     expect(children.map(({ pid }) => pid)).toContain(supervised.agentPid)
     expect(children).toHaveLength(2)
   })
@@ -145,7 +144,7 @@ describe('vminit reaping', () => {
   })
 })
 
-/** Many times the ring. Its memory does not grow beyond that, and idle vminit takes less than half of 2 MB. */
+/** Exceeds the ring many times. vminit's memory must not grow beyond the ring; idle, it takes less than 1 MB. */
 const FLOOD = 20_000
 
 describe.each([

@@ -12,7 +12,7 @@ beforeAll(async () => {
   parts = await buildParts()
 })
 
-/** Numbers from 0 to `limit` - 1, the same ones for the same seed. */
+/** The same numbers for the same seed, from 0 to `limit` - 1. */
 function randomNumbers(seed: number): (limit: number) => number {
   let state = seed
   return (limit) => {
@@ -165,7 +165,7 @@ describe('the delay before each of many restarts', () => {
 
 describe('the channel to the agent', () => {
   it.each([1, 2, 3, 4])('loses no exit and repeats none, whatever agents do (seed %i)', async (seed) => {
-    // The program checks each record. Its output says that exits were read, that the ring overflowed and that exits were kept.
+    // The program checks each record. It prints that exits were read, that the ring overflowed and that exits were kept.
     const outcome = await run([parts, 'channel', String(seed), '3000'])
     expect(outcome).toEqual({ status: 0, stdout: '1 exits, 1 lost, 1 kept\n', stderr: '' })
   })
@@ -261,8 +261,8 @@ describe('what follows the end of an agent', () => {
     ...['end as commanded', 'end: not executable', 'end as requested', 'end: finished'],
     ...['end: wrong settings', 'end: policy lost', 'restart at once', 'restart delayed'],
   ]
-  // i: init of a guest, c: exit status commanded, r: end requested, x: not executed, p: policy lost, g: it has served,
-  // 1: the first agent.
+  // i: init of a guest, c: exit status commanded, r: end requested, x: not executed, p: policy lost, g: it has served, 1:
+  // the first agent.
   it.each([
     ['commanded, whatever else holds', KILLED, 'c icrxpg1', 'end as commanded'],
     ['a first one that cannot be executed', FAILED, 'x1 ix1 rx1', 'end: not executable'],
@@ -301,7 +301,7 @@ describe('the writing of file systems before the power-off', () => {
   })
 })
 
-/** Looks into the disk itself while it is mounted: an unmount would write it, too. */
+/** Reads the disk itself while it is mounted, because an unmount would write it, too. */
 const SYNC = `mkdir "$1"
 cd "$1"
 mkdir live dead

@@ -3,7 +3,6 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type AgentProcess, startAgent } from '../../support/host/agent-process.ts'
 import { processes, processState } from '../../support/processes.ts'
 
-/** O_CLOEXEC, as /proc/PID/fdinfo shows it. */
 const CLOSE_ON_EXEC = 0o2000000
 
 describe('the socket of an agent below vminit', () => {
@@ -13,7 +12,7 @@ describe('the socket of an agent below vminit', () => {
   })
   afterAll(() => agent?.stop())
 
-  /** Kills the agent while vminit is stopped, so that no other one takes its place before `meanwhile` is done. */
+  /** vminit is stopped meanwhile, so no other agent starts before `meanwhile` is done. */
   async function withoutAgent<T>(meanwhile: () => Promise<T>): Promise<T> {
     process.kill(agent.vminitPid, 'SIGSTOP')
     try {

@@ -108,7 +108,7 @@ describe.each([
     })
 
     it('does not block when no program reads its log', async () => {
-      // stderr is a fifo whose only possible reader is vminit; 2,000 messages are more than it holds.
+      // stderr is a fifo whose only possible reader is vminit; 2,000 messages exceed its capacity.
       const stderr = 'd=$(mktemp -d); mkfifo $d/fifo; exec 9<>$d/fifo; rm -r $d'
       const agent = 'i=0; while [ $i -lt 2000 ]; do printf %064d 0 >&3; i=$((i+1)); done'
       const { status } = await run(['bash', '-c', `${stderr}; exec ${vminit} -- sh -c '${agent}' 2>&9`])
@@ -125,7 +125,7 @@ describe.each([
       expect(stdout.split('\n')).toEqual([
         ...['one: ok', 'two: ok', 'two: EEXIST', 'no name: EINVAL', 'gone: ok'],
         ...['nothing: EINVAL', 'gone: ok', 'gone: ENOENT'],
-        // What each holds shows which one it is. The next line lists all that the second agent has.
+        // The content of each descriptor identifies it. The next line lists all descriptors of the second agent.
         ...['one 6: 1', 'two 7: 2', 'three 8: 3', '0 1 2 3 4 5 6 7 8 '],
         ...['more: ENOSPC', '2 refused', '8192 given, one more opened', ''],
       ])
@@ -191,8 +191,8 @@ describe.each([
     })
 
     it('kills an agent of which it says that it hangs, and logs where it is in the kernel', async () => {
-      // A message that the broker does not know counts as one that cannot be answered.
-      // It ignores the signal at which an agent writes its stack.
+      // An unknown message to the broker counts as an unanswered ping. The agent ignores the signal at which it would write
+      // its stack.
       const script = '[ $3 = 1 ] && exit 0; trap "" USR2; printf unknown >&5; exec sleep 60'
       const { status, stderr } = await run([vminit, '--', 'sh', '-c', script])
       expect(status).toBe(0)
@@ -282,14 +282,13 @@ describe('a broker that hangs', () => {
   })
 })
 
-/** The one broker below vminit, once it has its name: the agent may be told of before. */
+/** Waits until the one broker below vminit has its name; the agent may be reported before. */
 async function brokerOf(supervised: Supervised): Promise<number> {
   await expect.poll(() => brokersOf(supervised)).toHaveLength(1)
   const [broker = Number.NaN] = brokersOf(supervised)
   return broker
 }
 
-/** The brokers below vminit that have their name. */
 function brokersOf({ vminitPid }: Supervised): readonly number[] {
   return processes()
     .filter(
@@ -298,10 +297,8 @@ function brokersOf({ vminitPid }: Supervised): readonly number[] {
     .map(({ pid }) => pid)
 }
 
-/** Its command line. */
 const BROKER = 'vminit\0--broker\0'
 
-/** Bytes as printf(1) writes them. */
 function octalOf(bytes: Buffer): string {
   return [...bytes].map((byte) => `\\${byte.toString(8).padStart(3, '0')}`).join('')
 }

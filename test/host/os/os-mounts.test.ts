@@ -65,7 +65,7 @@ function bind(source: string, target: string): Promise<void> {
   return mounts.mount({ source, target, type: '', flags: ['bind'], data: '' })
 }
 
-/** A fake with a file system at `folder`, like the one that Linux has there. */
+/** A fake with a file system at `folder`, as on Linux. */
 async function fakeMounts(): Promise<readonly [Mounts, Pick<Files, 'makeDirectories' | 'symlink'>]> {
   const fake = new FakeMounts()
   const fakeFiles = new FakeFiles(fake)

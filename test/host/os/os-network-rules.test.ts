@@ -9,7 +9,6 @@ import { makeNetworkNamespace } from '../../support/host/network-namespace.ts'
 
 type Call = readonly [keyof Network, ...unknown[]]
 
-/** Makes calls one after the other. Returns for each what it returned, or its errno. */
 type Caller = (...calls: readonly Call[]) => Promise<readonly unknown[]>
 
 let close = async () => {}

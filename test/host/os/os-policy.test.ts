@@ -12,7 +12,6 @@ import {
 
 const skipped = (await noPolicyAddon()) !== undefined
 
-/** Hands its input back. */
 const ECHO = 'echo := input'
 
 async function echoed(json: string): Promise<string | undefined> {
@@ -205,7 +204,7 @@ describe.skipIf(skipped)('a policy that is refused', () => {
   it('is given up when its parser does not end', async () => {
     const longestMs = { compile: 300, setData: 300, evaluate: 300 }
     const impatient = loadPolicyEngines(await policyAddonFolder(), longestMs)
-    // The time that regorus takes doubles with each level.
+    // regorus takes twice the time for each level.
     const text = policyOf(`r := ${'{"a":'.repeat(31)}1${'}'.repeat(31)}`)
     expect(await failureOf(impatient?.compile(text) ?? Promise.resolve())).toBe(
       'the policy did not end within 300 ms',

@@ -79,7 +79,6 @@ describe('linuxUevents', () => {
   })
 })
 
-/** What the kernel sends for {@link change}. */
 const CHANGE = [
   'change@/devices/virtual/net/lo',
   ...['ACTION=change', 'DEVPATH=/devices/virtual/net/lo', 'SUBSYSTEM=net', 'INTERFACE=lo'],
@@ -96,12 +95,11 @@ async function realUevents(receiveBufferBytes?: number): Promise<Uevents> {
   })
 }
 
-/** Sends an event about the loopback interface without changing anything. */
+/** Triggers an event about the loopback interface without changing anything. */
 function change(): void {
   writeFileSync('/sys/devices/virtual/net/lo/uevent', 'change')
 }
 
-/** Resolves with the first event from now on. */
 function received(uevents: Uevents): { readonly event: Promise<Uevent>; close(): void } {
   const { promise, resolve, reject } = Promise.withResolvers<Uevent>()
   const { close } = uevents.listen({ event: resolve, error: reject })

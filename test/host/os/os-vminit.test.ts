@@ -9,7 +9,6 @@ import { FakeDescriptors } from '../../support/fakes/supervisor/fake-descriptors
 import { FakeExits } from '../../support/fakes/supervisor/fake-exits.ts'
 import { exitSteps, foundSteps, storeSteps } from './supervisor-steps.ts'
 
-/** Runs a program as vminit's agent and returns its exit status and the lines that it wrote. */
 async function runBelowVminit(
   program: string,
   ...args: string[]

@@ -102,7 +102,6 @@ describe('linuxVolumes', () => {
     return growth
   }
 
-  /** Mounts a new disk of this many MiB with a file system. */
   function mountLoop(make: string, options: readonly string[], mib: number) {
     const file = join(folder, 'disk.img')
     writeFileSync(file, '')
@@ -123,7 +122,6 @@ describe('linuxVolumes', () => {
   }
 })
 
-/** Whether these tests run with CAP_SYS_RESOURCE. */
 function mayUseResources(): boolean {
   const effective = /^CapEff:\t([0-9a-f]+)$/m.exec(readFileSync('/proc/self/status', 'utf8'))?.[1]
   return ((BigInt(`0x${effective}`) >> 24n) & 1n) === 1n

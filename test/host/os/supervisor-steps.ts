@@ -1,13 +1,12 @@
 import type { Streams } from '../../../src/os/streams/streams.ts'
 import type { DescriptorStore, Exits } from '../../../src/os/supervisor/supervisor.ts'
 
-/** A process that waits, until it is released, to end with `code`. */
+/** A process that exits with `code` once it is released. */
 export interface Orphan {
   readonly pid: number
   release(): Promise<unknown>
 }
 
-/** An agent waits for processes that it did not start. Returns what it sees. */
 export async function exitSteps(
   exits: Exits,
   startOrphan: (code: number) => Promise<Orphan>,

@@ -20,7 +20,6 @@ import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 type Call = readonly [name: string, call: (agent: AgentConnection['agent']) => Promise<unknown>]
 
-/** One of each call about a container. */
 const CONTAINER_CALLS: readonly Call[] = [
   ['CreateContainer', (agent) => agent.createContainer(createContainerRequest('c1', '/', ['true']))],
   ['StartContainer', (agent) => agent.startContainer({ containerId: 'c1' })],
@@ -91,14 +90,12 @@ describe('an agent that is killed, and whose state cannot be read', () => {
   })
 
   it('is replaced by one that removes what it left', async () => {
-    // vminit may still have to reap them.
     await expect.poll(() => pids.filter((pid) => existsSync(`/proc/${pid}`))).toEqual([])
     expect(['c1', 'terminal', 'unstarted'].flatMap((id) => cgroupsOf(id))).toEqual([])
     const mounts = mountPointsOf(pod.started).filter((path) => path.startsWith('/run/'))
     expect(mounts).toEqual([STATE_FOLDER])
     for (const folder of ['/run/kata-containers', '/run/microvm-agent/state'])
       expect(inNamespaceOf(pod.started, 'ls', folder), folder).toBe('')
-    // What has happened is still told.
     expect(inNamespaceOf(pod.started, 'ls', STATE_FOLDER)).toBe('events\nsandbox\n')
     expect(inNamespaceOf(pod.started, 'cat', '/etc/resolv.conf')).toBe(
       readFileSync('/etc/resolv.conf', 'utf8'),
@@ -139,7 +136,7 @@ describe('an agent that is killed, and whose state cannot be read', () => {
 
   it('may be killed again, also without a sandbox', async () => {
     killWithState(pod.started)
-    // Over the connection that there was: it lasts.
+    // The earlier connection lasts.
     await expect(after.agent.waitProcess({ containerId: 'c1' })).rejects.toMatchObject({
       message: 'Dead agent: restarted',
     })
@@ -204,7 +201,7 @@ describe('the limits of the agent', () => {
       expect((await init.readUntil('\n0\n')).toString()).toBe(`${own}\n${own}\n0\n`)
       const added = await pod.add('limits', 'e', ['sh', '-c', look])
       expect((await added.readAll()).toString()).toBe(`${own}\n${own}\n0\n`)
-      // modprobe is a helper program besides the runtime; it is replaced in the agent's mount namespace.
+      // modprobe, a helper program besides the runtime, is replaced in the agent's mount namespace.
       const modprobe = join(folder, 'modprobe')
       writeFileSync(modprobe, `#!/bin/sh\n{ ${look}; } > ${folder}/seen\n`, { mode: 0o755 })
       inNamespaceOf(started, 'mount', '--bind', modprobe, '/sbin/modprobe')
@@ -218,8 +215,8 @@ describe('the limits of the agent', () => {
 })
 
 /**
- * Gives the agent attributes that the agent of a guest has and an ordinary process lacks, as far as this machine
- * permits. The agent raises its limit of open files itself. Returns its hard limit of open files.
+ * Gives the agent attributes of a guest's agent that an ordinary process lacks, as far as this machine permits. Returns its
+ * hard limit of open files, to which the agent raises the soft one.
  */
 function setApart(pid: number): number {
   writeFileSync(`/proc/${pid}/oom_score_adj`, '500')
@@ -229,7 +226,6 @@ function setApart(pid: number): number {
   return Number(hard)
 }
 
-/** Resolves as soon as something new appears in a folder. */
 function appearance(folder: string): Promise<void> {
   const seen = Promise.withResolvers<void>()
   const watcher = watch(folder, () => seen.resolve())

@@ -88,7 +88,7 @@ describe('a container whose agent is killed', () => {
     await started
     expect(readFileSync(begun, 'utf8')).toBe('first\nsecond\nthird\n')
     await pod.remove('hooked')
-    // The second hook goes on by itself: it is no child of the agent any more.
+    // The second hook continues by itself: it is no longer a child of the agent.
     await expect.poll(() => leftoversOf(pod.started, 'hooked'), { timeout: 30_000 }).toEqual(NOTHING_LEFT)
   })
 
@@ -185,7 +185,7 @@ describe('a process that is being added when the agent is killed', () => {
   it('has its exit status, also when the next agent is killed after its end', async () => {
     const folder = temporaryFolder()
     const [made, mayEnd, runtime] = [join(folder, 'made'), join(folder, 'may-end'), join(folder, 'runc')]
-    // The process is there, and the agent does not know its pid.
+    // The process exists, but the agent does not know its pid.
     const afterExec = `echo > ${made}; while [ ! -e ${mayEnd} ]; do sleep 0.1; done`
     const program = `#!/bin/sh\n${await hostRuntime('runc')} "$@" || exit\ncase " $* " in *" exec "*) ${afterExec};; esac\n`
     writeFileSync(runtime, program, { mode: 0o755 })

@@ -6,7 +6,7 @@ import { processes } from '../../support/processes.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 const folder = temporaryFolder()
-/** Makes an agent whose program never returns once it gets SIGURG. */
+/** The agent's program never returns once it gets SIGURG. */
 const endless = join(folder, 'endless.cjs')
 writeFileSync(endless, "process.on('SIGURG', function endlessLoop() { for (;;); })\n")
 
@@ -18,12 +18,11 @@ describe('an agent that hangs', () => {
     pod = await startPod({ hangTimeoutSecs, environment: { NODE_OPTIONS: `--require ${endless}` } })
   }
 
-  /** A call, beside which the broker asks the agent whether it still answers. */
+  /** During a call, the broker pings the agent. */
   async function check(): Promise<void> {
     await pod.started.health.check({}, { timeoutMs: 30_000 })
   }
 
-  /** The pids of vminit and the broker. */
   function supervisors(): readonly number[] {
     const broker = processes().find(
       ({ parent, name }) => parent === pod.started.vminitPid && name === 'api-broker',
@@ -47,7 +46,7 @@ describe('an agent that hangs', () => {
       const reading = init.readUntil('words\n')
       const hung = pod.started.agentPid()
       process.kill(hung, signal)
-      // Until the signal has come, the agent answers.
+      // The agent answers until the signal arrives.
       await expect.poll(() => check().then(pod.started.errors)).toContain('killed by signal 9')
       await check()
       await init.write('words\n')

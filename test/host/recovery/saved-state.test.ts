@@ -57,13 +57,13 @@ describe("the agent's state", () => {
     await pod.output('again', 'true')
   })
 
-  /** Leaves less than the reserve, and returns how that is undone. */
+  /** Leaves less than the reserve. Returns a function that restores it. */
   function fillBytes(inside: string): () => void {
     writeFileSync(`${inside}/filler`, Buffer.alloc(80 * 1024 * 1024))
     return () => inNamespaceOf(pod.started, 'rm', `${FOLDER}/filler`)
   }
 
-  /** The same of files: the file system gets only a few more than it has. */
+  /** The same for files: the file system allows only a few more. */
   function fillFiles(inside: string): () => void {
     const { files, ffree } = statfsSync(inside)
     const allow = (inodes: number) =>

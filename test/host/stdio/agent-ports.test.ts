@@ -211,7 +211,7 @@ describe('an agent that the host connects to for its streams', () => {
   })
 })
 
-/** A program that connects to the agent from port `port`, reports that, and prints all data that it receives. */
+/** Connects to the agent from port `port`, reports that, and prints all received data. */
 function connectFrom(folder: string, port: number) {
   const program = `
 import socket, sys

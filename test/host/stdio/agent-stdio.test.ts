@@ -81,7 +81,6 @@ describe('standard streams over RPCs', () => {
   it('return at once all that a process has written since a read asked for more than 64 KiB', async () => {
     const script = 'echo ready; read go; head -c 524288 /dev/zero; echo written >&2'
     const added = await pod.add('host', 'enlarged', ['sh', '-c', script])
-    // This read makes the pipe larger.
     expect((await added.read('stdout', 4 * MIB)).toString()).toBe('ready\n')
     await added.write('go\n')
     expect((await added.read('stderr')).toString()).toBe('written\n')
@@ -116,7 +115,7 @@ describe('standard streams over RPCs', () => {
     const key = { containerId: 'host', execId: 'unlucky', len: 100 }
     const lost = other.agent.readStdout(key).catch((error: unknown) => error)
     await other.health.check({})
-    // While the agent is stopped, the output and the hang-up both become pending, so it sees them at the same time.
+    // While the agent is stopped, the output and the hang-up both become pending, so it sees them at once.
     const agentPid = pod.started.agentPid()
     process.kill(agentPid, 'SIGSTOP')
     try {
@@ -141,11 +140,11 @@ describe('standard streams over RPCs', () => {
     const other = await pod.started.connect()
     other.socket.pause()
     const key = { containerId: 'deaf', execId: '' }
-    // The kernel has no room for half a mebibyte, so this answer and all after it stay on their way.
+    // The kernel has no room for half a mebibyte, so this answer and all later ones stay on their way.
     const answers: Promise<unknown>[] = [other.agent.readStdout({ ...key, len: MIB })]
     for (let read = 0; read < 130; read++) answers.push(other.agent.readStderr({ ...key, len: 1 }))
     answers.push(other.agent.waitProcess(key))
-    // 127 answers of a stream can be on their way.
+    // A stream has at most 127 answers on their way.
     await expect.poll(() => openCalls(pod)).toEqual(['ReadStderr', 'ReadStderr', 'ReadStderr', 'WaitProcess'])
     await pod.remove('deaf')
     other.close()
@@ -200,7 +199,7 @@ describe('standard streams over RPCs', () => {
 
   it('leave nothing open', async () => {
     const openFiles = () => pod.started.openFiles()
-    // A process is released a few milliseconds after its status was told.
+    // A process is released a few milliseconds after its status was reported.
     await expect.poll(openFiles).not.toContain('/memfd:stdout-data (deleted)')
     const before = openFiles()
     for (const terminal of [false, true]) {
@@ -216,13 +215,13 @@ describe('standard streams over RPCs', () => {
   })
 })
 
-/** The methods of the calls that are open, but for the one that asks. */
+/** The methods of the open calls, without this one. */
 async function openCalls({ started }: AgentPod): Promise<string[]> {
   const { calls } = await started.introspection.listCalls({})
   return calls.map(({ method }) => method.replace(/.*\//, '')).filter((method) => method !== 'ListCalls')
 }
 
-/** Resolves when the agent has noticed a connection that was just closed: it accepts a new one only after that. */
+/** The agent notices a closed connection before it accepts a new one. */
 async function hungUp(pod: AgentPod): Promise<void> {
   const probe = await pod.started.connect()
   await probe.health.check({})

@@ -18,7 +18,7 @@ beforeAll(async () => {
   streams = linuxStreams(native)
 })
 
-/** Numbered lines: no part of them equals another one. */
+/** No two parts of the numbered lines are equal. */
 const LINE_BYTES = 10
 function numbered(from: number, length: number): Buffer {
   const first = Math.floor(from / LINE_BYTES)
@@ -28,7 +28,7 @@ function numbered(from: number, length: number): Buffer {
   return Buffer.from(`${lines.join('\n')}\n`).subarray(from % LINE_BYTES, (from % LINE_BYTES) + length)
 }
 
-/** One direction of one process: how much was sent, and how much has arrived, each byte in its place. */
+/** One direction of a process: the sent and the arrived bytes, each byte in its place. */
 class Flow {
   sent = 0
   arrived = 0
@@ -59,7 +59,6 @@ class Flow {
   }
 }
 
-/** Opens a terminal that changes no byte. */
 async function openTerminal(): Promise<{ readonly master: Fd; readonly slave: Fd }> {
   const master = openSync('/dev/ptmx', constants.O_RDWR | constants.O_NOCTTY | constants.O_NONBLOCK)
   const number = Buffer.alloc(4)
@@ -85,7 +84,7 @@ describe('the streams of processes whose agent is killed at random moments', () 
       return made
     }
 
-    /** Sends numbered lines into a descriptor until the end, and whole pieces only. */
+    /** Sends whole pieces of numbered lines until the end. */
     const produce = async (to: Flow, fd: Fd) => {
       native.setNonBlocking(fd, true)
       while (!stopped.signal.aborted) {
@@ -153,7 +152,7 @@ describe('the streams of processes whose agent is killed at random moments', () 
     })
     failed.catch(() => {})
 
-    /** One life: until it is killed, after `patience` events, or until everything has arrived. */
+    /** Runs an agent until it is killed after `patience` events, or until everything has arrived. */
     const live = async (patience: number | undefined) => {
       await agents.start('p2,p4', 'p1,p3')
       const dueAt = patience === undefined ? Number.POSITIVE_INFINITY : events + patience
@@ -194,7 +193,7 @@ describe('the streams of processes whose agent is killed at random moments', () 
     for (const fd of [stdin, agentsInput, host]) native.setNonBlocking(fd, true)
     agents.kept.set('p1-stdin', agentsInput)
     agents.kept.set('p1-stdin-host', agentsEnd)
-    // More than the pipes between hold.
+    // More than the pipes in between hold.
     const sent = streams.tryWrite(host, numbered(0, 200_000))
     expect(sent).toBeGreaterThan(150_000)
     await agents.start('', 'p1')
@@ -205,7 +204,7 @@ describe('the streams of processes whose agent is killed at random moments', () 
     await agents.start('', 'p1')
     expect(await agents.next()).toBe('restored ')
     const flow = new Flow('input')
-    // Vminit's part, closing what the agent removes, goes on while the process reads.
+    // The test does vminit's part, closing what the agent removes, while the process reads.
     const ended = agents.next()
     for (let isOver = false; !isOver; ) {
       await streams.readable(stdin)
@@ -223,12 +222,11 @@ describe('the streams of processes whose agent is killed at random moments', () 
   }, 60_000)
 })
 
-/** The client and the broker of one process's calls: one read, and two writes, at a time. */
+/** The client and the broker of a process's calls: one read, and two writes, at a time. */
 class Calls {
   readonly #key: string
   readonly #input: Flow
   readonly #output: Flow
-  /** By their numbers, in the order of arrival: what is asked. */
   readonly #open = new Map<string, string>()
   readonly #answered = new Set<string>()
   #last = 0
@@ -239,7 +237,6 @@ class Calls {
     this.#output = output
   }
 
-  /** Tells a new agent what became of the requests, and sends again those that are open. */
   restored(message: string, key: string, agents: KeptDescriptors): void {
     for (const one of message.split(' ').filter((word) => word.startsWith(`${key}:`))) {
       const number = one.slice(key.length + 1)
@@ -249,7 +246,6 @@ class Calls {
     for (const request of this.#open.values()) agents.send(request)
   }
 
-  /** Asks again after an answer. */
   ask(agents: KeptDescriptors, isOver: boolean): void {
     const asked = [...this.#open.values()]
     if (!asked.some((one) => one.startsWith('read'))) this.#ask(agents, 'read', '20000')

@@ -17,12 +17,11 @@ const SHARED = '/run/kata-containers/shared/containers'
 const MIB = 2 ** 20
 const TYPES = { file: 0o100_000, folder: 0o040_000, link: 0o120_000 }
 
-/** What the Go shim sends: the modes of parents contain bits of Go's own. */
+/** The Go shim's modes of parents contain Go's own bits. */
 const { dirMode } = recordedRequest(CopyFileRequest, 'go-shim.no-shared-fs', 7)
 
 type Agent = AgentPod['agent']
 
-/** What is copied besides its path. */
 type Source = Partial<Omit<CopyFileRequest, 'path'>>
 
 function request(path: string, source: Source): CopyFileRequest {
@@ -72,7 +71,6 @@ describe('CopyFile', () => {
   const place = (path: string) => pod.started.inside(`${SHARED}/${path}`)
   const contentOf = (path: string) => readFileSync(place(path), 'utf8')
   const names = (path: string) => readdirSync(place(path)).toSorted()
-  /** Type and permissions, and the owner. */
   const attributes = (path: string) => {
     const { mode, uid, gid } = lstatSync(place(path))
     return [mode.toString(8), uid, gid]
@@ -135,7 +133,7 @@ describe('CopyFile', () => {
   })
 
   describe('with a symbolic link in the place of', () => {
-    /** Links that a container could have made: to a folder of the guest, and to one in the tree. */
+    /** Links that a container could have made: to a folder of the guest, and to a folder in the tree. */
     const TARGETS = ['/run/outside', '../inside']
     beforeAll(async () => {
       mkdirSync(pod.started.inside('/run/outside'))
@@ -206,7 +204,7 @@ describe('CopyFile', () => {
     await expect(copy('small/a/b/file', chunk(3 * MIB))).rejects.toMatchObject({
       code: 'FAILED_PRECONDITION',
     })
-    // Nothing of it is held any more.
+    // Nothing of the copy is kept.
     await copy('small/file', { data: Buffer.alloc(1.5 * MIB, 'y') })
     await expect(copy('small/file', { data: Buffer.alloc(MIB, 'z') })).rejects.toMatchObject({
       code: 'INTERNAL',
@@ -217,7 +215,7 @@ describe('CopyFile', () => {
 
   it('keeps a volume of Kubernetes whole for its readers while new versions are copied', async () => {
     const volume = `${'c'.repeat(64)}-0123456789abcdef-volume`
-    /** As the shim walks it: the folder of the version, then the link that makes it the current one, then those to files. */
+    /** As the shim walks it: the folder of the version, the link that makes it the current one, the links to files. */
     const copyVersion = async (name: string, content: string) => {
       await copy(`${volume}/${name}`, folder())
       for (const file of ['a', 'b']) await copy(`${volume}/${name}/${file}`, text(content))
@@ -310,7 +308,7 @@ describe('CopyFile', () => {
     expect(await racer.wait()).toBe(0)
     expect(seen()).toBe(before)
     expect(readFileSync(pod.started.inside(`${outside}/secret`), 'utf8')).toBe('secret')
-    // Otherwise it was no race.
+    // Fewer swaps would be no race.
     expect(swaps).toBeGreaterThan(1000)
     expect(Math.min(outcomes.copied, outcomes.refused)).toBeGreaterThan(50)
   })

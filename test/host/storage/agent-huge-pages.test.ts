@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { bind } from '../../support/containers/container-requests.ts'
 import { type AgentPod, mountPointsOf, startPod } from '../../support/host/agent-pod.ts'
 
-/** Where shims mount the huge pages of an emptyDir volume with `medium: HugePages`. */
+/** Shims mount the huge pages of an emptyDir volume with `medium: HugePages` here. */
 const VOLUME = '/run/kata-containers/sandbox/ephemeral/hugepage'
 const KERNEL_COUNT = '/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages'
 const PAGE_BYTES = 2 * 2 ** 20

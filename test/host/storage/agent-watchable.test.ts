@@ -118,7 +118,7 @@ describe('a watched folder of the host', () => {
     expectNothingLeft('waiter', 'next')
   })
 
-  /** Runs a script in a container that has a copy of a folder, by default at /volume. */
+  /** Runs a script in a container with a copy of a folder, by default at /volume. */
   async function run(
     id: string,
     source: string,

@@ -213,7 +213,6 @@ describe('storages on a real kernel', () => {
     return handlers.attach([storageOf(changes)], 'c1', neverAborted)
   }
 
-  /** An empty disk of 16 MiB. */
   function diskStorage(mountPoint: string): Storage {
     const file = join(root, 'disk.img')
     writeFileSync(file, '')

@@ -18,7 +18,7 @@ describe('map of linuxBlockDevices', () => {
 type Command = keyof typeof DM_COMMAND
 const COMMANDS: readonly Command[] = ['create', 'remove', 'resume', 'load']
 
-/** A device mapper that answers so, 0 where nothing else is said, and the commands that it was given. */
+/** A device mapper with these answers, else 0, and the commands that it received. */
 function deviceMapper(answers: Partial<Record<Command, number>>) {
   const asked: Command[] = []
   const open = new Set<number>()

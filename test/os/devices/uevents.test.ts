@@ -12,15 +12,14 @@ describe('linuxUevents', () => {
   let clock: FakeClock
   let uevents: Uevents
   let log: ReturnType<typeof recordingLog>
-  /** The sockets that are open, and what the next opening fails with. */
+  /** The open sockets; `opened` counts them. */
   let open: Set<number>
   let opened: number
   let refusal: number | undefined
   let arrived: PromiseWithResolvers<string | number>
-  /** What has come behind the first. */
   let behind: string[]
   let heard: string[]
-  /** Closed sockets that were waited for, whose numbers may belong to another file by then. */
+  /** Closed sockets that were waited for; their numbers may belong to another file by then. */
   let usedClosed: number[]
 
   beforeEach(() => {
@@ -172,7 +171,7 @@ describe('linuxUevents', () => {
     })
   }
 
-  /** An event or a failure. The loop's turns let the feed take it, and wait for the next one. */
+  /** Delivers an event or a failure, and lets the feed take it and wait for the next one. */
   async function receive(what: string | number) {
     arrived.resolve(typeof what === 'string' ? `${what}\0\0` : what)
     for (let turns = 0; turns < 3; turns++) await turn()

@@ -18,7 +18,6 @@ const implementations: readonly (readonly [string, () => Promise<Files>])[] = [
 ]
 
 let lastRoot = 0
-/** The files and an empty directory to work in. */
 async function workIn(build: () => Promise<Files>) {
   const files = await build()
   lastRoot += 1

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { parseMountLine } from '../../../src/os/files/mountinfo.ts'
 
-/** As /proc/self/mountinfo had it on a machine with a shared root, a bind mount, odd names and a mount without source. */
+/** From a machine with a shared root, a bind mount, odd names and a mount without source. */
 const RECORDED = [
   '21 1 254:1 / / rw,relatime shared:1 master:7 - ext4 /dev/vda1 rw,discard',
   '22 21 0:20 / /proc rw,nosuid,nodev,noexec,relatime - proc proc rw',

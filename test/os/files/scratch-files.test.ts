@@ -30,7 +30,7 @@ describe('linuxScratchFiles', () => {
     expect(await scratch.readText(file, 100_003)).toHaveLength(100_003)
     expect(await scratch.readTail(file, 4)).toBe('xend')
     expect(await scratch.readTail(file, 1_000_000)).toHaveLength(100_003)
-    // A file of /proc does not tell its size.
+    // A file of /proc has no known size.
     expect(await scratch.readText('/proc/sys/kernel/ostype')).toBe('Linux\n')
   })
 

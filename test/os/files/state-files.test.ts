@@ -7,7 +7,7 @@ import { linuxStateFiles, type StateFiles } from '../../../src/os/files/state-fi
 import { MemoryStateFiles } from '../../support/fakes/files/memory-state-files.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
-/** Writes a file as far as to the step that would complete it, and dies there. */
+/** Writes a file up to the step that would complete it, and dies there. */
 const DIE_IN_WRITE = `
   import fs from 'node:fs'
   import { syncBuiltinESMExports } from 'node:module'

@@ -11,7 +11,7 @@ describe('linuxNetwork', () => {
   })
 })
 
-/** The network of a kernel whose lists have one entry, with this payload. */
+/** A network whose lists have one entry, with this payload. */
 function networkOfEntry(fixed: Buffer) {
   const queue: Buffer[] = []
   const native: Pick<Native, 'netlinkRoute' | 'read' | 'write' | 'close'> = {
@@ -24,7 +24,6 @@ function networkOfEntry(fixed: Buffer) {
     read: () => queue.shift() ?? -11,
     close: () => 0,
   }
-  // It uses no other function of the addon.
   return linuxNetwork(native as Native)
 }
 

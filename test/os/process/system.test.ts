@@ -74,7 +74,7 @@ describe.each([
 })
 
 describe('linuxSystem', () => {
-  // Functions of V8 and Node that are not of N-API do it (CONTRIBUTING.md); of a Node without them nothing is reported.
+  // Needs functions of V8 and Node outside of N-API (CONTRIBUTING.md); a Node without them reports nothing.
   it('writes the stack of a program that never returns on SIGUSR2', async () => {
     const program = `
       const holder = { exports: {} }
@@ -107,7 +107,7 @@ describe('linuxSystem', () => {
 
   it('sets the priority of all its threads', async () => {
     const system = linuxSystem(await realNative())
-    // A thread of the pool, which begins with the first work.
+    // The thread pool begins with the first work.
     await readFile('/proc/self/stat')
     const priorities = () =>
       new Set(readdirSync('/proc/self/task').map((thread) => getPriority(Number(thread))))

@@ -158,7 +158,6 @@ describe('linuxTools', () => {
     const pidFile = join(folder, 'timed-out')
     const run = shell(`(echo $$ > ${pidFile}; exec sleep 100) & wait`, { timeoutMs: 500 })
     await expect(run).rejects.toThrow('run /bin/sh: not finished after 500 ms')
-    // It was killed; the kernel may take a moment to end it.
     await expect.poll(() => isAlive(pidFile)).toBe(false)
   })
 
@@ -170,7 +169,6 @@ describe('linuxTools', () => {
     await expect.poll(() => existsSync(pidFile) && readFileSync(pidFile, 'utf8')).toMatch(/\n$/)
     stop.abort(new Error('enough'))
     await expectation
-    // It was killed; the kernel may take a moment to end it.
     await expect.poll(() => isAlive(pidFile)).toBe(false)
     await expect(shell('true', { signal: stop.signal })).rejects.toThrow('enough')
   })
@@ -186,7 +184,7 @@ describe('linuxTools', () => {
   })
 })
 
-/** What a script writes that is started by a process of its own, which `prefix` of a shell command prepares. */
+/** The output of a script whose parent process `prefix` prepares. */
 async function startedBy(prefix: string, script: string): Promise<string> {
   const program = `
     const holder = { exports: {} }
@@ -197,7 +195,7 @@ async function startedBy(prefix: string, script: string): Promise<string> {
   return (await promisify(execFile)('/bin/sh', argv)).stdout
 }
 
-/** Whether the process of a file's pid lives; a zombie does not. */
+/** A zombie does not count as alive. */
 function isAlive(pidFile: string): boolean {
   if (!existsSync(pidFile)) return false
   const state = processState(Number(readFileSync(pidFile, 'utf8')))?.state ?? 'X'

@@ -95,7 +95,7 @@ describe('listen', () => {
   })
 })
 
-/** The store of vminit as one agent after the other sees it: each takes duplicates of what is there. */
+/** vminit's store as consecutive agents see it: each takes duplicates of its descriptors. */
 function storeOfAgents() {
   const kept = new Map<string, number>()
   const agent = (): Sockets => {

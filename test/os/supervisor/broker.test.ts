@@ -41,7 +41,7 @@ describe('the broker', () => {
 
   afterEach(() => peer.close())
 
-  /** Serves with one end of a socket pair in the place of a listening socket. */
+  /** One end of a socket pair stands for a listening socket. */
   function serve() {
     const [listening, other] = unwrap('open', 'a socket pair', native.socketPair())
     const served = broker.serve(listening, LIMITS, (connection) => connections.push(connection))

@@ -20,7 +20,6 @@ beforeAll(async () => {
   native = await realNative()
 })
 
-/** A channel over a real socket whose other end is vminit's, that is the test's. */
 function openChannel() {
   const [parentEnd, childEnd] = unwrap('open', 'a socket pair', native.socketPair())
   const clock = new FakeClock()
@@ -49,7 +48,6 @@ function record(
   return bytes
 }
 
-/** An answer of the store. */
 function storeResult(name: string, errno: number): Buffer {
   const bytes = record(RecordKind.STORE_RESULT, { atNs: 0n, sequence: 0n })
   bytes.write(name, 8)
@@ -57,7 +55,7 @@ function storeResult(name: string, errno: number): Buffer {
   return bytes
 }
 
-/** Waits for the next commands that vminit receives, each as its kind and the field that it is about. */
+/** Waits for the next commands to vminit, each as its kind and its main field. */
 async function commands(vminit: number, count: number): Promise<readonly (readonly [number, number])[]> {
   native.setNonBlocking(vminit, true)
   const received: (readonly [number, number])[] = []
@@ -187,7 +185,7 @@ describe('ExitChannel', () => {
     expect((await channel.adopt(43, 1_000_000_000n)).exitCode).toBe(4)
     expect((await channel.adopt(42, 1_000_000_000n)).exitCode).toBe(3)
     channel.gateOpened()
-    // The previous agent may have died before it could have an exit kept.
+    // The previous agent may have died before vminit kept the exit.
     expect(await commands(vminit, 4)).toEqual([
       [RecordKind.KEEP_EXIT, 43],
       [RecordKind.KEEP_EXIT, 42],
@@ -274,7 +272,7 @@ describe('the store of descriptors in vminit', () => {
     const { descriptors, ended, vminit } = openChannel()
     const [reading, writing] = unwrap('open', 'a pipe', native.pipe())
     const stored = descriptors.store('pipe', writing)
-    // The record is read with the descriptor, whose other end receives what is written to it.
+    // The record is read with the descriptor, whose other end receives the bytes written to it.
     const passed = native.receiveFd(vminit)
     native.write(passed, Buffer.from('through it'))
     expect(unwrap('read', 'the pipe', native.read(reading, 100)).toString()).toBe('through it')

@@ -8,13 +8,12 @@ function exitAt(pid: number, reapedAtNs: bigint, exitCode = 0): ExitRecord {
   return { pid, exitCode, signal: undefined, reapedAtNs, userTimeUs: 0n, systemTimeUs: 0n, maxRssKib: 0n }
 }
 
-/** A ledger and its clock. */
 function ledgerAt(startNs: bigint) {
   const time = { nowNs: startNs }
   return { time, ledger: new ExitLedger(() => time.nowNs) }
 }
 
-/** What a promise has come to once everything has run that can run by now. */
+/** The state of a promise after everything that can run now has run. */
 async function outcome(promise: Promise<ExitRecord>): Promise<number | 'pending'> {
   return await Promise.race([promise.then(({ exitCode }) => exitCode), setImmediate('pending' as const)])
 }

@@ -5,7 +5,7 @@ import { containerRequest, type Machine, machineWithSandbox } from '../../../sup
 
 const SHARED = [{ name: 'fuse', srcCtr: 'sidecar', srcPath: '/shared', dstCtr: 'app', dstPath: '/data' }]
 
-/** A container with a name in Kubernetes, whose first process has pid 1001. */
+/** A container with a Kubernetes name, whose first process has pid 1001. */
 async function withSidecar(annotation = 'io.kubernetes.cri.container-name'): Promise<Machine> {
   const made = await machineWithSandbox()
   const { OCI } = containerRequest('c1')
@@ -19,7 +19,6 @@ function createApp({ handlers }: Machine, signal = neverAborted): Promise<void> 
   return handlers.createContainer(containerRequest('c2', {}, { sharedMounts: SHARED }), signal)
 }
 
-/** Resolves when a creation waits for its source. */
 async function untilCreationWaits({ clock }: FakeOs): Promise<void> {
   while (clock.sleeping === 0) await new Promise(setImmediate)
 }

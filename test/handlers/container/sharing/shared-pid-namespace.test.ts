@@ -12,14 +12,12 @@ function create({ handlers }: Machine, id: string, request = {}, signal = neverA
   return handlers.createContainer(containerRequest(id, {}, request), signal)
 }
 
-/** The pid namespace that a container joins; undefined for a new one. */
 async function joinedBy({ os }: Machine, id: string): Promise<string | undefined> {
   const config = JSON.parse(await os.files.readText(`/run/kata-containers/${id}/config.json`))
   const entry = config.linux.namespaces.find(({ type }: { type: string }) => type === 'pid')
   return entry.path
 }
 
-/** The namespaces that were pinned, in order. */
 const pinned = ({ os }: Machine) =>
   os.mounts.requests.filter(({ target }) => target === PIN).map(({ source }) => source)
 
@@ -65,7 +63,7 @@ describe('the pid namespace of a sandbox', () => {
     const caller = new AbortController()
     const reason = new AgentError('DEADLINE_EXCEEDED', 'timeout')
     const second = create(made, 'c2', sharing, caller.signal)
-    // Once a container that does not ask is created, the second one waits.
+    // The second container waits once a container that does not share is created.
     await create(made, 'c3')
     caller.abort(reason)
     await expect(second).rejects.toBe(reason)

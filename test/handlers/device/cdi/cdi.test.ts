@@ -148,7 +148,7 @@ describe('waitForCdiEdits', () => {
     await os.files.put('/run/cdi/deep.yaml', '['.repeat(20_000))
     await put('gpu.json', { devices: [device('0')] })
     await expect(find(`${KIND}=0`)).resolves.toHaveLength(2)
-    // In the order of their names, and each before it was opened or read whole.
+    // In the order of their names; each is refused before it is opened or read whole.
     expect(log.lines.map(({ fields }) => fields.error)).toEqual([
       expect.stringContaining('/run/cdi/deep.yaml: '),
       'read /run/cdi/fifo.json: EINVAL',
@@ -227,7 +227,6 @@ describe('waitForCdiEdits', () => {
     await os.files.put(`/run/cdi/${name}`, JSON.stringify({ cdiVersion: '0.6.0', kind: KIND, ...spec }))
   }
 
-  /** The wait has looked, and sleeps. */
   async function asleep() {
     while (os.clock.sleeping === 0) await turn()
   }

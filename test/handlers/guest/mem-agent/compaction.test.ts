@@ -166,7 +166,6 @@ describe('Compaction', () => {
     })
   })
 
-  /** A program that runs until it is killed. */
   async function untilAborted(signal: AbortSignal | undefined): Promise<never> {
     const killed = Promise.withResolvers<never>()
     signal?.addEventListener('abort', () => killed.reject(signal.reason))

@@ -10,7 +10,6 @@ import { FakeOs } from '../../../support/fakes/fake-os.ts'
 import { noFigures } from '../../../support/handlers/guest/own-figures.ts'
 import { settle } from '../../../support/pending.ts'
 
-/** Files of a guest's kernel (6.1), shortened. */
 const RECORDED = join(import.meta.dirname, '../../../fixtures/proc')
 const PATHS = readdirSync(RECORDED, { recursive: true, encoding: 'utf8' }).filter((path) =>
   statSync(join(RECORDED, path)).isFile(),

@@ -2,7 +2,6 @@ import { describe, expect, it } from 'vitest'
 import { chooseLink } from '../../../../src/handlers/network/vm-metadata/configure-network.ts'
 import { FakeNetwork } from '../../../support/fakes/fake-network.ts'
 
-/** The link chosen among links with these names, and the other candidates. */
 function choose(network: FakeNetwork, wanted = '') {
   const chosen = chooseLink(network.links(), wanted)
   return chosen && [chosen.link.name, ...chosen.others.map(({ name }) => name)]

@@ -13,7 +13,6 @@ const ACCEPT_RA = '/proc/sys/net/ipv6/conf/eth0/accept_ra'
 const ADD_ETH0 =
   'add@/devices/virtio0/net/eth0\0ACTION=add\0DEVPATH=/devices/virtio0/net/eth0\0SUBSYSTEM=net\0INTERFACE=eth0'
 
-/** A guest with the network card eth0, or without a card. */
 function guest({ card = true, wanted = '' } = {}) {
   const os = new FakeOs()
   const { lines, log } = recordingLog()

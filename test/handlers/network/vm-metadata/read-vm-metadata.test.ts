@@ -11,7 +11,7 @@ import {
   ROOT,
 } from '../../../support/handlers/network/firmware-tree.ts'
 
-/** Written by hand from the protocol, so that the agent's own encoder is not involved. */
+/** Written by hand from the protocol, without the agent's own encoder. */
 const ONE_FAMILY = Buffer.from('0a03766d3112160a140a0831302e302e302e32120831302e302e302e31', 'hex')
 const BOTH_FAMILIES = Buffer.from(
   '0a03766d31122a0a140a0831302e302e302e32120831302e302e302e3112120a07666430303a3a321207666430303a3a31',

@@ -43,7 +43,6 @@ describe('FileCopies', () => {
     const given = { fileMode: FILE, fileSize: BigInt(data.length), dirMode: 0o755, data, ...request }
     return copies.copy(CopyFileRequest.fromPartial({ path: `${ROOT}/${path}`, ...given }), callOf())
   }
-  /** One of two chunks of four bytes. */
   const chunk = (path: string, text: string, offset = 0n) => copy(path, text, { fileSize: 8n, offset })
   const tree = () => treeOf(os.files, ROOT)
   const status = (path: string) => os.files.lstat(`${ROOT}/${path}`)
@@ -67,7 +66,6 @@ describe('FileCopies', () => {
   })
 
   describe('of an agent that died', () => {
-    /** Puts another agent in the place of this one, whose descriptors are closed. */
     const restart = async (states = new Map<bigint, RequestState>()) => {
       os.files.openFolders = 0
       copies = new FileCopies(parts(states))
@@ -101,7 +99,7 @@ describe('FileCopies', () => {
         let changes = 0
         saved.beforeChange = () => {
           changes += 1
-          // It dies after it has recorded which call brings the last bytes.
+          // The agent dies after it has recorded which call brings the last bytes.
           if (changes > 1) throw new Error('the agent is dead')
         }
         await expect(copies.copy(CopyFileRequest.fromPartial(lastChunk), numbered(9n))).rejects.toThrow(
@@ -339,7 +337,7 @@ describe('FileCopies', () => {
   })
 })
 
-/** Files whose folders fail with EIO at the `left`th call from now. */
+/** The folders fail with EIO at the `left`th call from now. */
 function failing(files: Files, faults: { left: number }): Files {
   const strike = () => {
     faults.left -= 1
@@ -368,7 +366,7 @@ function keep<T extends object>(proxy: T, original: object): T {
   return proxy
 }
 
-/** A folder checks that another one is of its own kind. */
+/** A folder accepts only other folders of its own kind. */
 function unwrapped(argument: unknown): unknown {
   return typeof argument === 'object' && argument !== null ? (originals.get(argument) ?? argument) : argument
 }

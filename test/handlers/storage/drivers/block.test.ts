@@ -49,7 +49,7 @@ describe('blk', () => {
   it('waits for a disk that appears later', async () => {
     await os.files.removeTree(`${DEVICE}/virtio4`)
     const attaching = attach(byPciPath)
-    // FakeOs answers within one turn of the event loop, so the first probe has ended by then.
+    // FakeOs answers within one turn of the event loop, so the first probe has ended.
     await turn()
     expect(os.uevents.listeners.size).toBe(1)
     await plugDisk(os)

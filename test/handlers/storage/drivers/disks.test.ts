@@ -7,7 +7,6 @@ import { storageDriverContract } from '../../../support/contracts/storage-driver
 import { FakeOs } from '../../../support/fakes/fake-os.ts'
 import { dependenciesOf, ROOT, storageOf } from '../../../support/handlers/storage/storage-builder.ts'
 
-/** A kind of disk: its name for the host, and its place in the guest. */
 interface Kind {
   readonly driver: StorageDriver
   readonly source: string

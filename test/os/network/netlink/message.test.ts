@@ -38,7 +38,7 @@ describe('writeMessage', () => {
   })
 })
 
-/** The message, written over what an earlier one has left. */
+/** Writes the message over the bytes of an earlier one. */
 function written(message: Parameters<typeof writeMessage>[1]): Buffer {
   const target = Buffer.alloc(128, 0xff)
   return target.subarray(0, writeMessage(target, message))

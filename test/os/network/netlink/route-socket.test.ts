@@ -86,7 +86,6 @@ describe('RouteSocket', () => {
   })
 })
 
-/** A socket whose kernel answers each request of a datagram with these datagrams. */
 function answering(answers: (sequence: number) => readonly Buffer[]) {
   const queue: Buffer[] = []
   const open = new Set<number>()
@@ -106,7 +105,6 @@ function answering(answers: (sequence: number) => readonly Buffer[]) {
     read: () => queue.shift() ?? -11,
     close: (fd) => (open.delete(fd) ? 0 : -9),
   }
-  // The socket uses no other function of the addon.
   return { socket: new RouteSocket(native as Native), open, writes }
 }
 

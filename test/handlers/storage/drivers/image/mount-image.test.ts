@@ -355,7 +355,6 @@ function verity({ roothash = 'ab'.repeat(32), hashoffset = String(HASH_OFFSET) }
   return ['X-kata.dmverity-enabled=true', ...values]
 }
 
-/** Two blocks of data, and a superblock behind them. */
 function verityDisk(): Buffer {
   const disk = Buffer.alloc(HASH_OFFSET + 4096)
   const superblock = disk.subarray(HASH_OFFSET)

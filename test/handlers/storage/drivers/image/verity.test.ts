@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { layerTarget, SUPERBLOCK_BYTES } from '../../../../../src/handlers/storage/drivers/image/verity.ts'
 
-/** Of `veritysetup format --hash-offset 16384 --data-blocks 4 --salt aabbccdd`, without the zeros at its end. */
+/** Output of `veritysetup format --hash-offset 16384 --data-blocks 4 --salt aabbccdd`, without the zeros at its end. */
 const WRITTEN =
   '7665726974790000010000000100000000112233445566778899aabbccddeeff' +
   '7368613235360000000000000000000000000000000000000000000000000000' +

@@ -57,17 +57,15 @@ describe('PollLoop', () => {
     expect(begun).toEqual([2000])
   })
 
-  /** A task that takes `ms` and records when it is called. */
   function workOf(ms: number) {
     return async () => {
-      // The fake clock begins at 1 s.
       begun.push(clock.monotonicMs() - 1000)
       clock.advance(ms)
       return 'again' as const
     }
   }
 
-  /** Advances the clock step by step, and lets the tasks run after each step. */
+  /** Advances the clock step by step, and runs the tasks after each step. */
   async function pass(...steps: readonly number[]): Promise<void> {
     for (const ms of steps) {
       clock.advance(ms)
