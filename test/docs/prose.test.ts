@@ -1,8 +1,10 @@
+import { execFileSync } from 'node:child_process'
 import { globSync, readFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 
 const ROOT = join(import.meta.dirname, '../..')
+const LONGEST_SENTENCE_WORDS = 35
 
 /** Phrases that stop a reader, and their replacements. */
 const BANNED: readonly (readonly [phrase: RegExp, better: string])[] = [
@@ -16,12 +18,59 @@ const BANNED: readonly (readonly [phrase: RegExp, better: string])[] = [
   [/\bbehaviou?r spec\b|\bspec [A-I]\.\d/i, 'a man page, a file of the kernel, an RFC or a page of docs/'],
 ]
 
-const FILES = globSync(
-  ['{src,native,scripts,bench,test,proto}/**/*.{ts,mjs,cjs,c,h,proto}', '*.md', 'docs/**/*.md'],
-  {
-    cwd: ROOT,
-  },
-).filter((file) => !file.startsWith('src/gen/') && file !== 'test/docs/prose.test.ts')
+const filesOf = (pattern: string | readonly string[]) =>
+  globSync(pattern, { cwd: ROOT }).filter(
+    (file) => !file.startsWith('src/gen/') && file !== 'test/docs/prose.test.ts',
+  )
+const CODE = filesOf('{src,native,scripts,bench,test}/**/*.{ts,mjs,cjs,c,h}')
+const FILES = [...CODE, ...filesOf(['proto/**/*.proto', '*.md', 'docs/**/*.md'])]
+
+/** A comment: the lines that hold nothing else, joined. */
+interface Comment {
+  readonly place: string
+  readonly text: string
+}
+
+function commentsOf(file: string): readonly Comment[] {
+  const comments: { place: string; text: string }[] = []
+  let inside: 'line' | 'block' | undefined
+  for (const [index, line] of readFileSync(join(ROOT, file), 'utf8').split('\n').entries()) {
+    const begins = inside === 'block' ? undefined : /^\s*(\/\/|\/\*)/.exec(line)?.[1]
+    if (begins === undefined && inside !== 'block') {
+      inside = undefined
+      continue
+    }
+    const text = line.replace(/^\s*(?:\/\*\*?|\*\/|\*|\/\/)?\s?/, '').replace(/\s*\*\/\s*$/, '')
+    if (begins === '/*' || (begins === '//' && inside !== 'line'))
+      comments.push({ place: `${file}:${index + 1}`, text: '' })
+    const last = comments.at(-1)
+    // An empty line, a tag or an item begins a sentence of its own.
+    if (last !== undefined) last.text += /^(?:$|@|- |\d\. |\|)/.test(text) ? `. ${text}` : ` ${text}`
+    inside = begins === '//' ? 'line' : line.includes('*/') ? undefined : 'block'
+  }
+  return comments
+}
+
+const COMMENTS = CODE.flatMap(commentsOf)
+
+const wordsIn = (sentence: string) =>
+  sentence
+    .replace(/`[^`]*`/g, 'code')
+    .split(/\s+/)
+    .filter((word) => /\w/.test(word)).length
+
+/** Files of this repository, by their paths and by their names. */
+const EVERY_FILE = execFileSync('git', ['ls-files'], { cwd: ROOT, encoding: 'utf8' }).trim().split('\n')
+const KNOWN = new Set(EVERY_FILE.flatMap((file) => [file, basename(file), ...foldersOf(file)]))
+
+function foldersOf(file: string): readonly string[] {
+  const parts = file.split('/').slice(0, -1)
+  return parts.map((_, index) => parts.slice(0, index + 1).join('/'))
+}
+
+/** Paths below our folders, and bare names of TypeScript files and pages. */
+const NAMED =
+  /(?<![\w./-])(?:(?:src|test|native|docs|scripts|bench|proto|rootfs)\/[\w./-]+|[\w-]+\.(?:ts|md))(?![\w/*…])/g
 
 describe('the prose of the repository', () => {
   it.each(BANNED)('does not say %s', (phrase, better) => {
@@ -31,5 +80,25 @@ describe('the prose of the repository', () => {
         .flatMap((line, index) => (phrase.test(line) ? [`${file}:${index + 1}: ${line.trim()}`] : [])),
     )
     expect(found, `write instead: ${better}`).toEqual([])
+  })
+
+  it(`has no sentence of more than ${LONGEST_SENTENCE_WORDS} words in a comment`, () => {
+    const long = COMMENTS.flatMap(({ place, text }) =>
+      text
+        .split(/[.!?:;](?=\s|$)/)
+        .filter((sentence) => wordsIn(sentence) > LONGEST_SENTENCE_WORDS)
+        .map((sentence) => `${place}:${sentence}`),
+    )
+    expect(long).toEqual([])
+  })
+
+  it('names only files that exist in its comments', () => {
+    const unknown = COMMENTS.flatMap(({ place, text }) =>
+      [...text.matchAll(NAMED)]
+        .map(([name]) => name.replace(/[./-]+$/, ''))
+        .filter((name) => !KNOWN.has(name) && !/\b[A-Z]{2,}\b/.test(name))
+        .map((name) => `${place}: ${name}`),
+    )
+    expect(unknown).toEqual([])
   })
 })

@@ -4,7 +4,7 @@ export type Address =
   | { readonly kind: 'vsock'; readonly cid: number; readonly port: number }
   /** A path, or `@NAME` in the abstract namespace. */
   | { readonly kind: 'unix'; readonly path: string }
-  /** The socket of a VMM that expects the guest's port first (docs/vsock.md of Firecracker). */
+  /** The socket of a VMM that expects the guest's port first (Firecracker's page on vsock). */
   | { readonly kind: 'hvsock'; readonly path: string; readonly port: number }
   | { readonly kind: 'tcp'; readonly host: string; readonly port: number }
 

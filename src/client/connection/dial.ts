@@ -93,7 +93,7 @@ function unavailable(error: Error): AgentError {
 const LONGEST_ANSWER = 32
 
 /**
- * Asks a vsock daemon for the guest's `port` ("hybrid vsock", docs/vsock.md of Firecracker). Later bytes stay in the
+ * Asks a vsock daemon for the guest's `port` ("hybrid vsock", Firecracker's page on vsock). Later bytes stay in the
  * stream. Rejects with UNAVAILABLE until the guest listens, because the daemon then closes the connection.
  */
 export async function hybridHandshake(socket: Duplex, port: number, signal: AbortSignal): Promise<void> {

@@ -28,7 +28,7 @@ interface Rules {
 
 /**
  * Everything but ids, times and sizes is compared. Kata's agent has its own texts of failures; those that callers look
- * for are in test/support/refusals/status-table.ts.
+ * for are in test/host/api/refusals/status-table.ts.
  */
 const OF_THE_REFERENCE: Rules = {
   text: unread,

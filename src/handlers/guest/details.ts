@@ -73,7 +73,7 @@ async function runtimeHasSeccomp({
   }
 }
 
-/** `linux.seccomp.enabled` (OCI runtime specification, features.md). */
+/** `linux.seccomp.enabled` (OCI runtime specification, "Features Structure"). */
 function seccompOfFeatures(json: string): boolean {
   const document: unknown = JSON.parse(json)
   return propertyOf(propertyOf(propertyOf(document, 'linux'), 'seccomp'), 'enabled') === true

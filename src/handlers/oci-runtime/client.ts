@@ -173,7 +173,7 @@ const TIMEOUT_MS = 10_000
 /** The flags of crun, whose `features` command lists none. */
 const CRUN_FLAGS = ['TSYNC', 'SPEC_ALLOW', 'LOG'].map((name) => `SECCOMP_FILTER_FLAG_${name}`)
 
-/** The flags that the runtime's `features` command lists (OCI runtime specification, features.md). */
+/** The flags that the runtime's `features` command lists (OCI runtime specification, "Features Structure"). */
 async function seccompFlags(
   { tools }: Pick<Os, 'tools'>,
   { kind, binary }: RuntimeOptions,

@@ -1,6 +1,6 @@
 import { AgentError } from '../../base/errors.ts'
 
-/** A message from QEMU (docs/interop/qmp-spec of QEMU), one JSON object per line. */
+/** A message from QEMU (QEMU's page "QMP Protocol Specification"), one JSON object per line. */
 export type QmpMessage =
   | { readonly kind: 'greeting'; readonly version: string }
   | { readonly kind: 'return'; readonly id: number; readonly value: unknown }

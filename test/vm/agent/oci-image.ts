@@ -12,7 +12,7 @@ export interface TestImage {
 
 const MEDIA_TYPES = 'application/vnd.oci.image'
 
-/** Writes an OCI image layout (image-spec, image-layout.md) with one image, tagged `latest`, whose layers are gzipped. */
+/** Writes an image layout of the OCI image specification with one image, tagged `latest`, whose layers are gzipped. */
 export function writeOciLayout(layout: string, { layers, config }: TestImage): void {
   mkdirSync(join(layout, 'blobs/sha256'), { recursive: true })
   const blob = (kind: string, content: Buffer) => {

@@ -2,10 +2,9 @@
  * Measures the time from the kernel's uevent of a new disk until that disk is mounted. Reads commands from stdin, one a
  * line:
  *
- *   watch COUNT PREFIX   another process mounts the disks at PREFIX0, PREFIX1, … in the mount namespace of the guest's
- *                        process 1; polling its mount table shows that something was mounted, but the table is not
- *                        read, because reading delays mounts
- *   mount COUNT FOLDER   a bare loop mounts each disk below FOLDER as soon as its event arrives, and unmounts all at
+ *   watch COUNT PREFIX   Another process mounts the disks at PREFIX0, PREFIX1, … in the mount namespace of the guest's
+ *                        process 1. It polls the mount table, and does not read it, because reading delays mounts.
+ *   mount COUNT FOLDER   A bare loop mounts each disk below FOLDER as soon as its event arrives, and unmounts all at
  *                        the end; the nodes of the guest are in /guest/dev
  *
  * Each command prints "ready" when it listens, then "NAME MICROSECONDS" for each of COUNT disks. The process that

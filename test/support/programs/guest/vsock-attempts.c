@@ -2,8 +2,8 @@
  * Tries every way that the kernel offers to get an AF_VSOCK socket, and to bind and dial ports.
  *
  *   vsock-attempts sockets           one line for each way: its name, and OK or an errno
- *   vsock-attempts bind PORT…        one line for each port
- *   vsock-attempts dial PORT…        one line for each port of the host
+ *   vsock-attempts bind PORT…        one line for each port.
+ *   vsock-attempts dial PORT…        one line for each port of the host.
  *   vsock-attempts usurp PORT PROC FILE
  *                                    has the agent killed through the guest's /proc, tries to bind its port until this
  *                                    program is killed, and writes the outcome to FILE
