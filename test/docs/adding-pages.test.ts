@@ -28,10 +28,10 @@ describe('in a copy of the repository', () => {
     symlinkSync(join(ROOT, 'node_modules'), join(copy, 'node_modules'))
   })
 
-  it(
-    'what docs/adding.md says can be done to the letter',
-    async () => {
-      const steps = stepsOf(readFileSync(join(ROOT, 'docs/adding.md'), 'utf8'))
+  it.each(['CONTRIBUTING.md', 'docs/adding.md'])(
+    'what %s says can be done to the letter',
+    async (page) => {
+      const steps = stepsOf(readFileSync(join(ROOT, page), 'utf8'))
       const commands: string[] = []
       for (const step of steps) {
         if (step.do !== 'run') applyStep(copy, step)
@@ -42,7 +42,7 @@ describe('in a copy of the repository', () => {
     TIMEOUT_MS,
   )
 
-  it('passes the checks after both', () => runNow(CHECK), TIMEOUT_MS)
+  it('passes the checks after all of them', () => runNow(CHECK), TIMEOUT_MS)
 
   async function run(command: string): Promise<string> {
     if (command !== CHECK) await runNow(command)
