@@ -14,7 +14,7 @@ describe('the metrics of containers', () => {
   })
   afterEach(() => services.close())
 
-  it('are those of the first 256, and the others are counted', async () => {
+  it('cover the first 256 containers, and count the others', async () => {
     const ids = Array.from({ length: 260 }, (_, number) => `c${number}`)
     for (const id of ids) await agent().createContainer(containerRequest(id))
     const { metrics } = await agent().getMetrics({})

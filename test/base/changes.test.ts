@@ -4,7 +4,7 @@ import { Changes } from '../../src/base/changes.ts'
 import { isPending } from '../support/pending.ts'
 
 describe('Changes', () => {
-  it('wakes all who wait, in the order in which they came, and nobody who comes later', async () => {
+  it('wakes all waiters in their order, and no later ones', async () => {
     const changes = new Changes()
     const woken: string[] = []
     const waits = ['first', 'second'].map((name) => changes.next(neverAborted).then(() => woken.push(name)))

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { didYouMean, editDistance } from '../../src/base/suggest.mjs'
 
 describe('didYouMean', () => {
-  it('finds a misspelling, and says what else there is when there is none', () => {
+  it('corrects a misspelling, and lists the choices when nothing is similar', () => {
     expect(didYouMean('containr_id', ['container_id', 'exec_id'], 'want x')).toBe(
       ', did you mean "container_id"?',
     )

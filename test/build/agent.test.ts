@@ -73,7 +73,7 @@ describe('buildAgent', () => {
   it.each([
     [92, '--no-opt,--no-maglev'],
     [512, ''],
-  ])('with %d MiB in all has told V8: %j', async (mib, flags) => {
+  ])('sets flags of V8 on a machine with %d MiB: %j', async (mib, flags) => {
     const spy = join(temporaryFolder(), 'spy.cjs')
     writeFileSync(spy, memorySpy(mib))
     const args = ['--require', spy, join(folder, 'agent.cjs'), '--version']

@@ -63,7 +63,7 @@ describe('a call with a container id that is unknown', () => {
     expect(await textFor('x', ids)).toMatch(/want one of container-0, .*, container-7, …$/)
   })
 
-  it('keeps the words of an agent that cannot be asked, and of any other failure', async () => {
+  it('keeps the text when the agent cannot be asked, and of any other failure', async () => {
     const refused = new AgentError('PERMISSION_DENIED', 'ListContainersRequest is blocked by policy')
     expect(await textFor('x', refused)).toBe('Invalid container id')
     expect(await textFor('x', 'no answer')).toBe('Invalid container id')
@@ -73,7 +73,7 @@ describe('a call with a container id that is unknown', () => {
 })
 
 describe('a part of the agent that is missing', () => {
-  it('is turned on by the words of its reason, and has the rest of it as it is', () => {
+  it('is explained with the option that enables it, and the rest of its reason', () => {
     const reason = 'agent.x is not set, want agent.x agent.y=1; no shell: none'
     expect(whyMissing(Capability.fromPartial({ reason }))).toBe(
       'agent.x is not set, want ./microvm run --append "agent.x agent.y=1"; no shell: none',

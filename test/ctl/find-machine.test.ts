@@ -64,7 +64,7 @@ describe('agent-ctl without the address of an agent', () => {
     expect((await run('-a', `microvm://${name}`)).stderr).toContain(text)
   })
 
-  it('passes over what is no entry, and says why when it is named', async () => {
+  it('skips files that are no entries, and says why when one is named', async () => {
     start('ant')
     symlinkSync('ant', join(folder, 'link'))
     execFileSync('mkfifo', [join(folder, 'fifo')])
@@ -86,7 +86,7 @@ describe('agent-ctl without the address of an agent', () => {
     })
   })
 
-  it('waits for a machine that is not there yet for no longer than it is told', async () => {
+  it('waits for an absent machine, but no longer than asked', async () => {
     expect((await run('--wait', '0.2', '-a', 'microvm://ant')).stderr).toContain('machine "ant": not running')
   })
 

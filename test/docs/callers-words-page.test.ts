@@ -86,7 +86,7 @@ describe('docs/reference/callers-words.md', () => {
     expect(known).toContain(word)
   })
 
-  it('is held against more than a few words', () => {
+  it('is compared with more than a few words', () => {
     expect(new Set(recorded).size).toBeGreaterThan(15)
   })
 })

@@ -97,7 +97,7 @@ const SHOWN_BY: readonly (readonly [row: string, file: string, name: string])[] 
   [
     'CopyFile: 65th unfinished file',
     'test/handlers/storage/copies/file-copies.test.ts',
-    'holds so many, and then refuses',
+    'holds a limited number, and then refuses',
   ],
   [
     'module name beginning with a dash',
@@ -233,9 +233,9 @@ const SHOWN_BY: readonly (readonly [row: string, file: string, name: string])[] 
   ['throttled_time (v2)', 'test/handlers/cgroup/stats/stats-v2.test.ts', 'reports CPU time and throttled'],
   ['cache, kernel memory (v2)', 'test/handlers/cgroup/stats/stats-v2.test.ts', 'reports memory and swap'],
   ['unlimited swap (v2)', 'test/handlers/cgroup/stats/stats-v2.test.ts', 'reports a missing limit'],
-  ['mem-agent reclaim', 'test/vm/agent/agent-stats.test.ts', 'gives back the file'],
+  ['mem-agent reclaim', 'test/vm/agent/agent-stats.test.ts', 'releases the file pages'],
   ['mem-agent settings out of range', 'test/host/api/agent-bad-input.test.ts', 'an invalid request'],
-  ['MemAgentMemcgSet (v1)', 'test/vm/agent/cgroup-v1.test.ts', 'has no reclaim of memory'],
+  ['MemAgentMemcgSet (v1)', 'test/vm/agent/cgroup-v1.test.ts', 'has compaction, but no reclaim of memory'],
   ['repeated OOM (v2)', 'test/vm/agent/agent-stats.test.ts', 'makes GetOOMEvent answer each time'],
   ['OOM event, caller hung up', 'test/host/cgroup/agent-oom.test.ts', 'is reported to the next caller'],
   ['rule operations', 'test/agent/service/policy.test.ts', 'answers INTERNAL for %s'],
@@ -243,14 +243,14 @@ const SHOWN_BY: readonly (readonly [row: string, file: string, name: string])[] 
   [
     'rule fails, AllowRequestsFailingPolicy',
     'test/agent/service/policy.test.ts',
-    'with AllowRequestsFailingPolicy lets pass',
+    'lets denied and unknown calls pass',
   ],
   ['policy line above 64 KiB', 'test/host/os/os-policy.test.ts', 'may be 1 MB'],
-  ['missing default policy file', 'test/agent/policy/policy-file.test.ts', 'is none without a file'],
+  ['missing default policy file', 'test/agent/policy/policy-file.test.ts', 'is absent without a file'],
   [
     'agent dies, policy set by call',
     'test/host/native/vminit-wrapper.test.ts',
-    'does not restart an agent that has commanded',
+    'does not restart an agent that has forbidden',
   ],
 ]
 

@@ -39,7 +39,7 @@ describe('docs/reference/waits.md', () => {
     expect(rows.map(({ constant }) => constant).sort()).toEqual(wanted.sort())
   })
 
-  it.each(rows)('tells the time of $constant', ({ constant, time }) => {
+  it.each(rows)('has the time of $constant', ({ constant, time }) => {
     expect(msOf(time)).toBe(constants.get(constant))
   })
 

@@ -12,7 +12,7 @@ describe('checkRuntimes', () => {
     return lines
   }
 
-  it('takes runtimes without a known way out, and looks at nothing else', () => {
+  it('accepts runtimes without a known break-out, and checks nothing else', () => {
     expect(check('forky', 'runc=1.3.6+ds1-1', 'crun=1.28-1', 'libc6=1.1.5')).toEqual([])
   })
 

@@ -65,7 +65,7 @@ describe('guestSpec', () => {
     expect(board.commandLine).toContain(` root=${name} rootfstype=erofs${flags} ro `)
   })
 
-  it('has its console where it is wanted', () => {
+  it('puts its console at the requested device', () => {
     const { board, devices } = guestSpec({ ...parts, console: 'virtio' })
     expect(board.commandLine).toMatch(/^console=hvc0 /)
     expect(Object.values(devices)).toContainEqual(expect.objectContaining({ kind: 'virtio-console' }))

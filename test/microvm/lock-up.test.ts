@@ -38,7 +38,7 @@ describe('LockUpWatch', () => {
     ['busy', spinning],
     ['idle', sleeping],
   ])(
-    'says of a guest that never wrote what both of its causes want, with a CPU that is %s',
+    'names a remedy for both causes of a guest that never wrote, with a CPU that is %s',
     async (_what, { pid }) => {
       const { watch, pass } = watched(pid)
       expect(await watch.describe()).toBeUndefined()
@@ -49,7 +49,7 @@ describe('LockUpWatch', () => {
     },
   )
 
-  it('tells a silent console with a busy CPU from a guest that waits, and from one that prints', async () => {
+  it('distinguishes a silent console with a busy CPU from a guest that waits, and from one that prints', async () => {
     const [busy, idle, printing] = [spinning, sleeping, spinning].map(({ pid }) => watched(pid))
     for (const guest of [busy, idle, printing]) {
       guest?.print('Linux version 6')

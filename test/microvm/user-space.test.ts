@@ -44,7 +44,7 @@ describe('userSpaceRuns', () => {
     expect(booting.listeners.size).toBe(0)
   })
 
-  it('takes a guest that logs nothing as up when its CPUs are idle, and not while it boots', async () => {
+  it('considers a silent guest as up when its CPUs are idle, and not while it boots', async () => {
     const silent = { shortestMs: 0, longestMs: HOUR_MS }
     await userSpaceRuns(guest(sleeping.pid), neverAborted, silent)
     let runs = false
@@ -59,7 +59,7 @@ describe('userSpaceRuns', () => {
     spinning.kill('SIGCONT')
   })
 
-  it('takes any guest as up after the longest time', async () => {
+  it('considers any guest as up after the longest time', async () => {
     const silent = guest(spinning.pid)
     await userSpaceRuns(silent, neverAborted, { shortestMs: 0, longestMs: 0 })
     expect(silent.listeners.size).toBe(0)

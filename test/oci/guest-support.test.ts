@@ -50,7 +50,7 @@ describe('supportedSpec', () => {
     expect(told).toHaveLength(count)
   })
 
-  it('tells nothing about labels and profiles that the request leaves empty', () => {
+  it('reports nothing about labels and profiles that the request leaves empty', () => {
     expect(supported({ Process: {}, Linux: {} }).told).toEqual([])
   })
 

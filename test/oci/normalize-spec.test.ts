@@ -73,7 +73,7 @@ describe('normalizeSpec', () => {
     expect(linux.Devices[0]?.FileMode).toBe(expected)
   })
 
-  it('passes over architectures that the runtimes do not know, and tells', () => {
+  it('ignores architectures that the runtimes do not know, and reports them', () => {
     const Architectures = ['SCMP_ARCH_X86_64', 'SCMP_ARCH_NATIVE', 'VAX', 'SCMP_ARCH_X32']
     const { linux, ignored, check } = normalized({
       Linux: { Seccomp: { DefaultAction: 'SCMP_ACT_ALLOW', Architectures } },
@@ -86,7 +86,7 @@ describe('normalizeSpec', () => {
     check()
   })
 
-  it('passes over variables without a name, and tells where they were but not their values', () => {
+  it('ignores variables without a name, and reports their places but not their values', () => {
     const { process, ignored, check } = normalized({
       Process: { Args: ['sh'], Env: ['A=b', '=secret', 'C==d'] },
     })

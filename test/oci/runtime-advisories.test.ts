@@ -23,7 +23,7 @@ describe('openAdvisories', () => {
     ['1.4.0', []],
     ['1.5.0-rc.1', []],
     ['2.0', []],
-  ])('knows what runc %s of upstream is open to', (version, ids) => {
+  ])('knows the advisories that affect upstream runc %s', (version, ids) => {
     expect(idsOf('runc', version)).toEqual(ids)
   })
 
@@ -38,11 +38,11 @@ describe('openAdvisories', () => {
     ['1.3.6+ds1-1', []],
     ['1.4.0~rc2+ds1-1', NOVEMBER],
     ['1.4.0~rc3+ds1-1', []],
-  ])("knows what runc %s of Debian is open to, with Debian's own repairs", (version, ids) => {
+  ])("knows the advisories that affect Debian's runc %s, with Debian's own fixes", (version, ids) => {
     expect(idsOf('runc', version)).toEqual(ids)
   })
 
-  it.each(['1.8.1', '1.8.1-1+deb12u1', '1.21-1', '1.28-1'])('knows nothing against crun %s', (version) => {
+  it.each(['1.8.1', '1.8.1-1+deb12u1', '1.21-1', '1.28-1'])('knows no advisory for crun %s', (version) => {
     expect(idsOf('crun', version)).toEqual([])
   })
 

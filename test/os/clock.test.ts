@@ -21,7 +21,7 @@ describe.each([
   ['linuxClock', onLinux],
   ['FakeClock', fake],
 ])('%s', (_name, build) => {
-  it('sleeps, and both of its times go on meanwhile', async () => {
+  it('sleeps while both of its times advance', async () => {
     const { clock, pass } = await build()
     const before = [clock.boottimeNs(), clock.monotonicMs()] as const
     const slept = clock.sleep(20)

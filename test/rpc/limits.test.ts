@@ -69,7 +69,7 @@ describe('Totals', () => {
     expect(used(totals, 'bytes')).toBe(60)
   })
 
-  it('gives up the oldest connection without a call for a new one, or refuses the new one', () => {
+  it('closes the oldest connection without a call for a new one, or refuses the new one', () => {
     const totals = totalsOf({ connections: 2 })
     const closed: string[] = []
     const first = connectionTotals(totals, () => closed.push('first'))

@@ -26,7 +26,7 @@ describe('a traceparent', () => {
     [`00-${TRACE}-${SPAN}-1`, 'short flags'],
     [`00-${TRACE}-${SPAN}`, 'no flags'],
     [`x00-${TRACE}-${SPAN}-01`, 'a character before it'],
-  ])('is none: %j, which has %s', (text) => {
+  ])('is invalid: %j, which has %s', (text) => {
     expect(parseTraceparent(text)).toBeUndefined()
   })
 })

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { Turns } from '../../src/rpc/turns.ts'
 
 describe('Turns', () => {
-  it('runs so many tasks in a turn, and the rest in the turns after it', async () => {
+  it('runs a limited number of tasks in a turn, and the rest in later turns', async () => {
     const ran: number[] = []
     const inTurn = new Turns(2).connection()
     for (const task of [1, 2, 3, 4, 5]) inTurn(() => void ran.push(task))

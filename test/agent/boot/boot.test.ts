@@ -63,7 +63,7 @@ describe('boot', () => {
     ])
   })
 
-  it('keeps a maximum of open files that is higher, or that the kernel does not let it raise', async () => {
+  it('keeps a higher maximum of open files, or one that the kernel refuses to raise', async () => {
     const higher = await bareGuest()
     await higher.os.files.put('/proc/sys/fs/nr_open', '2147483584\n')
     await boot(higher.context, true)

@@ -48,7 +48,7 @@ describe('setUpCgroups', () => {
     expect(written).toEqual([`memory.min ${16 * 2 ** 20}`, 'cpu.weight 1000', ...moves])
   })
 
-  it('goes on without a controller for that cgroup', async () => {
+  it('continues without a controller for that cgroup', async () => {
     const { os, context, lines } = await bareGuest()
     os.files.onWrite = (path) => {
       if (path === `${AGENT}/memory.min`) throw kernelError('write', path, 'EACCES')
@@ -114,7 +114,7 @@ describe('setUpCgroups', () => {
     )
   })
 
-  it('takes v2 with a warning when the kernel names controllers which it mounts as v2 alone', async () => {
+  it('uses v2 with a warning when the kernel mounts the named controllers only as v2', async () => {
     const { os, context, lines } = await bareGuest({ unifiedCgroupHierarchy: false })
     await os.files.put('/proc/cgroups', PROC_CGROUPS)
     const asked: string[] = []

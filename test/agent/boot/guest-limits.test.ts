@@ -6,7 +6,7 @@ import { projectRoot } from '../../../src/build/project.ts'
 import { bareGuest } from '../../support/agent/bare-guest.ts'
 
 describe('raiseGuestLimits', () => {
-  it('raises what is lower, keeps what is higher, and passes over what the kernel does not have', async () => {
+  it('raises lower limits, keeps higher ones, and skips those that the kernel lacks', async () => {
     const { os, context } = await bareGuest()
     await os.files.put('/proc/sys/kernel/pid_max', '32768\n')
     await os.files.put('/proc/sys/kernel/keys/maxkeys', '300000\n')

@@ -86,7 +86,7 @@ describe('takeIdentity', () => {
     expect(os.network.changes).toEqual([])
   })
 
-  it('goes on with a warning when the network card does not appear within agent.hotplug_timeout', async () => {
+  it('continues with a warning when the network card does not appear within agent.hotplug_timeout', async () => {
     const { os, context, lines } = await guestWith(
       { name: 'vm1', networkConfig: { v4: V4 } },
       { metadataInterface: 'eth7', hotplugTimeoutMs: 4000 },
@@ -105,7 +105,7 @@ describe('takeIdentity', () => {
     })
   })
 
-  it('goes on with a warning when the firmware cannot be read', async () => {
+  it('continues with a warning when the firmware cannot be read', async () => {
     const { os, context, lines } = await bareGuest()
     os.files.stat = () => Promise.reject(new Error('stat: EIO'))
     await takeIdentity(context)

@@ -15,7 +15,7 @@ describe('mountStateFolder', () => {
     ])
   })
 
-  it('keeps the one of the previous agent', async () => {
+  it('keeps the file system of the previous agent', async () => {
     const { context } = await bareGuest()
     await mountStateFolder(context)
     expect(await mountStateFolder(context)).toBe('already')

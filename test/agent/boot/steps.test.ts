@@ -24,7 +24,7 @@ describe('prepareOwnProcess', () => {
     expect(await os.files.readText('/proc/self/autogroup')).toBe('-10')
   })
 
-  it('goes on when the kernel refuses the priority of the session', async () => {
+  it('continues when the kernel refuses the priority of the session', async () => {
     const { os, context } = await bareGuest()
     await os.files.makeDirectories('/proc/self/autogroup')
     expect(await prepareOwnProcess(context)).toBe('done')

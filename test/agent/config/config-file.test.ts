@@ -58,7 +58,7 @@ describe('configFileSettings', () => {
     })
   })
 
-  it('takes the largest number of TOML for never', async () => {
+  it('reads the largest TOML number as never', async () => {
     expect(await read('mem_agent_compact_force_times = 9223372036854775807')).toEqual({
       memAgentCompactForceTimes: Number.MAX_SAFE_INTEGER,
     })

@@ -4,7 +4,7 @@ import { tellNetwork } from '../../../src/agent/introspection/tell-network.ts'
 import { eventLog } from '../../support/fakes/event-log.ts'
 import { FakeClock } from '../../support/fakes/fake-clock.ts'
 
-it('a stream whose reader is too slow holds nothing, and goes on with a gap', async () => {
+it('a stream with a slow reader drops events, and continues with a gap', async () => {
   const log = eventLog()
   const stream = new Events(log, new FakeClock()).stream(0n, new AbortController().signal)
   log.add({ clockSet: { stepMs: 0n } })

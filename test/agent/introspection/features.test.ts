@@ -13,13 +13,13 @@ function consoleWith(config: Partial<FeatureSources['config']>, noShell?: string
 describe('the feature of a debug console', () => {
   const isOff = 'agent.debug_console is not set, want agent.debug_console agent.debug_console_vport=1026'
 
-  it('names all that is missing, so that nobody boots twice', () => {
+  it('names everything that is missing at once', () => {
     expect(consoleWith({})?.missing).toBe(isOff)
     expect(consoleWith({}, 'no shell: none')?.missing).toBe(`${isOff}; no shell: none`)
     expect(consoleWith({ debugConsole: true }, 'no shell: none')?.missing).toBe('no shell: none')
   })
 
-  it('tells where it is', () => {
+  it('reports where it is', () => {
     expect(consoleWith({ debugConsole: true })).toMatchObject({ missing: undefined, detail: '/dev/console' })
     expect(consoleWith({ debugConsole: true, debugConsolePort: 1026 })).toMatchObject({ detail: 'port 1026' })
   })

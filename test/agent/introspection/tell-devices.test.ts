@@ -3,7 +3,7 @@ import { tellDevices } from '../../../src/agent/introspection/tell-devices.ts'
 import { eventLog } from '../../support/fakes/event-log.ts'
 import { FakeUevents } from '../../support/fakes/fake-devices.ts'
 
-it('tells of what is plugged in and out, and not of its parts', () => {
+it('reports plugged and unplugged devices, but not their parts', () => {
   const [events, uevents] = [eventLog(), new FakeUevents()]
   tellDevices(uevents, events)
   const send = (action: string, path: string, subsystem: string) =>

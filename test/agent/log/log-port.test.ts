@@ -46,7 +46,7 @@ describe('the log port', () => {
     expect(lines.filter((line) => line.startsWith('lost'))).toHaveLength(1)
   })
 
-  it('gives the line that a reader had a part of to the next one, whole', async () => {
+  it('gives a line that a reader received in part to the next reader as a whole', async () => {
     const first = os.hostSockets.dial(1025, HOST)
     port.write(`${'x'.repeat(70_000)}\n`)
     os.streams.close(first)
@@ -55,7 +55,7 @@ describe('the log port', () => {
     expect(await readAll(second)).toEqual(['x'.repeat(70_000)])
   })
 
-  it('has one reader of the host, and ignores what that one sends', async () => {
+  it('has one reader on the host, and ignores its input', async () => {
     const reader = os.hostSockets.dial(1025, HOST)
     os.streams.tryWrite(reader, Buffer.from('hello'))
     await settle()

@@ -20,7 +20,7 @@ describe('the generated fields', () => {
     ['grpc.LinuxSyscall', LinuxSyscall],
     ['grpc.Storage', agent.Storage],
     ['grpc.Device', agent.Device],
-  ] as const)('of %s, too', (message, type) => {
+  ] as const)('have the names of %s, too', (message, type) => {
     const known = Object.keys(type.decode(new Uint8Array()))
     expect(MESSAGE_FIELDS[message]?.map(({ property }) => property)).toEqual(known)
   })
@@ -42,7 +42,7 @@ describe('the input of a check', () => {
     expect(checkInput('grpc.LinuxSyscall', bare)).toBe(`${members},"ErrnoRet":null}`)
   })
 
-  it('has maps as objects, and texts that stay what they are', () => {
+  it('shows maps as objects, and keeps texts unchanged', () => {
     const spec = Spec.create({ Annotations: { 'a"b': '\n\u2028', constructor: 'x' } })
     expect(JSON.parse(checkInput('grpc.Spec', spec)).Annotations).toEqual({
       'a"b': '\n\u2028',
@@ -50,7 +50,7 @@ describe('the input of a check', () => {
     })
   })
 
-  it('says what is in enums and messages of lists', () => {
+  it('shows the enums and messages in lists', () => {
     const storage = agent.Storage.create({ fsGroup: { groupId: 7, groupChangePolicy: 1 }, shared: true })
     const request = agent.UpdateEphemeralMountsRequest.create({ storages: [storage] })
     expect(JSON.parse(checkInput('grpc.UpdateEphemeralMountsRequest', request)).storages).toEqual([
@@ -74,7 +74,7 @@ describe('the input of a check', () => {
     { fileMode: 0o120777, type: 'Symlink', target: '..data/ä' },
     { fileMode: 0o010644, type: 'Unknown', target: null },
     { fileMode: 0o644, type: 'Unknown', target: null },
-  ])('of CopyFile with mode $fileMode is a $type without data', ({ fileMode, type, target }) => {
+  ])('describes CopyFile with mode $fileMode as a $type without data', ({ fileMode, type, target }) => {
     const request = agent.CopyFileRequest.create({ path: '/p', fileMode, data: Buffer.from('..data/ä') })
     expect(JSON.parse(checkInput('grpc.CopyFileRequest', request))).toEqual({
       ...{ path: '/p', file_type: type, symlink_target: target, file_mode: fileMode },
@@ -82,7 +82,7 @@ describe('the input of a check', () => {
     })
   })
 
-  it('of CopyFile is refused when a link’s target is not UTF-8, for its rule would see another one', () => {
+  it('refuses CopyFile of a link whose target is not UTF-8, because its rule would see another target', () => {
     const request = agent.CopyFileRequest.create({ fileMode: 0o120777, data: Buffer.from([0xff]) })
     expect(() => checkInput('grpc.CopyFileRequest', request)).toThrow(
       'data: the target of the link is not UTF-8',

@@ -53,7 +53,7 @@ describe('patchJson', () => {
     expect(text).toContain('"added":0.12345678901234567891')
   })
 
-  it('takes names of JavaScript for what they are', () => {
+  it('treats names of JavaScript’s own properties as plain names', () => {
     const operations = ['__proto__', 'constructor'].map((name) => ({
       op: 'add',
       path: `/pstate/${name}`,

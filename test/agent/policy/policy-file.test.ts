@@ -16,11 +16,11 @@ describe('the policy of an image', () => {
     files = new FakeOs().files
   })
 
-  it('is none without a file', async () => {
+  it('is absent without a file', async () => {
     expect(await readPolicyFile(files, '')).toBeUndefined()
   })
 
-  it('is at Kata’s place, or where the setting says', async () => {
+  it('is read from Kata’s path, or from the path of the setting', async () => {
     await files.put(DEFAULT, 'package agent_policy')
     expect(await readPolicyFile(files, '')).toEqual({ path: DEFAULT, text: 'package agent_policy' })
     await files.put('/other', 'package agent_policy # ä')

@@ -54,7 +54,7 @@ describe('a policy', () => {
   const check = (method: string, request: object) => policy.checkOf(method)(request, callOf())
   const swap = () => check(SWAP, AddSwapPathRequest.create({ path: '/swap' }))
 
-  it('of none costs no wait', () => {
+  it('takes no time when none is set', () => {
     expect(swap()).toBeUndefined()
   })
 
@@ -68,7 +68,7 @@ describe('a policy', () => {
     expect(inputs.map(({ input }) => JSON.parse(input).data)).toEqual([null, [97, 98]])
   })
 
-  it('that reads no input gets none', async () => {
+  it('gets no input when it reads none', async () => {
     await load('reads nothing')
     await check(WRITE, WriteStreamRequest.create({ execId: 'one' }))
     await check(WRITE, WriteStreamRequest.create({ execId: 'two' }))
@@ -117,7 +117,7 @@ describe('a policy', () => {
       },
     )
 
-    it('keeps no more than so many inputs, and no long ones', async () => {
+    it('keeps a limited number of inputs, and no long ones', async () => {
       await load('input.id')
       for (let process = 0; process < 300; process++) await write(`e${process}`)
       await write('e299')
@@ -134,7 +134,7 @@ describe('a policy', () => {
       state: new StateStore(files),
     })
 
-  it('of a file is saved once it has state, before the call runs', async () => {
+  it('is saved with its first state before the call runs, when it comes from a file', async () => {
     await load('input.id')
     await check(WRITE, WriteStreamRequest.create({}))
     expect(files.names()).toEqual([])
@@ -143,7 +143,7 @@ describe('a policy', () => {
     expect(files.names()).toEqual(['policy'])
   })
 
-  it('is restored with its state, and allows a request that has changed it when it is sent again', async () => {
+  it('is restored with its state, and allows the repetition of a request that has changed it', async () => {
     await load('input.id of the first write')
     const swapped = AddSwapPathRequest.create({ path: '/swap' })
     await policy.checkOf(SWAP)(swapped, numbered(7n))
@@ -180,7 +180,7 @@ describe('a policy', () => {
     },
   )
 
-  it('that a call has set is restored', async () => {
+  it('is restored when a call has set it', async () => {
     await policy.replace({ policy: 'reads nothing' }, numbered(3n))
     const after = successor()
     expect(await after.restore()).toBe(true)
@@ -192,7 +192,7 @@ describe('a policy', () => {
     expect(engines.open).toBe(open)
   })
 
-  it('that cannot be restored lets no agent start', async () => {
+  it('prevents the start of an agent when it cannot be restored', async () => {
     files.write('policy', Buffer.from('damaged'))
     await expect(successor().restore()).rejects.toMatchObject({ code: 'FAILED_PRECONDITION' })
     files.remove('policy')

@@ -49,7 +49,7 @@ describe.each(['ttrpc', 'grpc'] as const)('introspection over %s', (framing) => 
       await agent().execProcess(execRequest('c1', 'e1'))
     })
 
-    it('tells the sandbox and its containers', async () => {
+    it('reports the sandbox and its containers', async () => {
       expect(await introspection().getSandbox({})).toMatchObject({
         ...{ state: 'active', id: 'pod', containers: 1, agentRestarts: 0, guestTimeMs: 1_700_000_000_000n },
         namespaces: ['/run/sandbox-ns/ipc', '/run/sandbox-ns/uts'],
@@ -61,7 +61,7 @@ describe.each(['ttrpc', 'grpc'] as const)('introspection over %s', (framing) => 
       expect(containers[0]?.exitStatus).toBeUndefined()
     })
 
-    it('tells the processes, and what others are in the cgroup', async () => {
+    it('reports the processes, and the other ones in the cgroup', async () => {
       const { processes } = await introspection().listProcesses({ containerId: 'c1' })
       expect(processes).toMatchObject([
         { role: Role.INIT, containerId: 'c1', execId: '', pid: 1001, hasTerminal: false },
@@ -69,7 +69,7 @@ describe.each(['ttrpc', 'grpc'] as const)('introspection over %s', (framing) => 
       ])
     })
 
-    it('tells that a container is paused, of its processes too', async () => {
+    it('reports a paused container, and its processes as paused', async () => {
       await agent().pauseContainer({ containerId: 'c1' })
       expect(await introspection().listContainers({})).toMatchObject({ containers: [{ state: 'paused' }] })
       const { processes } = await introspection().listProcesses({ containerId: 'c1' })
@@ -82,7 +82,7 @@ describe.each(['ttrpc', 'grpc'] as const)('introspection over %s', (framing) => 
       await expect(introspection().listProcesses({ containerId: 'c9' })).rejects.toMatchObject(unknown)
     })
 
-    it('tells starts and ends as events, and ends as exits until they are acknowledged', async () => {
+    it('reports starts and ends as events, and ends as exits until they are acknowledged', async () => {
       services.runtime.end(1002, { signal: 9 })
       const { events } = await eventsUntil(4)
       expect(events).toMatchObject([
@@ -114,7 +114,7 @@ describe.each(['ttrpc', 'grpc'] as const)('introspection over %s', (framing) => 
       )
     })
 
-    it('tells what the agent has set of the network', async () => {
+    it('reports the network settings that the agent has made', async () => {
       services.sandbox.events.add({ networkChanged: { settings: [], omitted: 0 } })
       const { interfaces, settings } = await introspection().getNetwork({})
       expect(interfaces).toMatchObject([{ index: 1, name: 'lo', source: 'kernel' }])
@@ -194,7 +194,7 @@ describe.each(['ttrpc', 'grpc'] as const)('introspection over %s', (framing) => 
     expect(await Promise.all(waits)).toHaveLength(64)
   })
 
-  it('tells by how much SetGuestDateTime has moved the clock', async () => {
+  it('reports by how much SetGuestDateTime has moved the clock', async () => {
     const day = 86_400_000
     await agent().setGuestDateTime({ Sec: BigInt(Math.floor((Date.now() + day) / 1000)), Usec: 0n })
     const { events } = await introspection().getEvents({})
@@ -202,14 +202,14 @@ describe.each(['ttrpc', 'grpc'] as const)('introspection over %s', (framing) => 
     expect(steps).toEqual([expect.closeTo(day, -5)])
   })
 
-  it('tells that events were dropped', async () => {
+  it('reports that events were dropped', async () => {
     for (let n = 0; n < 3000; n++) services.sandbox.events.add({ clockSet: { stepMs: 0n } })
     const { events, gap } = await introspection().getEvents({ afterSequence: 1n, limit: 1 })
     expect(gap).toEqual({ firstSequence: 2n, lastSequence: 1976n })
     expect(events).toMatchObject([{ sequence: 1977n }])
   })
 
-  it('tells what the guest can do, or why not', async () => {
+  it('reports the features of the guest, or why they are missing', async () => {
     const { capabilities } = await introspection().getCapabilities({})
     const one = (name: string) => capabilities.find((each) => each.name === name)
     expect(one('grpc.AgentService/CreateContainer')).toMatchObject({ enabled: true, reason: '' })
@@ -230,7 +230,7 @@ describe.each(['ttrpc', 'grpc'] as const)('introspection over %s', (framing) => 
       { 'cpu/tasks': '', 'cpuset/tasks': '', 'pids/tasks': '' },
       'cgroup v1 has no controller for memory',
     ],
-  ])('tells of %s whether it has the limits of containers', async (_what, files, reason) => {
+  ])('reports whether %s has the limits of containers', async (_what, files, reason) => {
     const { files: guest } = services.os
     await guest.removeTree('/sys/fs/cgroup')
     for (const [name, text] of Object.entries(files)) await guest.put(`/sys/fs/cgroup/${name}`, text)
@@ -239,7 +239,7 @@ describe.each(['ttrpc', 'grpc'] as const)('introspection over %s', (framing) => 
     expect(limits).toMatchObject({ enabled: reason === '', reason })
   })
 
-  it('tells the last calls that have failed, equal ones once, and no more than 16', async () => {
+  it('reports the last 16 failed calls, equal ones once', async () => {
     const start = (containerId: string) => expect(agent().startContainer({ containerId })).rejects.toThrow()
     for (const containerId of ['c1', 'c2', 'c1']) await start(containerId)
     const { failed } = await introspection().listCalls({})
@@ -336,7 +336,7 @@ describe.each(['ttrpc', 'grpc'] as const)('introspection over %s', (framing) => 
 describe('StreamEvents', () => {
   const NAME = 'microvm.agent.v1.Introspection/StreamEvents'
 
-  it('sends what has happened, then what happens', async () => {
+  it('sends past events, then new ones', async () => {
     services.sandbox.events.add({ clockSet: { stepMs: 1n } })
     const { client } = grpcClient(services.path)
     const call = client.makeServerStreamRequest(`/${NAME}`, encode, decode, { afterSequence: 0n })
@@ -349,7 +349,7 @@ describe('StreamEvents', () => {
     client.close()
   })
 
-  it('refuses a number of the future', async () => {
+  it('refuses a sequence number of the future', async () => {
     const { client } = grpcClient(services.path)
     const call = client.makeServerStreamRequest(`/${NAME}`, encode, decode, { afterSequence: 7n })
     const failure = new Promise((resolve) => call.on('error', resolve))

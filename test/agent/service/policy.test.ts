@@ -90,7 +90,7 @@ describe.each(['ttrpc', 'grpc'] as const)('a policy over %s', (framing) => {
   // After the check the call fails by itself, because the path does not exist.
   const PASSED = { code: 'INTERNAL', message: expect.stringContaining('/swap') }
 
-  it('of none lets every call pass', async () => {
+  it('lets every call pass when none is set', async () => {
     await expect(call()).rejects.toMatchObject(PASSED)
   })
 
@@ -111,7 +111,7 @@ describe.each(['ttrpc', 'grpc'] as const)('a policy over %s', (framing) => {
     expect(JSON.stringify(logged)).not.toContain('no swap')
   })
 
-  it('that allows all lets every call pass', async () => {
+  it('lets every call pass when it allows all', async () => {
     await setPolicy('allow all')
     await expect(call()).rejects.toMatchObject(PASSED)
   })
@@ -132,7 +132,7 @@ describe.each(['ttrpc', 'grpc'] as const)('a policy over %s', (framing) => {
     await expect(call()).rejects.toMatchObject(PASSED)
   })
 
-  it('sees in each of 100 checks at once what the one before it left', async () => {
+  it('sees the state of the previous check in each of 100 concurrent checks', async () => {
     await setPolicy('each input.path once')
     const calls = Array.from({ length: 100 }, () => call().catch((error) => error))
     const codes = (await Promise.all(calls)).map(({ code }) => code)
@@ -162,14 +162,14 @@ describe.each(['ttrpc', 'grpc'] as const)('a policy over %s', (framing) => {
     expect(JSON.stringify(recorded.lines.filter(({ level }) => level !== 'debug'))).not.toContain('100 ms')
   })
 
-  it('takes ops of null for none, and applies none of a denied call', async () => {
+  it('treats null ops as none, and applies no ops of a denied call', async () => {
     await setPolicy('ops that are null')
     await expect(call()).rejects.toMatchObject(PASSED)
     await setPolicy('denied with ops')
     await expect(call()).rejects.toMatchObject({ code: 'PERMISSION_DENIED' })
   })
 
-  it('with AllowRequestsFailingPolicy lets pass what it denies or has no rule for, with a warning each', async () => {
+  it('lets denied and unknown calls pass with AllowRequestsFailingPolicy, with a warning each', async () => {
     await setPolicy('lets all pass')
     await expect(call()).rejects.toMatchObject(PASSED)
     await expect(client().getVolumeStats({ volumeGuestPath: 'x' })).rejects.toMatchObject({
@@ -187,7 +187,7 @@ describe.each(['ttrpc', 'grpc'] as const)('a policy over %s', (framing) => {
     ])
   })
 
-  it('is replaced only as it allows', async () => {
+  it('is replaced only by a call that it allows', async () => {
     await setPolicy('nothing, not even another policy')
     await expect(setPolicy('allow all')).rejects.toMatchObject({
       code: 'PERMISSION_DENIED',
@@ -197,12 +197,12 @@ describe.each(['ttrpc', 'grpc'] as const)('a policy over %s', (framing) => {
     expect(engines.open).toBe(1)
   })
 
-  it('lets no second replacement in between its check and its own', async () => {
+  it('admits no other replacement between the check of one and its effect', async () => {
     const answers = [setPolicy('nothing, not even another policy'), setPolicy('allow all')]
     expect((await Promise.allSettled(answers)).map(({ status }) => status)).toEqual(['fulfilled', 'rejected'])
   })
 
-  it('stays when another one cannot be parsed', async () => {
+  it('stays when a new policy cannot be parsed', async () => {
     await setPolicy('deny swap by input.path')
     await expect(setPolicy('not Rego')).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
@@ -253,7 +253,7 @@ describe.each(['ttrpc', 'grpc'] as const)('a policy over %s', (framing) => {
     return answer
   }
 
-  it('refuses what is not of the contract, unless a rule of its name allows it', async () => {
+  it('refuses calls outside the contract, unless a rule of their name allows them', async () => {
     const version = () => clientFor(IntrospectionDefinition, services.connections[framing]).getVersion({})
     await setPolicy('deny swap by input.path')
     await expect(version()).rejects.toMatchObject({

@@ -238,7 +238,7 @@ describe('the call wrapper', () => {
     expect(lines.at(-1)).toMatchObject({ level: 'WARN', error: 'too late' })
   })
 
-  describe('of a call that the policy refuses', () => {
+  describe('for a call that the policy refuses', () => {
     const options = { loggedMessage: 'Test is blocked by policy' }
     const refuse: Check = () =>
       Promise.reject(new Refusal('PERMISSION_DENIED', 'Test is blocked by policy: SECRET=1', options))
@@ -256,7 +256,7 @@ describe('the call wrapper', () => {
       expect(lines[0]).toMatchObject({ code: 'PERMISSION_DENIED', error: 'Test is blocked by policy' })
     })
 
-    it('runs a read, and answers it with nothing, whether or not that arrives', async () => {
+    it('runs a read, and answers it without data, whether or not the answer arrives', async () => {
       const told: boolean[] = []
       const handle: Rpc<Message, Message>['handle'] = async (message, { takes }) => {
         takes(tellTo(told))
@@ -383,7 +383,7 @@ describe('the call wrapper', () => {
     expect(seen).toEqual([false, false])
   })
 
-  it('tells all who want to know of the delivery, also when one of them fails', async () => {
+  it('reports the delivery to all who asked for it, even when one of them fails', async () => {
     const seen: boolean[] = []
     const { method, lines } = wrapped({
       handle: async (message, call) => {
@@ -438,11 +438,14 @@ describe('the outcome of a call that must not be carried out twice', () => {
     },
   )
 
-  it.each(['read', 'idempotent'] as const)('is not recorded of one that may be (%s)', async (recovery) => {
-    const files = new MemoryStateFiles()
-    await agent(files, { recovery })(request, callOf({ number: 5n }))
-    expect(files.names()).toEqual([])
-  })
+  it.each(['read', 'idempotent'] as const)(
+    'is not recorded for a call that may be carried out twice (%s)',
+    async (recovery) => {
+      const files = new MemoryStateFiles()
+      await agent(files, { recovery })(request, callOf({ number: 5n }))
+      expect(files.names()).toEqual([])
+    },
+  )
 
   it.each([
     ['expires before its function has begun', 0, async (message: Message) => message, false],
@@ -473,7 +476,7 @@ describe('the outcome of a call that must not be carried out twice', () => {
     },
   )
 
-  it('answers one that keeps a journal of its own, too, when that has recorded it', async () => {
+  it('answers a call with its own journal, too, once the journal has recorded it', async () => {
     const files = new MemoryStateFiles()
     const call = { number: 5n, takes: () => {} }
     const handle = async (message: Message) => message
@@ -488,7 +491,7 @@ describe('the outcome of a call that must not be carried out twice', () => {
     expect(calls).toEqual([])
   })
 
-  it('is not recorded of one that keeps a journal of its own, nor without a number, nor of a failure', async () => {
+  it('is not recorded for a call with its own journal, a call without a number, or a failure', async () => {
     const files = new MemoryStateFiles()
     await agent(files, { recovery: 'journaled', ownJournal: true })(request, callOf({ number: 5n }))
     await agent(files, { recovery: 'journaled' })(request, callOf())

@@ -47,7 +47,7 @@ describe('a queue of spans', () => {
     expect(clock.sleeping).toBe(0)
   })
 
-  it('sends them again 5 s after a failure, which it tells once', async () => {
+  it('sends them again 5 s after a failure, which it logs once', async () => {
     let failures = 2
     const { queue, pass, batches, lines } = queueTo(async () => {
       failures -= 1
@@ -65,7 +65,7 @@ describe('a queue of spans', () => {
     expect(lines).toEqual([{ level: 'warn', message: 'trace spans not sent', fields }])
   })
 
-  it('gives an answer 10 s', async () => {
+  it('waits 10 s for an answer', async () => {
     const { queue, pass, batches, lines } = queueTo(untilAborted)
     queue.add(span('a'))
     await pass(200)

@@ -84,7 +84,7 @@ describe('the traces of calls', () => {
     collector.stop()
   })
 
-  it('are made of no call whose caller does not want them', () => {
+  it('are not made for a caller that does not want them', () => {
     const { tracer } = tracingTo(undefined, PORT)
     expect(tracer.begin('a.B/C', { ...incoming, traceparent: PARENT.replace(/01$/, '00') })).toBeUndefined()
   })

@@ -96,7 +96,7 @@ describe('limits of all connections', () => {
     expect(await peer.response()).toMatchObject({ streamId: 7, code: 0 })
   })
 
-  it('refuse calls of both framings, but none that has the reserve', async () => {
+  it('refuse calls of both framings, except those with a reserve', async () => {
     await start(8 * MIB)
     const ttrpc = await running.dialTtrpc()
     const grpc = running.dialGrpc()
@@ -118,7 +118,7 @@ describe('limits of all connections', () => {
     while (used('calls') > 0) await turns(1)
   })
 
-  it('count incomplete gRPC messages, and refuse the one that is too much', async () => {
+  it('count incomplete gRPC messages, and refuse the one that exceeds the limit', async () => {
     await start(6 * MIB)
     const session = await openHttp2()
     openCall(session, 'test.Echo/Echo').end(grpcMessage(NO_BYTES))
@@ -201,7 +201,7 @@ describe('limits of all connections', () => {
       expect(headers).toMatchObject({ 'grpc-status': '8' })
     })
 
-    it('read no further question while the answer before it is not read', async () => {
+    it('read no further question while the previous answer is unread', async () => {
       await start(8 * MIB)
       const stream = openCall(await openHttp2(0), REFLECTION)
       const name = Buffer.from('agent.proto')

@@ -5,7 +5,7 @@ import { SignalOnHangupRequest } from '../../../src/gen/microvm/agent/v1/introsp
 import type { TtrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 
 describe('signalOnHangup', () => {
-  it('is undone by the signal 0, for which an agent that hangs is not waited for', async () => {
+  it('is undone by the signal 0, without waiting for an agent that hangs', async () => {
     const sent: number[] = []
     const call: TtrpcClient['call'] = async (_service, _method, payload, options) => {
       sent.push(SignalOnHangupRequest.decode(payload).signal)

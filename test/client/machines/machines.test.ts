@@ -153,7 +153,7 @@ describe('readEntry', () => {
     ['an address that is no text', '{"version":1,"pid":1,"startTicks":1,"address":7}'],
     ['a list', '[1]'],
     ['a long file', ' '.repeat(5000)],
-  ])('tells that %s is no entry', (_, content) => {
+  ])('recognizes that %s is no entry', (_, content) => {
     const folder = temporaryFolder()
     writeFileSync(join(folder, 'web'), content)
     expect([readEntry(folder, 'web')?.kind, runningMachines(folder)]).toEqual(['invalid', []])
@@ -183,7 +183,7 @@ describe('readEntry', () => {
     expect(readEntry(folder, 'web')).toEqual({ kind: 'invalid', reason: 'owned by user 65534' })
   })
 
-  it('tells a process that has ended by its start time, and finds no file of an absent name', () => {
+  it('recognizes an ended process by its start time, and finds no file for an absent name', () => {
     const folder = temporaryFolder()
     writeFileSync(join(folder, 'web'), ENDED)
     expect([readEntry(folder, 'web'), readEntry(folder, 'absent')]).toEqual([

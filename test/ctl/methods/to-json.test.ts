@@ -22,7 +22,7 @@ describe('decodeJson', () => {
     expect(shown(Buffer.from([255]))).toMatchObject({ data: { base64: '/w==' } })
   })
 
-  it('gives what encodeJson reads', () => {
+  it('prints JSON that encodeJson reads', () => {
     const { input } = describedMethod('CopyFile')
     const bytes = CopyFileRequest.encode(
       CopyFileRequest.fromPartial({ path: '/x', data: Buffer.from([0, 255]), fileSize: 5n, uid: -1 }),

@@ -56,14 +56,14 @@ describe('ContainersCgroup on cgroup v2', () => {
     expect(await mibOf(`${V2}/memory.high`)).toBe(158.75)
   })
 
-  it('gives the same whatever containers use, and what they read', async () => {
+  it('returns the same limit whatever containers use and read', async () => {
     await onV2(1000, 600)
     await guestHas(4096, 3600)
     await cgroupOf().limit()
     expect(await mibOf(`${V2}/memory.max`)).toBe(3936)
   })
 
-  it('is never below what the containers cannot give back', async () => {
+  it('is never below the unreclaimable memory of the containers', async () => {
     await onV2(1000, 600)
     await guestHas(4096, 10)
     await cgroupOf().limit()
@@ -104,7 +104,7 @@ describe('ContainersCgroup on cgroup v2', () => {
     ])
   })
 
-  it('goes with what is left below it', async () => {
+  it('is removed with the cgroups that are left below it', async () => {
     await os.files.makeDirectories('/sys/fs/cgroup/containers/default/r1')
     await os.files.removeTree(`${V2}`)
     await os.files.makeDirectories('/sys/fs/cgroup/containers/default/r1')
@@ -131,7 +131,7 @@ describe('ContainersCgroup', () => {
     expect(await os.files.stat(V1)).toBeUndefined()
   })
 
-  it('is not made without the memory controller, which is said once', async () => {
+  it('is not made without the memory controller, which is logged once', async () => {
     await os.files.put('/sys/fs/cgroup/cgroup.controllers', 'cpu pids\n')
     const cgroup = cgroupOf()
     await cgroup.limit()

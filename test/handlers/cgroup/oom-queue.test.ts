@@ -110,8 +110,8 @@ describe('OomQueue', () => {
   })
 })
 
-describe('an OomQueue after another one', () => {
-  it('goes on with the events that waited, and with those whose answers were not delivered', async () => {
+describe('an OomQueue of the next agent', () => {
+  it('continues with the waiting events, and with those whose answers were not delivered', async () => {
     const files = new MemoryStateFiles()
     const { events: before } = queue(files)
     const waiting = before.take(numbered(1n))
@@ -131,7 +131,7 @@ describe('an OomQueue after another one', () => {
     ['open', ['a', 'a']],
     ['written', ['a']],
     ['dropped', ['a', 'a']],
-  ] as const)('has an event once whose taking was half recorded (%s)', async (state, left) => {
+  ] as const)('has an event once when its delivery was half recorded (%s)', async (state, left) => {
     const files = new MemoryStateFiles()
     const { events: before } = queue(files)
     before.add(eventOf('a', 1n))
@@ -148,7 +148,7 @@ describe('an OomQueue after another one', () => {
     expect(taken).toEqual([...left, 'end'])
   })
 
-  it('tells the events of a container from those of an earlier one with its id', async () => {
+  it('distinguishes the events of a container from those of an earlier one with its id', async () => {
     const files = new MemoryStateFiles()
     const { events: before } = queue(files)
     before.add(eventOf('a', 1n))

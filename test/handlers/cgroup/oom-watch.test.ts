@@ -46,7 +46,7 @@ describe.each([true, false])('watchOom (v2: %s)', (isV2) => {
     expect(calls()).toBe(2)
   })
 
-  it('reports a kill of the time before it watched at once', async () => {
+  it('reports a kill from before the watch at once', async () => {
     const { settle, calls, happen } = await watched(isV2, 1n, 2)
     await settle()
     expect(calls()).toBe(1)
@@ -54,7 +54,7 @@ describe.each([true, false])('watchOom (v2: %s)', (isV2) => {
     expect(calls()).toBe(1)
   })
 
-  it('reports a kill that nobody has reported before it watched', async () => {
+  it('reports an unreported kill from before the watch', async () => {
     const { kills, happen, calls } = await watched(isV2, 2n)
     await kills(2)
     await happen()

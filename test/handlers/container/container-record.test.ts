@@ -5,7 +5,7 @@ import { StateStore } from '../../../src/state/state-store.ts'
 import { MemoryStateFiles } from '../../support/fakes/files/memory-state-files.ts'
 
 describe('ContainerRecord', () => {
-  it('tells which answers it does not tell any more', () => {
+  it('passes on the requests whose answers it no longer contains', () => {
     const kept: bigint[] = []
     const answers = { keep: (number: bigint) => void kept.push(number) }
     const state = new StateStore(new MemoryStateFiles())

@@ -59,7 +59,7 @@ describe('GuestSysctls', () => {
     expect(await value()).toBe('128')
   })
 
-  it('works on after a value that the kernel refuses', async () => {
+  it('continues after a value that the kernel refuses', async () => {
     os.files.onWrite = (path, data) => {
       if (data === 'x') throw kernelError('write', path, 'EINVAL')
     }

@@ -39,7 +39,7 @@ describe('StartContainer', () => {
     await handlers.startContainer({ containerId: 'c1' }, neverAborted)
   })
 
-  it('is told before the end of a program that ends while the OCI runtime still runs', async () => {
+  it('is reported before the end of a program that ends while the OCI runtime still runs', async () => {
     const { context, handlers, runtime } = await machineWithSandbox()
     await handlers.createContainer(containerRequest('c1'), neverAborted)
     runtime.refuse = async () => {

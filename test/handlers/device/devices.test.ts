@@ -39,11 +39,14 @@ describe('createDeviceHandlers', () => {
     expect(os.uevents.listeners.size).toBe(0)
   })
 
-  it.each(['blk-ccw', 'vfio-ap', 'vfio-ap-cold'])('answers UNIMPLEMENTED for %s, and why', async (type) => {
-    const finding = expect(find({ ...whole, type })).rejects
-    await finding.toMatchObject({ code: 'UNIMPLEMENTED' })
-    await finding.toThrow(`device type ${type}: only supported on s390x`)
-  })
+  it.each(['blk-ccw', 'vfio-ap', 'vfio-ap-cold'])(
+    'answers UNIMPLEMENTED for %s, and says why',
+    async (type) => {
+      const finding = expect(find({ ...whole, type })).rejects
+      await finding.toMatchObject({ code: 'UNIMPLEMENTED' })
+      await finding.toThrow(`device type ${type}: only supported on s390x`)
+    },
+  )
 
   it('waits for all at once, and stops when one does not appear', async () => {
     const finding = find({ ...whole, vmPath: '/dev/vdy' }, whole, { ...whole, vmPath: '/dev/vdz' })

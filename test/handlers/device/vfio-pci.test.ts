@@ -48,7 +48,7 @@ describe('passed-through PCI devices', () => {
     expect(await driverOf('0000:00:06.0')).toBe('mlx5_core')
   })
 
-  it('are told of before they are bound, so that another agent can bind them back', async () => {
+  it('are recorded before they are bound, so that the next agent can rebind them', async () => {
     const told: string[] = []
     const options = ['0000:1a:02.3=06']
     const device = Device.fromPartial({ type: 'vfio-pci', id: 'vfio', containerPath: '/dev/x', options })

@@ -44,7 +44,7 @@ describe('onlineMemory', () => {
 describe('watchMemory', () => {
   const nothing = async () => {}
 
-  it('tells of memory that came online or went offline, in the order of the events', async () => {
+  it('reports memory that came online or went offline, in the order of the events', async () => {
     const seen: string[] = []
     await sysfs.plugMemory(3)
     sysfs.refusals.set(`${MEMORY}/memory3/online`, 'EINVAL')

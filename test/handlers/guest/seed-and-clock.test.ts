@@ -37,7 +37,7 @@ describe('setGuestDateTime', () => {
 })
 
 describe('reseedRandom', () => {
-  it('passes the bytes to the kernel, and tells before that they must not be passed again', async () => {
+  it('passes the bytes to the kernel, and records before that they must not be passed again', async () => {
     const system = new FakeSystem()
     const addedBefore: string[][] = []
     await reseedRandom(system, Buffer.from('noise'), {
@@ -47,7 +47,7 @@ describe('reseedRandom', () => {
     expect(addedBefore).toEqual([[]])
   })
 
-  it('refuses an empty request, also when it is sent again', async () => {
+  it('refuses an empty request, even when it is repeated', async () => {
     let isTold = false
     const refused = reseedRandom(new FakeSystem(), new Uint8Array(), {
       beforeEffect: () => {

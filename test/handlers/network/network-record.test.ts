@@ -38,7 +38,7 @@ describe('NetworkRecord', () => {
 
   const one = { kind: 'interface', subject: 'eth0', value: 'up' } as const
 
-  it('goes on in the next agent', () => {
+  it('continues in the next agent', () => {
     const state = new StateStore(new MemoryStateFiles())
     new NetworkRecord(silentLogger(), undefined, state).note('metadata', [one])
     const next = new NetworkRecord(silentLogger(), undefined, state)
@@ -46,7 +46,7 @@ describe('NetworkRecord', () => {
     expect(next.isWhole).toBe(true)
   })
 
-  it('keeps the newest settings, and tells that it is cut', () => {
+  it('keeps the newest settings, and reports that others are missing', () => {
     const state = new StateStore(new MemoryStateFiles())
     const subjects = Array.from({ length: 1100 }, (_, number) => `10.0.${number}.0/24`)
     new NetworkRecord(silentLogger(), undefined, state).note(
@@ -58,7 +58,7 @@ describe('NetworkRecord', () => {
     expect(next.isWhole).toBe(false)
   })
 
-  it('begins empty, and is not whole, when what was saved cannot be read', () => {
+  it('begins empty and incomplete when the saved record cannot be read', () => {
     const files = new MemoryStateFiles()
     files.write('network', new Uint8Array([1]))
     const record = new NetworkRecord(silentLogger(), undefined, new StateStore(files))
@@ -66,7 +66,7 @@ describe('NetworkRecord', () => {
     expect(record.isWhole).toBe(false)
   })
 
-  it('goes on without a room for its state', () => {
+  it('works without room for its state', () => {
     const files = new MemoryStateFiles()
     files.write = () => {
       throw new Error('ENOSPC')

@@ -141,7 +141,7 @@ describe('ociRuntime', () => {
     },
   )
 
-  it('does not take a process that is not in the container’s cgroup', async () => {
+  it('rejects a process outside the container’s cgroup', async () => {
     const { runtime } = client('runc', '1')
     const asked: number[] = []
     const isMember = async (pid: number) => asked.push(pid) === 0
@@ -168,7 +168,7 @@ describe('ociRuntime', () => {
     expect(limits).toEqual([300_000])
   })
 
-  it('denies AF_VSOCK to what makes a process, unless the container may have it', async () => {
+  it('denies AF_VSOCK to runs that make a process, unless the container may have it', async () => {
     const { os, runtime } = client('runc')
     const process = Process.fromPartial({ Args: ['sh'] })
     const allowed = { ...CONTAINER.spec, Annotations: { 'microvm.agent.container_vsock': 'allow' } }

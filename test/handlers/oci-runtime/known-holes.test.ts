@@ -44,11 +44,11 @@ describe('KnownHoles', () => {
   it.each([
     ['runc', 'runc version 1.3.6+ds1\ncommit: 1.3.6+ds1-1\nspec: 1.2.1\n'],
     ['crun', 'crun version 1.8.1\ncommit: f8a096be060b22ccd3d5f3ebe44108517fbf6c30\nrundir: /run/crun\n'],
-  ] as const)('says nothing of a %s without a known way out', async (kind, output) => {
+  ] as const)('does not warn of a %s without a known break-out', async (kind, output) => {
     expect(await warned(kind, output)).toEqual([])
   })
 
-  it('looks again when another program has taken the place of the runtime', async () => {
+  it('checks again when the program of the runtime was replaced', async () => {
     const os = new FakeOs()
     const { log, lines } = recordingLog()
     const holes = new KnownHoles(os, { kind: 'runc', binary: '/usr/sbin/x', log })

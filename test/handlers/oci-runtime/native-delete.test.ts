@@ -74,7 +74,7 @@ describe.each<Kind>(['runc', 'crun'])('NativeDelete of a container of %s', (kind
     expect(os.files.openFolders).toBe(0)
   })
 
-  it('goes on after a death at any step', async () => {
+  it('continues after a death at any step', async () => {
     const count = Object.keys(FILES[kind]).length + 2
     for (let done = 0; done < count; done++) {
       const { os, remove, steps } = await machine(kind)
@@ -190,7 +190,7 @@ describe('NativeDelete', () => {
     expect(steps).toEqual([])
   })
 
-  it('asks again for a version that it was not told', async () => {
+  it('asks again for a version after a failure', async () => {
     const { os, remove } = await machine('runc')
     const failures = [kernelError('run', '/usr/bin/runc', 'ETIMEDOUT')]
     os.tools.script(() => {
@@ -200,7 +200,7 @@ describe('NativeDelete', () => {
     expect([await remove(), await remove()]).toEqual([false, true])
   })
 
-  it('leaves it to a runtime whose file cannot be looked at', async () => {
+  it('leaves it to a runtime whose file cannot be examined', async () => {
     const { os, remove } = await machine('runc')
     os.files.stat = async (path) => {
       throw kernelError('stat', path, 'EIO')

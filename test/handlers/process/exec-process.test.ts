@@ -66,7 +66,7 @@ describe('ExecProcess', () => {
     })
   })
 
-  it('has a process that ended before it was looked at begin when the OCI runtime was run', async () => {
+  it('dates the start of a process that has already ended from the run of the OCI runtime', async () => {
     const { context, handlers, os, runtime } = await machineWithContainer()
     const init = runtime.last().pid
     os.clock.advance(200)

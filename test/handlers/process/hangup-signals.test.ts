@@ -38,7 +38,7 @@ describe('SignalOnHangup', () => {
       .toBe('Process not found: invalid exec id')
   })
 
-  it('outlives that the end of such a process cannot be recorded', async () => {
+  it('survives a failure to record the end of such a process', async () => {
     const { caller, end, lines, state, waiting } = await withWaitingCall()
     caller.abort(cancelled())
     await expect(waiting).rejects.toMatchObject({ code: 'CANCELLED' })
@@ -51,7 +51,7 @@ describe('SignalOnHangup', () => {
       .toMatchObject([{ message: 'process not forgotten', fields: { containerId: 'c1', execId: 'e1' } }])
   })
 
-  it('lets the process alone at a deadline, which its caller lives to see', async () => {
+  it('leaves the process alone at a deadline, because its caller still exists', async () => {
     const { caller, sent, waiting } = await withWaitingCall()
     caller.abort(deadlineExceeded())
     await expect(waiting).rejects.toMatchObject({ code: 'DEADLINE_EXCEEDED' })
@@ -65,7 +65,7 @@ describe('SignalOnHangup', () => {
     expect((await status()).status).toBe(128 + SIGHUP)
   })
 
-  it('answers when a further call takes its place, and keeps to the signal of that one', async () => {
+  it('answers when a further call replaces it, and then uses the signal of that call', async () => {
     const { caller, sent, wait, waiting } = await withWaitingCall()
     const later = new AbortController()
     const second = wait(15, later.signal)
@@ -77,7 +77,7 @@ describe('SignalOnHangup', () => {
     expect(sent()).toEqual([[1002, 15]])
   })
 
-  it('is called off by the signal 0', async () => {
+  it('is cancelled by the signal 0', async () => {
     const { caller, sent, wait, waiting } = await withWaitingCall()
     await wait(0)
     await waiting

@@ -62,7 +62,7 @@ describe('launching a process', () => {
     expect(made.os.system.signals).toEqual([])
   })
 
-  it('succeeds though the console socket cannot be removed', async () => {
+  it('succeeds although the console socket cannot be removed', async () => {
     const made = await machineWithContainer()
     const listen = made.os.consoles.listen.bind(made.os.consoles)
     made.os.consoles.listen = (path) => ({

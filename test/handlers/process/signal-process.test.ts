@@ -29,7 +29,7 @@ describe('SignalProcess', () => {
     // SIGKILL may be sent twice, also in place of an unhandled SIGTERM.
     ['', SIGKILL, 0],
     ['', SIGTERM, 0],
-  ])('tells before the signal that it must not be sent again (%j, %i)', async (execId, signal, times) => {
+  ])('records before the signal that it must not be sent again (%j, %i)', async (execId, signal, times) => {
     const made = await withThreeProcesses()
     const sentBefore: number[] = []
     const request = { containerId: 'c1', execId, signal }

@@ -48,7 +48,7 @@ describe('WaitProcess', () => {
     await handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
   })
 
-  it('records the status for a request that is sent again, also when another waiter has it by then', async () => {
+  it('records the status for a repeated request, even when another waiter has received it', async () => {
     const { handlers, runtime, context } = await machineWithContainer()
     runtime.end(runtime.last().pid, { code: 7 })
     const other = await handlers.waitProcess(init, neverAborted)
@@ -84,7 +84,7 @@ describe('WaitProcess', () => {
     await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
   })
 
-  it('writes nothing of a removed container, nor of the next one of its name, when it is delivered late', async () => {
+  it('records nothing about a removed container, or the next one of its name, on a late delivery', async () => {
     const { handlers, runtime, state } = await machineWithContainer()
     runtime.end(runtime.last().pid, { code: 0 })
     const ends = [

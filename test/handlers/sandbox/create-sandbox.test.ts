@@ -48,7 +48,7 @@ describe('CreateSandbox', () => {
     await handlers.createSandbox(sandboxRequest(), neverAborted)
   })
 
-  it.each(['succeeds', 'fails'])('leaves containers that came before it whole when it %s', async (how) => {
+  it.each(['succeeds', 'fails'])('leaves earlier containers intact when it %s', async (how) => {
     const { os, handlers } = await machine()
     await handlers.createContainer(containerRequest('c1'), neverAborted)
     const kernelModules = how === 'fails' ? [{ name: '' }] : []

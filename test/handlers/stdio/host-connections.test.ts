@@ -86,7 +86,7 @@ describe('connections that the agent has made when it dies', () => {
     return { os, next, end: await accepted }
   }
 
-  it('are given to the call that is sent again, for the host listens once', async () => {
+  it('are given to the repeated call, because the host listens once', async () => {
     const call = 2n ** 64n - 1n
     const { os, next, end } = await dead(call)
     requestsOf(new FakeRequests([[call, 'open']])).settleAll(next)
@@ -108,7 +108,7 @@ describe('connections that the agent has made when it dies', () => {
   it.each([
     ['is not known', new Map<bigint, RequestState>()],
     ['leaves first', new Map<bigint, RequestState>([[5n, 'open']])],
-  ] as const)('are closed when their call does not come again, because it %s', async (_what, states) => {
+  ] as const)('are closed when their call is not repeated, because it %s', async (_what, states) => {
     const { next, os, end } = await dead(5n)
     const source = new FakeRequests(states)
     requestsOf(source).settleAll(next)

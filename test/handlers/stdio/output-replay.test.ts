@@ -20,7 +20,7 @@ describe('OutputReplay', () => {
     expect(read(tail, 3)).toEqual({ offset: 997, data: 'wxyz', totalBytes: 1001 })
   })
 
-  it('refuses an offset of the future', () => {
+  it('refuses an offset beyond the end', () => {
     const tail = new OutputReplay(4).open()
     add(tail, 'ab')
     expect(() => tail.read(3, 0)).toThrow('offset: 3, want at most 2, the end')

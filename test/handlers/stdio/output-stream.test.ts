@@ -53,7 +53,7 @@ describe('OutputStream', () => {
     expect(write('y'.repeat(4_000_000))).toBe(100_000)
   })
 
-  it('tells for how long output waits that nobody reads', async () => {
+  it('reports for how long unread output has waited', async () => {
     const { os, stream, read, write } = outputStream()
     os.clock.advance(5000)
     expect(stream.unreadMs()).toBe(0)
@@ -243,7 +243,7 @@ describe('OutputStream', () => {
     expect(os.clock.sleeping).toBe(0)
   })
 
-  it('gives back the memory of what was delivered, while other answers are on their way', async () => {
+  it('frees the memory of delivered output while other answers are on their way', async () => {
     const { os, stream, write } = outputStream(2 ** 20)
     const file = () => os.streams.openFds.find((fd) => os.streams.isMemoryFile(fd)) ?? -1
     write('x'.repeat(60_000))
@@ -283,7 +283,7 @@ describe('OutputStream', () => {
     expect(await read()).toBe('kept')
   })
 
-  it('has the data of a read also when the stream is closed before they are sent', async () => {
+  it('keeps the data of a read when the stream is closed before they are sent', async () => {
     const { os, stream, write } = outputStream()
     write('last words')
     const output = await stream.read(100, callOf())

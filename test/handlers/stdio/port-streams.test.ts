@@ -48,7 +48,7 @@ describe('a process whose streams have ports', () => {
     await expect(handlers.writeStdin({ ...KEY, data }, neverAborted)).rejects.toMatchObject(noWriter)
   })
 
-  it('reads the end of stdin after CloseStdin, behind what the host has sent', async () => {
+  it('reads the end of stdin after CloseStdin, after the bytes of the host', async () => {
     const { os, handlers, process, stdin } = await withPorts()
     write(os, stdin, 'sent')
     await handlers.closeStdin(KEY, neverAborted)
@@ -57,7 +57,7 @@ describe('a process whose streams have ports', () => {
     expect(() => write(os, stdin, 'more')).toThrow('EPIPE')
   })
 
-  it('has its output read by calls though vminit has no room for the end of its input', async () => {
+  it('has its output read by calls although vminit has no room for the end of its input', async () => {
     const { os, runtime, handlers } = await machineWithContainer()
     const accepted = os.hostSockets.accept(7)
     await handlers.execProcess(execRequest('c1', 'e1', {}, { stdinPort: 7 }), neverAborted)

@@ -182,7 +182,7 @@ function deathsOf(steps: number): readonly (readonly Death[])[] {
 }
 
 describe.each(TERMINAL)('the streams of a process whose agent is killed (terminal: %s)', (hasTerminal) => {
-  it('lose and repeat no byte of output, at whatever step that is', async () => {
+  it('lose and repeat no byte of output, whatever the step', async () => {
     const { steps, read } = await readThrough(hasTerminal, [])
     expect(Buffer.from(read).equals(OUTPUT)).toBe(true)
     expect(steps).toBeGreaterThan(100)
@@ -192,7 +192,7 @@ describe.each(TERMINAL)('the streams of a process whose agent is killed (termina
     }
   }, 120_000)
 
-  it('lose and repeat no byte of input, at whatever step that is', async () => {
+  it('lose and repeat no byte of input, whatever the step', async () => {
     const { steps, text } = await writeThrough(hasTerminal, [])
     expect(text).toBe(INPUT.join(''))
     expect(steps).toBeGreaterThan(50)
@@ -250,7 +250,7 @@ describe('a journal of the previous agent', () => {
   })
 
   it.each(['p1-stdout-data', 'p1-stdin-data'])(
-    '%s is refused when a bit of it is another one',
+    '%s is refused when one of its bits is flipped',
     async (name) => {
       const { os, fileOf } = await used()
       const fd = fileOf(name)

@@ -33,7 +33,7 @@ describe('StorageReferences', () => {
   })
 
   describe('acquire', () => {
-    it('shows a storage while it is attached, and records that', async () => {
+    it('lists a storage while it is being attached, and records that', async () => {
       const gate = Promise.withResolvers<void>()
       const acquiring = acquire(A, { attach: () => gate.promise.then(() => mounted(A)) })
       await settle()
@@ -117,7 +117,7 @@ describe('StorageReferences', () => {
       })
     })
 
-    it('shows a storage while it is detached, and records that', async () => {
+    it('lists a storage while it is being detached, and records that', async () => {
       const gate = Promise.withResolvers<void>()
       await acquire(A, { attach: () => mounted(A, { stop: () => gate.promise }) })
       const releasing = references.release(A)
@@ -156,7 +156,7 @@ describe('StorageReferences', () => {
   })
 
   describe('restore', () => {
-    it('goes on with the owner, the device and the names of the previous agent', async () => {
+    it('continues with the owner, the device and the names of the previous agent', async () => {
       const attach = () => mounted(A, { device: '/dev/vdb' })
       await acquire(A, { attach, owner: 'c1' })
       await acquire(B)
@@ -167,7 +167,7 @@ describe('StorageReferences', () => {
       expect(recordOf(2)).toMatchObject({ keep: false, undo: {} })
     })
 
-    it('keeps what is kept without references, and tells that it detached the rest, the newest first', async () => {
+    it('retains kept storages without references, and reports that it detached the rest, the newest first', async () => {
       for (const path of [A, B]) await acquire(path)
       await acquire(`${ROOT}/c`, { attach: () => mounted(`${ROOT}/c`, { keep: true }) })
       const after = await successor()

@@ -56,7 +56,7 @@ describe('storages of an agent that died', () => {
     ['a directory', local],
     ['an overlay', overlay],
     ['a watched folder', watched],
-  ])('go on: %s is joined, and released with its last reference', async (_what, storage) => {
+  ])('continue: %s is joined, and released with its last reference', async (_what, storage) => {
     const clean = { mounts: os.mounts.entries.length, pages: await os.files.readText(HUGE) }
     await attach(storage)
     const attached = os.mounts.entries.length
@@ -73,25 +73,28 @@ describe('storages of an agent that died', () => {
     expect(await os.files.list(`${ROOT}/c1`)).toEqual([])
   })
 
-  it('is detached when nobody refers to it any more', async () => {
+  it('are detached when nothing refers to them', async () => {
     await attach(disk)
     await agent().restore(new Map())
     expect(os.mounts.isMountPoint(DISK)).toBe(false)
     expect(files.names()).toEqual([])
   })
 
-  it.each([Phase.ATTACHING, Phase.DETACHING])('is undone when it was on its way (%s)', async (phase) => {
-    await attach(disk)
-    const store = new StateStore(files)
-    const saved = store.require(KINDS.storage, 'storages/1')
-    store.write(KINDS.storage, 'storages/1', { ...saved, phase, kind: '' })
-    await agent().restore(new Map([[DISK, 1]]))
-    expect(os.mounts.isMountPoint(DISK)).toBe(false)
-    expect(files.names()).toEqual([])
-  })
+  it.each([Phase.ATTACHING, Phase.DETACHING])(
+    'are undone when a transition was under way (%s)',
+    async (phase) => {
+      await attach(disk)
+      const store = new StateStore(files)
+      const saved = store.require(KINDS.storage, 'storages/1')
+      store.write(KINDS.storage, 'storages/1', { ...saved, phase, kind: '' })
+      await agent().restore(new Map([[DISK, 1]]))
+      expect(os.mounts.isMountPoint(DISK)).toBe(false)
+      expect(files.names()).toEqual([])
+    },
+  )
 
   it.each([Phase.ATTACHING, Phase.DETACHING])(
-    'is undone when it was a watched folder on its way (%s)',
+    'are undone when a transition of a watched folder was under way (%s)',
     async (phase) => {
       const clean = os.mounts.entries.length
       await attach(watched)

@@ -70,7 +70,7 @@ describe('createStorageHandlers', () => {
       expect(os.mounts.isMountPoint(DISK)).toBe(false)
     })
 
-    it('does not let a disk that is not there join a directory', async () => {
+    it('does not let an absent disk join a directory', async () => {
       await attach(shm({ driver: 'local', source: 'local', fstype: 'local', mountPoint: DISK }))
       await expect(attach(disk({ source: '/dev/vdz' }))).rejects.toMatchObject({
         code: 'FAILED_PRECONDITION',
@@ -115,7 +115,7 @@ describe('createStorageHandlers', () => {
       ])
     })
 
-    it('refuses to write to what is attached read-only, and reads what is attached to write', async () => {
+    it('refuses to write to a read-only storage, and reads a writable one', async () => {
       const attached = await attach(disk({ options: ['ro'] }))
       await expect(attach(disk({ options: ['rw'] }))).rejects.toMatchObject({
         code: 'FAILED_PRECONDITION',
@@ -184,7 +184,7 @@ describe('createStorageHandlers', () => {
     })
 
     it.each(['blk', 'ephemeral', 'local'])(
-      'leaves nothing of the driver %s unencrypted that was to be encrypted, and does not say the key',
+      'mounts nothing unencrypted with the driver %s when encryption is requested, and does not quote the key',
       async (driver) => {
         const key = 'encryption_key=s3cret'
         const withKey = (...more: string[]) => attach(disk({ driver, driverOptions: [key, ...more] }))
@@ -268,7 +268,7 @@ describe('createStorageHandlers', () => {
       expect(await os.files.lstat(DISK)).toBeUndefined()
     })
 
-    it('is told, like the attaching, and listed until then', async () => {
+    it('is reported, like the attachment, and listed until then', async () => {
       const events = eventLog()
       handlers = createStorageHandlers({ ...dependenciesOf(os), events })
       const attached = await attach(disk())

@@ -35,7 +35,7 @@ describe('the death of an agent', () => {
     return rawPeer(connect(started.path))
   }
 
-  it('is nothing but time to a client that checks every 20 ms over one connection', async () => {
+  it('costs only time for a client that checks every 20 ms over one connection', async () => {
     let isOver = false
     let slowestMs = 0
     let checks = 0
@@ -58,7 +58,7 @@ describe('the death of an agent', () => {
     process.stdout.write(`the slowest check of an agent that was killed took ${slowestMs.toFixed(0)} ms\n`)
   })
 
-  it('lets the next agent answer what it was asked, in its order', async () => {
+  it('lets the next agent answer the open requests in their order', async () => {
     const one = peer()
     await killAfter(() => {
       for (const [index, method] of ['Version', 'Check', 'Check'].entries()) {
@@ -94,7 +94,7 @@ describe('the death of an agent', () => {
     one.socket.destroy()
   })
 
-  it('forgets what a client has asked that leaves before the next agent', async () => {
+  it('forgets the requests of a client that leaves before the next agent', async () => {
     const leaving = peer()
     await killAfter(async () => {
       leaving.request(1, 'grpc.AgentService', 'GetMetrics')
@@ -118,7 +118,7 @@ describe('the death of an agent', () => {
     connection.close()
   })
 
-  it('is not its end in good order, which closes its clients and removes its path', async () => {
+  it('differs from an orderly end, which closes its clients and removes its path', async () => {
     const silent = await started.connect()
     process.kill(started.vminitPid, 'SIGTERM')
     await Promise.all([silent.closed, started.closed])

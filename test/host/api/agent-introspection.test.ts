@@ -76,7 +76,7 @@ describe('an agent with a container, asked what it does', () => {
     expect(names.toSorted()).toEqual(Object.keys(CALLS).toSorted())
   })
 
-  it('tells the processes in words, with those that a container has started itself', async () => {
+  it('reports the processes, with those that a container has started itself', async () => {
     const { processes, omitted } = await introspection.listProcesses({ containerId: 'c1' })
     expect(omitted).toBe(0)
     expect(processes).toMatchObject([
@@ -96,7 +96,7 @@ describe('an agent with a container, asked what it does', () => {
   it.each([
     ['a pipe', false, /pipe_write$/],
     ['a terminal', true, /./],
-  ])('tells for how long nobody has read the output of a process on %s', async (_what, terminal, waits) => {
+  ])('reports for how long the output of a process on %s has been unread', async (_what, terminal, waits) => {
     const execId = `unread-${terminal}`
     const added = await pod.add('c1', execId, ['sh', '-c', 'yes; true'], { terminal })
     for (;;) {
@@ -112,7 +112,7 @@ describe('an agent with a container, asked what it does', () => {
     await added.wait()
   })
 
-  it('tells in which step a call is that hangs, and where the threads are', async () => {
+  it('reports the step of a call that hangs, and where the threads are', async () => {
     const waiting = pod.agent.waitProcess({ containerId: 'c1', execId: 'e1' })
     for (;;) {
       const { calls, threads } = await introspection.getStacks({})
@@ -127,7 +127,7 @@ describe('an agent with a container, asked what it does', () => {
     expect(await waiting).toEqual({ status: 137 })
   })
 
-  it('tells how a process ended, with what it has used', async () => {
+  it('reports how a process ended, with its resource usage', async () => {
     const before = (await introspection.getEvents({})).lastSequence
     const worker = await pod.add('c1', 'e2', [
       'sh',
@@ -214,7 +214,7 @@ describe('an agent with a container, asked what it does', () => {
     expect((await introspection.getSandbox({})).agentRestarts).toBe(0)
   })
 
-  it('goes on with its events after its death, and tells of it', async () => {
+  it('continues its events after its death, and reports the death', async () => {
     const { lastSequence } = await introspection.getEvents({})
     connection.close()
     const { reconnected } = await died()

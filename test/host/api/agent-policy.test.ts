@@ -97,7 +97,7 @@ describe.skipIf(skipped)('an agent with a policy', () => {
     expect(await reading).toMatchObject({ code: 'NOT_FOUND' })
   })
 
-  it('refuses what never ends, and goes on with the next call', async () => {
+  it('refuses a rule that never ends, and continues with the next call', async () => {
     pod = await startPod({ withPolicyEngine: true })
     const some = (name: string) => `some ${name} in numbers.range(1, 5000)`
     const endless = `CreateContainerRequest if { ${some('i')}; ${some('j')}; ${some('k')}; i * j * k == -1 }`
@@ -118,7 +118,7 @@ describe.skipIf(skipped)('an agent with a policy', () => {
     await pod.agent.setPolicy({ policy })
   })
 
-  it('that a call has set outlives it, or ends vminit where it cannot be restored', async () => {
+  it('keeps a policy that a call has set, or ends vminit when the policy cannot be restored', async () => {
     pod = await startPod({ withPolicyEngine: true })
     await pod.agent.setPolicy({ policy: policyOf(LIFE) })
     kill()
@@ -130,7 +130,7 @@ describe.skipIf(skipped)('an agent with a policy', () => {
     expect(await pod.started.exited).toBe(3)
   })
 
-  it('of a file outlives it, with its state', async () => {
+  it('keeps a policy of a file, with its state', async () => {
     const file = join(temporaryFolder(), 'policy.rego')
     writeFileSync(file, policyOf(ONCE))
     pod = await startPod({ withPolicyEngine: true, environment: { KATA_AGENT_POLICY_FILE: file } })
@@ -150,7 +150,7 @@ describe.skipIf(skipped)('an agent with a policy', () => {
     })
   })
 
-  it('answers no call of a service that is not of the contract', async () => {
+  it('answers no call of a service outside the contract', async () => {
     pod = await startPod({ withPolicyEngine: true })
     await pod.agent.setPolicy({ policy: policyOf(LIFE) })
     const connection = grpcConnection(pod.started.path)

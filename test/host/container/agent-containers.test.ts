@@ -55,7 +55,7 @@ describe('containers', () => {
     await pod.remove('one')
   })
 
-  it('make calls wait that come while they are created', async () => {
+  it('make calls wait while they are created', async () => {
     const creating = pod.create('awaited', ['sh', '-c', 'echo started; read line; exit 8'])
     const init = new RemoteProcess(pod.agent, 'awaited')
     const [output, status] = [init.readUntil('started'), init.wait()]

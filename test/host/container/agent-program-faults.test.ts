@@ -35,7 +35,7 @@ const LATE: readonly [string, string, string][] = [
 
 const NOT_EXECUTED = { runc: 255, crun: 1 } as const
 
-describe.each(['runc', 'crun'] as const)('%s, asked for a process that cannot be,', (runtime) => {
+describe.each(['runc', 'crun'] as const)('%s, asked for an impossible process,', (runtime) => {
   let pod: AgentPod
   beforeAll(async () => {
     pod = await startPod({ runtime })
@@ -62,7 +62,7 @@ describe.each(['runc', 'crun'] as const)('%s, asked for a process that cannot be
     expect(await process.wait()).toBe(NOT_EXECUTED[runtime])
   }
 
-  it.each(CHECKED)('is not even run for what is no %s', async (_what, process, text) => {
+  it.each(CHECKED)('is not run for an invalid %s', async (_what, process, text) => {
     await expectRefusal('INVALID_ARGUMENT', expect.stringContaining(text), ['true'], process)
   })
 

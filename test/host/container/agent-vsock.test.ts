@@ -41,14 +41,14 @@ describe.each(['runc', 'crun'])('a container that %s makes', (runtime) => {
     await pod.remove('c1')
   })
 
-  it('gives none to a hook that runs in it', async () => {
+  it('gives no vsock socket to a hook that runs in it', async () => {
     const hook = { Path: '/bin/sh', Args: ['sh', '-c', '/bin/attempts sockets > /hook'] }
     const StartContainer = [{ ...hook, Timeout: 10n }]
     const options = { spec: { Hooks: { StartContainer } } }
     expect(await pod.output('hooked', 'cat /hook', options)).toBe(DENIED_SOCKETS)
   })
 
-  it('keeps its profile, which still refuses what it refuses', async () => {
+  it('keeps its own profile in force', async () => {
     const script = 'mkdir /made || grep Seccomp_filters /proc/self/status'
     expect(await pod.output('profiled', script, { linux: { Seccomp: PROFILE } })).toBe(
       'Seccomp_filters:\t2\n',

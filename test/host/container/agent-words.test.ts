@@ -18,7 +18,7 @@ describe('a specification in the words of runtime-rs and agent-ctl', () => {
     expect(await pod.output('capable', LOOK, { capabilities: CAPABILITIES })).toBe(`${MASK}\n`)
   })
 
-  it('names the capabilities of an added process so', async () => {
+  it('names the capabilities of an added process in the same way', async () => {
     await pod.run('holder', ['sleep', '1000'])
     const added = await pod.add('holder', 'e1', ['sh', '-c', LOOK], { capabilities: CAPABILITIES })
     expect((await added.readAll()).toString()).toBe(`${MASK}\n`)

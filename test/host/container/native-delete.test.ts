@@ -214,7 +214,7 @@ describe.each(GROUPS)('a container of $kind that has stopped, with cgroup $cgrou
     expect(leftoversOf(pod.started, ID)).toEqual(NOTHING_LEFT)
   })
 
-  it('of which somebody joins the cgroup over and over: it is gone, or the program says why not', async () => {
+  it('whose cgroup is joined over and over is removed, or the program says why not', async () => {
     await stopped()
     const script = `while sleep 1000 & echo $! > ${mainCgroup()}/cgroup.procs; do echo joined; done 2>/dev/null; kill $!`
     const joining = spawn('sh', ['-c', script], { stdio: ['ignore', 'pipe', 'ignore'], detached: true })
@@ -230,7 +230,7 @@ describe.each(GROUPS)('a container of $kind that has stopped, with cgroup $cgrou
     for (const cgroup of left.cgroups) rmdirSync(cgroup)
   })
 
-  it('and is removed by 20 at once', async () => {
+  it('is removed once by 20 concurrent calls', async () => {
     const ids = Array.from({ length: 20 }, (_, number) => `crowd-${number}`)
     for (const id of ids) await pod.run(id, ['/bin/sleep', '1000'])
     await Promise.all(ids.map((id) => pod.remove(id)))

@@ -90,7 +90,7 @@ describe.each(['web', 'gnu'])('cp with the tar of container %s', (container) => 
     expect(statSync(join(back, 'same')).ino).toBe(statSync(join(back, 'program')).ino)
   })
 
-  it('tells what a tar cannot read', async () => {
+  it('reports what tar cannot read', async () => {
     const { status, stderr } = await cp(`${container}:/nonexistent`, temporaryFolder())
     expect(status).toBe(1)
     expect(stderr).toMatch(
@@ -140,7 +140,7 @@ describe('the target of cp', () => {
     ['/dev/null', 'web:/tmp', '/dev/null: a device, want a file, a folder or a link'],
     ['FILE', 'bare:/bin', 'bare: no tar in the container, want an image that has tar'],
     ['bare:/bin', 'FOLDER', 'bare: no tar in the container, want an image that has tar'],
-  ])('is not the place for %s at %s', async (source, target, text) => {
+  ])('does not accept %s at %s', async (source, target, text) => {
     const path = file('file')
     const fifo = join(dirname(path), 'fifo')
     execFileSync('mkfifo', [fifo])
@@ -157,7 +157,7 @@ describe('the target of cp', () => {
       'cp: want CONTAINER:PATH for the source or the target, and a path of this machine for the other',
     ],
     [['web:tmp', '/tmp'], 'web:tmp: want an absolute path after the colon'],
-  ])('is not told by %j', async (words, text) => {
+  ])('is not given by %j', async (words, text) => {
     expect(await cp(...words)).toEqual({ status: 2, stdout: '', stderr: `agent-ctl: ${text}\n` })
   })
 

@@ -90,7 +90,7 @@ describe('agent-ctl logs', () => {
     })
   })
 
-  it('follows a process below an agent that is started again', async () => {
+  it('follows a process across a restart of the agent', async () => {
     const job = await pod.add('web', 'lives-on', ['sh', '-c', 'echo before; read line; echo "$line"'])
     await job.readUntil('before\n')
     let isAsked = false
@@ -112,7 +112,7 @@ describe('agent-ctl logs', () => {
     )
   })
 
-  it('follows below an agent whose output has not come as far as that of the one before', async () => {
+  it('follows below an agent that has less output than the previous one', async () => {
     const job = await pod.add('web', 'short', ['sh', '-c', 'echo before; read line; echo "$line"'])
     await job.readUntil('before\n')
     let isKilled = false

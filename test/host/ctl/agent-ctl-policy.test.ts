@@ -37,7 +37,7 @@ describe.skipIf(skipped)('agent-ctl policy check', () => {
     ['another package', '# rules\npackage policy\nA := true\n', ': package policy: an agent asks for rules'],
     ['nothing', ' \n', ': empty, want a policy in Rego'],
     ['bytes that are no text', Buffer.from([0xff, 0xfe]), ': not UTF-8'],
-  ])('tells an error where it is: %s', async (_name, text, error) => {
+  ])('reports an error with its place: %s', async (_name, text, error) => {
     const file = policyFile(text)
     const { status, stderr, stdout } = await check(file)
     expect({ status, stderr }).toEqual({ status: 1, stderr: '' })
@@ -81,7 +81,7 @@ describe.skipIf(skipped)('agent-ctl policy set', () => {
   const run = (...words: readonly string[]): Promise<CtlRun> =>
     ctl(['-a', `unix://${started.path}`, ...words])
 
-  it('are set and checked on a terminal', async () => {
+  it('sets and checks a policy on a terminal', async () => {
     const tool = [pinnedNode(), join(await buildAgentCtl(), 'installed', CTL_INSTALLED.start)]
     const env = { AGENT_CTL_ADDRESS: `unix://${started.path}` }
     const file = policyFile('package agent_policy\ndefault AllowRequestsFailingPolicy := true\n')

@@ -109,7 +109,7 @@ describe('agent-ctl record and replay', () => {
     expect(readFileSync(file, 'utf8')).toBe('notes of mine\n')
   })
 
-  it('passes what is no ttRPC, and tells that it is not recorded', async () => {
+  it('passes other protocols through, and says that they are not recorded', async () => {
     const folder = temporaryFolder()
     const [file, socket] = [join(folder, 'calls.jsonl'), join(folder, 'recorder.sock')]
     const words = ['-a', `unix://${started.path}`, 'record', file, '--listen', `unix://${socket}`, '--once']

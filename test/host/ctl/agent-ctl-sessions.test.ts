@@ -98,7 +98,7 @@ describe('agent-ctl in a session on a terminal', () => {
     expect(await terminal.exited).toBe(130)
   })
 
-  it('run -it is a shell of its own, and its container goes', async () => {
+  it('run -it is a shell in its own container, which is removed afterwards', async () => {
     await expectShell(start(['run', '-it', '--rootfs', pod.root, '--id', 'own', 'sh']))
     await expect(pod.agent.statsContainer({ containerId: 'own' })).rejects.toThrow('invalid container id')
   })

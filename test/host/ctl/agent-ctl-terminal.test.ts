@@ -129,7 +129,7 @@ describe('agent-ctl on a terminal', () => {
     expect(await bash.exited).toBe(0)
   })
 
-  it('shows the processes again and again until Ctrl-C', async () => {
+  it('repeats the list of processes until Ctrl-C', async () => {
     const terminal = new Terminal([...tool, 'top', '--seconds', '1'], { env })
     await terminal.shows('sleep')
     await pod.add('web', 'later', ['tail', '-f', '/dev/null'])

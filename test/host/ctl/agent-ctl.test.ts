@@ -153,7 +153,7 @@ describe('agent-ctl on a real agent', () => {
     expect((await waiting).status).toBe(130)
   })
 
-  it('shows what containers use, once and again and again', async () => {
+  it('shows what containers use, once or repeatedly', async () => {
     const once = await run('stats')
     expect(once).toMatchObject({ status: 0, stderr: '' })
     expect(once.stdout).toMatch(/^web +\d+\.\d\d s +[\d.]+ [KM]iB /m)

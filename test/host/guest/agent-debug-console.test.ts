@@ -88,7 +88,7 @@ describe('the debug console', () => {
     expect(sleepers()).toEqual([])
   })
 
-  it('is not there unless it is asked for', async () => {
+  it('is absent unless it is enabled', async () => {
     folder = temporaryFolder()
     started = await startAgent({ settings: { debug_console_vport: '1026', stdio_dial: dialSetting() } })
     await expect(dial(1026)).rejects.toMatchObject({ code: 'ENOENT' })

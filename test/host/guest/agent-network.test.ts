@@ -74,7 +74,7 @@ describe('the calls about the network', () => {
       })
     })
 
-    it('is told as an event, and its source still when the agent was started again', async () => {
+    it('is reported as an event, and its source even after a restart of the agent', async () => {
       const wanted = { name: 'eth0', hwAddr: ETH0, mtu: 1400n, IPAddresses: [ip('10.0.0.2', 24)] }
       await agent.updateInterface({ interface: wanted })
       const { introspection } = started

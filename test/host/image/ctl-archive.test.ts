@@ -102,7 +102,7 @@ describe('agent-ctl of npm run dist', () => {
   })
 
   it.skipIf(withoutPolicies)(
-    'checks policies where the archive is unpacked and beside the evaluator, and says alone what it lacks',
+    'checks policies where the archive is unpacked and beside the evaluator, and alone says what it lacks',
     () => {
       const file = join(temporaryFolder(), 'policy.rego')
       writeFileSync(file, 'package agent_policy\n\ndefault SetPolicyRequest = \n')

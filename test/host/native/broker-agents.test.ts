@@ -186,7 +186,7 @@ describe('a request whose agent dies', () => {
 })
 
 describe('an answer that is kept', () => {
-  it('is reported as written, and told to every agent until one confirms it', async () => {
+  it('is reported as written to every agent until one confirms it', async () => {
     const agent = broker.startAgent()
     const { client, connection, number } = await converse(broker, agent)
     connection.answerKept(number, reply)
@@ -238,7 +238,7 @@ describe('an answer that is kept', () => {
     expect((await succeed()).states).toEqual(new Map())
   })
 
-  it('that was dropped while no agent ran is told to the next one', async () => {
+  it('is reported to the next agent when it was dropped while no agent ran', async () => {
     const agent = broker.startAgent()
     const { client, connection, number } = await converse(broker, agent)
     client.socket.pause()
@@ -255,7 +255,7 @@ describe('an answer that is kept', () => {
 })
 
 describe('a hang-up', () => {
-  it('is told to the agent as the end of the connection', async () => {
+  it('is reported to the agent as the end of the connection', async () => {
     const { client, connection } = await converse(broker, broker.startAgent())
     client.socket.destroy()
     await expect(connection.request()).rejects.toThrow('it has ended')
@@ -275,7 +275,7 @@ describe('a hang-up', () => {
     expect(envelopes.every(({ frame }) => frame.equals(LARGE))).toBe(true)
   })
 
-  it('of a client whose request was listed as open, but not sent again, is told', async () => {
+  it('of a client whose request was listed as open, but not sent again, is reported', async () => {
     const agent = broker.startAgent()
     const one = await converse(broker, agent, frameOf(1, Buffer.alloc(3 << 20)))
     await one.client.send(ask)
@@ -341,7 +341,7 @@ describe('an agent that hangs', () => {
     expect(broker.log).toBe('')
   })
 
-  it('is never asked without a hang limit', async () => {
+  it('is never pinged without a hang limit', async () => {
     const agent = broker.startAgent({ hangMs: 0 })
     await roundTrip(broker, agent)
     await roundTrip(broker, agent)

@@ -80,7 +80,7 @@ describe('an answer with its end in a file', () => {
     expect((await client.frames.next()).equals(frame)).toBe(true)
   })
 
-  it('is written although its agent has died meanwhile, and is told to the next one', async () => {
+  it('is written although its agent has died meanwhile, and is reported to the next one', async () => {
     const agent = broker.startAgent()
     const conversation = await converse(broker, agent)
     const frame = frameWith(3 << 20)
@@ -136,7 +136,7 @@ describe('an agent is cut off when it sends', () => {
 })
 
 describe('the outcome of an answer', () => {
-  it('is told with the next request of its client, or soon without one', async () => {
+  it('is reported with the next request of its client, or soon without one', async () => {
     const { client, connection, number: first } = await converse(broker, broker.startAgent())
     const arrived: number[] = []
     connection.open().on('data', (chunk: Buffer) => arrived.push(chunk.length))

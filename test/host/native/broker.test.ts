@@ -108,7 +108,7 @@ describe('a client', () => {
     }
   })
 
-  it('that sends nothing stays open, and is not told to the agent', async () => {
+  it('that sends nothing stays open, and is not announced to the agent', async () => {
     const agent = broker.startAgent()
     const silent = await broker.connect()
     await roundTrip(broker, agent)

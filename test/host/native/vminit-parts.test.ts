@@ -56,7 +56,7 @@ describe('the kernel command line', () => {
 })
 
 describe('a waiting time on the kernel command line', () => {
-  it.each(['', '-1', '3601', '1s', '99999999999999999999'])('of %j seconds is not taken', async (value) => {
+  it.each(['', '-1', '3601', '1s', '99999999999999999999'])('of %j seconds is ignored', async (value) => {
     const { stdout, stderr } = await run([parts, 'boot-options', `rootwait=${value}`])
     expect(stdout).toBe('|||ro\n')
     expect(stderr).toMatch(/^vminit: kernel command line: rootwait=\S*: want seconds from 0 to 3600\n$/)

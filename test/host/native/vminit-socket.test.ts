@@ -36,14 +36,14 @@ describe('the socket of an agent below vminit', () => {
     expect(agent.agentPid()).not.toBe(before)
   })
 
-  it('keeps the connections that there were, and what was asked over them', async () => {
+  it('keeps the open connections and their requests', async () => {
     const before = agent.agentPid()
     const answer = await withoutAgent(async () => ({ promise: agent.health.check({}) }))
     expect(await answer.promise).toMatchObject({ status: 1 })
     expect(agent.agentPid()).not.toBe(before)
   })
 
-  it('takes new connections once the broker has died, which ends those that there were', async () => {
+  it('takes new connections once the broker has died, which ends the earlier ones', async () => {
     const before = agent.agentPid()
     const broker = processes().find(({ parent, name }) => parent === agent.vminitPid && name === 'api-broker')
     const lost = await agent.connect()

@@ -83,7 +83,7 @@ describe.each([
       { death: 'kill -KILL $$', how: 'was killed by signal 9' },
       { death: 'exit 1', how: 'exited with status 1' },
       { death: 'exit 2', how: 'exited with status 2' },
-    ])('does not restart an agent that has commanded so ($death)', async ({ death, how }) => {
+    ])('does not restart an agent that has forbidden it ($death)', async ({ death, how }) => {
       const command = octalOf(commandRecord(Kind.END_WITH_AGENT))
       const { status, stderr } = await run([vminit, '--', 'sh', '-c', `printf '${command}' >&3; ${death}`])
       expect(status).toBe(3)
@@ -190,7 +190,7 @@ describe.each([
       expect(await supervised.ended).toBe(1)
     })
 
-    it('kills an agent of which it says that it hangs, and logs where it is in the kernel', async () => {
+    it('kills an agent that it reports as hung, and logs where the agent is in the kernel', async () => {
       // An unknown message to the broker counts as an unanswered ping. The agent ignores the signal at which it would write
       // its stack.
       const script = '[ $3 = 1 ] && exit 0; trap "" USR2; printf unknown >&5; exec sleep 60'

@@ -24,7 +24,7 @@ describe('a program that is denied AF_VSOCK and io_uring', () => {
     expect(stdout).toBe(DENIED_SOCKETS)
   })
 
-  it('passes the filter on to what it starts, and may take other rights as before', async () => {
+  it('passes the filter on to its children, and may gain other rights as before', async () => {
     const look = `grep -E '^(NoNewPrivs|Seccomp):' /proc/self/status; ${program} bind 1024 1025`
     const { stdout } = await tools.run(['/bin/sh', '-c', look], { denied: ['vsock'] })
     expect(stdout).toBe('NoNewPrivs:\t0\nSeccomp:\t2\n1024 EPERM\n1025 EPERM\n')

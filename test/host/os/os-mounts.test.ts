@@ -124,7 +124,7 @@ describe.each([
     ])
   })
 
-  it('mounts where no link leads to, when links are refused', async () => {
+  it('mounts only at paths without links, when links are refused', async () => {
     const [mounts, files] = await build()
     const [target, link] = [join(folder, 'target'), join(folder, 'link')]
     await files.makeDirectories(target)
@@ -171,7 +171,7 @@ describe('linuxMounts', () => {
     expect(await mountPointsBelow()).toEqual([folder])
   })
 
-  it('waits 30 s at most for a server that does not answer, and has the mount out of the table then', async () => {
+  it('waits 30 s at most for a server that does not answer, and then removes the mount from the table', async () => {
     const [disk, target] = [join(folder, 'disk'), join(folder, 'served')]
     mkdirSync(target)
     writeFileSync(disk, '')
@@ -244,7 +244,7 @@ describe('linuxMounts', () => {
     await expect(mounts.unmount(join(folder, 'no\0thing'))).rejects.toThrow('without a NUL')
   })
 
-  it('mounts, remounts and changes where no link leads to, when links are refused', async () => {
+  it('mounts, remounts and changes only at paths without links, when links are refused', async () => {
     const target = join(folder, 'real', 'target')
     mkdirSync(target, { recursive: true })
     symlinkSync('real', join(folder, 'link'))

@@ -129,7 +129,7 @@ describe.each([
     expect(neighbors.filter((each) => each.linkIndex === linkIndex && each.state === 0x80)).toEqual([])
   })
 
-  it('knows an address by itself and its length', async () => {
+  it('identifies an address by itself and its prefix length', async () => {
     await start()
     const answers = await call(
       ['addAddress', address('10.0.0.2/24')],

@@ -165,7 +165,7 @@ describe.skipIf(skipped)('the data of a policy', () => {
 })
 
 describe.skipIf(skipped)('print()', () => {
-  it('is heard in order, also when the rule has no value, and by its own evaluation only', async () => {
+  it('is reported in order, even when the rule has no value, and only to its own evaluation', async () => {
     await withPolicy('r if { print("one", input.x); print("two"); input.x == 1 }', async (engine) => {
       const { value, prints } = await engine.evaluate('r', '{"x":2}')
       expect(value).toBeUndefined()
@@ -201,7 +201,7 @@ describe.skipIf(skipped)('a policy that is refused', () => {
     expect(await failureOf(engines.compile(text))).toMatch(message)
   })
 
-  it('is given up when its parser does not end', async () => {
+  it('is abandoned when its parser does not end', async () => {
     const longestMs = { compile: 300, setData: 300, evaluate: 300 }
     const impatient = loadPolicyEngines(await policyAddonFolder(), longestMs)
     // regorus takes twice the time for each level.

@@ -64,7 +64,7 @@ describe('an agent that hangs', () => {
     },
   )
 
-  it('only because the whole machine stands still goes on', async () => {
+  it('continues when only the whole machine has stood still', async () => {
     await start(1)
     const agentPid = pod.started.agentPid()
     const [vminit = 0, broker = 0] = supervisors()
@@ -82,7 +82,7 @@ describe('an agent that hangs', () => {
     expect(pod.started.errors()).not.toContain('has not answered')
   })
 
-  it('only because containers take all CPUs goes on', async () => {
+  it('continues when only containers take all CPUs', async () => {
     await start(2)
     const agentPid = pod.started.agentPid()
     const hogs = 'i=0; while [ $i -lt 16 ]; do (while :; do :; done) & i=$((i+1)); done; echo up; wait'

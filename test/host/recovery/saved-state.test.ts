@@ -17,7 +17,7 @@ describe("the agent's state", () => {
     expect(mount).toMatch(/^tmpfs +rw,nosuid,nodev,noexec,.*size=98304k,nr_inodes=65536,mode=700\n$/)
   })
 
-  it('is out of the reach of containers, those that share folders with the agent too', async () => {
+  it('is unreachable for containers, even those that share folders with the agent', async () => {
     const options = {
       mounts: [bind('/run/kata-containers', '/shared'), bind('/dev', '/guest-dev')],
       capabilities: ['CAP_SYS_ADMIN', 'CAP_SYS_CHROOT', 'CAP_DAC_OVERRIDE', 'CAP_SYS_PTRACE'],

@@ -20,7 +20,7 @@ describe.each([
   ['pid 1', '1'],
   ['the agent', '$PPID'],
 ])('a runtime that names %s as the new process', (_what, pid) => {
-  it.each(['create', 'exec'])('of %s makes the call fail, and nothing is signalled', async (verb) => {
+  it.each(['create', 'exec'])('makes %s fail, and nothing is signalled', async (verb) => {
     const folder = temporaryFolder()
     const script = LYING_RUNTIME.replace('RUNC', await hostRuntime('runc'))
       .replace('VERB', verb)

@@ -36,7 +36,7 @@ describe("the image's runc, replaced by Debian 12's while containers run,", () =
   })
   afterAll(() => pod?.stop())
 
-  it('is warned of when it next makes a process, once', async () => {
+  it('is warned of once, when it next makes a process', async () => {
     expect(await (await pod.add('running', 'e', ['sh', '-c', 'exit 5'])).wait()).toBe(5)
     const advisories = 'CVE-2025-31133 CVE-2025-52565 CVE-2025-52881'
     await pod.started.logged({ msg: WARNING, level: 'WARN', runtime, advisories })
@@ -58,7 +58,7 @@ describe("the image's runc, replaced by Debian 12's while containers run,", () =
     })
   })
 
-  it('is warned of again by the agent after one that was killed, which removes the rest', async () => {
+  it('is warned of again by the agent that follows a killed one, and that removes the rest', async () => {
     await killAgent(pod)
     expect(await (await pod.add('later', 'e', ['sh', '-c', 'exit 5'])).wait()).toBe(5)
     await expect.poll(warnings).toHaveLength(2)

@@ -24,7 +24,7 @@ describe.skipIf(cannotBoot() !== undefined)('a container that wants the vsock po
   })
   afterAll(() => guest?.stop())
 
-  it('comes by no socket, takes no port and reaches no port of the host', async () => {
+  it('gets no socket, binds no port and reaches no port of the host', async () => {
     const attempts = await startAttempts(pod, 'denied')
     const attack = async () => ({
       sockets: await attempts('sockets'),
@@ -37,7 +37,7 @@ describe.skipIf(cannotBoot() !== undefined)('a container that wants the vsock po
     await pod.remove('denied')
   })
 
-  it('has them where the host allows it, but for the port of the API', async () => {
+  it('gets them where the host allows it, except the port of the API', async () => {
     const attempts = await startAttempts(pod, 'allowed', { spec: { Annotations: VSOCK_ALLOWED } })
     const made = [
       'socket OK',
@@ -51,7 +51,7 @@ describe.skipIf(cannotBoot() !== undefined)('a container that wants the vsock po
     await pod.remove('allowed')
   })
 
-  it('has what its own profile permits by name: io_uring, and through it a socket', async () => {
+  it('gets io_uring, and through it a socket, when its own profile permits it by name', async () => {
     const attempts = await startAttempts(pod, 'permitted', { linux: { Seccomp: WITH_IO_URING } })
     const lines = (await attempts('sockets')).split('\n')
     expect(lines).toEqual(expect.arrayContaining(['socket EPERM', 'socketcall-i386 EPERM', 'io_uring OK']))

@@ -110,7 +110,7 @@ describe('parseCommandLine', () => {
     ])
   })
 
-  it('says in plain words what there is not', () => {
+  it('explains in plain words what does not exist', () => {
     expect(RUN_HELP).toContain('The guest has no network without --metadata. There are no volumes (-v) yet')
   })
 

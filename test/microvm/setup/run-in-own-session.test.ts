@@ -61,7 +61,7 @@ describe('runInOwnSession', () => {
     },
   )
 
-  it('stops and goes on with its program', async () => {
+  it('stops and continues with its program', async () => {
     const listening = await listen()
     const pids = [pidOf(listening), listening.innerPid]
     listening.outer.kill('SIGTSTP')
@@ -72,7 +72,7 @@ describe('runInOwnSession', () => {
     await once(listening.outer, 'exit')
   })
 
-  it('takes its program along when it is killed', async () => {
+  it('ends its program when it is killed', async () => {
     const outer = spawn(process.execPath, [IN_OWN_SESSION, 'sh', '-c', 'echo up; exec sleep 1000'], {
       stdio: ['ignore', 'pipe', 'inherit'],
     })

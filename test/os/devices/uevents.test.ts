@@ -65,7 +65,7 @@ describe('linuxUevents', () => {
     })
   })
 
-  it('goes on with the same socket when events were lost', async () => {
+  it('continues with the same socket when events were lost', async () => {
     listen()
     await receive(-ENOBUFS)
     await receive('add@/devices/x')

@@ -23,7 +23,7 @@ describe('overlaySettings', () => {
     ])
   })
 
-  it('tells layers of data only', () => {
+  it('marks data-only layers', () => {
     expect(settingsOf('lowerdir=/a:/b::/c::/d').settings).toEqual([
       ...['lowerdir+=/a', 'lowerdir+=/b', 'datadir+=/c', 'datadir+=/d'],
     ])

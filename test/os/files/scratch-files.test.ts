@@ -49,7 +49,7 @@ describe('linuxScratchFiles', () => {
     expect(await scratch.stat(path)).toBeUndefined()
   })
 
-  it('tells what is at a path, and renames it', async () => {
+  it('reports what is at a path, and renames it', async () => {
     await scratch.write(join(folder, 'new'), 'text')
     await scratch.rename(join(folder, 'new'), join(folder, 'old'))
     expect(await scratch.stat(join(folder, 'new'))).toBeUndefined()

@@ -32,7 +32,7 @@ describe.each([
     expect(files.list('containers')).toEqual(['unfinished.new', 'web.new'])
   })
 
-  it('tells what is not there', () => {
+  it('reports what does not exist', () => {
     expect(files.read('a')).toBeUndefined()
     expect(files.list('folder')).toEqual([])
     files.remove('a')
@@ -88,7 +88,7 @@ describe('linuxStateFiles', () => {
     expect(files.list('')).toEqual(['a', 'b'])
   })
 
-  it('keeps nothing of the writes in which agents have died, once the next file is written', () => {
+  it('removes the remains of interrupted writes with the next write', () => {
     files.write('storages/1', new Uint8Array())
     dieInWrite('storages/2')
     dieInWrite('oom')
@@ -96,7 +96,7 @@ describe('linuxStateFiles', () => {
     expect(readdirSync(root, { recursive: true }).sort()).toEqual(['storages', 'storages/1', 'storages/3'])
   })
 
-  it('tells what is there, and how much room there is', () => {
+  it('reports what exists, and the free room', () => {
     expect(files.room().bytes).toBeGreaterThan(2 ** 40)
     files.write('oom', new Uint8Array(3))
     expect([files.size('oom'), files.size('policy'), files.size('containers/c1/record')]).toEqual([

@@ -32,7 +32,7 @@ describe.each([
   ['linuxCgroupEvents', onLinux],
   ['FakeCgroupEvents', fake],
 ])('%s', (_name, build) => {
-  it('tells each listener of a change until that one is closed', async () => {
+  it('reports a change to each listener until it is closed', async () => {
     const path = join(temporaryFolder(), 'cgroup.events')
     const { events, modify } = await build(path)
     const called = new Set<string>()

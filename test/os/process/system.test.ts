@@ -58,7 +58,7 @@ describe.each([
     }
   })
 
-  it('calls each handler of a signal until that one is told to stop', async () => {
+  it('calls each handler of a signal until it is removed', async () => {
     const { system } = await build()
     const called: string[] = []
     const stops = ['one', 'other'].map((name) => system.onSignal('SIGUSR2', () => called.push(name)))

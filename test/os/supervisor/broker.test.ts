@@ -74,7 +74,7 @@ describe('the broker', () => {
     })
   })
 
-  it('tells what became of earlier requests: what is known before it is ready, the rest later', async () => {
+  it('reports the fate of earlier requests: what is known before it is ready, the rest later', async () => {
     const served = serve()
     peer.send(BrokerMessageKind.REQUEST_STATE, { flags: 1, a: 7n })
     peer.send(BrokerMessageKind.REQUEST_STATE, { a: 8n })
@@ -100,7 +100,7 @@ describe('the broker', () => {
     expect(earlierRequests.get(9n)).toBe('written')
   })
 
-  it('tells that what was taken for a request is dropped when this agent refuses it, once', async () => {
+  it('reports once that a request is dropped when this agent refuses it', async () => {
     const served = serve()
     peer.send(BrokerMessageKind.REQUEST_STATE, { a: 8n })
     peer.send(BrokerMessageKind.READY, {})

@@ -66,7 +66,7 @@ describe('decodeWaitStatus', () => {
     ['exit 255', 0xff00, { exitCode: 255, signal: undefined }],
     ['SIGKILL', 0x0009, { exitCode: 137, signal: 9 }],
     ['SIGSEGV with a core', 0x008b, { exitCode: 139, signal: 11 }],
-  ])('tells %s', (_name, status, expected) => {
+  ])('decodes %s', (_name, status, expected) => {
     expect(decodeWaitStatus(status)).toEqual(expected)
   })
 })

@@ -80,7 +80,7 @@ describe('ExitLedger', () => {
     expect((await ledger.exitOfProcess(7, 50n)).exitCode).toBe(2)
   })
 
-  it('tells since when a watch may ask for exits', () => {
+  it('reports since when a watch may ask for exits', () => {
     const { ledger, time } = ledgerAt(100n)
     expect(ledger.neededSinceNs).toBeUndefined()
     const first = ledger.watch()

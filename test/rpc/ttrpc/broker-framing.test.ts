@@ -319,7 +319,7 @@ describe('BrokerFraming with a way past the stream', () => {
   const outcome = (kind: number, number: bigint) =>
     framing.push(encodeEnvelope({ kind, flags: 0, number, ageNs: 0n, frameBytes: 0 }))
 
-  it('tells of an answer that nothing has been heard of for 30 s, again and again', () => {
+  it('reports an answer without an outcome for 30 s, again and again', () => {
     const times = () => told.filter((each) => each === 'late').length
     send(1n)
     clock.advance(20_000)

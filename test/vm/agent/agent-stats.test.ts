@@ -87,7 +87,7 @@ describe.skipIf(cannotBoot() !== undefined)('the cgroup of a container on v2', (
     await pod.remove('killed')
   })
 
-  it('may be divided by the first process: added processes go where that one has moved', async () => {
+  it('may be divided by the first process, which added processes then follow', async () => {
     await expectAddedProcessesIn('init', pod)
   })
 
@@ -113,7 +113,7 @@ describe.skipIf(cannotBoot() !== undefined)('the cgroup of a container on v2', (
     await pod.remove('hungry')
   })
 
-  it('gives back the file pages of an idle container', async () => {
+  it('releases the file pages of an idle container', async () => {
     // The kernel charges a page to the cgroup that reads it first.
     const init = await pod.run('idle', ['sh', '-c', 'cat /agent/* > /dev/null; echo read; read line'], {
       mounts: [bind('/usr/lib/microvm-agent', '/agent')],

@@ -36,7 +36,7 @@ describe.skipIf(cannotBoot() !== undefined)('the agent in a guest', () => {
     expect(places).toEqual(places.toSorted((one, other) => one - other))
   })
 
-  it('warns of a word for it on the kernel command line that it does not know', () => {
+  it('warns of an unknown word for it on the kernel command line', () => {
     const warning = /"settings without effect".*"WARN".*"settings":"agent\.lgo","because":"unknown"/
     expect(guest.consoleText()).toMatch(warning)
   })

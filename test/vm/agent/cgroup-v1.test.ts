@@ -83,7 +83,7 @@ describe.skipIf(cannotBoot() !== undefined)(
       await pod.remove('killed')
     })
 
-    it('has no reclaim of memory, which the agent says once, and compaction', async () => {
+    it('has compaction, but no reclaim of memory, which the agent logs once', async () => {
       const message = 'mem-agent: the guest uses cgroup v1, want cgroup v2 for reclaim'
       await consoleLine(guest, new RegExp(`"settings without effect".*"mem_agent_memcg_\\*".*"${message}"`))
       const setting = pod.agent.memAgentMemcgSet({ swap: false })

@@ -69,7 +69,7 @@ describe.skipIf(cannotBoot() !== undefined)('an agent with agent.runtime=crun', 
     await pod.remove('terminal')
   })
 
-  it('keeps containers from vsock, but for one that the host allows it', async () => {
+  it('denies vsock to containers, except one that the host allows it', async () => {
     const denied = await startAttempts(pod, 'denied')
     expect(await denied('sockets')).toBe(DENIED_SOCKETS)
     const allowed = await startAttempts(pod, 'allowed', { spec: { Annotations: VSOCK_ALLOWED } })
@@ -77,7 +77,7 @@ describe.skipIf(cannotBoot() !== undefined)('an agent with agent.runtime=crun', 
     for (const id of ['denied', 'allowed']) await pod.remove(id)
   })
 
-  it('adds processes where a first process has moved that divides its cgroup', async () => {
+  it('adds processes to the cgroup into which a first process has moved that divides its own', async () => {
     await expectAddedProcessesIn('init.scope', pod)
   })
 

@@ -61,7 +61,7 @@ describe('agent-ctl run', () => {
     expect(await ranWith(sessionWith({ RemoveContainer: refusal }))).toEqual({ outcome: 7, stderr: LEFT })
   })
 
-  it('says so beside the failure that it ends with', async () => {
+  it('reports that beside the failure that it ends with', async () => {
     const StartContainer = new AgentError('INTERNAL', 'no program')
     const { outcome, stderr } = await ranWith(sessionWith({ StartContainer, RemoveContainer: refusal }))
     expect(stderr).toBe(LEFT)

@@ -115,7 +115,7 @@ describe('renameArchive', () => {
     )
   })
 
-  it('drops what a link or a folder has for data, in which a header may hide', async () => {
+  it('drops the data of a link or folder, in which a header may hide', async () => {
     const hidden = entry({ name: '../hidden' })
     const bytes = Buffer.concat([
       entry({ type: '2', linkName: 'x', sizeBytes: 512 }),
@@ -125,7 +125,7 @@ describe('renameArchive', () => {
     expect((await renamed('base', 'to', bytes)).names).toEqual(['to', 'to/y'])
   })
 
-  it('does not end an archive that is cut off as a whole one ends', async () => {
+  it('does not end a truncated archive like a complete one', async () => {
     const bytes = archive(tree, './base')
     const parts: Buffer[] = []
     const renaming = { from: 'base', to: async () => 'to', leftOut: () => {} }

@@ -217,7 +217,7 @@ describe('what doctor finds suspicious', () => {
     expect(suspicionsIn({ ...NOTHING, ...found })).toEqual(lines)
   })
 
-  it('does not include what most guests lack, which is told after it', () => {
+  it('excludes what most guests lack, which is reported after it', () => {
     const capabilities = [
       capability({ kind: 'KERNEL', name: 'fw_cfg', reason: 'no driver' }),
       capability({ kind: 'TOOL', name: '/sbin/modprobe', reason: 'does not exist' }),

@@ -70,7 +70,7 @@ describe('statsV1', () => {
   it.each([
     ['20\n', 20n],
     ['max\n', 0n],
-  ])('tells a pids limit of %j', async (text, limit) => {
+  ])('reports a pids limit of %j', async (text, limit) => {
     const files = await recordedCgroup({ 'pids.current': '3\n', 'pids.max': text })
     expect((await statsV1(files)).pidsStats).toEqual({ current: 3n, limit })
   })

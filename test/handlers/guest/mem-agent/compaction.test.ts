@@ -64,7 +64,7 @@ describe('decideCompaction', () => {
       figures: { fragmentPages: 0, periodsWithout: 2 },
       settings: { forceTimes: 3 },
     },
-  ])('does not because of $because with %o', ({ because, figures, settings }) => {
+  ])('does not compact because of $because with %o', ({ because, figures, settings }) => {
     expect(decide(figures, settings)).toEqual({ kind: 'skip', because })
   })
 })
@@ -157,7 +157,7 @@ describe('Compaction', () => {
     expect(guest.os.clock.sleeping).toBe(0)
   })
 
-  it('fails with what the process says', async () => {
+  it('fails with the error of the process', async () => {
     const missing = '/proc/sys/vm/compact_memory: No such file or directory'
     const guest = await memoryGuest()
     guest.os.tools.script(() => ({ exitCode: 1, stderr: `${missing}\n` }))

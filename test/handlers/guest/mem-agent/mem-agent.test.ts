@@ -96,7 +96,7 @@ describe('the mem-agent', () => {
     memAgent.stop()
   })
 
-  it('goes on with what calls have set, after the death of the agent', async () => {
+  it('keeps the settings of calls after the death of the agent', async () => {
     const guest = await guestWithIdle()
     const state = new StateStore(new MemoryStateFiles())
     const dead = memAgentOf(guest, { reclaim: AT_ONCE, compact: NO_COMPACTION }, state)
@@ -111,7 +111,7 @@ describe('the mem-agent', () => {
     memAgent.stop()
   })
 
-  it('has the configured settings, and says so, where those by calls cannot be read', async () => {
+  it('has the configured settings, with a warning, when the settings of calls cannot be read', async () => {
     const files = new MemoryStateFiles()
     files.write('guest', Buffer.from('damaged'))
     const config = { reclaim: NO_RECLAIM, compact: NO_COMPACTION }
@@ -128,7 +128,7 @@ describe('the mem-agent', () => {
     [{ periodSecs: 2n ** 64n - 1n }, 'period_secs: 18446744073709551615, want 1 to 2147483'],
     [{ periodPsiPercentLimit: 101 }, 'period_psi_percent_limit: 101, want 0 to 100'],
     [{ evictionPsiPercentLimit: 101 }, 'eviction_psi_percent_limit: 101, want 0 to 100'],
-  ])('refuses the settings %o of reclaim whole', async (request, message) => {
+  ])('refuses all of the settings %o of reclaim', async (request, message) => {
     const guest = await guestWithIdle()
     const memAgent = memAgentOf(guest, { reclaim: NO_RECLAIM, compact: NO_COMPACTION })
     await memAgent.start()
@@ -160,7 +160,7 @@ describe('the mem-agent', () => {
     memAgent.stop()
   })
 
-  it('names none where all have one', async () => {
+  it('names no setting when all have an effect', async () => {
     const memAgent = memAgentOf(await guestWithIdle({ takesSwappiness: true }), {})
     await memAgent.start()
     expect(lines).toEqual([])
@@ -178,7 +178,7 @@ describe('the mem-agent', () => {
     memAgent.stop()
   })
 
-  it('goes on, and says so, where generations cannot be turned off', async () => {
+  it('continues with a warning where generations cannot be turned off', async () => {
     const guest = await guestWithIdle({ takesSwappiness: true })
     await guest.os.files.put(GENERATIONS, '0x0007\n')
     guest.os.files.onWrite = (path) => {
@@ -211,7 +211,7 @@ describe('the mem-agent', () => {
       ...{ missing: '/proc/pressure/memory', settings: [RECLAIM, COMPACTION] },
       because: 'mem-agent: the kernel has no /proc/pressure, want one with CONFIG_PSI, booted without psi=0',
     },
-  ])('says once what a guest without $missing cannot do, and refuses it', async (row) => {
+  ])('logs once what a guest without $missing cannot do, and refuses it', async (row) => {
     const guest = await guestWithIdle({ takesSwappiness: true })
     await guest.os.files.removeFile(row.missing)
     const memAgent = memAgentOf(guest, {})

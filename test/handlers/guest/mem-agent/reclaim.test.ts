@@ -56,7 +56,7 @@ describe('decideReclaim', () => {
       ...{ figures: { hasSwap: true, takesSwappiness: true }, settings: { swap: true } },
     },
   ]
-  it.each(reclaimed)('asks for what is unused $when', ({ figures, settings, mib = 40, option = '' }) => {
+  it.each(reclaimed)('reclaims the unused memory $when', ({ figures, settings, mib = 40, option = '' }) => {
     expect(decide(figures, settings)).toEqual({ kind: 'reclaim', bytes: mib * MIB, option })
   })
 
@@ -96,7 +96,7 @@ describe('ContainerReclaim', () => {
     await reclaim.end(settings, neverAborted)
   }
 
-  it('gives back the unused memory of an idle container in pieces, and logs how much', async () => {
+  it('reclaims the unused memory of an idle container in pieces, and logs how much', async () => {
     const guest = await guestWithIdle()
     await period(guest, reclaimOf(guest))
     const pieces = [16, 16, 8].map((mib) => `/idle ${mib * MIB}`)
@@ -105,7 +105,7 @@ describe('ContainerReclaim', () => {
     expect(lines).toEqual([{ level: 'info', message: 'memory reclaimed', fields }])
   })
 
-  it('is content when the kernel gives back less', async () => {
+  it('accepts that the kernel reclaims less', async () => {
     const guest = await guestWithIdle()
     const reclaim = reclaimOf(guest)
     await period(guest, reclaim, async () => {
@@ -162,7 +162,7 @@ describe('ContainerReclaim', () => {
     expect(guest.reclaims).toEqual([])
   })
 
-  it('leaves a container alone that came during the period, or whose pressure cannot be read', async () => {
+  it('leaves a container alone that is new in this period, or whose pressure cannot be read', async () => {
     const guest = await guestWithIdle()
     const targets: ReclaimTarget[] = []
     await period(guest, reclaimOf(guest, targets), async () => void targets.push(idle))
@@ -188,7 +188,7 @@ describe('ContainerReclaim', () => {
     expect(read).toEqual(alone)
   })
 
-  it('goes on with the others when a container is gone or its cgroup fails', async () => {
+  it('continues with the others when a container is gone or its cgroup fails', async () => {
     const cgroup = { inactiveFileMib: 16, currentMib: 16 }
     const guest = await memoryGuest({ '/gone': cgroup, '/broken': { ...cgroup }, '/idle': { ...cgroup } })
     const targets = ['gone', 'broken', 'idle'].map((id) => ({ id, cgroupPath: `/${id}` }))
@@ -206,7 +206,7 @@ describe('ContainerReclaim', () => {
     ])
   })
 
-  it('never swaps unless it may, where the kernel can be told so', async () => {
+  it('does not swap unless allowed, where the kernel has that choice', async () => {
     const guest = await memoryGuest(
       { '/idle': { inactiveFileMib: 8, currentMib: 9 } },
       { takesSwappiness: true },

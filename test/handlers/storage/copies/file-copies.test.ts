@@ -54,7 +54,7 @@ describe('FileCopies', () => {
     })
   })
 
-  it('passes over empty components and dots', async () => {
+  it('ignores empty components and dots', async () => {
     await copy('./a//b/./file/', 'x')
     expect(await tree()).toEqual({ a: '', 'a/b': '', 'a/b/file': 'x' })
   })
@@ -72,7 +72,7 @@ describe('FileCopies', () => {
       await copies.restore()
     }
 
-    it('go on where they were, in new folders, and leave no record', async () => {
+    it('continue where they were, in new folders, and leave no record', async () => {
       await chunk('a/b/file', 'four')
       await restart()
       await chunk('a/b/file', 'more', 4n)
@@ -229,7 +229,7 @@ describe('FileCopies', () => {
   describe('of unfinished files', () => {
     const most = 64
 
-    it('holds so many, and then refuses a further one but not the others', async () => {
+    it('holds a limited number, and then refuses a further one but not the others', async () => {
       for (let index = 0; index < most; index++) await chunk(`file-${index}`, 'abcd')
       await expect(chunk('further', 'abcd')).rejects.toMatchObject({ code: 'RESOURCE_EXHAUSTED' })
       await copy('small', 'whole')

@@ -93,7 +93,7 @@ describe('WatchedStorage', () => {
   })
 
   it.each(['prepared', 'switched'] as const)(
-    'takes no version but the one in use when the next one is %s',
+    'keeps the version in use when the next one is %s',
     async (steps) => {
       await publish(os.files, SOURCE, '..v1', keys(7, 'one'))
       await machine.attach()
