@@ -213,6 +213,7 @@ export const LAYERS: readonly Layer[] = [
         'src/handlers/container/recovery-table.ts',
         'src/handlers/guest/metrics/table.ts',
         'src/oci/runtime-advisories.ts',
+        'src/rpc/limits.ts',
         'src/settings',
         'bench/kept.ts',
         'src/agent/service',

@@ -4,18 +4,22 @@ import { keptPage, readKept } from '../../bench/kept.ts'
 import { projectRoot } from '../../src/build/project.ts'
 import { advisoriesTable } from './advisories.ts'
 import { agentCtlPage } from './agent-ctl.ts'
+import { limitsPage } from './limits.ts'
 import { metricsPage } from './metrics.ts'
 import { recoveryTable } from './recovery.ts'
 import { rpcsPage } from './rpcs.ts'
 import { settingsPage } from './settings.ts'
+import { waitsPage } from './waits.ts'
 
 /** The pages made from the code. A function receives the present page, because a part of it may be kept. */
 export const GENERATED_PAGES: Readonly<Record<string, (page: string) => string | Promise<string>>> = {
   'reference/agent-ctl.md': agentCtlPage,
+  'reference/limits.md': limitsPage,
   'reference/metrics.md': metricsPage,
   'reference/performance.md': () => keptPage(readKept()),
   'reference/rpcs.md': rpcsPage,
   'reference/settings.md': settingsPage,
+  'reference/waits.md': waitsPage,
   'recovery.md': withTable('| What |', recoveryTable),
   'security.md': withTable('| advisory |', advisoriesTable),
 }
