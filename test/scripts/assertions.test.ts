@@ -6,7 +6,7 @@ import { projectRoot } from '../../src/build/project.ts'
 import { temporaryFolder } from '../support/temporary-folder.ts'
 
 /** A failing command fails this test. */
-const BY_COMMAND = "test/docs/adding-pages.test.ts: 'passes the checks after both'"
+const BY_COMMAND = "test/docs/adding-pages.test.ts: 'passes the checks after all of them'"
 
 const ASSERTS = /^(expect|assert)/
 
