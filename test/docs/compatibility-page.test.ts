@@ -108,7 +108,7 @@ const SHOWN_BY: readonly (readonly [row: string, file: string, name: string])[] 
   [
     'message above 4 MiB',
     'test/host/api/agent-bad-input.test.ts',
-    'RESOURCE_EXHAUSTED, and the connection lives on',
+    'RESOURCE_EXHAUSTED, and the connection stays open',
   ],
   ['above 65,536 elements', 'test/rpc/count-elements.test.ts', 'refuses too many %s, and names'],
   [
@@ -194,7 +194,7 @@ const SHOWN_BY: readonly (readonly [row: string, file: string, name: string])[] 
     'test/host/container/agent-namespaces.test.ts',
     'is made anew by the next container',
   ],
-  ['agent dies', 'test/host/recovery/agent-recovery.test.ts', 'goes on, with its output'],
+  ['agent dies', 'test/host/recovery/agent-recovery.test.ts', 'continues, with its output'],
   ['`ephemeral` size, mode', 'test/handlers/storage/drivers/ephemeral.test.ts', 'mounts with the size'],
   ['second huge-page volume', 'test/handlers/storage/drivers/ephemeral.test.ts', 'adds to the pages'],
   ['later storage fails', 'test/handlers/storage/storage.test.ts', 'releases the earlier storages'],

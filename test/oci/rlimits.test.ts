@@ -17,7 +17,7 @@ describe('nofileIn', () => {
     expect(nofileIn(line(soft, hard))).toEqual(expected)
   })
 
-  it('is left to the runtime when the kernel does not tell it', () => {
+  it('is left to the runtime when the kernel does not report it', () => {
     expect(nofileIn('')).toBeUndefined()
   })
 })

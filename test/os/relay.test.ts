@@ -206,7 +206,7 @@ describe('relay', () => {
     expect(native.write(writing, Buffer.from('b'))).toBe(-32)
   })
 
-  it('drains no more than its source holds, even when a writer goes on for ever', async () => {
+  it('drains no more than its source holds, even when a writer never stops', async () => {
     const [source, writing] = open('pipe')
     const [target, reading] = open('socketPair')
     const endless = spawn('yes', { stdio: ['ignore', writing, 'ignore'] })

@@ -113,7 +113,7 @@ describe('watchFd', () => {
     expect(native.read(reading, 10)).toBe(-EAGAIN)
   })
 
-  it('calls back more descriptors at once than one look finds', async () => {
+  it('calls back more descriptors at once than one poll finds', async () => {
     const pipes = Array.from({ length: 200 }, () => openPair('pipe'))
     const called = new Set<Fd>()
     for (const [reading] of pipes) native.watchFd(reading, 'read', () => called.add(reading))

@@ -192,7 +192,7 @@ describe('a replay', () => {
       await expect(agentWith({}).play(cut)).rejects.toThrow('line 2: the text is not whole')
     })
 
-    it('reads once at each read of agent-ctl, which reads only when it is told to', async () => {
+    it('reads once at each read of agent-ctl, which reads only on request', async () => {
       const { log, play } = agentWith({ ReadStdout: texts('ab', 'c', '') })
       await play(lines, 'agent-ctl.test')
       expect(log).toHaveLength(4)

@@ -84,7 +84,7 @@ describe('Totals', () => {
     expect(totals.addConnection(() => {})).toBeDefined()
   })
 
-  it('lets so many calls work at the same time, the others one after the other', async () => {
+  it('lets a limited number of calls work at once, the others one after the other', async () => {
     const totals = totalsOf({ workingCalls: 1 })
     const begun: string[] = []
     const begin = async (name: string) => {

@@ -33,7 +33,7 @@ describe('Turns', () => {
     expect(ran).toEqual([1, 2])
   })
 
-  it('runs tasks that come from tasks after those that wait', async () => {
+  it('runs tasks that tasks have added after those that wait', async () => {
     const ran: number[] = []
     const inTurn = new Turns(1).connection()
     inTurn(() => inTurn(() => void ran.push(2)))

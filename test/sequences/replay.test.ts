@@ -133,7 +133,7 @@ describe('replay', () => {
     })
   })
 
-  it('goes on beside a call that was begun, on a connection that is dialled anew', async () => {
+  it('continues beside a call that was begun, on a connection that is dialled anew', async () => {
     const held = Promise.withResolvers<object>()
     const { place, asked } = placeWith({
       WaitProcess: () => held.promise,

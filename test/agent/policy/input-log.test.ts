@@ -4,7 +4,7 @@ import { recordingLog } from '../../support/fakes/recording-log.ts'
 import { turns } from '../../support/rpc/fake-methods.ts'
 
 describe('the record of inputs', () => {
-  it('has a line for each check in their order, without those that come often or are large', async () => {
+  it('has a line for each check in their order, without frequent and large ones', async () => {
     const { log, lines } = opened()
     for (const rule of ['StatsContainerRequest', 'ReadStreamRequest', 'SetPolicyRequest']) log.add(rule, '{}')
     for (let number = 0; number < 3; number++) log.add('AddSwapRequest', `{"n":${number}}`)

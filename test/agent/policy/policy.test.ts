@@ -88,7 +88,7 @@ describe('a policy', () => {
       expect(writes()).toBe(2)
     })
 
-    it('is asked again after a change of its state, and by a call that comes with such a change', async () => {
+    it('is asked again after a change of its state, and by a call with such a change', async () => {
       await load('input.id of the first write')
       await write()
       const changing = swap()

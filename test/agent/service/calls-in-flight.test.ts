@@ -85,7 +85,7 @@ describe('a call in flight', () => {
     expect(clock.sleeping).toBe(0)
   })
 
-  it('stays in the table when its caller has left and its work goes on', async () => {
+  it('stays in the table when its caller has left and its work continues', async () => {
     const { calls, clock, inProgress } = await services()
     const work = Promise.withResolvers<void>()
     const open = calls.begin({ name: 'grpc.AgentService/StartContainer', waits: false }, incoming)

@@ -297,7 +297,7 @@ describe('the call wrapper', () => {
       expect(used(totals)).toMatchObject(nothing)
     })
 
-    it('the request of work that goes on without its caller until it has ended', async () => {
+    it('the request of work that continues without its caller, until the work has ended', async () => {
       const totals = totalsOf(1000)
       const answer = Promise.withResolvers<Message>()
       const { method } = wrapped(

@@ -64,7 +64,7 @@ describe('the traces of calls', () => {
     expect(msOf(step.end_time)).toBeCloseTo(msOf(step.start_time) + 30, 2)
   })
 
-  it('go to a collector, also when another receiver takes none', async () => {
+  it('go to a collector, even when another receiver accepts none', async () => {
     const collector = await startCollector()
     const { os, tracer, lines, dropped, stop } = tracingTo(collector.endpoint, PORT)
     os.hostSockets.ignore(PORT)

@@ -137,7 +137,7 @@ describe('limits of all connections', () => {
     expect(used('calls')).toBe(0)
   })
 
-  it('replace answers that are not read, and tell the method', async () => {
+  it('replace answers that are not read, and report that to the method', async () => {
     await start(6 * MIB, 100)
     const session = await openHttp2(0)
     const outcomes: boolean[] = []

@@ -61,7 +61,7 @@ describe('hasName', () => {
     ['5:6', false],
     ['web:6', true],
     ['5:staff', true],
-  ])('tells whether files are needed for %s', (word, needed) => {
+  ])('says whether files are needed for %s', (word, needed) => {
     expect(hasName(parseUser(word))).toBe(needed)
   })
 })

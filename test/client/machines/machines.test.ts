@@ -43,7 +43,7 @@ async function linesUntil(output: Readable, last: string): Promise<readonly stri
 }
 
 describe('registerMachine', () => {
-  it('takes a free short name, tells the address when it is known, and leaves nothing behind', () => {
+  it('takes a free short name, shows the address when it is known, and leaves nothing behind', () => {
     const folder = newFolder()
     const [first, second] = [registerMachine(folder, undefined), registerMachine(folder, undefined)]
     expect([first.name, second.name]).toEqual(['ant', 'bee'])
@@ -175,7 +175,7 @@ describe('readEntry', () => {
     expect(runningMachines(folder)).toEqual([])
   })
 
-  it.runIf(isRoot)('takes no entry of another user', () => {
+  it.runIf(isRoot)('accepts no entry of another user', () => {
     const folder = temporaryFolder()
     const file = join(folder, 'web')
     writeFileSync(file, entryText({ ...ownRunner(), address: ADDRESS }))

@@ -53,7 +53,7 @@ describe('DestroySandbox', () => {
     expect(destroyed()).toBe(1)
   })
 
-  it('fails the second time when both come at the same moment, once the first is done', async () => {
+  it('fails the second time when both run at once, after the first is done', async () => {
     const { handlers, destroyed } = await machineWithContainer()
     const calls = [handlers.destroySandbox({}, neverAborted), handlers.destroySandbox({}, neverAborted)]
     const [first, second] = await Promise.allSettled(calls)

@@ -132,7 +132,7 @@ describe('an invalid request', () => {
     expect(machine()).toEqual(before)
   })
 
-  it('of 4 MiB and more over ttrpc: RESOURCE_EXHAUSTED, and the connection lives on', async () => {
+  it('of 4 MiB and more over ttrpc: RESOURCE_EXHAUSTED, and the connection stays open', async () => {
     const before = machine()
     const peer = rawPeer(connect(pod.started.path))
     peer.request(1, SERVICE, 'CreateContainer', { payload: encoded(large(pod.root, 4 * MIB)) })
@@ -148,7 +148,7 @@ describe('an invalid request', () => {
     await expect.poll(machine).toEqual(before)
   })
 
-  it('of 4 MiB and more over grpc: RESOURCE_EXHAUSTED, and the connection lives on', async () => {
+  it('of 4 MiB and more over grpc: RESOURCE_EXHAUSTED, and the connection stays open', async () => {
     const before = machine()
     const connection = grpcConnection(pod.started.path)
     const agent = clientFor(AgentServiceDefinition, connection)

@@ -72,7 +72,7 @@ describe('an agent that traces its calls', () => {
     expect(new Set(collector.requests)).toEqual(new Set(['POST /v1/traces application/json']))
   })
 
-  it('sends the wait for a device that does not come as failed', async () => {
+  it('sends the wait for an absent device as failed', async () => {
     const storage = { driver: 'blk', source: '1f', fstype: 'ext4', mountPoint: '/run/kata-containers/disk' }
     const request = createContainerRequest('c2', pod.root, ['true'], { storages: [storage] })
     await expect(pod.agent.createContainer(request)).rejects.toThrow()
@@ -176,7 +176,7 @@ describe('an agent whose collector', () => {
     collector.stop()
   })
 
-  it('refuses connections tells it once', async () => {
+  it('refuses connections logs it once', async () => {
     const collector = await startCollector()
     collector.stop()
     ports = makeHostPorts({ otlp_endpoint: `"${collector.endpoint}"`, tracing: 'true' })

@@ -96,7 +96,7 @@ describe.each(['runc', 'crun'] as const)('%s, asked for an impossible process,',
     await pod.remove('brief')
   })
 
-  it('makes the working directory of a container, and takes no name of a user', async () => {
+  it('makes the working directory of a container, and accepts no name of a user', async () => {
     const process = { Cwd: '/made/for/it', User: { UID: 1000, GID: 1000, Username: 'nosuch' } }
     expect(await pod.output('c2', 'pwd; id -u', { process })).toBe('/made/for/it\n1000\n')
   })

@@ -176,7 +176,7 @@ describe('concurrent calls', () => {
     }
   })
 
-  it('a deadline that passes during a start: the caller gets its error, and the start goes on', async () => {
+  it('a deadline that passes during a start: the caller gets its error, and the start continues', async () => {
     const pod = await startPod()
     try {
       await pod.create('slow', ['sh', '-c', 'echo went on; sleep 1000'])

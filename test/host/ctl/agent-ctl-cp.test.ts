@@ -229,7 +229,7 @@ describe('cp', () => {
     )
   })
 
-  it('goes on when the agent dies', async () => {
+  it('continues when the agent dies', async () => {
     expect(await midway('lasting', () => process.kill(pod.started.agentPid(), 'SIGKILL'))).toEqual(DONE)
     expect(readFileSync(join(pod.root, 'tmp/lasting'))).toEqual(Buffer.alloc(8 << 20, 'lasting'))
   })

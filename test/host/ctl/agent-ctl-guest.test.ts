@@ -6,7 +6,7 @@ import { type CtlRun, ctl } from '../../support/ctl/run-ctl.ts'
 import { type AgentPod, startPod } from '../../support/host/agent-pod.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
-describe('agent-ctl shows what an agent tells of its guest', () => {
+describe('agent-ctl shows what an agent reports about its guest', () => {
   let pod: AgentPod
   let address: string
   beforeAll(async () => {
@@ -117,7 +117,7 @@ describe('agent-ctl shows what an agent tells of its guest', () => {
     expect((await run('bench', 'StartContainer', 'container_id=nope')).status).toBe(1)
   })
 
-  it('the answers to lines of its shell, which goes on after a failure', async () => {
+  it('the answers to lines of its shell, which continues after a failure', async () => {
     const stdin = 'exits web\n\nnope\nexec web sh -c \'echo "in the shell"\'\nx "\nexit\nps\n'
     const { status, stderr, stdout } = await ctl(['-a', address, 'shell'], { stdin })
     expect(status).toBe(0)

@@ -29,7 +29,7 @@ describe('agent-ctl logs', () => {
       })
   })
 
-  it('says how much is not kept any more', async () => {
+  it('says how much is no longer kept', async () => {
     const long = await pod.add('web', 'long', [
       'sh',
       '-c',

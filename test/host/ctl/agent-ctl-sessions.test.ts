@@ -251,7 +251,7 @@ describe('agent-ctl in a session on a terminal', () => {
   it.each([
     ['shell', 'agent-ctl> ', 'exits\n', 'web/gone'],
     ['events -f', 'agent started', undefined, undefined],
-  ])('%s is suspended by Ctrl-Z, and goes on', async (words, ready, typed, answer) => {
+  ])('%s is suspended by Ctrl-Z, and continues', async (words, ready, typed, answer) => {
     const terminal = startShell()
     await terminal.shows('prompt> ')
     terminal.type(`${commandLine(words)}\n`)

@@ -347,7 +347,7 @@ describe('agent-ctl where the agent is not', () => {
     )
   })
 
-  it('waits as long as it is told, and no longer', async () => {
+  it('waits as long as requested, and no longer', async () => {
     const { status, stderr } = await ctl(['-a', 'unix:///nonexistent', '--wait', '0.2', 'Check'])
     expect(status).toBe(125)
     expect(stderr).toBe(

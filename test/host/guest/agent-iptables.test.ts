@@ -60,7 +60,7 @@ describe.each([
     expect(rulesOf(await get())).toEqual(before)
   })
 
-  it('keep the old rules of all tables when the kernel refuses one that comes late', async () => {
+  it('keep the old rules of all tables when the kernel refuses a late one', async () => {
     const before = rulesOf(await get())
     const raw = '*raw\n-A PREROUTING -j RETURN\nCOMMIT\n'
     const nat = '*nat\n-A PREROUTING -p udp -j RETURN\nCOMMIT\n'

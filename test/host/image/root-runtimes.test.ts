@@ -53,7 +53,7 @@ describe('the check of the OCI runtimes in a root', () => {
     await checkPrograms(rootWith('usr/local/sbin/runc', staticRunc('runc version 1.3.6')), [])
   })
 
-  it('refuses one that does not tell its version', async () => {
+  it('refuses one that does not print its version', async () => {
     const mute = rootWith('usr/bin/crun', staticRunc('hello'))
     await expect(checkPrograms(mute, [])).rejects.toThrow('runtime version "": want MAJOR.MINOR.PATCH')
     const broken = join(temporaryFolder(), 'runc')

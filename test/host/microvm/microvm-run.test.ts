@@ -47,7 +47,7 @@ describe('./microvm run, on an agent of this machine', () => {
     expect((await running.result).stdout).toBe(`${hash.digest('hex')}  -\n`)
   })
 
-  it('ends with the status of a broken pipe when nobody reads its output', () => {
+  it('ends with the status of a broken pipe when its output has no reader', () => {
     const pipeline = '{ "$0" run yes; echo $? >&2; } | head -n 1'
     const { stdout, stderr } = spawnSync('sh', ['-c', pipeline, tool], { encoding: 'utf8' })
     expect({ stdout, stderr }).toEqual({ stdout: 'y\n', stderr: '141\n' })

@@ -329,7 +329,7 @@ describe('an agent that hangs', () => {
     expect(broker.log).not.toContain('secret')
   })
 
-  it('is not reported while it answers pings, and no ping comes without a request', async () => {
+  it('is not reported while it answers pings, and gets no ping without a request', async () => {
     const agent = broker.startAgent({ hangMs: 30_000 })
     await agent.start()
     expect(agent.pings).toBe(0)

@@ -53,7 +53,7 @@ function openFiles(): readonly string[] {
 }
 
 describe('an answer with its end in a file', () => {
-  it('of every size reaches the client, whatever becomes of the file', async () => {
+  it('of every size reaches the client, whatever happens to the file', async () => {
     const agent = broker.startAgent()
     const { client, connection, number } = await converse(broker, agent)
     let next = number
@@ -72,7 +72,7 @@ describe('an answer with its end in a file', () => {
     expect(openFiles()).toEqual([])
   })
 
-  it('may have a part in the socket, and come behind confirmations', async () => {
+  it('may have a part in the socket, and follow confirmations', async () => {
     const { client, connection, number } = await converse(broker, broker.startAgent())
     const frame = frameWith(10_000)
     const confirmations = Buffer.concat([1n, 2n].map((each) => encodeEnvelope(Envelope.confirm, each)))

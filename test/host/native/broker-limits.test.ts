@@ -138,7 +138,7 @@ describe('a socket that the kernel cannot wait for', () => {
 })
 
 describe('stored bytes', () => {
-  it('a client that no agent serves is not read beyond its share, and goes on with an agent', async () => {
+  it('a client that no agent serves is not read beyond its share, and continues with an agent', async () => {
     broker = await TestBroker.start(sanitized)
     const first = broker.startAgent({ budgetBytes: 24 * MIB, maxPayloadBytes: MIB })
     await first.start()
@@ -225,7 +225,7 @@ describe('stored bytes', () => {
     expect(broker.residentKib() - before).toBeLessThan(200 * 6)
   })
 
-  it('an agent that never confirms takes no memory without bounds', async () => {
+  it('an agent that never confirms takes a bounded amount of memory', async () => {
     broker = await TestBroker.start(sanitized)
     const limits = { budgetBytes: 2 * MIB, maxPayloadBytes: MIB / 4 }
     const agent = broker.startAgent(limits)

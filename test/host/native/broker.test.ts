@@ -325,7 +325,7 @@ describe('an agent that breaks the protocol', () => {
     expect(await broker.hungPid()).toBe(agent.pid)
   })
 
-  it('goes on when it answers a request that is not open', async () => {
+  it('continues when it answers a request that is not open', async () => {
     const agent = broker.startAgent()
     const { client, connection, number } = await converse(broker, agent)
     connection.answer(number + 1n, frameOf(3, 'nobody asked'))

@@ -107,7 +107,7 @@ describe('vminit reaping', () => {
     expect(supervised.agentPid).not.toBe(killed)
   })
 
-  it('sends no exit again that was acknowledged, then tells that the backlog ends', async () => {
+  it('sends no exit again that was acknowledged, then reports the end of the backlog', async () => {
     const supervised = await supervise(vminit)
     const killed = supervised.agentPid
     await supervised.shell('(sh -c "exit 1" & sh -c "exit 2" & sh -c "exit 3" &)')

@@ -28,7 +28,7 @@ describe.each([
       expect(await run([vminit, '--', 'sh', '-c', `exit ${status}`])).toMatchObject({ status, stderr: '' })
     })
 
-    it('restarts an agent that fails, tells it how often, and gives up after five times', async () => {
+    it('restarts an agent that fails, passes it the count, and gives up after five times', async () => {
       const { status, stdout, stderr } = await run([vminit, '--', 'sh', '-c', 'echo $0 $*; exit 9'])
       expect(status).toBe(9)
       expect(stdout.trimEnd().split('\n')).toEqual(
@@ -158,7 +158,7 @@ describe.each([
   })
 
   describe('and the broker', () => {
-    it('starts it once, and tells it of each agent', async () => {
+    it('starts it once, and announces each agent to it', async () => {
       const supervised = await supervise(vminit)
       const broker = await brokerOf(supervised)
       process.kill(supervised.agentPid, 'SIGKILL')

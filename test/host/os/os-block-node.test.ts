@@ -31,7 +31,7 @@ describe('linuxFiles.isBlockNodeOf', () => {
     return path
   }
 
-  it('tells the node of a device from that of another device, and from other files', async () => {
+  it('distinguishes the node of a device from that of another device, and from other files', async () => {
     expect(await files.isBlockNodeOf(node('same', S_IFBLK, 1_048_575), device)).toBe(true)
     expect(await files.isBlockNodeOf(node('other', S_IFBLK, 104_857), device)).toBe(false)
     expect(await files.isBlockNodeOf(node('characters', S_IFCHR, 1_048_575), device)).toBe(false)

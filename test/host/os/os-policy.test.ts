@@ -252,7 +252,7 @@ describe.skipIf(skipped)('an evaluation that fails', () => {
     expect(later).toBe('true')
   })
 
-  it('ends after 100 ms when it would go on', async () => {
+  it('ends after 100 ms when it would continue', async () => {
     const start = performance.now()
     const { failure, later } = await fails('endless')
     expect(failure).toBe('the evaluation takes longer than 100ms')

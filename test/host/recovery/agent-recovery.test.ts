@@ -30,7 +30,7 @@ describe('a container whose agent is killed', () => {
   })
   afterAll(() => pod.stop())
 
-  it('goes on, with its output, input and exit status', async () => {
+  it('continues, with its output, input and exit status', async () => {
     const init = await pod.run('c1', [
       'sh',
       '-c',
@@ -209,7 +209,7 @@ describe('a process that is being added when the agent is killed', () => {
   })
 })
 
-describe('a container whose creation no call waits for any more when the agent is killed', () => {
+describe('a container whose creation no call awaits when the agent is killed', () => {
   it('leaves no storage, although its cgroup cannot be removed', async () => {
     const pod = await startPod()
     const folder = temporaryFolder()

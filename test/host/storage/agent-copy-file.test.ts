@@ -50,7 +50,7 @@ describe('CopyFile', () => {
     await pod.stop()
   })
 
-  it('goes on with a file of which chunks have arrived when the agent dies after each', async () => {
+  it('continues a file when the agent dies after each of its chunks', async () => {
     const parts = Array.from({ length: 4 }, (_, part) => Buffer.alloc(100_000, part + 1))
     const whole = Buffer.concat(parts)
     for (const [part, data] of parts.entries()) {

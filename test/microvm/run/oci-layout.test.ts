@@ -20,7 +20,7 @@ function layoutWith(...tags: (string | undefined)[]): string {
 }
 
 describe('isOciLayout', () => {
-  it('tells a layout from a root filesystem', () => {
+  it('distinguishes a layout from a root filesystem', () => {
     expect(isOciLayout(layoutWith('latest'))).toBe(true)
     expect(isOciLayout(folder)).toBe(false)
   })

@@ -52,7 +52,7 @@ describe('reporterOn', () => {
 })
 
 describe('Timings', () => {
-  it('measures each phase from the end of the one before', () => {
+  it('measures each phase from the end of the previous one', () => {
     const timings = timingsAt(100, 1100, 1350)
     timings.end('kernel')
     timings.end('agent')

@@ -22,7 +22,7 @@ describe('readLines', () => {
     expect(await linesOf(file, 1_000_000)).toEqual(lines)
   })
 
-  it('takes no more bytes than it may, and says how many', async () => {
+  it('reads no more bytes than it may, and says how many', async () => {
     writeFileSync(file, 'x\n'.repeat(100_001))
     await expect(linesOf(file, 200_000)).rejects.toMatchObject({
       code: 'RESOURCE_EXHAUSTED',

@@ -26,7 +26,7 @@ describe.each(implementations)('%s', (_name, build) => {
     streams.close(parentEnd)
   })
 
-  it('writes until the pipe is full, and goes on when there is room', async () => {
+  it('writes until the pipe is full, and continues when there is room', async () => {
     const streams = await build()
     const { parentEnd, childEnd } = streams.pipe('child-reads', 4096)
     expect(streams.tryWrite(parentEnd, Buffer.alloc(5000))).toBe(4096)

@@ -124,7 +124,7 @@ describe('the broker', () => {
     await served
   })
 
-  it('passes connections with their descriptors, and is told to close them', async () => {
+  it('passes connections with their descriptors, and gets requests to close them', async () => {
     await ready()
     const data = peer.connect(3n)
     const connection = await connected()

@@ -5,7 +5,7 @@ import { guardStreams } from '../../../src/rpc/grpc/guard-streams.ts'
 import { duplexPair } from '../../support/rpc/duplex-pair.ts'
 
 // Both methods are private to grpc-js (CONTRIBUTING.md): an upgrade may rename them, or keep them and call others.
-it('guardStreams comes before the methods of grpc-js by which it begins each connection and each call', async () => {
+it('guardStreams runs before the methods of grpc-js that begin each connection and each call', async () => {
   const server = new Server({ 'grpc.enable_channelz': 0 })
   const calls: string[] = []
   for (const name of ['_sessionHandler', '_streamHandler']) {

@@ -212,7 +212,7 @@ describe('a gRPC connection', () => {
     expect(await delivered.promise).toBe(true)
   })
 
-  it('tells the method that its answer was not delivered when the client stops reading and closes', async () => {
+  it('reports to the method that its answer was not delivered when the client stops reading and closes', async () => {
     const delivered = Promise.withResolvers<boolean>()
     const call = grpc.call('test.Echo/Held', Buffer.alloc(0))
     const refused = expect(call).rejects.toBeDefined()

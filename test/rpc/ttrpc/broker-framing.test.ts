@@ -121,7 +121,7 @@ describe('a TtrpcServerConnection and its framing', () => {
     expect((await held.next()).call).toMatchObject({ number: 3n, timeoutMs: undefined })
   })
 
-  it('has the broker tell the delivery of an answer whose method asks for it, and confirms it then', async () => {
+  it('has the broker report the delivery of an answer whose method asks for it, and then confirms it', async () => {
     broker.send(request, 1n, requestFrame(1, 'Asked'))
     broker.send(request, 2n, requestFrame(3, 'Asked'))
     expect(await broker.next()).toMatchObject({ number: 1n, flags: KEEP })

@@ -258,7 +258,7 @@ describe('TtrpcServerConnection', () => {
     })
   })
 
-  it('sends an answer with separate bulk bytes, and goes on reading once it is written', async () => {
+  it('sends an answer with separate bulk bytes, and continues reading once it is written', async () => {
     const bulk = Buffer.alloc(100_000, 'x')
     answer = async () => ({ ok: true, payload: Buffer.from('head'), bulk })
     for (let streamId = 1; streamId < 7; streamId += 2) {

@@ -117,7 +117,7 @@ describe.skipIf(cannotBoot() !== undefined)('a guest with agent.passfd_listener_
     await pod.remove('dial')
   })
 
-  it('answers agent-ctl over vsock, which says where nobody listens', async () => {
+  it('answers agent-ctl over vsock, which names a port without a listener', async () => {
     const ctl = await ctlInGuest(pod)
     const ps = await ctl('vsock://1:1024', ['ps', 'tool'])
     expect(ps).toMatchObject({ status: 0, stderr: '', stdout: expect.stringMatching(/^tool +\d+ +init /m) })

@@ -143,6 +143,5 @@ describe.skipIf(cannotBoot() !== undefined)('the cgroup of a container on v2', (
     expect(await scanned()).toBeGreaterThan(before)
   })
 
-  it('ends with the guest that is told to stop by SIGTERM to PID 1', () =>
-    expectStopBySignal('TERM', guest, pod))
+  it('ends with the guest that SIGTERM to PID 1 stops', () => expectStopBySignal('TERM', guest, pod))
 })

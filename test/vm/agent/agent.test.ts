@@ -200,7 +200,7 @@ describe.skipIf(cannotBoot() !== undefined)('the agent in a guest', () => {
     expect(await pod.output('after', look)).toBe('77\n80\n1\n')
   })
 
-  it('runs on a root that nobody can write to', async () => {
+  it('runs on a read-only root', async () => {
     const mounts = [bind('/usr', '/guest/usr'), GUEST_PROC]
     const script = `grep -c ' / / ro' /guest/proc/1/mountinfo
       for name in usr/file usr/lib/microvm-agent/agent.cjs; do echo x > /guest/$name; done; true`

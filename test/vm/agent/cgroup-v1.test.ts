@@ -91,7 +91,6 @@ describe.skipIf(cannotBoot() !== undefined)(
       await pod.agent.memAgentCompactSet({ compactOrder: 10 })
     })
 
-    it('ends with the guest that is told to stop by SIGINT to PID 1', () =>
-      expectStopBySignal('INT', guest, pod))
+    it('ends with the guest that SIGINT to PID 1 stops', () => expectStopBySignal('INT', guest, pod))
   },
 )

@@ -130,7 +130,7 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
     await expect(reading).resolves.toBe('from a LUN')
   })
 
-  it('loads the drivers of an NVDIMM that is plugged in, each after the one before it made a device', async () => {
+  it('loads the drivers of an NVDIMM that is plugged in, each after the previous one has made a device', async () => {
     const { qmp, gone } = guest.guest.vm
     await plugMemory(qmp, { key: specKey('nvdimm'), sizeMib: 32, driver: 'nvdimm' }, gone)
     const storage = {

@@ -51,7 +51,7 @@ async function expectExecs(pod: Pod, { inTurn, atOnce }: Form['execs']): Promise
 
 describe.skipIf(cannotBoot() !== undefined)('a guest whose image is', () => {
   it.each(FORMS)(
-    '$name boots without a shell, runs a container, adds processes, and goes on when its agent dies',
+    '$name boots without a shell, runs a container, adds processes, and continues when its agent dies',
     async ({ options, root, release, execs }) => {
       const { guest, pod } = await bootPod(options)
       try {

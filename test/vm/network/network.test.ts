@@ -125,7 +125,7 @@ describe.skipIf(cannotBoot() !== undefined)('the network of a guest', () => {
     ])
   })
 
-  it('tells what it has, who has set it, and which card was plugged in', async () => {
+  it('reports its settings, their sources, and the card that was plugged in', async () => {
     const { interfaces, routes } = await guest.introspection.getNetwork({})
     const sourceOf = (wanted: string) => interfaces.find(({ name }) => name === wanted)?.source
     expect(['eth0', 'eth1', 'lo'].map(sourceOf)).toEqual(['metadata', 'rpc', 'kernel'])
@@ -148,7 +148,7 @@ describe.skipIf(cannotBoot() !== undefined)('the network of a guest', () => {
     )
   })
 
-  it('tells what it can do', async () => {
+  it('reports its features', async () => {
     const { capabilities } = await guest.introspection.getCapabilities({})
     const missing = capabilities.filter(({ enabled }) => !enabled)
     expect(missing.filter(({ reason }) => reason === '')).toEqual([])

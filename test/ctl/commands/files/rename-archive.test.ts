@@ -136,7 +136,7 @@ describe('renameArchive', () => {
 })
 
 describe('kindOfFirst', () => {
-  it('tells the kind of the first entry, or that there is none', async () => {
+  it('returns the kind of the first entry, or that there is none', async () => {
     const kind = (bytes: Buffer) => kindOfFirst(Readable.from([bytes]))
     expect(await kind(archive(tree, './base'))).toBe('folder')
     expect(await kind(archive((folder) => writeFileSync(join(folder, LONG), ''), LONG))).toBe('file')

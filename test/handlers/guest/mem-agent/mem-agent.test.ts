@@ -150,7 +150,7 @@ describe('the mem-agent', () => {
     await expect(setting).rejects.toMatchObject({ code: 'INVALID_ARGUMENT', message })
   })
 
-  it('names the setting without effect once, where memory.reclaim takes no swappiness', async () => {
+  it('names the setting without effect once, where memory.reclaim accepts no swappiness', async () => {
     const guest = await guestWithIdle()
     const memAgent = memAgentOf(guest, {})
     await memAgent.start()
@@ -230,7 +230,7 @@ describe('the mem-agent', () => {
     await timers(guest).toBe(0)
   })
 
-  it('goes on in the next period after a failure', async () => {
+  it('continues in the next period after a failure', async () => {
     const guest = await guestWithIdle()
     const memAgent = memAgentOf(guest, { reclaim: NO_RECLAIM })
     guest.os.tools.script(() => ({ exitCode: 1, stderr: 'no' }))

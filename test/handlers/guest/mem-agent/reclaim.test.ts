@@ -138,7 +138,7 @@ describe('ContainerReclaim', () => {
     expect(lines).toMatchObject([{ fields: { bytes: 16 * MIB, stopped: 'pressure' } }])
   })
 
-  it('stops when it is told to', async () => {
+  it('stops on request', async () => {
     const guest = await guestWithIdle()
     const stop = new AbortController()
     const react = guest.os.files.onWrite

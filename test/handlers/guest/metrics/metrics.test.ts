@@ -69,7 +69,7 @@ describe('GetMetrics', () => {
     )
   })
 
-  it('collects once for all callers of a moment, and anew for those that come meanwhile', async () => {
+  it('collects once for all callers of a moment, and anew for those that arrive meanwhile', async () => {
     let collections = 0
     const limits = () => {
       collections += 1

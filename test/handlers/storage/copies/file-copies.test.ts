@@ -155,7 +155,7 @@ describe('FileCopies', () => {
       expect(await tree()).toEqual({ file: 'abcdefgh' })
     })
 
-    it('is not completed by a chunk that leaves a gap, or names another size, and goes on', async () => {
+    it('is not completed by a chunk that leaves a gap or names another size, and continues', async () => {
       await chunk('file', 'abcd')
       const gap = {
         code: 'INVALID_ARGUMENT',

@@ -234,7 +234,7 @@ describe('watchable-bind', () => {
   it.each([
     ['of the other layout', `${SHARED}/passthrough/watchable/volume`],
     ["of a host without root's rights", `/run/user/1000${WATCHED}/volume`],
-  ])('takes the mount points %s, too', async (_name, mountPoint) => {
+  ])('accepts the mount points %s, too', async (_name, mountPoint) => {
     await expect(machine.attach({ mountPoint })).resolves.toEqual({ mountPoints: [mountPoint] })
   })
 
