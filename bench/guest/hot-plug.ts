@@ -13,7 +13,7 @@ import { startMountProber } from '../support/mount-prober.ts'
 
 /**
  * In a microVM: the time from the kernel's uevent of a disk until the storage that waits for it is mounted, against a loop
- * that mounts on the same event; for one disk, and for 32 at once. A program in the guest measures both.
+ * that mounts on the same event. A program in the guest measures both, for one disk and for 32 at once.
  */
 const ROUNDS = { one: 31, crowd: 5 }
 const WARM_UP_ROUNDS = 3

@@ -118,8 +118,8 @@ function checkBudget(kind: Budgeted, path: string): void {
 }
 
 /**
- * The modules that vminit loads: first those that mounting a disk root may need (ext4 is built into Debian's cloud
- * kernels), then those for which the agent would otherwise run modprobe before it listens or during its boot.
+ * The modules that vminit loads. The first ones may be needed to mount a disk root; ext4 is built into Debian's cloud
+ * kernels. For the others the agent would run modprobe before it listens or during its boot.
  */
 const EARLY_MODULES = [
   // erofs needs a crc32c when it is loaded, which modules.dep does not list.

@@ -18,9 +18,9 @@ export const RUNTIMES = {
 export type RuntimeName = keyof typeof RUNTIMES
 
 /**
- * Chooses the packages of both runtimes, which must run with the libraries of `base`: the locked versions; else the newest
- * without an advisory from forky, Debian 13's backports or security archive, or sid; else Debian 13's own, or none, so that
- * a guest boots in any case. `progress` gets a line for each version that is passed over.
+ * Chooses the packages of both runtimes, which must run with the libraries of `base`. Prefers the locked versions, then the
+ * newest without an advisory from forky, Debian 13's backports or security archive, or sid. Otherwise takes Debian 13's
+ * own, or none, so that a guest boots in any case. `progress` gets a line for each version that is passed over.
  */
 export async function runtimesFor(
   base: readonly FetchedPackage[],

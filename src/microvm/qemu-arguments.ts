@@ -108,9 +108,9 @@ function accelerationArguments({ room }: Board, { acceleration }: QemuHost): rea
 }
 
 /**
- * These features make emulation slower: with `erms` the guest copies memory by `rep movsb`, which is emulated byte by byte;
- * `la57` adds a fifth level to each page walk; `smap` ends the translated code at each copy between a program and the
- * kernel, a tenth of the time of a boot.
+ * These features make emulation slower. With `erms` the guest copies memory by `rep movsb`, which is emulated byte by byte.
+ * `la57` adds a fifth level to each page walk. `smap` ends the translated code at each copy between a program and the
+ * kernel, which takes a tenth of the time of a boot.
  */
 const EMULATED_CPU = 'max,erms=off,la57=off,smap=off'
 

@@ -2,7 +2,7 @@ import type { LinuxDeviceCgroup, LinuxResources, Process, Spec } from '../gen/oc
 import { isEmpty, type Json } from './json.ts'
 
 /**
- * The version of the OCI runtime specification that every `config.json` names, whatever the request says: a request has
+ * The version of the OCI runtime specification that every `config.json` names, whatever the request says. A request has
  * no field that is newer, and a runtime refuses versions newer than its own (crun 1.28 refuses 1.3.0).
  */
 export const OCI_VERSION = '1.0.2'

@@ -68,6 +68,22 @@ function foldersOf(file: string): readonly string[] {
   return parts.map((_, index) => parts.slice(0, index + 1).join('/'))
 }
 
+function codeOf(file: string): string {
+  return readFileSync(join(ROOT, file), 'utf8').replace(/\/\*[\s\S]*?\*\/|^\s*\/\/.*$/gm, '')
+}
+
+function hasHeading(page: string, anchor: string): boolean {
+  const path = EVERY_FILE.find((file) => file === page || basename(file) === page)
+  const headings = path === undefined ? [] : readFileSync(join(ROOT, path), 'utf8').matchAll(/^#+ (.+)$/gm)
+  return [...headings].some(
+    ([, heading = '']) =>
+      heading
+        .toLowerCase()
+        .replaceAll(/[^\w\- ]/g, '')
+        .replaceAll(' ', '-') === anchor,
+  )
+}
+
 /** Paths below our folders, and bare names of TypeScript files and pages. */
 const NAMED =
   /(?<![\w./-])(?:(?:src|test|native|docs|scripts|bench|proto|rootfs)\/[\w./-]+|[\w-]+\.(?:ts|md))(?![\w/*…])/g
@@ -85,7 +101,7 @@ describe('the prose of the repository', () => {
   it(`has no sentence of more than ${LONGEST_SENTENCE_WORDS} words in a comment`, () => {
     const long = COMMENTS.flatMap(({ place, text }) =>
       text
-        .split(/[.!?:;](?=\s|$)/)
+        .split(/[.!?](?=\s|$)/)
         .filter((sentence) => wordsIn(sentence) > LONGEST_SENTENCE_WORDS)
         .map((sentence) => `${place}:${sentence}`),
     )
@@ -97,6 +113,25 @@ describe('the prose of the repository', () => {
       [...text.matchAll(NAMED)]
         .map(([name]) => name.replace(/[./-]+$/, ''))
         .filter((name) => !KNOWN.has(name) && !/\b[A-Z]{2,}\b/.test(name))
+        .map((name) => `${place}: ${name}`),
+    )
+    expect(unknown).toEqual([])
+  })
+
+  it('names only headings that their pages have in its comments', () => {
+    const unknown = COMMENTS.flatMap(({ place, text }) =>
+      [...text.matchAll(/([\w./-]+\.md)#([\w-]+)/g)]
+        .filter(([, page = '', anchor = '']) => !hasHeading(page.replace(/^(?:\.\.\/)+/, ''), anchor))
+        .map(([name]) => `${place}: ${name}`),
+    )
+    expect(unknown).toEqual([])
+  })
+
+  it('links in its comments only to names of the same file', () => {
+    const unknown = COMMENTS.flatMap(({ place, text }) =>
+      [...text.matchAll(/\{@link (\w+)/g)]
+        .map(([, name = '']) => name)
+        .filter((name) => !new RegExp(`\\b${name}\\b`).test(codeOf(place.replace(/:\d+$/, ''))))
         .map((name) => `${place}: ${name}`),
     )
     expect(unknown).toEqual([])

@@ -2,8 +2,8 @@ import { AgentError } from '../../base/errors.ts'
 import { MESSAGE_FIELDS, type MessageField } from '../../gen/message-fields.ts'
 
 /**
- * The JSON that a rule gets, as Kata's agent writes it: fields by their proto names; `null` for an absent message, oneof
- * or optional field; bytes as an array of numbers; enums and 64-bit integers as numbers. The request is already decoded,
+ * The JSON that a rule gets, as Kata's agent writes it: fields by their proto names, and `null` for an absent message, oneof
+ * or optional field. Bytes are an array of numbers, enums and 64-bit integers are numbers. The request is already decoded,
  * so no second decoder can read it differently. A field `unread` becomes `null`.
  */
 export function checkInput(message: string, request: unknown, unread?: string): string {

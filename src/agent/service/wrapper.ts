@@ -27,8 +27,8 @@ export interface WrapperContext {
 }
 
 /**
- * A declared RPC as the framings call it: decodes the request, waits for the boot gate, has the policy check the request,
- * ends the call at its deadline or hang-up, turns errors into statuses, and writes one log line.
+ * A declared RPC as the framings call it: decodes the request, waits for the boot gate, and has the policy check the
+ * request. Ends the call at its deadline or hang-up, turns errors into statuses, and writes one log line.
  */
 export function wrap<Request, Response>(
   method: DeclaredMethod<Request, Response>,

@@ -32,8 +32,8 @@ export interface PartitionedImage {
 }
 
 /**
- * What surrounds a root file system of `rootBytes` in an image whose first partition it is, both for a reader of the whole
- * image (virtio-blk: /dev/vda1) and for one that sees it as persistent memory with direct access (/dev/pmem0p1).
+ * What surrounds a root file system of `rootBytes` in an image whose first partition it is. The image may be read as a whole
+ * (virtio-blk: /dev/vda1), or as persistent memory with direct access (/dev/pmem0p1).
  */
 export function partitionedImage(rootBytes: number): PartitionedImage {
   const sizeBytes = Math.ceil((LAYOUT.root + rootBytes) / LAYOUT.alignment) * LAYOUT.alignment

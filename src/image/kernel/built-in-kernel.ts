@@ -15,8 +15,8 @@ const fragmentFile = join(projectRoot, 'rootfs/kernel-config')
 type Progress = (line: string) => void
 
 /**
- * A bzImage that needs no modules and no initrd, of Debian's source for the kernel that the guest image has: an earlier
- * result for the same packages and settings, or a new one, which takes long. Throws for a setting of
+ * A bzImage that needs no modules and no initrd, of Debian's source for the kernel that the guest image has. Returns an
+ * earlier result for the same packages and settings, or a new one, which takes long. Throws for a setting of
  * rootfs/kernel-config that the kernel does not take.
  */
 export async function ensureBuiltInKernel(progress: Progress): Promise<string> {

@@ -38,8 +38,8 @@ const ONLINK = 4
 const PERMANENT_ADDRESS = 0x80
 
 /**
- * Links, addresses, routes and neighbours with the kernel's rules: an address of a link that is up adds a route; a link
- * that goes down loses its routes, neighbours and IPv6 addresses; gateways must be reachable.
+ * Links, addresses, routes and neighbours with the kernel's rules. An address of a link that is up adds a route. A link
+ * that goes down loses its routes, neighbours and IPv6 addresses. Gateways must be reachable.
  */
 export class FakeNetwork implements Network {
   #links: readonly Link[] = [LOOPBACK]

@@ -5,7 +5,7 @@ type AnyMountRequest = Parameters<Mounts['mount']>[0]
 type MountRequest = Omit<AnyMountRequest, 'refuseLinks'>
 type FakeCall = 'mount' | 'unmount' | 'clone' | 'pin namespaces'
 
-/** A mount table. Mounts do not hide files of {@link FakeFiles}, except a file bound over a file. */
+/** A mount table. Mounts do not hide files of `FakeFiles`, except a file bound over a file. */
 export class FakeMounts implements Mounts {
   readonly entries: MountEntry[] = []
   /** Every successful mount(2), including remounts and propagation changes. */
