@@ -212,7 +212,10 @@ export const LAYERS: readonly Layer[] = [
       ...[
         'src/handlers/container/recovery-table.ts',
         'src/handlers/guest/metrics/table.ts',
+        'src/oci/check',
+        'src/oci/normalize-spec.ts',
         'src/oci/runtime-advisories.ts',
+        'src/oci/runtime-config.ts',
         'src/rpc/limits.ts',
         'src/settings',
         'bench/kept.ts',

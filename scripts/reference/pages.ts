@@ -4,6 +4,7 @@ import { keptPage, readKept } from '../../bench/kept.ts'
 import { projectRoot } from '../../src/build/project.ts'
 import { advisoriesTable } from './advisories.ts'
 import { agentCtlPage } from './agent-ctl.ts'
+import { callersWordsTable } from './callers-words.ts'
 import { limitsPage } from './limits.ts'
 import { metricsPage } from './metrics.ts'
 import { recoveryTable } from './recovery.ts'
@@ -14,6 +15,7 @@ import { waitsPage } from './waits.ts'
 /** The pages made from the code. A function receives the present page, because a part of it may be kept. */
 export const GENERATED_PAGES: Readonly<Record<string, (page: string) => string | Promise<string>>> = {
   'reference/agent-ctl.md': agentCtlPage,
+  'reference/callers-words.md': withTable('| word |', callersWordsTable),
   'reference/limits.md': limitsPage,
   'reference/metrics.md': metricsPage,
   'reference/performance.md': () => keptPage(readKept()),

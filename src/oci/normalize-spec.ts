@@ -69,7 +69,7 @@ function normalizeLinux(linux: Linux, onDeviation: OnDeviation): Linux {
 }
 
 /** The kernel's short names of namespaces (`/proc/PID/ns`), by the names of the OCI runtime specification. */
-const SHORT_NAMESPACES: ReadonlyMap<string, string> = new Map([
+export const SHORT_NAMESPACES: ReadonlyMap<string, string> = new Map([
   ['mnt', 'mount'],
   ['net', 'network'],
 ])
@@ -99,7 +99,7 @@ function withCharacterType<Device extends LinuxDevice | LinuxDeviceCgroup>(devic
  * The architectures that both runtimes know, in the names of libseccomp. `SCMP_ARCH_NATIVE`, which runc does not know,
  * needs no entry: every filter is for the guest's own architecture too.
  */
-const SECCOMP_ARCHITECTURES = [
+export const SECCOMP_ARCHITECTURES = [
   ...['X86', 'X86_64', 'X32', 'ARM', 'AARCH64', 'MIPS', 'MIPS64', 'MIPS64N32', 'MIPSEL', 'MIPSEL64'],
   ...['MIPSEL64N32', 'PPC', 'PPC64', 'PPC64LE', 'S390', 'S390X'],
 ].map((name) => `SCMP_ARCH_${name}`)

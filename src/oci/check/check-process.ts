@@ -38,7 +38,7 @@ const CAPABILITIES = [
 ].map((name) => `CAP_${name}`)
 
 /** The resource limits of the kernel (man 2 getrlimit). */
-const RLIMITS = [
+export const RLIMITS = [
   ...['AS', 'CORE', 'CPU', 'DATA', 'FSIZE', 'LOCKS', 'MEMLOCK', 'MSGQUEUE', 'NICE', 'NOFILE', 'NPROC', 'RSS'],
   ...['RTPRIO', 'RTTIME', 'SIGPENDING', 'STACK'],
 ].map((name) => `RLIMIT_${name}`)

@@ -11,10 +11,10 @@ import {
 } from './check-field.ts'
 import { checkProcess } from './check-process.ts'
 
-const NAMESPACES = ['pid', 'network', 'mount', 'ipc', 'uts', 'user', 'cgroup', 'time']
-const DEVICES = ['b', 'c', 'u', 'p']
+export const NAMESPACES = ['pid', 'network', 'mount', 'ipc', 'uts', 'user', 'cgroup', 'time']
+export const DEVICES = ['b', 'c', 'u', 'p']
 /** The types of device rules; the empty one means all. */
-const DEVICE_RULES = ['', 'a', 'b', 'c']
+export const DEVICE_RULES = ['', 'a', 'b', 'c']
 /** Like 0, it matches any number. */
 const ANY_NUMBER = -1n
 const BLOCK_DEVICES = [
@@ -25,7 +25,7 @@ const BLOCK_DEVICES = [
   ['ThrottleWriteIOPSDevice', 'throttleWriteIOPSDevice'],
 ] as const
 /** How mounts of the guest propagate to the container; the empty one is left to the runtime. */
-const PROPAGATIONS = [
+export const PROPAGATIONS = [
   '',
   ...['shared', 'slave', 'private', 'unbindable'].flatMap((kind) => [kind, `r${kind}`]),
 ]
@@ -102,7 +102,7 @@ const ACTIONS = [
 
 const OPERATORS = ['NE', 'LT', 'LE', 'EQ', 'GE', 'GT', 'MASKED_EQ'].map((name) => `SCMP_CMP_${name}`)
 
-const FLAGS = ['TSYNC', 'LOG', 'SPEC_ALLOW', 'WAIT_KILLABLE_RECV'].map(
+export const FLAGS = ['TSYNC', 'LOG', 'SPEC_ALLOW', 'WAIT_KILLABLE_RECV'].map(
   (name) => `SECCOMP_FILTER_FLAG_${name}`,
 )
 
