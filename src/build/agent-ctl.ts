@@ -1,16 +1,22 @@
 import { execFile, execFileSync } from 'node:child_process'
+import { once } from 'node:events'
 import { copyFileSync, readFileSync, writeFileSync } from 'node:fs'
+import { createServer, type Socket } from 'node:net'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { type BuildOptions, build, type Plugin } from 'esbuild'
+import { HealthCheckResponse, HealthCheckResponse_ServingStatus } from '../gen/health.ts'
+import { ListProcessesResponse, Process_Role } from '../gen/microvm/agent/v1/introspection.ts'
+import { FrameReader } from '../rpc/ttrpc/frame.ts'
+import { decodeRequest, encodeResponseFrame } from '../rpc/ttrpc/messages.ts'
 import { AGENT_SOURCES } from './agent.ts'
-import { withAgentOfOneProcess } from './agent-of-one-process.ts'
 import { cached } from './cache.ts'
 import { pinnedNode, projectRoot } from './project.ts'
+import { withTemporaryFolder } from './temporary-folder.ts'
 
 const descriptorSource = join(projectRoot, 'src/ctl/methods/descriptor-set.ts')
 const startScript = join(import.meta.dirname, 'ctl-start.cjs')
-const oneProcessSource = join(import.meta.dirname, 'agent-of-one-process.ts')
 const codeCacheScript = join(import.meta.dirname, 'write-code-cache.cjs')
 const descriptors = join(projectRoot, 'src/gen/descriptors.binpb')
 
@@ -35,7 +41,6 @@ export async function buildAgentCtl(): Promise<string> {
     files: [
       ...sources,
       import.meta.filename,
-      oneProcessSource,
       startScript,
       codeCacheScript,
       join(projectRoot, 'package.json'),
@@ -64,6 +69,55 @@ async function writeCodeCache(bundle: string, cache: string): Promise<void> {
     const args = ['--random-seed=1', codeCacheScript, bundle, cache, '-a', `unix://${socket}`, 'ps']
     await promisify(execFile)(pinnedNode(), args, { env: {} })
   })
+}
+
+/** Calls `use` with the path of a socket on which a small ttRPC server answers the calls of `agent-ctl ps`. */
+async function withAgentOfOneProcess(use: (socket: string) => Promise<void>): Promise<void> {
+  await withTemporaryFolder(tmpdir(), async (folder) => {
+    const path = join(folder, 'agent.sock')
+    const server = createServer(answer).listen(path)
+    try {
+      await once(server, 'listening')
+      await use(path)
+    } finally {
+      server.close()
+    }
+  })
+}
+
+const ANSWERS: Readonly<Record<string, Uint8Array>> = {
+  Check: HealthCheckResponse.encode({ status: HealthCheckResponse_ServingStatus.SERVING }).finish(),
+  ListProcesses: ListProcessesResponse.encode(
+    ListProcessesResponse.fromPartial({
+      processes: [
+        {
+          role: Process_Role.INIT,
+          containerId: 'web',
+          pid: 100,
+          parentPid: 1,
+          name: 'sleep',
+          state: 'S',
+          waitsIn: 'hrtimer_nanosleep',
+          startedAtMs: 1n,
+          threads: 1,
+          residentBytes: 1_000_000n,
+        },
+      ],
+    }),
+  ).finish(),
+}
+
+function answer(socket: Socket): void {
+  const refuse = () => socket.destroy()
+  const reader = new FrameReader({
+    onFrame: ({ streamId }, payload) => {
+      const response = ANSWERS[decodeRequest(payload).method]
+      if (response === undefined) refuse()
+      else socket.write(encodeResponseFrame(streamId, response))
+    },
+    onOversizedFrame: refuse,
+  })
+  socket.on('data', (chunk) => reader.push(chunk)).on('error', refuse)
 }
 
 /** The start script, then the code cache and the bundle in comments. */

@@ -1,7 +1,14 @@
 import { execFileSync } from 'node:child_process'
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { messageFieldsSource } from './message-fields.ts'
+import {
+  createFileRegistry,
+  type DescField,
+  type DescMessage,
+  fromBinary,
+  ScalarType,
+} from '@bufbuild/protobuf'
+import { FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt'
 import { buildRoot, projectRoot } from './project.ts'
 
 export const generatedRoot = join(projectRoot, 'src/gen')
@@ -37,6 +44,68 @@ export function generate(target: string): void {
     ],
   }
   buf(['generate', 'proto', '--template', JSON.stringify(template)])
+}
+
+/** The source of `src/gen/message-fields.ts`: the request of each method, and the fields of all its messages. */
+function messageFieldsSource(encodedSet: Uint8Array): string {
+  const registry = createFileRegistry(fromBinary(FileDescriptorSetSchema, encodedSet))
+  const services = [...registry.files].flatMap((file) => file.services)
+  const requests: Record<string, string> = {}
+  const messages = new Set<DescMessage>()
+  for (const service of services) {
+    for (const { name, input } of service.methods) {
+      requests[`${service.typeName}/${name}`] = input.typeName
+      addReachable(input, messages)
+    }
+  }
+  const fields = [...messages].map((message) => [message.typeName, message.fields.map(rowOf)])
+  return [
+    '// Code generated from proto/. DO NOT EDIT.',
+    'export interface MessageField {',
+    '  readonly number: number',
+    '  /** As the proto names it. */',
+    '  readonly name: string',
+    '  /** As the generated message names it. */',
+    '  readonly property: string',
+    '  /** Full name of the message that the field holds. */',
+    '  readonly message?: string',
+    '  readonly isMap?: true',
+    '  /** Whether it holds several numbers, which a message may pack into one element. */',
+    '  readonly isPacked?: true',
+    '  /** The oneof that the field belongs to. */',
+    '  readonly oneof?: string',
+    '}',
+    `export const REQUESTS: Readonly<Record<string, string>> = ${JSON.stringify(requests, undefined, 2)}`,
+    'export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> = ' +
+      JSON.stringify(Object.fromEntries(fields), undefined, 1),
+    '',
+  ].join('\n')
+}
+
+function addReachable(message: DescMessage, found: Set<DescMessage>): void {
+  if (found.has(message)) return
+  found.add(message)
+  for (const field of message.fields) {
+    if (field.message !== undefined) addReachable(field.message, found)
+  }
+}
+
+function rowOf(field: DescField): object {
+  return {
+    number: field.number,
+    name: field.name,
+    property: field.jsonName,
+    message: field.message?.typeName,
+    isMap: field.fieldKind === 'map' || undefined,
+    isPacked: isNumbers(field) || undefined,
+    oneof: field.oneof?.name,
+  }
+}
+
+function isNumbers(field: DescField): boolean {
+  if (field.fieldKind !== 'list') return false
+  const isText = field.scalar === ScalarType.STRING || field.scalar === ScalarType.BYTES
+  return field.listKind === 'enum' || (field.listKind === 'scalar' && !isText)
 }
 
 function buf(args: readonly string[]): void {
