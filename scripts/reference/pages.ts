@@ -10,7 +10,7 @@ import { metricsPage } from './metrics.ts'
 import { recoveryTable } from './recovery.ts'
 import { rpcsPage } from './rpcs.ts'
 import { settingsPage } from './settings.ts'
-import { waitsPage } from './waits.ts'
+import { boundsTable, waitsPage } from './waits.ts'
 
 /** The pages made from the code. A function receives the present page, because a part of it may be kept. */
 export const GENERATED_PAGES: Readonly<Record<string, (page: string) => string | Promise<string>>> = {
@@ -21,7 +21,7 @@ export const GENERATED_PAGES: Readonly<Record<string, (page: string) => string |
   'reference/performance.md': () => keptPage(readKept()),
   'reference/rpcs.md': rpcsPage,
   'reference/settings.md': settingsPage,
-  'reference/waits.md': waitsPage,
+  'reference/waits.md': (page) => withTable('| setting |', boundsTable)(waitsPage(page)),
   'recovery.md': withTable('| What |', recoveryTable),
   'security.md': withTable('| advisory |', advisoriesTable),
 }

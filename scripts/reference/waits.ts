@@ -1,12 +1,52 @@
 import { globSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { projectRoot } from '../../src/build/project.ts'
+import { type Setting, seconds } from '../../src/settings/setting-types.ts'
+import { SETTING_KEYS, SETTINGS, type SettingKey } from '../../src/settings/settings.ts'
 
 const FOLDERS = ['agent', 'base', 'handlers', 'hotplug', 'oci', 'os', 'rpc']
 const NO_WAITS = ['src/base/abort.ts LONGEST_TIMER_MS']
 const CONSTANT = /^(?:export )?const ([A-Z_]+_(?:MS|SECONDS)) = ([\d_]+)n?$/gm
 /** A row: what waits, the time, and cells among which one names the constant. */
 const ROW = /^(\|.*?\| )[\d.]+ (?:ms|s)( \|.*?`(src\/\S+\.ts)` ([A-Z_]+) \|.*)$/gm
+
+/** What a setting bounds, and what happens at the bound. */
+const BY_SETTING: Partial<
+  Readonly<Record<SettingKey, readonly [bounds: string, unit: string, then: string]>>
+> = {
+  hangTimeoutSecs: [
+    'an answer of the agent to a ping of the broker',
+    's',
+    'the agent is killed and started again',
+  ],
+  hotplugTimeoutMs: ['a device that a call or the boot needs', 's', 'INTERNAL, with what is missing'],
+  containerPipeSizeBytes: [
+    'unread bytes of a pipe of stdio',
+    'bytes',
+    'the container waits for room when it writes',
+  ],
+  outputReplayBytes: ['the last output that a stream keeps', 'bytes', 'the oldest bytes are dropped'],
+  dialTimeoutMs: ['the connection to a port of the host', 's', 'INTERNAL, with the stream and the port'],
+  memoryReserve: ['memory that all containers leave', 'MiB', 'the kernel ends a process of a container'],
+  cdiTimeoutMs: ['the CDI specification of a device', 's', 'INTERNAL, with the device'],
+  memAgentCompactSecMax: ['a compaction of the memory', 's', 'it is stopped'],
+}
+
+/** The table by setting, in the order of the settings. Throws for a time that has an effect and no row. */
+export function boundsTable(): string {
+  const rows = SETTING_KEYS.flatMap((key) => {
+    const setting: Setting<unknown> = SETTINGS[key]
+    const row = BY_SETTING[key]
+    if (row === undefined && setting.type === seconds && setting.hasNoEffect !== true)
+      throw new Error(`waits.md has no row for the setting ${key}`)
+    if (row === undefined) return []
+    const [bounds, unit, then] = row
+    return [
+      `| \`${setting.commandLine}\` | ${setting.type.show(setting.default)} ${unit} | ${bounds} | ${then} |`,
+    ]
+  })
+  return ['| setting | default | bounds | then |', '|---|---|---|---|', ...rows].join('\n')
+}
 
 /**
  * Writes the times of the agent's constants into the rows of the page, whose words stay. Throws for a constant without a row,
