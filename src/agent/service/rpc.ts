@@ -21,16 +21,16 @@ export type Recovery = 'read' | 'idempotent' | 'journaled' | 'at-most-once'
 export interface Rpc<Request, Response> {
   readonly handle: (request: Request, call: Call) => Promise<Response>
   readonly recovery: Recovery
-  /** The function records what its answers consume. Of other `journaled` RPCs the wrapper records the outcome. */
+  /** `handle` records what its answer consumes. Otherwise the wrapper records the answer of a `journaled` RPC. */
   readonly ownJournal?: true
-  /** The record of the changed container or process shows the outcome of the `journaled` RPC. */
+  /** Nothing is recorded: the record of the changed container or process shows the outcome. */
   readonly answeredByRecord?: true
   /** After a hang-up or a deadline, `cancel` aborts the work and waits for its undo; `finish` lets it run to its end. */
   readonly onHangup: 'cancel' | 'finish'
   /** `open`: answered also while the agent boots. */
   readonly gate: 'wait' | 'open'
   readonly share: Share
-  /** `work` queues for a place of the working calls. `wait` and `brief` need none; `wait` may last very long. */
+  /** `work` waits while `LIMITS.workingCalls` others work. `brief` and `wait` begin at once; `wait` may last very long. */
   readonly turn: 'work' | 'wait' | 'brief'
   /** The policy's rule has the name of the request, or of `message` with the same fields. `itself`: `handle` checks. */
   readonly rule: 'request' | 'none' | 'itself' | { readonly message: string }
@@ -89,7 +89,7 @@ type Handle<Request, Response> = (request: Request, call: Call) => Promise<Respo
 
 type More<Request, Response> = Partial<Omit<Rpc<Request, Response>, 'handle' | 'recovery'>>
 
-/** An RPC whose work is aborted, and undone, when its client hangs up or its deadline passes. */
+/** An RPC whose signal fires at a hang-up or at the deadline; the wrapper then waits for its undo. */
 export function cancellable<Request, Response>(
   recovery: Recovery,
   handle: Handle<Request, Response>,

@@ -18,7 +18,7 @@ export interface WrapperContext {
   readonly log: Logger
   readonly gate: Gate
   readonly policy: Checks
-  /** Counts the requests' elements and the working calls. */
+  /** The limits of all calls together: decoded fields (elements) of requests, and calls at work. */
   readonly totals: Totals
   readonly calls: CallsInFlight
   readonly requests: RequestJournal
@@ -95,7 +95,7 @@ function served<Request, Response>(
       else if (keepsAnswer(rpc)) requests.answer(call, encoded.payload)
       outcome = { ok: true, ...encoded, ...(taken.length > 0 && { delivered }) }
     } catch (error) {
-      // A failed call has undone itself; the caller may try again.
+      // A failed call has undone itself, or its work goes on and drops what it takes from now on.
       hasFailed = true
       delivered(false)
       outcome = { ok: false, ...statusOf(error) }

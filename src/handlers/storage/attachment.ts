@@ -6,7 +6,7 @@ import { unmountTree } from './mount-storage.ts'
 /** A storage that a driver has attached, with what is needed to detach it. */
 export interface Attachment {
   readonly mountPoint: string
-  /** `copy`: all content is the driver's. Detaching leaves `directory` and `existing` (mounted before) in place. */
+  /** `copy`: all content is the driver's. Detaching unmounts nothing for `directory` and `existing` (mounted before). */
   readonly kind: 'mount' | 'directory' | 'copy' | 'existing'
   /** Whether it stays attached without references until the sandbox ends, so that a restarted container finds its data. */
   readonly keep: boolean

@@ -24,7 +24,7 @@ export interface StorageRequest extends StorageContext {
   readonly owner: string | undefined
 }
 
-/** The driver of one kind of storage. Callers check the mount point and serialise its calls. */
+/** The driver of one kind of storage. The caller checks the mount point, and makes one call at a time for each mount point. */
 export interface StorageDriver {
   /** Makes the storage usable at its mount point. Undoes all steps when it throws or `signal` is aborted. */
   attach(storage: Storage, request: StorageRequest, signal: AbortSignal): Promise<Attachment>

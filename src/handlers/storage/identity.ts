@@ -10,8 +10,8 @@ export interface AttachedStorage {
 }
 
 /**
- * Throws FAILED_PRECONDITION unless a later request asks for the attached storage: same driver, source and fstype, and
- * read-only if the attached one is. Two sources of disks are the same when `deviceOf` finds the attached device.
+ * Throws FAILED_PRECONDITION when `requested` differs from the attached storage in driver, source or fstype, or does not
+ * ask for `ro` while it is attached read-only. Two sources of disks are the same when `deviceOf` finds the attached device.
  */
 export async function refuseOtherStorage(
   attached: AttachedStorage,
@@ -60,7 +60,7 @@ function hasSameKind(one: StorageGroup, other: StorageGroup): boolean {
   return isSame && one.length === 1 && other.length === 1
 }
 
-/** False for an image, whose layers were compared before. */
+/** False for an image of several layers, whose sources were compared before. */
 function isReadOnly(storages: StorageGroup): boolean {
   return storages.length === 1 && parseMountOptions(storages[0].options).flags.includes('ro')
 }

@@ -96,7 +96,10 @@ async function mount(
   }
 }
 
-/** The kernel refuses a symbolic link created after the check. Throws UNIMPLEMENTED for an unknown file system. */
+/**
+ * Has the kernel refuse a symbolic link created after the check; where it cannot, checks again and mounts without. Throws
+ * UNIMPLEMENTED for an unknown file system.
+ */
 async function mountOnce(
   request: Parameters<Mounts['mount']>[0],
   { os, allowedRoots }: MountContext,

@@ -175,7 +175,7 @@ export class StorageReferences {
     )
   }
 
-  /** Reuses `unused`, the entry of a storage without references; it stays when the mount table cannot be read. */
+  /** Attaches the storage, or reuses `unused`, an entry without references, unless its mount is known to be gone. */
   async #attach(
     { mountPoint, shared, requested, owner, attach }: Acquisition,
     unused: Entry | undefined,
@@ -311,7 +311,7 @@ export class StorageReferences {
   }
 }
 
-/** A storage that was only begun has no kind and counts as a mount, whose undo covers most. */
+/** The record of an interrupted attach has no kind yet. It counts as a mount, whose undo covers most other kinds. */
 function dataOf({ mountPoint, kind, keep, device, undo }: StoragePayload): AttachmentData {
   const known = ATTACHMENT_KINDS.find((name) => name === kind) ?? 'mount'
   return { mountPoint, kind: known, keep, undo, ...(device === '' ? {} : { device }) }

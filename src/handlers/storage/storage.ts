@@ -17,8 +17,8 @@ import { refuseEncryption, refuseNul } from './validation.ts'
 
 export interface StorageHandlers {
   /**
-   * Attaches storages in order, the layers of an image together. An attached mount point gains a reference, unless it
-   * holds another storage. When one fails or `signal` is aborted, the earlier ones are released. `owner` is the
+   * Attaches storages in order, the layers of an image together. A storage that is attached already gains a
+   * reference; another one at its mount point is FAILED_PRECONDITION. When one fails or `signal` is aborted, the earlier ones are released. `owner` is the
    * container's id, undefined for the sandbox.
    */
   attach(

@@ -15,7 +15,7 @@ import { type Copy, checkCopy, type FileChunk } from './copy-request.ts'
 /** The limit of unfinished files; each holds a few descriptors and its content so far. */
 const MAX_UNFINISHED = 64
 
-/** A file without a chunk for this long may be dropped for another one. Hosts wait a minute for an answer. */
+/** A file without a chunk for this long may be dropped for a new one: its host, which waits a minute, has given up. */
 const IDLE_MS = 60_000
 
 /** How long a removal waits for files to be dropped, in case a file system hangs. */

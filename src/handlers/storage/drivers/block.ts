@@ -71,7 +71,7 @@ export async function makeFilesystem(tools: Tools, disk: string, signal: AbortSi
   }
 }
 
-/** A virtio-blk disk, named by its PCI path or its device node. */
+/** A virtio-blk disk. Waits for a PCI path; a device node must exist. */
 export const blk = blockDriver(async (source, { os, hotplug }, signal) => {
   if (!source.startsWith('/dev')) return waitForPciBlockDevice(hotplug, parsePciPath(source), signal)
   const kind = (await os.files.stat(source))?.kind

@@ -12,7 +12,7 @@ const MAX_NAMES = 4 * MAX_ENTRIES
 /** The symbolic link to the current version of a Kubernetes volume; each version has a folder of its own. */
 export const VERSION_LINK = '..data'
 
-/** How often a changing source is read before the next round tries again. */
+/** How many times one round tries to read a source that keeps changing. */
 const ATTEMPTS = 3
 
 export interface Entry {
@@ -28,7 +28,7 @@ export type Entries = ReadonlyMap<string, Entry>
 export type Obstacle = 'missing' | 'too large' | 'changing'
 
 /**
- * Scans until two scans see the same; files that are unchanged since `known` are not read again. Symbolic links are
+ * Returns a scan that equals `known` or that a second scan confirms. Files unchanged since `known` are not read again. Symbolic links are
  * never followed; fifos, devices and sockets are left out. Throws the kernel's error for an unreadable file.
  */
 export async function readSource(files: Files, source: string, known: Entries): Promise<Entries | Obstacle> {

@@ -14,7 +14,7 @@ import { watchRootOf } from './watch-roots.ts'
 
 /**
  * A copy in memory of a small host folder or file (ConfigMap, Secret). The agent keeps it up to date, because a change
- * on the host causes no inotify event in the guest. A source that cannot be copied is bind-mounted instead.
+ * on the host causes no inotify event in the guest. A source that is too large or always changes is bind-mounted instead.
  */
 export const watchableBind: StorageDriver = {
   async attach(given, request, signal) {
@@ -139,8 +139,8 @@ class WatchedStorage {
   }
 
   /**
-   * Leaves the copy unchanged while the source is missing, changing or unreadable. A read never ends when the host is
-   * gone; `signal` aborts it before anything is written. Throws the kernel's error when the copy cannot be written.
+   * Leaves the copy unchanged while the source is missing, changing or unreadable. A read may hang when the host is
+   * gone; `signal` then ends the wait, and nothing is written. Throws the kernel's error when the copy cannot be written.
    */
   async update(signal: AbortSignal): Promise<'copied' | Obstacle | 'unreadable'> {
     const source = await abortable(this.#read(), signal)
