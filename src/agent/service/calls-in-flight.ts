@@ -200,7 +200,7 @@ export class CallsInFlight {
   }
 }
 
-interface OpenCallOptions {
+interface BegunCall {
   readonly rpc: string
   readonly waits: boolean
   readonly incoming: IncomingCall
@@ -219,22 +219,22 @@ export class OpenCall implements CallInFlight, StepRecorder {
   hasCaller = true
   /** The number of log lines about its duration. */
   reports = 0
-  readonly #options: OpenCallOptions
+  readonly #begun: BegunCall
   #steps: Set<OpenStep> | undefined
 
-  constructor(options: OpenCallOptions) {
-    this.rpc = options.rpc
-    this.incoming = options.incoming
-    this.startedMs = options.nowMs()
-    this.#options = options
+  constructor(begun: BegunCall) {
+    this.rpc = begun.rpc
+    this.incoming = begun.incoming
+    this.startedMs = begun.nowMs()
+    this.#begun = begun
   }
 
   get isWatched(): boolean {
-    return this.#options.isWatched
+    return this.#begun.isWatched
   }
 
   get waits(): boolean {
-    return this.#options.waits
+    return this.#begun.waits
   }
 
   get steps(): readonly OpenStep[] {
@@ -242,7 +242,7 @@ export class OpenCall implements CallInFlight, StepRecorder {
   }
 
   begin(name: StepName, detail: string): (error?: unknown) => void {
-    const { nowMs, trace } = this.#options
+    const { nowMs, trace } = this.#begun
     const step: OpenStep = { name, detail, sinceMs: nowMs() }
     const endSpan = trace?.step(name, detail)
     const steps = this.#steps ?? new Set()
@@ -255,7 +255,7 @@ export class OpenCall implements CallInFlight, StepRecorder {
 
   /** Called at the answer, with the code of a failure. The call stays listed until `leftWork` has ended. */
   end(code?: StatusCodeName, leftWork?: Promise<unknown>): void {
-    const { nowMs, figures, trace, onEnd } = this.#options
+    const { nowMs, figures, trace, onEnd } = this.#begun
     trace?.end(this.ids, code)
     figures.answered(this.rpc, nowMs() - this.startedMs, code)
     this.hasCaller = false

@@ -5,14 +5,14 @@ import type { BrokerConnection } from '../../os/supervisor/broker.ts'
 import type { BrokerPeer } from '../../os/supervisor/broker-messages.ts'
 import type { ServedConnection } from '../../rpc/connection.ts'
 import type { ReadDescriptors } from '../../rpc/grpc/reflection.ts'
-import type { GrpcOptions } from '../../rpc/grpc/server.ts'
+import type { AcceptedGrpc } from '../../rpc/grpc/server.ts'
 import type { Totals } from '../../rpc/limits.ts'
 import type { CheckCall, MethodTable, StreamTable } from '../../rpc/method.ts'
 import type { StartTimer } from '../../rpc/timer.ts'
 import type { BrokerLink } from '../../rpc/ttrpc/broker-framing.ts'
-import { type ServerConnectionOptions, TtrpcServerConnection } from '../../rpc/ttrpc/server-connection.ts'
+import { type AcceptedTtrpc, TtrpcServerConnection } from '../../rpc/ttrpc/server-connection.ts'
 
-export interface ConnectionsOptions {
+export interface SharedByConnections {
   readonly methods: MethodTable
   readonly streams?: StreamTable
   readonly readDescriptors: ReadDescriptors
@@ -27,14 +27,14 @@ export interface ConnectionsOptions {
 const STOP_MS = 5_000
 
 export class Connections {
-  readonly #options: ConnectionsOptions
+  readonly #shared: SharedByConnections
   /** Undefined while the framing of a connection is being loaded. */
   readonly #open = new Map<Socket, ServedConnection | undefined>()
   #isStopping = false
   #whenEmpty: (() => void) | undefined
 
-  constructor(options: ConnectionsOptions) {
-    this.#options = options
+  constructor(shared: SharedByConnections) {
+    this.#shared = shared
   }
 
   /** Serves a connection of the broker until its end, unless a limit refuses it. */
@@ -47,10 +47,10 @@ export class Connections {
     const peer = nameOfPeer(accepted.peer)
     const refuse = (reason: string) => {
       // At debug level, so that a peer cannot fill the console by connecting.
-      this.#options.log.debug('connection refused', { peer, reason })
+      this.#shared.log.debug('connection refused', { peer, reason })
       socket.destroy()
     }
-    const totals = this.#options.totals.addConnection(refuse)
+    const totals = this.#shared.totals.addConnection(refuse)
     if (totals === undefined) {
       refuse('too many connections')
       return
@@ -65,7 +65,7 @@ export class Connections {
     if (framing === 'ttrpc') this.#serveTtrpc(socket, { peer, totals, sendNow })
     else {
       this.#serveGrpc(socket, { peer, totals, firstBytes }).catch((error) => {
-        this.#options.log.error('gRPC not served', { error: messageOf(error) })
+        this.#shared.log.error('gRPC not served', { error: messageOf(error) })
         socket.destroy()
       })
     }
@@ -81,28 +81,28 @@ export class Connections {
     if (this.#open.size === 0) return
     const empty = Promise.withResolvers<void>()
     this.#whenEmpty = empty.resolve
-    const stopTimer = this.#options.startTimer(STOP_MS, () => {
-      this.#options.log.warn('connections cut at the stop', { count: this.#open.size })
+    const stopTimer = this.#shared.startTimer(STOP_MS, () => {
+      this.#shared.log.warn('connections cut at the stop', { count: this.#open.size })
       for (const socket of this.#open.keys()) socket.destroy()
     })
     await empty.promise
     stopTimer()
   }
 
-  #serveTtrpc(socket: Socket, own: Pick<ServerConnectionOptions, 'peer' | 'totals' | 'sendNow'>): void {
-    const { methods, startTimer, link } = this.#options
+  #serveTtrpc(socket: Socket, own: Pick<AcceptedTtrpc, 'peer' | 'totals' | 'sendNow'>): void {
+    const { methods, startTimer, link } = this.#shared
     const connection = new TtrpcServerConnection(socket, { methods, startTimer, link, ...own })
     connection.start()
     this.#began(socket, connection)
   }
 
   /** `socket` is the client's own; `firstBytes` were already read from it. */
-  async #serveGrpc(socket: Socket, own: Pick<GrpcOptions, 'peer' | 'totals' | 'firstBytes'>): Promise<void> {
+  async #serveGrpc(socket: Socket, own: Pick<AcceptedGrpc, 'peer' | 'totals' | 'firstBytes'>): Promise<void> {
     socket.pause()
     // Loaded by the first gRPC client, because it would take half of the agent's start-up time, and 10 MB.
     const { serveGrpc } = await import('../../rpc/grpc/server.ts')
     if (socket.destroyed) return
-    const { methods, streams, readDescriptors, checkCall, startTimer } = this.#options
+    const { methods, streams, readDescriptors, checkCall, startTimer } = this.#shared
     const calls = { methods, ...(streams && { streams }), readDescriptors, checkCall }
     this.#began(socket, serveGrpc(socket, { ...calls, startTimer, ...own }))
   }

@@ -2,20 +2,7 @@ import type { ListenAddress, Sockets } from '../../os/sockets/sockets.ts'
 import type { Broker } from '../../os/supervisor/broker.ts'
 import { LIMITS } from '../../rpc/limits.ts'
 import { type StartTimer, startTimer } from '../../rpc/timer.ts'
-import { Connections, type ConnectionsOptions } from './connections.ts'
-
-export interface TransportOptions extends Omit<ConnectionsOptions, 'link' | 'startTimer'> {
-  readonly sockets: Sockets
-  readonly address: ListenAddress
-  /** Accepts the clients' connections, and keeps them when this agent dies (docs/broker.md). */
-  readonly broker: Broker
-  /** How long the agent may leave the broker's pings unanswered, in milliseconds; 0: for ever. */
-  readonly hangMs: number
-  /** Accepts processes of this guest over vsock, for tests. */
-  readonly allowLoopback: boolean
-  /** For tests. */
-  readonly startTimer?: StartTimer
-}
+import { Connections, type SharedByConnections } from './connections.ts'
 
 export interface Transport {
   /** The listening port, as chosen by the kernel for TCP port 0; undefined for unix sockets. */
@@ -25,7 +12,20 @@ export interface Transport {
 }
 
 /** Opens a socket at the address, hands it to the broker, and serves both framings on every connection. */
-export async function startTransport(options: TransportOptions): Promise<Transport> {
+export async function startTransport(
+  options: Omit<SharedByConnections, 'link' | 'startTimer'> & {
+    readonly sockets: Sockets
+    readonly address: ListenAddress
+    /** Accepts the clients' connections, and keeps them when this agent dies (docs/broker.md). */
+    readonly broker: Broker
+    /** How long the agent may leave the broker's pings unanswered, in milliseconds; 0: for ever. */
+    readonly hangMs: number
+    /** Accepts processes of this guest over vsock, for tests. */
+    readonly allowLoopback: boolean
+    /** For tests. */
+    readonly startTimer?: StartTimer
+  },
+): Promise<Transport> {
   const { sockets, address, broker, allowLoopback, hangMs } = options
   const connections = new Connections({
     ...options,

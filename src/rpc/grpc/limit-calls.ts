@@ -9,7 +9,6 @@ import {
 import { StatusCode } from '../../base/errors.ts'
 import { type ConnectionTotals, LIMITS } from '../limits.ts'
 import type { MethodTable } from '../method.ts'
-import type { InTurn } from '../turns.ts'
 
 /** Answers up to this size may use the whole reserve, because the error in their place could be as long. */
 const SHORT_BYTES = 1024
@@ -23,7 +22,6 @@ export function limitCalls(
   methods: MethodTable,
   streams: ReadonlySet<string>,
 ): ServerInterceptor {
-  const { inTurn } = totals
   return ({ path, requestStream }, call) => {
     const method = path.slice(1)
     const isStream = streams.has(method)
@@ -33,34 +31,33 @@ export function limitCalls(
       : totals.openCall(methods.get(method)?.share ?? 'ordinary', 0)
     if (refusal === undefined)
       stream.once('close', () => (isStream ? totals.closeStream() : totals.closeCall(0)))
-    const limited = new LimitedCall(call, { stream, totals, inTurn, hasMessages: requestStream, refusal })
-    if (refusal !== undefined) inTurn(() => limited.refuse(refusal))
+    const limited = new LimitedCall(call, { stream, totals, hasMessages: requestStream, refusal })
+    if (refusal !== undefined) totals.inTurn(() => limited.refuse(refusal))
     return limited
   }
 }
 
-interface CallOptions {
+interface OpenedCall {
   readonly stream: ServerHttp2Stream
   readonly totals: ConnectionTotals
   /** The request is a stream of messages. */
   readonly hasMessages: boolean
   /** The reason of a call that is refused at its start. */
   readonly refusal: string | undefined
-  readonly inTurn: InTurn
 }
 
 class LimitedCall extends ServerInterceptingCall {
-  readonly #options: CallOptions
+  readonly #opened: OpenedCall
   #bytes = 0
   #hasRequest = false
   #isOver = false
 
-  constructor(call: ServerInterceptingCallInterface, options: CallOptions) {
+  constructor(call: ServerInterceptingCallInterface, opened: OpenedCall) {
     super(call, {
       start: (next) => {
         // Without `next` the method never sees a call that is refused at its start.
-        if (options.refusal !== undefined) return
-        options.inTurn(() =>
+        if (opened.refusal !== undefined) return
+        opened.totals.inTurn(() =>
           next({
             onReceiveMetadata: (metadata, pass) => {
               this.#take(headerBytes(metadata), 'ordinary')
@@ -73,12 +70,12 @@ class LimitedCall extends ServerInterceptingCall {
         )
       },
     })
-    this.#options = options
-    const { stream } = options
+    this.#opened = opened
+    const { stream, totals } = opened
     stream.on('data', (chunk: Buffer) => this.#take(chunk.length, 'ordinary'))
     stream.once('close', () => {
       this.#isOver = true
-      options.totals.giveBytes(this.#bytes)
+      totals.giveBytes(this.#bytes)
     })
   }
 
@@ -86,7 +83,7 @@ class LimitedCall extends ServerInterceptingCall {
     this.#isOver = true
     this.sendStatus({ code: StatusCode.RESOURCE_EXHAUSTED, details })
     // The peer may never complete its request.
-    if (!this.#hasRequest) setImmediate(() => this.#options.stream.close())
+    if (!this.#hasRequest) setImmediate(() => this.#opened.stream.close())
   }
 
   override sendMessage(message: Uint8Array, callback: () => void): void {
@@ -100,7 +97,7 @@ class LimitedCall extends ServerInterceptingCall {
   }
 
   #isWelcome(message: Buffer): boolean {
-    const { hasMessages, totals } = this.#options
+    const { hasMessages, totals } = this.#opened
     totals.hasCall()
     if (!hasMessages) {
       this.#hasRequest = true
@@ -117,7 +114,7 @@ class LimitedCall extends ServerInterceptingCall {
 
   #take(bytes: number, share: 'ordinary' | 'reserved', what = ''): boolean {
     if (this.#isOver) return false
-    const refusal = this.#options.totals.takeBytes(bytes, share)
+    const refusal = this.#opened.totals.takeBytes(bytes, share)
     if (refusal === undefined) this.#bytes += bytes
     else this.refuse(`${what}${refusal}`)
     return refusal === undefined
@@ -126,7 +123,7 @@ class LimitedCall extends ServerInterceptingCall {
   #give(bytes: number): void {
     if (this.#isOver) return
     this.#bytes -= bytes
-    this.#options.totals.giveBytes(bytes)
+    this.#opened.totals.giveBytes(bytes)
   }
 }
 

@@ -13,7 +13,7 @@ import { serveStream, serveUnary } from './unary.ts'
 /** The methods whose calls may stay open for ever. */
 const STREAMS: readonly string[] = [WATCH, ...REFLECTION_METHODS]
 
-export interface GrpcOptions {
+export interface AcceptedGrpc {
   readonly methods: MethodTable
   /** Methods that answer with streams. They take precedence over unary ones of the same name. */
   readonly streams?: StreamTable
@@ -27,27 +27,27 @@ export interface GrpcOptions {
 }
 
 /** Serves the methods, health and reflection on an accepted, paused socket. An idle connection is never closed. */
-export function serveGrpc(socket: Duplex, options: GrpcOptions): ServedConnection {
-  const { checkCall, streams = new Map() } = options
-  const methods = new Map([...options.methods, ...healthMethods(options.methods, checkCall)])
+export function serveGrpc(socket: Duplex, accepted: AcceptedGrpc): ServedConnection {
+  const { checkCall, streams = new Map() } = accepted
+  const methods = new Map([...accepted.methods, ...healthMethods(accepted.methods, checkCall)])
   // One server per connection gives each its own name, limits and end; connections are few.
   const server = new Server({
     'grpc.max_receive_message_length': LIMITS.messageBytes,
     'grpc.max_send_message_length': LIMITS.messageBytes,
     'grpc.max_concurrent_streams': LIMITS.connection.openStreams,
     'grpc.enable_channelz': 0,
-    interceptors: [limitCalls(options.totals, methods, new Set([...STREAMS, ...streams.keys()]))],
+    interceptors: [limitCalls(accepted.totals, methods, new Set([...STREAMS, ...streams.keys()]))],
   })
-  for (const [name, method] of streams) serveStream(server, name, method, options.peer)
+  for (const [name, method] of streams) serveStream(server, name, method, accepted.peer)
   for (const [name, { serve }] of methods) {
     // grpc-js keeps the first handler of a name.
-    serveUnary(server, name, serve, { peer: options.peer, inTurn: options.totals.inTurn })
+    serveUnary(server, name, serve, { peer: accepted.peer, inTurn: accepted.totals.inTurn })
   }
-  registerHealthWatch(server, options.methods, checkCall)
-  registerReflection(server, options)
-  guardStreams(server, options.startTimer)
+  registerHealthWatch(server, accepted.methods, checkCall)
+  registerReflection(server, accepted)
+  guardStreams(server, accepted.startTimer)
   socket.once('close', () => server.forceShutdown())
-  socket.unshift(options.firstBytes)
+  socket.unshift(accepted.firstBytes)
   server.createConnectionInjector(ServerCredentials.createInsecure()).injectConnection(socket)
   // The connection is closed once the calls have ended; the caller of `drain` limits the time.
   return { drain: () => server.tryShutdown(() => {}) }

@@ -18,7 +18,7 @@ import {
 
 export type ConnectionLimits = { readonly [Name in keyof typeof LIMITS.connection]: number }
 
-export interface ServerConnectionOptions {
+export interface AcceptedTtrpc {
   readonly methods: MethodTable
   readonly peer: string
   readonly startTimer: StartTimer
@@ -53,7 +53,7 @@ const UNCOUNTED_BYTES = 64 * 1024
 /** Serves ttRPC on a data socket of the broker. Serves no further requests while the peer does not read answers. */
 export class TtrpcServerConnection implements ServedConnection {
   readonly #socket: Duplex
-  readonly #options: ServerConnectionOptions
+  readonly #accepted: AcceptedTtrpc
   readonly #limits: ConnectionLimits
   readonly #services: ReadonlySet<string>
   readonly #totals: ConnectionTotals
@@ -74,12 +74,12 @@ export class TtrpcServerConnection implements ServedConnection {
   /** Nothing more is sent to the peer. */
   #ended = false
 
-  constructor(socket: Duplex, options: ServerConnectionOptions) {
+  constructor(socket: Duplex, accepted: AcceptedTtrpc) {
     this.#socket = socket
-    this.#options = options
-    this.#limits = options.limits ?? LIMITS.connection
-    this.#totals = options.totals
-    this.#services = serviceNames(options.methods)
+    this.#accepted = accepted
+    this.#limits = accepted.limits ?? LIMITS.connection
+    this.#totals = accepted.totals
+    this.#services = serviceNames(accepted.methods)
     const events = {
       onFrame: (header: FrameHeader, payload: Uint8Array, arrival: Arrival) =>
         this.#onFrame(header, payload, arrival),
@@ -89,7 +89,7 @@ export class TtrpcServerConnection implements ServedConnection {
         this.#totals.takeBytes(bytes, bytes <= SHORT_REQUEST_BYTES ? 'reserved' : 'ordinary'),
       onRelease: (bytes: number) => this.#totals.giveBytes(bytes),
     }
-    this.#framing = new BrokerFraming(socket, events, options)
+    this.#framing = new BrokerFraming(socket, events, accepted)
   }
 
   start(): void {
@@ -164,7 +164,7 @@ export class TtrpcServerConnection implements ServedConnection {
       this.#refuse(asker, 'INVALID_ARGUMENT', `undecodable ttRPC request: ${messageOf(error)}`)
       return
     }
-    const method = this.#options.methods.get(`${request.service}/${request.method}`)
+    const method = this.#accepted.methods.get(`${request.service}/${request.method}`)
     if (method === undefined) {
       this.#refuseUnknown(asker, request)
       return
@@ -200,7 +200,7 @@ export class TtrpcServerConnection implements ServedConnection {
     method(ownBytes(request.payload), {
       timeoutMs: timeLeft(timeoutMsOf(request.timeoutNano), ageMs),
       hangup: call.abort.signal,
-      peer: this.#options.peer,
+      peer: this.#accepted.peer,
       framing: 'ttrpc',
       number,
       ageMs,
@@ -255,7 +255,7 @@ export class TtrpcServerConnection implements ServedConnection {
   }
 
   #refuse(asker: Asker, code: StatusCodeName, message: string): void {
-    this.#options.link.refused(asker.arrival.number)
+    this.#accepted.link.refused(asker.arrival.number)
     const text = message.slice(0, MAX_ERROR_CHARACTERS).toWellFormed()
     const frame = encodeErrorFrame(asker.streamId, { code: StatusCode[code], message: text })
     if (this.#takeAnswer(frame.length, 'reserved') !== undefined) this.#uncountedBytes += frame.length
