@@ -179,7 +179,11 @@ const SHOWN_BY: readonly (readonly [row: string, file: string, name: string])[] 
     'ends a creation in progress',
   ],
   ['removal, process unkillable', 'test/handlers/container/remove-container.test.ts', 'fails after 50 s'],
-  ['DestroySandbox, virtio-fs server dead', 'test/vm/agent/ends.test.ts', 'whose virtio-fs is dead'],
+  [
+    'DestroySandbox, virtio-fs server dead',
+    'test/vm/devices/storage-drivers.test.ts',
+    'whose virtio-fs is dead',
+  ],
   [
     'hanging OCI runtime',
     'test/handlers/container/pause-container.test.ts',

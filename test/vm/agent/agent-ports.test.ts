@@ -1,19 +1,22 @@
 import { randomBytes } from 'node:crypto'
 import type { Socket } from 'node:net'
 import { buffer } from 'node:stream/consumers'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { connectSocket, hybridHandshake } from '../../../src/client/connection/dial.ts'
 import { guestSocketIn } from '../../../src/microvm/vsock/open-link.ts'
 import type { Pod } from '../../support/containers/pod.ts'
 import { listenForOne, type OneConnection } from '../../support/host/host-ports.ts'
 import { parseLogLine } from '../../support/log-lines.ts'
+import { processes } from '../../support/processes.ts'
 import { dialFromContainer } from '../../support/programs/vsock-dial.ts'
 import { CRUN, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
-import { bootPod, consoleLine } from '../../support/vm/guest-pod.ts'
+import { bootPod, consoleLine, ROOT } from '../../support/vm/guest-pod.ts'
 import { ctlInGuest } from './ctl-in-guest.ts'
 
 const SIGPIPE = 13
 const LISTENER = 1027
+const DAEMON = 'vhost-device-vs'
 
 describe.skipIf(cannotBoot() !== undefined)('standard streams over vsock ports of the host', () => {
   let guest: TestGuest
@@ -80,6 +83,27 @@ describe.skipIf(cannotBoot() !== undefined)('standard streams over vsock ports o
       ),
     })
     expect(await pod.output('refused', 'echo again')).toBe('again\n')
+  })
+
+  /** Comes last, because the guest powers off. */
+  it('have ended when DestroySandbox is answered, also to a host that reads the answer only after the agent has stopped', async () => {
+    const daemon = processes().find(({ name, parent }) => name === DAEMON && parent === process.pid)?.pid
+    if (daemon === undefined) throw new Error(`no ${DAEMON}`)
+    const Path = `${ROOT}/bin/busybox`
+    const hook = { Path, Args: ['sh', '-c', `echo leaving > /dev/console; ${Path} sleep 2`] }
+    await pod.run('last', ['sleep', '1000'], { spec: { Hooks: { Poststop: [hook] } } })
+    const answered = guest.agent.destroySandbox({})
+    answered.catch(() => {})
+    await consoleLine(guest, /^leaving/)
+    process.kill(daemon, 'SIGSTOP')
+    try {
+      await consoleLine(guest, /"msg":"stopped"/)
+      await Promise.race([guest.guest.vm.exited, sleep(1000)])
+    } finally {
+      process.kill(daemon, 'SIGCONT')
+    }
+    await answered
+    expect(await guest.guest.vm.exited).toEqual({ code: 0, signal: undefined })
   })
 })
 

@@ -217,6 +217,14 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
     await expect(output('nine', 'true', [storage])).rejects.toMatchObject({ code: 'UNIMPLEMENTED' })
   })
 
+  /** Comes last, because the guest powers off. */
+  it('names the mount after 30 s in a DestroySandbox whose virtio-fs is dead, and powers the guest off when it is repeated', async () => {
+    await share.close()
+    await expect(guest.agent.destroySandbox({})).rejects.toThrow(`unmount ${SHARED}: ETIMEDOUT`)
+    await guest.agent.destroySandbox({})
+    expect(await guest.guest.vm.exited).toEqual({ code: 0, signal: undefined })
+  })
+
   async function output(
     id: string,
     script: string,
