@@ -37,8 +37,8 @@ export interface EventClock {
 }
 
 /**
- * The last events of the guest, by their sequence numbers, and the exits among them until they are acknowledged. The next
- * agent continues the numbers, and has none of the events.
+ * The last events of the guest, and the last exits until they are acknowledged or an hour old. The next agent has none of
+ * them, and begins after the reserved numbers, so a gap may name numbers that no event had.
  */
 export class EventLog {
   readonly #state: StateStore

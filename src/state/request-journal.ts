@@ -17,7 +17,7 @@ export type RequestSource = Pick<Broker, 'confirm' | 'earlierRequests' | 'onSett
 /** The value that a request has taken. */
 export type TakenValue = Partial<Pick<RequestPayload, 'exit' | 'outOfMemory' | 'response'>>
 
-/** Deliver or drop the values that the previous agents' requests took. */
+/** For each kind of value: what to do once its answer is known to be delivered or dropped. */
 export interface ValueKinds {
   exit(key: string): Taken
   outOfMemory(event: OutOfMemory): Taken
@@ -36,7 +36,7 @@ export class RequestJournal {
   readonly #failed = new Set<bigint>()
   #isRestored = false
   readonly #recorded = new Set<bigint>()
-  /** Requests of this agent whose answers follow from another record. */
+  /** Requests whose answers the next agent infers from the record of a container or a process. */
   readonly #told = new Set<bigint>()
   /** What the previous agents took, until the outcome of the answers is known. */
   readonly #unsettled = new Map<bigint, readonly Taken[]>()
@@ -54,7 +54,7 @@ export class RequestJournal {
     })
   }
 
-  /** Records what an answer takes, before it is sent. Throws the kernel's error; the call must then fail. */
+  /** Keeps an existing record. Throws RESOURCE_EXHAUSTED or the kernel's error; the call must then fail. */
   take(call: Pick<Call, 'number' | 'takes'>, value: TakenValue, taken: Taken): void {
     const { number } = call
     try {
@@ -76,8 +76,8 @@ export class RequestJournal {
   }
 
   /**
-   * The empty answer of this call follows from the record of what it made: the next agent calls {@link done} when it
-   * restores that record. Call {@link keep} before that record is changed or removed.
+   * Writes no request record: the record of the container or process that the call made implies its empty answer, and the
+   * next agent calls {@link done} when it restores that. Call {@link keep} before that record changes.
    */
   answerByRecord(call: Pick<Call, 'number' | 'takes'>): void {
     const { number } = call
@@ -93,12 +93,12 @@ export class RequestJournal {
     this.#record(number, { response: EMPTY_RESPONSE })
   }
 
-  /** Throws UnreadableState. */
+  /** What the request's record holds, if there is one. Throws UnreadableState. */
   of(number: bigint): TakenValue | undefined {
     return this.#recorded.has(number) ? this.#state.read(KINDS.request, nameOf(number)) : undefined
   }
 
-  /** The answer to a request that the previous agent carried out or began. Throws UnreadableState. */
+  /** The answer to a request that the previous agent carried out or began; undefined: run it. Throws UnreadableState. */
   answerTo(number: bigint): Promise<Uint8Array> | undefined {
     const resumed = this.#resumed.get(number)
     if (resumed !== undefined) return resumed.then(() => EMPTY_RESPONSE)

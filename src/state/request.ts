@@ -27,7 +27,7 @@ export function either(act: () => void): Taken {
   return { delivered: act, dropped: act }
 }
 
-/** A store of values that requests have taken, which the next agent restores. */
+/** A part of the agent that records taken values itself, such as the policy, for the next agent to settle. */
 export interface TakenByRequests {
   readonly taken: readonly (readonly [number: bigint, taken: Taken])[]
 }
@@ -39,11 +39,11 @@ export interface Call {
    * `finish`.
    */
   readonly signal: AbortSignal
-  /** The broker's number of the request (docs/broker.md), also when it is sent again; 0 with gRPC, which never does that. */
+  /** The broker's number of the request (docs/broker.md), also when it is sent again; 0 with gRPC, whose requests never are. */
   readonly number: bigint
   /** Milliseconds since the whole request arrived in the guest, perhaps at the previous agent. */
   ageMs(): number
-  /** Whether the previous agent had the request, and died before it answered. */
+  /** Whether an earlier agent had the request, and died without an answer. */
   readonly sentBefore?: boolean | undefined
   /** Registers a value that the answer takes away, such as an exit status. A failed call drops it. */
   takes(taken: Taken): void

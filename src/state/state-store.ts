@@ -53,12 +53,12 @@ function kind<T extends Payload>(name: string, version: number, codec: PayloadCo
   return { name: `${PACKAGE}.${name}`, version, codec }
 }
 
-/** The payload is damaged, or another version wrote it. */
+/** A payload is damaged, of another kind or version, or missing although another record needs it. */
 export class UnreadableState extends AgentError {}
 
 /**
- * Room that is kept free for work in progress: for values of requests and for payloads that replace others, up to
- * `payloadBytes` long or grown by at most `growthBytes`.
+ * Room that is kept for work in progress. Request records and replacements of at most `payloadBytes` may use it, and longer
+ * replacements that grow by at most `growthBytes`.
  */
 const RESERVE = { bytes: 24 * 1024 * 1024, files: 8192, payloadBytes: 64 * 1024, growthBytes: 4096 }
 
@@ -73,7 +73,7 @@ export class StateStore {
     this.#files = files
   }
 
-  /** Throws RESOURCE_EXHAUSTED without room beside the reserve, or the kernel's error; the old payload then stays. */
+  /** Throws RESOURCE_EXHAUSTED when it may not use the reserve, or the kernel's error; the old payload then stays. */
   write<T extends Payload>(kind: PayloadKind<T>, name: string, payload: Omit<T, 'schemaVersion'>): void {
     const bytes = encodeEnvelope(kind, payload)
     if (!this.#mayTakeReserve(kind, name, bytes)) this.#leaveReserve(name, bytes)

@@ -12,7 +12,8 @@ import type { Policy } from '../policy/policy.ts'
  * - `journaled`: answers it from the outcome recorded under its number, finishes it, or undoes and runs it. Answers that
  *   consume output, an OOM event or an exit status are journaled too: the consumed part is recorded before the answer, and
  *   discarded once the answer is written.
- * - `at-most-once`: answers a call that is recorded as sent, without a second run. It answers `google.protobuf.Empty`.
+ * - `at-most-once`: is recorded right before its effect; a repeated call with that record is answered and not run. It
+ *   answers `google.protobuf.Empty`.
  *
  * A hook that a `journaled` call runs is itself run at most once.
  */

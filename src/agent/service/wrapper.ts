@@ -64,7 +64,7 @@ function served<Request, Response>(
       beforeEffect: () => {
         if (rpc.recovery === 'at-most-once') requests.answer(call, EMPTY_RESPONSE)
       },
-      // Work that continues without its caller may still take values.
+      // The work of a failed call may go on; what it takes then is dropped.
       takes: (one) => (hasFailed ? one.dropped() : void taken.push(one)),
     }
     requests.begin(call)
@@ -80,7 +80,7 @@ function served<Request, Response>(
       limits.signal.throwIfAborted()
       if (rpc.gate === 'wait') await inStep('boot', '', () => gate.wait(limits.signal))
       const turn = used.beginWork(limits.signal)
-      // Without a wait, calls begin in the order of their arrival.
+      // Do not await a free place: a later call could begin first.
       if (turn !== undefined) await inStep('turn', '', () => turn)
       const again = requests.answerTo(number)
       let encoded: Encoded | undefined = again && { payload: await abortable(again, limits.signal) }
@@ -129,7 +129,7 @@ function checkOf(
   return policy.checkOf(name, rpc.rule === 'request' ? undefined : rpc.rule.message)
 }
 
-/** Whether the answer is recorded before it is sent, so that a repeated call is not carried out again. */
+/** Whether this wrapper records the answer before it is sent. RPCs with `ownJournal` record in their handler. */
 function keepsAnswer({
   recovery,
   ownJournal,

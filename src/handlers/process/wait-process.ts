@@ -19,7 +19,7 @@ export async function waitProcess(
   const { parts } = await containers.waitFor(containerId, 'INVALID_ARGUMENT', signal)
   const process = await parts.processes.waitFor(execId, signal)
   const status = await inStep('exit', execId, () => abortable(process.reported, signal))
-  // Record the answer itself: another waiter may have the process forgotten before this request is sent again.
+  // Record the answer itself: a delivered answer to another waiter may remove the process first.
   requests.take(
     call,
     { exit: process.key, response: WaitProcessResponse.encode({ status }).finish() },

@@ -38,7 +38,7 @@ export interface Broker {
   readonly failed: Promise<never>
   /** States of the requests of previous agents, by number. A missing one was confirmed, or its client is gone. */
   readonly earlierRequests: ReadonlyMap<bigint, RequestState>
-  /** `tell` is called when such a request is settled, unless this agent answers it. To be called once. */
+  /** `tell` is called when such a request is settled, unless this agent sends a successful answer. To be called once. */
   onSettled(tell: (number: bigint, outcome: Settled) => void): void
   /** Resolves after all state from before this agent. To be called once. Throws DEADLINE_EXCEEDED after 10 s. */
   serve(
@@ -192,7 +192,7 @@ class BrokerControl implements Broker {
   }
 
   #learn(number: bigint, state: RequestState): void {
-    // An answer of this agent, which has closed the data socket itself, counts as dropped.
+    // This agent's own answer, on a data socket that it has closed. It has counted as dropped already.
     if (this.#isReady && !this.earlierRequests.has(number)) {
       this.confirm(number)
       return

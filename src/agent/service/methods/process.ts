@@ -11,7 +11,7 @@ export function processMethods(sandbox: SandboxContext) {
   return {
     execProcess: cancellable('journaled', served(execProcess), { answeredByRecord: true }),
     signalProcess: finishing('at-most-once', served(signalProcess), { share: 'reserved', turn: 'brief' }),
-    // Journaled, because the delivered answer removes the process and its exit status.
+    // Journaled: once an answer is delivered, a later WaitProcess ends NOT_FOUND.
     waitProcess: taking(served(waitProcess), { share: 'waiting', turn: 'wait' }),
   } satisfies Partial<ServiceMethods<typeof AgentServiceDefinition>>
 }
