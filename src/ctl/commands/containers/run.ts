@@ -110,7 +110,7 @@ async function step(method: string, call: Promise<unknown>): Promise<void> {
   }
 }
 
-/** Creates a sandbox if there is none. Kata's agent does not tell, and refuses a second sandbox. */
+/** Creates a sandbox if there is none. Kata's agent does not tell, and may refuse a second sandbox. */
 async function ensureSandbox(context: Context, agent: Agent, id: string): Promise<void> {
   const { signal, timeoutMs } = context
   const state = await sandboxState(context)
