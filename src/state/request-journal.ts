@@ -217,7 +217,7 @@ export class RequestJournal {
   }
 }
 
-/** The value of a request that takes nothing but its record. */
+/** For a request whose answer takes no value: only its record is removed. */
 const NOTHING = either(() => {})
 
 const NO_VALUE = { response: undefined, outOfMemory: undefined, exit: undefined }

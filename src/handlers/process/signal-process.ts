@@ -44,7 +44,7 @@ export async function programOf({ files }: Pick<Os, 'files'>, pid: number): Prom
 }
 
 /**
- * SIGTERM becomes SIGKILL where it would have no effect. A process that awaits its start, or was just told to start, still is
+ * SIGTERM to the first process becomes SIGKILL unless the process catches, ignores or blocks it. A process that awaits its start, or was just told to start, still is
  * the runtime's own program, whose handlers do not count.
  */
 async function signalForInit(
@@ -65,7 +65,7 @@ const MASKS = ['SigBlk', 'SigIgn', 'SigCgt']
 
 /**
  * Whether a process blocks, ignores or catches a signal, by its `/proc/PID/status`. The kernel drops signals that the first
- * process of a pid namespace leaves at their default (pid_namespaces(7)), so only a handled SIGTERM can end it.
+ * process of a pid namespace leaves at their default (pid_namespaces(7)), so a SIGTERM at its default would be lost.
  */
 export function handlesSignal(status: string | undefined, signal: number): boolean {
   if (status === undefined || signal > LAST_SIGNAL) return false

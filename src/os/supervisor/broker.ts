@@ -40,7 +40,10 @@ export interface Broker {
   readonly earlierRequests: ReadonlyMap<bigint, RequestState>
   /** `tell` is called when such a request is settled, unless this agent sends a successful answer. To be called once. */
   onSettled(tell: (number: bigint, outcome: Settled) => void): void
-  /** Resolves after all state from before this agent. To be called once. Throws DEADLINE_EXCEEDED after 10 s. */
+  /**
+   * Sends the listening socket and the limits. Resolves when the broker has told the states of all earlier requests. To be
+   * called once. Throws DEADLINE_EXCEEDED after 10 s.
+   */
   serve(
     listening: Fd,
     limits: BrokerLimits,
@@ -59,7 +62,7 @@ export interface Broker {
   fail(reason: string): void
 }
 
-/** The broker's time limit for READY. */
+/** How long the agent waits for READY. */
 const READY_MS = 10_000
 
 export function connectBroker(parts: {
@@ -192,7 +195,7 @@ class BrokerControl implements Broker {
   }
 
   #learn(number: bigint, state: RequestState): void {
-    // This agent's own answer, on a data socket that it has closed. It has counted as dropped already.
+    // The outcome of this agent's answer, whose data socket it has closed: the answer counts as dropped already.
     if (this.#isReady && !this.earlierRequests.has(number)) {
       this.confirm(number)
       return

@@ -47,7 +47,7 @@ export class ChannelWriter {
     checkErrno('store', subject, sent)
   }
 
-  /** Rejects every command that was not sent, and all later ones. */
+  /** Rejects every command that was not sent, and all later ones of `send`. */
   fail(error: AgentError): void {
     this.#gone = error
     this.#flush()

@@ -46,12 +46,12 @@ export class VminitStore implements DescriptorStore {
   }
 
   store(name: string, fd: Fd): Promise<void> {
+    // Send first: when this throws, no answer comes.
     this.#writer.sendDescriptor(encodeNamed(RecordKind.STORE, name), fd, `descriptor ${name} in vminit`)
     return this.#answerTo('store', name)
   }
 
   remove(name: string): Promise<void> {
-    // Sent first, because a command that was not sent gets no answer.
     this.#writer.post(encodeNamed(RecordKind.UNSTORE, name))
     return this.#answerTo('remove', name)
   }

@@ -20,7 +20,7 @@ import type { ExitRecord, Exits, ExitWatch, Supervisor } from './supervisor.ts'
 const GRACE_MS = 1000
 const READ_BYTES = 1024 * RECORD_BYTES
 
-/** Exits are acknowledged in batches. The next agent gets the others again, and takes them as old. */
+/** Exits are acknowledged in batches. vminit sends the others to the next agent, which may adopt them. */
 const ACKNOWLEDGED_AT_ONCE = 64
 /** vminit never holds more unacknowledged exits. */
 const MAX_UNACKNOWLEDGED = 8192

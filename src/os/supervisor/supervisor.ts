@@ -16,13 +16,13 @@ export interface ExitRecord {
 export interface Exits {
   /** Call it before the start of the program that starts the process. */
   watch(): ExitWatch
-  /** Makes vminit keep the exit for later agents, if it still runs. Call it while the process's watch is open. */
+  /** If the process still runs, makes vminit keep its exit for later agents. Call it while the watch is open. */
   keep(pid: number): void
   /** Makes vminit drop an exit that was kept or adopted. */
   forget(pid: number): void
   /**
-   * Waits for the exit of a process of the previous agent, which began at `startNs` of CLOCK_BOOTTIME, and makes vminit
-   * keep it. The exit code is 255 when vminit has no record. To be called before {@link Supervisor.gateOpened}. Rejects
+   * Waits for the exit of a process that the previous agent started and that began at `startNs` of CLOCK_BOOTTIME; vminit
+   * keeps the exit. The exit code is 255 when vminit has no record. To be called before {@link Supervisor.gateOpened}. Rejects
    * when vminit is gone.
    */
   adopt(pid: number, startNs: bigint): Promise<ExitRecord>
@@ -31,12 +31,12 @@ export interface Exits {
 export interface ExitWatch {
   /**
    * Waits for the exit of `pid`, reaped after the watch began. The exit code is 255 when vminit lost the record.
-   * Rejects when the watch is closed or vminit is gone.
+   * Rejects after `close`, or when vminit is gone.
    */
   exitOf(pid: number): Promise<ExitRecord>
-  /** Whether the exit was reported since the watch began. Ask before `exitOf`, whose promise resolves later. */
+  /** Whether the exit was reported since the watch began. Ask before `exitOf`, which takes the record away. */
   hasEnded(pid: number): boolean
-  /** Ends the watch; a pending `exitOf` stays valid. Call it after `exitOf`, or when no pid will come. */
+  /** Ends the watch once `exitOf` was called, which may still be pending, or when no process was started. */
   close(): void
 }
 
@@ -50,16 +50,16 @@ export interface DescriptorStore {
   names(): readonly string[]
   /**
    * Passes a descriptor on, under a name of at most 31 letters a-z, digits and `-`. It survives the agent once this
-   * returns. Throws INTERNAL when vminit is gone. Rejects with RESOURCE_EXHAUSTED or INTERNAL when vminit refuses it,
-   * which need not be handled.
+   * returns. Throws INTERNAL when it cannot be sent. The promise may be ignored: it rejects when the store is full
+   * (RESOURCE_EXHAUSTED), on a refusal (INTERNAL), or when vminit is gone (FAILED_PRECONDITION).
    */
   store(name: string, fd: Fd): Promise<void>
-  /** Resolves when vminit has closed its descriptor, or has none. Throws INTERNAL when vminit is gone. */
+  /** Resolves when vminit has closed its descriptor, or had none. Rejects when vminit is gone. */
   remove(name: string): Promise<void>
 }
 
 export interface Supervisor {
-  /** Resolves when the agent must stop in order: with a signal's number, or 0 when vminit is gone. */
+  /** Resolves when the agent must stop: with the number of vminit's signal, or 0 when vminit is gone. */
   readonly shutdownRequested: Promise<number>
   /** Powers the virtual machine off; outside one, ends vminit with status 0. */
   powerOff(): Promise<void>
