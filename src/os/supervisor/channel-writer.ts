@@ -38,8 +38,9 @@ export class ChannelWriter {
     this.send(command).catch(() => {})
   }
 
-  /** Sends a command before it returns. Throws INTERNAL `store <subject>: <ERRNO>`. */
+  /** Sends a command before it returns. Throws INTERNAL `store <subject>: <ERRNO>`, or why vminit is gone. */
   sendDescriptor(command: Buffer, passed: Fd, subject: string): void {
+    if (this.#gone !== undefined) throw this.#gone
     this.#flush()
     // The socket has room for thousands of commands, and takes a record with a descriptor whole or not at all.
     const sent =
@@ -47,7 +48,7 @@ export class ChannelWriter {
     checkErrno('store', subject, sent)
   }
 
-  /** Rejects every command that was not sent, and all later ones of `send`. */
+  /** Rejects every command that was not sent, and all later ones: the channel's number may be another file's soon. */
   fail(error: AgentError): void {
     this.#gone = error
     this.#flush()

@@ -1,4 +1,5 @@
 import { openSync, writeFileSync } from 'node:fs'
+import { constants } from 'node:os'
 import { join } from 'node:path'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { jsonLogger } from '../../../src/base/log.ts'
@@ -14,6 +15,8 @@ import { FakeClock } from '../../support/fakes/fake-clock.ts'
 import { realNative } from '../../support/os/real-native.ts'
 import { isPending } from '../../support/pending.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
+
+const { EAGAIN } = constants.errno
 
 let native: Native
 beforeAll(async () => {
@@ -282,6 +285,18 @@ describe('the store of descriptors in vminit', () => {
     await ended
     await expect(stored).rejects.toThrow('vminit is gone')
     await expect(descriptors.remove('pipe')).rejects.toThrow('vminit is gone')
+  })
+
+  it('sends nothing to whatever has the number of the channel once vminit is gone', async () => {
+    const { descriptors, ended, vminit } = openChannel()
+    native.close(vminit)
+    await ended
+    // One of them gets the number that the channel had.
+    const sockets = unwrap('open', 'a socket pair', native.socketPair())
+    expect(() => descriptors.store('pipe', 0)).toThrow('vminit is gone')
+    for (const socket of sockets) native.setNonBlocking(socket, true)
+    expect(sockets.map((socket) => native.read(socket, 100))).toEqual([-EAGAIN, -EAGAIN])
+    for (const socket of sockets) native.close(socket)
   })
 
   it('waits for the answer to each command', async () => {
