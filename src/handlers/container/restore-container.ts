@@ -247,7 +247,7 @@ async function endUnwanted(
     await kill()
     await restoreStreams(dependencies, process).close()
   } else {
-    // Adopt the exit before killing: `vminit` drops exits that nobody adopted.
+    // Adopt the exit before killing: `vminit` drops every exit that was not adopted.
     const restored = restoreProcess(dependencies, process)
     await kill()
     await withTimeout(os.clock, END_MS, restored.ended, () => notEnded(process.pid)).catch(

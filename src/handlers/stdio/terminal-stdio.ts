@@ -19,7 +19,7 @@ interface Terminal {
 
 /**
  * Owns the pty's master, which is stored already, even when it throws. Input uses a duplicate, so that its end does not
- * hang up the terminal. A terminal has no stderr: a connection for it is closed at once.
+ * hang up the terminal. A terminal has no stderr, so a connection for stderr is closed at once.
  */
 export function terminalStdio(
   os: StreamOs,

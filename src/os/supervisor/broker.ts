@@ -53,7 +53,7 @@ export interface Broker {
   confirm(number: bigint): void
   /** Takes the outcome of a previous agent's answer from a data socket. */
   settled(number: bigint, written: boolean): void
-  /** This agent answers the request with a failure, so what the previous agent took for it is dropped. */
+  /** To be called when this agent answers a request with a failure. Drops what the previous agent took for it. */
   refused(number: bigint): void
   /** The broker has reported no outcome for long, so vminit checks it. */
   late(): void

@@ -154,7 +154,7 @@ function failuresIn({ failed = [] }: Findings): string[] {
   })
 }
 
-/** Processes that cannot write until somebody reads their earlier output. */
+/** Processes that cannot write, because no call reads their earlier output. */
 function unreadIn({ processes = [] }: Findings): string[] {
   return processes.flatMap(({ containerId, execId, unreadMs }) => {
     const waiting = processes.filter(
