@@ -85,19 +85,10 @@ export class FileCopies {
       return
     }
     const file = await folder.reopenFile(temporaryName, inode)
-    work.opened.add('close file', () => file.close())
-    work.onFailure.add('remove file', () => folder.remove(temporaryName))
-    const lastChunkMs = this.#parts.os.clock.monotonicMs()
-    this.#unfinished.set(path.join('/'), {
-      ...work,
-      path,
-      temporaryName,
-      folder,
-      file,
-      sizeBytes,
-      arrivedBytes,
-      lastChunkMs,
-    })
+    const unfinished = begun(work, { path, temporaryName, folder, file, sizeBytes })
+    unfinished.arrivedBytes = arrivedBytes
+    unfinished.lastChunkMs = this.#parts.os.clock.monotonicMs()
+    this.#unfinished.set(path.join('/'), unfinished)
   }
 
   /**
@@ -169,20 +160,8 @@ export class FileCopies {
     // The previous agent may have left one.
     await folder.remove(temporaryName)
     const file = await folder.createFile(temporaryName)
-    work.opened.add('close file', () => file.close())
-    work.onFailure.add('remove file', () => folder.remove(temporaryName))
-    const { sizeBytes } = chunk
     const path = [...copy.parents, name]
-    const unfinished = {
-      ...work,
-      path,
-      temporaryName,
-      folder,
-      file,
-      sizeBytes,
-      arrivedBytes: 0n,
-      lastChunkMs: 0,
-    }
+    const unfinished = begun(work, { path, temporaryName, folder, file, sizeBytes: chunk.sizeBytes })
     if (await this.#write(unfinished, copy, chunk)) return
     await folder.remove(name)
     this.#unfinished.set(keyOf(copy), unfinished)
@@ -285,6 +264,17 @@ async function finish({ onFailure, opened }: CopyWork): Promise<void> {
 async function abandon({ onFailure, opened }: CopyWork): Promise<void> {
   await onFailure.run()
   await opened.run()
+}
+
+/** An unfinished file without bytes yet. Its undo removes the file. */
+function begun(
+  work: CopyWork,
+  made: Omit<Unfinished, keyof CopyWork | 'arrivedBytes' | 'lastChunkMs'>,
+): Unfinished {
+  const { file, folder, temporaryName } = made
+  work.opened.add('close file', () => file.close())
+  work.onFailure.add('remove file', () => folder.remove(temporaryName))
+  return { ...work, ...made, arrivedBytes: 0n, lastChunkMs: 0 }
 }
 
 function keyOf({ parents, name }: Copy): string {
