@@ -8,6 +8,7 @@ interface OpenFile {
   readonly from: FakePipe | undefined
   readonly to: FakePipe | undefined
   readonly memory?: FakeMemory
+  readonly socket?: { isConnected: boolean }
 }
 
 /** In-memory pipes and ptys. The same calls work on the child's ends, so a test plays the child. */
@@ -42,12 +43,21 @@ export class FakeStreams implements Streams {
   }
 
   socket(): Fd {
-    return this.#register({ from: new FakePipe(65536), to: new FakePipe(65536) })
+    return this.#register({
+      from: new FakePipe(65536),
+      to: new FakePipe(65536),
+      socket: { isConnected: false },
+    })
+  }
+
+  isConnected(socket: Fd): boolean {
+    return this.#file('connect', socket).socket?.isConnected ?? false
   }
 
   /** Returns the other end of a socket, which is then connected. */
   otherEnd(socket: Fd): Fd {
-    const { from, to } = this.#file('connect', socket)
+    const { from, to, socket: state } = this.#file('connect', socket)
+    if (state !== undefined) state.isConnected = true
     return this.#register({ from: to, to: from })
   }
 

@@ -1,10 +1,9 @@
 import { constants } from 'node:os'
 import { silentLogger } from '../../../../src/base/log.ts'
-import type { Fd } from '../../../../src/os/streams/streams.ts'
+import type { Fd, Streams } from '../../../../src/os/streams/streams.ts'
 import { decodeStoreResult, encodeNamed, RecordKind } from '../../../../src/os/supervisor/channel-record.ts'
 import { VminitStore } from '../../../../src/os/supervisor/descriptor-store.ts'
 import type { DescriptorStore } from '../../../../src/os/supervisor/supervisor.ts'
-import type { FakeStreams } from '../streams/fake-streams.ts'
 
 /** The offset of the result in a record that begins with a name. */
 const RESULT_AT = 40
@@ -13,11 +12,11 @@ export class FakeDescriptors implements DescriptorStore {
   capacity = Number.POSITIVE_INFINITY
   /** The errno of a store that takes no descriptor. */
   refusal: 'EIO' | 'ENOSPC' | 'EMFILE' | 'EDQUOT' | undefined
-  readonly #streams: FakeStreams
+  readonly #streams: Pick<Streams, 'duplicate' | 'close'>
   readonly #stored = new Map<string, Fd>()
   #store: VminitStore
 
-  constructor(streams: FakeStreams) {
+  constructor(streams: Pick<Streams, 'duplicate' | 'close'>) {
     this.#streams = streams
     this.#store = this.#connect()
   }
