@@ -213,7 +213,7 @@ describe('an answer that is kept', () => {
     await roundTrip(broker, agent)
     client.socket.destroy()
     expect((await connection.next(Envelope.dropped)).number).toBe(number)
-    await expect(connection.request()).rejects.toThrow('it has ended')
+    await expect(connection.request()).rejects.toThrow('they have ended')
     agent.die()
     expect((await succeed()).states).toEqual(new Map([[number, State.dropped]]))
   })
@@ -231,7 +231,7 @@ describe('an answer that is kept', () => {
     one.client.socket.destroy()
     two.client.socket.destroy()
     await one.connection.send(encodeEnvelope(Envelope.confirm, one.number))
-    await expect(two.connection.request()).rejects.toThrow('it has ended')
+    await expect(two.connection.request()).rejects.toThrow('they have ended')
     agent.send({ kind: Control.confirm, a: two.number })
     await roundTrip(broker, agent)
     agent.die()
@@ -258,7 +258,7 @@ describe('a hang-up', () => {
   it('is reported to the agent as the end of the connection', async () => {
     const { client, connection } = await converse(broker, broker.startAgent())
     client.socket.destroy()
-    await expect(connection.request()).rejects.toThrow('it has ended')
+    await expect(connection.request()).rejects.toThrow('they have ended')
   })
 
   it('of a client whose requests are being sent to the agent cuts none in two', async () => {

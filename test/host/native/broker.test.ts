@@ -148,7 +148,7 @@ describe('a client', () => {
     const { client, connection } = await converse(broker, agent)
     await client.send(ask.subarray(0, 9))
     await client.closed
-    await expect(connection.request()).rejects.toThrow('it has ended')
+    await expect(connection.request()).rejects.toThrow('they have ended')
   })
 
   it('leaves no descriptor when it hangs up, whatever it has sent', async () => {
@@ -205,7 +205,7 @@ describe('a client', () => {
     agent.send({ kind: Control.close, a: connection.id })
     client.socket.resume()
     expect((await client.frames.rest()).map((frame) => frame.equals(large))).toEqual([true])
-    await expect(connection.request()).rejects.toThrow('it has ended')
+    await expect(connection.request()).rejects.toThrow('they have ended')
   })
 
   it('may connect over TCP, and keeps its connection when the next agent listens elsewhere', async () => {

@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import { allocateFrame, FRAME_HEADER_BYTES, FrameType } from '../../../src/rpc/ttrpc/frame.ts'
-import { Inbox } from './inbox.ts'
+import { Inbox, sent } from './inbox.ts'
 import { cutter } from './records.ts'
 
 export function frameOf(
@@ -21,7 +21,7 @@ function frameSize(bytes: Buffer): number | undefined {
 
 export class BrokerClient {
   readonly socket: Socket
-  readonly frames = new Inbox<Buffer>()
+  readonly frames = new Inbox<Buffer>('frames for the client')
   readonly closed: Promise<void>
 
   static async connect(target: string | number): Promise<BrokerClient> {
@@ -46,8 +46,6 @@ export class BrokerClient {
   }
 
   send(...frames: readonly Buffer[]): Promise<void> {
-    return new Promise((resolve) => {
-      this.socket.write(Buffer.concat(frames), () => resolve())
-    })
+    return sent('bytes of the client', this.socket, Buffer.concat(frames))
   }
 }

@@ -1,7 +1,35 @@
+import type { Socket } from 'node:net'
+
+/** Shorter than the limit of a test, so that a hung test says what it waited for. */
+const LIMIT_MS = 40_000
+
+/** Returns the result of `promise`; throws an error with `what` after 40 s. */
+async function awaited<T>(what: string, promise: Promise<T>): Promise<T> {
+  let timer: NodeJS.Timeout | undefined
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`${what}: nothing within ${LIMIT_MS / 1000} s`)), LIMIT_MS)
+  })
+  try {
+    return await Promise.race([promise, late])
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+/** Resolves when the kernel has taken all bytes, or the socket is closed. */
+export function sent(what: string, socket: Socket, bytes: Buffer): Promise<void> {
+  return awaited(what, new Promise((resolve) => socket.write(bytes, () => resolve())))
+}
+
 export class Inbox<T> {
+  readonly #what: string
   readonly #items: T[] = []
   #changed = Promise.withResolvers<void>()
   #hasEnded = false
+
+  constructor(what: string) {
+    this.#what = what
+  }
 
   push(item: T): void {
     this.#items.push(item)
@@ -20,7 +48,16 @@ export class Inbox<T> {
       const index = this.#items.findIndex(fits)
       const [item] = index < 0 ? [] : this.#items.splice(index, 1)
       if (item !== undefined) return item
-      if (this.#hasEnded) throw new Error('it has ended')
+      if (this.#hasEnded) throw new Error(`${this.#what}: they have ended`)
+      await awaited(this.#what, this.#changed.promise)
+    }
+  }
+
+  /** Removes and returns the items until the end, however long they take. */
+  async *[Symbol.asyncIterator](): AsyncGenerator<T> {
+    for (;;) {
+      for (let item = this.#items.shift(); item !== undefined; item = this.#items.shift()) yield item
+      if (this.#hasEnded) return
       await this.#changed.promise
     }
   }
@@ -30,7 +67,7 @@ export class Inbox<T> {
   }
 
   async rest(): Promise<readonly T[]> {
-    while (!this.#hasEnded) await this.#changed.promise
+    while (!this.#hasEnded) await awaited(`the end of ${this.#what}`, this.#changed.promise)
     return this.takeAll()
   }
 

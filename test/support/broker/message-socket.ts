@@ -7,7 +7,7 @@ const MAX_BYTES = 65_536
 const EAGAIN = 11
 
 export class MessageSocket {
-  readonly inbox = new Inbox<ReceivedMessage>()
+  readonly inbox = new Inbox<ReceivedMessage>('messages of the broker')
   readonly #native: Native
   readonly #fd: Fd
   #watch: number | undefined

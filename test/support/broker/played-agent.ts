@@ -2,7 +2,7 @@ import type { Socket } from 'node:net'
 import type { Native } from '../../../src/os/native.ts'
 import type { SocketHandles } from '../../../src/os/sockets/socket-handles.ts'
 import type { Fd } from '../../../src/os/streams/streams.ts'
-import { Inbox } from './inbox.ts'
+import { Inbox, sent } from './inbox.ts'
 import { MessageSocket } from './message-socket.ts'
 import {
   Control,
@@ -38,11 +38,12 @@ export class PlayedAgent {
   answersPings = true
   pings = 0
   /** Messages other than CONNECTION and PING. */
-  readonly messages = new Inbox<ControlMessage>()
-  readonly connections = new Inbox<PlayedConnection>()
+  readonly messages = new Inbox<ControlMessage>('messages for the agent')
+  readonly connections = new Inbox<PlayedConnection>('connections for the agent')
   readonly #parts: Parts
   readonly #control: MessageSocket
   readonly #all: PlayedConnection[] = []
+  #isDead = false
 
   constructor(parts: Parts, control: Fd, pid: number) {
     this.pid = pid
@@ -75,13 +76,12 @@ export class PlayedAgent {
 
   /** Answers every request of every connection with `answer`, until the agent is disconnected or dies. */
   async serve(answer: Buffer): Promise<void> {
-    try {
-      for (;;) void (await this.connections.next()).serve(answer)
-    } catch {}
+    for await (const connection of this.connections) void connection.serve(answer)
   }
 
   /** Closes all descriptors, as the kernel does when a process dies. */
   die(): void {
+    this.#isDead = true
     this.#control.close()
     for (const connection of this.#all) connection.close()
   }
@@ -93,11 +93,12 @@ export class PlayedAgent {
 
   async #read(): Promise<void> {
     try {
-      for (;;) this.#take(await this.#control.inbox.next())
+      for await (const message of this.#control.inbox) this.#take(message)
     } catch {
-      this.messages.end()
-      this.connections.end()
+      // The broker has closed its end before a PONG.
     }
+    this.messages.end()
+    this.connections.end()
   }
 
   #take({ data, fds }: { readonly data: Buffer; readonly fds: readonly Fd[] }): void {
@@ -109,6 +110,7 @@ export class PlayedAgent {
     } else if (message.kind === Control.connection && fd !== undefined) {
       const connection = new PlayedConnection(this.#parts, message, fd)
       this.#all.push(connection)
+      if (this.#isDead) connection.close()
       this.connections.push(connection)
     } else {
       this.messages.push(message)
@@ -121,7 +123,7 @@ export class PlayedConnection {
   readonly id: bigint
   readonly isGrpc: boolean
   readonly peer: Peer
-  readonly envelopes = new Inbox<EnvelopeRecord>()
+  readonly envelopes = new Inbox<EnvelopeRecord>('envelopes for the agent')
   readonly #parts: Parts
   readonly #fd: Fd
   #socket: Socket | undefined
@@ -138,6 +140,8 @@ export class PlayedConnection {
   /** Returns the socket. Reads envelopes from it, unless it is a gRPC client's own. */
   open(): Socket {
     if (this.#socket !== undefined) return this.#socket
+    // Its descriptor's number may belong to another file by now.
+    if (this.#isClosed) throw new Error('the connection is closed')
     const socket = this.#parts.handles.socket(this.#fd)
     this.#socket = socket
     socket.on('error', () => {})
@@ -163,19 +167,17 @@ export class PlayedConnection {
   }
 
   answer(number: bigint, frame: Buffer): void {
-    void this.send(encodeEnvelope(Envelope.answer, number, frame))
+    this.open().write(encodeEnvelope(Envelope.answer, number, frame))
   }
 
   /** Answers and asks the broker to report the outcome. */
   answerKept(number: bigint, frame: Buffer): void {
-    void this.send(encodeEnvelope(Envelope.answer, number, frame, KEEP))
+    this.open().write(encodeEnvelope(Envelope.answer, number, frame, KEEP))
   }
 
   /** Resolves when the kernel has taken all bytes. */
   send(bytes: Buffer): Promise<void> {
-    return new Promise((resolve) => {
-      this.open().write(bytes, () => resolve())
-    })
+    return sent('bytes of the agent', this.open(), bytes)
   }
 
   sendWith(bytes: Buffer, fd: Fd): void {
@@ -185,13 +187,11 @@ export class PlayedConnection {
 
   /** Answers every request until the connection ends, then closes this end, as agents do. */
   async serve(answer: Buffer): Promise<void> {
+    if (this.#isClosed) return
     const socket = this.open()
     if (this.isGrpc) socket.on('end', () => this.close()).resume()
-    try {
-      for (;;) this.answer((await this.envelopes.next()).number, answer)
-    } catch {
-      this.close()
-    }
+    for await (const { number } of this.envelopes) this.answer(number, answer)
+    this.close()
   }
 
   close(): void {
