@@ -61,7 +61,7 @@ export interface DescriptorStore {
 export interface Supervisor {
   /** Resolves when the agent must stop: with the number of vminit's signal, or 0 when vminit is gone. */
   readonly shutdownRequested: Promise<number>
-  /** Powers the virtual machine off; outside one, ends vminit with status 0. */
+  /** Powers the virtual machine off; outside of one, vminit ignores it. */
   powerOff(): Promise<void>
   /** Ends vminit with `status`; in a virtual machine, powers it off. */
   exitWith(status: number): Promise<void>

@@ -1,5 +1,5 @@
 import type { Streams } from '../../../src/os/streams/streams.ts'
-import type { DescriptorStore, Exits } from '../../../src/os/supervisor/supervisor.ts'
+import type { DescriptorStore, Exits, Supervisor } from '../../../src/os/supervisor/supervisor.ts'
 
 /** A process that exits with `code` once it is released. */
 export interface Orphan {
@@ -60,6 +60,25 @@ export function foundSteps(descriptors: DescriptorStore, streams: Streams): read
   if (reading === undefined || writing === undefined) return lines
   streams.tryWrite(writing, Buffer.from('kept'))
   return [...lines, `read: ${streams.tryRead(reading, 10)}`, `left: ${descriptors.names().length}`]
+}
+
+/** What an agent tells vminit before it ends. */
+export const COMMANDS = {
+  nothing: async () => {},
+  powerOff: (supervisor) => supervisor.powerOff(),
+  endWithAgent: (supervisor) => supervisor.endWithAgent(),
+  exitWith42: (supervisor) => supervisor.exitWith(42),
+  gateOpened: async (supervisor) => supervisor.gateOpened(),
+} satisfies Record<string, (supervisor: Supervisor) => Promise<void>>
+
+export type Command = keyof typeof COMMANDS
+
+export async function goneSteps(supervisor: Supervisor, killVminit: () => void): Promise<readonly string[]> {
+  killVminit()
+  const lines = [`asked to stop: ${await supervisor.shutdownRequested}`]
+  supervisor.gateOpened()
+  supervisor.checkBroker()
+  return [...lines, `refused: ${await failure(supervisor.endWithAgent())}`]
 }
 
 async function failure(promise: Promise<unknown>): Promise<string> {

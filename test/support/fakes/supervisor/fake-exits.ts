@@ -1,3 +1,4 @@
+import { AgentError } from '../../../../src/base/errors.ts'
 import type { Clock } from '../../../../src/os/clock.ts'
 import { ExitLedger } from '../../../../src/os/supervisor/exit-ledger.ts'
 import type { ExitRecord, Exits, ExitWatch, Supervisor } from '../../../../src/os/supervisor/supervisor.ts'
@@ -57,30 +58,60 @@ export class FakeExits implements Exits {
   }
 }
 
+const MOST_RESTARTS = 5
+
+/** vminit outside of a virtual machine, where it ignores a power-off. */
 export class FakeSupervisor implements Supervisor {
-  readonly commands: string[] = []
   readonly #shutdown = Promise.withResolvers<number>()
   readonly shutdownRequested = this.#shutdown.promise
+  #isGone = false
+  #commandedStatus: number | undefined
+  #endsWithAgent = false
+  #restarts = 0
 
   requestShutdown(signal: number): void {
     this.#shutdown.resolve(signal)
   }
 
+  /** Ends vminit before the agent. */
+  kill(): void {
+    this.#isGone = true
+    this.#shutdown.resolve(0)
+  }
+
+  /** Ends the agent. Returns the status of vminit when it ends too, undefined when it starts the next agent. */
+  agentEnds(exitCode: number): number | undefined {
+    if (this.#commandedStatus !== undefined) return this.#commandedStatus
+    if (exitCode === 0) return 0
+    if (this.#endsWithAgent) return 3
+    if (exitCode === 2) return 2
+    if (this.#restarts === MOST_RESTARTS) return exitCode
+    this.#restarts += 1
+    return undefined
+  }
+
   async powerOff(): Promise<void> {
-    this.commands.push('power off')
+    this.#checkGone()
   }
 
   async endWithAgent(): Promise<void> {
-    this.commands.push('end with the agent')
+    this.#checkGone()
+    this.#endsWithAgent = true
   }
 
   checkBroker(): void {}
 
   gateOpened(): void {
-    this.commands.push('gate opened')
+    // The end of this agent does not count.
+    this.#restarts = -1
   }
 
   async exitWith(status: number): Promise<void> {
-    this.commands.push(`exit with ${status}`)
+    this.#checkGone()
+    this.#commandedStatus = status
+  }
+
+  #checkGone(): void {
+    if (this.#isGone) throw new AgentError('FAILED_PRECONDITION', 'vminit is gone')
   }
 }
