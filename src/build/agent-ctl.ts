@@ -10,14 +10,13 @@ import { HealthCheckResponse, HealthCheckResponse_ServingStatus } from '../gen/h
 import { ListProcessesResponse, Process_Role } from '../gen/microvm/agent/v1/introspection.ts'
 import { FrameReader } from '../rpc/ttrpc/frame.ts'
 import { decodeRequest, encodeResponseFrame } from '../rpc/ttrpc/messages.ts'
-import { AGENT_SOURCES } from './agent.ts'
+import { AGENT_SOURCES, codeCacheScript, wrapBundle } from './agent.ts'
 import { cached } from './cache.ts'
 import { pinnedNode, projectRoot } from './project.ts'
 import { withTemporaryFolder } from './temporary-folder.ts'
 
 const descriptorSource = join(projectRoot, 'src/ctl/methods/descriptor-set.ts')
 const startScript = join(import.meta.dirname, 'ctl-start.cjs')
-const codeCacheScript = join(import.meta.dirname, 'write-code-cache.cjs')
 const descriptors = join(projectRoot, 'src/gen/descriptors.binpb')
 
 /** Files below /usr/share, and the arguments with which agent-ctl prints each of them. */
@@ -51,6 +50,7 @@ export async function buildAgentCtl(): Promise<string> {
     const installed = join(target, 'installed')
     const bundle = join(installed, CTL_INSTALLED.bundle)
     await build(bundleOptions(bundle))
+    wrapBundle(bundle)
     const cache = join(installed, CTL_INSTALLED.cache)
     await writeCodeCache(bundle, cache)
     copyFileSync(startScript, join(installed, CTL_INSTALLED.start))
@@ -63,11 +63,12 @@ export async function buildAgentCtl(): Promise<string> {
   })
 }
 
-/** Rewrites the bundle and writes its code cache after a run of `ps`, so that the cache holds the functions of a run. */
+/** The cache is of a run of `ps`, so it has the functions of a run. */
 async function writeCodeCache(bundle: string, cache: string): Promise<void> {
   await withAgentOfOneProcess(async (socket) => {
-    const args = ['--random-seed=1', codeCacheScript, bundle, cache, '-a', `unix://${socket}`, 'ps']
-    await promisify(execFile)(pinnedNode(), args, { env: {} })
+    const words = ['--random-seed=1', codeCacheScript, bundle, cache]
+    await promisify(execFile)(pinnedNode(), [...words, '-a', `unix://${socket}`, 'ps'], { env: {} })
+    execFileSync(pinnedNode(), words, { env: {} })
   })
 }
 

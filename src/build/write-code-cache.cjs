@@ -1,22 +1,26 @@
 'use strict'
 
-// node --random-seed=1 write-code-cache.cjs BUNDLE FILE [WORD…]: wraps a bundle in its CommonJS function and writes V8's
-// code cache of it. A start that wrapped the bundle itself would keep the text in memory twice, 1 MiB each. With words the
-// bundle first runs with them, so that the cache holds the functions that such a run calls.
-// The cache contains the seed of V8's hashes and the script's name; fixed ones give the same bytes for the same bundle.
-// After a run only a few ages of functions may differ.
-const { readFileSync, writeFileSync } = require('node:fs')
-const { Module } = require('node:module')
+// node --random-seed=1 write-code-cache.cjs BUNDLE FILE [WORD…]: writes V8's code cache of a bundle that is one CommonJS
+// function. With words the bundle first runs with them, so that the cache holds the functions that such a run calls.
+// Without words the functions of an existing cache are kept, and numbered anew: a run numbers them as it calls them, in
+// an order that varies. Then the same bundle gives the same bytes, for the seed of V8's hashes and the name are fixed.
+const { existsSync, readFileSync, writeFileSync } = require('node:fs')
 const { dirname } = require('node:path')
+const { setFlagsFromString } = require('node:v8')
 const { Script } = require('node:vm')
 
+/** They forget or mark functions at times that vary. V8 rejects a cache that was made under other flags than its own. */
+const TIMED = ['flush-bytecode', 'sparkplug']
+
 const [bundle = '', file = '', ...words] = process.argv.slice(2)
-const source = Module.wrap(readFileSync(bundle, 'latin1'))
-writeFileSync(bundle, source, 'latin1')
-const script = new Script(source, { filename: 'agent-bundle.cjs' })
-if (words.length === 0) writeFileSync(file, script.createCachedData())
-else {
+const cachedData = existsSync(file) ? readFileSync(file) : undefined
+const script = new Script(readFileSync(bundle, 'latin1'), { filename: 'agent-bundle.cjs', cachedData })
+for (const flag of TIMED) setFlagsFromString(`--no-${flag}`)
+process.on('exit', () => {
+  for (const flag of TIMED) setFlagsFromString(`--${flag}`)
+  writeFileSync(file, script.createCachedData())
+})
+if (words.length > 0) {
   process.argv.splice(1, Infinity, bundle, ...words)
-  process.on('exit', () => writeFileSync(file, script.createCachedData()))
   script.runInThisContext().call(exports, exports, require, module, bundle, dirname(bundle))
 }
