@@ -1,3 +1,6 @@
+import { neverAborted } from '../../../src/base/abort.ts'
+import { messageOf } from '../../../src/base/errors.ts'
+import { SerialQueue } from '../../../src/base/serial-queue.ts'
 import {
   type PolicyEngine,
   type PolicyEngines,
@@ -36,21 +39,40 @@ export class FakePolicyEngines implements PolicyEngines {
   async compile(text: string): Promise<PolicyEngine> {
     const policy = this.#policies[text]
     if (policy === undefined) throw new PolicyError(`policy:1:1: ${text} is no policy`)
+    const queue = new SerialQueue()
     let data: RuleContext['data'] = { pstate: {} }
+    let isOpen = true
+    const run = <T>(job: () => Promise<T>): Promise<T> =>
+      isOpen ? queue.run(job, neverAborted) : Promise.reject(new PolicyError('the policy engine is closed'))
     this.open += 1
     return {
-      setData: async (json) => {
-        data = JSON.parse(json)
-      },
-      evaluate: async (rule, input) => {
+      setData: (json) =>
+        run(async () => {
+          const value = parsed('data', json)
+          if (value?.constructor !== Object) throw new PolicyError('data: no object')
+          data = value
+        }),
+      evaluate: (rule, input) => {
         this.evaluations.push({ rule, input })
-        await this.busy
-        return outcomeOf(policy[rule], { input: JSON.parse(input), data })
+        return run(async () => {
+          await this.busy
+          if (!/^\w+$/.test(rule)) throw new PolicyError(`rule "${rule}": no name of a rule`)
+          return outcomeOf(policy[rule], { input: parsed('input', input), data })
+        })
       },
       close: () => {
-        this.open -= 1
+        if (isOpen) this.open -= 1
+        isOpen = false
       },
     }
+  }
+}
+
+function parsed(what: string, json: string) {
+  try {
+    return JSON.parse(json)
+  } catch (error) {
+    throw new PolicyError(`${what}: ${messageOf(error)}`)
   }
 }
 
