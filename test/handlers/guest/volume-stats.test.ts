@@ -3,13 +3,14 @@ import { cancelled, neverAborted } from '../../../src/base/abort.ts'
 import { VolumeUsage_Unit } from '../../../src/gen/csi.ts'
 import { volumeStats } from '../../../src/handlers/guest/volume-stats.ts'
 import { kernelError } from '../../../src/os/errors.ts'
-import { FakeVolumes } from '../../support/fakes/fake-devices.ts'
+import type { FakeVolumes } from '../../support/fakes/fake-devices.ts'
+import { FakeOs } from '../../support/fakes/fake-os.ts'
 
 describe('volumeStats', () => {
   let volumes: FakeVolumes
 
   beforeEach(() => {
-    volumes = new FakeVolumes()
+    volumes = new FakeOs().volumes
     const usage = { blockBytes: 4096n, blocks: 2n ** 51n, freeBlocks: 2n ** 50n }
     volumes.usages.set('/vol', { ...usage, inodes: 1000n, freeInodes: 900n })
   })

@@ -1,3 +1,4 @@
+import { dirname } from 'node:path/posix'
 import type { BlockDevices } from '../../../src/os/devices/block-devices.ts'
 import type { MappedTarget } from '../../../src/os/devices/device-mapper-message.ts'
 import { parseUevent } from '../../../src/os/devices/uevent.ts'
@@ -52,29 +53,41 @@ export class FakeVolumes implements Volumes {
   readonly usages = new Map<string, FileSystemUsage>()
   /** Blocks of 4 KiB, by mount point. */
   readonly blocks = new Map<string, bigint>()
+  readonly readOnly = new Set<string>()
   readonly growing = new Set(['ext4', 'xfs'])
   /** The paths prepared for swapping; `swapped` has those in use. */
   readonly swappable = new Set<string>()
   readonly swapped: string[] = []
+  readonly #files: FakeFiles
+
+  constructor(files: FakeFiles) {
+    this.#files = files
+  }
 
   async usage(path: string): Promise<FileSystemUsage> {
-    const usage = this.usages.get(path)
-    if (usage === undefined) throw kernelError('statfs', path, 'ENOENT')
-    return usage
+    const known = this.usages.get(path)
+    if (known !== undefined) return known
+    if (path === '/' || !this.#files.has(path)) throw kernelError('statfs', path, 'ENOENT')
+    return this.usage(dirname(path))
   }
 
   growth(type: string): FileSystemGrowth | undefined {
     if (!this.growing.has(type)) return undefined
     return {
-      size: async ({ mountPoint }) => ({
-        blockBytes: BLOCK_BYTES,
-        blocks: this.blocks.get(mountPoint) ?? 0n,
-      }),
-      grow: async ({ mountPoint }, blocks) => void this.blocks.set(mountPoint, blocks),
+      size: async ({ mountPoint }) => {
+        const blocks = this.blocks.get(mountPoint)
+        if (blocks === undefined) throw kernelError(`read the geometry of ${type} at`, mountPoint, 'ENOTTY')
+        return { blockBytes: BLOCK_BYTES, blocks }
+      },
+      grow: async ({ mountPoint }, blocks) => {
+        if (this.readOnly.has(mountPoint)) throw kernelError(`grow ${type} at`, mountPoint, 'EROFS')
+        this.blocks.set(mountPoint, blocks)
+      },
     }
   }
 
   async addSwap(path: string): Promise<void> {
+    if (!this.#files.has(path)) throw kernelError('swapon', path, 'ENOENT')
     if (this.swapped.includes(path)) throw kernelError('swapon', path, 'EBUSY')
     if (!this.swappable.has(path)) throw kernelError('swapon', path, 'EINVAL')
     this.swapped.push(path)

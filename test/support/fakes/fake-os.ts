@@ -28,7 +28,7 @@ export class FakeOs implements Os {
   readonly system = new FakeSystem()
   readonly network = new FakeNetwork()
   readonly uevents = new FakeUevents()
-  readonly volumes = new FakeVolumes()
+  readonly volumes = new FakeVolumes(this.files)
   readonly blockDevices = new FakeBlockDevices(this.files)
   readonly cgroupEvents = new FakeCgroupEvents(this.files)
 }
