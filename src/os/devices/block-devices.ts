@@ -16,7 +16,7 @@ import {
 export interface BlockDevices {
   /** Fewer bytes when the device ends before. */
   read(node: string, offsetBytes: number, lengthBytes: number): Promise<Uint8Array>
-  /** Returns the node of a read-only device. EBUSY: used name; ENOENT, ENXIO: no device mapper; EINVAL: bad target. */
+  /** Returns the node of a read-only device. EBUSY: used name; ENOENT, ENODEV: no device mapper; EINVAL: bad target. */
   map(name: string, target: MappedTarget): Promise<string>
   /** Removes a device of {@link BlockDevices.map} once nothing has it open. ENXIO when it does not exist. */
   unmap(name: string): Promise<void>
