@@ -31,6 +31,8 @@ interface MountParts {
   readonly tools: Pick<Tools, 'run'>
   /** Path of vminit's program, for unmounts that may never end. */
   readonly vminit: string
+  /** The limit of an unmount; 30 s by default. */
+  readonly unmountMs?: number
 }
 
 export function linuxMounts(parts: MountParts): Mounts {
@@ -101,9 +103,10 @@ async function unmount(parts: MountParts, target: string, flags: number): Promis
   const unmountOnce = isLast
     ? async () => -(await parts.tools.run([parts.vminit, '--unmount', `${flags}`, target])).exitCode
     : () => parts.native.unmount(target, flags)
+  const { unmountMs = UNMOUNT_MS } = parts
   const givenUpMs = performance.now() + BUSY_MS
   for (;;) {
-    const result = await withTimeout(CLOCK, UNMOUNT_MS, unmountOnce(), () => late(target))
+    const result = await withTimeout(CLOCK, unmountMs, unmountOnce(), () => late(target, unmountMs))
     if (result !== -EBUSY || performance.now() >= givenUpMs) return result
     await sleep(LOOK_MS)
   }
@@ -122,8 +125,8 @@ async function mayLastForEver(target: string): Promise<boolean> {
 }
 
 /** The kernel has removed the mount from the table, and continues to unmount it. */
-function late(target: string): AgentError {
-  const text = `unmount ${target}: ETIMEDOUT: its server or disk has not answered for ${UNMOUNT_MS / 1000} s`
+function late(target: string, ms: number): AgentError {
+  const text = `unmount ${target}: ETIMEDOUT: its server or disk has not answered for ${ms / 1000} s`
   return new AgentError('DEADLINE_EXCEEDED', text, { errno: 'ETIMEDOUT' })
 }
 
