@@ -13,7 +13,8 @@ const board: Board = {
 }
 const room = { cpus: 1, memoryMib: 1024, memorySlots: 4 }
 const ALWAYS = ['-no-user-config', '-nodefaults', '-display', 'none', '-no-reboot']
-const EMULATED_LINE = 'mitigations=off rcupdate.rcu_expedited=1 norandmaps console=ttyS0 root=/dev/vda'
+const EMULATED_LINE =
+  'mitigations=off rcupdate.rcu_expedited=1 norandmaps cryptomgr.notests noreplace-smp console=ttyS0 root=/dev/vda'
 const bootBy = (line: string) => ['-kernel', '/k', '-initrd', '/i', '-append', line]
 const BOOT = bootBy(EMULATED_LINE)
 const QMP = ['-chardev', 'socket,id=qmp,fd=3', '-mon', 'qmp,mode=control']
@@ -50,6 +51,8 @@ const twoDisks: Parts = [
 
 const ROOT_DRIVE = ['-drive', 'if=none,id=name-root-file,format=raw,file=/root.erofs,readonly=on']
 const DATA_DRIVE = ['-drive', 'if=none,id=name-data-file,format=raw,file=/a,,b.ext4,snapshot=on,cache=unsafe']
+
+const EMULATED = 'mitigations=off rcupdate.rcu_expedited=1 norandmaps cryptomgr.notests noreplace-smp'
 
 describe('qemuArguments', () => {
   it('puts the disks of q35 into their PCI slots', () => {
@@ -136,9 +139,7 @@ describe('qemuArguments', () => {
     ['an emulated q35', 'q35', 'tcg', 2_445_432, EMULATED_LINE],
   ] as const)('gives the kernel of %s its parameters', (_name, machine, acceleration, tscKhz, line) => {
     const words = qemuArguments(spec([], { machine }), { acceleration, qmpFd: 3, tscKhz })
-    expect(words[words.indexOf('-append') + 1]).toBe(
-      line.replace('…', 'mitigations=off rcupdate.rcu_expedited=1 norandmaps'),
-    )
+    expect(words[words.indexOf('-append') + 1]).toBe(line.replace('…', EMULATED))
   })
 
   it('shares the memory with a vhost-user daemon', () => {
