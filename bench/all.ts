@@ -58,7 +58,10 @@ async function main(): Promise<void> {
     return
   }
   if (command === 'trace') {
-    const script = join(import.meta.dirname, 'trace/trace.ts')
+    const script = join(
+      import.meta.dirname,
+      positionals[1] === 'start' ? 'trace/trace-start.ts' : 'trace/trace.ts',
+    )
     const child = spawn(process.execPath, [script, ...positionals.slice(1)], { stdio: 'inherit' })
     child.once('close', (status) => {
       process.exitCode = status ?? 1
