@@ -1,7 +1,7 @@
 import { execFileSync } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { SIGKILL } from '../../../src/base/signals.ts'
 import { RemoteProcess } from '../../support/containers/pod.ts'
 import { type AgentPod, leftoversOf, NOTHING_LEFT, startPod } from '../../support/host/agent-pod.ts'
@@ -23,6 +23,9 @@ describe('fifty containers at once', () => {
     pollers = await pod.started.connect()
     // The answer shows that the agent has accepted the connection, one of its open files from then on.
     await pollers.health.check({ service: '' })
+    // After its boot the agent asks the runtime for its version, whose pidfd and pipes are gone after a container's life.
+    await live(pod, 'first', 0)
+    await vi.waitFor(() => expect(pod.started.openFiles()).not.toContain('anon_inode:[pidfd]'))
   })
   afterAll(async () => {
     pollers.close()
