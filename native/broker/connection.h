@@ -38,7 +38,7 @@ bool connection_has_room(const struct broker *broker, const struct connection *c
                          uint32_t blocks);
 void connection_reserve(struct broker *broker, struct connection *connection, enum pool pool, uint32_t blocks);
 
-/* NEVER removes it. */
+/* The time NEVER removes the deadline. */
 void connection_set_deadline(struct broker *broker, struct connection *connection, int64_t deadline_ms);
 
 void connections_expire(struct broker *broker, int64_t now_ms);

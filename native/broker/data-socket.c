@@ -182,7 +182,7 @@ static size_t grow(struct broker *broker, struct frame *answer, uint32_t end, st
   return (size_t)frame_span(answer, answer->filled, end < answer->capacity ? end : answer->capacity, vectors);
 }
 
-/* Reads the whole file at once, because nothing would wake the broker for the rest. */
+/* Reads the answer's part of the file at once, because nothing would wake the broker for the rest. */
 static bool read_file(struct broker *broker, struct connection *connection) {
   struct frame *answer = connection->answer;
   uint64_t from = connection->incoming.file_offset;

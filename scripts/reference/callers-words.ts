@@ -121,7 +121,7 @@ function sourceOf(known: Sources, word: string): string {
 
 const isAll = (type: string) => type === '' || type === 'a'
 
-/** An empty word is called so. */
+/** An empty word reads `empty`. */
 function codes(words: readonly string[]): string {
   return words.map((word) => (word === '' ? 'empty' : `\`${word}\``)).join(', ')
 }

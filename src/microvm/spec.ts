@@ -40,7 +40,7 @@ export interface Room {
   readonly memorySlots: number
 }
 
-/** A device as the guest sees it. `slot` is its place on the first PCI bus (1–31); machine `microvm` ignores it. */
+/** A device as the guest sees it. `slot` is its place on the first PCI bus (2–30); machine `microvm` ignores it. */
 export type Device =
   | DiskDevice
   | NvdimmDevice

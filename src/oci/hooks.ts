@@ -13,7 +13,7 @@ export interface SplitHooks {
   readonly runtime: Hooks
   /** The agent runs them, because a runtime ends the container when one fails or is missing. */
   readonly startContainer: readonly Hook[]
-  /** The agent runs them, because runtimes differ in the time and fail the container when one fails. */
+  /** The agent runs them, because runtimes run them at different moments, and end the container when a hook fails. */
   readonly poststart: readonly Hook[]
 }
 

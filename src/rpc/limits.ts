@@ -8,8 +8,8 @@ export const LIMITS = {
   /** Bytes of an encoded message, in both directions and both framings. */
   messageBytes: 4 * MIB,
   /**
-   * Set fields, list items and map entries of one request, nested ones too. They bound its memory: an empty message takes
-   * two bytes encoded, but some hundred decoded. The longest known requests have some thousand elements.
+   * Fields with a value, list items and map entries of a request, nested ones too. They bound its memory: an empty message
+   * takes two bytes encoded, but some hundred decoded. The longest known requests have some thousand elements.
    */
   elements: 65_536,
   /** Limits of one connection. A host polls three streams per process, and copies files in pieces of a megabyte. */

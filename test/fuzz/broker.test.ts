@@ -60,7 +60,7 @@ const ENVELOPE = fc.record({
   ),
 })
 
-/** An agent's messages on the control socket. The first connections and numbers belong to the agent. */
+/** An agent's messages on the control socket. A small `a` may be the number of a real connection or request. */
 const MESSAGE = fc.oneof(
   fc
     .record({ kind: fc.nat(20), flags: fc.nat(3), a: fc.bigInt(0n, 1000n) })

@@ -19,7 +19,7 @@ function normalized(given: PartialSpec) {
   return { spec, linux, process, ignored, check: () => checkSpec(completeSpec(spec)) }
 }
 
-// The rows of docs/reference/callers-words.md that change a word, and an unknown word of each class.
+// The words of docs/reference/callers-words.md, and an unknown word of each class.
 describe('normalizeSpec', () => {
   it.each([
     ['mnt', 'mount'],

@@ -35,8 +35,8 @@ const TERMINAL = added('terminal', APP, 'e1a2b3c4-5d6e-4f70-8192-a3b4c5d6e7f8')
 const READINESS = added('probe', APP, 'f9e8d7c6-b5a4-4938-a716-051423324150')
 
 /**
- * The calls of runtime-rs for a pod of a pause container and two others, created concurrently, each with its own pid
- * namespace. Init has no exec id, an empty write closes stdin, and a timer checks the sandbox's health.
+ * The calls of runtime-rs for a pod: a pause container, then two others created concurrently. Each has its own pid
+ * namespace. A first process has no exec id, an empty write closes stdin, and a timer checks the sandbox's health.
  */
 export function runtimeRs(surroundings: Surroundings, ending: Ending): Sequence {
   return {

@@ -167,7 +167,7 @@ class Used {
     signal.throwIfAborted()
   }
 
-  /** Releases the limits; if the work outlives its caller, when the work ends. */
+  /** Releases the call's share of the limits, at once or at the end of work that outlives its caller. */
   give(left?: { readonly work: Promise<unknown>; readonly requestBytes: number }): void {
     const bytes = left?.requestBytes ?? 0
     this.#totals.takeAnyway('bytes', bytes)

@@ -53,7 +53,7 @@ export async function printScreen<Row>(
   await print(context, isTerminal ? `\x1b[H\x1b[J${text}` : text)
 }
 
-/** undefined when stdout is no terminal. */
+/** undefined when stdout is no terminal, or one of an unknown width. */
 function terminalWidth({ io }: Pick<Context, 'io'>): number | undefined {
   return io.stdout.isTTY === true && (io.stdout.columns ?? 0) > 0 ? io.stdout.columns : undefined
 }

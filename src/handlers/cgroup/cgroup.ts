@@ -292,7 +292,7 @@ export async function refreshCpuset(files: Files, change: CpusetChange): Promise
   const fileOf = (cgroup: string) => `${change.hierarchy}${cgroup}/cpuset.cpus`
   for (const ancestor of ancestorsOf(path)) await widen(files, fileOf(ancestor), change)
   if (cpus !== '') await unlessGone(() => files.write(fileOf(path), cpus))
-  // On v1 the cgroup copied its parent's list when it was made; on v2 a cgroup without limits follows its parent.
+  // On v1 the runtime copied the parent's list into it; on v2 a cgroup without limits follows its parent.
   else if (!isV2) await unlessGone(() => files.write(fileOf(path), online))
 }
 

@@ -12,7 +12,7 @@ export interface SwapContext extends Hotplug {
 
 const HIGHEST_SLOT = 0x1f
 
-/** AddSwap: waits for the disk at a PCI path of slot numbers. Throws INVALID_ARGUMENT for an empty path or invalid slot. */
+/** AddSwap: swaps to the disk at a PCI path of slots, once it is there. Throws INVALID_ARGUMENT for a wrong path. */
 export async function addSwap(
   dependencies: SwapContext,
   slots: readonly number[],

@@ -68,7 +68,7 @@ const HOOKS_OF_CREATE = {
   createContainer: 'CreateContainer',
 } as const satisfies Readonly<Record<string, keyof Hooks>>
 
-/** Adds the paths of the hooks that may have failed: runc reports a hook's index, and before 1.3 not the list. */
+/** Adds the paths of the hooks that may have failed: runc reports a hook's index, and the list only since 1.3. */
 export function namingHooks(error: unknown, hooks: Hooks | undefined): unknown {
   const [, only, place] = /\brunning (?:(\w+) )?hook #(\d+)/.exec(messageOf(error)) ?? []
   if (place === undefined || !(error instanceof AgentError)) return error

@@ -57,7 +57,7 @@ const NO_LISTENER = ['ECONNRESET', 'ETIMEDOUT', 'ECONNREFUSED', 'ENOENT']
 /** The prefix of dialled connections in vminit's store; port and call number follow. */
 const DIALLED = 'to-port-'
 
-/** The host may accept only one connection on each port. */
+/** Keeps each socket, for a host may accept only once per port. */
 function dialHost({ os, config }: Parameters<typeof createHostConnections>[0]): HostConnections {
   const kept = new KeptConnections(os, DIALLED)
   // Store the socket before connecting it: the host may accept it just before this agent dies.

@@ -7,7 +7,7 @@ import type { OutputRead } from './process-streams.ts'
 const TAKEN = 1
 const DISCARDED = 2
 
-/** While ranges are out, the memory of discarded output before them is released in pieces of this size. */
+/** Until all output is discarded, the memory of discarded output is released in pieces of at least this size. */
 const PUNCHED_BYTES = 2 ** 20
 
 /** Bytes that a request has taken; they are read only when needed. */

@@ -195,7 +195,7 @@ class BrokerControl implements Broker {
   }
 
   #learn(number: bigint, state: RequestState): void {
-    // The outcome of this agent's answer, whose data socket it has closed: the answer counts as dropped already.
+    // This agent's own answer: the agent closed that data socket, and so already counts the answer as dropped.
     if (this.#isReady && !this.earlierRequests.has(number)) {
       this.confirm(number)
       return

@@ -185,7 +185,7 @@ export class BrokerFraming {
     this.#stopLateTimer = undefined
   }
 
-  /** Sends an answer whose end the broker reads from its file. Returns false when it has to go through the socket. */
+  /** Sends an answer whose end is in a file for the broker. Returns false when it has to go through the socket. */
   #sendInFile(
     confirmations: readonly bigint[],
     envelope: Envelope,

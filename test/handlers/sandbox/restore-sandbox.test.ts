@@ -187,7 +187,7 @@ describe('an agent after one that died', () => {
       await expect
         .poll(() => readContainerRecords(new StateStore(before.state), NO_ANSWERS)[0]?.fields.oomKills)
         .toBe(2n)
-      // It died between the two writes.
+      // Takes back the second save, as a death before it does.
       recordContainer(before, { oomKills: 0n })
     }
     const after = await successorOf(before)

@@ -184,7 +184,7 @@ describe('linuxTools', () => {
   })
 })
 
-/** The output of a script whose parent process `prefix` prepares. */
+/** The output of `script`. The shell text `prefix`, such as `exec nice -n 5`, sets up the process that starts it. */
 async function startedBy(prefix: string, script: string): Promise<string> {
   const program = `
     const holder = { exports: {} }

@@ -147,7 +147,7 @@ export class MessageBytes {
     return made
   }
 
-  /** Mostly the right kind. The table lacks the proto's scalar types, so a scalar is any number or text. */
+  /** Mostly the right kind. The table lacks the proto's scalar types, so a scalar may be anything. */
   #value(field: MessageField | undefined, depth: number): fc.Arbitrary<Value> {
     const anything = fc.oneof<fc.Arbitrary<Value>[]>(
       fc.oneof(fc.constantFrom(...BIG), fc.bigInt(0n, 300n)),

@@ -1,6 +1,6 @@
 import { type ConnectionTotals, Totals } from '../../../src/rpc/limits.ts'
 
-/** The limits of a connection that shares them with no other; `close` is called when a limit is exceeded. */
+/** A connection's share of `totals`. `close` is called when the connection has to make room for another. */
 export function connectionTotals(
   totals = new Totals(),
   close: (reason: string) => void = () => {},

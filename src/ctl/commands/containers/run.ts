@@ -74,7 +74,7 @@ async function create(agent: Agent, request: ContainerRequest, options: CallLimi
   await agent.createContainer({ containerId: id, execId: id, OCI }, options)
 }
 
-/** Reads the user files of a root in a container of the same id, which it removes. */
+/** Looks a user name up in the root's passwd and group, by a temporary container with the id of the later one. */
 async function userOnRoot(on: {
   readonly context: Context
   readonly session: Session

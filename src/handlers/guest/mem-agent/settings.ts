@@ -48,7 +48,7 @@ const RANGES: Readonly<Record<string, readonly [number, number]>> = {
   compact_order: [0, 10],
 }
 
-/** Applies the fields that a request has. Throws INVALID_ARGUMENT with the name of a field that is out of range. */
+/** The settings with the fields of a request. Throws INVALID_ARGUMENT with the name of a field that is out of range. */
 export function changedReclaim(settings: ReclaimSettings, request: MemAgentMemcgConfig): ReclaimSettings {
   return {
     disabled: request.disabled ?? settings.disabled,

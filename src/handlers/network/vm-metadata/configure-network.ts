@@ -48,7 +48,7 @@ export async function configureNetwork(
   return changed || wasSetUp
 }
 
-/** The kernel or a call of the API may have overridden some settings. */
+/** The wanted settings that are in effect. The kernel or a call of the API may have overridden others. */
 function effectiveSettings(
   network: Network,
   { name }: Link,

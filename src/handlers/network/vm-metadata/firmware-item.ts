@@ -37,7 +37,7 @@ async function readItem(
   if (!(size <= MAX_ITEM_BYTES)) {
     throw new AgentError('INTERNAL', `firmware item ${name}: ${size} bytes, want at most ${MAX_ITEM_BYTES}`)
   }
-  // One read for all: the device has no position, so every read starts at the front and skips (qemu_fw_cfg.c).
+  // Large reads are fewer: the device has no position, so each read starts at the front and skips (qemu_fw_cfg.c).
   const bytes = await files.readBytes(`${folder}/raw`)
   if (bytes.length === size) return bytes
   throw new AgentError('INTERNAL', `firmware item ${name}: read ${bytes.length} bytes, want ${size}`)

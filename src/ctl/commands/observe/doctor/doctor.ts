@@ -73,7 +73,7 @@ async function collect(context: Context): Promise<{ readonly found: Findings; re
   return { found, report }
 }
 
-/** How far the guest's clock is ahead, if the agent read it between the two times of this machine. */
+/** The least offset of the guest's clock, read between two times of this machine. Above 0, it is ahead. */
 function aheadMs(guestMs: number, sentMs: number, receivedMs: number): number | undefined {
   // Older agents do not send their time.
   if (guestMs === 0) return undefined
