@@ -34,7 +34,7 @@ export async function writeCompressedCpio(path: string, entries: readonly TreeEn
 
 export async function compress(from: string, to: string): Promise<void> {
   // -T0: the number of threads does not change the result.
-  await tool('zstd', ['-19', '-T0', '--quiet', '--force', '-o', to, from], { debianPackage: 'zstd' })
+  await tool('zstd', ['-18', '-T0', '--quiet', '--force', '-o', to, from], { debianPackage: 'zstd' })
 }
 
 export function* cpioParts(entries: readonly TreeEntry[]): Generator<Uint8Array> {
