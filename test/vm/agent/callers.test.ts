@@ -9,7 +9,7 @@ import { connectAgent } from '../../../src/client/connection/connect-agent.ts'
 import { agentOf } from '../../../src/client/container/container-session.ts'
 import type { RecordedCall } from '../../../src/ctl/recording/recording.ts'
 import { CreateContainerRequest } from '../../../src/gen/agent.ts'
-import { DEFAULT_KERNEL, type KernelName } from '../../../src/image/packages.ts'
+import { DEFAULT_KERNEL } from '../../../src/image/packages.ts'
 import type { GuestParts } from '../../../src/microvm/guest-spec.ts'
 import { plugDisk } from '../../../src/microvm/qmp/hot-plug.ts'
 import { type Device, specKey } from '../../../src/microvm/spec.ts'
@@ -29,7 +29,12 @@ import { podOf } from '../../support/containers/pod.ts'
 import { type Forward, forwardToGuest } from '../../support/rpc/forward.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { type AgentKiller, agentKillingHook, startAgentKiller } from '../../support/vm/agent-killer.ts'
-import { bootTestGuest, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
+import {
+  bootTestGuest,
+  cannotBoot,
+  type TestGuest,
+  type TestGuestOptions,
+} from '../../support/vm/boot-guest.ts'
 import { consoleLine } from '../../support/vm/guest-pod.ts'
 import { type HostNetwork, makeHostNetwork } from '../../support/vm/host-network.ts'
 import { copyTree } from './copy-tree.ts'
@@ -73,6 +78,7 @@ const GUESTS = [
     what: 'cgroups v2 and runc',
     kernel: DEFAULT_KERNEL,
     append: [],
+    cpus: 2,
     calls: [
       replayOf('the Go runtime', 'grpc'),
       replayOf('runtime-rs', 'ttrpc'),
@@ -88,6 +94,8 @@ const GUESTS = [
     what: 'cgroups v2 and crun',
     kernel: DEFAULT_KERNEL,
     append: ['agent.runtime=crun'],
+    // These callers ask for one CPU at most, and a second one makes an emulated guest slower.
+    cpus: 1,
     calls: [
       'runtime-rs.ctr-run',
       'runtime-rs.refused-today',
@@ -99,6 +107,7 @@ const GUESTS = [
     what: 'cgroups v1 and crun',
     kernel: 'bookworm',
     append: ['systemd.unified_cgroup_hierarchy=0', 'agent.runtime=crun'],
+    cpus: 2,
     calls: ['runtime-rs.exec-tty-pause-metrics', replayOf('the Go runtime', 'ttrpc')],
   },
 ] as const
@@ -114,7 +123,7 @@ beforeAll(() => {
 
 describe.skipIf(cannotBoot() !== undefined).each(GUESTS)(
   'the calls of known callers, replayed in a guest with $what',
-  ({ what, kernel, append, calls }) => {
+  ({ what, calls, ...options }) => {
     let machine: Machine | undefined
     afterAll(stop)
 
@@ -133,7 +142,7 @@ describe.skipIf(cannotBoot() !== undefined).each(GUESTS)(
         name: typeof call === 'string' ? call : `${call.caller} over ${call.framing}`,
       })),
     )('$name', async ({ call }) => {
-      machine ??= await boot(kernel, append)
+      machine ??= await boot(options)
       // DestroySandbox powers a guest off, so only the last replay in a guest ends with it.
       const ending = call === calls.at(-1) ? 'DestroySandbox' : 'dead agent'
       try {
@@ -154,12 +163,12 @@ describe.skipIf(cannotBoot() !== undefined).each(GUESTS)(
   },
 )
 
-async function boot(kernel: KernelName, append: readonly string[]): Promise<Machine> {
+async function boot(options: Pick<TestGuestOptions, 'kernel' | 'append' | 'cpus'>): Promise<Machine> {
   mkdirSync(sharedFolder, { recursive: true })
   const share = await shareFolder(sharedFolder, join(folder, 'share.sock'))
   const network = await makeHostNetwork(TAPS)
   try {
-    const guest = await bootTestGuest({ kernel, cpus: 2, append, extra: devices(share, network) })
+    const guest = await bootTestGuest({ ...options, extra: devices(share, network) })
     return { guest, way: await forwardToGuest(guest), share, network, restarts: 0 }
   } catch (error) {
     await share.close()
