@@ -79,7 +79,7 @@ export interface AgentStart {
   readonly file: string
 }
 
-interface Parts {
+interface AgentContext {
   readonly given: AgentArguments
   readonly config: AgentConfig
   /** Absolute path of the folder with the agent's files (docs/architecture.md). */
@@ -155,7 +155,7 @@ export async function runAgent(start: AgentStart): Promise<number> {
 
 /** Restores or loads the policy, which must be in force before the socket opens. */
 async function startPolicy(
-  parts: Pick<Parts, 'config' | 'os' | 'log' | 'gate' | 'agentFolder' | 'state'>,
+  parts: Pick<AgentContext, 'config' | 'os' | 'log' | 'gate' | 'agentFolder' | 'state'>,
 ): Promise<Policy> {
   const { agentFolder, config, os, log, gate, state } = parts
   let engines: ReturnType<typeof loadPolicyEngines>
@@ -185,7 +185,7 @@ async function startPolicy(
   return policy
 }
 
-async function serve(parts: Parts, start: AgentStart): Promise<number> {
+async function serve(parts: AgentContext, start: AgentStart): Promise<number> {
   const { given, config, os, log, gate, drivers, policy, totals, tracing } = parts
   const destroyed = Promise.withResolvers<void>()
   const service = buildService(parts, destroyed.resolve)
@@ -236,7 +236,7 @@ async function serve(parts: Parts, start: AgentStart): Promise<number> {
 }
 
 /** Opens the configured ports of the log and the debug console before the boot, because the boot may hang. */
-async function openPorts({ given, config, os, log, logPort }: Parts): Promise<DebugConsole> {
+async function openPorts({ given, config, os, log, logPort }: AgentContext): Promise<DebugConsole> {
   const { stdioDial: dial, vsockAllowLoopback: allowLoopback } = config
   if (config.logPort > 0) await logPort.listen(log, listenerAddress(dial, config.logPort), allowLoopback)
   const debugConsole = new DebugConsole({ os, log, allowLoopback, folder: `${OWN_ROOT}/consoles` })
@@ -259,7 +259,7 @@ interface Service {
   readonly memAgent: MemAgent
 }
 
-function buildService(parts: Parts, onDestroyed: () => void): Service {
+function buildService(parts: AgentContext, onDestroyed: () => void): Service {
   const { given, config, os, log, gate, policy, totals, tracing } = parts
   const nowMs = os.clock.monotonicMs
   const calls = new CallsInFlight({ log, nowMs, startTimer, tracer: tracing?.tracer })
@@ -322,7 +322,7 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
 }
 
 function sandboxOf(
-  parts: Parts,
+  parts: AgentContext,
   storage: StorageHandlers,
   hotplug: Hotplug,
   onDestroyed: () => void,
@@ -349,7 +349,7 @@ function sandboxOf(
 }
 
 function memAgentOf(
-  { agentFolder, config, os, log, state }: Parts,
+  { agentFolder, config, os, log, state }: AgentContext,
   sandbox: Pick<SandboxContext, 'containers'>,
 ): MemAgent {
   return createMemAgent({
@@ -362,7 +362,7 @@ function memAgentOf(
   })
 }
 
-function hotplugOf({ os, config, drivers }: Parts, waits: DeviceWaits): Hotplug {
+function hotplugOf({ os, config, drivers }: AgentContext, waits: DeviceWaits): Hotplug {
   return {
     ...os,
     pciBus: new PciBus(os.files),
@@ -372,13 +372,13 @@ function hotplugOf({ os, config, drivers }: Parts, waits: DeviceWaits): Hotplug 
   }
 }
 
-function containersCgroupOf({ given, config, os, log }: Parts): ContainersCgroup {
+function containersCgroupOf({ given, config, os, log }: AgentContext): ContainersCgroup {
   // Below another init several agents may run. Each has a vminit of its own, whose pid outlives the agent.
   const path = given.init ? '/containers' : `/containers-${process.ppid}`
   return new ContainersCgroup({ os, log, path, reserveMib: config.memoryReserve })
 }
 
-function hostConnectionsOf({ config, os, log }: Parts): HostConnections {
+function hostConnectionsOf({ config, os, log }: AgentContext): HostConnections {
   return createHostConnections({
     os,
     log,

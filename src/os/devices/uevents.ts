@@ -35,7 +35,7 @@ const LONGEST_PAUSE_MS = 10_000
 
 const END = '\0\0'
 
-export interface UeventParts {
+export interface UeventContext {
   readonly native: Pick<Native, 'ueventListen' | 'ueventReceive'>
   readonly streams: Pick<Streams, 'readable' | 'close'>
   readonly clock: Pick<Clock, 'sleep'>
@@ -44,13 +44,13 @@ export interface UeventParts {
 }
 
 /** All listeners share one feed, which is open as long as there is a listener. */
-export function linuxUevents(parts: UeventParts): Uevents {
+export function linuxUevents(context: UeventContext): Uevents {
   let open: Feed | undefined
   const counts = { received: 0, failures: 0 }
   return {
     counts: () => ({ ...counts }),
     listen(listener) {
-      open ??= new Feed(parts, counts)
+      open ??= new Feed(context, counts)
       const feed = open
       const remove = feed.add(listener)
       return {
@@ -70,7 +70,7 @@ interface Listening {
 }
 
 class Feed {
-  readonly #parts: UeventParts
+  readonly #context: UeventContext
   readonly #counts: { received: number; failures: number }
   /** Replaced on every change, because a listener may add or remove listeners. */
   #listeners: readonly Listening[] = []
@@ -79,8 +79,8 @@ class Feed {
   #fd: Fd | undefined
   #pauseMs = FIRST_PAUSE_MS
 
-  constructor(parts: UeventParts, counts: { received: number; failures: number }) {
-    this.#parts = parts
+  constructor(context: UeventContext, counts: { received: number; failures: number }) {
+    this.#context = context
     this.#counts = counts
     this.#fd = this.#openSocket()
     void this.#follow(this.#fd)
@@ -105,7 +105,7 @@ class Feed {
   }
 
   #openSocket(): Fd {
-    const { native, receiveBufferBytes = RECEIVE_BUFFER_BYTES } = this.#parts
+    const { native, receiveBufferBytes = RECEIVE_BUFFER_BYTES } = this.#context
     return checkErrno('listen to', 'uevents', native.ueventListen(receiveBufferBytes))
   }
 
@@ -125,7 +125,7 @@ class Feed {
 
   /** A pending wait for the socket rejects. */
   #closeSocket(): void {
-    if (this.#fd !== undefined) this.#parts.streams.close(this.#fd)
+    if (this.#fd !== undefined) this.#context.streams.close(this.#fd)
     this.#fd = undefined
   }
 
@@ -133,7 +133,7 @@ class Feed {
   async #receiveAll(fd: Fd): Promise<AgentError | undefined> {
     try {
       while (!this.#isClosed) {
-        await this.#parts.streams.readable(fd)
+        await this.#context.streams.readable(fd)
         // Work for these events starts before the next ones are read, because many devices cause hundreds.
         while (this.#receive(fd)) await turn()
       }
@@ -147,7 +147,7 @@ class Feed {
 
   #receive(fd: Fd): boolean {
     if (this.#isClosed) return false
-    const received = this.#parts.native.ueventReceive(fd)
+    const received = this.#context.native.ueventReceive(fd)
     if (typeof received === 'string') {
       this.#pauseMs = FIRST_PAUSE_MS
       for (const text of received.split(END)) this.#tellEvent(text)
@@ -174,7 +174,7 @@ class Feed {
 
   /** Retries until a new socket is open; undefined once the feed is closed. */
   async #reopen(): Promise<Fd | undefined> {
-    const { clock, log } = this.#parts
+    const { clock, log } = this.#context
     for (;;) {
       const pauseMs = this.#pauseMs
       this.#pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)
@@ -193,7 +193,7 @@ class Feed {
 
   #failed(failure: AgentError): void {
     this.#counts.failures += 1
-    this.#parts.log.warn('uevents: socket failed, opening a new one', { error: failure.message })
+    this.#context.log.warn('uevents: socket failed, opening a new one', { error: failure.message })
     this.#tellAll((listener) => listener.error(failure))
   }
 

@@ -26,7 +26,7 @@ const SERVED = /^(virtiofs|9p|fuse|nfs)/
 /** The limit of the guest's mount table, and of a container's, which may have any number of mounts. */
 const MAX_TABLE_BYTES = { own: 16 * 2 ** 20, other: 64 * 2 ** 20 }
 
-interface MountParts {
+interface MountContext {
   readonly native: Native
   readonly tools: Pick<Tools, 'run'>
   /** Path of vminit's program, for unmounts that may never end. */
@@ -35,8 +35,8 @@ interface MountParts {
   readonly unmountMs?: number
 }
 
-export function linuxMounts(parts: MountParts): Mounts {
-  const { native } = parts
+export function linuxMounts(context: MountContext): Mounts {
+  const { native } = context
   return {
     async mount(request) {
       const mounted = Buffer.byteLength(request.data) > MAX_OPTION_BYTES ? mountBySettings : mountByOptions
@@ -49,7 +49,7 @@ export function linuxMounts(parts: MountParts): Mounts {
 
     async unmount(target, { detach = false } = {}) {
       const flags = UMOUNT_NOFOLLOW | (detach ? MNT_DETACH : 0)
-      checkErrno('unmount', target, await inStep('mount', target, () => unmount(parts, target, flags)))
+      checkErrno('unmount', target, await inStep('mount', target, () => unmount(context, target, flags)))
     },
 
     async clone(from, to) {
@@ -97,13 +97,13 @@ const MNT_DETACH = 2
 const UMOUNT_NOFOLLOW = 8
 
 /** Retries after EBUSY: a program that was just started has copies of closed descriptors until it executes. */
-async function unmount(parts: MountParts, target: string, flags: number): Promise<number> {
+async function unmount(context: MountContext, target: string, flags: number): Promise<number> {
   // A mount to detach is a second one of a file system that stays mounted, and most containers have several.
   const isLast = (flags & MNT_DETACH) === 0 && (await mayLastForEver(target))
   const unmountOnce = isLast
-    ? async () => -(await parts.tools.run([parts.vminit, '--unmount', `${flags}`, target])).exitCode
-    : () => parts.native.unmount(target, flags)
-  const { unmountMs = UNMOUNT_MS } = parts
+    ? async () => -(await context.tools.run([context.vminit, '--unmount', `${flags}`, target])).exitCode
+    : () => context.native.unmount(target, flags)
+  const { unmountMs = UNMOUNT_MS } = context
   const givenUpMs = performance.now() + BUSY_MS
   for (;;) {
     const result = await withTimeout(CLOCK, unmountMs, unmountOnce(), () => late(target, unmountMs))
