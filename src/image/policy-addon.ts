@@ -123,7 +123,7 @@ async function linkedCrates(cargo: Cargo): Promise<readonly Crate[]> {
   const options = ['--locked', '--offline', '--target', TARGET, '--edges', 'normal,no-proc-macro']
   const tree = await cargo(['tree', ...options, '--prefix', 'none', '--no-dedupe', '--format', '{p}|{l}'])
   const checksums = lockedCrates(readFileSync(lockFile, 'utf8'))
-  // "regorus v0.14.1|MIT"; the addon's own line is skipped, for it has a folder after the version.
+  // "regorus v0.14.1|MIT". The line of the addon itself is skipped: a folder follows its version.
   const crates = [...new Set(tree.split('\n'))].flatMap((line) => {
     const [whole, name = '', version = '', license = ''] = /^(\S+) v(\S+)\|(.+)$/.exec(line) ?? []
     if (whole === undefined) return []
