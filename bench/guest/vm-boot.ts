@@ -31,7 +31,7 @@ await withTemporaryFolder(tmpdir(), async (folder) => {
 })
 
 function partsOf(root: GuestParts['boot']['root']): Omit<GuestParts, 'link'> {
-  const boot = { kernel: image.kernel, initrd: image.initrd, root }
+  const boot = { kernel: image.kernel, vmlinux: image.vmlinux, initrd: image.initrd, root }
   return { machine: 'q35', memoryMib: 512, cpus: 2, boot, containerRoot: undefined, append: [] }
 }
 

@@ -18,10 +18,9 @@ export type ImageForm = 'disk' | 'partitioned' | 'initrd'
 
 /** The files that a microVM boots from. They are complete and never change. */
 export interface GuestImage {
-  /** As `uname -r` prints it. */
   readonly kernelVersion: string
-  /** The bzImage. */
   readonly kernel: string
+  readonly vmlinux?: string | undefined
   readonly initrd: string
   /** The disk to attach and to name in `root=` and `rootfstype=`; absent in the initrd form. */
   readonly root:
@@ -54,7 +53,7 @@ export async function ensureImage(options: ImageOptions): Promise<GuestImage> {
   const { form = 'disk', kernel: name = DEFAULT_KERNEL, progress } = options
   const kernel = await ensureKernel(name, progress)
   const { base, agent, vminit } = await guestTree(kernel, options)
-  const image = { kernelVersion: kernel.version, kernel: kernel.image }
+  const image = { kernelVersion: kernel.version, kernel: kernel.image, vmlinux: kernel.vmlinux }
   if (form === 'initrd')
     return {
       ...image,

@@ -11,6 +11,7 @@ export interface GuestParts {
   /** Kernel, initrd, and the guest's own root disk unless the initrd is the root. */
   readonly boot: {
     readonly kernel: string
+    readonly vmlinux?: string | undefined
     /** Undefined when the kernel can mount the root disk by itself. */
     readonly initrd: string | undefined
     readonly root: RootDisk | undefined
@@ -75,11 +76,11 @@ export function guestSpec(parts: GuestParts): VmSpec {
       { kind: 'file', path: containerRoot, access: 'scratch' },
     )
   }
-  const { kernel, initrd } = boot
+  const { kernel, vmlinux, initrd } = boot
   const { machine, memoryMib, cpus, room } = parts
   return {
     ...parts.extra,
-    board: { machine, memoryMib, cpus, room, kernel, initrd, commandLine: commandLine(parts) },
+    board: { machine, memoryMib, cpus, room, kernel, vmlinux, initrd, commandLine: commandLine(parts) },
     devices,
     backends,
   }

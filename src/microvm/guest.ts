@@ -39,7 +39,6 @@ export interface BootOptions {
   readonly folder: string
   readonly environment: RunnerEnvironment
   readonly progress: (line: string) => void
-  /** Called as soon as QEMU runs. */
   readonly started?: (vm: Vm) => void
   readonly signal: AbortSignal
 }

@@ -58,7 +58,7 @@ function boardArguments(board: Board, host: QemuHost, needs: BoardNeeds): readon
     ...accelerationArguments(board, host),
     ...['-smp', cpuOption(board), '-m', memoryOption(board, nvdimms)],
     ...(shared ? ['-object', `memory-backend-memfd,id=memory,size=${board.memoryMib}M,share=on`] : []),
-    ...['-kernel', board.kernel],
+    ...['-kernel', (host.acceleration === 'tcg' ? board.vmlinux : undefined) ?? board.kernel],
     ...(board.initrd === undefined ? [] : ['-initrd', board.initrd]),
     ...['-append', [...emulationParameters(board.machine, host), board.commandLine].join(' ')],
   ]

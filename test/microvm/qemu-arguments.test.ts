@@ -64,6 +64,14 @@ describe('qemuArguments', () => {
     ])
   })
 
+  it.each([
+    ['tcg', '/vmlinux'],
+    ['kvm', '/k'],
+  ] as const)('starts the unpacked kernel of an emulated guest alone: %s', (acceleration, kernel) => {
+    const words = qemuArguments(spec([], { vmlinux: '/vmlinux' }), { acceleration, qmpFd: 3 })
+    expect(words[words.indexOf('-kernel') + 1]).toBe(kernel)
+  })
+
   it('leaves room for CPUs and memory', () => {
     const vm = spec([], { room })
     expect(qemuArguments(vm, { acceleration: 'tcg', qmpFd: 3 })).toEqual([

@@ -1,5 +1,6 @@
-import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
+import { zstdDecompressSync } from 'node:zlib'
 import { cached } from '../../build/cache.ts'
 import { projectRoot, temporaryRoot } from '../../build/project.ts'
 import { withTemporaryFolder } from '../../build/temporary-folder.ts'
@@ -14,30 +15,27 @@ export interface Kernel {
   readonly version: string
   /** The bzImage. */
   readonly image: string
+  readonly vmlinux: string | undefined
   /** The folder for /lib/modules/VERSION: uncompressed modules and depmod's files. */
   readonly modules: string
 }
 
 const moduleListFile = join(projectRoot, 'rootfs/modules')
 
-/** Fetches and unpacks a kernel without installing it. */
 export async function ensureKernel(name: KernelName, progress: (line: string) => void): Promise<Kernel> {
   const { modules } = KERNELS[name]
   const packages = await kernelPackages(name, progress)
-  const inputs = {
-    files: [
-      moduleListFile,
-      ...['kernel.ts', 'module-list.ts'].map((name) => join(import.meta.dirname, name)),
-    ],
-    values: [...packageHashes(packages), ...modules],
-  }
+  const recipe = ['kernel.ts', 'module-list.ts'].map((name) => join(import.meta.dirname, name))
+  const inputs = { files: [moduleListFile, ...recipe], values: [...packageHashes(packages), ...modules] }
   const folder = await cached(`kernel-${name}`, inputs, async (target) => {
     progress(`unpacking the kernel ${name} of Debian`)
     for (const { path } of packages) await unpackKernel(path, target, modules)
   })
   const version = readdirSync(join(folder, 'lib/modules'))[0]
   if (version === undefined) throw new Error(`${folder}: no kernel modules, want it removed and built again`)
-  return { version, image: join(folder, 'bzImage'), modules: join(folder, 'lib/modules', version) }
+  const vmlinux = join(folder, 'vmlinux')
+  const files = { image: join(folder, 'bzImage'), modules: join(folder, 'lib/modules', version) }
+  return { version, ...files, vmlinux: existsSync(vmlinux) ? vmlinux : undefined }
 }
 
 /** The Debian package that a kernel and its modules are taken from, fetched. */
@@ -65,22 +63,27 @@ async function unpackKernel(deb: string, target: string, modules: readonly strin
     await extractPackage(deb, temporary)
     // Modules are below /lib in bookworm's packages and below /usr/lib in trixie's.
     const root = existsSync(join(temporary, 'lib')) ? temporary : join(temporary, 'usr')
-    const version = readdirSync(join(root, 'lib/modules'))[0]
-    if (version === undefined) throw new Error(`${deb}: no kernel modules`)
-    await selectModules(root, { to: target, version, modules })
-    copyFileSync(join(temporary, 'boot', `vmlinuz-${version}`), join(target, 'bzImage'))
+    const version = await selectModules(root, target, modules)
+    renameSync(join(temporary, 'boot', `vmlinuz-${version}`), join(target, 'bzImage'))
+    const vmlinux = unpackedKernel(readFileSync(join(target, 'bzImage')))
+    if (vmlinux !== undefined) writeFileSync(join(target, 'vmlinux'), vmlinux)
   })
 }
 
-/** Moves the listed modules, `modules` and all that they need from `from`/lib/modules to `to`, uncompressed and indexed. */
-async function selectModules(
-  from: string,
-  {
-    to,
-    version,
-    modules,
-  }: { readonly to: string; readonly version: string; readonly modules: readonly string[] },
-): Promise<void> {
+const ZSTD_MAGIC = 0xfd2fb528
+
+/** The ELF file in a bzImage (Documentation/arch/x86/boot.rst). Undefined unless it is compressed by zstd. */
+export function unpackedKernel(bzImage: Buffer): Buffer | undefined {
+  const start = (bzImage.readUInt8(0x1f1) + 1) * 512 + bzImage.readUInt32LE(0x248)
+  if (bzImage.readUInt32LE(start) !== ZSTD_MAGIC) return undefined
+  // The last four bytes are the size of the ELF file.
+  return zstdDecompressSync(bzImage.subarray(start, start + bzImage.readUInt32LE(0x24c) - 4))
+}
+
+/** Moves the modules that a guest may need from `from`/lib/modules to `to`, uncompressed and indexed. Returns the version. */
+async function selectModules(from: string, to: string, modules: readonly string[]): Promise<string> {
+  const version = readdirSync(join(from, 'lib/modules'))[0]
+  if (version === undefined) throw new Error(`${from}: no kernel modules`)
   const depmod = (root: string) => tool('depmod', ['-b', root, version], { debianPackage: 'kmod' })
   await depmod(from)
   const source = join(from, 'lib/modules', version)
@@ -92,8 +95,9 @@ async function selectModules(
     renameSync(join(source, file), join(target, file))
   }
   for (const name of ['modules.builtin', 'modules.builtin.modinfo', 'modules.order'])
-    copyFileSync(join(source, name), join(target, name))
+    renameSync(join(source, name), join(target, name))
   const compressed = files.filter((file) => file.endsWith('.xz')).map((file) => join(target, file))
   if (compressed.length > 0) await tool('xz', ['--decompress', ...compressed], { debianPackage: 'xz-utils' })
   await depmod(to)
+  return version
 }

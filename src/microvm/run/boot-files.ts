@@ -23,14 +23,15 @@ export async function bootFiles(
   const given = image === undefined ? undefined : await rootDiskOf(resolve(image))
   const built = await ensureImage({ form, kernel: suite, progress })
   const root = given ?? built.root
-  const kernel = kernelFile === undefined ? built.kernel : resolve(kernelFile)
+  const { kernel, vmlinux } = kernelFile === undefined ? built : { kernel: resolve(kernelFile) }
   const initrd = kernelFile !== undefined && form !== 'initrd' ? undefined : built.initrd
-  if (root === undefined) return { kernel, initrd, root }
+  const files = { kernel, vmlinux, initrd }
+  if (root === undefined) return { ...files, root }
   if (rootDevice === 'nvdimm' && root.partition === undefined)
     throw new UsageError(
       `--root-device nvdimm: ${root.path} has no partition table, want a partitioned image`,
     )
-  return { kernel, initrd, root: { ...root, interface: rootDevice, sizeBytes: statSync(root.path).size } }
+  return { ...files, root: { ...root, interface: rootDevice, sizeBytes: statSync(root.path).size } }
 }
 
 /**
