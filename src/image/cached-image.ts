@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs'
 import { join, relative } from 'node:path'
 import { cached } from '../build/cache.ts'
 import { buildRoot } from '../build/project.ts'
+import { zstdLevel } from './formats/cpio.ts'
 import type { Content, TreeEntry } from './formats/tree.ts'
 
 /** The code that turns a tree into bytes: a change may give another image of the same tree. */
@@ -15,7 +16,7 @@ export async function cachedImage(
   write: (path: string) => Promise<void>,
 ): Promise<string> {
   const files = RECIPE.map((file) => join(import.meta.dirname, 'formats', file))
-  const folder = await cached(name, { files, values: [treeHash(tree)] }, (target) =>
+  const folder = await cached(name, { files, values: [treeHash(tree), zstdLevel()] }, (target) =>
     write(join(target, name)),
   )
   return join(folder, name)
