@@ -151,5 +151,4 @@ class Player {
   }
 }
 
-/** Its message names the line already. */
 class ReplayError extends Error {}

@@ -270,7 +270,8 @@ function tryToWatch({ cgroupEvents }: Os, folder: string, changes: Changes): { c
 /** Parents come before their children. */
 async function foldersBelow(os: Os, folder: string): Promise<string[]> {
   const folders = [folder]
-  for (const name of await os.files.listFolders(folder)) {
+  const hasNone = (await os.scratch.stat(folder))?.links === 2
+  for (const name of hasNone ? [] : await os.files.listFolders(folder)) {
     folders.push(...(await foldersBelow(os, `${folder}/${name}`)))
   }
   return folders

@@ -12,6 +12,8 @@ export interface FileStatus {
   readonly device: bigint
   readonly inode: bigint
   readonly sizeBytes: bigint
+  /** In cgroupfs, a folder has two and one for each folder in it (kernfs_refresh_inode in fs/kernfs/inode.c). */
+  readonly links: number
   /** Of the content, in nanoseconds since 1970. */
   readonly modifiedNs: bigint
   /** Of content, mode, owner or name, in nanoseconds since 1970. */
@@ -32,6 +34,7 @@ export function fileStatus(stats: BigIntStats): FileStatus {
     device: stats.dev,
     inode: stats.ino,
     sizeBytes: stats.size,
+    links: Number(stats.nlink),
     modifiedNs: stats.mtimeNs,
     changedNs: stats.ctimeNs,
     ...deviceNumbers(device),

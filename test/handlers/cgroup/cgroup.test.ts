@@ -67,6 +67,17 @@ describe('killAll', () => {
     expect(await os.files.readText(own)).toBe(thawed)
   })
 
+  it('lists no cgroup that has none below it, by its links', async () => {
+    const os = await machine({
+      [`${V1}/below/cgroup.procs`]: '12\n',
+      [`${V1}/freezer.state`]: 'THAWED',
+    })
+    const listed = vi.spyOn(os.files, 'listFolders')
+    await cgroupAt(os, '/pod/c1', false, silentLogger()).killAll()
+    expect(new Set(listed.mock.calls.map(([path]) => path))).toEqual(new Set([V1]))
+    expect(killed(os)).toEqual([[12, 9]])
+  })
+
   it.each(['ENOENT', 'ENODEV'])(
     'kills the other processes when a cgroup is removed meanwhile (%s)',
     async (errno) => {

@@ -144,11 +144,11 @@ export class FakeFiles implements FakeTree {
   }
 
   async lstat(path: string): Promise<FileStatus | undefined> {
-    return status(this.#nodes.get(this.#place(path)))
+    return this.#statusAt(this.#place(path))
   }
 
   async stat(path: string): Promise<FileStatus | undefined> {
-    return status(this.#nodes.get(this.#follow(path)))
+    return this.#statusAt(this.#follow(path))
   }
 
   async list(path: string): Promise<readonly string[]> {
@@ -289,14 +289,19 @@ export class FakeFiles implements FakeTree {
     return isFile ? source : place
   }
 
+  #statusAt(place: string): FileStatus | undefined {
+    const node = this.#nodes.get(place)
+    if (node === undefined) return undefined
+    const { data, target: _, ...status } = node
+    const folders = [...this.#nodes].filter(
+      ([path, { kind }]) => kind === 'directory' && path !== '/' && dirname(path) === place,
+    )
+    const links = node.kind === 'directory' ? 2 + folders.length : 1
+    return { ...status, device: 1n, sizeBytes: BigInt(data.length), links }
+  }
+
   #below(place: string): string[] {
     const prefix = place === '/' ? '/' : `${place}/`
     return [...this.#nodes.keys()].filter((each) => each !== place && each.startsWith(prefix)).reverse()
   }
-}
-
-function status(node: Node | undefined): FileStatus | undefined {
-  if (node === undefined) return undefined
-  const { data, target: _, ...status } = node
-  return { ...status, device: 1n, sizeBytes: BigInt(data.length) }
 }
