@@ -6,12 +6,14 @@ import { createInterface } from 'node:readline'
 import { parseArgs } from 'node:util'
 import { comparison, type Run, type RunFigure, readRun } from './compare.ts'
 import { keep, worseThanKept } from './kept.ts'
+import { commitHere } from './support/commit.ts'
 import { benchEnvironment } from './support/figure.ts'
 
 /**
  * `npm run bench [-- NAME…]`: runs the named benchmarks; `--keep` stores the results as the reference of later runs.
  * `npm run bench -- compare BEFORE AFTER`: compares two runs that `--json` has written.
  * `npm run bench -- trace CALL [RUNTIME [FILE]]`: shows what the agent does in each step of a call.
+ * `npm run bench -- growth [NAME…]`: shows how costs grow; `--keep` stores the tables.
  */
 const PATHS = [
   ...['agent/agent-start', 'agent/rpc', 'agent/rpc-under-load', 'agent/policy'],
@@ -58,14 +60,12 @@ async function main(): Promise<void> {
     return
   }
   if (command === 'trace') {
-    const script = join(
-      import.meta.dirname,
-      positionals[1] === 'start' ? 'trace/trace-start.ts' : 'trace/trace.ts',
-    )
-    const child = spawn(process.execPath, [script, ...positionals.slice(1)], { stdio: 'inherit' })
-    child.once('close', (status) => {
-      process.exitCode = status ?? 1
-    })
+    const isStart = positionals[1] === 'start'
+    runTool(isStart ? 'trace/trace-start.ts' : 'trace/trace.ts', positionals.slice(1))
+    return
+  }
+  if (command === 'growth') {
+    runTool('growth/growth.ts', [...positionals.slice(1), ...(values.keep ? ['--keep'] : [])])
     return
   }
   const unknown = positionals.find((name) => !SCRIPTS.has(name))
@@ -81,6 +81,13 @@ async function main(): Promise<void> {
   if (values.keep) keep(result)
 }
 
+function runTool(path: string, words: readonly string[]): void {
+  const child = spawn(process.execPath, [join(import.meta.dirname, path), ...words], { stdio: 'inherit' })
+  child.once('close', (status) => {
+    process.exitCode = status ?? 1
+  })
+}
+
 /** Runs each benchmark once a round, so that a busy minute does not affect only one of them. */
 async function measure(names: readonly string[], rounds: number): Promise<Run> {
   const figures = new Map<string, RunFigure>()
@@ -93,7 +100,7 @@ async function measure(names: readonly string[], rounds: number): Promise<Run> {
   }
   const [loadAfter = 0] = loadavg()
   const machine = { kernel: release(), cpus: cpus().length, load: [loadBefore, loadAfter] }
-  return { commit: await commit(), ...machine, rounds, figures: Object.fromEntries(figures) }
+  return { commit: await commitHere(), ...machine, rounds, figures: Object.fromEntries(figures) }
 }
 
 async function runScript(script: string, onFigure: (line: string) => void): Promise<boolean> {
@@ -114,14 +121,4 @@ function addTo(figures: Map<string, RunFigure>, line: string): void {
   if (typeof figure !== 'string' || typeof value !== 'number' || typeof floor !== 'number') return
   const before = figures.get(figure) ?? { unit, limit, values: [], floors: [] }
   figures.set(figure, { ...before, values: [...before.values, value], floors: [...before.floors, floor] })
-}
-
-async function commit(): Promise<string> {
-  const child = spawn('git', ['describe', '--always', '--dirty=+'], { stdio: ['ignore', 'pipe', 'ignore'] })
-  let text = ''
-  child.stdout.on('data', (chunk: Buffer) => {
-    text += chunk.toString()
-  })
-  await new Promise((resolve) => child.once('close', resolve).once('error', resolve))
-  return text.trim()
 }

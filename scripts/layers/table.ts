@@ -218,6 +218,7 @@ export const LAYERS: readonly Layer[] = [
         'src/oci/runtime-config.ts',
         'src/rpc/limits.ts',
         'src/settings',
+        'bench/growth-page.ts',
         'bench/kept.ts',
         'src/agent/service',
         'test/support/agent/service-dependencies.ts',
@@ -228,7 +229,7 @@ export const LAYERS: readonly Layer[] = [
   },
   {
     folder: 'test',
-    imports: ['package.json', 'scripts', 'src', 'bench/compare.ts', 'bench/kept.ts'],
+    imports: ['package.json', 'scripts', 'src', 'bench/compare.ts', 'bench/growth-page.ts', 'bench/kept.ts'],
     node: 'all',
     packages: [
       '@bufbuild/protobuf',

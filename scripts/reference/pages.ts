@@ -1,5 +1,6 @@
-import { readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { growthPage, growthPicture, isDrawn, readGrowth } from '../../bench/growth-page.ts'
 import { keptPage, readKept } from '../../bench/kept.ts'
 import { projectRoot } from '../../src/build/project.ts'
 import { advisoriesTable } from './advisories.ts'
@@ -16,6 +17,8 @@ import { boundsTable, waitsPage } from './waits.ts'
 export const GENERATED_PAGES: Readonly<Record<string, (page: string) => string | Promise<string>>> = {
   'reference/agent-ctl.md': agentCtlPage,
   'reference/callers-words.md': withTable('| word |', callersWordsTable),
+  'reference/growth.md': () => growthPage(readGrowth()),
+  ...growthPictures(),
   'reference/limits.md': limitsPage,
   'reference/metrics.md': metricsPage,
   'reference/performance.md': () => keptPage(readKept()),
@@ -26,6 +29,13 @@ export const GENERATED_PAGES: Readonly<Record<string, (page: string) => string |
   'security.md': withTable('| advisory |', advisoriesTable),
 }
 
+function growthPictures(): Readonly<Record<string, () => string>> {
+  const drawn = Object.entries(readGrowth()).filter(([, series]) => isDrawn(series))
+  return Object.fromEntries(
+    drawn.map(([name, series]) => [`reference/growth-${name}.svg`, () => growthPicture(series)]),
+  )
+}
+
 export function pathOfPage(name: string): string {
   return join(projectRoot, 'docs', name)
 }
@@ -33,7 +43,7 @@ export function pathOfPage(name: string): string {
 export async function writePages(): Promise<void> {
   for (const [name, make] of Object.entries(GENERATED_PAGES)) {
     const path = pathOfPage(name)
-    writeFileSync(path, await make(readFileSync(path, 'utf8')))
+    writeFileSync(path, await make(existsSync(path) ? readFileSync(path, 'utf8') : ''))
   }
 }
 
