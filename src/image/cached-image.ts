@@ -16,9 +16,8 @@ export async function cachedImage(
   write: (path: string) => Promise<void>,
 ): Promise<string> {
   const files = RECIPE.map((file) => join(import.meta.dirname, 'formats', file))
-  const folder = await cached(name, { files, values: [treeHash(tree), zstdLevel()] }, (target) =>
-    write(join(target, name)),
-  )
+  const values = [treeHash(tree), ...(name.endsWith('.zst') ? [zstdLevel()] : [])]
+  const folder = await cached(name, { files, values }, (target) => write(join(target, name)))
   return join(folder, name)
 }
 

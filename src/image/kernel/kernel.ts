@@ -1,5 +1,5 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
-import { dirname, join } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 import { zstdDecompressSync } from 'node:zlib'
 import { cached } from '../../build/cache.ts'
 import { projectRoot, temporaryRoot } from '../../build/project.ts'
@@ -63,7 +63,9 @@ async function unpackKernel(deb: string, target: string, modules: readonly strin
     await extractPackage(deb, temporary)
     // Modules are below /lib in bookworm's packages and below /usr/lib in trixie's.
     const root = existsSync(join(temporary, 'lib')) ? temporary : join(temporary, 'usr')
-    const version = await selectModules(root, target, modules)
+    const version = readdirSync(join(root, 'lib/modules'))[0]
+    if (version === undefined) throw new Error(`${deb}: no kernel modules`)
+    await selectModules(join(root, 'lib/modules', version), target, modules)
     renameSync(join(temporary, 'boot', `vmlinuz-${version}`), join(target, 'bzImage'))
     const vmlinux = unpackedKernel(readFileSync(join(target, 'bzImage')))
     if (vmlinux !== undefined) writeFileSync(join(target, 'vmlinux'), vmlinux)
@@ -80,13 +82,11 @@ export function unpackedKernel(bzImage: Buffer): Buffer | undefined {
   return zstdDecompressSync(bzImage.subarray(start, start + bzImage.readUInt32LE(0x24c) - 4))
 }
 
-/** Moves the modules that a guest may need from `from`/lib/modules to `to`, uncompressed and indexed. Returns the version. */
-async function selectModules(from: string, to: string, modules: readonly string[]): Promise<string> {
-  const version = readdirSync(join(from, 'lib/modules'))[0]
-  if (version === undefined) throw new Error(`${from}: no kernel modules`)
+/** Moves the listed modules, `modules` and all that they need from `source` to `to`/lib/modules, uncompressed and indexed. */
+async function selectModules(source: string, to: string, modules: readonly string[]): Promise<void> {
+  const version = basename(source)
   const depmod = (root: string) => tool('depmod', ['-b', root, version], { debianPackage: 'kmod' })
-  await depmod(from)
-  const source = join(from, 'lib/modules', version)
+  await depmod(join(source, '../../..'))
   const target = join(to, 'lib/modules', version)
   const wanted = [...parseList(readFileSync(moduleListFile, 'utf8')), ...modules]
   const files = loadOrder(readModuleIndex(source), wanted)
@@ -99,5 +99,4 @@ async function selectModules(from: string, to: string, modules: readonly string[
   const compressed = files.filter((file) => file.endsWith('.xz')).map((file) => join(target, file))
   if (compressed.length > 0) await tool('xz', ['--decompress', ...compressed], { debianPackage: 'xz-utils' })
   await depmod(to)
-  return version
 }
