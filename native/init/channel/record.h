@@ -17,8 +17,6 @@ enum record_kind {
   RECORD_BACKLOG_END = 5,  /* all records of the previous agents' time were sent */
   /* agent -> vminit */
   RECORD_POWER_OFF = 16,      /* init mode: power off now */
-  RECORD_EXIT_WITH = 17,      /* wrapper mode: the agent is about to exit; vminit must exit with `status` */
-  RECORD_RESTART = 18,        /* reserved */
   RECORD_END_WITH_AGENT = 19, /* do not restart the agent: vminit ends with it */
   RECORD_STORE = 20,          /* keep the record's descriptor (SCM_RIGHTS) under `name` */
   RECORD_UNSTORE = 21,        /* close the descriptor `name` */

@@ -16,7 +16,6 @@ enum after_agent after_agent(const struct agent_end *end) {
   /* An agent that has lost its policy exits with this status, too. An agent after a crash has valid settings. */
   const bool is_refused = has_exited && WEXITSTATUS(end->status) == EXIT_USAGE && !end->ends_with_agent;
 
-  if (end->has_status) return END_AS_COMMANDED;
   if (end->not_executed && end->is_first) return END_NOT_EXECUTABLE;
   if (end->end_requested) return END_AS_REQUESTED;
   if ((is_done || is_refused) && !end->init_mode) return END_FINISHED;

@@ -5,7 +5,6 @@
 struct agent_end {
   int status;
   bool init_mode;
-  bool has_status;    /* the agent has commanded an exit status */
   bool end_requested; /* by a signal */
   bool not_executed;
   bool ends_with_agent; /* the agent has commanded that it must not be restarted */
@@ -15,7 +14,6 @@ struct agent_end {
 
 /* The next action of vminit. All but the last two end it: in init mode it powers off. */
 enum after_agent {
-  END_AS_COMMANDED,
   END_NOT_EXECUTABLE,
   END_AS_REQUESTED,
   END_FINISHED,       /* exited with 0 or refused its arguments: vminit passes the status on */

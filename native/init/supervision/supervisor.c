@@ -25,7 +25,7 @@
 #include "signals.h"
 #include "store.h"
 
-/* No time is set, or no status. */
+/* No time is set. */
 #define NEVER (-1)
 
 #define STOP_TIMEOUT_MS 20000
@@ -63,7 +63,6 @@ struct supervisor {
   bool end_requested; /* by a signal: vminit ends with the agent */
   bool ends_with_agent;
   bool gate_opened;
-  int commanded_status; /* commanded by the agent in wrapper mode, or NEVER */
 };
 
 static void describe_end(int status, char text[64]) {
@@ -103,7 +102,6 @@ static void follow_agent_end(struct supervisor *self, int status) {
   const struct agent_end end = {
       .status = status,
       .init_mode = self->init_mode,
-      .has_status = self->commanded_status != NEVER,
       .end_requested = self->end_requested,
       .not_executed = *self->agent.start_errno != 0,
       .ends_with_agent = self->ends_with_agent,
@@ -113,8 +111,6 @@ static void follow_agent_end(struct supervisor *self, int status) {
   char text[64];
   describe_end(status, text);
   switch (after_agent(&end)) {
-    case END_AS_COMMANDED:
-      terminate(self, self->commanded_status);
     case END_AS_REQUESTED:
       if (self->init_mode) log_line("the agent ended without asking for the power-off");
       terminate(self, shell_status(status));
@@ -176,12 +172,6 @@ static void store_descriptor(struct supervisor *self, const struct record *recor
   channel_answer(&self->channel, record->name, result);
 }
 
-static void exit_with(struct supervisor *self, int status) {
-  if (self->init_mode) leave_and_power_off(self);
-  self->commanded_status = status & 0xff; /* as exit(3) does */
-  self->stop_by_ms = monotonic_ms() + STOP_TIMEOUT_MS;
-}
-
 static void handle_command(struct supervisor *self, const struct record *record, int *passed) {
   if (record->version != RECORD_VERSION) {
     log_line("ignored a command of version %u: only version %d is known", record->version, RECORD_VERSION);
@@ -191,9 +181,6 @@ static void handle_command(struct supervisor *self, const struct record *record,
     case RECORD_POWER_OFF:
       if (self->init_mode) leave_and_power_off(self);
       log_line("ignored a power-off: this vminit is not the init of a guest");
-      break;
-    case RECORD_EXIT_WITH:
-      exit_with(self, record->status);
       break;
     case RECORD_END_WITH_AGENT:
       self->ends_with_agent = true;
@@ -260,7 +247,7 @@ static void on_broker_exit(struct supervisor *self, int status) {
   self->broker_at_ms = now + delay;
   if (self->start_at_ms != NEVER && self->start_at_ms < self->broker_at_ms) self->start_at_ms = self->broker_at_ms;
   /* An agent that stops in order needs no connections. */
-  if (self->agent.pid != 0 && self->stop_by_ms == NEVER && !self->end_requested) kill(self->agent.pid, SIGKILL);
+  if (self->agent.pid != 0 && !self->end_requested) kill(self->agent.pid, SIGKILL);
 }
 
 static void on_hung(struct supervisor *self) {
@@ -317,12 +304,9 @@ static void on_signal(struct supervisor *self, const struct signalfd_siginfo *in
   if (signal_is_from_process(info)) kill(self->agent.pid, number);
 }
 
-static void on_stop_timeout(struct supervisor *self) {
-  self->stop_by_ms = NEVER;
+static noreturn void on_stop_timeout(const struct supervisor *self) {
   log_line("the agent did not stop within %d s", STOP_TIMEOUT_MS / 1000);
-  if (self->init_mode) terminate(self, EXIT_FAILURE);
-  /* Its death makes vminit exit with the commanded status. */
-  kill(self->agent.pid, SIGKILL);
+  terminate(self, EXIT_FAILURE);
 }
 
 static void look_at_broker(struct supervisor *self, int64_t now_ms) {
@@ -358,7 +342,6 @@ noreturn void supervise(bool init_mode, char *const command[]) {
   self->program = command[0];
   self->start_at_ms = monotonic_ms();
   self->stop_by_ms = self->kill_at_ms = NEVER;
-  self->commanded_status = NEVER;
   self->broker.fd = -1;
   channel_prepare(&self->channel);
   int signals = signals_open(init_mode);

@@ -11,7 +11,6 @@ export const RecordKind = {
   STORE_RESULT: 4,
   BACKLOG_END: 5,
   POWER_OFF: 16,
-  EXIT_WITH: 17,
   END_WITH_AGENT: 19,
   STORE: 20,
   UNSTORE: 21,
@@ -48,13 +47,12 @@ export interface StoreResult {
 
 export function encodeCommand(
   kind: number,
-  { pid = 0, status = 0, sequence = 0n }: Partial<Pick<ChannelRecord, 'pid' | 'status' | 'sequence'>> = {},
+  { pid = 0, sequence = 0n }: Partial<Pick<ChannelRecord, 'pid' | 'sequence'>> = {},
 ): Buffer {
   const record = Buffer.alloc(RECORD_BYTES)
   record.writeUInt32LE(VERSION, 0)
   record.writeUInt32LE(kind, 4)
   record.writeInt32LE(pid, 8)
-  record.writeInt32LE(status, 12)
   record.writeBigUInt64LE(sequence, 48)
   return record
 }

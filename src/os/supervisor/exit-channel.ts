@@ -113,10 +113,6 @@ export class ExitChannel implements Exits, Supervisor {
     return this.#writer.send(encodeCommand(RecordKind.POWER_OFF))
   }
 
-  exitWith(status: number): Promise<void> {
-    return this.#writer.send(encodeCommand(RecordKind.EXIT_WITH, { status }))
-  }
-
   endWithAgent(): Promise<void> {
     return this.#writer.send(encodeCommand(RecordKind.END_WITH_AGENT))
   }

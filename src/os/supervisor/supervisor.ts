@@ -63,8 +63,6 @@ export interface Supervisor {
   readonly shutdownRequested: Promise<number>
   /** Powers the virtual machine off; outside of one, vminit ignores it. */
   powerOff(): Promise<void>
-  /** Ends vminit with `status`; in a virtual machine, powers it off. */
-  exitWith(status: number): Promise<void>
   /** vminit ends with this agent: it powers the virtual machine off, or exits with status 3. */
   endWithAgent(): Promise<void>
   /** Resets vminit's restart limit, because the agent serves. Drops kept exits that were not adopted. */

@@ -177,11 +177,11 @@ describe('the channel to the agent', () => {
   })
 
   it.each([1, 7, 63, 64, 65, 128, 255])('receives records in pieces of %i bytes', async (size) => {
-    const records = [1, 2, 3].map((status) => commandRecord(Kind.EXIT_WITH, status))
+    const records = [1, 2, 3].map((status) => commandRecord(Kind.POWER_OFF, status))
     const rest = Buffer.alloc(63)
     const { status, stdout } = await run([parts, 'receive', String(size)], Buffer.concat([...records, rest]))
     expect(status).toBe(0)
-    expect(stdout).toBe('2 17 1\n2 17 2\n2 17 3\n')
+    expect(stdout).toBe('2 16 1\n2 16 2\n2 16 3\n')
   })
 
   it('receives records of any content', async () => {
@@ -258,13 +258,12 @@ describe('deleting the initramfs', () => {
 describe('what follows the end of an agent', () => {
   const [DONE, FAILED, REFUSED, KILLED] = [0, 1 << 8, 2 << 8, 9]
   const AFTER = [
-    ...['end as commanded', 'end: not executable', 'end as requested', 'end: finished'],
+    ...['end: not executable', 'end as requested', 'end: finished'],
     ...['end: wrong settings', 'end: policy lost', 'restart at once', 'restart delayed'],
   ]
-  // i: init of a guest, c: exit status commanded, r: end requested, x: not executed, p: policy lost, g: it has served, 1:
+  // i: init of a guest, r: end requested, x: not executed, p: policy lost, g: it has served, 1:
   // the first agent.
   it.each([
-    ['commanded, whatever else holds', KILLED, 'c icrxpg1', 'end as commanded'],
     ['a first one that cannot be executed', FAILED, 'x1 ix1 rx1', 'end: not executable'],
     ['a later one that cannot be executed', FAILED, 'x ix', 'restart delayed'],
     ['an end that a signal has requested', DONE, 'r ir irg', 'end as requested'],

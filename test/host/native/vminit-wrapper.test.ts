@@ -71,14 +71,6 @@ describe.each([
       })
     })
 
-    it('ends with the status that the agent commands, however the agent itself ends', async () => {
-      const supervised = await supervise(vminit)
-      supervised.tell({ order: 'send', hex: commandRecord(Kind.EXIT_WITH, 7).toString('hex') })
-      await supervised.until(({ events }) => events.some(({ event }) => event === 'sent'))
-      process.kill(supervised.agentPid, 'SIGKILL')
-      expect(await supervised.ended).toBe(7)
-    })
-
     it.each([
       { death: 'kill -KILL $$', how: 'was killed by signal 9' },
       { death: 'exit 1', how: 'exited with status 1' },
@@ -96,7 +88,11 @@ describe.each([
     })
 
     it('ignores commands it does not know, and a power-off', async () => {
-      const unknown = [commandRecord(99), commandRecord(Kind.EXIT_WITH, 5, 1), commandRecord(Kind.POWER_OFF)]
+      const unknown = [
+        commandRecord(99),
+        commandRecord(Kind.END_WITH_AGENT, 0, 1),
+        commandRecord(Kind.POWER_OFF),
+      ]
       const script = `printf '${octalOf(Buffer.concat(unknown))}' >&3`
       const { status, stderr } = await run([vminit, '--', 'sh', '-c', script])
       expect(status).toBe(0)

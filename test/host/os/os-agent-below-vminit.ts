@@ -15,7 +15,7 @@ const [, , addon = ''] = argv
 const native = loadNative(dirname(addon))
 const streams = linuxStreams(native)
 const numberAfter = (flag: string) => (argv.includes(flag) ? Number(argv[argv.indexOf(flag) + 1]) : undefined)
-const { exits, supervisor, descriptors } = connectVminit({
+const { exits, descriptors } = connectVminit({
   channel: { fd: numberAfter('--channel') ?? -1, storedList: numberAfter('--stored-list') },
   native,
   streams,
@@ -39,6 +39,5 @@ if (numberAfter('--restarts') === 0) {
   process.kill(process.pid, 'SIGKILL')
 } else {
   for (const line of foundSteps(descriptors, streams)) console.log(line)
-  await supervisor.exitWith(42)
   process.exit(0)
 }

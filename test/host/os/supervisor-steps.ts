@@ -67,7 +67,6 @@ export const COMMANDS = {
   nothing: async () => {},
   powerOff: (supervisor) => supervisor.powerOff(),
   endWithAgent: (supervisor) => supervisor.endWithAgent(),
-  exitWith42: (supervisor) => supervisor.exitWith(42),
   gateOpened: async (supervisor) => supervisor.gateOpened(),
 } satisfies Record<string, (supervisor: Supervisor) => Promise<void>>
 

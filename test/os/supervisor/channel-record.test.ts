@@ -15,7 +15,6 @@ const RECORDED_EXIT =
 const RECORDED_ACK_EXITS = `0200000016000000${'00'.repeat(40)}4d00000000000000${'00'.repeat(8)}`
 /** The name `p1-stdin`, and ENOSPC. */
 const RECORDED_STORE_RESULT = `020000000400000070312d737464696e${'00'.repeat(24)}1c000000${'00'.repeat(20)}`
-const RECORDED_EXIT_WITH = `02000000110000000000000007000000${'00'.repeat(48)}`
 
 describe('decodeRecord', () => {
   it('decodes the records of vminit', () => {
@@ -40,7 +39,6 @@ describe('decodeRecord', () => {
 
 describe('encodeCommand', () => {
   it('encodes the commands for vminit', () => {
-    expect(encodeCommand(RecordKind.EXIT_WITH, { status: 7 }).toString('hex')).toBe(RECORDED_EXIT_WITH)
     expect(encodeCommand(RecordKind.ACK_EXITS, { sequence: 77n }).toString('hex')).toBe(RECORDED_ACK_EXITS)
   })
 })

@@ -44,7 +44,6 @@ static int print_after_agent(int status, char *words[]) {
     const struct agent_end end = {
         .status = status,
         .init_mode = strchr(*words, 'i') != NULL,
-        .has_status = strchr(*words, 'c') != NULL,
         .end_requested = strchr(*words, 'r') != NULL,
         .not_executed = strchr(*words, 'x') != NULL,
         .ends_with_agent = strchr(*words, 'p') != NULL,

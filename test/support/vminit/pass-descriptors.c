@@ -15,7 +15,7 @@ int main(void) {
   int ends[2], copies[COPIES];
   if (pipe(ends) != 0) return 1;
   for (int i = 0; i < COPIES; i++) copies[i] = ends[1];
-  struct record record = {.version = RECORD_VERSION, .kind = RECORD_RESTART};
+  struct record record = {.version = RECORD_VERSION, .kind = RECORD_POWER_OFF};
   struct iovec bytes = {.iov_base = &record, .iov_len = sizeof record};
   _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof copies)];
   struct msghdr message = {

@@ -18,7 +18,6 @@ export const Kind = {
   OVERFLOW: 2,
   BACKLOG_END: 5,
   POWER_OFF: 16,
-  EXIT_WITH: 17,
   END_WITH_AGENT: 19,
   UNSTORE: 21,
   ACK_EXITS: 22,

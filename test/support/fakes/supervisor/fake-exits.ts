@@ -65,7 +65,6 @@ export class FakeSupervisor implements Supervisor {
   readonly #shutdown = Promise.withResolvers<number>()
   readonly shutdownRequested = this.#shutdown.promise
   #isGone = false
-  #commandedStatus: number | undefined
   #endsWithAgent = false
   #restarts = 0
 
@@ -81,7 +80,6 @@ export class FakeSupervisor implements Supervisor {
 
   /** Ends the agent. Returns the status of vminit when it ends too, undefined when it starts the next agent. */
   agentEnds(exitCode: number): number | undefined {
-    if (this.#commandedStatus !== undefined) return this.#commandedStatus
     if (exitCode === 0) return 0
     if (this.#endsWithAgent) return 3
     if (exitCode === 2) return 2
@@ -104,11 +102,6 @@ export class FakeSupervisor implements Supervisor {
   gateOpened(): void {
     // The end of this agent does not count.
     this.#restarts = -1
-  }
-
-  async exitWith(status: number): Promise<void> {
-    this.#checkGone()
-    this.#commandedStatus = status
   }
 
   #checkGone(): void {
