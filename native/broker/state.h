@@ -125,7 +125,7 @@ struct session {
   bool ping_is_out;
   bool ping_is_wanted;
   int64_t last_ping_ms;
-  int64_t look_at_ms; /* next check for the PONG, or NEVER */
+  int64_t look_at_ms; /* next check for HELLO or the PONG, or NEVER */
   int64_t look_began_ms;
   int64_t waited_ms;
 };
@@ -155,7 +155,7 @@ struct broker {
   /* From the last HELLO. */
   uint32_t max_payload_bytes;
   int64_t first_bytes_ms;
-  int64_t hang_ms; /* 0: an agent never counts as hung */
+  int64_t hang_ms; /* until HELLO the limit for HELLO itself; 0: an agent never counts as hung */
 
   uint32_t open_connections;
   uint64_t last_connection_id;

@@ -8,6 +8,11 @@
 #include "../../init/log.h"
 #include "request-name.h"
 
+/* The time limit for HELLO. It is long, because an agent on an emulated, busy machine takes seconds to start. */
+#ifndef HELLO_MS
+#define HELLO_MS 60000
+#endif
+
 #define PING_PERIOD_MS 1000
 
 #define LOOK_MS 250
@@ -16,11 +21,6 @@
 #define LATE_MS 250
 
 #define LOGGED_REQUESTS 20
-
-void hang_begin(struct session *session) {
-  session->look_at_ms = NEVER;
-  session->last_ping_ms = monotonic_ms() - PING_PERIOD_MS;
-}
 
 void hang_want_ping(struct broker *broker) {
   if (broker->hang_ms > 0 && !broker->session.is_hung) broker->session.ping_is_wanted = true;
@@ -35,17 +35,24 @@ bool hang_is_ping_due(const struct broker *broker, int64_t now_ms) {
   return next != NEVER && now_ms >= next;
 }
 
-static void wait_for_pong(struct broker *broker, int64_t now_ms) {
+static void plan_look(struct broker *broker, int64_t now_ms) {
   struct session *session = &broker->session;
   int64_t left = broker->hang_ms - session->waited_ms;
   session->look_began_ms = now_ms;
   session->look_at_ms = now_ms + (left < LOOK_MS ? left : LOOK_MS);
 }
 
+void hang_begin(struct broker *broker) {
+  int64_t now_ms = monotonic_ms();
+  broker->hang_ms = HELLO_MS;
+  broker->session.last_ping_ms = now_ms - PING_PERIOD_MS;
+  plan_look(broker, now_ms);
+}
+
 void hang_begin_wait(struct broker *broker, int64_t now_ms) {
   if (broker->session.look_at_ms != NEVER) return;
   broker->session.waited_ms = 0;
-  wait_for_pong(broker, now_ms);
+  plan_look(broker, now_ms);
 }
 
 void hang_ping_sent(struct session *session, int64_t now_ms) {
@@ -84,10 +91,11 @@ void hang_look(struct broker *broker, int64_t now_ms) {
   if (session->look_at_ms == NEVER || now_ms < session->look_at_ms) return;
   if (now_ms < session->look_at_ms + LATE_MS) session->waited_ms += session->look_at_ms - session->look_began_ms;
   if (session->waited_ms < broker->hang_ms) {
-    wait_for_pong(broker, now_ms);
+    plan_look(broker, now_ms);
     return;
   }
-  log_line("broker: agent %u has not answered for %lld ms", session->pid, (long long)broker->hang_ms);
+  log_line("broker: agent %u has not %s for %lld ms", session->pid, session->has_said_hello ? "answered" : "said hello",
+           (long long)broker->hang_ms);
   log_open_requests(broker);
   session->look_at_ms = NEVER;
   session->is_hung = true;

@@ -2,9 +2,10 @@
 
 #include "../state.h"
 
-/* Finds out by PINGs whether the agent hangs. Time in which the whole machine stood still does not count. */
+/* Finds out by HELLO and PINGs whether the agent hangs. Time in which the whole machine stood still does not count. */
 
-void hang_begin(struct session *session);
+/* Starts to count the wait for HELLO. */
+void hang_begin(struct broker *broker);
 
 /* Called when the agent was sent a request. */
 void hang_want_ping(struct broker *broker);

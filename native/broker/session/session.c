@@ -61,6 +61,7 @@ static void on_hello(struct broker *broker, const struct control_header *header,
   }
   struct session *session = &broker->session;
   session->has_said_hello = session->has_untold = session->has_unannounced = true;
+  session->look_at_ms = NEVER;
 }
 
 static void on_close(struct broker *broker, uint64_t id) {
@@ -133,7 +134,7 @@ void session_begin(struct broker *broker, int control, uint32_t pid) {
       .pid = pid,
       .announce_at_ms = NEVER,
   };
-  hang_begin(&broker->session);
+  hang_begin(broker);
   if (!watch_set(broker, &broker->session.control, EPOLLIN)) fail(broker, "cannot be waited for");
 }
 

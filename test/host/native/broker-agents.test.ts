@@ -341,6 +341,16 @@ describe('an agent that hangs', () => {
     expect(broker.log).toBe('')
   })
 
+  it('is not reported once it has said hello, without a request', async () => {
+    const agent = broker.startAgent({ hangMs: 100, firstBytesMs: 1000 })
+    await agent.start()
+    // The broker closes this client after the hang limit.
+    const client = await broker.connect()
+    await client.send(Buffer.from('PRI'))
+    await client.closed
+    expect(broker.log).toBe('')
+  })
+
   it('is never pinged without a hang limit', async () => {
     const agent = broker.startAgent({ hangMs: 0 })
     await roundTrip(broker, agent)

@@ -9,6 +9,7 @@ import {
   buildChannelDisturber,
   buildDescriptorPasser,
   buildDescriptorStorer,
+  buildHastyVminit,
   buildSanitizedVminit,
 } from '../../support/vminit/compiled.ts'
 import { commandRecord, Kind } from '../../support/vminit/record.ts'
@@ -275,6 +276,17 @@ describe('a broker that hangs', () => {
     expect(stderr).toContain(
       'vminit: the broker was killed by signal 9: it starts again with the next agent\n',
     )
+  })
+})
+
+describe('an agent that never says hello', () => {
+  it('is killed, and another starts', async () => {
+    const script = '[ $3 = 0 ] || exit 0; exec sleep 60'
+    const { status, stderr } = await run([await buildHastyVminit(), '--', 'sh', '-c', script])
+    expect(status).toBe(0)
+    expect(stderr).toMatch(/^vminit: broker: agent \d+ has not said hello for 500 ms\n/)
+    expect(stderr).toContain('vminit: the agent hangs, and is killed in 2000 ms\n')
+    expect(stderr).toContain(': restart 1 in 0 ms\n')
   })
 })
 

@@ -18,7 +18,12 @@ export function buildSanitizedVminit(): Promise<string> {
   return compile('test-sanitized-vminit', vminitSources, SANITIZED_VMINIT)
 }
 
-/** The same, with kernel answers that FULL_EPOLL and PEER_CID of its environment choose. */
+/** The same, with a limit of 0.5 s for an agent's HELLO. */
+export function buildHastyVminit(): Promise<string> {
+  return compile('test-hasty-vminit', vminitSources, [...SANITIZED_VMINIT, '-DHELLO_MS=500'])
+}
+
+/** As `buildSanitizedVminit`, with kernel answers that FULL_EPOLL and PEER_CID of its environment choose. */
 export function buildVminitOnOtherKernel(): Promise<string> {
   const flags = [...SANITIZED_VMINIT, '-Wl,--wrap=epoll_ctl,--wrap=accept4,--wrap=getsockopt']
   return compile('test-other-kernel', [...vminitSources, join(import.meta.dirname, 'other-kernel.c')], flags)
