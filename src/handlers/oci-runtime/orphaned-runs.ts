@@ -2,7 +2,7 @@ import { withTimeout } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
 import type { Os } from '../../os/os.ts'
 import { killIfAlive } from '../../os/process/kill-if-alive.ts'
-import { parentPid } from '../../os/process/proc-stat.ts'
+import { childrenOf, parentPid } from '../../os/process/proc-stat.ts'
 
 /** Runs of the previous agent that take longer are killed, with what their hooks have started. */
 const RUN_MS = 10_000
@@ -67,14 +67,12 @@ export async function orphanedRuns(
   os: Os,
   { root, isContained }: RunSearch,
 ): Promise<readonly OrphanedRun[]> {
-  const vminit = await parentPid(os.files, 'self')
-  const runs: OrphanedRun[] = []
-  for (const name of await os.files.list('/proc')) {
-    if (!/^\d+$/.test(name) || (await parentPid(os.files, name)) !== vminit) continue
-    const commandLine = await os.files.readText(`/proc/${name}/cmdline`).catch(() => '')
+  const children = await childrenOf(os.files, await parentPid(os.files, 'self'))
+  const runs = children.map(async (pid): Promise<readonly OrphanedRun[]> => {
+    if (await isContained(pid)) return []
+    const commandLine = await os.files.readText(`/proc/${pid}/cmdline`).catch(() => '')
     const words = commandLine.split('\0')
-    const pid = Number(name)
-    if (words.includes(root) && !(await isContained(pid))) runs.push({ pid, words })
-  }
-  return runs
+    return words.includes(root) ? [{ pid, words }] : []
+  })
+  return (await Promise.all(runs)).flat()
 }

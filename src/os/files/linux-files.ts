@@ -25,11 +25,10 @@ export function linuxFiles(native: Native, maxNames = MAX_NAMES): Files {
   return {
     readText: async (path, maxBytes) => (await readBytes(path, maxBytes)).toString(),
     readBytes,
-    readSmall: async (paths) => {
-      if (paths.length === 0) return []
+    readSmall: joined(async (paths) => {
       const bytes = unwrap('read', `${paths.length} files`, await native.readFiles(paths, SMALL_BYTES))
-      return bytes.toString().split('\0').slice(0, paths.length)
-    },
+      return bytes.toString().split('\0')
+    }),
     readHead: (path, maxBytes) => readHead(native, path, maxBytes),
     write: async (path, data, { mode = 0o666 } = {}) => {
       const bytes = typeof data === 'string' ? Buffer.from(data) : data
@@ -50,9 +49,9 @@ export function linuxFiles(native: Native, maxNames = MAX_NAMES): Files {
         .stat(path, { bigint: true })
         .then(fileStatus)
         .catch(unless('ENOENT', undefined, failed('stat', path))),
-    list: (path) => listed(path, maxNames, () => true),
-    names: (path) => namesOf(path),
-    listFolders: (path) => listed(path, maxNames, (entry) => entry.isDirectory()),
+    list: (path) => listed(path, maxNames, namesOf(path)),
+    names: namesOf,
+    listFolders: (path) => listed(path, maxNames, foldersOf(path)),
     isReachedWithoutLinks: async (path) => (await native.reachWithoutLinks(path)) === 0,
     isBlockNodeOf: async (node, device) =>
       checkErrno('stat', node, native.isBlockNodeOf(node, `${device}/dev`)) === 1,
@@ -65,39 +64,56 @@ export function linuxFiles(native: Native, maxNames = MAX_NAMES): Files {
   }
 }
 
-/** Sorted, because the kernel lists names in any order. */
+/** Reads at once for all calls that are made at the same moment, such as for each container. */
+function joined(read: Files['readSmall']): Files['readSmall'] {
+  let paths: string[] = []
+  let trip: Promise<readonly string[]> | undefined
+  const begin = async () => {
+    await undefined
+    const all = paths
+    paths = []
+    trip = undefined
+    return read(all)
+  }
+  return async (wanted) => {
+    if (wanted.length === 0) return []
+    const end = paths.push(...wanted)
+    trip ??= begin()
+    return (await trip).slice(end - wanted.length, end)
+  }
+}
+
+/** Sorted, because the kernel lists names in any order; without those that are ''. */
 async function listed(
   path: string,
   maxNames: number,
-  wanted: (entry: Dirent) => boolean,
+  found: AsyncIterable<string>,
 ): Promise<readonly string[]> {
   const names: string[] = []
-  let count = 0
-  for await (const entry of entriesOf(path)) {
-    if (++count > maxNames) throw tooManyNames(path, maxNames)
-    if (wanted(entry)) names.push(entry.name)
-  }
-  return names.sort()
+  for await (const name of found) if (names.push(name) > maxNames) throw tooManyNames(path, maxNames)
+  return names.filter((name) => name !== '').sort()
 }
 
 async function* namesOf(path: string): AsyncIterable<string> {
-  for await (const { name } of entriesOf(path)) yield name
+  // A process or thread that ends meanwhile has no type. Node's `opendir` then looks for it, and fails the whole batch.
+  if (isWithin(path, '/proc')) yield* await fs.readdir(path).catch(unless('ENOENT', [], failed('list', path)))
+  else for await (const { name } of entriesOf(path)) yield name
+}
+
+/** '' for anything else. */
+async function* foldersOf(path: string): AsyncIterable<string> {
+  for await (const entry of entriesOf(path)) yield entry.isDirectory() ? entry.name : ''
 }
 
 /** Reads some hundred at a time. None when the directory does not exist. */
 async function* entriesOf(path: string): AsyncIterable<Dirent> {
   const report = failed('list', path)
-  // A process or thread that ends meanwhile has no type. Node then looks for it, and fails the whole batch.
-  const [bufferSize, unlessEnded] = isWithin(path, '/proc')
-    ? ([1, unless('ENOENT', undefined, report)] as const)
-    : ([256, report] as const)
-  const directory = await fs.opendir(path, { bufferSize }).catch(unless('ENOENT', undefined, report))
+  const directory = await fs.opendir(path, { bufferSize: 256 }).catch(unless('ENOENT', undefined, report))
   if (directory === undefined) return
   try {
-    for (;;) {
-      const entry = await directory.read().catch(unlessEnded)
-      if (entry === null) return
-      if (entry !== undefined) yield entry
+    for (let entry = await directory.read().catch(report); entry !== null; ) {
+      yield entry
+      entry = await directory.read().catch(report)
     }
   } finally {
     await directory.close()

@@ -1,6 +1,6 @@
 import type { Os } from '../os.ts'
 import { killIfAlive } from './kill-if-alive.ts'
-import { isEnding, procStatFields } from './proc-stat.ts'
+import { isEnding, processStats, procStatFields } from './proc-stat.ts'
 
 /** The pause between two looks, because killed processes take a moment to end. */
 const BETWEEN_LOOKS_MS = 10
@@ -23,12 +23,7 @@ export async function killSession(
 }
 
 async function membersOf({ files }: Pick<Os, 'files'>, session: number): Promise<number[]> {
-  const pids: string[] = []
-  for await (const name of files.names('/proc')) if (/^\d+$/.test(name)) pids.push(name)
-  const stats = await files.readSmall(pids.map((pid) => `/proc/${pid}/stat`))
-  return pids.flatMap((pid, index) => {
-    const stat = stats[index] ?? ''
-    if (stat === '' || isEnding(stat)) return []
-    return Number(procStatFields(stat)[FIELD_OF_SESSION]) === session ? [Number(pid)] : []
-  })
+  return [...(await processStats(files))].flatMap(([pid, stat]) =>
+    !isEnding(stat) && Number(procStatFields(stat)[FIELD_OF_SESSION]) === session ? [pid] : [],
+  )
 }

@@ -17,6 +17,26 @@ export function isEnding(stat: string): boolean {
   return (Number(procStatFields(stat)[6]) & EXITING) !== 0
 }
 
+/** The texts of /proc/PID/stat by pid. A process that ends meanwhile is left out. */
+export async function processStats(
+  files: Pick<Files, 'names' | 'readSmall'>,
+): Promise<ReadonlyMap<number, string>> {
+  const pids: number[] = []
+  for await (const name of files.names('/proc')) if (/^\d+$/.test(name)) pids.push(Number(name))
+  const stats = await files.readSmall(pids.map((pid) => `/proc/${pid}/stat`))
+  return new Map(
+    pids.map((pid, index) => [pid, stats[index] ?? ''] as const).filter(([, stat]) => stat !== ''),
+  )
+}
+
+export async function childrenOf(
+  files: Pick<Files, 'names' | 'readSmall'>,
+  parent: string | undefined,
+): Promise<readonly number[]> {
+  const stats = await processStats(files)
+  return [...stats].flatMap(([pid, stat]) => (procStatFields(stat)[1] === parent ? [pid] : []))
+}
+
 /** undefined when the process has ended. `self` is this process. */
 export async function parentPid(files: Files, pid: string): Promise<string | undefined> {
   const stat = await files.readText(`/proc/${pid}/stat`).catch(() => '')
