@@ -39,10 +39,11 @@ export function linuxOs(options: {
   const streams = linuxStreams(native)
   const tools = linuxTools(native, streams)
   const { agentFolder, channel, brokerFd, log } = options
-  const { exits, supervisor, descriptors } = connectVminit({ channel, native, streams, clock, log })
+  const files = linuxFiles(native)
+  const { exits, supervisor, descriptors } = connectVminit({ channel, native, streams, files, clock, log })
   return {
     clock,
-    files: linuxFiles(native),
+    files,
     scratch: linuxScratchFiles(),
     mounts: linuxMounts({ native, tools, vminit: join(agentFolder, 'vminit') }),
     volumes: linuxVolumes(native),

@@ -1,7 +1,8 @@
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Clock } from '../clock.ts'
-import { processStartNs } from '../process/proc-stat.ts'
+import type { Files } from '../files/files.ts'
+import { parseStartNs, processStartNs } from '../process/proc-stat.ts'
 import type { Fd, Streams } from '../streams/streams.ts'
 import {
   type ChannelRecord,
@@ -33,6 +34,7 @@ export class ExitChannel implements Exits, Supervisor {
   readonly shutdownRequested: Promise<number>
   readonly #fd: Fd
   readonly #streams: Streams
+  readonly #files: Pick<Files, 'readSmall'>
   readonly #writer: ChannelWriter
   readonly #descriptors: Pick<VminitStore, 'answered' | 'fail'>
   readonly #clock: Clock
@@ -57,6 +59,7 @@ export class ExitChannel implements Exits, Supervisor {
   constructor(parts: {
     readonly fd: Fd
     readonly streams: Streams
+    readonly files: Pick<Files, 'readSmall'>
     readonly writer: ChannelWriter
     readonly descriptors: Pick<VminitStore, 'answered' | 'fail'>
     readonly clock: Clock
@@ -64,6 +67,7 @@ export class ExitChannel implements Exits, Supervisor {
   }) {
     this.#fd = parts.fd
     this.#streams = parts.streams
+    this.#files = parts.files
     this.#writer = parts.writer
     this.#descriptors = parts.descriptors
     this.#clock = parts.clock
@@ -213,7 +217,7 @@ export class ExitChannel implements Exits, Supervisor {
   /** Answers waits whose process is gone as lost, unless the record arrives within GRACE_MS. */
   #answerLost(waits: ReturnType<ExitLedger['waitedFor']>): void {
     const answer = async () => {
-      const gone = await Promise.all(waits.map(({ pid, askedAtNs }) => isGone(pid, askedAtNs)))
+      const gone = await Promise.all(waits.map(({ pid, askedAtNs }) => isGone(this.#files, pid, askedAtNs)))
       const suspects = waits.filter((_, index) => gone[index])
       if (suspects.length === 0) return
       await this.#clock.sleep(GRACE_MS)
@@ -248,7 +252,9 @@ function exitRecord(record: ChannelRecord): ExitRecord {
 }
 
 /** Whether the process with `pid` at `atNs` is gone. A zombie is not, because its record is still to come. */
-async function isGone(pid: number, atNs: bigint): Promise<boolean> {
-  const startNs = await processStartNs(pid)
+async function isGone(files: Pick<Files, 'readSmall'>, pid: number, atNs: bigint): Promise<boolean> {
+  const [stat = ''] = await files.readSmall([`/proc/${pid}/stat`])
+  // Without a text, only the error says whether the process is gone.
+  const startNs = stat === '' ? await processStartNs(pid) : parseStartNs(stat)
   return startNs === undefined || startNs > atNs
 }

@@ -3,6 +3,7 @@ import { AgentError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Clock } from '../clock.ts'
 import { checkErrno } from '../errors.ts'
+import type { Files } from '../files/files.ts'
 import type { Native } from '../native.ts'
 import type { Fd, Streams } from '../streams/streams.ts'
 import { ChannelWriter } from './channel-writer.ts'
@@ -22,6 +23,7 @@ export function connectVminit(parts: {
   readonly channel: VminitChannel
   readonly native: Native
   readonly streams: Streams
+  readonly files: Pick<Files, 'readSmall'>
   readonly clock: Clock
   readonly log: Logger
 }): { readonly exits: Exits; readonly supervisor: Supervisor; readonly descriptors: DescriptorStore } {

@@ -5,6 +5,7 @@ import { argv } from 'node:process'
 import { silentLogger } from '../../../src/base/log.ts'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
 import { linuxClock } from '../../../src/os/clock.ts'
+import { linuxFiles } from '../../../src/os/files/linux-files.ts'
 import { loadNative } from '../../../src/os/native.ts'
 import { linuxTools } from '../../../src/os/process/linux-tools.ts'
 import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
@@ -19,6 +20,7 @@ const { exits, descriptors } = connectVminit({
   channel: { fd: numberAfter('--channel') ?? -1, storedList: numberAfter('--stored-list') },
   native,
   streams,
+  files: linuxFiles(native),
   clock: linuxClock(native),
   log: silentLogger(),
 })

@@ -4,6 +4,7 @@ import { dirname } from 'node:path'
 import { argv } from 'node:process'
 import { silentLogger } from '../../../src/base/log.ts'
 import { linuxClock } from '../../../src/os/clock.ts'
+import { linuxFiles } from '../../../src/os/files/linux-files.ts'
 import { loadNative } from '../../../src/os/native.ts'
 import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
 import { connectVminit } from '../../../src/os/supervisor/vminit.ts'
@@ -16,6 +17,7 @@ const { supervisor } = connectVminit({
   channel: { fd: numberAfter('--channel'), storedList: numberAfter('--stored-list') },
   native,
   streams: linuxStreams(native),
+  files: linuxFiles(native),
   clock: linuxClock(native),
   log: silentLogger(),
 })

@@ -4,6 +4,8 @@ import { join } from 'node:path'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { jsonLogger } from '../../../src/base/log.ts'
 import { unwrap } from '../../../src/os/errors.ts'
+import type { Files } from '../../../src/os/files/files.ts'
+import { linuxFiles } from '../../../src/os/files/linux-files.ts'
 import type { Native } from '../../../src/os/native.ts'
 import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
 import { RECORD_BYTES, RecordKind } from '../../../src/os/supervisor/channel-record.ts'
@@ -23,7 +25,7 @@ beforeAll(async () => {
   native = await realNative()
 })
 
-function openChannel() {
+function openChannel(files: Pick<Files, 'readSmall'> = linuxFiles(native)) {
   const [parentEnd, childEnd] = unwrap('open', 'a socket pair', native.socketPair())
   const clock = new FakeClock()
   const streams = linuxStreams(native)
@@ -32,7 +34,15 @@ function openChannel() {
   native.setNonBlocking(parentEnd, true)
   const writer = new ChannelWriter(native, streams, parentEnd)
   const descriptors = new VminitStore({ writer, inherited: new Map([['service-1', 77]]), log })
-  const channel = new ExitChannel({ fd: parentEnd, streams, writer, descriptors, clock, log })
+  const channel = new ExitChannel({
+    fd: parentEnd,
+    streams,
+    files,
+    writer,
+    descriptors,
+    clock,
+    log,
+  })
   const ended = channel.receive()
   return { channel, descriptors, clock, lines, ended, vminit: childEnd }
 }
@@ -198,8 +208,12 @@ describe('ExitChannel', () => {
     native.close(vminit)
   })
 
-  it('answers 255 for an adopted process that is gone and of which vminit has no record', async () => {
-    const { channel, clock, vminit } = openChannel()
+  it.each([
+    'gone and of which vminit has no record',
+    'gone, and not for another whose file cannot be read at once',
+  ])('answers 255 for an adopted process that is %s', async (what) => {
+    const unreadable = { readSmall: async (paths: readonly string[]) => paths.map(() => '') }
+    const { channel, clock, vminit } = openChannel(what.includes('file') ? unreadable : undefined)
     const lost = channel.adopt(NOBODY, 0n)
     const alive = channel.adopt(process.pid, clock.boottimeNs() + 10n ** 18n)
     const late = channel.adopt(NOBODY + 1, 0n)
@@ -255,7 +269,8 @@ describe('connectVminit', () => {
     const path = join(temporaryFolder(), 'list')
     writeFileSync(path, 'service-1 77\np1-stdout 78\n')
     const channel = { fd: parentEnd, storedList: openSync(path, 'r') }
-    const parts = { native, streams: linuxStreams(native), log, clock: new FakeClock(), channel }
+    const [streams, files] = [linuxStreams(native), linuxFiles(native)]
+    const parts = { native, streams, files, log, clock: new FakeClock(), channel }
     const { descriptors } = connectVminit(parts)
     expect(descriptors.names()).toEqual(['service-1', 'p1-stdout'])
     expect([descriptors.take('service-1'), descriptors.take('service-1')]).toEqual([77, undefined])
