@@ -95,7 +95,8 @@ export function cgroupAt(os: Os, path: string, isV2: boolean, log: Logger): Cgro
     },
     isFrozen: async () => {
       const file = isV2 ? `${inHierarchy('')}/cgroup.events` : `${inHierarchy('/freezer')}/freezer.state`
-      return /^(frozen 1|FROZEN)$/m.test(await os.files.readText(file).catch(() => ''))
+      const [text = ''] = await os.files.readSmall([file])
+      return /^(frozen 1|FROZEN)$/m.test(text)
     },
     stats: () =>
       isV2

@@ -2,13 +2,14 @@ import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { inStep } from '../../base/step.ts'
 import type { GetOOMEventRequest, OOMEvent } from '../../gen/agent.ts'
+import type { Clock } from '../../os/clock.ts'
 import type { EventLog } from '../../state/event-log.ts'
 import type { Call } from '../../state/request.ts'
 import type { RequestJournal } from '../../state/request-journal.ts'
 import type { StateStore } from '../../state/state-store.ts'
 import type { Cgroup } from './cgroup.ts'
 import { type OomOwner, OomQueue } from './oom-queue.ts'
-import type { OomWatch } from './oom-watch.ts'
+import { type OomWatch, RETRIES_MS } from './oom-watch.ts'
 
 export interface OomRecord {
   readonly fields: OomOwner
@@ -24,6 +25,7 @@ export class OomEvents {
   readonly #events: Pick<EventLog, 'add'>
   /** By container key. */
   readonly #watches = new Map<string, OomWatch>()
+  #looking = new AbortController()
 
   constructor(
     log: Logger,
@@ -68,6 +70,19 @@ export class OomEvents {
     }
   }
 
+  /** Kills without a watching agent have brought no notification, and may not be counted yet. Never rejects. */
+  async lookForUnnotified(clock: Clock): Promise<void> {
+    this.#looking = new AbortController()
+    const lookAtAll = () => Promise.all([...this.#watches.values()].map((watch) => watch.look()))
+    await lookAtAll()
+    for (const pause of RETRIES_MS) {
+      // It rejects when the last watch has ended.
+      await clock.sleep(pause, this.#looking.signal).catch(() => {})
+      if (this.#watches.size === 0) return
+      await lookAtAll()
+    }
+  }
+
   #save(containerId: string, record: OomRecord, kills: bigint): void {
     try {
       record.saveOomKills(kills)
@@ -85,6 +100,7 @@ export class OomEvents {
   async end(key: string): Promise<void> {
     const watch = this.#watches.get(key)
     this.#watches.delete(key)
+    if (this.#watches.size === 0) this.#looking.abort()
     await watch?.end()
   }
 }

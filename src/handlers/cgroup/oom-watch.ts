@@ -1,8 +1,7 @@
 import type { Os } from '../../os/os.ts'
-import { namedCounters } from './stats/counters.ts'
 
 /** cgroup v1 notifies before the kernel kills a process; the kill is counted a little later. */
-const RETRIES_MS = [10, 20, 40, 80, 160, 320, 640, 1280]
+export const RETRIES_MS = [10, 20, 40, 80, 160, 320, 640, 1280]
 
 export interface OomWatch {
   /** Reports kills since the last report. Never rejects. */
@@ -18,8 +17,8 @@ export interface OomSource {
 }
 
 /**
- * Calls `killed` with the number of all OOM kills, once for simultaneous ones. `before` kills were reported already;
- * undefined: all current ones. `killed` must not throw. Throws when the cgroup cannot be watched.
+ * Calls `killed` with the number of all OOM kills, once for simultaneous ones. `before` kills were reported already, and
+ * {@link OomWatch.look} finds later ones that brought no notification; undefined: all current ones. `killed` must not throw. Throws when the cgroup cannot be watched.
  */
 export async function watchOom(
   os: Os,
@@ -31,8 +30,8 @@ export async function watchOom(
   const file = isV2 ? 'memory.events' : 'memory.oom_control'
   const ended = new AbortController()
   const kills = async () => {
-    const text = await os.files.readText(`${folder}/${file}`).catch(() => undefined)
-    return namedCounters(text).oom_kill ?? 0n
+    const [text = ''] = await os.files.readSmall([`${folder}/${file}`])
+    return BigInt(/^oom_kill (\d+)$/m.exec(text)?.[1] ?? 0)
   }
   let reported = before ?? (await kills())
   const look = async () => {
@@ -51,12 +50,10 @@ export async function watchOom(
   }
   const listening = isV2
     ? os.cgroupEvents.onModified(`${folder}/${file}`, () => void look())
-    : await os.cgroupEvents.onNotified(folder, file, () => {
+    : os.cgroupEvents.onNotified(folder, file, () => {
         // The sleep rejects when the watch ends; `end` reads the count a last time.
         lookUntilKilled().catch(() => {})
       })
-  // Kills without a watching agent bring no notification, and may not be counted yet.
-  if (before !== undefined) lookUntilKilled().catch(() => {})
   return {
     look: async () => void (await look()),
     end: async () => {

@@ -27,6 +27,7 @@ export class ContainerRecord {
   readonly #folder: string
   #fields: Fields
   #isRemoved = false
+  #spec: ContainerSpec['spec'] | undefined
   /** Added processes by key. Each has a file of its own, so that a change rewrites only one. */
   readonly #execs: Map<string, ProcessState>
 
@@ -112,10 +113,16 @@ export class ContainerRecord {
 
   saveSpec(spec: ContainerSpec['spec']): void {
     this.#state.write(KINDS.spec, `${this.#folder}/spec`, { spec })
+    this.#spec = spec
   }
 
   /** Throws UnreadableState, also when no specification was saved. */
   readSpec(): ContainerSpec['spec'] {
+    this.#spec ??= this.#savedSpec()
+    return this.#spec
+  }
+
+  #savedSpec(): ContainerSpec['spec'] {
     const { spec } = this.#state.require(KINDS.spec, `${this.#folder}/spec`)
     const { Process, Linux } = spec ?? {}
     if (spec !== undefined && Process !== undefined && Linux !== undefined) return { ...spec, Process, Linux }

@@ -120,7 +120,8 @@ async function goOn(restored: Restored): Promise<ContainerParts> {
   const { dependencies, record, sandbox, container } = restored
   const { id } = container
   const parts = await partsOf(restored)
-  const hasStarted = await dependencies.runtime.hasStarted(record.key)
+  const hasStarted =
+    record.fields.phase === Phase.RUNNING || (await dependencies.runtime.hasStarted(record.key))
   const isFrozen = await parts.cgroup.isFrozen()
   container.restore(parts, isFrozen ? 'paused' : hasStarted ? 'running' : 'created', hasStarted)
   if (hasStarted && id !== sandbox.id) await dependencies.oom.watch(id, parts, record.oomKills)

@@ -79,8 +79,11 @@ async function restoreAll(
   if (action === 'go on') requests.done(request)
   const active = sandboxState.active()
   await context.fileCopies.restore()
-  // Restore a container before others that share its pid namespace.
-  for (const record of records.toSorted(makersFirst)) await restoreContainer(context, record, active)
+  const restore = (record: ContainerRecord) => restoreContainer(context, record, active)
+  const others = records.filter((record) => !isRestoredAlone(record))
+  for (const record of records.filter(isRestoredAlone).toSorted(makersFirst)) await restore(record)
+  await Promise.all(others.map(restore))
+  void context.oom.lookForUnnotified(os.clock)
   // Discard the stored descriptors that no restored process uses: those of hooks and of unfinished creations.
   await discardStored(os.descriptors, os.streams, isOfProcess)
   await context.runtime.discardAllRuns()
@@ -103,6 +106,12 @@ function stopWhenAnswered({ os, oom, requests, onDestroyed }: SandboxContext, re
 
 function makersFirst(one: ContainerRecord, other: ContainerRecord): number {
   return Number(other.fields.pidNamespace !== '') - Number(one.fields.pidNamespace !== '')
+}
+
+/** Others may share its pid namespace, or it may need a run of the runtime: many runs at once take much memory. */
+function isRestoredAlone({ fields: { pidNamespace, phase } }: ContainerRecord): boolean {
+  const table: { readonly [phase: number]: unknown } = RECOVERY.container
+  return pidNamespace !== '' || table[phase] !== 'go on'
 }
 
 function referencesOf(

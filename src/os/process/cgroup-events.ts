@@ -1,6 +1,5 @@
-import { constants, watch } from 'node:fs'
-import { writeFile } from 'node:fs/promises'
-import { checkErrno, failed, fromNodeError } from '../errors.ts'
+import { constants, watch, writeFileSync } from 'node:fs'
+import { checkErrno, fromNodeError } from '../errors.ts'
 import type { Native } from '../native.ts'
 import { AT_FDCWD } from '../open-flags.ts'
 import type { Streams } from '../streams/streams.ts'
@@ -9,8 +8,8 @@ import type { Streams } from '../streams/streams.ts'
 export interface CgroupEvents {
   /** cgroup v2: calls `happened` after the kernel has modified the file at `path`. Throws when it cannot listen. */
   onModified(path: string, happened: () => void): { close(): void }
-  /** cgroup v1: calls `happened` after each event of a file, and at the cgroup's end. Rejects when it cannot listen. */
-  onNotified(folder: string, file: string, happened: () => void): Promise<{ close(): void }>
+  /** cgroup v1: calls `happened` after each event of a file, and at the cgroup's end. Throws when it cannot listen. */
+  onNotified(folder: string, file: string, happened: () => void): { close(): void }
 }
 
 const COUNTER_BYTES = 8
@@ -27,10 +26,10 @@ export function linuxCgroupEvents(native: Native, streams: Streams): CgroupEvent
       }
     },
 
-    async onNotified(folder, file, happened) {
+    onNotified(folder, file, happened) {
       const event = checkErrno('open', 'an eventfd', native.eventFd())
       try {
-        await register(native, event, folder, file)
+        register(native, event, folder, file)
       } catch (error) {
         streams.close(event)
         throw error
@@ -46,13 +45,15 @@ export function linuxCgroupEvents(native: Native, streams: Streams): CgroupEvent
 }
 
 /** Registers an eventfd. The kernel needs the open file only during the write (cgroup-v1/cgroups.rst, section 2.4). */
-async function register(native: Native, event: number, folder: string, file: string): Promise<void> {
+function register(native: Native, event: number, folder: string, file: string): void {
   const path = `${folder}/${file}`
   const how = { flags: constants.O_RDONLY, mode: 0, resolve: 0 }
   const opened = checkErrno('open', path, native.openAt2(AT_FDCWD, path, how))
+  const control = `${folder}/cgroup.event_control`
   try {
-    const control = `${folder}/cgroup.event_control`
-    await writeFile(control, `${event} ${opened}`).catch(failed('write', control))
+    writeFileSync(control, `${event} ${opened}`)
+  } catch (error) {
+    throw fromNodeError('write', control, error)
   } finally {
     native.close(opened)
   }

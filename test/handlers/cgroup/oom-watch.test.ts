@@ -46,9 +46,9 @@ describe.each([true, false])('watchOom (v2: %s)', (isV2) => {
     expect(calls()).toBe(2)
   })
 
-  it('reports a kill from before the watch at once', async () => {
-    const { settle, calls, happen } = await watched(isV2, 1n, 2)
-    await settle()
+  it('reports a kill from before the watch at the first look', async () => {
+    const { watch, calls, happen } = await watched(isV2, 1n, 2)
+    await watch.look()
     expect(calls()).toBe(1)
     await happen()
     expect(calls()).toBe(1)

@@ -172,6 +172,25 @@ describe('an agent after one that died', () => {
     else await again
   })
 
+  it('reports a container whose kill is counted late, and looks no longer than it is there', async () => {
+    const before = await machineWithSandbox()
+    await before.handlers.createContainer(containerRequest('c1'), neverAborted)
+    const file = '/sys/fs/cgroup/memory/containers/c1/memory.oom_control'
+    await before.os.files.put(file, 'oom_kill 0\n')
+    await before.handlers.startContainer({ containerId: 'c1' }, neverAborted)
+    const after = await successorOf(before)
+    const { clock } = after.os
+    await expect.poll(() => clock.sleeping).toBe(1)
+    await before.os.files.put(file, 'oom_kill 1\n')
+    clock.advance(10)
+    expect((await after.handlers.getOomEvent({}, neverAborted)).containerId).toBe('c1')
+    await expect.poll(() => clock.sleeping).toBe(1)
+    await after.handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
+    // Ends what else waits.
+    clock.advance(1000)
+    await expect.poll(() => clock.sleeping).toBe(0)
+  })
+
   it.each([
     ['reports a container that ran out of memory meanwhile', 1, 0],
     ['reports no container again whose event the previous agent had queued', 2, 1],
@@ -385,6 +404,19 @@ describe('an agent after one that died', () => {
     expect([after.runtime.processes, after.os.descriptors.stored]).toEqual([[], []])
     await after.handlers.createSandbox(sandboxRequest(), neverAborted)
     await expect(wait(after)).rejects.toThrow('Invalid container id')
+  })
+
+  it('finishes a creation beside containers that go on, and restores each once', async () => {
+    const before = await machineWithContainer()
+    await before.handlers.createContainer(containerRequest('c2'), neverAborted, OPEN)
+    const { stdin } = before.runtime.last()
+    const [, second] = readContainerRecords(new StateStore(before.state), NO_ANSWERS)
+    second?.save({ phase: Phase.CREATING })
+    const after = await successorOf(before)
+    expect(isAnswered(after)).toBe(true)
+    for (const containerId of ['c1', 'c2'])
+      await after.handlers.writeStdin({ containerId, execId: '', data: Buffer.from('typed') }, neverAborted)
+    expect(Buffer.from(after.os.streams.tryRead(stdin, 10) ?? []).toString()).toBe('typed')
   })
 
   it('does nothing when none has died', async () => {

@@ -24,7 +24,7 @@ export class FakeCgroupEvents implements CgroupEvents {
     return this.#listen({ path, happened })
   }
 
-  async onNotified(folder: string, file: string, happened: () => void): Promise<{ close(): void }> {
+  onNotified(folder: string, file: string, happened: () => void): { close(): void } {
     return this.onModified(`${folder}/${file}`, happened)
   }
 
