@@ -22,7 +22,7 @@
 
 #define REFUSED_LOG_MS 60000
 
-#define READ_BATCH 8
+#define READ_BATCH 32
 
 #define SINK_BYTES 65536
 
@@ -128,12 +128,14 @@ static bool may_refuse(const struct broker *broker, const struct connection *con
   return broker->session.is_ready && connection->unsent == NULL;
 }
 
+static bool may_begin_frame(const struct broker *broker, uint32_t unsent_blocks) {
+  return (uint64_t)unsent_blocks * BLOCK_BYTES < broker->budget_bytes / SHARES;
+}
+
 bool client_may_read(const struct broker *broker, const struct connection *connection) {
   if (connection->is_closing || connection->is_grpc) return false;
-  if (!connection->has_header) {
-    uint64_t unsent_bytes = (uint64_t)connection->unsent_blocks * BLOCK_BYTES;
-    return connection->header_bytes > 0 || unsent_bytes < broker->budget_bytes / SHARES;
-  }
+  if (!connection->has_header)
+    return connection->header_bytes > 0 || may_begin_frame(broker, connection->unsent_blocks);
   bool has_room = connection_has_room(broker, connection, POOL_REQUESTS, 1);
   if (connection->is_skipping) return connection->payload_left > 0 || has_room;
   const struct frame *request = connection->request;
@@ -171,12 +173,8 @@ static bool detect(struct broker *broker, struct connection *connection) {
   return header[8] >= 1 && header[8] <= 3; /* request, response, data */
 }
 
-static enum progress read_header(struct broker *broker, struct connection *connection) {
-  uint32_t wanted = may_be_grpc(connection) ? MAX_FIRST_BYTES : FRAME_HEADER_BYTES;
-  ssize_t bytes = recv(connection->client.fd, connection->header + connection->header_bytes,
-                       wanted - connection->header_bytes, MSG_DONTWAIT);
-  if (bytes <= 0) return received(broker, connection, bytes);
-  connection->header_bytes += (uint32_t)bytes;
+static enum progress take_header(struct broker *broker, struct connection *connection, uint32_t bytes) {
+  connection->header_bytes += bytes;
   if (!connection->is_detected && !detect(broker, connection)) {
     connection_hang_up(broker, connection);
     return PROGRESS_NONE;
@@ -187,6 +185,14 @@ static enum progress read_header(struct broker *broker, struct connection *conne
   else if (connection->deadline_ms == NEVER)
     connection_set_deadline(broker, connection, monotonic_ms() + broker->first_bytes_ms);
   return PROGRESS_MADE;
+}
+
+static enum progress read_header(struct broker *broker, struct connection *connection) {
+  uint32_t wanted = may_be_grpc(connection) ? MAX_FIRST_BYTES : FRAME_HEADER_BYTES;
+  ssize_t bytes = recv(connection->client.fd, connection->header + connection->header_bytes,
+                       wanted - connection->header_bytes, MSG_DONTWAIT);
+  if (bytes <= 0) return received(broker, connection, bytes);
+  return take_header(broker, connection, (uint32_t)bytes);
 }
 
 static enum progress take_request(struct broker *broker, struct connection *connection, struct frame *request) {
@@ -271,14 +277,23 @@ static enum progress read_payload(struct broker *broker, struct connection *conn
     refuse(broker, connection);
     return PROGRESS_MADE;
   }
-  struct iovec vectors[SPAN_VECTORS];
+  struct iovec vectors[SPAN_VECTORS + 1];
   uint32_t end = request->bytes < request->capacity ? request->bytes : request->capacity;
   struct msghdr message = {.msg_iov = vectors};
   message.msg_iovlen = (size_t)frame_span(request, request->filled, end, vectors);
+  /* The next header, which saves a system call. Of a long frame the span may not be the end. */
+  if (request->bytes <= HEAD_BYTES && may_begin_frame(broker, connection->unsent_blocks + request->blocks))
+    vectors[message.msg_iovlen++] = (struct iovec){connection->header, FRAME_HEADER_BYTES};
   ssize_t bytes = recvmsg(connection->client.fd, &message, MSG_DONTWAIT);
   if (bytes <= 0) return received(broker, connection, bytes);
-  request->filled += (uint32_t)bytes;
-  return request->filled == request->bytes ? take_request(broker, connection, request) : PROGRESS_MADE;
+  uint32_t missing = request->bytes - request->filled;
+  if (bytes < missing) {
+    request->filled += (uint32_t)bytes;
+    return PROGRESS_MADE;
+  }
+  request->filled = request->bytes;
+  take_request(broker, connection, request);
+  return bytes == missing ? PROGRESS_FRAME : take_header(broker, connection, (uint32_t)bytes - missing);
 }
 
 static enum progress read_some(struct broker *broker, struct connection *connection) {
@@ -295,18 +310,38 @@ void client_read(struct broker *broker, struct connection *connection) {
   connection_touch(broker, connection);
 }
 
+/* Fills `vectors` with the rest of the first answer, and with short ones behind it. */
+static size_t answer_vectors(const struct connection *connection, struct iovec *vectors) {
+  struct frame *answer = TAILQ_FIRST(&connection->answers);
+  size_t count = (size_t)frame_span(answer, connection->written, answer->bytes, vectors);
+  if (answer->bytes > HEAD_BYTES) return count;
+  while ((answer = TAILQ_NEXT(answer, of_connection)) != NULL && answer->bytes <= HEAD_BYTES && count < SPAN_VECTORS)
+    vectors[count++] = (struct iovec){answer->head, answer->bytes};
+  return count;
+}
+
+static void written(struct broker *broker, struct connection *connection, uint32_t bytes) {
+  while (bytes > 0) {
+    uint32_t rest = TAILQ_FIRST(&connection->answers)->bytes - connection->written;
+    if (bytes < rest) {
+      connection->written += bytes;
+      return;
+    }
+    bytes -= rest;
+    connection_settle_answer(broker, connection, REQUEST_WRITTEN);
+  }
+}
+
 void client_write(struct broker *broker, struct connection *connection) {
-  for (struct frame *answer; (answer = TAILQ_FIRST(&connection->answers)) != NULL;) {
+  while (!TAILQ_EMPTY(&connection->answers)) {
     struct iovec vectors[SPAN_VECTORS];
-    struct msghdr message = {.msg_iov = vectors};
-    message.msg_iovlen = (size_t)frame_span(answer, connection->written, answer->bytes, vectors);
+    struct msghdr message = {.msg_iov = vectors, .msg_iovlen = answer_vectors(connection, vectors)};
     ssize_t bytes = sendmsg(connection->client.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (bytes < 0) {
       connection_hang_up(broker, connection);
       return;
     }
-    connection->written += (uint32_t)bytes;
-    if (connection->written == answer->bytes) connection_settle_answer(broker, connection, REQUEST_WRITTEN);
+    written(broker, connection, (uint32_t)bytes);
   }
 }

@@ -7,7 +7,7 @@ void clients_listen(struct broker *broker);
 
 void clients_accept(struct broker *broker);
 
-/* Reads at most one frame, as far as there is room. */
+/* Reads some frames, as far as there is room. */
 void client_read(struct broker *broker, struct connection *connection);
 
 bool client_may_read(const struct broker *broker, const struct connection *connection);

@@ -2,7 +2,7 @@
 
 #include "state.h"
 
-/* Reads at most one answer, as far as there is room. */
+/* Reads some answers, as far as there is room. */
 void data_read(struct broker *broker, struct connection *connection);
 
 bool data_is_empty(const struct connection *connection);

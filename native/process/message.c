@@ -34,10 +34,10 @@ static void close_from(const struct passed *passed, size_t first) {
   for (size_t i = first; i < passed->count; i++) close(passed->fds[i]);
 }
 
-ssize_t message_receive_all(int fd, void *bytes, size_t room, struct passed *passed, int flags) {
+static ssize_t receive(int fd, struct iovec *vectors, size_t count, struct passed *passed, int flags) {
   _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof passed->fds)];
-  struct iovec data = {bytes, room};
-  struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+  struct msghdr message = {
+      .msg_iov = vectors, .msg_iovlen = count, .msg_control = control, .msg_controllen = sizeof control};
   passed->count = 0;
   ssize_t length = recvmsg(fd, &message, flags | MSG_CMSG_CLOEXEC);
   if (length < 0) return -1;
@@ -49,10 +49,18 @@ ssize_t message_receive_all(int fd, void *bytes, size_t room, struct passed *pas
   return -1;
 }
 
-ssize_t message_receive(int fd, void *bytes, size_t room, int *passed) {
+ssize_t message_receive_all(int fd, void *bytes, size_t room, struct passed *passed, int flags) {
+  return receive(fd, &(struct iovec){bytes, room}, 1, passed, flags);
+}
+
+ssize_t message_receive_parts(int fd, struct iovec *vectors, size_t count, int *passed) {
   struct passed all;
-  ssize_t length = message_receive_all(fd, bytes, room, &all, MSG_DONTWAIT);
+  ssize_t length = receive(fd, vectors, count, &all, MSG_DONTWAIT);
   *passed = all.count > 0 ? all.fds[0] : -1;
   close_from(&all, 1);
   return length;
+}
+
+ssize_t message_receive(int fd, void *bytes, size_t room, int *passed) {
+  return message_receive_parts(fd, &(struct iovec){bytes, room}, 1, passed);
 }

@@ -2,6 +2,7 @@
 
 #include <stddef.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 
 /* Messages of unix sockets with descriptors (SCM_RIGHTS). */
 
@@ -20,5 +21,8 @@ ssize_t message_send(int fd, const void *bytes, size_t length, int passed);
 /* Does not wait. The caller owns `*passed`, or it is -1. Returns 0 at EOF, -1 with errno: EMSGSIZE if too long. */
 ssize_t message_receive(int fd, void *bytes, size_t room, int *passed);
 
-/* The same with all descriptors. `flags` are those of recvmsg(2). */
+/* The same into several buffers. */
+ssize_t message_receive_parts(int fd, struct iovec *vectors, size_t count, int *passed);
+
+/* The same as message_receive with all descriptors. `flags` are those of recvmsg(2). */
 ssize_t message_receive_all(int fd, void *bytes, size_t room, struct passed *passed, int flags);

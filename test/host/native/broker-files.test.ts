@@ -80,6 +80,25 @@ describe('an answer with its end in a file', () => {
     expect((await client.frames.next()).equals(frame)).toBe(true)
   })
 
+  it.each([0, 1, 2])(
+    'may follow other answers and %i confirmations that the broker reads late',
+    async (count) => {
+      const { client, connection, number } = await converse(broker, broker.startAgent())
+      await client.send(ask, ask)
+      await connection.request()
+      await connection.request()
+      const frame = frameWith(10_000)
+      process.kill(broker.pid, 'SIGSTOP')
+      const answers = [number, number + 1n].map((each) => encodeEnvelope(Envelope.answer, each, reply))
+      await connection.send(Buffer.concat(answers))
+      const confirmations = Buffer.concat(Array(count).fill(encodeEnvelope(Envelope.confirm, 1n)))
+      answerFromFile({ connection, number: number + 2n }, frame, 5000, confirmations)
+      process.kill(broker.pid, 'SIGCONT')
+      for (const expected of [reply, reply, frame])
+        expect((await client.frames.next()).equals(expected)).toBe(true)
+    },
+  )
+
   it('is written although its agent has died meanwhile, and is reported to the next one', async () => {
     const agent = broker.startAgent()
     const conversation = await converse(broker, agent)

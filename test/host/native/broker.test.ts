@@ -30,6 +30,10 @@ const ask = frameOf(1, 'question')
 const reply = frameOf(1, 'answer')
 const preface = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n')
 
+async function inPieces(bytes: Buffer, size: number, send: (piece: Buffer) => Promise<void>): Promise<void> {
+  for (let at = 0; at < bytes.length; at += size) await send(bytes.subarray(at, at + size))
+}
+
 describe('a client', () => {
   it('gets the answer to its request', async () => {
     const { client, connection, number } = await converse(broker, broker.startAgent())
@@ -64,6 +68,30 @@ describe('a client', () => {
       expect((await client.frames.next()).equals(frame)).toBe(true)
       await sent
     }
+  })
+
+  it.each([
+    ['one write', 1 << 20],
+    ['writes of 1,000 bytes', 1000],
+  ])('sends and receives 300 frames of all sizes by %s', async (_, size) => {
+    const { client, connection } = await converse(broker, broker.startAgent())
+    const sizes = Array.from({ length: 300 }, (_, index) => (index < 100 ? index : 3850 + (index % 120)))
+    const frames = sizes.map((length, index) => frameOf(2 * index + 3, Buffer.alloc(length, index)))
+    // Both read late, so that the sockets fill.
+    connection.open().pause()
+    client.socket.pause()
+    await inPieces(Buffer.concat(frames), size, (piece) => client.send(piece))
+    connection.open().resume()
+    const answers: Buffer[] = []
+    for (const frame of frames) {
+      const request = await connection.request()
+      expect(request.frame.equals(frame)).toBe(true)
+      answers.push(encodeEnvelope(Envelope.answer, request.number, frame))
+    }
+    const answered = inPieces(Buffer.concat(answers), size, (piece) => connection.send(piece))
+    client.socket.resume()
+    for (const frame of frames) expect((await client.frames.next()).equals(frame)).toBe(true)
+    await answered
   })
 
   it('may send its frames byte by byte', async () => {
