@@ -34,6 +34,8 @@ export interface FramingEvents {
   /** The framing is about to buffer a frame of `bytes`. Returns the reason to drop the frame, if any. */
   onHold(bytes: number): string | undefined
   onRelease(bytes: number): void
+  /** The kernel has taken answers, or never will. */
+  onTaken(): void
 }
 
 export interface AnswerFrame {
@@ -43,8 +45,6 @@ export interface AnswerFrame {
   readonly bulk?: Uint8Array | StoredBytes | undefined
   /** Called once: whether the client's connection took the whole frame. */
   readonly delivered?: ((written: boolean) => void) | undefined
-  /** Called when the kernel has taken the frame or never will. */
-  readonly taken: () => void
 }
 
 export type FramedSocket = Pick<Duplex, 'write' | 'writable' | 'writableLength' | 'cork' | 'uncork'>
@@ -77,6 +77,9 @@ const CONFIRMATIONS = 64
 
 /** An answer up to this size is copied behind its envelope, which costs less than one more buffer to write. */
 const COPIED_BYTES = 4096
+
+/** Answers of one turn beyond this size are sent before its end. */
+const QUEUED_BYTES = 32 * 1024
 
 const NO_BYTES = Buffer.alloc(0)
 
@@ -112,6 +115,9 @@ export class BrokerFraming {
   #isBroken = false
   /** Only reports of deliveries are still handled. */
   #isClosed = false
+  /** Answers of this turn of the event loop, which one system call sends. */
+  #queue: Buffer[] = []
+  #queuedBytes = 0
 
   /** Without `sendNow` everything goes through the stream. */
   constructor(
@@ -148,7 +154,13 @@ export class BrokerFraming {
     this.#isHalted = true
   }
 
-  send({ arrival, frame, bulk, delivered, taken }: AnswerFrame): void {
+  /** The bytes of answers that the kernel has not taken. */
+  get unsentBytes(): number {
+    return this.#queuedBytes + this.#socket.writableLength
+  }
+
+  /** The answers of one turn of the event loop are sent together at its end, or by `flush`. */
+  send({ arrival, frame, bulk, delivered }: AnswerFrame): void {
     const { number } = arrival
     const flags = delivered === undefined ? 0 : KEEP
     const frameBytes = frame.length + (bulk?.length ?? 0)
@@ -161,13 +173,35 @@ export class BrokerFraming {
       this.#undelivered.set(number, { delivered, bytesInFile })
       this.#stopLateTimer ??= this.#lookForLate()
     }
-    const isShort = bulk === undefined && frame.length <= COPIED_BYTES
-    if (isInFile || (isShort && this.#trySend(joined(confirmations, envelope, frame)))) taken()
-    else if (isShort) this.#socket.write(joined(confirmations, envelope, frame), taken)
-    else {
-      const parts = [joined(confirmations, envelope, NO_BYTES), frame]
-      writeParts(this.#socket, bulk === undefined ? parts : [...parts, bytesOf(bulk)], taken)
+    if (isInFile) return
+    if (bulk === undefined && frame.length <= COPIED_BYTES) {
+      this.#enqueue(joined(confirmations, envelope, frame))
+      return
     }
+    this.flush()
+    const [begin, rest] = bulk === undefined ? [NO_BYTES, frame] : [frame, bytesOf(bulk)]
+    // Corking writes both with one system call.
+    this.#socket.cork()
+    this.#socket.write(joined(confirmations, envelope, begin))
+    this.#socket.write(rest, () => this.#events.onTaken())
+    this.#socket.uncork()
+  }
+
+  #enqueue(bytes: Buffer): void {
+    if (this.#queue.length === 0) process.nextTick(() => this.flush())
+    this.#queue.push(bytes)
+    this.#queuedBytes += bytes.length
+    if (this.#queuedBytes >= QUEUED_BYTES) this.flush()
+  }
+
+  flush(): void {
+    const [first] = this.#queue
+    if (first === undefined) return
+    const bytes = this.#queue.length === 1 ? first : Buffer.concat(this.#queue, this.#queuedBytes)
+    this.#queue = []
+    this.#queuedBytes = 0
+    if (this.#trySend(bytes)) this.#events.onTaken()
+    else this.#socket.write(bytes, () => this.#events.onTaken())
   }
 
   /** One timer for all answers: an answer is late if it is the oldest both when the timer starts and when it ends. */
@@ -195,6 +229,7 @@ export class BrokerFraming {
     const hasRoom = this.#bytesInFiles === 0 || this.#bytesInFiles + bulk.length <= BYTES_IN_FILES
     const place = hasRoom ? bulk.place : undefined
     if (place === undefined) return false
+    this.flush()
     const more = { flags: envelope.flags | IN_FILE, ageNs: BigInt(place.offset), fileBytes: bulk.length }
     return this.#trySend(joined(confirmations, { ...envelope, ...more }, frame), place.fd)
   }
@@ -360,13 +395,4 @@ function joined(confirmations: readonly bigint[], envelope: Envelope, frame: Buf
     end = writeEnvelope(bytes, end, bareEnvelope(EnvelopeKind.confirm, number))
   frame.copy(bytes, writeEnvelope(bytes, end, envelope))
   return bytes
-}
-
-/** Corking writes all buffers with one system call. */
-function writeParts(socket: FramedSocket, parts: readonly Uint8Array[], written: () => void): void {
-  socket.cork()
-  parts.forEach((part, index) => {
-    socket.write(part, index === parts.length - 1 ? written : undefined)
-  })
-  socket.uncork()
 }

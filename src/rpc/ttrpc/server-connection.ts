@@ -88,6 +88,7 @@ export class TtrpcServerConnection implements ServedConnection {
       onHold: (bytes: number) =>
         this.#totals.takeBytes(bytes, bytes <= SHORT_REQUEST_BYTES ? 'reserved' : 'ordinary'),
       onRelease: (bytes: number) => this.#totals.giveBytes(bytes),
+      onTaken: () => this.#onTaken(),
     }
     this.#framing = new BrokerFraming(socket, events, accepted)
   }
@@ -266,7 +267,7 @@ export class TtrpcServerConnection implements ServedConnection {
   /** Counts an answer before it is sent. Returns the reason of a refusal. */
   #takeAnswer(size: number, share: Share): string | undefined {
     // The kernel takes most answers at once.
-    if (this.#socket.writableLength === 0 && size <= SHORT_ANSWER_BYTES) return undefined
+    if (this.#framing.unsentBytes === 0 && size <= SHORT_ANSWER_BYTES) return undefined
     const refusal = this.#totals.takeBytes(size, share)
     if (refusal === undefined) this.#answerBytes += size
     return refusal
@@ -282,18 +283,20 @@ export class TtrpcServerConnection implements ServedConnection {
       delivered?.(false)
       return
     }
-    this.#framing.send({ arrival, frame, bulk, delivered, taken: () => this.#giveAnswers() })
-    this.#giveAnswers()
-    this.#holdBack()
+    this.#framing.send({ arrival, frame, bulk, delivered })
+    this.#onTaken()
   }
 
   /** Stops counting the bytes that the kernel has taken. */
-  #giveAnswers(): void {
-    if (this.#socket.writableLength === 0) this.#uncountedBytes = 0
-    const taken = this.#answerBytes - this.#socket.writableLength
-    if (taken <= 0) return
-    this.#answerBytes -= taken
-    this.#totals.giveBytes(taken)
+  #onTaken(): void {
+    const { unsentBytes } = this.#framing
+    if (unsentBytes === 0) this.#uncountedBytes = 0
+    const taken = this.#answerBytes - unsentBytes
+    if (taken > 0) {
+      this.#answerBytes -= taken
+      this.#totals.giveBytes(taken)
+    }
+    this.#holdBack()
   }
 
   /** Stops serving requests while the peer does not read. Open calls are still answered. */
@@ -335,6 +338,7 @@ export class TtrpcServerConnection implements ServedConnection {
   #endWhenDrained(): void {
     if (this.#calls.size > 0 || this.#ended) return
     this.#ended = true
+    this.#framing.flush()
     this.#socket.end()
   }
 }

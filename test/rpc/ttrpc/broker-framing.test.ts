@@ -298,9 +298,12 @@ describe('BrokerFraming with a way past the stream', () => {
       onRefusedFrame: () => {},
       onHold: () => undefined,
       onRelease: () => {},
+      onTaken: () => told.push('taken'),
     }
     framing = new BrokerFraming(socket, events, { link, startTimer, sendNow })
   })
+
+  afterEach(() => framing.flush())
 
   const FD = 77
   const frame = Buffer.from('frame')
@@ -312,7 +315,7 @@ describe('BrokerFraming with a way past the stream', () => {
   function send(number: bigint, bulk?: ReturnType<typeof stored>): void {
     framing.send({
       arrival: { number, ageMs: 0, sentBefore: false },
-      ...{ frame, bulk, taken: () => told.push('taken') },
+      ...{ frame, bulk },
       delivered: (isWritten) => told.push(`${number} ${isWritten}`),
     })
   }
@@ -339,7 +342,18 @@ describe('BrokerFraming with a way past the stream', () => {
     expect(times()).toBe(2)
   })
 
-  it('sends answers at once, and stored bytes as a place in their file', () => {
+  it('sends the answers of one turn together, and 32 KiB of them at once', async () => {
+    send(1n)
+    send(2n)
+    expect([sent.length, framing.unsentBytes]).toEqual([0, 74])
+    await turns(1)
+    expect(sent.map(({ bytes }) => bytes.length)).toEqual([74])
+    expect([told, framing.unsentBytes]).toEqual([['taken'], 0])
+    for (let number = 3n; number < 900n; number += 1n) send(number)
+    expect(sent.map(({ bytes }) => bytes.length)).toEqual([74, 886 * 37])
+  })
+
+  it('sends stored bytes as a place in their file', () => {
     send(1n)
     send(2n, stored(5000))
     expect(written).toEqual([])
@@ -354,7 +368,7 @@ describe('BrokerFraming with a way past the stream', () => {
     ])
     outcome(EnvelopeKind.written, 2n)
     outcome(dropped, 1n)
-    expect(told).toEqual(['taken', 'taken', '2 true', '1 false'])
+    expect(told).toEqual(['taken', '2 true', '1 false'])
   })
 
   it('writes to the stream while that is not empty, and what the kernel does not take', () => {
@@ -364,6 +378,7 @@ describe('BrokerFraming with a way past the stream', () => {
     waiting = 0
     taken = 0
     send(2n)
+    framing.flush()
     taken = 30
     send(3n, stored(5000))
     expect(Buffer.concat(written)).toHaveLength(32 + 5 + 5000 + 32 + 5 + 7)
@@ -388,6 +403,7 @@ describe('BrokerFraming with a way past the stream', () => {
 
   it('confirms ahead of an answer in a file, also when that goes through the stream', () => {
     send(1n)
+    framing.flush()
     outcome(EnvelopeKind.written, 1n)
     taken = 0
     send(2n, stored(5000))
