@@ -1,3 +1,4 @@
+import type { Encoder } from '../../rpc/encode.ts'
 import type { Share } from '../../rpc/limits.ts'
 import type { Encoded } from '../../rpc/method.ts'
 import type { Call } from '../../state/request.ts'
@@ -44,8 +45,7 @@ export interface Rpc<Request, Response> {
 }
 
 /** The part of ts-proto's message types that the service needs. */
-export interface MessageType<Message> {
-  encode(message: Message): { finish(): Uint8Array }
+export interface MessageType<Message> extends Encoder<Message> {
   decode(payload: Uint8Array): Message
 }
 

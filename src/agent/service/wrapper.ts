@@ -4,6 +4,7 @@ import type { LogFields, Logger, LogLevel } from '../../base/log.ts'
 import { inStep, recordSteps } from '../../base/step.ts'
 import { REQUESTS } from '../../gen/message-fields.ts'
 import { countElements, undecodable } from '../../rpc/count-elements.ts'
+import { encode } from '../../rpc/encode.ts'
 import { exhausted, type Totals } from '../../rpc/limits.ts'
 import type { Encoded, IncomingCall, Method, Outcome } from '../../rpc/method.ts'
 import { type Call, type Taken, tell } from '../../state/request.ts'
@@ -50,7 +51,7 @@ function served<Request, Response>(
   const { name, types, rpc } = method
   const check = checkOf(method, policy)
   return async (payload, incoming, open) => {
-    const startedMs = nowMs()
+    const { startedMs } = open
     const limits = limitsOf(incoming)
     const taken: Taken[] = []
     const delivered = (written: boolean) => tell(taken, written, log, { rpc: name })
@@ -89,7 +90,7 @@ function served<Request, Response>(
         const refusal = checked && (await inStep('policy', '', () => refusalOf(checked)))
         work = refusal === undefined ? rpc.handle(request, call) : refused(rpc, request, call, refusal)
         const response = await answerOf(work, method, limits.signal, log)
-        encoded = rpc.encode?.(response) ?? { payload: types.response.encode(response).finish() }
+        encoded = rpc.encode?.(response) ?? { payload: encode(types.response, response) }
       }
       if (again === undefined && rpc.answeredByRecord === true) requests.answerByRecord(call)
       else if (keepsAnswer(rpc)) requests.answer(call, encoded.payload)
