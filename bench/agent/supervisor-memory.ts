@@ -2,6 +2,7 @@ import type { AgentPod } from '../../test/support/host/agent-pod.ts'
 import { processes } from '../../test/support/processes.ts'
 import { benchPod } from '../support/bench-pod.ts'
 import { report } from '../support/figure.ts'
+import { startOrphansOf } from '../support/orphans.ts'
 import { pssMibOf } from '../support/process-figures.ts'
 
 /** The memory of vminit and the broker beside an idle agent, before and after 100,000 exits and 20,000 calls. */
@@ -9,18 +10,13 @@ const EXITS = 100_000
 const CALLS = 20_000
 const LIMIT_MIB = 2
 
-/** The parent of these processes ends at once, so vminit reaps them. */
-const ORPHANS = `i=0; while [ $i -lt ${EXITS} ]; do ( : & ); i=$((i+1)); done`
-
 const pod = await benchPod()
 try {
   await pod.run('idle', ['/bin/sleep', '1000000'])
   figure('vminit and broker, idle', pod)
-  const Namespaces = ['mount', 'ipc', 'uts'].map((Type) => ({ Type }))
-  const init = await pod.run('orphans', ['/bin/sh', '-c', ORPHANS], { linux: { Namespaces } })
-  const status = await init.wait()
-  if (status !== 0) throw new Error(`the shell ended with ${status}`)
-  await pod.remove('orphans')
+  const orphans = await startOrphansOf(pod)
+  await orphans.end(EXITS)
+  orphans.close()
   for (let call = 0; call < CALLS; call++) await pod.started.health.check({})
   figure('vminit and broker after 100,000 exits', pod)
 } finally {

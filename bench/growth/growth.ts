@@ -6,6 +6,7 @@ import { boot } from './boot.ts'
 import { containers } from './containers.ts'
 import { deaths } from './deaths.ts'
 import { execs } from './execs.ts'
+import { exits } from './exits.ts'
 import { stdio } from './stdio.ts'
 
 /** `npm run bench -- growth [NAME…] [--keep]`: measures how costs grow, and prints a table for each. */
@@ -14,6 +15,7 @@ const ALL: Readonly<Record<string, () => Promise<Omit<Series, 'measured'>>>> = {
   execs,
   stdio,
   deaths,
+  exits,
   boot,
 }
 
