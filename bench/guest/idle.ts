@@ -6,10 +6,10 @@ const SECONDS = 20
 /** V8 collects garbage after work, for up to 20 s as measured. */
 const TIDY_SECONDS = 30
 
-/** The agent is the first child of PID 1. Each wake-up of a thread counts as one of its voluntary context switches. */
+/** Each wake-up of a thread counts as one of its voluntary context switches. */
 const COUNT = `
-  agent=$(cut -d ' ' -f 1 /guest/proc/1/task/1/children)
-  count() { cat /guest/proc/$agent/task/*/status | awk '/^voluntary/ { sum += $2 } END { print sum }'; }
+  agent=$(dirname $(grep -l kata-agent /guest/proc/[0-9]*/comm))
+  count() { cat $agent/task/*/status | awk '/^voluntary/ { sum += $2 } END { print sum }'; }
   sleep ${TIDY_SECONDS}
   before=$(count)
   sleep ${SECONDS}
