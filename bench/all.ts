@@ -30,6 +30,7 @@ const PATHS = [
   'containers/exec-leak',
   'containers/metrics',
   ...['guest/hot-plug', 'guest/idle', 'guest/vm-boot', 'guest/guest-memory', 'guest/mem-agent'],
+  'guest/counts',
 ]
 const SCRIPTS = new Map(PATHS.map((path) => [basename(path), join(import.meta.dirname, `${path}.ts`)]))
 
@@ -117,8 +118,8 @@ async function runScript(script: string, onFigure: (line: string) => void): Prom
 }
 
 function addTo(figures: Map<string, RunFigure>, line: string): void {
-  const { figure, value, floor, unit, limit } = JSON.parse(line)
+  const { figure, value, floor, unit, limit, spread } = JSON.parse(line)
   if (typeof figure !== 'string' || typeof value !== 'number' || typeof floor !== 'number') return
-  const before = figures.get(figure) ?? { unit, limit, values: [], floors: [] }
+  const before = figures.get(figure) ?? { unit, limit, spread, values: [], floors: [] }
   figures.set(figure, { ...before, values: [...before.values, value], floors: [...before.floors, floor] })
 }

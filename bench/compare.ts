@@ -1,10 +1,12 @@
 import { readFileSync } from 'node:fs'
-import { median } from './support/figure.ts'
+import { COUNT_NOISE, median } from './support/figure.ts'
 
 export interface RunFigure {
   readonly unit: string
   /** The greatest acceptable ratio to the floor. */
-  readonly limit: number
+  readonly limit?: number | undefined
+  /** Of a count. */
+  readonly spread?: number | undefined
   readonly values: readonly number[]
   readonly floors: readonly number[]
 }
@@ -68,7 +70,8 @@ function rowOf(name: string, before: RunFigure, after: RunFigure) {
   const [old, now] = [seriesOf(before), seriesOf(after)]
   const change = median(now) === median(old) ? 0 : median(now) / median(old) - 1
   const isApart = Math.min(...now) > Math.max(...old) || Math.max(...now) < Math.min(...old)
-  const noise = now.length === 1 || old.length === 1 ? NOISE_OF_ONE_ROUND : NOISE
+  const isOneRound = now.length === 1 || old.length === 1
+  const noise = before.spread !== undefined ? COUNT_NOISE : isOneRound ? NOISE_OF_ONE_ROUND : NOISE
   const isChanged = isApart && Math.abs(change) > noise
   const percent = `${change < 0 ? '' : '+'}${(100 * change).toFixed(1)} %`
   const cells = [name, shown(before, old), shown(after, now), isChanged ? `**${percent}**` : percent]

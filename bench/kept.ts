@@ -42,14 +42,14 @@ export function keptPage(kept: Kept): string {
     const { commit, kernel, cpus, load, rounds } = origin
     const [value, floor] = [median(values), median(floors)]
     const ratio = floor === 0 ? '–' : `${rounded(value / floor)}`
-    const isMissed = value > floor * limit
+    const isMissed = limit !== undefined && value > floor * limit
     return [
       ...[
         name,
         `${rounded(value)} ${unit}`,
         `${rounded(floor)}`,
         isMissed ? `**${ratio}**` : ratio,
-        `${limit}`,
+        `${limit ?? '–'}`,
       ],
       `${commit}, ${rounds} rounds, Linux ${kernel}, ${cpus} CPUs, load ${load.map((each) => each.toFixed(1)).join(' to ')}`,
     ]

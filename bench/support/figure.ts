@@ -24,6 +24,18 @@ export function report(figure: Figure): void {
   process.stdout.write(`${JSON.stringify({ ...line, met: value <= floor * limit })}\n`)
 }
 
+/** Counts that differ by more than this are no figure; a change by less is none. */
+export const COUNT_NOISE = 0.01
+
+/** Prints a figure that was counted several times, unless the counts differ too much. */
+export function reportCount(figure: string, values: readonly number[]): void {
+  const value = median(values)
+  const spread = (Math.max(...values) - Math.min(...values)) / value
+  const line = { figure, value: round(value), unit: 'us', floor: 0, spread: round(spread) }
+  if (spread <= COUNT_NOISE) process.stdout.write(`${JSON.stringify(line)}\n`)
+  else process.stderr.write(`left out, because of its spread: ${JSON.stringify(line)}\n`)
+}
+
 export function median(values: readonly number[]): number {
   const sorted = values.toSorted((a, b) => a - b)
   const middle = sorted[Math.floor(sorted.length / 2)]
