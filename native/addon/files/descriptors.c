@@ -29,9 +29,8 @@ static int64_t pipe_size(struct call *call) {
 }
 
 static int64_t set_non_blocking(struct call *call) {
-  int fd = call->given[0].integer, flags = fcntl(fd, F_GETFL);
-  if (flags == -1) return -1;
-  return fcntl(fd, F_SETFL, call->given[1].integer ? flags | O_NONBLOCK : flags & ~O_NONBLOCK);
+  int is_on = call->given[1].integer != 0;
+  return ioctl(call->given[0].integer, FIONBIO, &is_on);
 }
 
 static int64_t duplicate(struct call *call) {
