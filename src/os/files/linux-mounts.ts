@@ -7,6 +7,7 @@ import { inStep } from '../../base/step.ts'
 import { checkErrno, failed, tooLong } from '../errors.ts'
 import type { Native } from '../native.ts'
 import type { Tools } from '../process/tools.ts'
+import { linuxFiles } from './linux-files.ts'
 import { parseMountLine } from './mountinfo.ts'
 import { MOUNT_FLAG_BITS, type MountEntry, type Mounts } from './mounts.ts'
 import { MAX_OPTION_BYTES, overlaySettings } from './overlay-settings.ts'
@@ -61,7 +62,7 @@ export function linuxMounts(context: MountContext): Mounts {
       checkErrno('pin namespaces', `${ipc}, ${uts}`, await native.pinNamespaces(ipc, uts, hostname))
     },
 
-    list: listMounts,
+    list: () => listMounts(context),
 
     async isMounted(pid, path) {
       let found = false
@@ -73,10 +74,9 @@ export function linuxMounts(context: MountContext): Mounts {
   }
 }
 
-async function listMounts(): Promise<readonly MountEntry[]> {
-  const entries: MountEntry[] = []
-  await readLines('/proc/self/mountinfo', MAX_TABLE_BYTES.own, (line) => entries.push(parseMountLine(line)))
-  return entries
+async function listMounts({ native }: Pick<MountContext, 'native'>): Promise<readonly MountEntry[]> {
+  const table = await linuxFiles(native).readText('/proc/self/mountinfo', MAX_TABLE_BYTES.own)
+  return table.split('\n').slice(0, -1).map(parseMountLine)
 }
 
 type MountRequest = Parameters<Mounts['mount']>[0]
@@ -99,7 +99,7 @@ const UMOUNT_NOFOLLOW = 8
 /** Retries after EBUSY: a program that was just started has copies of closed descriptors until it executes. */
 async function unmount(context: MountContext, target: string, flags: number): Promise<number> {
   // A mount to detach is a second one of a file system that stays mounted, and most containers have several.
-  const isLast = (flags & MNT_DETACH) === 0 && (await mayLastForEver(target))
+  const isLast = (flags & MNT_DETACH) === 0 && (await mayLastForEver(context, target))
   const unmountOnce = isLast
     ? async () => -(await context.tools.run([context.vminit, '--unmount', `${flags}`, target])).exitCode
     : () => context.native.unmount(target, flags)
@@ -115,8 +115,8 @@ async function unmount(context: MountContext, target: string, flags: number): Pr
 const CLOCK = { sleep: (ms: number, signal: AbortSignal) => sleep(ms, undefined, { signal }) }
 
 /** Whether a process must unmount it, because the kernel waits for its server and a thread may never return. */
-async function mayLastForEver(target: string): Promise<boolean> {
-  const mounts = await listMounts()
+async function mayLastForEver(context: MountContext, target: string): Promise<boolean> {
+  const mounts = await listMounts(context)
   const mount = mounts.findLast(({ mountPoint }) => mountPoint === target)
   if (mount === undefined || !SERVED.test(mount.type)) return false
   return !mounts.some(
