@@ -52,25 +52,25 @@ export function linuxStateFiles(root: string): StateFiles {
     }
   }
   const unfinished = `${root}/${UNFINISHED}`
-  const replace = (full: string, bytes: Uint8Array) => {
+  const makingFolder = (full: string, action: () => void) => {
     try {
-      writeFileSync(unfinished, bytes, { mode: 0o600 })
-      renameSync(unfinished, full)
+      action()
     } catch (error) {
-      // The written part takes room.
-      rmSync(unfinished, { force: true })
-      throw error
+      if (errnoOf(error) !== 'ENOENT') throw error
+      mkdirSync(dirname(full), { recursive: true, mode: 0o700 })
+      action()
     }
   }
   return {
     write: (path, bytes) =>
       inFolder('write', path, (full) => {
         try {
-          replace(full, bytes)
+          makingFolder(full, () => writeFileSync(unfinished, bytes, { mode: 0o600 }))
+          makingFolder(full, () => renameSync(unfinished, full))
         } catch (error) {
-          if (errnoOf(error) !== 'ENOENT') throw error
-          mkdirSync(dirname(full), { recursive: true, mode: 0o700 })
-          replace(full, bytes)
+          // The written part takes room.
+          rmSync(unfinished, { force: true })
+          throw error
         }
       }),
     read: (path) =>
