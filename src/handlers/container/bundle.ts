@@ -23,7 +23,7 @@ export function bundleOf(sharedRoot: string, key: string): Bundle {
 }
 
 export async function makeBundle(os: Os, bundle: Bundle, onRemove: UndoList): Promise<void> {
-  await os.files.makeDirectories(bundle.folder, 0o755)
+  await os.scratch.makeDirectories(bundle.folder, 0o755)
   onRemove.add('bundle', () => removeBundle(os, bundle))
 }
 

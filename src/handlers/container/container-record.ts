@@ -68,18 +68,20 @@ export class ContainerRecord {
     this.#fields = fields
   }
 
-  /** Writes what is known before the OCI runtime makes the container. */
+  /** Writes what is known before the OCI runtime makes the container, if anything. */
   saveSetUp(setUp: {
     readonly startContainer: readonly Hook[]
     readonly poststart: readonly Hook[]
     readonly pciAddresses: ReadonlyMap<string, string>
     readonly sysctls: readonly Sysctl[]
   }): void {
+    const { startContainer, poststart, pciAddresses, sysctls } = setUp
+    if (startContainer.length + poststart.length + pciAddresses.size + sysctls.length === 0) return
     this.save({
-      startContainer: [...setUp.startContainer],
-      poststart: [...setUp.poststart],
-      pciAddresses: Object.fromEntries(setUp.pciAddresses),
-      sysctls: [...setUp.sysctls],
+      startContainer: [...startContainer],
+      poststart: [...poststart],
+      pciAddresses: Object.fromEntries(pciAddresses),
+      sysctls: [...sysctls],
     })
   }
 

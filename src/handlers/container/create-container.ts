@@ -15,7 +15,7 @@ import type { OnDeviation } from '../../oci/deviation.ts'
 import { checkDevicePaths } from '../../oci/guest-devices.ts'
 import { supportedSpec } from '../../oci/guest-support.ts'
 import { normalizeSpec } from '../../oci/normalize-spec.ts'
-import { nofileIn } from '../../oci/rlimits.ts'
+import { nofileIn, nofileOf } from '../../oci/rlimits.ts'
 import type { Os } from '../../os/os.ts'
 import { parseStartNs } from '../../os/process/proc-stat.ts'
 import type { Call } from '../../state/request.ts'
@@ -206,7 +206,7 @@ async function specFor(
 ): Promise<ContainerSpec> {
   const { dependencies, request, onDeviation, call, sandbox, bundle } = creation
   const { os, runtime, containersCgroup } = dependencies
-  const { spec: requested } = completeSpec(request.OCI)
+  const { spec: requested, process, linux } = completeSpec(request.OCI)
   const support = await guestSupport({ os, runtime, isV2 }, requested)
   const pid = request.sandboxPidns
     ? await sandbox.pidNamespace.joinedBy(request.containerId, call.signal)
@@ -219,13 +219,15 @@ async function specFor(
     deviceModes: await deviceModes(os, request.OCI),
     hooks: sandbox.guestHooks,
     cgroupParent: containersCgroup.path,
-    nofile: nofileIn(await os.scratch.readText('/proc/self/limits')),
-    pids: (await hasController(os, 'pids', isV2)) ? await shareOfProcesses(os.scratch) : undefined,
+    nofile: nofileOf(process.Rlimits) ?? nofileIn(await os.scratch.readText('/proc/self/limits')),
+    pids: linux.Resources?.Pids?.Limit ?? (await shareOfProcesses(os, isV2)),
   })
 }
 
 /** The default limit of processes: half of the kernel's limit (threads count), so that the agent and others can fork. */
-async function shareOfProcesses(scratch: Os['scratch']): Promise<bigint> {
+async function shareOfProcesses(os: Os, isV2: boolean): Promise<bigint | undefined> {
+  if (!(await hasController(os, 'pids', isV2))) return undefined
+  const { scratch } = os
   const numbers = ['threads-max', 'pid_max'].map((name) => scratch.readText(`/proc/sys/kernel/${name}`))
   const [threads, pids] = (await Promise.all(numbers)).map(Number)
   return BigInt(Math.floor(Math.min(threads ?? 0, pids ?? 0) / 2))

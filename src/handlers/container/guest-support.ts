@@ -1,4 +1,4 @@
-import type { LinuxResources, Spec } from '../../gen/oci.ts'
+import { type LinuxResources, Process, type Spec } from '../../gen/oci.ts'
 import type { GuestSupport, HugePageSizes } from '../../oci/guest-support.ts'
 import type { Os } from '../../os/os.ts'
 import { hasController } from '../cgroup/cgroup.ts'
@@ -20,7 +20,7 @@ export async function guestSupport(
   },
   { Process: process, Linux: linux }: Spec,
 ): Promise<GuestSupport> {
-  const asked = process === undefined ? { apparmor: false, selinux: false } : askedOf(process)
+  const asked = askedOf(process ?? Process.create())
   const hasFlags = (linux?.Seccomp?.Flags ?? []).length > 0
   return {
     ...(await processSupport(os, { ...asked, selinux: asked.selinux || linux?.MountLabel !== '' })),

@@ -1,6 +1,7 @@
 import { errnoOf } from '../../base/errors.ts'
 import type { Process } from '../../gen/oci.ts'
 import type { ProcessSupport } from '../../oci/guest-support.ts'
+import { nofileOf } from '../../oci/rlimits.ts'
 import type { Os } from '../../os/os.ts'
 
 /** One line for each profile: `NAME (MODE)`. Present with AppArmor in the kernel and securityfs mounted. */
@@ -12,17 +13,21 @@ const MAX_OPEN_FILES = '/proc/sys/fs/nr_open'
 /** What the guest's kernel supports. Looks up only what `asked` names. */
 export async function processSupport(
   { files, scratch }: Pick<Os, 'files' | 'scratch'>,
-  asked: { readonly apparmor: boolean; readonly selinux: boolean },
+  asked: ReturnType<typeof askedOf>,
 ): Promise<ProcessSupport> {
   return {
     apparmorProfiles: asked.apparmor ? await loadedProfiles(files) : new Set(),
     hasSelinux: asked.selinux && (await files.stat(SELINUX)) !== undefined,
-    maxOpenFiles: BigInt((await scratch.readText(MAX_OPEN_FILES)).trim()),
+    maxOpenFiles: asked.openFiles ? BigInt((await scratch.readText(MAX_OPEN_FILES)).trim()) : 0n,
   }
 }
 
-export function askedOf({ ApparmorProfile, SelinuxLabel }: Process) {
-  return { apparmor: ApparmorProfile !== '', selinux: SelinuxLabel !== '' }
+export function askedOf({ ApparmorProfile, SelinuxLabel, Rlimits }: Process) {
+  return {
+    apparmor: ApparmorProfile !== '',
+    selinux: SelinuxLabel !== '',
+    openFiles: nofileOf(Rlimits) !== undefined,
+  }
 }
 
 async function loadedProfiles(files: Os['files']): Promise<Set<string>> {

@@ -6,8 +6,13 @@ type Kernel = Pick<Os, 'files' | 'mounts'>
 
 /** Makes `root` an empty directory; removes old content like {@link clearFolder}. */
 export async function emptyFolder(os: Kernel, root: string): Promise<void> {
-  await clearFolder(os, root)
-  await os.files.makeDirectories(root, 0o755)
+  try {
+    // A new directory has no content and no mounts.
+    await os.files.makeDirectory(root, 0o755)
+  } catch {
+    await clearFolder(os, root)
+    await os.files.makeDirectories(root, 0o755)
+  }
 }
 
 /** Removes `root` after unmounting all at or below it, so mounts keep their content. Throws when a mount stays. */

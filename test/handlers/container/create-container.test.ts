@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { Device } from '../../../src/gen/agent.ts'
+import { LinuxResources } from '../../../src/gen/oci.ts'
 import { checkContainerId } from '../../../src/handlers/container/create-container.ts'
 import type { FakeOs } from '../../support/fakes/fake-os.ts'
 import { recordingLog } from '../../support/fakes/recording-log.ts'
@@ -92,6 +93,32 @@ describe('CreateContainer', () => {
     await made.os.files.put('/sys/fs/cgroup/cgroup.controllers', '')
     await made.handlers.createContainer(containerRequest('c1'), neverAborted)
     expect((await configOf(made, 'c1')).linux.namespaces).toContainEqual({ type: 'cgroup' })
+  })
+
+  it('reads no limit of the guest that the specification does not ask for', async () => {
+    const made = await machineWithSandbox()
+    const { files } = made.os
+    await files.makeDirectories('/sys/fs/cgroup/pids')
+    await files.removeFile('/proc/self/limits')
+    const create = (id: string, hasLimits: boolean) => {
+      const Rlimits = hasLimits ? [{ Type: 'RLIMIT_NOFILE', Soft: 10n, Hard: 2n ** 30n }] : []
+      const request = containerRequest(id, { Rlimits })
+      if (request.OCI?.Linux !== undefined && hasLimits)
+        request.OCI.Linux.Resources = LinuxResources.fromPartial({ Pids: { Limit: 7n } })
+      return made.handlers.createContainer(request, neverAborted)
+    }
+    await create('limited', true)
+    const { process, linux } = await configOf(made, 'limited')
+    expect(process.rlimits).toEqual([{ type: 'RLIMIT_NOFILE', soft: 10, hard: 1_048_576 }])
+    expect(linux.resources.pids).toEqual({ limit: 7 })
+    await expect(create('none', false)).rejects.toThrow('read /proc/self/limits: ENOENT')
+    await files.put('/proc/self/limits', '')
+    await expect(create('none', false)).rejects.toThrow('read /proc/sys/kernel/threads-max: ENOENT')
+    await files.put('/proc/sys/kernel/threads-max', '90\n')
+    await files.put('/proc/sys/kernel/pid_max', '80\n')
+    await files.removeFile('/proc/sys/fs/nr_open')
+    await create('none', false)
+    expect((await configOf(made, 'none')).linux.resources.pids).toEqual({ limit: 40 })
   })
 
   it('sets net sysctls in the guest', async () => {

@@ -56,9 +56,20 @@ describe('emptyFolder', () => {
     expect(mountPoints(os)).toEqual(['/'])
   })
 
-  it('creates a missing folder', async () => {
-    const os = new FakeOs()
-    await emptyFolder(os, ROOT)
-    expect(await os.files.list('/run')).toEqual(['kata-containers'])
-  })
+  it.each(['/run', '/'])(
+    'creates a missing folder in %s, and asks for mounts only without it',
+    async (parent) => {
+      const os = new FakeOs()
+      await os.files.makeDirectories(parent)
+      let asked = 0
+      const { list } = os.mounts
+      os.mounts.list = () => {
+        asked += 1
+        return list.call(os.mounts)
+      }
+      await emptyFolder(os, ROOT)
+      expect(await os.files.list('/run')).toEqual(['kata-containers'])
+      expect(asked).toBe(parent === '/run' ? 0 : 1)
+    },
+  )
 })
