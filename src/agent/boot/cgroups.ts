@@ -2,7 +2,7 @@ import { errnoOf, messageOf } from '../../base/errors.ts'
 import { guestMemory, reserveOf } from '../../handlers/cgroup/memory-reserve.ts'
 import type { Files } from '../../os/files/files.ts'
 import type { MountEntry, MountFlag, Mounts } from '../../os/files/mounts.ts'
-import { childrenOf } from '../../os/process/proc-stat.ts'
+import { pidsWhere, procStatFields } from '../../os/process/proc-stat.ts'
 import { ensureMounted, isMounted } from './mounts.ts'
 import { type BootContext, outcomeOf, type StepOutcome } from './step.ts'
 
@@ -142,13 +142,11 @@ async function moveIntoOwnCgroup({ os, config, log }: BootContext): Promise<Step
   await files.makeDirectories(OWN_CGROUP)
   await set('memory.min', `${reserveOf(config.memoryReserve, (await guestMemory(files)).total)}`)
   await set('cpu.weight', `${CPU_WEIGHT}`)
-  // The children of vminit are the agent and the broker.
-  const pids = new Set([VMINIT, system.pid, ...(await childrenOf(files, `${VMINIT}`))])
-  for (const pid of pids) await set('cgroup.procs', `${pid}`)
+  // The children of vminit, which is process 1, are the agent and the broker.
+  const children = await pidsWhere(files, (stat) => procStatFields(stat)[1] === '1')
+  for (const pid of new Set([1, system.pid, ...children])) await set('cgroup.procs', `${pid}`)
   return 'done'
 }
-
-const VMINIT = 1
 
 async function enableControllers(context: BootContext): Promise<StepOutcome> {
   const { files } = context.os

@@ -16,31 +16,26 @@ const MIB = 2n ** 20n
 const HIGH_PART = 128n
 const HIGH_BYTES = 8n * MIB
 
+interface Parts {
+  readonly os: Os
+  readonly log: Logger
+  /** Its path below the root of each hierarchy: `/containers`. */
+  readonly path: string
+  /** Memory that containers cannot take; 0 lets them take all. */
+  readonly reserveMib: number
+}
+
 /** The parent of all containers' cgroups. Its limit, which counts tmpfs and page cache, keeps memory for the agent. */
 export class ContainersCgroup {
-  readonly path: string
-  readonly #os: Os
-  readonly #log: Logger
-  readonly #reserveMib: number
+  readonly #parts: Parts
   #isWarned = false
 
-  constructor({
-    os,
-    log,
-    path,
-    reserveMib,
-  }: {
-    readonly os: Os
-    readonly log: Logger
-    /** Its path below the root of each hierarchy: `/containers`. */
-    readonly path: string
-    /** Memory that containers cannot take; 0 lets them take all. */
-    readonly reserveMib: number
-  }) {
-    this.path = path
-    this.#os = os
-    this.#log = log
-    this.#reserveMib = reserveMib
+  constructor(parts: Parts) {
+    this.#parts = parts
+  }
+
+  get path(): string {
+    return this.#parts.path
   }
 
   /** Creates it if needed, and limits it by the guest's current memory. Logs once when that fails. Never rejects. */
@@ -51,14 +46,14 @@ export class ContainersCgroup {
       if (this.#isWarned) return
       this.#isWarned = true
       const fields = { cgroup: this.path, error: messageOf(error) }
-      this.#log.warn('memory of all containers not limited', fields)
+      this.#parts.log.warn('memory of all containers not limited', fields)
     }
   }
 
   /** The same, if the cgroup exists. */
   async limitAgain(): Promise<void> {
-    const folder = this.#folder(await usesCgroupV2(this.#os))
-    if ((await this.#os.files.stat(folder)) !== undefined) await this.limit()
+    const folder = this.#folder(await usesCgroupV2(this.#parts.os))
+    if ((await this.#parts.os.files.stat(folder)) !== undefined) await this.limit()
   }
 
   /** See `Cgroup.holds`. */
@@ -76,15 +71,15 @@ export class ContainersCgroup {
     try {
       await (await this.#cgroup()).remove()
     } catch (error) {
-      this.#log.warn('cgroup not removed', { cgroup: this.path, error: messageOf(error) })
+      this.#parts.log.warn('cgroup not removed', { cgroup: this.path, error: messageOf(error) })
     }
   }
 
   /** Removes empty cgroups above the `path` of a removed container, unless one of `used` needs them. Never rejects. */
   async removeParents(path: string, used: readonly string[]): Promise<void> {
     if (dirname(path) === this.path) return
-    const { files } = this.#os
-    const isV2 = await usesCgroupV2(this.#os)
+    const { files } = this.#parts.os
+    const isV2 = await usesCgroupV2(this.#parts.os)
     const hierarchies = isV2 ? [''] : (await files.list(ROOT)).map((name) => `/${name}`)
     for (const hierarchy of hierarchies) {
       for (let parent = dirname(path); isWithin(parent, this.path); parent = dirname(parent)) {
@@ -95,7 +90,7 @@ export class ContainersCgroup {
   }
 
   async #cgroup(): Promise<Cgroup> {
-    return cgroupAt(this.#os, this.path, await usesCgroupV2(this.#os), this.#log)
+    return cgroupAt(this.#parts.os, this.path, await usesCgroupV2(this.#parts.os), this.#parts.log)
   }
 
   #folder(isV2: boolean): string {
@@ -103,13 +98,13 @@ export class ContainersCgroup {
   }
 
   async #makeAndLimit(): Promise<void> {
-    const { files, scratch } = this.#os
-    const isV2 = await usesCgroupV2(this.#os)
+    const { files, scratch } = this.#parts.os
+    const isV2 = await usesCgroupV2(this.#parts.os)
     const folder = this.#folder(isV2)
-    if (!(await hasController(this.#os, 'memory', isV2)))
+    if (!(await hasController(this.#parts.os, 'memory', isV2)))
       throw new Error('the kernel has no memory controller')
     if ((await scratch.stat(folder)) === undefined) await files.makeDirectories(folder)
-    if (isV2) await enableMemory(this.#os, folder)
+    if (isV2) await enableMemory(this.#parts.os, folder)
     const bytes = await this.#limitOf(folder, isV2)
     if (!isV2) return files.write(`${folder}/memory.limit_in_bytes`, `${bytes ?? -1}`)
     await files.write(`${folder}/memory.max`, `${bytes ?? 'max'}`)
@@ -121,9 +116,9 @@ export class ContainersCgroup {
    * result does not depend on the current use, and is never below it.
    */
   async #limitOf(folder: string, isV2: boolean): Promise<bigint | undefined> {
-    if (this.#reserveMib === 0) return undefined
+    if (this.#parts.reserveMib === 0) return undefined
     const usage = `${folder}/${isV2 ? 'memory.current' : 'memory.usage_in_bytes'}`
-    const texts = await this.#os.files.readSmall([MEMINFO, usage, `${folder}/memory.stat`])
+    const texts = await this.#parts.os.files.readSmall([MEMINFO, usage, `${folder}/memory.stat`])
     if (texts.includes('')) throw new Error(`memory use of ${folder} or the guest: not readable`)
     const [meminfo = '', usedText = '', statText] = texts
     const guest = memoryOf(meminfo)
@@ -132,7 +127,7 @@ export class ContainersCgroup {
     const prefix = isV2 ? '' : 'total_'
     const names = [`${prefix}active_file`, `${prefix}inactive_file`, 'slab_reclaimable']
     const reclaimable = names.reduce((sum, name) => sum + (stat[name] ?? 0n), 0n)
-    const reserve = reserveOf(this.#reserveMib, guest.total)
+    const reserve = reserveOf(this.#parts.reserveMib, guest.total)
     return atLeastZero(used - reclaimable) + atLeastZero(guest.available - reserve)
   }
 }

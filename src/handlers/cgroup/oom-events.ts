@@ -25,7 +25,6 @@ export class OomEvents {
   readonly #events: Pick<EventLog, 'add'>
   /** By container key. */
   readonly #watches = new Map<string, OomWatch>()
-  #looking = new AbortController()
 
   constructor(
     log: Logger,
@@ -72,13 +71,10 @@ export class OomEvents {
 
   /** Kills without a watching agent have brought no notification, and may not be counted yet. Never rejects. */
   async lookForUnnotified(clock: Clock): Promise<void> {
-    this.#looking = new AbortController()
     const lookAtAll = () => Promise.all([...this.#watches.values()].map((watch) => watch.look()))
     await lookAtAll()
     for (const pause of RETRIES_MS) {
-      // It rejects when the last watch has ended.
-      await clock.sleep(pause, this.#looking.signal).catch(() => {})
-      if (this.#watches.size === 0) return
+      await clock.sleep(pause)
       await lookAtAll()
     }
   }
@@ -100,7 +96,6 @@ export class OomEvents {
   async end(key: string): Promise<void> {
     const watch = this.#watches.get(key)
     this.#watches.delete(key)
-    if (this.#watches.size === 0) this.#looking.abort()
     await watch?.end()
   }
 }

@@ -22,11 +22,6 @@ export function bundleOf(sharedRoot: string, key: string): Bundle {
   return { folder, rootfs: `${folder}/rootfs`, config: `${folder}/config.json` }
 }
 
-export async function makeBundle(os: Os, bundle: Bundle, onRemove: UndoList): Promise<void> {
-  await os.scratch.makeDirectories(bundle.folder, 0o755)
-  onRemove.add('bundle', () => removeBundle(os, bundle))
-}
-
 /** Removes a bundle's folder. The three cheap calls suffice unless other files are left in it. */
 export async function removeBundle(os: Os, { folder, rootfs, config }: Bundle): Promise<void> {
   try {
@@ -56,30 +51,28 @@ export class StoredSpec {
   readonly #files: ScratchFiles
   readonly #path: string
   readonly #record: ContainerRecord
-  #spec: ContainerSpec['spec']
 
-  constructor(files: ScratchFiles, path: string, record: ContainerRecord, spec: ContainerSpec['spec']) {
+  constructor(files: ScratchFiles, path: string, record: ContainerRecord) {
     this.#files = files
     this.#path = path
     this.#record = record
-    this.#spec = spec
   }
 
   get current(): ContainerSpec['spec'] {
-    return this.#spec
+    return this.#record.readSpec()
   }
 
   /** Writes the record and `config.json`, each completely or not at all. */
-  async save(): Promise<void> {
-    this.#record.saveSpec(this.#spec)
+  async save(spec: ContainerSpec['spec']): Promise<void> {
+    this.#record.saveSpec(spec)
     const unfinished = `${this.#path}.new`
-    await this.#files.write(unfinished, printJson(runtimeConfig(this.#spec)), { mode: 0o600 })
+    await this.#files.write(unfinished, printJson(runtimeConfig(spec)), { mode: 0o600 })
     await this.#files.rename(unfinished, this.#path)
   }
 
   async setResources(update: LinuxResources): Promise<void> {
-    const { Linux: linux } = this.#spec
-    this.#spec = { ...this.#spec, Linux: { ...linux, Resources: mergeResources(linux.Resources, update) } }
-    await this.save()
+    const { Linux: linux } = this.current
+    const Resources = mergeResources(linux.Resources, update)
+    await this.save({ ...this.current, Linux: { ...linux, Resources } })
   }
 }

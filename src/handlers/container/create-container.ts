@@ -32,7 +32,7 @@ import { ProcessTable } from '../process/process-table.ts'
 import { programOf } from '../process/signal-process.ts'
 import type { PortConnections } from '../stdio/port-connections.ts'
 import type { StorageHandlers } from '../storage/storage.ts'
-import { type Bundle, bundleOf, makeBundle, mountRoot, StoredSpec } from './bundle.ts'
+import { type Bundle, bundleOf, mountRoot, removeBundle, StoredSpec } from './bundle.ts'
 import type { ContainerParts } from './container.ts'
 import type { ContainerRecord } from './container-record.ts'
 import { guestSupport } from './guest-support.ts'
@@ -148,7 +148,8 @@ async function build(creation: Creation): Promise<ContainerParts> {
   const connections = await connectStdio(dependencies, { ports: request, hasTerminal, onFailure }, call)
   const isV2 = await usesCgroupV2(os)
   checkSharedMounts(request.sharedMounts)
-  await makeBundle(os, bundle, onRemove)
+  await os.scratch.makeDirectories(bundle.folder, 0o755)
+  onRemove.add('bundle', () => removeBundle(os, bundle))
   const guestDevices = await devices.waitFor(request.devices, signal, (address) =>
     creation.record.save({ vfioDevices: [...creation.record.fields.vfioDevices, address] }),
   )
@@ -165,8 +166,8 @@ async function build(creation: Creation): Promise<ContainerParts> {
   creation.record.saveSetUp({ ...hooks, pciAddresses, sysctls: await sysctls.read(guestSysctls) })
   await sysctls.set(guestSysctls, { onFailure, onRemove }, signal)
   if (!storage.isUsed(bundle.rootfs)) await mountRoot(os, bundle, root.Path, onRemove)
-  const stored = new StoredSpec(os.scratch, bundle.config, creation.record, spec)
-  await stored.save()
+  const stored = new StoredSpec(os.scratch, bundle.config, creation.record)
+  await stored.save(spec)
   const cgroup = cgroupAt(os, spec.Linux.CgroupsPath, isV2, log)
   const init = await launchInit(creation, cgroup, { hasTerminal, connections })
   const { record } = creation
@@ -227,10 +228,8 @@ async function specFor(
 /** The default limit of processes: half of the kernel's limit (threads count), so that the agent and others can fork. */
 async function shareOfProcesses(os: Os, isV2: boolean): Promise<bigint | undefined> {
   if (!(await hasController(os, 'pids', isV2))) return undefined
-  const { scratch } = os
-  const numbers = ['threads-max', 'pid_max'].map((name) => scratch.readText(`/proc/sys/kernel/${name}`))
-  const [threads, pids] = (await Promise.all(numbers)).map(Number)
-  return BigInt(Math.floor(Math.min(threads ?? 0, pids ?? 0) / 2))
+  const texts = ['threads-max', 'pid_max'].map((name) => os.scratch.readText(`/proc/sys/kernel/${name}`))
+  return BigInt(Math.floor(Math.min(...(await Promise.all(texts)).map(Number)) / 2))
 }
 
 /** Modes of the guest's device nodes, for devices that the host sent without a mode. */

@@ -5,7 +5,7 @@ import type { ProcessState } from '../../gen/state/container.ts'
 import { isMountPoint } from '../../os/files/mounts.ts'
 import type { Os } from '../../os/os.ts'
 import { killIfAlive } from '../../os/process/kill-if-alive.ts'
-import { processBeganNs } from '../../os/process/proc-stat.ts'
+import { processStartNs } from '../../os/process/proc-stat.ts'
 import { NO_CALLER } from '../../state/request.ts'
 import type { RequestJournal } from '../../state/request-journal.ts'
 import { type Cgroup, cgroupAt, usesCgroupV2 } from '../cgroup/cgroup.ts'
@@ -170,12 +170,7 @@ async function partsOf(restored: Restored): Promise<ContainerParts> {
     cgroup,
     startContainer,
     poststart,
-    spec: new StoredSpec(
-      os.scratch,
-      bundleOf(config.sharedRoot, record.key).config,
-      record,
-      record.readSpec(),
-    ),
+    spec: new StoredSpec(os.scratch, bundleOf(config.sharedRoot, record.key).config, record),
     programBeforeStart: programBeforeStart === '' ? undefined : programBeforeStart,
     pciAddresses: new Map(Object.entries(pciAddresses)),
     release: () => release.run(),
@@ -223,9 +218,8 @@ async function adopt({ dependencies, cgroup }: Restored, process: ProcessState):
   if (process.pid !== 0) return process
   const isMember = (pid: number) => cgroup.holds(pid)
   const pid = await runtime.adopt({ key: process.key, isMember })
-  return pid === undefined
-    ? process
-    : { ...process, pid, beganNs: await processBeganNs(os, pid, process.beganNs) }
+  if (pid === undefined) return process
+  return { ...process, pid, beganNs: (await processStartNs(os.files, pid)) ?? process.beganNs }
 }
 
 /** Whether the runtime has made the process, and its terminal was not lost. */

@@ -2,7 +2,7 @@ import { withTimeout } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
 import type { Os } from '../../os/os.ts'
 import { killIfAlive } from '../../os/process/kill-if-alive.ts'
-import { childrenOf, parentPid } from '../../os/process/proc-stat.ts'
+import { parentPid, pidsWhere, procStatFields } from '../../os/process/proc-stat.ts'
 
 /** Runs of the previous agent that take longer are killed, with what their hooks have started. */
 const RUN_MS = 10_000
@@ -67,7 +67,8 @@ export async function orphanedRuns(
   os: Os,
   { root, isContained }: RunSearch,
 ): Promise<readonly OrphanedRun[]> {
-  const children = await childrenOf(os.files, await parentPid(os.files, 'self'))
+  const vminit = await parentPid(os.files, 'self')
+  const children = await pidsWhere(os.files, (stat) => procStatFields(stat)[1] === vminit)
   const runs = children.map(async (pid): Promise<readonly OrphanedRun[]> => {
     if (await isContained(pid)) return []
     const commandLine = await os.files.readText(`/proc/${pid}/cmdline`).catch(() => '')

@@ -18,16 +18,12 @@ export async function processSupport(
   return {
     apparmorProfiles: asked.apparmor ? await loadedProfiles(files) : new Set(),
     hasSelinux: asked.selinux && (await files.stat(SELINUX)) !== undefined,
-    maxOpenFiles: asked.openFiles ? BigInt((await scratch.readText(MAX_OPEN_FILES)).trim()) : 0n,
+    maxOpenFiles: asked.nofile ? BigInt((await scratch.readText(MAX_OPEN_FILES)).trim()) : 0n,
   }
 }
 
 export function askedOf({ ApparmorProfile, SelinuxLabel, Rlimits }: Process) {
-  return {
-    apparmor: ApparmorProfile !== '',
-    selinux: SelinuxLabel !== '',
-    openFiles: nofileOf(Rlimits) !== undefined,
-  }
+  return { apparmor: ApparmorProfile !== '', selinux: SelinuxLabel !== '', nofile: nofileOf(Rlimits) }
 }
 
 async function loadedProfiles(files: Os['files']): Promise<Set<string>> {

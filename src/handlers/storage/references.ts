@@ -2,7 +2,7 @@ import { Changes } from '../../base/changes.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import { isWithin } from '../../base/paths.ts'
 import { StoragePayload_Phase as Phase, type StoragePayload } from '../../gen/state/storage.ts'
-import { KINDS, type StateStore, UnreadableState } from '../../state/state-store.ts'
+import { KINDS, UnreadableState } from '../../state/state-store.ts'
 import { type Attachment, type AttachmentData, type AttachmentWork, detach, isPresent } from './attachment.ts'
 import type { StorageContext } from './driver.ts'
 import type { StorageGroup } from './drivers/image/layer-options.ts'
@@ -50,21 +50,17 @@ export interface Acquisition {
   readonly deviceOf: (() => Promise<string>) | undefined
 }
 
+type Parts = Pick<StorageContext, 'os' | 'log' | 'state' | 'events'>
+
 /** Counts the references to each mount point: the first one attaches the storage, releasing the last one detaches it. */
 export class StorageReferences {
   readonly #entries = new Map<string, Entry>()
   readonly #changes = new Changes()
-  readonly #os: StorageContext['os']
-  readonly #log: StorageContext['log']
-  readonly #state: StateStore
-  readonly #events: StorageContext['events']
+  readonly #parts: Parts
   #lastName = 0
 
-  constructor({ os, log, state, events }: Pick<StorageContext, 'os' | 'log' | 'state' | 'events'>) {
-    this.#os = os
-    this.#log = log
-    this.#state = state
-    this.#events = events
+  constructor(parts: Parts) {
+    this.#parts = parts
   }
 
   /**
@@ -116,7 +112,7 @@ export class StorageReferences {
     if (entry.warned || haveSameOptions(entry.requested, requested)) return
     entry.warned = true
     this.#save(mountPoint, entry, Phase.ATTACHED)
-    warnOfOptions(this.#log, entry.requested, requested)
+    warnOfOptions(this.#parts.log, entry.requested, requested)
   }
 
   /**
@@ -187,7 +183,7 @@ export class StorageReferences {
     let previous = unused
     try {
       // The mount may have been removed from outside.
-      if (unused?.attachment !== undefined && (await isPresent(this.#os, unused.attachment))) {
+      if (unused?.attachment !== undefined && (await isPresent(this.#parts.os, unused.attachment))) {
         const { attachment, requested: first, owner: firstOwner, warned } = unused
         const kept = { attachment, requested: first, owner: firstOwner, warned }
         Object.assign(entry, { ...kept, shared: shared || unused.shared })
@@ -217,7 +213,7 @@ export class StorageReferences {
     entry.isInTransition = true
     try {
       this.#save(attachment.mountPoint, entry, Phase.DETACHING)
-      await detach(this.#os, attachment, (path) => this.#isOtherStorage(path, attachment.mountPoint))
+      await detach(this.#parts.os, attachment, (path) => this.#isOtherStorage(path, attachment.mountPoint))
       this.#forget(attachment.mountPoint, entry)
       this.#tell('detached', attachment.mountPoint, entry)
     } finally {
@@ -236,8 +232,8 @@ export class StorageReferences {
   ): Promise<void> {
     const unwanted: { readonly entry: Entry; readonly attachment: Attachment; readonly isWhole: boolean }[] =
       []
-    const saved = this.#state.list(FOLDER).map((name) => {
-      return { name, payload: this.#state.require(KINDS.storage, `${FOLDER}/${name}`) }
+    const saved = this.#parts.state.list(FOLDER).map((name) => {
+      return { name, payload: this.#parts.state.require(KINDS.storage, `${FOLDER}/${name}`) }
     })
     for (const { name, payload } of saved) {
       const { mountPoint, shared, warned, owner } = payload
@@ -266,16 +262,16 @@ export class StorageReferences {
       const { mountPoint } = attachment
       const removed = isWhole ? this.#detach(entry, attachment) : this.#undoAttach(entry, attachment)
       await removed.catch((error) =>
-        this.#log.warn('storage not detached', { mountPoint, error: messageOf(error) }),
+        this.#parts.log.warn('storage not detached', { mountPoint, error: messageOf(error) }),
       )
     }
   }
 
   /** Undoes an interrupted attach, of which any number of steps may be done. */
   async #undoAttach(entry: Entry, { mountPoint, onRemove }: Attachment): Promise<void> {
-    await unmountTree(this.#os.mounts, mountPoint)
+    await unmountTree(this.#parts.os.mounts, mountPoint)
     // Fails for a mount point that existed before: it has content or is no directory.
-    await this.#os.files.removeDirectory(mountPoint).catch(() => {})
+    await this.#parts.os.files.removeDirectory(mountPoint).catch(() => {})
     await onRemove?.()
     this.#forget(mountPoint, entry)
   }
@@ -287,7 +283,7 @@ export class StorageReferences {
 
   #save(mountPoint: string, entry: Entry, phase: Phase): void {
     const { name, requested, owner = '', shared, warned, attachment } = entry
-    this.#state.write(KINDS.storage, `${FOLDER}/${name}`, {
+    this.#parts.state.write(KINDS.storage, `${FOLDER}/${name}`, {
       mountPoint,
       requested: [...requested],
       owner,
@@ -302,12 +298,12 @@ export class StorageReferences {
   }
 
   #tell(action: 'attached' | 'detached', mountPoint: string, { requested }: Entry): void {
-    this.#events.add({ storageChanged: { action, mountPoint, driver: requested[0].driver } })
+    this.#parts.events.add({ storageChanged: { action, mountPoint, driver: requested[0].driver } })
   }
 
   #forget(mountPoint: string, { name }: Entry): void {
     this.#entries.delete(mountPoint)
-    this.#state.remove(`${FOLDER}/${name}`)
+    this.#parts.state.remove(`${FOLDER}/${name}`)
   }
 }
 

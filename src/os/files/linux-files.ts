@@ -1,4 +1,4 @@
-import type { Dirent } from 'node:fs'
+import type { BigIntStats, Dirent } from 'node:fs'
 import * as fs from 'node:fs/promises'
 import { mkdir, stat } from 'node:fs/promises'
 import { constants } from 'node:os'
@@ -7,7 +7,7 @@ import { errnoOf } from '../../base/errors.ts'
 import { isWithin } from '../../base/paths.ts'
 import { checkErrno, failed, tooLong, tooManyNames, unwrap } from '../errors.ts'
 import type { Native } from '../native.ts'
-import { fileStatus } from './file-status.ts'
+import { type FileStatus, fileStatus } from './file-status.ts'
 import { type Files, MAX_NAMES, MAX_READ_BYTES } from './files.ts'
 import { openFolder } from './linux-folder.ts'
 import { readHead } from './read-head.ts'
@@ -39,16 +39,8 @@ export function linuxFiles(native: Native, maxNames = MAX_NAMES): Files {
     removeFile: (path) => fs.unlink(path).catch(failed('unlink', path)),
     removeDirectory: (path) => fs.rmdir(path).catch(failed('rmdir', path)),
     removeTree: (path) => removeTree(native, path),
-    lstat: (path) =>
-      fs
-        .lstat(path, { bigint: true })
-        .then(fileStatus)
-        .catch(unless('ENOENT', undefined, failed('lstat', path))),
-    stat: (path) =>
-      fs
-        .stat(path, { bigint: true })
-        .then(fileStatus)
-        .catch(unless('ENOENT', undefined, failed('stat', path))),
+    lstat: (path) => statusOf('lstat', path, fs.lstat(path, { bigint: true })),
+    stat: (path) => statusOf('stat', path, fs.stat(path, { bigint: true })),
     list: (path) => listed(path, maxNames, namesOf(path)),
     names: namesOf,
     listFolders: (path) => listed(path, maxNames, foldersOf(path)),
@@ -62,6 +54,10 @@ export function linuxFiles(native: Native, maxNames = MAX_NAMES): Files {
     chown: (path, uid, gid) => fs.chown(path, uid, gid).catch(failed('chown', path)),
     openFolder: (path) => openFolder(native, path),
   }
+}
+
+function statusOf(call: string, path: string, found: Promise<BigIntStats>): Promise<FileStatus | undefined> {
+  return found.then(fileStatus).catch(unless('ENOENT', undefined, failed(call, path)))
 }
 
 /** Reads at once for all calls that are made at the same moment, such as for each container. */
@@ -84,11 +80,7 @@ function joined(read: Files['readSmall']): Files['readSmall'] {
 }
 
 /** Sorted, because the kernel lists names in any order; without those that are ''. */
-async function listed(
-  path: string,
-  maxNames: number,
-  found: AsyncIterable<string>,
-): Promise<readonly string[]> {
+async function listed(path: string, maxNames: number, found: AsyncIterable<string>): Promise<string[]> {
   const names: string[] = []
   for await (const name of found) if (names.push(name) > maxNames) throw tooManyNames(path, maxNames)
   return names.filter((name) => name !== '').sort()
@@ -111,12 +103,9 @@ async function* entriesOf(path: string): AsyncIterable<Dirent> {
   const directory = await fs.opendir(path, { bufferSize: 256 }).catch(unless('ENOENT', undefined, report))
   if (directory === undefined) return
   try {
-    for (let entry = await directory.read().catch(report); entry !== null; ) {
-      yield entry
-      entry = await directory.read().catch(report)
-    }
-  } finally {
-    await directory.close()
+    yield* directory
+  } catch (error) {
+    report(error)
   }
 }
 

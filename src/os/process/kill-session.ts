@@ -1,6 +1,6 @@
 import type { Os } from '../os.ts'
 import { killIfAlive } from './kill-if-alive.ts'
-import { isEnding, processStats, procStatFields } from './proc-stat.ts'
+import { isEnding, pidsWhere, procStatFields } from './proc-stat.ts'
 
 /** The pause between two looks, because killed processes take a moment to end. */
 const BETWEEN_LOOKS_MS = 10
@@ -22,8 +22,7 @@ export async function killSession(
   }
 }
 
-async function membersOf({ files }: Pick<Os, 'files'>, session: number): Promise<number[]> {
-  return [...(await processStats(files))].flatMap(([pid, stat]) =>
-    !isEnding(stat) && Number(procStatFields(stat)[FIELD_OF_SESSION]) === session ? [pid] : [],
-  )
+function membersOf({ files }: Pick<Os, 'files'>, session: number): Promise<readonly number[]> {
+  const isMember = (stat: string) => Number(procStatFields(stat)[FIELD_OF_SESSION]) === session
+  return pidsWhere(files, (stat) => isMember(stat) && !isEnding(stat))
 }

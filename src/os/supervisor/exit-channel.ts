@@ -29,16 +29,20 @@ const MAX_UNACKNOWLEDGED = 8192
 /** The watch for exits from before this agent keeps them all. */
 const ANY_TIME_NS = 0n
 
+interface Parts {
+  readonly fd: Fd
+  readonly streams: Streams
+  readonly files: Files
+  readonly writer: ChannelWriter
+  readonly descriptors: Pick<VminitStore, 'answered' | 'fail'>
+  readonly clock: Clock
+  readonly log: Logger
+}
+
 /** The agent's end of the socket to vminit, which sends exits and shutdown requests and takes commands. */
 export class ExitChannel implements Exits, Supervisor {
   readonly shutdownRequested: Promise<number>
-  readonly #fd: Fd
-  readonly #streams: Streams
-  readonly #files: Pick<Files, 'readSmall'>
-  readonly #writer: ChannelWriter
-  readonly #descriptors: Pick<VminitStore, 'answered' | 'fail'>
-  readonly #clock: Clock
-  readonly #log: Logger
+  readonly #parts: Parts
   readonly #ledger: ExitLedger
   readonly #shutdown = Promise.withResolvers<number>()
   /** Exits may be adopted until the gate opens. */
@@ -56,29 +60,15 @@ export class ExitChannel implements Exits, Supervisor {
   #gone: AgentError | undefined
 
   /** `fd` is the inherited socket, already non-blocking. The caller calls {@link receive} once. */
-  constructor(parts: {
-    readonly fd: Fd
-    readonly streams: Streams
-    readonly files: Pick<Files, 'readSmall'>
-    readonly writer: ChannelWriter
-    readonly descriptors: Pick<VminitStore, 'answered' | 'fail'>
-    readonly clock: Clock
-    readonly log: Logger
-  }) {
-    this.#fd = parts.fd
-    this.#streams = parts.streams
-    this.#files = parts.files
-    this.#writer = parts.writer
-    this.#descriptors = parts.descriptors
-    this.#clock = parts.clock
-    this.#log = parts.log
+  constructor(parts: Parts) {
+    this.#parts = parts
     this.#ledger = new ExitLedger(() => parts.clock.boottimeNs())
     this.#adoption = this.#ledger.watch(ANY_TIME_NS)
     this.shutdownRequested = this.#shutdown.promise
   }
 
   watch(): ExitWatch {
-    const beganNs = this.#clock.boottimeNs()
+    const beganNs = this.#parts.clock.boottimeNs()
     const watch = this.#ledger.watch()
     return {
       exitOf: (pid) => {
@@ -96,12 +86,12 @@ export class ExitChannel implements Exits, Supervisor {
 
   keep(pid: number): void {
     this.#kept.add(pid)
-    this.#writer.post(encodeCommand(RecordKind.KEEP_EXIT, { pid }))
+    this.#parts.writer.post(encodeCommand(RecordKind.KEEP_EXIT, { pid }))
   }
 
   forget(pid: number): void {
     this.#kept.delete(pid)
-    this.#writer.post(encodeCommand(RecordKind.FORGET_EXIT, { pid }))
+    this.#parts.writer.post(encodeCommand(RecordKind.FORGET_EXIT, { pid }))
   }
 
   adopt(pid: number, startNs: bigint): Promise<ExitRecord> {
@@ -114,15 +104,15 @@ export class ExitChannel implements Exits, Supervisor {
   }
 
   powerOff(): Promise<void> {
-    return this.#writer.send(encodeCommand(RecordKind.POWER_OFF))
+    return this.#parts.writer.send(encodeCommand(RecordKind.POWER_OFF))
   }
 
   endWithAgent(): Promise<void> {
-    return this.#writer.send(encodeCommand(RecordKind.END_WITH_AGENT))
+    return this.#parts.writer.send(encodeCommand(RecordKind.END_WITH_AGENT))
   }
 
   gateOpened(): void {
-    this.#writer.post(encodeCommand(RecordKind.GATE_OPENED))
+    this.#parts.writer.post(encodeCommand(RecordKind.GATE_OPENED))
     for (const pid of this.#unclaimed ?? []) if (!this.#kept.has(pid)) this.forget(pid)
     this.#unclaimed = undefined
     this.#adoption.close()
@@ -130,7 +120,7 @@ export class ExitChannel implements Exits, Supervisor {
   }
 
   checkBroker(): void {
-    this.#writer.post(encodeCommand(RecordKind.CHECK_BROKER))
+    this.#parts.writer.post(encodeCommand(RecordKind.CHECK_BROKER))
   }
 
   /** Receives records until vminit is gone, then rejects all waits for exits. Never rejects itself. */
@@ -144,12 +134,12 @@ export class ExitChannel implements Exits, Supervisor {
   }
 
   async #receiveRecords(): Promise<void> {
-    while (this.#readAvailable()) await this.#streams.readable(this.#fd)
+    while (this.#readAvailable()) await this.#parts.streams.readable(this.#parts.fd)
   }
 
   #readAvailable(): boolean {
     for (;;) {
-      const chunk = this.#streams.tryRead(this.#fd, READ_BYTES)
+      const chunk = this.#parts.streams.tryRead(this.#parts.fd, READ_BYTES)
       if (chunk === undefined) return true
       if (chunk.length === 0) return false
       const unread = Buffer.concat([this.#unread, chunk])
@@ -174,13 +164,13 @@ export class ExitChannel implements Exits, Supervisor {
         this.#shutdown.resolve(record.status)
         break
       case RecordKind.STORE_RESULT:
-        this.#descriptors.answered(bytes)
+        this.#parts.descriptors.answered(bytes)
         break
       case RecordKind.BACKLOG_END:
         this.#backlogEnded.resolve()
         break
       default:
-        this.#log.warn('record of vminit ignored', { kind: record?.kind ?? 'another version' })
+        this.#parts.log.warn('record of vminit ignored', { kind: record?.kind ?? 'another version' })
     }
   }
 
@@ -205,38 +195,40 @@ export class ExitChannel implements Exits, Supervisor {
     const count = needed < 0 ? this.#unacknowledged.length : needed
     if (count < ACKNOWLEDGED_AT_ONCE) return
     const last = this.#unacknowledged.splice(0, count).at(-1)
-    this.#writer.post(encodeCommand(RecordKind.ACK_EXITS, { sequence: last?.sequence ?? 0n }))
+    this.#parts.writer.post(encodeCommand(RecordKind.ACK_EXITS, { sequence: last?.sequence ?? 0n }))
   }
 
   #overflowed(record: ChannelRecord): void {
-    this.#log.critical('vminit lost exit records', { lost: record.sequence })
-    this.#overflowAtNs = this.#clock.boottimeNs()
+    this.#parts.log.critical('vminit lost exit records', { lost: record.sequence })
+    this.#overflowAtNs = this.#parts.clock.boottimeNs()
     this.#answerLost(this.#ledger.waitedFor())
   }
 
   /** Answers waits whose process is gone as lost, unless the record arrives within GRACE_MS. */
   #answerLost(waits: ReturnType<ExitLedger['waitedFor']>): void {
     const answer = async () => {
-      const gone = await Promise.all(waits.map(({ pid, askedAtNs }) => isGone(this.#files, pid, askedAtNs)))
+      const gone = await Promise.all(
+        waits.map(({ pid, askedAtNs }) => isGone(this.#parts.files, pid, askedAtNs)),
+      )
       const suspects = waits.filter((_, index) => gone[index])
       if (suspects.length === 0) return
-      await this.#clock.sleep(GRACE_MS)
+      await this.#parts.clock.sleep(GRACE_MS)
       if (this.#gone === undefined) this.#readAvailable()
       for (const { pid, askedAtNs } of suspects) this.#ledger.lost(pid, askedAtNs)
     }
     answer().catch((error) =>
-      this.#log.error('processes without an exit record not checked', { error: messageOf(error) }),
+      this.#parts.log.error('processes without an exit record not checked', { error: messageOf(error) }),
     )
   }
 
   #end(reason: string): void {
-    this.#log.critical('channel to vminit ended', { reason })
+    this.#parts.log.critical('channel to vminit ended', { reason })
     this.#gone = new AgentError('FAILED_PRECONDITION', reason)
     this.#ledger.fail(this.#gone)
-    this.#descriptors.fail(this.#gone)
-    this.#writer.fail(this.#gone)
+    this.#parts.descriptors.fail(this.#gone)
+    this.#parts.writer.fail(this.#gone)
     this.#shutdown.resolve(0)
-    this.#streams.close(this.#fd)
+    this.#parts.streams.close(this.#parts.fd)
   }
 }
 
@@ -252,9 +244,9 @@ function exitRecord(record: ChannelRecord): ExitRecord {
 }
 
 /** Whether the process with `pid` at `atNs` is gone. A zombie is not, because its record is still to come. */
-async function isGone(files: Pick<Files, 'readSmall'>, pid: number, atNs: bigint): Promise<boolean> {
+async function isGone(files: Files, pid: number, atNs: bigint): Promise<boolean> {
   const [stat = ''] = await files.readSmall([`/proc/${pid}/stat`])
   // Without a text, only the error says whether the process is gone.
-  const startNs = stat === '' ? await processStartNs(pid) : parseStartNs(stat)
+  const startNs = stat === '' ? await processStartNs(files, pid) : parseStartNs(stat)
   return startNs === undefined || startNs > atNs
 }

@@ -23,7 +23,7 @@ export function connectVminit(parts: {
   readonly channel: VminitChannel
   readonly native: Native
   readonly streams: Streams
-  readonly files: Pick<Files, 'readSmall'>
+  readonly files: Files
   readonly clock: Clock
   readonly log: Logger
 }): { readonly exits: Exits; readonly supervisor: Supervisor; readonly descriptors: DescriptorStore } {

@@ -172,7 +172,7 @@ describe('an agent after one that died', () => {
     else await again
   })
 
-  it('reports a container whose kill is counted late, and looks no longer than it is there', async () => {
+  it('reports a container whose kill is counted late', async () => {
     const before = await machineWithSandbox()
     await before.handlers.createContainer(containerRequest('c1'), neverAborted)
     const file = '/sys/fs/cgroup/memory/containers/c1/memory.oom_control'
@@ -184,11 +184,6 @@ describe('an agent after one that died', () => {
     await before.os.files.put(file, 'oom_kill 1\n')
     clock.advance(10)
     expect((await after.handlers.getOomEvent({}, neverAborted)).containerId).toBe('c1')
-    await expect.poll(() => clock.sleeping).toBe(1)
-    await after.handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
-    // Ends what else waits.
-    clock.advance(1000)
-    await expect.poll(() => clock.sleeping).toBe(0)
   })
 
   it.each([

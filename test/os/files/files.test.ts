@@ -317,12 +317,14 @@ describe('readSmall of linuxFiles', () => {
 describe('linuxFiles on a process that ends while it is listed', () => {
   it('leaves it out', async () => {
     const files = linuxFiles(await realNative())
-    const ended = Object.assign(new Error('lstat /proc/4711'), { code: 'ENOENT' })
-    const read = vi.spyOn(Dir.prototype, 'read').mockRejectedValue(ended)
+    const entries = vi.spyOn(Dir.prototype, Symbol.asyncIterator).mockImplementation(() => {
+      throw Object.assign(new Error('lstat /proc/4711'), { code: 'ENOENT' })
+    })
     try {
+      await expect(files.list('/')).rejects.toThrow('list /: ENOENT')
       expect(await files.list('/proc')).toContain(`${process.pid}`)
     } finally {
-      read.mockRestore()
+      entries.mockRestore()
     }
   })
 })

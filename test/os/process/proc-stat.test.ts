@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { describe, expect, it } from 'vitest'
+import { linuxFiles } from '../../../src/os/files/linux-files.ts'
 import { parseStartNs, processStartNs } from '../../../src/os/process/proc-stat.ts'
 import { realNative } from '../../support/os/real-native.ts'
 
@@ -17,7 +18,7 @@ describe('processStartNs', () => {
     const native = await realNative()
     const before = native.boottimeNs()
     const child = spawn('cat', { stdio: ['pipe', 'ignore', 'ignore'] })
-    const startNs = await processStartNs(child.pid ?? 0)
+    const startNs = await processStartNs(linuxFiles(native), child.pid ?? 0)
     const after = native.boottimeNs()
     child.stdin.end()
     await once(child, 'exit')
@@ -27,6 +28,6 @@ describe('processStartNs', () => {
   })
 
   it('returns undefined for an unused pid', async () => {
-    expect(await processStartNs(4194305)).toBeUndefined()
+    expect(await processStartNs(linuxFiles(await realNative()), 4194305)).toBeUndefined()
   })
 })

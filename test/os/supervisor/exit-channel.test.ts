@@ -25,7 +25,7 @@ beforeAll(async () => {
   native = await realNative()
 })
 
-function openChannel(files: Pick<Files, 'readSmall'> = linuxFiles(native)) {
+function openChannel(files: Files = linuxFiles(native)) {
   const [parentEnd, childEnd] = unwrap('open', 'a socket pair', native.socketPair())
   const clock = new FakeClock()
   const streams = linuxStreams(native)
@@ -212,7 +212,7 @@ describe('ExitChannel', () => {
     'gone and of which vminit has no record',
     'gone, and not for another whose file cannot be read at once',
   ])('answers 255 for an adopted process that is %s', async (what) => {
-    const unreadable = { readSmall: async (paths: readonly string[]) => paths.map(() => '') }
+    const unreadable = { ...linuxFiles(native), readSmall: async () => [''] }
     const { channel, clock, vminit } = openChannel(what.includes('file') ? unreadable : undefined)
     const lost = channel.adopt(NOBODY, 0n)
     const alive = channel.adopt(process.pid, clock.boottimeNs() + 10n ** 18n)
