@@ -81,7 +81,7 @@ async function bootOnce(append: readonly string[]): Promise<Boot> {
     try {
       const checked = now()
       const agent = agentOf(guest.connection)
-      await agent.getGuestDetails({})
+      await agent.listInterfaces({})
       const answered = now()
       const pod = await createPod(agent, containerRootSource(parts))
       const look = await pod.output('look', LOOK, { mounts: [GUEST_PROC], capabilities: ['CAP_SYSLOG'] })
@@ -117,7 +117,7 @@ function phasesOf(
   ends('until the gate opens', atHost(told('booted')))
   phases.set('– until Check is answered', boot.checked - boot.listening)
   for (const step of rest) phases.set(...step)
-  ends('until a call that waited for the gate is answered', boot.answered)
+  ends('until ListInterfaces, held by the gate, is answered', boot.answered)
   return phases
 }
 
