@@ -18,7 +18,8 @@ export interface OomSource {
 
 /**
  * Calls `killed` with the number of all OOM kills, once for simultaneous ones. `before` kills were reported already, and
- * {@link OomWatch.look} finds later ones that brought no notification; undefined: all current ones. `killed` must not throw. Throws when the cgroup cannot be watched.
+ * {@link OomWatch.look} finds those since that brought no notification; undefined: all current ones. `killed` must not
+ * throw. Throws when the cgroup cannot be watched.
  */
 export async function watchOom(
   os: Os,

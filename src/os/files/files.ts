@@ -9,10 +9,7 @@ export interface Files {
   /** EFBIG when the file has more than `maxBytes`, by default {@link MAX_READ_BYTES}. */
   readText(path: string, maxBytes?: number): Promise<string>
   readBytes(path: string, maxBytes?: number): Promise<Uint8Array>
-  /**
-   * Texts of kernel files, read in one trip to a thread, also for calls made at the same moment; empty for one that cannot be
-   * read or exceeds 4 KiB.
-   */
+  /** Texts of kernel files; empty for one that cannot be read or exceeds 4 KiB. Calls of a moment share a trip to a thread. */
   readSmall(paths: readonly string[]): Promise<readonly string[]>
   /** The first bytes of a regular file, the only kind that is opened (EISDIR, EINVAL). ELOOP for a symbolic link. */
   readHead(path: string, maxBytes: number): Promise<Uint8Array>

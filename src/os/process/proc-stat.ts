@@ -21,7 +21,6 @@ export async function pidsWhere(files: Files, isWanted: (stat: string) => boolea
   const pids: number[] = []
   for await (const name of files.names('/proc')) if (/^\d+$/.test(name)) pids.push(Number(name))
   const stats = await files.readSmall(pids.map((pid) => `/proc/${pid}/stat`))
-  // A process that ends meanwhile has none.
   return pids.filter((_, index) => stats[index] !== '' && isWanted(stats[index] ?? ''))
 }
 
