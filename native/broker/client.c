@@ -24,7 +24,7 @@
 
 #define READ_BATCH 32
 
-#define SINK_BYTES 65536
+#define SINK_BYTES 262144
 
 /* A connection's unsent requests may use a sixth of the budget: 16 MiB of 96. */
 #define SHARES 6
@@ -143,6 +143,9 @@ bool client_may_read(const struct broker *broker, const struct connection *conne
   return request->filled < request->capacity || has_room || may_refuse(broker, connection);
 }
 
+/* For bytes that are dropped or go to a file. */
+static unsigned char sink[SINK_BYTES];
+
 enum progress { PROGRESS_NONE, PROGRESS_MADE, PROGRESS_FRAME };
 
 static enum progress received(struct broker *broker, struct connection *connection, ssize_t bytes) {
@@ -215,6 +218,7 @@ static struct frame *open_request(struct broker *broker, struct connection *conn
   struct frame *request = frame_open(&broker->blocks, connection, FRAME_HEADER_BYTES + payload);
   memcpy(request->head, connection->header, FRAME_HEADER_BYTES);
   request->filled = FRAME_HEADER_BYTES;
+  if (request->bytes > FRAME_FILE_BYTES) frame_open_file(request);
   return request;
 }
 
@@ -233,7 +237,6 @@ static enum progress begin_request(struct broker *broker, struct connection *con
 }
 
 static enum progress skip_payload(struct broker *broker, struct connection *connection) {
-  static unsigned char sink[SINK_BYTES];
   if (connection->payload_left > 0) {
     size_t most = connection->payload_left < SINK_BYTES ? connection->payload_left : SINK_BYTES;
     ssize_t bytes = recv(connection->client.fd, sink, most, MSG_DONTWAIT);
@@ -270,6 +273,27 @@ static bool grow(struct broker *broker, struct connection *connection, struct fr
   return added > 0;
 }
 
+/* Returns what recvmsg(2) returns; -1 with errno 0 if the file takes no more. */
+static ssize_t read_into_file(struct connection *connection, struct frame *request, uint32_t end) {
+  uint32_t most = end - request->filled < SINK_BYTES ? end - request->filled : SINK_BYTES;
+  ssize_t bytes = recv(connection->client.fd, sink, most, MSG_DONTWAIT);
+  if (bytes <= 0 || pwrite(request->file, sink, (size_t)bytes, request->filled) == bytes) return bytes;
+  request->filled += (uint32_t)bytes;
+  errno = 0;
+  return -1;
+}
+
+static ssize_t read_into_blocks(const struct broker *broker, struct connection *connection, struct frame *request,
+                                uint32_t end) {
+  struct iovec vectors[SPAN_VECTORS + 1];
+  struct msghdr message = {.msg_iov = vectors};
+  message.msg_iovlen = (size_t)frame_span(request, request->filled, end, vectors);
+  /* The next header, which saves a system call. Of a long frame the span may not be the end. */
+  if (request->bytes <= HEAD_BYTES && may_begin_frame(broker, connection->unsent_blocks + request->blocks))
+    vectors[message.msg_iovlen++] = (struct iovec){connection->header, FRAME_HEADER_BYTES};
+  return recvmsg(connection->client.fd, &message, MSG_DONTWAIT);
+}
+
 static enum progress read_payload(struct broker *broker, struct connection *connection) {
   struct frame *request = connection->request;
   if (request->filled == request->capacity && !grow(broker, connection, request)) {
@@ -277,14 +301,13 @@ static enum progress read_payload(struct broker *broker, struct connection *conn
     refuse(broker, connection);
     return PROGRESS_MADE;
   }
-  struct iovec vectors[SPAN_VECTORS + 1];
   uint32_t end = request->bytes < request->capacity ? request->bytes : request->capacity;
-  struct msghdr message = {.msg_iov = vectors};
-  message.msg_iovlen = (size_t)frame_span(request, request->filled, end, vectors);
-  /* The next header, which saves a system call. Of a long frame the span may not be the end. */
-  if (request->bytes <= HEAD_BYTES && may_begin_frame(broker, connection->unsent_blocks + request->blocks))
-    vectors[message.msg_iovlen++] = (struct iovec){connection->header, FRAME_HEADER_BYTES};
-  ssize_t bytes = recvmsg(connection->client.fd, &message, MSG_DONTWAIT);
+  ssize_t bytes =
+      request->file < 0 ? read_into_blocks(broker, connection, request, end) : read_into_file(connection, request, end);
+  if (bytes < 0 && errno == 0) {
+    refuse(broker, connection);
+    return PROGRESS_MADE;
+  }
   if (bytes <= 0) return received(broker, connection, bytes);
   uint32_t missing = request->bytes - request->filled;
   if (bytes < missing) {

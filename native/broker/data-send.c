@@ -7,6 +7,7 @@
 #include "connection.h"
 #include "data-socket.h"
 #include "session/hang.h"
+#include "session/session.h"
 #include "store/outcomes.h"
 
 /* The most requests that one sendmsg(2) hands over. */
@@ -29,7 +30,8 @@ static uint32_t begin_outcomes(struct broker *broker, struct connection *connect
 static struct envelope envelope_of(const struct frame *request) {
   return (struct envelope){
       .kind = request->header_only ? ENVELOPE_OVERSIZED : ENVELOPE_REQUEST,
-      .flags = (request->sent_before ? REQUEST_SENT_BEFORE : 0) | (request->refused ? OVERSIZED_NO_ROOM : 0),
+      .flags = (request->sent_before ? REQUEST_SENT_BEFORE : 0) | (request->refused ? OVERSIZED_NO_ROOM : 0) |
+               (request->file >= 0 ? REQUEST_FILE : 0),
       .number = request->number,
       .age_ns = boottime_ns() - request->arrived_ns,
       .frame_bytes = request->bytes,
@@ -40,12 +42,13 @@ static struct envelope envelope_of(const struct frame *request) {
 static void set_sending(struct connection *connection, uint32_t count, struct frame *request) {
   connection->sending = request;
   connection->outgoing_bytes = count * (uint32_t)sizeof *connection->outgoing;
-  connection->to_send = connection->outgoing_bytes + (request == NULL ? 0 : request->bytes);
+  connection->to_send = connection->outgoing_bytes + (request == NULL || request->file >= 0 ? 0 : request->bytes);
 }
 
 /* Returns false if there is nothing to send, or only outcomes that wait for a request. */
 static bool begin_sending(struct broker *broker, struct connection *connection) {
   struct frame *request = connection->unsent;
+  if (request != NULL && request->file >= 0 && !session_send_file(broker, request)) request = NULL;
   if (request == NULL && connection->client.fd >= 0 && !connection->must_tell) return false;
   uint32_t count = begin_outcomes(broker, connection);
   connection->must_tell = connection->must_tell && connection->has_untold;
@@ -97,7 +100,7 @@ static ssize_t send_rest(const struct connection *connection, struct further *fu
     vectors[message.msg_iovlen++] =
         (struct iovec){(char *)connection->outgoing + connection->sent, header - connection->sent};
   struct frame *request = connection->sending;
-  if (request != NULL) {
+  if (request != NULL && request->file < 0) {
     uint32_t from = connection->sent > header ? connection->sent - header : 0;
     message.msg_iovlen += (size_t)frame_span(request, from, request->bytes, vectors + message.msg_iovlen);
     if (!alone && request->bytes <= HEAD_BYTES)

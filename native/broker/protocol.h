@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#define BROKER_PROTOCOL_VERSION 1
+#define BROKER_PROTOCOL_VERSION 2
 
 /* Between vminit and the broker: one SOCK_SEQPACKET message. */
 enum vminit_message_kind {
@@ -36,6 +36,7 @@ enum control_kind {
   CONTROL_REQUEST_STATE = 17, /* `a`: request number, `flags` its enum request_state; further struct request_pair */
   CONTROL_READY = 18,         /* once, after all state from before this agent */
   CONTROL_PING = 19,          /* `a`: number, which PONG returns */
+  CONTROL_FILE = 20,          /* `a`: request number, `b`: connection id; with its frame in a file (SCM_RIGHTS) */
 };
 
 struct control_header {
@@ -108,6 +109,7 @@ _Static_assert(sizeof(struct envelope) == 32, "32 bytes on the wire");
 
 #define REQUEST_SENT_BEFORE 1u /* of ENVELOPE_REQUEST and _OVERSIZED: it was sent to an earlier agent */
 #define OVERSIZED_NO_ROOM 2u   /* of ENVELOPE_OVERSIZED: not too large, but without room */
+#define REQUEST_FILE 4u        /* of ENVELOPE_REQUEST: CONTROL_FILE has brought the frame; none follows */
 #define ANSWER_KEEP 1u         /* of ENVELOPE_ANSWER: report its outcome and keep it until CONFIRM */
 #define ANSWER_FILE 2u         /* of ENVELOPE_ANSWER: a file in memory comes with the envelope (SCM_RIGHTS) */
 

@@ -117,6 +117,7 @@ struct session {
   bool has_untold; /* the control socket may have states to tell */
   bool has_unannounced;
   bool control_is_full;
+  bool has_unsent_file;   /* a data socket waits until the control socket takes the file of its request */
   int64_t announce_at_ms; /* of the next try after a failure, or NEVER */
   bool has_warned;        /* about an answer to an unknown number */
   bool is_hung;           /* vminit was told */

@@ -1,5 +1,6 @@
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
-import { bytesOf, type Encoded, type StoredBytes } from './method.ts'
+import { bytesOf, type StoredBytes } from '../base/stored-bytes.ts'
+import type { Encoded } from './method.ts'
 
 /** Shorter data is copied, which costs less than one more buffer to write. */
 const BULK_BYTES = 4096
@@ -14,3 +15,9 @@ export function encodeBytesField(number: number, data: Uint8Array | StoredBytes)
 }
 
 const NOTHING = new Uint8Array(0)
+
+/** The message with a further field. */
+export function withBytesField(message: Uint8Array, number: number, data: StoredBytes): Uint8Array {
+  const { payload, bulk } = encodeBytesField(number, data)
+  return Buffer.concat([message, payload, ...(bulk === undefined ? [] : [bytesOf(bulk)])])
+}

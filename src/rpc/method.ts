@@ -1,4 +1,5 @@
 import type { StatusCodeName } from '../base/errors.ts'
+import type { StoredBytes } from '../base/stored-bytes.ts'
 import type { Share } from './limits.ts'
 
 export interface IncomingCall {
@@ -17,24 +18,14 @@ export interface IncomingCall {
   readonly sentBefore?: boolean
   /** The unchecked trace context of the request. */
   readonly traceparent?: string | undefined
-}
-
-/** Bytes of a file in memory. A framing whose peer can read the file does not load them into this process. */
-export interface StoredBytes {
-  readonly length: number
-  /** Where the bytes are until their delivery is reported; undefined when the file is closed. */
-  readonly place: { readonly fd: number; readonly offset: number } | undefined
-  read(): Uint8Array
+  /** The bytes of {@link ServedMethod.dataField}, which are then not in the payload. Closed when the call has ended. */
+  readonly data?: StoredBytes | undefined
 }
 
 /** An encoded message: `payload`, then `bulk`, which is separate so that it is not copied. */
 export interface Encoded {
   readonly payload: Uint8Array
   readonly bulk?: Uint8Array | StoredBytes | undefined
-}
-
-export function bytesOf(bulk: Uint8Array | StoredBytes): Uint8Array {
-  return bulk instanceof Uint8Array ? bulk : bulk.read()
 }
 
 export type Outcome =
@@ -66,6 +57,8 @@ export type CheckCall = (
 export interface ServedMethod {
   readonly serve: Method
   readonly share: Share
+  /** The number of the request's last field, of type bytes, which may stay in a file. */
+  readonly dataField?: number | undefined
 }
 
 /** By full name, such as `grpc.AgentService/CreateContainer`. */

@@ -1,6 +1,7 @@
 import { neverAborted } from '../base/abort.ts'
 import { messageOf } from '../base/errors.ts'
 import type { LogFields, Logger } from '../base/log.ts'
+import type { StoredBytes } from '../base/stored-bytes.ts'
 
 /** What an answer takes away, until the outcome of the answer is known. One of the two is called, once. */
 export interface Taken {
@@ -45,6 +46,8 @@ export interface Call {
   ageMs(): number
   /** Whether an earlier agent had the request, and died without an answer. */
   readonly sentBefore?: boolean | undefined
+  /** The request's data, if that is in a file and not in the request. */
+  readonly data?: StoredBytes | undefined
   /** Registers a value that the answer takes away, such as an exit status. A failed call drops it. */
   takes(taken: Taken): void
   /**

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
+import { bytesOf } from '../../src/base/stored-bytes.ts'
 import { ReadStreamResponse } from '../../src/gen/agent.ts'
 import { encodeBytesField } from '../../src/rpc/bytes-field.ts'
-import { bytesOf } from '../../src/rpc/method.ts'
 
 describe('encodeBytesField', () => {
   // At these sizes the encoded length grows by a byte.

@@ -72,18 +72,18 @@ static const char *check(const struct broker *broker, const struct control_heade
   return NULL;
 }
 
-/* The client's socket, the broker's end of the data socket, and the file of an answer. */
-#define PLACE_DESCRIPTORS 3
+/* The client's socket, the broker's end of the data socket, and the files of an answer and of a request that arrives. */
+#define PLACE_DESCRIPTORS 4
 
-static uint32_t raise_descriptor_limit(uint32_t connections) {
+static uint32_t raise_descriptor_limit(uint32_t connections, uint32_t files) {
   struct rlimit limit;
-  const rlim_t wanted = PLACE_DESCRIPTORS * ((rlim_t)connections + ACCEPT_BATCH) + OWN_DESCRIPTORS;
+  const rlim_t wanted = PLACE_DESCRIPTORS * ((rlim_t)connections + ACCEPT_BATCH) + OWN_DESCRIPTORS + files;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return connections;
   struct rlimit raised = {.rlim_cur = wanted, .rlim_max = limit.rlim_max > wanted ? limit.rlim_max : wanted};
   if (setrlimit(RLIMIT_NOFILE, &raised) == 0) return connections;
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
-  const rlim_t others = PLACE_DESCRIPTORS * ACCEPT_BATCH + OWN_DESCRIPTORS;
+  const rlim_t others = PLACE_DESCRIPTORS * ACCEPT_BATCH + OWN_DESCRIPTORS + files;
   uint32_t possible = limit.rlim_cur > others ? (uint32_t)(limit.rlim_cur - others) / PLACE_DESCRIPTORS : 1;
   log_line("broker: at most %u connections, not %u: no more descriptors", possible, connections);
   return possible < connections ? possible : connections;
@@ -98,7 +98,8 @@ static bool open_tables(struct broker *broker, const struct hello *hello) {
   if (outcomes == MAP_FAILED) return false;
   outcomes_prepare(&broker->outcomes, outcomes, count);
   broker->budget_bytes = hello->budget_bytes;
-  return connections_open(broker, raise_descriptor_limit(hello->max_connections));
+  uint32_t files = broker->blocks.pool_limit / (FRAME_FILE_BYTES / BLOCK_BYTES);
+  return connections_open(broker, raise_descriptor_limit(hello->max_connections, files));
 }
 
 static const char *take(struct broker *broker, const struct control_header *header, const struct hello *hello,

@@ -271,6 +271,20 @@ static bool announce(struct broker *broker) {
   return true;
 }
 
+bool session_send_file(struct broker *broker, const struct frame *request) {
+  struct session *session = &broker->session;
+  const struct control_header file = {.kind = CONTROL_FILE, .a = request->number, .b = request->connection->id};
+  bool may_send = !session->control_is_full && session->announce_at_ms == NEVER;
+  if (may_send && send_message(broker, &file, sizeof file, request->file)) return true;
+  session->has_unsent_file = true;
+  return false;
+}
+
+static void touch_all(struct broker *broker) {
+  for (uint32_t i = 0; i < broker->places; i++)
+    if (broker->connections[i].id != 0) connection_touch(broker, &broker->connections[i]);
+}
+
 /* Sends READY, then the open requests in the order of arrival, as far as the data sockets take them. */
 static bool become_ready(struct broker *broker) {
   const struct control_header ready = {.kind = CONTROL_READY};
@@ -282,8 +296,7 @@ static bool become_ready(struct broker *broker) {
     bool may_go_on = connection->data.fd >= 0;
     while (may_go_on && connection->unsent == request) may_go_on = data_send_one(broker, connection);
   }
-  for (uint32_t i = 0; i < broker->places; i++)
-    if (broker->connections[i].id != 0) connection_touch(broker, &broker->connections[i]);
+  touch_all(broker);
   return true;
 }
 
@@ -301,6 +314,10 @@ void session_flush(struct broker *broker) {
   while (may_go_on && session->has_untold) may_go_on = tell_states(broker) || !session->has_untold;
   if (may_go_on && session->has_unannounced) may_go_on = announce(broker);
   if (may_go_on && !session->is_ready) may_go_on = become_ready(broker);
+  if (may_go_on && session->has_unsent_file) {
+    session->has_unsent_file = false;
+    touch_all(broker);
+  }
   int64_t now_ms = monotonic_ms();
   if (may_go_on && session->is_ready && hang_is_ping_due(broker, now_ms)) send_ping(broker, now_ms);
   watch_set(broker, &session->control, session->control_is_full ? EPOLLIN | EPOLLOUT : EPOLLIN);

@@ -10,6 +10,9 @@ void session_read(struct broker *broker);
 
 void session_flush(struct broker *broker);
 
+/* Gives the agent the file of a request, ahead of its envelope. Returns false if it must be tried again later. */
+bool session_send_file(struct broker *broker, const struct frame *request);
+
 /* Handles the agent's faults, retries and late PONGs. */
 void session_expire(struct broker *broker, int64_t now_ms);
 

@@ -1,6 +1,9 @@
+#define _GNU_SOURCE
 #include "frame.h"
 
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 _Static_assert(offsetof(struct frame, rest) == offsetof(struct block, next), "a frame begins as a block does");
 
@@ -14,11 +17,27 @@ uint32_t frame_blocks(uint32_t bytes) {
 struct frame *frame_open(struct blocks *blocks, struct connection *connection, uint32_t bytes) {
   struct block *block = block_take(blocks);
   struct frame *frame = (struct frame *)block;
-  *frame = (struct frame){.last = block, .connection = connection, .bytes = bytes, .capacity = HEAD_BYTES, .blocks = 1};
+  *frame = (struct frame){
+      .last = block, .connection = connection, .bytes = bytes, .capacity = HEAD_BYTES, .blocks = 1, .file = -1};
   return frame;
 }
 
+bool frame_open_file(struct frame *frame) {
+  int file = memfd_create("request", MFD_CLOEXEC);
+  if (file < 0) return false;
+  if (pwrite(file, frame->head, frame->filled, 0) != (ssize_t)frame->filled) {
+    close(file);
+    return false;
+  }
+  frame->file = file;
+  return true;
+}
+
 void frame_grow(struct frame *frame, struct blocks *blocks) {
+  if (frame->file >= 0) {
+    frame->capacity += REST_BYTES;
+    return;
+  }
   struct block *block = block_take(blocks);
   frame->last->next = block;
   frame->last = block;
@@ -26,6 +45,7 @@ void frame_grow(struct frame *frame, struct blocks *blocks) {
 }
 
 void frame_close(struct frame *frame, struct blocks *blocks, enum pool pool) {
+  if (frame->file >= 0) close(frame->file);
   blocks_release(blocks, pool, frame->blocks);
   block_return_chain(blocks, (struct block *)frame);
 }

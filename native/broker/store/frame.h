@@ -13,7 +13,10 @@ struct outcome;
 
 TAILQ_HEAD(frame_list, frame);
 
-/* A stored ttRPC frame with its header: `head`, continued in the blocks after the first. */
+/*
+ * A stored ttRPC frame with its header: `head`, continued in the blocks after the first. A long request is in `file`
+ * instead, but as many blocks are reserved.
+ */
 struct frame {
   struct block *rest; /* in the place of struct block's `next` */
   struct block *last;
@@ -27,6 +30,7 @@ struct frame {
   uint32_t filled;
   uint32_t capacity; /* bytes that fit the chain */
   uint32_t blocks;
+  int file;         /* or -1 */
   bool header_only; /* the payload was skipped */
   bool refused;     /* it was skipped for lack of room */
   bool listed;      /* the running agent was told of it */
@@ -36,6 +40,9 @@ struct frame {
 };
 
 #define HEAD_BYTES (BLOCK_BYTES - offsetof(struct frame, head))
+
+/* A longer request is in a file. */
+#define FRAME_FILE_BYTES 65536
 
 /* The most blocks that one system call fills or sends. */
 #define SPAN_VECTORS 64
@@ -47,6 +54,9 @@ struct frame *frame_open(struct blocks *blocks, struct connection *connection, u
 
 /* Adds a block, which must be reserved. */
 void frame_grow(struct frame *frame, struct blocks *blocks);
+
+/* Gives the frame of one block a file in memory, which begins with what `head` holds. Returns false without one. */
+bool frame_open_file(struct frame *frame);
 
 /* Releases the frame's blocks. The frame must be in no list. */
 void frame_close(struct frame *frame, struct blocks *blocks, enum pool pool);

@@ -70,7 +70,11 @@ export function serviceMethods(
   return new Map(
     methods.map((method) => [
       method.name,
-      { serve: wrap(method, { ...wrapper, policy, requests }), share: method.rpc.share },
+      {
+        serve: wrap(method, { ...wrapper, policy, requests }),
+        share: method.rpc.share,
+        dataField: method.rpc.dataField,
+      },
     ]),
   )
 }

@@ -3,6 +3,7 @@ import { AgentError, messageOf } from '../../base/errors.ts'
 import type { LogFields, Logger, LogLevel } from '../../base/log.ts'
 import { inStep, recordSteps } from '../../base/step.ts'
 import { REQUESTS } from '../../gen/message-fields.ts'
+import { withBytesField } from '../../rpc/bytes-field.ts'
 import { countElements, undecodable } from '../../rpc/count-elements.ts'
 import { encode } from '../../rpc/encode.ts'
 import { exhausted, type Totals } from '../../rpc/limits.ts'
@@ -51,17 +52,17 @@ function served<Request, Response>(
   const { name, types, rpc } = method
   const check = checkOf(method, policy)
   return async (payload, incoming, open) => {
-    const { startedMs } = open
     const limits = limitsOf(incoming)
     const taken: Taken[] = []
     const delivered = (written: boolean) => tell(taken, written, log, { rpc: name })
     let hasFailed = false
-    const number = incoming.number ?? 0n
+    const { data, number = 0n } = incoming
     const call: Call = {
       signal: rpc.onHangup === 'cancel' ? limits.signal : neverAborted,
       number,
-      ageMs: () => incoming.ageMs + nowMs() - startedMs,
+      ageMs: () => incoming.ageMs + nowMs() - open.startedMs,
       sentBefore: incoming.sentBefore,
+      data,
       beforeEffect: () => {
         if (rpc.recovery === 'at-most-once') requests.answer(call, EMPTY_RESPONSE)
       },
@@ -86,7 +87,7 @@ function served<Request, Response>(
       const again = requests.answerTo(number)
       let encoded: Encoded | undefined = again && { payload: await abortable(again, limits.signal) }
       if (encoded === undefined) {
-        const checked = check?.(request, { ...call, signal: limits.signal })
+        const checked = check?.(request, payload, { ...call, signal: limits.signal })
         const refusal = checked && (await inStep('policy', '', () => refusalOf(checked)))
         work = refusal === undefined ? rpc.handle(request, call) : refused(rpc, request, call, refusal)
         const response = await answerOf(work, method, limits.signal, log)
@@ -114,20 +115,26 @@ function served<Request, Response>(
     open.end(outcome.ok ? undefined : outcome.code, left)
     if (log.isLogged(level)) {
       const { peer, framing } = incoming
-      const fields = { rpc: name, ...open.ids, ms: (nowMs() - startedMs).toFixed(1), peer, framing }
+      const fields = { rpc: name, ...open.ids, ms: (nowMs() - open.startedMs).toFixed(1), peer, framing }
       log.log(level, 'rpc', { ...fields, ...resultOf(outcome, loggedMessage) })
     }
     return outcome
   }
 }
 
-/** The policy's check that runs before the handler; undefined without one. */
-function checkOf(
-  { name, rpc }: Pick<DeclaredMethod<never, unknown>, 'name' | 'rpc'>,
+/** The policy's check that runs before the handler; undefined without one. The rules see data that is in a file, too. */
+function checkOf<Request, Response>(
+  { name, types, rpc }: DeclaredMethod<Request, Response>,
   policy: Checks,
-): Check | undefined {
-  if (rpc.rule === 'none' || rpc.rule === 'itself') return undefined
-  return policy.checkOf(name, rpc.rule === 'request' ? undefined : rpc.rule.message)
+): ((request: Request, payload: Uint8Array, call: Call) => ReturnType<Check>) | undefined {
+  const { rule, dataField } = rpc
+  if (rule === 'none' || rule === 'itself') return undefined
+  const check = policy.checkOf(name, rule === 'request' ? undefined : rule.message)
+  return (request, payload, call) => {
+    const { data } = call
+    if (data === undefined || dataField === undefined || !policy.isEnforced) return check(request, call)
+    return check(decode(types.request, withBytesField(payload, dataField, data)), call)
+  }
 }
 
 /** Whether this wrapper records the answer before it is sent. RPCs with `ownJournal` record in their handler. */

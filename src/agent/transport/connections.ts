@@ -39,7 +39,10 @@ export class Connections {
 
   /** Serves a connection of the broker until its end, unless a limit refuses it. */
   serve(socket: Socket, accepted: BrokerConnection): void {
-    if (accepted.framing === 'ttrpc') closeWith(socket, accepted.close)
+    if (accepted.framing === 'ttrpc') {
+      closeWith(socket, accepted.close)
+      socket.once('close', accepted.files.forget)
+    }
     // 'close' follows every error and is handled below.
     socket.on('error', () => {})
     // The end of the client's side ends its calls, so a half-open connection has no use.
@@ -61,8 +64,8 @@ export class Connections {
       this.#open.delete(socket)
       if (this.#open.size === 0) this.#whenEmpty?.()
     })
-    const { framing, firstBytes, sendNow } = accepted
-    if (framing === 'ttrpc') this.#serveTtrpc(socket, { peer, totals, sendNow })
+    const { framing, firstBytes, sendNow, files } = accepted
+    if (framing === 'ttrpc') this.#serveTtrpc(socket, { peer, totals, sendNow, files })
     else {
       this.#serveGrpc(socket, { peer, totals, firstBytes }).catch((error) => {
         this.#shared.log.error('gRPC not served', { error: messageOf(error) })
@@ -89,7 +92,7 @@ export class Connections {
     stopTimer()
   }
 
-  #serveTtrpc(socket: Socket, own: Pick<AcceptedTtrpc, 'peer' | 'totals' | 'sendNow'>): void {
+  #serveTtrpc(socket: Socket, own: Pick<AcceptedTtrpc, 'files' | 'peer' | 'totals' | 'sendNow'>): void {
     const { methods, startTimer, link } = this.#shared
     const connection = new TtrpcServerConnection(socket, { methods, startTimer, link, ...own })
     connection.start()

@@ -30,9 +30,10 @@ export async function writeStdin(
   const { signal } = call
   try {
     const { stdin } = await stdioOf(dependencies, request, signal)
-    const bytes = request.data.length
+    const data = call.data ?? request.data
+    const bytes = data.length
     if (bytes > 0) {
-      call.takes(await inStep('input', '', () => stdin.write(request.data, call)))
+      call.takes(await inStep('input', '', () => stdin.write(data, call)))
       dependencies.carried.stdin += bytes
     } else await abortable(stdin.end(), signal)
     return { len: bytes }

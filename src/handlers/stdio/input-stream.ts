@@ -1,6 +1,7 @@
 import { abortable } from '../../base/abort.ts'
 import { Changes } from '../../base/changes.ts'
 import { AgentError } from '../../base/errors.ts'
+import { bytesOf, type StoredBytes } from '../../base/stored-bytes.ts'
 import type { Fd, Streams } from '../../os/streams/streams.ts'
 import { type Call, either, type Taken, type TakenByRequests } from '../../state/request.ts'
 import { InputFile } from './input-file.ts'
@@ -48,20 +49,24 @@ export class InputStream implements ProcessInput {
     if (target.fd === undefined && this.#numbers.length === 0) void this.#closeFile()
   }
 
-  async write(data: Uint8Array, { signal, number }: Call): Promise<Taken> {
+  async write(data: Uint8Array | StoredBytes, { signal, number }: Call): Promise<Taken> {
     if (this.#file?.isDone(number)) return this.#written(number)
     if (this.#resumed?.number === number) {
       await this.#untilResumed(this.#resumed, signal)
       return this.#written(number)
     }
+    if (isMoved(this.#streams, data)) return NOTHING
     if (this.#ending !== undefined || this.#fd === undefined)
       throw new AgentError('INTERNAL', 'Cannot get writer', { fault: 'caller' })
     signal.throwIfAborted()
-    const written = this.#queue.then(() => this.#writeAll(data, signal, number))
+    const isStored = !(data instanceof Uint8Array) && !this.#target.isTerminal
+    const written = this.#queue.then(() =>
+      isStored ? this.#moveStored(data, signal) : this.#writeAll(bytesOf(data), signal, number),
+    )
     // The next write runs even if this one fails; the caller of this one gets the error.
     this.#queue = written.catch(() => {})
     await abortable(written, signal)
-    return this.#written(number)
+    return isStored ? NOTHING : this.#written(number)
   }
 
   end(): Promise<void> {
@@ -144,6 +149,24 @@ export class InputStream implements ProcessInput {
     await this.#moveAll(file, signal)
   }
 
+  /**
+   * Moves the data of a long request out of the broker's file. That survives the agent, and its position tells how much
+   * was moved: if the request is sent again, the rest is moved.
+   */
+  async #moveStored(data: StoredBytes, signal: AbortSignal): Promise<void> {
+    for (;;) {
+      signal.throwIfAborted()
+      const { place } = data
+      if (this.#fd === undefined || place === undefined) throw brokenPipe()
+      const { fd, offset } = place
+      const position = this.#streams.position(fd)
+      if (position < offset) this.#streams.setPosition(fd, offset)
+      const restBytes = offset + data.length - Math.max(position, offset)
+      if (this.#move(fd, this.#fd, restBytes)) return
+      await this.#untilWritable(this.#fd, signal)
+    }
+  }
+
   /** Moves the rest of the current write out of the file; discards it on failure. */
   async #moveAll(file: InputFile, signal: AbortSignal): Promise<void> {
     try {
@@ -152,7 +175,7 @@ export class InputStream implements ProcessInput {
         if (this.#fd === undefined) throw brokenPipe()
         const isMoved =
           this.#pipe === undefined
-            ? this.#move(file, this.#fd)
+            ? this.#move(file.fd, this.#fd, file.current?.restBytes ?? 0)
             : this.#moveThrough(file, this.#fd, this.#pipe)
         if (isMoved) break
         await this.#untilWritable(this.#fd, signal)
@@ -168,9 +191,9 @@ export class InputStream implements ProcessInput {
   }
 
   /** Returns whether everything is moved. */
-  #move(file: InputFile, fd: Fd): boolean {
-    for (let restBytes = file.current?.restBytes ?? 0; restBytes > 0; ) {
-      const moved = this.#streams.move(file.fd, fd, restBytes)
+  #move(source: Fd, target: Fd, bytes: number): boolean {
+    for (let restBytes = bytes; restBytes > 0; ) {
+      const moved = this.#streams.move(source, target, restBytes)
       if (moved === undefined) return false
       restBytes -= moved
     }
@@ -236,6 +259,16 @@ export class InputStream implements ProcessInput {
     this.#pipe = undefined
     await this.#target.stored.remove('stdin-data', 'stdin-pipe')
   }
+}
+
+/** A long request has no record. */
+const NOTHING = either(() => {})
+
+/** Whether the previous agent has moved all of the data. */
+function isMoved(streams: Streams, data: Uint8Array | StoredBytes): boolean {
+  if (data instanceof Uint8Array || data.place === undefined) return false
+  const { fd, offset } = data.place
+  return streams.position(fd) === offset + data.length
 }
 
 function brokenPipe(): AgentError {

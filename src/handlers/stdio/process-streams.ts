@@ -1,5 +1,5 @@
+import type { StoredBytes } from '../../base/stored-bytes.ts'
 import type { Os } from '../../os/os.ts'
-import type { Fd } from '../../os/streams/streams.ts'
 import type { Call, Taken, TakenByRequests } from '../../state/request.ts'
 import type { OutputReplay, OutputTail } from './output-replay.ts'
 
@@ -16,19 +16,16 @@ interface KeptStream extends TakenByRequests {
 
 export interface ProcessInput extends KeptStream {
   /** A request sent again continues where it was. Throws INTERNAL `Cannot get writer` when calls cannot write to it. */
-  write(data: Uint8Array, call: Call): Promise<Taken>
+  write(data: Uint8Array | StoredBytes, call: Call): Promise<Taken>
   /** Ends the input after earlier writes; the process then reads the end. May be called again. */
   end(): Promise<void>
 }
 
-/** The result of one read. `delivered` releases its memory; `dropped` makes its bytes unread. */
-export interface OutputRead extends Taken {
-  /** How many bytes; 0 at the end of the stream. */
-  readonly length: number
-  /** Where the bytes are in the file; undefined once they were read. */
-  readonly place: { readonly fd: Fd; readonly offset: number } | undefined
-  /** Call it before `delivered` or `dropped`. */
-  read(): Uint8Array
+/**
+ * The result of one read, empty at the end of the stream. `delivered` releases its memory; `dropped` makes its bytes
+ * unread.
+ */
+export interface OutputRead extends Taken, StoredBytes {
   /** The same bytes, as a field of ReadStdout's answer. */
   readonly data: Uint8Array
 }

@@ -1,7 +1,7 @@
 import type { VsockAddress } from '../sockets/sockets.ts'
 
 /** The version of the protocol with the broker (docs/broker.md). */
-const VERSION = 1n
+const VERSION = 2n
 
 /** The kinds of messages on the control socket; the broker's own list is in native/broker/protocol.h. */
 export const BrokerMessageKind = {
@@ -14,6 +14,7 @@ export const BrokerMessageKind = {
   REQUEST_STATE: 17,
   READY: 18,
   PING: 19,
+  FILE: 20,
 } as const
 
 export const LONGEST_MESSAGE_BYTES = 64 * 1024
@@ -60,6 +61,8 @@ export type BrokerMessage =
   | { readonly kind: 'request state'; readonly states: ReadonlyMap<bigint, RequestState> }
   | { readonly kind: 'ready' }
   | { readonly kind: 'ping'; readonly number: bigint }
+  /** The frame of a request, in a file. */
+  | { readonly kind: 'file'; readonly number: bigint; readonly connection: bigint }
 
 /** A message is a header, little endian: `u32 kind, u32 flags, u64 a, u64 b`; and its payload. */
 function encode(kind: number, { flags = 0, a = 0n, b = 0n }, payload = Buffer.alloc(0)): Buffer {
@@ -115,8 +118,10 @@ export function decodeBrokerMessage(message: Buffer): BrokerMessage {
       return { kind: 'ready' }
     case BrokerMessageKind.PING:
       return { kind: 'ping', number: a }
+    case BrokerMessageKind.FILE:
+      return { kind: 'file', number: a, connection: message.readBigUInt64LE(16) }
     default:
-      throw new RangeError(`message of kind ${kind}, want 16 to 19`)
+      throw new RangeError(`message of kind ${kind}, want 16 to 20`)
   }
 }
 

@@ -26,6 +26,15 @@ export interface BrokerConnection {
   readonly firstBytes: Buffer
   /** ttRPC only: one sendmsg(2) on the data socket. Returns the bytes sent, or less than 0. */
   sendNow(bytes: Buffer, fd?: Fd): number
+  /** ttRPC only: the files of long requests. */
+  readonly files: {
+    /** Takes the file of a request, which the broker has sent ahead. The caller closes it. */
+    take(number: bigint): Fd | undefined
+    read(fd: Fd, offset: number, bytes: number): Buffer
+    close(fd: Fd): void
+    /** To be called at the end of the connection: closes the files that were not taken. */
+    forget(): void
+  }
   /** ttRPC only: the broker closes the client after it has written what the data socket holds. */
   close(): void
 }
@@ -89,6 +98,8 @@ class BrokerControl implements Broker {
   #tell: (number: bigint, outcome: Settled) => void = () => {}
   #onConnection: (connection: BrokerConnection) => void = () => {}
   readonly #unsent: Buffer[] = []
+  /** By the number of the request. */
+  readonly #files = new Map<bigint, { readonly connection: bigint; readonly fd: Fd }>()
 
   constructor(parts: Parts) {
     this.#parts = parts
@@ -140,16 +151,52 @@ class BrokerControl implements Broker {
 
   /** Receives until a failure. Never rejects. */
   async #receive(): Promise<void> {
-    const { native, streams, fd } = this.#parts
+    const { streams, fd } = this.#parts
+    while (this.#receiveAll()) {
+      try {
+        await streams.readable(fd)
+      } catch (error) {
+        this.fail(messageOf(error))
+      }
+    }
+  }
+
+  /** Handles what has arrived. Returns false after a failure. */
+  #receiveAll(): boolean {
+    const { native, fd } = this.#parts
     try {
       for (;;) {
         const message = native.recvMessage(fd, LONGEST_MESSAGE_BYTES)
         if (typeof message !== 'number') this.#accept(message)
-        else if (errnoName(-message) === 'EAGAIN') await streams.readable(fd)
+        else if (errnoName(-message) === 'EAGAIN') return true
         else throw kernelError('receive', `fd ${fd}`, errnoName(-message))
       }
     } catch (error) {
       this.fail(messageOf(error))
+      return false
+    }
+  }
+
+  #filesOf(connection: bigint): BrokerConnection['files'] {
+    const { streams } = this.#parts
+    return {
+      take: (number) => {
+        // It was sent before the envelope that speaks of it, but over another socket.
+        if (!this.#files.has(number)) this.#receiveAll()
+        const file = this.#files.get(number)
+        this.#files.delete(number)
+        return file?.fd
+      },
+      read: (fd, offset, bytes) => streams.readAt(fd, offset, bytes),
+      close: (fd) => streams.close(fd),
+      forget: () => {
+        this.#receiveAll()
+        for (const [number, file] of this.#files) {
+          if (file.connection !== connection) continue
+          this.#files.delete(number)
+          streams.close(file.fd)
+        }
+      },
     }
   }
 
@@ -158,7 +205,7 @@ class BrokerControl implements Broker {
     try {
       if (data.length === 0) throw new Error('it is gone')
       const message = decodeBrokerMessage(data)
-      if (fds.length !== (message.kind === 'connection' ? 1 : 0)) {
+      if (fds.length !== (message.kind === 'connection' || message.kind === 'file' ? 1 : 0)) {
         throw new RangeError(`message ${message.kind} with ${fds.length} descriptors`)
       }
       this.#handle(message, fds[0] ?? -1)
@@ -168,7 +215,7 @@ class BrokerControl implements Broker {
     }
   }
 
-  /** `fd` is -1 unless it is a connection. */
+  /** `fd` is -1 unless it is a connection or a file. */
   #handle(message: BrokerMessage, fd: Fd): void {
     switch (message.kind) {
       case 'connection': {
@@ -176,9 +223,13 @@ class BrokerControl implements Broker {
         const { native } = this.#parts
         const sendNow = (bytes: Buffer, passed?: Fd) => native.sendMessage(fd, bytes, passed)
         const close = () => this.#send(encodeClose(id))
-        this.#onConnection({ framing, peer, fd, firstBytes, sendNow, close })
+        const files = this.#filesOf(id)
+        this.#onConnection({ framing, peer, fd, firstBytes, sendNow, files, close })
         return
       }
+      case 'file':
+        this.#files.set(message.number, { connection: message.connection, fd })
+        return
       case 'request state':
         for (const [number, state] of message.states) this.#learn(number, state)
         return

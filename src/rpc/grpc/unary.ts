@@ -1,15 +1,9 @@
 import type { Server, ServerWritableStream } from '@grpc/grpc-js'
 import { cancelled, deadlineExceeded, LONGEST_TIMER_MS } from '../../base/abort.ts'
 import { messageOf, StatusCode } from '../../base/errors.ts'
+import { bytesOf } from '../../base/stored-bytes.ts'
 import { truncate } from '../../base/truncate.ts'
-import {
-  bytesOf,
-  type Encoded,
-  type IncomingCall,
-  type Method,
-  type Outcome,
-  type StreamMethod,
-} from '../method.ts'
+import type { Encoded, IncomingCall, Method, Outcome, StreamMethod } from '../method.ts'
 import { boundTraceparent, TRACEPARENT } from '../traceparent.ts'
 import type { InTurn } from '../turns.ts'
 

@@ -1,6 +1,6 @@
-import type { Duplex } from 'node:stream'
-import { bytesOf, type StoredBytes } from '../method.ts'
+import { bytesOf, type StoredBytes } from '../../base/stored-bytes.ts'
 import type { StartTimer } from '../timer.ts'
+import { DataSocketWriter, type FramedSocket, type SendNow } from './data-socket-writer.ts'
 import {
   bareEnvelope,
   decodeEnvelope,
@@ -8,6 +8,7 @@ import {
   type Envelope,
   EnvelopeKind,
   encodeEnvelope,
+  FRAME_IN_FILE,
   IN_FILE,
   KEEP,
   NO_ROOM,
@@ -15,6 +16,7 @@ import {
   writeEnvelope,
 } from './envelope.ts'
 import { FRAME_HEADER_BYTES, type FrameHeader, MAX_FRAME_PAYLOAD_BYTES, parseFrameHeader } from './frame.ts'
+import type { FrameFiles } from './stored-request.ts'
 
 export interface Arrival {
   /** The broker's number of the frame; it stays the same when a restarted agent gets the frame again. */
@@ -29,6 +31,8 @@ export interface Arrival {
 export interface FramingEvents {
   /** `payload` may be a view of the pushed bytes. */
   onFrame(header: FrameHeader, payload: Uint8Array, arrival: Arrival): void
+  /** A frame arrived in a file, which the receiver closes. */
+  onStoredFrame(header: FrameHeader, fd: number, arrival: Arrival): void
   /** A frame was dropped because the agent or the broker has no room for it. */
   onRefusedFrame(header: FrameHeader, arrival: Arrival, reason: string): void
   /** The framing is about to buffer a frame of `bytes`. Returns the reason to drop the frame, if any. */
@@ -47,8 +51,6 @@ export interface AnswerFrame {
   readonly delivered?: ((written: boolean) => void) | undefined
 }
 
-export type FramedSocket = Pick<Duplex, 'write' | 'writable' | 'writableLength' | 'cork' | 'uncork'>
-
 /** The control socket as the framing uses it. */
 export interface BrokerLink {
   /** Confirms a delivery after the end of the data socket. */
@@ -63,9 +65,6 @@ export interface BrokerLink {
   fail(reason: string): void
 }
 
-/** Writes to the data socket directly; the stream's own buffer must be empty. Returns the bytes taken, or less than 0. */
-export type SendNow = (bytes: Buffer, fd?: number) => number
-
 /** How long a confirmation may wait to be sent with an answer, which saves the broker a wake-up. */
 const CONFIRM_MS = 20
 
@@ -77,9 +76,6 @@ const CONFIRMATIONS = 64
 
 /** An answer up to this size is copied behind its envelope, which costs less than one more buffer to write. */
 const COPIED_BYTES = 4096
-
-/** Answers of one turn beyond this size are sent before its end. */
-const QUEUED_BYTES = 32 * 1024
 
 const NO_BYTES = Buffer.alloc(0)
 
@@ -93,11 +89,11 @@ interface Undelivered {
 
 /** The frames on a data socket of the broker, in envelopes. Each received frame gets an answer, or {@link nothing}. */
 export class BrokerFraming {
-  readonly #socket: FramedSocket
+  readonly #writer: DataSocketWriter
   readonly #events: FramingEvents
   readonly #link: BrokerLink
   readonly #startTimer: StartTimer
-  readonly #sendNow: SendNow | undefined
+  readonly #files: FrameFiles | undefined
   #unconfirmed: bigint[] = []
   #stopConfirmTimer: (() => void) | undefined
   #stopLateTimer: (() => void) | undefined
@@ -115,9 +111,6 @@ export class BrokerFraming {
   #isBroken = false
   /** Only reports of deliveries are still handled. */
   #isClosed = false
-  /** Answers of this turn of the event loop, which one system call sends. */
-  #queue: Buffer[] = []
-  #queuedBytes = 0
 
   /** Without `sendNow` everything goes through the stream. */
   constructor(
@@ -127,13 +120,14 @@ export class BrokerFraming {
       readonly link: BrokerLink
       readonly startTimer: StartTimer
       readonly sendNow?: SendNow | undefined
+      readonly files?: FrameFiles | undefined
     },
   ) {
-    this.#socket = socket
+    this.#writer = new DataSocketWriter(socket, parts.sendNow, () => events.onTaken())
     this.#events = events
     this.#link = parts.link
     this.#startTimer = parts.startTimer
-    this.#sendNow = parts.sendNow
+    this.#files = parts.files
   }
 
   /** Returns the number of bytes read: fewer than all after `halt`. */
@@ -156,7 +150,7 @@ export class BrokerFraming {
 
   /** The bytes of answers that the kernel has not taken. */
   get unsentBytes(): number {
-    return this.#queuedBytes + this.#socket.writableLength
+    return this.#writer.unsentBytes
   }
 
   /** The answers of one turn of the event loop are sent together at its end, or by `flush`. */
@@ -174,34 +168,14 @@ export class BrokerFraming {
       this.#stopLateTimer ??= this.#lookForLate()
     }
     if (isInFile) return
-    if (bulk === undefined && frame.length <= COPIED_BYTES) {
-      this.#enqueue(joined(confirmations, envelope, frame))
-      return
-    }
-    this.flush()
-    const [begin, rest] = bulk === undefined ? [NO_BYTES, frame] : [frame, bytesOf(bulk)]
-    // Corking writes both with one system call.
-    this.#socket.cork()
-    this.#socket.write(joined(confirmations, envelope, begin))
-    this.#socket.write(rest, () => this.#events.onTaken())
-    this.#socket.uncork()
-  }
-
-  #enqueue(bytes: Buffer): void {
-    if (this.#queue.length === 0) process.nextTick(() => this.flush())
-    this.#queue.push(bytes)
-    this.#queuedBytes += bytes.length
-    if (this.#queuedBytes >= QUEUED_BYTES) this.flush()
+    if (bulk !== undefined) this.#writer.writeBoth(joined(confirmations, envelope, frame), bytesOf(bulk))
+    else if (frame.length > COPIED_BYTES)
+      this.#writer.writeBoth(joined(confirmations, envelope, NO_BYTES), frame)
+    else this.#writer.enqueue(joined(confirmations, envelope, frame))
   }
 
   flush(): void {
-    const [first] = this.#queue
-    if (first === undefined) return
-    const bytes = this.#queue.length === 1 ? first : Buffer.concat(this.#queue, this.#queuedBytes)
-    this.#queue = []
-    this.#queuedBytes = 0
-    if (this.#trySend(bytes)) this.#events.onTaken()
-    else this.#socket.write(bytes, () => this.#events.onTaken())
+    this.#writer.flush()
   }
 
   /** One timer for all answers: an answer is late if it is the oldest both when the timer starts and when it ends. */
@@ -225,31 +199,18 @@ export class BrokerFraming {
     envelope: Envelope,
     { frame, bulk }: Pick<AnswerFrame, 'frame' | 'bulk'>,
   ): boolean {
-    if (bulk === undefined || bulk instanceof Uint8Array || !this.#isIdle()) return false
+    if (bulk === undefined || bulk instanceof Uint8Array || !this.#writer.isIdle) return false
     const hasRoom = this.#bytesInFiles === 0 || this.#bytesInFiles + bulk.length <= BYTES_IN_FILES
     const place = hasRoom ? bulk.place : undefined
     if (place === undefined) return false
-    this.flush()
     const more = { flags: envelope.flags | IN_FILE, ageNs: BigInt(place.offset), fileBytes: bulk.length }
-    return this.#trySend(joined(confirmations, { ...envelope, ...more }, frame), place.fd)
-  }
-
-  #isIdle(): boolean {
-    return this.#sendNow !== undefined && this.#socket.writable && this.#socket.writableLength === 0
-  }
-
-  /** Writes to the socket directly when the stream's buffer is empty. Returns false when nothing was sent. */
-  #trySend(bytes: Buffer, fd?: number): boolean {
-    if (!this.#isIdle()) return false
-    const sent = this.#sendNow?.(bytes, fd) ?? -1
-    if (sent <= 0) return false
-    if (sent < bytes.length) this.#socket.write(bytes.subarray(sent))
-    return true
+    this.flush()
+    return this.#writer.trySend(joined(confirmations, { ...envelope, ...more }, frame), place.fd)
   }
 
   /** Tells the broker that the frame gets no answer. */
   nothing({ number }: Arrival): void {
-    if (this.#socket.writable) this.#socket.write(encodeEnvelope(bareEnvelope(EnvelopeKind.nothing, number)))
+    if (this.#writer.isOpen) this.#writer.write(encodeEnvelope(bareEnvelope(EnvelopeKind.nothing, number)))
   }
 
   /** The peer is gone: drops an incomplete frame and the unreported answers. No frame in `unread` is served. */
@@ -288,6 +249,10 @@ export class BrokerFraming {
         return
       case EnvelopeKind.request:
       case EnvelopeKind.oversized:
+        if ((envelope.flags & FRAME_IN_FILE) !== 0 && kind === EnvelopeKind.request) {
+          this.#takeStored(envelope)
+          return
+        }
         this.#envelope = envelope
         this.#bytesLeft = frameBytes
         if (!isFrameLength(envelope)) this.#break(`request ${number}: frame of ${frameBytes} bytes`)
@@ -295,6 +260,23 @@ export class BrokerFraming {
       default:
         this.#break(`envelope of kind ${kind}, want 1 to 4`)
     }
+  }
+
+  #takeStored(envelope: Envelope): void {
+    const { number, frameBytes } = envelope
+    const fd = this.#files?.take(number)
+    if (fd === undefined) {
+      this.#break(`request ${number}: no file`)
+      return
+    }
+    const header = parseFrameHeader(this.#files?.read(fd, 0, FRAME_HEADER_BYTES) ?? NO_BYTES, 0)
+    const isWhole = isFrameLength(envelope) && header.payloadBytes === frameBytes - FRAME_HEADER_BYTES
+    if (isWhole && !this.#isClosed) {
+      this.#events.onStoredFrame(header, fd, arrivalOf(envelope))
+      return
+    }
+    this.#files?.close(fd)
+    if (!isWhole) this.#break(`request ${number}: its lengths differ`)
   }
 
   #onDelivery(number: bigint, written: boolean): void {
@@ -308,7 +290,7 @@ export class BrokerFraming {
     this.#bytesInFiles -= answer.bytesInFile
     answer.delivered(written)
     this.#unconfirmed.push(number)
-    if (this.#unconfirmed.length >= CONFIRMATIONS || !this.#socket.writable) this.#confirm()
+    if (this.#unconfirmed.length >= CONFIRMATIONS || !this.#writer.isOpen) this.#confirm()
     else this.#stopConfirmTimer ??= this.#startTimer(CONFIRM_MS, () => this.#confirm())
   }
 
@@ -341,12 +323,13 @@ export class BrokerFraming {
     this.#frame = NO_BYTES
   }
 
-  #endFrame({ kind, flags, number, ageNs, frameBytes }: Envelope, frame: Buffer): void {
+  #endFrame(envelope: Envelope, frame: Buffer): void {
+    const { kind, flags, number, frameBytes } = envelope
     const noRoom = this.#noRoom
     this.#noRoom = undefined
     if (this.#isClosed) return
     const header = parseFrameHeader(frame, 0)
-    const arrival = { number, ageMs: Number(ageNs) / 1e6, sentBefore: (flags & SENT_BEFORE) !== 0 }
+    const arrival = arrivalOf(envelope)
     const refuse = (reason: string) => this.#events.onRefusedFrame(header, arrival, reason)
     if (kind !== EnvelopeKind.request) {
       const tooLarge = `message of ${header.payloadBytes} bytes is larger than ${MAX_FRAME_PAYLOAD_BYTES}`
@@ -361,9 +344,9 @@ export class BrokerFraming {
   #confirm(): void {
     const numbers = this.#takeConfirmations()
     if (numbers.length === 0) return
-    if (this.#socket.writable) {
+    if (this.#writer.isOpen) {
       const envelopes = numbers.map((number) => encodeEnvelope(bareEnvelope(EnvelopeKind.confirm, number)))
-      this.#socket.write(Buffer.concat(envelopes))
+      this.#writer.write(Buffer.concat(envelopes))
     } else {
       for (const number of numbers) this.#link.confirm(number)
     }
@@ -381,6 +364,10 @@ export class BrokerFraming {
     this.#isBroken = true
     this.#link.fail(reason)
   }
+}
+
+function arrivalOf({ number, ageNs, flags }: Envelope): Arrival {
+  return { number, ageMs: Number(ageNs) / 1e6, sentBefore: (flags & SENT_BEFORE) !== 0 }
 }
 
 function isFrameLength({ kind, frameBytes }: Envelope): boolean {

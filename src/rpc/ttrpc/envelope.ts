@@ -18,6 +18,9 @@ export const SENT_BEFORE = 1
 /** Flag of an answer: the broker reports its delivery, and remembers it until the report is confirmed. */
 export const KEEP = 1
 
+/** Flag of a request: its frame is in a file, which the control socket has brought. */
+export const FRAME_IN_FILE = 4
+
 /** Flag of an answer: its end is in a memory file, whose descriptor comes with the envelope. */
 export const IN_FILE = 2
 
@@ -31,7 +34,7 @@ export interface Envelope {
   readonly number: bigint
   /** The age of a request; for an answer with {@link IN_FILE}, the offset in the file. */
   readonly ageNs: bigint
-  /** The length of the frame that follows, with its header. */
+  /** The length of the frame, with its header. It follows, unless it is in a file. */
   readonly frameBytes: number
   /** The bytes at the frame's end that are in the file; 0 by default. */
   readonly fileBytes?: number

@@ -5,8 +5,15 @@ import type { ServedConnection } from '../connection.ts'
 import { type ConnectionTotals, LIMITS, type Share } from '../limits.ts'
 import { type Encoded, type Method, type MethodTable, type Outcome, serviceNames } from '../method.ts'
 import type { StartTimer } from '../timer.ts'
-import { type Arrival, BrokerFraming, type BrokerLink, type SendNow } from './broker-framing.ts'
-import { FrameFlag, type FrameHeader, FrameType, MAX_FRAME_PAYLOAD_BYTES } from './frame.ts'
+import { type Arrival, BrokerFraming, type BrokerLink } from './broker-framing.ts'
+import type { SendNow } from './data-socket-writer.ts'
+import {
+  FRAME_HEADER_BYTES,
+  FrameFlag,
+  type FrameHeader,
+  FrameType,
+  MAX_FRAME_PAYLOAD_BYTES,
+} from './frame.ts'
 import {
   decodeRequest,
   encodeErrorFrame,
@@ -15,6 +22,7 @@ import {
   type TtrpcRequest,
   timeoutMsOf,
 } from './messages.ts'
+import { type FrameFiles, StoredRequest } from './stored-request.ts'
 
 export type ConnectionLimits = { readonly [Name in keyof typeof LIMITS.connection]: number }
 
@@ -24,6 +32,7 @@ export interface AcceptedTtrpc {
   readonly startTimer: StartTimer
   readonly link: BrokerLink
   readonly sendNow?: SendNow
+  readonly files?: FrameFiles
   readonly limits?: ConnectionLimits
   readonly totals: ConnectionTotals
 }
@@ -37,6 +46,9 @@ interface OpenCall extends Asker {
   readonly abort: AbortController
   readonly requestBytes: number
 }
+
+/** The payload of a frame, or what a frame in a file holds. */
+type Received = Uint8Array | StoredRequest
 
 /** Longer error texts are truncated, because people read them. */
 const MAX_ERROR_CHARACTERS = 16 * 1024
@@ -83,6 +95,8 @@ export class TtrpcServerConnection implements ServedConnection {
     const events = {
       onFrame: (header: FrameHeader, payload: Uint8Array, arrival: Arrival) =>
         this.#onFrame(header, payload, arrival),
+      onStoredFrame: (header: FrameHeader, fd: number, arrival: Arrival) =>
+        this.#onStoredFrame(header, fd, arrival),
       onRefusedFrame: ({ streamId }: FrameHeader, arrival: Arrival, reason: string) =>
         this.#refuse({ streamId, arrival }, 'RESOURCE_EXHAUSTED', reason),
       onHold: (bytes: number) =>
@@ -124,7 +138,25 @@ export class TtrpcServerConnection implements ServedConnection {
     if (this.#rest === undefined && !this.#isHeldBack) this.#socket.resume()
   }
 
-  #onFrame(header: FrameHeader, payload: Uint8Array, arrival: Arrival): void {
+  #onStoredFrame(header: FrameHeader, fd: number, arrival: Arrival): void {
+    const { files, methods } = this.#accepted
+    if (files === undefined) return
+    const { type, payloadBytes } = header
+    const dataFieldOf = (method: string) => methods.get(method)?.dataField
+    const stored =
+      type === FrameType.request
+        ? StoredRequest.of(files, fd, FRAME_HEADER_BYTES + payloadBytes, dataFieldOf)
+        : undefined
+    if (stored === undefined) {
+      const payload = files.read(fd, FRAME_HEADER_BYTES, payloadBytes)
+      files.close(fd)
+      this.#onFrame(header, payload, arrival)
+    } else if (!this.#onFrame(header, stored, arrival)) stored.close()
+  }
+
+  /** Returns whether a call has begun. */
+  #onFrame(header: FrameHeader, received: Received, arrival: Arrival): boolean {
+    let hasBegun = false
     const { streamId, type } = header
     const asker = { streamId, arrival }
     this.#framesLeft -= 1
@@ -137,9 +169,10 @@ export class TtrpcServerConnection implements ServedConnection {
     } else if (this.#calls.has(streamId)) {
       this.#refuse(asker, 'INVALID_ARGUMENT', `stream id ${streamId} is in use by a call in progress`)
     } else {
-      this.#onRequest(asker, payload)
+      hasBegun = this.#onRequest(asker, received, header.payloadBytes)
     }
     if (this.#framesLeft <= 0 || this.#isHeldBack) this.#framing.halt()
+    return hasBegun
   }
 
   /** All methods are unary, so the only valid data frame ends the client's side, and is ignored. */
@@ -157,27 +190,31 @@ export class TtrpcServerConnection implements ServedConnection {
     this.#refuse(asker, 'INVALID_ARGUMENT', `stream ${streamId} takes no data: all methods are unary`)
   }
 
-  #onRequest(asker: Asker, bytes: Uint8Array): void {
+  /** Returns whether the call has begun. */
+  #onRequest(asker: Asker, received: Received, bytes: number): boolean {
     let request: TtrpcRequest
     try {
-      request = decodeRequest(bytes)
+      request = received instanceof StoredRequest ? received.request : decodeRequest(received)
     } catch (error) {
       this.#refuse(asker, 'INVALID_ARGUMENT', `undecodable ttRPC request: ${messageOf(error)}`)
-      return
+      return false
     }
     const method = this.#accepted.methods.get(`${request.service}/${request.method}`)
     if (method === undefined) {
       this.#refuseUnknown(asker, request)
-      return
+      return false
     }
     this.#totals.hasCall()
     if (this.#draining) {
       this.#refuse(asker, 'UNAVAILABLE', 'the agent is stopping')
-      return
+      return false
     }
-    const refusal = this.#refusalOf(method.share, bytes.length)
-    if (refusal === undefined) this.#serve(asker, method.serve, request, bytes.length)
-    else this.#refuse(asker, 'RESOURCE_EXHAUSTED', refusal)
+    const refusal = this.#refusalOf(method.share, bytes)
+    if (refusal === undefined) {
+      const call: OpenCall = { ...asker, abort: new AbortController(), requestBytes: bytes }
+      this.#serve(call, method.serve, request, received instanceof StoredRequest ? received : undefined)
+    } else this.#refuse(asker, 'RESOURCE_EXHAUSTED', refusal)
+    return refusal === undefined
   }
 
   /** Counts the call, or returns the limit that refuses it. */
@@ -193,11 +230,14 @@ export class TtrpcServerConnection implements ServedConnection {
     return this.#totals.openCall(share, requestBytes)
   }
 
-  #serve(asker: Asker, method: Method, request: TtrpcRequest, requestBytes: number): void {
-    const call: OpenCall = { ...asker, abort: new AbortController(), requestBytes }
-    const { number, ageMs, sentBefore } = asker.arrival
+  #serve(call: OpenCall, method: Method, request: TtrpcRequest, stored: StoredRequest | undefined): void {
+    const { number, ageMs, sentBefore } = call.arrival
     this.#calls.set(call.streamId, call)
-    this.#openRequestBytes += requestBytes
+    this.#openRequestBytes += call.requestBytes
+    const onEnd = (outcome: Outcome) => {
+      stored?.close()
+      this.#onOutcome(call, outcome)
+    }
     method(ownBytes(request.payload), {
       timeoutMs: timeLeft(timeoutMsOf(request.timeoutNano), ageMs),
       hangup: call.abort.signal,
@@ -207,10 +247,11 @@ export class TtrpcServerConnection implements ServedConnection {
       ageMs,
       sentBefore,
       traceparent: request.traceparent,
+      data: stored?.data,
     }).then(
-      (outcome) => this.#onOutcome(call, outcome),
+      onEnd,
       // Methods do not reject; the agent must survive one that does.
-      (error) => this.#onOutcome(call, { ok: false, code: 'INTERNAL', message: messageOf(error) }),
+      (error) => onEnd({ ok: false, code: 'INTERNAL', message: messageOf(error) }),
     )
   }
 

@@ -5,16 +5,26 @@ import { StoredDescriptors } from '../../../src/handlers/stdio/stored-descriptor
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 import { callOf } from '../../support/handlers/call.ts'
 
-function inputStream() {
+/** Where the data of a stored request begins. */
+const OFFSET = 50
+
+function inputStream({ isTerminal = false } = {}) {
   const os = new FakeOs()
   const { parentEnd, childEnd } = os.streams.pipe('child-reads', 4)
   const stored = new StoredDescriptors(os.descriptors, 'p1')
   stored.put('stdin', parentEnd)
-  const stream = new InputStream(os.streams, { fd: parentEnd, isTerminal: false, stored })
+  const stream = new InputStream(os.streams, { fd: parentEnd, isTerminal, stored })
   return {
     os,
     stream,
     write: (text: string, signal = neverAborted) => stream.write(Buffer.from(text), callOf(signal)),
+    writeStored: (text: string, { signal = neverAborted, movedBytes = 0 } = {}) => {
+      const fd = os.streams.memoryFile('frame')
+      os.streams.writeAt(fd, OFFSET, Buffer.from(text))
+      if (movedBytes > 0) os.streams.setPosition(fd, OFFSET + movedBytes)
+      const read = () => os.streams.readAt(fd, OFFSET, text.length)
+      return stream.write({ length: text.length, place: { fd, offset: OFFSET }, read }, callOf(signal, 7n))
+    },
     closeChildEnd: () => os.streams.close(childEnd),
     next: async () => {
       await os.streams.readable(childEnd)
@@ -89,6 +99,45 @@ describe('InputStream', () => {
     await expect(aborted).rejects.toThrow('gone')
     expect([await next(), await next()]).toEqual(['abcd', 'ef'])
     await first
+  })
+
+  describe('data in a file', () => {
+    it('is moved in the order of the calls, and leaves no record', async () => {
+      const { stream, write, writeStored, next } = inputStream()
+      const written = Promise.all([write('aa'), writeStored('bbbbbb'), write('cc')])
+      expect([await next(), await next(), await next()].join('')).toBe('aabbbbbbcc')
+      await written
+      expect(stream.taken).toEqual([])
+    })
+
+    it('goes on where the previous agent has stopped', async () => {
+      const { writeStored, next } = inputStream()
+      const written = writeStored('abcdefgh', { movedBytes: 3 })
+      expect([await next(), await next()]).toEqual(['defg', 'h'])
+      await written
+    })
+
+    it('that the previous agent has moved is answered, also after the end of the input', async () => {
+      const { stream, writeStored, next } = inputStream()
+      await stream.end()
+      await writeStored('abcd', { movedBytes: 4 })
+      expect(await next()).toBe('')
+      await expect(writeStored('abcd')).rejects.toThrow('Cannot get writer')
+    })
+
+    it('is moved no further when its call is aborted, or the process has ended', async () => {
+      const { stream, writeStored, next } = inputStream()
+      const caller = new AbortController()
+      const written = writeStored('abcdefgh', { signal: caller.signal })
+      await new Promise(setImmediate)
+      caller.abort(new Error('gone'))
+      await expect(written).rejects.toThrow('gone')
+      expect(await next()).toBe('abcd')
+      const last = writeStored('ijklmnop')
+      expect(await next()).toBe('ijkl')
+      stream.processEnded()
+      await expect(last).rejects.toMatchObject({ errno: 'EPIPE' })
+    })
   })
 
   it('fails pending writes when it is closed, and closes its descriptor', async () => {

@@ -97,6 +97,19 @@ describe.skipIf(skipped)('an agent with a policy', () => {
     expect(await reading).toMatchObject({ code: 'NOT_FOUND' })
   })
 
+  it('shows its rules the data of a long write, which is in a file', async () => {
+    pod = await startPod({ withPolicyEngine: true })
+    const rules = LIFE.replace('WriteStreamRequest := true', 'default WriteStreamRequest := false')
+    const isLong = 'WriteStreamRequest if { count(input.data) == 100000; input.data[99999] == 121 }'
+    await pod.agent.setPolicy({ policy: policyOf(`${rules}\n${isLong}\nCreateContainerRequest := true`) })
+    const init = await pod.run('reader', ['sh', '-c', 'head -c 100000 | wc -c'])
+    const denied = { code: 'PERMISSION_DENIED' }
+    await expect(init.write(Buffer.alloc(100_000, 'x'))).rejects.toMatchObject(denied)
+    await expect(init.write(Buffer.alloc(99_999, 'y'))).rejects.toMatchObject(denied)
+    await init.write(Buffer.alloc(100_000, 'y'))
+    expect(await init.readUntil('\n')).toBe('100000\n')
+  })
+
   it('refuses a rule that never ends, and continues with the next call', async () => {
     pod = await startPod({ withPolicyEngine: true })
     const some = (name: string) => `some ${name} in numbers.range(1, 5000)`

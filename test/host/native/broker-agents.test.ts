@@ -171,6 +171,16 @@ describe('a request whose agent dies', () => {
     for (const [first, second] of requests) expect(first?.number).toBeLessThan(second?.number ?? 0n)
   })
 
+  it('keeps the position that an agent has reached in the file of a long request', async () => {
+    const agent = broker.startAgent()
+    const { number } = await converse(broker, agent, LARGE)
+    broker.native.setPosition(await agent.fileOf(number), 1000)
+    agent.die()
+    const successor = broker.startAgent()
+    await successor.start()
+    expect(broker.native.positionOf(await successor.fileOf(number))).toBe(1000)
+  })
+
   it('survives many agents', async () => {
     const { client, number } = await converse(broker, broker.startAgent())
     for (let deaths = 0; deaths < 20; deaths += 1) {
@@ -272,21 +282,22 @@ describe('a hang-up', () => {
     connection.open().resume()
     const envelopes = await connection.envelopes.rest()
     expect(envelopes.length).toBeGreaterThan(0)
-    expect(envelopes.every(({ frame }) => frame.equals(LARGE))).toBe(true)
+    expect(envelopes.every(({ fileBytes }) => fileBytes === LARGE.length)).toBe(true)
   })
 
   it('of a client whose request was listed as open, but not sent again, is reported', async () => {
     const agent = broker.startAgent()
-    const one = await converse(broker, agent, frameOf(1, Buffer.alloc(3 << 20)))
-    await one.client.send(ask)
-    await one.connection.request()
+    const long = frameOf(1, Buffer.alloc(60_000))
+    const one = await converse(broker, agent, long)
+    await one.client.send(...Array<Buffer>(9).fill(long), ask)
+    for (let more = 0; more < 10; more += 1) await one.connection.request()
     agent.die()
     const { agent: successor, states, connections } = await succeed()
-    expect(states.size).toBe(2)
-    // The agent reads nothing, so the second request waits behind the first.
+    expect(states.size).toBe(11)
+    // The agent reads nothing, so the last request waits behind the others.
     expect(connections).toHaveLength(1)
     one.client.socket.destroy()
-    expect(await nextStates(successor)).toEqual([[one.number + 1n, State.dropped]])
+    expect((await nextStates(successor)).at(-1)).toEqual([one.number + 10n, State.dropped])
   })
 })
 

@@ -1,4 +1,4 @@
-import { rmSync, writeFileSync } from 'node:fs'
+import { readdirSync, readlinkSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { buildVminit } from '../../../src/build/native.ts'
@@ -137,6 +137,15 @@ describe('a socket that the kernel cannot wait for', () => {
   })
 })
 
+/** The bytes of long requests, which are in files. */
+function storedBytes(): number {
+  const folder = `/proc/${broker.pid}/fd`
+  const sizes = readdirSync(folder).map((fd) =>
+    readlinkSync(`${folder}/${fd}`).includes('memfd:request') ? statSync(`${folder}/${fd}`).size : 0,
+  )
+  return sizes.reduce((sum, size) => sum + size, 0)
+}
+
 describe('stored bytes', () => {
   it('a client that no agent serves is not read beyond its share, and continues with an agent', async () => {
     broker = await TestBroker.start(sanitized)
@@ -147,7 +156,8 @@ describe('stored bytes', () => {
     const requests = Array.from({ length: 40 }, () => frameOf(1, Buffer.alloc(MIB / 4, 'x')))
     const sent = client.send(...requests)
     // The connection's share is 4 MiB. The rest waits in the sockets.
-    await expect.poll(() => broker.residentKib()).toBeGreaterThan(4000)
+    await expect.poll(() => storedBytes()).toBeGreaterThanOrEqual(4 * MIB)
+    expect(storedBytes()).toBeLessThan(4.5 * MIB)
     const agent = broker.startAgent({ budgetBytes: 24 * MIB, maxPayloadBytes: MIB })
     const { states, connections } = await agent.start()
     expect(states.size).toBeLessThanOrEqual(17)
@@ -211,6 +221,20 @@ describe('stored bytes', () => {
       for (let count = 0; count < 3; count += 1)
         expect((await client.frames.next()).equals(answer)).toBe(true)
     }
+  })
+
+  it('a long request whose client dies after any 4 KiB of it leaves no file', async () => {
+    broker = await TestBroker.start(sanitized)
+    const agent = broker.startAgent()
+    const request = frameOf(1, Buffer.alloc(MIB / 4, 'x'))
+    for (let bytes = 4096; bytes <= request.length; bytes += 4096) {
+      const client = await broker.connect()
+      await client.send(request.subarray(0, bytes))
+      client.socket.destroy()
+      await client.closed
+    }
+    await roundTrip(broker, agent)
+    await expect.poll(() => storedBytes()).toBe(0)
   })
 
   it('incomplete requests take what has arrived, not what they announce', async () => {

@@ -296,7 +296,7 @@ describe('a frame that is too large', () => {
 
 describe('an agent that breaks the protocol', () => {
   it.each([
-    ['says hello in another version', { version: 2 }],
+    ['says hello in another version', { version: 1 }],
     ['wants too many connections', { maxConnections: 100_000 }],
     ['has a budget smaller than its frames', { budgetBytes: 1 << 20 }],
     ['waits for more than a week', { hangMs: 604_800_001 }],

@@ -1,3 +1,4 @@
+import { createHash, randomBytes } from 'node:crypto'
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
@@ -71,6 +72,29 @@ describe('a container whose agent is killed', () => {
     expect(statuses).toEqual([9, 9, 9])
     for (const id of ids) await pod.remove(id)
     expect(leftoversOf(pod.started, ...ids)).toEqual(NOTHING_LEFT)
+  })
+
+  it('reads each byte of a long write once, although agents die in it', async () => {
+    const bytes = randomBytes(3 << 20)
+    const init = await pod.run('c2', ['sh', '-c', 'cat | sha256sum; exec sleep 1000'])
+    const openCalls = async () => (await pod.started.introspection.listCalls({})).calls
+    const inInput = async () => (await openCalls()).some(({ step }) => step === 'input')
+    for (let kills = 0; kills < 3; kills += 1) {
+      const written = init.write(bytes)
+      // The pipe is full: nobody reads while the container is paused.
+      await pod.agent.pauseContainer({ containerId: 'c2' })
+      if (await inInput()) await killAgent(pod)
+      await pod.agent.resumeContainer({ containerId: 'c2' })
+      await killAgent(pod)
+      await written
+    }
+    await init.closeStdin()
+    const hash = createHash('sha256')
+      .update(Buffer.concat([bytes, bytes, bytes]))
+      .digest('hex')
+    expect(await init.readUntil('\n')).toContain(hash)
+    expect(pod.started.openFiles().filter((name) => name.includes('memfd:request'))).toEqual([])
+    await pod.remove('c2')
   })
 
   it('has each of its poststart hooks begun once, when the agent dies in one', async () => {

@@ -1,4 +1,4 @@
-import { randomBytes } from 'node:crypto'
+import { createHash, randomBytes } from 'node:crypto'
 import { existsSync, writeFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { SIGKILL } from '../../../src/base/signals.ts'
@@ -34,6 +34,16 @@ describe('standard streams over RPCs', () => {
     for (let sent = 0; sent < count; sent += MIB) await added.write(bytes.subarray(sent, sent + MIB))
     await added.closeStdin()
     expect(Buffer.compare(await output, bytes)).toBe(0)
+    expect(await added.wait()).toBe(0)
+  })
+
+  it('pass a long write to a terminal whole', async () => {
+    const bytes = randomBytes(300_000)
+    const script = 'stty raw -echo; echo ready; head -c 300000 | sha256sum'
+    const added = await pod.add('host', 'long-terminal', ['sh', '-c', script], { terminal: true })
+    await added.readUntil('ready')
+    await added.write(bytes)
+    expect(await added.readUntil('-')).toContain(createHash('sha256').update(bytes).digest('hex'))
     expect(await added.wait()).toBe(0)
   })
 

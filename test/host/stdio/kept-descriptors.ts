@@ -40,8 +40,9 @@ export class KeptDescriptors {
     this.#channel = own
   }
 
-  send(message: string): void {
-    if (this.#channel !== undefined) this.#native.sendMessage(this.#channel, Buffer.from(message, 'latin1'))
+  send(message: string, fd?: Fd): void {
+    if (this.#channel !== undefined)
+      this.#native.sendMessage(this.#channel, Buffer.from(message, 'latin1'), fd)
   }
 
   kill(): void {

@@ -222,12 +222,13 @@ describe('the streams of processes whose agent is killed at random moments', () 
   }, 60_000)
 })
 
-/** The client and the broker of a process's calls: one read, and two writes, at a time. */
+/** The client and the broker of a process's calls: one read, and two writes, at a time. Every third is in a file. */
 class Calls {
   readonly #key: string
   readonly #input: Flow
   readonly #output: Flow
   readonly #open = new Map<string, string>()
+  readonly #files = new Map<string, Fd>()
   readonly #answered = new Set<string>()
   #last = 0
 
@@ -243,17 +244,18 @@ class Calls {
       if (this.#open.has(number)) continue
       agents.send(`settled ${key} ${number} ${this.#answered.has(number) ? 'written' : 'dropped'}`)
     }
-    for (const request of this.#open.values()) agents.send(request)
+    for (const [number, request] of this.#open) agents.send(request, this.#files.get(number))
   }
 
   ask(agents: KeptDescriptors, isOver: boolean): void {
     const asked = [...this.#open.values()]
     if (!asked.some((one) => one.startsWith('read'))) this.#ask(agents, 'read', '20000')
-    const writes = asked.filter((one) => one.startsWith('write')).length
+    const writes = asked.filter((one) => !one.startsWith('read')).length
     for (let more = writes; more < 2 && !isOver; more++) {
       const data = this.#input.next()
       this.#input.sent += data.length
-      this.#ask(agents, 'write', data.toString('latin1'))
+      if (this.#last % 3 === 0) this.#ask(agents, 'stored', String(data.length), this.#fileOf(data))
+      else this.#ask(agents, 'write', data.toString('latin1'))
     }
   }
 
@@ -264,14 +266,24 @@ class Calls {
       return
     }
     this.#open.delete(number)
+    const file = this.#files.get(number)
+    if (file !== undefined) native.close(file)
+    this.#files.delete(number)
     this.#answered.add(number)
     if (what === 'read') this.#output.take(Buffer.from(rest.slice(number.length + 1), 'latin1'))
   }
 
-  #ask(agents: KeptDescriptors, what: string, rest: string): void {
+  #fileOf(data: Buffer): Fd {
+    const file = streams.memoryFile('frame')
+    streams.writeAt(file, 0, data)
+    return file
+  }
+
+  #ask(agents: KeptDescriptors, what: string, rest: string, file?: Fd): void {
     this.#last += 1
     const request = `${what} ${this.#key} ${this.#last} ${rest}`
     this.#open.set(String(this.#last), request)
-    agents.send(request)
+    if (file !== undefined) this.#files.set(String(this.#last), file)
+    agents.send(request, file)
   }
 }

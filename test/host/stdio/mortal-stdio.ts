@@ -1,6 +1,7 @@
 // An agent with the streams of processes that dies at any moment. Arguments: the addon's folder, the channel to the test,
 // the keys of processes with and without a terminal, and NAME=FD of stored descriptors.
 import { flushCompileCache } from 'node:module'
+import type { StoredBytes } from '../../../src/base/stored-bytes.ts'
 import { restoreStdio } from '../../../src/handlers/stdio/restore-stdio.ts'
 import type { Stdio } from '../../../src/handlers/stdio/stdio.ts'
 import { linuxClock } from '../../../src/os/clock.ts'
@@ -49,7 +50,7 @@ for (;;) {
   const message = native.recvMessage(channel, 65_536)
   if (typeof message === 'number') continue
   if (message.data.length === 0) process.exit(0)
-  serve(message.data.toString('latin1'))
+  serve(message.data.toString('latin1'), message.fds[0])
 }
 
 function tell(text: string, fd?: number): void {
@@ -57,8 +58,11 @@ function tell(text: string, fd?: number): void {
   if (sent < 0) throw new Error(`not sent: ${text.slice(0, 40)}: ${sent}`)
 }
 
-/** `settled KEY NUMBER OUTCOME`, `read KEY NUMBER LENGTH`, `write KEY NUMBER DATA`, `end KEY`. */
-function serve(message: string): void {
+/**
+ * `settled KEY NUMBER OUTCOME`, `read KEY NUMBER LENGTH`, `write KEY NUMBER DATA`, `stored KEY NUMBER LENGTH` with the
+ * file of the data, `end KEY`.
+ */
+function serve(message: string, file: number | undefined): void {
   const [, what, key = '', number = '', rest = ''] = /^(\w+) (\w+) ?(\d*) ?(.*)$/s.exec(message) ?? []
   const stdio = restored.get(key)
   if (stdio === undefined) throw new Error(`no process of ${message}`)
@@ -69,7 +73,12 @@ function serve(message: string): void {
     tell(`confirmed ${key} ${number}`)
   }
   if (what === 'read') void read(stdio, key, number, Number(rest))
-  if (what === 'write') void write(stdio, key, number, rest)
+  if (what === 'write') void write(stdio, key, number, Buffer.from(rest, 'latin1'))
+  if (what === 'stored' && file !== undefined) {
+    const data = { length: Number(rest), place: { fd: file, offset: 0 } }
+    const read = () => streams.readAt(file, 0, data.length)
+    void write(stdio, key, number, { ...data, read }).then(() => streams.close(file))
+  }
   if (what === 'end') void stdio.stdin.end().then(() => tell(`ended ${key}`))
 }
 
@@ -80,8 +89,13 @@ async function read({ stdout }: Stdio, key: string, number: string, length: numb
   tell(`confirmed ${key} ${number}`)
 }
 
-async function write({ stdin }: Stdio, key: string, number: string, data: string): Promise<void> {
-  const { delivered } = await stdin.write(Buffer.from(data, 'latin1'), numbered(BigInt(number)))
+async function write(
+  { stdin }: Stdio,
+  key: string,
+  number: string,
+  data: Uint8Array | StoredBytes,
+): Promise<void> {
+  const { delivered } = await stdin.write(data, numbered(BigInt(number)))
   tell(`written ${key} ${number}`)
   delivered()
   tell(`confirmed ${key} ${number}`)

@@ -20,7 +20,13 @@ describe('a message to the broker', () => {
   it('has the layout of native/broker/protocol.h', () => {
     const limits = { connections: 1024, headerMs: 10_000, framePayloadBytes: 4 << 20, totalBytes: 96 << 20 }
     expect(encodeHello({ ...limits, allowLoopback: true, hangMs: 10_000 })).toEqual(
-      bytesOf('01', '01', ONE, '1027000000000000', '00040000' + '10270000' + '00004000' + '0000000600000000'),
+      bytesOf(
+        '01',
+        '01',
+        '0200000000000000',
+        '1027000000000000',
+        '00040000' + '10270000' + '00004000' + '0000000600000000',
+      ),
     )
     expect(encodeHello({ ...limits, allowLoopback: false, hangMs: 0 })[4]).toBe(0)
     expect(encodePong(1n)).toEqual(bytesOf('02', '00', ONE))
@@ -70,7 +76,7 @@ describe('a message of the broker', () => {
 
   it.each([
     ['less than a header', Buffer.alloc(23), 'message of 23 bytes'],
-    ['an unknown kind', bytesOf('15', '00', ONE), 'message of kind 21, want 16 to 19'],
+    ['an unknown kind', bytesOf('15', '00', ONE), 'message of kind 21, want 16 to 20'],
     ['an unknown state', bytesOf('11', '04', ONE), 'request in state 4, want 0 to 3'],
     ['half a state', bytesOf('11', '00', ONE, NONE, ONE), 'states of 8 bytes'],
     [

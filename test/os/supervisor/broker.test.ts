@@ -68,7 +68,7 @@ describe('the broker', () => {
     const hello = await ready()
     expect(hello).toMatchObject({
       kind: BrokerMessageKind.HELLO,
-      a: 1n,
+      a: 2n,
       b: 10_000n,
       fds: [expect.any(Number)],
     })
@@ -135,6 +135,42 @@ describe('the broker', () => {
     expect(await peer.next()).toMatchObject({ kind: BrokerMessageKind.CLOSE, a: 3n })
     native.close(data)
     native.close(connection.fd)
+  })
+
+  describe('the file of a request', () => {
+    const openFiles = () => readdirSync('/proc/self/fd').length
+
+    function sendFile(a: bigint, b: bigint): void {
+      const file = native.memoryFile('frame')
+      native.writeAt(file, 0, Buffer.from(`frame ${a}`))
+      peer.send(BrokerMessageKind.FILE, { a, b }, undefined, file)
+    }
+
+    it('is taken although its message was not read yet, by the one that takes it first', async () => {
+      await ready()
+      const data = peer.connect(3n)
+      const { files, fd } = await connected()
+      sendFile(7n, 3n)
+      sendFile(8n, 3n)
+      const [first = -1, second = -1, again] = [files.take(8n), files.take(7n), files.take(7n)]
+      expect([files.read(first, 0, 7), files.read(second, 6, 9)].map(String)).toEqual(['frame 8', '7'])
+      expect(again).toBeUndefined()
+      for (const each of [first, second]) files.close(each)
+      for (const each of [data, fd]) native.close(each)
+    })
+
+    it('is closed at the end of its connection when nobody has taken it', async () => {
+      await ready()
+      const data = peer.connect(3n)
+      const { files, fd } = await connected()
+      const before = openFiles()
+      sendFile(7n, 3n)
+      sendFile(8n, 4n)
+      files.forget()
+      expect([openFiles() - before, files.take(7n)]).toEqual([1, undefined])
+      files.close(files.take(8n) ?? -1)
+      for (const each of [data, fd]) native.close(each)
+    })
   })
 
   it('has its pings answered', async () => {

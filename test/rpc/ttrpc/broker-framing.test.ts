@@ -1,3 +1,4 @@
+import { BinaryWriter } from '@bufbuild/protobuf/wire'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { StatusCode } from '../../../src/base/errors.ts'
 import { LIMITS, Totals } from '../../../src/rpc/limits.ts'
@@ -7,6 +8,7 @@ import {
   decodeEnvelope,
   EnvelopeKind,
   encodeEnvelope,
+  FRAME_IN_FILE,
   IN_FILE,
   KEEP,
   NO_ROOM,
@@ -18,6 +20,7 @@ import { FakeClock } from '../../support/fakes/fake-clock.ts'
 import { type BrokerData, brokerData, requestFrame, responseIn } from '../../support/rpc/broker-data.ts'
 import { forgetfulLink } from '../../support/rpc/brokered-pair.ts'
 import { aborted, echo, type HeldMethod, heldMethod, tableOf, turns } from '../../support/rpc/fake-methods.ts'
+import { MemoryFiles } from '../../support/rpc/memory-files.ts'
 import { type SocketPair, socketPair } from '../../support/rpc/socket-pair.ts'
 import { connectionTotals } from '../../support/rpc/totals.ts'
 
@@ -42,8 +45,10 @@ describe('a TtrpcServerConnection and its framing', () => {
   let told: string[]
   let clock: FakeClock
   let connection: TtrpcServerConnection
+  let files: MemoryFiles
 
   beforeEach(async () => {
+    files = new MemoryFiles()
     sockets = await socketPair()
     held = heldMethod()
     told = []
@@ -55,7 +60,13 @@ describe('a TtrpcServerConnection and its framing', () => {
     clock = new FakeClock()
     const total = { ...LIMITS.total, bytes: { limit: 3 * MIB, reserve: MIB } }
     connection = new TtrpcServerConnection(sockets.server, {
-      methods: tableOf({ 'test.Echo/Echo': echo, 'test.Echo/Held': held.method, 'test.Echo/Asked': asked }),
+      methods: tableOf({
+        'test.Echo/Echo': echo,
+        'test.Echo/Held': held.method,
+        'test.Echo/Asked': asked,
+        'test.Echo/Stored': { serve: held.method, share: 'ordinary', dataField: 2 },
+      }),
+      files,
       peer: 'vsock 2:77',
       startTimer: (ms, expired) => clock.startTimer(ms, expired),
       link: {
@@ -102,6 +113,68 @@ describe('a TtrpcServerConnection and its framing', () => {
     const payload = Buffer.alloc(MIB / 2, 'x')
     broker.send(request, 1n, requestFrame(1, 'Echo', { payload }))
     expect(payload.equals(responseIn(await broker.next()).payload)).toBe(true)
+  })
+
+  describe('a frame in a file', () => {
+    const data = Buffer.alloc(70_000, 'd')
+    const fields = new BinaryWriter().tag(1, 2).string('name').tag(2, 2).bytes(data).finish()
+    const payload = Buffer.from(fields)
+    const send = (number: bigint, frame: Buffer, frameBytes = frame.length) => {
+      files.add(number, frame)
+      const flags = FRAME_IN_FILE
+      sockets.client.write(encodeEnvelope({ kind: request, flags, number, ageNs: 0n, frameBytes }))
+    }
+
+    it('is read whole for a method that takes no data from a file', async () => {
+      send(1n, requestFrame(1, 'Echo', { payload }))
+      expect(payload.equals(responseIn(await broker.next()).payload)).toBe(true)
+      expect(files.open).toBe(0)
+    })
+
+    it('keeps the data of a method that takes it from there, until the end of the call', async () => {
+      send(1n, requestFrame(1, 'Stored', { payload }))
+      const { call, payload: around, answer: end } = await held.next()
+      expect(Buffer.from(around)).toEqual(payload.subarray(0, 6))
+      expect(call.data?.read()).toEqual(data)
+      end({ ok: true, payload: around })
+      expect(responseIn(await broker.next())).toMatchObject({ streamId: 1, code: 0 })
+      expect([call.data?.place, files.open]).toEqual([undefined, 0])
+    })
+
+    it('is closed when the call is refused, or its client is gone', async () => {
+      send(1n, requestFrame(2, 'Stored', { payload }))
+      expect(responseIn(await broker.next()).message).toBe('stream id must be odd')
+      connection.drain()
+      sockets.client.end()
+      await turns()
+      expect(files.open).toBe(0)
+    })
+
+    it.each([
+      [
+        'without its file',
+        () =>
+          sockets.client.write(
+            encodeEnvelope({
+              kind: request,
+              flags: FRAME_IN_FILE,
+              number: 1n,
+              ageNs: 0n,
+              frameBytes: 80_000,
+            }),
+          ),
+        'request 1: no file',
+      ],
+      [
+        'of another length',
+        () => send(1n, requestFrame(1, 'Stored', { payload }), 70_000),
+        'request 1: its lengths differ',
+      ],
+    ])('%s breaks the protocol', async (_, sends, reason) => {
+      sends()
+      while (told.length === 0) await turns(1)
+      expect([told, files.open]).toEqual([[`fail ${reason}`], 0])
+    })
   })
 
   it.each([0, 1])('passes on whether the previous agent had the request: flag %i', async (flags) => {
@@ -295,6 +368,7 @@ describe('BrokerFraming with a way past the stream', () => {
     }
     const events = {
       onFrame: () => {},
+      onStoredFrame: () => {},
       onRefusedFrame: () => {},
       onHold: () => undefined,
       onRelease: () => {},

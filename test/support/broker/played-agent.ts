@@ -1,4 +1,6 @@
 import type { Socket } from 'node:net'
+import { setImmediate } from 'node:timers/promises'
+import { unwrap } from '../../../src/os/errors.ts'
 import type { Native } from '../../../src/os/native.ts'
 import type { SocketHandles } from '../../../src/os/sockets/socket-handles.ts'
 import type { Fd } from '../../../src/os/streams/streams.ts'
@@ -43,6 +45,8 @@ export class PlayedAgent {
   readonly #parts: Parts
   readonly #control: MessageSocket
   readonly #all: PlayedConnection[] = []
+  /** Of requests, by number. */
+  readonly #files = new Map<bigint, Fd>()
   #isDead = false
 
   constructor(parts: Parts, control: Fd, pid: number) {
@@ -79,11 +83,24 @@ export class PlayedAgent {
     for await (const connection of this.connections) void connection.serve(answer)
   }
 
+  async #frameOf({ number, fileBytes }: EnvelopeRecord): Promise<Buffer> {
+    const file = await this.fileOf(number)
+    return unwrap('read', 'the file of a request', this.#parts.native.readAt(file, 0, fileBytes))
+  }
+
+  /** The file has come before the envelope, but its message may not be read yet. */
+  async fileOf(number: bigint): Promise<Fd> {
+    let file = this.#files.get(number)
+    for (; file === undefined; file = this.#files.get(number)) await setImmediate()
+    return file
+  }
+
   /** Closes all descriptors, as the kernel does when a process dies. */
   die(): void {
     this.#isDead = true
     this.#control.close()
     for (const connection of this.#all) connection.close()
+    for (const file of this.#files.values()) this.#parts.native.close(file)
   }
 
   /** Resolves when the broker has closed the control socket. */
@@ -108,14 +125,25 @@ export class PlayedAgent {
       this.pings += 1
       if (this.answersPings) this.send({ kind: Control.pong, a: message.a })
     } else if (message.kind === Control.connection && fd !== undefined) {
-      const connection = new PlayedConnection(this.#parts, message, fd)
+      const connection = new PlayedConnection(
+        { ...this.#parts, read: (request) => this.#frameOf(request) },
+        message,
+        fd,
+      )
       this.#all.push(connection)
       if (this.#isDead) connection.close()
       this.connections.push(connection)
+    } else if (message.kind === Control.file && fd !== undefined) {
+      this.#files.set(message.a, fd)
     } else {
       this.messages.push(message)
     }
   }
+}
+
+interface ConnectionParts extends Parts {
+  /** Reads the frame of a request from its file. */
+  read(request: EnvelopeRecord): Promise<Buffer>
 }
 
 /** An agent's view of a connection. It reads nothing before `open`. */
@@ -124,12 +152,12 @@ export class PlayedConnection {
   readonly isGrpc: boolean
   readonly peer: Peer
   readonly envelopes = new Inbox<EnvelopeRecord>('envelopes for the agent')
-  readonly #parts: Parts
+  readonly #parts: ConnectionParts
   readonly #fd: Fd
   #socket: Socket | undefined
   #isClosed = false
 
-  constructor(parts: Parts, message: ControlMessage, fd: Fd) {
+  constructor(parts: ConnectionParts, message: ControlMessage, fd: Fd) {
     this.id = message.a
     this.isGrpc = message.flags === 1
     this.peer = parsePeer(message.payload)
@@ -159,7 +187,7 @@ export class PlayedConnection {
     this.open()
     const envelope = await this.envelopes.next()
     if (envelope.kind !== kind) throw new Error(`envelope of kind ${envelope.kind}, want ${kind}`)
-    return envelope
+    return envelope.fileBytes === 0 ? envelope : { ...envelope, frame: await this.#parts.read(envelope) }
   }
 
   request(): Promise<EnvelopeRecord> {

@@ -12,6 +12,7 @@ export const Control = {
   requestState: 17,
   ready: 18,
   ping: 19,
+  file: 20,
 } as const
 
 export const State = { open: 0, written: 1, dropped: 2, answered: 3 } as const
@@ -26,14 +27,14 @@ export const Envelope = {
   confirm: 18,
 } as const
 
-export const PROTOCOL_VERSION = 1
+export const PROTOCOL_VERSION = 2
 const CONTROL_HEADER_BYTES = 24
 const ENVELOPE_BYTES = 32
 /** Flag of an answer: the broker reports its outcome. */
 export const KEEP = 1
 /** Flag of an answer: its last bytes are in a file in memory. */
 export const IN_FILE = 2
-export const RequestFlag = { sentBefore: 1, noRoom: 2 } as const
+export const RequestFlag = { sentBefore: 1, noRoom: 2, inFile: 4 } as const
 
 export interface ControlMessage {
   readonly kind: number
@@ -131,6 +132,8 @@ export interface EnvelopeRecord {
   readonly ageNs: bigint
   /** A ttRPC frame with its header, or empty. */
   readonly frame: Buffer
+  /** The length of a frame in a file, or 0. */
+  readonly fileBytes: number
 }
 
 /** Encodes an envelope and its frame from `offset` on, without the last `fileBytes`, which are in a file. */
@@ -176,7 +179,12 @@ export function cutter(
 }
 
 export function envelopeSize(bytes: Buffer): number | undefined {
-  return bytes.length < ENVELOPE_BYTES ? undefined : ENVELOPE_BYTES + bytes.readUInt32LE(24)
+  if (bytes.length < ENVELOPE_BYTES) return undefined
+  return ENVELOPE_BYTES + (isInFile(bytes) ? 0 : bytes.readUInt32LE(24))
+}
+
+function isInFile(record: Buffer): boolean {
+  return record.readUInt32LE(0) === Envelope.request && (record.readUInt32LE(4) & RequestFlag.inFile) !== 0
 }
 
 export function parseEnvelope(record: Buffer): EnvelopeRecord {
@@ -186,5 +194,6 @@ export function parseEnvelope(record: Buffer): EnvelopeRecord {
     number: record.readBigUInt64LE(8),
     ageNs: record.readBigUInt64LE(16),
     frame: record.subarray(ENVELOPE_BYTES),
+    fileBytes: isInFile(record) ? record.readUInt32LE(24) : 0,
   }
 }

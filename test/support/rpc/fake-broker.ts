@@ -26,11 +26,12 @@ export class FakeBroker {
     native.setNonBlocking(this.#fd, true)
   }
 
-  send(kind: number, { flags = 0, a = 0n }, payload = Buffer.alloc(0), passed?: Fd): void {
+  send(kind: number, { flags = 0, a = 0n, b = 0n }, payload = Buffer.alloc(0), passed?: Fd): void {
     const message = Buffer.alloc(24 + payload.length)
     message.writeUInt32LE(kind, 0)
     message.writeUInt32LE(flags, 4)
     message.writeBigUInt64LE(a, 8)
+    message.writeBigUInt64LE(b, 16)
     payload.copy(message, 24)
     this.sendBytes(message, passed)
   }
