@@ -143,6 +143,9 @@ bool client_may_read(const struct broker *broker, const struct connection *conne
   return request->filled < request->capacity || has_room || may_refuse(broker, connection);
 }
 
+/* Header, service and method, with room to spare. */
+#define NAMED_BYTES 256
+
 /* For bytes that are dropped or go to a file. */
 static unsigned char sink[SINK_BYTES];
 
@@ -277,6 +280,9 @@ static bool grow(struct broker *broker, struct connection *connection, struct fr
 static ssize_t read_into_file(struct connection *connection, struct frame *request, uint32_t end) {
   uint32_t most = end - request->filled < SINK_BYTES ? end - request->filled : SINK_BYTES;
   ssize_t bytes = recv(connection->client.fd, sink, most, MSG_DONTWAIT);
+  /* A report of a hang takes the method from the head. */
+  uint32_t left = request->filled < NAMED_BYTES ? NAMED_BYTES - request->filled : 0;
+  if (bytes > 0) memcpy(request->head + request->filled, sink, (uint32_t)bytes < left ? (uint32_t)bytes : left);
   if (bytes <= 0 || pwrite(request->file, sink, (size_t)bytes, request->filled) == bytes) return bytes;
   request->filled += (uint32_t)bytes;
   errno = 0;

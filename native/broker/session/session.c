@@ -61,7 +61,9 @@ static void on_hello(struct broker *broker, const struct control_header *header,
   }
   struct session *session = &broker->session;
   session->has_said_hello = session->has_untold = session->has_unannounced = true;
+  /* The wait for HELLO becomes the wait until the agent has taken all that comes before READY. */
   session->look_at_ms = NEVER;
+  if (broker->hang_ms > 0) hang_begin_wait(broker, monotonic_ms());
 }
 
 static void on_close(struct broker *broker, uint64_t id) {
@@ -290,6 +292,7 @@ static bool become_ready(struct broker *broker) {
   const struct control_header ready = {.kind = CONTROL_READY};
   if (!send_message(broker, &ready, sizeof ready, -1)) return false;
   broker->session.is_ready = true;
+  broker->session.look_at_ms = NEVER;
   struct frame *request;
   TAILQ_FOREACH(request, &broker->requests, of_all) {
     struct connection *connection = request->connection;
@@ -319,7 +322,7 @@ void session_flush(struct broker *broker) {
     touch_all(broker);
   }
   int64_t now_ms = monotonic_ms();
-  if (may_go_on && session->is_ready && hang_is_ping_due(broker, now_ms)) send_ping(broker, now_ms);
+  if (session->is_ready && hang_is_ping_due(broker, now_ms)) send_ping(broker, now_ms);
   watch_set(broker, &session->control, session->control_is_full ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
@@ -336,6 +339,7 @@ int64_t session_next_ms(const struct broker *broker) {
   if (session->control.fd < 0) return NEVER;
   int64_t next = session->look_at_ms;
   int64_t other = session->announce_at_ms;
-  if (other == NEVER && !session->control_is_full) other = hang_next_ping_ms(session);
+  /* A PING that finds no room begins the wait. */
+  if (other == NEVER && (!session->control_is_full || next == NEVER)) other = hang_next_ping_ms(session);
   return next == NEVER || (other != NEVER && other < next) ? other : next;
 }

@@ -7,6 +7,8 @@ import {
   Control,
   Envelope,
   encodeEnvelope,
+  encodeHello,
+  HELLO,
   KEEP,
   parseStates,
   RequestFlag,
@@ -329,7 +331,7 @@ describe('an agent that hangs', () => {
     const named = Buffer.from(
       `\n${String.fromCharCode(service.length)}${service}\x12\x0bWaitProcess\x1a\x06secret`,
     )
-    await client.send(frameOf(79, named))
+    await client.send(frameOf(79, named), frameOf(81, Buffer.concat([named, Buffer.alloc(100_000)])))
     expect(await broker.hungPid()).toBe(agent.pid)
     expect(agent.pings).toBe(1)
     expect(broker.log).toContain('has not answered for 100 ms')
@@ -337,7 +339,22 @@ describe('an agent that hangs', () => {
     expect(broker.log).toContain(
       `open request ${number + 1n}: grpc.AgentService/WaitProcess, connection 1, stream 79, for `,
     )
+    expect(broker.log).toContain(': grpc.AgentService/WaitProcess, connection 1, stream 81, for ')
     expect(broker.log).not.toContain('secret')
+  })
+
+  it('is reported when it has said hello, and takes nothing', async () => {
+    const first = broker.startAgent()
+    const clients = await Promise.all(Array.from({ length: 400 }, () => broker.connect()))
+    await Promise.all(clients.map((client) => client.send(ask)))
+    for (const _ of clients) await first.connections.next()
+    first.die()
+    // The connections fill its control socket, so it never gets READY.
+    const control = broker.announceAgent()
+    broker.native.sendMessage(control, encodeHello({ ...HELLO, hangMs: 100 }), broker.listener)
+    expect(await broker.hungPid()).toBe(first.pid + 1)
+    expect(broker.log).toMatch(/^vminit: broker: agent \d+ has not answered for 100 ms\n/)
+    broker.native.close(control)
   })
 
   it('is not reported while it answers pings, and gets no ping without a request', async () => {
