@@ -15,9 +15,3 @@ export function encodeBytesField(number: number, data: Uint8Array | StoredBytes)
 }
 
 const NOTHING = new Uint8Array(0)
-
-/** The message with a further field. */
-export function withBytesField(message: Uint8Array, number: number, data: StoredBytes): Uint8Array {
-  const { payload, bulk } = encodeBytesField(number, data)
-  return Buffer.concat([message, payload, ...(bulk === undefined ? [] : [bytesOf(bulk)])])
-}

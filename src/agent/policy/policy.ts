@@ -79,10 +79,6 @@ export class Policy implements TakenByRequests {
     return this.#dependencies.engines() !== undefined
   }
 
-  get isEnforced(): boolean {
-    return this.#current !== undefined
-  }
-
   /** The rule has the name of the request's message, or of `message`, the full name of one with the same fields. */
   checkOf(method: string, message?: string): Check {
     const rule = ruleOf(method, message)

@@ -38,8 +38,8 @@ export interface Rpc<Request, Response> {
   readonly rule: 'request' | 'none' | 'itself' | { readonly message: string }
   /** `debug` for frequent calls, so that a log at level info stays readable. */
   readonly logLevel: 'info' | 'debug'
-  /** See `ServedMethod`. */
-  readonly dataField?: number
+  /** The request's last field, of type bytes, which may stay in a file. */
+  readonly dataField?: { readonly number: number; readonly name: keyof Request }
   /** Encodes the response in place of the generated code. */
   encode?(response: Response): Encoded
   /** Answers a call that the policy refuses; the call runs, its result is dropped. Without it, a refused call fails. */
@@ -131,4 +131,4 @@ const ORDINARY = { gate: 'wait', share: 'ordinary', turn: 'work', rule: 'request
 
 export type Gate = Pick<BootGate, 'wait'>
 
-export type Checks = Pick<Policy, 'checkOf' | 'isEnforced'>
+export type Checks = Pick<Policy, 'checkOf'>

@@ -2,8 +2,8 @@ import { abortable, cancelled, deadlineExceeded, LONGEST_TIMER_MS, neverAborted 
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { LogFields, Logger, LogLevel } from '../../base/log.ts'
 import { inStep, recordSteps } from '../../base/step.ts'
+import type { StoredBytes } from '../../base/stored-bytes.ts'
 import { REQUESTS } from '../../gen/message-fields.ts'
-import { withBytesField } from '../../rpc/bytes-field.ts'
 import { countElements, undecodable } from '../../rpc/count-elements.ts'
 import { encode } from '../../rpc/encode.ts'
 import { exhausted, type Totals } from '../../rpc/limits.ts'
@@ -13,7 +13,7 @@ import { EMPTY_RESPONSE, type RequestJournal } from '../../state/request-journal
 import type { Check } from '../policy/policy.ts'
 import { Refusal } from '../policy/verdict.ts'
 import type { CallsInFlight, OpenCall } from './calls-in-flight.ts'
-import type { Checks, DeclaredMethod, Gate, MessageType, Rpc } from './rpc.ts'
+import type { Checks, DeclaredMethod, Gate, Rpc } from './rpc.ts'
 import { failureLevel, statusOf } from './status.ts'
 
 export interface WrapperContext {
@@ -77,7 +77,7 @@ function served<Request, Response>(
     const used = new Used(totals, rpc)
     try {
       used.takeElements(countElements(payload, REQUESTS[name]))
-      const request = decode(types.request, payload)
+      const request = decode(method, payload, data)
       open.ids = idsOf(request)
       limits.signal.throwIfAborted()
       if (rpc.gate === 'wait') await inStep('boot', '', () => gate.wait(limits.signal))
@@ -87,7 +87,7 @@ function served<Request, Response>(
       const again = requests.answerTo(number)
       let encoded: Encoded | undefined = again && { payload: await abortable(again, limits.signal) }
       if (encoded === undefined) {
-        const checked = check?.(request, payload, { ...call, signal: limits.signal })
+        const checked = check?.(request, { ...call, signal: limits.signal })
         const refusal = checked && (await inStep('policy', '', () => refusalOf(checked)))
         work = refusal === undefined ? rpc.handle(request, call) : refused(rpc, request, call, refusal)
         const response = await answerOf(work, method, limits.signal, log)
@@ -122,19 +122,13 @@ function served<Request, Response>(
   }
 }
 
-/** The policy's check that runs before the handler; undefined without one. The rules see data that is in a file, too. */
-function checkOf<Request, Response>(
-  { name, types, rpc }: DeclaredMethod<Request, Response>,
+/** The policy's check that runs before the handler; undefined without one. */
+function checkOf(
+  { name, rpc }: Pick<DeclaredMethod<never, unknown>, 'name' | 'rpc'>,
   policy: Checks,
-): ((request: Request, payload: Uint8Array, call: Call) => ReturnType<Check>) | undefined {
-  const { rule, dataField } = rpc
-  if (rule === 'none' || rule === 'itself') return undefined
-  const check = policy.checkOf(name, rule === 'request' ? undefined : rule.message)
-  return (request, payload, call) => {
-    const { data } = call
-    if (data === undefined || dataField === undefined || !policy.isEnforced) return check(request, call)
-    return check(decode(types.request, withBytesField(payload, dataField, data)), call)
-  }
+): Check | undefined {
+  if (rpc.rule === 'none' || rpc.rule === 'itself') return undefined
+  return policy.checkOf(name, rpc.rule === 'request' ? undefined : rpc.rule.message)
 }
 
 /** Whether this wrapper records the answer before it is sent. RPCs with `ownJournal` record in their handler. */
@@ -232,12 +226,22 @@ async function answerOf<Response>(
   }
 }
 
-function decode<Request>(type: MessageType<Request>, payload: Uint8Array): Request {
+/** Data that is in a file is read when something looks at the field, such as a rule of the policy. */
+function decode<Request, Response>(
+  { types, rpc }: DeclaredMethod<Request, Response>,
+  payload: Uint8Array,
+  data: StoredBytes | undefined,
+): Request {
+  let request: Request
   try {
-    return type.decode(payload)
+    request = types.request.decode(payload)
   } catch (error) {
     throw undecodable(error)
   }
+  const { name } = rpc.dataField ?? {}
+  if (data !== undefined && name !== undefined)
+    Object.defineProperty(request, name, { get: () => data.read(), enumerable: true })
+  return request
 }
 
 /** A signal that fires at the hang-up and at the deadline. */

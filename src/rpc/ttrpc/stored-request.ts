@@ -34,7 +34,10 @@ export class StoredRequest {
       get place() {
         return place()
       },
-      read: () => files.read(fd, start, end - start),
+      read: () => {
+        if (place() === undefined) throw new Error('the file of the request is closed')
+        return files.read(fd, start, end - start)
+      },
     }
   }
 

@@ -59,7 +59,7 @@ function wrapped(
   const declared = { name, types: { request: json, response: json }, rpc: full }
   const requests = new RequestJournal(new StateStore(files), log, source)
   requests.read()
-  const policy = { checkOf: () => check ?? (() => undefined), isEnforced: check !== undefined }
+  const policy = { checkOf: () => check ?? (() => undefined) }
   const calls = silentCalls(nowMs)
   const method = wrap(declared, { log, gate, policy, totals, requests, calls, nowMs })
   return { method, lines, calls, requests }
