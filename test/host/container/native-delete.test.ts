@@ -11,7 +11,7 @@ import {
   writeFileSync,
 } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
 import { SIGKILL } from '../../../src/base/signals.ts'
 import { VERIFIED_VERSIONS } from '../../../src/handlers/oci-runtime/native-delete.ts'
 import type { ContainerOptions } from '../../support/containers/container-requests.ts'
@@ -227,7 +227,8 @@ describe.each(GROUPS)('a container of $kind that has stopped, with cgroup $cgrou
     if (outcome !== undefined) await pod.remove(ID)
     const left = leftoversOf(pod.started, ID)
     expect({ ...left, cgroups: kind === 'crun' ? [] : left.cgroups }).toEqual(NOTHING_LEFT)
-    for (const cgroup of left.cgroups) rmdirSync(cgroup)
+    // The killed `sleep`s leave it a moment later.
+    for (const cgroup of left.cgroups) await vi.waitFor(() => rmdirSync(cgroup), 20_000)
   })
 
   it('is removed once by 20 concurrent calls', async () => {
