@@ -73,9 +73,11 @@ function joined(read: Files['readSmall']): Files['readSmall'] {
   }
   return async (wanted) => {
     if (wanted.length === 0) return []
-    const end = paths.push(...wanted)
+    const place = paths.length
+    // Not `push(...wanted)`, which throws for the stat files of some 120,000 processes.
+    paths = [...paths, ...wanted]
     trip ??= begin()
-    return (await trip).slice(end - wanted.length, end)
+    return (await trip).slice(place, place + wanted.length)
   }
 }
 

@@ -312,6 +312,12 @@ describe('readSmall of linuxFiles', () => {
     expect(text).toBe(readFileSync(version, 'utf8'))
     expect(trips).toEqual([[type, '/none', type], [version]])
   })
+
+  it('reads for as many processes as the kernel may have', async () => {
+    const readFiles = async (paths: readonly string[]) => Buffer.from('\0'.repeat(paths.length))
+    const files = linuxFiles({ ...(await realNative()), readFiles })
+    expect(await files.readSmall(Array.from({ length: 2 ** 22 }, () => '/none'))).toHaveLength(2 ** 22)
+  })
 })
 
 describe('linuxFiles on a process that ends while it is listed', () => {
