@@ -107,6 +107,7 @@ async function drop(restored: Restored): Promise<void> {
   const { dependencies, container } = restored
   const { containers, containersCgroup } = dependencies
   await undoCreation(restored)
+  await dependencies.oom.end(container.record.key)
   for (const process of restored.processes) {
     process.forgetExit()
     await process.stdio.close()
@@ -117,14 +118,12 @@ async function drop(restored: Restored): Promise<void> {
 
 /** Restores a container in the state that the runtime and the cgroup report. */
 async function goOn(restored: Restored): Promise<ContainerParts> {
-  const { dependencies, record, sandbox, container } = restored
-  const { id } = container
-  const parts = await partsOf(restored)
+  const { dependencies, record, container } = restored
   const hasStarted =
     record.fields.phase === Phase.RUNNING || (await dependencies.runtime.hasStarted(record.key))
+  const parts = await partsOf(restored, hasStarted)
   const isFrozen = await parts.cgroup.isFrozen()
   container.restore(parts, isFrozen ? 'paused' : hasStarted ? 'running' : 'created', hasStarted)
-  if (hasStarted && id !== sandbox.id) await dependencies.oom.watch(id, parts, record.oomKills)
   return parts
 }
 
@@ -145,13 +144,16 @@ async function finishStart(restored: Restored): Promise<void> {
   dependencies.requests.resume(container.record.fields.request, container.resumeStart(parts, rest))
 }
 
-async function partsOf(restored: Restored): Promise<ContainerParts> {
+async function partsOf(restored: Restored, hasStarted: boolean): Promise<ContainerParts> {
   const { dependencies, record, sandbox, cgroup } = restored
   const { os, config } = dependencies
   const init = initOf(record)
   const { id, startContainer, poststart, pciAddresses, programBeforeStart, pidNamespace } = record.fields
   const first = restoreProcess(dependencies, init)
   restored.processes.push(first)
+  // Watch first: the events of ends say whether the container ran out of memory.
+  if (hasStarted && id !== sandbox.id)
+    await dependencies.oom.watch(id, { cgroup, init: first, record }, record.oomKills)
   const processes = new ProcessTable(id, first)
   if (init.forgotten) {
     processes.forget('', first)
@@ -278,7 +280,7 @@ async function finishCreation(restored: Restored): Promise<void> {
     await pinPidNamespace({ os, target: path, pid, onRemove: new UndoList(log) })
   }
   const programBeforeStart = await programOf(os, pid)
-  container.publish({ ...(await partsOf(restored)), programBeforeStart })
+  container.publish({ ...(await partsOf(restored, false)), programBeforeStart })
 }
 
 function initOf({ fields: { id, init } }: ContainerRecord): ProcessState {

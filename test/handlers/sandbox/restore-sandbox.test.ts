@@ -213,6 +213,24 @@ describe('an agent after one that died', () => {
     await expect(again).rejects.toMatchObject({ name: 'TimeoutError' })
   })
 
+  it('says of a container that ended meanwhile that it ran out of memory', async () => {
+    const before = await machineWithSandbox()
+    await before.handlers.createContainer(containerRequest('c1'), neverAborted)
+    const file = '/sys/fs/cgroup/memory/containers/c1/memory.oom_control'
+    await before.os.files.put(file, 'oom_kill 0\n')
+    await before.handlers.startContainer({ containerId: 'c1' }, neverAborted)
+    const { pid } = before.runtime.last()
+    const { exits } = before.os
+    // Takes the exit from the agent that this test calls dead.
+    exits.exit(pid, { signal: 9 })
+    await expect.poll(() => before.context.events.exits()).toMatchObject([{ oomKilled: false }])
+    await before.os.files.put(file, 'oom_kill 1\n')
+    exits.watch()
+    exits.exit(pid, { signal: 9 })
+    const after = await successorOf(before)
+    await expect.poll(() => after.context.events.exits()).toMatchObject([{ status: 137, oomKilled: true }])
+  })
+
   it('reports a container that ran out of memory whose id had another one, of which an event waits', async () => {
     const before = await machineWithSandbox()
     const file = '/sys/fs/cgroup/memory/containers/c1/memory.oom_control'
