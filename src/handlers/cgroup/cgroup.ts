@@ -26,6 +26,9 @@ interface Freezer {
 const FREEZER_V1: Freezer = { file: 'freezer.state', freeze: 'FROZEN', thaw: 'THAWED' }
 const FREEZER_V2: Freezer = { file: 'cgroup.freeze', freeze: '1', thaw: '0' }
 
+/** More folders than any kernel has of v1's hierarchies. */
+const MOST_HIERARCHIES = 100
+
 /** How long killed processes may take to leave a cgroup, and the pause between two tries to remove it on v1. */
 const LEAVE_MS = 2000
 const LOOK_MS = 10
@@ -61,6 +64,17 @@ export interface Cgroup {
 /** Whether the machine uses cgroup v2 alone. */
 export async function usesCgroupV2(os: Os): Promise<boolean> {
   return (await os.scratch.stat(`${ROOT}/cgroup.controllers`)) !== undefined
+}
+
+/** The folders of v1's hierarchies, below {@link ROOT}; '' for v2. */
+export async function hierarchies({ scratch }: Os, isV2: boolean): Promise<readonly string[]> {
+  if (isV2) return ['']
+  const folder = await scratch.openFolder(ROOT)
+  try {
+    return (await folder.names(MOST_HIERARCHIES)).map((name) => `/${name}`)
+  } finally {
+    await folder.close()
+  }
 }
 
 export async function hasController(os: Os, controller: string, isV2: boolean): Promise<boolean> {
@@ -114,8 +128,9 @@ export function cgroupAt(os: Os, path: string, isV2: boolean, log: Logger): Cgro
       return refreshCpuset(os.files, { path, hierarchy, isV2, cpus, online })
     },
     remove: async () => {
-      const hierarchies = isV2 ? [''] : (await os.files.list(ROOT)).map((name) => `/${name}`)
-      const removals = hierarchies.map((hierarchy) => removeBelow(os, inHierarchy(hierarchy), isV2))
+      const removals = (await hierarchies(os, isV2)).map((hierarchy) =>
+        removeBelow(os, inHierarchy(hierarchy), isV2),
+      )
       // Try all hierarchies, even after a failure.
       for (const removal of await Promise.allSettled(removals)) {
         if (removal.status === 'rejected') throw removal.reason
@@ -151,7 +166,15 @@ async function killV2(os: Os, folder: string, log: Logger): Promise<void> {
 }
 
 async function killV1(os: Os, folder: string, log: Logger): Promise<void> {
-  if ((await os.files.stat(folder)) === undefined) return
+  const status = await os.scratch.stat(folder)
+  if (status === undefined) return
+  if (status.links === 2) {
+    const [listed, [state = '']] = await Promise.all([
+      membersIn(os, folder),
+      os.files.readSmall([`${folder}/freezer.state`]),
+    ])
+    if (listed === '' && state.trim() === FREEZER_V1.thaw) return
+  }
   await killFrozen(os, folder, FREEZER_V1, log)
 }
 

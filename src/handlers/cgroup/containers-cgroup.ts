@@ -3,7 +3,7 @@ import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { isWithin } from '../../base/paths.ts'
 import type { Os } from '../../os/os.ts'
-import { type Cgroup, cgroupAt, hasController, ROOT, usesCgroupV2 } from './cgroup.ts'
+import { type Cgroup, cgroupAt, hasController, hierarchies, ROOT, usesCgroupV2 } from './cgroup.ts'
 import { MEMINFO, memoryOf, reserveOf } from './memory-reserve.ts'
 import { namedCounters } from './stats/counters.ts'
 
@@ -80,8 +80,7 @@ export class ContainersCgroup {
     if (dirname(path) === this.path) return
     const { files } = this.#parts.os
     const isV2 = await usesCgroupV2(this.#parts.os)
-    const hierarchies = isV2 ? [''] : (await files.list(ROOT)).map((name) => `/${name}`)
-    for (const hierarchy of hierarchies) {
+    for (const hierarchy of await hierarchies(this.#parts.os, isV2)) {
       for (let parent = dirname(path); isWithin(parent, this.path); parent = dirname(parent)) {
         if (parent === this.path || used.some((other) => isWithin(other, parent))) break
         await files.removeDirectory(`${ROOT}${hierarchy}${parent}`).catch(() => {})

@@ -114,6 +114,23 @@ describe('killAll', () => {
     ])
   })
 
+  it.each<[string, Record<string, string>, readonly string[]]>([
+    ['an empty cgroup alone', { 'freezer.state': 'THAWED\n', 'cgroup.procs': '' }, []],
+    ['no cgroup of a process', { 'freezer.state': 'THAWED\n', 'cgroup.procs': '0\n' }, ['FROZEN', 'THAWED']],
+    ['no frozen cgroup', { 'freezer.state': 'FROZEN\n', 'cgroup.procs': '' }, ['FROZEN', 'THAWED']],
+    [
+      'no cgroup with others below it',
+      { 'freezer.state': 'THAWED\n', 'cgroup.procs': '', 'below/cgroup.procs': '' },
+      ['FROZEN', 'THAWED', 'THAWED'],
+    ],
+  ])('leaves %s on v1', async (_, files, expected) => {
+    const entries = Object.entries(files).map(([name, text]) => [`${V1}/${name}`, text])
+    const os = await machine(Object.fromEntries(entries))
+    const write = vi.spyOn(os.files, 'write')
+    await cgroupAt(os, '/pod/c1', false, silentLogger()).killAll()
+    expect(write.mock.calls.map(([, value]) => value)).toEqual(expected)
+  })
+
   it.each([
     ['populated 0\nfrozen 0\n', []],
     ['populated 0\nfrozen 1\n', [`${V2}/cgroup.kill`, `${V2}/cgroup.freeze`]],
