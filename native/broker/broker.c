@@ -187,11 +187,10 @@ static void flush(struct broker *broker, struct connection *connection) {
   connection->id = 0;
 }
 
-/* Memory is free again: resumes the connections that wait for it. */
+/* Memory is free again: resumes the connections that wait for it, also where no further byte will come. */
 static void release_held(struct broker *broker) {
   for (uint32_t i = 0; i < broker->places; i++)
-    if (broker->connections[i].id != 0 && broker->connections[i].is_held)
-      wait_for_events(broker, &broker->connections[i]);
+    if (broker->connections[i].id != 0 && broker->connections[i].is_held) client_read(broker, &broker->connections[i]);
 }
 
 static void flush_connections(struct broker *broker) {
@@ -200,8 +199,9 @@ static void flush_connections(struct broker *broker) {
     connection->is_dirty = false;
     flush(broker, connection);
   }
-  if (broker->held_connections > 0 && broker->released != broker->blocks.released) release_held(broker);
+  bool has_released = broker->released != broker->blocks.released;
   broker->released = broker->blocks.released;
+  if (has_released && broker->held_connections > 0) release_held(broker);
 }
 
 static void plan_trim(struct broker *broker) {
@@ -226,6 +226,7 @@ static void run_expired_timers(struct broker *broker) {
 }
 
 static int wait_ms(const struct broker *broker) {
+  if (broker->dirty != NULL) return 0;
   const int64_t times[] = {broker->accept_at_ms, broker->trim_at_ms, broker->next_deadline_ms, broker->tell_at_ms,
                            session_next_ms(broker)};
   int64_t next = NEVER;

@@ -223,6 +223,22 @@ describe('stored bytes', () => {
     }
   })
 
+  it('a skipped request is told once there is room, although its client sends nothing more', async () => {
+    broker = await TestBroker.start(sanitized)
+    const agent = broker.startAgent({ budgetBytes: 2 * MIB, maxPayloadBytes: MIB / 4 })
+    // Each takes 16 blocks, so 16 take all 256 of the requests, with the reserve.
+    const large = frameOf(1, Buffer.alloc(65_000))
+    const first = await converse(broker, agent, large)
+    for (let count = 1; count < 16; count += 1) await converse(broker, agent, large)
+    const tooLarge = frameOf(1, Buffer.alloc(MIB / 4 + 1))
+    await (await broker.connect()).send(tooLarge)
+    // The broker has read all of it by its second PONG.
+    for (const number of [1, 2]) await broker.ping(number)
+    first.connection.answer(first.number, reply)
+    const envelope = await (await agent.connections.next()).next(Envelope.oversized)
+    expect(envelope.frame.equals(tooLarge.subarray(0, 10))).toBe(true)
+  })
+
   it('a long request whose client dies after any 4 KiB of it leaves no file', async () => {
     broker = await TestBroker.start(sanitized)
     const agent = broker.startAgent()
