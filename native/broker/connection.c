@@ -149,7 +149,10 @@ static void drop_requests(struct broker *broker, struct connection *connection) 
       continue;
     }
     tell_dropped(broker, request);
+    /* The agent has the file, too, so its bytes count until the agent closes its end of the data socket. */
+    uint32_t lent_blocks = request->handed && request->file >= 0 ? request->blocks : 0;
     connection_close_request(broker, connection, request);
+    connection_reserve(broker, connection, POOL_REQUESTS, lent_blocks);
   }
   if (connection->request != NULL) connection_release(broker, connection->request, POOL_REQUESTS);
   connection->request = NULL;
@@ -217,6 +220,7 @@ void connection_end(struct broker *broker, struct connection *connection) {
   watch_close(broker, &connection->client);
   watch_close(broker, &connection->data);
   if (connection->sending_is_orphan) connection_release(broker, connection->sending, POOL_REQUESTS);
+  blocks_release(&broker->blocks, POOL_REQUESTS, connection->blocks[POOL_REQUESTS]);
   connection_close_file(connection);
   forget_unsent(broker, connection);
   connection->sending = NULL;

@@ -239,6 +239,26 @@ describe('stored bytes', () => {
     expect(envelope.frame.equals(tooLarge.subarray(0, 10))).toBe(true)
   })
 
+  it('long requests of a client that hung up count until the agent has closed its end', async () => {
+    broker = await TestBroker.start(sanitized)
+    const agent = broker.startAgent({ budgetBytes: 8 * MIB, maxPayloadBytes: MIB })
+    const large = frameOf(1, Buffer.alloc(MIB, 'x'))
+    const { client, connection } = await converse(broker, agent, large)
+    await client.send(large, large)
+    for (let count = 0; count < 2; count += 1) await connection.request()
+    connection.open().allowHalfOpen = true
+    client.socket.destroy()
+    await connection.envelopes.rest()
+    const other = await broker.connect()
+    await other.send(large)
+    const second = await agent.connections.next()
+    expect(await second.next(Envelope.oversized)).toMatchObject({ flags: RequestFlag.noRoom })
+    connection.close()
+    await roundTrip(broker, agent)
+    await other.send(large)
+    expect((await second.request()).frame.equals(large)).toBe(true)
+  })
+
   it('a long request whose client dies after any 4 KiB of it leaves no file', async () => {
     broker = await TestBroker.start(sanitized)
     const agent = broker.startAgent()
