@@ -266,7 +266,8 @@ export class BrokerFraming {
     const { number, frameBytes } = envelope
     const fd = this.#files?.take(number)
     if (fd === undefined) {
-      this.#break(`request ${number}: no file`)
+      // The end of the connection closes its files, maybe earlier.
+      if (!this.#isClosed) this.#break(`request ${number}: no file`)
       return
     }
     const header = parseFrameHeader(this.#files?.read(fd, 0, FRAME_HEADER_BYTES) ?? NO_BYTES, 0)

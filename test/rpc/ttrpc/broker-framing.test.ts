@@ -1,3 +1,4 @@
+import { once } from 'node:events'
 import { BinaryWriter } from '@bufbuild/protobuf/wire'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { StatusCode } from '../../../src/base/errors.ts'
@@ -148,6 +149,20 @@ describe('a TtrpcServerConnection and its framing', () => {
       sockets.client.end()
       await turns()
       expect(files.open).toBe(0)
+    })
+
+    it('is not missed when the end of the connection has closed it unserved', async () => {
+      sockets.server.prependOnceListener('close', () => files.close(files.take(2n) ?? -1))
+      sockets.client.cork()
+      // More than are served before the event that the socket is closed.
+      for (let count = 0; count < 5 * LIMITS.connection.requestsAtOnce; count += 1)
+        broker.send(request, 1n, requestFrame(1, 'Held'))
+      send(2n, requestFrame(3, 'Stored', { payload }))
+      sockets.client.uncork()
+      await held.next()
+      sockets.server.destroy()
+      await once(sockets.server, 'close')
+      expect([told, files.open]).toEqual([[], 0])
     })
 
     it.each([
