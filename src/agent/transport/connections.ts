@@ -39,10 +39,8 @@ export class Connections {
 
   /** Serves a connection of the broker until its end, unless a limit refuses it. */
   serve(socket: Socket, accepted: BrokerConnection): void {
-    if (accepted.framing === 'ttrpc') {
-      closeWith(socket, accepted.close)
-      socket.once('close', accepted.files.forget)
-    }
+    if (accepted.framing === 'ttrpc') closeWith(socket, accepted.close)
+    socket.once('close', accepted.files.forget)
     // 'close' follows every error and is handled below.
     socket.on('error', () => {})
     // The end of the client's side ends its calls, so a half-open connection has no use.

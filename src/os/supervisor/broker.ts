@@ -32,7 +32,7 @@ export interface BrokerConnection {
     take(number: bigint): Fd | undefined
     read(fd: Fd, offset: number, bytes: number): Buffer
     close(fd: Fd): void
-    /** To be called at the end of the connection: closes the files that were not taken. */
+    /** To be called at the end of the connection: closes the files that were not taken, or come later. */
     forget(): void
   }
   /** ttRPC only: the broker closes the client after it has written what the data socket holds. */
@@ -98,8 +98,8 @@ class BrokerControl implements Broker {
   #tell: (number: bigint, outcome: Settled) => void = () => {}
   #onConnection: (connection: BrokerConnection) => void = () => {}
   readonly #unsent: Buffer[] = []
-  /** By the number of the request. */
-  readonly #files = new Map<bigint, { readonly connection: bigint; readonly fd: Fd }>()
+  /** By open connection, and the number of the request. */
+  readonly #files = new Map<bigint, Map<bigint, Fd>>()
 
   constructor(parts: Parts) {
     this.#parts = parts
@@ -179,23 +179,22 @@ class BrokerControl implements Broker {
 
   #filesOf(connection: bigint): BrokerConnection['files'] {
     const { streams } = this.#parts
+    const files = new Map<bigint, Fd>()
+    this.#files.set(connection, files)
     return {
       take: (number) => {
         // It was sent before the envelope that speaks of it, but over another socket.
-        if (!this.#files.has(number)) this.#receiveAll()
-        const file = this.#files.get(number)
-        this.#files.delete(number)
-        return file?.fd
+        if (!files.has(number)) this.#receiveAll()
+        const fd = files.get(number)
+        files.delete(number)
+        return fd
       },
       read: (fd, offset, bytes) => streams.readAt(fd, offset, bytes),
       close: (fd) => streams.close(fd),
       forget: () => {
-        this.#receiveAll()
-        for (const [number, file] of this.#files) {
-          if (file.connection !== connection) continue
-          this.#files.delete(number)
-          streams.close(file.fd)
-        }
+        this.#files.delete(connection)
+        for (const fd of files.values()) streams.close(fd)
+        files.clear()
       },
     }
   }
@@ -227,9 +226,13 @@ class BrokerControl implements Broker {
         this.#onConnection({ framing, peer, fd, firstBytes, sendNow, files, close })
         return
       }
-      case 'file':
-        this.#files.set(message.number, { connection: message.connection, fd })
+      case 'file': {
+        const files = this.#files.get(message.connection)
+        // The agent may have ended the connection meanwhile.
+        if (files === undefined) this.#parts.streams.close(fd)
+        else files.set(message.number, fd)
         return
+      }
       case 'request state':
         for (const [number, state] of message.states) this.#learn(number, state)
         return

@@ -159,16 +159,19 @@ describe('the broker', () => {
       for (const each of [data, fd]) native.close(each)
     })
 
-    it('is closed at the end of its connection when nobody has taken it', async () => {
+    it('is closed when its connection ends before it is taken, or has ended before it comes', async () => {
       await ready()
       const data = peer.connect(3n)
       const { files, fd } = await connected()
       const before = openFiles()
       sendFile(7n, 3n)
-      sendFile(8n, 4n)
-      files.forget()
-      expect([openFiles() - before, files.take(7n)]).toEqual([1, undefined])
+      sendFile(8n, 3n)
       files.close(files.take(8n) ?? -1)
+      expect(openFiles() - before).toBe(1)
+      files.forget()
+      expect(openFiles() - before).toBe(0)
+      sendFile(9n, 3n)
+      expect([files.take(9n), openFiles() - before]).toEqual([undefined, 0])
       for (const each of [data, fd]) native.close(each)
     })
   })
