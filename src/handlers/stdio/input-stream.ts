@@ -18,7 +18,8 @@ export interface InputTarget {
 
 /**
  * The agent's end of a process's input. Writes run one after the other, each complete, and the end follows them. Their
- * data goes through {@link InputFile}. Owns its descriptors until it is ended or closed.
+ * data goes through {@link InputFile}, unless it is in a file of the broker and the input is a pipe. Owns its descriptors
+ * until it is ended or closed.
  */
 export class InputStream implements ProcessInput {
   readonly #streams: Streams
