@@ -131,19 +131,25 @@ export async function allCallers(folder: string): Promise<readonly Caller[]> {
   ]
 }
 
-/** A caller that checks the leftovers of four lives, each of another kind. */
+/** A caller that checks the leftovers of four lives, each of another kind, beside a container that is there all the time. */
 function lives(runtime: string, root: string, watched: string): Caller {
   const numbers = [2, 3, 4, 5]
+  const beside = 'l1'
   let before: Kept | undefined
   const caller = {
     ...{ name: `four lives of containers of ${runtime}`, links: [], options: { runtime } },
     play: async ({ agent }: AgentProcess) => {
       await agent.createSandbox({ sandboxId: 'pod', hostname: 'podname' })
-      for (const number of numbers) await live(podOf(agent, root), watched, `l${number}`, number)
+      const pod = podOf(agent, root)
+      const init = await pod.run(beside, ['sh', '-c', 'read line; exit 6'])
+      for (const number of numbers) await live(pod, watched, `l${number}`, number)
+      await init.write('end\n')
+      expect(await init.wait()).toBe(6)
+      await pod.remove(beside)
     },
   }
   const ended = async (started: AgentProcess) => {
-    const ids = numbers.map((number) => `l${number}`)
+    const ids = [beside, ...numbers.map((number) => `l${number}`)]
     await vi.waitFor(() => expect(leftoversOf(started, ...ids)).toEqual(NOTHING_LEFT), { timeout: 20_000 })
     // The number of an agent's open files depends on its calls.
     await anotherAgent(started)
