@@ -77,7 +77,8 @@ export class StoredRequest {
     const around = decodeRequest(
       Buffer.concat([head.subarray(0, payloadTag), files.read(fd, end, restBytes)]),
     )
-    if (around.payload.length > 0) return undefined
+    const isOther = around.service !== service || around.method !== method
+    if (isOther || around.payload.length > 0) return undefined
     const request = { ...around, payload: head.subarray(payloadStart, dataTag) }
     return new StoredRequest(files, { fd, request, start, end })
   }

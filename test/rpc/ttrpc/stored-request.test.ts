@@ -71,6 +71,8 @@ describe('a request in a file', () => {
     ['with a field behind the data', frameOf(later(encoded(data), encoded(Buffer.alloc(0), 'other')))],
     ['with its data twice', frameOf(later(encoded(data), encoded(data, '', '')))],
     ['with two payloads', outer(encoded(data), Buffer.from('1a0161', 'hex'))],
+    ['with another method behind it', outer(encoded(data), Buffer.from('120161', 'hex'))],
+    ['with another service behind it', outer(encoded(data), Buffer.from('0a0161', 'hex'))],
     ['with something else behind it', outer(encoded(data), Buffer.from('0a05', 'hex'))],
     ['without data', frameOf(encoded(Buffer.alloc(0), 'c'.repeat(6000)))],
     ['whose ids are long', frameOf(encoded(data, 'c'.repeat(6000)))],
