@@ -272,6 +272,23 @@ describe('an agent after one that died', () => {
     expect(await remains(after)).toMatchObject({ processes: 0 })
   })
 
+  it('watches no memory of a container whose added process has a damaged journal', async () => {
+    const before = await machineWithSandbox()
+    const { streams, descriptors, cgroupEvents, files } = before.os
+    await before.handlers.createContainer(containerRequest('c1'), neverAborted)
+    await files.put('/sys/fs/cgroup/memory/containers/c1/memory.oom_control', 'oom_kill 0\n')
+    await before.handlers.startContainer({ containerId: 'c1' }, neverAborted)
+    await before.handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
+    write(before.os, before.runtime.last().stdout, 'shown')
+    await before.handlers.readStdout({ containerId: 'c1', execId: 'e1', len: 100 }, neverAborted)
+    const journal = descriptors.fds.find((fd) => streams.isMemoryFile(fd)) ?? -1
+    streams.writeAt(journal, 8, Buffer.of(1))
+    const ofTheDead = cgroupEvents.watched
+    const after = await successorOf(before)
+    expect(after.context.containers.list()).toEqual([])
+    expect(cgroupEvents.watched).toEqual(ofTheDead)
+  })
+
   it('leaves no descriptor of a container that cannot be restored', async () => {
     const before = await machineWithContainer()
     await before.handlers.execProcess(execRequest('c1', 'e1'), neverAborted, OPEN)
