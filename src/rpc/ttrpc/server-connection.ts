@@ -59,6 +59,9 @@ const SHORT_ANSWER_BYTES = 1024
 /** An incomplete request up to this size may use the whole reserve, because its call may have the share `reserved`. */
 const SHORT_REQUEST_BYTES = 4096
 
+/** A frame counts once more for each such part: reading it takes as long as serving a short one. */
+const LONG_FRAME_BYTES = 64 * 1024
+
 /** Bytes of errors that are sent beyond the total; with more of them unread, the connection is closed. */
 const UNCOUNTED_BYTES = 64 * 1024
 
@@ -159,7 +162,7 @@ export class TtrpcServerConnection implements ServedConnection {
     let hasBegun = false
     const { streamId, type } = header
     const asker = { streamId, arrival }
-    this.#framesLeft -= 1
+    this.#framesLeft -= 1 + Math.floor(header.payloadBytes / LONG_FRAME_BYTES)
     if (type === FrameType.data) {
       this.#onDataFrame(header, asker)
     } else if (type !== FrameType.request) {

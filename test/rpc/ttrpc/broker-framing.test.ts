@@ -65,7 +65,7 @@ describe('a TtrpcServerConnection and its framing', () => {
         'test.Echo/Echo': echo,
         'test.Echo/Held': held.method,
         'test.Echo/Asked': asked,
-        'test.Echo/Stored': { serve: held.method, share: 'ordinary', dataField: 2 },
+        'test.Echo/Stored': { serve: held.method, share: 'reserved', dataField: 2 },
       }),
       files,
       peer: 'vsock 2:77',
@@ -140,6 +140,21 @@ describe('a TtrpcServerConnection and its framing', () => {
       end({ ok: true, payload: around })
       expect(responseIn(await broker.next())).toMatchObject({ streamId: 1, code: 0 })
       expect([call.data?.place, files.open]).toEqual([undefined, 0])
+    })
+
+    it('counts for each 64 KiB in the requests that are served in one turn', async () => {
+      const long = Buffer.alloc(MIB - 65_536)
+      const envelopes = [1n, 2n, 3n].map((number) => {
+        const frame = requestFrame(2 * Number(number) - 1, 'Stored', { payload: long })
+        files.add(number, frame)
+        const envelope = { kind: request, flags: FRAME_IN_FILE, number, ageNs: 0n }
+        return encodeEnvelope({ ...envelope, frameBytes: frame.length })
+      })
+      sockets.client.write(Buffer.concat(envelopes))
+      await held.next()
+      expect(held.waiting).toBe(1)
+      await held.next()
+      expect((await held.next()).call.number).toBe(3n)
     })
 
     it('is closed when the call is refused, or its client is gone', async () => {
