@@ -22,7 +22,7 @@ import {
   type TtrpcRequest,
   timeoutMsOf,
 } from './messages.ts'
-import { type FrameFiles, StoredRequest } from './stored-request.ts'
+import { type FrameFiles, type StoredRequest, storedRequest } from './stored-request.ts'
 
 export type ConnectionLimits = { readonly [Name in keyof typeof LIMITS.connection]: number }
 
@@ -148,7 +148,7 @@ export class TtrpcServerConnection implements ServedConnection {
     const dataFieldOf = (method: string) => methods.get(method)?.dataField
     const stored =
       type === FrameType.request
-        ? StoredRequest.of(files, fd, FRAME_HEADER_BYTES + payloadBytes, dataFieldOf)
+        ? storedRequest(files, { fd, frameBytes: FRAME_HEADER_BYTES + payloadBytes }, dataFieldOf)
         : undefined
     if (stored === undefined) {
       const payload = files.read(fd, FRAME_HEADER_BYTES, payloadBytes)
@@ -197,7 +197,7 @@ export class TtrpcServerConnection implements ServedConnection {
   #onRequest(asker: Asker, received: Received, bytes: number): boolean {
     let request: TtrpcRequest
     try {
-      request = received instanceof StoredRequest ? received.request : decodeRequest(received)
+      request = received instanceof Uint8Array ? decodeRequest(received) : received.request
     } catch (error) {
       this.#refuse(asker, 'INVALID_ARGUMENT', `undecodable ttRPC request: ${messageOf(error)}`)
       return false
@@ -215,7 +215,7 @@ export class TtrpcServerConnection implements ServedConnection {
     const refusal = this.#refusalOf(method.share, bytes)
     if (refusal === undefined) {
       const call: OpenCall = { ...asker, abort: new AbortController(), requestBytes: bytes }
-      this.#serve(call, method.serve, request, received instanceof StoredRequest ? received : undefined)
+      this.#serve(call, method.serve, request, received instanceof Uint8Array ? undefined : received)
     } else this.#refuse(asker, 'RESOURCE_EXHAUSTED', refusal)
     return refusal === undefined
   }

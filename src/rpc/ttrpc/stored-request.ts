@@ -15,79 +15,77 @@ export interface FrameFiles {
 const MOST_AROUND = 4096
 
 /** A frame in a file, with one field of its request left there. */
-export class StoredRequest {
+export interface StoredRequest {
   readonly request: TtrpcRequest
   readonly data: StoredBytes
-  readonly #close: () => void
-  #place: StoredBytes['place']
+  close(): void
+}
 
-  private constructor(
-    files: FrameFiles,
-    { fd, request, start, end }: { fd: number; request: TtrpcRequest; start: number; end: number },
-  ) {
-    this.request = request
-    this.#place = { fd, offset: start }
-    this.#close = () => files.close(fd)
-    const place = () => this.#place
-    this.data = {
-      length: end - start,
-      get place() {
-        return place()
-      },
-      read: () => {
-        if (place() === undefined) throw new Error('the file of the request is closed')
-        return files.read(fd, start, end - start)
-      },
-    }
-  }
+interface FrameFile {
+  readonly fd: number
+  readonly frameBytes: number
+}
 
-  /**
-   * `dataFieldOf` returns the number of the field that the method takes from a file. Returns undefined if there is none,
-   * or if the field is not where encoders put it, in the order of the numbers: such a frame must be read whole.
-   */
-  static of(
-    files: FrameFiles,
-    fd: number,
-    frameBytes: number,
-    dataFieldOf: (method: string) => number | undefined,
-  ): StoredRequest | undefined {
-    try {
-      return StoredRequest.#split(files, fd, frameBytes, dataFieldOf)
-    } catch {
-      // The head ends before the data, or the frame is no protobuf; then the decoder of the whole frame says so.
-      return undefined
-    }
-  }
+/** The number of the field that a method takes from a file, if it takes one. */
+type DataFieldOf = (method: string) => number | undefined
 
-  static #split(...[files, fd, frameBytes, dataFieldOf]: Parameters<typeof StoredRequest.of>) {
-    const head = files.read(fd, FRAME_HEADER_BYTES, MOST_AROUND)
-    const reader = new BinaryReader(head)
-    const payloadTag = findField(reader, 3)
-    const payloadBytes = reader.uint32()
-    const payloadStart = reader.pos
-    const { service, method } = decodeRequest(head.subarray(0, payloadTag))
-    const dataField = dataFieldOf(`${service}/${method}`)
-    if (dataField === undefined) return undefined
-    const dataTag = findField(reader, dataField)
-    const dataBytes = reader.uint32()
-    const start = FRAME_HEADER_BYTES + reader.pos
-    const end = FRAME_HEADER_BYTES + payloadStart + payloadBytes
-    const restBytes = frameBytes - end
-    if (start + dataBytes !== end || restBytes < 0 || restBytes > MOST_AROUND) return undefined
-    const around = decodeRequest(
-      Buffer.concat([head.subarray(0, payloadTag), files.read(fd, end, restBytes)]),
-    )
-    const isOther = around.service !== service || around.method !== method
-    if (isOther || around.payload.length > 0) return undefined
-    const request = { ...around, payload: head.subarray(payloadStart, dataTag) }
-    return new StoredRequest(files, { fd, request, start, end })
+/** Undefined without such a field, or if it is not last, where encoders put it: the frame must be read whole. */
+export function storedRequest(
+  files: FrameFiles,
+  file: FrameFile,
+  dataFieldOf: DataFieldOf,
+): StoredRequest | undefined {
+  try {
+    const found = split(files, file, dataFieldOf)
+    return found && { request: found.request, ...opened(files, file.fd, found) }
+  } catch {
+    // The head ends before the data, or the frame is no protobuf; then the decoder of the whole frame says so.
+    return undefined
   }
+}
 
-  close(): void {
-    if (this.#place === undefined) return
-    this.#place = undefined
-    this.#close()
+function split(files: FrameFiles, { fd, frameBytes }: FrameFile, dataFieldOf: DataFieldOf) {
+  const head = files.read(fd, FRAME_HEADER_BYTES, MOST_AROUND)
+  const reader = new BinaryReader(head)
+  const payloadTag = findField(reader, 3)
+  const payloadBytes = reader.uint32()
+  const payloadStart = reader.pos
+  const { service, method } = decodeRequest(head.subarray(0, payloadTag))
+  const dataField = dataFieldOf(`${service}/${method}`)
+  if (dataField === undefined) return undefined
+  const dataTag = findField(reader, dataField)
+  const length = reader.uint32()
+  const start = FRAME_HEADER_BYTES + reader.pos
+  const end = FRAME_HEADER_BYTES + payloadStart + payloadBytes
+  const restBytes = frameBytes - end
+  if (start + length !== end || restBytes < 0 || restBytes > MOST_AROUND) return undefined
+  const around = decodeRequest(Buffer.concat([head.subarray(0, payloadTag), files.read(fd, end, restBytes)]))
+  const isOther = around.service !== service || around.method !== method
+  if (isOther || around.payload.length > 0) return undefined
+  return { request: { ...around, payload: head.subarray(payloadStart, dataTag) }, start, length }
+}
+
+function opened(
+  files: FrameFiles,
+  fd: number,
+  { start, length }: { readonly start: number; readonly length: number },
+): Pick<StoredRequest, 'close' | 'data'> {
+  let place: StoredBytes['place'] = { fd, offset: start }
+  const data = {
+    length,
+    get place() {
+      return place
+    },
+    read: () => {
+      if (place === undefined) throw new Error('the file of the request is closed')
+      return files.read(fd, start, length)
+    },
   }
+  const close = () => {
+    if (place !== undefined) files.close(fd)
+    place = undefined
+  }
+  return { data, close }
 }
 
 /** Reads up to the length of the field. Returns where its tag begins. */

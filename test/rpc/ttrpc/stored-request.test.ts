@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { CopyFileRequest, WriteStreamRequest } from '../../../src/gen/agent.ts'
 import { FRAME_HEADER_BYTES } from '../../../src/rpc/ttrpc/frame.ts'
 import { decodeRequest, encodeRequestFrame } from '../../../src/rpc/ttrpc/messages.ts'
-import { StoredRequest } from '../../../src/rpc/ttrpc/stored-request.ts'
+import { storedRequest } from '../../../src/rpc/ttrpc/stored-request.ts'
 import { MemoryFiles } from '../../support/rpc/memory-files.ts'
 
 const WRITE = 'grpc.AgentService/WriteStdin'
@@ -19,7 +19,7 @@ function frameOf(payload: Uint8Array, method = 'WriteStdin', metadata = {}, time
 function split(frame: Buffer) {
   const files = new MemoryFiles()
   const fd = files.add(1n, frame)
-  return { files, fd, stored: StoredRequest.of(files, fd, frame.length, dataFieldOf) }
+  return { files, fd, stored: storedRequest(files, { fd, frameBytes: frame.length }, dataFieldOf) }
 }
 
 describe('a request in a file', () => {
