@@ -58,7 +58,7 @@ describe('an invalid request', () => {
       mounts: mountPointsOf(pod.started),
       bundles: readdirSync(pod.started.inside('/run/kata-containers')),
       states: readdirSync(pod.started.inside('/run/microvm-agent/state')),
-      cgroups: cgroupsOf(UNMADE),
+      cgroups: cgroupsOf(UNMADE, pod.started),
       files: pod.started.openFiles(),
       runtimeState,
       processes,

@@ -222,7 +222,7 @@ describe('a caller that hangs up', () => {
     await removing
     // This call waits for the removal that is already under way.
     await expect(pod.remove('left')).rejects.toMatchObject({ message: 'Invalid container id' })
-    expect(cgroupsOf('left')).toEqual([])
+    expect(cgroupsOf('left', pod.started)).toEqual([])
   })
 })
 
@@ -231,14 +231,13 @@ describe('two agents on one machine', () => {
     const pods = [await startPod(), await startPod()] as const
     try {
       for (const pod of pods) await pod.run('same', ['sleep', '1000'])
-      const cgroups = cgroupsOf('same')
-      for (const { started } of pods)
-        expect(cgroups).toContainEqual(expect.stringContaining(`${started.containersCgroup}/same`))
+      const cgroups = pods.map(({ started }) => cgroupsOf('same', started))
+      for (const [index, { started }] of pods.entries())
+        expect(cgroups[index]).toContainEqual(expect.stringContaining(`${started.containersCgroup}/same`))
       await pods[0].agent.destroySandbox({})
-      const left = cgroupsOf('same')
-      expect(left).toEqual(cgroups.filter((path) => path.includes(`${pods[1].started.containersCgroup}/`)))
+      expect(pods.map(({ started }) => cgroupsOf('same', started))).toEqual([[], cgroups[1]])
       await pods[1].agent.destroySandbox({})
-      for (const { started } of pods) expect(cgroupsOf(`..${started.containersCgroup}`)).toEqual([])
+      for (const { started } of pods) expect(cgroupsOf(started.containersCgroup, started)).toEqual([])
     } finally {
       for (const pod of pods) await pod.stop()
     }
@@ -267,7 +266,7 @@ describe('DestroySandbox', () => {
       })
       expect(await reading).toHaveLength(0)
       expect(await waiting).toBe(128 + SIGKILL)
-      expect(ids.flatMap((id) => cgroupsOf(id))).toEqual([])
+      expect(ids.flatMap((id) => cgroupsOf(id, pod.started))).toEqual([])
       expect(await pod.started.exited).toBe(0)
       expect(existsSync(pod.started.path)).toBe(false)
     } finally {

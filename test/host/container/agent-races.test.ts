@@ -32,7 +32,7 @@ describe('concurrent calls', () => {
       await pod.agent.destroySandbox({})
       await others
       expect(await pod.started.exited).toBe(0)
-      expect(['standing', ...ids].flatMap((id) => cgroupsOf(id))).toEqual([])
+      expect(['standing', ...ids].flatMap((id) => cgroupsOf(id, pod.started))).toEqual([])
     } finally {
       await pod.stop()
     }
@@ -50,7 +50,7 @@ describe('concurrent calls', () => {
       process.kill(pod.started.vminitPid, 'SIGTERM')
       await others
       expect(await pod.started.exited).toBe(0)
-      expect(['standing', ...ids].flatMap((id) => cgroupsOf(id))).toEqual([])
+      expect(['standing', ...ids].flatMap((id) => cgroupsOf(id, pod.started))).toEqual([])
     } finally {
       await pod.stop()
     }

@@ -46,7 +46,7 @@ describe('a fork bomb below a limit of processes', () => {
     await init.signal(SIGTERM)
     await pod.agent.signalProcess({ containerId: 'bomb', signal: SIGKILL })
     expect(await init.wait()).toBe(128 + SIGKILL)
-    const [cgroup] = cgroupsOf('bomb')
+    const [cgroup] = cgroupsOf('bomb', pod.started)
     await expect.poll(() => readFileSync(`${cgroup}/cgroup.procs`, 'utf8')).toBe('')
     await pod.remove('bomb')
     expect(left()).toEqual(before)

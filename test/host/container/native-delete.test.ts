@@ -78,9 +78,13 @@ describe.each(GROUPS)('a container of $kind that has stopped, with cgroup $cgrou
 
   function trees(): readonly string[] {
     const files = inNamespaceOf(pod.started, 'find', STATE, '-printf', '%P %y %m %n\\n')
-    const cgroups = execFileSync('find', [...cgroupsOf(pod.started.containersCgroup), '-type', 'd'], {
-      encoding: 'utf8',
-    })
+    const cgroups = execFileSync(
+      'find',
+      [...cgroupsOf(pod.started.containersCgroup, pod.started), '-type', 'd'],
+      {
+        encoding: 'utf8',
+      },
+    )
     const of = (text: string) => text.trim().split('\n').toSorted()
     return [...of(files), ...of(cgroups)]
   }

@@ -91,7 +91,7 @@ describe('an agent that is killed, and whose state cannot be read', () => {
 
   it('is replaced by one that removes what it left', async () => {
     await expect.poll(() => pids.filter((pid) => existsSync(`/proc/${pid}`))).toEqual([])
-    expect(['c1', 'terminal', 'unstarted'].flatMap((id) => cgroupsOf(id))).toEqual([])
+    expect(['c1', 'terminal', 'unstarted'].flatMap((id) => cgroupsOf(id, pod.started))).toEqual([])
     const mounts = mountPointsOf(pod.started).filter((path) => path.startsWith('/run/'))
     expect(mounts).toEqual([STATE_FOLDER])
     for (const folder of ['/run/kata-containers', '/run/microvm-agent/state'])
@@ -179,7 +179,7 @@ describe('an agent that is asked to stop', () => {
         expect(await waiting).toBe(137)
         expect(await pod.started.exited).toBe(0)
         expect(existsSync(`/proc/${pid}`)).toBe(false)
-        expect(cgroupsOf('stopped')).toEqual([])
+        expect(cgroupsOf('stopped', pod.started)).toEqual([])
         expect(existsSync(pod.started.path)).toBe(false)
         expect(pod.started.log.at(-1)).toMatchObject({ msg: 'stopped' })
       } finally {

@@ -73,6 +73,6 @@ describe.each(['runc', 'crun'])('a container that stops every process that %s ad
     for (const id of ids) await runStopping(id)
     expect(await bounded(pod.agent.destroySandbox({}))).toEqual({})
     expect(await bounded(pod.started.exited)).toBe(0)
-    expect(ids.flatMap((id) => cgroupsOf(id))).toEqual([])
+    expect(ids.flatMap((id) => cgroupsOf(id, pod.started))).toEqual([])
   })
 })

@@ -69,10 +69,10 @@ export function leftoversOf(started: AgentProcess, ...ids: readonly string[]): L
   }
 }
 
-/** The existing cgroups at a path such as a container's id. `of` leaves out those of other, perhaps interrupted, tests. */
-export function cgroupsOf(path: string, of?: Pick<AgentProcess, 'containersCgroup'>): string[] {
+/** The existing cgroups at a path such as a container's id, without those of other, perhaps interrupted, tests. */
+export function cgroupsOf(path: string, of: Pick<AgentProcess, 'containersCgroup'>): string[] {
   const hierarchies = ['', ...listOf('/sys/fs/cgroup')].map((name) => join('/sys/fs/cgroup', name))
-  const isMeant = (parent: string) => of === undefined || parent.endsWith(of.containersCgroup)
+  const isMeant = (parent: string) => parent.endsWith(of.containersCgroup)
   const parents = hierarchies.flatMap((hierarchy) => [
     hierarchy,
     ...containersCgroupsIn(hierarchy).filter(isMeant),
