@@ -10,7 +10,21 @@ export const AREAS: readonly string[] = [
   ...['agent', 'boot', 'config', 'policy', 'transport', 'service'],
   ...['handlers', 'sandbox', 'container', 'process', 'stdio', 'oci-runtime', 'cgroup'],
   ...['storage', 'device', 'network', 'guest'],
-  ...['microvm', 'client', 'ctl', 'image', 'debian', 'build', 'rootfs', 'native', 'proto'],
+  ...[
+    'host',
+    'spec',
+    'qemu',
+    'instance',
+    'microvm',
+    'client',
+    'ctl',
+    'image',
+    'debian',
+    'build',
+    'rootfs',
+    'native',
+    'proto',
+  ],
   ...['test', 'bench', 'docs', 'scripts', 'project', 'style'],
 ]
 

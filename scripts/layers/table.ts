@@ -174,10 +174,36 @@ export const LAYERS: readonly Layer[] = [
     node: 'all',
     packages: ['@bufbuild/protobuf'],
   },
+  // The host wing, from the bottom to the top.
+  { folder: 'src/host/spec', imports: ['src/gen', 'src/base'], packages: ['@bufbuild/protobuf'] },
+  {
+    folder: 'src/host/qemu',
+    imports: [
+      'src/host/spec',
+      'src/client',
+      'src/rpc',
+      'src/gen',
+      'src/base',
+      'src/os',
+      'src/build',
+      'src/debian',
+    ],
+    node: 'all',
+  },
+  {
+    folder: 'src/host/instance',
+    imports: [
+      ...['src/host/qemu', 'src/host/spec', 'src/client', 'src/rpc', 'src/gen', 'src/base', 'src/os'],
+      'src/build',
+    ],
+    node: 'all',
+    packages: ['@bufbuild/protobuf'],
+  },
   {
     // The host checks VM metadata with the guest's rules.
     folder: 'src/microvm',
     imports: [
+      'src/host',
       'src/settings',
       'src/handlers/network/vm-metadata',
       'src/client',

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { AgentError, messageOf } from '../../base/errors.ts'
-import type { Guest } from '../guest.ts'
+import type { Guest } from '../../host/instance/guest.ts'
 
 /** QEMU ends within moments of the guest's connections. */
 const QEMU_END_MS = 2000

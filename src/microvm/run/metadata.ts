@@ -6,9 +6,9 @@ import { ADDRESS_BITS, formatIp, maskHostBits, parseIp } from '../../base/ip-add
 import { VMMetadata } from '../../gen/vm.ts'
 import { checkLinks, type PointToPoint } from '../../handlers/network/vm-metadata/point-to-point.ts'
 import { METADATA_ITEM } from '../../handlers/network/vm-metadata/read-vm-metadata.ts'
+import type { GuestParts } from '../../host/instance/guest-spec.ts'
+import { specKey, type UserNetworkBackend, type UserSubnet } from '../../host/spec/spec.ts'
 import { UsageError } from '../command-line/parse.mjs'
-import type { GuestParts } from '../guest-spec.ts'
-import { specKey, type UserNetworkBackend, type UserSubnet } from '../spec.ts'
 
 /**
  * Reads the file of `--metadata`: YAML (which includes JSON) with the fields of VMMetadata under their names in

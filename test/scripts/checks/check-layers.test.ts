@@ -98,7 +98,7 @@ describe('the table', () => {
     ['src/os/linux-os.ts', '../debian/packages.ts'],
     ['src/debian/apt.ts', '../image/formats/tree.ts'],
     ['src/image/initrd.ts', '../microvm/vm.ts'],
-    ['src/microvm/vm.ts', '../../scripts/build.ts'],
+    ['src/microvm/main.ts', '../../scripts/build.ts'],
     ['src/build/agent.ts', '../support/vm/boot-guest.ts'],
     ['bench/containers/exec.ts', '../../test/vm/agent/agent.test.ts'],
   ])('refuses that %s imports %s', (path, target) => {

@@ -5,13 +5,13 @@ import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/t
 import { type Agent, agentOf } from '../../../src/client/container/container-session.ts'
 import { HealthDefinition } from '../../../src/gen/health.ts'
 import { IntrospectionDefinition } from '../../../src/gen/microvm/agent/v1/introspection.ts'
+import { bootGuest, type Guest } from '../../../src/host/instance/guest.ts'
+import { containerRootSource, type GuestParts } from '../../../src/host/instance/guest-spec.ts'
+import type { Vm } from '../../../src/host/qemu/vm.ts'
+import type { VsockKind } from '../../../src/host/qemu/vsock/open-link.ts'
 import { ensureContainerRoot } from '../../../src/image/container-root.ts'
 import { ensureImage, type ImageForm, type ImageOptions } from '../../../src/image/ensure-image.ts'
 import { DEFAULT_KERNEL, type KernelName } from '../../../src/image/packages.ts'
-import { bootGuest, type Guest } from '../../../src/microvm/guest.ts'
-import { containerRootSource, type GuestParts } from '../../../src/microvm/guest-spec.ts'
-import type { Vm } from '../../../src/microvm/vm.ts'
-import type { VsockKind } from '../../../src/microvm/vsock/open-link.ts'
 import { clientFor, type ServiceClient } from '../../../src/rpc/client.ts'
 
 /** A booted guest with typed clients. The caller that booted it calls `stop`. */

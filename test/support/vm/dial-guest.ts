@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net'
 import { connectSocket, hybridHandshake } from '../../../src/client/connection/dial.ts'
-import { guestSocketIn } from '../../../src/microvm/vsock/open-link.ts'
+import { guestSocketIn } from '../../../src/host/qemu/vsock/open-link.ts'
 import type { TestGuest } from './boot-guest.ts'
 
 /** The guest must have been booted with `vsock: 'vhost-user'`. */

@@ -2,8 +2,8 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { VMMetadata } from '../../../src/gen/vm.ts'
 import { METADATA_ITEM } from '../../../src/handlers/network/vm-metadata/read-vm-metadata.ts'
-import type { VmSpec } from '../../../src/microvm/spec.ts'
-import { specKey } from '../../../src/microvm/spec.ts'
+import type { VmSpec } from '../../../src/host/spec/spec.ts'
+import { specKey } from '../../../src/host/spec/spec.ts'
 
 const METADATA = VMMetadata.create({
   name: 'vm1',

@@ -7,9 +7,9 @@ import {
   rootPathOf,
 } from '../../../src/client/container/container-session.ts'
 import { containerSpec } from '../../../src/client/container/container-spec.ts'
+import { type HotDisk, plugDisk, unplugDisk } from '../../../src/host/qemu/qmp/hot-plug.ts'
+import { specKey } from '../../../src/host/spec/spec.ts'
 import { ensureContainerRoot } from '../../../src/image/container-root.ts'
-import { type HotDisk, plugDisk, unplugDisk } from '../../../src/microvm/qmp/hot-plug.ts'
-import { specKey } from '../../../src/microvm/spec.ts'
 import {
   bootTestGuest,
   cannotBoot,

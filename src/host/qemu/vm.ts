@@ -1,10 +1,10 @@
-import { AgentError } from '../base/errors.ts'
+import { AgentError } from '../../base/errors.ts'
+import type { VmSpec } from '../spec/spec.ts'
 import { type Child, type ChildExit, describeExit, startChild } from './child.ts'
 import { ConsoleTail } from './console-tail.ts'
 import { type Acceleration, hostTscKhz } from './host.ts'
 import { qemuArguments } from './qemu-arguments.ts'
 import { QmpClient } from './qmp/client.ts'
-import type { VmSpec } from './spec.ts'
 
 /** Descriptor 3 of a child is the socket to the runner. */
 const QMP_FD = 3

@@ -1,5 +1,5 @@
-import { AgentError } from '../base/errors.ts'
-import type { IpFamily } from '../base/ip-address.ts'
+import { AgentError } from '../../base/errors.ts'
+import type { IpFamily } from '../../base/ip-address.ts'
 
 /**
  * The complete description of a virtual machine. It separates what the guest sees (`board`, `devices`) from how this

@@ -1,5 +1,5 @@
 import { accessSync, existsSync, readFileSync } from 'node:fs'
-import { UsageError } from './command-line/parse.mjs'
+import { AgentError } from '../../base/errors.ts'
 
 /** Hardware virtualisation, or QEMU's emulation. */
 export type Acceleration = 'kvm' | 'tcg'
@@ -14,13 +14,13 @@ export interface AccelerationFacts {
 
 /**
  * `kvm` when the CPU itself has virtualisation, else `tcg`: without it a /dev/kvm can be opened and makes a machine, but
- * then every stock kernel hangs. Throws {@link UsageError} for an unknown override.
+ * then every stock kernel hangs. Throws INVALID_ARGUMENT for an unknown override.
  */
 export function chooseAcceleration(facts: AccelerationFacts): Acceleration {
   const { override } = facts
   if (override !== undefined && override !== '') {
     if (override === 'kvm' || override === 'tcg') return override
-    throw new UsageError(`MICROVM_ACCEL=${override}: choose kvm or tcg`)
+    throw new AgentError('INVALID_ARGUMENT', `MICROVM_ACCEL=${override}: choose kvm or tcg`)
   }
   const hardware = /^flags\s*:.*\b(vmx|svm)\b/m.test(facts.cpuinfo)
   return hardware && facts.kvmUsable ? 'kvm' : 'tcg'

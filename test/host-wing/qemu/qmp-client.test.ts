@@ -1,7 +1,7 @@
 import type { Duplex } from 'node:stream'
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
-import { QmpClient } from '../../../src/microvm/qmp/client.ts'
+import { QmpClient } from '../../../src/host/qemu/qmp/client.ts'
 import {
   growDisk,
   plugCpu,
@@ -9,8 +9,8 @@ import {
   plugMemory,
   plugNic,
   unplugDisk,
-} from '../../../src/microvm/qmp/hot-plug.ts'
-import { specKey } from '../../../src/microvm/spec.ts'
+} from '../../../src/host/qemu/qmp/hot-plug.ts'
+import { specKey } from '../../../src/host/spec/spec.ts'
 import { duplexPair } from '../../support/rpc/duplex-pair.ts'
 
 /** Output of QEMU 7.2. */

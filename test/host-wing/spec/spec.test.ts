@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { qemuId, specKey } from '../../src/microvm/spec.ts'
+import { qemuId, specKey } from '../../../src/host/spec/spec.ts'
 
 describe('specKey', () => {
   it('keeps a UUID in lower case, so that one component has one key', () => {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
-import { qemuArguments } from '../../src/microvm/qemu-arguments.ts'
-import type { Backend, Board, Device, VmSpec } from '../../src/microvm/spec.ts'
-import { specKey } from '../../src/microvm/spec.ts'
+import { qemuArguments } from '../../../src/host/qemu/qemu-arguments.ts'
+import type { Backend, Board, Device, VmSpec } from '../../../src/host/spec/spec.ts'
+import { specKey } from '../../../src/host/spec/spec.ts'
 
 const board: Board = {
   machine: 'q35',

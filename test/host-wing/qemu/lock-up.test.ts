@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process'
 import { afterAll, describe, expect, it } from 'vitest'
-import { LockUpWatch } from '../../src/microvm/lock-up.ts'
-import { endChild } from '../support/processes.ts'
+import { LockUpWatch } from '../../../src/host/qemu/lock-up.ts'
+import { endChild } from '../../support/processes.ts'
 
 const spinning = spawn('sh', ['-c', 'while :; do :; done'])
 const sleeping = spawn('sleep', ['1000'])

@@ -3,9 +3,9 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { watch, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { beforeEach, describe, expect, it } from 'vitest'
-import { shareFolder } from '../../src/microvm/virtiofsd.ts'
-import { processState } from '../support/processes.ts'
-import { temporaryFolder } from '../support/temporary-folder.ts'
+import { shareFolder } from '../../../src/host/qemu/virtiofsd.ts'
+import { processState } from '../../support/processes.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 /** A fake daemon: writes its pid to a file, waits while the gate exists, and makes its socket file. */
 const DAEMON = `#!/bin/sh

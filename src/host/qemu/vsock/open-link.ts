@@ -2,13 +2,12 @@ import { spawnSync } from 'node:child_process'
 import { constants } from 'node:fs'
 import { createServer } from 'node:net'
 import { delimiter, join } from 'node:path'
-import { AgentError, messageOf } from '../../base/errors.ts'
-import { buildAgent } from '../../build/agent.ts'
-import { cached } from '../../build/cache.ts'
-import { dial } from '../../client/connection/dial.ts'
-import { extractPackage, fetchPackages } from '../../debian/packages.ts'
+import { AgentError, messageOf } from '../../../base/errors.ts'
+import { buildAgent } from '../../../build/agent.ts'
+import { cached } from '../../../build/cache.ts'
+import { dial } from '../../../client/connection/dial.ts'
+import { extractPackage, fetchPackages } from '../../../debian/packages.ts'
 import { startSocketServer } from '../child.ts'
-import { UsageError } from '../command-line/parse.mjs'
 import { hasAccess } from '../host.ts'
 import { AGENT_PORT, type GuestLink, type OwnLink } from './guest-link.ts'
 
@@ -64,7 +63,7 @@ async function openKind(kind: VsockKind, host: LinkHost): Promise<OwnLink> {
   }
 }
 
-/** The kinds to try, in order. Throws {@link UsageError} for an unknown MICROVM_VSOCK (`override`). */
+/** The kinds to try, in order. Throws INVALID_ARGUMENT for an unknown MICROVM_VSOCK (`override`). */
 export function vsockCandidates(facts: {
   readonly override: string | undefined
   readonly vhostUsable: boolean
@@ -73,7 +72,7 @@ export function vsockCandidates(facts: {
   if (override !== undefined && override !== '') {
     const chosen = VSOCK_KINDS.find((kind) => kind === override)
     if (chosen !== undefined) return [chosen]
-    throw new UsageError(`MICROVM_VSOCK=${override}: choose ${VSOCK_KINDS.join(', ')}`)
+    throw new AgentError('INVALID_ARGUMENT', `MICROVM_VSOCK=${override}: choose ${VSOCK_KINDS.join(', ')}`)
   }
   return VSOCK_KINDS.filter((kind) => kind !== 'vhost' || vhostUsable)
 }

@@ -1,6 +1,5 @@
-import { AgentError } from '../base/errors.ts'
-import { checkSpec } from './check-spec.ts'
-import type { Acceleration } from './host.ts'
+import { AgentError } from '../../base/errors.ts'
+import { checkSpec } from '../spec/check-spec.ts'
 import type {
   Backend,
   Board,
@@ -14,8 +13,9 @@ import type {
   ShareDevice,
   UserSubnet,
   VmSpec,
-} from './spec.ts'
-import { qemuId, type SpecKey, specKey } from './spec.ts'
+} from '../spec/spec.ts'
+import { qemuId, type SpecKey, specKey } from '../spec/spec.ts'
+import type { Acceleration } from './host.ts'
 
 /** The facts of this host that QEMU's arguments depend on besides the specification. */
 export interface QemuHost {

@@ -1,6 +1,6 @@
 import type { Duplex } from 'node:stream'
-import { abortable } from '../../base/abort.ts'
-import { AgentError } from '../../base/errors.ts'
+import { abortable } from '../../../base/abort.ts'
+import { AgentError } from '../../../base/errors.ts'
 import { encodeCommand, LineSplitter, parseMessage, type QmpEvent, type QmpMessage } from './message.ts'
 
 type Waiter = { readonly command: string; readonly done: PromiseWithResolvers<unknown> }

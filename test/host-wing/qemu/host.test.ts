@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { chooseAcceleration, tscKhz } from '../../src/microvm/host.ts'
+import { chooseAcceleration, tscKhz } from '../../../src/host/qemu/host.ts'
 
 const plain = 'processor\t: 0\nflags\t\t: fpu vme sse2 hypervisor\n'
 const intel = 'processor\t: 0\nflags\t\t: fpu vme vmx sse2\n'

@@ -1,5 +1,5 @@
-import { AgentError } from '../../base/errors.ts'
-import { undoAndThrow } from '../../base/undo.ts'
+import { AgentError } from '../../../base/errors.ts'
+import { undoAndThrow } from '../../../base/undo.ts'
 import {
   type DiskDevice,
   type FileBackend,
@@ -7,7 +7,7 @@ import {
   qemuId,
   type SpecKey,
   type TapBackend,
-} from '../spec.ts'
+} from '../../spec/spec.ts'
 import type { QmpClient } from './client.ts'
 
 export interface HotDisk {

@@ -1,6 +1,6 @@
 import type { Duplex } from 'node:stream'
-import type { Address } from '../../client/connection/address.ts'
-import type { Backend, Device, SpecKey } from '../spec.ts'
+import type { Address } from '../../../client/connection/address.ts'
+import type { Backend, Device, SpecKey } from '../../spec/spec.ts'
 
 /** A way from this host to a guest's agent: a device of the machine, and how to connect through it. */
 export interface GuestLink {

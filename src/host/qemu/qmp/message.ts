@@ -1,4 +1,4 @@
-import { AgentError } from '../../base/errors.ts'
+import { AgentError } from '../../../base/errors.ts'
 
 /** A message from QEMU (QEMU's page "QMP Protocol Specification"), one JSON object per line. */
 export type QmpMessage =

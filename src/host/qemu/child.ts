@@ -2,7 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { existsSync, watch } from 'node:fs'
 import { dirname } from 'node:path'
 import type { Duplex, Readable } from 'node:stream'
-import { AgentError, messageOf } from '../base/errors.ts'
+import { AgentError, messageOf } from '../../base/errors.ts'
 import { ConsoleTail } from './console-tail.ts'
 
 export interface ChildExit {

@@ -1,4 +1,4 @@
-import { AgentError } from '../base/errors.ts'
+import { AgentError } from '../../base/errors.ts'
 import type { Backend, Device, NvdimmDevice, VmSpec } from './spec.ts'
 
 type Bus = Extract<Device, { kind: 'root-port' | 'pci-bridge' }>

@@ -1,6 +1,6 @@
 import { rmSync } from 'node:fs'
+import type { VhostUserBackend } from '../spec/spec.ts'
 import { startSocketServer } from './child.ts'
-import type { VhostUserBackend } from './spec.ts'
 
 const PROGRAM = '/usr/lib/qemu/virtiofsd'
 
