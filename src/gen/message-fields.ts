@@ -79,7 +79,22 @@ export const REQUESTS: Readonly<Record<string, string>> = {
   "microvm.agent.v1.Introspection/ReadProfile": "microvm.agent.v1.ReadProfileRequest",
   "microvm.agent.v1.Introspection/GetLoopHistogram": "microvm.agent.v1.GetLoopHistogramRequest",
   "microvm.agent.v1.Introspection/ReadOutput": "microvm.agent.v1.ReadOutputRequest",
-  "microvm.agent.v1.Introspection/SignalOnHangup": "microvm.agent.v1.SignalOnHangupRequest"
+  "microvm.agent.v1.Introspection/SignalOnHangup": "microvm.agent.v1.SignalOnHangupRequest",
+  "microvm.instance.v1.InstanceService/EnsureInstance": "microvm.instance.v1.EnsureInstanceRequest",
+  "microvm.instance.v1.InstanceService/GetInstance": "microvm.instance.v1.GetInstanceRequest",
+  "microvm.instance.v1.InstanceService/ListInstances": "microvm.instance.v1.ListInstancesRequest",
+  "microvm.instance.v1.InstanceService/WatchInstances": "microvm.instance.v1.WatchInstancesRequest",
+  "microvm.instance.v1.InstanceService/ChangeState": "microvm.instance.v1.ChangeStateRequest",
+  "microvm.instance.v1.InstanceService/ReplaceBackend": "microvm.instance.v1.ReplaceBackendRequest",
+  "microvm.instance.v1.InstanceService/Plug": "microvm.instance.v1.PlugRequest",
+  "microvm.instance.v1.InstanceService/Unplug": "microvm.instance.v1.UnplugRequest",
+  "microvm.instance.v1.InstanceService/Remove": "microvm.instance.v1.RemoveRequest",
+  "microvm.instance.v1.InstanceService/AllocatePort": "microvm.instance.v1.AllocatePortRequest",
+  "microvm.instance.v1.InstanceService/Attach": "microvm.instance.v1.AttachRequest",
+  "microvm.instance.v1.InstanceService/ListStreams": "microvm.instance.v1.ListStreamsRequest",
+  "microvm.instance.v1.InstanceService/ConnectAgent": "microvm.instance.v1.ConnectAgentRequest",
+  "microvm.instance.v1.InstanceService/ListCalls": "microvm.instance.v1.ListCallsRequest",
+  "microvm.instance.v1.InstanceService/GetMetrics": "microvm.instance.v1.GetMetricsRequest"
 }
 export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> = {
  "grpc.CreateContainerRequest": [
@@ -1950,5 +1965,607 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "name": "signal",
    "property": "signal"
   }
- ]
+ ],
+ "microvm.instance.v1.EnsureInstanceRequest": [
+  {
+   "number": 1,
+   "name": "properties",
+   "property": "properties",
+   "message": "microvm.instance.v1.Properties"
+  },
+  {
+   "number": 2,
+   "name": "specification",
+   "property": "specification",
+   "message": "microvm.instance.v1.Specification",
+   "oneof": "init"
+  },
+  {
+   "number": 3,
+   "name": "migration_target",
+   "property": "migrationTarget",
+   "message": "microvm.instance.v1.MigrationTarget",
+   "oneof": "init"
+  }
+ ],
+ "microvm.instance.v1.Properties": [
+  {
+   "number": 1,
+   "name": "key",
+   "property": "key"
+  },
+  {
+   "number": 2,
+   "name": "tenant",
+   "property": "tenant"
+  },
+  {
+   "number": 3,
+   "name": "labels",
+   "property": "labels",
+   "isMap": true
+  }
+ ],
+ "microvm.instance.v1.Specification": [
+  {
+   "number": 1,
+   "name": "board",
+   "property": "board",
+   "message": "microvm.instance.v1.Board"
+  },
+  {
+   "number": 2,
+   "name": "devices",
+   "property": "devices",
+   "message": "microvm.instance.v1.Device",
+   "isMap": true
+  },
+  {
+   "number": 3,
+   "name": "backends",
+   "property": "backends",
+   "message": "microvm.instance.v1.Backend",
+   "isMap": true
+  },
+  {
+   "number": 4,
+   "name": "reboot_limit",
+   "property": "rebootLimit",
+   "message": "microvm.instance.v1.RebootLimit"
+  }
+ ],
+ "microvm.instance.v1.Board": [
+  {
+   "number": 1,
+   "name": "machine",
+   "property": "machine"
+  },
+  {
+   "number": 2,
+   "name": "memory_mib",
+   "property": "memoryMib"
+  },
+  {
+   "number": 3,
+   "name": "cpus",
+   "property": "cpus"
+  },
+  {
+   "number": 4,
+   "name": "room",
+   "property": "room",
+   "message": "microvm.instance.v1.Room"
+  },
+  {
+   "number": 5,
+   "name": "kernel",
+   "property": "kernel"
+  },
+  {
+   "number": 6,
+   "name": "initrd",
+   "property": "initrd"
+  },
+  {
+   "number": 7,
+   "name": "command_line",
+   "property": "commandLine"
+  },
+  {
+   "number": 8,
+   "name": "vmlinux",
+   "property": "vmlinux"
+  }
+ ],
+ "microvm.instance.v1.Room": [
+  {
+   "number": 1,
+   "name": "cpus",
+   "property": "cpus"
+  },
+  {
+   "number": 2,
+   "name": "memory_mib",
+   "property": "memoryMib"
+  },
+  {
+   "number": 3,
+   "name": "memory_slots",
+   "property": "memorySlots"
+  }
+ ],
+ "microvm.instance.v1.Device": [
+  {
+   "number": 1,
+   "name": "backend",
+   "property": "backend"
+  },
+  {
+   "number": 2,
+   "name": "slot",
+   "property": "slot"
+  },
+  {
+   "number": 3,
+   "name": "port",
+   "property": "port"
+  },
+  {
+   "number": 4,
+   "name": "disk",
+   "property": "disk",
+   "message": "microvm.instance.v1.Disk",
+   "oneof": "kind"
+  },
+  {
+   "number": 5,
+   "name": "persistent_memory",
+   "property": "persistentMemory",
+   "message": "microvm.instance.v1.PersistentMemory",
+   "oneof": "kind"
+  },
+  {
+   "number": 6,
+   "name": "nic",
+   "property": "nic",
+   "message": "microvm.instance.v1.Nic",
+   "oneof": "kind"
+  },
+  {
+   "number": 7,
+   "name": "vsock",
+   "property": "vsock",
+   "message": "microvm.instance.v1.Vsock",
+   "oneof": "kind"
+  },
+  {
+   "number": 8,
+   "name": "serial",
+   "property": "serial",
+   "message": "microvm.instance.v1.Serial",
+   "oneof": "kind"
+  },
+  {
+   "number": 9,
+   "name": "virtio_console",
+   "property": "virtioConsole",
+   "message": "microvm.instance.v1.VirtioConsole",
+   "oneof": "kind"
+  },
+  {
+   "number": 10,
+   "name": "firmware_item",
+   "property": "firmwareItem",
+   "message": "microvm.instance.v1.FirmwareItem",
+   "oneof": "kind"
+  },
+  {
+   "number": 11,
+   "name": "root_port",
+   "property": "rootPort",
+   "message": "microvm.instance.v1.RootPort",
+   "oneof": "kind"
+  },
+  {
+   "number": 12,
+   "name": "pci_bridge",
+   "property": "pciBridge",
+   "message": "microvm.instance.v1.PciBridge",
+   "oneof": "kind"
+  },
+  {
+   "number": 13,
+   "name": "share",
+   "property": "share",
+   "message": "microvm.instance.v1.Share",
+   "oneof": "kind"
+  }
+ ],
+ "microvm.instance.v1.Disk": [
+  {
+   "number": 1,
+   "name": "serial",
+   "property": "serial"
+  },
+  {
+   "number": 2,
+   "name": "nvme",
+   "property": "nvme"
+  }
+ ],
+ "microvm.instance.v1.PersistentMemory": [
+  {
+   "number": 1,
+   "name": "size_bytes",
+   "property": "sizeBytes"
+  }
+ ],
+ "microvm.instance.v1.Nic": [
+  {
+   "number": 1,
+   "name": "mac",
+   "property": "mac"
+  },
+  {
+   "number": 2,
+   "name": "replaceable",
+   "property": "replaceable"
+  }
+ ],
+ "microvm.instance.v1.Vsock": [
+  {
+   "number": 1,
+   "name": "cid",
+   "property": "cid"
+  }
+ ],
+ "microvm.instance.v1.Serial": [],
+ "microvm.instance.v1.VirtioConsole": [],
+ "microvm.instance.v1.FirmwareItem": [
+  {
+   "number": 1,
+   "name": "name",
+   "property": "name"
+  }
+ ],
+ "microvm.instance.v1.RootPort": [
+  {
+   "number": 1,
+   "name": "function",
+   "property": "function"
+  }
+ ],
+ "microvm.instance.v1.PciBridge": [],
+ "microvm.instance.v1.Share": [
+  {
+   "number": 1,
+   "name": "tag",
+   "property": "tag"
+  }
+ ],
+ "microvm.instance.v1.Backend": [
+  {
+   "number": 1,
+   "name": "file",
+   "property": "file",
+   "message": "microvm.instance.v1.File",
+   "oneof": "kind"
+  },
+  {
+   "number": 2,
+   "name": "passt",
+   "property": "passt",
+   "message": "microvm.instance.v1.Passt",
+   "oneof": "kind"
+  },
+  {
+   "number": 3,
+   "name": "tap",
+   "property": "tap",
+   "message": "microvm.instance.v1.Tap",
+   "oneof": "kind"
+  },
+  {
+   "number": 4,
+   "name": "vhost_vsock",
+   "property": "vhostVsock",
+   "message": "microvm.instance.v1.VhostVsock",
+   "oneof": "kind"
+  },
+  {
+   "number": 5,
+   "name": "vsock_daemon",
+   "property": "vsockDaemon",
+   "message": "microvm.instance.v1.VsockDaemon",
+   "oneof": "kind"
+  },
+  {
+   "number": 6,
+   "name": "vhost_user",
+   "property": "vhostUser",
+   "message": "microvm.instance.v1.VhostUser",
+   "oneof": "kind"
+  },
+  {
+   "number": 7,
+   "name": "virtiofsd",
+   "property": "virtiofsd",
+   "message": "microvm.instance.v1.Virtiofsd",
+   "oneof": "kind"
+  },
+  {
+   "number": 8,
+   "name": "console",
+   "property": "console",
+   "message": "microvm.instance.v1.Console",
+   "oneof": "kind"
+  },
+  {
+   "number": 9,
+   "name": "content",
+   "property": "content",
+   "message": "microvm.instance.v1.Content",
+   "oneof": "kind"
+  },
+  {
+   "number": 10,
+   "name": "folder",
+   "property": "folder",
+   "message": "microvm.instance.v1.Folder",
+   "oneof": "kind"
+  },
+  {
+   "number": 11,
+   "name": "user_network",
+   "property": "userNetwork",
+   "message": "microvm.instance.v1.UserNetwork",
+   "oneof": "kind"
+  }
+ ],
+ "microvm.instance.v1.File": [
+  {
+   "number": 1,
+   "name": "path",
+   "property": "path"
+  },
+  {
+   "number": 2,
+   "name": "access",
+   "property": "access"
+  }
+ ],
+ "microvm.instance.v1.Passt": [],
+ "microvm.instance.v1.Tap": [
+  {
+   "number": 1,
+   "name": "interface_name",
+   "property": "interfaceName"
+  },
+  {
+   "number": 2,
+   "name": "bridge",
+   "property": "bridge"
+  }
+ ],
+ "microvm.instance.v1.VhostVsock": [],
+ "microvm.instance.v1.VsockDaemon": [],
+ "microvm.instance.v1.VhostUser": [
+  {
+   "number": 1,
+   "name": "socket",
+   "property": "socket"
+  }
+ ],
+ "microvm.instance.v1.Virtiofsd": [
+  {
+   "number": 1,
+   "name": "path",
+   "property": "path"
+  }
+ ],
+ "microvm.instance.v1.Console": [],
+ "microvm.instance.v1.Content": [
+  {
+   "number": 1,
+   "name": "path",
+   "property": "path"
+  }
+ ],
+ "microvm.instance.v1.Folder": [
+  {
+   "number": 1,
+   "name": "path",
+   "property": "path"
+  }
+ ],
+ "microvm.instance.v1.UserNetwork": [],
+ "microvm.instance.v1.RebootLimit": [
+  {
+   "number": 1,
+   "name": "count",
+   "property": "count"
+  },
+  {
+   "number": 2,
+   "name": "seconds",
+   "property": "seconds"
+  }
+ ],
+ "microvm.instance.v1.MigrationTarget": [
+  {
+   "number": 1,
+   "name": "source",
+   "property": "source"
+  },
+  {
+   "number": 2,
+   "name": "replace_components",
+   "property": "replaceComponents",
+   "message": "microvm.instance.v1.Backend",
+   "isMap": true
+  }
+ ],
+ "microvm.instance.v1.GetInstanceRequest": [
+  {
+   "number": 1,
+   "name": "key",
+   "property": "key"
+  }
+ ],
+ "microvm.instance.v1.ListInstancesRequest": [],
+ "microvm.instance.v1.WatchInstancesRequest": [
+  {
+   "number": 1,
+   "name": "after",
+   "property": "after"
+  },
+  {
+   "number": 2,
+   "name": "once",
+   "property": "once"
+  }
+ ],
+ "microvm.instance.v1.ChangeStateRequest": [
+  {
+   "number": 1,
+   "name": "key",
+   "property": "key"
+  },
+  {
+   "number": 2,
+   "name": "change",
+   "property": "change"
+  },
+  {
+   "number": 3,
+   "name": "grace_ms",
+   "property": "graceMs"
+  }
+ ],
+ "microvm.instance.v1.ReplaceBackendRequest": [
+  {
+   "number": 1,
+   "name": "key",
+   "property": "key"
+  },
+  {
+   "number": 2,
+   "name": "backend_key",
+   "property": "backendKey"
+  },
+  {
+   "number": 3,
+   "name": "backend",
+   "property": "backend",
+   "message": "microvm.instance.v1.Backend"
+  }
+ ],
+ "microvm.instance.v1.PlugRequest": [
+  {
+   "number": 1,
+   "name": "key",
+   "property": "key"
+  },
+  {
+   "number": 2,
+   "name": "device_key",
+   "property": "deviceKey"
+  },
+  {
+   "number": 3,
+   "name": "device",
+   "property": "device",
+   "message": "microvm.instance.v1.Device"
+  },
+  {
+   "number": 4,
+   "name": "backend",
+   "property": "backend",
+   "message": "microvm.instance.v1.Backend"
+  }
+ ],
+ "microvm.instance.v1.UnplugRequest": [
+  {
+   "number": 1,
+   "name": "key",
+   "property": "key"
+  },
+  {
+   "number": 2,
+   "name": "device_key",
+   "property": "deviceKey"
+  },
+  {
+   "number": 3,
+   "name": "grace_ms",
+   "property": "graceMs"
+  }
+ ],
+ "microvm.instance.v1.RemoveRequest": [
+  {
+   "number": 1,
+   "name": "key",
+   "property": "key"
+  }
+ ],
+ "microvm.instance.v1.AllocatePortRequest": [
+  {
+   "number": 1,
+   "name": "key",
+   "property": "key"
+  },
+  {
+   "number": 2,
+   "name": "container",
+   "property": "container"
+  },
+  {
+   "number": 3,
+   "name": "exec",
+   "property": "exec"
+  },
+  {
+   "number": 4,
+   "name": "stream",
+   "property": "stream"
+  }
+ ],
+ "microvm.instance.v1.AttachRequest": [
+  {
+   "number": 1,
+   "name": "key",
+   "property": "key"
+  },
+  {
+   "number": 2,
+   "name": "port",
+   "property": "port"
+  },
+  {
+   "number": 3,
+   "name": "offset",
+   "property": "offset"
+  }
+ ],
+ "microvm.instance.v1.ListStreamsRequest": [
+  {
+   "number": 1,
+   "name": "key",
+   "property": "key"
+  }
+ ],
+ "microvm.instance.v1.ConnectAgentRequest": [
+  {
+   "number": 1,
+   "name": "key",
+   "property": "key"
+  },
+  {
+   "number": 2,
+   "name": "data",
+   "property": "data"
+  }
+ ],
+ "microvm.instance.v1.ListCallsRequest": [],
+ "microvm.instance.v1.GetMetricsRequest": []
 }
