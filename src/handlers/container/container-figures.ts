@@ -1,5 +1,5 @@
+import { ROOT, usesCgroupV2 } from '../../os/cgroup/hierarchies.ts'
 import type { Os } from '../../os/os.ts'
-import { ROOT, usesCgroupV2 } from '../cgroup/cgroup.ts'
 import type { Container } from './container.ts'
 
 /** Figures that cannot be read are undefined. */

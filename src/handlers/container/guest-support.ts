@@ -1,7 +1,7 @@
 import { type LinuxResources, Process, type Spec } from '../../gen/oci.ts'
 import type { GuestSupport, HugePageSizes } from '../../oci/guest-support.ts'
+import { hasController } from '../../os/cgroup/hierarchies.ts'
 import type { Os } from '../../os/os.ts'
-import { hasController } from '../cgroup/cgroup.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
 import { askedOf, processSupport } from '../process/process-support.ts'
 

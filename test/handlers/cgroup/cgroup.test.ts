@@ -1,6 +1,7 @@
 import { describe, expect, it, vi } from 'vitest'
 import { silentLogger } from '../../../src/base/log.ts'
-import { cgroupAt, usesCgroupV2 } from '../../../src/handlers/cgroup/cgroup.ts'
+import { cgroupAt } from '../../../src/handlers/cgroup/cgroup.ts'
+import { usesCgroupV2 } from '../../../src/os/cgroup/hierarchies.ts'
 import { kernelError } from '../../../src/os/errors.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 

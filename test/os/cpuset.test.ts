@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it } from 'vitest'
-import { refreshCpuset } from '../../../src/handlers/cgroup/cgroup.ts'
-import { kernelError } from '../../../src/os/errors.ts'
-import { FakeOs } from '../../support/fakes/fake-os.ts'
+import { refreshCpuset } from '../../src/os/cgroup/cpuset.ts'
+import { kernelError } from '../../src/os/errors.ts'
+import { FakeOs } from '../support/fakes/fake-os.ts'
 
 const V1 = '/sys/fs/cgroup/cpuset'
 const V2 = '/sys/fs/cgroup'
