@@ -200,6 +200,12 @@ export const LAYERS: readonly Layer[] = [
     packages: ['@bufbuild/protobuf'],
   },
   {
+    folder: 'src/host/service',
+    imports: ['src/host/instance', 'src/host/spec', 'src/rpc', 'src/gen', 'src/base', 'src/os'],
+    node: 'all',
+    packages: ['@bufbuild/protobuf', '@grpc/grpc-js', 'smol-toml'],
+  },
+  {
     // The host checks VM metadata with the guest's rules.
     folder: 'src/microvm',
     imports: [

@@ -1,0 +1,52 @@
+import type {
+  AllocatePortRequest,
+  AttachRequest,
+  AttachResponse,
+  ChangeStateRequest,
+  EnsureInstanceRequest,
+  Instance,
+  PlugRequest,
+  ReplaceBackendRequest,
+  Stream,
+  UnplugRequest,
+  WatchInstancesRequest,
+  WatchInstancesResponse,
+} from '../../gen/microvm/instance/v1/instance.ts'
+
+/** Who calls. A tenant sees its own instances only. */
+export interface Caller {
+  /** Undefined for the administrator. */
+  readonly tenant: string | undefined
+  /** Fires when the caller hangs up or its deadline is over. A change that has begun goes on. */
+  readonly signal: AbortSignal
+  /** Names the present step of the call. */
+  readonly inStep: (step: string) => void
+}
+
+/**
+ * The instances of this host. All methods reject with an AgentError; NOT_FOUND for an instance that the caller may not
+ * see, ALREADY_EXISTS for `ensure` of its key. The service has checked keys, tenant and paths. Each change may be asked
+ * for again after the daemon's death, so one that finds its outcome answers it: `unplug` of a device that is gone succeeds.
+ */
+export interface Instances {
+  ensure(request: EnsureInstanceRequest, caller: Caller): Promise<Instance>
+  get(key: string, caller: Caller): Promise<Instance>
+  list(caller: Caller): readonly Instance[]
+  watch(request: WatchInstancesRequest, caller: Caller): AsyncIterable<WatchInstancesResponse>
+  changeState(request: ChangeStateRequest, caller: Caller): Promise<Instance>
+  replaceBackend(request: ReplaceBackendRequest, caller: Caller): Promise<Instance>
+  plug(request: PlugRequest, caller: Caller): Promise<Instance>
+  unplug(request: UnplugRequest, caller: Caller): Promise<Instance>
+  remove(key: string, caller: Caller): Promise<void>
+  allocatePort(request: AllocatePortRequest, caller: Caller): Promise<Stream>
+  attach(request: AttachRequest, caller: Caller): AsyncIterable<AttachResponse>
+  streams(key: string, caller: Caller): Promise<readonly Stream[]>
+  /** Bytes to and from the agent in the guest. Ends when either side does. */
+  connectAgent(key: string, input: AsyncIterable<Uint8Array>, caller: Caller): AsyncIterable<Uint8Array>
+  /** Bytes to and from the console. Several callers get the same output; their input is mixed. */
+  console(key: string, input: AsyncIterable<Uint8Array>, caller: Caller): AsyncIterable<Uint8Array>
+  /** Lines of metrics in Prometheus text form. */
+  metrics(): string
+  /** Lets go of all instances, which go on without the daemon. */
+  close(): Promise<void>
+}
