@@ -94,7 +94,13 @@ export const REQUESTS: Readonly<Record<string, string>> = {
   "microvm.instance.v1.InstanceService/ListStreams": "microvm.instance.v1.ListStreamsRequest",
   "microvm.instance.v1.InstanceService/ConnectAgent": "microvm.instance.v1.ConnectAgentRequest",
   "microvm.instance.v1.InstanceService/ListCalls": "microvm.instance.v1.ListCallsRequest",
-  "microvm.instance.v1.InstanceService/GetMetrics": "microvm.instance.v1.GetMetricsRequest"
+  "microvm.instance.v1.InstanceService/GetMetrics": "microvm.instance.v1.GetMetricsRequest",
+  "metropolis.proto.vm.VMController/EnsureMigrationTarget": "metropolis.proto.vm.EnsureMigrationTargetRequest",
+  "metropolis.proto.vm.VMController/MigrationSwitchover": "metropolis.proto.vm.MigrationSwitchoverRequest",
+  "metropolis.proto.vm.VMController/RunLease": "metropolis.proto.vm.RunLeaseRequest",
+  "metropolis.proto.vm.OOBManagement/Reset": "metropolis.proto.vm.ResetRequest",
+  "metropolis.proto.vm.OOBManagement/Console": "metropolis.proto.vm.ConsoleIO",
+  "metropolis.proto.vm.Hypervisor/StartMigration": "metropolis.proto.vm.StartMigrationRequest"
 }
 export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> = {
  "grpc.CreateContainerRequest": [
@@ -2567,5 +2573,100 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
   }
  ],
  "microvm.instance.v1.ListCallsRequest": [],
- "microvm.instance.v1.GetMetricsRequest": []
+ "microvm.instance.v1.GetMetricsRequest": [],
+ "metropolis.proto.vm.EnsureMigrationTargetRequest": [
+  {
+   "number": 1,
+   "name": "us",
+   "property": "us",
+   "message": "metropolis.proto.vm.HypervisorID"
+  }
+ ],
+ "metropolis.proto.vm.HypervisorID": [
+  {
+   "number": 1,
+   "name": "vm_name",
+   "property": "vmName"
+  },
+  {
+   "number": 2,
+   "name": "namespace",
+   "property": "namespace"
+  },
+  {
+   "number": 3,
+   "name": "pod_name",
+   "property": "podName"
+  },
+  {
+   "number": 4,
+   "name": "run_id",
+   "property": "runId"
+  }
+ ],
+ "metropolis.proto.vm.MigrationSwitchoverRequest": [
+  {
+   "number": 1,
+   "name": "us",
+   "property": "us",
+   "message": "metropolis.proto.vm.HypervisorID"
+  },
+  {
+   "number": 2,
+   "name": "them",
+   "property": "them",
+   "message": "metropolis.proto.vm.HypervisorID"
+  }
+ ],
+ "metropolis.proto.vm.RunLeaseRequest": [
+  {
+   "number": 1,
+   "name": "us",
+   "property": "us",
+   "message": "metropolis.proto.vm.HypervisorID"
+  }
+ ],
+ "metropolis.proto.vm.ResetRequest": [],
+ "metropolis.proto.vm.ConsoleIO": [
+  {
+   "number": 1,
+   "name": "data",
+   "property": "data"
+  }
+ ],
+ "metropolis.proto.vm.StartMigrationRequest": [
+  {
+   "number": 1,
+   "name": "supported_migration_protocol",
+   "property": "supportedMigrationProtocol",
+   "message": "metropolis.proto.vm.MigrationProtocol"
+  },
+  {
+   "number": 2,
+   "name": "us",
+   "property": "us",
+   "message": "metropolis.proto.vm.HypervisorID"
+  }
+ ],
+ "metropolis.proto.vm.MigrationProtocol": [
+  {
+   "number": 1,
+   "name": "qmeu_block",
+   "property": "qmeuBlock",
+   "message": "metropolis.proto.vm.MigrationProtocol.Qemu",
+   "oneof": "kind"
+  }
+ ],
+ "metropolis.proto.vm.MigrationProtocol.Qemu": [
+  {
+   "number": 1,
+   "name": "constraint_with_blockmigration",
+   "property": "constraintWithBlockmigration"
+  },
+  {
+   "number": 2,
+   "name": "negotiated_endpoint",
+   "property": "negotiatedEndpoint"
+  }
+ ]
 }

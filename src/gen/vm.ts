@@ -9,9 +9,10 @@ export const protobufPackage = "metropolis.proto.vm";
 export const protobufFileName = "vm.proto";
 
 /**
- * What a microVM is told about itself. The host encodes VMMetadata and hands it
- * over as a QEMU fw_cfg file, so that a guest without any network can learn its
- * name and addresses.
+ * What a microVM and its hypervisor are told, and how hypervisors, their
+ * controller and operators speak to each other. The host encodes VMMetadata and
+ * hands it over as a QEMU fw_cfg file, so that a guest without any network can
+ * learn its name and addresses. The names and numbers belong to the protocol.
  */
 
 /** How it is made sure that one VM never runs twice at the same time. */
@@ -102,6 +103,121 @@ export interface PTPAddress {
   ip: string;
   /** The hypervisor's end, which is also the default gateway. */
   peerIp: string;
+}
+
+/** One run of a hypervisor process. Two runs on the same pod are different ones. */
+export interface HypervisorID {
+  /** Name and namespace of the VM object. */
+  vmName: string;
+  namespace: string;
+  /** The pod that the hypervisor runs in. */
+  podName: string;
+  /**
+   * Chosen at the start of the process, and higher in a later process of the
+   * same node: nanoseconds since 1970 will do.
+   */
+  runId: bigint;
+}
+
+export interface EnsureMigrationTargetRequest {
+  us: HypervisorID | undefined;
+}
+
+export interface EnsureMigrationTargetResponse {
+  action: EnsureMigrationTargetResponse_Action;
+  /** The Hypervisor service of the new pod; set for ACTION_LIVE_MIGRATE. */
+  targetEndpoint: string;
+}
+
+export const EnsureMigrationTargetResponse_Action = {
+  ACTION_UNKNOWN: 0,
+  /** ACTION_LIVE_MIGRATE - Move the running VM to `target_endpoint`. */
+  ACTION_LIVE_MIGRATE: 1,
+  /** ACTION_SOFT_SHUTDOWN - Ask the guest to shut down; another pod starts it anew. */
+  ACTION_SOFT_SHUTDOWN: 2,
+} as const;
+
+export type EnsureMigrationTargetResponse_Action =
+  typeof EnsureMigrationTargetResponse_Action[keyof typeof EnsureMigrationTargetResponse_Action];
+
+export namespace EnsureMigrationTargetResponse_Action {
+  export type ACTION_UNKNOWN = typeof EnsureMigrationTargetResponse_Action.ACTION_UNKNOWN;
+  export type ACTION_LIVE_MIGRATE = typeof EnsureMigrationTargetResponse_Action.ACTION_LIVE_MIGRATE;
+  export type ACTION_SOFT_SHUTDOWN = typeof EnsureMigrationTargetResponse_Action.ACTION_SOFT_SHUTDOWN;
+}
+
+export interface MigrationSwitchoverRequest {
+  us: HypervisorID | undefined;
+  them: HypervisorID | undefined;
+}
+
+export interface MigrationSwitchoverResponse {
+}
+
+export interface RunLeaseRequest {
+  us: HypervisorID | undefined;
+}
+
+export interface RunLeaseUpdate {
+  status: RunLeaseUpdate_Status;
+}
+
+export const RunLeaseUpdate_Status = {
+  STATUS_UNKNOWN: 0,
+  /** STATUS_OK - The VM may go on. */
+  STATUS_OK: 1,
+  /** STATUS_TERMINATE - The hypervisor kills the VM at once, and ends. */
+  STATUS_TERMINATE: 2,
+} as const;
+
+export type RunLeaseUpdate_Status = typeof RunLeaseUpdate_Status[keyof typeof RunLeaseUpdate_Status];
+
+export namespace RunLeaseUpdate_Status {
+  export type STATUS_UNKNOWN = typeof RunLeaseUpdate_Status.STATUS_UNKNOWN;
+  export type STATUS_OK = typeof RunLeaseUpdate_Status.STATUS_OK;
+  export type STATUS_TERMINATE = typeof RunLeaseUpdate_Status.STATUS_TERMINATE;
+}
+
+export interface ResetRequest {
+}
+
+export interface ResetResponse {
+}
+
+export interface ConsoleIO {
+  data: Uint8Array;
+}
+
+export interface StartMigrationRequest {
+  supportedMigrationProtocol: MigrationProtocol[];
+  /** The hypervisor that runs the VM and makes this call. */
+  us: HypervisorID | undefined;
+}
+
+export interface StartMigrationResponse {
+  /** The way that the target has chosen. */
+  migrationProtocol: MigrationProtocol | undefined;
+}
+
+/**
+ * One way to move a VM. The source sets the fields constraint_*; the target
+ * returns those that it understood and adds the fields negotiated_*, so that
+ * the source sees whether its constraints were looked at.
+ */
+export interface MigrationProtocol {
+  /** The protocol spells this name so. */
+  qmeuBlock?: MigrationProtocol_Qemu | undefined;
+}
+
+/** QEMU's own migration stream. */
+export interface MigrationProtocol_Qemu {
+  /**
+   * The root disk moves with the VM. Required where source and target do not
+   * reach the same storage.
+   */
+  constraintWithBlockmigration: boolean;
+  /** Where the target awaits the stream, as QEMU writes addresses. */
+  negotiatedEndpoint: string;
 }
 
 function createBaseVMSpec(): VMSpec {
@@ -498,6 +614,942 @@ export const PTPAddress: MessageFns<PTPAddress> = {
     return message;
   },
 };
+
+function createBaseHypervisorID(): HypervisorID {
+  return { vmName: "", namespace: "", podName: "", runId: 0n };
+}
+
+export const HypervisorID: MessageFns<HypervisorID> = {
+  encode(message: HypervisorID, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.vmName !== "") {
+      writer.uint32(10).string(message.vmName);
+    }
+    if (message.namespace !== "") {
+      writer.uint32(18).string(message.namespace);
+    }
+    if (message.podName !== "") {
+      writer.uint32(26).string(message.podName);
+    }
+    if (message.runId !== 0n) {
+      if (BigInt.asUintN(64, message.runId) !== message.runId) {
+        throw new globalThis.Error("value provided for field message.runId of type uint64 too large");
+      }
+      writer.uint32(32).uint64(message.runId);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): HypervisorID {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseHypervisorID();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.vmName = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.namespace = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.podName = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.runId = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<HypervisorID>): HypervisorID {
+    return HypervisorID.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<HypervisorID>): HypervisorID {
+    const message = createBaseHypervisorID();
+    message.vmName = object.vmName ?? "";
+    message.namespace = object.namespace ?? "";
+    message.podName = object.podName ?? "";
+    message.runId = (object.runId !== undefined && object.runId !== null) ? BigInt(object.runId) : 0n;
+    return message;
+  },
+};
+
+function createBaseEnsureMigrationTargetRequest(): EnsureMigrationTargetRequest {
+  return { us: undefined };
+}
+
+export const EnsureMigrationTargetRequest: MessageFns<EnsureMigrationTargetRequest> = {
+  encode(message: EnsureMigrationTargetRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.us !== undefined) {
+      HypervisorID.encode(message.us, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): EnsureMigrationTargetRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseEnsureMigrationTargetRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.us = HypervisorID.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<EnsureMigrationTargetRequest>): EnsureMigrationTargetRequest {
+    return EnsureMigrationTargetRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<EnsureMigrationTargetRequest>): EnsureMigrationTargetRequest {
+    const message = createBaseEnsureMigrationTargetRequest();
+    message.us = (object.us !== undefined && object.us !== null) ? HypervisorID.fromPartial(object.us) : undefined;
+    return message;
+  },
+};
+
+function createBaseEnsureMigrationTargetResponse(): EnsureMigrationTargetResponse {
+  return { action: 0, targetEndpoint: "" };
+}
+
+export const EnsureMigrationTargetResponse: MessageFns<EnsureMigrationTargetResponse> = {
+  encode(message: EnsureMigrationTargetResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.action !== 0) {
+      writer.uint32(8).int32(message.action);
+    }
+    if (message.targetEndpoint !== "") {
+      writer.uint32(18).string(message.targetEndpoint);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): EnsureMigrationTargetResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseEnsureMigrationTargetResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.action = reader.int32() as any;
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.targetEndpoint = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<EnsureMigrationTargetResponse>): EnsureMigrationTargetResponse {
+    return EnsureMigrationTargetResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<EnsureMigrationTargetResponse>): EnsureMigrationTargetResponse {
+    const message = createBaseEnsureMigrationTargetResponse();
+    message.action = object.action ?? 0;
+    message.targetEndpoint = object.targetEndpoint ?? "";
+    return message;
+  },
+};
+
+function createBaseMigrationSwitchoverRequest(): MigrationSwitchoverRequest {
+  return { us: undefined, them: undefined };
+}
+
+export const MigrationSwitchoverRequest: MessageFns<MigrationSwitchoverRequest> = {
+  encode(message: MigrationSwitchoverRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.us !== undefined) {
+      HypervisorID.encode(message.us, writer.uint32(10).fork()).join();
+    }
+    if (message.them !== undefined) {
+      HypervisorID.encode(message.them, writer.uint32(18).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): MigrationSwitchoverRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseMigrationSwitchoverRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.us = HypervisorID.decode(reader, reader.uint32());
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.them = HypervisorID.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<MigrationSwitchoverRequest>): MigrationSwitchoverRequest {
+    return MigrationSwitchoverRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<MigrationSwitchoverRequest>): MigrationSwitchoverRequest {
+    const message = createBaseMigrationSwitchoverRequest();
+    message.us = (object.us !== undefined && object.us !== null) ? HypervisorID.fromPartial(object.us) : undefined;
+    message.them = (object.them !== undefined && object.them !== null)
+      ? HypervisorID.fromPartial(object.them)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseMigrationSwitchoverResponse(): MigrationSwitchoverResponse {
+  return {};
+}
+
+export const MigrationSwitchoverResponse: MessageFns<MigrationSwitchoverResponse> = {
+  encode(_: MigrationSwitchoverResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): MigrationSwitchoverResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseMigrationSwitchoverResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<MigrationSwitchoverResponse>): MigrationSwitchoverResponse {
+    return MigrationSwitchoverResponse.fromPartial(base ?? {});
+  },
+  fromPartial(_: DeepPartial<MigrationSwitchoverResponse>): MigrationSwitchoverResponse {
+    const message = createBaseMigrationSwitchoverResponse();
+    return message;
+  },
+};
+
+function createBaseRunLeaseRequest(): RunLeaseRequest {
+  return { us: undefined };
+}
+
+export const RunLeaseRequest: MessageFns<RunLeaseRequest> = {
+  encode(message: RunLeaseRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.us !== undefined) {
+      HypervisorID.encode(message.us, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): RunLeaseRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRunLeaseRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.us = HypervisorID.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<RunLeaseRequest>): RunLeaseRequest {
+    return RunLeaseRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<RunLeaseRequest>): RunLeaseRequest {
+    const message = createBaseRunLeaseRequest();
+    message.us = (object.us !== undefined && object.us !== null) ? HypervisorID.fromPartial(object.us) : undefined;
+    return message;
+  },
+};
+
+function createBaseRunLeaseUpdate(): RunLeaseUpdate {
+  return { status: 0 };
+}
+
+export const RunLeaseUpdate: MessageFns<RunLeaseUpdate> = {
+  encode(message: RunLeaseUpdate, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.status !== 0) {
+      writer.uint32(8).int32(message.status);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): RunLeaseUpdate {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRunLeaseUpdate();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.status = reader.int32() as any;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<RunLeaseUpdate>): RunLeaseUpdate {
+    return RunLeaseUpdate.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<RunLeaseUpdate>): RunLeaseUpdate {
+    const message = createBaseRunLeaseUpdate();
+    message.status = object.status ?? 0;
+    return message;
+  },
+};
+
+function createBaseResetRequest(): ResetRequest {
+  return {};
+}
+
+export const ResetRequest: MessageFns<ResetRequest> = {
+  encode(_: ResetRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ResetRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseResetRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ResetRequest>): ResetRequest {
+    return ResetRequest.fromPartial(base ?? {});
+  },
+  fromPartial(_: DeepPartial<ResetRequest>): ResetRequest {
+    const message = createBaseResetRequest();
+    return message;
+  },
+};
+
+function createBaseResetResponse(): ResetResponse {
+  return {};
+}
+
+export const ResetResponse: MessageFns<ResetResponse> = {
+  encode(_: ResetResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ResetResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseResetResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ResetResponse>): ResetResponse {
+    return ResetResponse.fromPartial(base ?? {});
+  },
+  fromPartial(_: DeepPartial<ResetResponse>): ResetResponse {
+    const message = createBaseResetResponse();
+    return message;
+  },
+};
+
+function createBaseConsoleIO(): ConsoleIO {
+  return { data: new Uint8Array(0) };
+}
+
+export const ConsoleIO: MessageFns<ConsoleIO> = {
+  encode(message: ConsoleIO, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.data.length !== 0) {
+      writer.uint32(10).bytes(message.data);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ConsoleIO {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseConsoleIO();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.data = reader.bytes();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ConsoleIO>): ConsoleIO {
+    return ConsoleIO.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ConsoleIO>): ConsoleIO {
+    const message = createBaseConsoleIO();
+    message.data = object.data ?? new Uint8Array(0);
+    return message;
+  },
+};
+
+function createBaseStartMigrationRequest(): StartMigrationRequest {
+  return { supportedMigrationProtocol: [], us: undefined };
+}
+
+export const StartMigrationRequest: MessageFns<StartMigrationRequest> = {
+  encode(message: StartMigrationRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.supportedMigrationProtocol) {
+      MigrationProtocol.encode(v!, writer.uint32(10).fork()).join();
+    }
+    if (message.us !== undefined) {
+      HypervisorID.encode(message.us, writer.uint32(18).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): StartMigrationRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseStartMigrationRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.supportedMigrationProtocol.push(MigrationProtocol.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.us = HypervisorID.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<StartMigrationRequest>): StartMigrationRequest {
+    return StartMigrationRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<StartMigrationRequest>): StartMigrationRequest {
+    const message = createBaseStartMigrationRequest();
+    message.supportedMigrationProtocol =
+      object.supportedMigrationProtocol?.map((e) => MigrationProtocol.fromPartial(e)) || [];
+    message.us = (object.us !== undefined && object.us !== null) ? HypervisorID.fromPartial(object.us) : undefined;
+    return message;
+  },
+};
+
+function createBaseStartMigrationResponse(): StartMigrationResponse {
+  return { migrationProtocol: undefined };
+}
+
+export const StartMigrationResponse: MessageFns<StartMigrationResponse> = {
+  encode(message: StartMigrationResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.migrationProtocol !== undefined) {
+      MigrationProtocol.encode(message.migrationProtocol, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): StartMigrationResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseStartMigrationResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.migrationProtocol = MigrationProtocol.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<StartMigrationResponse>): StartMigrationResponse {
+    return StartMigrationResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<StartMigrationResponse>): StartMigrationResponse {
+    const message = createBaseStartMigrationResponse();
+    message.migrationProtocol = (object.migrationProtocol !== undefined && object.migrationProtocol !== null)
+      ? MigrationProtocol.fromPartial(object.migrationProtocol)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseMigrationProtocol(): MigrationProtocol {
+  return { qmeuBlock: undefined };
+}
+
+export const MigrationProtocol: MessageFns<MigrationProtocol> = {
+  encode(message: MigrationProtocol, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.qmeuBlock !== undefined) {
+      MigrationProtocol_Qemu.encode(message.qmeuBlock, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): MigrationProtocol {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseMigrationProtocol();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.qmeuBlock = MigrationProtocol_Qemu.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<MigrationProtocol>): MigrationProtocol {
+    return MigrationProtocol.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<MigrationProtocol>): MigrationProtocol {
+    const message = createBaseMigrationProtocol();
+    message.qmeuBlock = (object.qmeuBlock !== undefined && object.qmeuBlock !== null)
+      ? MigrationProtocol_Qemu.fromPartial(object.qmeuBlock)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseMigrationProtocol_Qemu(): MigrationProtocol_Qemu {
+  return { constraintWithBlockmigration: false, negotiatedEndpoint: "" };
+}
+
+export const MigrationProtocol_Qemu: MessageFns<MigrationProtocol_Qemu> = {
+  encode(message: MigrationProtocol_Qemu, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.constraintWithBlockmigration !== false) {
+      writer.uint32(8).bool(message.constraintWithBlockmigration);
+    }
+    if (message.negotiatedEndpoint !== "") {
+      writer.uint32(18).string(message.negotiatedEndpoint);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): MigrationProtocol_Qemu {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseMigrationProtocol_Qemu();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.constraintWithBlockmigration = reader.bool();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.negotiatedEndpoint = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<MigrationProtocol_Qemu>): MigrationProtocol_Qemu {
+    return MigrationProtocol_Qemu.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<MigrationProtocol_Qemu>): MigrationProtocol_Qemu {
+    const message = createBaseMigrationProtocol_Qemu();
+    message.constraintWithBlockmigration = object.constraintWithBlockmigration ?? false;
+    message.negotiatedEndpoint = object.negotiatedEndpoint ?? "";
+    return message;
+  },
+};
+
+/**
+ * The side that decides which hypervisor runs a VM.
+ *
+ * A move takes these calls. The source calls EnsureMigrationTarget, and
+ * Hypervisor.StartMigration at the endpoint it is given. It copies the VM and
+ * stops it. The target then calls MigrationSwitchover with itself as `us`; when
+ * that succeeds, the target runs the VM. A source that hears nothing takes a
+ * new run id and calls MigrationSwitchover from its old identity to the new
+ * one: a failure tells it to end, a success to run the VM again.
+ */
+export type VMControllerDefinition = typeof VMControllerDefinition;
+export const VMControllerDefinition = {
+  name: "VMController",
+  fullName: "metropolis.proto.vm.VMController",
+  methods: {
+    /**
+     * Answers where the VM can move, or that the VM has to be shut down. The
+     * endpoint has passed a health check, but a first connection may still fail.
+     */
+    ensureMigrationTarget: {
+      name: "EnsureMigrationTarget",
+      requestType: EnsureMigrationTargetRequest as typeof EnsureMigrationTargetRequest,
+      requestStream: false,
+      responseType: EnsureMigrationTargetResponse as typeof EnsureMigrationTargetResponse,
+      responseStream: false,
+      options: {},
+    },
+    /**
+     * Makes `us` the hypervisor that runs the VM if that is `them` at present;
+     * otherwise changes nothing and answers FAILED_PRECONDITION.
+     */
+    migrationSwitchover: {
+      name: "MigrationSwitchover",
+      requestType: MigrationSwitchoverRequest as typeof MigrationSwitchoverRequest,
+      requestStream: false,
+      responseType: MigrationSwitchoverResponse as typeof MigrationSwitchoverResponse,
+      responseStream: false,
+      options: {},
+    },
+    /**
+     * Sends whether the caller may run its VM, again at each change. A hypervisor
+     * keeps one such call open.
+     */
+    runLease: {
+      name: "RunLease",
+      requestType: RunLeaseRequest as typeof RunLeaseRequest,
+      requestStream: false,
+      responseType: RunLeaseUpdate as typeof RunLeaseUpdate,
+      responseStream: true,
+      options: {},
+    },
+  },
+} as const;
+
+/**
+ * Reaches a VM past its guest's network. A daemon of several VMs finds the one
+ * that is meant by the call's metadata `instance`, which holds its key.
+ */
+export type OOBManagementDefinition = typeof OOBManagementDefinition;
+export const OOBManagementDefinition = {
+  name: "OOBManagement",
+  fullName: "metropolis.proto.vm.OOBManagement",
+  methods: {
+    /** Resets the virtual CPUs, as a reset button does. The hypervisor goes on. */
+    reset: {
+      name: "Reset",
+      requestType: ResetRequest as typeof ResetRequest,
+      requestStream: false,
+      responseType: ResetResponse as typeof ResetResponse,
+      responseStream: false,
+      options: {},
+    },
+    /**
+     * Connects to the virtual serial port. All callers get the same output, and
+     * their input is mixed in no particular order.
+     */
+    console: {
+      name: "Console",
+      requestType: ConsoleIO as typeof ConsoleIO,
+      requestStream: true,
+      responseType: ConsoleIO as typeof ConsoleIO,
+      responseStream: true,
+      options: {},
+    },
+  },
+} as const;
+
+/** A hypervisor as another one sees it that wants to hand over its VM. */
+export type HypervisorDefinition = typeof HypervisorDefinition;
+export const HypervisorDefinition = {
+  name: "Hypervisor",
+  fullName: "metropolis.proto.vm.Hypervisor",
+  methods: {
+    /**
+     * Agrees on one of the caller's ways to move the VM. Answers INVALID_ARGUMENT
+     * when the target supports none of them.
+     */
+    startMigration: {
+      name: "StartMigration",
+      requestType: StartMigrationRequest as typeof StartMigrationRequest,
+      requestStream: false,
+      responseType: StartMigrationResponse as typeof StartMigrationResponse,
+      responseStream: false,
+      options: {},
+    },
+  },
+} as const;
 
 type Builtin = Date | Function | Uint8Array | string | number | boolean | bigint | undefined;
 
