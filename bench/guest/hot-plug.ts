@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { AgentError } from '../../src/base/errors.ts'
 import { plugDisk, unplugDisk } from '../../src/host/qemu/qmp/hot-plug.ts'
-import { specKey } from '../../src/host/spec/spec.ts'
+import { specKey } from '../../src/host/spec/spec-key.ts'
 import { createContainerRequest } from '../../test/support/containers/container-requests.ts'
 import type { Pod } from '../../test/support/containers/pod.ts'
 import { storageOf } from '../../test/support/handlers/storage/storage-builder.ts'

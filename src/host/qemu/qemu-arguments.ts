@@ -1,5 +1,6 @@
 import { AgentError } from '../../base/errors.ts'
 import { checkSpec } from '../spec/check-spec.ts'
+import { devicesInOrder } from '../spec/device-order.ts'
 import type {
   Backend,
   Board,
@@ -14,7 +15,7 @@ import type {
   UserSubnet,
   VmSpec,
 } from '../spec/spec.ts'
-import { qemuId, type SpecKey, specKey } from '../spec/spec.ts'
+import { qemuId, type SpecKey } from '../spec/spec-key.ts'
 import type { Acceleration } from './host.ts'
 
 /** The facts of this host that QEMU's arguments depend on besides the specification. */
@@ -35,7 +36,7 @@ export function qemuArguments(spec: VmSpec, host: QemuHost): readonly string[] {
     ...['-no-user-config', '-nodefaults', '-display', 'none', '-no-reboot'],
     ...boardArguments(spec.board, host, { shared, nvdimms: nvdimmsOf(spec) }),
     ...['-chardev', `socket,id=qmp,fd=${host.qmpFd}`, '-mon', 'qmp,mode=control'],
-    ...Object.entries(spec.devices).flatMap(([key, device]) => deviceArguments(spec, specKey(key), device)),
+    ...devicesInOrder(spec).flatMap(([key, device]) => deviceArguments(spec, key, device)),
   ]
 }
 

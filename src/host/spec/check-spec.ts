@@ -33,6 +33,9 @@ export function checkSpec(spec: VmSpec): void {
     if (device.kind === 'nvdimm') checkNvdimm(key, device, spec)
   }
   for (const key of unused.keys()) refuse(key, 'no device uses this backend')
+  for (const key of Object.keys(spec.devices)) {
+    if (Object.hasOwn(spec.backends, key)) refuse(key, 'key of a backend too, want another')
+  }
   const { commandLine, memoryMib, cpus, machine, room } = spec.board
   if (/[\n\0]/.test(commandLine)) refuse('board', 'kernel command line: has a line break')
   if (machine === 'microvm' && room !== undefined)

@@ -1,5 +1,5 @@
-import { AgentError } from '../../base/errors.ts'
 import type { IpFamily } from '../../base/ip-address.ts'
+import type { SpecKey } from './spec-key.ts'
 
 /**
  * The complete description of a virtual machine. It separates what the guest sees (`board`, `devices`) from how this
@@ -42,7 +42,10 @@ export interface Room {
   readonly memorySlots: number
 }
 
-/** A device as the guest sees it. `slot` is its place on the first PCI bus (2–30); machine `microvm` ignores it. */
+/**
+ * A device as the guest sees it. `slot` is its place on the first PCI bus, 2 to 30, or 0 in the root port `port`. Machine
+ * `microvm` has no PCI: there the slots only order the devices.
+ */
 export type Device =
   | DiskDevice
   | NvdimmDevice
@@ -64,6 +67,7 @@ export interface DiskDevice {
   /** virtio-blk by default. Debian's kernels have NVMe built in, so they mount such a root without an initrd. */
   readonly interface?: 'virtio-blk' | 'nvme'
   readonly slot: number
+  readonly port?: SpecKey | undefined
   /** Up to 20 characters, shown in /sys/block/…/serial. */
   readonly serial: string
   readonly backend: SpecKey
@@ -83,6 +87,7 @@ export interface NvdimmDevice {
 export interface NicDevice {
   readonly kind: 'nic'
   readonly slot: number
+  readonly port?: SpecKey | undefined
   readonly mac: string
   readonly backend: SpecKey
 }
@@ -90,6 +95,7 @@ export interface NicDevice {
 export interface VsockDevice {
   readonly kind: 'vsock'
   readonly slot: number
+  readonly port?: SpecKey | undefined
   /** The guest's context id, 3 or above. */
   readonly cid: number
   readonly backend: SpecKey
@@ -103,6 +109,7 @@ export interface SerialDevice {
 export interface VirtioConsoleDevice {
   readonly kind: 'virtio-console'
   readonly slot: number
+  readonly port?: SpecKey | undefined
   readonly backend: SpecKey
 }
 
@@ -131,6 +138,7 @@ export interface BridgeDevice {
 export interface ShareDevice {
   readonly kind: 'share'
   readonly slot: number
+  readonly port?: SpecKey | undefined
   /** 1 to 36 bytes; shims use `kataShared`. */
   readonly tag: string
   readonly backend: SpecKey
@@ -202,32 +210,4 @@ export interface ConsoleBackend {
 export interface ContentBackend {
   readonly kind: 'content'
   readonly path: string
-}
-
-/**
- * The key of a component of a VM specification, made by {@link specKey}: a UUID (lower case), for components that a
- * control plane knows by it, or a short name.
- */
-export type SpecKey = string & { readonly __specKey: true }
-
-const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
-const NAME = /^[a-z][a-z0-9_-]{0,40}$/
-
-/** Makes a key of `text`. Throws INVALID_ARGUMENT when it is neither a UUID nor a name. */
-export function specKey(text: string): SpecKey {
-  const lower = text.toLowerCase()
-  const valid = UUID.test(lower) ? lower : text
-  if (!UUID.test(valid) && !NAME.test(valid)) {
-    throw new AgentError('INVALID_ARGUMENT', `component key "${text}": invalid, want a UUID or a name`)
-  }
-  // The only place that makes keys: the brand stands for the check above.
-  return valid as SpecKey
-}
-
-/**
- * The id of a component in QEMU's arguments and in QMP. Different keys give different ids. The prefix is needed because
- * an id has to begin with a letter, and because QEMU aborts when a device's id equals the name of one of its properties.
- */
-export function qemuId(key: SpecKey): string {
-  return UUID.test(key) ? `uuid-${key}` : `name-${key}`
 }

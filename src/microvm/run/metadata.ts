@@ -7,7 +7,8 @@ import { VMMetadata } from '../../gen/vm.ts'
 import { checkLinks, type PointToPoint } from '../../handlers/network/vm-metadata/point-to-point.ts'
 import { METADATA_ITEM } from '../../handlers/network/vm-metadata/read-vm-metadata.ts'
 import type { GuestParts } from '../../host/instance/guest-spec.ts'
-import { specKey, type UserNetworkBackend, type UserSubnet } from '../../host/spec/spec.ts'
+import type { UserNetworkBackend, UserSubnet } from '../../host/spec/spec.ts'
+import { specKey } from '../../host/spec/spec-key.ts'
 import { UsageError } from '../command-line/parse.mjs'
 
 /**

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { qemuArguments } from '../../../src/host/qemu/qemu-arguments.ts'
 import type { Backend, Board, Device, VmSpec } from '../../../src/host/spec/spec.ts'
-import { specKey } from '../../../src/host/spec/spec.ts'
+import { specKey } from '../../../src/host/spec/spec-key.ts'
 
 const board: Board = {
   machine: 'q35',
@@ -302,6 +302,7 @@ describe('qemuArguments', () => {
       spec([['d', disk, { kind: 'console' }]]),
       'd: backend b: console not possible for a disk',
     ],
+    ['one key for a device and its backend', spec([['b', disk, file]]), 'b: key of a backend too'],
     ['an unused backend', { ...spec([]), backends: { [key]: file } }, 'b: no device uses this backend'],
     [
       'a slot used twice',

@@ -10,7 +10,7 @@ import {
   plugNic,
   unplugDisk,
 } from '../../../src/host/qemu/qmp/hot-plug.ts'
-import { specKey } from '../../../src/host/spec/spec.ts'
+import { specKey } from '../../../src/host/spec/spec-key.ts'
 import { duplexPair } from '../../support/rpc/duplex-pair.ts'
 
 /** Output of QEMU 7.2. */

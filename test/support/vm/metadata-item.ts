@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { VMMetadata } from '../../../src/gen/vm.ts'
 import { METADATA_ITEM } from '../../../src/handlers/network/vm-metadata/read-vm-metadata.ts'
 import type { VmSpec } from '../../../src/host/spec/spec.ts'
-import { specKey } from '../../../src/host/spec/spec.ts'
+import { specKey } from '../../../src/host/spec/spec-key.ts'
 
 const METADATA = VMMetadata.create({
   name: 'vm1',

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type HotDisk, plugDisk, unplugDisk } from '../../../src/host/qemu/qmp/hot-plug.ts'
-import { qemuId, type SpecKey, specKey } from '../../../src/host/spec/spec.ts'
+import { qemuId, type SpecKey, specKey } from '../../../src/host/spec/spec-key.ts'
 import { bind } from '../../support/containers/container-requests.ts'
 import type { Pod } from '../../support/containers/pod.ts'
 import { storageOf } from '../../support/handlers/storage/storage-builder.ts'

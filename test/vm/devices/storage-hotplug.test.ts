@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { Storage } from '../../../src/gen/agent.ts'
 import { type HotDisk, plugDisk, unplugDisk } from '../../../src/host/qemu/qmp/hot-plug.ts'
-import { qemuId, specKey } from '../../../src/host/spec/spec.ts'
+import { qemuId, specKey } from '../../../src/host/spec/spec-key.ts'
 import { bind } from '../../support/containers/container-requests.ts'
 import type { Pod } from '../../support/containers/pod.ts'
 import { storageOf } from '../../support/handlers/storage/storage-builder.ts'

@@ -8,7 +8,7 @@ import {
 } from '../../../src/client/container/container-session.ts'
 import { containerSpec } from '../../../src/client/container/container-spec.ts'
 import { type HotDisk, plugDisk, unplugDisk } from '../../../src/host/qemu/qmp/hot-plug.ts'
-import { specKey } from '../../../src/host/spec/spec.ts'
+import { specKey } from '../../../src/host/spec/spec-key.ts'
 import { ensureContainerRoot } from '../../../src/image/container-root.ts'
 import {
   bootTestGuest,

@@ -1,13 +1,7 @@
 import { AgentError } from '../../../base/errors.ts'
 import { undoAndThrow } from '../../../base/undo.ts'
-import {
-  type DiskDevice,
-  type FileBackend,
-  type NicDevice,
-  qemuId,
-  type SpecKey,
-  type TapBackend,
-} from '../../spec/spec.ts'
+import type { DiskDevice, FileBackend, NicDevice, TapBackend } from '../../spec/spec.ts'
+import { qemuId, type SpecKey } from '../../spec/spec-key.ts'
 import type { QmpClient } from './client.ts'
 
 export interface HotDisk {

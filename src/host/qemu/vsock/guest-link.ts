@@ -1,6 +1,7 @@
 import type { Duplex } from 'node:stream'
 import type { Address } from '../../../client/connection/address.ts'
-import type { Backend, Device, SpecKey } from '../../spec/spec.ts'
+import type { Backend, Device } from '../../spec/spec.ts'
+import type { SpecKey } from '../../spec/spec-key.ts'
 
 /** A way from this host to a guest's agent: a device of the machine, and how to connect through it. */
 export interface GuestLink {
