@@ -2384,7 +2384,59 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "property": "path"
   }
  ],
- "microvm.instance.v1.UserNetwork": [],
+ "microvm.instance.v1.UserNetwork": [
+  {
+   "number": 1,
+   "name": "forwards",
+   "property": "forwards",
+   "message": "microvm.instance.v1.Forward"
+  },
+  {
+   "number": 2,
+   "name": "subnets",
+   "property": "subnets",
+   "message": "microvm.instance.v1.Subnet"
+  }
+ ],
+ "microvm.instance.v1.Forward": [
+  {
+   "number": 1,
+   "name": "host_port",
+   "property": "hostPort"
+  },
+  {
+   "number": 2,
+   "name": "guest_port",
+   "property": "guestPort"
+  }
+ ],
+ "microvm.instance.v1.Subnet": [
+  {
+   "number": 1,
+   "name": "network",
+   "property": "network"
+  },
+  {
+   "number": 2,
+   "name": "prefix_length",
+   "property": "prefixLength"
+  },
+  {
+   "number": 3,
+   "name": "host",
+   "property": "host"
+  },
+  {
+   "number": 4,
+   "name": "guest",
+   "property": "guest"
+  },
+  {
+   "number": 5,
+   "name": "name_server",
+   "property": "nameServer"
+  }
+ ],
  "microvm.instance.v1.RebootLimit": [
   {
    "number": 1,

@@ -133,7 +133,10 @@ export interface Room {
 export interface Device {
   /** Key of the backend; empty for a port or a bridge, which has none. */
   backend: string;
-  /** The PCI slot on the first bus, 2 to 30. Machine `microvm` has no slots. */
+  /**
+   * The PCI slot on the first bus, 2 to 30. Machine `microvm` has no PCI: there the slots only order the devices, and so do
+   * those of persistent memory anywhere. A serial port and a firmware item have none.
+   */
   slot: number;
   /** Key of the root port that the device is in, in place of a slot. */
   port: string;
@@ -288,6 +291,24 @@ export interface Folder {
 }
 
 export interface UserNetwork {
+  forwards: Forward[];
+  /** In place of QEMU's own choice; at most one of IPv4 and one of IPv6. */
+  subnets: Subnet[];
+}
+
+/** Connects a TCP port of this host's loopback to one of the guest. */
+export interface Forward {
+  hostPort: number;
+  guestPort: number;
+}
+
+export interface Subnet {
+  network: string;
+  prefixLength: number;
+  /** The host's address in the guest's network. */
+  host: string;
+  guest: string;
+  nameServer: string;
 }
 
 export interface Instance {
@@ -2980,11 +3001,17 @@ export const Folder: MessageFns<Folder> = {
 };
 
 function createBaseUserNetwork(): UserNetwork {
-  return {};
+  return { forwards: [], subnets: [] };
 }
 
 export const UserNetwork: MessageFns<UserNetwork> = {
-  encode(_: UserNetwork, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+  encode(message: UserNetwork, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.forwards) {
+      Forward.encode(v!, writer.uint32(10).fork()).join();
+    }
+    for (const v of message.subnets) {
+      Subnet.encode(v!, writer.uint32(18).fork()).join();
+    }
     return writer;
   },
 
@@ -3001,6 +3028,22 @@ export const UserNetwork: MessageFns<UserNetwork> = {
       while (reader.pos < end) {
         const tag = reader.uint32();
         switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.forwards.push(Forward.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.subnets.push(Subnet.decode(reader, reader.uint32()));
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3016,8 +3059,180 @@ export const UserNetwork: MessageFns<UserNetwork> = {
   create(base?: DeepPartial<UserNetwork>): UserNetwork {
     return UserNetwork.fromPartial(base ?? {});
   },
-  fromPartial(_: DeepPartial<UserNetwork>): UserNetwork {
+  fromPartial(object: DeepPartial<UserNetwork>): UserNetwork {
     const message = createBaseUserNetwork();
+    message.forwards = object.forwards?.map((e) => Forward.fromPartial(e)) || [];
+    message.subnets = object.subnets?.map((e) => Subnet.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseForward(): Forward {
+  return { hostPort: 0, guestPort: 0 };
+}
+
+export const Forward: MessageFns<Forward> = {
+  encode(message: Forward, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.hostPort !== 0) {
+      writer.uint32(8).uint32(message.hostPort);
+    }
+    if (message.guestPort !== 0) {
+      writer.uint32(16).uint32(message.guestPort);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Forward {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseForward();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.hostPort = reader.uint32();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.guestPort = reader.uint32();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Forward>): Forward {
+    return Forward.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Forward>): Forward {
+    const message = createBaseForward();
+    message.hostPort = object.hostPort ?? 0;
+    message.guestPort = object.guestPort ?? 0;
+    return message;
+  },
+};
+
+function createBaseSubnet(): Subnet {
+  return { network: "", prefixLength: 0, host: "", guest: "", nameServer: "" };
+}
+
+export const Subnet: MessageFns<Subnet> = {
+  encode(message: Subnet, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.network !== "") {
+      writer.uint32(10).string(message.network);
+    }
+    if (message.prefixLength !== 0) {
+      writer.uint32(16).uint32(message.prefixLength);
+    }
+    if (message.host !== "") {
+      writer.uint32(26).string(message.host);
+    }
+    if (message.guest !== "") {
+      writer.uint32(34).string(message.guest);
+    }
+    if (message.nameServer !== "") {
+      writer.uint32(42).string(message.nameServer);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Subnet {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseSubnet();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.network = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.prefixLength = reader.uint32();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.host = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.guest = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.nameServer = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Subnet>): Subnet {
+    return Subnet.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Subnet>): Subnet {
+    const message = createBaseSubnet();
+    message.network = object.network ?? "";
+    message.prefixLength = object.prefixLength ?? 0;
+    message.host = object.host ?? "";
+    message.guest = object.guest ?? "";
+    message.nameServer = object.nameServer ?? "";
     return message;
   },
 };
