@@ -1,0 +1,154 @@
+import { chmodSync, statSync } from 'node:fs'
+// biome-ignore lint/style/noRestrictedImports: this file runs in the registry's own thread
+import { DatabaseSync, type StatementSync } from 'node:sqlite'
+import { crc32 } from 'node:zlib'
+import { AgentError } from '../../../base/errors.ts'
+import { makeFile } from './folder-lock.ts'
+import { type Change, TABLES, type Table } from './registry.ts'
+import { damaged, sqliteFailure, startFailure } from './sqlite-errors.ts'
+
+/**
+ * Step N leads from schema version N to N + 1 (`PRAGMA user_version`). A step that has been released never changes.
+ * `sum` is the CRC of table, key and payload: SQLite's own checks do not look into rows.
+ */
+const MIGRATIONS: readonly string[] = [
+  ['instances', 'steps', 'calls', 'streams', 'settings']
+    .map(
+      (table) =>
+        `CREATE TABLE ${table} (key TEXT PRIMARY KEY, sum INTEGER, payload BLOB) STRICT, WITHOUT ROWID;`,
+    )
+    .join('\n'),
+]
+
+/** The log is cut back to this size after a large transaction. */
+const MAX_LOG_BYTES = 4 * 1024 * 1024
+
+export interface Database {
+  rows(table: Table): ReadonlyMap<string, Uint8Array>
+  /** Carries out all changes or none, and returns once they are on the disk. */
+  write(changes: readonly Change[]): void
+  close(): void
+}
+
+/** Opens or makes the registry's file; throws FAILED_PRECONDITION, with the remedy, when it is damaged or newer. Blocks. */
+export function openDatabase(path: string, migrations: readonly string[] = MIGRATIONS): Database {
+  if (sizeOf(path) === 0 && sizeOf(`${path}-wal`) > 0) throw damaged(path, 'empty, but its log is not')
+  makeFile(path)
+  chmodSync(path, 0o600)
+  const database = new DatabaseSync(path)
+  try {
+    setUp(database, path, migrations)
+    return new OpenDatabase(database, path)
+  } catch (error) {
+    database.close()
+    throw startFailure(path, error)
+  }
+}
+
+export function sizeOf(path: string): number {
+  return statSync(path, { throwIfNoEntry: false })?.size ?? 0
+}
+
+function setUp(database: DatabaseSync, path: string, migrations: readonly string[]): void {
+  // In this mode SQLite shares no memory with other processes, and keeps them out.
+  database.exec('PRAGMA locking_mode = EXCLUSIVE')
+  const version = numberOf(database, 'PRAGMA user_version')
+  if (version > migrations.length) {
+    throw new AgentError(
+      'FAILED_PRECONDITION',
+      `${path}: of schema version ${version}, newer than ${migrations.length}, want a newer program, or this one started with --rebuild`,
+    )
+  }
+  const check = Object.values(database.prepare('PRAGMA quick_check(1)').get() ?? {})[0]
+  if (check !== 'ok') throw damaged(path, String(check).replaceAll('\n', ' '))
+  if (version === 0 && numberOf(database, 'SELECT count(*) FROM sqlite_schema') > 0) {
+    throw damaged(path, 'the database of another program')
+  }
+  const mode = database.prepare('PRAGMA journal_mode = WAL').get()?.journal_mode
+  if (mode !== 'wal') throw new AgentError('INTERNAL', `${path}: journal mode ${mode}, want wal`)
+  database.exec(`PRAGMA synchronous = FULL; PRAGMA journal_size_limit = ${MAX_LOG_BYTES}`)
+  for (const [index, step] of migrations.slice(version).entries()) {
+    inTransaction(database, () => database.exec(`${step}; PRAGMA user_version = ${version + index + 1}`))
+  }
+}
+
+function numberOf(database: DatabaseSync, query: string): number {
+  return Number(Object.values(database.prepare(query).get() ?? {})[0])
+}
+
+function inTransaction(database: DatabaseSync, work: () => void): void {
+  database.exec('BEGIN IMMEDIATE')
+  try {
+    work()
+    database.exec('COMMIT')
+  } finally {
+    // Most failures have ended the transaction already.
+    if (database.isTransaction) database.exec('ROLLBACK')
+  }
+}
+
+interface Statements {
+  readonly all: StatementSync
+  readonly store: StatementSync
+  readonly remove: StatementSync
+}
+
+class OpenDatabase implements Database {
+  readonly #database: DatabaseSync
+  readonly #path: string
+  readonly #statements: ReadonlyMap<Table, Statements>
+
+  constructor(database: DatabaseSync, path: string) {
+    this.#database = database
+    this.#path = path
+    this.#statements = new Map(TABLES.map((table) => [table, statementsOf(database, table)]))
+    for (const table of TABLES) this.rows(table)
+  }
+
+  rows(table: Table): ReadonlyMap<string, Uint8Array> {
+    const rows = new Map<string, Uint8Array>()
+    for (const { key, sum, payload } of this.#of(table).all.iterate()) {
+      if (typeof key !== 'string' || !(payload instanceof Uint8Array) || sum !== sumOf(table, key, payload)) {
+        throw damaged(this.#path, `a row of ${table} is not as it was written`)
+      }
+      rows.set(key, payload)
+    }
+    return rows
+  }
+
+  write(changes: readonly Change[]): void {
+    try {
+      inTransaction(this.#database, () => {
+        for (const { table, key, payload } of changes) {
+          const { store, remove } = this.#of(table)
+          if (payload === undefined) remove.run(key)
+          else store.run(key, sumOf(table, key, payload), payload)
+        }
+      })
+    } catch (error) {
+      throw sqliteFailure(this.#path, error)
+    }
+  }
+
+  close(): void {
+    this.#database.close()
+  }
+
+  #of(table: Table): Statements {
+    const statements = this.#statements.get(table)
+    if (statements === undefined) throw new AgentError('INTERNAL', `registry: no table ${table}`)
+    return statements
+  }
+}
+
+function statementsOf(database: DatabaseSync, table: Table): Statements {
+  return {
+    all: database.prepare(`SELECT key, sum, payload FROM ${table}`),
+    store: database.prepare(`INSERT OR REPLACE INTO ${table} (key, sum, payload) VALUES (?, ?, ?)`),
+    remove: database.prepare(`DELETE FROM ${table} WHERE key = ?`),
+  }
+}
+
+function sumOf(table: Table, key: string, payload: Uint8Array): number {
+  return crc32(payload, crc32(`${table}\0${key}`))
+}
