@@ -5,13 +5,13 @@ import { abortable } from '../base/abort.ts'
 import { AgentError, messageOf } from '../base/errors.ts'
 import type { Stdio } from '../client/container/attach.ts'
 import { OutputClosed } from '../client/container/stdio.ts'
+import { plainText } from '../client/output/text.ts'
 import { Interrupted, Interruptions } from '../client/terminal/interruptions.ts'
 import { CommandFailure, type Context, EXIT, UsageError, type Values } from './command.ts'
 import { parseDuration } from './command-line/duration.ts'
 import { parseCommandLine } from './command-line/parse.ts'
 import { COMMANDS } from './commands/table.ts'
 import { LazySession } from './lazy-session.ts'
-import { plainText } from './output/text.ts'
 
 export interface CtlHost {
   readonly io: Stdio & { readonly stderr: { readonly isTTY?: boolean } }

@@ -1,7 +1,7 @@
 import { styleText } from 'node:util'
 import { writeWhole } from '../../client/container/stdio.ts'
+import { type Column, table } from '../../client/output/table.ts'
 import type { Context } from '../command.ts'
-import { type Column, table } from './table.ts'
 
 /** Resolves once stdout has taken the text. Throws `OutputClosed` when it has lost its reader. */
 export async function print({ io }: Pick<Context, 'io'>, text: string): Promise<void> {

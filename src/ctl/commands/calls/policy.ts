@@ -1,11 +1,11 @@
 import { messageOf } from '../../../base/errors.ts'
+import { plainText } from '../../../client/output/text.ts'
 import { checkPolicy } from '../../../client/policy/check-policy.ts'
 import { findPolicyEngines } from '../../../client/policy/policy-engines.ts'
 import { agentCalls } from '../../clients.ts'
 import { CommandFailure, type Context, EXIT, UsageError } from '../../command.ts'
 import { readInput } from '../../methods/read-input.ts'
 import { printAs } from '../../output/print.ts'
-import { plainText } from '../../output/text.ts'
 
 export async function runCheck(context: Context): Promise<number> {
   const { values } = context

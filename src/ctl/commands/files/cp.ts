@@ -1,6 +1,6 @@
 import type { Writable } from 'node:stream'
+import { bytesText, plainText } from '../../../client/output/text.ts'
 import { type Context, UsageError } from '../../command.ts'
-import { bytesText, plainText } from '../../output/text.ts'
 import { type ContainerPath, copyIn, copyOut } from './copy-by-tar.ts'
 import { copyIntoGuest } from './copy-into-guest.ts'
 import type { Copying } from './copy-tree.ts'

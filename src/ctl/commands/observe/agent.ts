@@ -1,5 +1,7 @@
 import { open } from 'node:fs/promises'
 import { fileFailure } from '../../../client/files/file-failure.ts'
+import type { Column } from '../../../client/output/table.ts'
+import { ageText, bytesText, plainText } from '../../../client/output/text.ts'
 import {
   type Call,
   type Capability,
@@ -11,8 +13,6 @@ import { agentCalls, type Introspection, introspectionCalls } from '../../client
 import { CommandFailure, type Context, EXIT } from '../../command.ts'
 import { enumName } from '../../output/enums.ts'
 import { print, printAs, printRows } from '../../output/print.ts'
-import type { Column } from '../../output/table.ts'
-import { ageText, bytesText, plainText } from '../../output/text.ts'
 
 const CALL_COLUMNS: readonly Column<Call>[] = [
   { title: 'CALL', text: ({ method }) => method.replace(/^.*[/]/, '') },

@@ -1,8 +1,8 @@
+import { plainText } from '../../../client/output/text.ts'
 import type { Event, Exit, NetworkSetting } from '../../../gen/microvm/agent/v1/introspection.ts'
 import { introspectionCalls } from '../../clients.ts'
 import type { Context } from '../../command.ts'
 import { printAs } from '../../output/print.ts'
-import { plainText } from '../../output/text.ts'
 
 const WAIT_MS = 30_000
 

@@ -1,3 +1,5 @@
+import type { Column } from '../../../client/output/table.ts'
+import { bytesText } from '../../../client/output/text.ts'
 import {
   type Device,
   Device_Kind,
@@ -9,8 +11,6 @@ import { type Introspection, introspectionCalls } from '../../clients.ts'
 import type { Context } from '../../command.ts'
 import { enumName } from '../../output/enums.ts'
 import { printRows } from '../../output/print.ts'
-import type { Column } from '../../output/table.ts'
-import { bytesText } from '../../output/text.ts'
 
 const STORAGE_COLUMNS: readonly Column<Storage>[] = [
   { title: 'MOUNT POINT', text: ({ mountPoint }) => mountPoint },

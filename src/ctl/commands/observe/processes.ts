@@ -1,11 +1,11 @@
 import { setTimeout as delay } from 'node:timers/promises'
+import type { Column } from '../../../client/output/table.ts'
+import { ageText, bytesText } from '../../../client/output/text.ts'
 import { type Exit, type Process, Process_Role } from '../../../gen/microvm/agent/v1/introspection.ts'
 import { type Introspection, introspectionCalls } from '../../clients.ts'
 import { CommandFailure, type Context, EXIT } from '../../command.ts'
 import { enumName } from '../../output/enums.ts'
 import { printJson, printPretty, printRows, printScreen } from '../../output/print.ts'
-import type { Column } from '../../output/table.ts'
-import { ageText, bytesText } from '../../output/text.ts'
 import { endText, processName } from './events.ts'
 
 export type ShownProcess = Omit<Process, 'role'> & { readonly role: string }

@@ -1,10 +1,10 @@
 import { setTimeout as delay } from 'node:timers/promises'
+import type { Column } from '../../../client/output/table.ts'
+import { bytesText } from '../../../client/output/text.ts'
 import type { StatsContainerResponse } from '../../../gen/agent.ts'
 import { agentCalls, introspectionCalls } from '../../clients.ts'
 import { CommandFailure, type Context } from '../../command.ts'
 import { printJson, printRows, printScreen } from '../../output/print.ts'
-import type { Column } from '../../output/table.ts'
-import { bytesText } from '../../output/text.ts'
 
 const DEFAULT_WATCH_SECONDS = 1
 const HISTORY = 30

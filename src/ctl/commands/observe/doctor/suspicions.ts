@@ -1,4 +1,5 @@
 import { truncate } from '../../../../base/truncate.ts'
+import { ageText, plainText } from '../../../../client/output/text.ts'
 import type {
   Call,
   Container,
@@ -10,7 +11,6 @@ import type {
   GetSandboxResponse,
   GetStacksResponse,
 } from '../../../../gen/microvm/agent/v1/introspection.ts'
-import { ageText, plainText } from '../../../output/text.ts'
 import type { ShownCapability } from '../agent.ts'
 import { endText, processName } from '../events.ts'
 import type { ShownDevice } from '../guest.ts'

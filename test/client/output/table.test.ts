@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { type Column, table } from '../../../src/ctl/output/table.ts'
-import { ageText, bytesText } from '../../../src/ctl/output/text.ts'
+import { type Column, table } from '../../../src/client/output/table.ts'
+import { ageText, bytesText } from '../../../src/client/output/text.ts'
 
 interface Row {
   readonly name: string
