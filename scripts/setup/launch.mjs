@@ -1,6 +1,7 @@
 import { join } from 'node:path'
 import { checkFiles } from '../../src/microvm/command-line/check-files.mjs'
-import { parseCommandLine, UsageError } from '../../src/microvm/command-line/parse.mjs'
+import { parseCommandLine } from '../../src/microvm/command-line/parse.mjs'
+import { UsageError } from '../../src/microvm/command-line/usage-error.mjs'
 import { ensureSetUp } from './ensure.mjs'
 import { thisMachine, whatIsMissing } from './machine.mjs'
 import { nodeModulesMatch } from './npm.mjs'

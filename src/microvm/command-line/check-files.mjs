@@ -1,6 +1,6 @@
 import { closeSync, existsSync, openSync, statSync } from 'node:fs'
 import { isatty } from 'node:tty'
-import { UsageError } from './parse.mjs'
+import { UsageError } from './usage-error.mjs'
 
 /**
  * Throws {@link UsageError} when a file of the command line is missing or of the wrong kind, or stdin is.

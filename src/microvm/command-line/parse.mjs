@@ -5,6 +5,7 @@ import { completionFor, SHELLS } from '../../client/completion.mjs'
 import { isMachineName } from '../../client/machines/machine-name.mjs'
 import { MICROVM_HELP, RUN_HELP } from './help.mjs'
 import { CHOICES, COMMANDS, MEMORY_MIB, MICROVM, OPTIONS } from './options.mjs'
+import { UsageError } from './usage-error.mjs'
 
 /**
  * The options of `./microvm run`.
@@ -34,18 +35,6 @@ import { CHOICES, COMMANDS, MEMORY_MIB, MICROVM, OPTIONS } from './options.mjs'
  */
 
 /** @typedef {{ kind: 'text', text: string } | { kind: 'run', options: RunOptions }} CommandLine a text to print, or a run */
-
-/** A mistake in the command line. The message is one sentence that says what to do; the exit status is 2. */
-export class UsageError extends Error {
-  /**
-   * @param {string} message
-   * @param {ErrorOptions} [options]
-   */
-  constructor(message, options) {
-    super(message, options)
-    this.name = 'UsageError'
-  }
-}
 
 /**
  * Parses the arguments of `./microvm`. Plain JavaScript, so that any Node can report a mistake before the set-up. Reads no

@@ -11,7 +11,7 @@ import {
   SECTOR_BYTES,
 } from '../../image/formats/partition-table.ts'
 import type { RunOptions } from '../command-line/parse.mjs'
-import { UsageError } from '../command-line/parse.mjs'
+import { UsageError } from '../command-line/usage-error.mjs'
 
 /** Kernel, initrd and root disk for `options`, built when needed; `--image` replaces the root disk. */
 export async function bootFiles(

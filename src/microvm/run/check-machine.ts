@@ -1,5 +1,5 @@
 import { cpus, freemem, totalmem } from 'node:os'
-import { UsageError } from '../command-line/parse.mjs'
+import { UsageError } from '../command-line/usage-error.mjs'
 
 export interface GuestSize {
   readonly memoryMib: number

@@ -2,7 +2,7 @@ import { mkdirSync, readdirSync, statSync, truncateSync, writeFileSync } from 'n
 import { join, resolve } from 'node:path'
 import { ToolFailure, tool } from '../../build/tool.ts'
 import { splitTag } from '../command-line/check-files.mjs'
-import { UsageError } from '../command-line/parse.mjs'
+import { UsageError } from '../command-line/usage-error.mjs'
 import { type ImageConfig, isOciLayout, unpackLayout } from './oci-layout.ts'
 
 /** A container's root filesystem as a folder, before it is packed. */

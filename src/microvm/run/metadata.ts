@@ -9,7 +9,7 @@ import { METADATA_ITEM } from '../../handlers/network/vm-metadata/read-vm-metada
 import type { GuestParts } from '../../host/instance/guest-spec.ts'
 import type { UserNetworkBackend, UserSubnet } from '../../host/spec/spec.ts'
 import { specKey } from '../../host/spec/spec-key.ts'
-import { UsageError } from '../command-line/parse.mjs'
+import { UsageError } from '../command-line/usage-error.mjs'
 
 /**
  * Reads the file of `--metadata`: YAML (which includes JSON) with the fields of VMMetadata under their names in

@@ -1,7 +1,7 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { ToolFailure, tool } from '../../build/tool.ts'
-import { UsageError } from '../command-line/parse.mjs'
+import { UsageError } from '../command-line/usage-error.mjs'
 
 export interface ImageConfig {
   readonly entrypoint: readonly string[]

@@ -3,7 +3,7 @@ import { messageOf } from '../../base/errors.ts'
 import { tool } from '../../build/tool.ts'
 import type { ContainerRequest } from '../../client/container/container-spec.ts'
 import { findUser, hasName, parseUser, type UserWord } from '../../client/container/container-user.ts'
-import { UsageError } from '../command-line/parse.mjs'
+import { UsageError } from '../command-line/usage-error.mjs'
 
 /** The word of `--user`. Throws {@link UsageError}. */
 export function userWord(text: string): UserWord {

@@ -2,7 +2,8 @@ import { describe, expect, it } from 'vitest'
 import packageJson from '../../../package.json' with { type: 'json' }
 import { MICROVM_HELP, RUN_HELP } from '../../../src/microvm/command-line/help.mjs'
 import { OPTIONS } from '../../../src/microvm/command-line/options.mjs'
-import { parseCommandLine, type RunOptions, UsageError } from '../../../src/microvm/command-line/parse.mjs'
+import { parseCommandLine, type RunOptions } from '../../../src/microvm/command-line/parse.mjs'
+import { UsageError } from '../../../src/microvm/command-line/usage-error.mjs'
 
 function runOptions(...words: string[]): RunOptions {
   const commandLine = parseCommandLine(['run', ...words])

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { UsageError } from '../../../src/microvm/command-line/parse.mjs'
+import { UsageError } from '../../../src/microvm/command-line/usage-error.mjs'
 import { checkAppendedWords } from '../../../src/microvm/run/run-command.ts'
 import { KATA_COMMAND_LINE } from '../../fixtures/kata-command-line.ts'
 

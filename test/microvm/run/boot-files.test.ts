@@ -2,7 +2,7 @@ import { mkdtempSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { LAYOUT, partitionedImage } from '../../../src/image/formats/partitioned-image.ts'
-import { UsageError } from '../../../src/microvm/command-line/parse.mjs'
+import { UsageError } from '../../../src/microvm/command-line/usage-error.mjs'
 import { checkKernel, rootDiskOf } from '../../../src/microvm/run/boot-files.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { UsageError } from '../../../src/microvm/command-line/parse.mjs'
+import { UsageError } from '../../../src/microvm/command-line/usage-error.mjs'
 import { checkMachine, machineSize } from '../../../src/microvm/run/check-machine.ts'
 
 const MACHINE = { memoryMib: 24_000, availableMib: 8000, cpus: 2 }

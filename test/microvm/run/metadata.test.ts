@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest'
 import { VMMetadata } from '../../../src/gen/vm.ts'
 import { type GuestParts, guestSpec } from '../../../src/host/instance/guest-spec.ts'
 import { qemuArguments } from '../../../src/host/qemu/qemu-arguments.ts'
-import { UsageError } from '../../../src/microvm/command-line/parse.mjs'
+import { UsageError } from '../../../src/microvm/command-line/usage-error.mjs'
 import { metadataParts, readMetadata } from '../../../src/microvm/run/metadata.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 

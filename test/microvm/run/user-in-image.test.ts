@@ -2,7 +2,7 @@ import { join } from 'node:path'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { writeExt4 } from '../../../src/image/formats/file-systems.ts'
 import { directory, fileOf, link } from '../../../src/image/formats/tree.ts'
-import { UsageError } from '../../../src/microvm/command-line/parse.mjs'
+import { UsageError } from '../../../src/microvm/command-line/usage-error.mjs'
 import { userInImage, userWord } from '../../../src/microvm/run/user-in-image.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { UsageError } from '../../../src/microvm/command-line/parse.mjs'
+import { UsageError } from '../../../src/microvm/command-line/usage-error.mjs'
 import type { ImageConfig } from '../../../src/microvm/run/oci-layout.ts'
 import { passesInput, whatToRun } from '../../../src/microvm/run/run-command.ts'
 
