@@ -1,4 +1,4 @@
-import type { Distribution } from '../../../base/histogram.ts'
+import { printSamples, type Sample } from '../../../base/exposition.ts'
 import { METRICS, type MetricName } from './table.ts'
 
 export interface Metric {
@@ -6,22 +6,9 @@ export interface Metric {
   readonly samples: readonly Sample[]
 }
 
-export interface Sample {
-  readonly labels?: Readonly<Record<string, string>>
-  /** A distribution for a histogram. */
-  readonly value: number | bigint | Distribution
-}
-
-/** The metric in Prometheus' text exposition format 0.0.4; empty when it has no samples. */
+/** The metric's text; empty when it has no samples. */
 export function printMetric({ name, samples }: Metric): string {
-  if (samples.length === 0) return ''
-  const { help, type } = METRICS[name]
-  const lines = [`# HELP ${name} ${help}`, `# TYPE ${name} ${type}`]
-  for (const { labels = {}, value } of samples) {
-    if (typeof value === 'object') lines.push(...histogramLines(name, labels, value))
-    else lines.push(`${name}${printed(labels)} ${value}`)
-  }
-  return `${lines.join('\n')}\n`
+  return printSamples(name, METRICS[name], samples)
 }
 
 /** Labels each sample by `item`, and leaves out items without a value. */
@@ -37,32 +24,6 @@ export function itemMetric(
 
 export function singleMetric(name: MetricName, value: Sample['value']): Metric {
   return { name, samples: [{ value }] }
-}
-
-/** The buckets of a histogram are cumulative. */
-function histogramLines(
-  name: string,
-  labels: Readonly<Record<string, string>>,
-  seen: Distribution,
-): string[] {
-  const { bounds, counts, sum } = seen
-  let count = 0
-  const buckets = counts.map((each, index) => {
-    count += each
-    return `${name}_bucket${printed({ ...labels, le: String(bounds[index] ?? '+Inf') })} ${count}`
-  })
-  return [...buckets, `${name}_sum${printed(labels)} ${sum}`, `${name}_count${printed(labels)} ${count}`]
-}
-
-function printed(labels: Readonly<Record<string, string>>): string {
-  const pairs = Object.entries(labels).map(([label, text]) => `${label}="${escaped(text)}"`)
-  return pairs.length === 0 ? '' : `{${pairs.join(',')}}`
-}
-
-function escaped(text: string): string {
-  return /["\\\n]/.test(text)
-    ? text.replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('\n', '\\n')
-    : text
 }
 
 /** The numbers of lines such as `VmRSS:   1234 kB` or `pgfault 17`, by name and without their units. */

@@ -1,7 +1,8 @@
 import { basename } from 'node:path/posix'
+import type { Sample } from '../../../base/exposition.ts'
 import type { MountEntry } from '../../../os/files/mounts.ts'
 import type { Os } from '../../../os/os.ts'
-import type { Metric, Sample } from './exposition.ts'
+import type { Metric } from './exposition.ts'
 
 /** The file system types that store data. */
 const TYPES: ReadonlySet<string> = new Set(['ext4', 'xfs', 'btrfs', 'vfat', 'overlay'])

@@ -1,6 +1,7 @@
+import type { Sample } from '../../../base/exposition.ts'
 import type { Files } from '../../../os/files/files.ts'
 import { TICKS_PER_SECOND } from '../../../os/process/proc-stat.ts'
-import { itemMetric, type Metric, type Sample } from './exposition.ts'
+import { itemMetric, type Metric } from './exposition.ts'
 
 const MS_PER_TICK = 1000n / BigInt(TICKS_PER_SECOND)
 

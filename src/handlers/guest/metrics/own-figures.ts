@@ -1,6 +1,7 @@
+import type { Sample } from '../../../base/exposition.ts'
 import type { Distribution } from '../../../base/histogram.ts'
 import type { UeventCounts } from '../../../os/devices/uevents.ts'
-import { itemMetric, type Metric, type Sample, singleMetric } from './exposition.ts'
+import { itemMetric, type Metric, singleMetric } from './exposition.ts'
 
 export interface LimitUse {
   readonly name: string
