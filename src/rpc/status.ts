@@ -1,5 +1,5 @@
-import { AgentError, messageOf, type StatusCodeName } from '../../base/errors.ts'
-import { truncate } from '../../base/truncate.ts'
+import { AgentError, messageOf, type StatusCodeName } from '../base/errors.ts'
+import { truncate } from '../base/truncate.ts'
 
 export interface CallStatus {
   readonly code: StatusCodeName

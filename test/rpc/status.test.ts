@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { statusOf } from '../../../src/agent/service/status.ts'
-import { AgentError, StatusCode, type StatusCodeName } from '../../../src/base/errors.ts'
+import { AgentError, StatusCode, type StatusCodeName } from '../../src/base/errors.ts'
+import { statusOf } from '../../src/rpc/status.ts'
 
 const CODES = Object.keys(StatusCode) as readonly StatusCodeName[]
 

@@ -1,20 +1,21 @@
-import { abortable, cancelled, deadlineExceeded, LONGEST_TIMER_MS, neverAborted } from '../../base/abort.ts'
+import { abortable, neverAborted } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { LogFields, Logger, LogLevel } from '../../base/log.ts'
 import { inStep, recordSteps } from '../../base/step.ts'
 import type { StoredBytes } from '../../base/stored-bytes.ts'
 import { REQUESTS } from '../../gen/message-fields.ts'
+import { limitsOf } from '../../rpc/call-limits.ts'
 import { countElements, undecodable } from '../../rpc/count-elements.ts'
 import { encode } from '../../rpc/encode.ts'
 import { exhausted, type Totals } from '../../rpc/limits.ts'
 import type { Encoded, IncomingCall, Method, Outcome } from '../../rpc/method.ts'
+import { failureLevel, statusOf } from '../../rpc/status.ts'
 import { type Call, type Taken, tell } from '../../state/request.ts'
 import { EMPTY_RESPONSE, type RequestJournal } from '../../state/request-journal.ts'
 import type { Check } from '../policy/policy.ts'
 import { Refusal } from '../policy/verdict.ts'
 import type { CallsInFlight, OpenCall } from './calls-in-flight.ts'
 import type { Checks, DeclaredMethod, Gate, Rpc } from './rpc.ts'
-import { failureLevel, statusOf } from './status.ts'
 
 export interface WrapperContext {
   readonly log: Logger
@@ -242,29 +243,6 @@ function decode<Request, Response>(
   if (data !== undefined && name !== undefined)
     Object.defineProperty(request, name, { get: () => data.read(), enumerable: true })
   return request
-}
-
-/** A signal that fires at the hang-up and at the deadline. */
-function limitsOf(incoming: IncomingCall): { readonly signal: AbortSignal; readonly release: () => void } {
-  const controller = new AbortController()
-  const onHangup = () => controller.abort(cancelled())
-  if (incoming.hangup.aborted) onHangup()
-  incoming.hangup.addEventListener('abort', onHangup, { once: true })
-  const expire = () => controller.abort(deadlineExceeded())
-  // A timer would fire too late: the call would begin.
-  if (incoming.timeoutMs === 0) expire()
-  const timer = timerOf(incoming.timeoutMs, expire)
-  return {
-    signal: controller.signal,
-    release: () => {
-      clearTimeout(timer)
-      incoming.hangup.removeEventListener('abort', onHangup)
-    },
-  }
-}
-
-function timerOf(timeoutMs: number | undefined, expired: () => void): NodeJS.Timeout | undefined {
-  return timeoutMs === undefined ? undefined : setTimeout(expired, Math.min(timeoutMs, LONGEST_TIMER_MS))
 }
 
 /** The ids for the log line, which never contains environment, arguments or data. */

@@ -1,8 +1,8 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it } from 'vitest'
-import { statusOf } from '../../../src/agent/service/status.ts'
 import { cancelled, neverAborted } from '../../../src/base/abort.ts'
 import { onlineCpus } from '../../../src/handlers/guest/online-cpus.ts'
+import { statusOf } from '../../../src/rpc/status.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 import { FakeSysfs } from '../../support/handlers/guest/fake-sysfs.ts'
 

@@ -1,8 +1,8 @@
 import { beforeEach, describe, expect, it } from 'vitest'
-import { statusOf } from '../../../src/agent/service/status.ts'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { addSwap, addSwapPath } from '../../../src/handlers/guest/swap.ts'
 import { kernelError } from '../../../src/os/errors.ts'
+import { statusOf } from '../../../src/rpc/status.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 import { hotplugOf } from '../../support/handlers/device/device-dependencies.ts'
 
