@@ -66,6 +66,7 @@ export interface TotalLimits {
   readonly workingCalls: number
   readonly connections: number
   readonly connectionsWithoutCall: number
+  readonly connection: { readonly streams: number }
 }
 
 export class Totals {
@@ -138,6 +139,7 @@ export class Totals {
     }
     const connection: ConnectionTotals = new ConnectionTotals(this, {
       close,
+      streams: this.#limits.connection.streams,
       inTurn: this.#turns.connection(),
       onCall: () => this.#withoutCall.delete(connection),
       onEnd: () => {
@@ -262,8 +264,7 @@ export class ConnectionTotals {
 
   /** Returns the reason of a refusal. */
   openStream(): string | undefined {
-    if (this.#streams >= LIMITS.connection.streams)
-      return `${this.#streams} streams are open on this connection`
+    if (this.#streams >= this.#events.streams) return `${this.#streams} streams are open on this connection`
     const refusal = this.#totals.take('streams', 1, 'ordinary')
     if (refusal === undefined) this.#streams += 1
     return refusal
@@ -295,6 +296,8 @@ export class ConnectionTotals {
 }
 
 interface ConnectionEvents {
+  /** The most streams. */
+  readonly streams: number
   readonly inTurn: InTurn
   readonly close: (reason: string) => void
   readonly onCall: () => void

@@ -18,6 +18,8 @@ export interface IncomingCall {
   readonly sentBefore?: boolean
   /** The unchecked trace context of the request. */
   readonly traceparent?: string | undefined
+  /** The first text that the caller has sent under a name (gRPC). */
+  readonly metadata?: (name: string) => string | undefined
   /** The bytes of {@link ServedMethod.dataField}, which are then not in the payload. Closed when the call has ended. */
   readonly data?: StoredBytes | undefined
 }
@@ -44,6 +46,22 @@ export type StreamMethod = (
 
 /** By full name. Only gRPC has such methods. */
 export type StreamTable = ReadonlyMap<string, StreamMethod>
+
+/** As {@link StreamMethod}, with requests that end when the client ends them, and that end or throw when it hangs up. */
+export type DuplexMethod = (
+  requests: AsyncIterable<Uint8Array>,
+  call: IncomingCall,
+  send: (message: Uint8Array) => Promise<void>,
+) => Promise<Failure | undefined>
+
+export interface ServedDuplex {
+  readonly serve: DuplexMethod
+  /** The most bytes of one request. */
+  readonly messageBytes: number
+}
+
+/** By full name. Only gRPC has such methods. */
+export type DuplexTable = ReadonlyMap<string, ServedDuplex>
 
 export type Failure = Extract<Outcome, { readonly ok: false }>
 

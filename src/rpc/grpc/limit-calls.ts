@@ -15,23 +15,30 @@ const SHORT_BYTES = 1024
 
 /**
  * Counts one connection's calls, the bytes of their requests as they arrive, and those of answers until they are sent.
- * Answers RESOURCE_EXHAUSTED beyond a limit. `streams` names the methods whose calls may stay open for ever.
+ * Answers RESOURCE_EXHAUSTED beyond a limit. `streams` has the methods whose calls may stay open for ever, with the most bytes of one
+ * message of a request that is a stream.
  */
 export function limitCalls(
   totals: ConnectionTotals,
   methods: MethodTable,
-  streams: ReadonlySet<string>,
+  streams: ReadonlyMap<string, number>,
 ): ServerInterceptor {
   return ({ path, requestStream }, call) => {
     const method = path.slice(1)
-    const isStream = streams.has(method)
+    const messageBytes = streams.get(method)
+    const isStream = messageBytes !== undefined
     const stream = streamOf(call)
     const refusal = isStream
       ? totals.openStream()
       : totals.openCall(methods.get(method)?.share ?? 'ordinary', 0)
     if (refusal === undefined)
       stream.once('close', () => (isStream ? totals.closeStream() : totals.closeCall(0)))
-    const limited = new LimitedCall(call, { stream, totals, hasMessages: requestStream, refusal })
+    const limited = new LimitedCall(call, {
+      stream,
+      totals,
+      messageBytes: requestStream ? (messageBytes ?? LIMITS.streamMessageBytes) : undefined,
+      refusal,
+    })
     if (refusal !== undefined) totals.inTurn(() => limited.refuse(refusal))
     return limited
   }
@@ -40,8 +47,8 @@ export function limitCalls(
 interface OpenedCall {
   readonly stream: ServerHttp2Stream
   readonly totals: ConnectionTotals
-  /** The request is a stream of messages. */
-  readonly hasMessages: boolean
+  /** The most bytes of a message, when the request is a stream. */
+  readonly messageBytes: number | undefined
   /** The reason of a call that is refused at its start. */
   readonly refusal: string | undefined
 }
@@ -83,7 +90,7 @@ class LimitedCall extends ServerInterceptingCall {
     this.#isOver = true
     this.sendStatus({ code: StatusCode.RESOURCE_EXHAUSTED, details })
     // The peer may never complete its request.
-    if (!this.#hasRequest) setImmediate(() => this.#opened.stream.close())
+    if (!this.#hasRequest) afterStatus(this.#opened.stream, () => this.#opened.stream.close())
   }
 
   override sendMessage(message: Uint8Array, callback: () => void): void {
@@ -97,18 +104,16 @@ class LimitedCall extends ServerInterceptingCall {
   }
 
   #isWelcome(message: Buffer): boolean {
-    const { hasMessages, totals } = this.#opened
+    const { messageBytes, totals } = this.#opened
     totals.hasCall()
-    if (!hasMessages) {
+    if (messageBytes === undefined) {
       this.#hasRequest = true
       return true
     }
     // A message is not counted any longer, because a stream holds only a few unanswered ones.
     this.#give(message.length)
-    if (message.length <= LIMITS.streamMessageBytes) return true
-    this.refuse(
-      `message of ${message.length} bytes is larger than ${LIMITS.streamMessageBytes}, the limit of a stream`,
-    )
+    if (message.length <= messageBytes) return true
+    this.refuse(`message of ${message.length} bytes is larger than ${messageBytes}, the limit of a stream`)
     return false
   }
 
@@ -125,6 +130,12 @@ class LimitedCall extends ServerInterceptingCall {
     this.#bytes -= bytes
     this.#opened.totals.giveBytes(bytes)
   }
+}
+
+/** A status is a header of its own after messages. */
+function afterStatus(stream: ServerHttp2Stream, task: () => void): void {
+  if (stream.endAfterHeaders || !stream.headersSent) setImmediate(task)
+  else stream.once('wantTrailers', () => setImmediate(task))
 }
 
 /** grpc-js shows incomplete messages and unsent answers only on its private HTTP/2 stream. */

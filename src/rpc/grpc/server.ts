@@ -2,21 +2,23 @@ import type { Duplex } from 'node:stream'
 import { Server, ServerCredentials } from '@grpc/grpc-js'
 import type { ServedConnection } from '../connection.ts'
 import { type ConnectionTotals, LIMITS } from '../limits.ts'
-import type { CheckCall, MethodTable, StreamTable } from '../method.ts'
+import type { CheckCall, DuplexTable, MethodTable, StreamTable } from '../method.ts'
 import type { StartTimer } from '../timer.ts'
 import { guardStreams } from './guard-streams.ts'
 import { healthMethods, registerHealthWatch, WATCH } from './health.ts'
 import { limitCalls } from './limit-calls.ts'
 import { REFLECTION_METHODS, type ReadDescriptors, registerReflection } from './reflection.ts'
-import { serveStream, serveUnary } from './unary.ts'
+import { serveDuplex, serveStream } from './streams.ts'
+import { serveUnary } from './unary.ts'
 
-/** The methods whose calls may stay open for ever. */
-const STREAMS: readonly string[] = [WATCH, ...REFLECTION_METHODS]
+/** Methods whose calls may stay open for ever, with the most bytes of one request. */
+const STREAMS = [WATCH, ...REFLECTION_METHODS].map((name) => [name, LIMITS.streamMessageBytes] as const)
 
 export interface AcceptedGrpc {
   readonly methods: MethodTable
   /** Methods that answer with streams. They take precedence over unary ones of the same name. */
   readonly streams?: StreamTable
+  readonly duplexes?: DuplexTable
   readonly peer: string
   /** Bytes already read from the socket; they begin with the HTTP/2 preface. */
   readonly firstBytes: Buffer
@@ -28,7 +30,7 @@ export interface AcceptedGrpc {
 
 /** Serves the methods, health and reflection on an accepted, paused socket. An idle connection is never closed. */
 export function serveGrpc(socket: Duplex, accepted: AcceptedGrpc): ServedConnection {
-  const { checkCall, streams = new Map() } = accepted
+  const { checkCall, streams = new Map(), duplexes = new Map(), peer } = accepted
   const methods = new Map([...accepted.methods, ...healthMethods(accepted.methods, checkCall)])
   // One server per connection gives each its own name, limits and end; connections are few.
   const server = new Server({
@@ -36,12 +38,13 @@ export function serveGrpc(socket: Duplex, accepted: AcceptedGrpc): ServedConnect
     'grpc.max_send_message_length': LIMITS.messageBytes,
     'grpc.max_concurrent_streams': LIMITS.connection.openStreams,
     'grpc.enable_channelz': 0,
-    interceptors: [limitCalls(accepted.totals, methods, new Set([...STREAMS, ...streams.keys()]))],
+    interceptors: [limitCalls(accepted.totals, methods, bytesOfStreams(streams, duplexes))],
   })
-  for (const [name, method] of streams) serveStream(server, name, method, accepted.peer)
+  for (const [name, method] of streams) serveStream(server, name, method, peer)
+  for (const [name, { serve }] of duplexes) serveDuplex(server, name, serve, peer)
   for (const [name, { serve }] of methods) {
     // grpc-js keeps the first handler of a name.
-    serveUnary(server, name, serve, { peer: accepted.peer, inTurn: accepted.totals.inTurn })
+    serveUnary(server, name, serve, { peer, inTurn: accepted.totals.inTurn })
   }
   registerHealthWatch(server, accepted.methods, checkCall)
   registerReflection(server, accepted)
@@ -51,4 +54,12 @@ export function serveGrpc(socket: Duplex, accepted: AcceptedGrpc): ServedConnect
   server.createConnectionInjector(ServerCredentials.createInsecure()).injectConnection(socket)
   // The connection is closed once the calls have ended; the caller of `drain` limits the time.
   return { drain: () => server.tryShutdown(() => {}) }
+}
+
+function bytesOfStreams(streams: StreamTable, duplexes: DuplexTable): ReadonlyMap<string, number> {
+  return new Map([
+    ...STREAMS,
+    ...[...streams.keys()].map((name) => [name, LIMITS.streamMessageBytes] as const),
+    ...[...duplexes].map(([name, { messageBytes }]) => [name, messageBytes] as const),
+  ])
 }

@@ -3,7 +3,7 @@ import { cancelled, deadlineExceeded, LONGEST_TIMER_MS } from '../../base/abort.
 import { messageOf, StatusCode } from '../../base/errors.ts'
 import { bytesOf } from '../../base/stored-bytes.ts'
 import { truncate } from '../../base/truncate.ts'
-import type { Encoded, IncomingCall, Method, Outcome, StreamMethod } from '../method.ts'
+import type { Encoded, IncomingCall, Method, Outcome } from '../method.ts'
 import { boundTraceparent, TRACEPARENT } from '../traceparent.ts'
 import type { InTurn } from '../turns.ts'
 
@@ -69,7 +69,7 @@ function serveCall(call: UnaryCall, method: Method, { peer, inTurn }: CallingCon
     framing: 'grpc',
     number: undefined,
     ageMs: 0,
-    traceparent: traceparentOf(call),
+    ...metadataOf(call),
   } as const
   method(call.request, incoming).then(
     answer,
@@ -78,9 +78,12 @@ function serveCall(call: UnaryCall, method: Method, { peer, inTurn }: CallingCon
   )
 }
 
-function traceparentOf({ metadata }: Pick<UnaryCall, 'metadata'>): string | undefined {
-  const [value] = metadata.get(TRACEPARENT)
-  return typeof value === 'string' ? boundTraceparent(value) : undefined
+export function metadataOf({
+  metadata: pairs,
+}: Pick<UnaryCall, 'metadata'>): Pick<IncomingCall, 'metadata' | 'traceparent'> {
+  const metadata = (name: string) => pairs.get(name).find((value) => typeof value === 'string')
+  const traceparent = metadata(TRACEPARENT)
+  return { metadata, traceparent: traceparent && boundTraceparent(traceparent) }
 }
 
 function tellDelivery(outcome: Outcome, delivered: boolean): void {
@@ -114,52 +117,10 @@ function wholeOf({ payload, bulk }: Encoded): Uint8Array {
   return bulk === undefined ? payload : Buffer.concat([payload, bytesOf(bulk)])
 }
 
-function asBuffer(payload: Uint8Array): Buffer {
+export function asBuffer(payload: Uint8Array): Buffer {
   return Buffer.from(payload.buffer, payload.byteOffset, payload.byteLength)
 }
 
-function same(payload: Buffer): Buffer {
+export function same(payload: Buffer): Buffer {
   return payload
-}
-
-type StreamCall = ServerWritableStream<Buffer, Uint8Array>
-
-export function serveStream(server: Server, name: string, method: StreamMethod, peer: string): void {
-  server.register(
-    `/${name}`,
-    (call: StreamCall) => void answer(call, method, peer),
-    (response: Uint8Array) => Buffer.from(response),
-    (request: Buffer) => request,
-    'serverStream',
-  )
-}
-
-async function answer(call: StreamCall, method: StreamMethod, peer: string): Promise<void> {
-  const hangup = new AbortController()
-  call.once('cancelled', () => hangup.abort(cancelled()))
-  const incoming: IncomingCall = {
-    timeoutMs: undefined,
-    hangup: hangup.signal,
-    peer,
-    number: undefined,
-    ageMs: 0,
-    framing: 'grpc',
-    traceparent: traceparentOf(call),
-  }
-  const failure = await method(call.request, incoming, (message) => sent(call, message))
-  if (hangup.signal.aborted) return
-  if (failure === undefined) call.end()
-  else call.emit('error', { code: StatusCode[failure.code], details: failure.message })
-}
-
-function sent(call: StreamCall, message: Uint8Array): Promise<void> {
-  return new Promise((resolve) => {
-    call.once('close', resolve)
-    call.once('cancelled', resolve)
-    call.write(message, () => {
-      call.off('close', resolve)
-      call.off('cancelled', resolve)
-      resolve()
-    })
-  })
 }
