@@ -167,6 +167,7 @@ export const LAYERS: readonly Layer[] = [
     folder: 'src/client',
     imports: ['src/rpc', 'src/os', 'src/gen', 'src/base'],
     node: 'all',
+    packages: ['@bufbuild/protobuf'],
   },
   {
     folder: 'src/ctl',

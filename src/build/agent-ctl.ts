@@ -15,7 +15,7 @@ import { cached } from './cache.ts'
 import { pinnedNode, projectRoot } from './project.ts'
 import { withTemporaryFolder } from './temporary-folder.ts'
 
-const descriptorSource = join(projectRoot, 'src/ctl/methods/descriptor-set.ts')
+const descriptorSource = join(projectRoot, 'src/client/json/descriptor-set.ts')
 const startScript = join(import.meta.dirname, 'ctl-start.cjs')
 const descriptors = join(projectRoot, 'src/gen/descriptors.binpb')
 

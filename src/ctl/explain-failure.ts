@@ -58,8 +58,8 @@ async function explanation(
 async function containerIdOf({ service, method, payload }: FailedCall): Promise<string> {
   const [{ describedMethod }, { isObject }, { decodeJson }] = await Promise.all([
     import('./methods/schema.ts'),
-    import('./methods/fields.ts'),
-    import('./methods/to-json.ts'),
+    import('../client/json/fields.ts'),
+    import('../client/json/to-json.ts'),
   ])
   const request = decodeJson(describedMethod(`${service}/${method}`).input, payload)
   return isObject(request) ? String(request.container_id) : ''

@@ -1,7 +1,7 @@
 import { type DescField, type DescMessage, ScalarType } from '@bufbuild/protobuf'
 import { messageOf } from '../../base/errors.ts'
+import { FieldError, fieldNamed } from '../../client/json/fields.ts'
 import { UsageError } from '../command.ts'
-import { FieldError, fieldNamed } from './fields.ts'
 import { readInput } from './read-input.ts'
 
 export interface Draft {

@@ -1,9 +1,9 @@
 import type { DescMethod } from '@bufbuild/protobuf'
+import type { Json } from '../../client/json/fields.ts'
+import { decodeJson } from '../../client/json/to-json.ts'
 import type { Session } from '../../client/open-session.ts'
 import type { CallOptions } from '../../rpc/ttrpc/client.ts'
 import { callFailure } from '../clients.ts'
-import type { Json } from './fields.ts'
-import { decodeJson } from './to-json.ts'
 
 /** Returns the answer as JSON. Throws a failure that names the method and the code. */
 export async function callMethod(

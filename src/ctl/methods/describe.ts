@@ -1,5 +1,5 @@
 import type { DescField, DescMessage, DescMethod } from '@bufbuild/protobuf'
-import { typeText } from './fields.ts'
+import { typeText } from '../../client/json/fields.ts'
 
 /** The help of a method: its request with inner messages, the values of enums, its answer, an example. */
 export function describeMethod(method: DescMethod): string {

@@ -1,9 +1,10 @@
 import type { Readable } from 'node:stream'
 import type { DescMessage } from '@bufbuild/protobuf'
 import { messageOf } from '../../base/errors.ts'
+import { FieldError, type Json } from '../../client/json/fields.ts'
+import { encodeJson } from '../../client/json/from-json.ts'
 import { UsageError } from '../command.ts'
 import { assign, type Draft } from './assign.ts'
-import { encodeJson } from './from-json.ts'
 import { MAX_INPUT_BYTES, readInput } from './read-input.ts'
 
 /** Encodes the words `FIELD=VALUE`, `json://…`, `file://…`, `{…}`, or `-` for stdin. */
@@ -18,7 +19,16 @@ export async function encodeWords(
     if (text === undefined) assign(message, json, word)
     else Object.assign(json, parseObject(text, word))
   }
-  return encodeJson(message, json)
+  return encodeRequest(message, json)
+}
+
+/** Throws {@link UsageError} that names an unknown or wrong field. */
+export function encodeRequest(message: DescMessage, json: Json): Uint8Array {
+  try {
+    return encodeJson(message, json)
+  } catch (error) {
+    throw error instanceof FieldError ? new UsageError(error.message, { cause: error }) : error
+  }
 }
 
 /** undefined for `FIELD=VALUE`. */

@@ -1,8 +1,8 @@
 import { createFileRegistry, type DescMethod, fromBinary } from '@bufbuild/protobuf'
 import { FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt'
 import { didYouMean } from '../../base/suggest.mjs'
+import { descriptorSet } from '../../client/json/descriptor-set.ts'
 import { UsageError } from '../command.ts'
-import { descriptorSet } from './descriptor-set.ts'
 import { METHODS, type MethodName, methodNamed } from './method-names.ts'
 
 /** Throws {@link UsageError} for an unknown method. */

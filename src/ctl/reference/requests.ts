@@ -7,9 +7,8 @@ import { copyRequests } from '../../client/files/copy-file.ts'
 import { CopyFileRequest } from '../../gen/agent.ts'
 import { UsageError } from '../command.ts'
 import { assign, type Draft } from '../methods/assign.ts'
-import { encodeJson } from '../methods/from-json.ts'
 import { readInput } from '../methods/read-input.ts'
-import { parseObject } from '../methods/request-words.ts'
+import { encodeRequest, parseObject } from '../methods/request-words.ts'
 import type { ReferenceCommand } from './command-text.ts'
 
 export class ReferenceState {
@@ -66,7 +65,7 @@ export async function* referenceRequests(
   if (method.name === 'WriteStdin' && typeof json.data === 'string') json.data = bytesText(json.data)
   addIds(method, json, state)
   if (method.name === 'GetGuestDetails' && state.hasAutoValues) addDetails(json)
-  yield encodeJson(method.input, json)
+  yield encodeRequest(method.input, json)
 }
 
 /** kata-agent-ctl takes a JSON text as the bytes themselves, or as `hex:` and digits. */

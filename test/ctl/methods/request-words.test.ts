@@ -2,11 +2,11 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { describe, expect, it } from 'vitest'
+import { decodeJson } from '../../../src/client/json/to-json.ts'
 import { UsageError } from '../../../src/ctl/command.ts'
 import { METHODS } from '../../../src/ctl/methods/method-names.ts'
 import { encodeWords } from '../../../src/ctl/methods/request-words.ts'
 import { describedMethod } from '../../../src/ctl/methods/schema.ts'
-import { decodeJson } from '../../../src/ctl/methods/to-json.ts'
 import {
   CopyFileRequest,
   CreateContainerRequest,

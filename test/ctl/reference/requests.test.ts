@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
+import { decodeJson } from '../../../src/client/json/to-json.ts'
 import { describedMethod } from '../../../src/ctl/methods/schema.ts'
-import { decodeJson } from '../../../src/ctl/methods/to-json.ts'
 import { parseReferenceCommand } from '../../../src/ctl/reference/command-text.ts'
 import { ReferenceState, referenceRequests } from '../../../src/ctl/reference/requests.ts'
 import { recordedRequest } from '../../recordings/recorded-request.ts'

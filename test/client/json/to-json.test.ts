@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest'
+import { encodeJson } from '../../../src/client/json/from-json.ts'
+import { decodeJson } from '../../../src/client/json/to-json.ts'
 import { describeMethod } from '../../../src/ctl/methods/describe.ts'
-import { encodeJson } from '../../../src/ctl/methods/from-json.ts'
 import { METHODS, methodNamed } from '../../../src/ctl/methods/method-names.ts'
 import { describedMethod } from '../../../src/ctl/methods/schema.ts'
-import { decodeJson } from '../../../src/ctl/methods/to-json.ts'
 import { CopyFileRequest, WaitProcessResponse } from '../../../src/gen/agent.ts'
 import { HealthCheckResponse } from '../../../src/gen/health.ts'
 

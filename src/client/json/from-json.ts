@@ -1,5 +1,4 @@
 import { type DescField, type DescMessage, fromJson, type JsonValue, toBinary } from '@bufbuild/protobuf'
-import { UsageError } from '../command.ts'
 import {
   enumNumber,
   FieldError,
@@ -11,15 +10,15 @@ import {
   shown,
 } from './fields.ts'
 
-/** Encodes a message given as JSON. Throws {@link UsageError} that names an unknown or wrong field. */
+/** Encodes a message given as JSON. Throws {@link FieldError} that names an unknown or wrong field. */
 export function encodeJson(message: DescMessage, json: Json): Uint8Array {
   try {
     // The value is plain JSON; bufbuild's type only lacks `readonly`.
     const canonical = messageJson(message, json, '') as JsonValue
     return toBinary(message, fromJson(message, canonical))
   } catch (error) {
-    if (error instanceof Error) throw new UsageError(error.message, { cause: error })
-    throw error
+    if (error instanceof FieldError || !(error instanceof Error)) throw error
+    throw new FieldError(error.message, { cause: error })
   }
 }
 
