@@ -1,19 +1,21 @@
 import { AgentError } from '../../base/errors.ts'
 import { checkSpec } from '../spec/check-spec.ts'
 import { devicesInOrder } from '../spec/device-order.ts'
-import type {
-  Backend,
-  Board,
-  Device,
-  DiskDevice,
-  FileBackend,
-  Machine,
-  NicDevice,
-  NvdimmDevice,
-  RootPortDevice,
-  ShareDevice,
-  UserSubnet,
-  VmSpec,
+import {
+  type Backend,
+  type Board,
+  type Chipset,
+  chipsetOf,
+  type Device,
+  type DiskDevice,
+  type FileBackend,
+  type Machine,
+  type NicDevice,
+  type NvdimmDevice,
+  type RootPortDevice,
+  type ShareDevice,
+  type UserSubnet,
+  type VmSpec,
 } from '../spec/spec.ts'
 import { qemuId, type SpecKey } from '../spec/spec-key.ts'
 import type { Acceleration } from './host.ts'
@@ -55,7 +57,7 @@ function boardArguments(board: Board, host: QemuHost, needs: BoardNeeds): readon
   const memory = shared ? ',memory-backend=memory' : ''
   const nvdimm = board.room === undefined && nvdimms.length === 0 ? '' : ',nvdimm=on'
   return [
-    ...['-machine', `${MACHINES[board.machine]}${memory}${nvdimm}`],
+    ...['-machine', `${board.machine},${MACHINE_OPTIONS[chipsetOf(board.machine)]}${memory}${nvdimm}`],
     ...accelerationArguments(board, host),
     ...['-smp', cpuOption(board), '-m', memoryOption(board, nvdimms)],
     ...(shared ? ['-object', `memory-backend-memfd,id=memory,size=${board.memoryMib}M,share=on`] : []),
@@ -97,10 +99,10 @@ function memoryOption({ memoryMib, room }: Board, nvdimms: readonly NvdimmDevice
 
 const NVDIMM_UNIT_MIB = 128
 
-const MACHINES: Readonly<Record<Machine, string>> = {
-  q35: 'q35,usb=off',
-  pc: 'pc,usb=off',
-  microvm: 'microvm,acpi=on,rtc=on,pit=on,pic=on,isa-serial=on',
+const MACHINE_OPTIONS: Readonly<Record<Chipset, string>> = {
+  q35: 'usb=off',
+  pc: 'usb=off',
+  microvm: 'acpi=on,rtc=on,pit=on,pic=on,isa-serial=on',
 }
 
 function accelerationArguments({ room }: Board, { acceleration }: QemuHost): readonly string[] {

@@ -1,5 +1,10 @@
-import { AgentError } from '../../base/errors.ts'
-import type { Backend, Device, NvdimmDevice, VmSpec } from './spec.ts'
+import { checkBackend } from './check-backend.ts'
+import { checkBoard } from './check-board.ts'
+import { checkDevice } from './check-device.ts'
+import { checkPlaces } from './check-places.ts'
+import { BACKEND_FIELDS, DEVICE_FIELDS, pathOf, refuse, shown } from './component-path.ts'
+import { MAX_COMPONENTS } from './limits.ts'
+import type { Backend, Device, VmSpec } from './spec.ts'
 
 type Bus = Extract<Device, { kind: 'root-port' | 'pci-bridge' }>
 
@@ -7,102 +12,120 @@ type Bus = Extract<Device, { kind: 'root-port' | 'pci-bridge' }>
 const BACKENDS_OF: Readonly<Record<Exclude<Device, Bus>['kind'], readonly Backend['kind'][]>> = {
   disk: ['file'],
   nvdimm: ['file'],
-  nic: ['user-network', 'tap'],
-  vsock: ['vhost-vsock', 'vhost-user'],
+  nic: ['user-network', 'passt', 'tap'],
+  vsock: ['vhost-vsock', 'vsock-daemon', 'vhost-user'],
   serial: ['console'],
   'virtio-console': ['console'],
   'fw-cfg': ['content'],
-  share: ['vhost-user', 'folder'],
+  share: ['virtiofsd', 'vhost-user', 'folder'],
 }
 
 /**
- * Throws INVALID_ARGUMENT naming the component when no machine can be made from the specification: a backend that is
- * missing, unsuitable, shared or unused, a PCI slot used twice, a device that the machine type lacks.
+ * Throws INVALID_ARGUMENT naming the path when no machine can be made from the specification: a backend that is missing,
+ * unsuitable, shared or unused, a PCI slot used twice, a device that the machine type lacks.
  */
 export function checkSpec(spec: VmSpec): void {
-  const unused = new Map<string, Backend>(Object.entries(spec.backends))
-  const slots = new Map<string, string>()
-  for (const [key, device] of Object.entries(spec.devices)) {
-    if (device.kind === 'root-port' || device.kind === 'pci-bridge') checkBus(key, device, spec)
-    else checkBackend(key, device, unused)
-    if ('slot' in device && spec.board.machine !== 'microvm') checkSlot(key, device, slots)
-    checkDevice(key, device)
-    if (device.kind === 'disk' && device.interface === 'nvme' && spec.board.machine === 'microvm') {
-      refuse(key, 'machine microvm has no PCI, which NVMe disks need')
-    }
-    if (device.kind === 'nvdimm') checkNvdimm(key, device, spec)
-  }
-  for (const key of unused.keys()) refuse(key, 'no device uses this backend')
+  checkCount(Object.keys(spec.devices).length + Object.keys(spec.backends).length)
+  checkBoard(spec)
   for (const key of Object.keys(spec.devices)) {
-    if (Object.hasOwn(spec.backends, key)) refuse(key, 'key of a backend too, want another')
+    if (Object.hasOwn(spec.backends, key))
+      refuse(pathOf('devices', key), 'key of a backend too, want another')
   }
-  const { commandLine, memoryMib, cpus, machine, room } = spec.board
-  if (/[\n\0]/.test(commandLine)) refuse('board', 'kernel command line: has a line break')
-  if (machine === 'microvm' && room !== undefined)
-    refuse('board', 'machine microvm has no room for CPUs or memory')
-  if (!(memoryMib > 0 && cpus > 0)) refuse('board', 'memory or CPUs: want more than 0')
+  const users = new Map<string, string>()
+  for (const [key, device] of Object.entries(spec.devices)) {
+    checkUse(key, device, spec, users)
+    checkDevice(key, device, spec)
+  }
+  for (const [key, backend] of Object.entries(spec.backends)) {
+    if (!users.has(key)) refuse(pathOf('backends', key), 'no device uses it')
+    checkBackend(key, backend)
+  }
+  checkPlaces(spec)
+  checkOnlyOnes(spec)
 }
 
-function checkBus(key: string, { kind }: Bus, { board: { machine } }: VmSpec): void {
-  if (kind === 'root-port' && machine !== 'q35') refuse(key, `machine ${machine} has no root ports`)
-  if (machine === 'microvm') refuse(key, 'machine microvm has no PCI, which a bridge needs')
-}
-
-function checkBackend(key: string, device: Exclude<Device, Bus>, unused: Map<string, Backend>): void {
-  const backend = unused.get(device.backend)
-  if (backend === undefined) refuse(key, `backend ${device.backend}: missing or already used`)
-  if (!BACKENDS_OF[device.kind].includes(backend.kind)) {
-    refuse(key, `backend ${device.backend}: ${backend.kind} not possible for a ${device.kind}`)
-  }
-  unused.delete(device.backend)
-}
-
-function checkSlot(
-  key: string,
-  device: Extract<Device, { readonly slot: number }>,
-  taken: Map<string, string>,
-): void {
-  const { slot } = device
-  const func = device.kind === 'root-port' ? (device.func ?? 0) : 0
-  // Slot 0 is the host bridge; the boards put their own bridge at 1 (pc) or 31 (q35).
-  if (!Number.isInteger(slot) || slot < 2 || slot > 30)
-    refuse(key, `PCI slot ${slot}: out of range, want 2 to 30`)
-  if (!Number.isInteger(func) || func < 0 || func > 7)
-    refuse(key, `PCI function ${func}: out of range, want 0 to 7`)
-  const place = func === 0 ? `${slot}` : `${slot}.${func}`
-  const other = taken.get(place)
-  if (other !== undefined) refuse(key, `PCI slot ${place}: already used by ${other}`)
-  taken.set(place, key)
-}
-
-function checkDevice(key: string, device: Device): void {
-  if (device.kind === 'disk' && !/^[\w-]{1,20}$/.test(device.serial)) {
-    refuse(key, `serial "${device.serial}": invalid, want 1 to 20 letters, digits, _ or -`)
-  }
-  if (device.kind === 'nic' && !/^([0-9a-f]{2}:){5}[0-9a-f]{2}$/.test(device.mac)) {
-    refuse(key, `MAC address "${device.mac}": invalid, want lower case`)
-  }
-  if (device.kind === 'vsock' && !(device.cid >= 3 && device.cid < 0xffff_ffff)) {
-    refuse(key, `context id ${device.cid}: reserved, want 3 or above`)
-  }
-  if (device.kind === 'share' && !/^[\w-]{1,36}$/.test(device.tag)) {
-    refuse(key, `tag "${device.tag}": invalid, want 1 to 36 letters, digits, _ or -`)
+/** Throws INVALID_ARGUMENT for more components than a specification may have. */
+export function checkCount(count: number): void {
+  if (count > MAX_COMPONENTS) {
+    refuse('specification', `${count} devices and backends, want at most ${MAX_COMPONENTS}`)
   }
 }
 
-/** The file may be the only copy of an image, and whatever the guest writes to its memory would reach it. */
-function checkNvdimm(key: string, device: NvdimmDevice, spec: VmSpec): void {
-  const backend = spec.backends[device.backend]
-  if (spec.board.machine === 'microvm') refuse(key, 'machine microvm has no persistent memory')
-  if (backend?.kind === 'file' && backend.access !== 'read-only')
-    refuse(key, `backend ${device.backend}: ${backend.access}, want read-only`)
-  if (device.sizeBytes <= 0 || device.sizeBytes % PERSISTENT_MEMORY_UNIT !== 0)
-    refuse(key, `size ${device.sizeBytes}: want a multiple of 2 MiB`)
+/**
+ * Throws INVALID_ARGUMENT for what only a machine of one run may have: QEMU's own network, and a machine type that is
+ * another one in each QEMU.
+ */
+export function checkCanBeKept(spec: VmSpec): void {
+  const { machine } = spec.board
+  if (machine === 'q35' || machine === 'pc') {
+    const versioned = machine === 'q35' ? 'pc-q35-7.2' : 'pc-i440fx-7.2'
+    refuse('board.machine', `${machine} is another machine in each QEMU, want ${versioned}`)
+  }
+  for (const [key, backend] of Object.entries(spec.backends)) {
+    if (backend.kind !== 'user-network') continue
+    const reason = "QEMU's own network takes the guest's packets apart in QEMU itself, want passt or tap"
+    refuse(pathOf('backends', key, BACKEND_FIELDS[backend.kind]), reason)
+  }
 }
 
-/** The kernel describes memory in units of this size. */
-const PERSISTENT_MEMORY_UNIT = 2 * 2 ** 20
+/** What a caller should know about a specification that can be used. */
+export function warningsOf(spec: VmSpec): readonly string[] {
+  const scratch = Object.entries(spec.backends).flatMap(([key, backend]) =>
+    backend.kind === 'file' && backend.access === 'scratch'
+      ? [
+          `${pathOf('backends', key)}: cannot be replaced while the machine runs, because its access is SCRATCH`,
+        ]
+      : [],
+  )
+  if (spec.board.machine !== 'microvm') return scratch
+  return [
+    'board.machine: microvm has no versions, so another QEMU may make another machine of it',
+    ...scratch,
+  ]
+}
 
-function refuse(key: string, reason: string): never {
-  throw new AgentError('INVALID_ARGUMENT', `VM specification ${key}: ${reason}`)
+function checkUse(key: string, device: Device, spec: VmSpec, users: Map<string, string>): void {
+  if (device.kind === 'root-port' || device.kind === 'pci-bridge') return
+  const at = pathOf('devices', key, 'backend')
+  const name = device.backend
+  const backend = Object.hasOwn(spec.backends, name) ? spec.backends[name] : undefined
+  if (backend === undefined) refuse(at, `${shown(name)}: no such backend`)
+  const other = users.get(name)
+  if (other !== undefined) refuse(at, `${shown(name)}: already used by ${pathOf('devices', other)}`)
+  users.set(name, key)
+  if (BACKENDS_OF[device.kind].includes(backend.kind)) return
+  const wanted = BACKENDS_OF[device.kind].map((kind) => BACKEND_FIELDS[kind]).join(', ')
+  const what = `${BACKEND_FIELDS[backend.kind]} not possible for ${DEVICE_FIELDS[device.kind]}`
+  refuse(at, `${shown(name)}: ${what}, want ${wanted}`)
+}
+
+/** What a machine has only one of, or may have several of only by different names. */
+function checkOnlyOnes(spec: VmSpec): void {
+  const taken = new Map<string, string>()
+  for (const [key, device] of Object.entries(spec.devices)) {
+    const unique = uniqueOf(device)
+    if (unique === undefined) continue
+    const other = taken.get(unique.what)
+    const field = unique.field === undefined ? [] : [unique.field]
+    const at = pathOf('devices', key, DEVICE_FIELDS[device.kind], ...field)
+    if (other !== undefined) refuse(at, `${unique.what}: ${pathOf('devices', other)} is one already`)
+    taken.set(unique.what, key)
+  }
+}
+
+function uniqueOf(device: Device): { readonly what: string; readonly field?: string } | undefined {
+  switch (device.kind) {
+    // QEMU's stdin and stdout.
+    case 'serial':
+    case 'virtio-console':
+      return { what: 'console' }
+    case 'vsock':
+      return { what: 'vsock' }
+    case 'share':
+      return { what: `share with tag ${shown(device.tag)}`, field: 'tag' }
+    case 'fw-cfg':
+      return { what: `firmware item ${shown(device.name)}`, field: 'name' }
+    default:
+      return undefined
+  }
 }

@@ -14,10 +14,34 @@ export interface VmSpec {
   readonly backends: Readonly<Record<SpecKey, Backend>>
   /** Path of the network namespace that QEMU and its tap interfaces are in; the runner's own by default. */
   readonly networkNamespace?: string
+  /** {@link REBOOT_LIMIT} by default. */
+  readonly rebootLimit?: RebootLimit | undefined
 }
 
-/** `q35` and `pc` have a PCI bus; `microvm` has virtio-mmio devices only, found by their order. */
-export type Machine = 'q35' | 'pc' | 'microvm'
+/** A guest that reboots more often by itself is stopped. */
+export interface RebootLimit {
+  readonly count: number
+  readonly seconds: number
+}
+
+export const REBOOT_LIMIT: RebootLimit = { count: 3, seconds: 60 }
+
+/**
+ * `q35` and `pc` have a PCI bus; `microvm` has virtio-mmio devices only, found by their order. Only a name with a version
+ * is the same machine in each QEMU.
+ */
+export const MACHINES = ['pc-q35-7.2', 'pc-i440fx-7.2', 'q35', 'pc', 'microvm'] as const
+
+export type Machine = (typeof MACHINES)[number]
+
+/** What the machine has, whatever its version. */
+export type Chipset = 'q35' | 'pc' | 'microvm'
+
+export function chipsetOf(machine: Machine): Chipset {
+  return ({ 'pc-q35-7.2': 'q35', 'pc-i440fx-7.2': 'pc', q35: 'q35', pc: 'pc', microvm: 'microvm' } as const)[
+    machine
+  ]
+}
 
 /** The machine without its devices, and what it boots. */
 export interface Board {
@@ -79,6 +103,8 @@ export interface DiskDevice {
  */
 export interface NvdimmDevice {
   readonly kind: 'nvdimm'
+  /** Orders them, where there are several. */
+  readonly slot?: number | undefined
   /** The size of the file. */
   readonly sizeBytes: number
   readonly backend: SpecKey
@@ -89,6 +115,8 @@ export interface NicDevice {
   readonly slot: number
   readonly port?: SpecKey | undefined
   readonly mac: string
+  /** Whether the network behind the card can be replaced while the machine runs, which takes a hub in QEMU. */
+  readonly replaceable?: boolean | undefined
   readonly backend: SpecKey
 }
 
@@ -96,7 +124,7 @@ export interface VsockDevice {
   readonly kind: 'vsock'
   readonly slot: number
   readonly port?: SpecKey | undefined
-  /** The guest's context id, 3 or above. */
+  /** The guest's context id, 3 or above; 0 lets the daemon choose one. */
   readonly cid: number
   readonly backend: SpecKey
 }
@@ -148,9 +176,12 @@ export interface ShareDevice {
 export type Backend =
   | FileBackend
   | UserNetworkBackend
+  | PasstBackend
   | TapBackend
   | VhostVsockBackend
+  | VsockDaemonBackend
   | VhostUserBackend
+  | VirtiofsdBackend
   | ConsoleBackend
   | ContentBackend
   | FolderBackend
@@ -181,18 +212,38 @@ export interface UserSubnet {
   readonly nameServer: string
 }
 
+/** passt, which the daemon starts. */
+export interface PasstBackend {
+  readonly kind: 'passt'
+}
+
+/** An interface that QEMU makes, and that goes with it. */
 export interface TapBackend {
   readonly kind: 'tap'
   readonly interfaceName: string
+  /** The bridge that the daemon makes it a port of. */
+  readonly bridge?: string | undefined
 }
 
 export interface VhostVsockBackend {
   readonly kind: 'vhost-vsock'
 }
 
+/** vhost-device-vsock, which the daemon starts. */
+export interface VsockDaemonBackend {
+  readonly kind: 'vsock-daemon'
+}
+
+/** A daemon that runs already. */
 export interface VhostUserBackend {
   readonly kind: 'vhost-user'
   readonly socket: string
+}
+
+/** A folder of this host that virtiofsd, which the daemon starts, serves to the guest. */
+export interface VirtiofsdBackend {
+  readonly kind: 'virtiofsd'
+  readonly path: string
 }
 
 /** A folder of this host that QEMU itself serves to the guest over 9p. */

@@ -1,0 +1,55 @@
+import { checkPath } from './check-path.ts'
+import { refuse, shown } from './component-path.ts'
+import {
+  MAX_COMMAND_LINE_BYTES,
+  MAX_CPUS,
+  MAX_MEMORY_MIB,
+  MAX_MEMORY_SLOTS,
+  MAX_REBOOT_SECONDS,
+  MAX_REBOOTS,
+} from './limits.ts'
+import { type Board, chipsetOf, MACHINES, type VmSpec } from './spec.ts'
+
+/** Throws INVALID_ARGUMENT that names the field of the board for which no machine can be made. */
+export function checkBoard({ board, devices, rebootLimit }: VmSpec): void {
+  const { machine, memoryMib, cpus } = board
+  if (!MACHINES.includes(machine)) refuse('board.machine', `${shown(machine)}: want ${MACHINES.join(', ')}`)
+  checkNumber('board.memoryMib', memoryMib, 1, MAX_MEMORY_MIB)
+  checkNumber('board.cpus', cpus, 1, MAX_CPUS)
+  checkRoom(board)
+  const modules = Object.values(devices).filter(({ kind }) => kind === 'nvdimm').length
+  if (modules + (board.room?.memorySlots ?? 0) > MAX_MEMORY_SLOTS) {
+    refuse('board.room.memorySlots', `more than ${MAX_MEMORY_SLOTS} with those of persistent memory`)
+  }
+  checkBootFiles(board)
+  if (rebootLimit !== undefined) {
+    checkNumber('rebootLimit.count', rebootLimit.count, 0, MAX_REBOOTS)
+    checkNumber('rebootLimit.seconds', rebootLimit.seconds, 1, MAX_REBOOT_SECONDS)
+  }
+}
+
+export function checkNumber(path: string, value: number, least: number, most: number): void {
+  if (Number.isInteger(value) && value >= least && value <= most) return
+  refuse(path, `${value}: want ${least} to ${most}`)
+}
+
+function checkRoom({ machine, room, cpus, memoryMib }: Board): void {
+  if (room === undefined) return
+  if (chipsetOf(machine) === 'microvm') {
+    refuse('board.room', 'machine microvm has no room for CPUs or memory')
+  }
+  checkNumber('board.room.cpus', room.cpus, 0, MAX_CPUS - cpus)
+  checkNumber('board.room.memoryMib', room.memoryMib, 0, MAX_MEMORY_MIB - memoryMib)
+  checkNumber('board.room.memorySlots', room.memorySlots, 0, MAX_MEMORY_SLOTS)
+}
+
+function checkBootFiles({ kernel, initrd, vmlinux, commandLine }: Board): void {
+  checkPath('board.kernel', kernel)
+  if (initrd !== undefined) checkPath('board.initrd', initrd)
+  if (vmlinux !== undefined) checkPath('board.vmlinux', vmlinux)
+  const bytes = Buffer.byteLength(commandLine)
+  if (bytes > MAX_COMMAND_LINE_BYTES) {
+    refuse('board.commandLine', `${bytes} bytes, want at most ${MAX_COMMAND_LINE_BYTES}`)
+  }
+  if (/\p{Cc}/u.test(commandLine)) refuse('board.commandLine', 'has a control character')
+}

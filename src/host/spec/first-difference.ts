@@ -1,0 +1,31 @@
+import { pathOf } from './component-path.ts'
+import { REBOOT_LIMIT, type VmSpec } from './spec.ts'
+import { specToProto } from './to-proto.ts'
+
+/** The path of the first field in which two specifications differ, such as `devices.root.slot`; undefined for equal ones. */
+export function firstDifference(a: VmSpec, b: VmSpec): string | undefined {
+  const [one, other] = [a, b].map((spec) =>
+    specToProto({ ...spec, rebootLimit: spec.rebootLimit ?? REBOOT_LIMIT }),
+  )
+  const names = differenceOf(one, other)
+  return names && pathOf(...names)
+}
+
+/** The names of the fields that lead to it. */
+function differenceOf(a: unknown, b: unknown): readonly string[] | undefined {
+  if (!isObject(a) || !isObject(b)) return a === b ? undefined : []
+  const names = new Set([...Object.keys(a), ...Object.keys(b)])
+  for (const name of [...names].sort()) {
+    const difference = differenceOf(ownValue(a, name), ownValue(b, name))
+    if (difference !== undefined) return [name, ...difference]
+  }
+  return undefined
+}
+
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null
+}
+
+function ownValue(object: Readonly<Record<string, unknown>>, name: string): unknown {
+  return Object.hasOwn(object, name) ? object[name] : undefined
+}
