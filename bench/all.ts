@@ -24,6 +24,7 @@ const PATHS = [
     'agent/memory',
     'agent/supervisor-memory',
     'agent/ctl-start',
+    'agent/minimal-agent',
   ],
   ...['containers/exec', 'containers/exec-crowd', 'containers/container-life', 'containers/shared-storage'],
   ...['stdio/port-stdout', 'stdio/port-relays', 'stdio/read-stdout', 'stdio/copy-file'],

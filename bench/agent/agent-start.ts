@@ -1,5 +1,4 @@
 import { type ChildProcess, spawn } from 'node:child_process'
-import { once } from 'node:events'
 import { cpSync, readFileSync, realpathSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -7,6 +6,7 @@ import { buildAgent } from '../../src/build/agent.ts'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
 import { agentBelow } from '../../test/support/host/agent-process.ts'
 import { endChild } from '../../test/support/processes.ts'
+import { bareStartMs } from '../support/bare-start.ts'
 import { benchEnvironment, median, report } from '../support/figure.ts'
 import { startListening } from '../support/listening-agent.ts'
 
@@ -30,7 +30,7 @@ async function measure(): Promise<void> {
   const memory: number[] = []
   const bareMemory: number[] = []
   for (let round = 0; round < ROUNDS; round++) {
-    bareStarts.push(await bareStartMs())
+    bareStarts.push(await bareStartMs(node))
     const socket = join(folder, `agent-${round}.sock`)
     const { vminit, ms } = await startListening(agent, socket)
     starts.push(ms)
@@ -48,12 +48,6 @@ async function measure(): Promise<void> {
 
 function start(args: readonly string[]): ChildProcess {
   return spawn(node, args, { env: benchEnvironment(), stdio: ['ignore', 'pipe', 'inherit'] })
-}
-
-async function bareStartMs(): Promise<number> {
-  const begin = performance.now()
-  await once(start(['-e', '0']), 'exit')
-  return performance.now() - begin
 }
 
 async function idleMemoryMib(pid: number): Promise<number> {

@@ -37,7 +37,7 @@ async function measure({ pod, bare }: RuntimePair) {
     () => pod.remove('life'),
   ]
   for (let round = 0; round < WARM_UP_ROUNDS + ROUNDS; round++) {
-    const floor = await bare.life('bare', ['/bin/true'])
+    const floor = (await bare.run('bare', ['/bin/true'])) + (await bare.delete('bare'))
     const each: number[] = []
     for (const step of steps) each.push(await elapsedMs(step))
     if (round < WARM_UP_ROUNDS) continue

@@ -18,7 +18,9 @@ export interface BareRuntime {
   start(id: string, args: readonly string[]): Promise<number>
   remove(id: string): Promise<number>
   execTrue(id: string): Promise<number>
-  life(id: string, args: readonly string[]): Promise<number>
+  /** Creates and starts a container, and waits for its end. */
+  run(id: string, args: readonly string[]): Promise<number>
+  delete(id: string): Promise<number>
   stop(): void
 }
 
@@ -59,8 +61,8 @@ export async function startBareRuntime(
     start: (id, args) => steps(create(id, args), runtime('start', id)),
     remove: (id) => steps(runtime('kill', id, 'KILL'), `${FOLDER}/${id}/pid`, runtime('delete', id)),
     execTrue: (id) => steps(runtime('exec', id, '/bin/true')),
-    life: (id, args) =>
-      steps(create(id, args), runtime('start', id), `${FOLDER}/${id}/pid`, runtime('delete', id)),
+    run: (id, args) => steps(create(id, args), runtime('start', id), `${FOLDER}/${id}/pid`),
+    delete: (id) => steps(runtime('delete', id)),
     stop: () => runner.stdin.end(),
   }
 }

@@ -6,19 +6,23 @@ export interface Figure {
   readonly floor: number
   /** The greatest acceptable ratio of `value` to `floor`. */
   readonly limit: number
+  /** The value of the minimal agent (bench/support/minimal-agent-program.ts). */
+  readonly minimal?: number
   readonly phases?: Readonly<Record<string, number>>
 }
 
 /** Prints a figure as one JSON line. A missed limit fails nothing. */
 export function report(figure: Figure): void {
-  const { value, floor, limit } = figure
-  const { phases, ...rest } = figure
+  const { value, floor, limit, minimal, phases, ...rest } = figure
   const line = {
     ...rest,
     value: round(value),
     floor: round(floor),
     limit: round(limit),
     ...(floor === 0 ? {} : { ratio: round(value / floor) }),
+    ...(minimal === undefined
+      ? {}
+      : { minimal: round(minimal), minimalRatio: round(minimal / floor), toMinimal: round(value / minimal) }),
     ...(phases === undefined ? {} : { phases: rounded(phases) }),
   }
   process.stdout.write(`${JSON.stringify({ ...line, met: value <= floor * limit })}\n`)

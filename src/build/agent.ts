@@ -115,9 +115,9 @@ async function runUntilBooted(target: string, args: readonly string[]): Promise<
   if (status !== 0) throw new Error(`it ended with ${status ?? signal}: ${errors.trim()}`)
 }
 
-async function bundleAgent(target: string): Promise<void> {
-  if (!existsSync(entryPoint)) throw new Error(`${entryPoint}: not found`)
-  await build(bundleOptions(target))
+export async function bundleAgent(target: string, program = entryPoint): Promise<void> {
+  if (!existsSync(program)) throw new Error(`${program}: not found`)
+  await build(bundleOptions(target, program))
   wrapBundle(join(target, 'agent-bundle.cjs'))
 }
 
@@ -137,9 +137,9 @@ export async function bundledPackages(): Promise<readonly string[]> {
   return [...new Set(folders)].sort()
 }
 
-function bundleOptions(target: string): BuildOptions {
+function bundleOptions(target: string, program = entryPoint): BuildOptions {
   return {
-    entryPoints: { 'agent-bundle': entryPoint, ...APART },
+    entryPoints: { 'agent-bundle': program, ...APART },
     outdir: target,
     outExtension: { '.js': '.cjs' },
     plugins: [apart],

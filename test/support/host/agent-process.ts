@@ -99,9 +99,11 @@ export async function startAgent(
     readonly withPolicyEngine?: boolean
     readonly cgroupV2?: boolean
     readonly environment?: Readonly<Record<string, string>>
+    /** The folder of another agent, by default the built one. */
+    readonly installed?: string
   } = {},
 ): Promise<AgentProcess> {
-  const built = await buildAgent()
+  const built = options.installed ?? (await buildAgent())
   const folder = makeTemporaryFolder(tmpdir())
   const installed = options.withPolicyEngine === true ? await withPolicyEngine(built) : built
   const path = join(folder, 'agent.sock')
