@@ -1,5 +1,6 @@
 import { AgentError } from '../../base/errors.ts'
 import type { VmSpec } from '../spec/spec.ts'
+import { blockDevicesOf } from './block-devices.ts'
 import { type Child, type ChildExit, describeExit, startChild } from './child.ts'
 import { ConsoleTail } from './console-tail.ts'
 import { type Acceleration, hostTscKhz } from './host.ts'
@@ -29,7 +30,8 @@ export interface Vm {
  * and QEMU's own words when QEMU ends before its greeting.
  */
 export async function startVm(spec: VmSpec, acceleration: Acceleration): Promise<Vm> {
-  const args = qemuArguments(spec, { acceleration, qmpFd: QMP_FD, tscKhz: hostTscKhz() })
+  const facts = { acceleration, tscKhz: hostTscKhz(), blockDevices: blockDevicesOf(spec) }
+  const args = qemuArguments(spec, { ...facts, qmp: { fd: QMP_FD } })
   const { networkNamespace: namespace } = spec
   const command = ['qemu-system-x86_64', ...args] as const
   const inside = ['nsenter', `--net=${namespace}`, '--', ...command] as const

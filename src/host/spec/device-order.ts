@@ -24,7 +24,7 @@ const FUNCTIONS = 8
  * A number that stands for the place of a device: no other device of a checked specification has it, unless neither has
  * a place.
  */
-function placeNumber(spec: VmSpec, device: Device): number {
+export function placeNumber(spec: VmSpec, device: Device): number {
   const { port, slot = 0 } = placeOf(device)
   if (port !== undefined && Object.hasOwn(spec.devices, port)) {
     const bus = spec.devices[port]

@@ -18,9 +18,9 @@ const parts: GuestParts = {
 
 describe('guestSpec', () => {
   it.each(['q35', 'pc', 'microvm'] as const)('describes a %s for which QEMU has arguments', (machine) => {
-    expect(qemuArguments(guestSpec({ ...parts, machine }), { acceleration: 'tcg', qmpFd: 3 })).toContain(
-      '-append',
-    )
+    expect(
+      qemuArguments(guestSpec({ ...parts, machine }), { acceleration: 'tcg', qmp: { fd: 3 } }),
+    ).toContain('-append')
   })
 
   it('has the kernel mount the root disk read-only', () => {

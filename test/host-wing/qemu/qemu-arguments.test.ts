@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { qemuArguments } from '../../../src/host/qemu/qemu-arguments.ts'
+import { type QemuHost, qemuArguments } from '../../../src/host/qemu/qemu-arguments.ts'
 import type { Backend, Board, Device, VmSpec } from '../../../src/host/spec/spec.ts'
 import { specKey } from '../../../src/host/spec/spec-key.ts'
 
@@ -49,14 +49,17 @@ const twoDisks: Parts = [
   ],
 ]
 
-const ROOT_DRIVE = ['-drive', 'if=none,id=name-root-file,format=raw,file=/root.erofs,readonly=on']
+const ROOT_DRIVE = [
+  ...['-blockdev', 'driver=file,node-name=name-root-file.a,filename=/root.erofs,read-only=on'],
+  ...['-blockdev', 'driver=raw,node-name=name-root-file,file=name-root-file.a,read-only=on'],
+]
 const DATA_DRIVE = ['-drive', 'if=none,id=name-data-file,format=raw,file=/a,,b.ext4,snapshot=on,cache=unsafe']
 
 const EMULATED = 'mitigations=off rcupdate.rcu_expedited=1 norandmaps cryptomgr.notests noreplace-smp'
 
 describe('qemuArguments', () => {
   it('puts the disks of q35 into their PCI slots', () => {
-    expect(qemuArguments(spec(twoDisks), { acceleration: 'tcg', qmpFd: 3 })).toEqual([
+    expect(qemuArguments(spec(twoDisks), { acceleration: 'tcg', qmp: { fd: 3 } })).toEqual([
       ...ALWAYS,
       ...['-machine', 'q35,usb=off', ...TCG, ...SIZE, ...BOOT, ...QMP],
       ...[...ROOT_DRIVE, '-device', 'virtio-blk-pci,addr=0x3,id=name-root,drive=name-root-file,serial=root'],
@@ -68,13 +71,13 @@ describe('qemuArguments', () => {
     ['tcg', '/vmlinux'],
     ['kvm', '/k'],
   ] as const)('starts the unpacked kernel of an emulated guest alone: %s', (acceleration, kernel) => {
-    const words = qemuArguments(spec([], { vmlinux: '/vmlinux' }), { acceleration, qmpFd: 3 })
+    const words = qemuArguments(spec([], { vmlinux: '/vmlinux' }), { acceleration, qmp: { fd: 3 } })
     expect(words[words.indexOf('-kernel') + 1]).toBe(kernel)
   })
 
   it('leaves room for CPUs and memory', () => {
     const vm = spec([], { room })
-    expect(qemuArguments(vm, { acceleration: 'tcg', qmpFd: 3 })).toEqual([
+    expect(qemuArguments(vm, { acceleration: 'tcg', qmp: { fd: 3 } })).toEqual([
       ...ALWAYS,
       ...[
         '-machine',
@@ -93,7 +96,7 @@ describe('qemuArguments', () => {
   })
 
   it('shows KVM as it is to a guest with room for CPUs', () => {
-    const words = qemuArguments(spec([], { room }), { acceleration: 'kvm', qmpFd: 3 })
+    const words = qemuArguments(spec([], { room }), { acceleration: 'kvm', qmp: { fd: 3 } })
     expect(words).toEqual(expect.arrayContaining(['kvm', 'host', '2,maxcpus=3']))
     expect(words).not.toContain('-smbios')
   })
@@ -109,13 +112,13 @@ describe('qemuArguments', () => {
         { kind: 'file', path: '/root.img', access: 'read-only' },
       ],
     ]
-    const words = qemuArguments(spec(nvdimm, overrides), { acceleration: 'tcg', qmpFd: 3 })
+    const words = qemuArguments(spec(nvdimm, overrides), { acceleration: 'tcg', qmp: { fd: 3 } })
     expect(words).toEqual(expect.arrayContaining(['-machine', machine, '-m', memory]))
   })
 
   it('makes a pc with KVM', () => {
     const vm = spec(twoDisks.slice(0, 1), { machine: 'pc' })
-    expect(qemuArguments(vm, { acceleration: 'kvm', qmpFd: 3 })).toEqual([
+    expect(qemuArguments(vm, { acceleration: 'kvm', qmp: { fd: 3 } })).toEqual([
       ...ALWAYS,
       ...['-machine', 'pc,usb=off', '-accel', 'kvm', '-cpu', 'host', ...SIZE],
       ...[...bootBy(board.commandLine), ...QMP],
@@ -125,7 +128,7 @@ describe('qemuArguments', () => {
 
   it('puts the disks of microvm on virtio-mmio in their order', () => {
     const vm = spec(twoDisks, { machine: 'microvm', initrd: undefined })
-    expect(qemuArguments(vm, { acceleration: 'tcg', qmpFd: 3 })).toEqual([
+    expect(qemuArguments(vm, { acceleration: 'tcg', qmp: { fd: 3 } })).toEqual([
       ...ALWAYS,
       ...['-machine', 'microvm,acpi=on,rtc=on,pit=on,pic=on,isa-serial=on', ...TCG, ...SIZE],
       ...['-kernel', '/k', '-append', EMULATED_LINE, ...QMP],
@@ -146,7 +149,7 @@ describe('qemuArguments', () => {
     ['a microvm with KVM', 'microvm', 'kvm', 2_445_432, board.commandLine],
     ['an emulated q35', 'q35', 'tcg', 2_445_432, EMULATED_LINE],
   ] as const)('gives the kernel of %s its parameters', (_name, machine, acceleration, tscKhz, line) => {
-    const words = qemuArguments(spec([], { machine }), { acceleration, qmpFd: 3, tscKhz })
+    const words = qemuArguments(spec([], { machine }), { acceleration, qmp: { fd: 3 }, tscKhz })
     expect(words[words.indexOf('-append') + 1]).toBe(line.replace('…', EMULATED))
   })
 
@@ -158,7 +161,7 @@ describe('qemuArguments', () => {
         { kind: 'vhost-user', socket: '/run/v.sock' },
       ],
     ]
-    expect(qemuArguments(spec(vsock), { acceleration: 'tcg', qmpFd: 3 })).toEqual([
+    expect(qemuArguments(spec(vsock), { acceleration: 'tcg', qmp: { fd: 3 } })).toEqual([
       ...ALWAYS,
       ...['-machine', 'q35,usb=off,memory-backend=memory', ...TCG, ...SIZE],
       ...['-object', 'memory-backend-memfd,id=memory,size=512M,share=on', ...BOOT, ...QMP],
@@ -183,7 +186,8 @@ describe('qemuArguments', () => {
       { kind: 'disk', interface: 'nvme', slot: 3, serial: 'root', backend: key },
       { kind: 'file', path: '/r', access: 'read-only' },
       [
-        ...['-drive', 'if=none,id=name-b,format=raw,file=/r,readonly=on'],
+        ...['-blockdev', 'driver=file,node-name=name-b.a,filename=/r,read-only=on'],
+        ...['-blockdev', 'driver=raw,node-name=name-b,file=name-b.a,read-only=on'],
         ...['-device', 'nvme,addr=0x3,id=name-root,drive=name-b,serial=root'],
       ],
     ],
@@ -282,6 +286,121 @@ describe('qemuArguments', () => {
     ],
   ])('makes %s', (_name, deviceKey, device, backend, expected) => {
     const vm = spec([[deviceKey, device, backend]])
-    expect(qemuArguments(vm, { acceleration: 'tcg', qmpFd: 3 }).slice(-expected.length)).toEqual(expected)
+    expect(qemuArguments(vm, { acceleration: 'tcg', qmp: { fd: 3 } }).slice(-expected.length)).toEqual(
+      expected,
+    )
+  })
+
+  const wordsFor = (parts: Parts, host: Partial<QemuHost> = {}, overrides: Partial<Board> = {}) =>
+    qemuArguments(spec(parts, overrides), { acceleration: 'tcg', qmp: { fd: 3 }, ...host })
+
+  it('makes a socket for QMP that a daemon can connect to again', () => {
+    expect(wordsFor([], { qmp: { socket: '/run/a,b' } })).toEqual(
+      expect.arrayContaining(['-chardev', 'socket,id=qmp,path=/run/a,,b,server=on,wait=off']),
+    )
+  })
+
+  it('starts a paused guest', () => {
+    expect(wordsFor([], { isPaused: true })).toContain('-S')
+    expect(wordsFor([])).not.toContain('-S')
+  })
+
+  it.each([
+    ['pc-q35-7.2', ['-device', 'pvpanic-pci,id=pvpanic,addr=0x1']],
+    ['pc-i440fx-7.2', ['-device', 'pvpanic,id=pvpanic']],
+    ['microvm', ['-mon', 'qmp,mode=control']],
+  ] as const)('lets a guest of %s reboot, and tells of its panics', (machine, last) => {
+    const words = wordsFor([], { reboots: true }, { machine })
+    expect(words).not.toContain('-no-reboot')
+    expect(words.slice(-last.length)).toEqual(last)
+  })
+
+  it.each([
+    ['pc-q35-7.2', 'pc-q35-7.2,usb=off'],
+    ['pc-i440fx-7.2', 'pc-i440fx-7.2,usb=off'],
+  ] as const)('names the version of %s', (machine, option) => {
+    expect(wordsFor([], {}, { machine })).toContain(option)
+  })
+
+  const nic = { kind: 'nic', slot: 5, mac: '52:54:00:00:00:02', backend: key } as const
+  const sockets = new Map([[key, '/run/s,1']])
+  it.each<[string, Parts, readonly string[]]>([
+    [
+      'a card on passt',
+      [['n', nic, { kind: 'passt' }]],
+      [
+        ...['-netdev', 'stream,id=name-b,addr.type=unix,addr.path=/run/s,,1'],
+        ...['-device', 'virtio-net-pci,addr=0x5,id=name-n,netdev=name-b,mac=52:54:00:00:00:02'],
+      ],
+    ],
+    [
+      'a replaceable card behind a hub',
+      [['n', { ...nic, replaceable: true }, { kind: 'tap', interfaceName: 'tap0', bridge: 'br0' }]],
+      [
+        ...['-netdev', 'tap,id=name-b.net,ifname=tap0,script=no,downscript=no'],
+        ...['-netdev', 'hubport,id=name-b.port,hubid=80,netdev=name-b.net'],
+        ...['-netdev', 'hubport,id=name-b,hubid=80'],
+        ...['-device', 'virtio-net-pci,addr=0x5,id=name-n,netdev=name-b,mac=52:54:00:00:00:02'],
+      ],
+    ],
+    [
+      'a device whose context id the daemon has chosen',
+      [['v', { kind: 'vsock', slot: 4, cid: 0, backend: key }, { kind: 'vhost-vsock' }]],
+      ['-device', 'vhost-vsock-pci,addr=0x4,id=name-v,guest-cid=99'],
+    ],
+    [
+      'a device below the vsock daemon',
+      [['v', { kind: 'vsock', slot: 4, cid: 0, backend: key }, { kind: 'vsock-daemon' }]],
+      [
+        ...['-chardev', 'socket,id=name-b,path=/run/s,,1'],
+        ...['-device', 'vhost-user-vsock-pci,addr=0x4,id=name-v,chardev=name-b'],
+      ],
+    ],
+    [
+      'a folder of virtiofsd',
+      [['s', { kind: 'share', slot: 4, tag: 't', backend: key }, { kind: 'virtiofsd', path: '/x' }]],
+      [
+        ...['-chardev', 'socket,id=name-b,path=/run/s,,1'],
+        ...['-device', 'vhost-user-fs-pci,addr=0x4,id=name-s,chardev=name-b,tag=t'],
+      ],
+    ],
+    [
+      'a disk in a root port, whatever their order',
+      [
+        [
+          'd',
+          { kind: 'disk', slot: 0, port: specKey('p'), serial: 'd', backend: key },
+          { kind: 'file', path: '/dev/x', access: 'read-write' },
+        ],
+        ['p', { kind: 'root-port', slot: 6 }],
+      ],
+      [
+        ...[
+          '-device',
+          'pcie-root-port,id=name-p,bus=pcie.0,addr=0x6.0,multifunction=on,chassis=48,slot=48,io-reserve=0,bus-reserve=1',
+        ],
+        ...['-blockdev', 'driver=host_device,node-name=name-b.a,filename=/dev/x'],
+        ...['-blockdev', 'driver=raw,node-name=name-b,file=name-b.a'],
+        ...['-device', 'virtio-blk-pci,bus=name-p,addr=0x0,id=name-d,drive=name-b,serial=d'],
+      ],
+    ],
+  ])('makes %s', (_name, parts, expected) => {
+    const words = wordsFor(parts, { sockets, cid: 99, blockDevices: new Set(['/dev/x']) })
+    expect(words.slice(-expected.length)).toEqual(expected)
+  })
+
+  it.each(['vsock-daemon', 'virtiofsd', 'vhost-user'] as const)('shares the memory with %s', (kind) => {
+    const backend: Backend =
+      kind === 'vsock-daemon'
+        ? { kind }
+        : kind === 'virtiofsd'
+          ? { kind, path: '/x' }
+          : { kind, socket: '/s' }
+    const device: Device =
+      kind === 'virtiofsd'
+        ? { kind: 'share', slot: 4, tag: 't', backend: key }
+        : { kind: 'vsock', slot: 4, cid: 3, backend: key }
+    const words = wordsFor([['d', device, backend]], { sockets })
+    expect(words).toContain('memory-backend-memfd,id=memory,size=512M,share=on')
   })
 })

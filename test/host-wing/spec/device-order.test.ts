@@ -46,7 +46,7 @@ function argumentsWithoutIds(vm: VmSpec, from: ReadonlyMap<string, string>): rea
       return [file, format, qemuId(key(now))].map((id) => [id, `<${old}>`] as const)
     }),
   )
-  const words = qemuArguments(vm, { acceleration: 'tcg', qmpFd: 3 })
+  const words = qemuArguments(vm, { acceleration: 'tcg', qmp: { fd: 3 } })
   return words.map((word) => word.replace(/[\w.-]+/g, (part) => ids.get(part) ?? part))
 }
 

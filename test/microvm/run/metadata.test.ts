@@ -25,7 +25,7 @@ function optionsFor(networkConfig: { readonly v4?: typeof V4; readonly v6?: type
   const boot = { kernel: '/k', initrd: '/i', root: undefined }
   const machine = { machine: 'q35', memoryMib: 512, cpus: 1, boot, containerRoot: undefined, link } as const
   const spec = guestSpec({ ...machine, ...metadataParts(metadata, folder) })
-  return qemuArguments(spec, { acceleration: 'tcg', qmpFd: 3 })
+  return qemuArguments(spec, { acceleration: 'tcg', qmp: { fd: 3 } })
 }
 
 describe('metadataParts', () => {

@@ -1,7 +1,7 @@
 import { AgentError } from '../../../base/errors.ts'
 import { undoAndThrow } from '../../../base/undo.ts'
 import type { DiskDevice, FileBackend, NicDevice, TapBackend } from '../../spec/spec.ts'
-import { qemuId, type SpecKey } from '../../spec/spec-key.ts'
+import { nodeNames, qemuId, type SpecKey } from '../../spec/spec-key.ts'
 import type { QmpClient } from './client.ts'
 
 export interface HotDisk {
@@ -17,7 +17,7 @@ export interface HotDisk {
 
 /** Plugs a disk in. Its PCI path in the guest is the slots of the bridges on the way, then its own: `09/00`. */
 export async function plugDisk(qmp: QmpClient, disk: HotDisk, signal: AbortSignal): Promise<void> {
-  const node = qemuId(disk.device.backend)
+  const { format: node } = nodeNames(disk.device.backend)
   await qmp.execute(
     'blockdev-add',
     {
@@ -71,7 +71,7 @@ export async function growDisk(
   sizeBytes: number,
   signal: AbortSignal,
 ): Promise<void> {
-  const node = qemuId(disk.device.backend)
+  const { format: node } = nodeNames(disk.device.backend)
   await qmp.execute('block_resize', { 'node-name': node, size: sizeBytes }, signal)
 }
 
@@ -83,7 +83,7 @@ export async function unplugDisk(qmp: QmpClient, disk: HotDisk, signal: AbortSig
   gone.catch(() => {})
   await qmp.execute('device_del', { id }, signal)
   await gone
-  await qmp.execute('blockdev-del', { 'node-name': qemuId(disk.device.backend) }, signal)
+  await qmp.execute('blockdev-del', { 'node-name': nodeNames(disk.device.backend).format }, signal)
 }
 
 function placeOf({ device, bus }: HotDisk | HotNic): Record<string, string> {
