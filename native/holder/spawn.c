@@ -1,0 +1,87 @@
+#define _GNU_SOURCE
+#include "spawn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../process/defaults.h"
+#include "limits.h"
+
+#define EXIT_CANNOT_EXECUTE 127
+
+/* What a child writes: its outer pid, then an errno unless the exec succeeds. */
+struct report {
+  int value;
+};
+
+pid_t outer_pid(void) {
+  char text[16] = {0};
+  return readlink("/proc/self", text, sizeof text - 1) > 0 ? atoi(text) : 0;
+}
+
+/* Runs in the child. Returns with errno set on failure. */
+static void become_program(const struct spawn *spawn, int reports) {
+  const struct report pid = {outer_pid()};
+  if (write(reports, &pid, sizeof pid) != sizeof pid || setsid() < 0) return;
+  int output = spawn->console >= 0 ? spawn->console : spawn->log;
+  if (spawn->console >= 0 && dup2(spawn->console, STDIN_FILENO) < 0) return;
+  if (dup2(output, STDOUT_FILENO) < 0 || dup2(spawn->log, STDERR_FILENO) < 0) return;
+  if (setrlimit(RLIMIT_NOFILE, spawn->open_files) != 0) return;
+  reset_signals();
+  execvp(spawn->argv[0], spawn->argv);
+}
+
+/* Returns whether a report came; errno is 0 at the end of the pipe, ETIMEDOUT when it lasts too long. */
+static bool next_report(int reports, struct report *report) {
+  struct pollfd polled = {.fd = reports, .events = POLLIN};
+  if (poll(&polled, 1, START_TIMEOUT_MS) == 0) {
+    errno = ETIMEDOUT;
+    return false;
+  }
+  errno = 0;
+  return read(reports, report, sizeof *report) == sizeof *report;
+}
+
+static bool await_exec(struct spawn *spawn, int reports) {
+  struct report report;
+  if (!next_report(reports, &report)) {
+    if (errno == 0) errno = ECHILD;
+    return false;
+  }
+  spawn->outer_pid = report.value;
+  if (!next_report(reports, &report)) return errno == 0;
+  errno = report.value;
+  return false;
+}
+
+bool spawn_process(struct spawn *spawn) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return false;
+  spawn->pid = fork();
+  if (spawn->pid == 0) {
+    become_program(spawn, ends[1]);
+    const struct report failure = {errno};
+    ssize_t written = write(ends[1], &failure, sizeof failure);
+    (void)written;
+    _exit(EXIT_CANNOT_EXECUTE);
+  }
+  bool has_started = false;
+  close(ends[1]);
+  if (spawn->pid > 0) {
+    has_started = await_exec(spawn, ends[0]);
+    int error = errno;
+    /* A process that hangs in its exec is reaped when it ends. */
+    if (!has_started) kill(spawn->pid, SIGKILL);
+    if (!has_started && error != ETIMEDOUT) waitpid(spawn->pid, NULL, 0);
+    errno = error;
+  }
+  int error = errno;
+  close(ends[0]);
+  errno = error;
+  return has_started;
+}

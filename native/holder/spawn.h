@@ -1,0 +1,20 @@
+#pragma once
+
+#include <stdbool.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+
+struct spawn {
+  char *const *argv;
+  int console; /* the child's stdin and stdout; or -1: /dev/null and the log */
+  int log;
+  const struct rlimit *open_files;
+  pid_t pid;       /* set by spawn_process */
+  pid_t outer_pid; /* set by spawn_process: in the namespace that /proc is of */
+};
+
+/* Starts a process in a session of its own, and waits for its exec. Returns false with errno set. */
+bool spawn_process(struct spawn *spawn);
+
+/* The pid of this process in the namespace that /proc is of; 0 without /proc. */
+pid_t outer_pid(void);
