@@ -1,0 +1,286 @@
+import { readFile } from 'node:fs/promises'
+import { connect, type Socket } from 'node:net'
+import type { Duplex } from 'node:stream'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { abortable } from '../../base/abort.ts'
+import { AgentError, errnoOf, StatusCode, type StatusCodeName } from '../../base/errors.ts'
+import { procStatFields } from '../../os/process/proc-stat.ts'
+import type { ChildPlan, HeldChild, Holder, Ring } from './holder.ts'
+
+const VERSION = '1'
+
+/** LINE_BYTES_MAX of native/holder/limits.h, with the newline. */
+const LONGEST_LINE = 131_072
+/** The room of an address of AF_UNIX; Node would cut a longer path. */
+const LONGEST_PATH = 107
+
+/** For an answer. The holder itself waits 5 s for a program that it starts. */
+const ANSWER_TIMEOUT_MS = 10_000
+/** For the kernel to end everything in the namespace. */
+const END_TIMEOUT_MS = 30_000
+/** Between two looks at a holder whose connection has ended. */
+const LOOK_MS = 10
+
+interface Waiter {
+  readonly lines: string[][]
+  readonly done: PromiseWithResolvers<readonly string[][]>
+}
+
+/** A connection of this process to a holder. Commands are answered in their order. */
+export class HolderClient implements Holder {
+  readonly pid: number
+  readonly ended: Promise<void>
+  readonly #path: string
+  readonly #socket: Socket
+  readonly #startTime: string
+  readonly #waiters: Waiter[] = []
+  readonly #listeners = new Set<(child: HeldChild) => void>()
+  #rest = ''
+  #isDisconnected = false
+
+  private constructor(path: string, socket: Socket, greeting: Greeting) {
+    this.#path = path
+    this.#socket = socket
+    this.pid = greeting.pid
+    this.#startTime = greeting.startTime
+    const closed = new Promise<void>((resolve) => socket.once('close', resolve))
+    this.ended = closed.then(() => this.#awaitEnd())
+    socket.setEncoding('utf8')
+    socket.on('data', (text: string) => this.#receive(text))
+  }
+
+  static async open(socket: Socket, path: string): Promise<HolderClient> {
+    try {
+      const greeting = await readGreeting(socket, path)
+      const client = new HolderClient(path, socket, greeting)
+      await client.#command('watch')
+      return client
+    } catch (error) {
+      socket.destroy()
+      throw error
+    }
+  }
+
+  async start({ name, output, argv }: ChildPlan): Promise<HeldChild> {
+    const answer = await this.#command('start', name, output, ...argv)
+    return { name, pid: Number(answer.at(-1)?.[1]), exit: undefined }
+  }
+
+  async kill(name: string, signal: number): Promise<void> {
+    await this.#command('kill', name, String(signal))
+  }
+
+  async children(): Promise<readonly HeldChild[]> {
+    return (await this.#command('children')).slice(0, -1).map((words) => parseChild(words.slice(1)))
+  }
+
+  onExit(listener: (child: HeldChild) => void): () => void {
+    this.#listeners.add(listener)
+    return () => this.#listeners.delete(listener)
+  }
+
+  async listen(path: string, number: number): Promise<void> {
+    await this.#command('listen', path, String(number))
+  }
+
+  async rings(): Promise<readonly Ring[]> {
+    return (await this.#command('rings')).slice(0, -1).map(([, number, first = '', end = '', state]) => ({
+      number: Number(number),
+      first: BigInt(first),
+      end: BigInt(end),
+      isClosed: state === 'closed',
+    }))
+  }
+
+  async attach(number: number, offset: bigint): Promise<{ readonly first: bigint; readonly stream: Duplex }> {
+    const stream = await connectToHolder(this.#path)
+    try {
+      await readGreeting(stream, this.#path)
+      stream.write(`attach ${number} ${offset}\n`)
+      const [, first = ''] = checked(words(await readLine(stream)))
+      return { first: BigInt(first), stream }
+    } catch (error) {
+      stream.destroy()
+      throw error
+    }
+  }
+
+  async closeRing(number: number): Promise<void> {
+    await this.#command('close', String(number))
+  }
+
+  async end(): Promise<void> {
+    // A holder that hangs is killed, which ends its children just as well.
+    await this.#command('end').catch(() => this.#killIfAlive())
+    this.#socket.destroy()
+    await abortable(this.ended, AbortSignal.timeout(END_TIMEOUT_MS)).catch(() => {
+      throw new AgentError('DEADLINE_EXCEEDED', `holder ${this.pid}: still there after ${END_TIMEOUT_MS} ms`)
+    })
+  }
+
+  disconnect(): void {
+    this.#isDisconnected = true
+    this.#socket.destroy()
+  }
+
+  async #command(...command: readonly string[]): Promise<readonly string[][]> {
+    const line = `${command.map(encodeURIComponent).join(' ')}\n`
+    if (line.length > LONGEST_LINE) {
+      throw new AgentError(
+        'INVALID_ARGUMENT',
+        `${command[0]}: ${line.length} bytes, want ${LONGEST_LINE} at most`,
+      )
+    }
+    if (this.#socket.destroyed) throw this.#gone()
+    const waiter = { lines: [], done: Promise.withResolvers<readonly string[][]>() }
+    this.#waiters.push(waiter)
+    this.#socket.write(line)
+    const late = AbortSignal.timeout(ANSWER_TIMEOUT_MS)
+    return await abortable(waiter.done.promise, late).catch((error) => {
+      throw late.aborted && error === late.reason
+        ? new AgentError(
+            'DEADLINE_EXCEEDED',
+            `holder ${this.pid}: ${command[0]}: no answer in ${ANSWER_TIMEOUT_MS} ms`,
+          )
+        : error
+    })
+  }
+
+  #receive(text: string): void {
+    const lines = `${this.#rest}${text}`.split('\n')
+    this.#rest = lines.pop() ?? ''
+    for (const line of lines) this.#dispatch(words(line))
+  }
+
+  #dispatch(line: string[]): void {
+    if (line[0] === 'exit') {
+      const child = parseChild(line.slice(1))
+      for (const listener of this.#listeners) listener(child)
+      return
+    }
+    const waiter = this.#waiters[0]
+    if (waiter === undefined) return
+    waiter.lines.push(line)
+    if (line[0] !== 'ok' && line[0] !== 'error') return
+    this.#waiters.shift()
+    try {
+      checked(line)
+      waiter.done.resolve(waiter.lines)
+    } catch (error) {
+      waiter.done.reject(error)
+    }
+  }
+
+  /** Resolves once the process is gone: the connection ends before the kernel has ended all in the namespace. */
+  async #awaitEnd(): Promise<void> {
+    for (const waiter of this.#waiters.splice(0)) waiter.done.reject(this.#gone())
+    if (this.#isDisconnected) return await new Promise(() => {})
+    while (await isAlive(this.pid, this.#startTime)) await sleep(LOOK_MS)
+  }
+
+  async #killIfAlive(): Promise<void> {
+    if (await isAlive(this.pid, this.#startTime)) process.kill(this.pid, 'SIGKILL')
+  }
+
+  #gone(): AgentError {
+    return new AgentError('UNAVAILABLE', `holder ${this.pid}: the connection has ended`)
+  }
+}
+
+/** Rejects with UNAVAILABLE and the errno of connect(2). */
+export async function connectToHolder(path: string): Promise<Socket> {
+  if (Buffer.byteLength(path) > LONGEST_PATH) {
+    throw new AgentError('INVALID_ARGUMENT', `${path}: too long, want ${LONGEST_PATH} bytes at most`)
+  }
+  const socket = connect(path)
+  const connected = Promise.withResolvers<void>()
+  socket.once('connect', connected.resolve)
+  socket.once('error', connected.reject)
+  try {
+    await connected.promise
+  } catch (error) {
+    const errno = errnoOf(error)
+    const message = `connect to ${path}: ${errno}`
+    throw new AgentError('UNAVAILABLE', message, errno === undefined ? {} : { errno })
+  }
+  // Every error also closes the socket.
+  socket.on('error', () => {})
+  return socket
+}
+
+interface Greeting {
+  readonly pid: number
+  readonly startTime: string
+}
+
+/** Checks that the greeting is of the process that it names, whose pid may have been another's. */
+async function readGreeting(socket: Socket, path: string): Promise<Greeting> {
+  const [protocol, version, pid = '', startTime = ''] = words(await readLine(socket))
+  if (protocol === 'error') checked([protocol, version ?? '', pid])
+  if (protocol !== 'holder' || version !== VERSION) {
+    throw new AgentError('FAILED_PRECONDITION', `${path}: version ${version}, want ${VERSION}`)
+  }
+  if (!(await isAlive(Number(pid), startTime))) {
+    throw new AgentError('FAILED_PRECONDITION', `${path}: process ${pid} is not the holder`)
+  }
+  return { pid: Number(pid), startTime }
+}
+
+/** Reads up to a newline, and leaves what follows in the socket. */
+async function readLine(socket: Socket): Promise<string> {
+  const late = AbortSignal.timeout(ANSWER_TIMEOUT_MS)
+  let line = Buffer.alloc(0)
+  for (;;) {
+    const chunk: Buffer | null = socket.read()
+    if (chunk === null) {
+      if (socket.readableEnded || socket.destroyed) throw new AgentError('UNAVAILABLE', 'the holder hung up')
+      await abortable(readable(socket), late).catch(() => {
+        throw new AgentError('UNAVAILABLE', `the holder does not answer`)
+      })
+      continue
+    }
+    line = Buffer.concat([line, chunk])
+    const end = line.indexOf('\n')
+    if (end < 0) continue
+    if (end + 1 < line.length) socket.unshift(line.subarray(end + 1))
+    return line.toString('utf8', 0, end)
+  }
+}
+
+function readable(socket: Socket): Promise<void> {
+  return new Promise((resolve) => {
+    const wake = () => {
+      for (const event of ['readable', 'end', 'close']) socket.off(event, wake)
+      resolve()
+    }
+    for (const event of ['readable', 'end', 'close']) socket.on(event, wake)
+  })
+}
+
+async function isAlive(pid: number, startTime: string): Promise<boolean> {
+  const stat = await readFile(`/proc/${pid}/stat`, 'latin1').catch(() => '')
+  const fields = procStatFields(stat)
+  return fields[19] === startTime && fields[0] !== 'Z' && fields[0] !== 'X'
+}
+
+function words(line: string): string[] {
+  return line.split(' ').map(decodeURIComponent)
+}
+
+/** Returns the words of an answer, or throws the error that it tells. */
+function checked(line: string[]): string[] {
+  const [kind, code = '', text = ''] = line
+  if (kind === 'ok') return line
+  throw new AgentError(isCode(code) ? code : 'INTERNAL', `holder: ${text}`)
+}
+
+function isCode(word: string): word is StatusCodeName {
+  return word in StatusCode
+}
+
+/** NAME PID running, NAME PID exited STATUS, or NAME PID killed SIGNAL. */
+function parseChild([name = '', pid, state, number]: readonly string[]): HeldChild {
+  const code = state === 'exited' ? Number(number) : undefined
+  const signal = state === 'killed' ? Number(number) : undefined
+  return { name, pid: Number(pid), exit: state === 'running' ? undefined : { code, signal } }
+}

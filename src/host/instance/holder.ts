@@ -1,0 +1,57 @@
+import type { Duplex } from 'node:stream'
+
+/** A process that the holder has started. */
+export interface HeldChild {
+  readonly name: string
+  /** In the PID namespace of this process. */
+  readonly pid: number
+  /** Undefined while it runs. */
+  readonly exit: { readonly code: number | undefined; readonly signal: number | undefined } | undefined
+}
+
+/** A bounded record of the last bytes of a stream. */
+export interface Ring {
+  /** 0 is the console; others are the ports of streams. */
+  readonly number: number
+  /** Position of the oldest byte that is kept, and of the next byte to come. */
+  readonly first: bigint
+  readonly end: bigint
+  readonly isClosed: boolean
+}
+
+export interface ChildPlan {
+  readonly name: string
+  readonly argv: readonly [string, ...string[]]
+  /** `console`: its stdin and stdout are ring 0. `log`: stdout and stderr go to the file NAME.log of the folder. */
+  readonly output: 'console' | 'log'
+}
+
+/**
+ * The parent of an instance's processes, and init of their PID namespace: when it dies, the kernel kills them all. It
+ * outlives the daemon. Calls reject with UNAVAILABLE once it is gone.
+ */
+export interface Holder {
+  /** In the PID namespace of this process. */
+  readonly pid: number
+  start(plan: ChildPlan): Promise<HeldChild>
+  /** Does nothing when the child has ended. */
+  kill(name: string, signal: number): Promise<void>
+  children(): Promise<readonly HeldChild[]>
+  /** Calls `listener` for each child that ends from now on. */
+  onExit(listener: (child: HeldChild) => void): () => void
+  /** Listens on the unix socket `path`; what its one peer sends is kept in the ring `number`. */
+  listen(path: string, number: number): Promise<void>
+  rings(): Promise<readonly Ring[]>
+  /**
+   * The bytes of a ring from `offset` on, or from its oldest one. The stream ends with the ring, or when its reader falls
+   * behind by more than the ring keeps. What is written to it goes to the console, or to the peer of the port.
+   */
+  attach(number: number, offset: bigint): Promise<{ readonly first: bigint; readonly stream: Duplex }>
+  closeRing(number: number): Promise<void>
+  /** Kills all children and ends the holder. */
+  end(): Promise<void>
+  /** Resolves when the holder has ended; never rejects. */
+  readonly ended: Promise<void>
+  /** Closes this connection. The holder goes on. */
+  disconnect(): void
+}

@@ -1,0 +1,54 @@
+import { execFile } from 'node:child_process'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
+import type { Holder } from './holder.ts'
+import { connectToHolder, HolderClient } from './holder-client.ts'
+
+/** How long the program may take to make the namespace and its socket. */
+const START_TIMEOUT_MS = 10_000
+
+/** Exit statuses of `native/holder`. */
+const NO_NAMESPACE = 3
+const HELD = 4
+
+/**
+ * Starts a holder for an instance's folder. `program` is the built `native/holder`. Rejects with FAILED_PRECONDITION
+ * and what is missing when no PID namespace can be made, and with ALREADY_EXISTS when the folder has a holder.
+ */
+export async function startHolder(folder: string, program: string): Promise<Holder> {
+  try {
+    // The holder and its children get nothing else of the daemon's environment.
+    const env = { PATH: process.env.PATH ?? '/usr/sbin:/usr/bin:/sbin:/bin' }
+    await promisify(execFile)(program, [folder], { env, timeout: START_TIMEOUT_MS, killSignal: 'SIGKILL' })
+  } catch (error) {
+    throw startError(folder, error)
+  }
+  const holder = await findHolder(folder)
+  if (holder === undefined) throw new AgentError('UNAVAILABLE', `holder of ${folder}: ended at once`)
+  return holder
+}
+
+/**
+ * The running holder of a folder, or undefined when there is none. Rejects with UNAVAILABLE when one does not answer,
+ * and with FAILED_PRECONDITION when it has another version.
+ */
+export async function findHolder(folder: string): Promise<Holder | undefined> {
+  const path = join(folder, 'holder.sock')
+  try {
+    return await HolderClient.open(await connectToHolder(path), path)
+  } catch (error) {
+    const errno = errnoOf(error)
+    if (errno === 'ENOENT' || errno === 'ECONNREFUSED') return undefined
+    throw error
+  }
+}
+
+function startError(folder: string, error: unknown): AgentError {
+  const isExit = error instanceof Error && 'stderr' in error && 'code' in error
+  const text = isExit ? String(error.stderr).trim() : ''
+  const message = `holder of ${folder}: ${text === '' ? messageOf(error) : text}`
+  if (isExit && error.code === NO_NAMESPACE) return new AgentError('FAILED_PRECONDITION', message)
+  if (isExit && error.code === HELD) return new AgentError('ALREADY_EXISTS', message)
+  return new AgentError('UNAVAILABLE', message, { cause: error })
+}
