@@ -1,0 +1,134 @@
+import { chmod, chown, lstat, mkdir } from 'node:fs/promises'
+import { createServer, type Server, type Socket } from 'node:net'
+import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import { failed, fromNodeError } from '../../os/errors.ts'
+import { removeStaleSocket } from '../../os/sockets/stale-socket.ts'
+import type { ServedConnection } from '../../rpc/connection.ts'
+import type { ReadDescriptors } from '../../rpc/grpc/reflection.ts'
+import { serveGrpc } from '../../rpc/grpc/server.ts'
+import type { Totals } from '../../rpc/limits.ts'
+import { startTimer } from '../../rpc/timer.ts'
+import type { ServedTables } from './serve.ts'
+
+export interface SocketPlan {
+  readonly path: string
+  /** Owner of the socket; undefined for the daemon's own user. */
+  readonly uid: number | undefined
+  /** Names the callers of this socket in the log. */
+  readonly peer: string
+  readonly tables: ServedTables
+}
+
+/** Bytes of a path that bind(2) takes. */
+const MOST_PATH_BYTES = 107
+
+/** How long calls may go on after `close`. */
+const CLOSE_MS = 5000
+
+/** Serves the API on unix sockets, whose owner alone may connect. */
+export class ApiSockets {
+  readonly #shared: {
+    readonly totals: Totals
+    readonly log: Logger
+    readonly readDescriptors: ReadDescriptors
+  }
+  readonly #servers: { readonly server: Server; readonly path: string }[] = []
+  readonly #open = new Map<Socket, ServedConnection>()
+
+  constructor(shared: {
+    readonly totals: Totals
+    readonly log: Logger
+    readonly readDescriptors: ReadDescriptors
+  }) {
+    this.#shared = shared
+  }
+
+  /** Replaces a socket that no process listens on. Throws FAILED_PRECONDITION when one does. */
+  async listen(plan: SocketPlan): Promise<void> {
+    const { path, uid } = plan
+    if (Buffer.byteLength(path) > MOST_PATH_BYTES)
+      throw refused(path, `longer than ${MOST_PATH_BYTES} bytes, want a shorter --state or --socket`)
+    await removeStaleSocket(path)
+    const server = createServer((socket) => this.#serve(socket, plan))
+    await new Promise<void>((resolve, reject) => {
+      server.once('error', (error) => reject(failureOf(path, error)))
+      // A umask by which the socket is its owner's alone from its first moment on.
+      const mask = process.umask(0o177)
+      try {
+        server.listen(path, resolve)
+      } finally {
+        process.umask(mask)
+      }
+    })
+    server.on('error', (error) =>
+      this.#shared.log.error('connection not accepted', { socket: path, error: messageOf(error) }),
+    )
+    this.#servers.push({ server, path })
+    if (uid !== undefined && uid !== process.getuid?.())
+      await chown(path, uid, -1).catch(failed('chown', path))
+  }
+
+  /** Accepts no more, and resolves once the calls have ended or their time is over. */
+  async close(): Promise<void> {
+    const closed = this.#servers.map(({ server }) => new Promise((resolve) => server.close(resolve)))
+    for (const [socket, connection] of this.#open) {
+      // A client that has not spoken yet does not hear that it should go.
+      if (socket.bytesRead === 0) socket.destroy()
+      else connection.drain()
+    }
+    const stopTimer = startTimer(CLOSE_MS, () => {
+      for (const socket of this.#open.keys()) socket.destroy()
+    })
+    await Promise.all(closed)
+    stopTimer()
+  }
+
+  #serve(socket: Socket, { peer, tables }: SocketPlan): void {
+    const { totals, log, readDescriptors } = this.#shared
+    // 'close' follows.
+    socket.on('error', () => {})
+    const own = totals.addConnection((reason) => {
+      log.debug('connection closed', { peer, reason })
+      socket.destroy()
+    })
+    if (own === undefined) {
+      log.debug('connection refused', { peer, reason: 'too many connections' })
+      socket.destroy()
+      return
+    }
+    const served = serveGrpc(socket, {
+      ...tables,
+      peer,
+      firstBytes: Buffer.alloc(0),
+      readDescriptors,
+      checkCall: async () => undefined,
+      totals: own,
+      startTimer,
+    })
+    this.#open.set(socket, served)
+    socket.once('close', () => {
+      own.end()
+      this.#open.delete(socket)
+    })
+  }
+}
+
+/** Makes the folder of sockets. With `isOpen` other users may pass through it, but not list it. */
+export async function makeSocketFolder(path: string, isOpen: boolean): Promise<void> {
+  await mkdir(path, { recursive: true, mode: 0o700 }).catch(failed('mkdir', path))
+  const { uid, mode } = await lstat(path).catch(failed('stat', path))
+  if (uid !== process.getuid?.() || (mode & 0o022) !== 0)
+    throw refused(path, 'others may change it, want a folder of this user that nobody else can write')
+  await chmod(path, isOpen ? 0o711 : 0o700).catch(failed('chmod', path))
+}
+
+function failureOf(path: string, error: unknown): AgentError {
+  return errnoOf(error) === 'EADDRINUSE'
+    ? refused(path, 'another process serves it, want that stopped first or another --state')
+    : fromNodeError('listen', path, error)
+}
+
+function refused(path: string, text: string): AgentError {
+  return new AgentError('FAILED_PRECONDITION', `${path}: ${text}`)
+}

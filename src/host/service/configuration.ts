@@ -1,0 +1,76 @@
+import { readFile } from 'node:fs/promises'
+import { isAbsolute, normalize } from 'node:path'
+import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
+
+export interface Tenant {
+  readonly name: string
+  /** Owns the tenant's socket. */
+  readonly uid: number
+  /** Folders of the host whose files the tenant may give to its machines. */
+  readonly folders: readonly string[]
+}
+
+export interface Configuration {
+  readonly tenants: readonly Tenant[]
+}
+
+export const NO_CONFIGURATION: Configuration = { tenants: [] }
+
+export const TENANT_NAME = /^[a-z0-9][a-z0-9_-]{0,31}$/
+
+/** The last uid means "none" to chown(2). */
+const MOST_UID = 2 ** 32 - 2
+
+/** Reads a TOML file. Throws INVALID_ARGUMENT with the file and the key that is wrong. */
+export async function readConfiguration(path: string): Promise<Configuration> {
+  const fail = (text: string): never => {
+    throw new AgentError('INVALID_ARGUMENT', `${path}: ${text}`)
+  }
+  const text = await readFile(path, 'utf8').catch((error) => fail(errnoOf(error) ?? messageOf(error)))
+  const { parse } = await import('smol-toml')
+  let root: unknown
+  try {
+    root = parse(text)
+  } catch (error) {
+    return fail(messageOf(error))
+  }
+  const { tenants = {} } = table('', root, ['tenants'], fail)
+  return {
+    tenants: Object.entries(table('tenants', tenants, undefined, fail)).map(([name, value]) =>
+      tenantOf(name, value, fail),
+    ),
+  }
+}
+
+type Fail = (text: string) => never
+
+function tenantOf(name: string, value: unknown, fail: Fail): Tenant {
+  const where = `tenants.${name}`
+  if (!TENANT_NAME.test(name)) fail(`${where}: invalid name, want 1 to 32 of a-z, 0-9, _ and -`)
+  const { uid, folders = [] } = table(where, value, ['uid', 'folders'], fail)
+  if (typeof uid !== 'number' || !Number.isInteger(uid) || uid < 0 || uid > MOST_UID)
+    return fail(`${where}.uid: want the number of a user`)
+  if (!Array.isArray(folders)) return fail(`${where}.folders: want a list of paths`)
+  return { name, uid, folders: folders.map((folder) => folderOf(where, folder, fail)) }
+}
+
+function folderOf(where: string, folder: unknown, fail: Fail): string {
+  if (typeof folder !== 'string' || !isAbsolute(folder) || normalize(folder) !== folder || folder === '/')
+    return fail(`${where}.folders: ${JSON.stringify(folder)}, want an absolute path without . and ..`)
+  return folder.replace(/\/$/, '')
+}
+
+/** The members of a table; with `keys`, no others. */
+function table(
+  where: string,
+  value: unknown,
+  keys: readonly string[] | undefined,
+  fail: Fail,
+): Readonly<Record<string, unknown>> {
+  if (typeof value !== 'object' || value === null || Array.isArray(value))
+    return fail(`${where}: want a table`)
+  const entries = Object.entries(value)
+  const unknown = entries.find(([key]) => keys !== undefined && !keys.includes(key))
+  if (unknown !== undefined) fail(`${where === '' ? '' : `${where}.`}${unknown[0]}: unknown`)
+  return Object.fromEntries(entries)
+}

@@ -1,0 +1,184 @@
+import { once } from 'node:events'
+import { access, constants, mkdir, readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { neverAborted } from '../../base/abort.ts'
+import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import { InstanceServiceDefinition } from '../../gen/microvm/instance/v1/instance.ts'
+import { HypervisorDefinition, OOBManagementDefinition, VMControllerDefinition } from '../../gen/vm.ts'
+import { LIMITS, Totals } from '../../rpc/limits.ts'
+import type { Caller, Instances } from '../instance/instances.ts'
+import { memoryRegistry } from '../instance/registry/memory-registry.ts'
+import type { Registry } from '../instance/registry/registry.ts'
+import { ApiSockets, makeSocketFolder } from './api-sockets.ts'
+import { CallJournal } from './call-journal.ts'
+import type { Configuration } from './configuration.ts'
+import { HostCalls } from './host-calls.ts'
+import { instanceMethods } from './instance-methods.ts'
+import { MockInstances } from './mock-instances.ts'
+import { methodsOf } from './rpc.ts'
+import { servedTables } from './serve.ts'
+import { controllerMethods, hypervisorMethods, outOfBandMethods } from './vm-methods.ts'
+
+export interface DaemonOptions {
+  readonly stateFolder: string
+  /** The administrator's socket; `admin.sock` in the state folder by default. */
+  readonly socket?: string | undefined
+  readonly configuration: Configuration
+  /** Instances without machines, and nothing that outlives the daemon. */
+  readonly mock: boolean
+  readonly log: Logger
+}
+
+export interface Daemon {
+  /** The administrator's socket. */
+  readonly socket: string
+  readonly instances: Instances
+  /** Stops serving. The instances go on. */
+  close(): Promise<void>
+}
+
+/** Clients that attach have a stream each. */
+const HOST_LIMITS = {
+  ...LIMITS,
+  total: { ...LIMITS.total, streams: { limit: 2048, reserve: 0 } },
+  connection: { streams: 128 },
+}
+
+/** Serves the instances of the state folder. Throws FAILED_PRECONDITION, in one sentence, when it cannot. */
+export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
+  const { stateFolder, configuration, log } = options
+  await checkStateFolder(stateFolder)
+  const hasTenants = configuration.tenants.length > 0
+  await makeSocketFolder(stateFolder, hasTenants)
+  const parts: Part[] = []
+  try {
+    return await compose(options, parts)
+  } catch (error) {
+    await closeAll(parts, log)
+    throw error
+  }
+}
+
+/** Runs a daemon until SIGTERM or SIGINT. Calls `onReady` once it serves. */
+export async function runDaemon(
+  options: DaemonOptions & { readonly onReady?: (daemon: Daemon) => void },
+): Promise<void> {
+  const daemon = await startDaemon(options)
+  options.onReady?.(daemon)
+  const signal = await Promise.race(['SIGTERM', 'SIGINT'].map((name) => once(process, name).then(() => name)))
+  options.log.info('stopping', { reason: signal })
+  await daemon.close()
+}
+
+interface Part {
+  readonly name: string
+  readonly close: () => Promise<void> | void
+}
+
+async function compose(options: DaemonOptions, parts: Part[]): Promise<Daemon> {
+  const { stateFolder, configuration, log, socket = join(stateFolder, 'admin.sock') } = options
+  const { tenants } = configuration
+  const nowMs = () => performance.now()
+  const totals = new Totals(HOST_LIMITS)
+  const sockets = new ApiSockets({ totals, log, readDescriptors })
+  const registry = await openRegistry(options)
+  parts.unshift({ name: 'registry', close: () => registry.close() })
+  const journal = await CallJournal.open({ registry, nowMs: Date.now, log })
+  const instances = await openInstances(options, registry)
+  parts.unshift({ name: 'instances', close: () => instances.close() })
+  parts.unshift({ name: 'journal', close: () => journal.close() })
+  const stopLogging = logChanges(instances, log)
+  parts.unshift({ name: 'log of changes', close: stopLogging })
+  const calls = new HostCalls(nowMs)
+  const declared = [
+    ...methodsOf(InstanceServiceDefinition, instanceMethods({ instances, calls, tenants })),
+    ...methodsOf(OOBManagementDefinition, outOfBandMethods(instances)),
+    ...methodsOf(HypervisorDefinition, hypervisorMethods()),
+    ...methodsOf(VMControllerDefinition, controllerMethods()),
+  ]
+  const stopping = new AbortController()
+  const context = { calls, journal, totals, log, nowMs, stopping: stopping.signal }
+  const close = () => {
+    stopping.abort(new AgentError('UNAVAILABLE', 'the daemon stops'))
+    return sockets.close()
+  }
+  parts.unshift({ name: 'sockets', close })
+  await sockets.listen({
+    path: socket,
+    uid: undefined,
+    peer: 'admin',
+    tables: servedTables(declared, context, undefined),
+  })
+  if (tenants.length > 0) await makeSocketFolder(join(stateFolder, 'tenants'), true)
+  for (const { name, uid } of tenants) {
+    const path = join(stateFolder, 'tenants', `${name}.sock`)
+    await sockets.listen({ path, uid, peer: `tenant ${name}`, tables: servedTables(declared, context, name) })
+  }
+  log.info('serving', { socket, tenants: tenants.length, mock: options.mock })
+  return { socket, instances, close: () => closeAll(parts, log) }
+}
+
+async function openRegistry({ mock }: DaemonOptions): Promise<Registry> {
+  if (mock) return memoryRegistry()
+  throw new AgentError('UNIMPLEMENTED', 'daemon: not built yet, want --mock')
+}
+
+async function openInstances({ mock }: DaemonOptions, _registry: Registry): Promise<Instances> {
+  if (mock) return new MockInstances()
+  throw new AgentError('UNIMPLEMENTED', 'daemon: not built yet, want --mock')
+}
+
+async function closeAll(parts: readonly Part[], log: Logger): Promise<void> {
+  for (const { name, close } of parts) {
+    try {
+      await close()
+    } catch (error) {
+      log.error('not closed', { part: name, error: messageOf(error) })
+    }
+  }
+}
+
+/** The set of all descriptors lies beside the code, in the sources and in a bundle. */
+async function readDescriptors(): Promise<Uint8Array> {
+  return readFile(join(import.meta.dirname, '../../gen/descriptors.binpb'))
+}
+
+async function checkStateFolder(path: string): Promise<void> {
+  try {
+    await mkdir(path, { recursive: true, mode: 0o700 })
+    await access(path, constants.W_OK | constants.X_OK)
+  } catch (error) {
+    throw new AgentError(
+      'FAILED_PRECONDITION',
+      `state folder ${path}: ${errnoOf(error) ?? messageOf(error)}, want a folder that this user can write (--state DIR)`,
+      { cause: error },
+    )
+  }
+}
+
+/** Writes a line for each change of an instance. Returns the function that ends this. */
+function logChanges(instances: Instances, log: Logger): () => Promise<void> {
+  const ended = new AbortController()
+  const caller: Caller = { tenant: undefined, signal: ended.signal, inStep: () => {} }
+  const work = async () => {
+    let after = 0n
+    // Those of earlier daemons were logged by them.
+    for await (const { changes } of instances.watch(
+      { after, once: true },
+      { ...caller, signal: neverAborted },
+    ))
+      after = changes.at(-1)?.sequence ?? after
+    for await (const { changes } of instances.watch({ after, once: false }, caller)) {
+      for (const { key, tenant, kind, text, sequence } of changes)
+        log.info('instance', { key, tenant: tenant || undefined, kind, text, sequence })
+    }
+  }
+  const logging = work().catch((error) => {
+    if (!ended.signal.aborted) log.error('changes not logged', { error: messageOf(error) })
+  })
+  return () => {
+    ended.abort()
+    return logging
+  }
+}

@@ -1,0 +1,213 @@
+import { AgentError } from '../../base/errors.ts'
+import {
+  ChangeStateRequest_Change as Change,
+  type ConnectAgentRequest,
+  type EnsureInstanceRequest,
+  type InstanceServiceDefinition,
+  type Specification,
+} from '../../gen/microvm/instance/v1/instance.ts'
+import type { Instances } from '../instance/instances.ts'
+import { specKey } from '../spec/spec-key.ts'
+import { TENANT_NAME, type Tenant } from './configuration.ts'
+import type { HostCalls } from './host-calls.ts'
+import type { ServiceCall, ServiceMethods } from './rpc.ts'
+import { checkTenantBackend, checkTenantSpecification } from './tenant-rules.ts'
+
+export interface ServiceContext {
+  readonly instances: Instances
+  readonly calls: Pick<HostCalls, 'list' | 'metrics'>
+  readonly tenants: readonly Tenant[]
+}
+
+/** What each RPC is, who may call it, and what becomes of it when the daemon dies. */
+export function instanceMethods(context: ServiceContext): ServiceMethods<typeof InstanceServiceDefinition> {
+  const { instances, calls } = context
+  return {
+    ensureInstance: {
+      ...IDEMPOTENT,
+      handle: async (request, call) => instances.ensure(await checkedEnsure(context, request, call), call),
+    },
+    getInstance: { ...READ, handle: async ({ key }, call) => instances.get(specKey(key), call) },
+    listInstances: { ...READ, handle: async (_request, call) => ({ instances: [...instances.list(call)] }) },
+    watchInstances: { ...READ, handleStream: (request, call) => instances.watch(request, call) },
+    // Journaled for RESET: a machine is reset again.
+    changeState: {
+      ...JOURNALED,
+      handle: async (request, call) => instances.changeState(checkedChange(keyed(request)), call),
+    },
+    replaceBackend: {
+      ...IDEMPOTENT,
+      handle: async (request, call) => {
+        const { backend, backendKey } = request
+        if (backend === undefined) throw invalid('backend: missing')
+        const tenant = tenantOf(context, call)
+        if (tenant !== undefined) await checkTenantBackend(tenant, 'backend', backend)
+        return instances.replaceBackend({ ...keyed(request), backendKey: specKey(backendKey) }, call)
+      },
+    },
+    plug: {
+      ...IDEMPOTENT,
+      handle: async (request, call) => {
+        const { device, backend, deviceKey } = request
+        if (device === undefined) throw invalid('device: missing')
+        const tenant = tenantOf(context, call)
+        if (tenant !== undefined && backend !== undefined)
+          await checkTenantBackend(tenant, 'backend', backend)
+        return instances.plug({ ...keyed(request), deviceKey: specKey(deviceKey) }, call)
+      },
+    },
+    unplug: {
+      ...IDEMPOTENT,
+      handle: async (request, call) =>
+        instances.unplug({ ...keyed(request), deviceKey: specKey(request.deviceKey) }, call),
+    },
+    // Journaled, because an instance that is gone is not found.
+    remove: {
+      ...JOURNALED,
+      handle: async ({ key }, call) => {
+        await instances.remove(specKey(key), call).catch((error) => {
+          if (!call.isRepeated || !isNotFound(error)) throw error
+        })
+        return {}
+      },
+    },
+
+    // Journaled, because each call takes another port.
+    allocatePort: {
+      ...JOURNALED,
+      handle: async (request, call) => {
+        if (!STREAMS.includes(request.stream))
+          throw invalid(`stream: ${JSON.stringify(request.stream)}, want ${STREAMS.join(', ')}`)
+        checkId('container', request.container)
+        if (request.exec !== '') checkId('exec', request.exec)
+        return instances.allocatePort(keyed(request), call)
+      },
+    },
+    attach: { ...READ, handleStream: (request, call) => attach(instances, request, call) },
+    listStreams: {
+      ...READ,
+      handle: async ({ key }, call) => ({ streams: [...(await instances.streams(specKey(key), call))] }),
+    },
+    connectAgent: {
+      ...READ,
+      handleDuplex: (requests, call) => connectAgent(instances, requests, call),
+    },
+
+    listCalls: { ...READ, handle: async (_request, call) => ({ calls: calls.list(call.tenant) }) },
+    // The figures are of all tenants.
+    getMetrics: {
+      ...READ,
+      role: 'admin',
+      handle: async () => ({ text: `${instances.metrics()}${calls.metrics()}` }),
+    },
+  }
+}
+
+const READ = { role: 'owner', onDaemonDeath: 'read' } as const
+const IDEMPOTENT = { role: 'owner', onDaemonDeath: 'idempotent' } as const
+const JOURNALED = { role: 'owner', onDaemonDeath: 'journaled' } as const
+
+const STREAMS = ['stdin', 'stdout', 'stderr']
+
+/** Bytes of one message of a stream of bytes. */
+const PIECE_BYTES = 1024 * 1024
+
+async function checkedEnsure(
+  context: ServiceContext,
+  request: EnsureInstanceRequest,
+  call: ServiceCall,
+): Promise<EnsureInstanceRequest & { readonly specification: Specification }> {
+  const { properties, specification, migrationTarget } = request
+  if (properties === undefined) throw invalid('properties: missing')
+  const key = specKey(properties.key)
+  const tenant = tenantOf(context, call)
+  if (tenant !== undefined && properties.tenant !== '' && properties.tenant !== tenant.name)
+    throw new AgentError(
+      'PERMISSION_DENIED',
+      `properties.tenant: ${JSON.stringify(properties.tenant)}, want ${JSON.stringify(tenant.name)} or none on this socket`,
+    )
+  if (properties.tenant !== '' && !TENANT_NAME.test(properties.tenant))
+    throw invalid(`properties.tenant: ${JSON.stringify(properties.tenant)} is no name of a tenant`)
+  if (migrationTarget !== undefined)
+    throw new AgentError('UNIMPLEMENTED', 'migration_target: not built yet, want specification')
+  if (specification === undefined) throw invalid('specification: missing')
+  if (tenant !== undefined) await checkTenantSpecification(tenant, specification)
+  return {
+    ...request,
+    properties: { ...properties, key, tenant: tenant?.name ?? properties.tenant },
+    specification,
+  }
+}
+
+function tenantOf({ tenants }: Pick<ServiceContext, 'tenants'>, { tenant }: ServiceCall): Tenant | undefined {
+  if (tenant === undefined) return undefined
+  const known = tenants.find(({ name }) => name === tenant)
+  if (known === undefined) throw new Error(`tenant ${tenant}: not configured`)
+  return known
+}
+
+function keyed<Request extends { readonly key: string }>(request: Request): Request {
+  return { ...request, key: specKey(request.key) }
+}
+
+function checkedChange<Request extends { readonly change: number }>(request: Request): Request {
+  const { change } = request
+  if (change !== Change.CHANGE_UNSPECIFIED && Object.values<number>(Change).includes(change)) return request
+  throw invalid(`change: ${change}, want RUN, PAUSE, RESET, STOP or KILL`)
+}
+
+/** Of the same form as in the agent. */
+function checkId(name: string, id: string): void {
+  if (!/^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$/.test(id))
+    throw invalid(
+      `${name}: ${JSON.stringify(id.slice(0, 128))} is no id, want 1 to 128 of A-Z, a-z, 0-9, _ . -`,
+    )
+}
+
+async function* attach(
+  instances: Instances,
+  request: Parameters<Instances['attach']>[0],
+  call: ServiceCall,
+): ReturnType<Instances['attach']> extends AsyncIterable<infer Answer>
+  ? AsyncGenerator<Answer, void>
+  : never {
+  for await (const { offset, data } of instances.attach(keyed(request), call)) {
+    let at = offset
+    for (const piece of pieces(data)) {
+      yield { offset: at, data: piece }
+      at += BigInt(piece.length)
+    }
+  }
+}
+
+async function* connectAgent(
+  instances: Instances,
+  requests: AsyncIterable<ConnectAgentRequest>,
+  call: ServiceCall,
+): AsyncGenerator<{ readonly data: Uint8Array }, void> {
+  const incoming = requests[Symbol.asyncIterator]()
+  const first = await incoming.next()
+  if (first.done === true) throw invalid('key: missing, want it in the first message')
+  const key = specKey(first.value.key)
+  const input = async function* () {
+    if (first.value.data.length > 0) yield first.value.data
+    for (let next = await incoming.next(); next.done !== true; next = await incoming.next()) {
+      if (next.value.key !== '') throw invalid('key: given again, want it in the first message only')
+      yield next.value.data
+    }
+  }
+  for await (const data of instances.connectAgent(key, input(), call))
+    for (const piece of pieces(data)) yield { data: piece }
+}
+
+export function* pieces(data: Uint8Array): Generator<Uint8Array, void> {
+  for (let at = 0; at < data.length; at += PIECE_BYTES) yield data.subarray(at, at + PIECE_BYTES)
+}
+
+function isNotFound(error: unknown): boolean {
+  return error instanceof AgentError && error.code === 'NOT_FOUND'
+}
+
+export function invalid(message: string): AgentError {
+  return new AgentError('INVALID_ARGUMENT', message)
+}

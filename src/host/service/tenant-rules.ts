@@ -1,0 +1,67 @@
+import { realpath } from 'node:fs/promises'
+import { isAbsolute, normalize } from 'node:path'
+import { AgentError } from '../../base/errors.ts'
+import { isWithin } from '../../base/paths.ts'
+import type { Backend, Board, Specification } from '../../gen/microvm/instance/v1/instance.ts'
+import type { Tenant } from './configuration.ts'
+
+/** `allowed`, `refused`, or the path, which has to be below one of the tenant's folders. */
+type Rule<Value> = 'allowed' | 'refused' | ((value: Value) => string)
+
+/** What of the host a tenant may give a machine, by the kind of the backend. The administrator may give it all. */
+const RULES: { readonly [Kind in keyof Backend]-?: Rule<NonNullable<Backend[Kind]>> } = {
+  file: ({ path }) => path,
+  passt: 'allowed',
+  // An interface of the host, or a new one on any of its bridges.
+  tap: 'refused',
+  vhostVsock: 'allowed',
+  vsockDaemon: 'allowed',
+  vhostUser: ({ socket }) => socket,
+  virtiofsd: ({ path }) => path,
+  console: 'allowed',
+  content: ({ path }) => path,
+  folder: ({ path }) => path,
+  userNetwork: 'refused',
+}
+
+const BOARD_PATHS = ['kernel', 'initrd', 'vmlinux'] as const satisfies readonly (keyof Board)[]
+
+/** Throws PERMISSION_DENIED naming the first part of a tenant's specification that is of the host. */
+export async function checkTenantSpecification(
+  tenant: Tenant,
+  { board, backends }: Specification,
+): Promise<void> {
+  for (const name of BOARD_PATHS) {
+    const path = board?.[name] ?? ''
+    if (path !== '') await checkPath(tenant, `specification.board.${name}`, path)
+  }
+  for (const [key, backend] of Object.entries(backends)) {
+    await checkTenantBackend(tenant, `specification.backends[${JSON.stringify(key)}]`, backend)
+  }
+}
+
+/** Throws PERMISSION_DENIED beginning with `where` when the backend is of the host. */
+export async function checkTenantBackend(tenant: Tenant, where: string, backend: Backend): Promise<void> {
+  for (const [kind, rule] of Object.entries(RULES)) {
+    const value = backend[kind as keyof Backend]
+    if (value === undefined || rule === 'allowed') continue
+    if (rule === 'refused') throw denied(`${where}: ${kind} is for the administrator only`)
+    // The table ties each rule to its kind; Object.entries loses that tie.
+    const path = (rule as (value: unknown) => string)(value)
+    await checkPath(tenant, `${where}.${kind}`, path)
+  }
+}
+
+/** One text for all failures, so that a tenant learns nothing of the host's files. */
+async function checkPath({ name, folders }: Tenant, where: string, path: string): Promise<void> {
+  if (isAbsolute(path) && normalize(path) === path && folders.some((folder) => isWithin(path, folder))) {
+    const real = await realpath(path).catch(() => undefined)
+    const homes = await Promise.all(folders.map((folder) => realpath(folder).catch(() => undefined)))
+    if (real !== undefined && homes.some((home) => home !== undefined && isWithin(real, home))) return
+  }
+  throw denied(`${where}: ${JSON.stringify(path)} is not in a folder of tenant ${name}`)
+}
+
+function denied(message: string): AgentError {
+  return new AgentError('PERMISSION_DENIED', message)
+}

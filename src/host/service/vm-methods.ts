@@ -1,0 +1,79 @@
+import { AgentError } from '../../base/errors.ts'
+import { ChangeStateRequest, ChangeStateRequest_Change } from '../../gen/microvm/instance/v1/instance.ts'
+import type {
+  ConsoleIO,
+  HypervisorDefinition,
+  OOBManagementDefinition,
+  VMControllerDefinition,
+} from '../../gen/vm.ts'
+import type { Instances } from '../instance/instances.ts'
+import { specKey } from '../spec/spec-key.ts'
+import { invalid, pieces } from './instance-methods.ts'
+import type { ServiceCall, ServiceMethods } from './rpc.ts'
+
+/** The instance that a call of OOBManagement is about: its messages have no place for a key. */
+const INSTANCE = 'instance'
+
+export function outOfBandMethods(instances: Instances): ServiceMethods<typeof OOBManagementDefinition> {
+  return {
+    // Journaled: a machine is reset again.
+    reset: {
+      role: 'owner',
+      onDaemonDeath: 'journaled',
+      handle: async (_request, call) => {
+        const change = { key: instanceOf(call), change: ChangeStateRequest_Change.RESET }
+        await instances.changeState(ChangeStateRequest.fromPartial(change), call)
+        return {}
+      },
+    },
+    console: {
+      role: 'owner',
+      onDaemonDeath: 'read',
+      handleDuplex: (requests, call) => connectConsole(instances, requests, call),
+    },
+  }
+}
+
+export function hypervisorMethods(): ServiceMethods<typeof HypervisorDefinition> {
+  return { startMigration: { ...NOT_BUILT, handle: notBuilt('Hypervisor/StartMigration') } }
+}
+
+export function controllerMethods(): ServiceMethods<typeof VMControllerDefinition> {
+  return {
+    ensureMigrationTarget: { ...NOT_BUILT, handle: notBuilt('VMController/EnsureMigrationTarget') },
+    migrationSwitchover: { ...NOT_BUILT, handle: notBuilt('VMController/MigrationSwitchover') },
+    runLease: {
+      ...NOT_BUILT,
+      // biome-ignore lint/correctness/useYield: it fails before its first answer
+      handleStream: async function* () {
+        await notBuilt('VMController/RunLease')()
+      },
+    },
+  }
+}
+
+const NOT_BUILT = { role: 'admin', onDaemonDeath: 'read' } as const
+
+function notBuilt(method: string): () => Promise<never> {
+  return async () => {
+    throw new AgentError('UNIMPLEMENTED', `${method}: not built yet`)
+  }
+}
+
+async function* connectConsole(
+  instances: Instances,
+  requests: AsyncIterable<ConsoleIO>,
+  call: ServiceCall,
+): AsyncGenerator<ConsoleIO, void> {
+  const input = async function* () {
+    for await (const { data } of requests) yield data
+  }
+  for await (const data of instances.console(instanceOf(call), input(), call))
+    for (const piece of pieces(data)) yield { data: piece }
+}
+
+function instanceOf({ metadata }: ServiceCall): string {
+  const key = metadata(INSTANCE)
+  if (key === undefined) throw invalid(`metadata ${INSTANCE}: missing, want the key of an instance`)
+  return specKey(key)
+}

@@ -1,0 +1,57 @@
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { readConfiguration } from '../../../src/host/service/configuration.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
+
+describe('the configuration of the daemon', () => {
+  const path = join(temporaryFolder(), 'daemon.toml')
+  const read = (text: string) => {
+    writeFileSync(path, text)
+    return readConfiguration(path)
+  }
+
+  it('names the tenants, their users and their folders', async () => {
+    const text = `
+      [tenants.anne]
+      uid = 1000
+      folders = ["/srv/anne", "/srv/images/"]
+      [tenants.bob-2]
+      uid = 0`
+    expect(await read(text)).toEqual({
+      tenants: [
+        { name: 'anne', uid: 1000, folders: ['/srv/anne', '/srv/images'] },
+        { name: 'bob-2', uid: 0, folders: [] },
+      ],
+    })
+    expect(await read('')).toEqual({ tenants: [] })
+  })
+
+  it.each([
+    ['tenants = 1', 'tenants: want a table'],
+    ['[tenant.anne]\nuid = 1', 'tenant: unknown'],
+    ['[tenants.anne]\nuid = 1\nfolder = "/x"', 'tenants.anne.folder: unknown'],
+    ['[tenants.Anne]\nuid = 1', 'tenants.Anne: invalid name, want 1 to 32 of a-z, 0-9, _ and -'],
+    ['[tenants."../x"]\nuid = 1', 'tenants.../x: invalid name'],
+    ['[tenants.anne]', 'tenants.anne.uid: want the number of a user'],
+    ['[tenants.anne]\nuid = -1', 'tenants.anne.uid: want the number of a user'],
+    ['[tenants.anne]\nuid = 4294967295', 'tenants.anne.uid: want the number of a user'],
+    ['[tenants.anne]\nuid = 1\nfolders = "/x"', 'tenants.anne.folders: want a list of paths'],
+    [
+      '[tenants.anne]\nuid = 1\nfolders = ["/x/../y"]',
+      'tenants.anne.folders: "/x/../y", want an absolute path',
+    ],
+    ['[tenants.anne]\nuid = 1\nfolders = ["x"]', 'tenants.anne.folders: "x", want an absolute path'],
+    ['[tenants.anne]\nuid = 1\nfolders = ["/"]', 'tenants.anne.folders: "/", want an absolute path'],
+    ['[tenants', 'Invalid TOML document'],
+  ])('refuses %j by name', async (text, message) => {
+    await expect(read(text)).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: expect.stringContaining(`${path}: ${message}`),
+    })
+  })
+
+  it('says that there is no such file', async () => {
+    await expect(readConfiguration('/nowhere/daemon.toml')).rejects.toThrow('/nowhere/daemon.toml: ENOENT')
+  })
+})

@@ -1,0 +1,148 @@
+import { chmodSync, lstatSync, mkdirSync, statSync, writeFileSync } from 'node:fs'
+import { rename } from 'node:fs/promises'
+import { connect, createServer } from 'node:net'
+import { join } from 'node:path'
+import { afterEach, describe, expect, it } from 'vitest'
+import { jsonLogger, silentLogger } from '../../../src/base/log.ts'
+import { ChangeStateRequest_Change as Change } from '../../../src/gen/microvm/instance/v1/instance.ts'
+import { NO_CONFIGURATION } from '../../../src/host/service/configuration.ts'
+import { startDaemon } from '../../../src/host/service/daemon.ts'
+import { ensureRequest } from '../../support/host-wing/instance-requests.ts'
+import { type RunningDaemon, runMockDaemon } from '../../support/host-wing/running-daemon.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
+
+const uid = process.getuid?.() ?? 0
+
+describe('a daemon', () => {
+  const started: RunningDaemon[] = []
+
+  afterEach(async () => {
+    for (const running of started.splice(0)) await running.close()
+  })
+
+  async function run(options: Parameters<typeof runMockDaemon>[0] = {}): Promise<RunningDaemon> {
+    const running = await runMockDaemon(options)
+    started.push(running)
+    return running
+  }
+
+  it('keeps its sockets to their owners', async () => {
+    const { folder, daemon } = await run()
+    expect([folder, daemon.socket].map((path) => (lstatSync(path).mode & 0o777).toString(8))).toEqual([
+      '700',
+      '600',
+    ])
+  })
+
+  it('lets tenants pass through its folders, which they cannot list', async () => {
+    const tenants = [{ name: 'anne', uid, folders: [] }]
+    const { folder } = await run({ configuration: { tenants } })
+    const modes = ['', 'tenants', 'tenants/anne.sock', 'admin.sock'].map((path) =>
+      (statSync(join(folder, path)).mode & 0o777).toString(8),
+    )
+    expect(modes).toEqual(['711', '711', '600', '600'])
+  })
+
+  it('replaces the socket of a daemon that was killed', async () => {
+    const folder = join(temporaryFolder(), 'state')
+    mkdirSync(folder, { mode: 0o700 })
+    const dead = join(folder, 'admin.sock')
+    const server = createServer()
+    await new Promise<void>((resolve) => server.listen(`${dead}.0`, resolve))
+    // Renamed, the file stays when its server is closed.
+    await rename(`${dead}.0`, dead)
+    await new Promise((resolve) => server.close(resolve))
+    expect(lstatSync(dead).isSocket()).toBe(true)
+    const running = await run({ folder })
+    expect(await running.client().instances.listInstances({})).toEqual({ instances: [] })
+  })
+
+  it('does not start beside another', async () => {
+    const { folder, client } = await run()
+    await expect(run({ folder })).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      message: `${folder}/admin.sock: another process serves it, want that stopped first or another --state`,
+    })
+    expect(await client().instances.listInstances({})).toEqual({ instances: [] })
+  })
+
+  it.each([
+    ['is a file', (path: string) => writeFileSync(path, ''), 'EEXIST'],
+    ["is another user's to write", (path: string) => mkdirSync(path), 'others may change it'],
+  ])('does not start when its folder %s', async (_what, make, reason) => {
+    const folder = join(temporaryFolder(), 'state')
+    make(folder)
+    chmodSync(folder, 0o777)
+    await expect(run({ folder })).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      message: expect.stringMatching(new RegExp(`^.*${folder}: ${reason}, want a folder .*$`)),
+    })
+  })
+
+  it('says which path is too long for a socket', async () => {
+    const folder = join(temporaryFolder(), 'x'.repeat(100))
+    await expect(run({ folder })).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      message: `${folder}/admin.sock: longer than 107 bytes, want a shorter --state or --socket`,
+    })
+  })
+
+  it('listens at another path when it is told so', async () => {
+    const folder = temporaryFolder()
+    const socket = join(folder, 'other.sock')
+    const daemon = await startDaemon({
+      ...{ stateFolder: folder, socket, configuration: NO_CONFIGURATION },
+      ...{ mock: true, log: silentLogger() },
+    })
+    expect(daemon.socket).toBe(socket)
+    expect(lstatSync(socket).isSocket()).toBe(true)
+    await daemon.close()
+  })
+
+  it('ends streams and removes its sockets when it stops, and is not held up by idle clients', async () => {
+    const running = await run()
+    const client = running.client()
+    const watching = client.open('microvm.instance.v1.InstanceService/WatchInstances')
+    watching.call.end(new Uint8Array(0))
+    await client.instances.ensureInstance(ensureRequest('a'))
+    await expect.poll(() => watching.answers.length).toBeGreaterThan(0)
+    const idle = connect(running.daemon.socket)
+    await new Promise((resolve) => idle.once('connect', resolve))
+    const begun = performance.now()
+    await running.daemon.close()
+    expect(performance.now() - begun).toBeLessThan(4000)
+    await expect(watching.ended).rejects.toMatchObject({ code: 'UNAVAILABLE', message: 'the daemon stops' })
+    expect(() => lstatSync(running.daemon.socket)).toThrow('ENOENT')
+    idle.destroy()
+  })
+
+  it('writes one line for each changing call and for each change of an instance', async () => {
+    const lines: string[] = []
+    const log = jsonLogger({
+      sink: (line) => lines.push(line),
+      level: () => 'info',
+      version: '1',
+      pid: 1,
+    })
+    const { client } = await run({ log })
+    const { instances } = client()
+    await instances.ensureInstance(ensureRequest('a'))
+    await instances.getInstance({ key: 'a' })
+    await instances.changeState({ key: 'b', change: Change.RUN }).catch(() => {})
+    const seen = () =>
+      lines
+        .map((line) => JSON.parse(line))
+        .map(({ msg, key, kind, code, error }) => ({ msg, key, kind, code, error }))
+    await expect.poll(() => seen().length).toBe(5)
+    const [serving, ...others] = seen()
+    expect(serving).toMatchObject({ msg: 'serving' })
+    expect(others).toEqual(
+      expect.arrayContaining([
+        { msg: 'rpc', key: 'a', code: 'OK' },
+        { msg: 'instance', key: 'a', kind: 'created' },
+        { msg: 'instance', key: 'a', kind: 'state' },
+        { msg: 'rpc', key: 'b', code: 'NOT_FOUND', error: 'instance b: not found' },
+      ]),
+    )
+  })
+})

@@ -1,0 +1,121 @@
+import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import type { Backend, DeepPartial } from '../../../src/gen/microvm/instance/v1/instance.ts'
+import { ensureRequest } from '../../support/host-wing/instance-requests.ts'
+import {
+  type DaemonClient,
+  type RunningDaemon,
+  runMockDaemon,
+} from '../../support/host-wing/running-daemon.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
+
+const uid = process.getuid?.() ?? 0
+
+type Backends = Readonly<Record<keyof Backend, (path: string) => DeepPartial<Backend>>>
+
+/** A backend of each kind. */
+const BACKENDS: Backends = {
+  file: (path) => ({ file: { path, access: 2 } }),
+  passt: () => ({ passt: {} }),
+  tap: () => ({ tap: { interfaceName: 'tap0' } }),
+  vhostVsock: () => ({ vhostVsock: {} }),
+  vsockDaemon: () => ({ vsockDaemon: {} }),
+  vhostUser: (socket) => ({ vhostUser: { socket } }),
+  virtiofsd: (path) => ({ virtiofsd: { path } }),
+  console: () => ({ console: {} }),
+  content: (path) => ({ content: { path } }),
+  folder: (path) => ({ folder: { path } }),
+  userNetwork: () => ({ userNetwork: {} }),
+}
+
+const WITH_PATH = ['file', 'vhostUser', 'virtiofsd', 'content', 'folder'] as const
+const FREE = ['passt', 'vhostVsock', 'vsockDaemon', 'console'] as const
+const REFUSED = ['tap', 'userNetwork'] as const
+
+describe('what a tenant may give to a machine', () => {
+  const folder = temporaryFolder()
+  const own = join(folder, 'anne')
+  let running: RunningDaemon
+  let anne: DaemonClient
+  let count = 0
+
+  beforeAll(async () => {
+    mkdirSync(own)
+    writeFileSync(join(own, 'disk'), '')
+    writeFileSync(join(folder, 'secret'), '')
+    symlinkSync(join(folder, 'secret'), join(own, 'link'))
+    symlinkSync(join(own, 'disk'), join(own, 'own-link'))
+    symlinkSync(folder, join(own, 'up'))
+    running = await runMockDaemon({ configuration: { tenants: [{ name: 'anne', uid, folders: [own] }] } })
+    anne = running.client('anne')
+  })
+
+  afterAll(() => running.close())
+
+  /** By each RPC that takes a backend. */
+  async function tryAll(client: DaemonClient, backend: DeepPartial<Backend>): Promise<readonly string[]> {
+    count += 1
+    const key = `a${count}`
+    await client.instances.ensureInstance(ensureRequest(key))
+    const answers = [
+      client.instances.ensureInstance(
+        ensureRequest(`b${count}`, { specification: { backends: { x: backend } } }),
+      ),
+      client.instances.plug({ key, deviceKey: 'd', device: { backend: 'x', serial: {} }, backend }),
+      client.instances.replaceBackend({ key, backendKey: 'output', backend }),
+    ]
+    return Promise.all(
+      answers.map((answer) =>
+        answer.then(
+          () => 'OK',
+          ({ code, message }) => `${code} ${message}`,
+        ),
+      ),
+    )
+  }
+
+  it('has a rule for each kind of backend', () => {
+    expect([...WITH_PATH, ...FREE, ...REFUSED].sort()).toEqual(Object.keys(BACKENDS).sort())
+  })
+
+  it.each(FREE)('takes %s', async (kind) => {
+    expect(await tryAll(anne, BACKENDS[kind](''))).toEqual(['OK', 'OK', 'OK'])
+  })
+
+  it.each(REFUSED)('refuses %s, which the administrator may use', async (kind) => {
+    const text = `PERMISSION_DENIED backend: ${kind} is for the administrator only`
+    expect(await tryAll(anne, BACKENDS[kind](''))).toEqual([
+      `PERMISSION_DENIED specification.backends["x"]: ${kind} is for the administrator only`,
+      text,
+      text,
+    ])
+    expect(await tryAll(running.client(), BACKENDS[kind](''))).toEqual(['OK', 'OK', 'OK'])
+  })
+
+  it.each(WITH_PATH)('takes %s below a folder of the tenant only', async (kind) => {
+    for (const path of ['disk', 'own-link'])
+      expect(await tryAll(anne, BACKENDS[kind](join(own, path)))).toEqual(['OK', 'OK', 'OK'])
+    const outside = [
+      ...['', '/', 'disk', '/etc/passwd', `${own}x/disk`, join(folder, 'secret')],
+      ...[`${own}/../secret`, `${own}//disk`, `${own}/link`, `${own}/up/secret`, `${own}/nothing`],
+    ]
+    for (const path of outside) {
+      const text = `backend.${kind}: ${JSON.stringify(path)} is not in a folder of tenant anne`
+      const answers = await tryAll(anne, BACKENDS[kind](path))
+      expect(answers.slice(1), path).toEqual([`PERMISSION_DENIED ${text}`, `PERMISSION_DENIED ${text}`])
+      expect(answers[0], path).toMatch(/^PERMISSION_DENIED specification\.backends\["x"\]/)
+    }
+    expect(await tryAll(running.client(), BACKENDS[kind]('/etc/passwd'))).toEqual(['OK', 'OK', 'OK'])
+  })
+
+  it.each(['kernel', 'initrd', 'vmlinux'])('takes a %s below its folders only', async (name) => {
+    const ensure = (key: string, path: string) =>
+      anne.instances.ensureInstance(ensureRequest(key, { specification: { board: { [name]: path } } }))
+    await expect(ensure(`${name}1`, '/boot/vmlinuz')).rejects.toMatchObject({
+      code: 'PERMISSION_DENIED',
+      message: `specification.board.${name}: "/boot/vmlinuz" is not in a folder of tenant anne`,
+    })
+    await ensure(`${name}2`, join(own, 'disk'))
+  })
+})
