@@ -54,14 +54,10 @@ static int contains_number(const char *path, dev_t device) {
   return strcmp(found, wanted) == 0;
 }
 
-static int is_node_of(const char *node, const char *numbers) {
-  struct stat status;
-  if (stat(node, &status) != 0) return errno == ENOENT ? 0 : -errno;
-  return S_ISBLK(status.st_mode) ? contains_number(numbers, status.st_rdev) : 0;
-}
-
 static int64_t is_block_node_of(struct call *call) {
-  return is_node_of(call->given[0].string, call->given[1].string);
+  struct stat status;
+  if (stat(call->given[0].string, &status) != 0) return errno == ENOENT ? 0 : -errno;
+  return S_ISBLK(status.st_mode) ? contains_number(call->given[1].string, status.st_rdev) : 0;
 }
 
 static int64_t make_node(struct call *call) {
@@ -81,17 +77,22 @@ static ssize_t read_some(int fd, char *buffer, size_t size) {
   return length;
 }
 
+static bool reserve(struct call *call, size_t *size, size_t bytes) {
+  if (call->length + bytes <= *size) return true;
+  size_t larger = 2 * *size > call->length + bytes ? 2 * *size : call->length + bytes;
+  char *moved = realloc(call->bytes, larger);
+  if (moved == NULL) return false;
+  call->bytes = moved;
+  *size = larger;
+  return true;
+}
+
 /* Returns 0 or an errno: EFBIG above `max_bytes`. The call frees the bytes in every case. */
 static int read_to_end(int fd, struct call *call, size_t max_bytes) {
   size_t size = 0;
   for (;;) {
     if (call->length > max_bytes) return EFBIG;
-    if (call->length == size) {
-      size = size == 0 ? FIRST_BYTES : 2 * size;
-      char *larger = realloc(call->bytes, size);
-      if (larger == NULL) return ENOMEM;
-      call->bytes = larger;
-    }
+    if (!reserve(call, &size, size == 0 ? FIRST_BYTES : 1)) return ENOMEM;
     ssize_t length = read_some(fd, call->bytes + call->length, size - call->length);
     if (length <= 0) return length == 0 ? 0 : errno;
     call->length += length;
@@ -103,16 +104,6 @@ static int64_t read_file(struct call *call) {
   if (fd == -1) return -1;
   errno = read_to_end(fd, call, call->given[1].integer);
   return closed_after(fd, errno == 0 ? 0 : -1);
-}
-
-static bool reserve(struct call *call, size_t *size, size_t bytes) {
-  if (call->length + bytes <= *size) return true;
-  size_t larger = 2 * *size > call->length + bytes ? 2 * *size : call->length + bytes;
-  char *moved = realloc(call->bytes, larger);
-  if (moved == NULL) return false;
-  call->bytes = moved;
-  *size = larger;
-  return true;
 }
 
 /* Adds the file. A file that cannot be read, or is longer than `max_bytes`, adds nothing. */
