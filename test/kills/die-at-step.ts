@@ -20,6 +20,8 @@ const DROPPED = 4
 const ANSWER = 16
 const NOTHING = 17
 const CONFIRM = 18
+const FRAME_IN_FILE = 4
+const FRAME_HEADER_BYTES = 10
 /** The first bytes of a frame hold the names of its service and method. */
 const HEAD_BYTES = 256
 const MOST_TOLD_APART = 20
@@ -42,6 +44,8 @@ const died = new Set(linesOf(diedFile))
 const deaths = linesOf(deathsFile)
 const methods = new Map<string, string>()
 const calls = new Map<string, number>()
+/** Numbers of requests that are in files which the agent has not looked at. */
+const inFiles: string[] = []
 for (const line of linesOf(callsFile)) count(line)
 
 /** The latest call; `again` until the first new call, while a restarted agent restores and repeats open calls. */
@@ -81,12 +85,27 @@ function watched(addon: object): object {
     Object.getOwnPropertyNames(addon).map((name) => [name, Reflect.get(addon, name)]),
   )
   for (const name of JOURNAL.filter((each) => each in copy)) replace(copy, name, () => name)
+  if ('readAt' in copy) followFiles(copy)
   if ('sendFd' in copy) {
     replace(copy, 'sendFd', ([fd, data]) => toVminit(fd, data))
     replace(copy, 'write', ([fd, data]) => toVminit(fd, data))
     replace(copy, 'sendMessage', ([fd, data]) => (fd === CONTROL ? toBroker(data) : envelopeOf(data)))
   }
   return copy
+}
+
+/** Begins a call when the agent reads what is behind the header of its frame. */
+function followFiles(addon: object): void {
+  const readAt: Callable = Reflect.get(addon, 'readAt')
+  const followed: Callable = (...words) => {
+    const bytes = readAt(...words)
+    const isHead = words[1] === FRAME_HEADER_BYTES && bytes instanceof Uint8Array
+    const number = isHead ? inFiles.shift() : undefined
+    if (isHead && number !== undefined)
+      begin(number, Buffer.concat([Buffer.alloc(FRAME_HEADER_BYTES), bytes]))
+    return bytes
+  }
+  Reflect.set(addon, 'readAt', followed)
 }
 
 function replace(
@@ -149,7 +168,9 @@ function readEnvelope(rest: { bytes: Buffer; skip: number }): boolean {
   rest.skip -= skipped
   if (rest.skip > 0 || rest.bytes.length < ENVELOPE_BYTES) return false
   const kind = numberAt(rest.bytes, 0)
-  const frameBytes = kind === REQUEST || kind === OVERSIZED ? numberAt(rest.bytes, 24) : 0
+  const isInFile = kind === REQUEST && (numberAt(rest.bytes, 4) & FRAME_IN_FILE) !== 0
+  const isFollowed = (kind === REQUEST && !isInFile) || kind === OVERSIZED
+  const frameBytes = isFollowed ? numberAt(rest.bytes, 24) : 0
   // The bytes of other sockets are no envelopes and are skipped.
   rest.skip = kind > 0 && kind <= DROPPED ? ENVELOPE_BYTES + frameBytes : Number.POSITIVE_INFINITY
   const headBytes = ENVELOPE_BYTES + Math.min(frameBytes, HEAD_BYTES)
@@ -157,15 +178,16 @@ function readEnvelope(rest: { bytes: Buffer; skip: number }): boolean {
     rest.skip = 0
     return false
   }
-  if (kind === REQUEST) begin(rest.bytes.subarray(0, headBytes))
+  const number = rest.bytes.readBigUInt64LE(8).toString()
+  if (isInFile) inFiles.push(number)
+  else if (kind === REQUEST) begin(number, rest.bytes.subarray(ENVELOPE_BYTES, headBytes))
   return true
 }
 
 /** A call that was open when an agent died arrives again. */
-function begin(envelope: Buffer): void {
-  const number = envelope.readBigUInt64LE(8).toString()
+function begin(number: string, frame: Buffer): void {
   if (methods.has(number)) return
-  const line = `${number} ${methodOf(envelope.subarray(ENVELOPE_BYTES))}`
+  const line = `${number} ${methodOf(frame)}`
   fs.appendFileSync(callsFile, `${line}\n`)
   call = count(line)
   taken = new Map()
