@@ -38,8 +38,8 @@ export interface Rpc<Request, Response> {
   readonly rule: 'request' | 'none' | 'itself' | { readonly message: string }
   /** `debug` for frequent calls, so that a log at level info stays readable. */
   readonly logLevel: 'info' | 'debug'
-  /** The request's last field, of type bytes, which may stay in a file. */
-  readonly dataField?: { readonly number: number; readonly name: keyof Request }
+  /** The number of the request's last field, `data`, which may stay in a file. */
+  readonly dataField?: number
   /** Encodes the response in place of the generated code. */
   encode?(response: Response): Encoded
   /** Answers a call that the policy refuses; the call runs, its result is dropped. Without it, a refused call fails. */

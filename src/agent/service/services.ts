@@ -73,7 +73,7 @@ export function serviceMethods(
       {
         serve: wrap(method, { ...wrapper, policy, requests }),
         share: method.rpc.share,
-        dataField: method.rpc.dataField?.number,
+        dataField: method.rpc.dataField,
       },
     ]),
   )

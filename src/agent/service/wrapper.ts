@@ -15,7 +15,7 @@ import { EMPTY_RESPONSE, type RequestJournal } from '../../state/request-journal
 import type { Check } from '../policy/policy.ts'
 import { Refusal } from '../policy/verdict.ts'
 import type { CallsInFlight, OpenCall } from './calls-in-flight.ts'
-import type { Checks, DeclaredMethod, Gate, Rpc } from './rpc.ts'
+import type { Checks, DeclaredMethod, Gate, MessageType, Rpc } from './rpc.ts'
 
 export interface WrapperContext {
   readonly log: Logger
@@ -78,7 +78,7 @@ function served<Request, Response>(
     const used = new Used(totals, rpc)
     try {
       used.takeElements(countElements(payload, REQUESTS[name]))
-      const request = decode(method, payload, data)
+      const request = decode(types.request, payload, data)
       open.ids = idsOf(request)
       limits.signal.throwIfAborted()
       if (rpc.gate === 'wait') await inStep('boot', '', () => gate.wait(limits.signal))
@@ -228,20 +228,18 @@ async function answerOf<Response>(
 }
 
 /** Data that is in a file is read when something looks at the field, such as a rule of the policy. */
-function decode<Request, Response>(
-  { types, rpc }: DeclaredMethod<Request, Response>,
+function decode<Request>(
+  type: MessageType<Request>,
   payload: Uint8Array,
   data: StoredBytes | undefined,
 ): Request {
   let request: Request
   try {
-    request = types.request.decode(payload)
+    request = type.decode(payload)
   } catch (error) {
     throw undecodable(error)
   }
-  const { name } = rpc.dataField ?? {}
-  if (data !== undefined && name !== undefined)
-    Object.defineProperty(request, name, { get: () => data.read(), enumerable: true })
+  if (data !== undefined) Object.defineProperty(request, 'data', { get: () => data.read(), enumerable: true })
   return request
 }
 

@@ -17,7 +17,7 @@ export function stdioMethods(sandbox: SandboxContext) {
   const served = servedWith(sandbox)
   return {
     // Journaled, because bytes that the pipe has taken must not be written again.
-    writeStdin: taking(served(writeStdin), { ...STREAM, dataField: DATA }),
+    writeStdin: taking(served(writeStdin), { ...STREAM, dataField: 3 }),
     // Journaled, because the answer removes the bytes from the stream.
     readStdout: taking(served(readStdout), READ),
     readStderr: taking(served(readStderr), READ),
@@ -25,8 +25,6 @@ export function stdioMethods(sandbox: SandboxContext) {
     ttyWinResize: finishing('idempotent', served(ttyWinResize)),
   } satisfies Partial<ServiceMethods<typeof AgentServiceDefinition>>
 }
-
-const DATA = { number: 3, name: 'data' } as const
 
 /** Such calls are frequent, and wait for the process. */
 const STREAM = { turn: 'wait', logLevel: 'debug' } as const
