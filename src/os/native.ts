@@ -109,6 +109,8 @@ export interface Native {
   /** One read(2) of each file: its bytes, none if it cannot be read or exceeds `maxBytes`, and a NUL. */
   readFiles(paths: readonly string[], maxBytes: number): Promise<Buffer | number>
   writeFile(path: string, data: Uint8Array, mode: number): Promise<number>
+  /** One sendfile(2) to a file, whose position changes; that of the source does not. Returns the bytes moved. */
+  sendFile(source: Fd, from: number, target: Fd, to: number, maxBytes: number): Promise<number>
 
   /** `directory` is a descriptor or -100 (AT_FDCWD). Bytes are for a path that is not UTF-8. */
   openAt2(directory: Fd, path: string | Buffer, options: OpenHow): Fd

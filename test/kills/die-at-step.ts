@@ -28,7 +28,7 @@ const MOST_TOLD_APART = 20
 /** A signal is recorded before it is sent. One that is lost in between is not sent again (docs/reference/rpcs.md). */
 const BY_DESIGN = /^after .*: write requests\/SignalProcess 1$/
 /** Operations on files in memory (docs/recovery.md). */
-const JOURNAL = ['writeAt', 'splice', 'setPosition', 'truncate', 'punchHole']
+const JOURNAL = ['writeAt', 'splice', 'sendFile', 'setPosition', 'truncate', 'punchHole']
 
 type Callable = (this: unknown, ...words: unknown[]) => unknown
 

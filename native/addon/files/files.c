@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -148,6 +149,13 @@ static int64_t write_file(struct call *call) {
   return error == 0 ? 0 : -1;
 }
 
+static int64_t send_file(struct call *call) {
+  const union argument *given = call->given;
+  off_t from = given[1].integer;
+  if (lseek(given[2].integer, given[3].integer, SEEK_SET) == -1) return -1;
+  return sendfile(given[2].integer, given[0].integer, &from, given[4].integer);
+}
+
 const struct addon_function file_functions[] = {
     {"openAt2", "ish", open_at, false},
     {"makeNode", "siii", make_node, false},
@@ -157,5 +165,6 @@ const struct addon_function file_functions[] = {
     {"readFile", "si", read_file, true},
     {"readFiles", "li", read_files, true},
     {"writeFile", "sdi", write_file, true},
+    {"sendFile", "iiiii", send_file, true},
     {0},
 };

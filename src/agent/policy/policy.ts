@@ -58,6 +58,7 @@ const MAX_LOGGED_CHARACTERS = 4000
 /** Large fields by rule; most policies do not read them. */
 const LARGE_FIELDS: Readonly<Record<string, string>> = {
   WriteStreamRequest: 'data',
+  CopyFileRequest: 'data',
   SetPolicyRequest: 'policy',
 }
 

@@ -1,3 +1,4 @@
+import type { StoredBytes } from '../../base/stored-bytes.ts'
 import type { FileStatus } from './file-status.ts'
 
 export type FileAttributes = Pick<FileStatus, 'mode' | 'uid' | 'gid'>
@@ -48,7 +49,7 @@ export interface Folder {
 export interface GrowingFile {
   readonly inode: bigint
   /** Writes all of the data, or throws. */
-  write(data: Uint8Array, offset: number): Promise<void>
+  write(data: Uint8Array | StoredBytes, offset: number): Promise<void>
   setAttributes(attributes: FileAttributes): Promise<void>
   close(): Promise<void>
 }

@@ -1,6 +1,7 @@
 import { constants } from 'node:fs'
 import * as fs from 'node:fs/promises'
 import { errnoOf } from '../../base/errors.ts'
+import { bytesOf, type StoredBytes } from '../../base/stored-bytes.ts'
 import { checkErrno, failed, fromNodeError, kernelError } from '../errors.ts'
 import type { Native } from '../native.ts'
 import { O_PATH } from '../open-flags.ts'
@@ -119,10 +120,22 @@ class LinuxFolder implements Folder {
     })
     return {
       inode: ino,
-      write: (data, offset) => writeAll(handle, data, offset).catch(failed('write', this.#named(name))),
+      write: (data, offset) => this.#write(handle, data, offset).catch(failed('write', this.#named(name))),
       setAttributes: (attributes) => give(handle, attributes).catch(failed('chmod', this.#named(name))),
       close: () => handle.close(),
     }
+  }
+
+  /** What the kernel does not move out of a file is written from memory, which also tells the reason. */
+  async #write(handle: fs.FileHandle, data: Uint8Array | StoredBytes, offset: number): Promise<void> {
+    const { length } = data
+    const place = data instanceof Uint8Array ? undefined : data.place
+    const moving = place && this.#native.sendFile(place.fd, place.offset, handle.fd, offset, length)
+    let written = Math.max(0, (await moving) ?? 0)
+    if (written === length) return
+    const bytes = bytesOf(data)
+    while (written < length)
+      written += (await handle.write(bytes, written, length - written, offset + written)).bytesWritten
   }
 
   async rewrite(name: string, data: Uint8Array, file: NewFile): Promise<void> {
@@ -216,18 +229,11 @@ class LinuxFolder implements Folder {
 
 /** Truncates after the write, so that no reader finds the file empty in between. */
 async function fill(handle: fs.FileHandle, data: Uint8Array, file: NewFile): Promise<void> {
-  await writeAll(handle, data, 0)
+  await handle.writeFile(data)
   await handle.truncate(data.length)
   await give(handle, file)
   const seconds = Number(file.modifiedNs) / 1e9
   await handle.utimes(seconds, seconds)
-}
-
-async function writeAll(handle: fs.FileHandle, data: Uint8Array, offset: number): Promise<void> {
-  let written = 0
-  while (written < data.length) {
-    written += (await handle.write(data, written, data.length - written, offset + written)).bytesWritten
-  }
 }
 
 async function give(handle: fs.FileHandle, { mode, uid, gid }: FileAttributes): Promise<void> {

@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import { Policy } from '../../../src/agent/policy/policy.ts'
-import { AddSwapPathRequest, WriteStreamRequest } from '../../../src/gen/agent.ts'
+import { AddSwapPathRequest, CopyFileRequest, WriteStreamRequest } from '../../../src/gen/agent.ts'
 import type { Taken } from '../../../src/state/request.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
 import { FakePolicyEngines, type RuleContext } from '../../support/fakes/fake-policy-engines.ts'
@@ -10,11 +10,16 @@ import { callOf, numbered } from '../../support/handlers/call.ts'
 
 const WRITE = 'grpc.AgentService/WriteStdin'
 const SWAP = 'grpc.AgentService/AddSwapPath'
+const COPY = 'grpc.AgentService/CopyFile'
 const COUNTED = { allowed: true, ops: [{ op: 'add', path: '/pstate/n', value: 1 }] }
 const LARGE = { allowed: true, ops: [{ op: 'add', path: '/pstate/n', value: 'x'.repeat(1024 * 1024) }] }
 
 const POLICIES = {
-  'input.id': { WriteStreamRequest: () => true, AddSwapPathRequest: () => COUNTED },
+  'input.id': {
+    WriteStreamRequest: () => true,
+    AddSwapPathRequest: () => COUNTED,
+    CopyFileRequest: () => true,
+  },
   'input.id at time.now_ns()': { WriteStreamRequest: () => true },
   'input.id of the first write': {
     WriteStreamRequest: ({ data }: RuleContext) => data.pstate.n === undefined,
@@ -66,6 +71,15 @@ describe('a policy', () => {
     await check(WRITE, request)
     const inputs = engines.evaluations.filter(({ rule }) => rule === 'WriteStreamRequest')
     expect(inputs.map(({ input }) => JSON.parse(input).data)).toEqual([null, [97, 98]])
+  })
+
+  it('does not look at the data of a file that is copied', async () => {
+    await load('input.id')
+    const request = CopyFileRequest.create({ path: '/file', fileMode: 0o100_644 })
+    const get = () => expect.fail('the data is read')
+    Object.defineProperty(request, 'data', { get, enumerable: true })
+    for (let time = 0; time < 2; time++) await check(COPY, request)
+    expect(engines.evaluations.filter(({ rule }) => rule === 'CopyFileRequest')).toHaveLength(1)
   })
 
   it('gets no input when it reads none', async () => {

@@ -12,6 +12,7 @@ import type { DeclaredMethod, ServiceMethods } from '../../../src/agent/service/
 import { declaredMethods, type ServiceContext } from '../../../src/agent/service/services.ts'
 import { AgentServiceDefinition } from '../../../src/gen/agent.ts'
 import { HealthDefinition } from '../../../src/gen/health.ts'
+import { MESSAGE_FIELDS, REQUESTS } from '../../../src/gen/message-fields.ts'
 import { IntrospectionDefinition } from '../../../src/gen/microvm/agent/v1/introspection.ts'
 import { serviceDependencies } from '../../support/agent/service-dependencies.ts'
 
@@ -42,6 +43,19 @@ describe('the declared RPCs', () => {
     ]
     const names = areas.flatMap((area) => Object.keys(area))
     expect(names.toSorted()).toEqual(Object.keys(AgentServiceDefinition.methods).toSorted())
+  })
+
+  it('leave the last field of long requests in its file, by the number that the proto gives it', () => {
+    const left = methods.flatMap(({ name, rpc }) =>
+      rpc.dataField === undefined ? [] : [[name, rpc.dataField]],
+    )
+    const names = ['grpc.AgentService/WriteStdin', 'grpc.AgentService/CopyFile']
+    const lastFields = names.map((name) => {
+      const { number, name: field } = MESSAGE_FIELDS[REQUESTS[name] ?? '']?.at(-1) ?? {}
+      expect(field).toBe('data')
+      return [name, number]
+    })
+    expect(left).toEqual(lastFields)
   })
 
   it('do not compile when one is missing', () => {

@@ -54,6 +54,26 @@ describe('FileCopies', () => {
     })
   })
 
+  it('takes data that is in a file, and reads it for the target of a link', async () => {
+    const stored = (text: string) => ({
+      length: text.length,
+      place: undefined,
+      read: () => Buffer.from(text),
+    })
+    const given = { dirMode: 0o755, fileSize: 8n }
+    const send = (request: Partial<CopyFileRequest>, text: string) => {
+      const [inFile, data] = [stored(text), Buffer.alloc(0)]
+      const full = CopyFileRequest.fromPartial({ ...given, ...request, data })
+      return copies.copy(full, { ...callOf(), data: inFile })
+    }
+    await send({ path: `${ROOT}/file`, fileMode: FILE }, 'four')
+    await send({ path: `${ROOT}/file`, fileMode: FILE, offset: 4n }, 'more')
+    await send({ path: `${ROOT}/link`, fileMode: LINK }, 'target')
+    expect(await tree()).toEqual({ file: 'fourmore', link: '-> target' })
+    const end = 'offset: 4, 5 bytes of data end after file_size 8'
+    await expect(send({ path: `${ROOT}/file`, offset: 4n }, 'above')).rejects.toThrow(end)
+  })
+
   it('ignores empty components and dots', async () => {
     await copy('./a//b/./file/', 'x')
     expect(await tree()).toEqual({ a: '', 'a/b': '', 'a/b/file': 'x' })

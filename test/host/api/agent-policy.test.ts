@@ -1,4 +1,4 @@
-import { existsSync, writeFileSync } from 'node:fs'
+import { existsSync, readlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, describe, expect, it } from 'vitest'
 import { buildAgent } from '../../../src/build/agent.ts'
@@ -108,6 +108,21 @@ describe.skipIf(skipped)('an agent with a policy', () => {
     await expect(init.write(Buffer.alloc(99_999, 'y'))).rejects.toMatchObject(denied)
     await init.write(Buffer.alloc(100_000, 'y'))
     expect(await init.readUntil('\n')).toBe('100000\n')
+  })
+
+  it('shows its rules the target of a link that is copied, also a long one, which is in a file', async () => {
+    pod = await startPod({ withPolicyEngine: true })
+    const rules = 'default CopyFileRequest := false\nCopyFileRequest if endswith(input.symlink_target, "y")'
+    await pod.agent.setPolicy({ policy: policyOf(`${LIFE}\n${rules}`) })
+    const path = '/run/kata-containers/shared/containers/link'
+    const copy = (target: string) =>
+      pod.agent.copyFile({ path, fileMode: 0o120_777, dirMode: 0o755, data: Buffer.from(target) })
+    const long = 'x'.repeat(99_999)
+    await expect(copy(`${long}x`)).rejects.toMatchObject({ code: 'PERMISSION_DENIED' })
+    const refused = { code: 'INVALID_ARGUMENT', message: expect.stringContaining('a target of 100000 bytes') }
+    await expect(copy(`${long}y`)).rejects.toMatchObject(refused)
+    await copy('any')
+    expect(readlinkSync(pod.started.inside(path))).toBe('any')
   })
 
   it('refuses a rule that never ends, and continues with the next call', async () => {

@@ -1,4 +1,5 @@
 import { execFileSync } from 'node:child_process'
+import { randomBytes } from 'node:crypto'
 import { lstatSync, mkdirSync, readdirSync, readFileSync, readlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
@@ -123,6 +124,20 @@ describe('CopyFile', () => {
       expect(contentOf(path)).toBe('')
       expect(names(`${framing}-kinds`)).toEqual(['entry'])
     })
+  })
+
+  it('never has the data of a long chunk in its own memory', async () => {
+    const data = randomBytes(3.75 * MIB)
+    const paths = Array.from({ length: 4 }, (_, index) => `long/file-${index}`)
+    const status = () => readFileSync(`/proc/${pod.started.agentPid()}/status`, 'utf8')
+    const mostKib = () => Number(/^VmHWM:\s+(\d+) kB$/m.exec(status())?.[1])
+    await copy('long/before', { data })
+    // Begins to measure anew (man 5 proc).
+    writeFileSync(`/proc/${pod.started.agentPid()}/clear_refs`, '5')
+    const before = mostKib()
+    await Promise.all(paths.map((path) => copy(path, { data })))
+    expect((mostKib() - before) * 1024).toBeLessThan(data.length)
+    for (const path of paths) expect(readFileSync(place(path)).equals(data)).toBe(true)
   })
 
   it('serves many files at once', async () => {

@@ -13,6 +13,7 @@ export function storageMethods(storage: MountContext, sandbox: SandboxContext) {
     // Journaled, because the last chunk completes the file, and a repeated chunk finds no unfinished file.
     copyFile: cancellable('journaled', (request, call) => sandbox.fileCopies.copy(request, call), {
       logLevel: 'debug',
+      dataField: 8,
     }),
   } satisfies Partial<ServiceMethods<typeof AgentServiceDefinition>>
 }

@@ -1,4 +1,5 @@
 import { AgentError } from '../../../base/errors.ts'
+import { bytesOf, type StoredBytes } from '../../../base/stored-bytes.ts'
 import { truncate } from '../../../base/truncate.ts'
 import type { CopyFileRequest } from '../../../gen/agent.ts'
 import { kindOfMode } from '../../../os/files/file-status.ts'
@@ -21,7 +22,7 @@ export interface FileChunk {
   /** The size of the whole file. */
   readonly sizeBytes: bigint
   readonly offset: bigint
-  readonly data: Uint8Array
+  readonly data: Uint8Array | StoredBytes
 }
 
 interface LinkContent {
@@ -38,7 +39,7 @@ const S_IFMT = 0o170000
 const TEMPORARY_NAME = /^\.copyfile-[0-9a-f]{32}$/
 
 /** Throws INTERNAL for a path that is not below `root`, INVALID_ARGUMENT for any other field. Does no I/O. */
-export function checkCopy(request: CopyFileRequest, root: string): Copy {
+export function checkCopy(request: CopyFileRequest, data: FileChunk['data'], root: string): Copy {
   const components = componentsOf(request.path, root)
   return {
     parents: components.slice(0, -1),
@@ -52,7 +53,7 @@ export function checkCopy(request: CopyFileRequest, root: string): Copy {
       uid: request.uid >>> 0,
       gid: request.gid >>> 0,
     },
-    content: contentOf(request),
+    content: contentOf(request, data),
   }
 }
 
@@ -75,17 +76,20 @@ function temporaryName(path: string): string {
   return `.copyfile-${createHash('sha256').update(path).digest('hex').slice(0, 32)}`
 }
 
-function contentOf({ fileMode, fileSize, offset, data }: CopyFileRequest): Copy['content'] {
+function contentOf(request: CopyFileRequest, data: FileChunk['data']): Copy['content'] {
+  const { fileMode, fileSize, offset } = request
   if (fileSize < 0n) throw invalid(`file_size: ${fileSize}, want 0 or more`)
   if (offset < 0n) throw invalid(`offset: ${offset}, want 0 or more`)
   const kind = fileMode & S_IFMT ? kindOfMode(fileMode) : 'file'
   switch (kind) {
     case 'file':
-      return { kind, sizeBytes: fileSize, offset, data: chunkOf(data, offset, fileSize) }
+      if (offset + BigInt(data.length) > fileSize)
+        throw invalid(`offset: ${offset}, ${data.length} bytes of data end after file_size ${fileSize}`)
+      return { kind, sizeBytes: fileSize, offset, data }
     case 'directory':
       return { kind }
     case 'symlink':
-      return { kind, target: targetOf(data) }
+      return { kind, target: targetOf(bytesOf(data)) }
     default: {
       const what = kind ?? `type 0${(fileMode & S_IFMT).toString(8)}`
       throw invalid(`file_mode: ${what}, want a regular file, a directory or a symbolic link`)
@@ -98,13 +102,6 @@ function targetOf(data: Uint8Array): Uint8Array {
   if (data.length > MAX_PATH_BYTES)
     throw invalid(`data: a target of ${data.length} bytes, want at most ${MAX_PATH_BYTES}`)
   if (data.includes(0)) throw invalid('data: the target of the symbolic link contains a NUL byte')
-  return data
-}
-
-function chunkOf(data: Uint8Array, offset: bigint, fileSize: bigint): Uint8Array {
-  const end = offset + BigInt(data.length)
-  if (end > fileSize)
-    throw invalid(`offset: ${offset}, ${data.length} bytes of data end after file_size ${fileSize}`)
   return data
 }
 

@@ -97,7 +97,7 @@ export class FileCopies {
    * that has begun ignores its signal.
    */
   async copy(request: CopyFileRequest, call: Call): Promise<void> {
-    const copy = checkCopy(request, this.#parts.root)
+    const copy = checkCopy(request, call.data ?? request.data, this.#parts.root)
     await this.#queue.run(() => this.#perform(copy, call), call.signal)
   }
 
@@ -213,15 +213,8 @@ export class FileCopies {
   #save(unfinished: Unfinished, request: bigint): void {
     const { path, temporaryName, file, sizeBytes, arrivedBytes, parentsMade } = unfinished
     const { inode } = file
-    this.#parts.state.write(KINDS.copy, `${SAVED}/${temporaryName}`, {
-      path: [...path],
-      temporaryName,
-      inode,
-      sizeBytes,
-      arrivedBytes,
-      parentsMade,
-      request,
-    })
+    const saved = { path: [...path], temporaryName, inode, sizeBytes, arrivedBytes, parentsMade, request }
+    this.#parts.state.write(KINDS.copy, `${SAVED}/${temporaryName}`, saved)
   }
 
   async #openRoot({ opened }: CopyWork): Promise<Folder> {

@@ -1,3 +1,4 @@
+import { bytesOf } from '../../../../src/base/stored-bytes.ts'
 import { kernelError } from '../../../../src/os/errors.ts'
 import type { FileStatus } from '../../../../src/os/files/file-status.ts'
 import type { Files, ScratchFolder } from '../../../../src/os/files/files.ts'
@@ -93,7 +94,8 @@ export class FakeFolder implements Folder, ScratchFolder {
     this.#files.openFolders += 1
     return {
       inode: (await this.#files.lstat(path))?.inode ?? 0n,
-      write: async (data, offset) => {
+      write: async (given, offset) => {
+        const data = bytesOf(given)
         const before = Buffer.from(await this.#files.readBytes(path))
         const after = Buffer.alloc(Math.max(before.length, offset + data.length))
         before.copy(after)
