@@ -24,16 +24,19 @@ export interface QemuHost extends PartsHost {
   readonly isPaused?: boolean
   /** Whether the guest may reboot and tells QEMU of a panic; otherwise QEMU ends with the guest's reboot. */
   readonly reboots?: boolean
+  /** Whether daemons that read and write the guest's memory can be plugged in later; QEMU itself does not tell. */
+  readonly sharesMemory?: boolean
 }
 
 /** QEMU's arguments for `spec`, without the program's name. Throws INVALID_ARGUMENT as {@link checkSpec} does. */
 export function qemuArguments(spec: VmSpec, host: QemuHost): readonly string[] {
   checkSpec(spec)
+  const shared = host.sharesMemory === true || needsSharedMemory(spec)
   return [
     // Only what is written here: no configuration file, no default devices, no screen.
     ...['-no-user-config', '-nodefaults', '-display', 'none', ...(host.reboots ? [] : ['-no-reboot'])],
     ...(host.isPaused ? ['-S'] : []),
-    ...boardArguments(spec.board, host, { shared: sharesMemory(spec), nvdimms: nvdimmsOf(spec) }),
+    ...boardArguments(spec.board, host, { shared, nvdimms: nvdimmsOf(spec) }),
     ...wordsOf({ option: 'chardev', type: 'socket', properties: { id: 'qmp', ...qmpSocket(host.qmp) } }),
     ...['-mon', 'qmp,mode=control'],
     ...(host.reboots ? panicDevice(chipsetOf(spec.board.machine)) : []).flatMap(wordsOf),
@@ -42,7 +45,7 @@ export function qemuArguments(spec: VmSpec, host: QemuHost): readonly string[] {
 }
 
 /** Whether a daemon reads and writes the guest's memory itself, which then is shared from the start. */
-function sharesMemory({ backends }: VmSpec): boolean {
+function needsSharedMemory({ backends }: VmSpec): boolean {
   return Object.values(backends).some(({ kind }) => SHARING.has(kind))
 }
 

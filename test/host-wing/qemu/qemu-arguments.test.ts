@@ -403,4 +403,10 @@ describe('qemuArguments', () => {
     const words = wordsFor([['d', device, backend]], { sockets })
     expect(words).toContain('memory-backend-memfd,id=memory,size=512M,share=on')
   })
+
+  it('shares the memory with daemons to come', () => {
+    const words = wordsFor([], { sharesMemory: true })
+    expect(words).toContain('memory-backend-memfd,id=memory,size=512M,share=on')
+    expect(words).toContain('q35,usb=off,memory-backend=memory')
+  })
 })
