@@ -5,13 +5,13 @@ import { crc32 } from 'node:zlib'
 import { AgentError } from '../../../base/errors.ts'
 import { makeFile } from './folder-lock.ts'
 import { type Change, TABLES, type Table } from './registry.ts'
-import { damaged, sqliteFailure, startFailure } from './sqlite-errors.ts'
+import { damaged, isFull, sqliteFailure, startFailure } from './sqlite-errors.ts'
 
 /**
  * Step N leads from schema version N to N + 1 (`PRAGMA user_version`). A step that has been released never changes.
  * `sum` is the CRC of table, key and payload: SQLite's own checks do not look into rows.
  */
-const MIGRATIONS: readonly string[] = [
+export const MIGRATIONS: readonly string[] = [
   ['instances', 'steps', 'calls', 'streams', 'settings']
     .map(
       (table) =>
@@ -32,43 +32,66 @@ export interface Database {
 
 /** Opens or makes the registry's file; throws FAILED_PRECONDITION, with the remedy, when it is damaged or newer. Blocks. */
 export function openDatabase(path: string, migrations: readonly string[] = MIGRATIONS): Database {
-  if (sizeOf(path) === 0 && sizeOf(`${path}-wal`) > 0) throw damaged(path, 'empty, but its log is not')
+  if (isEmpty(path) && !isEmpty(`${path}-wal`)) throw damaged(path, 'empty, but its log is not')
   makeFile(path)
   chmodSync(path, 0o600)
-  const database = new DatabaseSync(path)
+  const database = new DatabaseSync(path, { open: false })
   try {
-    setUp(database, path, migrations)
-    return new OpenDatabase(database, path)
+    database.open()
+    migrate(database, checkFile(database, path, migrations.length), migrations)
+    const opened = new OpenDatabase(database, path)
+    for (const table of TABLES) opened.rows(table)
+    useLog(database, path)
+    tryToWrite(database, migrations.length)
+    return opened
   } catch (error) {
-    database.close()
+    if (database.isOpen) database.close()
     throw startFailure(path, error)
   }
 }
 
-export function sizeOf(path: string): number {
-  return statSync(path, { throwIfNoEntry: false })?.size ?? 0
+/** Also true of a missing file. SQLite takes a file of one byte for an empty one. */
+export function isEmpty(path: string): boolean {
+  return (statSync(path, { throwIfNoEntry: false })?.size ?? 0) <= 1
 }
 
-function setUp(database: DatabaseSync, path: string, migrations: readonly string[]): void {
+/** Returns the schema version. */
+function checkFile(database: DatabaseSync, path: string, newest: number): number {
   // In this mode SQLite shares no memory with other processes, and keeps them out.
   database.exec('PRAGMA locking_mode = EXCLUSIVE')
   const version = numberOf(database, 'PRAGMA user_version')
-  if (version > migrations.length) {
+  if (version > newest) {
     throw new AgentError(
       'FAILED_PRECONDITION',
-      `${path}: of schema version ${version}, newer than ${migrations.length}, want a newer program, or this one started with --rebuild`,
+      `${path}: of schema version ${version}, newer than ${newest}, want a newer program, or this one started with --rebuild`,
     )
   }
   const check = Object.values(database.prepare('PRAGMA quick_check(1)').get() ?? {})[0]
   if (check !== 'ok') throw damaged(path, String(check).replaceAll('\n', ' '))
-  if (version === 0 && numberOf(database, 'SELECT count(*) FROM sqlite_schema') > 0) {
+  if (version < 0 || (version === 0 && numberOf(database, 'SELECT count(*) FROM sqlite_schema') > 0)) {
     throw damaged(path, 'the database of another program')
   }
+  return version
+}
+
+function migrate(database: DatabaseSync, version: number, migrations: readonly string[]): void {
+  for (const [index, step] of migrations.slice(version).entries()) {
+    inTransaction(database, () => database.exec(`${step}; PRAGMA user_version = ${version + index + 1}`))
+  }
+}
+
+function useLog(database: DatabaseSync, path: string): void {
   const mode = database.prepare('PRAGMA journal_mode = WAL').get()?.journal_mode
   if (mode !== 'wal') throw new AgentError('INTERNAL', `${path}: journal mode ${mode}, want wal`)
   database.exec(`PRAGMA synchronous = FULL; PRAGMA journal_size_limit = ${MAX_LOG_BYTES}`)
-  for (const [index, step] of migrations.slice(version).entries()) {
-    inTransaction(database, () => database.exec(`${step}; PRAGMA user_version = ${version + index + 1}`))
+}
+
+/** Throws when the file cannot be written: a header may say so. A full disk stops no start. */
+function tryToWrite(database: DatabaseSync, version: number): void {
+  try {
+    database.exec(`PRAGMA user_version = ${version}`)
+  } catch (error) {
+    if (!isFull(error)) throw error
   }
 }
 
@@ -102,13 +125,16 @@ class OpenDatabase implements Database {
     this.#database = database
     this.#path = path
     this.#statements = new Map(TABLES.map((table) => [table, statementsOf(database, table)]))
-    for (const table of TABLES) this.rows(table)
   }
 
   rows(table: Table): ReadonlyMap<string, Uint8Array> {
     const rows = new Map<string, Uint8Array>()
     for (const { key, sum, payload } of this.#of(table).all.iterate()) {
-      if (typeof key !== 'string' || !(payload instanceof Uint8Array) || sum !== sumOf(table, key, payload)) {
+      if (
+        typeof key !== 'string' ||
+        !(payload instanceof Uint8Array) ||
+        sum !== BigInt(sumOf(table, key, payload))
+      ) {
         throw damaged(this.#path, `a row of ${table} is not as it was written`)
       }
       rows.set(key, payload)
@@ -142,8 +168,11 @@ class OpenDatabase implements Database {
 }
 
 function statementsOf(database: DatabaseSync, table: Table): Statements {
+  const all = database.prepare(`SELECT key, sum, payload FROM ${table}`)
+  // A damaged sum may be greater than the largest safe number.
+  all.setReadBigInts(true)
   return {
-    all: database.prepare(`SELECT key, sum, payload FROM ${table}`),
+    all,
     store: database.prepare(`INSERT OR REPLACE INTO ${table} (key, sum, payload) VALUES (?, ?, ?)`),
     remove: database.prepare(`DELETE FROM ${table} WHERE key = ?`),
   }

@@ -2,6 +2,7 @@ import { closeSync, openSync, readFileSync, statSync } from 'node:fs'
 // biome-ignore lint/style/noRestrictedImports: this file runs in the registry's own thread
 import { DatabaseSync } from 'node:sqlite'
 import { AgentError, errnoOf } from '../../../base/errors.ts'
+import { fromNodeError } from '../../../os/errors.ts'
 import { isBusy, sqliteFailure } from './sqlite-errors.ts'
 
 /**
@@ -33,7 +34,7 @@ export function makeFile(path: string): void {
   try {
     closeSync(openSync(path, 'ax', 0o600))
   } catch (error) {
-    if (errnoOf(error) !== 'EEXIST') throw error
+    if (errnoOf(error) !== 'EEXIST') throw fromNodeError('open', path, error)
   }
 }
 

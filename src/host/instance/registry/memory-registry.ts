@@ -20,7 +20,7 @@ export function memoryRegistry(): Registry {
       checkChanges(changes)
       for (const { table, key, payload } of changes) {
         if (payload === undefined) rowsOf(table).delete(key)
-        else rowsOf(table).set(key, Uint8Array.from(payload))
+        else rowsOf(table).set(key, new Uint8Array(payload))
       }
     },
     close: async () => {

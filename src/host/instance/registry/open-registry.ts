@@ -115,7 +115,7 @@ class GroupedRegistry implements SqliteRegistry {
     // A view would take the whole buffer below it to the other thread.
     const copies = changes.map((change) => ({
       ...change,
-      payload: change.payload && Uint8Array.from(change.payload),
+      payload: change.payload && new Uint8Array(change.payload),
     }))
     await new Promise<void>((resolve, reject) => {
       this.#waiting.push({ changes: copies, bytes, resolve, reject })

@@ -11,7 +11,7 @@ import {
 } from 'node:fs'
 import { errnoOf, messageOf } from '../../../base/errors.ts'
 import { MAX_PAYLOAD_BYTES } from './check-changes.ts'
-import { openDatabase, sizeOf } from './database.ts'
+import { isEmpty, openDatabase } from './database.ts'
 import type { Change } from './registry.ts'
 import { damaged } from './sqlite-errors.ts'
 
@@ -39,7 +39,7 @@ export function registryPath(stateFolder: string): string {
 /** Throws when there is no registry although instances have left their specifications. */
 export function findLoss(stateFolder: string): void {
   const path = registryPath(stateFolder)
-  if (sizeOf(path) > 0) return
+  if (!isEmpty(path)) return
   const count = specificationPaths(stateFolder).length
   if (count > 0) throw damaged(path, `missing or empty, but instances has ${count} specifications`)
 }
