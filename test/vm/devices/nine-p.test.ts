@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -39,6 +40,10 @@ describe.skipIf(cannotBoot() !== undefined)('a guest whose kernel has 9p', () =>
         const script = 'cat /shared/from-host; echo -n guest > /shared/from-guest'
         expect(await pod.output('sharing', script, { mounts })).toBe('host')
         expect(readFileSync(join(folder, 'from-guest'), 'utf8')).toBe('guest')
+        const data = randomBytes(2 ** 20)
+        const file = { path: `${SHARED}/copied`, fileMode: 0o100_644, dirMode: 0o755 }
+        await guest.agent.copyFile({ ...file, fileSize: BigInt(data.length), data })
+        expect(readFileSync(join(folder, 'copied')).equals(data)).toBe(true)
       } finally {
         await guest.stop()
       }

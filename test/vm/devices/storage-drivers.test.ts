@@ -1,4 +1,5 @@
 import { execFileSync } from 'node:child_process'
+import { randomBytes } from 'node:crypto'
 import { existsSync, mkdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
@@ -82,6 +83,16 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
     writeFileSync(join(folder, 'shared/web/root/from-host'), 'host')
     await expect(output('web', 'cat /from-host; echo -n guest > /from-guest')).resolves.toBe('host')
     expect(readFileSync(join(folder, 'shared/web/root/from-guest'), 'utf8')).toBe('guest')
+  })
+
+  it("copies a long file into the host's folder", async () => {
+    const data = randomBytes(1.5 * 2 ** 20)
+    const file = { path: `${SHARED}/copied/file`, fileMode: 0o100_644, dirMode: 0o755 }
+    const fileSize = BigInt(2 * data.length)
+    for (const offset of [0, data.length])
+      await guest.agent.copyFile({ ...file, fileSize, offset: BigInt(offset), data })
+    const copied = readFileSync(join(folder, 'shared/copied/file'))
+    expect(copied.equals(Buffer.concat([data, data]))).toBe(true)
   })
 
   it('lays an overlay over the folder, which is removed with the container', async () => {
