@@ -43,6 +43,9 @@ export const SHELLS = /** @type {const} */ (['bash', 'zsh', 'fish'])
 /** How long a completion waits for its tool, because the agent may hang. */
 const ASK_SECONDS = 2
 
+/** The kinds of arguments that the tool itself is asked for, by `completion` and this word. */
+const ASKED = { container: 'containers', instance: 'instances' }
+
 /**
  * The completion script for a shell. Plain JavaScript, because `./microvm` uses it before anything is set up.
  * @param {typeof SHELLS[number]} shell
@@ -63,7 +66,12 @@ function bash({ calls, commands, globals, goesOnWithFiles, name: tool }) {
   const files = commands
     .filter(({ arguments: list = [] }) => list.some(isOfFiles))
     .map(({ name }) => `'${name}'`)
-  const places = containerPlaces(commands).map((place) => `*:${place}`)
+  const asked = Object.entries(ASKED).map(([kind, what]) =>
+    arm(
+      placesOf(kind, commands).map((place) => `*:${place}`),
+      `words="$words $(timeout ${ASK_SECONDS} "\${ask[@]}" completion ${what} 2>/dev/null)"`,
+    ),
+  )
   const own = `_${tool.replace('-', '_')}`
   return `# Generated from the table of commands: ${tool} completion bash
 ${own}() {
@@ -93,7 +101,7 @@ ${commands.map((command) => arm([`'${command.name}'`], wordsOf(command, commands
 ${firsts.map((first) => arm([`'${first}'`], `words="${secondsOf(first, commands).join(' ')}"`)).join('')}  esac
   case "$word:$command:$count" in
 ${arm(['-*'], '')}\
-${arm(places, `words="$words $(timeout ${ASK_SECONDS} "\${ask[@]}" completion containers 2>/dev/null)"`)}  esac
+${asked.join('')}  esac
   COMPREPLY=($(compgen -W "$words $global" -- "$word"))
   case "$command" in
 ${arm(files, 'COMPREPLY+=($(compgen -f -- "$word"))')}  esac
@@ -158,11 +166,15 @@ function fish({ calls, commands, globals, name: tool }) {
         ...(short === undefined ? [] : [`-s ${short}`]),
         ...(takesNextWord({ kind, value }) ? [isOfFiles({ completes }) ? '-rF' : '-x'] : []),
         ...(choices === undefined ? [] : [`-a '${choices.join(' ')}'`]),
-        ...(completes === 'machine' ? [`-a '(__agent_ctl_ask machines)'`] : []),
+        ...(completes === 'machine' ? [`-a '(${ask} machines)'`] : []),
         ...(summary === '' ? [] : [`-d '${quoted(summary)}'`]),
       ].join(' '),
     )
-  const places = containerPlaces(commands).map((place) => place.split(':')[0])
+  const ask = `__${tool.replace('-', '_')}_ask`
+  const asked = Object.entries(ASKED).flatMap(([kind, what]) => {
+    const places = placesOf(kind, commands).map((place) => place.split(':')[0])
+    return places.length === 0 ? [] : [line(seen(places.join(' ')), `-fa '(${ask} ${what})'`)]
+  })
   const offers = commands.flatMap(({ arguments: list = [], name, options = [], summary }) => {
     const [first = '', second] = name.split(' ')
     const own = seen(second ?? first)
@@ -176,9 +188,7 @@ function fish({ calls, commands, globals, name: tool }) {
   })
   return [
     `# Generated from the table of commands: ${tool} completion fish`,
-    ...(places.length === 0
-      ? []
-      : [fishAsk(globals), line(seen(places.join(' ')), `-fa '(__agent_ctl_ask containers)'`)]),
+    ...(asked.length === 0 ? [] : [fishAsk(ask, globals), ...asked]),
     ...globals.map((one) => option(undefined, one)),
     ...offers,
     ...(calls.length === 0
@@ -191,14 +201,22 @@ function fish({ calls, commands, globals, name: tool }) {
   ].join('\n')
 }
 
-/** @param {readonly Option[]} globals */
-function fishAsk(globals) {
-  return `function __agent_ctl_ask
+/**
+ * @param {string} name
+ * @param {readonly Option[]} globals
+ */
+function fishAsk(name, globals) {
+  const which = whichAgent(globals)
+  if (which.length === 0)
+    return `function ${name}
+  timeout ${ASK_SECONDS} (commandline -opc)[1] completion $argv 2>/dev/null
+end`
+  return `function ${name}
   set -l words (commandline -opc)
   set -l ask $words[1]
   for index in (seq 2 (math (count $words) - 1))
     switch $words[$index]
-      case ${whichAgent(globals).map(casePattern).join(' ').replaceAll('|', ' ')}
+      case ${which.map(casePattern).join(' ').replaceAll('|', ' ')}
         set -a ask $words[$index] $words[(math $index + 1)]
     end
   end
@@ -255,13 +273,14 @@ function secondsOf(first, commands) {
 }
 
 /**
- * The places of container arguments: `COMMAND:NUMBER` with the number of words between, or `*` for any number.
+ * The places of arguments of a kind: `COMMAND:NUMBER` with the number of words between, or `*` for any number.
+ * @param {string} kind
  * @param {readonly Command[]} commands
  */
-function containerPlaces(commands) {
+function placesOf(kind, commands) {
   return commands.flatMap(({ arguments: list = [], name }) =>
     list.flatMap(({ completes, repeated }, index) =>
-      completes === 'container' ? [`${name}:${repeated ? '*' : index}`] : [],
+      completes === kind ? [`${name}:${repeated ? '*' : index}`] : [],
     ),
   )
 }

@@ -91,6 +91,7 @@ const REMEDIES: Readonly<Record<Address['kind'], string>> = {
   hvsock: 'check the port (the agent has 1024), or wait for it with --wait',
   unix: 'check the path (a VMM socket wants hvsock://PATH:PORT)',
   tcp: 'check the port',
+  instance: 'see ./microvm inspect, or wait for the agent with --wait',
 }
 
 async function peerText(address: Address): Promise<string> {

@@ -30,7 +30,7 @@ export class LazySession {
 
   async dialPort(port: number): Promise<Duplex> {
     const address = await this.#whereTo()
-    if (address.kind === 'unix') {
+    if (address.kind === 'unix' || address.kind === 'instance') {
       throw new UsageError(`${addressText(address)}: has no ports, want vsock://CID or hvsock://PATH`)
     }
     const { dial } = await import('../client/connection/dial.ts')

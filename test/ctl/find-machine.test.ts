@@ -56,7 +56,7 @@ describe('agent-ctl without the address of an agent', () => {
 
   it.each([
     ['web', 'machine "web": not running, want one of ant\n'],
-    ['Web', 'address "microvm://Web": no name of a machine'],
+    ['Web', 'machine "Web": not running, want one of ant\n'],
     ['../ant', 'address "microvm://../ant": no name of a machine'],
     ['', 'address "microvm://": no name of a machine'],
   ])('says that no machine is named %j', async (name, text) => {

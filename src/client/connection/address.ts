@@ -7,6 +7,8 @@ export type Address =
   /** The socket of a VMM that expects the guest's port first (Firecracker's page on vsock). */
   | { readonly kind: 'hvsock'; readonly path: string; readonly port: number }
   | { readonly kind: 'tcp'; readonly host: string; readonly port: number }
+  /** The agent of an instance, by the socket of its daemon. No text is parsed to it. */
+  | { readonly kind: 'instance'; readonly socket: string; readonly key: string }
 
 const AGENT_PORT = 1024
 
@@ -48,6 +50,8 @@ export function addressText(address: Address): string {
       return `hvsock://${address.path}:${address.port}`
     case 'tcp':
       return `tcp://${address.host.includes(':') ? `[${address.host}]` : address.host}:${address.port}`
+    case 'instance':
+      return `microvm://${address.key}`
     default:
       return address satisfies never
   }

@@ -1,8 +1,8 @@
-import { connect, type NetConnectOpts, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { abortable } from '../../base/abort.ts'
 import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
 import type { Address } from './address.ts'
+import { connectSocket } from './connect-socket.ts'
 
 /** Connects once. Rejects with UNAVAILABLE, an errno, or the signal's reason. */
 export async function dial(address: Address, signal: AbortSignal): Promise<Duplex> {
@@ -15,6 +15,10 @@ export async function dial(address: Address, signal: AbortSignal): Promise<Duple
       return await dialHybrid(address, signal)
     case 'vsock':
       return await dialVsock(address, signal)
+    case 'instance': {
+      const { connectMachine } = await import('../daemon/connect-machine.ts')
+      return await connectMachine(address.socket, address.key, signal)
+    }
     default:
       return address satisfies never
   }
@@ -65,28 +69,6 @@ function firstOf(finders: readonly (() => string)[]): string {
     'FAILED_PRECONDITION',
     'Node.js has no vsock of its own and addon.node was not found, want it beside agent-ctl or in /usr/lib/microvm-agent',
   )
-}
-
-/** Connects a unix or TCP socket. Rejects with UNAVAILABLE and the errno, or with the signal's reason. */
-export async function connectSocket(options: NetConnectOpts, signal: AbortSignal): Promise<Socket> {
-  const socket = connect(options)
-  const connected = Promise.withResolvers<void>()
-  const onError = (error: Error) => connected.reject(unavailable(error))
-  socket.once('connect', connected.resolve).once('error', onError)
-  try {
-    await abortable(connected.promise, signal)
-    socket.off('error', onError)
-    return socket
-  } catch (error) {
-    // A late `error` event without a listener would end the process.
-    socket.on('error', () => {}).destroy()
-    throw error
-  }
-}
-
-function unavailable(error: Error): AgentError {
-  const errno = errnoOf(error)
-  return new AgentError('UNAVAILABLE', messageOf(error), { cause: error, ...(errno && { errno }) })
 }
 
 /** Longer than any `OK <port>` line. */

@@ -1,3 +1,4 @@
+import { once } from 'node:events'
 import {
   type ClientHttp2Session,
   type ClientHttp2Stream,
@@ -9,15 +10,31 @@ import type { Duplex } from 'node:stream'
 import { AgentError, messageOf, statusCodeName } from '../../base/errors.ts'
 import { type CallOptions, type TtrpcClient, watchCall } from '../../rpc/ttrpc/client.ts'
 import { MAX_FRAME_PAYLOAD_BYTES } from '../../rpc/ttrpc/frame.ts'
+import type { RequestMetadata } from '../../rpc/ttrpc/messages.ts'
 
 /** Bytes before each message (PROTOCOL-HTTP2 of gRPC): one of flags, four of length. */
 const PREFIX_BYTES = 5
 
+/** A call whose requests, answers or both are streams. Its caller reads `answers` to their end, or cancels. */
+export interface StreamCall {
+  /** Resolves when more can be sent. Rejects when the call has ended. */
+  send(message: Uint8Array): Promise<void>
+  /** Ends the requests. */
+  end(): void
+  /** Ends with the call; throws an `AgentError` of the server's code, or UNAVAILABLE `grpc: closed`. */
+  readonly answers: AsyncGenerator<Uint8Array, void, undefined>
+  cancel(): void
+}
+
+export interface GrpcConnection extends TtrpcClient {
+  stream(service: string, method: string, metadata?: RequestMetadata): StreamCall
+}
+
 /**
- * Unary gRPC over a connected socket, which it then owns: the gRPC library cannot use a vsock. Throws as
+ * gRPC over a connected socket, which it then owns: the gRPC library cannot use a vsock, and takes long to load. Throws as
  * {@link TtrpcClient}.
  */
-export function grpcConnection(socket: Duplex): TtrpcClient {
+export function grpcConnection(socket: Duplex): GrpcConnection {
   const session = connect('http://agent', { createConnection: () => socket })
   const closed = Promise.withResolvers<void>()
   // The calls report the error; without a listener it would end the process.
@@ -25,6 +42,7 @@ export function grpcConnection(socket: Duplex): TtrpcClient {
   return {
     call: (service, method, payload, options = {}) =>
       call(session, `/${service}/${method}`, payload, options),
+    stream: (service, method, metadata = {}) => streamCall(session, `/${service}/${method}`, metadata),
     close: () => {
       session.destroy()
       socket.destroy()
@@ -45,17 +63,9 @@ async function call(
     const text = `request of ${payload.length} bytes is larger than ${MAX_FRAME_PAYLOAD_BYTES}`
     throw new AgentError('RESOURCE_EXHAUSTED', text)
   }
-  const stream = session.request({
-    ...metadata,
-    ':method': 'POST',
-    ':path': path,
-    'content-type': 'application/grpc',
-    te: 'trailers',
-    ...(timeoutMs === undefined ? {} : { 'grpc-timeout': timeoutText(timeoutMs) }),
-  })
-  const prefix = Buffer.alloc(PREFIX_BYTES)
-  prefix.writeUInt32BE(payload.length, 1)
-  stream.write(prefix)
+  const timeout = timeoutMs === undefined ? {} : { 'grpc-timeout': timeoutText(timeoutMs) }
+  const stream = openStream(session, path, { ...metadata, ...timeout })
+  stream.write(prefixOf(payload))
   stream.end(payload)
   const given = Promise.withResolvers<never>()
   const stopWatching = watchCall({ signal, timeoutMs }, given.reject)
@@ -69,6 +79,68 @@ async function call(
   }
 }
 
+function openStream(session: ClientHttp2Session, path: string, metadata: RequestMetadata): ClientHttp2Stream {
+  return session.request({
+    ...metadata,
+    ':method': 'POST',
+    ':path': path,
+    'content-type': 'application/grpc',
+    te: 'trailers',
+  })
+}
+
+function prefixOf(payload: Uint8Array): Buffer {
+  const prefix = Buffer.alloc(PREFIX_BYTES)
+  prefix.writeUInt32BE(payload.length, 1)
+  return prefix
+}
+
+function streamCall(session: ClientHttp2Session, path: string, metadata: RequestMetadata): StreamCall {
+  if (session.closed || session.destroyed) throw lost()
+  const stream = openStream(session, path, metadata)
+  const status = statusOf(stream)
+  const closed = new AbortController()
+  // The reader of the answers reports a failure.
+  status.catch(() => {}).finally(() => closed.abort())
+  return {
+    send: async (message) => {
+      if (!stream.writable) throw lost()
+      stream.write(prefixOf(message))
+      if (!stream.write(message)) await once(stream, 'drain', { signal: closed.signal }).catch(endedEarly)
+    },
+    end: () => stream.end(),
+    answers: answersOf(stream, status),
+    cancel: () => stream.close(constants.NGHTTP2_CANCEL),
+  }
+}
+
+function endedEarly(): never {
+  throw lost()
+}
+
+async function* answersOf(
+  stream: ClientHttp2Stream,
+  status: Promise<void>,
+): AsyncGenerator<Uint8Array, void, undefined> {
+  let rest = Buffer.alloc(0)
+  try {
+    for await (const chunk of stream) {
+      rest = Buffer.concat([rest, chunk])
+      while (rest.length >= PREFIX_BYTES && rest.length - PREFIX_BYTES >= rest.readUInt32BE(1)) {
+        const end = PREFIX_BYTES + rest.readUInt32BE(1)
+        yield messageIn(rest.subarray(0, end))
+        rest = rest.subarray(end)
+      }
+    }
+  } catch (error) {
+    if (error instanceof AgentError) throw error
+    // The status tells why the stream has failed.
+  } finally {
+    stream.close(constants.NGHTTP2_CANCEL)
+  }
+  await status
+}
+
 /** `grpc-timeout` has at most eight digits, so a longer timeout is sent in seconds. */
 function timeoutText(timeoutMs: number): string {
   const ms = Math.max(0, Math.ceil(timeoutMs))
@@ -76,8 +148,15 @@ function timeoutText(timeoutMs: number): string {
 }
 
 async function answerOf(stream: ClientHttp2Stream): Promise<Uint8Array> {
-  const ended = Promise.withResolvers<void>()
   const chunks: Buffer[] = []
+  stream.on('data', (chunk: Buffer) => chunks.push(chunk))
+  await statusOf(stream)
+  return messageIn(Buffer.concat(chunks))
+}
+
+/** Waits for the end of a call, whose answers another function reads. Throws its status unless that is OK. */
+async function statusOf(stream: ClientHttp2Stream): Promise<void> {
+  const ended = Promise.withResolvers<void>()
   let headers: IncomingHttpHeaders = {}
   let trailers: IncomingHttpHeaders = {}
   stream.on('response', (received) => {
@@ -86,7 +165,6 @@ async function answerOf(stream: ClientHttp2Stream): Promise<Uint8Array> {
   stream.on('trailers', (received) => {
     trailers = received
   })
-  stream.on('data', (chunk: Buffer) => chunks.push(chunk))
   stream.once('error', (error) => ended.reject(lost(error)))
   stream.once('close', ended.resolve)
   await ended.promise
@@ -100,7 +178,6 @@ async function answerOf(stream: ClientHttp2Stream): Promise<Uint8Array> {
     const text = headerText(trailers['grpc-message'] ?? headers['grpc-message']) ?? ''
     throw new AgentError(statusCodeName(Number(status)), decoded(text))
   }
-  return messageIn(Buffer.concat(chunks))
 }
 
 function headerText(value: string | readonly string[] | undefined): string | undefined {

@@ -1,7 +1,6 @@
-import { createFileRegistry, type DescMethod, fromBinary } from '@bufbuild/protobuf'
-import { FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt'
+import type { DescMethod } from '@bufbuild/protobuf'
 import { didYouMean } from '../../base/suggest.mjs'
-import { descriptorSet } from '../../client/json/descriptor-set.ts'
+import { describedTypes } from '../../client/json/described-types.ts'
 import { UsageError } from '../command.ts'
 import { METHODS, type MethodName, methodNamed } from './method-names.ts'
 
@@ -16,8 +15,9 @@ export function describedMethod(name: string): DescMethod {
 }
 
 function describe({ method, service }: MethodName): DescMethod {
-  const registry = createFileRegistry(fromBinary(FileDescriptorSetSchema, descriptorSet()))
-  const described = registry.getService(service)?.methods.find((each) => each.name === method)
+  const described = describedTypes()
+    .getService(service)
+    ?.methods.find((each) => each.name === method)
   if (described === undefined) throw new Error(`${service}/${method}: not in the descriptors`)
   return described
 }

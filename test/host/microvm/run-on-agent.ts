@@ -1,5 +1,5 @@
 import { connectAgent } from '../../../src/client/connection/connect-agent.ts'
-import { connectSocket } from '../../../src/client/connection/dial.ts'
+import { connectSocket } from '../../../src/client/connection/connect-socket.ts'
 import { agentOf } from '../../../src/client/container/container-session.ts'
 import { containerSpec } from '../../../src/client/container/container-spec.ts'
 import { terminalSize } from '../../../src/client/terminal/terminal.ts'

@@ -29,7 +29,7 @@ export async function ctl(
   const status = await runCtl(words, {
     io: { stdin, stdout: Object.assign(stdout.stream, terminal), stderr: stderr.stream },
     // Hides the machines of this host.
-    env: { MICROVM_REGISTRY: '/nowhere', ...env },
+    env: { MICROVM_REGISTRY: '/nowhere', MICROVM_SOCKET: '/nowhere', ...env },
     interruptions,
   })
   return { status, stdout: stdout.text(), stderr: stderr.text() }

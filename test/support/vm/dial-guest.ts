@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net'
-import { connectSocket, hybridHandshake } from '../../../src/client/connection/dial.ts'
+import { connectSocket } from '../../../src/client/connection/connect-socket.ts'
+import { hybridHandshake } from '../../../src/client/connection/dial.ts'
 import { guestSocketIn } from '../../../src/host/qemu/vsock/open-link.ts'
 import type { TestGuest } from './boot-guest.ts'
 

@@ -1,5 +1,7 @@
 import type { Tool } from '../../../client/completion.mjs'
 import { completionFor, SHELLS } from '../../../client/completion.mjs'
+import { runningInDaemon } from '../../../client/daemon/daemon-machines.ts'
+import { daemonSocket } from '../../../client/daemon/daemon-socket.mjs'
 import { machinesFolder, runningMachines } from '../../../client/machines/entry.ts'
 import { introspectionCalls } from '../../clients.ts'
 import type { Command, Context } from '../../command.ts'
@@ -11,10 +13,12 @@ export async function run(context: Context): Promise<undefined> {
   const what = context.values.argument('SHELL')
   if (what === 'containers') return await printLines(context, await containerIds(context))
   if (what === 'machines') {
-    const machines = runningMachines(machinesFolder(context.env))
+    const { env, signal } = context
+    const names = runningMachines(machinesFolder(env)).map(({ name }) => name)
+    const keys = (await runningInDaemon(daemonSocket(undefined, env), signal)).filter(isPlainWord)
     return await printLines(
       context,
-      machines.map(({ name }) => `microvm://${name}`),
+      [...names, ...keys].map((name) => `microvm://${name}`),
     )
   }
   const shell = SHELLS.find((name) => name === what) ?? 'bash'

@@ -1,0 +1,98 @@
+import { randomUUID } from 'node:crypto'
+import { setTimeout as delay } from 'node:timers/promises'
+import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
+import { InstanceServiceDefinition } from '../../gen/microvm/instance/v1/instance.ts'
+import { clientFor, type ServiceClient } from '../../rpc/client.ts'
+import { connectSocket } from '../connection/connect-socket.ts'
+import type { GrpcConnection, StreamCall } from '../connection/grpc-connection.ts'
+
+type Streaming = 'watchInstances' | 'attach' | 'connectAgent'
+
+/** A connection to a daemon, whose owner closes it. */
+export interface DaemonClient {
+  /**
+   * The calls with one answer. A changing one has an idempotency key of its own: a call that loses its connection is sent
+   * again, to the next daemon too, and happens once. Rejects with an `AgentError`.
+   */
+  readonly calls: Omit<ServiceClient<InstanceServiceDefinition>, Streaming>
+  /** The requests and answers are encoded messages. */
+  stream(service: string, method: string, metadata?: Readonly<Record<string, string>>): StreamCall
+  close(): void
+}
+
+/** How long a daemon that is gone may take to come back during a call. */
+const RETURN_MS = 10_000
+const RETRY_MS = 100
+
+/** Connects to the daemon at the socket `path`. Rejects with UNAVAILABLE and the remedy in one line. */
+export async function openDaemon(path: string, signal: AbortSignal): Promise<DaemonClient> {
+  let connection = await connect(path, signal)
+  const calls = clientFor(InstanceServiceDefinition, {
+    call: async (service, method, payload, options = {}) => {
+      const { timeoutMs = Number.POSITIVE_INFINITY } = options
+      const until = performance.now() + timeoutMs
+      const metadata = { ...options.metadata, ...(isRead(method) ? {} : { 'idempotency-key': randomUUID() }) }
+      for (;;) {
+        const left = Number.isFinite(timeoutMs) ? { timeoutMs: Math.max(1, until - performance.now()) } : {}
+        try {
+          return await connection.call(service, method, payload, { signal, ...options, ...left, metadata })
+        } catch (error) {
+          if (!isLost(error) || signal.aborted) throw error
+          connection.close()
+          connection = await reconnect(path, signal, Math.min(until, performance.now() + RETURN_MS))
+        }
+      }
+    },
+  })
+  return {
+    calls,
+    stream: (service, method, metadata) => connection.stream(service, method, metadata),
+    close: () => connection.close(),
+  }
+}
+
+function isRead(method: string): boolean {
+  return /^(Get|List)/.test(method)
+}
+
+/** Whether the connection has ended, rather than the call. */
+export function isLost(error: unknown): boolean {
+  return error instanceof AgentError && error.code === 'UNAVAILABLE' && /^grpc: closed/.test(error.message)
+}
+
+async function reconnect(path: string, signal: AbortSignal, until: number): Promise<GrpcConnection> {
+  for (;;) {
+    try {
+      return await connect(path, signal)
+    } catch (error) {
+      if (signal.aborted || performance.now() >= until)
+        throw new AgentError('UNAVAILABLE', `the daemon has ended during the call: ${messageOf(error)}`, {
+          cause: error,
+        })
+    }
+    await delay(RETRY_MS, undefined, { signal }).catch(() => signal.throwIfAborted())
+  }
+}
+
+async function connect(path: string, signal: AbortSignal): Promise<GrpcConnection> {
+  const { grpcConnection } = await import('../connection/grpc-connection.ts')
+  try {
+    return grpcConnection(await connectSocket({ path }, signal))
+  } catch (error) {
+    signal.throwIfAborted()
+    const reason = REASONS[errnoOf(error) ?? ''] ?? messageOf(error)
+    throw new AgentError('UNAVAILABLE', `daemon at ${path}: ${reason}`, { cause: error })
+  }
+}
+
+const START = 'start it with ./microvm daemon, or name its socket with --socket or MICROVM_SOCKET'
+
+const REASONS: Readonly<Record<string, string>> = {
+  ENOENT: `does not run; ${START}`,
+  ENOTDIR: `does not run; ${START}`,
+  ECONNREFUSED: `does not run; ${START}`,
+  ENOTSOCK: `not a socket; ${START}`,
+  EINVAL: 'the path is too long for a socket, want at most 107 bytes',
+  EACCES: 'permission denied; run as root, or name the socket of your tenant with --socket or MICROVM_SOCKET',
+  EPERM: 'permission denied; run as root, or name the socket of your tenant with --socket or MICROVM_SOCKET',
+}
