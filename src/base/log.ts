@@ -40,9 +40,12 @@ export function jsonLogger(options: {
   readonly version: string
   readonly pid: number
   readonly now?: () => Date
+  /** Who logs; by default the agent, under the names that shims know. */
+  readonly program?: { readonly name: string; readonly source: string }
 }): Logger {
   const now = options.now ?? (() => new Date())
-  const base = { version: options.version, pid: String(options.pid), name: 'kata-agent', source: 'agent' }
+  const { program = { name: 'kata-agent', source: 'agent' } } = options
+  const base = { version: options.version, pid: String(options.pid), ...program }
   const isLogged = (level: LogLevel) => ORDER.indexOf(level) >= ORDER.indexOf(options.level())
   const write: Write = (level, message, fields) => {
     if (!isLogged(level)) return
