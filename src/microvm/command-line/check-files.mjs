@@ -26,6 +26,20 @@ export function checkFiles(options) {
 }
 
 /**
+ * Throws {@link UsageError} when a file that a command reads is missing.
+ * @param {Extract<import('./parse.mjs').CommandLine, { kind: 'command' }>} commandLine
+ */
+export function checkReadFiles({ command, values }) {
+  for (const { isRead, name } of [...command.options, ...command.arguments]) {
+    const path = values.get(name)
+    if (isRead !== true || path === undefined || path === '-') continue
+    const status = statSync(path, { throwIfNoEntry: false })
+    if (status === undefined) throw new UsageError(`${command.name}: ${path}: no such file`)
+    if (status.isDirectory()) throw new UsageError(`${command.name}: ${path}: a folder, want a file`)
+  }
+}
+
+/**
  * Splits `PATH:TAG`. A colon that is part of an existing path stays in the path.
  * @param {string} text
  * @returns {{ path: string, tag: string | undefined }}

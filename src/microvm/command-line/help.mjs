@@ -1,3 +1,6 @@
+import { columns } from './command-help.mjs'
+import { MACHINE_COMMANDS } from './commands.mjs'
+
 /** `./microvm --help`. Plain JavaScript: shown by whatever Node the machine has, before anything is set up. */
 export const MICROVM_HELP = `microvm: run a container in a microVM
 
@@ -6,6 +9,9 @@ Usage:
   ./microvm COMMAND --help                options of a command
   ./microvm completion bash|zsh|fish      print the completion of a shell: eval "$(./microvm completion bash)"
   ./microvm --help, --version
+
+Machines that a daemon keeps:
+${columns(MACHINE_COMMANDS.map(({ name, summary }) => [name, summary])).join('\n')}
 
 Examples:
   ./microvm run                                  a short demonstration with timings

@@ -1,4 +1,5 @@
 import { SHELLS } from '../../client/completion.mjs'
+import { MACHINE_COMMANDS } from './commands.mjs'
 
 /** The options of `./microvm run`, as `parseArgs` of node:util takes them. Plain JavaScript, as all of this folder. */
 export const OPTIONS = /** @type {const} */ ({
@@ -44,13 +45,6 @@ export const MEMORY_MIB = /** @type {const} */ ({
   initrd: { byDefault: 1024, least: 448 },
 })
 
-/** The commands of `./microvm`, and what each does. */
-export const COMMANDS = /** @type {const} */ ({
-  run: 'run a container in a microVM',
-  completion: 'print the completion of a shell',
-  help: 'show the help',
-})
-
 /** The options whose value is a path. */
 const PATHS = ['rootfs', 'image', 'metadata', 'kernel']
 
@@ -64,7 +58,7 @@ export const MICROVM = {
   commands: [
     {
       name: 'run',
-      summary: COMMANDS.run,
+      summary: 'run a container in a microVM',
       options: Object.entries(OPTIONS).map(([name, option]) => ({
         name,
         ...('short' in option && { short: option.short }),
@@ -74,8 +68,9 @@ export const MICROVM = {
       })),
       arguments: [{ verbatim: true }],
     },
-    { name: 'completion', summary: COMMANDS.completion, arguments: [{ choices: SHELLS }] },
-    { name: 'help', summary: COMMANDS.help },
+    ...MACHINE_COMMANDS,
+    { name: 'completion', summary: 'print the completion of a shell', arguments: [{ choices: SHELLS }] },
+    { name: 'help', summary: 'show the help' },
   ],
   calls: [],
   goesOnWithFiles: true,

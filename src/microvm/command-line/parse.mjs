@@ -3,8 +3,10 @@ import { parseArgs } from 'node:util'
 import { didYouMean } from '../../base/suggest.mjs'
 import { completionFor, SHELLS } from '../../client/completion.mjs'
 import { isMachineName } from '../../client/machines/machine-name.mjs'
+import { MACHINE_COMMANDS } from './commands.mjs'
 import { MICROVM_HELP, RUN_HELP } from './help.mjs'
-import { CHOICES, COMMANDS, MEMORY_MIB, MICROVM, OPTIONS } from './options.mjs'
+import { CHOICES, MEMORY_MIB, MICROVM, OPTIONS } from './options.mjs'
+import { parseCommand } from './parse-command.mjs'
 import { UsageError } from './usage-error.mjs'
 
 /**
@@ -34,7 +36,10 @@ import { UsageError } from './usage-error.mjs'
  * @property {string[]} command empty: the root's own command or the demonstration
  */
 
-/** @typedef {{ kind: 'text', text: string } | { kind: 'run', options: RunOptions }} CommandLine a text to print, or a run */
+/**
+ * A text to print, a run, a command for machines of the daemon, or the question of a completion for their keys.
+ * @typedef {{ kind: 'run', options: RunOptions } | { kind: 'keys' } | ReturnType<typeof parseCommand>} CommandLine
+ */
 
 /**
  * Parses the arguments of `./microvm`. Plain JavaScript, so that any Node can report a mistake before the set-up. Reads no
@@ -48,11 +53,14 @@ export function parseCommandLine(argv) {
     return { kind: 'text', text: MICROVM_HELP }
   }
   if (command === '--version' || command === '-V') return { kind: 'text', text: `microvm ${version()}\n` }
+  if (command === 'completion' && rest.join(' ') === 'instances') return { kind: 'keys' }
   if (command === 'completion') return { kind: 'text', text: completionFor(shellOf(rest), MICROVM) }
   if (command === 'run') return parseRun(rest)
+  const found = MACHINE_COMMANDS.find(({ name }) => name === command)
+  if (found !== undefined) return parseCommand(found, rest)
   const [what, known] = command.startsWith('-')
     ? ['option', ['--help', '--version']]
-    : ['command', Object.keys(COMMANDS)]
+    : ['command', MICROVM.commands.map(({ name }) => name)]
   throw new UsageError(`unknown ${what} ${command}${didYouMean(command, known, 'see ./microvm --help')}`)
 }
 

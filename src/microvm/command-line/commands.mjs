@@ -1,0 +1,234 @@
+/**
+ * An option of a command. A `value` that is a number has its bounds; one that is read must be a file.
+ * @typedef {import('../../client/completion.mjs').Option & { summary: string, number?: readonly [number, number], isRead?: boolean }} CommandOption
+ */
+
+/**
+ * @typedef {import('../../client/completion.mjs').Argument & { name: string, summary: string, isRead?: boolean }} CommandArgument
+ */
+
+/**
+ * A command for machines that a daemon keeps. Its `name` is one word.
+ * @typedef {object} MachineCommand
+ * @property {string} name
+ * @property {string} summary begins in lower case, without a period
+ * @property {readonly string[]} [details] paragraphs of the help
+ * @property {readonly CommandOption[]} options
+ * @property {readonly CommandArgument[]} arguments
+ * @property {readonly (readonly [words: string, does: string])[]} examples
+ */
+
+/** @type {CommandOption} */
+const HELP = { name: 'help', short: 'h', summary: 'this text' }
+
+/** @type {CommandOption} */
+const JSON_OUTPUT = { name: 'json', summary: 'print JSON, one value a line' }
+
+/** A day, in seconds. */
+const LONGEST_SECONDS = 86_400
+
+/** @type {CommandOption} */
+const SOCKET = {
+  name: 'socket',
+  value: 'PATH',
+  completes: 'file',
+  summary: "the daemon's socket (default: MICROVM_SOCKET, else admin.sock in the default state folder)",
+}
+
+/** @type {CommandOption} */
+const TIMEOUT = {
+  name: 'timeout',
+  value: 'SECONDS',
+  number: [1, LONGEST_SECONDS],
+  summary: 'how long to wait for the answer (default: 120)',
+}
+
+/** @type {CommandOption} */
+const GRACE = {
+  name: 'grace',
+  value: 'SECONDS',
+  number: [1, LONGEST_SECONDS],
+  summary: 'how long the guest may take',
+}
+
+/** The options of a command that calls the daemon. */
+const ASKS = [JSON_OUTPUT, SOCKET, TIMEOUT, HELP]
+
+/** @type {CommandArgument} */
+const KEY = { name: 'KEY', summary: 'the instance: a UUID or a name', completes: 'instance' }
+
+/** @type {CommandArgument} */
+const FILE = { name: 'FILE', summary: 'JSON; - reads stdin', completes: 'file', isRead: true }
+
+/** @type {CommandArgument} */
+const DEVICE = { name: 'DEVICE', summary: 'the key of the device' }
+
+/** @type {readonly MachineCommand[]} */
+export const MACHINE_COMMANDS = [
+  {
+    name: 'daemon',
+    summary: 'keep machines, in the foreground',
+    details: [
+      'Serves the API on admin.sock in the state folder until a signal ends it. Its machines go on without it, and the next daemon takes them over.',
+    ],
+    options: [
+      {
+        name: 'state',
+        value: 'DIR',
+        completes: 'folder',
+        summary:
+          'the state folder (default: /var/lib/microvm for root, else microvm in XDG_STATE_HOME or ~/.local/state)',
+      },
+      {
+        name: 'socket',
+        value: 'PATH',
+        completes: 'file',
+        summary: "the administrator's socket (default: admin.sock in the state folder)",
+      },
+      {
+        name: 'config',
+        value: 'FILE',
+        completes: 'file',
+        isRead: true,
+        summary: 'TOML with the tenants',
+      },
+      { name: 'mock', summary: 'serve the API without machines, for tests of tools' },
+      HELP,
+    ],
+    arguments: [],
+    examples: [['daemon --state /srv/machines', 'keep the machines of a folder']],
+  },
+  {
+    name: 'ensure',
+    summary: 'make an instance, or find the equal one',
+    details: [
+      'FILE has `properties` (key, labels, tenant) and `specification`, as inspect --json prints them. The machine is made paused. An instance of that key with another content is an error, which names the first difference.',
+    ],
+    options: ASKS,
+    arguments: [FILE],
+    examples: [
+      ['ensure web.json', 'make the instance that the file describes'],
+      ['ensure web.json && ./microvm start web', 'make it and let it run'],
+    ],
+  },
+  {
+    name: 'start',
+    summary: 'let a machine run, or start a stopped one anew',
+    options: ASKS,
+    arguments: [KEY],
+    examples: [['start web', 'let the machine run']],
+  },
+  {
+    name: 'stop',
+    summary: 'press the power button, and kill the machine once its time is over',
+    options: [{ ...GRACE, summary: `${GRACE.summary} (default: 30)` }, ...ASKS],
+    arguments: [KEY],
+    examples: [['stop --grace 5 web', 'give the guest 5 s']],
+  },
+  {
+    name: 'pause',
+    summary: 'stop the CPUs of a machine until start',
+    options: ASKS,
+    arguments: [KEY],
+    examples: [['pause web', 'pause the machine']],
+  },
+  {
+    name: 'kill',
+    summary: 'end a machine at once',
+    options: ASKS,
+    arguments: [KEY],
+    examples: [['kill web', 'end the machine; its record, log and disks stay']],
+  },
+  {
+    name: 'reset',
+    summary: 'press the reset button',
+    options: ASKS,
+    arguments: [KEY],
+    examples: [['reset web', 'boot the guest anew']],
+  },
+  {
+    name: 'rm',
+    summary: 'end an instance and forget it; its disks stay',
+    options: ASKS,
+    arguments: [KEY],
+    examples: [['rm web', 'remove the instance']],
+  },
+  {
+    name: 'plug',
+    summary: 'add a device to a paused or running machine',
+    details: ['FILE has `device` and, for all but ports and bridges, its `backend`.'],
+    options: ASKS,
+    arguments: [KEY, DEVICE, FILE],
+    examples: [['plug web data disk.json', 'add the disk `data`']],
+  },
+  {
+    name: 'unplug',
+    summary: 'ask the guest to let a device go',
+    details: ['A device that stays past the time is leaving, and goes whenever the guest lets it.'],
+    options: [{ ...GRACE, summary: `${GRACE.summary} (default: 10)` }, ...ASKS],
+    arguments: [KEY, DEVICE],
+    examples: [['unplug web data', 'remove the disk `data`']],
+  },
+  {
+    name: 'replace',
+    summary: 'provide a device from elsewhere while the guest goes on',
+    details: ['FILE has the new backend.'],
+    options: ASKS,
+    arguments: [KEY, { name: 'BACKEND', summary: 'the key of the backend' }, FILE],
+    examples: [['replace web data-file other.json', 'take another file for the disk']],
+  },
+  {
+    name: 'ps',
+    summary: 'list the instances',
+    options: ASKS,
+    arguments: [],
+    examples: [
+      ['ps --json | jq -r \'select(.state == "RUNNING").properties.key\'', 'the keys of those that run'],
+    ],
+  },
+  {
+    name: 'inspect',
+    summary: 'show all of an instance',
+    options: ASKS,
+    arguments: [KEY],
+    examples: [['inspect --json web > web.json', 'keep its description; ensure takes it again']],
+  },
+  {
+    name: 'events',
+    summary: 'show the changes of instances',
+    options: [
+      { name: 'follow', short: 'f', summary: 'wait for further changes' },
+      {
+        name: 'after',
+        value: 'NUMBER',
+        number: [0, Number.MAX_SAFE_INTEGER],
+        summary: 'only changes after this sequence number (default: all that are kept)',
+      },
+      JSON_OUTPUT,
+      SOCKET,
+      HELP,
+    ],
+    arguments: [],
+    examples: [['events -f', 'show all changes, also those to come']],
+  },
+  {
+    name: 'console',
+    summary: 'connect to the console of a guest',
+    details: [
+      'Prints what the console prints, and types what is typed. Ctrl-P Ctrl-Q leaves it; the guest goes on.',
+    ],
+    options: [SOCKET, HELP],
+    arguments: [KEY],
+    examples: [['console web', 'log in at the console']],
+  },
+  {
+    name: 'doctor',
+    summary: 'check what this host has and lacks for machines',
+    details: [
+      'Prints a line for each: ok, or missing with the remedy. The exit status is 1 when something needed is missing.',
+    ],
+    options: [JSON_OUTPUT, SOCKET, HELP],
+    arguments: [],
+    examples: [['doctor', 'check this host']],
+  },
+]

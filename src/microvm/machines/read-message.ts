@@ -1,0 +1,58 @@
+import { readFileSync, statSync } from 'node:fs'
+import type { Readable } from 'node:stream'
+import { messageOf } from '../../base/errors.ts'
+import { fileFailure } from '../../client/files/file-failure.ts'
+import { describedMessage } from '../../client/json/described-types.ts'
+import { FieldError, type Json } from '../../client/json/fields.ts'
+import { encodeJson } from '../../client/json/from-json.ts'
+import { UsageError } from '../command-line/usage-error.mjs'
+import { argument, type MachineContext } from './command.ts'
+
+/** The daemon takes 4 MiB, and the JSON of a message is hardly larger than this. */
+const MAX_INPUT_BYTES = 16 << 20
+
+/**
+ * Reads the argument FILE, or stdin for `-`, as the JSON form of a message of the package microvm.instance.v1. Throws
+ * {@link UsageError} that names the file and the field.
+ */
+export async function readMessage<Message>(
+  context: MachineContext,
+  name: string,
+  type: { decode(bytes: Uint8Array): Message },
+): Promise<Message> {
+  const path = argument(context, 'FILE')
+  const shown = path === '-' ? 'stdin' : path
+  const text = path === '-' ? await streamText(context.stdio.stdin) : fileText(path)
+  try {
+    const json: Json = JSON.parse(text)
+    return type.decode(encodeJson(describedMessage(`microvm.instance.v1.${name}`), json))
+  } catch (error) {
+    const isJson = error instanceof FieldError
+    throw new UsageError(`${shown}: ${isJson ? '' : 'not JSON: '}${messageOf(error)}`, { cause: error })
+  }
+}
+
+/** Reads a file or a named pipe. */
+function fileText(path: string): string {
+  try {
+    if (statSync(path).size > MAX_INPUT_BYTES) throw tooLarge(path)
+    return readFileSync(path, 'utf8')
+  } catch (error) {
+    throw new UsageError(fileFailure(path, error), { cause: error })
+  }
+}
+
+async function streamText(source: Readable): Promise<string> {
+  const chunks: Buffer[] = []
+  let bytes = 0
+  for await (const chunk of source) {
+    chunks.push(chunk)
+    bytes += chunk.length
+    if (bytes > MAX_INPUT_BYTES) throw tooLarge('stdin')
+  }
+  return Buffer.concat(chunks).toString()
+}
+
+function tooLarge(shown: string): UsageError {
+  return new UsageError(`${shown}: larger than ${MAX_INPUT_BYTES} bytes`)
+}

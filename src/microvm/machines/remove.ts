@@ -1,0 +1,10 @@
+import { argument, type MachineContext, print, printJson, timeoutMs } from './command.ts'
+
+export async function run(context: MachineContext): Promise<undefined> {
+  const { calls } = await context.daemon()
+  const key = argument(context, 'KEY')
+  const endWait = context.reporter.wait(`removing ${key}`)
+  await calls.remove({ key }, { timeoutMs: timeoutMs(context) }).finally(endWait)
+  if (context.values.has('json')) await printJson(context, { key })
+  else await print(context, `${key}: removed\n`)
+}

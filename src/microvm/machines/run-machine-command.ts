@@ -1,0 +1,96 @@
+import { abortable } from '../../base/abort.ts'
+import { AgentError, messageOf } from '../../base/errors.ts'
+import type { Stdio } from '../../client/container/attach.ts'
+import { START_FAILURE } from '../../client/container/start-failure.ts'
+import { OutputClosed } from '../../client/container/stdio.ts'
+import { type DaemonClient, isLost, openDaemon } from '../../client/daemon/daemon-client.ts'
+import { daemonSocket } from '../../client/daemon/daemon-socket.mjs'
+import { plainText } from '../../client/output/text.ts'
+import { Interrupted, type Interruptions } from '../../client/terminal/interruptions.ts'
+import { UsageError } from '../command-line/usage-error.mjs'
+import type { Reporter } from '../run/reporter.ts'
+import type { RunMachineCommand } from './command.ts'
+
+export interface MachineHost {
+  readonly stdio: Stdio
+  readonly env: Readonly<Record<string, string | undefined>>
+  readonly reporter: Reporter
+  readonly interruptions: Interruptions
+}
+
+/** Each command's module is loaded on use. `keys` is the question of a completion. */
+const COMMANDS: Readonly<Record<string, () => Promise<RunMachineCommand>>> = {
+  daemon: async () => (await import('./daemon.ts')).run,
+  ensure: async () => (await import('./ensure.ts')).run,
+  start: changeState,
+  stop: changeState,
+  pause: changeState,
+  kill: changeState,
+  reset: changeState,
+  rm: async () => (await import('./remove.ts')).run,
+  plug: async () => (await import('./devices.ts')).plug,
+  unplug: async () => (await import('./devices.ts')).unplug,
+  replace: async () => (await import('./devices.ts')).replace,
+  ps: async () => (await import('./show.ts')).list,
+  inspect: async () => (await import('./show.ts')).inspect,
+  keys: async () => (await import('./show.ts')).keys,
+  events: async () => (await import('./events.ts')).run,
+  console: async () => (await import('./console.ts')).run,
+}
+
+async function changeState(): Promise<RunMachineCommand> {
+  return (await import('./change-state.ts')).run
+}
+
+/** The daemon answered with an error. */
+const FAILED = 1
+const USAGE = 2
+/** 128 + SIGPIPE, as of a program that does not handle it. */
+const BROKEN_PIPE_STATUS = 141
+
+/** Runs a command for machines of the daemon and returns the exit status. Reports an error in one line. */
+export async function runMachineCommand(
+  name: string,
+  values: ReadonlyMap<string, string>,
+  host: MachineHost,
+): Promise<number> {
+  const { env, interruptions, reporter } = host
+  const { signal } = interruptions
+  let opening: Promise<DaemonClient> | undefined
+  const daemon = () => {
+    opening ??= openDaemon(daemonSocket(values.get('socket'), env), signal)
+    return opening
+  }
+  try {
+    const load = COMMANDS[name]
+    if (load === undefined) throw new UsageError(`${name}: no such command, see ./microvm --help`)
+    const run = await load()
+    return (await abortable(run({ ...host, name, values, signal, daemon }), signal)) ?? 0
+  } catch (error) {
+    if (error instanceof Interrupted) return error.exitStatus
+    if (error instanceof OutputClosed) return BROKEN_PIPE_STATUS
+    reporter.failure(plainText(textOf(name, error).replace(/\s*\n\s*/g, ' ')), [])
+    return statusOf(name, error)
+  } finally {
+    // Who opened it reports its failure.
+    const client = await opening?.catch(() => undefined)
+    client?.close()
+  }
+}
+
+function textOf(name: string, error: unknown): string {
+  if (!(error instanceof AgentError)) return messageOf(error)
+  if (isLost(error)) return `${name}: the daemon closed the connection before its answer; its log tells why`
+  if (error.code === 'DEADLINE_EXCEEDED')
+    return `${name}: no answer in time, and the change goes on; see ./microvm ps, or wait longer with --timeout`
+  return name === 'daemon' || error.code === 'UNAVAILABLE'
+    ? error.message
+    : `${name}: ${error.code}: ${error.message}`
+}
+
+function statusOf(name: string, error: unknown): number {
+  if (error instanceof UsageError) return USAGE
+  if (!(error instanceof AgentError) || error.code === 'UNAVAILABLE') return START_FAILURE.cannotRun
+  if (name !== 'daemon') return FAILED
+  return error.code === 'INVALID_ARGUMENT' ? USAGE : START_FAILURE.cannotRun
+}

@@ -1,0 +1,260 @@
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { PassThrough } from 'node:stream'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { Interruptions } from '../../../src/client/terminal/interruptions.ts'
+import { type RunningDaemon, runMockDaemon } from '../../support/host-wing/running-daemon.ts'
+import { type MicrovmRun, microvm } from '../../support/microvm/run-microvm.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
+
+const DESCRIPTION = {
+  properties: { key: 'web', labels: { app: 'shop' } },
+  specification: {
+    board: { machine: 'pc-q35-7.2', memory_mib: 256, cpus: 2, kernel: '/boot/vmlinuz' },
+    devices: { disk: { backend: 'disk-file', slot: 3, disk: { serial: 'root' } } },
+    backends: { 'disk-file': { file: { path: '/srv/web.img', access: 'READ_WRITE' } } },
+  },
+}
+
+const DATA = {
+  device: { backend: 'data-file', slot: 4, disk: { serial: 'data' } },
+  backend: { file: { path: '/srv/data.img', access: 'READ_ONLY' } },
+}
+
+describe('the commands for machines of a daemon', () => {
+  let daemon: RunningDaemon
+  let folder: string
+  let env: Readonly<Record<string, string>>
+  beforeEach(async () => {
+    folder = temporaryFolder()
+    daemon = await runMockDaemon()
+    env = { MICROVM_SOCKET: daemon.daemon.socket }
+  })
+  afterEach(() => daemon.close())
+
+  const run = (...words: readonly string[]) => microvm(words, { env })
+
+  function file(name: string, value: unknown): string {
+    const path = join(folder, name)
+    writeFileSync(path, typeof value === 'string' ? value : JSON.stringify(value))
+    return path
+  }
+
+  const ensure = (description: unknown = DESCRIPTION) => run('ensure', file('web.json', description))
+
+  const inspected = async () => JSON.parse((await run('inspect', '--json', 'web')).stdout)
+
+  function done(text: string): MicrovmRun {
+    return { status: 0, stdout: text, stderr: '' }
+  }
+
+  function failed(status: number, text: string): MicrovmRun {
+    return { status, stdout: '', stderr: `microvm: ${text}\n` }
+  }
+
+  it('ensure makes an instance once', async () => {
+    expect(await ensure()).toEqual(done('web: paused\n'))
+    expect(await ensure()).toEqual(done('web: paused\n'))
+    expect(daemon.daemon.instances.metrics()).toContain('microvm_instances{state="paused"} 1')
+  })
+
+  it('ensure reads stdin', async () => {
+    const stdin = JSON.stringify(DESCRIPTION)
+    expect(await microvm(['ensure', '-'], { env, stdin })).toEqual(done('web: paused\n'))
+  })
+
+  it('ensure takes what inspect prints', async () => {
+    await ensure()
+    const { stdout } = await run('inspect', '--json', 'web')
+    expect(await ensure(stdout)).toEqual(done('web: paused\n'))
+  })
+
+  it.each([
+    ['{', /^microvm: .*web\.json: not JSON: .*\n$/],
+    ['[]', /web\.json: request: \[\], want an object/],
+    [
+      { ...DESCRIPTION, propertys: {} },
+      /web\.json: propertys: unknown field .*did you mean "properties"\?\n$/,
+    ],
+    [
+      { specification: { board: { cpus: 'two' } } },
+      /web\.json: specification\.board\.cpus: "two", want a whole number/,
+    ],
+  ])('ensure refuses the file %j', async (content, text) => {
+    const { status, stderr, stdout } = await ensure(content)
+    expect([status, stdout, stderr.split('\n').length]).toEqual([2, '', 2])
+    expect(stderr).toMatch(text)
+  })
+
+  it('ensure tells that an instance of that key has another content', async () => {
+    await ensure()
+    const { specification } = DESCRIPTION
+    const other = {
+      ...DESCRIPTION,
+      specification: { ...specification, board: { ...specification.board, cpus: 3 } },
+    }
+    const { status, stderr } = await ensure(other)
+    expect(status).toBe(1)
+    expect(stderr).toMatch(/^microvm: ensure: FAILED_PRECONDITION: instance web: .*differs.*\n$/)
+  })
+
+  it('start, pause, reset, stop and kill change the state', async () => {
+    await ensure()
+    expect(await run('start', 'web')).toEqual(done('web: running\n'))
+    const { boot_id: before } = await inspected()
+    expect(await run('pause', 'web')).toEqual(done('web: paused\n'))
+    expect(await run('reset', 'web')).toEqual(done('web: paused\n'))
+    expect((await inspected()).boot_id).not.toBe(before)
+    expect(await run('stop', '--grace', '5', 'web')).toEqual(done('web: stopped\n'))
+    expect(await run('start', 'web')).toEqual(done('web: running\n'))
+    expect(await run('kill', 'web')).toEqual(done('web: stopped\n'))
+    expect(await run('pause', 'web')).toEqual(
+      failed(1, 'pause: FAILED_PRECONDITION: instance web: stopped, want it paused or running'),
+    )
+  })
+
+  it('prints the instance as one line of JSON on request', async () => {
+    await ensure()
+    const { stdout } = await run('start', '--json', 'web')
+    expect(stdout.trimEnd()).not.toContain('\n')
+    expect(JSON.parse(stdout)).toMatchObject({
+      properties: { key: 'web', labels: { app: 'shop' } },
+      state: 'RUNNING',
+      specification: { board: { memory_mib: '256', cpus: 2 } },
+      backends: { 'disk-file': { health: 'READY' } },
+    })
+  })
+
+  it('plug, replace and unplug change the devices', async () => {
+    await ensure()
+    expect(await run('plug', 'web', 'data', file('data.json', DATA))).toEqual(done('web: paused\n'))
+    expect((await inspected()).specification.devices.data).toMatchObject({ backend: 'data-file', slot: 4 })
+    const other = file('other.json', { file: { path: '/srv/other.img', access: 'READ_ONLY' } })
+    expect(await run('replace', 'web', 'data-file', other)).toEqual(done('web: paused\n'))
+    expect((await inspected()).specification.backends['data-file'].file.path).toBe('/srv/other.img')
+    expect(await run('unplug', '--grace', '1', 'web', 'data')).toEqual(done('web: paused\n'))
+    expect(Object.keys((await inspected()).specification.devices)).toEqual(['disk'])
+  })
+
+  it('plug and replace name what is wrong with their file', async () => {
+    await ensure()
+    const empty = file('empty.json', {})
+    expect(await run('plug', 'web', 'data', empty)).toEqual(
+      failed(2, `${empty}: no device, want {"device": {…}}`),
+    )
+    const { stderr } = await run('replace', 'web', 'disk-file', file('x.json', { fille: {} }))
+    expect(stderr).toMatch(/fille: unknown field .*did you mean "file"\?/)
+  })
+
+  it('rm forgets an instance', async () => {
+    await ensure()
+    expect(await run('rm', 'web')).toEqual(done('web: removed\n'))
+    expect(await run('rm', 'web')).toEqual(failed(1, 'rm: NOT_FOUND: instance web: not found'))
+    await ensure()
+    expect(await run('rm', '--json', 'web')).toEqual(done('{"key":"web"}\n'))
+  })
+
+  it('ps lists the instances', async () => {
+    expect((await run('ps')).stdout).toMatch(/^KEY +STATE +AGE +CPUS +MEMORY +QEMU +TENANT +REASON\n$/)
+    await ensure()
+    const [, line] = (await run('ps')).stdout.split('\n')
+    expect(line).toMatch(/^web +paused +\d+ms +2 +256 MiB/)
+    expect(await run('ps', '--json')).toEqual(done((await run('inspect', '--json', 'web')).stdout))
+  })
+
+  it('inspect shows all of an instance', async () => {
+    await ensure()
+    const { status, stdout } = await run('inspect', 'web')
+    expect(status).toBe(0)
+    expect(stdout.split('\n').length).toBeGreaterThan(20)
+    expect(JSON.parse(stdout)).toEqual(await inspected())
+    expect(await run('inspect', 'db')).toEqual(failed(1, 'inspect: NOT_FOUND: instance db: not found'))
+    expect((await run('inspect', 'a/b')).stderr).toMatch(/^microvm: inspect: INVALID_ARGUMENT: .*a\/b.*\n$/)
+  })
+
+  it('events shows the changes so far', async () => {
+    await ensure()
+    await run('start', 'web')
+    const lines = (await run('events')).stdout.trimEnd().split('\n')
+    expect(lines).toHaveLength(3)
+    expect(lines[2]).toMatch(/^\d{4}-\d\d-\d\dT[\d:.]+Z {2}3 {2}web {2}state {2}The machine is running\.$/)
+    const { stdout } = await run('events', '--json', '--after', '2')
+    expect(JSON.parse(stdout)).toMatchObject({ sequence: '3', key: 'web', kind: 'state', state: 'RUNNING' })
+  })
+
+  it('events --follow shows further changes until a signal ends it', async () => {
+    const interruptions = new Interruptions()
+    const seen = Promise.withResolvers<void>()
+    const following = microvm(['events', '-f'], {
+      env,
+      interruptions,
+      onOutput: (text) => {
+        if (text.includes('paused')) seen.resolve()
+      },
+    })
+    await ensure()
+    await seen.promise
+    interruptions.receive('SIGTERM')
+    expect(await following).toMatchObject({ status: 143, stderr: '' })
+  })
+
+  it('console connects to the console, and leaves it at the detach keys', async () => {
+    await ensure()
+    const stdin = new PassThrough()
+    const echoed = Promise.withResolvers<void>()
+    const running = microvm(['console', 'web'], {
+      env,
+      stdin,
+      onOutput: (text) => {
+        if (text.endsWith('ls\r')) echoed.resolve()
+      },
+    })
+    stdin.write('ls\r')
+    await echoed.promise
+    stdin.write('\x10\x11')
+    expect(await running).toEqual({
+      status: 0,
+      stdout: 'ls\r',
+      stderr: '\r\nmicrovm: detached; the guest goes on\r\n',
+    })
+  })
+
+  it('console tells that there is no such instance', async () => {
+    expect(await run('console', 'web')).toEqual(failed(1, 'console: NOT_FOUND: instance web: not found'))
+  })
+
+  it('console passes more than one message holds', async () => {
+    await ensure()
+    const stdin = new PassThrough()
+    const bytes = 300_000
+    const all = Promise.withResolvers<void>()
+    const running = microvm(['console', 'web'], {
+      env,
+      stdin,
+      onOutput: (text) => {
+        if (text.length === bytes) all.resolve()
+      },
+    })
+    stdin.write('x'.repeat(bytes))
+    await all.promise
+    stdin.write('\x10\x11')
+    expect((await running).status).toBe(0)
+  })
+
+  it.each([
+    ['ps'],
+    ['inspect', 'web'],
+    ['start', 'web'],
+    ['rm', 'web'],
+    ['unplug', 'web', 'data'],
+    ['events'],
+    ['console', 'web'],
+  ])('%s says in one line that no daemon runs', async (...words) => {
+    expect(await microvm([...words, '--socket', '/nowhere/admin.sock'])).toEqual(
+      failed(
+        125,
+        'daemon at /nowhere/admin.sock: does not run; start it with ./microvm daemon, or name its socket with --socket or MICROVM_SOCKET',
+      ),
+    )
+  })
+})
