@@ -1,0 +1,45 @@
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { pinnedNode, projectRoot } from './project.ts'
+
+/** Writes microvm.service into `folder` and returns its path. The unit runs the daemon of this checkout. */
+export function writeDaemonUnit(folder: string): string {
+  mkdirSync(folder, { recursive: true })
+  const path = join(folder, 'microvm.service')
+  writeFileSync(path, daemonUnit([pinnedNode(), '--no-maglev', join(projectRoot, 'src/microvm/main.ts')]))
+  return path
+}
+
+/** The text of the unit; `microvm` is the command line of the tool. */
+function daemonUnit(microvm: readonly string[]): string {
+  return `[Unit]
+Description=microVMs of this host
+After=network.target
+
+[Service]
+Type=exec
+ExecStart=${microvm.map(quoted).join(' ')} daemon --state /var/lib/microvm
+Restart=on-failure
+# The holders of the machines are in the unit's cgroup. They live on, and the next daemon finds them.
+KillMode=process
+# The kernel may kill the QEMU of one machine for its memory; the daemon and the other machines go on.
+OOMPolicy=continue
+Delegate=yes
+TasksMax=infinity
+LimitNOFILE=1048576
+NoNewPrivileges=yes
+LockPersonality=yes
+SystemCallArchitectures=native
+# Left out on purpose: what gives the unit a mount namespace (ProtectSystem and others), because a restarted daemon
+# would see other mounts than its machines; RestrictSUIDSGID, because guests set such modes in shared folders;
+# ProtectClock and DevicePolicy, which hide /dev/kvm.
+
+[Install]
+WantedBy=multi-user.target
+`
+}
+
+/** A word of a command line (systemd.service(5)). */
+function quoted(word: string): string {
+  return `"${word.replaceAll('%', '%%').replaceAll('$', '$$$$').replaceAll(/["\\]/g, '\\$&')}"`
+}
