@@ -1,6 +1,6 @@
 import { pathOf, refuse, shown } from './component-path.ts'
 import { MAX_MEMORY_SLOTS } from './limits.ts'
-import { chipsetOf, type Device, type VmSpec } from './spec.ts'
+import { chipsetOf, type Device, type RootPortDevice, type VmSpec } from './spec.ts'
 import type { SpecKey } from './spec-key.ts'
 
 /** Throws INVALID_ARGUMENT that names the device whose place is missing, out of range, or another device's. */
@@ -36,6 +36,7 @@ function placeOf(key: string, device: Device, spec: VmSpec, hasSeveralModules: b
     }
     case 'root-port': {
       checkSlot(at, device.slot)
+      checkFirstFunction(at, device, spec)
       return { at, name: device.func ? `PCI slot ${device.slot}.${device.func}` : `PCI slot ${device.slot}` }
     }
     case 'pci-bridge':
@@ -53,6 +54,13 @@ function placeOf(key: string, device: Device, spec: VmSpec, hasSeveralModules: b
 function checkSlot(at: string, slot: number): void {
   if (Number.isInteger(slot) && slot >= 2 && slot <= 30) return
   refuse(at, slot === 0 ? 'missing, want 2 to 30 or a port' : `${slot}: want 2 to 30`)
+}
+
+/** A guest looks at the other functions of a slot only where function 0 is there. */
+function checkFirstFunction(at: string, { slot, func = 0 }: RootPortDevice, { devices }: VmSpec): void {
+  const isFirst = (other: Device) => other.kind === 'root-port' && other.slot === slot && !other.func
+  if (func === 0 || Object.values(devices).some(isFirst)) return
+  refuse(at, `${slot}.${func}: want a root port of function 0 in this slot too`)
 }
 
 function placeInPort(key: string, port: SpecKey, slot: number, spec: VmSpec): Place {

@@ -268,16 +268,6 @@ describe('qemuArguments', () => {
       ],
     ],
     [
-      'a root port without I/O space',
-      'port',
-      { kind: 'root-port', slot: 6, func: 2 },
-      undefined,
-      [
-        '-device',
-        'pcie-root-port,id=name-port,bus=pcie.0,addr=0x6.2,multifunction=on,chassis=50,slot=50,io-reserve=0,bus-reserve=1',
-      ],
-    ],
-    [
       'a bridge',
       'bridge',
       { kind: 'pci-bridge', slot: 2 },
@@ -362,6 +352,19 @@ describe('qemuArguments', () => {
       [
         ...['-chardev', 'socket,id=name-b,path=/run/s,,1'],
         ...['-device', 'vhost-user-fs-pci,addr=0x4,id=name-s,chardev=name-b,tag=t'],
+      ],
+    ],
+    [
+      'root ports without I/O space',
+      [
+        ['q', { kind: 'root-port', slot: 6, func: 2 }],
+        ['p', { kind: 'root-port', slot: 6 }],
+      ],
+      [
+        '-device',
+        'pcie-root-port,id=name-p,bus=pcie.0,addr=0x6.0,multifunction=on,chassis=48,slot=48,io-reserve=0,bus-reserve=1',
+        '-device',
+        'pcie-root-port,id=name-q,bus=pcie.0,addr=0x6.2,multifunction=on,chassis=50,slot=50,io-reserve=0,bus-reserve=1',
       ],
     ],
     [

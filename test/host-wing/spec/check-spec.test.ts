@@ -84,10 +84,16 @@ describe('checkSpec', () => {
     [
       'a function used twice',
       specOf([
+        ['o', port],
         ['p', { ...port, func: 1 }],
         ['q q', { ...port, func: 1 }],
       ]),
       'devices["q q"].slot: PCI slot 6.1: already used by devices.p',
+    ],
+    [
+      'a function that the guest would not find',
+      specOf([['p', { ...port, func: 1 }]]),
+      'devices.p.slot: 6.1: want a root port of function 0 in this slot too',
     ],
     ['function 8', specOf([['p', { ...port, func: 8 }]]), 'devices.p.rootPort.function: 8: want 0 to 7'],
     ['no slot', one({ ...disk, slot: 0 }, file), 'devices.d.slot: missing, want 2 to 30 or a port'],
