@@ -67,8 +67,7 @@ function placeInPort(key: string, port: SpecKey, slot: number, spec: VmSpec): Pl
   const at = pathOf('devices', key, 'port')
   const { machine } = spec.board
   if (chipsetOf(machine) !== 'q35') refuse(at, `machine ${machine} has no root ports`)
-  const bus = Object.hasOwn(spec.devices, port) ? spec.devices[port] : undefined
-  if (bus?.kind !== 'root-port') refuse(at, `${shown(port)}: no such root port`)
+  if (spec.devices[port]?.kind !== 'root-port') refuse(at, `${shown(port)}: no such root port`)
   if (slot !== 0)
     refuse(pathOf('devices', key, 'slot'), `${slot}: a root port has none, want a port or a slot`)
   return { at, name: `root port ${shown(port)}` }

@@ -26,11 +26,9 @@ const FUNCTIONS = 8
  */
 export function placeNumber(spec: VmSpec, device: Device): number {
   const { port, slot = 0 } = placeOf(device)
-  if (port !== undefined && Object.hasOwn(spec.devices, port)) {
-    const bus = spec.devices[port]
-    // A port in a port is refused.
-    return bus?.kind === 'root-port' ? placeNumber(spec, bus) + 1 : 0
-  }
+  const bus = port === undefined ? undefined : spec.devices[port]
+  // A port in a port is refused.
+  if (bus?.kind === 'root-port') return placeNumber(spec, bus) + 1
   const func = device.kind === 'root-port' ? (device.func ?? 0) : 0
   return 2 * (slot * FUNCTIONS + func)
 }

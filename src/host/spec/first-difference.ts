@@ -16,7 +16,7 @@ function differenceOf(a: unknown, b: unknown): readonly string[] | undefined {
   if (!isObject(a) || !isObject(b)) return a === b ? undefined : []
   const names = new Set([...Object.keys(a), ...Object.keys(b)])
   for (const name of [...names].sort()) {
-    const difference = differenceOf(ownValue(a, name), ownValue(b, name))
+    const difference = differenceOf(a[name], b[name])
     if (difference !== undefined) return [name, ...difference]
   }
   return undefined
@@ -24,8 +24,4 @@ function differenceOf(a: unknown, b: unknown): readonly string[] | undefined {
 
 function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null
-}
-
-function ownValue(object: Readonly<Record<string, unknown>>, name: string): unknown {
-  return Object.hasOwn(object, name) ? object[name] : undefined
 }
