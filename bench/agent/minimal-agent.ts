@@ -17,6 +17,7 @@ import { calls, measureCalls } from '../support/call-rounds.ts'
 import { median, report } from '../support/figure.ts'
 import { startListening } from '../support/listening-agent.ts'
 import { buildMinimalAgent } from '../support/minimal-agent.ts'
+import { cpuMsOf } from '../support/process-figures.ts'
 import { elapsedMs, execTrue, type RuntimePair, withRuntime } from '../support/runtime-pair.ts'
 
 /**
@@ -137,7 +138,7 @@ async function measureChecks({ pod, minimal }: Trio): Promise<void> {
     const [minimalCpu = 0, minimalBrokerCpu = 0] = minimal.cpu.map(median)
     const [bareCpu = 0, relayCpu = 0] = bare.cpu.map(median)
     const cpu = { agentCpu, brokerCpu, minimalCpu, minimalBrokerCpu, bareCpu, relayCpu }
-    reportTimes(name, times, 1.25, cpu)
+    reportTimes(name, times, 1.25, cpu, 'us')
   }
 }
 
@@ -145,22 +146,30 @@ function pidsOf({ started }: AgentPod): readonly number[] {
   return [started.agentPid(), brokerOf(started.vminitPid)]
 }
 
-async function measureExecs({ kind, pod, minimal, bare }: Trio): Promise<void> {
+async function measureExecs(trio: Trio): Promise<void> {
+  const { kind, pod, minimal, bare } = trio
   const times = noTimes()
+  let cpu = countCpu(trio)
   await bare.start('bare', ['/bin/sleep', '1000000'])
   for (let round = 0; round < WARM_UP_ROUNDS + EXEC_ROUNDS; round++) {
-    if (round === WARM_UP_ROUNDS) for (const side of SIDES) times[side].length = 0
+    if (round === WARM_UP_ROUNDS) {
+      for (const side of SIDES) times[side].length = 0
+      cpu = countCpu(trio)
+    }
     times.bare.push(await bare.execTrue('bare'))
     times.ours.push(await elapsedMs(() => execTrue(pod.agent, 'model', `true-${round}`)))
     times.minimal.push(await elapsedMs(() => execTrue(minimal.agent, 'model', `true-${round}`)))
   }
   await bare.remove('bare')
-  reportTimes(`exec true, ${kind}`, times, 1.1)
+  reportTimes(`exec true, ${kind}`, times, 1.1, cpu(EXEC_ROUNDS))
 }
 
-async function measureLives({ kind, pod, minimal, bare }: Trio): Promise<void> {
+async function measureLives(trio: Trio): Promise<void> {
+  const { kind, pod, minimal, bare } = trio
   const [lives, removals] = [noTimes(), noTimes()]
+  let cpu = countCpu(trio)
   for (let round = 0; round < WARM_UP_ROUNDS + LIFE_ROUNDS; round++) {
+    if (round === WARM_UP_ROUNDS) cpu = countCpu(trio)
     const run = await bare.run('bare', ['/bin/true'])
     const deletion = await bare.delete('bare')
     const each = { bare: [run, deletion], ours: await lifeMs(pod), minimal: await lifeMs(minimal) }
@@ -171,8 +180,18 @@ async function measureLives({ kind, pod, minimal, bare }: Trio): Promise<void> {
       removals[name].push(removal)
     }
   }
-  reportTimes(`life of a container, ${kind}`, lives, LIFE_GOALS[kind])
+  reportTimes(`life of a container, ${kind}`, lives, LIFE_GOALS[kind], cpu(LIFE_ROUNDS))
   reportTimes(`RemoveContainer, ${kind}`, removals, REMOVE_GOAL_MS / median(removals.bare))
+}
+
+/** Begins to count the CPU time of both agents' own processes. The result is for one of `rounds`. */
+function countCpu({ pod, minimal }: Trio): (rounds: number) => Readonly<Record<string, number>> {
+  const pids = [pod.started.agentPid(), minimal.started.agentPid()]
+  const before = pids.map(cpuMsOf)
+  return (rounds) => {
+    const [agentCpu = 0, minimalCpu = 0] = pids.map((pid, at) => (cpuMsOf(pid) - (before[at] ?? 0)) / rounds)
+    return { agentCpu, minimalCpu }
+  }
 }
 
 /** The milliseconds until the end of a container, and of its removal. */
@@ -218,18 +237,19 @@ function noTimes(): Times {
   return { ours: [], minimal: [], bare: [] }
 }
 
-/** Milliseconds, or microseconds with CPU times. The fastest tenths suffer least from other work on the machine. */
+/** The fastest tenths suffer least from other work on the machine. */
 function reportTimes(
   name: string,
   times: Times,
   limit: number,
-  cpu?: Readonly<Record<string, number>>,
+  cpu: Readonly<Record<string, number>> = {},
+  unit: 'ms' | 'us' = 'ms',
 ): void {
   const { ours, minimal, bare } = times
   const figure = `${name}, beside a minimal agent`
   const tenths = { tenth: tenthOf(ours), minimalTenth: tenthOf(minimal), bareTenth: tenthOf(bare) }
   const medians = { value: median(ours), minimal: median(minimal), floor: median(bare) }
-  report({ figure, unit: cpu ? 'us' : 'ms', ...medians, limit, phases: { ...tenths, ...cpu } })
+  report({ figure, unit, ...medians, limit, phases: { ...tenths, ...cpu } })
 }
 
 /** A tenth of the values is below it. */
