@@ -1,12 +1,23 @@
 import type { Duplex } from 'node:stream'
 import { abortable } from '../../../base/abort.ts'
-import { AgentError } from '../../../base/errors.ts'
+import { AgentError, messageOf } from '../../../base/errors.ts'
+import type { QmpCommand } from '../parts.ts'
 import { encodeCommand, LineSplitter, parseMessage, type QmpEvent, type QmpMessage } from './message.ts'
 
 type Waiter = { readonly command: string; readonly done: PromiseWithResolvers<unknown> }
 type EventWaiter = {
   readonly matches: (event: QmpEvent) => boolean
   readonly done: PromiseWithResolvers<QmpEvent>
+}
+
+/** The longest line that QEMU may send. Its longest answers have some 300 kB. */
+const LONGEST_LINE = 4 * 2 ** 20
+
+export interface QmpOptions {
+  /** How long QEMU may take for a command. The session ends when that is over. Unlimited by default. */
+  readonly commandMs?: number | undefined
+  /** Called with each event, from the greeting on. */
+  readonly onEvent?: (event: QmpEvent) => void
 }
 
 /**
@@ -18,24 +29,28 @@ export class QmpClient {
   readonly #waiting = new Map<number, Waiter>()
   readonly #eventWaiters = new Set<EventWaiter>()
   readonly #greeting = Promise.withResolvers<string>()
+  readonly #ended = Promise.withResolvers<AgentError>()
+  readonly #options: QmpOptions
   #nextId = 1
   #closed: AgentError | undefined
 
-  private constructor(socket: Duplex) {
+  private constructor(socket: Duplex, options: QmpOptions) {
     this.#socket = socket
+    this.#options = options
     // Handled here, because a connection that ends before the greeting would cause an unhandled rejection.
     this.#greeting.promise.catch(() => {})
     const lines = new LineSplitter()
     socket.on('data', (chunk: Buffer) => {
       for (const line of lines.push(chunk)) this.#receive(line)
+      if (lines.restLength > LONGEST_LINE) this.#fail(`QMP: a line of more than ${LONGEST_LINE} bytes`)
     })
     socket.once('error', (error) => this.#end(`QMP: ${error.message}`))
     socket.once('close', () => this.#end('QMP: the connection was closed'))
   }
 
   /** Waits for QEMU's greeting and leaves negotiation mode. The client owns `socket` from then on. */
-  static async open(socket: Duplex, signal: AbortSignal): Promise<QmpClient> {
-    const client = new QmpClient(socket)
+  static async open(socket: Duplex, signal: AbortSignal, options: QmpOptions = {}): Promise<QmpClient> {
+    const client = new QmpClient(socket, options)
     try {
       await abortable(client.#greeting.promise, signal)
       await client.execute('qmp_capabilities', {}, signal)
@@ -46,21 +61,35 @@ export class QmpClient {
     }
   }
 
+  /** Resolves with the reason when the session has ended; never rejects. */
+  get ended(): Promise<AgentError> {
+    return this.#ended.promise
+  }
+
   /** Runs a command and returns its result. Rejects with INTERNAL `<command>: <QEMU's text>`. */
   async execute<N extends QmpCommandName>(
     name: N,
     args: QmpCommands[N]['args'],
     signal: AbortSignal,
   ): Promise<QmpCommands[N]['result']> {
+    // The type of an answer comes from QEMU's schema and cannot be checked at run time.
+    return (await this.command({ execute: name, arguments: { ...args } }, signal)) as QmpCommands[N]['result']
+  }
+
+  /** Runs a command that adds or removes a part of the machine. Rejects as {@link execute} does. */
+  async command({ execute: name, arguments: args }: QmpCommand, signal: AbortSignal): Promise<unknown> {
     if (this.#closed !== undefined) throw this.#closed
     const id = this.#nextId++
     const done = Promise.withResolvers<unknown>()
     this.#waiting.set(id, { command: name, done })
-    this.#socket.write(encodeCommand(id, name, { ...args }))
+    this.#socket.write(encodeCommand(id, name, args))
+    const { commandMs } = this.#options
+    const late = () => this.#fail(`QEMU did not answer \`${name}\` within ${commandMs} ms`)
+    const timer = commandMs === undefined ? undefined : setTimeout(late, commandMs)
     try {
-      // The type of an answer comes from QEMU's schema and cannot be checked at run time.
-      return (await abortable(done.promise, signal)) as QmpCommands[N]['result']
+      return await abortable(done.promise, signal)
     } finally {
+      clearTimeout(timer)
       this.#waiting.delete(id)
     }
   }
@@ -80,7 +109,11 @@ export class QmpClient {
   }
 
   close(): void {
-    this.#end('QMP: the client was closed')
+    this.#fail('QMP: the client was closed')
+  }
+
+  #fail(reason: string): void {
+    this.#end(reason)
     this.#socket.destroy()
   }
 
@@ -88,8 +121,7 @@ export class QmpClient {
     try {
       this.#dispatch(parseMessage(line))
     } catch (error) {
-      this.#end(error instanceof Error ? error.message : String(error))
-      this.#socket.destroy()
+      this.#fail(messageOf(error))
     }
   }
 
@@ -102,6 +134,7 @@ export class QmpClient {
         for (const waiter of this.#eventWaiters) {
           if (waiter.matches(message.event)) waiter.done.resolve(message.event)
         }
+        this.#options.onEvent?.(message.event)
         return
       case 'return':
         this.#waiting.get(message.id)?.done.resolve(message.value)
@@ -124,6 +157,7 @@ export class QmpClient {
     this.#greeting.reject(error)
     for (const waiter of this.#waiting.values()) waiter.done.reject(error)
     for (const waiter of this.#eventWaiters) waiter.done.reject(error)
+    this.#ended.resolve(error)
   }
 }
 
@@ -132,11 +166,26 @@ interface QmpCommands {
   qmp_capabilities: { args: Record<never, never>; result: Record<never, never> }
   quit: { args: Record<never, never>; result: Record<never, never> }
   system_powerdown: { args: Record<never, never>; result: Record<never, never> }
+  system_reset: { args: Record<never, never>; result: Record<never, never> }
+  cont: { args: Record<never, never>; result: Record<never, never> }
+  stop: { args: Record<never, never>; result: Record<never, never> }
   'query-status': {
     args: Record<never, never>
     result: { readonly status: string; readonly running: boolean }
   }
   'blockdev-add': { args: BlockdevOptions; result: Record<never, never> }
+  'blockdev-reopen': {
+    args: {
+      readonly options: readonly [{ driver: 'raw'; 'node-name': string; 'read-only': boolean; file: string }]
+    }
+    result: Record<never, never>
+  }
+  'query-named-block-nodes': { args: { readonly flat: true }; result: readonly BlockNode[] }
+  'query-block-jobs': { args: Record<never, never>; result: readonly BlockJob[] }
+  /** Tells which permissions each user of a block node has; QEMU promises no stable form. */
+  'x-debug-query-block-graph': { args: Record<never, never>; result: BlockGraph }
+  /** Lists the devices that have an id: `path` is `/machine/peripheral`. */
+  'qom-list': { args: { readonly path: string }; result: readonly { readonly name: string }[] }
   'blockdev-del': { args: { readonly 'node-name': string }; result: Record<never, never> }
   /** Enlarges a disk and the file below it; `size` is in bytes. */
   block_resize: {
@@ -157,12 +206,39 @@ interface QmpCommands {
 
 type QmpCommandName = keyof QmpCommands
 
-interface BlockdevOptions {
-  readonly driver: 'raw'
+export interface BlockNode {
   readonly 'node-name': string
-  readonly 'read-only'?: boolean
-  readonly file: { readonly driver: 'file' | 'host_device'; readonly filename: string }
+  /** The name of the file, of the protocol node and of the format node above it. */
+  readonly file: string
+  readonly ro: boolean
+  readonly image: { readonly 'virtual-size': number }
 }
+
+interface BlockJob {
+  readonly device: string
+  readonly type: string
+}
+
+export interface BlockGraph {
+  readonly nodes: readonly { readonly id: number; readonly name: string }[]
+  readonly edges: readonly { readonly child: number; readonly perm: readonly string[] }[]
+}
+
+type FileDriver = 'file' | 'host_device'
+
+type BlockdevOptions =
+  | {
+      readonly driver: 'raw'
+      readonly 'node-name': string
+      readonly 'read-only'?: boolean
+      readonly file: { readonly driver: FileDriver; readonly filename: string; readonly 'node-name'?: string }
+    }
+  | {
+      readonly driver: FileDriver
+      readonly 'node-name': string
+      readonly filename: string
+      readonly 'read-only': boolean
+    }
 
 /** An existing tap interface, which no script may change. */
 interface NetdevOptions {

@@ -47,6 +47,11 @@ export class LineSplitter {
   #rest = ''
   readonly #decoder = new TextDecoder()
 
+  /** The length of the line that has not ended yet. */
+  get restLength(): number {
+    return this.#rest.length
+  }
+
   /** The lines that `chunk` completes, without their ends. */
   push(chunk: Uint8Array): readonly string[] {
     const pieces = `${this.#rest}${this.#decoder.decode(chunk, { stream: true })}`.split('\n')

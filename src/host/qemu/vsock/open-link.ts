@@ -166,7 +166,7 @@ const PROGRAM = 'vhost-device-vsock'
  * The path of vhost-device-vsock: on PATH, or else from the package of Debian sid, which is verified by apt's signatures,
  * unpacked below build/ and never installed. Later runs find it there. Throws UNAVAILABLE when neither has it.
  */
-async function findVsockDaemon(progress: (line: string) => void): Promise<string> {
+export async function findVsockDaemon(progress: (line: string) => void): Promise<string> {
   const installed = (process.env.PATH ?? '').split(delimiter).map((folder) => join(folder, PROGRAM))
   const found = installed.find((path) => hasAccess(path, constants.X_OK))
   if (found !== undefined) return found
