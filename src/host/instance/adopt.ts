@@ -1,0 +1,99 @@
+import { messageOf } from '../../base/errors.ts'
+import { State } from '../../gen/microvm/instance/v1/instance.ts'
+import { settlePlugs } from './devices/plug.ts'
+import { settleReplacements } from './devices/replace-backend.ts'
+import type { MachineInstance, Plan } from './instance.ts'
+import { describeEnd, type Machine, QEMU } from './machine/machine.ts'
+import { answer, connectMachine, isKept, STEPS } from './machine/steps.ts'
+import { settleStreams } from './streams.ts'
+
+/**
+ * Takes an instance in again after a start of the daemon: finds its processes, corrects the record by what they say, and
+ * finishes the change that was under way. Never throws: an instance that cannot be taken in again is stopped, with the
+ * reason. To be called in a change.
+ */
+export async function adopt(instance: MachineInstance, plan: Plan): Promise<void> {
+  const { context, record } = instance
+  try {
+    const isLive = await findMachine(instance, plan)
+    if (record.desired === State.REMOVING) return await instance.finishRemoval()
+    if (!isLive) return await finishWithoutMachine(instance)
+    if (record.desired === State.STOPPED || record.current === State.STOPPING)
+      return await instance.tearDown(record.reason)
+    await takeIn(instance)
+  } catch (error) {
+    context.log.warn('instance not adopted', { instance: instance.key, error: messageOf(error) })
+    const stopped = instance.tearDown(`not taken in again: ${messageOf(error)}`)
+    await stopped.catch((failure) => context.log.error('instance not stopped', { error: messageOf(failure) }))
+  }
+}
+
+/** Finds the holder, and QEMU below it. Writes the steps down where the registry was made anew. */
+async function findMachine(instance: MachineInstance, plan: Plan): Promise<boolean> {
+  const { context, recorded } = instance
+  const mayRun = recorded.steps.some((step) => !isKept(step)) || recorded.record.current !== State.STOPPED
+  if (!mayRun) return false
+  context.holder = await answer(context, context.holders.find(context.folder))
+  if (context.holder === undefined) return false
+  const children = await answer(context, context.holder.children())
+  const runs = children.some(({ name, exit }) => name === QEMU.child && exit === undefined)
+  if (runs && !recorded.steps.some(({ step }) => step === 'qemu')) {
+    const planned = await plan(recorded.record, context.folder)
+    const add = planned.map(({ step, words }) => recorded.step(step, words))
+    await recorded.commit({ add, kind: 'adopted', text: 'the steps of the machine were written down anew' })
+  }
+  return runs
+}
+
+async function finishWithoutMachine(instance: MachineInstance): Promise<void> {
+  const { record, context, recorded } = instance
+  const { current, desired } = record
+  if (current === State.STOPPED && recorded.steps.every(isKept)) return
+  const holderDied = context.holder === undefined && (current === State.PAUSED || current === State.RUNNING)
+  const reason = holderDied ? 'the holder died while no daemon ran' : await endOf(instance)
+  const isUnfinished = current === State.CREATING
+  const isAsked = desired === State.STOPPED
+  await instance.tearDown(
+    isUnfinished || isAsked ? record.reason : reason,
+    holderDied ? 'holder died' : 'adopted',
+  )
+  if (isUnfinished && !isAsked) await instance.start({ isNew: false, desired })
+}
+
+/** How QEMU has ended, by its holder. */
+async function endOf({ context }: MachineInstance): Promise<string> {
+  const children = context.holder === undefined ? [] : await answer(context, context.holder.children())
+  const exit = children.find(({ name }) => name === QEMU.child)?.exit
+  return exit === undefined ? 'QEMU has ended' : await describeEnd(context.folder, exit)
+}
+
+async function takeIn(instance: MachineInstance): Promise<void> {
+  const { context, record, recorded } = instance
+  const { holder } = context
+  if (holder === undefined) return
+  const machine = await connectMachine(context, holder)
+  context.machine = machine
+  instance.watch(machine)
+  for (const { step, words } of recorded.steps) {
+    // QEMU may have made its tap just before the daemon died.
+    if (step === 'tap') await STEPS.tap.make(context, { step: 'tap', words }, record)
+  }
+  await settlePlugs(instance)
+  await settleReplacements(instance)
+  await settleStreams(instance)
+  await correct(instance, machine)
+}
+
+/** What QEMU says is so; a change that was under way is finished. */
+async function correct(instance: MachineInstance, { qmp }: Machine): Promise<void> {
+  const { recorded, context } = instance
+  const { desired, current } = instance.record
+  const { running, status } = await qmp.execute('query-status', {}, instance.ending)
+  const found = running ? State.RUNNING : State.PAUSED
+  const isUnderWay = desired !== current
+  if (found !== current && !isUnderWay)
+    context.log.warn('state corrected', { instance: instance.key, recorded: current, status })
+  const set = { current: found, desired: isUnderWay ? desired : found }
+  await recorded.commit({ set, kind: 'adopted', text: 'the daemon has taken the instance in again' })
+  if (found !== set.desired) await (desired === State.RUNNING ? instance.run() : instance.pause())
+}

@@ -1,0 +1,97 @@
+import {
+  BackendStatus,
+  type DeviceStatus,
+  BackendStatus_Health as Health,
+  type Instance,
+  DeviceStatus_Plug as Plug,
+  type Specification,
+} from '../../gen/microvm/instance/v1/instance.ts'
+import type { BlockGraph } from '../qemu/qmp/client.ts'
+import { nodeNames, qemuId, specKey } from '../spec/spec-key.ts'
+import type { HeldChild } from './holder.ts'
+import type { MachineInstance } from './instance.ts'
+import { type Machine, QEMU } from './machine/machine.ts'
+import { answer } from './machine/steps.ts'
+import { instanceOf } from './record/instance-record.ts'
+
+/** The instance as its record, QEMU and its holder tell of it. */
+export async function describeInstance(instance: MachineInstance): Promise<Instance> {
+  const { machine } = instance.context
+  const facts = machine === undefined ? undefined : await factsOf(instance, machine)
+  const described = instanceOf(instance.record)
+  const { specification } = instance.record
+  if (specification === undefined) return described
+  const { children = [] } = facts ?? {}
+  return {
+    ...described,
+    backends: mapValues(specification.backends, (key) =>
+      facts === undefined ? { ...UNKNOWN, health: Health.UNUSED } : backendStatus(instance, key, facts),
+    ),
+    devices: devicesOf(specification, instance.record.leaving),
+    holderPid: machine?.holder.pid ?? 0,
+    qemuPid: children.find(({ name, exit }) => name === QEMU.child && exit === undefined)?.pid ?? 0,
+  }
+}
+
+function devicesOf({ devices }: Specification, leaving: readonly string[]): Record<string, DeviceStatus> {
+  return mapValues(devices, (key) => ({ plug: leaving.includes(key) ? Plug.LEAVING : Plug.PRESENT }))
+}
+
+const UNKNOWN: BackendStatus = BackendStatus.create()
+
+interface Facts {
+  readonly nodes: ReadonlyMap<string, number>
+  readonly jobs: readonly { readonly device: string; readonly type: string }[]
+  readonly graph: BlockGraph
+  readonly children: readonly HeldChild[]
+}
+
+async function factsOf(instance: MachineInstance, { qmp, holder }: Machine): Promise<Facts> {
+  const { ending } = instance
+  const [nodes, jobs, graph, children] = await Promise.all([
+    qmp.execute('query-named-block-nodes', { flat: true }, ending),
+    qmp.execute('query-block-jobs', {}, ending),
+    qmp.execute('x-debug-query-block-graph', {}, ending),
+    answer(instance.context, holder.children()),
+  ])
+  const sizes = nodes.map((node) => [node['node-name'], node.image['virtual-size']] as const)
+  return { nodes: new Map(sizes), jobs, graph, children }
+}
+
+function backendStatus(instance: MachineInstance, key: string, facts: Facts): BackendStatus {
+  const { specification } = instance.record
+  const backend = specification?.backends[key]
+  const daemon = instance.recorded.steps.find(({ step, words }) => step === 'daemon' && words[0] === key)
+  const isDead = facts.children.some(({ name, exit }) => name === daemon?.words[1] && exit !== undefined)
+  const health = isDead ? Health.DEAD : Health.READY
+  const isDisk = Object.values(specification?.devices ?? {}).some(
+    (device) => device.disk !== undefined && device.backend === key,
+  )
+  if (backend?.file === undefined || !isDisk) return { ...UNKNOWN, health, node: qemuId(specKey(key)) }
+  const node = nodeNames(specKey(key)).format
+  const size = facts.nodes.get(node)
+  return {
+    health: size === undefined ? Health.DEAD : Health.READY,
+    node,
+    sizeBytes: BigInt(size ?? 0),
+    locks: locksOf(node, facts.graph),
+    jobs: facts.jobs.flatMap(({ device, type }) => (device === node ? [type] : [])),
+    lastError: instance.diskErrors.get(node) ?? '',
+  }
+}
+
+/** The rights by which others are kept from the file, as the node's users have them. */
+const LOCKS = ['write', 'resize']
+
+function locksOf(node: string, { nodes, edges }: BlockGraph): string[] {
+  const id = nodes.find(({ name }) => name === node)?.id
+  const rights = edges.flatMap(({ child, perm }) => (child === id ? perm : []))
+  return LOCKS.filter((right) => rights.includes(right))
+}
+
+function mapValues<V, R>(
+  record: Readonly<Record<string, V>>,
+  make: (key: string, value: V) => R,
+): Record<string, R> {
+  return Object.fromEntries(Object.entries(record).map(([key, value]) => [key, make(key, value)]))
+}

@@ -1,0 +1,225 @@
+import { AgentError, messageOf } from '../../../base/errors.ts'
+import { undoAndThrow } from '../../../base/undo.ts'
+import type { PlugRequest, Specification, UnplugRequest } from '../../../gen/microvm/instance/v1/instance.ts'
+import { blockDevicesOf } from '../../qemu/block-devices.ts'
+import { deviceParts } from '../../qemu/device-parts.ts'
+import { plugCommand, type QmpCommand, removeCommand } from '../../qemu/parts.ts'
+import type { PartsHost } from '../../qemu/parts-host.ts'
+import { checkCanBeKept } from '../../spec/check-spec.ts'
+import { specFromProto } from '../../spec/from-proto.ts'
+import { type Backend, chipsetOf, type Device, type VmSpec } from '../../spec/spec.ts'
+import { nodeNames, qemuId, type SpecKey, specKey } from '../../spec/spec-key.ts'
+import type { MachineInstance } from '../instance.ts'
+import type { Machine } from '../machine/machine.ts'
+import { undoSteps } from '../machine/steps.ts'
+import { isEqualBackend, isEqualDevice, withDevice, withoutDevices } from './specification.ts'
+
+/** Adds a device to the machine. The record has it before QEMU does. To be called in a change. */
+export async function plug(instance: MachineInstance, request: PlugRequest): Promise<void> {
+  const { recorded } = instance
+  const { deviceKey, device, backend } = request
+  const specification = specificationOf(instance)
+  if (device === undefined) throw new AgentError('INVALID_ARGUMENT', 'device: missing')
+  const present = specification.devices[deviceKey]
+  if (present !== undefined) {
+    const presentBackend = backend === undefined ? undefined : specification.backends[present.backend]
+    if (isEqualDevice(present, device) && isEqualBackend(presentBackend, backend)) return
+    throw new AgentError('ALREADY_EXISTS', `instance ${instance.key}: device ${deviceKey}: already plugged`)
+  }
+  instance.machine()
+  const next = withDevice(specification, deviceKey, { device, backend })
+  const work = hotPlug(instance, next, specKey(deviceKey))
+  const step = recorded.step('plug', [deviceKey])
+  const text = `device ${deviceKey}`
+  await recorded.commit({
+    set: { specification: next },
+    add: [step],
+    kind: 'device',
+    text: `${text} is plugged in`,
+  })
+  try {
+    await work(instance.machine())
+  } catch (error) {
+    const set = { specification: withoutDevices(specificationOf(instance), [deviceKey]) }
+    await recorded.commit({
+      set,
+      drop: [step],
+      kind: 'device',
+      text: `${text} was not plugged in: ${messageOf(error)}`,
+    })
+    throw error
+  }
+  await recorded.commit({ drop: [step], kind: 'device', text: `${text} is present` })
+}
+
+/**
+ * Asks the guest to let a device go, and waits for at most `graceMs`. Then the device is leaving, for the request cannot be
+ * taken back. To be called in a change.
+ */
+export async function unplug(instance: MachineInstance, request: UnplugRequest): Promise<void> {
+  const { recorded, context } = instance
+  const { deviceKey } = request
+  const specification = specificationOf(instance)
+  if (specification.devices[deviceKey] === undefined) return
+  const { qmp } = instance.machine()
+  refuseWithoutBus(specification)
+  const { leaving } = recorded.record
+  const isFirst = !leaving.includes(deviceKey)
+  if (isFirst) {
+    const set = { leaving: [...leaving, deviceKey] }
+    await recorded.commit({ set, kind: 'device', text: `device ${deviceKey} is to leave` })
+  }
+  const id = qemuId(specKey(deviceKey))
+  const grace = AbortSignal.timeout(request.graceMs === 0 ? context.limits.unplugMs : request.graceMs)
+  const gone = qmp.event(
+    ({ name, data }) => name === 'DEVICE_DELETED' && data.device === id,
+    AbortSignal.any([grace, instance.ending]),
+  )
+  const isGone = gone.then(
+    () => true,
+    () => false,
+  )
+  try {
+    await qmp.execute('device_del', { id }, instance.ending)
+  } catch (error) {
+    // The guest may have been asked before, or the device may be gone already.
+    if (isFirst && (await devicesOf(instance)).includes(id)) {
+      await recorded.commit({ set: { leaving }, kind: 'device', text: `device ${deviceKey} stays` })
+      throw new AgentError('FAILED_PRECONDITION', `device ${deviceKey}: ${messageOf(error)}`, {
+        cause: error,
+      })
+    }
+  }
+  if (!(await devicesOf(instance)).includes(id) || (await isGone)) await finishUnplug(instance)
+}
+
+/** Removes from the record what has left the machine. To be called in a change. */
+export async function finishUnplug(instance: MachineInstance): Promise<void> {
+  const { recorded } = instance
+  const { leaving } = recorded.record
+  if (leaving.length === 0 || instance.context.machine === undefined) return
+  const present = await devicesOf(instance)
+  const gone = leaving.filter((key) => !present.includes(qemuId(specKey(key))))
+  if (gone.length === 0) return
+  await removeBackends(instance, gone)
+  const backends = gone.map((key) => specificationOf(instance).devices[key]?.backend)
+  const daemons = recorded.steps.filter(({ step, words }) => step === 'daemon' && backends.includes(words[0]))
+  const drop = await undoSteps(instance.context, daemons)
+  const set = {
+    specification: withoutDevices(specificationOf(instance), gone),
+    leaving: leaving.filter((key) => !gone.includes(key)),
+  }
+  await recorded.commit({ set, drop, kind: 'device', text: `device ${gone.join(', ')} has left` })
+}
+
+/** Finishes what an earlier daemon has begun. To be called in a change. */
+export async function settlePlugs(instance: MachineInstance): Promise<void> {
+  const { recorded } = instance
+  const present = await devicesOf(instance)
+  for (const step of recorded.steps.filter((each) => each.step === 'plug')) {
+    const [key = ''] = step.words
+    if (present.includes(qemuId(specKey(key)))) {
+      await recorded.commit({ drop: [step], kind: 'device', text: `device ${key} is present` })
+    } else {
+      await removeBackends(instance, [key])
+      const set = { specification: withoutDevices(specificationOf(instance), [key]) }
+      await recorded.commit({ set, drop: [step], kind: 'device', text: `device ${key} was not plugged in` })
+    }
+  }
+  for (const key of recorded.record.leaving) {
+    // The daemon may have died before it asked the guest.
+    const id = qemuId(specKey(key))
+    await instance
+      .machine()
+      .qmp.execute('device_del', { id }, instance.ending)
+      .catch(() => {})
+  }
+  await finishUnplug(instance)
+}
+
+export function specificationOf({ key, record }: MachineInstance): Specification {
+  if (record.specification !== undefined) return record.specification
+  throw new AgentError('FAILED_PRECONDITION', `instance ${key}: its specification is not known yet`)
+}
+
+/** QEMU's ids of the devices that have one. */
+async function devicesOf(instance: MachineInstance): Promise<readonly string[]> {
+  const { qmp } = instance.machine()
+  const children = await qmp.execute('qom-list', { path: '/machine/peripheral' }, instance.ending)
+  return children.map(({ name }) => name)
+}
+
+/** Removes what QEMU has behind devices that are not there. What is missing or still in use stays as it is. */
+async function removeBackends(instance: MachineInstance, keys: readonly string[]): Promise<void> {
+  const spec = specFromProto(specificationOf(instance))
+  for (const key of keys) {
+    const device = spec.devices[specKey(key)]
+    if (device === undefined || !('backend' in device)) continue
+    const parts = deviceParts(spec, specKey(key), partsHost(instance, spec))
+    const commands = parts.toReversed().flatMap((part) => removeCommand(part) ?? [])
+    // The file of a disk that was replaced may be this node.
+    const other = { execute: 'blockdev-del', arguments: { 'node-name': nodeNames(device.backend).otherFile } }
+    for (const command of [...commands, ...(device.kind === 'disk' ? [other] : [])])
+      await instance
+        .machine()
+        .qmp.command(command, instance.ending)
+        .catch(() => {})
+  }
+}
+
+function refuseWithoutBus({ board }: Specification): void {
+  if (board?.machine === 'microvm')
+    throw new AgentError('UNIMPLEMENTED', 'machine microvm has no bus into which a device can be plugged')
+}
+
+/** Checks the specification with the new device, and returns what plugs it in. */
+function hotPlug(
+  instance: MachineInstance,
+  next: Specification,
+  key: SpecKey,
+): (machine: Machine) => Promise<void> {
+  refuseWithoutBus(next)
+  const spec = specFromProto(next)
+  checkCanBeKept(spec)
+  const device = spec.devices[key]
+  const backend = device !== undefined && 'backend' in device ? spec.backends[device.backend] : undefined
+  refuseDaemon(key, backend)
+  refuseFirstBus(spec, device)
+  const parts = deviceParts(spec, key, partsHost(instance, spec))
+  const commands = parts.map((part) => ({ add: plugCommand(part), remove: removeCommand(part) }))
+  return async ({ qmp }) => {
+    const undo: QmpCommand[] = []
+    try {
+      for (const { add, remove } of commands) {
+        await qmp.command(add, instance.ending)
+        if (remove !== undefined) undo.unshift(remove)
+      }
+      if (backend?.kind === 'tap')
+        await instance.context.links.connect(backend.interfaceName, backend.bridge ?? '')
+    } catch (error) {
+      await undoAndThrow(error, async (limit) => {
+        for (const command of undo) await qmp.command(command, limit)
+      })
+    }
+  }
+}
+
+function partsHost({ record, recorded }: MachineInstance, spec: VmSpec): PartsHost {
+  const daemons = recorded.steps.filter(({ step }) => step === 'daemon')
+  const sockets = new Map(daemons.map(({ words: [key = '', , socket = ''] }) => [specKey(key), socket]))
+  return { cid: record.cid, blockDevices: blockDevicesOf(spec), sockets }
+}
+
+function refuseDaemon(key: string, backend: Backend | undefined): void {
+  if (backend?.kind === 'virtiofsd' || backend?.kind === 'passt' || backend?.kind === 'vsock-daemon')
+    throw new AgentError('UNIMPLEMENTED', `device ${key}: ${backend.kind} starts with the machine only`)
+}
+
+function refuseFirstBus({ board }: VmSpec, device: Device | undefined): void {
+  const isPlaced = device !== undefined && 'port' in device && device.port !== undefined
+  if (isPlaced || chipsetOf(board.machine) !== 'q35') return
+  throw new AgentError(
+    'FAILED_PRECONDITION',
+    'the first bus of q35 takes no device while the machine runs, want a root port',
+  )
+}

@@ -1,0 +1,67 @@
+import { randomUUID } from 'node:crypto'
+import { neverAborted } from '../../base/abort.ts'
+import { State } from '../../gen/microvm/instance/v1/instance.ts'
+import type { QmpEvent } from '../qemu/qmp/message.ts'
+import { finishUnplug } from './devices/plug.ts'
+import type { MachineInstance } from './instance.ts'
+
+/** How often a guest may reboot by itself, unless the specification says. */
+const REBOOT_LIMIT = { count: 3, seconds: 60 }
+
+/** Lets the record follow what the guest or QEMU has done by itself. Must not wait for a change of the instance. */
+export async function followGuest(instance: MachineInstance, { name, data }: QmpEvent): Promise<void> {
+  switch (name) {
+    case 'RESET':
+      return await onReset(instance, data.guest === true)
+    case 'GUEST_PANICKED':
+      return instance.end({ kind: 'state', reason: 'the guest panicked' })
+    case 'STOP':
+    case 'RESUME':
+      return later(instance, () => followState(instance))
+    case 'DEVICE_DELETED':
+      return later(instance, () => finishUnplug(instance))
+    case 'BLOCK_IO_ERROR':
+      return await onDiskError(instance, data)
+  }
+}
+
+/** Runs `change` after the present one. The machine's end, by which it fails, is told elsewhere. */
+function later(instance: MachineInstance, change: () => Promise<void>): void {
+  const { log } = instance.context
+  instance
+    .change(change, neverAborted)
+    .catch((error) => log.debug('event came too late', { error: String(error) }))
+}
+
+/** QEMU may pause by itself, such as at an error of a disk. */
+async function followState(instance: MachineInstance): Promise<void> {
+  const { machine } = instance.context
+  if (machine === undefined) return
+  const { running, status } = await machine.qmp.execute('query-status', {}, instance.ending)
+  const current = running ? State.RUNNING : State.PAUSED
+  if (current === instance.record.current) return
+  const text = `QEMU says ${status}`
+  await instance.recorded.commit({ set: { current, desired: current, reason: text }, kind: 'state', text })
+}
+
+async function onReset(instance: MachineInstance, byGuest: boolean): Promise<void> {
+  const { record, recorded } = instance
+  const { count, seconds } = record.specification?.rebootLimit ?? REBOOT_LIMIT
+  const now = Date.now()
+  const recent = record.rebootsMs.filter((time) => now - Number(time) < seconds * 1000)
+  const rebootsMs = byGuest ? [...recent, BigInt(now)] : recent
+  const set = { bootId: randomUUID(), rebootsMs, reboots: record.reboots + (byGuest ? 1 : 0) }
+  const text = byGuest ? 'the guest has rebooted' : 'the machine was reset'
+  await recorded.commit({ set, kind: 'state', text })
+  if (rebootsMs.length <= count) return
+  const reason = `the guest rebooted more than ${count} times in ${seconds} s`
+  instance.end({ kind: 'state', reason })
+}
+
+async function onDiskError(instance: MachineInstance, data: QmpEvent['data']): Promise<void> {
+  const node = String(data['node-name'])
+  const text = `${String(data.operation)}: ${String(data.reason)}`
+  const isNew = !instance.diskErrors.has(node)
+  instance.diskErrors.set(node, text)
+  if (isNew) await instance.recorded.commit({ kind: 'backend', text: `block node ${node}: ${text}` })
+}

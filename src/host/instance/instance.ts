@@ -1,0 +1,283 @@
+import { randomUUID } from 'node:crypto'
+import { abortable, neverAborted } from '../../base/abort.ts'
+import { AgentError, messageOf } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import { SerialQueue } from '../../base/serial-queue.ts'
+import { State } from '../../gen/microvm/instance/v1/instance.ts'
+import type { InstanceRecord, StreamRecord } from '../../gen/microvm/instance/v1/records.ts'
+import type { QmpEvent } from '../qemu/qmp/message.ts'
+import type { Gone, Machine } from './machine/machine.ts'
+import {
+  checkSteps,
+  isKept,
+  makeSteps,
+  type PlannedStep,
+  type StepContext,
+  undoSteps,
+} from './machine/steps.ts'
+import { streamRows, withoutLost } from './record/instance-record.ts'
+import type { Announcement, RecordedInstance } from './record/recorded-instance.ts'
+
+/** What a start makes; computed from the record, and from what this host has. */
+export type Plan = (record: Readonly<InstanceRecord>, folder: string) => Promise<readonly PlannedStep[]>
+
+export interface InstanceParts extends Omit<StepContext, 'holder' | 'machine' | 'onEvent' | 'ending'> {
+  readonly recorded: RecordedInstance
+  readonly plan: Plan
+  /** Lets the record follow an event of QEMU. Must not wait for a change of the instance. */
+  readonly follow: (instance: MachineInstance, event: QmpEvent) => Promise<void>
+  /** Called once the instance has been removed, or could not be made. */
+  readonly onForgotten: () => void
+  readonly onQmpError: () => void
+}
+
+/** One instance. Its changes run one after the other; `kill` and `remove` cut short those before them. */
+export class MachineInstance {
+  readonly recorded: RecordedInstance
+  readonly context: StepContext
+  /** The last error of each block node of QEMU, since its start. */
+  readonly diskErrors = new Map<string, string>()
+  /** Whose port is whose. */
+  readonly streams = new Map<number, StreamRecord>()
+  readonly #queue = new SerialQueue()
+  readonly #parts: Pick<InstanceParts, 'plan' | 'onForgotten' | 'onQmpError'>
+  readonly #log: Logger
+  #ending = new AbortController()
+  /** The handling of QEMU's events, one after the other. */
+  #events: Promise<void> = Promise.resolve()
+  #isForgotten = false
+
+  constructor({ recorded, plan, follow, onForgotten, onQmpError, ...parts }: InstanceParts) {
+    this.recorded = recorded
+    this.#parts = { plan, onForgotten, onQmpError }
+    this.#log = parts.log
+    const onEvent = (event: QmpEvent) => {
+      const handled = this.#events.then(() => follow(this, event))
+      this.#events = handled.catch((error) =>
+        this.#log.warn('event not followed', { event: event.name, error: messageOf(error) }),
+      )
+    }
+    this.context = {
+      ...parts,
+      holder: undefined,
+      machine: undefined,
+      onEvent,
+      ending: () => this.#ending.signal,
+    }
+  }
+
+  get key(): string {
+    return this.recorded.key
+  }
+
+  get record(): Readonly<InstanceRecord> {
+    return this.recorded.record
+  }
+
+  /** It has been removed, or could not be made. */
+  get isForgotten(): boolean {
+    return this.#isForgotten
+  }
+
+  /** Runs `change` after the changes before it. One that has begun goes on when `signal` fires. */
+  change<T>(change: () => Promise<T>, signal: AbortSignal): Promise<T> {
+    return this.#queue.run(async () => {
+      if (this.#isForgotten) throw notFound(this.key)
+      return await change()
+    }, signal)
+  }
+
+  /** The machine, which must be paused or running. */
+  machine(): Machine {
+    const { machine } = this.context
+    if (machine !== undefined) return machine
+    throw new AgentError('FAILED_PRECONDITION', `instance ${this.key}: stopped, want paused or running`)
+  }
+
+  /** Makes the machine, paused; `isNew`: forgets the instance when that fails. To be called in a change. */
+  async start(options: { readonly isNew: boolean; readonly desired: State }): Promise<void> {
+    const { context, recorded } = this
+    const { isNew, desired } = options
+    const planned = await this.#record(options)
+    try {
+      await makeSteps(context, planned, recorded.record)
+      const machine = this.machine()
+      if (desired === State.RUNNING) await machine.qmp.execute('cont', {}, this.#ending.signal)
+      await this.#reached(desired)
+      this.watch(machine)
+    } catch (error) {
+      if (isNew) await this.#forget()
+      else await this.tearDown(messageOf(error))
+      throw error
+    }
+  }
+
+  /** Writes down what a start is about to make. */
+  async #record({ isNew, desired }: { readonly isNew: boolean; readonly desired: State }) {
+    const { context, recorded } = this
+    try {
+      const planned = await this.#parts.plan(recorded.record, context.folder)
+      checkSteps(context, planned)
+      const add = planned.map(({ step, words }) => recorded.step(step, words))
+      const set = { desired, current: State.CREATING, reason: '', ...(isNew ? {} : { bootId: randomUUID() }) }
+      const text = isNew ? 'the instance is being made' : 'the machine is being started'
+      await recorded.commit({ set, add, kind: isNew ? 'created' : 'state', text })
+      return planned
+    } catch (error) {
+      if (isNew) this.#forgotten()
+      throw error
+    }
+  }
+
+  /** Follows the machine until it ends by itself. */
+  watch(machine: Machine): void {
+    void machine.gone.then((gone) => {
+      if (this.context.machine === machine) this.end(gone)
+    })
+  }
+
+  /** Ends a machine that went wrong, after the changes before. */
+  end({ kind, reason }: Gone): void {
+    const ended = this.change(async () => {
+      if (this.context.machine === undefined) return
+      if (kind === 'holder died') this.context.holder = undefined
+      if (kind === 'qmp error') this.#parts.onQmpError()
+      await this.tearDown(reason, kind === 'holder died' ? kind : 'state')
+    }, this.#ending.signal)
+    ended.catch((error) => this.#log.warn('instance not ended', { reason, error: messageOf(error) }))
+  }
+
+  async run(): Promise<void> {
+    const { current } = this.record
+    if (current === State.STOPPED) await this.start({ isNew: false, desired: State.RUNNING })
+    else if (current !== State.RUNNING) await this.#ask(State.RUNNING)
+  }
+
+  async pause(): Promise<void> {
+    this.machine()
+    if (this.record.current !== State.PAUSED) await this.#ask(State.PAUSED)
+  }
+
+  async reset(): Promise<void> {
+    const { qmp } = this.machine()
+    const seen = qmp.event(({ name }) => name === 'RESET', AbortSignal.timeout(this.context.limits.commandMs))
+    // When the command fails, its error is thrown.
+    seen.catch(() => {})
+    await qmp.execute('system_reset', {}, this.#ending.signal)
+    await seen
+    await this.#events
+  }
+
+  /** Presses the power button. A paused guest cannot react, so its machine ends at once. */
+  async stop(graceMs: number): Promise<void> {
+    const { machine, clock } = this.context
+    if (machine === undefined) return await this.tearDown('')
+    const wasRunning = this.record.current === State.RUNNING
+    await this.recorded.tryCommit(
+      { desired: State.STOPPED, current: State.STOPPING },
+      'the machine is being stopped',
+    )
+    if (wasRunning) {
+      const over = new AbortController()
+      const grace = clock.sleep(graceMs, AbortSignal.any([over.signal, this.#ending.signal])).catch(() => {})
+      await machine.qmp.execute('system_powerdown', {}, this.#ending.signal).catch(() => {})
+      await Promise.race([machine.gone, grace])
+      over.abort()
+    }
+    await this.tearDown('')
+  }
+
+  async kill(signal: AbortSignal): Promise<void> {
+    await this.#endAtOnce('the machine is being killed', () => this.tearDown(''), signal)
+  }
+
+  async remove(signal: AbortSignal): Promise<void> {
+    await this.#endAtOnce('the instance is being removed', () => this.finishRemoval(), signal)
+  }
+
+  async finishRemoval(): Promise<void> {
+    const set = { desired: State.REMOVING, current: State.REMOVING }
+    await this.recorded.commit({ set, kind: 'state', text: 'the instance is being removed' })
+    await this.#forget()
+  }
+
+  /** Undoes all that only a machine needs. The instance is stopped then. */
+  async tearDown(reason: string, kind: Announcement['kind'] = 'state'): Promise<void> {
+    const { recorded } = this
+    await this.recorded.tryCommit(
+      { desired: State.STOPPED, current: State.STOPPING, reason },
+      'the machine is ending',
+    )
+    const drop = await undoSteps(
+      this.context,
+      recorded.steps.filter((step) => !isKept(step)),
+    )
+    this.#ending = new AbortController()
+    this.diskErrors.clear()
+    this.streams.clear()
+    const set = { current: State.STOPPED, reason, ...withoutLost(this.record, recorded.steps) }
+    const rows = streamRows(drop)
+    await recorded.commit({ set, drop, rows, kind, text: reason === '' ? 'the machine has stopped' : reason })
+    this.#log.info('instance stopped', { instance: this.key, reason })
+  }
+
+  /** Lets the instance go on without this process. */
+  close(): void {
+    const { machine, holder } = this.context
+    this.context.machine = undefined
+    machine?.close()
+    holder?.disconnect()
+  }
+
+  /** Ends waits for the guest when the instance is to end at once. */
+  get ending(): AbortSignal {
+    return this.#ending.signal
+  }
+
+  async #endAtOnce(reason: string, change: () => Promise<void>, signal: AbortSignal): Promise<void> {
+    this.#ending.abort(new AgentError('ABORTED', `instance ${this.key}: ${reason}`))
+    this.context.machine?.close()
+    // It must have its turn also when its caller leaves, because the changes before it have been cut short.
+    await abortable(this.change(change, neverAborted), signal)
+  }
+
+  async #ask(state: typeof State.RUNNING | typeof State.PAUSED): Promise<void> {
+    const [command, text] =
+      state === State.RUNNING ? (['cont', 'run'] as const) : (['stop', 'pause'] as const)
+    const { desired } = this.record
+    await this.recorded.commit({ set: { desired: state }, kind: 'state', text: `the machine is to ${text}` })
+    try {
+      await this.machine().qmp.execute(command, {}, this.#ending.signal)
+    } catch (error) {
+      await this.recorded.tryCommit({ desired }, messageOf(error))
+      throw error
+    }
+    await this.#reached(state)
+  }
+
+  async #reached(current: State): Promise<void> {
+    const text = current === State.RUNNING ? 'the machine runs' : 'the machine is paused'
+    await this.recorded.commit({ set: { current, reason: '' }, kind: 'state', text })
+    this.#log.info(text, { instance: this.key })
+  }
+
+  /** Undoes all steps and removes all rows. */
+  async #forget(): Promise<void> {
+    const { recorded } = this
+    const undone = await undoSteps(this.context, recorded.steps)
+    const left = recorded.steps.length - undone.length
+    if (left > 0) throw new AgentError('INTERNAL', `instance ${this.key}: ${left} steps could not be undone`)
+    await recorded.forget(streamRows(recorded.steps))
+    this.#forgotten()
+  }
+
+  #forgotten(): void {
+    this.#isForgotten = true
+    this.#parts.onForgotten()
+    this.#log.info('instance removed', { instance: this.key })
+  }
+}
+
+export function notFound(key: string): AgentError {
+  return new AgentError('NOT_FOUND', `instance ${key}: not found`)
+}

@@ -1,0 +1,35 @@
+/** How long the parts of an instance may take, and how much is kept of it. */
+export interface InstanceLimits {
+  /** QEMU greets once its devices are made. */
+  readonly greetingMs: number
+  /** For one command of QMP. */
+  readonly commandMs: number
+  /** Until a daemon for a device has made its socket. */
+  readonly daemonMs: number
+  /** For one request to a holder, and for the end of its processes. */
+  readonly holderMs: number
+  /** Between the end of QEMU's socket and the holder's word of QEMU's end. */
+  readonly exitMs: number
+  /** How long a guest may take after its power button was pressed, unless the caller says. */
+  readonly powerOffMs: number
+  /** How long a guest may take to let a device go, unless the caller says. */
+  readonly unplugMs: number
+  /** How many instances are taken in again at a time. */
+  readonly adopted: number
+  readonly keptChanges: number
+  /** Of an instance. */
+  readonly streams: number
+}
+
+export const INSTANCE_LIMITS: InstanceLimits = {
+  greetingMs: 60_000,
+  commandMs: 30_000,
+  daemonMs: 10_000,
+  holderMs: 10_000,
+  exitMs: 2000,
+  powerOffMs: 30_000,
+  unplugMs: 10_000,
+  adopted: 20,
+  keptChanges: 10_000,
+  streams: 4096,
+}

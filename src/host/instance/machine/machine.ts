@@ -1,0 +1,135 @@
+import { open } from 'node:fs/promises'
+import { join } from 'node:path'
+import { AgentError } from '../../../base/errors.ts'
+import type { Clock } from '../../../os/clock.ts'
+import type { QmpClient } from '../../qemu/qmp/client.ts'
+import { connectQmp } from '../../qemu/qmp/connect.ts'
+import type { QmpEvent } from '../../qemu/qmp/message.ts'
+import type { HeldChild, Holder } from '../holder.ts'
+import type { InstanceLimits } from '../limits.ts'
+
+/** The names of QEMU's process and of its socket in the instance's folder. */
+export const QEMU = { child: 'qemu', socket: 'qmp.sock' } as const
+
+/** How a machine has ended. */
+export interface Gone {
+  readonly kind: 'state' | 'holder died' | 'qmp error'
+  readonly reason: string
+}
+
+export interface MachineParts {
+  readonly folder: string
+  readonly holder: Holder
+  readonly limits: InstanceLimits
+  readonly clock: Pick<Clock, 'sleep'>
+  /** Ends the wait for the greeting. */
+  readonly signal: AbortSignal
+  readonly onEvent: (event: QmpEvent) => void
+}
+
+/** A QEMU that runs below a holder, and the session with it. */
+export class Machine {
+  readonly qmp: QmpClient
+  readonly holder: Holder
+  /** Resolves when QEMU or its holder has ended, or the session with it. */
+  readonly gone: Promise<Gone>
+  readonly #parts: MachineParts
+  /** What the guest said before QEMU ended. */
+  #lastWords: string | undefined
+
+  private constructor(qmp: QmpClient, parts: MachineParts) {
+    this.qmp = qmp
+    this.holder = parts.holder
+    this.#parts = parts
+    this.gone = this.#watch()
+  }
+
+  /** Waits for QEMU's greeting. Rejects with UNAVAILABLE and QEMU's own words when QEMU ends before that. */
+  static async connect(parts: MachineParts): Promise<Machine> {
+    const { folder, holder, limits, signal } = parts
+    const failed = new AbortController()
+    const fail = (reason: string) => failed.abort(new AgentError('UNAVAILABLE', reason))
+    const stopListening = holder.onExit((child) => child.name === QEMU.child && fail('QEMU has ended'))
+    const timer = setTimeout(
+      () => fail(`QEMU did not greet within ${limits.greetingMs} ms`),
+      limits.greetingMs,
+    )
+    void holder.ended.then(() => fail('the holder has ended'))
+    let machine: Machine | undefined
+    const early: QmpEvent[] = []
+    try {
+      const qmp = await connectQmp(join(folder, QEMU.socket), AbortSignal.any([signal, failed.signal]), {
+        commandMs: limits.commandMs,
+        onEvent: (event) => (machine === undefined ? early.push(event) : machine.#receive(event)),
+      })
+      machine = new Machine(qmp, parts)
+      for (const event of early) machine.#receive(event)
+      return machine
+    } catch (error) {
+      signal.throwIfAborted()
+      const exit = (await holder.children().catch(() => [])).find(({ name }) => name === QEMU.child)?.exit
+      if (exit === undefined) throw error
+      throw new AgentError('UNAVAILABLE', await describeEnd(folder, exit), { cause: error })
+    } finally {
+      clearTimeout(timer)
+      stopListening()
+    }
+  }
+
+  /** Ends the session. QEMU goes on. */
+  close(): void {
+    this.qmp.close()
+  }
+
+  #receive(event: QmpEvent): void {
+    if (event.name === 'GUEST_PANICKED') this.#lastWords ??= 'the guest panicked'
+    if (event.name === 'SHUTDOWN' && event.data.guest === true) this.#lastWords ??= 'the guest has shut down'
+    this.#parts.onEvent(event)
+  }
+
+  async #watch(): Promise<Gone> {
+    const { holder, clock, folder, limits } = this.#parts
+    const exited = Promise.withResolvers<HeldChild>()
+    const stopListening = holder.onExit((child) => child.name === QEMU.child && exited.resolve(child))
+    const holderEnded = holder.ended.then(() => 'holder' as const)
+    const ended = await Promise.race([
+      this.qmp.ended,
+      exited.promise.then(() => 'exit' as const),
+      holderEnded,
+    ])
+    this.close()
+    const over = new AbortController()
+    const late = clock.sleep(limits.exitMs, over.signal).catch(() => {})
+    const child = await Promise.race([exited.promise, holderEnded, late])
+    over.abort()
+    stopListening()
+    if (child === 'holder') return { kind: 'holder died', reason: 'the holder died' }
+    if (this.#lastWords !== undefined) return { kind: 'state', reason: this.#lastWords }
+    const exit = child === undefined ? undefined : child.exit
+    if (exit !== undefined) return { kind: 'state', reason: await describeEnd(folder, exit) }
+    return { kind: 'qmp error', reason: ended instanceof Error ? ended.message : 'QEMU has ended' }
+  }
+}
+
+export async function describeEnd(folder: string, exit: NonNullable<HeldChild['exit']>): Promise<string> {
+  const how =
+    exit.signal === undefined ? `exited with status ${exit.code}` : `was ended by signal ${exit.signal}`
+  const words = await lastLine(join(folder, `${QEMU.child}.log`))
+  return words === '' ? `QEMU ${how}` : `QEMU ${how}: ${words}`
+}
+
+/** Read from the end of a log; longer than any line that QEMU writes there. */
+const LOG_TAIL_BYTES = 4096
+
+async function lastLine(path: string): Promise<string> {
+  try {
+    await using file = await open(path)
+    const { size } = await file.stat()
+    const tail = Buffer.alloc(LOG_TAIL_BYTES)
+    const { bytesRead } = await file.read(tail, 0, tail.length, Math.max(0, size - tail.length))
+    return tail.toString('utf8', 0, bytesRead).trimEnd().split('\n').at(-1) ?? ''
+  } catch {
+    // Without its log, the end of QEMU is told by its status alone.
+    return ''
+  }
+}

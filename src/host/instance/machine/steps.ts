@@ -1,0 +1,225 @@
+import { mkdir, rm } from 'node:fs/promises'
+import { withTimeout } from '../../../base/abort.ts'
+import { AgentError, errnoOf, messageOf } from '../../../base/errors.ts'
+import type { Logger } from '../../../base/log.ts'
+import type { InstanceRecord, StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import type { Clock } from '../../../os/clock.ts'
+import type { QmpEvent } from '../../qemu/qmp/message.ts'
+import type { Holder } from '../holder.ts'
+import type { InstanceLimits } from '../limits.ts'
+import { writeRecordFile } from '../record/instance-record.ts'
+import { awaitSocket } from './await-socket.ts'
+import type { HostLinks } from './host-links.ts'
+import { Machine, QEMU } from './machine.ts'
+
+/** How holders are started and found again. */
+export interface Holders {
+  start(folder: string): Promise<Holder>
+  /** Undefined when none runs for this folder. */
+  find(folder: string): Promise<Holder | undefined>
+}
+
+/** What the steps of one instance work on. */
+export interface StepContext {
+  readonly folder: string
+  readonly holders: Holders
+  /** Set by the step `holder`, or when the instance is taken in again. */
+  holder: Holder | undefined
+  /** Set by the step `qemu`, or when the instance is taken in again. */
+  machine: Machine | undefined
+  readonly onEvent: (event: QmpEvent) => void
+  /** Ends waits for QEMU when the instance is to end at once. */
+  readonly ending: () => AbortSignal
+  readonly links: HostLinks
+  readonly limits: InstanceLimits
+  readonly clock: Pick<Clock, 'sleep'>
+  readonly log: Logger
+}
+
+/** A step of a start: `words` are what its undo needs. */
+export interface PlannedStep {
+  readonly step: StepName
+  readonly words: readonly string[]
+  readonly argv?: readonly [string, ...string[]]
+}
+
+interface Step {
+  /** It is undone when the instance is removed, not already when it stops. */
+  readonly isKept?: true
+  readonly make: (context: StepContext, planned: PlannedStep, record: InstanceRecord) => Promise<void>
+  /** Also for a step that was written down and then not done, and a second time. */
+  readonly undo: (context: StepContext, words: readonly string[]) => Promise<void>
+}
+
+export type StepName = 'folder' | 'holder' | 'daemon' | 'qemu' | 'tap' | 'stream' | 'plug' | 'replace'
+
+/** What is made for an instance, in this order. It is undone in the reverse order. */
+export const STEPS: Readonly<Record<StepName, Step>> = {
+  folder: {
+    isKept: true,
+    make: async ({ folder }, _, record) => {
+      await mkdir(folder, { mode: 0o700, recursive: true })
+      await writeRecordFile(folder, record)
+    },
+    undo: ({ folder }) => rm(folder, { recursive: true, force: true }),
+  },
+  holder: {
+    make: async (context) => {
+      context.holder = await answer(context, context.holders.start(context.folder))
+    },
+    undo: endHolder,
+  },
+  /** The daemon of a device: words are its backend's key, its name, its socket, and other files that it leaves. */
+  daemon: {
+    make: async (context, { words: [, name = '', socket = ''], argv }) => {
+      const holder = holderOf(context)
+      const plan = { name, argv: present(argv), output: 'log' } as const
+      const process = { holder, name, ms: context.limits.daemonMs }
+      await awaitSocket(socket, process, () => answer(context, holder.start(plan)))
+    },
+    undo: async (context, [, name = '', ...paths]) => {
+      await endChild(context, name)
+      for (const path of paths) await rm(path, { force: true })
+    },
+  },
+  qemu: {
+    make: async (context, { argv }) => {
+      const holder = holderOf(context)
+      await answer(context, holder.start({ name: QEMU.child, argv: present(argv), output: 'console' }))
+      context.machine = await connectMachine(context, holder)
+    },
+    undo: async (context, [, socket = '']) => {
+      context.machine?.close()
+      context.machine = undefined
+      await endChild(context, QEMU.child)
+      await rm(socket, { force: true })
+    },
+  },
+  /** A tap that QEMU has made, and that goes with QEMU: words are its backend's key, its name and its bridge. */
+  tap: {
+    make: ({ links }, { words: [, name = '', bridge = ''] }) => links.connect(name, bridge),
+    undo: async () => {},
+  },
+  /** The socket and the ring of one stream: words are the port and two paths. */
+  stream: {
+    make: async () => {},
+    undo: async (_, [, ...paths]) => {
+      for (const path of paths) await rm(path, { force: true })
+    },
+  },
+  /** A change of a machine that runs. What was made for it in QEMU ends with QEMU. */
+  plug: { make: async () => {}, undo: async () => {} },
+  replace: { make: async () => {}, undo: async () => {} },
+}
+
+const ORDER: readonly string[] = Object.keys(STEPS)
+
+/** Throws FAILED_PRECONDITION when an interface exists that QEMU is to make: it would be another's. */
+export function checkSteps({ links }: StepContext, planned: readonly PlannedStep[]): void {
+  for (const {
+    step,
+    words: [key, name = ''],
+  } of planned) {
+    if (step === 'tap' && links.exists(name))
+      throw new AgentError('FAILED_PRECONDITION', `backends.${key}: interface ${name} exists already`)
+  }
+}
+
+/** Does the steps in the order of the table. They must have been written down. */
+export async function makeSteps(
+  context: StepContext,
+  planned: readonly PlannedStep[],
+  record: InstanceRecord,
+): Promise<void> {
+  for (const step of planned) await STEPS[step.step].make(context, step, record)
+}
+
+/**
+ * Undoes the steps, the last ones of the table first, and returns those that are undone. Never throws: a failing undo is
+ * logged, and its step stays written down.
+ */
+export async function undoSteps(
+  context: StepContext,
+  steps: readonly StepRecord[],
+): Promise<readonly StepRecord[]> {
+  const undone: StepRecord[] = []
+  for (const step of steps.toSorted((a, b) => ORDER.indexOf(b.step) - ORDER.indexOf(a.step))) {
+    try {
+      if (isStepName(step.step)) await STEPS[step.step].undo(context, step.words)
+      undone.push(step)
+    } catch (error) {
+      context.log.warn('undo step failed', { step: step.step, error: messageOf(error) })
+    }
+  }
+  return undone
+}
+
+export function connectMachine(context: StepContext, holder: Holder): Promise<Machine> {
+  return Machine.connect({ ...context, holder, signal: context.ending() })
+}
+
+/** Whether the step outlasts a stop. */
+export function isKept({ step }: StepRecord): boolean {
+  return isStepName(step) && STEPS[step].isKept === true
+}
+
+function isStepName(name: string): name is StepName {
+  return Object.hasOwn(STEPS, name)
+}
+
+/** Waits for the holder's answer, which a holder that is stopped does not give. */
+export function answer<T>({ clock, limits }: StepContext, work: Promise<T>): Promise<T> {
+  const late = () => new AgentError('UNAVAILABLE', `the holder did not answer within ${limits.holderMs} ms`)
+  return withTimeout(clock, limits.holderMs, work, late)
+}
+
+async function endHolder(context: StepContext): Promise<void> {
+  const holder = context.holder ?? (await answer(context, context.holders.find(context.folder)))
+  context.holder = undefined
+  if (holder === undefined) return
+  try {
+    await answer(context, holder.end())
+    await answer(context, holder.ended)
+  } catch {
+    // The connection is open, so the pid still is the holder's. The kernel kills what the holder has started.
+    killIfAlive(holder.pid)
+    await answer(context, holder.ended)
+  }
+}
+
+function killIfAlive(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL')
+  } catch (error) {
+    if (errnoOf(error) !== 'ESRCH') throw error
+  }
+}
+
+/** Kills a process of the holder and waits for its end. Without a holder, no process is left. */
+async function endChild(context: StepContext, name: string): Promise<void> {
+  const holder = context.holder
+  if (holder === undefined) return
+  const ended = Promise.withResolvers<void>()
+  const stopListening = holder.onExit((child) => child.name === name && ended.resolve())
+  try {
+    const child = (await answer(context, holder.children())).find((each) => each.name === name)
+    if (child === undefined || child.exit !== undefined) return
+    await answer(context, holder.kill(name, 9))
+    await answer(context, ended.promise)
+  } catch (error) {
+    // The end of the holder, which is undone later, ends the process too.
+    context.log.warn('process not ended', { name, error: messageOf(error) })
+  } finally {
+    stopListening()
+  }
+}
+
+function holderOf({ holder }: StepContext): Holder {
+  if (holder !== undefined) return holder
+  throw new AgentError('INTERNAL', 'no holder, want the step `holder` first')
+}
+
+function present<T>(value: T | undefined): T {
+  if (value !== undefined) return value
+  throw new AgentError('INTERNAL', 'a step to start a process without its arguments')
+}

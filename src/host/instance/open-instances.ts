@@ -1,0 +1,286 @@
+import { join } from 'node:path'
+import { neverAborted } from '../../base/abort.ts'
+import { AgentError } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import {
+  type AllocatePortRequest,
+  type AttachRequest,
+  type AttachResponse,
+  ChangeStateRequest_Change as Change,
+  type ChangeStateRequest,
+  type EnsureInstanceRequest,
+  type Instance,
+  type PlugRequest,
+  type ReplaceBackendRequest,
+  State,
+  type Stream,
+  type UnplugRequest,
+  type WatchInstancesRequest,
+  type WatchInstancesResponse,
+} from '../../gen/microvm/instance/v1/instance.ts'
+import { type InstanceRecord, StepRecord, StreamRecord } from '../../gen/microvm/instance/v1/records.ts'
+import type { Clock } from '../../os/clock.ts'
+import { checkCanBeKept } from '../spec/check-spec.ts'
+import { firstDifference } from '../spec/first-difference.ts'
+import { specFromProto } from '../spec/from-proto.ts'
+import type { VmSpec } from '../spec/spec.ts'
+import { instanceFolderName, specKey } from '../spec/spec-key.ts'
+import { specToProto } from '../spec/to-proto.ts'
+import { adopt } from './adopt.ts'
+import { connectAgent } from './connect-agent.ts'
+import { describeInstance } from './describe-instance.ts'
+import { plug, unplug } from './devices/plug.ts'
+import { replaceBackend } from './devices/replace-backend.ts'
+import { followGuest } from './follow-guest.ts'
+import { MachineInstance, notFound, type Plan } from './instance.ts'
+import { printInstanceMetrics } from './instance-metrics.ts'
+import type { Caller, Instances } from './instances.ts'
+import type { InstanceLimits } from './limits.ts'
+import type { HostLinks } from './machine/host-links.ts'
+import type { Holders } from './machine/steps.ts'
+import { InstanceChanges } from './record/changes.ts'
+import { instanceOf, newRecord, recordOf } from './record/instance-record.ts'
+import { RecordedInstance } from './record/recorded-instance.ts'
+import type { Registry } from './registry/registry.ts'
+import { allocatePort, attach, console, listStreams } from './streams.ts'
+
+export interface InstancesParts {
+  readonly stateFolder: string
+  readonly registry: Registry
+  readonly holders: Holders
+  readonly links: HostLinks
+  readonly clock: Pick<Clock, 'sleep'>
+  readonly log: Logger
+  readonly limits: InstanceLimits
+  readonly plan: Plan
+}
+
+/** Opens the instances of a state folder, and takes in again those that run. */
+export async function openInstances(parts: InstancesParts): Promise<Instances> {
+  const { registry, limits } = parts
+  const [records, steps, streams, settings] = await Promise.all([
+    registry.load('instances'),
+    registry.load('steps'),
+    registry.load('streams'),
+    registry.load('settings'),
+  ])
+  const instances = new HostInstances(parts, new InstanceChanges(settings, limits.keptChanges))
+  const stepsOf = Map.groupBy(
+    [...steps.values()].map((row) => StepRecord.decode(row)),
+    ({ instance }) => instance,
+  )
+  for (const [key, row] of records) instances.add(key, recordOf(row), stepsOf.get(key) ?? [])
+  for (const row of streams.values()) instances.addStream(StreamRecord.decode(row))
+  await instances.adoptAll()
+  return instances
+}
+
+class HostInstances implements Instances {
+  readonly #parts: InstancesParts
+  readonly #changes: InstanceChanges
+  readonly #instances = new Map<string, MachineInstance>()
+  #qmpErrors = 0
+
+  constructor(parts: InstancesParts, changes: InstanceChanges) {
+    this.#parts = parts
+    this.#changes = changes
+  }
+
+  add(key: string, record: InstanceRecord, steps: readonly StepRecord[]): MachineInstance {
+    const { registry, plan, ...shared } = this.#parts
+    const log = shared.log.with({ instance: key })
+    const recorded = new RecordedInstance({ key, registry, changes: this.#changes, log }, record, steps)
+    const folder = join(shared.stateFolder, 'instances', instanceFolderName(specKey(key)))
+    const onForgotten = () => this.#instances.delete(key)
+    const onQmpError = () => (this.#qmpErrors += 1)
+    const own = { log, recorded, plan, folder, onForgotten, onQmpError, follow: followGuest }
+    const instance = new MachineInstance({ ...shared, ...own })
+    this.#instances.set(key, instance)
+    return instance
+  }
+
+  addStream(record: StreamRecord): void {
+    this.#instances.get(record.instance)?.streams.set(record.port, record)
+  }
+
+  async adoptAll(): Promise<void> {
+    const waiting = [...this.#instances.values()]
+    const next = async (): Promise<void> => {
+      for (let instance = waiting.shift(); instance !== undefined; instance = waiting.shift()) {
+        const found = instance
+        await found.change(() => adopt(found, this.#parts.plan), neverAborted)
+      }
+    }
+    await Promise.all(Array.from({ length: this.#parts.limits.adopted }, next))
+  }
+
+  async ensure(request: EnsureInstanceRequest, caller: Caller): Promise<Instance> {
+    const { specification, migrationTarget } = request
+    if (migrationTarget !== undefined)
+      throw new AgentError('UNIMPLEMENTED', 'migration_target: an instance cannot come from another host yet')
+    if (specification === undefined) throw new AgentError('INVALID_ARGUMENT', 'specification: missing')
+    const spec = specFromProto(specification)
+    checkCanBeKept(spec)
+    const key = specKey(request.properties?.key ?? '')
+    const known = this.#instances.get(key)
+    if (known !== undefined)
+      return (await this.#describeEqual(known, spec, caller)) ?? (await this.ensure(request, caller))
+    const tenant = caller.tenant ?? request.properties?.tenant ?? ''
+    const properties = { key, tenant, labels: request.properties?.labels ?? {} }
+    const cid = Object.values(spec.devices).find((device) => device.kind === 'vsock')?.cid
+    const facts = { cid: cid === undefined ? 0 : this.#chooseCid(cid), nowMs: Date.now() }
+    const instance = this.add(key, newRecord(properties, specToProto(spec), facts), [])
+    caller.inStep('making the machine')
+    await instance.change(() => instance.start({ isNew: true, desired: State.PAUSED }), neverAborted)
+    return await describeInstance(instance)
+  }
+
+  /**
+   * The instance once its changes are over; undefined when it could not be made. Throws when it is another one than is asked
+   * for.
+   */
+  async #describeEqual(known: MachineInstance, spec: VmSpec, caller: Caller): Promise<Instance | undefined> {
+    const { key, record } = known
+    if (!isVisible(known, caller)) throw new AgentError('ALREADY_EXISTS', `instance ${key}: the key is taken`)
+    const { specification: present } = record
+    const difference = present === undefined ? 'specification' : firstDifference(specFromProto(present), spec)
+    if (difference !== undefined)
+      throw new AgentError(
+        'FAILED_PRECONDITION',
+        `instance ${key}: ${difference}: differs from the present one`,
+      )
+    caller.inStep('waiting for the changes before')
+    try {
+      return await known.change(() => describeInstance(known), caller.signal)
+    } catch (error) {
+      if (known.isForgotten) return undefined
+      throw error
+    }
+  }
+
+  async get(key: string, caller: Caller): Promise<Instance> {
+    return await describeInstance(this.#get(key, caller))
+  }
+
+  list(caller: Caller): readonly Instance[] {
+    const visible = [...this.#instances.values()].filter((instance) => isVisible(instance, caller))
+    return visible.map(({ record }) => instanceOf(record)).sort((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1))
+  }
+
+  watch(request: WatchInstancesRequest, { tenant, signal }: Caller): AsyncIterable<WatchInstancesResponse> {
+    const isSeen = (change: { readonly tenant: string }) => tenant === undefined || change.tenant === tenant
+    return this.#changes.watch(request, isSeen, signal)
+  }
+
+  async changeState({ key, change, graceMs }: ChangeStateRequest, caller: Caller): Promise<Instance> {
+    const instance = this.#get(key, caller)
+    caller.inStep(`changing the state`)
+    switch (change) {
+      case Change.RUN:
+        return await this.#change(instance, caller, () => instance.run())
+      case Change.PAUSE:
+        return await this.#change(instance, caller, () => instance.pause())
+      case Change.RESET:
+        return await this.#change(instance, caller, () => instance.reset())
+      case Change.STOP:
+        return await this.#change(instance, caller, () =>
+          instance.stop(graceMs || this.#parts.limits.powerOffMs),
+        )
+      case Change.KILL:
+        await instance.kill(caller.signal)
+        return await describeInstance(instance)
+      default:
+        throw new AgentError('INVALID_ARGUMENT', `change: ${change}, want a known one`)
+    }
+  }
+
+  async replaceBackend(
+    { key, backendKey, backend }: ReplaceBackendRequest,
+    caller: Caller,
+  ): Promise<Instance> {
+    if (backend === undefined) throw new AgentError('INVALID_ARGUMENT', 'backend: missing')
+    const instance = this.#get(key, caller)
+    return await this.#change(instance, caller, () => replaceBackend(instance, specKey(backendKey), backend))
+  }
+
+  async plug(request: PlugRequest, caller: Caller): Promise<Instance> {
+    const instance = this.#get(request.key, caller)
+    const deviceKey = specKey(request.deviceKey)
+    return await this.#change(instance, caller, () => plug(instance, { ...request, deviceKey }))
+  }
+
+  async unplug(request: UnplugRequest, caller: Caller): Promise<Instance> {
+    const instance = this.#get(request.key, caller)
+    const deviceKey = specKey(request.deviceKey)
+    return await this.#change(instance, caller, () => unplug(instance, { ...request, deviceKey }))
+  }
+
+  async remove(key: string, caller: Caller): Promise<void> {
+    await this.#get(key, caller).remove(caller.signal)
+  }
+
+  async allocatePort(request: AllocatePortRequest, caller: Caller): Promise<Stream> {
+    const instance = this.#get(request.key, caller)
+    return await instance.change(() => allocatePort(instance, request), caller.signal)
+  }
+
+  async *attach(request: AttachRequest, caller: Caller): AsyncGenerator<AttachResponse> {
+    yield* attach(this.#get(request.key, caller), request, caller.signal)
+  }
+
+  async streams(key: string, caller: Caller): Promise<readonly Stream[]> {
+    return await listStreams(this.#get(key, caller))
+  }
+
+  async *connectAgent(
+    key: string,
+    input: AsyncIterable<Uint8Array>,
+    caller: Caller,
+  ): AsyncGenerator<Uint8Array> {
+    yield* connectAgent(this.#get(key, caller), input, caller.signal)
+  }
+
+  async *console(key: string, input: AsyncIterable<Uint8Array>, caller: Caller): AsyncGenerator<Uint8Array> {
+    yield* console(this.#get(key, caller), input, caller.signal)
+  }
+
+  metrics(): string {
+    const states = [...this.#instances.values()].map(({ record }) => record.current)
+    return printInstanceMetrics(states, { changes: this.#changes.counts, qmpErrors: this.#qmpErrors })
+  }
+
+  async close(): Promise<void> {
+    for (const instance of this.#instances.values()) instance.close()
+  }
+
+  async #change(instance: MachineInstance, caller: Caller, change: () => Promise<void>): Promise<Instance> {
+    await instance.change(change, caller.signal)
+    return await describeInstance(instance)
+  }
+
+  #get(key: string, caller: Caller): MachineInstance {
+    const instance = this.#instances.get(specKey(key))
+    if (instance === undefined || !isVisible(instance, caller)) throw notFound(key)
+    return instance
+  }
+
+  /** The context id that is asked for, or the lowest one that no instance of this host has. */
+  #chooseCid(wanted: number): number {
+    const taken = new Set([...this.#instances.values()].map(({ record }) => record.cid))
+    if (wanted !== 0 && taken.has(wanted))
+      throw new AgentError('FAILED_PRECONDITION', `context id ${wanted}: another instance has it`)
+    if (wanted !== 0) return wanted
+    for (let cid = FIRST_CID; ; cid++) if (!taken.has(cid)) return cid
+  }
+}
+
+/** Those below are reserved (vsock(7)). */
+const FIRST_CID = 3
+
+function isVisible({ record }: MachineInstance, { tenant }: Caller): boolean {
+  return tenant === undefined || record.properties?.tenant === tenant
+}
+
+function keyOf({ properties }: Instance): string {
+  return properties?.key ?? ''
+}

@@ -1,0 +1,110 @@
+import { randomUUID } from 'node:crypto'
+import { rename, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import {
+  type Instance,
+  type Properties,
+  type Specification,
+  State,
+} from '../../../gen/microvm/instance/v1/instance.ts'
+import { InstanceRecord, StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import { withoutDevices } from '../devices/specification.ts'
+import type { Change } from '../registry/registry.ts'
+
+/** The first port that a stream gets; lower ones are well known, the agent's own 1024 among them. */
+const FIRST_PORT = 0x1_0000
+
+export function newRecord(
+  properties: Properties,
+  specification: Specification,
+  facts: { readonly cid: number; readonly nowMs: number },
+): InstanceRecord {
+  return {
+    ...InstanceRecord.create(),
+    properties,
+    specification,
+    desired: State.PAUSED,
+    current: State.CREATING,
+    createdMs: BigInt(facts.nowMs),
+    cid: facts.cid,
+    bootId: randomUUID(),
+    nextPort: FIRST_PORT,
+  }
+}
+
+export function recordRow(key: string, record: InstanceRecord): Change {
+  return { table: 'instances', key, payload: InstanceRecord.encode(record).finish() }
+}
+
+export function recordOf(payload: Uint8Array): InstanceRecord {
+  return InstanceRecord.decode(payload)
+}
+
+/** Writes the record into the instance's folder, from which the registry can be made anew. */
+export async function writeRecordFile(folder: string, record: InstanceRecord): Promise<void> {
+  const path = join(folder, RECORD_FILE)
+  await writeFile(`${path}.new`, InstanceRecord.encode(record).finish(), { mode: 0o600 })
+  await rename(`${path}.new`, path)
+}
+
+const RECORD_FILE = 'specification.binpb'
+
+/** Keys hold no `/`, so the rows of one instance begin with its key. */
+export function stepRow(step: StepRecord): Change {
+  return { table: 'steps', key: stepKey(step), payload: StepRecord.encode(step).finish() }
+}
+
+export function withoutStep(step: StepRecord): Change {
+  return { table: 'steps', key: stepKey(step), payload: undefined }
+}
+
+export function stepKey({ instance, step, words }: StepRecord): string {
+  return `${instance}/${step}/${words[0] ?? ''}`
+}
+
+/** The rows that remove the streams of these steps. */
+export function streamRows(steps: readonly StepRecord[]): readonly Change[] {
+  const ports = steps.flatMap(({ instance, step, words: [port] }) =>
+    step === 'stream' ? [`${instance}/${port}`] : [],
+  )
+  return ports.map((key) => ({ table: 'streams', key, payload: undefined }))
+}
+
+/** What a stop takes from a record: the devices that were leaving, and those of an unfinished plug. */
+export function withoutLost(
+  { specification, leaving }: Readonly<InstanceRecord>,
+  steps: readonly StepRecord[],
+): Partial<InstanceRecord> {
+  const unfinished = steps.flatMap(({ step, words }) => (step === 'plug' ? words.slice(0, 1) : []))
+  const lost = [...leaving, ...unfinished]
+  return specification === undefined || lost.length === 0
+    ? {}
+    : { leaving: [], specification: withoutDevices(specification, lost) }
+}
+
+/** What the record alone tells of an instance. */
+export function instanceOf(record: InstanceRecord): Instance {
+  const { properties, specification, awaiting, current, reason, bootId, reboots } = record
+  const { sequence, createdMs, cid } = record
+  return {
+    properties,
+    state: current,
+    reason,
+    ...(awaiting === undefined ? { specification } : { awaiting }),
+    backends: {},
+    devices: {},
+    bootId,
+    reboots,
+    sequence,
+    createdMs,
+    qemuPid: 0,
+    holderPid: 0,
+    cid,
+    warnings: warningsOf(record),
+  }
+}
+
+function warningsOf({ specification }: InstanceRecord): string[] {
+  if (specification?.board?.machine !== 'microvm') return []
+  return ['machine microvm has no versions, so it may change with the next QEMU']
+}

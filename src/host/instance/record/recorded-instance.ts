@@ -1,0 +1,116 @@
+import { messageOf } from '../../../base/errors.ts'
+import type { Logger } from '../../../base/log.ts'
+import type { InstanceRecord, StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import type { Change, Registry } from '../registry/registry.ts'
+import type { InstanceChanges } from './changes.ts'
+import { recordRow, stepKey, stepRow, withoutStep } from './instance-record.ts'
+
+/** What a change is called, for those who watch. */
+export interface Announcement {
+  readonly kind: 'created' | 'state' | 'backend' | 'device' | 'adopted' | 'holder died' | 'removed'
+  /** One sentence. */
+  readonly text: string
+}
+
+interface RecordedChange extends Announcement {
+  readonly set?: Partial<InstanceRecord>
+  readonly add?: readonly StepRecord[]
+  readonly drop?: readonly StepRecord[]
+  /** Rows of other tables. */
+  readonly rows?: readonly Change[]
+}
+
+interface RecordParts {
+  readonly key: string
+  readonly registry: Registry
+  readonly changes: InstanceChanges
+  readonly log: Logger
+}
+
+/** What the registry knows of one instance: its record and its steps. */
+export class RecordedInstance {
+  readonly key: string
+  readonly #registry: Registry
+  readonly #changes: InstanceChanges
+  readonly #log: Logger
+  readonly #steps = new Map<string, StepRecord>()
+  #record: InstanceRecord
+
+  constructor(parts: RecordParts, record: InstanceRecord, steps: readonly StepRecord[]) {
+    this.key = parts.key
+    this.#registry = parts.registry
+    this.#changes = parts.changes
+    this.#log = parts.log
+    this.#record = record
+    for (const step of steps) this.#steps.set(stepKey(step), step)
+  }
+
+  get record(): Readonly<InstanceRecord> {
+    return this.#record
+  }
+
+  get steps(): readonly StepRecord[] {
+    return [...this.#steps.values()]
+  }
+
+  step(step: string, words: readonly string[]): StepRecord {
+    return { instance: this.key, step, words: [...words] }
+  }
+
+  /**
+   * Changes the record at once, and resolves when that is written; then those who watch are told. When it cannot be
+   * written, the record is as before, and this rejects as {@link Registry.commit} does.
+   */
+  async commit({ set = {}, add = [], drop = [], rows = [], kind, text }: RecordedChange): Promise<void> {
+    const { sequence, row } = this.#changes.next()
+    const before = this.#record
+    this.#record = { ...before, ...set, sequence }
+    for (const step of add) this.#steps.set(stepKey(step), step)
+    try {
+      const steps = [...add.map(stepRow), ...drop.map(withoutStep)]
+      await this.#registry.commit([recordRow(this.key, this.#record), ...steps, ...rows, row])
+    } catch (error) {
+      for (const step of add) this.#steps.delete(stepKey(step))
+      this.#record = { ...this.#record, ...pick(before, Object.keys(set)) }
+      throw error
+    }
+    for (const step of drop) this.#steps.delete(stepKey(step))
+    this.#announce(sequence, kind, text)
+  }
+
+  /** For what must go on when the registry cannot be written, such as the end of a machine while the disk is full. */
+  async tryCommit(set: Partial<InstanceRecord>, text: string): Promise<void> {
+    try {
+      await this.commit({ set, kind: 'state', text })
+    } catch (error) {
+      this.#log.warn('instance not recorded', { text, error: messageOf(error) })
+    }
+  }
+
+  /** Removes all rows of the instance; `rows` are those of other tables. */
+  async forget(rows: readonly Change[]): Promise<void> {
+    const { sequence, row } = this.#changes.next()
+    const record: Change = { table: 'instances', key: this.key, payload: undefined }
+    await this.#registry.commit([record, ...this.steps.map(withoutStep), ...rows, row])
+    this.#steps.clear()
+    this.#announce(sequence, 'removed', 'the instance was removed')
+  }
+
+  #announce(sequence: bigint, kind: string, text: string): void {
+    const { properties, current } = this.#record
+    const tenant = properties?.tenant ?? ''
+    this.#changes.publish({
+      sequence,
+      timeMs: BigInt(Date.now()),
+      key: this.key,
+      tenant,
+      kind,
+      text,
+      state: current,
+    })
+  }
+}
+
+function pick(record: InstanceRecord, keys: readonly string[]): Partial<InstanceRecord> {
+  return Object.fromEntries(Object.entries(record).filter(([key]) => keys.includes(key)))
+}

@@ -1,0 +1,141 @@
+import { join } from 'node:path'
+import type { Duplex } from 'node:stream'
+import { AgentError } from '../../base/errors.ts'
+import type {
+  AllocatePortRequest,
+  AttachRequest,
+  AttachResponse,
+  Stream,
+} from '../../gen/microvm/instance/v1/instance.ts'
+import { StreamRecord } from '../../gen/microvm/instance/v1/records.ts'
+import type { Holder } from './holder.ts'
+import type { MachineInstance } from './instance.ts'
+import { answer } from './machine/steps.ts'
+import type { Change } from './registry/registry.ts'
+
+/** The ring of the console. */
+const CONSOLE = 0
+const LAST_PORT = 0xffff_fffe
+
+/** Reserves the next port and listens there. To be called in a change. */
+export async function allocatePort(
+  instance: MachineInstance,
+  { container, exec, stream }: AllocatePortRequest,
+): Promise<Stream> {
+  const { recorded, context, key } = instance
+  const holder = holderOf(instance)
+  const port = recorded.record.nextPort
+  if (instance.streams.size >= context.limits.streams || port > LAST_PORT)
+    throw new AgentError(
+      'RESOURCE_EXHAUSTED',
+      `instance ${key}: ${instance.streams.size} streams, want fewer`,
+    )
+  const record: StreamRecord = { instance: key, port, container, exec, stream }
+  const socket = join(context.folder, `vsock.sock_${port}`)
+  const step = recorded.step('stream', [`${port}`, socket, join(context.folder, 'streams', `${port}.ring`)])
+  const row: Change = {
+    table: 'streams',
+    key: `${key}/${port}`,
+    payload: StreamRecord.encode(record).finish(),
+  }
+  const text = `port ${port} is for ${stream} of ${exec || 'the first process'} of container ${container}`
+  await recorded.commit({ set: { nextPort: port + 1 }, add: [step], rows: [row], kind: 'state', text })
+  instance.streams.set(port, record)
+  await answer(context, holder.listen(socket, port))
+  return { ...record, first: 0n, end: 0n, closed: false }
+}
+
+/** Listens again on the ports that an earlier daemon has reserved and not listened on yet. */
+export async function settleStreams(instance: MachineInstance): Promise<void> {
+  const { context, streams } = instance
+  const holder = holderOf(instance)
+  const rings = new Set((await answer(context, holder.rings())).map(({ number }) => number))
+  for (const port of streams.keys()) {
+    if (!rings.has(port))
+      await answer(context, holder.listen(join(context.folder, `vsock.sock_${port}`), port))
+  }
+}
+
+export async function listStreams(instance: MachineInstance): Promise<readonly Stream[]> {
+  const { context, streams } = instance
+  const { holder } = context
+  const rings = holder === undefined ? [] : await answer(context, holder.rings())
+  return [...streams.values()].map(({ port, container, exec, stream }) => {
+    const ring = rings.find(({ number }) => number === port)
+    const { first = 0n, end = 0n, isClosed = true } = ring ?? {}
+    return { port, container, exec, stream, first, end, closed: isClosed }
+  })
+}
+
+/** What a stream has carried since an offset, and what it carries from now on. */
+export async function* attach(
+  instance: MachineInstance,
+  { port, offset }: AttachRequest,
+  signal: AbortSignal,
+): AsyncGenerator<AttachResponse> {
+  if (!instance.streams.has(port))
+    throw new AgentError('NOT_FOUND', `instance ${instance.key}: port ${port}: not found`)
+  const { first, stream } = await answer(instance.context, holderOf(instance).attach(port, offset))
+  let position = first
+  for await (const data of readUntil(stream, signal)) {
+    yield { offset: position, data }
+    position += BigInt(data.length)
+  }
+}
+
+/** Bytes to and from the console, from its next byte on. */
+export async function* console(
+  instance: MachineInstance,
+  input: AsyncIterable<Uint8Array>,
+  signal: AbortSignal,
+): AsyncGenerator<Uint8Array> {
+  const holder = holderOf(instance)
+  const rings = await answer(instance.context, holder.rings())
+  const end = rings.find(({ number }) => number === CONSOLE)?.end ?? 0n
+  const { stream } = await answer(instance.context, holder.attach(CONSOLE, end))
+  yield* joined(stream, input, signal)
+}
+
+/** Sends `input` to the stream, and yields what comes from there until either side ends. */
+export async function* joined(
+  stream: Duplex,
+  input: AsyncIterable<Uint8Array>,
+  signal: AbortSignal,
+): AsyncGenerator<Uint8Array> {
+  // It may outlast the stream, until the caller's next bytes; they are dropped.
+  void pump(input, stream).catch(() => stream.destroy())
+  yield* readUntil(stream, signal)
+}
+
+async function pump(input: AsyncIterable<Uint8Array>, stream: Duplex): Promise<void> {
+  for await (const data of input) {
+    if (stream.destroyed) return
+    if (!stream.write(data)) await drained(stream)
+  }
+  stream.end()
+}
+
+function drained(stream: Duplex): Promise<void> {
+  const done = Promise.withResolvers<void>()
+  stream.once('drain', done.resolve).once('close', done.resolve)
+  return done.promise
+}
+
+async function* readUntil(stream: Duplex, signal: AbortSignal): AsyncGenerator<Uint8Array> {
+  const onAbort = () => stream.destroy()
+  signal.addEventListener('abort', onAbort, { once: true })
+  try {
+    for await (const data of stream) yield data
+  } catch (error) {
+    signal.throwIfAborted()
+    throw new AgentError('UNAVAILABLE', 'stream: the connection was lost', { cause: error })
+  } finally {
+    signal.removeEventListener('abort', onAbort)
+    stream.destroy()
+  }
+}
+
+function holderOf({ context, key }: MachineInstance): Holder {
+  if (context.holder !== undefined && context.machine !== undefined) return context.holder
+  throw new AgentError('FAILED_PRECONDITION', `instance ${key}: stopped, want paused or running`)
+}

@@ -1,0 +1,109 @@
+import { describe, expect, it } from 'vitest'
+import {
+  Backend,
+  ChangeStateRequest_Change as Change,
+  BackendStatus_Health as Health,
+  State,
+} from '../../../src/gen/microvm/instance/v1/instance.ts'
+import type { Instances } from '../../../src/host/instance/instances.ts'
+import { ADMIN, ensureRequest, specification } from '../../support/wing/requests.ts'
+import { FakeWing } from '../../support/wing/wing.ts'
+
+const change = (instances: Instances, to: Change) =>
+  instances.changeState({ key: 'web', change: to, graceMs: 0 }, ADMIN)
+
+/** An instance that runs, whose daemon has let go of it. */
+async function left(wing: FakeWing): Promise<void> {
+  const instances = await wing.open()
+  await instances.ensure(ensureRequest('web'), ADMIN)
+  await change(instances, Change.RUN)
+  await instances.allocatePort({ key: 'web', container: 'c', exec: 'e', stream: 'stderr' }, ADMIN)
+  await instances.close()
+}
+
+describe('taking instances in again', () => {
+  it('finds a machine as it was left, with its streams, and follows it', async () => {
+    const wing = new FakeWing()
+    await left(wing)
+    const instances = await wing.open()
+    expect((await instances.get('web', ADMIN)).state).toBe(State.RUNNING)
+    expect(await instances.streams('web', ADMIN)).toMatchObject([
+      { port: 65_536, stream: 'stderr', closed: false },
+    ])
+    const next = await instances.allocatePort(
+      { key: 'web', container: 'd', exec: '', stream: 'stdin' },
+      ADMIN,
+    )
+    expect(next.port).toBe(65_537)
+    expect(instances.metrics()).toContain('changes_total{kind="adopted"} 1\n')
+    wing.holders.qemu.emit('GUEST_PANICKED')
+    await expect.poll(async () => (await instances.get('web', ADMIN)).state).toBe(State.STOPPED)
+    expect((await instances.get('web', ADMIN)).reason).toBe('the guest panicked')
+    expect(await wing.rows()).toHaveLength(2)
+  })
+
+  it('corrects the record by what QEMU says', async () => {
+    const wing = new FakeWing()
+    await left(wing)
+    wing.holders.qemu.isRunning = false
+    const instances = await wing.open()
+    expect((await instances.get('web', ADMIN)).state).toBe(State.PAUSED)
+  })
+
+  it.each([
+    [
+      'the holder has died',
+      (wing: FakeWing) => [...wing.holders.running.values()][0]?.die(),
+      'the holder died while no daemon ran',
+    ],
+    ['QEMU has ended', (wing: FakeWing) => wing.holders.qemu.end(), 'QEMU exited with status 0'],
+  ])('stops an instance when %s', async (_, end, reason) => {
+    const wing = new FakeWing()
+    await left(wing)
+    end(wing)
+    const instances = await wing.open()
+    const { state, reason: found } = await instances.get('web', ADMIN)
+    expect([state, found, wing.holders.processes]).toEqual([State.STOPPED, reason, []])
+    expect(await instances.streams('web', ADMIN)).toEqual([])
+    expect((await change(instances, Change.RUN)).state).toBe(State.RUNNING)
+  })
+
+  it('stops an instance whose QEMU does not answer', async () => {
+    const wing = new FakeWing({ greetingMs: 300 })
+    await left(wing)
+    wing.holders.qemu.ignored.add('greeting')
+    const instances = await wing.open()
+    expect(await instances.get('web', ADMIN)).toMatchObject({ state: State.STOPPED })
+    expect(wing.holders.processes).toEqual([])
+  })
+
+  it('writes the steps down where the registry was made anew', async () => {
+    const wing = new FakeWing()
+    await left(wing)
+    const steps = await wing.registry.load('steps')
+    await wing.registry.commit([...steps.keys()].map((key) => ({ table: 'steps', key, payload: undefined })))
+    const instances = await wing.open()
+    expect((await instances.get('web', ADMIN)).state).toBe(State.RUNNING)
+    await change(instances, Change.KILL)
+    expect(wing.holders.processes).toEqual([])
+  })
+})
+
+describe('the status of a backend', () => {
+  it('is dead once its daemon has ended, and unused without a machine', async () => {
+    const wing = new FakeWing()
+    const instances = await wing.open()
+    const { devices, backends } = specification()
+    const shares = {
+      devices: { ...devices, share: { backend: 'folder', slot: 5, port: '', share: { tag: 'shared' } } },
+      backends: { ...backends, folder: Backend.fromPartial({ virtiofsd: { path: '/srv' } }) },
+    }
+    await instances.ensure(ensureRequest('web', shares), ADMIN)
+    const health = async () => (await instances.get('web', ADMIN)).backends.folder?.health
+    expect(await health()).toBe(Health.READY)
+    await [...wing.holders.running.values()][0]?.kill('virtiofsd-folder')
+    expect(await health()).toBe(Health.DEAD)
+    await change(instances, Change.KILL)
+    expect(await health()).toBe(Health.UNUSED)
+  })
+})

@@ -1,0 +1,177 @@
+import { existsSync, readdirSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { ChangeStateRequest_Change as Change, State } from '../../../src/gen/microvm/instance/v1/instance.ts'
+import type { Instances } from '../../../src/host/instance/instances.ts'
+import { ADMIN, ensureRequest, specification, tenant } from '../../support/wing/requests.ts'
+import { FakeWing } from '../../support/wing/wing.ts'
+
+const change = (instances: Instances, to: Change, graceMs = 0) =>
+  instances.changeState({ key: 'web', change: to, graceMs }, ADMIN)
+
+const stateOf = async (instances: Instances) => (await instances.get('web', ADMIN)).state
+
+/** Resolves when the instance is stopped, with the reason. */
+async function stopped(instances: Instances): Promise<string> {
+  for await (const { changes } of instances.watch({ after: 0n, once: false }, ADMIN)) {
+    if (changes.some(({ state }) => state === State.STOPPED)) break
+  }
+  return (await instances.get('web', ADMIN)).reason
+}
+
+describe('the life of an instance', () => {
+  it('begins paused, runs, pauses, stops, starts anew, and leaves nothing when it is removed', async () => {
+    const wing = new FakeWing()
+    const instances = await wing.open()
+    const made = await instances.ensure(ensureRequest('web'), ADMIN)
+    expect([made.state, wing.holders.processes]).toEqual([State.PAUSED, ['holder', 'qemu']])
+    expect((await change(instances, Change.RUN)).state).toBe(State.RUNNING)
+    expect((await change(instances, Change.PAUSE)).state).toBe(State.PAUSED)
+    expect((await change(instances, Change.RUN)).state).toBe(State.RUNNING)
+    const halted = await change(instances, Change.STOP)
+    expect([halted.state, halted.reason, wing.holders.processes]).toEqual([State.STOPPED, '', []])
+    expect(existsSync(join(wing.folder, 'instances'))).toBe(true)
+    const again = await change(instances, Change.RUN)
+    expect(again.state).toBe(State.RUNNING)
+    expect(again.bootId).not.toBe(made.bootId)
+    await instances.remove('web', ADMIN)
+    expect([wing.holders.processes, readdirSync(join(wing.folder, 'instances')), await wing.rows()]).toEqual([
+      [],
+      [],
+      [],
+    ])
+    await expect(instances.get('web', ADMIN)).rejects.toMatchObject({ code: 'NOT_FOUND' })
+  })
+
+  it('is one instance when it is ensured twice at once, and refuses another content by its path', async () => {
+    const wing = new FakeWing()
+    const instances = await wing.open()
+    const [first, second] = await Promise.all([
+      instances.ensure(ensureRequest('web'), ADMIN),
+      instances.ensure(ensureRequest('web'), ADMIN),
+    ])
+    expect(second.bootId).toBe(first.bootId)
+    const other = ensureRequest('web', { board: { ...specificationBoard(), cpus: 2 } })
+    await expect(instances.ensure(other, ADMIN)).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      message: expect.stringContaining('board.cpus'),
+    })
+  })
+
+  it('is forgotten when it cannot be made', async () => {
+    const wing = new FakeWing()
+    const instances = await wing.open()
+    wing.holders.failure = 'no PID namespace'
+    await expect(instances.ensure(ensureRequest('web'), ADMIN)).rejects.toThrow('no PID namespace')
+    expect([instances.list(ADMIN), await wing.rows()]).toEqual([[], []])
+    wing.holders.failure = undefined
+    expect((await instances.ensure(ensureRequest('web'), ADMIN)).state).toBe(State.PAUSED)
+  })
+
+  it("is another's when a tenant asks", async () => {
+    const instances = await new FakeWing().open()
+    await instances.ensure(ensureRequest('web'), tenant('red'))
+    await expect(instances.get('web', tenant('blue'))).rejects.toMatchObject({ code: 'NOT_FOUND' })
+    await expect(instances.ensure(ensureRequest('web'), tenant('blue'))).rejects.toMatchObject({
+      code: 'ALREADY_EXISTS',
+    })
+    expect(instances.list(tenant('blue'))).toEqual([])
+    expect((await instances.get('web', ADMIN)).properties?.tenant).toBe('red')
+  })
+})
+
+describe('a machine that goes wrong', () => {
+  const cases: readonly (readonly [
+    string,
+    (wing: FakeWing, instances: Instances) => unknown,
+    string | RegExp,
+  ])[] = [
+    ['QEMU ends', (wing) => wing.holders.qemu.end(), 'QEMU exited with status 0'],
+    ['QEMU writes garbage', (wing) => wing.holders.qemu.write('what?\n'), 'QMP: not JSON: what?'],
+    [
+      'the guest panics',
+      (wing) => wing.holders.qemu.emit('GUEST_PANICKED', { action: 'pause' }),
+      'the guest panicked',
+    ],
+    ['the holder dies', (wing) => [...wing.holders.running.values()][0]?.die(), 'the holder died'],
+    [
+      'QEMU ignores a command',
+      (wing, instances) => {
+        wing.holders.qemu.ignored.add('stop')
+        return expect(change(instances, Change.PAUSE)).rejects.toThrow(
+          'QEMU did not answer `stop` within 500 ms',
+        )
+      },
+      'QEMU did not answer `stop` within 500 ms',
+    ],
+    [
+      'the guest reboots too often',
+      (wing) => {
+        for (let count = 0; count < 4; count++)
+          wing.holders.qemu.emit('RESET', { guest: true, reason: 'guest-reset' })
+      },
+      'the guest rebooted more than 3 times in 60 s',
+    ],
+  ]
+  it.each(cases)('is stopped with the reason when %s', async (_, breakIt, reason) => {
+    const wing = new FakeWing({ commandMs: 500, exitMs: 50 })
+    const instances = await wing.open()
+    await instances.ensure(ensureRequest('web'), ADMIN)
+    await change(instances, Change.RUN)
+    await breakIt(wing, instances)
+    expect(await stopped(instances)).toBe(reason)
+    expect(wing.holders.processes).toEqual([])
+    await expect(change(instances, Change.PAUSE)).rejects.toMatchObject({ code: 'FAILED_PRECONDITION' })
+    expect((await change(instances, Change.RUN)).state).toBe(State.RUNNING)
+  })
+
+  it('keeps running while it reboots no more often than it may, with another boot id each time', async () => {
+    const wing = new FakeWing()
+    const instances = await wing.open()
+    const { bootId } = await instances.ensure(ensureRequest('web'), ADMIN)
+    await change(instances, Change.RUN)
+    for (let count = 0; count < 3; count++)
+      wing.holders.qemu.emit('RESET', { guest: true, reason: 'guest-reset' })
+    const reset = await change(instances, Change.RESET)
+    expect([reset.state, reset.reboots]).toEqual([State.RUNNING, 3])
+    expect(reset.bootId).not.toBe(bootId)
+  })
+
+  it('is killed when its guest ignores the power button, and at once when it is killed meanwhile', async () => {
+    const wing = new FakeWing()
+    const instances = await wing.open()
+    await instances.ensure(ensureRequest('web'), ADMIN)
+    await change(instances, Change.RUN)
+    wing.holders.qemu.isPolite = false
+    expect((await change(instances, Change.STOP, 20)).state).toBe(State.STOPPED)
+    await change(instances, Change.RUN)
+    wing.holders.qemu.isPolite = false
+    const stopping = change(instances, Change.STOP, 60_000)
+    expect(await stateOf(instances)).toBe(State.STOPPING)
+    expect((await change(instances, Change.KILL)).state).toBe(State.STOPPED)
+    expect((await stopping).state).toBe(State.STOPPED)
+    expect(wing.holders.processes).toEqual([])
+  })
+
+  it('can be removed while QEMU does not greet', async () => {
+    const wing = new FakeWing()
+    const instances = await wing.open()
+    const listening = Promise.withResolvers<void>()
+    wing.holders.prepare = (qemu) => {
+      qemu.ignored.add('greeting')
+      listening.resolve()
+    }
+    const making = instances.ensure(ensureRequest('web'), ADMIN)
+    const failed = expect(making).rejects.toMatchObject({ code: 'ABORTED' })
+    await listening.promise
+    await expect(instances.remove('web', ADMIN)).rejects.toMatchObject({ code: 'NOT_FOUND' })
+    await failed
+    expect([wing.holders.processes, await wing.rows()]).toEqual([[], []])
+  })
+})
+
+function specificationBoard() {
+  const { board } = specification()
+  if (board === undefined) throw new Error('no board')
+  return board
+}

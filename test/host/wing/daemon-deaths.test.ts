@@ -1,0 +1,42 @@
+import { describe, expect, it } from 'vitest'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
+import { leftovers } from '../../support/wing/leftovers.ts'
+import type { Death } from '../../support/wing/mortal-registry.ts'
+import { runLife } from '../../support/wing/run-life.ts'
+
+/** The commits of a life; one that has more fails this test. */
+const COMMITS = 20
+/** `npm run instances` takes all moments, and this group one of so many. */
+const SHARE = 5
+const AT_A_TIME = 3
+
+const DEATHS = (['before', 'after'] as const)
+  .flatMap((when) => Array.from({ length: COMMITS }, (_, index): Death => ({ commit: index + 1, when })))
+  .filter((_, index) => index % SHARE === 0)
+
+describe('the death of a daemon with real machines', () => {
+  it('is followed by the same call that ends well, and leaves nothing', async () => {
+    const waiting = [...DEATHS]
+    const live = async () => {
+      for (let death = waiting.shift(); death !== undefined; death = waiting.shift()) await dieAndGoOn(death)
+    }
+    await Promise.all(Array.from({ length: AT_A_TIME }, live))
+  })
+
+  it('has no further moment', async () => {
+    const folder = temporaryFolder()
+    expect(await runLife(folder, 'ensure', { commit: COMMITS + 1, when: 'before' })).toMatchObject({
+      last: 'end',
+    })
+    expect(leftovers(folder)).toEqual([])
+  })
+})
+
+async function dieAndGoOn(death: Death): Promise<void> {
+  const folder = temporaryFolder()
+  const at = `${death.when} commit ${death.commit}`
+  const { last, signal, errors } = await runLife(folder, 'ensure', death)
+  expect([signal, errors], at).toEqual(['SIGKILL', ''])
+  expect(await runLife(folder, last), `${at}, in ${last}`).toMatchObject({ last: 'end', errors: '' })
+  expect(leftovers(folder), at).toEqual([])
+}

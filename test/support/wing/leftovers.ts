@@ -1,0 +1,38 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+
+/** What instances of a state folder have left on this host: processes, mounts, folders, and locks of virtiofsd. */
+export function leftovers(folder: string): readonly string[] {
+  const mounts = readFileSync('/proc/self/mounts', 'utf8').split('\n')
+  return [
+    ...processesOf(folder),
+    ...mounts.filter((line) => line.includes(folder)),
+    ...list(join(folder, 'instances')),
+    ...list('/run/virtiofsd').filter((name) => name.includes(folder.replaceAll('/', '.'))),
+  ]
+}
+
+function processesOf(folder: string): readonly string[] {
+  return readdirSync('/proc').flatMap((pid) => {
+    if (!/^\d+$/.test(pid) || pid === `${process.pid}`) return []
+    const words = readIfPresent(`/proc/${pid}/cmdline`).replaceAll('\0', ' ')
+    return words.includes(`${folder}/`) ? [`${pid} ${words}`] : []
+  })
+}
+
+function list(folder: string): readonly string[] {
+  try {
+    return readdirSync(folder)
+  } catch {
+    return []
+  }
+}
+
+function readIfPresent(path: string): string {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch {
+    // The process has ended meanwhile.
+    return ''
+  }
+}

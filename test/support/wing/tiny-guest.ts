@@ -1,0 +1,33 @@
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+
+/** x86 code that runs in 32-bit protected mode, and then halts. */
+const CODE = {
+  idle: [],
+  /** Writes 6 to the port of the reset control register. */
+  reboot: [0xba, 0xf9, 0x0c, 0x00, 0x00, 0xb0, 0x06, 0xee],
+  /** Writes 1 to the port of pvpanic, which machine i440fx has on its ISA bus. */
+  panic: [0xba, 0x05, 0x05, 0x00, 0x00, 0xb0, 0x01, 0xee],
+  /** Writes SLP_EN to q35's ACPI control register. */
+  powerOff: [0xba, 0x04, 0x06, 0x00, 0x00, 0x66, 0xb8, 0x00, 0x20, 0x66, 0xef],
+} as const
+
+const HALT = [0xfa, 0xf4, 0xeb, 0xfd]
+
+const LOADED_AT = 0x10_0000
+const HEADER_BYTES = 32
+const MAGIC = 0x1bad_b002
+const HAS_ADDRESSES = 0x1_0000
+
+/** Writes a kernel that does one thing (Multiboot Specification 0.6.96, "OS image format"), and returns its path. */
+export function tinyGuest(folder: string, does: keyof typeof CODE): string {
+  const entry = LOADED_AT + HEADER_BYTES
+  const checksum = (2 ** 32 - MAGIC - HAS_ADDRESSES) >>> 0
+  const fields = [MAGIC, HAS_ADDRESSES, checksum, LOADED_AT, LOADED_AT, 0, 0, entry]
+  const header = Buffer.alloc(HEADER_BYTES)
+  for (const [index, field] of fields.entries()) header.writeUInt32LE(field, index * 4)
+  const path = join(folder, `${does}.kernel`)
+  const padding = Buffer.alloc(4096)
+  writeFileSync(path, Buffer.concat([header, Buffer.from([...CODE[does], ...HALT]), padding]))
+  return path
+}

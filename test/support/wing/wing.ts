@@ -1,0 +1,64 @@
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { silentLogger } from '../../../src/base/log.ts'
+import type { Plan } from '../../../src/host/instance/instance.ts'
+import type { Instances } from '../../../src/host/instance/instances.ts'
+import { INSTANCE_LIMITS, type InstanceLimits } from '../../../src/host/instance/limits.ts'
+import { openInstances } from '../../../src/host/instance/open-instances.ts'
+import { memoryRegistry } from '../../../src/host/instance/registry/memory-registry.ts'
+import type { Registry } from '../../../src/host/instance/registry/registry.ts'
+import { temporaryFolder } from '../temporary-folder.ts'
+import { FakeHolders } from './fake-holders.ts'
+
+/** A state folder with instances in memory, which can be opened again as a daemon is restarted. */
+export class FakeWing {
+  readonly folder = temporaryFolder()
+  readonly registry = memoryRegistry()
+  readonly holders = new FakeHolders()
+  readonly links = new Map<string, string>()
+  /** Rows of instances, steps and streams, by their keys. */
+  async rows(): Promise<readonly string[]> {
+    const tables = ['instances', 'steps', 'streams'] as const
+    const loaded = await Promise.all(tables.map((table) => this.registry.load(table)))
+    return loaded.flatMap((table) => [...table.keys()])
+  }
+
+  readonly #limits: Partial<InstanceLimits>
+
+  constructor(limits: Partial<InstanceLimits> = {}) {
+    this.#limits = limits
+  }
+
+  open(registry: Registry = this.registry): Promise<Instances> {
+    return openInstances({
+      stateFolder: this.folder,
+      registry,
+      holders: this.holders,
+      links: {
+        exists: (name) => this.links.has(name),
+        connect: async (name, bridge) => void this.links.set(name, bridge),
+      },
+      clock: { sleep: (ms, signal) => sleep(ms, undefined, { signal }) },
+      log: silentLogger(),
+      limits: { ...INSTANCE_LIMITS, ...this.#limits },
+      plan: fakePlan,
+    })
+  }
+}
+
+const fakePlan: Plan = async ({ specification }, folder) => {
+  const qmp = join(folder, 'qmp.sock')
+  const daemons = Object.entries(specification?.backends ?? {}).flatMap(([key, { virtiofsd }]) =>
+    virtiofsd === undefined ? [] : [{ key, socket: join(folder, `${key}.sock`) }],
+  )
+  return [
+    { step: 'folder', words: ['', folder] },
+    { step: 'holder', words: ['', folder] },
+    ...daemons.map(({ key, socket }) => ({
+      step: 'daemon' as const,
+      words: [key, `virtiofsd-${key}`, socket],
+      argv: ['virtiofsd', socket] as const,
+    })),
+    { step: 'qemu', words: ['', qmp], argv: ['qemu', qmp] },
+  ]
+}
