@@ -50,6 +50,7 @@ describe('two processes', () => {
     })
     // Another one in the same process neither gets it nor takes the lock away from the first.
     await expect(openRegistry(folder)).rejects.toThrow(refused)
+    expect(child.exitCode).toBe(null)
     await kill(child)
     const registry = await openRegistry(folder)
     await expect(openRegistry(folder)).rejects.toThrow(`used by the daemon with pid ${process.pid}`)

@@ -1,6 +1,5 @@
 // Opens the registry of a folder, prints `found N` or what is wrong with its rows, then commits until it is killed. Prints
 // `done N` for each commit that is acknowledged. Commit N stores a row in two tables and removes those of an older one.
-import { writeSync } from 'node:fs'
 import { openRegistry } from '../../../src/host/instance/registry/open-registry.ts'
 import type { Change } from '../../../src/host/instance/registry/registry.ts'
 
@@ -41,6 +40,7 @@ function isPayload(payload: Uint8Array | undefined, key: string): boolean {
   return payload !== undefined && Buffer.compare(payload, payloadOf(key)) === 0
 }
 
+/** Blocks while the reader of stdout is slow. */
 function say(line: string): void {
-  writeSync(1, `${line}\n`)
+  process.stdout.write(`${line}\n`)
 }

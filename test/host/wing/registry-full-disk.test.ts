@@ -1,12 +1,12 @@
 import { execFileSync } from 'node:child_process'
-import { readdirSync, rmSync, statfsSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readdirSync, rmdirSync, rmSync, statfsSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { openRegistry, rebuildRegistry } from '../../../src/host/instance/registry/open-registry.ts'
 import type { Change } from '../../../src/host/instance/registry/registry.ts'
-import { temporaryFolder } from '../../support/temporary-folder.ts'
 
-const folder = temporaryFolder()
+// Not among the temporary folders: those of dead runs are swept, which a mount would prevent.
+const folder = mkdtempSync('/run/registry-full-disk-')
 const filler = join(folder, 'filler')
 
 beforeAll(() => {
@@ -16,6 +16,7 @@ beforeAll(() => {
 afterAll(() => {
   // Lazily, because a registry of a test that has failed may be open.
   execFileSync('umount', ['-l', folder])
+  rmdirSync(folder)
 })
 
 it('refuses commits on a full disk as a whole, and takes them once there is room', async () => {
