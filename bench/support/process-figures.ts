@@ -12,3 +12,15 @@ export function pssMibOf(pid: number): number {
   const rollup = readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8')
   return Number(/^Pss:\s+(\d+) kB/m.exec(rollup)?.[1]) / 1024
 }
+
+/** Each wake-up of a thread counts as one of its voluntary context switches. */
+export function wakeUpsOf(pid: number): number {
+  const folder = `/proc/${pid}/task`
+  return readdirSync(folder)
+    .map((thread) =>
+      Number(
+        /^voluntary_ctxt_switches:\s+(\d+)/m.exec(readFileSync(`${folder}/${thread}/status`, 'utf8'))?.[1],
+      ),
+    )
+    .reduce((sum, count) => sum + count, 0)
+}

@@ -1,0 +1,134 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { Client, credentials } from '@grpc/grpc-js'
+import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
+import {
+  EnsureInstanceRequest,
+  GetInstanceRequest,
+  InstanceServiceDefinition,
+  ListInstancesResponse,
+} from '../../src/gen/microvm/instance/v1/instance.ts'
+import { ensureRequest } from '../../test/support/host-wing/instance-requests.ts'
+import { endChild } from '../../test/support/processes.ts'
+import { benchEnvironment, median, report } from '../support/figure.ts'
+import { wakeUpsOf } from '../support/process-figures.ts'
+
+/** The daemon's service over unix sockets without machines, against a bare grpc-js server: calls, memory, wake-ups. */
+const ROUNDS = 20
+const CALLS_A_ROUND = 512
+const INSTANCES = 1000
+const IDLE_SECONDS = 20
+/** V8 collects garbage after work, for up to 20 s as measured. */
+const TIDY_SECONDS = 30
+
+const folder = makeTemporaryFolder(tmpdir())
+const programs: ChildProcess[] = []
+try {
+  const bare = await start('rpc-bare-server.ts', join(folder, 'bare.sock'))
+  const state = join(folder, 'state')
+  const daemon = await start('mock-daemon.ts', state)
+  await measure(
+    { pid: bare, ...caller(join(folder, 'bare.sock'), 'grpc.Health/Check') },
+    { pid: daemon, ...caller(join(state, 'admin.sock'), InstanceServiceDefinition.fullName) },
+  )
+} finally {
+  for (const program of programs) await endChild(program, 'SIGKILL')
+  removeTemporaryFolder(folder)
+}
+
+interface Side {
+  readonly pid: number
+  call(method: string, request?: Uint8Array): Promise<Buffer>
+  close(): void
+}
+
+async function measure(bare: Side, daemon: Side): Promise<void> {
+  const empty = () => bare.call('')
+  await empty()
+  await daemon.call('/ListCalls')
+  const [bareMib = 0, daemonMib = 0] = await Promise.all([bare, daemon].map(({ pid }) => idleMib(pid)))
+  report({ figure: 'memory of an idle daemon', unit: 'MiB', value: daemonMib, floor: bareMib, limit: 1.1 })
+
+  await daemon.call('/EnsureInstance', EnsureInstanceRequest.encode(ensureRequest('i0')).finish())
+  const request = GetInstanceRequest.encode({ key: 'i0' }).finish()
+  const get = () => daemon.call('/GetInstance', request)
+  const [floors, values]: [number[], number[]] = [[], []]
+  for (let round = -ROUNDS; round < ROUNDS; round += 1) {
+    await timed(empty, round < 0 ? [] : floors)
+    await timed(get, round < 0 ? [] : values)
+  }
+  const [value, floor] = [median(values), median(floors)]
+  report({ figure: 'GetInstance, to an empty call of bare grpc-js', unit: 'us', value, floor, limit: 1.2 })
+
+  for (let index = 1; index < INSTANCES; index += 1)
+    await daemon.call('/EnsureInstance', EnsureInstanceRequest.encode(ensureRequest(`i${index}`)).finish())
+  const lists: number[] = []
+  for (let round = -ROUNDS; round < ROUNDS; round += 1) {
+    const begin = performance.now()
+    const answer = await daemon.call('/ListInstances')
+    if (round >= 0) lists.push(performance.now() - begin)
+    else if (round === -1 && ListInstancesResponse.decode(answer).instances.length !== INSTANCES)
+      throw new Error('the list is not whole')
+  }
+  report({ figure: `list of ${INSTANCES} instances`, unit: 'ms', value: median(lists), floor: 20, limit: 1 })
+
+  bare.close()
+  daemon.close()
+  await sleep(TIDY_SECONDS * 1000)
+  const before = wakeUpsOf(daemon.pid)
+  await sleep(IDLE_SECONDS * 1000)
+  const wakeUps = wakeUpsOf(daemon.pid) - before
+  report({
+    ...{ figure: `wake-ups of an idle daemon in ${IDLE_SECONDS} s`, unit: 'wake-ups' },
+    ...{ value: wakeUps, floor: 0, limit: 1 },
+  })
+}
+
+async function timed(call: () => Promise<unknown>, elapsed: number[]): Promise<void> {
+  for (let made = 0; made < CALLS_A_ROUND; made += 1) {
+    const begin = performance.now()
+    await call()
+    elapsed.push((performance.now() - begin) * 1000)
+  }
+}
+
+async function start(script: string, path: string): Promise<number> {
+  const program = join(import.meta.dirname, '../support', script)
+  const child = spawn(process.execPath, [program, path], {
+    ...{ env: benchEnvironment(), stdio: ['ignore', 'pipe', 'inherit'] },
+  })
+  programs.push(child)
+  await once(child.stdout, 'data')
+  if (child.pid === undefined) throw new Error(`${script} could not be started`)
+  return child.pid
+}
+
+function caller(socket: string, prefix: string): Pick<Side, 'call' | 'close'> {
+  const client = new Client(`unix:${socket}`, credentials.createInsecure())
+  const same = (bytes: Buffer) => bytes
+  return {
+    call: (method, request = new Uint8Array(0)) =>
+      new Promise((resolve, reject) => {
+        client.makeUnaryRequest(
+          `/${prefix}${method}`,
+          same,
+          same,
+          Buffer.from(request),
+          (error, response) => {
+            if (error === null && response !== undefined) resolve(response)
+            else reject(error)
+          },
+        )
+      }),
+    close: () => client.close(),
+  }
+}
+
+async function idleMib(pid: number): Promise<number> {
+  await sleep(5000)
+  return Number(/^VmRSS:\s+(\d+) kB/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) / 1024
+}
