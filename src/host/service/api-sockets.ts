@@ -1,5 +1,6 @@
 import { chmod, chown, lstat, mkdir } from 'node:fs/promises'
 import { createServer, type Server, type Socket } from 'node:net'
+import { dirname } from 'node:path'
 import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { failed, fromNodeError } from '../../os/errors.ts'
@@ -116,11 +117,23 @@ export class ApiSockets {
 
 /** Makes the folder of sockets. With `isOpen` other users may pass through it, but not list it. */
 export async function makeSocketFolder(path: string, isOpen: boolean): Promise<void> {
-  await mkdir(path, { recursive: true, mode: 0o700 }).catch(failed('mkdir', path))
+  await makeFolder(path).catch(failed('mkdir', path))
   const { uid, mode } = await lstat(path).catch(failed('stat', path))
   if (uid !== process.getuid?.() || (mode & 0o022) !== 0)
     throw refused(path, 'others may change it, want a folder of this user that nobody else can write')
   await chmod(path, isOpen ? 0o711 : 0o700).catch(failed('chmod', path))
+}
+
+/** Makes its parents, too. Node's own way never gives up on those below /proc. */
+export async function makeFolder(path: string): Promise<void> {
+  try {
+    await mkdir(path, { mode: 0o700 })
+  } catch (error) {
+    if (errnoOf(error) === 'EEXIST') return
+    if (errnoOf(error) !== 'ENOENT' || dirname(path) === path) throw error
+    await makeFolder(dirname(path))
+    await mkdir(path, { mode: 0o700 })
+  }
 }
 
 function failureOf(path: string, error: unknown): AgentError {

@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { access, constants, mkdir, readFile } from 'node:fs/promises'
+import { access, constants, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { neverAborted } from '../../base/abort.ts'
 import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
@@ -10,7 +10,7 @@ import { LIMITS, Totals } from '../../rpc/limits.ts'
 import type { Caller, Instances } from '../instance/instances.ts'
 import { memoryRegistry } from '../instance/registry/memory-registry.ts'
 import type { Registry } from '../instance/registry/registry.ts'
-import { ApiSockets, makeSocketFolder } from './api-sockets.ts'
+import { ApiSockets, makeFolder, makeSocketFolder } from './api-sockets.ts'
 import { CallJournal } from './call-journal.ts'
 import type { Configuration } from './configuration.ts'
 import { HostCalls } from './host-calls.ts'
@@ -146,8 +146,8 @@ async function readDescriptors(): Promise<Uint8Array> {
 
 async function checkStateFolder(path: string): Promise<void> {
   try {
-    await mkdir(path, { recursive: true, mode: 0o700 })
-    await access(path, constants.W_OK | constants.X_OK)
+    await makeFolder(path)
+    await access(`${path}/.`, constants.W_OK | constants.X_OK)
   } catch (error) {
     throw new AgentError(
       'FAILED_PRECONDITION',

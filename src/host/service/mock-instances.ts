@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { Changes } from '../../base/changes.ts'
 import { AgentError } from '../../base/errors.ts'
+import { printSamples } from '../../base/exposition.ts'
 import {
   type AllocatePortRequest,
   type AttachRequest,
@@ -260,8 +261,8 @@ export class MockInstances implements Instances {
       const state = TEXTS[instance.state]
       counts.set(state, (counts.get(state) ?? 0) + 1)
     }
-    const lines = [...counts].map(([state, count]) => `microvm_instances{state="${state}"} ${count}\n`)
-    return `# TYPE microvm_instances gauge\n${lines.join('')}`
+    const samples = [...counts].map(([state, value]) => ({ labels: { state }, value }))
+    return printSamples('microvm_instances', { type: 'gauge', help: 'Instances by their state.' }, samples)
   }
 
   async close(): Promise<void> {}

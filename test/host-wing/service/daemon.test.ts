@@ -67,7 +67,7 @@ describe('a daemon', () => {
   })
 
   it.each([
-    ['is a file', (path: string) => writeFileSync(path, ''), 'EEXIST'],
+    ['is a file', (path: string) => writeFileSync(path, ''), 'ENOTDIR'],
     ["is another user's to write", (path: string) => mkdirSync(path), 'others may change it'],
   ])('does not start when its folder %s', async (_what, make, reason) => {
     const folder = join(temporaryFolder(), 'state')
@@ -76,6 +76,14 @@ describe('a daemon', () => {
     await expect(run({ folder })).rejects.toMatchObject({
       code: 'FAILED_PRECONDITION',
       message: expect.stringMatching(new RegExp(`^.*${folder}: ${reason}, want a folder .*$`)),
+    })
+  })
+
+  it('does not start when it cannot make its folder', async () => {
+    await expect(run({ folder: '/proc/nothing/state' })).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      message:
+        'state folder /proc/nothing/state: ENOENT, want a folder that this user can write (--state DIR)',
     })
   })
 
