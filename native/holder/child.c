@@ -39,9 +39,10 @@ static struct child *entry_for(struct holder *holder, const char *name) {
     errno = EEXIST;
     return NULL;
   }
-  for (int i = 0; entry == NULL && i < CHILDREN_MAX; i++)
+  if (entry != NULL) return entry;
+  for (int i = 0; i < CHILDREN_MAX; i++)
     if (holder->children[i].name[0] == '\0') return &holder->children[i];
-  for (int i = 0; entry == NULL && i < CHILDREN_MAX; i++) {
+  for (int i = 0; i < CHILDREN_MAX; i++) {
     struct child *child = &holder->children[i];
     if (child->pid == 0 && (entry == NULL || child->ended < entry->ended)) entry = child;
   }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -245,10 +246,16 @@ static bool next_line(struct holder *holder, struct connection *connection) {
   return true;
 }
 
-void commands_read(struct holder *holder, struct connection *connection) {
+void commands_read(struct holder *holder, struct connection *connection, uint32_t events) {
   if (connection->mode == CONNECTION_LISTS_RINGS) list_rings(holder, connection);
   for (int i = 0; i < LINES_BATCH; i++) {
-    if (connection->mode != CONNECTION_COMMANDS || !next_line(holder, connection)) return;
+    if (connection->mode != CONNECTION_COMMANDS) return;
+    if (!next_line(holder, connection)) {
+      /* The rest of the last line will never come. */
+      bool has_ended = (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
+      if (has_ended && connection->mode == CONNECTION_COMMANDS) connection_close(holder, connection);
+      return;
+    }
     run(holder, connection);
   }
   /* Setting the events again reports lines that are left. */

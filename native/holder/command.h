@@ -2,5 +2,5 @@
 
 #include "state.h"
 
-/* Carries out the lines that have come, and goes on with a listing. */
-void commands_read(struct holder *holder, struct connection *connection);
+/* Carries out the lines that have come, and goes on with a listing. `events` are those of epoll. */
+void commands_read(struct holder *holder, struct connection *connection, uint32_t events);

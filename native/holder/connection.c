@@ -68,7 +68,7 @@ void connection_wait(struct holder *holder, struct connection *connection) {
   uint32_t events = 0;
   if (connection->mode != CONNECTION_ATTACHED) {
     /* By edges, because a line stays in the socket until it is whole. */
-    events = EPOLLIN | EPOLLOUT | EPOLLET;
+    events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
   } else {
     if (!connection->input_ended && !connection->input_waits) events |= EPOLLIN;
     if (connection->is_full) events |= EPOLLOUT;

@@ -26,9 +26,9 @@
 
 /*
  * A source waits this long per revolution of its ring for clients that the next bytes would overtake, then they are
- * closed. So clients slow no console below 20 MB/s, and lose no byte when they read faster.
+ * closed. So clients slow no console below 2 MB/s, and lose no byte when they read faster.
  */
-#define LAG_WAIT_MS 50
+#define LAG_WAIT_MS 500
 
 /* A log's file is renamed to NAME.log.1 when it has grown to this. */
 #define LOG_BYTES_MAX 524288

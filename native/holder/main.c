@@ -106,7 +106,7 @@ static void on_connection(struct holder *holder, uint32_t index, uint32_t events
   switch (connection->mode) {
     case CONNECTION_COMMANDS:
     case CONNECTION_LISTS_RINGS:
-      commands_read(holder, connection);
+      commands_read(holder, connection, events);
       return;
     case CONNECTION_ATTACHED:
       client_event(holder, connection, events);
