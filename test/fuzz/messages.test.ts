@@ -21,7 +21,7 @@ const UNKNOWN_FIELD = new BinaryWriter()
 
 describe('the codec of requests', () => {
   fuzz('messages/requests', {
-    share: 288,
+    share: 280,
     input: anyCalls(),
     show: showCall,
     run: ({ method, payload }) => {

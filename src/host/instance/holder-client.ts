@@ -113,9 +113,11 @@ export class HolderClient implements Holder {
     // A holder that hangs is killed, which ends its children just as well.
     await this.#command('end').catch(() => this.#killIfAlive())
     this.#socket.destroy()
-    await abortable(this.ended, AbortSignal.timeout(END_TIMEOUT_MS)).catch(() => {
-      throw new AgentError('DEADLINE_EXCEEDED', `holder ${this.pid}: still there after ${END_TIMEOUT_MS} ms`)
-    })
+    const late = AbortSignal.timeout(END_TIMEOUT_MS)
+    while (await this.#isAlive()) {
+      if (late.aborted) throw new AgentError('DEADLINE_EXCEEDED', `holder ${this.pid}: still there`)
+      await sleep(LOOK_MS)
+    }
   }
 
   disconnect(): void {
@@ -175,11 +177,15 @@ export class HolderClient implements Holder {
   async #awaitEnd(): Promise<void> {
     for (const waiter of this.#waiters.splice(0)) waiter.done.reject(this.#gone())
     if (this.#isDisconnected) return await new Promise(() => {})
-    while (await isAlive(this.pid, this.#startTime)) await sleep(LOOK_MS)
+    while (await this.#isAlive()) await sleep(LOOK_MS)
   }
 
   async #killIfAlive(): Promise<void> {
-    if (await isAlive(this.pid, this.#startTime)) process.kill(this.pid, 'SIGKILL')
+    if (await this.#isAlive()) process.kill(this.pid, 'SIGKILL')
+  }
+
+  #isAlive(): Promise<boolean> {
+    return isAlive(this.pid, this.#startTime)
   }
 
   #gone(): AgentError {
@@ -279,7 +285,7 @@ function isCode(word: string): word is StatusCodeName {
 }
 
 /** NAME PID running, NAME PID exited STATUS, or NAME PID killed SIGNAL. */
-function parseChild([name = '', pid, state, number]: readonly string[]): HeldChild {
+export function parseChild([name = '', pid, state, number]: readonly string[]): HeldChild {
   const code = state === 'exited' ? Number(number) : undefined
   const signal = state === 'killed' ? Number(number) : undefined
   return { name, pid: Number(pid), exit: state === 'running' ? undefined : { code, signal } }

@@ -8,6 +8,8 @@ import { projectRoot } from '../../../src/build/project.ts'
 const nativeRoot = join(projectRoot, 'native')
 const vminitSources = nativeSources('init').map((name) => join(projectRoot, name))
 
+const holderSources = nativeSources('holder').map((name) => join(projectRoot, name))
+
 const SMALL_RING = 1024
 
 /** vminit is static, but the sanitizers are not, so the test builds are dynamic. */
@@ -27,6 +29,17 @@ export function buildHastyVminit(): Promise<string> {
 export function buildVminitOnOtherKernel(): Promise<string> {
   const flags = [...SANITIZED_VMINIT, '-Wl,--wrap=epoll_ctl,--wrap=accept4,--wrap=getsockopt']
   return compile('test-other-kernel', [...vminitSources, join(import.meta.dirname, 'other-kernel.c')], flags)
+}
+
+/** The holder under ASan and UBSan. */
+export function buildSanitizedHolder(): Promise<string> {
+  return compile('test-sanitized-holder', holderSources, SANITIZER_FLAGS)
+}
+
+/** The holder that dies in the middle of a write to a ring. */
+export function buildDyingHolder(): Promise<string> {
+  const source = join(projectRoot, 'test/support/host/dying-holder.c')
+  return compile('test-dying-holder', [...holderSources, source], ['-Wl,--wrap=pwrite'])
 }
 
 export function buildParts(): Promise<string> {

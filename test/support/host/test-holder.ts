@@ -1,0 +1,88 @@
+import { once } from 'node:events'
+import { mkdirSync, readFileSync } from 'node:fs'
+import { connect, type Socket } from 'node:net'
+import { join } from 'node:path'
+import type { Duplex } from 'node:stream'
+import { afterEach, beforeAll } from 'vitest'
+import { buildHolder } from '../../../src/build/native.ts'
+import type { HeldChild, Holder } from '../../../src/host/instance/holder.ts'
+import { startHolder } from '../../../src/host/instance/start-holder.ts'
+import { temporaryFolder } from '../temporary-folder.ts'
+
+/** Holders for the tests of a file, which end after each test. */
+export class TestHolders {
+  #program = ''
+  readonly #started: Holder[] = []
+  readonly #root = temporaryFolder()
+  #count = 0
+
+  constructor(build: () => Promise<string> = buildHolder) {
+    beforeAll(async () => {
+      this.#program = await build()
+    })
+    afterEach(async () => {
+      for (const holder of this.#started.splice(0)) await holder.end()
+    })
+  }
+
+  get program(): string {
+    return this.#program
+  }
+
+  newFolder(): string {
+    const folder = join(this.#root, String(this.#count++))
+    mkdirSync(folder, { mode: 0o700 })
+    return folder
+  }
+
+  async start(folder = this.newFolder(), program = this.#program): Promise<Holder> {
+    return this.endLater(await startHolder(folder, program))
+  }
+
+  endLater(holder: Holder): Holder {
+    this.#started.push(holder)
+    return holder
+  }
+}
+
+export function sh(name: string, output: 'console' | 'log', script: string) {
+  return { name, output, argv: ['/bin/sh', '-c', script] } as const
+}
+
+export async function readAll(stream: Duplex): Promise<Buffer> {
+  const chunks: Buffer[] = []
+  for await (const chunk of stream) chunks.push(chunk)
+  return Buffer.concat(chunks)
+}
+
+export async function readBytes(stream: Duplex, count: number): Promise<Buffer> {
+  for (;;) {
+    const bytes: Buffer | null = stream.read(count)
+    if (bytes !== null) return bytes
+    await once(stream, 'readable')
+  }
+}
+
+export function nextExit(holder: Holder): Promise<HeldChild> {
+  return new Promise((resolve) => {
+    const stop = holder.onExit((child) => {
+      stop()
+      resolve(child)
+    })
+  })
+}
+
+/** Errors only close the socket: the other end may be killed. */
+export async function connected(path: string): Promise<Socket> {
+  const socket = connect(path).on('error', () => {})
+  await once(socket, 'connect')
+  return socket
+}
+
+/** A line of /proc/PID/status in KiB. */
+export function statusKiB(pid: number, field: string): number {
+  const line = readFileSync(`/proc/${pid}/status`, 'utf8')
+    .split('\n')
+    .find((each) => each.startsWith(`${field}:`))
+  return Number.parseInt(line?.split(/\s+/)[1] ?? '', 10)
+}
