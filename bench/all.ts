@@ -27,7 +27,7 @@ const PATHS = [
     'agent/minimal-agent',
   ],
   ...['containers/exec', 'containers/exec-crowd', 'containers/container-life', 'containers/shared-storage'],
-  ...['stdio/port-stdout', 'stdio/port-relays', 'stdio/read-stdout', 'stdio/copy-file'],
+  ...['stdio/port-stdout', 'stdio/port-relays', 'stdio/read-stdout', 'stdio/copy-file', 'stdio/console-ring'],
   'containers/exec-leak',
   'containers/metrics',
   ...['guest/hot-plug', 'guest/idle', 'guest/vm-boot', 'guest/guest-memory', 'guest/mem-agent'],
