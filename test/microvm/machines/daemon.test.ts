@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { writeFileSync } from 'node:fs'
+import { existsSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, describe, expect, it } from 'vitest'
 import { pinnedNode, projectRoot } from '../../../src/build/project.ts'
@@ -36,6 +36,7 @@ describe('microvm daemon', () => {
     const ended = once(child as ChildProcess, 'exit')
     child?.kill('SIGTERM')
     expect(await ended).toEqual([0, null])
+    expect(existsSync(socket)).toBe(false)
     expect((await microvm(['ps', '--socket', socket])).status).toBe(125)
   })
 

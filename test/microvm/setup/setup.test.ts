@@ -76,12 +76,30 @@ describe('./microvm', () => {
     [['run', '--image', '/nowhere/at/all'], '--image /nowhere/at/all: no such file'],
     [['run', '--kernel', '/nowhere/at/all'], '--kernel /nowhere/at/all: no such file'],
     [['run', '--image', '/tmp'], '--image /tmp: not a file, want a raw disk image'],
+    [['ensure', '/nowhere/at/all'], 'ensure: /nowhere/at/all: no such file'],
+    [['plug', 'web', 'data', '/tmp'], 'plug: /tmp: a folder, want a file'],
+    [['daemon', '--config', '/nowhere/at/all'], 'daemon: /nowhere/at/all: no such file'],
     // Not even root may read this file.
     [['run', '--image', '/proc/sys/vm/compact_memory'], 'compact_memory: cannot be read: EACCES'],
   ])('refuses %j with one line and status 2', (args, sentence) => {
     const { status, stdout, lines } = run(args)
     expect({ status, stdout, lines: lines.length }).toEqual({ status: 2, stdout: '', lines: 1 })
     expect(lines[0]).toContain(sentence)
+  })
+
+  it('says in one line that no daemon runs, with status 125', () => {
+    const { status, stdout, lines } = run(['ps', '--socket', '/nowhere/admin.sock'])
+    expect([status, stdout, lines]).toEqual([
+      125,
+      '',
+      [expect.stringContaining('start it with ./microvm daemon')],
+    ])
+  })
+
+  it('checks this host without the npm packages', () => {
+    const { stdout, lines } = run(['doctor', '--json', '--socket', '/nowhere/admin.sock'])
+    expect(lines).toEqual([])
+    expect(JSON.parse(stdout.split('\n')[0] ?? '')).toMatchObject({ name: 'package qemu-system-x86' })
   })
 
   it('shows help on stdout with status 0', () => {
