@@ -1,7 +1,6 @@
 import { once } from 'node:events'
 import { access, constants, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { neverAborted } from '../../base/abort.ts'
 import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { InstanceServiceDefinition } from '../../gen/microvm/instance/v1/instance.ts'
@@ -9,6 +8,7 @@ import { HypervisorDefinition, OOBManagementDefinition, VMControllerDefinition }
 import { LIMITS, Totals } from '../../rpc/limits.ts'
 import type { Caller, Instances } from '../instance/instances.ts'
 import { memoryRegistry } from '../instance/registry/memory-registry.ts'
+import type { RebuildReport } from '../instance/registry/rebuild.ts'
 import type { Registry } from '../instance/registry/registry.ts'
 import { ApiSockets, makeFolder, makeSocketFolder } from './api-sockets.ts'
 import { CallJournal } from './call-journal.ts'
@@ -27,6 +27,10 @@ export interface DaemonOptions {
   readonly configuration: Configuration
   /** Instances without machines, and nothing that outlives the daemon. */
   readonly mock: boolean
+  /** Makes the registry anew from what the instances have left in their folders. */
+  readonly rebuild?: boolean
+  /** MICROVM_ACCEL. */
+  readonly acceleration?: string | undefined
   readonly log: Logger
 }
 
@@ -119,14 +123,24 @@ async function compose(options: DaemonOptions, parts: Part[]): Promise<Daemon> {
   return { socket, instances, close: () => closeAll(parts, log) }
 }
 
-async function openRegistry({ mock }: DaemonOptions): Promise<Registry> {
+/** A mock loads nothing of SQLite and of machines. */
+async function openRegistry({ mock, rebuild = false, stateFolder, log }: DaemonOptions): Promise<Registry> {
   if (mock) return memoryRegistry()
-  throw new AgentError('UNIMPLEMENTED', 'daemon: not built yet, want --mock')
+  const { openRegistry: open, rebuildRegistry } = await import('../instance/registry/open-registry.ts')
+  if (rebuild) logRebuild(await rebuildRegistry(stateFolder), log)
+  return await open(stateFolder)
 }
 
-async function openInstances({ mock }: DaemonOptions, _registry: Registry): Promise<Instances> {
-  if (mock) return new MockInstances()
-  throw new AgentError('UNIMPLEMENTED', 'daemon: not built yet, want --mock')
+function logRebuild({ instances, unreadable, keptAside, lost }: RebuildReport, log: Logger): void {
+  for (const { path, reason } of unreadable) log.error('specification not read', { path, error: reason })
+  log.warn('registry made anew', { instances: instances.length, keptAside, lost })
+}
+
+async function openInstances(options: DaemonOptions, registry: Registry): Promise<Instances> {
+  if (options.mock) return new MockInstances()
+  const { openHostInstances } = await import('../instance/open-host-instances.ts')
+  const { stateFolder, log, acceleration } = options
+  return await openHostInstances({ stateFolder, registry, log, acceleration })
 }
 
 async function closeAll(parts: readonly Part[], log: Logger): Promise<void> {
@@ -157,19 +171,12 @@ async function checkStateFolder(path: string): Promise<void> {
   }
 }
 
-/** Writes a line for each change of an instance. Returns the function that ends this. */
+/** Writes a line for each change that this daemon makes or sees. Returns the function that ends this. */
 function logChanges(instances: Instances, log: Logger): () => Promise<void> {
   const ended = new AbortController()
   const caller: Caller = { tenant: undefined, signal: ended.signal, inStep: () => {} }
   const work = async () => {
-    let after = 0n
-    // Those of earlier daemons were logged by them.
-    for await (const { changes } of instances.watch(
-      { after, once: true },
-      { ...caller, signal: neverAborted },
-    ))
-      after = changes.at(-1)?.sequence ?? after
-    for await (const { changes } of instances.watch({ after, once: false }, caller)) {
+    for await (const { changes } of instances.watch({ after: 0n, once: false }, caller)) {
       for (const { key, tenant, kind, text, sequence } of changes)
         log.info('instance', { key, tenant: tenant || undefined, kind, text, sequence })
     }

@@ -66,7 +66,7 @@ export async function runMockDaemon({
   }
 }
 
-function daemonClient(path: string): DaemonClient & { close(): void } {
+export function daemonClient(path: string): DaemonClient & { close(): void } {
   const connection = grpcConnection(path)
   const grpc = grpcClient(path)
   return {
