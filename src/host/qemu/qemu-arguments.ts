@@ -22,24 +22,25 @@ export interface QemuHost extends PartsHost {
   readonly tscKhz?: number | undefined
   /** Whether the guest waits for `cont` before its first instruction. */
   readonly isPaused?: boolean
-  /** Whether the guest may reboot and tells QEMU of a panic; otherwise QEMU ends with the guest's reboot. */
-  readonly reboots?: boolean
-  /** Whether daemons that read and write the guest's memory can be plugged in later; QEMU itself does not tell. */
-  readonly sharesMemory?: boolean
+  /**
+   * Whether the machine is kept after its first run: then its guest may reboot and tells QEMU of a panic, and daemons that
+   * read and write its memory can be plugged in. QEMU would take their devices without shared memory too, and not tell.
+   */
+  readonly isKept?: boolean
 }
 
 /** QEMU's arguments for `spec`, without the program's name. Throws INVALID_ARGUMENT as {@link checkSpec} does. */
 export function qemuArguments(spec: VmSpec, host: QemuHost): readonly string[] {
   checkSpec(spec)
-  const shared = host.sharesMemory === true || needsSharedMemory(spec)
+  const shared = host.isKept === true || needsSharedMemory(spec)
   return [
     // Only what is written here: no configuration file, no default devices, no screen.
-    ...['-no-user-config', '-nodefaults', '-display', 'none', ...(host.reboots ? [] : ['-no-reboot'])],
+    ...['-no-user-config', '-nodefaults', '-display', 'none', ...(host.isKept ? [] : ['-no-reboot'])],
     ...(host.isPaused ? ['-S'] : []),
     ...boardArguments(spec.board, host, { shared, nvdimms: nvdimmsOf(spec) }),
     ...wordsOf({ option: 'chardev', type: 'socket', properties: { id: 'qmp', ...qmpSocket(host.qmp) } }),
     ...['-mon', 'qmp,mode=control'],
-    ...(host.reboots ? panicDevice(chipsetOf(spec.board.machine)) : []).flatMap(wordsOf),
+    ...(host.isKept ? panicDevice(chipsetOf(spec.board.machine)) : []).flatMap(wordsOf),
     ...devicesInOrder(spec).flatMap(([key]) => deviceParts(spec, key, host).flatMap(wordsOf)),
   ]
 }

@@ -300,7 +300,7 @@ describe('qemuArguments', () => {
     ['pc-i440fx-7.2', ['-device', 'pvpanic,id=pvpanic']],
     ['microvm', ['-mon', 'qmp,mode=control']],
   ] as const)('lets a guest of %s reboot, and tells of its panics', (machine, last) => {
-    const words = wordsFor([], { reboots: true }, { machine })
+    const words = wordsFor([], { isKept: true }, { machine })
     expect(words).not.toContain('-no-reboot')
     expect(words.slice(-last.length)).toEqual(last)
   })
@@ -408,7 +408,7 @@ describe('qemuArguments', () => {
   })
 
   it('shares the memory with daemons to come', () => {
-    const words = wordsFor([], { sharesMemory: true })
+    const words = wordsFor([], { isKept: true })
     expect(words).toContain('memory-backend-memfd,id=memory,size=512M,share=on')
     expect(words).toContain('q35,usb=off,memory-backend=memory')
   })

@@ -79,7 +79,7 @@ describe('QEMU 7.2', () => {
     host: Partial<QemuHost>,
   ): Promise<(command: QmpCommand) => Promise<unknown>> {
     const socket = join(folder, `qmp-${++starts}.sock`)
-    const facts = { acceleration: 'tcg', qmp: { socket }, isPaused: true, reboots: true, ...host } as const
+    const facts = { acceleration: 'tcg', qmp: { socket }, isPaused: true, isKept: true, ...host } as const
     const argv = [...namespace.enter, 'qemu-system-x86_64', ...qemuArguments(spec, facts)]
     qemu = spawn(argv[0] ?? '', argv.slice(1), { stdio: ['ignore', 'ignore', 'pipe'] })
     let words = ''
@@ -182,7 +182,7 @@ describe('QEMU 7.2', () => {
   it('plugs a daemon that reads the memory of a machine which shares it', async () => {
     const board = { machine: 'pc-i440fx-7.2', ...bootFiles() } as const
     const share = { kind: 'share', slot: 4, tag: 't', backend: key('virtiofsd') } as const
-    const run = await start(specOf([], board), { sharesMemory: true })
+    const run = await start(specOf([], board), {})
     const spec = specOf([['s', share, { kind: 'virtiofsd', path: folder }]], board)
     const sockets = new Map([[share.backend, join(folder, 'virtiofsd.sock')]])
     await startVirtiofsd(join(folder, 'virtiofsd.sock'))

@@ -32,7 +32,7 @@ export function planFor(host: PlanHost): Plan {
       tscKhz: host.tscKhz,
       qmp: { socket: qmp },
       isPaused: true,
-      reboots: true,
+      isKept: true,
       sockets,
       cid: record.cid,
       blockDevices: blockDevicesOf(spec),
