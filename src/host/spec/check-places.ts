@@ -1,5 +1,5 @@
 import { pathOf, refuse, shown } from './component-path.ts'
-import { MAX_MEMORY_SLOTS } from './limits.ts'
+import { MAX_MEMORY_SLOTS, MAX_MMIO_DEVICES } from './limits.ts'
 import { chipsetOf, type Device, type RootPortDevice, type VmSpec } from './spec.ts'
 import type { SpecKey } from './spec-key.ts'
 
@@ -13,6 +13,9 @@ export function checkPlaces(spec: VmSpec): void {
     const other = taken.get(place.name)
     if (other !== undefined) refuse(place.at, `${place.name}: already used by ${pathOf('devices', other)}`)
     taken.set(place.name, key)
+  }
+  if (chipsetOf(spec.board.machine) === 'microvm' && taken.size > MAX_MMIO_DEVICES) {
+    refuse('devices', `${taken.size} virtio devices, machine microvm has at most ${MAX_MMIO_DEVICES}`)
   }
 }
 

@@ -27,3 +27,6 @@ export const MAX_REBOOT_SECONDS = 86_400
 
 /** FW_CFG_MAX_FILE_PATH of QEMU without the NUL byte. */
 export const MAX_FIRMWARE_NAME_BYTES = 55
+
+/** The places for virtio devices of machine `microvm` in QEMU 7.2. */
+export const MAX_MMIO_DEVICES = 24

@@ -225,6 +225,18 @@ describe('checkSpec', () => {
       'devices.d.disk: machine microvm has no PCI, which NVMe disks need',
     ],
     [
+      '25 virtio devices on microvm',
+      specOf(
+        Array.from({ length: 25 }, (_, index) => [
+          `d${index}`,
+          { ...disk, slot: index + 2, backend: specKey(`b${index}`) },
+          file,
+        ]),
+        { machine: 'microvm' },
+      ),
+      'devices: 25 virtio devices, machine microvm has at most 24',
+    ],
+    [
       'room on microvm',
       specOf([], { machine: 'microvm', room }),
       'board.room: machine microvm has no room for CPUs or memory',
