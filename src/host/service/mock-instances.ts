@@ -25,6 +25,9 @@ import {
   type WatchInstancesResponse,
 } from '../../gen/microvm/instance/v1/instance.ts'
 import type { Caller, Instances } from '../instance/instances.ts'
+import { checkCanBeKept, warningsOf } from '../spec/check-spec.ts'
+import { firstDifference } from '../spec/first-difference.ts'
+import { specFromProto } from '../spec/from-proto.ts'
 
 /** How many changes WatchInstances can go back. */
 const KEPT_CHANGES = 1024
@@ -52,24 +55,30 @@ export class MockInstances implements Instances {
   }
 
   async ensure({ properties, specification }: EnsureInstanceRequest, caller: Caller): Promise<Instance> {
+    if (specification === undefined) throw new AgentError('INVALID_ARGUMENT', 'specification: missing')
+    const spec = specFromProto(specification)
+    checkCanBeKept(spec)
     const { key = '', tenant = '' } = properties ?? {}
     const known = this.#kept.get(key)
     if (known !== undefined) {
-      if (!isVisible(known.instance, caller))
+      const { instance } = known
+      if (!isVisible(instance, caller))
         throw new AgentError('ALREADY_EXISTS', `instance ${key}: the key is taken`)
-      if (!isEqual(Specification, known.instance.specification, specification))
-        throw new AgentError(
-          'FAILED_PRECONDITION',
-          `instance ${key}: specification: differs from the present one`,
-        )
-      return known.instance
+      const present = specFromProto(Specification.fromPartial(instance.specification ?? {}))
+      const difference = firstDifference(present, spec)
+      if (difference === undefined) return instance
+      throw new AgentError(
+        'FAILED_PRECONDITION',
+        `instance ${key}: ${difference}: differs from the present one`,
+      )
     }
     const made = Instance.fromPartial({
       properties: { ...properties, key, tenant },
       specification,
       createdMs: BigInt(this.#nowMs()),
-      backends: mapValues(specification?.backends ?? {}, () => ({ health: Health.READY })),
-      devices: mapValues(specification?.devices ?? {}, () => ({ plug: DeviceStatus_Plug.PRESENT })),
+      warnings: [...warningsOf(spec)],
+      backends: mapValues(specification.backends, () => ({ health: Health.READY })),
+      devices: mapValues(specification.devices, () => ({ plug: DeviceStatus_Plug.PRESENT })),
     })
     const kept = { instance: made, streams: new Map(), nextPort: FIRST_PORT, console: Buffer.alloc(0) }
     this.#kept.set(key, kept)

@@ -208,7 +208,7 @@ describe('the instance service', () => {
       'RESOURCE_EXHAUSTED',
       'specification.devices',
     )
-    const long = { board: { machine: 'microvm', commandLine: 'x'.repeat(4 * 1024 * 1024) } }
+    const long = { board: { commandLine: 'x'.repeat(4 * 1024 * 1024) } }
     await refused(
       instances.ensureInstance(ensureRequest('b', { specification: long })),
       'RESOURCE_EXHAUSTED',

@@ -20,7 +20,7 @@ function request(key: string, tenant = 'anne', memoryMib = 256n) {
   return EnsureInstanceRequest.fromPartial({
     properties: { key, tenant },
     specification: {
-      board: { machine: 'pc-q35-7.2', memoryMib, cpus: 1 },
+      board: { machine: 'pc-q35-7.2', memoryMib, cpus: 1, kernel: '/boot/vmlinuz' },
       devices: { console: { backend: 'output', serial: {} } },
       backends: { output: { console: {} } },
     },
@@ -35,6 +35,7 @@ describe('MockInstances', () => {
     expect(await instances.ensure(request('a'), ANNE)).toBe(made)
     await expect(instances.ensure(request('a', 'anne', 512n), ANNE)).rejects.toMatchObject({
       code: 'FAILED_PRECONDITION',
+      message: 'instance a: board.memoryMib: differs from the present one',
     })
     expect(instances.list(ADMIN)).toEqual([made])
   })

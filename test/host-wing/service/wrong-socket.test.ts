@@ -1,3 +1,5 @@
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { AgentError } from '../../../src/base/errors.ts'
 import {
@@ -21,9 +23,13 @@ import {
   type RunningDaemon,
   runMockDaemon,
 } from '../../support/host-wing/running-daemon.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 const INSTANCE_SERVICE = InstanceServiceDefinition.fullName
 const uid = process.getuid?.() ?? 0
+const images = temporaryFolder()
+const kernel = join(images, 'kernel')
+const ownRequest = (key: string) => ensureRequest(key, { specification: { board: { kernel } } })
 
 /** The answer's code, or its content. */
 type Try = (client: DaemonClient) => Promise<unknown>
@@ -38,7 +44,7 @@ const CALLS: Readonly<
     readonly [expected: unknown, call: Try]
   >
 > = {
-  ensureInstance: ['ALREADY_EXISTS', ({ instances }) => instances.ensureInstance(ensureRequest('a'))],
+  ensureInstance: ['ALREADY_EXISTS', ({ instances }) => instances.ensureInstance(ownRequest('a'))],
   getInstance: ['NOT_FOUND', ({ instances }) => instances.getInstance({ key: 'a' })],
   listInstances: [{ instances: [] }, ({ instances }) => instances.listInstances({})],
   watchInstances: [
@@ -118,10 +124,11 @@ describe('a call on the socket of another tenant', () => {
   let running: RunningDaemon
 
   beforeAll(async () => {
-    const tenants = ['anne', 'bob'].map((name) => ({ name, uid, folders: [] }))
+    writeFileSync(kernel, '')
+    const tenants = ['anne', 'bob'].map((name) => ({ name, uid, folders: [images] }))
     running = await runMockDaemon({ configuration: { tenants } })
     const anne = running.client('anne')
-    await anne.instances.ensureInstance(ensureRequest('a'))
+    await anne.instances.ensureInstance(ownRequest('a'))
     await anne.instances.allocatePort({ key: 'a', container: 'c', stream: 'stdout' })
   })
 
@@ -140,7 +147,7 @@ describe('a call on the socket of another tenant', () => {
 
   it('belongs to the tenant of the socket, whatever it says', async () => {
     const bob = running.client('bob')
-    const made = await bob.instances.ensureInstance(ensureRequest('b'))
+    const made = await bob.instances.ensureInstance(ownRequest('b'))
     expect(made.properties?.tenant).toBe('bob')
     await expect(bob.instances.ensureInstance(ensureRequest('c', { tenant: 'anne' }))).rejects.toMatchObject({
       code: 'PERMISSION_DENIED',

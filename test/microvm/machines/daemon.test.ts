@@ -43,12 +43,14 @@ describe('microvm daemon', () => {
   it('serves the administrator elsewhere on request, and each tenant of its configuration', async () => {
     const folder = temporaryFolder()
     const [socket, config] = [join(folder, 'admin.sock'), join(folder, 'daemon.toml')]
-    writeFileSync(config, `[tenants.shop]\nuid = ${process.getuid?.()}\n`)
+    const kernel = join(folder, 'kernel')
+    writeFileSync(kernel, '')
+    writeFileSync(config, `[tenants.shop]\nuid = ${process.getuid?.()}\nfolders = ["${folder}"]\n`)
     await start('--state', join(folder, 'state'), '--socket', socket, '--config', config)
     const description = JSON.stringify({
       properties: { key: 'web' },
       specification: {
-        board: { machine: 'pc-q35-7.2', memory_mib: 128, cpus: 1 },
+        board: { machine: 'pc-q35-7.2', memory_mib: 128, cpus: 1, kernel },
         devices: { console: { backend: 'output', serial: {} } },
         backends: { output: { console: {} } },
       },

@@ -14,7 +14,13 @@ export function ensureRequest(
   return EnsureInstanceRequest.fromPartial({
     properties: { key, tenant },
     specification: {
-      board: { machine: 'pc-q35-7.2', memoryMib: 256n, cpus: 1, ...specification.board },
+      board: {
+        machine: 'pc-q35-7.2',
+        memoryMib: 256n,
+        cpus: 1,
+        kernel: '/boot/vmlinuz',
+        ...specification.board,
+      },
       devices: { console: { backend: 'output', serial: {} }, ...specification.devices },
       backends: { output: { console: {} }, ...specification.backends },
     },
