@@ -149,4 +149,6 @@ void connections_clean(struct holder *holder) {
   holder->has_closed = false;
   for (uint32_t i = 0; i < holder->connections_used; i++)
     if (holder->connections[i].mode == CONNECTION_CLOSED) holder->connections[i].mode = CONNECTION_UNUSED;
+  while (holder->connections_used > 0 && holder->connections[holder->connections_used - 1].mode == CONNECTION_UNUSED)
+    holder->connections_used--;
 }

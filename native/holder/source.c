@@ -172,6 +172,7 @@ void ring_close(struct holder *holder, struct ring *ring) {
   if (!ring->is_closed) source_end(holder, ring);
   ring_file_remove(ring);
   ring->is_used = false;
+  while (holder->rings_used > 0 && !holder->rings[holder->rings_used - 1].is_used) holder->rings_used--;
 }
 
 void ports_remove(struct holder *holder) {

@@ -75,7 +75,7 @@ struct holder {
   uint64_t ends;
   int exits_file;
   uint32_t clients;
-  uint32_t connections_used; /* entries that were ever used */
+  uint32_t connections_used; /* all later entries are unused */
   uint32_t rings_used;
   uint32_t rings_waiting;
   struct rlimit open_files; /* of the children */
