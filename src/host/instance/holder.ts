@@ -50,7 +50,7 @@ export interface Holder {
   closeRing(number: number): Promise<void>
   /** Kills all children and ends the holder. */
   end(): Promise<void>
-  /** Resolves when the holder has ended; never rejects. */
+  /** Resolves when the holder and all its children have ended; never rejects. Stays pending after `disconnect`. */
   readonly ended: Promise<void>
   /** Closes this connection. The holder goes on. */
   disconnect(): void

@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { existsSync, readFileSync, statSync } from 'node:fs'
+import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { describe, expect, it } from 'vitest'
@@ -111,14 +111,20 @@ describe('holder: the console', () => {
   })
 
   it('makes only the client wait whose input is not read', async () => {
-    const holder = await holders.start()
+    const folder = holders.newFolder()
+    const holder = await holders.start(folder)
     const input = Buffer.alloc(4 << 20, 'x')
-    await holder.start(sh('qemu', 'console', `echo there; read go < fifo; head -c ${input.length} | wc -c`))
+    const late = `while [ ! -e go ]; do sleep 0.01; done; head -c ${input.length} | wc -c`
+    await holder.start(sh('qemu', 'console', `echo there; ${late}`))
     const [writer, reader] = await Promise.all([holder.attach(0, 0n), holder.attach(0, 0n)])
+    const written = once(writer.stream, 'drain')
     expect(writer.stream.write(input)).toBe(false)
     expect(String(await readBytes(reader.stream, 6))).toBe('there\n')
-    expect(await holder.children()).toHaveLength(1)
+    for (let count = 0; count < 100; count++) expect(await holder.children()).toHaveLength(1)
     expect(writer.stream.writableLength).toBeGreaterThan(0)
+    writeFileSync(join(folder, 'go'), '')
+    expect(String(await readAll(reader.stream))).toBe(`${input.length}\n`)
+    await written
   })
 })
 
@@ -240,6 +246,14 @@ describe('holder: the children', () => {
     expect(await findHolder(folder)).toBeUndefined()
     await expect(holder.rings()).rejects.toMatchObject({ code: 'UNAVAILABLE' })
     expect(await readRing(folder, 0)).toEqual({ first: 0n, end: 5n, bytes: Buffer.from('last\n') })
+  })
+
+  it('are killed with their process groups', async () => {
+    const holder = await holders.start()
+    await holder.start(sh('daemon', 'log', 'sleep 1003 & wait'))
+    await expect.poll(() => descendants(holder.pid).length).toBe(2)
+    await holder.kill('daemon', 9)
+    await expect.poll(() => descendants(holder.pid)).toEqual([])
   })
 
   it('are told by name when they cannot be started', async () => {
