@@ -92,6 +92,10 @@ export const MACHINE_COMMANDS = [
         isRead: true,
         summary: 'TOML with the tenants',
       },
+      {
+        name: 'rebuild',
+        summary: 'make the registry anew from what the instances have left in their folders',
+      },
       { name: 'mock', summary: 'serve the API without machines, for tests of tools' },
       HELP,
     ],

@@ -22,6 +22,8 @@ export async function run({ env, interruptions, stdio, values }: MachineContext)
     socket: socket === undefined ? undefined : resolve(socket),
     configuration: config === undefined ? NO_CONFIGURATION : await readConfiguration(config),
     mock: values.has('mock'),
+    rebuild: values.has('rebuild'),
+    acceleration: env.MICROVM_ACCEL,
     log,
   })
   await signal

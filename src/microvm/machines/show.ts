@@ -44,8 +44,7 @@ function columnsAt(nowMs: number): readonly Column<Instance>[] {
       drop: 3,
       text: ({ specification }) => bytesText((specification?.board?.memoryMib ?? 0n) * BigInt(MIB)),
     },
-    { title: 'QEMU', right: true, drop: 4, text: ({ qemuPid }) => (qemuPid === 0 ? '' : `${qemuPid}`) },
-    { title: 'TENANT', drop: 5, text: ({ properties }) => properties?.tenant ?? '' },
+    { title: 'TENANT', drop: 4, text: ({ properties }) => properties?.tenant ?? '' },
     { title: 'REASON', drop: 1, text: ({ reason }) => reason },
   ]
 }

@@ -155,7 +155,7 @@ describe('the commands for machines of a daemon', () => {
   })
 
   it('ps lists the instances', async () => {
-    expect((await run('ps')).stdout).toMatch(/^KEY +STATE +AGE +CPUS +MEMORY +QEMU +TENANT +REASON\n$/)
+    expect((await run('ps')).stdout).toMatch(/^KEY +STATE +AGE +CPUS +MEMORY +TENANT +REASON\n$/)
     await ensure()
     const [, line] = (await run('ps')).stdout.split('\n')
     expect(line).toMatch(/^web +paused +\d+ms +2 +256 MiB/)

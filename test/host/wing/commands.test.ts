@@ -1,0 +1,85 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { Readable } from 'node:stream'
+import { text } from 'node:stream/consumers'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { projectRoot } from '../../../src/build/project.ts'
+import { Instance } from '../../../src/gen/microvm/instance/v1/instance.ts'
+import { instanceJson } from '../../../src/microvm/machines/command.ts'
+import { microvm } from '../../support/microvm/run-microvm.ts'
+import { endChild, processState } from '../../support/processes.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
+import { lifePlan } from '../../support/wing/real-wing.ts'
+
+describe('the commands on a daemon of real machines', () => {
+  let folder: string
+  let state: string
+  let daemon: ChildProcess | undefined
+
+  beforeEach(() => {
+    folder = temporaryFolder()
+    state = join(folder, 'state')
+    daemon = undefined
+  })
+
+  afterEach(async () => {
+    if (daemon === undefined) return
+    await run('rm', 'web')
+    await endChild(daemon)
+  })
+
+  const run = (...words: readonly string[]) => microvm([...words, '--socket', join(state, 'admin.sock')])
+
+  function spawnDaemon(...words: readonly string[]): ChildProcess {
+    const argv = [join(projectRoot, 'src/microvm/main.ts'), 'daemon', '--state', state, ...words]
+    const env = { ...process.env, MICROVM_ACCEL: 'tcg' }
+    return spawn(process.execPath, argv, { env, stdio: ['ignore', 'ignore', 'pipe'] })
+  }
+
+  async function start(...words: readonly string[]): Promise<void> {
+    daemon = spawnDaemon(...words)
+    let log = ''
+    for await (const chunk of daemon.stderr?.iterator({ destroyOnReturn: false }) ?? []) {
+      log += chunk
+      if (log.includes('"msg":"serving"')) break
+    }
+    daemon.stderr?.resume()
+    expect(log).toContain('serving')
+  }
+
+  it('keep a machine over the loss of the daemon and of its registry', async () => {
+    await start()
+    const { properties, specification } = lifePlan(join(folder, 'disks')).request
+    const file = join(folder, 'web.json')
+    writeFileSync(file, JSON.stringify(instanceJson(Instance.fromPartial({ properties, specification }))))
+    expect(await run('ensure', file)).toMatchObject({ status: 0, stdout: 'web: paused\n' })
+    expect((await run('start', 'web')).stdout).toBe('web: running\n')
+    const { qemu_pid: pid } = JSON.parse((await run('inspect', '--json', 'web')).stdout)
+    const ended = once(daemon as ChildProcess, 'exit')
+    daemon?.kill('SIGKILL')
+    await ended
+    writeFileSync(join(state, 'registry.sqlite'), 'of another program')
+
+    const refused = spawnDaemon()
+    const [status, line] = await Promise.all([
+      once(refused, 'close'),
+      text(refused.stderr ?? Readable.from([])),
+    ])
+    expect([status, line.split('\n')]).toEqual([
+      [125, null],
+      [
+        expect.stringMatching(
+          /^microvm: .*registry\.sqlite: damaged .*, want the daemon started with --rebuild$/,
+        ),
+        '',
+      ],
+    ])
+
+    await start('--rebuild')
+    expect(JSON.parse((await run('inspect', '--json', 'web')).stdout).qemu_pid).toBe(pid)
+    expect((await run('kill', 'web')).stdout).toBe('web: stopped\n')
+    expect(processState(pid)).toBeUndefined()
+  })
+})
