@@ -1,6 +1,14 @@
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { chmodSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmdirSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
 import type { Socket } from 'node:net'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
@@ -233,9 +241,7 @@ describe('holder: limits', () => {
   })
 
   it('tells that the disk has no room for a ring', async () => {
-    const folder = holders.newFolder()
-    spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=800k', 'none', folder])
-    try {
+    await onSmallDisk('800k', async (folder) => {
       const holder = await holders.start(folder)
       await expect(holder.start(sh('a', 'console', 'true'))).rejects.toThrow('start a: /bin/sh: ENOSPC')
       await holder.listen(join(folder, 'one'), 1)
@@ -246,9 +252,7 @@ describe('holder: limits', () => {
       expect((await holder.rings()).map(({ number }) => number)).toEqual([1, 2])
       expect(readdirSync(folder)).not.toContain('three')
       await holder.end()
-    } finally {
-      spawnSync('umount', ['-l', folder])
-    }
+    })
   })
 
   it('has 16 children, of which the one that ended first makes room', async () => {
@@ -288,11 +292,7 @@ describe('holder: limits', () => {
   })
 
   it('has 4,096 rings within 1 MB', async () => {
-    const folder = holders.newFolder()
-    mkdirSync(join(folder, 'streams'))
-    // Sparse where the test runs: the files are removed at once.
-    spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=2g', 'none', join(folder, 'streams')])
-    try {
+    await onSmallDisk('2g', async (folder) => {
       const holder = await holders.start(folder)
       await listenMany(holder, folder, 4096)
       await expect(holder.listen(join(folder, 'more'), 5000)).rejects.toMatchObject({
@@ -301,11 +301,21 @@ describe('holder: limits', () => {
       expect(await holder.rings()).toHaveLength(4096)
       expect(statusKiB(holder.pid, 'VmHWM')).toBeLessThanOrEqual(1024)
       await holder.end()
-    } finally {
-      spawnSync('umount', ['-l', join(folder, 'streams')])
-    }
+    })
   })
 })
+
+/** Outside the temporary folders, which other runs sweep: a mount would stop them. */
+async function onSmallDisk(size: string, use: (folder: string) => Promise<void>): Promise<void> {
+  const folder = mkdtempSync('/run/holder-')
+  spawnSync('mount', ['-t', 'tmpfs', '-o', `size=${size}`, 'none', folder])
+  try {
+    await use(folder)
+  } finally {
+    spawnSync('umount', ['-l', folder])
+    rmdirSync(folder)
+  }
+}
 
 async function listenMany(holder: Holder, folder: string, count: number): Promise<void> {
   for (let number = 1; number <= count; number += 256) {
