@@ -6,8 +6,10 @@ export interface InstanceLimits {
   readonly commandMs: number
   /** Until a daemon for a device has made its socket. */
   readonly daemonMs: number
-  /** For one request to a holder, and for the end of its processes. */
+  /** For one request to a holder. */
   readonly holderMs: number
+  /** For the end of a holder or of its process; then the holder is killed. */
+  readonly endMs: number
   /** Between the end of QEMU's socket and the holder's word of QEMU's end. */
   readonly exitMs: number
   /** How long a guest may take after its power button was pressed, unless the caller says. */
@@ -26,6 +28,7 @@ export const INSTANCE_LIMITS: InstanceLimits = {
   commandMs: 30_000,
   daemonMs: 10_000,
   holderMs: 10_000,
+  endMs: 2000,
   exitMs: 2000,
   powerOffMs: 30_000,
   unplugMs: 10_000,

@@ -1,12 +1,17 @@
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, describe, expect, it } from 'vitest'
-import { ChangeStateRequest_Change as Change, State } from '../../../src/gen/microvm/instance/v1/instance.ts'
+import {
+  ChangeStateRequest_Change as Change,
+  type Instance,
+  State,
+} from '../../../src/gen/microvm/instance/v1/instance.ts'
 import type { Instances } from '../../../src/host/instance/instances.ts'
 import { memoryRegistry } from '../../../src/host/instance/registry/memory-registry.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
+import { leftovers } from '../../support/wing/leftovers.ts'
 import { lifePlan, openReal } from '../../support/wing/real-wing.ts'
-import { ADMIN } from '../../support/wing/requests.ts'
+import { ADMIN, file } from '../../support/wing/requests.ts'
 
 const opened: Instances[] = []
 
@@ -52,3 +57,60 @@ describe('an instance with a real QEMU', () => {
     expect(readdirSync(join(folder, 'instances'))).toEqual([])
   })
 })
+
+describe('a guest', () => {
+  it.each([
+    ['reboot', 'the guest rebooted more than 3 times in 60 s'],
+    ['powerOff', 'the guest has shut down'],
+  ] as const)('that does %s is stopped with the reason', async (does, reason) => {
+    const { instances, plan } = await open(does)
+    await instances.ensure(plan.request, ADMIN)
+    await change(instances, Change.RUN)
+    expect(await stopped(instances)).toBe(reason)
+  })
+})
+
+describe('a process that fails', () => {
+  it.each([
+    [
+      'QEMU is killed',
+      (made: Instance) => process.kill(made.qemuPid, 'SIGKILL'),
+      'QEMU was ended by signal 9',
+    ],
+    ['the holder is killed', (made: Instance) => process.kill(made.holderPid, 'SIGKILL'), 'the holder died'],
+  ])('stops the instance when %s', async (_, fail, reason) => {
+    const { instances, plan, folder } = await open()
+    fail(await instances.ensure(plan.request, ADMIN))
+    expect(await stopped(instances)).toContain(reason)
+    await instances.remove('web', ADMIN)
+    expect(leftovers(folder)).toEqual([])
+  })
+
+  it.each(['qemuPid', 'holderPid'] as const)(
+    'can be killed and removed while %s is stopped',
+    async (which) => {
+      const { instances, plan, folder } = await open()
+      const made = await instances.ensure(plan.request, ADMIN)
+      process.kill(made[which], 'SIGSTOP')
+      await instances.remove('web', ADMIN)
+      expect(leftovers(folder)).toEqual([])
+    },
+  )
+
+  it('is told in its own words when QEMU does not start', async () => {
+    const { instances, plan, folder } = await open()
+    const { specification } = plan.request
+    const backends = { 'root-file': file('/nowhere') }
+    const request = { ...plan.request, specification: specification && { ...specification, backends } }
+    await expect(instances.ensure(request, ADMIN)).rejects.toThrow("Could not open '/nowhere': No such file")
+    expect(leftovers(folder)).toEqual([])
+  })
+})
+
+/** Resolves when the instance is stopped, with the reason. */
+async function stopped(instances: Instances): Promise<string> {
+  for await (const { changes } of instances.watch({ after: 0n, once: false }, ADMIN)) {
+    if (changes.some(({ state }) => state === State.STOPPED)) break
+  }
+  return (await instances.get('web', ADMIN)).reason
+}

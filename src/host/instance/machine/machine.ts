@@ -49,7 +49,12 @@ export class Machine {
     const { folder, holder, limits, signal } = parts
     const failed = new AbortController()
     const fail = (reason: string) => failed.abort(new AgentError('UNAVAILABLE', reason))
-    const stopListening = holder.onExit((child) => child.name === QEMU.child && fail('QEMU has ended'))
+    const exited = Promise.withResolvers<HeldChild>()
+    const stopListening = holder.onExit((child) => {
+      if (child.name !== QEMU.child) return
+      exited.resolve(child)
+      fail('QEMU has ended')
+    })
     const timer = setTimeout(
       () => fail(`QEMU did not greet within ${limits.greetingMs} ms`),
       limits.greetingMs,
@@ -67,7 +72,7 @@ export class Machine {
       return machine
     } catch (error) {
       signal.throwIfAborted()
-      const exit = (await holder.children().catch(() => [])).find(({ name }) => name === QEMU.child)?.exit
+      const exit = await exitOf(parts, exited.promise)
       if (exit === undefined) throw error
       throw new AgentError('UNAVAILABLE', await describeEnd(folder, exit), { cause: error })
     } finally {
@@ -109,6 +114,19 @@ export class Machine {
     if (exit !== undefined) return { kind: 'state', reason: await describeEnd(folder, exit) }
     return { kind: 'qmp error', reason: ended instanceof Error ? ended.message : 'QEMU has ended' }
   }
+}
+
+/** How QEMU has ended, if it does so soon: its socket closes before. */
+async function exitOf(
+  { holder, clock, limits }: MachineParts,
+  exited: Promise<HeldChild>,
+): Promise<HeldChild['exit']> {
+  const over = new AbortController()
+  const late = clock.sleep(limits.exitMs, over.signal).catch(() => {})
+  const listed = (await holder.children().catch(() => [])).find(({ name }) => name === QEMU.child)
+  const child = listed?.exit === undefined ? await Promise.race([exited, late]) : listed
+  over.abort()
+  return child?.exit
 }
 
 export async function describeEnd(folder: string, exit: NonNullable<HeldChild['exit']>): Promise<string> {

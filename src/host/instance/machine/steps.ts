@@ -2,6 +2,7 @@ import { mkdir, rm } from 'node:fs/promises'
 import { withTimeout } from '../../../base/abort.ts'
 import { AgentError, errnoOf, messageOf } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
+import { SIGKILL } from '../../../base/signals.ts'
 import type { InstanceRecord, StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import type { Clock } from '../../../os/clock.ts'
 import type { QmpEvent } from '../../qemu/qmp/message.ts'
@@ -168,18 +169,23 @@ function isStepName(name: string): name is StepName {
 }
 
 /** Waits for the holder's answer, which a holder that is stopped does not give. */
-export function answer<T>({ clock, limits }: StepContext, work: Promise<T>): Promise<T> {
-  const late = () => new AgentError('UNAVAILABLE', `the holder did not answer within ${limits.holderMs} ms`)
-  return withTimeout(clock, limits.holderMs, work, late)
+export function answer<T>(
+  { clock, limits }: StepContext,
+  work: Promise<T>,
+  ms = limits.holderMs,
+): Promise<T> {
+  const late = () => new AgentError('UNAVAILABLE', `the holder did not answer within ${ms} ms`)
+  return withTimeout(clock, ms, work, late)
 }
 
 async function endHolder(context: StepContext): Promise<void> {
   const holder = context.holder ?? (await answer(context, context.holders.find(context.folder)))
   context.holder = undefined
   if (holder === undefined) return
+  const { endMs } = context.limits
   try {
-    await answer(context, holder.end())
-    await answer(context, holder.ended)
+    await answer(context, holder.end(), endMs)
+    await answer(context, holder.ended, endMs)
   } catch {
     // The connection is open, so the pid still is the holder's. The kernel kills what the holder has started.
     killIfAlive(holder.pid)
@@ -197,15 +203,16 @@ function killIfAlive(pid: number): void {
 
 /** Kills a process of the holder and waits for its end. Without a holder, no process is left. */
 async function endChild(context: StepContext, name: string): Promise<void> {
-  const holder = context.holder
+  const { holder, limits } = context
   if (holder === undefined) return
   const ended = Promise.withResolvers<void>()
   const stopListening = holder.onExit((child) => child.name === name && ended.resolve())
   try {
-    const child = (await answer(context, holder.children())).find((each) => each.name === name)
+    const children = await answer(context, holder.children(), limits.endMs)
+    const child = children.find((each) => each.name === name)
     if (child === undefined || child.exit !== undefined) return
-    await answer(context, holder.kill(name, 9))
-    await answer(context, ended.promise)
+    await answer(context, holder.kill(name, SIGKILL), limits.endMs)
+    await answer(context, ended.promise, limits.endMs)
   } catch (error) {
     // The end of the holder, which is undone later, ends the process too.
     context.log.warn('process not ended', { name, error: messageOf(error) })
