@@ -1,0 +1,79 @@
+import { statSync } from 'node:fs'
+import { AgentError } from '../../../base/errors.ts'
+import { undoAndThrow } from '../../../base/undo.ts'
+import type { BlockNode, QmpClient } from '../../qemu/qmp/client.ts'
+import { type NodeNames, nodeNames, specKey } from '../../spec/spec-key.ts'
+import type { MachineInstance } from '../instance.ts'
+
+/**
+ * Gives the format node of a disk another file node; the file node itself refuses a new name. A larger file enlarges the
+ * disk, which the guest is told.
+ */
+export async function replaceFile(
+  instance: MachineInstance,
+  key: string,
+  { path, isReadOnly }: { readonly path: string; readonly isReadOnly: boolean },
+): Promise<string> {
+  const { qmp } = instance.machine()
+  const signal = instance.ending
+  const names = nodeNames(specKey(key))
+  const nodes = await nodesOf(qmp, signal)
+  const sizeBefore = sizeOf(nodes, names.format)
+  const [old, added] = nodes.some((node) => node['node-name'] === names.otherFile)
+    ? [names.otherFile, names.file]
+    : [names.file, names.otherFile]
+  const isDevice = statSync(path, { throwIfNoEntry: false })?.isBlockDevice() === true
+  const driver = isDevice ? 'host_device' : 'file'
+  const node = { driver, 'node-name': added, filename: path, 'read-only': isReadOnly } as const
+  const reopen = (file: string, limit: AbortSignal) => {
+    const format = { driver: 'raw', 'node-name': names.format, 'read-only': isReadOnly, file } as const
+    return qmp.execute('blockdev-reopen', { options: [format] }, limit)
+  }
+  await qmp.execute('blockdev-add', node, signal)
+  try {
+    const size = sizeOf(await nodesOf(qmp, signal), added)
+    if (size < sizeBefore) {
+      const fault = `${path} has ${size} bytes, want at least ${sizeBefore}`
+      throw new AgentError('FAILED_PRECONDITION', `backend ${key}: ${fault}`)
+    }
+    await reopen(added, signal)
+    if (size > sizeBefore) await qmp.execute('block_resize', { 'node-name': names.format, size }, signal)
+    await removeNode(qmp, old, signal)
+    return size > sizeBefore ? `, and the disk has ${size} bytes in place of ${sizeBefore}` : ''
+  } catch (error) {
+    return await undoAndThrow(error, async (limit) => {
+      await reopen(old, limit).catch(() => {})
+      await removeNode(qmp, added, limit)
+    })
+  }
+}
+
+/** Whether the disk has the file `path`. Removes the file node of the other one, which a daemon left when it died. */
+export async function hasFile(instance: MachineInstance, key: string, path: string): Promise<boolean> {
+  const { qmp } = instance.machine()
+  const names = nodeNames(specKey(key))
+  const nodes = await nodesOf(qmp, instance.ending)
+  const isSo = nodes.find((node) => node['node-name'] === names.format)?.file === path
+  const left = nodes.filter((node) => isFileNode(names, node) && (node.file === path) !== isSo)
+  for (const node of left) await removeNode(qmp, node['node-name'], instance.ending)
+  return isSo
+}
+
+function nodesOf(qmp: QmpClient, signal: AbortSignal): Promise<readonly BlockNode[]> {
+  return qmp.execute('query-named-block-nodes', { flat: true }, signal)
+}
+
+function isFileNode({ file, otherFile }: NodeNames, node: BlockNode): boolean {
+  return [file, otherFile].includes(node['node-name'])
+}
+
+/** QEMU refuses to remove a node that is in use. */
+async function removeNode(qmp: QmpClient, name: string, signal: AbortSignal): Promise<void> {
+  await qmp.execute('blockdev-del', { 'node-name': name }, signal).catch(() => {})
+}
+
+function sizeOf(nodes: readonly BlockNode[], name: string): number {
+  const node = nodes.find((each) => each['node-name'] === name)
+  if (node !== undefined) return node.image['virtual-size']
+  throw new AgentError('FAILED_PRECONDITION', `block node ${name}: not found`)
+}
