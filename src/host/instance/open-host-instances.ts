@@ -4,6 +4,7 @@ import type { Logger } from '../../base/log.ts'
 import { buildHolder } from '../../build/native.ts'
 import { chooseAcceleration, hasAccess, hostTscKhz } from '../qemu/host.ts'
 import { findVsockDaemon } from '../qemu/vsock/open-link.ts'
+import type { Plan } from './instance.ts'
 import type { Instances } from './instances.ts'
 import { INSTANCE_LIMITS } from './limits.ts'
 import { hostLinks } from './machine/host-links.ts'
@@ -22,26 +23,29 @@ export interface HostInstancesOptions {
 
 /** Opens the instances of a state folder with the programs of this host, and takes in again those that run. */
 export async function openHostInstances(options: HostInstancesOptions): Promise<Instances> {
-  const { log, acceleration: override } = options
   const program = await buildHolder()
-  const facts = {
-    cpuinfo: readFileSync('/proc/cpuinfo', 'utf8'),
-    kvmUsable: hasAccess('/dev/kvm', constants.R_OK | constants.W_OK),
-    override,
-  }
-  const plan = planFor({
-    acceleration: chooseAcceleration(facts),
-    tscKhz: hostTscKhz(),
-    program: async (name) =>
-      name === 'vsock-daemon' ? await findVsockDaemon((line) => log.info(line)) : PROGRAMS[name],
-  })
   return await openInstances({
     ...options,
-    plan,
+    plan: hostPlan(options),
     holders: { start: (folder) => startHolder(folder, program), find: findHolder },
     links: hostLinks(),
     clock: { sleep: (ms, signal) => sleep(ms, undefined, { signal }) },
     limits: INSTANCE_LIMITS,
+  })
+}
+
+/** What a start makes with the programs of this host. */
+export function hostPlan({ log, acceleration }: Pick<HostInstancesOptions, 'log' | 'acceleration'>): Plan {
+  const facts = {
+    cpuinfo: readFileSync('/proc/cpuinfo', 'utf8'),
+    kvmUsable: hasAccess('/dev/kvm', constants.R_OK | constants.W_OK),
+    override: acceleration,
+  }
+  return planFor({
+    acceleration: chooseAcceleration(facts),
+    tscKhz: hostTscKhz(),
+    program: async (name) =>
+      name === 'vsock-daemon' ? await findVsockDaemon((line) => log.info(line)) : PROGRAMS[name],
   })
 }
 

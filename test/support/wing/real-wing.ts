@@ -29,7 +29,7 @@ export function lifePlan(disks: string, does: Parameters<typeof tinyGuest>[1] = 
 }
 
 /** Makes an image of so many MiB, and returns its path. */
-function image(folder: string, name: string, sizeMib: number): string {
+export function image(folder: string, name: string, sizeMib: number): string {
   const path = join(folder, name)
   writeFileSync(path, '')
   truncateSync(path, sizeMib * 2 ** 20)

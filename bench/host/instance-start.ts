@@ -1,0 +1,103 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdirSync } from 'node:fs'
+import { join } from 'node:path'
+import { neverAborted } from '../../src/base/abort.ts'
+import { silentLogger } from '../../src/base/log.ts'
+import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
+import { hostPlan } from '../../src/host/instance/open-host-instances.ts'
+import { newRecord } from '../../src/host/instance/record/instance-record.ts'
+import { openRegistry } from '../../src/host/instance/registry/open-registry.ts'
+import { connectQmp } from '../../src/host/qemu/qmp/connect.ts'
+import { image, lifePlan, openReal } from '../../test/support/wing/real-wing.ts'
+import { ADMIN, file } from '../../test/support/wing/requests.ts'
+import { median, report } from '../support/figure.ts'
+
+/**
+ * The time from EnsureInstance to its answer, after QEMU's greeting, against the same QEMU started bare; and the time in which
+ * a daemon takes 20 paused machines in again.
+ */
+const ROUNDS = 21
+const ADOPTED = 20
+
+const folder = makeTemporaryFolder('/tmp')
+const { request } = lifePlan(join(folder, 'disks'))
+const plan = hostPlan({ log: silentLogger(), acceleration: 'tcg' })
+
+async function bareMs(): Promise<number> {
+  const { properties, specification } = request
+  if (properties === undefined || specification === undefined) throw new Error('no specification')
+  const bare = join(folder, 'bare')
+  mkdirSync(bare, { recursive: true })
+  const steps = await plan(newRecord(properties, specification, { cid: 0, nowMs: 0 }), bare)
+  const [program = '', ...args] = steps.find(({ step }) => step === 'qemu')?.argv ?? []
+  const begin = performance.now()
+  const qemu = spawn(program, args, { stdio: 'ignore' })
+  const qmp = await connectQmp(join(bare, 'qmp.sock'), neverAborted)
+  const ms = performance.now() - begin
+  const exited = once(qemu, 'exit')
+  await qmp.execute('quit', {}, neverAborted).catch(() => {})
+  await exited
+  return ms
+}
+
+async function adoptedMs(): Promise<number> {
+  const { specification } = request
+  const keys = Array.from({ length: ADOPTED }, (_, index) => `machine-${index}`)
+  const first = await openRegistry(folder)
+  const before = await openReal(folder, first)
+  for (const key of keys) {
+    const backends = { 'root-file': file(image(folder, key, 16)) }
+    const own = {
+      properties: { key, tenant: '', labels: {} },
+      specification: specification && { ...specification, backends },
+    }
+    await before.ensure(own, ADMIN)
+  }
+  await before.close()
+  await first.close()
+  const registry = await openRegistry(folder)
+  const begin = performance.now()
+  const instances = await openReal(folder, registry)
+  const ms = performance.now() - begin
+  for (const key of keys) await instances.remove(key, ADMIN)
+  await instances.close()
+  await registry.close()
+  return ms
+}
+
+async function ensured() {
+  const registry = await openRegistry(folder)
+  const instances = await openReal(folder, registry)
+  const times = { bare: [] as number[], ensured: [] as number[] }
+  for (let round = 0; round <= ROUNDS; round++) {
+    const floor = await bareMs()
+    const begin = performance.now()
+    await instances.ensure(request, ADMIN)
+    const ms = performance.now() - begin
+    await instances.remove('web', ADMIN)
+    // The first round warms up.
+    if (round === 0) continue
+    times.bare.push(floor)
+    times.ensured.push(ms)
+  }
+  await instances.close()
+  await registry.close()
+  return times
+}
+
+try {
+  const times = await ensured()
+  const [value, floor] = [median(times.ensured), median(times.bare)]
+  report({ figure: "EnsureInstance until QEMU's greeting", unit: 'ms', value, floor, limit: 1.1 })
+  const adopted = await adoptedMs()
+  report({
+    figure: `${ADOPTED} paused machines taken in again`,
+    unit: 'ms',
+    value: adopted,
+    floor: 2000,
+    limit: 1,
+  })
+} finally {
+  removeTemporaryFolder(folder)
+}
