@@ -1,3 +1,5 @@
+import { withTimeout } from '../../base/abort.ts'
+import { AgentError } from '../../base/errors.ts'
 import {
   BackendStatus,
   type DeviceStatus,
@@ -14,10 +16,27 @@ import { type Machine, QEMU } from './machine/machine.ts'
 import { answer } from './machine/steps.ts'
 import { instanceOf } from './record/instance-record.ts'
 
-/** The instance as its record, QEMU and its holder tell of it. */
+/** The instance as its record, QEMU and its holder tell of it. Must not be called in a change. */
 export async function describeInstance(instance: MachineInstance): Promise<Instance> {
   const { machine } = instance.context
-  const facts = machine === undefined ? undefined : await factsOf(instance, machine)
+  if (machine === undefined) return describe(instance, undefined)
+  try {
+    return describe(instance, await factsOf(instance, machine))
+  } catch (error) {
+    if (!(error instanceof AgentError) || !LOST.includes(error.code)) throw error
+    // The machine has just ended, or is being ended. The record tells of it after that change.
+    const { clock, limits } = instance.context
+    await withTimeout(clock, 2 * limits.exitMs, machine.gone, () => error)
+    await instance.settled()
+    return await describeInstance(instance)
+  }
+}
+
+/** How calls to QEMU and its holder fail when these end. */
+const LOST: readonly string[] = ['UNAVAILABLE', 'ABORTED']
+
+function describe(instance: MachineInstance, facts: Facts | undefined): Instance {
+  const { machine } = instance.context
   const described = instanceOf(instance.record)
   const { specification } = instance.record
   if (specification === undefined) return described

@@ -87,6 +87,11 @@ export class MachineInstance {
     }, signal)
   }
 
+  /** Waits for the changes that have been asked for. */
+  async settled(): Promise<void> {
+    await this.#queue.run(async () => {}, neverAborted)
+  }
+
   /** The machine, which must be paused or running. */
   machine(): Machine {
     const { machine } = this.context

@@ -151,7 +151,8 @@ class HostInstances implements Instances {
       )
     caller.inStep('waiting for the changes before')
     try {
-      return await known.change(() => describeInstance(known), caller.signal)
+      await known.change(async () => {}, caller.signal)
+      return await describeInstance(known)
     } catch (error) {
       if (known.isForgotten) return undefined
       throw error
