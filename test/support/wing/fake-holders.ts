@@ -12,6 +12,8 @@ export class FakeHolders implements Holders {
   failure: string | undefined
   /** Called with each QEMU before it listens. */
   prepare: (qemu: FakeQemu) => void = () => {}
+  /** Called before each request to a holder is carried out. */
+  onRequest: (holder: FakeHolder) => void = () => {}
   #nextPid = 100_000
 
   async start(folder: string): Promise<Holder> {
@@ -47,6 +49,7 @@ export class FakeHolder implements Holder {
   readonly pid: number
   readonly ended: Promise<void>
   qemu: FakeQemu | undefined
+  #isDead = false
   readonly #folder: string
   readonly #holders: FakeHolders
   readonly #children: Child[] = []
@@ -67,6 +70,7 @@ export class FakeHolder implements Holder {
   }
 
   async start({ name, argv }: ChildPlan): Promise<HeldChild> {
+    this.#request()
     const child: Child = { name, pid: this.pid + 1 + this.#children.length, exit: undefined }
     this.#children.push(child)
     const socket = argv.at(-1) ?? ''
@@ -78,6 +82,7 @@ export class FakeHolder implements Holder {
   }
 
   async kill(name: string): Promise<void> {
+    this.#request()
     const child = this.#children.find((each) => each.name === name && each.exit === undefined)
     if (child === undefined) return
     if (name === 'qemu') this.qemu?.end()
@@ -85,6 +90,7 @@ export class FakeHolder implements Holder {
   }
 
   async children(): Promise<readonly HeldChild[]> {
+    this.#request()
     return this.#children.map((child) => ({ ...child }))
   }
 
@@ -94,10 +100,12 @@ export class FakeHolder implements Holder {
   }
 
   async listen(_path: string, number: number): Promise<void> {
+    this.#request()
     this.write(number, '')
   }
 
   async rings(): Promise<readonly Ring[]> {
+    this.#request()
     return [...this.#rings.values()].map(({ ring }) => ring)
   }
 
@@ -122,11 +130,13 @@ export class FakeHolder implements Holder {
   }
 
   async end(): Promise<void> {
+    this.#request()
     this.die()
   }
 
   /** As SIGKILL does: the kernel kills all that it has started. */
   die(): void {
+    this.#isDead = true
     this.#holders.running.delete(this.#folder)
     this.#listeners.clear()
     this.qemu?.end()
@@ -135,6 +145,11 @@ export class FakeHolder implements Holder {
 
   disconnect(): void {
     this.#listeners.clear()
+  }
+
+  #request(): void {
+    this.#holders.onRequest(this)
+    if (this.#isDead) throw new AgentError('UNAVAILABLE', 'the holder has ended')
   }
 
   #exit(child: Child, code: number | undefined): void {
