@@ -33,6 +33,7 @@ const PATHS = [
   ...['guest/hot-plug', 'guest/idle', 'guest/vm-boot', 'guest/guest-memory', 'guest/mem-agent'],
   'guest/counts',
   'host/registry',
+  'host/instance-start',
   'host/host-service',
 ]
 const SCRIPTS = new Map(PATHS.map((path) => [basename(path), join(import.meta.dirname, `${path}.ts`)]))
