@@ -10,6 +10,7 @@ import { nodeModulesMatch } from './npm.mjs'
 import { project } from './project.mjs'
 import { runInOwnSession } from './run-in-own-session.mjs'
 
+const MICROVM = 'src/microvm/main.ts'
 const USAGE = 2
 const CANNOT_RUN = 125
 /** With Maglev a process may hang at its exit (nodejs/node issue 54918). */
@@ -23,25 +24,41 @@ const NO_MAGLEV = '--no-maglev'
 export async function launch(argv) {
   try {
     const commandLine = parseCommandLine(argv)
-    if (commandLine.kind === 'text') {
-      process.stdout.write(commandLine.text)
-      return 0
+    switch (commandLine.kind) {
+      case 'text':
+        process.stdout.write(commandLine.text)
+        return 0
+      case 'run':
+        checkFiles(commandLine.options)
+        return await runWithPackages(argv)
+      case 'keys':
+        return await runTool(MICROVM, argv)
+      default:
+        checkReadFiles(commandLine)
+        return await launchCommand(commandLine, argv)
     }
-    if (commandLine.kind === 'run') checkFiles(commandLine.options)
-    if (commandLine.kind === 'command') {
-      checkReadFiles(commandLine)
-      if (commandLine.command.name === 'doctor') return await runDoctor(commandLine.values)
-    }
-    // A command that only calls the daemon needs neither root nor what builds a guest.
-    if (commandLine.kind !== 'run') return await runTool('src/microvm/main.ts', argv)
   } catch (error) {
     if (error instanceof UsageError) return refuse(error.message)
     throw error
   }
+}
+
+/**
+ * A command that only calls the daemon needs neither root nor what builds and runs a guest.
+ * @param {Extract<import('../../src/microvm/command-line/parse.mjs').CommandLine, { kind: 'command' }>} commandLine
+ * @param {readonly string[]} argv
+ */
+async function launchCommand({ command, values }, argv) {
+  if (command.name === 'doctor') return await runDoctor(values)
+  const keepsMachines = command.name === 'daemon' && !values.has('mock')
+  return await (keepsMachines && thisMachine().uid === 0 ? runWithPackages(argv) : runTool(MICROVM, argv))
+}
+
+/** @param {readonly string[]} argv */
+async function runWithPackages(argv) {
   const missing = whatIsMissing(thisMachine())
   if (missing !== undefined) return refuse(missing)
-  if (!ensureSetUp({ tests: false })) return CANNOT_RUN
-  return await runTool('src/microvm/main.ts', argv)
+  return ensureSetUp({ tests: false }) ? await runTool(MICROVM, argv) : CANNOT_RUN
 }
 
 /**

@@ -216,6 +216,22 @@ export const MACHINE_COMMANDS = [
     examples: [['events -f', 'show all changes, also those to come']],
   },
   {
+    name: 'calls',
+    summary: 'list the calls that have not ended, with their present step',
+    options: ASKS,
+    arguments: [],
+    examples: [['calls', 'see what a command waits for']],
+  },
+  {
+    name: 'metrics',
+    summary: "print the daemon's figures in the text form of Prometheus",
+    options: [SOCKET, TIMEOUT, HELP],
+    arguments: [],
+    examples: [
+      ['metrics > /var/lib/prometheus/node-exporter/microvm.prom', "for node_exporter's textfile collector"],
+    ],
+  },
+  {
     name: 'console',
     summary: 'connect to the console of a guest',
     details: [

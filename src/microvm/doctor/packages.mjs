@@ -10,11 +10,13 @@
 /** @type {readonly HostPackage[]} */
 export const HOST_PACKAGES = [
   { name: 'qemu-system-x86', why: 'runs machines', isNeeded: true },
+  { name: 'gcc', why: 'builds the holder', isNeeded: true },
+  { name: 'libc6-dev', why: 'builds the holder', isNeeded: true },
   // The C implementation of Debian 12 comes with QEMU.
   { name: 'virtiofsd', names: { 12: 'qemu-system-common' }, why: 'shares folders', isNeeded: false },
   { name: 'passt', why: 'networks of machines', isNeeded: false },
   { name: 'iproute2', why: 'taps and bridges', isNeeded: false },
-  { name: 'nftables', why: 'packet filters of taps', isNeeded: false },
+  { name: 'nftables', why: 'packet filters of your own for taps', isNeeded: false },
   { name: 'qemu-utils', why: 'makes disk images', isNeeded: false },
 ]
 

@@ -32,11 +32,16 @@ const COMMANDS: Readonly<Record<string, () => Promise<RunMachineCommand>>> = {
   unplug: async () => (await import('./devices.ts')).unplug,
   replace: async () => (await import('./devices.ts')).replace,
   ps: async () => (await import('./show.ts')).list,
+  calls: async () => (await import('./show.ts')).calls,
+  metrics: async () => (await import('./show.ts')).metrics,
   inspect: async () => (await import('./show.ts')).inspect,
   keys: async () => (await import('./show.ts')).keys,
   events: async () => (await import('./events.ts')).run,
   console: async () => (await import('./console.ts')).run,
 }
+
+/** The commands that change nothing. */
+const READS = ['ps', 'inspect', 'keys', 'calls', 'metrics']
 
 async function changeState(): Promise<RunMachineCommand> {
   return (await import('./change-state.ts')).run
@@ -82,7 +87,7 @@ function textOf(name: string, error: unknown): string {
   if (!(error instanceof AgentError)) return messageOf(error)
   if (isLost(error)) return `${name}: the daemon closed the connection before its answer; its log tells why`
   if (error.code === 'DEADLINE_EXCEEDED')
-    return `${name}: no answer in time, and the change goes on; see ./microvm ps, or wait longer with --timeout`
+    return `${name}: no answer in time${READS.includes(name) ? '' : ', and the change may go on: see ./microvm ps'}; wait longer with --timeout`
   return name === 'daemon' || error.code === 'UNAVAILABLE'
     ? error.message
     : `${name}: ${error.code}: ${error.message}`

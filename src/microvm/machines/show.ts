@@ -1,6 +1,8 @@
+import { describedMessage } from '../../client/json/described-types.ts'
+import { decodeJson } from '../../client/json/to-json.ts'
 import { type Column, table } from '../../client/output/table.ts'
 import { ageText, bytesText } from '../../client/output/text.ts'
-import type { Instance } from '../../gen/microvm/instance/v1/instance.ts'
+import { HostCall, type Instance } from '../../gen/microvm/instance/v1/instance.ts'
 import {
   argument,
   instanceJson,
@@ -18,11 +20,16 @@ export async function list(context: MachineContext): Promise<undefined> {
     for (const instance of instances) await printJson(context, instanceJson(instance))
     return
   }
-  const { columns = 0, isTTY } = context.stdio.stdout
-  await print(
-    context,
-    table(columnsAt(Date.now()), instances, isTTY === true && columns > 0 ? columns : undefined),
-  )
+  await printTable(context, columnsAt(Date.now()), instances)
+}
+
+async function printTable<Row>(
+  context: MachineContext,
+  columns: readonly Column<Row>[],
+  rows: readonly Row[],
+): Promise<undefined> {
+  const { columns: width = 0, isTTY } = context.stdio.stdout
+  await print(context, table(columns, rows, isTTY === true && width > 0 ? width : undefined))
 }
 
 const MIB = 2 ** 20
@@ -67,4 +74,27 @@ export async function keys(context: MachineContext): Promise<undefined> {
     .map(({ properties }) => properties?.key ?? '')
     .filter((key) => /^[\w.-]+$/.test(key))
   await print(context, words.map((word) => `${word}\n`).join(''))
+}
+
+const CALL_COLUMNS: readonly Column<HostCall>[] = [
+  { title: 'CALL', text: ({ id }) => `${id}` },
+  { title: 'METHOD', text: ({ method }) => method.replace(/^.*[/]/, '') },
+  { title: 'KEY', text: ({ key }) => key },
+  { title: 'TENANT', drop: 1, text: ({ tenant }) => tenant },
+  { title: 'AGE', text: ({ ageMs }) => ageText(ageMs) },
+  { title: 'STEP', text: ({ step }) => step },
+]
+
+export async function calls(context: MachineContext): Promise<undefined> {
+  const daemon = await context.daemon()
+  const answer = await daemon.calls.listCalls({}, { timeoutMs: timeoutMs(context) })
+  if (!context.values.has('json')) return await printTable(context, CALL_COLUMNS, answer.calls)
+  const type = describedMessage('microvm.instance.v1.HostCall')
+  for (const call of answer.calls) await printJson(context, decodeJson(type, HostCall.encode(call).finish()))
+}
+
+export async function metrics(context: MachineContext): Promise<undefined> {
+  const daemon = await context.daemon()
+  const { text } = await daemon.calls.getMetrics({}, { timeoutMs: timeoutMs(context) })
+  await print(context, text)
 }

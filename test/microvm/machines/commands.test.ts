@@ -1,4 +1,5 @@
 import { writeFileSync } from 'node:fs'
+import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { PassThrough } from 'node:stream'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
@@ -170,6 +171,51 @@ describe('the commands for machines of a daemon', () => {
     expect(JSON.parse(stdout)).toEqual(await inspected())
     expect(await run('inspect', 'db')).toEqual(failed(1, 'inspect: NOT_FOUND: instance db: not found'))
     expect((await run('inspect', 'a/b')).stderr).toMatch(/^microvm: inspect: INVALID_ARGUMENT: .*a\/b.*\n$/)
+  })
+
+  it('calls lists the calls that have not ended', async () => {
+    await ensure()
+    const following = new Interruptions()
+    const seen = Promise.withResolvers<void>()
+    const events = microvm(['events', '-f'], {
+      env,
+      interruptions: following,
+      onOutput: () => seen.resolve(),
+    })
+    await seen.promise
+    expect((await run('calls')).stdout).toMatch(/^CALL +METHOD .*\n\d+ +WatchInstances .*\n\d+ +ListCalls /)
+    const [first = ''] = (await run('calls', '--json')).stdout.split('\n')
+    expect(JSON.parse(first)).toMatchObject({ method: 'microvm.instance.v1.InstanceService/WatchInstances' })
+    following.receive('SIGTERM')
+    await events
+  })
+
+  it('metrics prints the figures of the daemon', async () => {
+    await ensure()
+    const { status, stdout } = await run('metrics')
+    expect([status, stdout]).toEqual([0, expect.stringContaining('microvm_instances{state="paused"} 1\n')])
+  })
+
+  it('shows on a terminal what is waited for', async () => {
+    const stdin = JSON.stringify(DESCRIPTION)
+    const { stderr } = await microvm(['ensure', '-'], { env, stdin, isTerminal: true })
+    expect(stderr).toBe('microvm: making web …\r\x1b[K')
+  })
+
+  it.each([
+    [
+      ['pause', 'web'],
+      'pause: no answer in time, and the change may go on: see ./microvm ps; wait longer with --timeout',
+    ],
+    [['ps'], 'ps: no answer in time; wait longer with --timeout'],
+  ])('%j gives up a daemon that does not answer', async (words, text) => {
+    const socket = join(folder, 'silent.sock')
+    const server = createServer((client) => client.on('error', () => {}).resume()).listen(socket)
+    try {
+      expect(await run(...words, '--socket', socket, '--timeout', '1')).toEqual(failed(1, text))
+    } finally {
+      server.close()
+    }
   })
 
   it('events shows the changes so far', async () => {

@@ -17,6 +17,8 @@ export async function microvm(
     readonly stdin?: string | Readable
     readonly env?: Readonly<Record<string, string>>
     readonly interruptions?: Interruptions
+    /** Whether stderr is a terminal. */
+    readonly isTerminal?: boolean
     /** Receives all of stdout so far. */
     readonly onOutput?: (text: string) => void
     readonly onErrors?: (text: string) => void
@@ -25,6 +27,7 @@ export async function microvm(
   const commandLine = parseCommandLine(words)
   if (commandLine.kind !== 'command') throw new Error(`${words.join(' ')}: not a command for machines`)
   const [stdout, stderr] = [capture(options.onOutput), capture(options.onErrors)]
+  if (options.isTerminal) Object.assign(stderr.stream, { isTTY: true })
   const { env = {}, interruptions = new Interruptions(), stdin = new PassThrough() } = options
   const status = await runMachineCommand(commandLine.command.name, commandLine.values, {
     stdio: {
