@@ -126,8 +126,7 @@ async function* answersOf(
   try {
     for await (const chunk of stream) {
       rest = Buffer.concat([rest, chunk])
-      while (rest.length >= PREFIX_BYTES && rest.length - PREFIX_BYTES >= rest.readUInt32BE(1)) {
-        const end = PREFIX_BYTES + rest.readUInt32BE(1)
+      for (let end = messageEnd(rest); end <= rest.length; end = messageEnd(rest)) {
         yield messageIn(rest.subarray(0, end))
         rest = rest.subarray(end)
       }
@@ -139,6 +138,17 @@ async function* answersOf(
     stream.close(constants.NGHTTP2_CANCEL)
   }
   await status
+}
+
+/** Where the first message of the bytes ends; infinite when that is not known yet. */
+function messageEnd(bytes: Buffer): number {
+  if (bytes.length < PREFIX_BYTES) return Number.POSITIVE_INFINITY
+  const length = bytes.readUInt32BE(1)
+  if (length <= MAX_FRAME_PAYLOAD_BYTES) return PREFIX_BYTES + length
+  throw new AgentError(
+    'RESOURCE_EXHAUSTED',
+    `answer of ${length} bytes is larger than ${MAX_FRAME_PAYLOAD_BYTES}`,
+  )
 }
 
 /** `grpc-timeout` has at most eight digits, so a longer timeout is sent in seconds. */

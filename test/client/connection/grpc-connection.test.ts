@@ -1,4 +1,4 @@
-import { createServer } from 'node:http2'
+import { constants, createServer } from 'node:http2'
 import { connect, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
@@ -35,5 +35,54 @@ describe('a gRPC connection', () => {
       code: 'UNAVAILABLE',
       message: expect.stringMatching(/^grpc: closed/),
     })
+  })
+
+  /** Answers the next stream with the bytes, one write for each, and the status. */
+  function answerWith(writes: readonly Buffer[], trailers: Readonly<Record<string, string>>): void {
+    server.on('stream', (stream) => {
+      stream.on('error', () => {}).respond({ 'content-type': 'application/grpc' }, { waitForTrailers: true })
+      stream.once('wantTrailers', () => stream.sendTrailers(trailers))
+      for (const bytes of writes) stream.write(bytes)
+      stream.end()
+    })
+  }
+
+  async function answers(): Promise<readonly string[]> {
+    const call = grpcConnection(connect(path)).stream('service', 'Method')
+    call.end()
+    const texts: string[] = []
+    for await (const answer of call.answers) texts.push(Buffer.from(answer).toString())
+    return texts
+  }
+
+  const message = (text: string) => Buffer.concat([Buffer.from([0, 0, 0, 0, text.length]), Buffer.from(text)])
+
+  it('reads the messages of a stream, however they are cut', async () => {
+    const whole = Buffer.concat([message('one'), message(''), message('three')])
+    answerWith([whole.subarray(0, 2), whole.subarray(2, 7), whole.subarray(7)], { 'grpc-status': '0' })
+    expect(await answers()).toEqual(['one', '', 'three'])
+  })
+
+  it('throws the status of a stream after its messages', async () => {
+    answerWith([message('one')], { 'grpc-status': '5', 'grpc-message': 'gone%20away' })
+    await expect(answers()).rejects.toMatchObject({ code: 'NOT_FOUND', message: 'gone away' })
+  })
+
+  it('refuses a message that is too large before it has come', async () => {
+    answerWith([Buffer.from([0, 0xff, 0xff, 0xff, 0xff])], { 'grpc-status': '0' })
+    await expect(answers()).rejects.toMatchObject({ code: 'RESOURCE_EXHAUSTED' })
+  })
+
+  it('ends a stream that its caller reads no further', async () => {
+    const reset = new Promise<number>((resolve) => {
+      server.on('stream', (stream) => {
+        stream.on('error', () => {}).respond({ 'content-type': 'application/grpc' })
+        stream.write(message('one'))
+        stream.once('close', () => resolve(stream.rstCode ?? 0))
+      })
+    })
+    const call = grpcConnection(connect(path)).stream('service', 'Method')
+    for await (const _ of call.answers) break
+    expect(await reset).toBe(constants.NGHTTP2_CANCEL)
   })
 })
