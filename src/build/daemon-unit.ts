@@ -27,6 +27,9 @@ OOMPolicy=continue
 Delegate=yes
 TasksMax=infinity
 LimitNOFILE=1048576
+# Compiled code, which starts the daemon sooner and with less memory.
+CacheDirectory=microvm
+Environment=NODE_COMPILE_CACHE=%C/microvm
 NoNewPrivileges=yes
 LockPersonality=yes
 SystemCallArchitectures=native
