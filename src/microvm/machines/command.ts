@@ -3,6 +3,7 @@ import { writeWhole } from '../../client/container/stdio.ts'
 import type { DaemonClient } from '../../client/daemon/daemon-client.ts'
 import { describedMessage } from '../../client/json/described-types.ts'
 import { decodeJson } from '../../client/json/to-json.ts'
+import { plainText } from '../../client/output/text.ts'
 import type { Interruptions } from '../../client/terminal/interruptions.ts'
 import { Instance, State } from '../../gen/microvm/instance/v1/instance.ts'
 import type { Reporter } from '../run/reporter.ts'
@@ -51,8 +52,8 @@ export async function changeInstance(
   const endWait = context.reporter.wait(doing)
   const instance = await change(calls).finally(endWait)
   if (context.values.has('json')) await printJson(context, instanceJson(instance))
-  else await print(context, `${instance.properties?.key ?? ''}: ${stateText(instance)}\n`)
-  for (const warning of instance.warnings) context.reporter.progress(warning)
+  else await print(context, `${plainText(`${instance.properties?.key ?? ''}: ${stateText(instance)}`)}\n`)
+  for (const warning of instance.warnings) context.reporter.progress(plainText(warning))
 }
 
 /** Such as `running`, or `stopped (the guest panicked)`. */
