@@ -21,14 +21,21 @@ import type { Announcement, RecordedInstance } from './record/recorded-instance.
 /** What a start makes; computed from the record, and from what this host has. */
 export type Plan = (record: Readonly<InstanceRecord>, folder: string) => Promise<readonly PlannedStep[]>
 
-export interface InstanceParts extends Omit<StepContext, 'holder' | 'machine' | 'onEvent' | 'ending'> {
-  readonly recorded: RecordedInstance
-  readonly plan: Plan
+/** What happens to an instance, for those around it. */
+export interface InstanceHooks {
   /** Lets the record follow an event of QEMU. Must not wait for a change of the instance. */
-  readonly follow: (instance: MachineInstance, event: QmpEvent) => Promise<void>
+  readonly onEvent: (instance: MachineInstance, event: QmpEvent) => Promise<void>
+  /** Called with each machine that has been started or taken in again. */
+  readonly onMachine: (instance: MachineInstance, machine: Machine) => void
   /** Called once the instance has been removed, or could not be made. */
   readonly onForgotten: () => void
   readonly onQmpError: () => void
+}
+
+export interface InstanceParts extends Omit<StepContext, 'holder' | 'machine' | 'onEvent' | 'ending'> {
+  readonly recorded: RecordedInstance
+  readonly plan: Plan
+  readonly hooks: InstanceHooks
 }
 
 /** One instance. Its changes run one after the other; `kill` and `remove` cut short those before them. */
@@ -40,19 +47,21 @@ export class MachineInstance {
   /** Whose port is whose. */
   readonly streams = new Map<number, StreamRecord>()
   readonly #queue = new SerialQueue()
-  readonly #parts: Pick<InstanceParts, 'plan' | 'onForgotten' | 'onQmpError'>
+  readonly #plan: Plan
+  readonly #hooks: InstanceHooks
   readonly #log: Logger
   #ending = new AbortController()
   /** The handling of QEMU's events, one after the other. */
   #events: Promise<void> = Promise.resolve()
   #isForgotten = false
 
-  constructor({ recorded, plan, follow, onForgotten, onQmpError, ...parts }: InstanceParts) {
+  constructor({ recorded, plan, hooks, ...parts }: InstanceParts) {
     this.recorded = recorded
-    this.#parts = { plan, onForgotten, onQmpError }
+    this.#plan = plan
+    this.#hooks = hooks
     this.#log = parts.log
     const onEvent = (event: QmpEvent) => {
-      const handled = this.#events.then(() => follow(this, event))
+      const handled = this.#events.then(() => hooks.onEvent(this, event))
       this.#events = handled.catch((error) =>
         this.#log.warn('event not followed', { event: event.name, error: messageOf(error) }),
       )
@@ -107,9 +116,9 @@ export class MachineInstance {
     try {
       await makeSteps(context, planned, recorded.record)
       const machine = this.machine()
+      this.watch(machine)
       if (desired === State.RUNNING) await machine.qmp.execute('cont', {}, this.#ending.signal)
       await this.#reached(desired)
-      this.watch(machine)
     } catch (error) {
       if (isNew) await this.#forget()
       else await this.tearDown(messageOf(error))
@@ -121,7 +130,7 @@ export class MachineInstance {
   async #record({ isNew, desired }: { readonly isNew: boolean; readonly desired: State }) {
     const { context, recorded } = this
     try {
-      const planned = await this.#parts.plan(recorded.record, context.folder)
+      const planned = await this.#plan(recorded.record, context.folder)
       checkSteps(context, planned)
       const add = planned.map(({ step, words }) => recorded.step(step, words))
       const set = { desired, current: State.CREATING, reason: '', ...(isNew ? {} : { bootId: randomUUID() }) }
@@ -136,6 +145,7 @@ export class MachineInstance {
 
   /** Follows the machine until it ends by itself. */
   watch(machine: Machine): void {
+    this.#hooks.onMachine(this, machine)
     void machine.gone.then((gone) => {
       if (this.context.machine === machine) this.end(gone)
     })
@@ -146,7 +156,7 @@ export class MachineInstance {
     const ended = this.change(async () => {
       if (this.context.machine === undefined) return
       if (kind === 'holder died') this.context.holder = undefined
-      if (kind === 'qmp error') this.#parts.onQmpError()
+      if (kind === 'qmp error') this.#hooks.onQmpError()
       await this.tearDown(reason, kind === 'holder died' ? kind : 'state')
     }, this.#ending.signal)
     ended.catch((error) => this.#log.warn('instance not ended', { reason, error: messageOf(error) }))
@@ -278,7 +288,7 @@ export class MachineInstance {
 
   #forgotten(): void {
     this.#isForgotten = true
-    this.#parts.onForgotten()
+    this.#hooks.onForgotten()
     this.#log.info('instance removed', { instance: this.key })
   }
 }

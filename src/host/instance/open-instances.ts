@@ -28,11 +28,12 @@ import { instanceFolderName, specKey } from '../spec/spec-key.ts'
 import { specToProto } from '../spec/to-proto.ts'
 import { adopt } from './adopt.ts'
 import { connectAgent } from './connect-agent.ts'
+import { watchForPanic } from './console-panic.ts'
 import { describeInstance } from './describe-instance.ts'
 import { plug, unplug } from './devices/plug.ts'
 import { replaceBackend } from './devices/replace-backend.ts'
 import { followGuest } from './follow-guest.ts'
-import { MachineInstance, notFound, type Plan } from './instance.ts'
+import { type InstanceHooks, MachineInstance, notFound, type Plan } from './instance.ts'
 import { printInstanceMetrics } from './instance-metrics.ts'
 import type { Caller, Instances } from './instances.ts'
 import type { InstanceLimits } from './limits.ts'
@@ -91,10 +92,13 @@ class HostInstances implements Instances {
     const log = shared.log.with({ instance: key })
     const recorded = new RecordedInstance({ key, registry, changes: this.#changes, log }, record, steps)
     const folder = join(shared.stateFolder, 'instances', instanceFolderName(specKey(key)))
-    const onForgotten = () => this.#instances.delete(key)
-    const onQmpError = () => (this.#qmpErrors += 1)
-    const own = { log, recorded, plan, folder, onForgotten, onQmpError, follow: followGuest }
-    const instance = new MachineInstance({ ...shared, ...own })
+    const hooks: InstanceHooks = {
+      onEvent: followGuest,
+      onMachine: watchForPanic,
+      onForgotten: () => this.#instances.delete(key),
+      onQmpError: () => (this.#qmpErrors += 1),
+    }
+    const instance = new MachineInstance({ ...shared, log, recorded, plan, folder, hooks })
     this.#instances.set(key, instance)
     return instance
   }

@@ -88,6 +88,30 @@ describe('machine pc-i440fx-7.2', () => {
   })
 })
 
+describe('machine microvm', () => {
+  it('tells of a panic by its console, takes no device, and is told not to be stable', async () => {
+    const all = await made((specification, disks) => ({
+      ...specification,
+      board: specification.board && {
+        ...specification.board,
+        machine: 'microvm',
+        kernel: tinyGuest(disks, 'panicText'),
+      },
+      devices: { console: Device.fromPartial({ backend: 'output', serial: {} }) },
+      backends: { output: Backend.fromPartial({ console: {} }) },
+    }))
+    const { instances } = all
+    expect((await get(instances)).warnings).toHaveLength(1)
+    const device = Device.fromPartial({ backend: 'data-file', slot: 9, disk: { serial: 'data' } })
+    const plugging = instances.plug({ key: 'web', deviceKey: 'data', device, backend: file('/x') }, ADMIN)
+    await expect(plugging).rejects.toMatchObject({ code: 'UNIMPLEMENTED' })
+    await instances.changeState({ key: 'web', change: Change.RUN, graceMs: 0 }, ADMIN)
+    await expect.poll(async () => (await get(instances)).state).toBe(State.STOPPED)
+    expect((await get(instances)).reason).toBe('the guest panicked')
+    await gone(all)
+  })
+})
+
 describe('a plugged disk', () => {
   it('is leaving until the guest is reset', async () => {
     const all = await made((specification) => specification)

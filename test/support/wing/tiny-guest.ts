@@ -10,7 +10,14 @@ const CODE = {
   panic: [0xba, 0x05, 0x05, 0x00, 0x00, 0xb0, 0x01, 0xee],
   /** Writes SLP_EN to q35's ACPI control register. */
   powerOff: [0xba, 0x04, 0x06, 0x00, 0x00, 0x66, 0xb8, 0x00, 0x20, 0x66, 0xef],
+  /** Writes {@link TEXT}, which is behind the code, to the first serial port. */
+  panicText: [
+    ...[0xbe, 0x35, 0x00, 0x10, 0x00, 0x66, 0xba, 0xf8, 0x03],
+    ...[0xac, 0x84, 0xc0, 0x74, 0x03, 0xee, 0xeb, 0xf8],
+  ],
 } as const
+
+const TEXT = '[    1.0] Kernel panic - not syncing: Attempted to kill init!\n\0'
 
 const HALT = [0xfa, 0xf4, 0xeb, 0xfd]
 
@@ -27,7 +34,7 @@ export function tinyGuest(folder: string, does: keyof typeof CODE): string {
   const header = Buffer.alloc(HEADER_BYTES)
   for (const [index, field] of fields.entries()) header.writeUInt32LE(field, index * 4)
   const path = join(folder, `${does}.kernel`)
-  const padding = Buffer.alloc(4096)
-  writeFileSync(path, Buffer.concat([header, Buffer.from([...CODE[does], ...HALT]), padding]))
+  const code = Buffer.from([...CODE[does], ...HALT])
+  writeFileSync(path, Buffer.concat([header, code, Buffer.from(TEXT), Buffer.alloc(4096)]))
   return path
 }
