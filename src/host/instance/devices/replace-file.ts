@@ -3,14 +3,20 @@ import { AgentError } from '../../../base/errors.ts'
 import { undoAndThrow } from '../../../base/undo.ts'
 import type { BlockNode, QmpClient } from '../../qemu/qmp/client.ts'
 import { type NodeNames, nodeNames, specKey } from '../../spec/spec-key.ts'
-import type { MachineInstance } from '../instance.ts'
+
+/** What a replacement needs of an instance. */
+export interface QmpUser {
+  machine(): { readonly qmp: QmpClient }
+  /** Ends waits for QEMU. */
+  readonly ending: AbortSignal
+}
 
 /**
  * Gives the format node of a disk another file node; the file node itself refuses a new name. A larger file enlarges the
  * disk, which the guest is told.
  */
 export async function replaceFile(
-  instance: MachineInstance,
+  instance: QmpUser,
   key: string,
   { path, isReadOnly }: { readonly path: string; readonly isReadOnly: boolean },
 ): Promise<string> {
@@ -49,7 +55,7 @@ export async function replaceFile(
 }
 
 /** Whether the disk has the file `path`. Removes the file node of the other one, which a daemon left when it died. */
-export async function hasFile(instance: MachineInstance, key: string, path: string): Promise<boolean> {
+export async function hasFile(instance: QmpUser, key: string, path: string): Promise<boolean> {
   const { qmp } = instance.machine()
   const names = nodeNames(specKey(key))
   const nodes = await nodesOf(qmp, instance.ending)
