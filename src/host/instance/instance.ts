@@ -15,7 +15,7 @@ import {
   type StepContext,
   undoSteps,
 } from './machine/steps.ts'
-import { streamRows, withoutLost } from './record/instance-record.ts'
+import { streamRows, withoutLost, writeRecordFile } from './record/instance-record.ts'
 import type { Announcement, RecordedInstance } from './record/recorded-instance.ts'
 
 /** What a start makes; computed from the record, and from what this host has. */
@@ -92,8 +92,22 @@ export class MachineInstance {
   change<T>(change: () => Promise<T>, signal: AbortSignal): Promise<T> {
     return this.#queue.run(async () => {
       if (this.#isForgotten) throw notFound(this.key)
-      return await change()
+      const before = this.record
+      try {
+        return await change()
+      } finally {
+        if (this.record !== before && !this.#isForgotten) await this.#writeFile()
+      }
     }, signal)
+  }
+
+  /** The file is for a registry that is made anew. */
+  async #writeFile(): Promise<void> {
+    try {
+      await writeRecordFile(this.context.folder, this.record)
+    } catch (error) {
+      this.#log.warn('record file not written', { error: messageOf(error) })
+    }
   }
 
   /** Waits for the changes that have been asked for. */
@@ -279,8 +293,11 @@ export class MachineInstance {
   /** Undoes all steps and removes all rows. */
   async #forget(): Promise<void> {
     const { recorded } = this
-    const undone = await undoSteps(this.context, recorded.steps)
-    const left = recorded.steps.length - undone.length
+    // A registry that was made anew has lost this step.
+    const folder = recorded.step('folder', ['', this.context.folder])
+    const steps = [...recorded.steps.filter(({ step }) => step !== 'folder'), folder]
+    const undone = await undoSteps(this.context, steps)
+    const left = steps.length - undone.length
     if (left > 0) throw new AgentError('INTERNAL', `instance ${this.key}: ${left} steps could not be undone`)
     await recorded.forget(streamRows(recorded.steps))
     this.#forgotten()

@@ -1,3 +1,5 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import {
   Backend,
@@ -6,6 +8,7 @@ import {
   State,
 } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import type { Instances } from '../../../src/host/instance/instances.ts'
+import { memoryRegistry } from '../../../src/host/instance/registry/memory-registry.ts'
 import { ADMIN, ensureRequest, specification } from '../../support/wing/requests.ts'
 import { FakeWing } from '../../support/wing/wing.ts'
 
@@ -69,7 +72,7 @@ describe('taking instances in again', () => {
   })
 
   it('stops an instance whose QEMU does not answer', async () => {
-    const wing = new FakeWing({ greetingMs: 300 })
+    const wing = new FakeWing({ greetingMs: 300, exitMs: 50 })
     await left(wing)
     wing.holders.qemu.ignored.add('greeting')
     const instances = await wing.open()
@@ -105,5 +108,27 @@ describe('the status of a backend', () => {
     expect(await health()).toBe(Health.DEAD)
     await change(instances, Change.KILL)
     expect(await health()).toBe(Health.UNUSED)
+  })
+})
+
+describe('a registry that is made anew', () => {
+  it.each([
+    ['runs', Change.RUN, State.RUNNING],
+    ['has stopped', Change.STOP, State.STOPPED],
+  ])('has an instance that %s as it is', async (_, to, state) => {
+    const wing = new FakeWing()
+    const before = await wing.open()
+    await before.ensure(ensureRequest('web'), ADMIN)
+    await change(before, Change.RUN)
+    await change(before, to)
+    await before.close()
+    const [name = ''] = readdirSync(join(wing.folder, 'instances'))
+    const payload = readFileSync(join(wing.folder, 'instances', name, 'specification.binpb'))
+    const registry = memoryRegistry()
+    await registry.commit([{ table: 'instances', key: 'web', payload }])
+    const instances = await wing.open(registry)
+    expect((await instances.get('web', ADMIN)).state).toBe(state)
+    await instances.remove('web', ADMIN)
+    expect([wing.holders.processes, readdirSync(join(wing.folder, 'instances'))]).toEqual([[], []])
   })
 })
