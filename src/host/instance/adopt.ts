@@ -2,7 +2,7 @@ import { messageOf } from '../../base/errors.ts'
 import { State } from '../../gen/microvm/instance/v1/instance.ts'
 import { settlePlugs } from './devices/plug.ts'
 import { settleReplacements } from './devices/replace-backend.ts'
-import type { MachineInstance, Plan } from './instance.ts'
+import type { MachineInstance } from './instance.ts'
 import { describeEnd, type Machine, QEMU } from './machine/machine.ts'
 import { answer, connectMachine, isKept, STEPS } from './machine/steps.ts'
 import { settleStreams } from './streams.ts'
@@ -12,10 +12,10 @@ import { settleStreams } from './streams.ts'
  * finishes the change that was under way. Never throws: an instance that cannot be taken in again is stopped, with the
  * reason. To be called in a change.
  */
-export async function adopt(instance: MachineInstance, plan: Plan): Promise<void> {
+export async function adopt(instance: MachineInstance): Promise<void> {
   const { context, record } = instance
   try {
-    const isLive = await findMachine(instance, plan)
+    const isLive = await findMachine(instance)
     if (record.desired === State.REMOVING) return await instance.finishRemoval()
     if (!isLive) return await finishWithoutMachine(instance)
     if (record.desired === State.STOPPED || record.current === State.STOPPING)
@@ -29,7 +29,7 @@ export async function adopt(instance: MachineInstance, plan: Plan): Promise<void
 }
 
 /** Finds the holder, and QEMU below it. Writes the steps down where the registry was made anew. */
-async function findMachine(instance: MachineInstance, plan: Plan): Promise<boolean> {
+async function findMachine(instance: MachineInstance): Promise<boolean> {
   const { context, recorded } = instance
   const mayRun = recorded.steps.some((step) => !isKept(step)) || recorded.record.current !== State.STOPPED
   if (!mayRun) return false
@@ -38,7 +38,7 @@ async function findMachine(instance: MachineInstance, plan: Plan): Promise<boole
   const children = await answer(context, context.holder.children())
   const runs = children.some(({ name, exit }) => name === QEMU.child && exit === undefined)
   if (runs && !recorded.steps.some(({ step }) => step === 'qemu')) {
-    const planned = await plan(recorded.record, context.folder)
+    const planned = await instance.planned()
     const add = planned.map(({ step, words }) => recorded.step(step, words))
     await recorded.commit({ add, kind: 'adopted', text: 'the steps of the machine were written down anew' })
   }

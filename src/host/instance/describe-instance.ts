@@ -81,7 +81,8 @@ function backendStatus(instance: MachineInstance, key: string, facts: Facts): Ba
   const { specification } = instance.record
   const backend = specification?.backends[key]
   const daemon = instance.recorded.steps.find(({ step, words }) => step === 'daemon' && words[0] === key)
-  const isDead = facts.children.some(({ name, exit }) => name === daemon?.words[1] && exit !== undefined)
+  const process = facts.children.findLast(({ name }) => name === daemon?.words[1])
+  const isDead = process?.exit !== undefined
   const health = isDead ? Health.DEAD : Health.READY
   const isDisk = Object.values(specification?.devices ?? {}).some(
     (device) => device.disk !== undefined && device.backend === key,

@@ -115,6 +115,11 @@ export class MachineInstance {
     await this.#queue.run(async () => {}, neverAborted)
   }
 
+  /** What a start makes, by the present record. */
+  planned(): Promise<readonly PlannedStep[]> {
+    return this.#plan(this.record, this.context.folder)
+  }
+
   /** The machine, which must be paused or running. */
   machine(): Machine {
     const { machine } = this.context
@@ -144,7 +149,7 @@ export class MachineInstance {
   async #record({ isNew, desired }: { readonly isNew: boolean; readonly desired: State }) {
     const { context, recorded } = this
     try {
-      const planned = await this.#plan(recorded.record, context.folder)
+      const planned = await this.planned()
       checkSteps(context, planned)
       const add = planned.map(({ step, words }) => recorded.step(step, words))
       const set = { desired, current: State.CREATING, reason: '', ...(isNew ? {} : { bootId: randomUUID() }) }

@@ -44,6 +44,7 @@ import { instanceOf, newRecord, recordOf } from './record/instance-record.ts'
 import { RecordedInstance } from './record/recorded-instance.ts'
 import type { Registry } from './registry/registry.ts'
 import { allocatePort, attach, console, listStreams } from './streams.ts'
+import { watchDaemons } from './watch-daemons.ts'
 
 export interface InstancesParts {
   readonly stateFolder: string
@@ -94,7 +95,10 @@ class HostInstances implements Instances {
     const folder = join(shared.stateFolder, 'instances', instanceFolderName(specKey(key)))
     const hooks: InstanceHooks = {
       onEvent: followGuest,
-      onMachine: watchForPanic,
+      onMachine: (machineOf, machine) => {
+        watchForPanic(machineOf, machine)
+        watchDaemons(machineOf, machine)
+      },
       onForgotten: () => this.#instances.delete(key),
       onQmpError: () => (this.#qmpErrors += 1),
     }
@@ -112,7 +116,7 @@ class HostInstances implements Instances {
     const next = async (): Promise<void> => {
       for (let instance = waiting.shift(); instance !== undefined; instance = waiting.shift()) {
         const found = instance
-        await found.change(() => adopt(found, this.#parts.plan), neverAborted)
+        await found.change(() => adopt(found), neverAborted)
       }
     }
     await Promise.all(Array.from({ length: this.#parts.limits.adopted }, next))

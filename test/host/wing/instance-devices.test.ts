@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process'
-import { existsSync, mkdirSync, readdirSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { afterEach, describe, expect, it } from 'vitest'
@@ -177,6 +177,36 @@ describe('a card', () => {
     })
     expect(portsOf('wingbr0')).toEqual(['wingtap1'])
     expect((await get(all.instances)).specification?.backends.net).toEqual(tap('wingtap1', 'wingbr0'))
+    await gone(all)
+  })
+
+  it.each([
+    [true, Health.READY],
+    [false, Health.DEAD],
+  ])('has passt started again when it is replaceable (%s)', async (replaceable, health) => {
+    const bin = join(temporaryFolder(), 'bin')
+    mkdirSync(bin)
+    const listens = "require('net').createServer((peer) => peer.resume()).listen(process.argv.at(-1))"
+    writeFileSync(join(bin, 'passt'), `#!${process.execPath}\n${listens}\n`, { mode: 0o755 })
+    const path = process.env.PATH
+    process.env.PATH = `${bin}:${path}`
+    undo.push(() => {
+      process.env.PATH = path
+    })
+    const all = await made((specification) => ({
+      ...withCard(replaceable)(specification),
+      backends: { ...specification.backends, net: Backend.fromPartial({ passt: {} }) },
+    }))
+    const pid = () =>
+      execFileSync('pgrep', ['-f', `passt --foreground .*${all.folder}`], { encoding: 'utf8' })
+    const before = pid()
+    process.kill(Number(before), 'SIGKILL')
+    const last = replaceable ? 'started again' : 'has ended'
+    for await (const { changes } of all.instances.watch({ after: 0n, once: false }, ADMIN)) {
+      if (changes.some(({ text }) => text.includes(last))) break
+    }
+    expect((await get(all.instances)).backends.net?.health).toBe(health)
+    if (replaceable) expect(pid()).not.toBe(before)
     await gone(all)
   })
 

@@ -1,10 +1,8 @@
 import { AgentError, messageOf } from '../../../base/errors.ts'
 import { undoAndThrow } from '../../../base/undo.ts'
 import type { PlugRequest, Specification, UnplugRequest } from '../../../gen/microvm/instance/v1/instance.ts'
-import { blockDevicesOf } from '../../qemu/block-devices.ts'
 import { deviceParts } from '../../qemu/device-parts.ts'
 import { plugCommand, type QmpCommand, removeCommand } from '../../qemu/parts.ts'
-import type { PartsHost } from '../../qemu/parts-host.ts'
 import { checkCanBeKept } from '../../spec/check-spec.ts'
 import { specFromProto } from '../../spec/from-proto.ts'
 import { type Backend, chipsetOf, type Device, type VmSpec } from '../../spec/spec.ts'
@@ -12,6 +10,7 @@ import { nodeNames, qemuId, type SpecKey, specKey } from '../../spec/spec-key.ts
 import type { MachineInstance } from '../instance.ts'
 import type { Machine } from '../machine/machine.ts'
 import { undoSteps } from '../machine/steps.ts'
+import { partsHostOf } from './parts-host-of.ts'
 import { isEqualBackend, isEqualDevice, withDevice, withoutDevices } from './specification.ts'
 
 /** Adds a device to the machine. The record has it before QEMU does. To be called in a change. */
@@ -155,7 +154,7 @@ async function removeBackends(instance: MachineInstance, keys: readonly string[]
   for (const key of keys) {
     const device = spec.devices[specKey(key)]
     if (device === undefined || !('backend' in device)) continue
-    const parts = deviceParts(spec, specKey(key), partsHost(instance, spec))
+    const parts = deviceParts(spec, specKey(key), partsHostOf(instance, spec))
     const commands = parts.toReversed().flatMap((part) => removeCommand(part) ?? [])
     // The file of a disk that was replaced may be this node.
     const other = { execute: 'blockdev-del', arguments: { 'node-name': nodeNames(device.backend).otherFile } }
@@ -185,7 +184,7 @@ function hotPlug(
   const backend = device !== undefined && 'backend' in device ? spec.backends[device.backend] : undefined
   refuseDaemon(key, backend)
   refuseFirstBus(spec, device)
-  const parts = deviceParts(spec, key, partsHost(instance, spec))
+  const parts = deviceParts(spec, key, partsHostOf(instance, spec))
   const commands = parts.map((part) => ({ add: plugCommand(part), remove: removeCommand(part) }))
   return async ({ qmp }) => {
     const undo: QmpCommand[] = []
@@ -202,12 +201,6 @@ function hotPlug(
       })
     }
   }
-}
-
-function partsHost({ record, recorded }: MachineInstance, spec: VmSpec): PartsHost {
-  const daemons = recorded.steps.filter(({ step }) => step === 'daemon')
-  const sockets = new Map(daemons.map(({ words: [key = '', , socket = ''] }) => [specKey(key), socket]))
-  return { cid: record.cid, blockDevices: blockDevicesOf(spec), sockets }
 }
 
 function refuseDaemon(key: string, backend: Backend | undefined): void {

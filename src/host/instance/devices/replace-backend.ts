@@ -106,7 +106,7 @@ function refusal(present: Backend | undefined): string {
     : 'another netdev below a realized NIC does not exist in QEMU 7.2; a replaceable NIC takes another tap'
 }
 
-function isReplaceable(key: string, { devices }: Specification): boolean {
+export function isReplaceable(key: string, { devices }: Specification): boolean {
   return Object.values(devices).some(({ backend, nic }) => backend === key && nic?.replaceable === true)
 }
 

@@ -4,6 +4,7 @@ import { replaceableParts } from '../../qemu/netdev-parts.ts'
 import { plugCommand, type QmpCommand, removeCommand } from '../../qemu/parts.ts'
 import { specFromProto } from '../../spec/from-proto.ts'
 import type { MachineInstance } from '../instance.ts'
+import { partsHostOf } from './parts-host-of.ts'
 
 /** Makes a tap a port of another bridge. */
 export async function connectTap(
@@ -29,7 +30,7 @@ export async function replaceNetwork(
       (last, command) => last.then(() => qmp.command(command, instance.ending)),
       Promise.resolve(),
     )
-  const [old, next] = [commandsOf(before, key), commandsOf(after, key)]
+  const [old, next] = [commandsOf(instance, before, key), commandsOf(instance, after, key)]
   for (const command of old.remove) await qmp.command(command, instance.ending).catch(() => {})
   try {
     await run(next.add)
@@ -44,11 +45,11 @@ export async function replaceNetwork(
   }
 }
 
-function commandsOf(specification: Specification, key: string) {
+function commandsOf(instance: MachineInstance, specification: Specification, key: string) {
   const spec = specFromProto(specification)
   const device = Object.values(spec.devices).find((each) => each.kind === 'nic' && each.backend === key)
   if (device?.kind !== 'nic') throw new AgentError('INTERNAL', `backend ${key}: no card has it`)
-  const parts = replaceableParts(spec, device, {})
+  const parts = replaceableParts(spec, device, partsHostOf(instance, spec))
   return {
     add: parts.map(plugCommand),
     remove: parts.toReversed().flatMap((part) => removeCommand(part) ?? []),

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto'
 import { join } from 'node:path'
 import { AgentError } from '../../../base/errors.ts'
 import { blockDevicesOf } from '../../qemu/block-devices.ts'
@@ -60,12 +61,17 @@ async function daemonSteps(spec: VmSpec, place: DaemonPlace): Promise<readonly P
   const steps: PlannedStep[] = []
   for (const [key, backend] of Object.entries(spec.backends)) {
     if (!isDaemon(backend)) continue
-    const name = backend.kind === 'vsock-daemon' ? 'vsock' : `${backend.kind}-${steps.length}`
+    const name = backend.kind === 'vsock-daemon' ? 'vsock' : `${backend.kind}-${shortName(key)}`
     const { socket, args, leftovers } = argumentsOf(backend, name, place)
     const argv = [await place.host.program(backend.kind), ...args] as const
     steps.push({ step: 'daemon', words: [key, name, socket, ...leftovers], argv })
   }
   return steps
+}
+
+/** For paths of sockets, which have little room. */
+function shortName(key: string): string {
+  return createHash('sha256').update(key).digest('hex').slice(0, 8)
 }
 
 function isDaemon(backend: Backend): backend is DaemonBackend {

@@ -1,0 +1,12 @@
+import { blockDevicesOf } from '../../qemu/block-devices.ts'
+import type { PartsHost } from '../../qemu/parts-host.ts'
+import type { VmSpec } from '../../spec/spec.ts'
+import { specKey } from '../../spec/spec-key.ts'
+import type { MachineInstance } from '../instance.ts'
+
+/** What this host has for the parts of an instance's machine, the sockets of its daemons among them. */
+export function partsHostOf({ record, recorded }: MachineInstance, spec: VmSpec): PartsHost {
+  const daemons = recorded.steps.filter(({ step }) => step === 'daemon')
+  const sockets = new Map(daemons.map(({ words: [key = '', , socket = ''] }) => [specKey(key), socket]))
+  return { cid: record.cid, blockDevices: blockDevicesOf(spec), sockets }
+}

@@ -1,0 +1,48 @@
+import { neverAborted } from '../../base/abort.ts'
+import { messageOf } from '../../base/errors.ts'
+import type { StepRecord } from '../../gen/microvm/instance/v1/records.ts'
+import { specificationOf } from './devices/plug.ts'
+import { isReplaceable } from './devices/replace-backend.ts'
+import { replaceNetwork } from './devices/replace-network.ts'
+import type { MachineInstance } from './instance.ts'
+import type { Machine } from './machine/machine.ts'
+import { STEPS } from './machine/steps.ts'
+
+/** How often the network of one card is started again in the life of a machine. */
+const RESTARTS = 10
+
+/** Tells when a daemon of the machine has ended, and starts passt again behind a card that can be given another network. */
+export function watchDaemons(instance: MachineInstance, machine: Machine): void {
+  const { context, recorded } = instance
+  const restarts = new Map<string, number>()
+  const onEnd = async (step: StepRecord) => {
+    const [key = ''] = step.words
+    // Its device may have been unplugged.
+    if (context.machine !== machine || !recorded.steps.includes(step)) return
+    await recorded.commit({ kind: 'backend', text: `the daemon of backend ${key} has ended` })
+    const count = restarts.get(key) ?? 0
+    restarts.set(key, count + 1)
+    if (count >= RESTARTS || !(await startAgain(instance, key))) return
+    await recorded.commit({ kind: 'backend', text: `the daemon of backend ${key} was started again` })
+  }
+  const stopListening = machine.holder.onExit(({ name }) => {
+    const step = recorded.steps.find((each) => each.step === 'daemon' && each.words[1] === name)
+    if (step === undefined || context.machine !== machine) return
+    const handled = instance.change(() => onEnd(step), neverAborted)
+    handled.catch((error) => context.log.warn('daemon not started again', { name, error: messageOf(error) }))
+  })
+  void machine.gone.then(stopListening)
+}
+
+/** Returns false when QEMU cannot connect again. */
+async function startAgain(instance: MachineInstance, key: string): Promise<boolean> {
+  const { context, record } = instance
+  const specification = specificationOf(instance)
+  if (specification.backends[key]?.passt === undefined || !isReplaceable(key, specification)) return false
+  const planned = (await instance.planned()).find(({ step, words }) => step === 'daemon' && words[0] === key)
+  if (planned === undefined) return false
+  await STEPS.daemon.undo(context, planned.words)
+  await STEPS.daemon.make(context, planned, record)
+  await replaceNetwork(instance, key, { before: specification, after: specification })
+  return true
+}
