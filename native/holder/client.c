@@ -51,9 +51,9 @@ void client_send(struct holder *holder, struct connection *client) {
     connection_wait(holder, client);
 }
 
-/* Returns how many of the bytes are done with, or -1 when the peer has to read first. */
+/* Returns how many of the bytes are done with, or -1 when the peer has to connect or to read first. */
 static ssize_t pass_on(struct holder *holder, struct ring *ring, size_t length) {
-  if (ring->peer.fd < 0) return (ssize_t)length;
+  if (ring->peer.fd < 0) return ring->is_closed ? (ssize_t)length : -1;
   ssize_t passed = send(ring->peer.fd, holder->chunk, length, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (passed >= 0) return passed;
   if (errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM) return (ssize_t)length;

@@ -21,7 +21,7 @@ uint64_t clients_room(const struct holder *holder, uint32_t ring);
 /* Closes those that have read less than the ring's first byte plus `margin`. */
 void clients_close_behind(struct holder *holder, uint32_t ring, uint64_t margin);
 
-/* The ring's peer reads again. */
+/* The ring's peer takes input again, or never. */
 void clients_resume_input(struct holder *holder, uint32_t ring);
 
 /* The ring has closed: closes each client once it has everything. */

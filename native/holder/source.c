@@ -69,6 +69,7 @@ void source_end(struct holder *holder, struct ring *ring) {
   ring->wait_since_ms = NEVER;
   ring->is_closed = true;
   ring_store(ring);
+  clients_resume_input(holder, index_of(holder, ring));
   clients_finish(holder, index_of(holder, ring));
 }
 
@@ -96,7 +97,10 @@ void port_accept(struct holder *holder, struct ring *ring) {
   if (fd < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED)) return;
   bool has_begun = fd >= 0 && source_begin(holder, ring, fd);
   port_close(holder, ring);
-  if (!has_begun) source_end(holder, ring);
+  if (has_begun)
+    clients_resume_input(holder, index_of(holder, ring));
+  else
+    source_end(holder, ring);
 }
 
 static void set_events(struct holder *holder, struct ring *ring, uint32_t events) {

@@ -55,12 +55,16 @@ export async function readAll(stream: Duplex): Promise<Buffer> {
   return Buffer.concat(chunks)
 }
 
+/** Exactly so many bytes; later ones stay in the stream. */
 export async function readBytes(stream: Duplex, count: number): Promise<Buffer> {
-  for (;;) {
-    const bytes: Buffer | null = stream.read(count)
-    if (bytes !== null) return bytes
-    await once(stream, 'readable')
+  let bytes = Buffer.alloc(0)
+  while (bytes.length < count) {
+    const chunk: Buffer | null = stream.read()
+    if (chunk === null) await once(stream, 'readable')
+    else bytes = Buffer.concat([bytes, chunk])
   }
+  if (bytes.length > count) stream.unshift(bytes.subarray(count))
+  return bytes.subarray(0, count)
 }
 
 export function nextExit(holder: Holder): Promise<HeldChild> {
