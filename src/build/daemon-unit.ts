@@ -2,11 +2,14 @@ import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { pinnedNode, projectRoot } from './project.ts'
 
+/** As of `./microvm` (scripts/setup/launch.mjs). */
+const FLAGS = ['--no-maglev', '--no-memory-reducer']
+
 /** Writes microvm.service into `folder` and returns its path. The unit runs the daemon of this checkout. */
 export function writeDaemonUnit(folder: string): string {
   mkdirSync(folder, { recursive: true })
   const path = join(folder, 'microvm.service')
-  writeFileSync(path, daemonUnit([pinnedNode(), '--no-maglev', join(projectRoot, 'src/microvm/main.ts')]))
+  writeFileSync(path, daemonUnit([pinnedNode(), ...FLAGS, join(projectRoot, 'src/microvm/main.ts')]))
   return path
 }
 
