@@ -1,5 +1,6 @@
-import { spawnSync } from 'node:child_process'
-import { writeFileSync } from 'node:fs'
+import { spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { installedPackages } from '../../../scripts/setup/debian.mjs'
@@ -94,6 +95,24 @@ describe('./microvm', () => {
       '',
       [expect.stringContaining('start it with ./microvm daemon')],
     ])
+  })
+
+  it('starts the daemon with what keeps it idle', async () => {
+    const folder = temporaryFolder()
+    const daemon = spawn(microvm, ['daemon', '--mock', '--state', join(folder, 'state')], {
+      stdio: ['ignore', 'ignore', 'pipe'],
+    })
+    try {
+      const [line] = await once(daemon.stderr, 'data')
+      const { pid } = JSON.parse(String(line).split('\n')[0] ?? '')
+      const words = readFileSync(`/proc/${pid}/cmdline`, 'latin1').split('\0')
+      expect(words).toEqual(expect.arrayContaining(['--no-maglev', '--no-memory-reducer', 'daemon']))
+      expect(readFileSync(`/proc/${pid}/environ`, 'latin1')).toContain('NODE_COMPILE_CACHE=')
+    } finally {
+      const ended = once(daemon, 'exit')
+      daemon.kill('SIGTERM')
+      expect(await ended).toEqual([0, null])
+    }
   })
 
   it('checks this host without the npm packages', () => {
