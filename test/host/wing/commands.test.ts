@@ -78,7 +78,8 @@ describe('the commands on a daemon of real machines', () => {
     ])
 
     await start('--rebuild')
-    expect(JSON.parse((await run('inspect', '--json', 'web')).stdout).qemu_pid).toBe(pid)
+    const found = JSON.parse((await run('inspect', '--json', 'web')).stdout)
+    expect(found).toMatchObject({ state: 'RUNNING', qemu_pid: pid })
     expect((await run('kill', 'web')).stdout).toBe('web: stopped\n')
     expect(processState(pid)).toBeUndefined()
   })
