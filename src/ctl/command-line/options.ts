@@ -8,7 +8,7 @@ export const GLOBAL_OPTIONS: readonly Option[] = [
     short: 'a',
     alias: 'server-address',
     value: 'ADDRESS',
-    summary: `the agent: microvm://NAME (a run of ./microvm), ${ADDRESS_FORMS}; also AGENT_CTL_ADDRESS; default: the one machine that runs`,
+    summary: `the agent: microvm://NAME (a run of ./microvm, or an instance of its daemon), ${ADDRESS_FORMS}; also AGENT_CTL_ADDRESS; default: the one machine that runs`,
     completes: 'machine',
   },
   {
