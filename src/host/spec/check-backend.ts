@@ -1,7 +1,7 @@
 import { ADDRESS_BITS, familyOf, type IpFamily, parseIp } from '../../base/ip-address.ts'
 import { checkNumber } from './check-board.ts'
 import { checkPath } from './check-path.ts'
-import { BACKEND_FIELDS, pathOf, refuse, shown } from './component-path.ts'
+import { BACKEND_FIELDS, jsonName, pathOf, refuse, shown } from './component-path.ts'
 import { MAX_SOCKET_PATH_BYTES } from './limits.ts'
 import type { Backend, UserNetworkBackend, UserSubnet } from './spec.ts'
 
@@ -19,7 +19,7 @@ export function checkBackend(key: string, backend: Backend): void {
       checkPath(at('socket'), backend.socket, MAX_SOCKET_PATH_BYTES)
       break
     case 'tap':
-      checkInterface(at('interfaceName'), backend.interfaceName)
+      checkInterface(at('interface_name'), backend.interfaceName)
       if (backend.bridge !== undefined) checkInterface(at('bridge'), backend.bridge)
       break
     case 'user-network':
@@ -43,8 +43,8 @@ function checkInterface(at: string, name: string): void {
 
 function checkUserNetwork(at: (field: string) => string, backend: UserNetworkBackend): void {
   for (const [index, { hostPort, guestPort }] of backend.forwards.entries()) {
-    checkNumber(`${at('forwards')}[${index}].hostPort`, hostPort, 1, 65_535)
-    checkNumber(`${at('forwards')}[${index}].guestPort`, guestPort, 1, 65_535)
+    checkNumber(`${at('forwards')}[${index}].host_port`, hostPort, 1, 65_535)
+    checkNumber(`${at('forwards')}[${index}].guest_port`, guestPort, 1, 65_535)
   }
   const families = new Set<IpFamily>()
   for (const [index, subnet] of (backend.subnets ?? []).entries()) {
@@ -59,8 +59,8 @@ function checkSubnet(path: string, subnet: UserSubnet): void {
   for (const field of ['network', 'host', 'guest', 'nameServer'] as const) {
     const address = parseIp(subnet[field])
     if (address === undefined || familyOf(address) !== subnet.family) {
-      refuse(`${path}.${field}`, `${shown(subnet[field])}: want an address of ${subnet.family}`)
+      refuse(`${path}.${jsonName(field)}`, `${shown(subnet[field])}: want an address of ${subnet.family}`)
     }
   }
-  checkNumber(`${path}.prefixLength`, subnet.prefixLength, 1, ADDRESS_BITS[subnet.family])
+  checkNumber(`${path}.prefix_length`, subnet.prefixLength, 1, ADDRESS_BITS[subnet.family])
 }

@@ -14,17 +14,17 @@ import { type Board, chipsetOf, MACHINES, type VmSpec } from './spec.ts'
 export function checkBoard({ board, devices, rebootLimit }: VmSpec): void {
   const { machine, memoryMib, cpus } = board
   if (!MACHINES.includes(machine)) refuse('board.machine', `${shown(machine)}: want ${MACHINES.join(', ')}`)
-  checkNumber('board.memoryMib', memoryMib, 1, MAX_MEMORY_MIB)
+  checkNumber('board.memory_mib', memoryMib, 1, MAX_MEMORY_MIB)
   checkNumber('board.cpus', cpus, 1, MAX_CPUS)
   checkRoom(board)
   const modules = Object.values(devices).filter(({ kind }) => kind === 'nvdimm').length
   if (modules + (board.room?.memorySlots ?? 0) > MAX_MEMORY_SLOTS) {
-    refuse('board.room.memorySlots', `more than ${MAX_MEMORY_SLOTS} with those of persistent memory`)
+    refuse('board.room.memory_slots', `more than ${MAX_MEMORY_SLOTS} with those of persistent memory`)
   }
   checkBootFiles(board)
   if (rebootLimit !== undefined) {
-    checkNumber('rebootLimit.count', rebootLimit.count, 0, MAX_REBOOTS)
-    checkNumber('rebootLimit.seconds', rebootLimit.seconds, 1, MAX_REBOOT_SECONDS)
+    checkNumber('reboot_limit.count', rebootLimit.count, 0, MAX_REBOOTS)
+    checkNumber('reboot_limit.seconds', rebootLimit.seconds, 1, MAX_REBOOT_SECONDS)
   }
 }
 
@@ -39,8 +39,8 @@ function checkRoom({ machine, room, cpus, memoryMib }: Board): void {
     refuse('board.room', 'machine microvm has no room for CPUs or memory')
   }
   checkNumber('board.room.cpus', room.cpus, 0, MAX_CPUS - cpus)
-  checkNumber('board.room.memoryMib', room.memoryMib, 0, MAX_MEMORY_MIB - memoryMib)
-  checkNumber('board.room.memorySlots', room.memorySlots, 0, MAX_MEMORY_SLOTS)
+  checkNumber('board.room.memory_mib', room.memoryMib, 0, MAX_MEMORY_MIB - memoryMib)
+  checkNumber('board.room.memory_slots', room.memorySlots, 0, MAX_MEMORY_SLOTS)
 }
 
 function checkBootFiles({ kernel, initrd, vmlinux, commandLine }: Board): void {
@@ -49,7 +49,7 @@ function checkBootFiles({ kernel, initrd, vmlinux, commandLine }: Board): void {
   if (vmlinux !== undefined) checkPath('board.vmlinux', vmlinux)
   const bytes = Buffer.byteLength(commandLine)
   if (bytes > MAX_COMMAND_LINE_BYTES) {
-    refuse('board.commandLine', `${bytes} bytes, want at most ${MAX_COMMAND_LINE_BYTES}`)
+    refuse('board.command_line', `${bytes} bytes, want at most ${MAX_COMMAND_LINE_BYTES}`)
   }
-  if (/\p{Cc}/u.test(commandLine)) refuse('board.commandLine', 'has a control character')
+  if (/\p{Cc}/u.test(commandLine)) refuse('board.command_line', 'has a control character')
 }

@@ -2,7 +2,7 @@ import { checkBackend } from './check-backend.ts'
 import { checkBoard } from './check-board.ts'
 import { checkDevice } from './check-device.ts'
 import { checkPlaces } from './check-places.ts'
-import { BACKEND_FIELDS, DEVICE_FIELDS, pathOf, refuse, shown } from './component-path.ts'
+import { BACKEND_FIELDS, DEVICE_FIELDS, jsonName, pathOf, refuse, shown } from './component-path.ts'
 import { MAX_COMPONENTS } from './limits.ts'
 import type { Backend, Device, VmSpec } from './spec.ts'
 
@@ -94,8 +94,8 @@ function checkUse(key: string, device: Device, spec: VmSpec, users: Map<string, 
   if (other !== undefined) refuse(at, `${shown(name)}: already used by ${pathOf('devices', other)}`)
   users.set(name, key)
   if (BACKENDS_OF[device.kind].includes(backend.kind)) return
-  const wanted = BACKENDS_OF[device.kind].map((kind) => BACKEND_FIELDS[kind]).join(', ')
-  const what = `${BACKEND_FIELDS[backend.kind]} not possible for ${DEVICE_FIELDS[device.kind]}`
+  const wanted = BACKENDS_OF[device.kind].map((kind) => jsonName(BACKEND_FIELDS[kind])).join(', ')
+  const what = `${jsonName(BACKEND_FIELDS[backend.kind])} not possible for ${jsonName(DEVICE_FIELDS[device.kind])}`
   refuse(at, `${shown(name)}: ${what}, want ${wanted}`)
 }
 

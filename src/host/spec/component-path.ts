@@ -31,12 +31,19 @@ export const BACKEND_FIELDS = {
 
 const MAX_SHOWN = 128
 
-/** The path of a part of a specification by its names in JSON: `devices.root.slot`, `devices["a b"]`. */
-export function pathOf(...names: readonly string[]): string {
-  return names.reduce((path, name) => {
+/** The path of a part of a specification by its names in JSON: `devices.root.slot`, `devices["a b"]`, `board.memory_mib`. */
+export function pathOf(field: string, ...names: readonly string[]): string {
+  const isKeyed = field === 'devices' || field === 'backends'
+  const shownNames = names.map((name, index) => (isKeyed && index === 0 ? name : jsonName(name)))
+  return [jsonName(field), ...shownNames].reduce((path, name) => {
     if (!/^[\w-]+$/.test(name)) return `${path}[${shown(name)}]`
     return path === '' ? name : `${path}.${name}`
   }, '')
+}
+
+/** The name in JSON of a field that is generated from the contract: `memory_mib` for `memoryMib`. */
+export function jsonName(field: string): string {
+  return field.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
 }
 
 /** A text of a caller for a message, cut so that the message stays short. */

@@ -8,7 +8,8 @@ export function firstDifference(a: VmSpec, b: VmSpec): string | undefined {
     specToProto({ ...spec, rebootLimit: spec.rebootLimit ?? REBOOT_LIMIT }),
   )
   const names = differenceOf(one, other)
-  return names && pathOf(...names)
+  const [field, ...rest] = names ?? []
+  return field && pathOf(field, ...rest)
 }
 
 /** The names of the fields that lead to it. */

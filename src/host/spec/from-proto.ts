@@ -8,7 +8,7 @@ import {
   type Subnet,
 } from '../../gen/microvm/instance/v1/instance.ts'
 import { checkCount, checkSpec } from './check-spec.ts'
-import { BACKEND_FIELDS, DEVICE_FIELDS, pathOf, refuse, shown } from './component-path.ts'
+import { BACKEND_FIELDS, DEVICE_FIELDS, jsonName, pathOf, refuse, shown } from './component-path.ts'
 import { MAX_SPECIFICATION_BYTES } from './limits.ts'
 import { type Backend, type Board, type Device, type FileBackend, MACHINES, type VmSpec } from './spec.ts'
 import { type SpecKey, specKey } from './spec-key.ts'
@@ -86,7 +86,7 @@ export function deviceFromProto(key: string, message: DeviceMessage): Device {
   const fieldOf = onlyKind(message, DEVICE_FIELDS, at())
   const takes = DEVICE_TAKES[fieldOf] ?? { backend: true, slot: true, port: true }
   for (const name of ['backend', 'slot', 'port'] as const) {
-    if (!takes[name] && message[name]) refuse(at(name), `not possible for ${fieldOf}`)
+    if (!takes[name] && message[name]) refuse(at(name), `not possible for ${jsonName(fieldOf)}`)
   }
   const { slot } = message
   const port = message.port === '' ? undefined : keyAt(at('port'), message.port)
@@ -134,8 +134,8 @@ function onlyKind<Field extends string>(
 ): Field {
   const names = Object.values(fields)
   const [name, ...others] = names.filter((field) => message[field] !== undefined)
-  if (name === undefined) refuse(path, `no kind, want one of ${names.join(', ')}`)
-  if (others.length > 0) refuse(path, `${[name, ...others].join(', ')}: want one kind`)
+  if (name === undefined) refuse(path, `no kind, want one of ${names.map(jsonName).join(', ')}`)
+  if (others.length > 0) refuse(path, `${[name, ...others].map(jsonName).join(', ')}: want one kind`)
   return name
 }
 
@@ -152,7 +152,7 @@ export function backendFromProto(key: string, message: BackendMessage): Backend 
   if (folder) return { kind: 'folder', path: folder.path }
   if (userNetwork) {
     const subnets = userNetwork.subnets.map((subnet, index) =>
-      subnetFromProto(subnet, `${path}.userNetwork.subnets[${index}]`),
+      subnetFromProto(subnet, `${path}.user_network.subnets[${index}]`),
     )
     return { kind: 'user-network', forwards: userNetwork.forwards.map((each) => ({ ...each })), subnets }
   }

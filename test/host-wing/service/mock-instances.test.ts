@@ -35,7 +35,7 @@ describe('MockInstances', () => {
     expect(await instances.ensure(request('a'), ANNE)).toBe(made)
     await expect(instances.ensure(request('a', 'anne', 512n), ANNE)).rejects.toMatchObject({
       code: 'FAILED_PRECONDITION',
-      message: 'instance a: board.memoryMib: differs from the present one',
+      message: 'instance a: board.memory_mib: differs from the present one',
     })
     expect(instances.list(ADMIN)).toEqual([made])
   })

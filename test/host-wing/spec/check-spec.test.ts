@@ -95,7 +95,7 @@ describe('checkSpec', () => {
       specOf([['p', { ...port, func: 1 }]]),
       'devices.p.slot: 6.1: want a root port of function 0 in this slot too',
     ],
-    ['function 8', specOf([['p', { ...port, func: 8 }]]), 'devices.p.rootPort.function: 8: want 0 to 7'],
+    ['function 8', specOf([['p', { ...port, func: 8 }]]), 'devices.p.root_port.function: 8: want 0 to 7'],
     ['no slot', one({ ...disk, slot: 0 }, file), 'devices.d.slot: missing, want 2 to 30 or a port'],
     ['slot 31', one({ ...disk, slot: 31 }, file), 'devices.d.slot: 31: want 2 to 30'],
     ['slot 2.5', one({ ...disk, slot: 2.5 }, file), 'devices.d.slot: 2.5: want 2 to 30'],
@@ -170,7 +170,7 @@ describe('checkSpec', () => {
     [
       'an item of QEMU itself',
       one({ ...item, name: 'etc/e820' }, { kind: 'content', path: '/c' }),
-      'devices.d.firmwareItem.name: "etc/e820": invalid, want opt/',
+      'devices.d.firmware_item.name: "etc/e820": invalid, want opt/',
     ],
     [
       'a long item',
@@ -183,7 +183,7 @@ describe('checkSpec', () => {
         ['d', item, { kind: 'content', path: '/c' }],
         ['e', { ...item, backend: other }, { kind: 'content', path: '/d' }],
       ]),
-      'devices.e.firmwareItem.name: firmware item "opt/a": devices.d is one already',
+      'devices.e.firmware_item.name: firmware item "opt/a": devices.d is one already',
     ],
     [
       'two shares of one tag',
@@ -199,7 +199,7 @@ describe('checkSpec', () => {
         ['d', { kind: 'serial', backend: key }, { kind: 'console' }],
         ['e', { kind: 'virtio-console', slot: 2, backend: other }, { kind: 'console' }],
       ]),
-      'devices.e.virtioConsole: console: devices.d is one already',
+      'devices.e.virtio_console: console: devices.d is one already',
     ],
     [
       'two vsock devices',
@@ -212,12 +212,12 @@ describe('checkSpec', () => {
     [
       'root ports on pc',
       specOf([['p', port]], { machine: 'pc' }),
-      'devices.p.rootPort: machine pc has no root ports',
+      'devices.p.root_port: machine pc has no root ports',
     ],
     [
       'bridges on microvm',
       specOf([['p', { kind: 'pci-bridge', slot: 6 }]], { machine: 'microvm' }),
-      'devices.p.pciBridge: machine microvm has no PCI',
+      'devices.p.pci_bridge: machine microvm has no PCI',
     ],
     [
       'NVMe disks on microvm',
@@ -244,7 +244,7 @@ describe('checkSpec', () => {
     [
       'persistent memory on microvm',
       one(nvdimm, file, 'microvm'),
-      'devices.d.persistentMemory: machine microvm has no persistent memory',
+      'devices.d.persistent_memory: machine microvm has no persistent memory',
     ],
     [
       'persistent memory that the guest may write to',
@@ -254,7 +254,7 @@ describe('checkSpec', () => {
     ...[1 << 20, 0, 2 ** 63, Number.NaN].map((sizeBytes): [string, VmSpec, string] => [
       `persistent memory of ${sizeBytes} bytes`,
       one({ ...nvdimm, sizeBytes }, file),
-      `devices.d.persistentMemory.sizeBytes: ${sizeBytes}: want a multiple of 2 MiB`,
+      `devices.d.persistent_memory.size_bytes: ${sizeBytes}: want a multiple of 2 MiB`,
     ]),
     [
       'persistent memory in no order',
@@ -267,12 +267,12 @@ describe('checkSpec', () => {
     [
       'more memory slots than there are',
       specOf([['d', nvdimm, file]], { room: { ...room, memorySlots: 256 } }),
-      'board.room.memorySlots: more than 256 with those of persistent memory',
+      'board.room.memory_slots: more than 256 with those of persistent memory',
     ],
     ...[0, -1, 1.5, 2 ** 63].map((memoryMib): [string, VmSpec, string] => [
       `memory of ${memoryMib} MiB`,
       specOf([], { memoryMib }),
-      `board.memoryMib: ${memoryMib}: want 1 to 16777216`,
+      `board.memory_mib: ${memoryMib}: want 1 to 16777216`,
     ]),
     ['no CPU', specOf([], { cpus: 0 }), 'board.cpus: 0: want 1 to 255'],
     ['256 CPUs', specOf([], { cpus: 256 }), 'board.cpus: 256: want 1 to 255'],
@@ -280,19 +280,19 @@ describe('checkSpec', () => {
     [
       'room for 2^63 MiB',
       specOf([], { room: { ...room, memoryMib: 2 ** 63 } }),
-      'board.room.memoryMib: 9223372036854776000: want 0 to',
+      'board.room.memory_mib: 9223372036854776000: want 0 to',
     ],
     ['no kernel', specOf([], { kernel: '' }), 'board.kernel: missing'],
     ['a relative initrd', specOf([], { initrd: 'i' }), 'board.initrd: "i": want an absolute path'],
     [
       'a broken command line',
       specOf([], { commandLine: 'a\nb' }),
-      'board.commandLine: has a control character',
+      'board.command_line: has a control character',
     ],
     [
       'a command line that the kernel would cut',
       specOf([], { commandLine: 'a'.repeat(2000) }),
-      'board.commandLine: 2000 bytes, want at most 1920',
+      'board.command_line: 2000 bytes, want at most 1920',
     ],
     ['no path', atPath(''), 'backends.b.file.path: missing'],
     ['a relative path', atPath('f'), 'backends.b.file.path: "f": want an absolute path'],
@@ -308,12 +308,12 @@ describe('checkSpec', () => {
     [
       'a long path of a socket',
       one(vsock, { kind: 'vhost-user', socket: `/${'a'.repeat(107)}` }),
-      'backends.b.vhostUser.socket: 108 bytes, want at most 107',
+      'backends.b.vhost_user.socket: 108 bytes, want at most 107',
     ],
     ...['', '..', 'a/b', 'tap%d', 'a b', 'a'.repeat(16)].map((name): [string, VmSpec, string] => [
       `an interface named ${JSON.stringify(name)}`,
       one(nic, { kind: 'tap', interfaceName: name }),
-      `backends.b.tap.interfaceName: ${JSON.stringify(name)}: invalid, want 1 to 15`,
+      `backends.b.tap.interface_name: ${JSON.stringify(name)}: invalid, want 1 to 15`,
     ]),
     [
       'a bridge with a bad name',
@@ -323,22 +323,22 @@ describe('checkSpec', () => {
     [
       'port 0',
       one(nic, { kind: 'user-network', forwards: [{ hostPort: 0, guestPort: 1 }] }),
-      'backends.b.userNetwork.forwards[0].hostPort: 0: want 1 to 65535',
+      'backends.b.user_network.forwards[0].host_port: 0: want 1 to 65535',
     ],
     [
       'two subnets of a family',
       one(nic, { kind: 'user-network', forwards: [], subnets: [subnet, subnet] }),
-      'backends.b.userNetwork.subnets[1]: ipv4: given twice',
+      'backends.b.user_network.subnets[1]: ipv4: given twice',
     ],
     [
       'a subnet whose host would end its option',
       one(nic, { kind: 'user-network', forwards: [], subnets: [{ ...subnet, host: '10.0.0.1,x' }] }),
-      'backends.b.userNetwork.subnets[0].host: "10.0.0.1,x": want an address of ipv4',
+      'backends.b.user_network.subnets[0].host: "10.0.0.1,x": want an address of ipv4',
     ],
     [
       'a limit of reboots without a time',
       { ...specOf([]), rebootLimit: { count: 1, seconds: 0 } },
-      'rebootLimit.seconds: 0: want 1 to 86400',
+      'reboot_limit.seconds: 0: want 1 to 86400',
     ],
   ])('refuses %s', (_name, vm, sentence) => {
     expect(() => checkSpec(vm)).toThrow(sentence)
@@ -364,7 +364,7 @@ describe('checkSpec', () => {
 describe('checkCanBeKept', () => {
   it('refuses what only a machine of one run may have', () => {
     const user = one(nic, { kind: 'user-network', forwards: [] })
-    expect(() => checkCanBeKept(user)).toThrow("backends.b.userNetwork: QEMU's own network")
+    expect(() => checkCanBeKept(user)).toThrow("backends.b.user_network: QEMU's own network")
     expect(() => checkCanBeKept(specOf([], { machine: 'q35' }))).toThrow(
       'board.machine: q35 is another machine in each QEMU, want pc-q35-7.2',
     )

@@ -31,7 +31,7 @@ describe('firstDifference', () => {
     ['devices.root.disk', withRoot({ kind: 'pci-bridge', slot: 3 })],
     ['board.cpus', { ...spec, board: { ...BOARD, cpus: 2 } }],
     ['board.room', { ...spec, board: { ...BOARD, room: { cpus: 1, memoryMib: 0, memorySlots: 0 } } }],
-    ['rebootLimit.count', { ...spec, rebootLimit: { count: 4, seconds: 60 } }],
+    ['reboot_limit.count', { ...spec, rebootLimit: { count: 4, seconds: 60 } }],
     ['devices["a b"]', { ...spec, devices: { ...spec.devices, [specKey('a b')]: root } }],
     ['devices.toString', { ...spec, devices: { ...spec.devices, [specKey('toString')]: root } }],
     [

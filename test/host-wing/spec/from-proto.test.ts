@@ -53,8 +53,12 @@ describe('specFromProto', () => {
       { board: { ...board, machine: 'pc-q35-8.0' } },
       'board.machine: "pc-q35-8.0": unknown',
     ],
-    ['no memory', { board: { ...board, memoryMib: 0n } }, 'board.memoryMib: 0: want 1 to'],
-    ['2^63 MiB', { board: { ...board, memoryMib: 1n << 63n } }, 'board.memoryMib: 9223372036854776000: want'],
+    ['no memory', { board: { ...board, memoryMib: 0n } }, 'board.memory_mib: 0: want 1 to'],
+    [
+      '2^63 MiB',
+      { board: { ...board, memoryMib: 1n << 63n } },
+      'board.memory_mib: 9223372036854776000: want',
+    ],
     ['no CPU', { board: { ...board, cpus: 0 } }, 'board.cpus: 0: want 1 to 255'],
     ['no kernel', { board: { ...board, kernel: '' } }, 'board.kernel: missing'],
     ['a device of no kind', { board, devices: { d: {} } }, 'devices.d: no kind, want one of disk, '],
@@ -77,12 +81,12 @@ describe('specFromProto', () => {
     [
       'a backend of a root port',
       { board, devices: { d: { backend: 'b', slot: 3, rootPort: {} } } },
-      'devices.d.backend: not possible for rootPort',
+      'devices.d.backend: not possible for root_port',
     ],
     [
       'a port of a root port',
       { board, devices: { d: { port: 'p', rootPort: {} } } },
-      'devices.d.port: not possible for rootPort',
+      'devices.d.port: not possible for root_port',
     ],
     ['a backend of no kind', { board, backends: { b: {} } }, 'backends.b: no kind, want one of file, '],
     [
@@ -114,7 +118,7 @@ describe('specFromProto', () => {
     [
       'a subnet of no address',
       { board, backends: { b: { userNetwork: { subnets: [{ network: 'x' }] } } } },
-      'backends.b.userNetwork.subnets[0].network: "x": want an IP address',
+      'backends.b.user_network.subnets[0].network: "x": want an IP address',
     ],
     [
       '4 MiB',
