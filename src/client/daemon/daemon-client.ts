@@ -20,11 +20,18 @@ export interface DaemonClient {
   close(): void
 }
 
+/** No daemon answers: UNAVAILABLE, which a daemon itself answers for a machine that does not start. */
+export class NoDaemon extends AgentError {
+  constructor(message: string, cause: unknown) {
+    super('UNAVAILABLE', message, { cause })
+  }
+}
+
 /** How long a daemon that is gone may take to come back during a call. */
 const RETURN_MS = 10_000
 const RETRY_MS = 100
 
-/** Connects to the daemon at the socket `path`. Rejects with UNAVAILABLE and the remedy in one line. */
+/** Connects to the daemon at the socket `path`. Rejects with `NoDaemon` and the remedy in one line. */
 export async function openDaemon(path: string, signal: AbortSignal): Promise<DaemonClient> {
   let connection = await connect(path, signal)
   const calls = clientFor(InstanceServiceDefinition, {
@@ -66,9 +73,7 @@ async function reconnect(path: string, signal: AbortSignal, until: number): Prom
       return await connect(path, signal)
     } catch (error) {
       if (signal.aborted || performance.now() >= until)
-        throw new AgentError('UNAVAILABLE', `the daemon has ended during the call: ${messageOf(error)}`, {
-          cause: error,
-        })
+        throw new NoDaemon(`the daemon has ended during the call: ${messageOf(error)}`, error)
     }
     await delay(RETRY_MS, undefined, { signal }).catch(() => signal.throwIfAborted())
   }
@@ -81,7 +86,7 @@ async function connect(path: string, signal: AbortSignal): Promise<GrpcConnectio
   } catch (error) {
     signal.throwIfAborted()
     const reason = REASONS[errnoOf(error) ?? ''] ?? messageOf(error)
-    throw new AgentError('UNAVAILABLE', `daemon at ${path}: ${reason}`, { cause: error })
+    throw new NoDaemon(`daemon at ${path}: ${reason}`, error)
   }
 }
 

@@ -3,7 +3,7 @@ import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Stdio } from '../../client/container/attach.ts'
 import { START_FAILURE } from '../../client/container/start-failure.ts'
 import { OutputClosed } from '../../client/container/stdio.ts'
-import { type DaemonClient, isLost, openDaemon } from '../../client/daemon/daemon-client.ts'
+import { type DaemonClient, isLost, NoDaemon, openDaemon } from '../../client/daemon/daemon-client.ts'
 import { daemonSocket } from '../../client/daemon/daemon-socket.mjs'
 import { plainText } from '../../client/output/text.ts'
 import { Interrupted, type Interruptions } from '../../client/terminal/interruptions.ts'
@@ -88,14 +88,15 @@ function textOf(name: string, error: unknown): string {
   if (isLost(error)) return `${name}: the daemon closed the connection before its answer; its log tells why`
   if (error.code === 'DEADLINE_EXCEEDED')
     return `${name}: no answer in time${READS.includes(name) ? '' : ', and the change may go on: see ./microvm ps'}; wait longer with --timeout`
-  return name === 'daemon' || error.code === 'UNAVAILABLE'
+  return name === 'daemon' || error instanceof NoDaemon
     ? error.message
     : `${name}: ${error.code}: ${error.message}`
 }
 
 function statusOf(name: string, error: unknown): number {
   if (error instanceof UsageError) return USAGE
-  if (!(error instanceof AgentError) || error.code === 'UNAVAILABLE') return START_FAILURE.cannotRun
+  if (!(error instanceof AgentError) || error instanceof NoDaemon || isLost(error))
+    return START_FAILURE.cannotRun
   if (name !== 'daemon') return FAILED
   return error.code === 'INVALID_ARGUMENT' ? USAGE : START_FAILURE.cannotRun
 }

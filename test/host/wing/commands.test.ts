@@ -83,4 +83,15 @@ describe('the commands on a daemon of real machines', () => {
     expect((await run('kill', 'web')).stdout).toBe('web: stopped\n')
     expect(processState(pid)).toBeUndefined()
   })
+
+  it('tell the error of a daemon that answers apart from a daemon that does not', async () => {
+    await start()
+    const { properties, specification } = lifePlan(join(folder, 'disks')).request
+    const file = join(folder, 'web.json')
+    const json = JSON.stringify(instanceJson(Instance.fromPartial({ properties, specification })))
+    writeFileSync(file, json.replace(/"kernel":"[^"]*"/, '"kernel":"/nowhere"'))
+    const failed = await run('ensure', file)
+    expect(failed.stderr).toMatch(/^microvm: ensure: UNAVAILABLE: QEMU exited with status 1: .*\/nowhere/)
+    expect(failed.status).toBe(1)
+  })
 })
