@@ -207,10 +207,8 @@ export class MachineInstance {
     const { machine, clock } = this.context
     if (machine === undefined) return await this.tearDown('')
     const wasRunning = this.record.current === State.RUNNING
-    await this.recorded.tryCommit(
-      { desired: State.STOPPED, current: State.STOPPING },
-      'the machine is being stopped',
-    )
+    const set = { desired: State.STOPPED, current: State.STOPPING }
+    await this.recorded.note({ set, kind: 'state', text: 'the machine is being stopped' })
     if (wasRunning) {
       const over = new AbortController()
       const grace = clock.sleep(graceMs, AbortSignal.any([over.signal, this.#ending.signal])).catch(() => {})
@@ -238,10 +236,8 @@ export class MachineInstance {
   /** Undoes all that only a machine needs. The instance is stopped then. */
   async tearDown(reason: string, kind: Announcement['kind'] = 'state'): Promise<void> {
     const { recorded } = this
-    await this.recorded.tryCommit(
-      { desired: State.STOPPED, current: State.STOPPING, reason },
-      'the machine is ending',
-    )
+    const ending = { desired: State.STOPPED, current: State.STOPPING, reason }
+    await recorded.note({ set: ending, kind: 'state', text: 'the machine is ending' })
     const drop = await undoSteps(
       this.context,
       recorded.steps.filter((step) => !isKept(step)),
@@ -251,7 +247,7 @@ export class MachineInstance {
     this.streams.clear()
     const set = { current: State.STOPPED, reason, ...withoutLost(this.record, recorded.steps) }
     const rows = streamRows(drop)
-    await recorded.commit({ set, drop, rows, kind, text: reason === '' ? 'the machine has stopped' : reason })
+    await recorded.note({ set, drop, rows, kind, text: reason === '' ? 'the machine has stopped' : reason })
     this.#log.info('instance stopped', { instance: this.key, reason })
   }
 
@@ -283,7 +279,7 @@ export class MachineInstance {
     try {
       await this.machine().qmp.execute(command, {}, this.#ending.signal)
     } catch (error) {
-      await this.recorded.tryCommit({ desired }, messageOf(error))
+      await this.recorded.note({ set: { desired }, kind: 'state', text: messageOf(error) })
       throw error
     }
     await this.#reached(state)
@@ -291,7 +287,7 @@ export class MachineInstance {
 
   async #reached(current: State): Promise<void> {
     const text = current === State.RUNNING ? 'the machine runs' : 'the machine is paused'
-    await this.recorded.commit({ set: { current, reason: '' }, kind: 'state', text })
+    await this.recorded.note({ set: { current, reason: '' }, kind: 'state', text })
     this.#log.info(text, { instance: this.key })
   }
 

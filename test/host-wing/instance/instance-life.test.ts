@@ -1,8 +1,10 @@
 import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { AgentError } from '../../../src/base/errors.ts'
 import { ChangeStateRequest_Change as Change, State } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import type { Instances } from '../../../src/host/instance/instances.ts'
+import type { Registry } from '../../../src/host/instance/registry/registry.ts'
 import { ADMIN, ensureRequest, specification, tenant } from '../../support/wing/requests.ts'
 import { FakeWing } from '../../support/wing/wing.ts'
 
@@ -175,3 +177,33 @@ function specificationBoard() {
   if (board === undefined) throw new Error('no board')
   return board
 }
+
+describe('a registry whose disk is full', () => {
+  it('refuses what is new, and lets a machine end', async () => {
+    const wing = new FakeWing()
+    let isFull = false
+    const registry: Registry = {
+      load: (table) => wing.registry.load(table),
+      close: () => wing.registry.close(),
+      commit: (changes) =>
+        isFull
+          ? Promise.reject(new AgentError('RESOURCE_EXHAUSTED', 'registry: the disk is full'))
+          : wing.registry.commit(changes),
+    }
+    const instances = await wing.open(registry)
+    await instances.ensure(ensureRequest('web'), ADMIN)
+    isFull = true
+    await expect(instances.ensure(ensureRequest('other'), ADMIN)).rejects.toMatchObject({
+      code: 'RESOURCE_EXHAUSTED',
+    })
+    expect(instances.list(ADMIN)).toHaveLength(1)
+    await expect(change(instances, Change.RUN)).rejects.toMatchObject({ code: 'RESOURCE_EXHAUSTED' })
+    expect(await stateOf(instances)).toBe(State.PAUSED)
+    expect(wing.holders.qemu.isRunning).toBe(false)
+    expect((await change(instances, Change.STOP)).state).toBe(State.STOPPED)
+    expect(wing.holders.processes).toEqual([])
+    isFull = false
+    await instances.remove('web', ADMIN)
+    expect(await wing.rows()).toEqual([])
+  })
+})

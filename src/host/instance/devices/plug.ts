@@ -40,7 +40,7 @@ export async function plug(instance: MachineInstance, request: PlugRequest): Pro
     await work(instance.machine())
   } catch (error) {
     const set = { specification: withoutDevices(specificationOf(instance), [deviceKey]) }
-    await recorded.commit({
+    await recorded.note({
       set,
       drop: [step],
       kind: 'device',
@@ -48,7 +48,7 @@ export async function plug(instance: MachineInstance, request: PlugRequest): Pro
     })
     throw error
   }
-  await recorded.commit({ drop: [step], kind: 'device', text: `${text} is present` })
+  await recorded.note({ drop: [step], kind: 'device', text: `${text} is present` })
 }
 
 /**
@@ -108,7 +108,7 @@ export async function finishUnplug(instance: MachineInstance): Promise<void> {
     specification: withoutDevices(specificationOf(instance), gone),
     leaving: leaving.filter((key) => !gone.includes(key)),
   }
-  await recorded.commit({ set, drop, kind: 'device', text: `device ${gone.join(', ')} has left` })
+  await recorded.note({ set, drop, kind: 'device', text: `device ${gone.join(', ')} has left` })
 }
 
 /** Finishes what an earlier daemon has begun. To be called in a change. */

@@ -28,19 +28,15 @@ export async function replaceBackend(
   const work = replacement(key, before, after)
   const step = recorded.step('replace', [key, present.file?.path ?? '', backend.file?.path ?? ''])
   await recorded.commit({ add: [step], kind: 'backend', text: `backend ${key} is being replaced` })
+  let told: string
   try {
-    const told = await work(instance)
-    await recorded.commit({
-      ...done,
-      add: tapSteps(instance, key, backend),
-      drop: [step],
-      text: `${text}${told}`,
-    })
+    told = await work(instance)
   } catch (error) {
-    const stays = `backend ${key} stays: ${messageOf(error)}`
-    await recorded.commit({ drop: [step], kind: 'backend', text: stays })
+    await recorded.note({ drop: [step], kind: 'backend', text: `backend ${key} stays: ${messageOf(error)}` })
     throw error
   }
+  const add = tapSteps(instance, key, backend)
+  await recorded.note({ ...done, add, drop: [step], text: `${text}${told}` })
 }
 
 /**

@@ -78,12 +78,18 @@ export class RecordedInstance {
     this.#announce(sequence, kind, text)
   }
 
-  /** For what must go on when the registry cannot be written, such as the end of a machine while the disk is full. */
-  async tryCommit(set: Partial<InstanceRecord>, text: string): Promise<void> {
+  /**
+   * As {@link commit}, for what has happened already, and for what must go on when the registry cannot be written, such as
+   * the end of a machine while the disk is full. Then the record is ahead of the registry until the next commit.
+   */
+  async note(change: RecordedChange): Promise<void> {
     try {
-      await this.commit({ set, kind: 'state', text })
+      await this.commit(change)
     } catch (error) {
+      const { text, kind } = change
       this.#log.warn('instance not recorded', { text, error: messageOf(error) })
+      this.#record = { ...this.#record, ...change.set }
+      this.#announce(this.#record.sequence, kind, text)
     }
   }
 
