@@ -1,4 +1,4 @@
-import { Backend, PlugRequest } from '../../gen/microvm/instance/v1/instance.ts'
+import { Backend, DeviceStatus_Plug, PlugRequest } from '../../gen/microvm/instance/v1/instance.ts'
 import { UsageError } from '../command-line/usage-error.mjs'
 import { argument, changeInstance, graceMs, type MachineContext, timeoutMs } from './command.ts'
 import { readMessage } from './read-message.ts'
@@ -15,9 +15,18 @@ export async function plug(context: MachineContext): Promise<undefined> {
 
 export async function unplug(context: MachineContext): Promise<undefined> {
   const [key, deviceKey, grace] = [argument(context, 'KEY'), argument(context, 'DEVICE'), graceMs(context)]
-  await changeInstance(context, `removing ${deviceKey}`, (calls) =>
-    calls.unplug({ key, deviceKey, graceMs: grace }, { timeoutMs: timeoutMs(context, grace) }),
-  )
+  let leaving: string[] = []
+  await changeInstance(context, `removing ${deviceKey}`, async (calls) => {
+    const options = { timeoutMs: timeoutMs(context, grace) }
+    const instance = await calls.unplug({ key, deviceKey, graceMs: grace }, options)
+    const devices = Object.entries(instance.devices)
+    leaving = devices.flatMap(([name, { plug }]) => (plug === DeviceStatus_Plug.LEAVING ? [name] : []))
+    return instance
+  })
+  for (const name of leaving)
+    context.reporter.progress(
+      `device ${name}: leaving; it goes when the guest lets it go, or with the machine`,
+    )
 }
 
 export async function replace(context: MachineContext): Promise<undefined> {

@@ -94,4 +94,22 @@ describe('the commands on a daemon of real machines', () => {
     expect(failed.stderr).toMatch(/^microvm: ensure: UNAVAILABLE: QEMU exited with status 1: .*\/nowhere/)
     expect(failed.status).toBe(1)
   })
+
+  it('say that a device stays until the guest lets it go', async () => {
+    await start()
+    const plan = lifePlan(join(folder, 'disks'))
+    const { properties, specification } = plan.request
+    const [web, data] = [join(folder, 'web.json'), join(folder, 'data.json')]
+    writeFileSync(web, JSON.stringify(instanceJson(Instance.fromPartial({ properties, specification }))))
+    const device = { backend: 'data-file', port: 'port', disk: { serial: 'data' } }
+    const backend = { file: { path: plan.data, access: 'READ_WRITE' } }
+    writeFileSync(data, JSON.stringify({ device, backend }))
+    await run('ensure', web)
+    expect((await run('plug', 'web', 'data', data)).stdout).toBe('web: paused\n')
+    const unplugged = await run('unplug', '--grace', '1', 'web', 'data')
+    expect([unplugged.status, unplugged.stdout]).toEqual([0, 'web: paused\n'])
+    expect(unplugged.stderr).toContain(
+      'device data: leaving; it goes when the guest lets it go, or with the machine',
+    )
+  })
 })
