@@ -141,7 +141,7 @@ export class HolderClient implements Holder {
     return await abortable(waiter.done.promise, late).catch((error) => {
       throw late.aborted && error === late.reason
         ? new AgentError(
-            'DEADLINE_EXCEEDED',
+            'UNAVAILABLE',
             `holder ${this.pid}: ${command[0]}: no answer in ${ANSWER_TIMEOUT_MS} ms`,
           )
         : error

@@ -90,6 +90,9 @@ export async function* console(
   signal: AbortSignal,
 ): AsyncGenerator<Uint8Array> {
   const holder = holderOf(instance)
+  const devices = Object.values(instance.record.specification?.devices ?? {})
+  if (!devices.some(({ serial, virtioConsole }) => (serial ?? virtioConsole) !== undefined))
+    throw new AgentError('FAILED_PRECONDITION', `instance ${instance.key}: the machine has no console`)
   const rings = await answer(instance.context, holder.rings())
   const end = rings.find(({ number }) => number === CONSOLE)?.end ?? 0n
   const { stream } = await answer(instance.context, holder.attach(CONSOLE, end))

@@ -1,8 +1,11 @@
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, describe, expect, it } from 'vitest'
+import { Readable } from 'node:stream'
+import { afterEach, describe, expect, it, vi } from 'vitest'
 import {
   ChangeStateRequest_Change as Change,
+  Device,
+  EnsureInstanceRequest,
   type Instance,
   State,
 } from '../../../src/gen/microvm/instance/v1/instance.ts'
@@ -104,6 +107,59 @@ describe('a process that fails', () => {
     const request = { ...plan.request, specification: specification && { ...specification, backends } }
     await expect(instances.ensure(request, ADMIN)).rejects.toThrow("Could not open '/nowhere': No such file")
     expect(leftovers(folder)).toEqual([])
+  })
+
+  it('is told in its own words when the daemon of a device does not start', async () => {
+    const { instances, plan, folder } = await open()
+    const { specification } = plan.request
+    const devices = { share: { backend: 'tree', slot: 5, share: { tag: 'tree' } } }
+    const backends = { tree: { virtiofsd: { path: '/nowhere' } } }
+    const request = EnsureInstanceRequest.fromPartial({
+      ...plan.request,
+      specification: { board: specification?.board ?? {}, devices, backends },
+    })
+    await expect(instances.ensure(request, ADMIN)).rejects.toThrow(
+      /^virtiofsd-\w+: ended with status 1 before it made its socket: .*\/nowhere/,
+    )
+    expect(leftovers(folder)).toEqual([])
+  })
+
+  it('names a program that this host lacks', async () => {
+    const { instances, plan, folder } = await open()
+    vi.stubEnv('PATH', '/nowhere')
+    const made = instances.ensure(plan.request, ADMIN).finally(() => vi.unstubAllEnvs())
+    await expect(made).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      message: 'qemu-system-x86_64: no such program; ./microvm doctor names its package',
+    })
+    expect(leftovers(folder)).toEqual([])
+  })
+
+  it('refuses the file of a disk that QEMU cannot open, and a console that the machine lacks', async () => {
+    const { instances, plan } = await open()
+    await instances.ensure(plan.request, ADMIN)
+    const isRefused = { code: 'FAILED_PRECONDITION', message: expect.stringContaining("open '/nowhere'") }
+    const device = Device.fromPartial({ backend: 'data-file', port: 'port', disk: { serial: 'data' } })
+    await expect(
+      instances.plug({ key: 'web', deviceKey: 'data', device, backend: file('/nowhere') }, ADMIN),
+    ).rejects.toMatchObject(isRefused)
+    await expect(
+      instances.replaceBackend({ key: 'web', backendKey: 'root-file', backend: file('/nowhere') }, ADMIN),
+    ).rejects.toMatchObject(isRefused)
+    const output = instances.console('web', Readable.from([]), ADMIN)
+    await expect(output[Symbol.asyncIterator]().next()).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      message: 'instance web: the machine has no console',
+    })
+  })
+
+  it('leaves no socket of a holder that was killed', async () => {
+    const { instances, plan, folder } = await open()
+    const { holderPid } = await instances.ensure(plan.request, ADMIN)
+    process.kill(holderPid, 'SIGKILL')
+    await stopped(instances)
+    const [name = ''] = readdirSync(join(folder, 'instances'))
+    expect(readdirSync(join(folder, 'instances', name))).not.toContain('holder.sock')
   })
 })
 

@@ -196,11 +196,17 @@ function hotPlug(
       if (backend?.kind === 'tap')
         await instance.context.links.connect(backend.interfaceName, backend.bridge ?? '')
     } catch (error) {
-      await undoAndThrow(error, async (limit) => {
+      await undoAndThrow(refused(`device ${key}`, error), async (limit) => {
         for (const command of undo) await qmp.command(command, limit)
       })
     }
   }
+}
+
+/** The error of a caller when QEMU refuses what a specification says, such as a file that is not there. */
+export function refused(what: string, error: unknown): unknown {
+  if (!(error instanceof AgentError) || error.code !== 'INTERNAL') return error
+  return new AgentError('FAILED_PRECONDITION', `${what}: ${error.message}`, { cause: error })
 }
 
 function refuseDaemon(key: string, backend: Backend | undefined): void {

@@ -3,6 +3,7 @@ import { AgentError } from '../../../base/errors.ts'
 import { undoAndThrow } from '../../../base/undo.ts'
 import type { BlockNode, QmpClient } from '../../qemu/qmp/client.ts'
 import { type NodeNames, nodeNames, specKey } from '../../spec/spec-key.ts'
+import { refused } from './plug.ts'
 
 /** What a replacement needs of an instance. */
 export interface QmpUser {
@@ -35,7 +36,9 @@ export async function replaceFile(
     const format = { driver: 'raw', 'node-name': names.format, 'read-only': isReadOnly, file } as const
     return qmp.execute('blockdev-reopen', { options: [format] }, limit)
   }
-  await qmp.execute('blockdev-add', node, signal)
+  await qmp.execute('blockdev-add', node, signal).catch((error) => {
+    throw refused(`backend ${key}`, error)
+  })
   try {
     const size = sizeOf(await nodesOf(qmp, signal), added)
     if (size < sizeBefore) {

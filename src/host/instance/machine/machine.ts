@@ -139,7 +139,8 @@ export async function describeEnd(folder: string, exit: NonNullable<HeldChild['e
 /** Read from the end of a log; longer than any line that QEMU writes there. */
 const LOG_TAIL_BYTES = 4096
 
-async function lastLine(path: string): Promise<string> {
+/** What a process wrote last to its log; empty without a log. */
+export async function lastLine(path: string): Promise<string> {
   try {
     await using file = await open(path)
     const { size } = await file.stat()

@@ -1,4 +1,5 @@
 import { mkdir, rm } from 'node:fs/promises'
+import { join } from 'node:path'
 import { withTimeout } from '../../../base/abort.ts'
 import { AgentError, errnoOf, messageOf } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
@@ -6,7 +7,7 @@ import { SIGKILL } from '../../../base/signals.ts'
 import type { InstanceRecord, StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import type { Clock } from '../../../os/clock.ts'
 import type { QmpEvent } from '../../qemu/qmp/message.ts'
-import type { Holder } from '../holder.ts'
+import type { ChildPlan, Holder } from '../holder.ts'
 import type { InstanceLimits } from '../limits.ts'
 import { writeRecordFile } from '../record/instance-record.ts'
 import { awaitSocket } from './await-socket.ts'
@@ -75,8 +76,9 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
     make: async (context, { words: [, name = '', socket = ''], argv }) => {
       const holder = holderOf(context)
       const plan = { name, argv: present(argv), output: 'log' } as const
-      const process = { holder, name, ms: context.limits.daemonMs }
-      await awaitSocket(socket, process, () => answer(context, holder.start(plan)))
+      const log = join(context.folder, `${name}.log`)
+      const process = { holder, name, log, ms: context.limits.daemonMs }
+      await awaitSocket(socket, process, () => startChild(context, plan))
     },
     undo: async (context, [, name = '', ...paths]) => {
       await endChild(context, name)
@@ -85,9 +87,8 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
   },
   qemu: {
     make: async (context, { argv }) => {
-      const holder = holderOf(context)
-      await answer(context, holder.start({ name: QEMU.child, argv: present(argv), output: 'console' }))
-      context.machine = await connectMachine(context, holder)
+      await startChild(context, { name: QEMU.child, argv: present(argv), output: 'console' })
+      context.machine = await connectMachine(context, holderOf(context))
     },
     undo: async (context, [, socket = '']) => {
       context.machine?.close()
@@ -178,10 +179,25 @@ export function answer<T>(
   return withTimeout(clock, ms, work, late)
 }
 
+async function startChild(context: StepContext, plan: ChildPlan): Promise<void> {
+  try {
+    await answer(context, holderOf(context).start(plan))
+  } catch (error) {
+    if (!(error instanceof AgentError) || error.code !== 'NOT_FOUND') throw error
+    const text = `${plan.argv[0]}: no such program; ./microvm doctor names its package`
+    throw new AgentError('FAILED_PRECONDITION', text, { cause: error })
+  }
+}
+
 async function endHolder(context: StepContext): Promise<void> {
   const holder = context.holder ?? (await answer(context, context.holders.find(context.folder)))
   context.holder = undefined
-  if (holder === undefined) return
+  if (holder !== undefined) await endRunning(context, holder)
+  // A holder that was killed leaves its socket.
+  await rm(join(context.folder, 'holder.sock'), { force: true })
+}
+
+async function endRunning(context: StepContext, holder: Holder): Promise<void> {
   const { endMs } = context.limits
   try {
     await answer(context, holder.end(), endMs)
