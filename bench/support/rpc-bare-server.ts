@@ -14,3 +14,5 @@ server.bindAsync(`unix:${process.argv[2]}`, ServerCredentials.createInsecure(), 
   if (error !== null) throw error
   process.stdout.write('up\n')
 })
+// An ordinary exit writes the compile cache.
+process.once('SIGTERM', () => process.exit())
