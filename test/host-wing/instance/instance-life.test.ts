@@ -2,10 +2,14 @@ import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { AgentError } from '../../../src/base/errors.ts'
-import { ChangeStateRequest_Change as Change, State } from '../../../src/gen/microvm/instance/v1/instance.ts'
+import {
+  ChangeStateRequest_Change as Change,
+  Device,
+  State,
+} from '../../../src/gen/microvm/instance/v1/instance.ts'
 import type { Instances } from '../../../src/host/instance/instances.ts'
 import type { Registry } from '../../../src/host/instance/registry/registry.ts'
-import { ADMIN, ensureRequest, specification, tenant } from '../../support/wing/requests.ts'
+import { ADMIN, ensureRequest, file, specification, tenant } from '../../support/wing/requests.ts'
 import { FakeWing } from '../../support/wing/wing.ts'
 
 const change = (instances: Instances, to: Change, graceMs = 0) =>
@@ -198,8 +202,11 @@ describe('a registry whose disk is full', () => {
     })
     expect(instances.list(ADMIN)).toHaveLength(1)
     await expect(change(instances, Change.RUN)).rejects.toMatchObject({ code: 'RESOURCE_EXHAUSTED' })
-    expect(await stateOf(instances)).toBe(State.PAUSED)
-    expect(wing.holders.qemu.isRunning).toBe(false)
+    const device = Device.fromPartial({ backend: 'data-file', port: 'port', disk: { serial: 'data' } })
+    const plugging = instances.plug({ key: 'web', deviceKey: 'data', device, backend: file('/data') }, ADMIN)
+    await expect(plugging).rejects.toMatchObject({ code: 'RESOURCE_EXHAUSTED' })
+    const { state, specification: kept } = await instances.get('web', ADMIN)
+    expect([state, kept, wing.holders.qemu.isRunning]).toEqual([State.PAUSED, specification(), false])
     expect((await change(instances, Change.STOP)).state).toBe(State.STOPPED)
     expect(wing.holders.processes).toEqual([])
     isFull = false
