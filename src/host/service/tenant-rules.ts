@@ -3,6 +3,7 @@ import { isAbsolute, normalize } from 'node:path'
 import { AgentError } from '../../base/errors.ts'
 import { isWithin } from '../../base/paths.ts'
 import type { Backend, Board, Specification } from '../../gen/microvm/instance/v1/instance.ts'
+import { jsonName } from '../spec/component-path.ts'
 import type { Tenant } from './configuration.ts'
 
 /** `allowed`, `refused`, or the path, which has to be below one of the tenant's folders. */
@@ -17,10 +18,11 @@ const RULES: { readonly [Kind in keyof Backend]-?: Rule<NonNullable<Backend[Kind
   vhostVsock: 'allowed',
   vsockDaemon: 'allowed',
   vhostUser: ({ socket }) => socket,
-  virtiofsd: ({ path }) => path,
+  // A guest's root could make a set-user-ID program or a device in a shared folder, for the tenant to use on the host.
+  virtiofsd: 'refused',
   console: 'allowed',
   content: ({ path }) => path,
-  folder: ({ path }) => path,
+  folder: 'refused',
   userNetwork: 'refused',
 }
 
@@ -45,10 +47,10 @@ export async function checkTenantBackend(tenant: Tenant, where: string, backend:
   for (const [kind, rule] of Object.entries(RULES)) {
     const value = backend[kind as keyof Backend]
     if (value === undefined || rule === 'allowed') continue
-    if (rule === 'refused') throw denied(`${where}: ${kind} is for the administrator only`)
+    if (rule === 'refused') throw denied(`${where}: ${jsonName(kind)} is for the administrator only`)
     // The table ties each rule to its kind; Object.entries loses that tie.
     const path = (rule as (value: unknown) => string)(value)
-    await checkPath(tenant, `${where}.${kind}`, path)
+    await checkPath(tenant, `${where}.${jsonName(kind)}`, path)
   }
 }
 
