@@ -19,10 +19,15 @@ export interface SocketPlan {
   /** Names the callers of this socket in the log. */
   readonly peer: string
   readonly tables: ServedTables
+  /** The limits of this socket's callers together, so that one tenant takes nothing from the others. */
+  readonly totals: Totals
 }
 
 /** Bytes of a path that bind(2) takes. */
 const MOST_PATH_BYTES = 107
+
+/** Of an answer: a list has the specifications of all instances. */
+const ANSWER_BYTES = 32 * 1024 * 1024
 
 /** How long calls may go on after `close`. */
 const CLOSE_MS = 5000
@@ -30,18 +35,13 @@ const CLOSE_MS = 5000
 /** Serves the API on unix sockets, whose owner alone may connect. */
 export class ApiSockets {
   readonly #shared: {
-    readonly totals: Totals
     readonly log: Logger
     readonly readDescriptors: ReadDescriptors
   }
   readonly #servers: { readonly server: Server; readonly path: string }[] = []
   readonly #open = new Map<Socket, ServedConnection>()
 
-  constructor(shared: {
-    readonly totals: Totals
-    readonly log: Logger
-    readonly readDescriptors: ReadDescriptors
-  }) {
+  constructor(shared: { readonly log: Logger; readonly readDescriptors: ReadDescriptors }) {
     this.#shared = shared
   }
 
@@ -85,8 +85,8 @@ export class ApiSockets {
     stopTimer()
   }
 
-  #serve(socket: Socket, { peer, tables }: SocketPlan): void {
-    const { totals, log, readDescriptors } = this.#shared
+  #serve(socket: Socket, { peer, tables, totals }: SocketPlan): void {
+    const { log, readDescriptors } = this.#shared
     // 'close' follows.
     socket.on('error', () => {})
     const own = totals.addConnection((reason) => {
@@ -103,6 +103,7 @@ export class ApiSockets {
       peer,
       firstBytes: Buffer.alloc(0),
       readDescriptors,
+      answerBytes: ANSWER_BYTES,
       checkCall: async () => undefined,
       totals: own,
       startTimer,

@@ -84,8 +84,7 @@ async function compose(options: DaemonOptions, parts: Part[]): Promise<Daemon> {
   const { stateFolder, configuration, log, socket = join(stateFolder, 'admin.sock') } = options
   const { tenants } = configuration
   const nowMs = () => performance.now()
-  const totals = new Totals(HOST_LIMITS)
-  const sockets = new ApiSockets({ totals, log, readDescriptors })
+  const sockets = new ApiSockets({ log, readDescriptors })
   const registry = await openRegistry(options)
   parts.unshift({ name: 'registry', close: () => registry.close() })
   const journal = await CallJournal.open({ registry, nowMs: Date.now, log })
@@ -102,22 +101,21 @@ async function compose(options: DaemonOptions, parts: Part[]): Promise<Daemon> {
     ...methodsOf(VMControllerDefinition, controllerMethods()),
   ]
   const stopping = new AbortController()
-  const context = { calls, journal, totals, log, nowMs, stopping: stopping.signal }
+  const context = { calls, journal, log, nowMs, stopping: stopping.signal }
+  const served = (tenant: string | undefined) => {
+    const totals = new Totals(HOST_LIMITS)
+    return { totals, tables: servedTables(declared, { ...context, totals }, tenant) }
+  }
   const close = () => {
     stopping.abort(new AgentError('UNAVAILABLE', 'the daemon stops'))
     return sockets.close()
   }
   parts.unshift({ name: 'sockets', close })
-  await sockets.listen({
-    path: socket,
-    uid: undefined,
-    peer: 'admin',
-    tables: servedTables(declared, context, undefined),
-  })
+  await sockets.listen({ path: socket, uid: undefined, peer: 'admin', ...served(undefined) })
   if (tenants.length > 0) await makeSocketFolder(join(stateFolder, 'tenants'), true)
   for (const { name, uid } of tenants) {
     const path = join(stateFolder, 'tenants', `${name}.sock`)
-    await sockets.listen({ path, uid, peer: `tenant ${name}`, tables: servedTables(declared, context, name) })
+    await sockets.listen({ path, uid, peer: `tenant ${name}`, ...served(name) })
   }
   log.info('serving', { socket, tenants: tenants.length, mock: options.mock })
   return { socket, instances, close: () => closeAll(parts, log) }

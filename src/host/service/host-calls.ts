@@ -22,6 +22,7 @@ const SECONDS = [0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10, 60]
 export class HostCalls {
   readonly #nowMs: () => number
   readonly #open = new Set<OpenCall>()
+  readonly #openOf = new Map<string, number>()
   readonly #seconds = new Map<string, Histogram>()
   /** By method, then by code. */
   readonly #counts = new Map<string, Map<StatusCodeName, number>>()
@@ -32,8 +33,9 @@ export class HostCalls {
     this.#nowMs = nowMs
   }
 
-  get size(): number {
-    return this.#open.size
+  /** How many calls of a tenant have not ended. */
+  openOf(tenant: string): number {
+    return this.#openOf.get(tenant) ?? 0
   }
 
   begin(method: string, tenant: string): OpenCall {
@@ -46,9 +48,12 @@ export class HostCalls {
       key: '',
       step: '',
       answered: (code) => this.#count(call, code),
-      ended: () => this.#open.delete(call),
+      ended: () => {
+        if (this.#open.delete(call)) this.#openOf.set(tenant, this.openOf(tenant) - 1)
+      },
     }
     this.#open.add(call)
+    this.#openOf.set(tenant, this.openOf(tenant) + 1)
     return call
   }
 

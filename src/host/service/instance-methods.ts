@@ -109,6 +109,9 @@ const JOURNALED = { role: 'owner', onDaemonDeath: 'journaled' } as const
 
 const STREAMS = ['stdin', 'stdout', 'stderr']
 
+/** Of an instance, in every list of instances. */
+const MAX_LABELS_BYTES = 64 * 1024
+
 /** Bytes of one message of a stream of bytes. */
 const PIECE_BYTES = 1024 * 1024
 
@@ -128,6 +131,7 @@ async function checkedEnsure(
     )
   if (properties.tenant !== '' && !TENANT_NAME.test(properties.tenant))
     throw invalid(`properties.tenant: ${JSON.stringify(properties.tenant)} is no name of a tenant`)
+  checkLabels(properties.labels)
   if (migrationTarget !== undefined)
     throw new AgentError('UNIMPLEMENTED', 'migration_target: not built yet, want specification')
   if (specification === undefined) throw invalid('specification: missing')
@@ -137,6 +141,13 @@ async function checkedEnsure(
     properties: { ...properties, key, tenant: tenant?.name ?? properties.tenant },
     specification,
   }
+}
+
+function checkLabels(labels: Readonly<Record<string, string>>): void {
+  const texts = Object.entries(labels).flat()
+  const bytes = texts.reduce((sum, text) => sum + Buffer.byteLength(text), 0)
+  if (bytes > MAX_LABELS_BYTES)
+    throw invalid(`properties.labels: ${bytes} bytes, want at most ${MAX_LABELS_BYTES}`)
 }
 
 function tenantOf({ tenants }: Pick<ServiceContext, 'tenants'>, { tenant }: ServiceCall): Tenant | undefined {

@@ -40,7 +40,7 @@ export interface ServedTables {
   readonly duplexes: DuplexTable
 }
 
-/** A change goes on without its caller, so an impatient one could begin any number. */
+/** Of one tenant. A change goes on without its caller, so an impatient one could begin any number. */
 const MOST_OPEN_CALLS = 4096
 
 /** Of one request in a stream of bytes: what a socket is read by. */
@@ -204,7 +204,7 @@ class ServedRpc {
 
   #takeElements(payload: Uint8Array): number {
     const { calls, totals } = this.#context
-    if (calls.size > MOST_OPEN_CALLS)
+    if (calls.openOf(this.#tenant ?? '') > MOST_OPEN_CALLS)
       throw exhausted(`calls that have not ended: more than ${MOST_OPEN_CALLS}`)
     const elements = countElements(payload, REQUESTS[this.#method.name])
     const refusal = totals.take('elements', elements, 'ordinary')

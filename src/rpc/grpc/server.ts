@@ -23,6 +23,8 @@ export interface AcceptedGrpc {
   /** Bytes already read from the socket; they begin with the HTTP/2 preface. */
   readonly firstBytes: Buffer
   readonly readDescriptors: ReadDescriptors
+  /** Of an encoded answer; that of a request by default. */
+  readonly answerBytes?: number
   readonly checkCall: CheckCall
   readonly totals: ConnectionTotals
   readonly startTimer: StartTimer
@@ -35,7 +37,7 @@ export function serveGrpc(socket: Duplex, accepted: AcceptedGrpc): ServedConnect
   // One server per connection gives each its own name, limits and end; connections are few.
   const server = new Server({
     'grpc.max_receive_message_length': LIMITS.messageBytes,
-    'grpc.max_send_message_length': LIMITS.messageBytes,
+    'grpc.max_send_message_length': accepted.answerBytes ?? LIMITS.messageBytes,
     'grpc.max_concurrent_streams': LIMITS.connection.openStreams,
     'grpc.enable_channelz': 0,
     interceptors: [limitCalls(accepted.totals, methods, bytesOfStreams(streams, duplexes))],

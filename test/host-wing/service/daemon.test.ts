@@ -4,11 +4,18 @@ import { connect, createServer } from 'node:net'
 import { join } from 'node:path'
 import { afterEach, describe, expect, it } from 'vitest'
 import { jsonLogger, silentLogger } from '../../../src/base/log.ts'
-import { ChangeStateRequest_Change as Change } from '../../../src/gen/microvm/instance/v1/instance.ts'
+import {
+  ChangeStateRequest_Change as Change,
+  WatchInstancesRequest,
+} from '../../../src/gen/microvm/instance/v1/instance.ts'
 import { NO_CONFIGURATION } from '../../../src/host/service/configuration.ts'
 import { startDaemon } from '../../../src/host/service/daemon.ts'
 import { ensureRequest } from '../../support/host-wing/instance-requests.ts'
-import { type RunningDaemon, runMockDaemon } from '../../support/host-wing/running-daemon.ts'
+import {
+  type DaemonClient,
+  type RunningDaemon,
+  runMockDaemon,
+} from '../../support/host-wing/running-daemon.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 const uid = process.getuid?.() ?? 0
@@ -41,6 +48,40 @@ describe('a daemon', () => {
       (statSync(join(folder, path)).mode & 0o777).toString(8),
     )
     expect(modes).toEqual(['711', '711', '600', '600'])
+  })
+
+  it('keeps from a tenant the streams of the others', async () => {
+    const tenants = [{ name: 'anne', uid, folders: [] }]
+    const running = await run({ configuration: { tenants } })
+    const watch = (client: DaemonClient) => {
+      const { call, ended } = client.open('microvm.instance.v1.InstanceService/WatchInstances')
+      call.end(Buffer.alloc(0))
+      return ended
+    }
+    const most = Array.from({ length: 16 }, () => running.client('anne'))
+    for (const client of most) for (let count = 0; count < 128; count += 1) void watch(client).catch(() => {})
+    await expect(watch(running.client('anne'))).rejects.toMatchObject({
+      message: 'streams of all connections: 2048 of at most 2048 in use',
+    })
+    const admin = running.client().open('microvm.instance.v1.InstanceService/WatchInstances')
+    admin.call.end(Buffer.from(WatchInstancesRequest.encode({ after: 0n, once: true }).finish()))
+    await admin.ended
+  })
+
+  it('lists instances whose specifications together are longer than a request may be', async () => {
+    const { instances } = (await run()).client()
+    const items = Array.from({ length: 250 }, (_, index) => `item${index}`)
+    const devices = items.map((key) => [
+      key,
+      { backend: `${key}-file`, firmwareItem: { name: `opt/${key}` } },
+    ])
+    const path = `/${'x'.repeat(4000)}`
+    const backends = items.map((key) => [`${key}-file`, { content: { path } }])
+    const specification = { devices: Object.fromEntries(devices), backends: Object.fromEntries(backends) }
+    const keys = ['a', 'b', 'c', 'd', 'e']
+    for (const key of keys) await instances.ensureInstance(ensureRequest(key, { specification }))
+    const listed = await instances.listInstances({})
+    expect(listed.instances.map(({ properties }) => properties?.key)).toEqual(keys)
   })
 
   it('replaces the socket of a daemon that was killed', async () => {

@@ -208,6 +208,12 @@ describe('the instance service', () => {
       'RESOURCE_EXHAUSTED',
       'specification.devices',
     )
+    const labels = { text: 'x'.repeat(64 * 1024) }
+    await refused(
+      instances.ensureInstance(EnsureInstanceRequest.fromPartial({ properties: { key: 'b', labels } })),
+      'INVALID_ARGUMENT',
+      'properties.labels: 65540 bytes, want at most 65536',
+    )
     const long = { board: { commandLine: 'x'.repeat(4 * 1024 * 1024) } }
     await refused(
       instances.ensureInstance(ensureRequest('b', { specification: long })),
