@@ -1,4 +1,6 @@
 import { constants, readFileSync } from 'node:fs'
+import { mkdir, rm } from 'node:fs/promises'
+import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from '../../base/log.ts'
 import { buildHolder } from '../../build/native.ts'
@@ -9,6 +11,7 @@ import type { Instances } from './instances.ts'
 import { INSTANCE_LIMITS } from './limits.ts'
 import { hostLinks } from './machine/host-links.ts'
 import { planFor } from './machine/plan.ts'
+import type { Holders } from './machine/steps.ts'
 import { openInstances } from './open-instances.ts'
 import type { Registry } from './registry/registry.ts'
 import { findHolder, startHolder } from './start-holder.ts'
@@ -21,17 +24,37 @@ export interface HostInstancesOptions {
   readonly acceleration: string | undefined
 }
 
-/** Opens the instances of a state folder with the programs of this host, and takes in again those that run. */
+/**
+ * Opens the instances of a state folder with the programs of this host, and takes in again those that run. Throws
+ * FAILED_PRECONDITION where no PID namespace can be made, without which processes would be left behind.
+ */
 export async function openHostInstances(options: HostInstancesOptions): Promise<Instances> {
   const program = await buildHolder()
+  const holders: Holders = { start: (folder) => startHolder(folder, program), find: findHolder }
+  await tryHolder(holders, join(options.stateFolder, TRIAL))
   return await openInstances({
     ...options,
     plan: hostPlan(options),
-    holders: { start: (folder) => startHolder(folder, program), find: findHolder },
+    holders,
     links: hostLinks(),
     clock: { sleep: (ms, signal) => sleep(ms, undefined, { signal }) },
     limits: INSTANCE_LIMITS,
   })
+}
+
+/** Beside the instances' folders. */
+const TRIAL = 'trial-holder'
+
+async function tryHolder(holders: Holders, folder: string): Promise<void> {
+  await mkdir(folder, { mode: 0o700, recursive: true })
+  try {
+    // An earlier daemon may have died in its trial.
+    const holder = (await holders.find(folder)) ?? (await holders.start(folder))
+    await holder.end()
+    await holder.ended
+  } finally {
+    await rm(folder, { recursive: true, force: true })
+  }
 }
 
 /** What a start makes with the programs of this host. */

@@ -1,6 +1,8 @@
+import { execFile } from 'node:child_process'
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
+import { promisify } from 'node:util'
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import {
   ChangeStateRequest_Change as Change,
@@ -15,6 +17,7 @@ import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { leftovers } from '../../support/wing/leftovers.ts'
 import { lifePlan, openReal } from '../../support/wing/real-wing.ts'
 import { ADMIN, file } from '../../support/wing/requests.ts'
+import { MORTAL_DAEMON } from '../../support/wing/run-life.ts'
 
 const opened: Instances[] = []
 
@@ -170,3 +173,16 @@ async function stopped(instances: Instances): Promise<string> {
   }
   return (await instances.get('web', ADMIN)).reason
 }
+
+describe('a host without PID namespaces', () => {
+  it('is refused by name when the instances are opened', async () => {
+    const folder = temporaryFolder()
+    const words = [MORTAL_DAEMON, folder, 'ensure', '0', 'before']
+    const without = ['--bounding-set=-sys_admin', '--inh-caps=-sys_admin', process.execPath]
+    const run = promisify(execFile)('setpriv', [...without, ...words])
+    await expect(run).rejects.toMatchObject({
+      stderr: expect.stringContaining('PID namespace: cannot be made'),
+    })
+    expect(leftovers(folder)).toEqual([])
+  })
+})

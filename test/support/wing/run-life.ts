@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { projectRoot } from '../../../src/build/project.ts'
 import type { Death } from './mortal-registry.ts'
 
-const PROGRAM = join(projectRoot, 'test/support/wing/mortal-daemon.ts')
+export const MORTAL_DAEMON = join(projectRoot, 'test/support/wing/mortal-daemon.ts')
 
 export interface LifeEnd {
   /** The last call that was begun; `end` after the last one. */
@@ -15,7 +15,7 @@ export interface LifeEnd {
 /** Runs a daemon's instances in a process of their own, from the call `first` on. */
 export async function runLife(folder: string, first: string, death?: Death): Promise<LifeEnd> {
   const words = death === undefined ? ['0', 'before'] : [`${death.commit}`, death.when]
-  const child = spawn(process.execPath, [PROGRAM, folder, first, ...words], {
+  const child = spawn(process.execPath, [MORTAL_DAEMON, folder, first, ...words], {
     stdio: ['ignore', 'pipe', 'pipe'],
   })
   const [output, errors] = [child.stdout, child.stderr].map((stream) => {
