@@ -53,7 +53,7 @@ export class ApiSockets {
     await removeStaleSocket(path)
     const server = createServer((socket) => this.#serve(socket, plan))
     await new Promise<void>((resolve, reject) => {
-      server.once('error', (error) => reject(failureOf(path, error)))
+      server.once('error', (error) => void failureOf(path, error).then(reject))
       // A umask by which the socket is its owner's alone from its first moment on.
       const mask = process.umask(0o177)
       try {
@@ -119,7 +119,9 @@ export class ApiSockets {
 /** Makes the folder of sockets. With `isOpen` other users may pass through it, but not list it. */
 export async function makeSocketFolder(path: string, isOpen: boolean): Promise<void> {
   await makeFolder(path).catch(failed('mkdir', path))
-  const { uid, mode } = await lstat(path).catch(failed('stat', path))
+  const status = await lstat(path).catch(failed('stat', path))
+  if (status.isSymbolicLink()) throw refused(path, 'a link, want the folder itself')
+  const { uid, mode } = status
   if (uid !== process.getuid?.() || (mode & 0o022) !== 0)
     throw refused(path, 'others may change it, want a folder of this user that nobody else can write')
   await chmod(path, isOpen ? 0o711 : 0o700).catch(failed('chmod', path))
@@ -137,10 +139,22 @@ export async function makeFolder(path: string): Promise<void> {
   }
 }
 
-function failureOf(path: string, error: unknown): AgentError {
-  return errnoOf(error) === 'EADDRINUSE'
-    ? refused(path, 'another process serves it, want that stopped first or another --state')
-    : fromNodeError('listen', path, error)
+async function failureOf(path: string, error: unknown): Promise<AgentError> {
+  if (errnoOf(error) === 'EADDRINUSE') {
+    const isSocket = await lstat(path).then(
+      (status) => status.isSocket(),
+      () => true,
+    )
+    return isSocket
+      ? refused(path, 'another process serves it, want that stopped first or another --state')
+      : refused(path, 'not a socket, want another --socket')
+  }
+  // Node has EACCES for it.
+  const hasFolder = await lstat(dirname(path)).then(
+    () => true,
+    () => false,
+  )
+  return hasFolder ? fromNodeError('listen', path, error) : refused(path, 'its folder does not exist')
 }
 
 function refused(path: string, text: string): AgentError {

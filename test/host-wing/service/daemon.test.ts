@@ -1,4 +1,4 @@
-import { chmodSync, lstatSync, mkdirSync, statSync, writeFileSync } from 'node:fs'
+import { chmodSync, lstatSync, mkdirSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { rename } from 'node:fs/promises'
 import { connect, createServer } from 'node:net'
 import { join } from 'node:path'
@@ -133,6 +133,27 @@ describe('a daemon', () => {
     await expect(run({ folder })).rejects.toMatchObject({
       code: 'FAILED_PRECONDITION',
       message: `${folder}/admin.sock: longer than 107 bytes, want a shorter --state or --socket`,
+    })
+  })
+
+  it.each([
+    ['file', 'not a socket, want another --socket'],
+    ['none/other.sock', 'its folder does not exist'],
+  ])('says why it cannot listen at %s', async (name, reason) => {
+    const folder = temporaryFolder()
+    writeFileSync(join(folder, 'file'), '')
+    const started = startDaemon({
+      ...{ stateFolder: join(folder, 'state'), socket: join(folder, name) },
+      ...{ configuration: NO_CONFIGURATION, mock: true, log: silentLogger() },
+    })
+    await expect(started).rejects.toMatchObject({ message: `${join(folder, name)}: ${reason}` })
+  })
+
+  it('does not follow a link to its folder', async () => {
+    const folder = temporaryFolder()
+    symlinkSync(folder, join(folder, 'link'))
+    await expect(run({ folder: join(folder, 'link') })).rejects.toMatchObject({
+      message: `${folder}/link: a link, want the folder itself`,
     })
   })
 
