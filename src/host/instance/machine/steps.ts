@@ -1,5 +1,5 @@
 import { mkdir, rm } from 'node:fs/promises'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { withTimeout } from '../../../base/abort.ts'
 import { AgentError, errnoOf, messageOf } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
@@ -82,7 +82,7 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
     },
     undo: async (context, [, name = '', ...paths]) => {
       await endChild(context, name)
-      for (const path of paths) await rm(path, { force: true })
+      await removeFiles(context, paths)
     },
   },
   qemu: {
@@ -94,7 +94,7 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
       context.machine?.close()
       context.machine = undefined
       await endChild(context, QEMU.child)
-      await rm(socket, { force: true })
+      await removeFiles(context, [socket])
     },
   },
   /** A tap that QEMU has made, and that goes with QEMU: words are its backend's key, its name and its bridge. */
@@ -105,9 +105,7 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
   /** The socket and the ring of one stream: words are the port and two paths. */
   stream: {
     make: async () => {},
-    undo: async (_, [, ...paths]) => {
-      for (const path of paths) await rm(path, { force: true })
-    },
+    undo: (context, [, ...paths]) => removeFiles(context, paths),
   },
   /** A change of a machine that runs. What was made for it in QEMU ends with QEMU. */
   plug: { make: async () => {}, undo: async () => {} },
@@ -177,6 +175,15 @@ export function answer<T>(
 ): Promise<T> {
   const late = () => new AgentError('UNAVAILABLE', `the holder did not answer within ${ms} ms`)
   return withTimeout(clock, ms, work, late)
+}
+
+/** In this instance's folder, also when its steps were written down in a folder that has been moved or copied since. */
+async function removeFiles({ folder }: StepContext, paths: readonly string[]): Promise<void> {
+  const name = `/${basename(folder)}/`
+  for (const path of paths) {
+    const at = path.lastIndexOf(name)
+    await rm(at < 0 ? path : join(folder, path.slice(at + name.length)), { force: true })
+  }
 }
 
 async function startChild(context: StepContext, plan: ChildPlan): Promise<void> {

@@ -1,0 +1,44 @@
+import { cpSync, existsSync, mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { expect, it } from 'vitest'
+import { silentLogger } from '../../../src/base/log.ts'
+import { INSTANCE_LIMITS } from '../../../src/host/instance/limits.ts'
+import { undoSteps } from '../../../src/host/instance/machine/steps.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
+import { FakeHolders } from '../../support/wing/fake-holders.ts'
+
+it('undoSteps of a copied state folder leaves the files of the original', async () => {
+  const state = temporaryFolder()
+  const [original, copy] = ['original', 'copy'].map((name) => join(state, name, 'instances', 'n-1'))
+  if (original === undefined || copy === undefined) throw new Error('no folders')
+  const files = ['qmp.sock', 'vsock.sock', 'streams/65536.ring']
+  mkdirSync(join(original, 'streams'), { recursive: true })
+  for (const file of files) writeFileSync(join(original, file), '')
+  cpSync(original, copy, { recursive: true })
+  const words = [
+    ['qemu', '', join(original, 'qmp.sock')],
+    ['daemon', 'link', 'vsock', join(original, 'vsock.sock')],
+    ['stream', '65536', join(original, 'vsock.sock_65536'), join(original, 'streams/65536.ring')],
+  ]
+  const steps = words.map(([step = '', ...rest], index) => ({
+    instance: 'a',
+    number: index,
+    step,
+    words: rest,
+  }))
+  const context = {
+    folder: copy,
+    holders: new FakeHolders(),
+    holder: undefined,
+    machine: undefined,
+    onEvent: () => {},
+    ending: () => AbortSignal.timeout(1000),
+    links: { exists: () => false, connect: async () => {} },
+    limits: INSTANCE_LIMITS,
+    clock: { sleep: async () => {} },
+    log: silentLogger(),
+  }
+  expect(await undoSteps(context, steps)).toHaveLength(3)
+  expect(files.map((file) => existsSync(join(original, file)))).toEqual([true, true, true])
+  expect(files.map((file) => existsSync(join(copy, file)))).toEqual([false, false, false])
+})
