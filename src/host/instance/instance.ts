@@ -183,8 +183,11 @@ export class MachineInstance {
 
   async run(): Promise<void> {
     const { current } = this.record
-    if (current === State.STOPPED) await this.start({ isNew: false, desired: State.RUNNING })
-    else if (current !== State.RUNNING) await this.#ask(State.RUNNING)
+    if (current === State.STOPPED) {
+      // What an earlier stop could not undo would be in the way.
+      await this.#halt()
+      await this.start({ isNew: false, desired: State.RUNNING })
+    } else if (current !== State.RUNNING) await this.#ask(State.RUNNING)
   }
 
   async pause(): Promise<void> {
@@ -205,7 +208,7 @@ export class MachineInstance {
   /** Presses the power button. A paused guest cannot react, so its machine ends at once. */
   async stop(graceMs: number): Promise<void> {
     const { machine, clock } = this.context
-    if (machine === undefined) return await this.tearDown('')
+    if (machine === undefined) return await this.#halt()
     const wasRunning = this.record.current === State.RUNNING
     const set = { desired: State.STOPPED, current: State.STOPPING }
     await this.recorded.note({ set, kind: 'state', text: 'the machine is being stopped' })
@@ -220,7 +223,7 @@ export class MachineInstance {
   }
 
   async kill(signal: AbortSignal): Promise<void> {
-    await this.#endAtOnce('the machine is being killed', () => this.tearDown(''), signal)
+    await this.#endAtOnce('the machine is being killed', () => this.#halt(), signal)
   }
 
   async remove(signal: AbortSignal): Promise<void> {
@@ -229,8 +232,21 @@ export class MachineInstance {
 
   async finishRemoval(): Promise<void> {
     const set = { desired: State.REMOVING, current: State.REMOVING }
-    await this.recorded.commit({ set, kind: 'state', text: 'the instance is being removed' })
+    try {
+      await this.recorded.commit({ set, kind: 'state', text: 'the instance is being removed' })
+    } catch (error) {
+      // The session with QEMU has been closed.
+      await this.#halt()
+      throw error
+    }
     await this.#forget()
+  }
+
+  /** Stops the machine, unless it is stopped already. */
+  async #halt(): Promise<void> {
+    const isStopped = this.record.current === State.STOPPED && this.recorded.steps.every(isKept)
+    if (isStopped) this.#ending = new AbortController()
+    else await this.tearDown('')
   }
 
   /** Undoes all that only a machine needs. The instance is stopped then. */

@@ -131,6 +131,18 @@ describe('a machine that goes wrong', () => {
     expect((await change(instances, Change.RUN)).state).toBe(State.RUNNING)
   })
 
+  it('keeps the reason when it is stopped or killed again', async () => {
+    const wing = new FakeWing()
+    const instances = await wing.open()
+    await instances.ensure(ensureRequest('web'), ADMIN)
+    wing.holders.qemu.emit('GUEST_PANICKED')
+    await stopped(instances)
+    const { sequence } = await instances.get('web', ADMIN)
+    for (const to of [Change.STOP, Change.KILL])
+      expect(await change(instances, to)).toMatchObject({ reason: 'the guest panicked', sequence })
+    expect((await change(instances, Change.RUN)).state).toBe(State.RUNNING)
+  })
+
   it('keeps running while it reboots no more often than it may, with another boot id each time', async () => {
     const wing = new FakeWing()
     const instances = await wing.open()
@@ -207,6 +219,11 @@ describe('a registry whose disk is full', () => {
     await expect(plugging).rejects.toMatchObject({ code: 'RESOURCE_EXHAUSTED' })
     const { state, specification: kept } = await instances.get('web', ADMIN)
     expect([state, kept, wing.holders.qemu.isRunning]).toEqual([State.PAUSED, specification(), false])
+    await expect(instances.remove('web', ADMIN)).rejects.toMatchObject({ code: 'RESOURCE_EXHAUSTED' })
+    expect([await stateOf(instances), wing.holders.processes]).toEqual([State.STOPPED, []])
+    isFull = false
+    expect((await change(instances, Change.RUN)).state).toBe(State.RUNNING)
+    isFull = true
     expect((await change(instances, Change.STOP)).state).toBe(State.STOPPED)
     expect(wing.holders.processes).toEqual([])
     isFull = false

@@ -14,7 +14,8 @@ export class FakeHolders implements Holders {
   prepare: (qemu: FakeQemu) => void = () => {}
   /** Called before each request to a holder is carried out. */
   onRequest: (holder: FakeHolder) => void = () => {}
-  #nextPid = 100_000
+  /** Above the kernel's highest (2^22): a signal to such a pid reaches no process. */
+  #nextPid = 5_000_000
 
   async start(folder: string): Promise<Holder> {
     if (this.failure !== undefined) throw new AgentError('UNAVAILABLE', this.failure)

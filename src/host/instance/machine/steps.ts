@@ -210,10 +210,21 @@ async function endRunning(context: StepContext, holder: Holder): Promise<void> {
     await answer(context, holder.end(), endMs)
     await answer(context, holder.ended, endMs)
   } catch {
-    // The connection is open, so the pid still is the holder's. The kernel kills what the holder has started.
+    // A holder that has just ended tells so first: its pid may soon be another process's.
+    if (await hasEnded(context, holder)) return
     killIfAlive(holder.pid)
     await answer(context, holder.ended)
   }
+}
+
+/** Several times what a holder's client needs to learn of its end. */
+const LOOK_MS = 100
+
+async function hasEnded(context: StepContext, holder: Holder): Promise<boolean> {
+  return await answer(context, holder.ended, LOOK_MS).then(
+    () => true,
+    () => false,
+  )
 }
 
 function killIfAlive(pid: number): void {
