@@ -12,6 +12,9 @@ import { type CallOptions, type TtrpcClient, watchCall } from '../../rpc/ttrpc/c
 import { MAX_FRAME_PAYLOAD_BYTES } from '../../rpc/ttrpc/frame.ts'
 import type { RequestMetadata } from '../../rpc/ttrpc/messages.ts'
 
+/** Of one message of a stream. A daemon tells of many instances at once (docs/instances.md). */
+const MAX_ANSWER_BYTES = 32 << 20
+
 /** Bytes before each message (PROTOCOL-HTTP2 of gRPC): one of flags, four of length. */
 const PREFIX_BYTES = 5
 
@@ -144,11 +147,8 @@ async function* answersOf(
 function messageEnd(bytes: Buffer): number {
   if (bytes.length < PREFIX_BYTES) return Number.POSITIVE_INFINITY
   const length = bytes.readUInt32BE(1)
-  if (length <= MAX_FRAME_PAYLOAD_BYTES) return PREFIX_BYTES + length
-  throw new AgentError(
-    'RESOURCE_EXHAUSTED',
-    `answer of ${length} bytes is larger than ${MAX_FRAME_PAYLOAD_BYTES}`,
-  )
+  if (length <= MAX_ANSWER_BYTES) return PREFIX_BYTES + length
+  throw new AgentError('RESOURCE_EXHAUSTED', `answer of ${length} bytes is larger than ${MAX_ANSWER_BYTES}`)
 }
 
 /** `grpc-timeout` has at most eight digits, so a longer timeout is sent in seconds. */
