@@ -7,7 +7,8 @@ import { runVitest } from './test/run-vitest.ts'
 
 /**
  * `npm run instances -- [--lives N] [--seed N]`: instances with paused machines live random lives, in which QEMU, the holder
- * and the daemon are killed. The exit status is 1 when one went wrong or left something behind.
+ * and the daemon are killed; and a daemon dies before and after each write of its registry. The exit status is 1 when one
+ * went wrong or left something behind.
  */
 try {
   const { lives, seed } = readInstancesRun(process.argv.slice(2), randomSeed())
@@ -16,7 +17,7 @@ try {
   const counts = await runVitest({
     root: projectRoot,
     project: 'host',
-    patterns: ['test/host/wing/lives.test.ts'],
+    patterns: ['test/host/wing/lives.test.ts', 'test/host/wing/daemon-deaths.test.ts'],
     write: (text) => process.stdout.write(text),
     env: { ...process.env, [INSTANCES.lives]: String(lives), [INSTANCES.seed]: String(seed) },
   })

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { INSTANCES } from '../../../scripts/test/instances-run.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { leftovers } from '../../support/wing/leftovers.ts'
 import type { Death } from '../../support/wing/mortal-registry.ts'
@@ -7,7 +8,8 @@ import { runLife } from '../../support/wing/run-life.ts'
 /** The commits of a life; one that has more fails this test. */
 const COMMITS = 20
 /** `npm run instances` takes all moments, and this group one of so many. */
-const SHARE = 5
+const SHARE = process.env[INSTANCES.lives] === undefined ? 5 : 1
+const TIMEOUT_MS = 600_000
 const AT_A_TIME = 3
 
 const DEATHS = (['before', 'after'] as const)
@@ -15,13 +17,18 @@ const DEATHS = (['before', 'after'] as const)
   .filter((_, index) => index % SHARE === 0)
 
 describe('the death of a daemon with real machines', () => {
-  it('is followed by the same call that ends well, and leaves nothing', async () => {
-    const waiting = [...DEATHS]
-    const live = async () => {
-      for (let death = waiting.shift(); death !== undefined; death = waiting.shift()) await dieAndGoOn(death)
-    }
-    await Promise.all(Array.from({ length: AT_A_TIME }, live))
-  })
+  it(
+    'is followed by the same call that ends well, and leaves nothing',
+    async () => {
+      const waiting = [...DEATHS]
+      const live = async () => {
+        for (let death = waiting.shift(); death !== undefined; death = waiting.shift())
+          await dieAndGoOn(death)
+      }
+      await Promise.all(Array.from({ length: AT_A_TIME }, live))
+    },
+    TIMEOUT_MS,
+  )
 
   it('has no further moment', async () => {
     const folder = temporaryFolder()
