@@ -2,7 +2,7 @@
 
 /* The tables are static: the holder allocates nothing. */
 #define CHILDREN_MAX 16
-#define RINGS_MAX 4096
+#define RINGS_MAX 2048
 
 /* Attached clients. The other connections send commands. */
 #define CLIENTS_MAX 1024

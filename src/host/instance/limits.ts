@@ -34,5 +34,5 @@ export const INSTANCE_LIMITS: InstanceLimits = {
   unplugMs: 10_000,
   adopted: 20,
   keptChanges: 10_000,
-  streams: 4096,
+  streams: 2047,
 }

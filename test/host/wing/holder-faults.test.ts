@@ -291,14 +291,14 @@ describe('holder: limits', () => {
     await expect.poll(() => processes().filter(({ parent }) => parent === holder.pid)).toEqual([])
   })
 
-  it('has 4,096 rings within 1 MB', async () => {
+  it('has 2,048 rings within 1 MB', async () => {
     await onSmallDisk('2g', async (folder) => {
       const holder = await holders.start(folder)
-      await listenMany(holder, folder, 4096)
+      await listenMany(holder, folder, 2048)
       await expect(holder.listen(join(folder, 'more'), 5000)).rejects.toMatchObject({
         code: 'RESOURCE_EXHAUSTED',
       })
-      expect(await holder.rings()).toHaveLength(4096)
+      expect(await holder.rings()).toHaveLength(2048)
       expect(statusKiB(holder.pid, 'VmHWM')).toBeLessThanOrEqual(1024)
       await holder.end()
     })
