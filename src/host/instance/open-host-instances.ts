@@ -14,7 +14,7 @@ import { planFor } from './machine/plan.ts'
 import type { Holders } from './machine/steps.ts'
 import { openInstances } from './open-instances.ts'
 import type { Registry } from './registry/registry.ts'
-import { findHolder, startHolder } from './start-holder.ts'
+import { findHolder, killHolder, startHolder } from './start-holder.ts'
 
 export interface HostInstancesOptions {
   readonly stateFolder: string
@@ -30,7 +30,11 @@ export interface HostInstancesOptions {
  */
 export async function openHostInstances(options: HostInstancesOptions): Promise<Instances> {
   const program = await buildHolder()
-  const holders: Holders = { start: (folder) => startHolder(folder, program), find: findHolder }
+  const holders: Holders = {
+    start: (folder) => startHolder(folder, program),
+    find: findHolder,
+    kill: killHolder,
+  }
   await tryHolder(holders, join(options.stateFolder, TRIAL))
   return await openInstances({
     ...options,

@@ -1,5 +1,7 @@
 import { execFile } from 'node:child_process'
-import { join } from 'node:path'
+import { readdir, readFile } from 'node:fs/promises'
+import { basename, join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
 import type { Holder } from './holder.ts'
@@ -7,6 +9,9 @@ import { connectToHolder, HolderClient } from './holder-client.ts'
 
 /** How long the program may take to make the namespace and its socket. */
 const START_TIMEOUT_MS = 10_000
+
+/** Between two looks at a holder that was killed. */
+const LOOK_MS = 10
 
 /** Exit statuses of `native/holder`. */
 const NO_NAMESPACE = 3
@@ -42,6 +47,22 @@ export async function findHolder(folder: string): Promise<Holder | undefined> {
     if (errno === 'ENOENT' || errno === 'ECONNREFUSED') return undefined
     throw error
   }
+}
+
+/** Kills the holder of a folder, which does not answer, by its command line. Resolves once all in its namespace has ended. */
+export async function killHolder(folder: string): Promise<void> {
+  for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
+    if (!(await isHolder(pid, folder))) continue
+    process.kill(Number(pid), 'SIGKILL')
+    // A zombie has no command line.
+    while (await isHolder(pid, folder)) await sleep(LOOK_MS)
+  }
+}
+
+async function isHolder(pid: string, folder: string): Promise<boolean> {
+  const words = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')
+  const [program = '', argument, ...rest] = words.split('\0')
+  return basename(program) === 'holder' && argument === folder && rest.length === 1
 }
 
 function startError(folder: string, error: unknown): AgentError {

@@ -1,11 +1,53 @@
 import { cpSync, existsSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, it } from 'vitest'
+import { abortable, neverAborted } from '../../../src/base/abort.ts'
+import { AgentError } from '../../../src/base/errors.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { INSTANCE_LIMITS } from '../../../src/host/instance/limits.ts'
-import { undoSteps } from '../../../src/host/instance/machine/steps.ts'
+import { type Holders, type StepContext, undoSteps } from '../../../src/host/instance/machine/steps.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { FakeHolders } from '../../support/wing/fake-holders.ts'
+
+function contextOf(folder: string, holders: Holders): StepContext {
+  return {
+    folder,
+    holders,
+    holder: undefined,
+    machine: undefined,
+    onEvent: () => {},
+    ending: () => AbortSignal.timeout(1000),
+    links: { exists: () => false, connect: async () => {} },
+    limits: INSTANCE_LIMITS,
+    clock: { sleep: (_ms, signal) => abortable(new Promise(() => {}), signal ?? neverAborted) },
+    log: silentLogger(),
+  }
+}
+
+it.each(['is killed', 'cannot be killed'])('undoSteps of a holder that hangs and %s', async (kind) => {
+  const folder = join(temporaryFolder(), 'n-1')
+  mkdirSync(folder)
+  const killed: string[] = []
+  const holders = {
+    start: async () => expect.unreachable(),
+    find: async () => Promise.reject(new AgentError('UNAVAILABLE', 'no answer')),
+    kill: async (path: string) => {
+      if (kind !== 'is killed') throw new AgentError('UNAVAILABLE', 'still there')
+      killed.push(path)
+    },
+  }
+  const steps = ['folder', 'holder'].map((step, number) => ({
+    instance: 'a',
+    number,
+    step,
+    words: ['', folder],
+  }))
+  const undone = (await undoSteps(contextOf(folder, holders), steps)).map(({ step }) => step)
+  const isKilled = kind === 'is killed'
+  expect([undone, killed, existsSync(folder)]).toEqual(
+    isKilled ? [['holder', 'folder'], [folder], false] : [[], [], true],
+  )
+})
 
 it('undoSteps of a copied state folder leaves the files of the original', async () => {
   const state = temporaryFolder()
@@ -26,19 +68,7 @@ it('undoSteps of a copied state folder leaves the files of the original', async 
     step,
     words: rest,
   }))
-  const context = {
-    folder: copy,
-    holders: new FakeHolders(),
-    holder: undefined,
-    machine: undefined,
-    onEvent: () => {},
-    ending: () => AbortSignal.timeout(1000),
-    links: { exists: () => false, connect: async () => {} },
-    limits: INSTANCE_LIMITS,
-    clock: { sleep: async () => {} },
-    log: silentLogger(),
-  }
-  expect(await undoSteps(context, steps)).toHaveLength(3)
+  expect(await undoSteps(contextOf(copy, new FakeHolders()), steps)).toHaveLength(3)
   expect(files.map((file) => existsSync(join(original, file)))).toEqual([true, true, true])
   expect(files.map((file) => existsSync(join(copy, file)))).toEqual([false, false, false])
 })

@@ -14,9 +14,9 @@ import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import type { Holder } from '../../../src/host/instance/holder.ts'
 import { readRing } from '../../../src/host/instance/holder-files.ts'
-import { findHolder, startHolder } from '../../../src/host/instance/start-holder.ts'
+import { findHolder, killHolder, startHolder } from '../../../src/host/instance/start-holder.ts'
 import { connected, nextExit, readAll, sh, statusKiB, TestHolders } from '../../support/host/test-holder.ts'
-import { processes } from '../../support/processes.ts'
+import { processes, processState } from '../../support/processes.ts'
 import { buildDyingHolder } from '../../support/vminit/compiled.ts'
 
 const holders = new TestHolders()
@@ -54,6 +54,22 @@ function heapKiB(pid: number): number {
   const smaps = readFileSync(`/proc/${pid}/smaps`, 'utf8')
   return Number(smaps.match(/\[heap\]\nSize: +\d+ kB[^[]*?Rss: +(\d+) kB/)?.[1] ?? 0)
 }
+
+describe('holder: that hangs', () => {
+  it('is killed with its processes by its folder, and no other', async () => {
+    const [folder, otherFolder] = [holders.newFolder(), holders.newFolder()]
+    const [holder, other] = [
+      await startHolder(folder, holders.program),
+      await startHolder(otherFolder, holders.program),
+    ]
+    const { pid } = await holder.start({ name: 'sleep', argv: ['sleep', '1000'], output: 'log' })
+    process.kill(holder.pid, 'SIGSTOP')
+    await killHolder(folder)
+    expect([holder.pid, pid].map((each) => processState(each)?.state ?? 'Z')).toEqual(['Z', 'Z'])
+    expect(await findHolder(folder)).toBeUndefined()
+    await other.end()
+  })
+})
 
 describe('holder: its start', () => {
   it('refuses a folder that has one', async () => {

@@ -28,6 +28,10 @@ export class FakeHolders implements Holders {
     return this.running.get(folder)
   }
 
+  async kill(folder: string): Promise<void> {
+    this.running.delete(folder)
+  }
+
   /** The only QEMU of a test. */
   get qemu(): FakeQemu {
     const [holder] = this.running.values()

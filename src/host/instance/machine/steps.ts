@@ -19,6 +19,8 @@ export interface Holders {
   start(folder: string): Promise<Holder>
   /** Undefined when none runs for this folder. */
   find(folder: string): Promise<Holder | undefined>
+  /** Kills one that does not answer to `find`. */
+  kill(folder: string): Promise<void>
 }
 
 /** What the steps of one instance work on. */
@@ -144,6 +146,8 @@ export async function undoSteps(
 ): Promise<readonly StepRecord[]> {
   const undone: StepRecord[] = []
   for (const step of steps.toSorted((a, b) => ORDER.indexOf(b.step) - ORDER.indexOf(a.step))) {
+    // What is not undone is found again by the folder.
+    if (step.step === 'folder' && undone.length < steps.length - 1) continue
     try {
       if (isStepName(step.step)) await STEPS[step.step].undo(context, step.words)
       undone.push(step)
@@ -197,11 +201,13 @@ async function startChild(context: StepContext, plan: ChildPlan): Promise<void> 
 }
 
 async function endHolder(context: StepContext): Promise<void> {
-  const holder = context.holder ?? (await answer(context, context.holders.find(context.folder)))
+  const { folder, holders } = context
+  const found = context.holder ?? answer(context, holders.find(folder))
   context.holder = undefined
-  if (holder !== undefined) await endRunning(context, holder)
+  const holder = await Promise.resolve(found).catch(() => answer(context, holders.kill(folder)))
+  if (holder) await endRunning(context, holder)
   // A holder that was killed leaves its socket.
-  await rm(join(context.folder, 'holder.sock'), { force: true })
+  await rm(join(folder, 'holder.sock'), { force: true })
 }
 
 async function endRunning(context: StepContext, holder: Holder): Promise<void> {
