@@ -10,6 +10,7 @@ import {
   utimesSync,
 } from 'node:fs'
 import { join, relative } from 'node:path'
+import { errnoOf } from '../base/errors.ts'
 import { buildRoot, projectRoot, temporaryRoot } from './project.ts'
 import { withTemporaryFolder } from './temporary-folder.ts'
 
@@ -49,7 +50,12 @@ const KEPT_RESULTS = 4
 
 function markUsed(target: string): string {
   const now = new Date()
-  utimesSync(target, now, now)
+  try {
+    utimesSync(target, now, now)
+  } catch (error) {
+    // A user who may only read the cache cannot mark its results.
+    if (errnoOf(error) !== 'EPERM' && errnoOf(error) !== 'EROFS') throw error
+  }
   return target
 }
 
