@@ -18,6 +18,8 @@ export interface InstanceLimits {
   readonly unplugMs: number
   /** How many instances are taken in again at a time. */
   readonly adopted: number
+  /** How long a start waits for all to be taken in again. Then the others are served, and calls of a slow one wait. */
+  readonly adoptionMs: number
   readonly keptChanges: number
   /** Of an instance. */
   readonly streams: number
@@ -33,6 +35,7 @@ export const INSTANCE_LIMITS: InstanceLimits = {
   powerOffMs: 30_000,
   unplugMs: 10_000,
   adopted: 20,
+  adoptionMs: 5000,
   keptChanges: 10_000,
   streams: 2047,
 }

@@ -1,5 +1,5 @@
 import { join } from 'node:path'
-import { neverAborted } from '../../base/abort.ts'
+import { abortable, neverAborted } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import {
@@ -81,6 +81,8 @@ class HostInstances implements Instances {
   readonly #parts: InstancesParts
   readonly #changes: InstanceChanges
   readonly #instances = new Map<string, MachineInstance>()
+  /** Those that are under way. */
+  readonly #adoptions = new Map<MachineInstance, Promise<void>>()
   #qmpErrors = 0
 
   constructor(parts: InstancesParts, changes: InstanceChanges) {
@@ -111,15 +113,24 @@ class HostInstances implements Instances {
     this.#instances.get(record.instance)?.streams.set(record.port, record)
   }
 
+  /** Resolves when all are taken in again, or after a while: calls of those that are not wait for it. */
   async adoptAll(): Promise<void> {
-    const waiting = [...this.#instances.values()]
-    const next = async (): Promise<void> => {
-      for (let instance = waiting.shift(); instance !== undefined; instance = waiting.shift()) {
-        const found = instance
-        await found.change(() => adopt(found), neverAborted)
-      }
+    const { clock, limits } = this.#parts
+    const lanes: Promise<void>[] = []
+    for (const [index, instance] of [...this.#instances.values()].entries()) {
+      const lane = index % limits.adopted
+      const before = lanes[lane]
+      const adoption = instance.change(async () => {
+        await before
+        await adopt(instance)
+      }, neverAborted)
+      lanes[lane] = adoption
+      this.#adoptions.set(instance, adoption)
+      void adoption.then(() => this.#adoptions.delete(instance))
     }
-    await Promise.all(Array.from({ length: this.#parts.limits.adopted }, next))
+    const over = new AbortController()
+    await Promise.race([Promise.all(lanes), clock.sleep(limits.adoptionMs, over.signal).catch(() => {})])
+    over.abort()
   }
 
   async ensure(request: EnsureInstanceRequest, caller: Caller): Promise<Instance> {
@@ -168,7 +179,7 @@ class HostInstances implements Instances {
   }
 
   async get(key: string, caller: Caller): Promise<Instance> {
-    return await describeInstance(this.#get(key, caller))
+    return await describeInstance(await this.#takenIn(key, caller))
   }
 
   list(caller: Caller): readonly Instance[] {
@@ -234,11 +245,11 @@ class HostInstances implements Instances {
   }
 
   async *attach(request: AttachRequest, caller: Caller): AsyncGenerator<AttachResponse> {
-    yield* attach(this.#get(request.key, caller), request, caller.signal)
+    yield* attach(await this.#takenIn(request.key, caller), request, caller.signal)
   }
 
   async streams(key: string, caller: Caller): Promise<readonly Stream[]> {
-    return await listStreams(this.#get(key, caller))
+    return await listStreams(await this.#takenIn(key, caller))
   }
 
   async *connectAgent(
@@ -246,11 +257,11 @@ class HostInstances implements Instances {
     input: AsyncIterable<Uint8Array>,
     caller: Caller,
   ): AsyncGenerator<Uint8Array> {
-    yield* connectAgent(this.#get(key, caller), input, caller.signal)
+    yield* connectAgent(await this.#takenIn(key, caller), input, caller.signal)
   }
 
   async *console(key: string, input: AsyncIterable<Uint8Array>, caller: Caller): AsyncGenerator<Uint8Array> {
-    yield* console(this.#get(key, caller), input, caller.signal)
+    yield* console(await this.#takenIn(key, caller), input, caller.signal)
   }
 
   metrics(): string {
@@ -270,6 +281,17 @@ class HostInstances implements Instances {
   #get(key: string, caller: Caller): MachineInstance {
     const instance = this.#instances.get(specKey(key))
     if (instance === undefined || !isVisible(instance, caller)) throw notFound(key)
+    return instance
+  }
+
+  /** The same, for calls that are not changes. */
+  async #takenIn(key: string, caller: Caller): Promise<MachineInstance> {
+    const instance = this.#get(key, caller)
+    const adoption = this.#adoptions.get(instance)
+    if (adoption !== undefined) {
+      caller.inStep('waiting until the instance is taken in again')
+      await abortable(adoption, caller.signal)
+    }
     return instance
   }
 

@@ -71,6 +71,16 @@ describe('taking instances in again', () => {
     expect((await change(instances, Change.RUN)).state).toBe(State.RUNNING)
   })
 
+  it('serves the others while one QEMU does not answer', async () => {
+    const wing = new FakeWing({ adoptionMs: 1, greetingMs: 500, exitMs: 50 })
+    await left(wing)
+    wing.holders.qemu.ignored.add('greeting')
+    const instances = await wing.open()
+    expect((await instances.ensure(ensureRequest('other'), ADMIN)).state).toBe(State.PAUSED)
+    expect(instances.list(ADMIN).map(({ state }) => state)).toEqual([State.PAUSED, State.RUNNING])
+    expect(await instances.get('web', ADMIN)).toMatchObject({ state: State.STOPPED })
+  })
+
   it('stops an instance whose QEMU does not answer', async () => {
     const wing = new FakeWing({ greetingMs: 300, exitMs: 50 })
     await left(wing)
