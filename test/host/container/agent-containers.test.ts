@@ -1,6 +1,6 @@
 import { existsSync, type FSWatcher, watch, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { STATE_FOLDER } from '../../../src/agent/boot/state-folder.ts'
 import { messageOf } from '../../../src/base/errors.ts'
 import { SIGKILL } from '../../../src/base/signals.ts'
@@ -26,6 +26,10 @@ describe('containers', () => {
   let pod: AgentPod
   beforeAll(async () => {
     pod = await startPod()
+    // After its boot the agent asks the runtime for its version, whose pidfd and pipes are gone after a container's life.
+    await (await pod.run('first', ['true'])).wait()
+    await pod.remove('first')
+    await vi.waitFor(() => expect(pod.started.openFiles()).not.toContain('anon_inode:[pidfd]'))
   })
   afterAll(() => pod.stop())
 
