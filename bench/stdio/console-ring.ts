@@ -2,8 +2,8 @@ import { spawn } from 'node:child_process'
 import { tmpdir } from 'node:os'
 import { buildHolder } from '../../src/build/native.ts'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
-import type { Holder } from '../../src/host/instance/holder.ts'
-import { startHolder } from '../../src/host/instance/start-holder.ts'
+import type { Holder } from '../../src/host/instance/holder/holder.ts'
+import { startHolder } from '../../src/host/instance/holder/start-holder.ts'
 import { benchEnvironment, median, report } from '../support/figure.ts'
 
 /** 100 MB of a program's output through the holder's ring to an attached client, against the program's pipe. */

@@ -1,4 +1,4 @@
-import type { Holder } from './holder.ts'
+import type { Holder } from './holder/holder.ts'
 import type { MachineInstance } from './instance.ts'
 import type { Machine } from './machine/machine.ts'
 

@@ -10,7 +10,7 @@ import {
 } from '../../gen/microvm/instance/v1/instance.ts'
 import type { BlockGraph } from '../qemu/qmp/client.ts'
 import { nodeNames, qemuId, specKey } from '../spec/spec-key.ts'
-import type { HeldChild } from './holder.ts'
+import type { HeldChild } from './holder/holder.ts'
 import type { MachineInstance } from './instance.ts'
 import { type Machine, QEMU } from './machine/machine.ts'
 import { answer } from './machine/steps.ts'

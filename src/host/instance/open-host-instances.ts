@@ -6,6 +6,7 @@ import type { Logger } from '../../base/log.ts'
 import { buildHolder } from '../../build/native.ts'
 import { chooseAcceleration, hasAccess, hostTscKhz } from '../qemu/host.ts'
 import { findVsockDaemon } from '../qemu/vsock/open-link.ts'
+import { findHolder, killHolder, startHolder } from './holder/start-holder.ts'
 import type { Plan } from './instance.ts'
 import type { Instances } from './instances.ts'
 import { INSTANCE_LIMITS } from './limits.ts'
@@ -14,7 +15,6 @@ import { planFor } from './machine/plan.ts'
 import type { Holders } from './machine/steps.ts'
 import { openInstances } from './open-instances.ts'
 import type { Registry } from './registry/registry.ts'
-import { findHolder, killHolder, startHolder } from './start-holder.ts'
 
 export interface HostInstancesOptions {
   readonly stateFolder: string

@@ -8,7 +8,7 @@ import type {
   Stream,
 } from '../../gen/microvm/instance/v1/instance.ts'
 import { StreamRecord } from '../../gen/microvm/instance/v1/records.ts'
-import type { Holder } from './holder.ts'
+import type { Holder } from './holder/holder.ts'
 import type { MachineInstance } from './instance.ts'
 import { answer } from './machine/steps.ts'
 import type { Change } from './registry/registry.ts'

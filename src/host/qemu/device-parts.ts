@@ -115,7 +115,7 @@ function consoleParts(spec: VmSpec, id: string, device: VirtioConsoleDevice): re
   ]
 }
 
-/** QEMU's own stdin and stdout. `signal=off`: whoever holds the other ends handles Ctrl-C. */
+/** QEMU's own stdin and stdout. With `signal=off` QEMU leaves Ctrl-C to the process at their other ends. */
 function stdio(backend: SpecKey): Part {
   return { option: 'chardev', type: 'stdio', properties: { id: qemuId(backend), signal: false } }
 }

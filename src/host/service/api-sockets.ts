@@ -123,7 +123,7 @@ export async function makeSocketFolder(path: string, isOpen: boolean): Promise<v
   if (status.isSymbolicLink()) throw refused(path, 'a link, want the folder itself')
   const { uid, mode } = status
   if (uid !== process.getuid?.() || (mode & 0o022) !== 0)
-    throw refused(path, 'others may change it, want a folder of this user that nobody else can write')
+    throw refused(path, 'other users can change it, want a folder that only this user can write')
   await chmod(path, isOpen ? 0o711 : 0o700).catch(failed('chmod', path))
 }
 

@@ -109,7 +109,7 @@ describe('a daemon', () => {
 
   it.each([
     ['is a file', (path: string) => writeFileSync(path, ''), 'ENOTDIR'],
-    ["is another user's to write", (path: string) => mkdirSync(path), 'others may change it'],
+    ["is another user's to write", (path: string) => mkdirSync(path), 'other users can change it'],
   ])('does not start when its folder %s', async (_what, make, reason) => {
     const folder = join(temporaryFolder(), 'state')
     make(folder)

@@ -5,8 +5,8 @@ import { join } from 'node:path'
 import type { Duplex } from 'node:stream'
 import { afterEach, beforeAll } from 'vitest'
 import { buildHolder } from '../../../src/build/native.ts'
-import type { HeldChild, Holder } from '../../../src/host/instance/holder.ts'
-import { startHolder } from '../../../src/host/instance/start-holder.ts'
+import type { HeldChild, Holder } from '../../../src/host/instance/holder/holder.ts'
+import { startHolder } from '../../../src/host/instance/holder/start-holder.ts'
 import { temporaryFolder } from '../temporary-folder.ts'
 
 /** Holders for the tests of a file, which end after each test. */

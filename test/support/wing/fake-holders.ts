@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs'
 import { PassThrough } from 'node:stream'
 import { AgentError } from '../../../src/base/errors.ts'
-import type { ChildPlan, HeldChild, Holder, Ring } from '../../../src/host/instance/holder.ts'
+import type { ChildPlan, HeldChild, Holder, Ring } from '../../../src/host/instance/holder/holder.ts'
 import type { Holders } from '../../../src/host/instance/machine/steps.ts'
 import { FakeQemu } from './fake-qemu.ts'
 

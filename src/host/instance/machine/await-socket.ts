@@ -1,7 +1,7 @@
 import { existsSync, watch } from 'node:fs'
 import { dirname } from 'node:path'
 import { AgentError } from '../../../base/errors.ts'
-import type { Holder } from '../holder.ts'
+import type { Holder } from '../holder/holder.ts'
 import { lastLine } from './machine.ts'
 
 /**

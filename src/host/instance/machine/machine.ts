@@ -5,7 +5,7 @@ import type { Clock } from '../../../os/clock.ts'
 import type { QmpClient } from '../../qemu/qmp/client.ts'
 import { connectQmp } from '../../qemu/qmp/connect.ts'
 import type { QmpEvent } from '../../qemu/qmp/message.ts'
-import type { HeldChild, Holder } from '../holder.ts'
+import type { HeldChild, Holder } from '../holder/holder.ts'
 import type { InstanceLimits } from '../limits.ts'
 
 /** The names of QEMU's process and of its socket in the instance's folder. */

@@ -1,6 +1,6 @@
 import { open, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { AgentError, errnoOf } from '../../base/errors.ts'
+import { AgentError, errnoOf } from '../../../base/errors.ts'
 import type { HeldChild } from './holder.ts'
 import { parseChild } from './holder-client.ts'
 

@@ -3,7 +3,7 @@ import { readdir, readFile } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
-import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
+import { AgentError, errnoOf, messageOf } from '../../../base/errors.ts'
 import type { Holder } from './holder.ts'
 import { connectToHolder, HolderClient } from './holder-client.ts'
 
