@@ -10,7 +10,7 @@ import { type Random, randomFrom } from '../../support/kills/random.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 const LANES = 4
-const ROUNDS = 50
+const ROUNDS = 20
 
 /** The writer as a bundle, which starts in half the time, and with its worker beside it as a shipped daemon has it. */
 const bundles = temporaryFolder()
