@@ -32,6 +32,8 @@ export interface InstanceRecord {
   sequence: bigint;
   /** The port that the next stream gets. */
   nextPort: number;
+  /** The last resets that had an idempotency key: the tenant and the key of each. */
+  resets: string[];
 }
 
 /** A step that leaves something on the host, written before it is done. */
@@ -82,6 +84,7 @@ function createBaseInstanceRecord(): InstanceRecord {
     leaving: [],
     sequence: 0n,
     nextPort: 0,
+    resets: [],
   };
 }
 
@@ -141,6 +144,9 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
     }
     if (message.nextPort !== 0) {
       writer.uint32(112).uint32(message.nextPort);
+    }
+    for (const v of message.resets) {
+      writer.uint32(122).string(v!);
     }
     return writer;
   },
@@ -280,6 +286,14 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
             message.nextPort = reader.uint32();
             continue;
           }
+          case 15: {
+            if (tag !== 122) {
+              break;
+            }
+
+            message.resets.push(reader.string());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -317,6 +331,7 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
     message.leaving = object.leaving?.map((e) => e) || [];
     message.sequence = (object.sequence !== undefined && object.sequence !== null) ? BigInt(object.sequence) : 0n;
     message.nextPort = object.nextPort ?? 0;
+    message.resets = object.resets?.map((e) => e) || [];
     return message;
   },
 };
