@@ -13,7 +13,8 @@ export const protobufFileName = "microvm/instance/v1/instance.proto";
  *
  * An instance and each of its components are named by a key: a UUID in any notation, or any name of 1 to 128 bytes without
  * control characters and without "/". A changing call takes the metadata `idempotency-key`: a call that repeats the key of an
- * earlier one is answered as that was, also after the daemon's death.
+ * earlier one is answered as that was, also after the daemon's death. A call that had an error which may pass runs again:
+ * UNAVAILABLE, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, CANCELLED.
  */
 
 export const State = {
@@ -443,7 +444,7 @@ export interface InstanceChange {
 export interface ChangeStateRequest {
   key: string;
   change: ChangeStateRequest_Change;
-  /** How long a guest may take to stop, in milliseconds; 0 for 30 s. */
+  /** How long a guest may take to stop, in milliseconds: at most an hour; 0 for 30 s. */
   graceMs: number;
 }
 
@@ -488,7 +489,7 @@ export interface PlugRequest {
 export interface UnplugRequest {
   key: string;
   deviceKey: string;
-  /** How long the guest may take, in milliseconds; 0 for 10 s. */
+  /** How long the guest may take, in milliseconds: at most an hour; 0 for 10 s. */
   graceMs: number;
 }
 
