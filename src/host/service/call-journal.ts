@@ -14,6 +14,14 @@ export const CALL_LIMITS = {
   bytesOfTenant: 8 * 1024 * 1024,
 } as const
 
+/** Errors that the same request may not get again. */
+const PASSING: readonly StatusCodeName[] = [
+  'CANCELLED',
+  'DEADLINE_EXCEEDED',
+  'RESOURCE_EXHAUSTED',
+  'UNAVAILABLE',
+]
+
 export interface KeyedCall {
   /** Empty for the administrator. */
   readonly tenant: string
@@ -62,8 +70,9 @@ export class CallJournal {
   }
 
   /**
-   * The encoded answer of the call. `work` runs unless the call has an outcome or runs already; `isRepeated` when an
-   * earlier daemon has begun it. Throws the error of the first run; INVALID_ARGUMENT for the key of another call.
+   * The encoded answer of the call. `work` runs unless the call has an outcome or runs already; `isRepeated` when it has
+   * been begun before. Throws the error of the first run, unless that may pass; INVALID_ARGUMENT for the key of another
+   * call.
    */
   async run(call: KeyedCall, work: (isRepeated: boolean) => Promise<Uint8Array>): Promise<Uint8Array> {
     const { idempotencyKey, method, digest, tenant } = call
@@ -112,7 +121,11 @@ export class CallJournal {
       await this.#end({ ...record, ended: true, answer, code: 'OK' })
       return answer
     } catch (error) {
-      await this.#end({ ...record, ended: true, ...statusOf(error) })
+      const status = statusOf(error)
+      // Begun and not ended, as after the daemon's death: the call runs again when it is repeated.
+      if (PASSING.includes(status.code))
+        this.#of(record.tenant).set(record.idempotencyKey, { record, running: undefined })
+      else await this.#end({ ...record, ended: true, ...status })
       throw error
     }
   }

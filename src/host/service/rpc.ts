@@ -17,7 +17,7 @@ export type OnDaemonDeath = 'read' | 'idempotent' | 'journaled'
 /** A call of a service of this daemon. */
 export interface ServiceCall extends Caller {
   readonly metadata: (name: string) => string | undefined
-  /** An earlier daemon had the call and died before it knew the outcome. */
+  /** The call was begun before: an earlier daemon died in it, or it had an error that passes. */
   readonly isRepeated: boolean
 }
 

@@ -110,6 +110,40 @@ describe('the journal of calls with an idempotency key', () => {
     expect(repeated).toEqual([true, false])
   })
 
+  it.each(['CANCELLED', 'DEADLINE_EXCEEDED', 'RESOURCE_EXHAUSTED', 'UNAVAILABLE'] as const)(
+    'runs a call again that had the error %s, which passes',
+    async (code) => {
+      const journal = await open()
+      const passing = journal.run(call(), async () => {
+        throw new AgentError(code, 'try again')
+      })
+      await expect(passing).rejects.toMatchObject({ code })
+      const repeated: boolean[] = []
+      const told = async (isRepeated: boolean) => {
+        repeated.push(isRepeated)
+        return work()
+      }
+      await expect(journal.run(call({ digest: Buffer.from('e') }), told)).rejects.toThrow('another request')
+      expect(textOf(await journal.run(call(), told))).toBe('answer 1')
+      expect(textOf(await (await open()).run(call(), told))).toBe('answer 1')
+      expect(repeated).toEqual([true])
+    },
+  )
+
+  it.each(['NOT_FOUND', 'FAILED_PRECONDITION', 'ABORTED', 'INTERNAL'] as const)(
+    'repeats the error %s',
+    async (code) => {
+      const journal = await open()
+      const failed = async () => {
+        throw new AgentError(code, `failure ${++runs}`)
+      }
+      const failure = { code, message: 'failure 1' }
+      await expect(journal.run(call(), failed)).rejects.toMatchObject(failure)
+      for (const each of [journal, await open()])
+        await expect(each.run(call(), work)).rejects.toMatchObject(failure)
+    },
+  )
+
   it('leaves the outcome of a call that outlives its daemon to the next one', async () => {
     const journal = await open()
     const held = Promise.withResolvers<Uint8Array>()
