@@ -33,7 +33,7 @@ export function instanceMethods(context: ServiceContext): ServiceMethods<typeof 
     // Journaled for RESET: a machine is reset again.
     changeState: {
       ...JOURNALED,
-      handle: async (request, call) => instances.changeState(checkedChange(keyed(request)), call),
+      handle: async (request, call) => instances.changeState(checkedChange(keyed(timed(request))), call),
     },
     replaceBackend: {
       ...IDEMPOTENT,
@@ -59,7 +59,7 @@ export function instanceMethods(context: ServiceContext): ServiceMethods<typeof 
     unplug: {
       ...IDEMPOTENT,
       handle: async (request, call) =>
-        instances.unplug({ ...keyed(request), deviceKey: specKey(request.deviceKey) }, call),
+        instances.unplug({ ...keyed(timed(request)), deviceKey: specKey(request.deviceKey) }, call),
     },
     // Journaled, because an instance that is gone is not found.
     remove: {
@@ -108,6 +108,9 @@ const IDEMPOTENT = { role: 'owner', onDaemonDeath: 'idempotent' } as const
 const JOURNALED = { role: 'owner', onDaemonDeath: 'journaled' } as const
 
 const STREAMS = ['stdin', 'stdout', 'stderr']
+
+/** For a guest that is to stop, or to let a device go: the instance's other changes wait meanwhile. */
+const MAX_GRACE_MS = 3_600_000
 
 /** Of an instance, in every list of instances. */
 const MAX_LABELS_BYTES = 64 * 1024
@@ -159,6 +162,12 @@ function tenantOf({ tenants }: Pick<ServiceContext, 'tenants'>, { tenant }: Serv
 
 function keyed<Request extends { readonly key: string }>(request: Request): Request {
   return { ...request, key: specKey(request.key) }
+}
+
+function timed<Request extends { readonly graceMs: number }>(request: Request): Request {
+  const { graceMs } = request
+  if (graceMs <= MAX_GRACE_MS) return request
+  throw invalid(`grace_ms: ${graceMs}, want at most ${MAX_GRACE_MS}`)
 }
 
 function checkedChange<Request extends { readonly change: number }>(request: Request): Request {

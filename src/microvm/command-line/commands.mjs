@@ -47,7 +47,8 @@ const TIMEOUT = {
 const GRACE = {
   name: 'grace',
   value: 'SECONDS',
-  number: [1, LONGEST_SECONDS],
+  // What the daemon takes (src/host/service/instance-methods.ts).
+  number: [1, 3600],
   summary: 'how long the guest may take',
 }
 

@@ -184,6 +184,12 @@ describe('the instance service', () => {
       'change: 99, want RUN',
     )
     await refused(instances.changeState({ key: 'a' }), 'INVALID_ARGUMENT', 'change: 0, want RUN')
+    const hour = { key: 'a', graceMs: 3_600_000 }
+    await instances.unplug({ ...hour, deviceKey: 'd' })
+    const longer = { ...hour, graceMs: hour.graceMs + 1 }
+    const text = 'grace_ms: 3600001, want at most 3600000'
+    await refused(instances.changeState({ ...longer, change: Change.STOP }), 'INVALID_ARGUMENT', text)
+    await refused(instances.unplug({ ...longer, deviceKey: 'd' }), 'INVALID_ARGUMENT', text)
     const stream = { key: 'a', container: 'c', stream: 'stdlog' }
     await refused(instances.allocatePort(stream), 'INVALID_ARGUMENT', 'stream: "stdlog", want stdin')
     await refused(

@@ -32,7 +32,7 @@ describe('parseCommandLine of a command for machines of the daemon', () => {
     [['start', ''], 'start: no KEY'],
     [['plug', 'web', 'data'], 'plug: no FILE'],
     [['pause', 'web', 'db'], 'pause: unexpected "db", see ./microvm pause --help'],
-    [['stop', 'web', '--grace', '0'], '--grace 0: give a whole number from 1 to 86400'],
+    [['stop', 'web', '--grace', '0'], '--grace 0: give a whole number from 1 to 3600'],
     [['stop', 'web', '--grace', '1e3'], '--grace 1e3: give a whole number'],
     [['events', '--after', '9007199254740992'], '--after 9007199254740992: give a whole number from 0'],
     [['ps', '--timeout'], '--timeout needs a value: --timeout SECONDS'],
