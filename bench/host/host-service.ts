@@ -30,12 +30,13 @@ const TIDY_SECONDS = 30
 const folder = makeTemporaryFolder(tmpdir())
 const programs: ChildProcess[] = []
 try {
-  const bare = await start('rpc-bare-server.ts', join(folder, 'bare.sock'))
-  const state = join(folder, 'state')
-  const daemon = await start('mock-daemon.ts', state)
   await measure(
-    { pid: bare, ...caller(join(folder, 'bare.sock'), 'grpc.Health/Check') },
-    { pid: daemon, ...caller(join(state, 'admin.sock'), InstanceServiceDefinition.fullName) },
+    await start('rpc-bare-server.ts', (path) => caller(path, 'grpc.Health/Check'), ''),
+    await start(
+      'mock-daemon.ts',
+      (path) => caller(join(path, 'admin.sock'), InstanceServiceDefinition.fullName),
+      '/ListCalls',
+    ),
   )
 } finally {
   for (const program of programs) await endChild(program, 'SIGKILL')
@@ -50,8 +51,6 @@ interface Side {
 
 async function measure(bare: Side, daemon: Side): Promise<void> {
   const empty = () => bare.call('')
-  await empty()
-  await daemon.call('/ListCalls')
   const [bareMib = 0, daemonMib = 0] = await Promise.all([bare, daemon].map(({ pid }) => idleMib(pid)))
   report({ figure: 'memory of an idle daemon', unit: 'MiB', value: daemonMib, floor: bareMib, limit: 1.1 })
 
@@ -98,12 +97,26 @@ async function timed(call: () => Promise<unknown>, elapsed: number[]): Promise<v
   }
 }
 
-/** As the unit of systemd does: with compiled code of an earlier start. */
-async function start(script: string, path: string): Promise<number> {
-  await endChild(await startOnce(script, `${path}.0`), 'SIGTERM')
+/** As the unit of systemd does: with compiled code of an earlier start, which has been called once. */
+async function start(
+  script: string,
+  callerOf: (path: string) => Pick<Side, 'call' | 'close'>,
+  method: string,
+): Promise<Side> {
+  const [before, path] = [join(folder, `${script}.0`), join(folder, script)]
+  const first = await startOnce(script, before)
+  await callOnce(callerOf(before), method)
+  await endChild(first, 'SIGTERM')
   const child = await startOnce(script, path)
   if (child.pid === undefined) throw new Error(`${script} could not be started`)
-  return child.pid
+  const side = { pid: child.pid, ...callerOf(path) }
+  await side.call(method)
+  return side
+}
+
+async function callOnce(side: Pick<Side, 'call' | 'close'>, method: string): Promise<void> {
+  await side.call(method)
+  side.close()
 }
 
 async function startOnce(script: string, path: string): Promise<ChildProcess> {

@@ -1,4 +1,4 @@
-import { readFile } from 'node:fs/promises'
+import { readFileSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -53,7 +53,8 @@ export class HolderClient implements Holder {
     try {
       const greeting = await readGreeting(socket, path)
       const client = new HolderClient(path, socket, greeting)
-      await client.#command('watch')
+      // It is carried out before the commands that follow.
+      client.#command('watch').catch(() => socket.destroy())
       return client
     } catch (error) {
       socket.destroy()
@@ -114,7 +115,7 @@ export class HolderClient implements Holder {
     await this.#command('end').catch(() => this.#killIfAlive())
     this.#socket.destroy()
     const late = AbortSignal.timeout(END_TIMEOUT_MS)
-    while (await this.#isAlive()) {
+    while (this.#isAlive()) {
       if (late.aborted) throw new AgentError('DEADLINE_EXCEEDED', `holder ${this.pid}: still there`)
       await sleep(LOOK_MS)
     }
@@ -177,14 +178,14 @@ export class HolderClient implements Holder {
   async #awaitEnd(): Promise<void> {
     for (const waiter of this.#waiters.splice(0)) waiter.done.reject(this.#gone())
     if (this.#isDisconnected) return await new Promise(() => {})
-    while (await this.#isAlive()) await sleep(LOOK_MS)
+    while (this.#isAlive()) await sleep(LOOK_MS)
   }
 
-  async #killIfAlive(): Promise<void> {
-    if (await this.#isAlive()) process.kill(this.pid, 'SIGKILL')
+  #killIfAlive(): void {
+    if (this.#isAlive()) process.kill(this.pid, 'SIGKILL')
   }
 
-  #isAlive(): Promise<boolean> {
+  #isAlive(): boolean {
     return isAlive(this.pid, this.#startTime)
   }
 
@@ -226,7 +227,7 @@ async function readGreeting(socket: Socket, path: string): Promise<Greeting> {
   if (protocol !== 'holder' || version !== VERSION) {
     throw new AgentError('FAILED_PRECONDITION', `${path}: version ${version}, want ${VERSION}`)
   }
-  if (!(await isAlive(Number(pid), startTime))) {
+  if (!isAlive(Number(pid), startTime)) {
     throw new AgentError('FAILED_PRECONDITION', `${path}: process ${pid} is not the holder`)
   }
   return { pid: Number(pid), startTime }
@@ -263,10 +264,18 @@ function readable(socket: Socket): Promise<void> {
   })
 }
 
-async function isAlive(pid: number, startTime: string): Promise<boolean> {
-  const stat = await readFile(`/proc/${pid}/stat`, 'latin1').catch(() => '')
-  const fields = procStatFields(stat)
+function isAlive(pid: number, startTime: string): boolean {
+  const fields = procStatFields(readStat(pid))
   return fields[19] === startTime && fields[0] !== 'Z' && fields[0] !== 'X'
+}
+
+/** Empty when there is no such process. */
+function readStat(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/stat`, 'latin1')
+  } catch {
+    return ''
+  }
 }
 
 function words(line: string): string[] {
