@@ -12,7 +12,11 @@ const board: Board = {
   commandLine: 'console=ttyS0 root=/dev/vda',
 }
 const room = { cpus: 1, memoryMib: 1024, memorySlots: 4 }
-const ALWAYS = ['-no-user-config', '-nodefaults', '-display', 'none', '-no-reboot']
+const SANDBOX = 'on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny'
+const ALWAYS = [
+  ...['-no-user-config', '-nodefaults', '-display', 'none', '-no-reboot'],
+  ...['-sandbox', SANDBOX],
+]
 const EMULATED_LINE =
   'mitigations=off rcupdate.rcu_expedited=1 norandmaps cryptomgr.notests noreplace-smp console=ttyS0 root=/dev/vda'
 const bootBy = (line: string) => ['-kernel', '/k', '-initrd', '/i', '-append', line]
