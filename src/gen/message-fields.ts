@@ -2038,6 +2038,12 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "name": "reboot_limit",
    "property": "rebootLimit",
    "message": "microvm.instance.v1.RebootLimit"
+  },
+  {
+   "number": 5,
+   "name": "limits",
+   "property": "limits",
+   "message": "microvm.instance.v1.Limits"
   }
  ],
  "microvm.instance.v1.Board": [
@@ -2447,6 +2453,23 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "number": 2,
    "name": "seconds",
    "property": "seconds"
+  }
+ ],
+ "microvm.instance.v1.Limits": [
+  {
+   "number": 1,
+   "name": "memory_mib",
+   "property": "memoryMib"
+  },
+  {
+   "number": 2,
+   "name": "cpu_milli",
+   "property": "cpuMilli"
+  },
+  {
+   "number": 3,
+   "name": "tasks",
+   "property": "tasks"
   }
  ],
  "microvm.instance.v1.MigrationTarget": [

@@ -2,16 +2,20 @@ import { checkPath } from './check-path.ts'
 import { refuse, shown } from './component-path.ts'
 import {
   MAX_COMMAND_LINE_BYTES,
+  MAX_CPU_MILLI,
   MAX_CPUS,
   MAX_MEMORY_MIB,
   MAX_MEMORY_SLOTS,
   MAX_REBOOT_SECONDS,
   MAX_REBOOTS,
+  MAX_TASKS,
+  MIN_CPU_MILLI,
+  MIN_TASKS,
 } from './limits.ts'
-import { type Board, chipsetOf, MACHINES, type VmSpec } from './spec.ts'
+import { type Board, chipsetOf, type Limits, MACHINES, NO_LIMITS, type VmSpec } from './spec.ts'
 
 /** Throws INVALID_ARGUMENT that names the field of the board for which no machine can be made. */
-export function checkBoard({ board, devices, rebootLimit }: VmSpec): void {
+export function checkBoard({ board, devices, rebootLimit, limits = NO_LIMITS }: VmSpec): void {
   const { machine, memoryMib, cpus } = board
   if (!MACHINES.includes(machine)) refuse('board.machine', `${shown(machine)}: want ${MACHINES.join(', ')}`)
   checkNumber('board.memory_mib', memoryMib, 1, MAX_MEMORY_MIB)
@@ -26,11 +30,19 @@ export function checkBoard({ board, devices, rebootLimit }: VmSpec): void {
     checkNumber('reboot_limit.count', rebootLimit.count, 0, MAX_REBOOTS)
     checkNumber('reboot_limit.seconds', rebootLimit.seconds, 1, MAX_REBOOT_SECONDS)
   }
+  checkLimits(limits, memoryMib)
 }
 
 export function checkNumber(path: string, value: number, least: number, most: number): void {
   if (Number.isInteger(value) && value >= least && value <= most) return
   refuse(path, `${value}: want ${least} to ${most}`)
+}
+
+/** 0 is a default everywhere. QEMU would not start with less memory or fewer tasks. */
+function checkLimits({ memoryMib, cpuMilli, tasks }: Limits, guestMib: number): void {
+  if (memoryMib !== 0) checkNumber('limits.memory_mib', memoryMib, guestMib, 2 * MAX_MEMORY_MIB)
+  if (cpuMilli !== 0) checkNumber('limits.cpu_milli', cpuMilli, MIN_CPU_MILLI, MAX_CPU_MILLI)
+  if (tasks !== 0) checkNumber('limits.tasks', tasks, MIN_TASKS, MAX_TASKS)
 }
 
 function checkRoom({ machine, room, cpus, memoryMib }: Board): void {

@@ -1,11 +1,15 @@
 import { pathOf } from './component-path.ts'
-import { REBOOT_LIMIT, type VmSpec } from './spec.ts'
+import { NO_LIMITS, REBOOT_LIMIT, type VmSpec } from './spec.ts'
 import { specToProto } from './to-proto.ts'
 
 /** The path of the first field in which two specifications differ, such as `devices.root.slot`; undefined for equal ones. */
 export function firstDifference(a: VmSpec, b: VmSpec): string | undefined {
   const [one, other] = [a, b].map((spec) =>
-    specToProto({ ...spec, rebootLimit: spec.rebootLimit ?? REBOOT_LIMIT }),
+    specToProto({
+      ...spec,
+      rebootLimit: spec.rebootLimit ?? REBOOT_LIMIT,
+      limits: spec.limits ?? NO_LIMITS,
+    }),
   )
   const names = differenceOf(one, other)
   const [field, ...rest] = names ?? []

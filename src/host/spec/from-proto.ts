@@ -29,6 +29,7 @@ export function specFromProto(message: Specification): VmSpec {
     devices: componentsFromProto('devices', message.devices, deviceFromProto),
     backends: componentsFromProto('backends', message.backends, backendFromProto),
     rebootLimit: message.rebootLimit && { ...message.rebootLimit },
+    limits: message.limits && { ...message.limits, memoryMib: Number(message.limits.memoryMib) },
   }
   checkSpec(spec)
   return spec

@@ -25,6 +25,15 @@ export const MAX_MEMORY_SLOTS = 256
 export const MAX_REBOOTS = 1000
 export const MAX_REBOOT_SECONDS = 86_400
 
+/** The kernel's least share is 1 ms of a period of 100 ms. */
+export const MIN_CPU_MILLI = 10
+export const MAX_CPU_MILLI = 1_000_000
+
+/** The holder, and QEMU with its threads. */
+export const MIN_TASKS = 16
+/** PID_MAX_LIMIT of Linux. */
+export const MAX_TASKS = 4_194_304
+
 /** FW_CFG_MAX_FILE_PATH of QEMU without the NUL byte. */
 export const MAX_FIRMWARE_NAME_BYTES = 55
 

@@ -16,7 +16,18 @@ export interface VmSpec {
   readonly networkNamespace?: string
   /** {@link REBOOT_LIMIT} by default. */
   readonly rebootLimit?: RebootLimit | undefined
+  readonly limits?: Limits | undefined
 }
+
+/** What all processes of the machine together may take of the host; 0 is this host's default. */
+export interface Limits {
+  readonly memoryMib: number
+  /** Thousandths of a CPU. */
+  readonly cpuMilli: number
+  readonly tasks: number
+}
+
+export const NO_LIMITS: Limits = { memoryMib: 0, cpuMilli: 0, tasks: 0 }
 
 /** A guest that reboots more often by itself is stopped. */
 export interface RebootLimit {

@@ -17,6 +17,7 @@ export function specToProto(spec: VmSpec): Specification {
       Object.entries(spec.backends).map(([key, backend]) => [key, backendToProto(backend)]),
     ),
     rebootLimit: spec.rebootLimit && { ...spec.rebootLimit },
+    limits: spec.limits && { ...spec.limits, memoryMib: BigInt(spec.limits.memoryMib) },
   }
 }
 

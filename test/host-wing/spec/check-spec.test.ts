@@ -340,6 +340,21 @@ describe('checkSpec', () => {
       { ...specOf([]), rebootLimit: { count: 1, seconds: 0 } },
       'reboot_limit.seconds: 0: want 1 to 86400',
     ],
+    [
+      'less memory for all processes than the guest has',
+      { ...specOf([]), limits: { memoryMib: 1, cpuMilli: 0, tasks: 0 } },
+      'limits.memory_mib: 1: want 256 to 33554432',
+    ],
+    [
+      'too small a part of a CPU',
+      { ...specOf([]), limits: { memoryMib: 0, cpuMilli: 9, tasks: 0 } },
+      'limits.cpu_milli: 9: want 10 to 1000000',
+    ],
+    [
+      'too few tasks',
+      { ...specOf([]), limits: { memoryMib: 0, cpuMilli: 0, tasks: 15 } },
+      'limits.tasks: 15: want 16 to 4194304',
+    ],
   ])('refuses %s', (_name, vm, sentence) => {
     expect(() => checkSpec(vm)).toThrow(sentence)
   })

@@ -17,6 +17,9 @@ describe('firstDifference', () => {
 
   it('is none between an unset value and what it stands for', () => {
     expect(firstDifference(spec, { ...spec, rebootLimit: { count: 3, seconds: 60 } })).toBeUndefined()
+    expect(
+      firstDifference(spec, { ...spec, limits: { memoryMib: 0, cpuMilli: 0, tasks: 0 } }),
+    ).toBeUndefined()
     expect(firstDifference(spec, specOf(parts, { vmlinux: undefined }))).toBeUndefined()
   })
 
@@ -32,6 +35,7 @@ describe('firstDifference', () => {
     ['board.cpus', { ...spec, board: { ...BOARD, cpus: 2 } }],
     ['board.room', { ...spec, board: { ...BOARD, room: { cpus: 1, memoryMib: 0, memorySlots: 0 } } }],
     ['reboot_limit.count', { ...spec, rebootLimit: { count: 4, seconds: 60 } }],
+    ['limits.tasks', { ...spec, limits: { memoryMib: 0, cpuMilli: 0, tasks: 99 } }],
     ['devices["a b"]', { ...spec, devices: { ...spec.devices, [specKey('a b')]: root } }],
     ['devices.toString', { ...spec, devices: { ...spec.devices, [specKey('toString')]: root } }],
     [

@@ -26,6 +26,7 @@ describe('specFromProto', () => {
       const spec = {
         ...specOf(MACHINE_PARTS[machine], { machine, room, vmlinux: '/v' }),
         rebootLimit: { count: 0, seconds: 1 },
+        limits: { memoryMib: 2048, cpuMilli: 1500, tasks: 0 },
       }
       expect(specFromProto(received(specToProto(spec)))).toMatchObject(spec)
     },

@@ -85,7 +85,7 @@ export function withoutLost(
 /** What the record alone tells of an instance. */
 export function instanceOf(record: InstanceRecord): Instance {
   const { properties, specification, awaiting, current, reason, bootId, reboots } = record
-  const { sequence, createdMs, cid } = record
+  const { sequence, createdMs, cid, uid } = record
   return {
     properties,
     state: current,
@@ -101,6 +101,7 @@ export function instanceOf(record: InstanceRecord): Instance {
     holderPid: 0,
     cid,
     warnings: warningsOf(record),
+    uid,
   }
 }
 

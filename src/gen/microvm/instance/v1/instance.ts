@@ -89,6 +89,7 @@ export interface Specification {
   /** How this host provides it. Each backend is of exactly one device. */
   backends: { [key: string]: Backend };
   rebootLimit: RebootLimit | undefined;
+  limits: Limits | undefined;
 }
 
 export interface Specification_DevicesEntry {
@@ -99,6 +100,16 @@ export interface Specification_DevicesEntry {
 export interface Specification_BackendsEntry {
   key: string;
   value: Backend | undefined;
+}
+
+/** What all processes of the machine together may take of the host. 0 is the daemon's default. */
+export interface Limits {
+  /** By default the guest's memory, with the room for more, and an overhead. */
+  memoryMib: bigint;
+  /** Thousandths of a CPU; no limit by default. */
+  cpuMilli: number;
+  /** Processes and threads; by default those of its CPUs and an overhead. */
+  tasks: number;
 }
 
 /** A guest that reboots more often by itself is stopped. Unset: 3 times in 60 s. */
@@ -338,6 +349,8 @@ export interface Instance {
   cid: number;
   /** What the caller should know: `machine microvm has no versions`. */
   warnings: string[];
+  /** The user of its processes; 0 when they are the daemon's user's. */
+  uid: number;
 }
 
 export interface Instance_BackendsEntry {
@@ -963,7 +976,7 @@ export const MigrationTarget_ReplaceComponentsEntry: MessageFns<MigrationTarget_
 };
 
 function createBaseSpecification(): Specification {
-  return { board: undefined, devices: {}, backends: {}, rebootLimit: undefined };
+  return { board: undefined, devices: {}, backends: {}, rebootLimit: undefined, limits: undefined };
 }
 
 export const Specification: MessageFns<Specification> = {
@@ -979,6 +992,9 @@ export const Specification: MessageFns<Specification> = {
     });
     if (message.rebootLimit !== undefined) {
       RebootLimit.encode(message.rebootLimit, writer.uint32(34).fork()).join();
+    }
+    if (message.limits !== undefined) {
+      Limits.encode(message.limits, writer.uint32(42).fork()).join();
     }
     return writer;
   },
@@ -1034,6 +1050,14 @@ export const Specification: MessageFns<Specification> = {
             message.rebootLimit = RebootLimit.decode(reader, reader.uint32());
             continue;
           }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.limits = Limits.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1072,6 +1096,9 @@ export const Specification: MessageFns<Specification> = {
     );
     message.rebootLimit = (object.rebootLimit !== undefined && object.rebootLimit !== null)
       ? RebootLimit.fromPartial(object.rebootLimit)
+      : undefined;
+    message.limits = (object.limits !== undefined && object.limits !== null)
+      ? Limits.fromPartial(object.limits)
       : undefined;
     return message;
   },
@@ -1211,6 +1238,88 @@ export const Specification_BackendsEntry: MessageFns<Specification_BackendsEntry
     message.value = (object.value !== undefined && object.value !== null)
       ? Backend.fromPartial(object.value)
       : undefined;
+    return message;
+  },
+};
+
+function createBaseLimits(): Limits {
+  return { memoryMib: 0n, cpuMilli: 0, tasks: 0 };
+}
+
+export const Limits: MessageFns<Limits> = {
+  encode(message: Limits, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.memoryMib !== 0n) {
+      if (BigInt.asUintN(64, message.memoryMib) !== message.memoryMib) {
+        throw new globalThis.Error("value provided for field message.memoryMib of type uint64 too large");
+      }
+      writer.uint32(8).uint64(message.memoryMib);
+    }
+    if (message.cpuMilli !== 0) {
+      writer.uint32(16).uint32(message.cpuMilli);
+    }
+    if (message.tasks !== 0) {
+      writer.uint32(24).uint32(message.tasks);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Limits {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseLimits();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.memoryMib = reader.uint64() as bigint;
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.cpuMilli = reader.uint32();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.tasks = reader.uint32();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Limits>): Limits {
+    return Limits.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Limits>): Limits {
+    const message = createBaseLimits();
+    message.memoryMib = (object.memoryMib !== undefined && object.memoryMib !== null) ? BigInt(object.memoryMib) : 0n;
+    message.cpuMilli = object.cpuMilli ?? 0;
+    message.tasks = object.tasks ?? 0;
     return message;
   },
 };
@@ -3255,6 +3364,7 @@ function createBaseInstance(): Instance {
     holderPid: 0,
     cid: 0,
     warnings: [],
+    uid: 0,
   };
 }
 
@@ -3310,6 +3420,9 @@ export const Instance: MessageFns<Instance> = {
     }
     for (const v of message.warnings) {
       writer.uint32(122).string(v!);
+    }
+    if (message.uid !== 0) {
+      writer.uint32(128).uint32(message.uid);
     }
     return writer;
   },
@@ -3453,6 +3566,14 @@ export const Instance: MessageFns<Instance> = {
             message.warnings.push(reader.string());
             continue;
           }
+          case 16: {
+            if (tag !== 128) {
+              break;
+            }
+
+            message.uid = reader.uint32();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3507,6 +3628,7 @@ export const Instance: MessageFns<Instance> = {
     message.holderPid = object.holderPid ?? 0;
     message.cid = object.cid ?? 0;
     message.warnings = object.warnings?.map((e) => e) || [];
+    message.uid = object.uid ?? 0;
     return message;
   },
 };

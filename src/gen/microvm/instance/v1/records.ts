@@ -34,6 +34,8 @@ export interface InstanceRecord {
   nextPort: number;
   /** The last resets that had an idempotency key: the tenant and the key of each. */
   resets: string[];
+  /** The user of its processes, which no other instance of this daemon has; 0 for the daemon's own. */
+  uid: number;
 }
 
 /** A step that leaves something on the host, written before it is done. */
@@ -85,6 +87,7 @@ function createBaseInstanceRecord(): InstanceRecord {
     sequence: 0n,
     nextPort: 0,
     resets: [],
+    uid: 0,
   };
 }
 
@@ -147,6 +150,9 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
     }
     for (const v of message.resets) {
       writer.uint32(122).string(v!);
+    }
+    if (message.uid !== 0) {
+      writer.uint32(128).uint32(message.uid);
     }
     return writer;
   },
@@ -294,6 +300,14 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
             message.resets.push(reader.string());
             continue;
           }
+          case 16: {
+            if (tag !== 128) {
+              break;
+            }
+
+            message.uid = reader.uint32();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -332,6 +346,7 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
     message.sequence = (object.sequence !== undefined && object.sequence !== null) ? BigInt(object.sequence) : 0n;
     message.nextPort = object.nextPort ?? 0;
     message.resets = object.resets?.map((e) => e) || [];
+    message.uid = object.uid ?? 0;
     return message;
   },
 };
