@@ -108,7 +108,14 @@ async function main(): Promise<void> {
   receiveRecords()
   const { connection, connections, messageBytes, total } = LIMITS
   const bytes = { framePayloadBytes: messageBytes, totalBytes: total.bytes.limit }
-  const limits = { allowLoopback: false, hangMs: 0, connections, headerMs: connection.headerMs, ...bytes }
+  const limits = {
+    allowLoopback: false,
+    tcpPeer: '',
+    hangMs: 0,
+    connections,
+    headerMs: connection.headerMs,
+    ...bytes,
+  }
   await broker.serve(listeningSocket(), limits, serve)
   native.sendMessage(channel, encodeCommand(RecordKind.GATE_OPENED))
   writeSync(1, '{"msg":"listening"}\n{"msg":"booted"}\n')

@@ -6,6 +6,7 @@
 #include <linux/vm_sockets.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -37,20 +38,35 @@ union address {
   struct sockaddr_un path;
 };
 
+/* A dual-stack socket shows an IPv4 address so, too. */
+static struct in6_addr mapped(const union address *address) {
+  if (address->any.sa_family == AF_INET6) return address->ip6.sin6_addr;
+  struct in6_addr ip = {.s6_addr = {[10] = 0xff, [11] = 0xff}};
+  if (address->any.sa_family == AF_INET) memcpy(ip.s6_addr + 12, &address->ip4.sin_addr, sizeof address->ip4.sin_addr);
+  return ip;
+}
+
 static bool is_peer_allowed(const struct broker *broker, const union address *address) {
+  if (broker->peer_kind == PEER_TCP && !IN6_IS_ADDR_UNSPECIFIED(&broker->tcp_peer)) {
+    struct in6_addr ip = mapped(address);
+    return IN6_ARE_ADDR_EQUAL(&ip, &broker->tcp_peer);
+  }
   if (broker->peer_kind != PEER_VSOCK) return true;
   if (address->any.sa_family != AF_VSOCK) return false;
   uint32_t cid = address->vsock.svm_cid;
   return cid == VMADDR_CID_HOST || (broker->allow_loopback && cid == VMADDR_CID_LOCAL);
 }
 
-static void refuse_peer(struct broker *broker, int client, const union address *address) {
+static void refuse_peer(struct broker *broker, int client, const struct peer *peer) {
   close(client);
   broker->refused++;
   int64_t now = monotonic_ms();
   if (broker->refused_logged_ms != NEVER && now < broker->refused_logged_ms + REFUSED_LOG_MS) return;
-  log_line("broker: refused vsock %u:%u: not the host (connections refused since the last such line: %u)",
-           address->vsock.svm_cid, address->vsock.svm_port, broker->refused);
+  char cid[sizeof "4294967295"];
+  snprintf(cid, sizeof cid, "%u", peer->address.cid);
+  bool is_tcp = broker->peer_kind == PEER_TCP;
+  log_line("broker: refused %s %s:%u: not the host (connections refused since the last such line: %u)",
+           is_tcp ? "tcp" : "vsock", is_tcp ? peer->text : cid, peer->address.port, broker->refused);
   broker->refused_logged_ms = now;
   broker->refused = 0;
 }
@@ -113,7 +129,7 @@ void clients_accept(struct broker *broker) {
     if (is_peer_allowed(broker, &address))
       connection_begin(broker, client, &peer);
     else
-      refuse_peer(broker, client, &address);
+      refuse_peer(broker, client, &peer);
   }
 }
 

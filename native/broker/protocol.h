@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#define BROKER_PROTOCOL_VERSION 2
+#define BROKER_PROTOCOL_VERSION 3
 
 /* Between vminit and the broker: one SOCK_SEQPACKET message. */
 enum vminit_message_kind {
@@ -55,8 +55,9 @@ struct __attribute__((packed)) hello {
   uint32_t first_bytes_ms;    /* how long the first bytes of a connection, or a frame header, may take */
   uint32_t max_payload_bytes; /* of a frame in either direction */
   uint64_t budget_bytes;      /* for the frames of all connections together */
+  unsigned char tcp_peer[16]; /* the only address that may connect by TCP, an IPv4 one as ::ffff:a.b.c.d; zeros: any */
 };
-_Static_assert(sizeof(struct hello) == 20, "20 bytes on the wire");
+_Static_assert(sizeof(struct hello) == 36, "36 bytes on the wire");
 
 #define CONNECTION_GRPC 1u /* the socket is the client's own; the broker forgets it */
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/queue.h>
@@ -137,7 +138,8 @@ struct broker {
   struct watch listener;
   uint32_t peer_kind;
   bool allow_loopback;
-  bool is_stopped; /* by CONTROL_STOP */
+  struct in6_addr tcp_peer; /* see struct hello */
+  bool is_stopped;          /* by CONTROL_STOP */
   int kept[KEPT_CLIENTS];
   uint32_t kept_count;
   int64_t accept_at_ms; /* after a failure, or NEVER */

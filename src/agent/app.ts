@@ -209,6 +209,7 @@ async function serve(parts: AgentContext, start: AgentStart): Promise<number> {
     broker: os.broker,
     hangMs: config.hangTimeoutSecs * 1000,
     allowLoopback: config.vsockAllowLoopback,
+    tcpPeer: config.serverPeer,
     log,
   })
   log.info('limits', Object.fromEntries(totals.uses().map(({ name, limit }) => [name, limit])))

@@ -1,5 +1,6 @@
 import { LONGEST_TIMER_MS } from '../base/abort.ts'
 import { AgentError } from '../base/errors.ts'
+import { formatIp, parseIp } from '../base/ip-address.ts'
 import type { LogLevel } from '../base/log.ts'
 
 /** Readers return undefined for an ignored value, and throw INVALID_ARGUMENT with the reason, but not the name. */
@@ -94,6 +95,20 @@ export const httpEndpoint: SettingType<string> = textual('http:// URL', (value) 
   if (url?.protocol === 'http:' && url.username === '' && url.search === '') return value
   throw malformed('invalid endpoint, want http://HOST, with :PORT and /PATH if need be')
 })
+
+/** An IP address in its normal form. A bare word is refused, because without an address any peer could connect. */
+export const peerAddress: SettingType<string> = {
+  name: 'IP address',
+  fromText: (value) => readPeer(value),
+  fromToml: (value) => readPeer(value),
+  show: String,
+}
+
+function readPeer(value: unknown): string {
+  const bytes = typeof value === 'string' ? parseIp(value) : undefined
+  if (bytes?.some((byte) => byte !== 0)) return formatIp(bytes)
+  throw malformed('invalid address, want the IP address of a host')
+}
 
 export const runtimeName: SettingType<string> = textual('`runc`, `crun` or a path', (value) => {
   if (value === 'runc' || value === 'crun' || value.startsWith('/')) return value

@@ -10,6 +10,7 @@ import {
   nonEmptyText,
   numberIn,
   oneOf,
+  peerAddress,
   port,
   processName,
   runtimeName,
@@ -28,6 +29,11 @@ export const SETTINGS = {
     type: nonEmptyText,
     default: 'vsock://-1:1024',
     doc: 'Where the API is served: `vsock://CID:PORT` (CID -1: any), `unix://PATH`, `unix://@ABSTRACT`, `tcp://HOST:PORT`.',
+  }),
+  serverPeer: agentSetting('server_peer', {
+    type: peerAddress,
+    default: '',
+    doc: 'With a `tcp://` address: the only IP address that may connect; others are closed. Empty: any.',
   }),
   kernelIp: setting({
     commandLine: 'ip',

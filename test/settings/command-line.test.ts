@@ -46,6 +46,12 @@ describe('commandLineSettings', () => {
     expect(commandLineSettings(`agent.process_name=${name}`).processName).toBe(name)
   })
 
+  it('takes one address for the peer, and no other word in its place', () => {
+    expect(commandLineSettings('agent.server_peer=FD00:0::1').serverPeer).toBe('fd00::1')
+    for (const word of ['', '=', '=::', '=0.0.0.0', '=10.0.0.0/24', '=host'])
+      expect(() => commandLineSettings(`agent.server_peer${word}`)).toThrow('invalid address')
+  })
+
   it.each(['', 'sixteen-bytes-xx', 'seven-ääää-xx', 'a/b', 'a\u0007b'])(
     'refuses the process name %j',
     (name) => {

@@ -113,6 +113,7 @@ static const char *take(struct broker *broker, const struct control_header *head
   broker->listener.fd = listener;
   broker->peer_kind = (uint32_t)kind;
   broker->allow_loopback = (header->flags & HELLO_ALLOW_LOOPBACK) != 0;
+  memcpy(&broker->tcp_peer, hello->tcp_peer, sizeof broker->tcp_peer);
   broker->is_stopped = false;
   leave_undo(broker);
   broker->max_payload_bytes = hello->max_payload_bytes;

@@ -22,11 +22,13 @@ export async function startTransport(
     readonly hangMs: number
     /** Accepts processes of this guest over vsock, for tests. */
     readonly allowLoopback: boolean
+    /** The only address that may connect over TCP; empty: any. */
+    readonly tcpPeer: string
     /** For tests. */
     readonly startTimer?: StartTimer
   },
 ): Promise<Transport> {
-  const { sockets, address, broker, allowLoopback, hangMs } = options
+  const { sockets, address, broker, allowLoopback, tcpPeer, hangMs } = options
   const connections = new Connections({
     ...options,
     link: broker,
@@ -36,6 +38,7 @@ export async function startTransport(
   const { connection, messageBytes, total } = LIMITS
   const limits = {
     allowLoopback,
+    tcpPeer,
     hangMs,
     connections: LIMITS.connections,
     headerMs: connection.headerMs,

@@ -1,7 +1,8 @@
+import { parseIp } from '../../base/ip-address.ts'
 import type { VsockAddress } from '../sockets/sockets.ts'
 
 /** The version of the protocol with the broker (docs/broker.md). */
-const VERSION = 2n
+const VERSION = 3n
 
 /** The kinds of messages on the control socket; the broker's own list is in native/broker/protocol.h. */
 export const BrokerMessageKind = {
@@ -20,7 +21,7 @@ export const BrokerMessageKind = {
 export const LONGEST_MESSAGE_BYTES = 64 * 1024
 
 const HEADER_BYTES = 24
-const HELLO_BYTES = 20
+const HELLO_BYTES = 36
 const STATE_BYTES = 16
 const LOOPBACK_ALLOWED = 1
 const IS_GRPC = 1
@@ -28,6 +29,8 @@ const IS_GRPC = 1
 export interface BrokerLimits {
   /** Accept processes of this guest over vsock, for tests. */
   readonly allowLoopback: boolean
+  /** The only address that may connect over TCP; empty: any. */
+  readonly tcpPeer: string
   /** The agent is killed after this time without a PONG; 0: never. */
   readonly hangMs: number
   readonly connections: number
@@ -82,8 +85,17 @@ export function encodeHello(limits: BrokerLimits): Buffer {
   payload.writeUInt32LE(limits.headerMs, 4)
   payload.writeUInt32LE(limits.framePayloadBytes, 8)
   payload.writeBigUInt64LE(BigInt(limits.totalBytes), 12)
+  payload.set(mappedIp(limits.tcpPeer), 20)
   const flags = limits.allowLoopback ? LOOPBACK_ALLOWED : 0
   return encode(BrokerMessageKind.HELLO, { flags, a: VERSION, b: BigInt(limits.hangMs) }, payload)
+}
+
+/** 16 bytes, of which an IPv4 address fills the last four behind ::ffff. Zeros stand for no address. */
+function mappedIp(text: string): Uint8Array {
+  if (text === '') return new Uint8Array(16)
+  const bytes = parseIp(text)
+  if (bytes === undefined) throw new RangeError(`${text}: not an IP address`)
+  return bytes.length === 16 ? bytes : Uint8Array.of(...Array(10).fill(0), 0xff, 0xff, ...bytes)
 }
 
 export function encodePong(number: bigint): Buffer {

@@ -46,6 +46,7 @@ describe('startTransport with a broker', () => {
       broker: connectBroker({ fd: broker.agentFd, native, streams, clock, check: () => {} }),
       hangMs: 10_000,
       allowLoopback: false,
+      tcpPeer: '',
       methods: tableOf({ 'test.Echo/Echo': echo, 'test.Echo/Held': held.method }),
       readDescriptors: async () => Buffer.alloc(0),
       checkCall: async () => undefined,

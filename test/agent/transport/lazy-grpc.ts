@@ -35,6 +35,7 @@ await withTemporaryFolder(tmpdir(), async (folder) => {
     broker: connectBroker({ fd: fake.agentFd, native, streams, clock: linuxClock(native), check: () => {} }),
     hangMs: 0,
     allowLoopback: false,
+    tcpPeer: '',
     log: silentLogger(),
   })
   await fake.next()

@@ -4,6 +4,7 @@ import { status } from '@grpc/grpc-js'
 import { afterEach, describe, expect, it } from 'vitest'
 import { GuestDetailsResponse } from '../../../src/gen/agent.ts'
 import type { Method } from '../../../src/rpc/method.ts'
+import { ttrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import { GO_REQUEST, GO_REQUEST_TO_UNKNOWN_SERVICE } from '../../fixtures/ttrpc-frames.ts'
 import { type RunningTransport, runTransport } from '../../support/agent/running-transport.ts'
 import { aborted, echo, heldMethod, tableOf, turns } from '../../support/rpc/fake-methods.ts'
@@ -59,6 +60,26 @@ describe('startTransport', () => {
     running = await runTransport(methods)
     const payload = Buffer.alloc(3 * 1024 * 1024, 'x')
     for (const call of await callers()) expect(payload.equals(await call('Echo', payload))).toBe(true)
+  })
+
+  it.each([
+    ['127.0.0.1', '127.0.0.2', '127.0.0.3'],
+    // A dual-stack socket shows IPv4 addresses as IPv6 ones.
+    ['::', '127.0.0.2', '::1'],
+    ['::', '::1', '127.0.0.1'],
+  ])('on TCP at %s, serves the peer %s and closes %s', async (host, tcpPeer, other) => {
+    running = await runTransport(methods, { address: { kind: 'tcp', host, port: 0 }, tcpPeer })
+    const dial = (localAddress: string) => {
+      const to = localAddress.includes(':') ? '::1' : '127.0.0.1'
+      return connect({ host: to, port: running.transport.port ?? 0, localAddress })
+    }
+    const refused = dial(other).on('error', () => {})
+    refused.write(GO_REQUEST)
+    await closed(refused)
+    expect(running.accepted).toEqual([])
+    const client = ttrpcClient(dial(tcpPeer))
+    expect(Buffer.from(await client.call('test.Echo', 'Echo', Buffer.from('hello'))).toString()).toBe('hello')
+    client.close()
   })
 
   it('serves TCP', async () => {

@@ -19,16 +19,24 @@ const NONE = '0000000000000000'
 describe('a message to the broker', () => {
   it('has the layout of native/broker/protocol.h', () => {
     const limits = { connections: 1024, headerMs: 10_000, framePayloadBytes: 4 << 20, totalBytes: 96 << 20 }
-    expect(encodeHello({ ...limits, allowLoopback: true, hangMs: 10_000 })).toEqual(
+    expect(encodeHello({ ...limits, allowLoopback: true, tcpPeer: '10.0.0.1', hangMs: 10_000 })).toEqual(
       bytesOf(
         '01',
         '01',
-        '0200000000000000',
+        '0300000000000000',
         '1027000000000000',
-        '00040000' + '10270000' + '00004000' + '0000000600000000',
+        '00040000' + '10270000' + '00004000' + '0000000600000000' + '00000000000000000000ffff0a000001',
       ),
     )
-    expect(encodeHello({ ...limits, allowLoopback: false, hangMs: 0 })[4]).toBe(0)
+    expect(encodeHello({ ...limits, allowLoopback: false, tcpPeer: 'fd00::1', hangMs: 0 })).toEqual(
+      bytesOf(
+        '01',
+        '00',
+        '0300000000000000',
+        '0000000000000000',
+        '00040000' + '10270000' + '00004000' + '0000000600000000' + 'fd000000000000000000000000000001',
+      ),
+    )
     expect(encodePong(1n)).toEqual(bytesOf('02', '00', ONE))
     expect(encodeStop()).toEqual(bytesOf('03', '00', NONE))
     expect(encodeClose(1n)).toEqual(bytesOf('04', '00', ONE))

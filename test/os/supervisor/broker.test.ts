@@ -11,7 +11,7 @@ import { FakeBroker } from '../../support/rpc/fake-broker.ts'
 import { turns } from '../../support/rpc/fake-methods.ts'
 
 const LIMITS = {
-  ...{ allowLoopback: false, hangMs: 10_000, connections: 8, headerMs: 10_000 },
+  ...{ allowLoopback: false, tcpPeer: '', hangMs: 10_000, connections: 8, headerMs: 10_000 },
   ...{ framePayloadBytes: 100, totalBytes: 1000 },
 }
 
@@ -68,7 +68,7 @@ describe('the broker', () => {
     const hello = await ready()
     expect(hello).toMatchObject({
       kind: BrokerMessageKind.HELLO,
-      a: 2n,
+      a: 3n,
       b: 10_000n,
       fds: [expect.any(Number)],
     })

@@ -40,6 +40,7 @@ export async function runTransport(
   methods: MethodTable,
   options: {
     readonly address?: ListenAddress
+    readonly tcpPeer?: string
     readonly checkCall?: CheckCall
     readonly totals?: Totals
     readonly streams?: StreamTable
@@ -71,6 +72,7 @@ export async function runTransport(
     totals: options.totals ?? new Totals(),
     log,
     allowLoopback: false,
+    tcpPeer: options.tcpPeer ?? '',
     broker,
     hangMs: 0,
     startTimer: (ms, expired) => clock.startTimer(ms, expired),

@@ -27,7 +27,7 @@ export const Envelope = {
   confirm: 18,
 } as const
 
-export const PROTOCOL_VERSION = 2
+export const PROTOCOL_VERSION = 3
 const CONTROL_HEADER_BYTES = 24
 const ENVELOPE_BYTES = 32
 /** Flag of an answer: the broker reports its outcome. */
@@ -84,7 +84,7 @@ export const HELLO: Hello = {
 }
 
 export function encodeHello(hello: Hello): Buffer {
-  const payload = Buffer.alloc(20)
+  const payload = Buffer.alloc(36)
   payload.writeUInt32LE(hello.maxConnections, 0)
   payload.writeUInt32LE(hello.firstBytesMs, 4)
   payload.writeUInt32LE(hello.maxPayloadBytes, 8)
