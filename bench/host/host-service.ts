@@ -12,8 +12,8 @@ import {
   InstanceServiceDefinition,
   ListInstancesResponse,
 } from '../../src/gen/microvm/instance/v1/instance.ts'
-import { ensureRequest } from '../../test/support/host-wing/instance-requests.ts'
 import { endChild } from '../../test/support/processes.ts'
+import { CONSOLE_ONLY, ensureRequest } from '../../test/support/wing/requests.ts'
 import { benchEnvironment, median, report } from '../support/figure.ts'
 import { wakeUpsOf } from '../support/process-figures.ts'
 
@@ -21,6 +21,7 @@ import { wakeUpsOf } from '../support/process-figures.ts'
 const ROUNDS = 20
 const CALLS_A_ROUND = 512
 const INSTANCES = 1000
+const SMALL = { specification: CONSOLE_ONLY }
 /** Without the second one V8 looks every 8 s for memory to give back. */
 const FLAGS = ['--no-maglev', '--no-memory-reducer']
 const IDLE_SECONDS = 20
@@ -54,7 +55,7 @@ async function measure(bare: Side, daemon: Side): Promise<void> {
   const [bareMib = 0, daemonMib = 0] = await Promise.all([bare, daemon].map(({ pid }) => idleMib(pid)))
   report({ figure: 'memory of an idle daemon', unit: 'MiB', value: daemonMib, floor: bareMib, limit: 1.1 })
 
-  await daemon.call('/EnsureInstance', EnsureInstanceRequest.encode(ensureRequest('i0')).finish())
+  await daemon.call('/EnsureInstance', EnsureInstanceRequest.encode(ensureRequest('i0', SMALL)).finish())
   const request = GetInstanceRequest.encode({ key: 'i0' }).finish()
   const get = () => daemon.call('/GetInstance', request)
   const [floors, values]: [number[], number[]] = [[], []]
@@ -66,7 +67,10 @@ async function measure(bare: Side, daemon: Side): Promise<void> {
   report({ figure: 'GetInstance, to an empty call of bare grpc-js', unit: 'us', value, floor, limit: 1.2 })
 
   for (let index = 1; index < INSTANCES; index += 1)
-    await daemon.call('/EnsureInstance', EnsureInstanceRequest.encode(ensureRequest(`i${index}`)).finish())
+    await daemon.call(
+      '/EnsureInstance',
+      EnsureInstanceRequest.encode(ensureRequest(`i${index}`, SMALL)).finish(),
+    )
   const lists: number[] = []
   for (let round = -ROUNDS; round < ROUNDS; round += 1) {
     const begin = performance.now()

@@ -4,9 +4,9 @@ import { registerMachine } from '../../src/client/machines/register.ts'
 import { findMachine } from '../../src/ctl/find-machine.ts'
 import { ChangeStateRequest_Change as Change } from '../../src/gen/microvm/instance/v1/instance.ts'
 import { ctl } from '../support/ctl/run-ctl.ts'
-import { ensureRequest } from '../support/host-wing/instance-requests.ts'
 import { type RunningDaemon, runMockDaemon } from '../support/host-wing/running-daemon.ts'
 import { temporaryFolder } from '../support/temporary-folder.ts'
+import { ensureRequest } from '../support/wing/requests.ts'
 
 describe('agent-ctl with a daemon', () => {
   let daemon: RunningDaemon

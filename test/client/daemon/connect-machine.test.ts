@@ -2,8 +2,8 @@ import { text } from 'node:stream/consumers'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { connectMachine } from '../../../src/client/daemon/connect-machine.ts'
-import { ensureRequest } from '../../support/host-wing/instance-requests.ts'
 import { type RunningDaemon, runMockDaemon } from '../../support/host-wing/running-daemon.ts'
+import { ensureRequest } from '../../support/wing/requests.ts'
 
 describe('connectMachine', () => {
   let daemon: RunningDaemon

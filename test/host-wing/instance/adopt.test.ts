@@ -111,7 +111,7 @@ describe('the status of a backend', () => {
       devices: { ...devices, share: { backend: 'folder', slot: 5, port: '', share: { tag: 'shared' } } },
       backends: { ...backends, folder: Backend.fromPartial({ virtiofsd: { path: '/srv' } }) },
     }
-    await instances.ensure(ensureRequest('web', shares), ADMIN)
+    await instances.ensure(ensureRequest('web', { specification: shares }), ADMIN)
     const health = async () => (await instances.get('web', ADMIN)).backends.folder?.health
     expect(await health()).toBe(Health.READY)
     await [...wing.holders.running.values()][0]?.kill('virtiofsd-folder')

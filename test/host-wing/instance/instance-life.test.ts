@@ -57,7 +57,7 @@ describe('the life of an instance', () => {
       instances.ensure(ensureRequest('web'), ADMIN),
     ])
     expect(second.bootId).toBe(first.bootId)
-    const other = ensureRequest('web', { board: { ...specificationBoard(), cpus: 2 } })
+    const other = ensureRequest('web', { specification: { board: { cpus: 2 } } })
     await expect(instances.ensure(other, ADMIN)).rejects.toMatchObject({
       code: 'FAILED_PRECONDITION',
       message: expect.stringContaining('board.cpus'),
@@ -187,12 +187,6 @@ describe('a machine that goes wrong', () => {
     expect([wing.holders.processes, await wing.rows()]).toEqual([[], []])
   })
 })
-
-function specificationBoard() {
-  const { board } = specification()
-  if (board === undefined) throw new Error('no board')
-  return board
-}
 
 describe('a registry whose disk is full', () => {
   it('refuses what is new, and lets a machine end', async () => {

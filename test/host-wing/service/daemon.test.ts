@@ -10,13 +10,13 @@ import {
 } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import { NO_CONFIGURATION } from '../../../src/host/service/configuration.ts'
 import { startDaemon } from '../../../src/host/service/daemon.ts'
-import { ensureRequest } from '../../support/host-wing/instance-requests.ts'
 import {
   type DaemonClient,
   type RunningDaemon,
   runMockDaemon,
 } from '../../support/host-wing/running-daemon.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
+import { ensureRequest } from '../../support/wing/requests.ts'
 
 const uid = process.getuid?.() ?? 0
 

@@ -9,12 +9,12 @@ import { CallRecord } from '../../../src/gen/microvm/instance/v1/records.ts'
 import { memoryRegistry } from '../../../src/host/instance/registry/memory-registry.ts'
 import type { Registry, Change as RegistryChange } from '../../../src/host/instance/registry/registry.ts'
 import { CALL_LIMITS, CallJournal, type KeyedCall } from '../../../src/host/service/call-journal.ts'
-import { ensureRequest } from '../../support/host-wing/instance-requests.ts'
 import {
   type DaemonClient,
   type RunningDaemon,
   runMockDaemon,
 } from '../../support/host-wing/running-daemon.ts'
+import { ensureRequest } from '../../support/wing/requests.ts'
 
 const DAY_MS = 24 * 3_600_000
 

@@ -22,12 +22,12 @@ import {
 } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import { ConsoleIO } from '../../../src/gen/vm.ts'
 import { MockInstances } from '../../../src/host/service/mock-instances.ts'
-import { ensureRequest } from '../../support/host-wing/instance-requests.ts'
 import {
   type DaemonClient,
   type RunningDaemon,
   runMockDaemon,
 } from '../../support/host-wing/running-daemon.ts'
+import { ensureRequest } from '../../support/wing/requests.ts'
 
 const SERVICE = 'microvm.instance.v1.InstanceService'
 const UUID = '6b3f0c62-3d1e-4f0a-9a55-0f4f8f0c2d11'

@@ -3,13 +3,13 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { AgentError } from '../../../src/base/errors.ts'
 import type { Backend, DeepPartial } from '../../../src/gen/microvm/instance/v1/instance.ts'
-import { ensureRequest } from '../../support/host-wing/instance-requests.ts'
 import {
   type DaemonClient,
   type RunningDaemon,
   runMockDaemon,
 } from '../../support/host-wing/running-daemon.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
+import { CONSOLE_ONLY, ensureRequest } from '../../support/wing/requests.ts'
 
 const uid = process.getuid?.() ?? 0
 
@@ -61,8 +61,8 @@ describe('what a tenant may give to a machine', () => {
     count += 1
     const key = `a${count}`
     const board = { kernel }
-    await client.instances.ensureInstance(ensureRequest(key, { specification: { board } }))
-    const specification = { board, backends: { x: backend } }
+    await client.instances.ensureInstance(ensureRequest(key, { specification: { ...CONSOLE_ONLY, board } }))
+    const specification = { ...CONSOLE_ONLY, board, backends: { x: backend } }
     const answers = [
       client.instances.ensureInstance(ensureRequest(`b${count}`, { specification })),
       client.instances.plug({ key, deviceKey: 'd', device: { backend: 'x', serial: {} }, backend }),
@@ -112,14 +112,16 @@ describe('what a tenant may give to a machine', () => {
   it.each(['kernel', 'initrd', 'vmlinux'])('takes a %s below its folders only', async (name) => {
     const ensure = (key: string, path: string) =>
       anne.instances.ensureInstance(
-        ensureRequest(key, { specification: { board: { kernel, [name]: path } } }),
+        ensureRequest(key, { specification: { ...CONSOLE_ONLY, board: { kernel, [name]: path } } }),
       )
     await expect(ensure(`${name}1`, '/boot/vmlinuz')).rejects.toMatchObject({
       code: 'PERMISSION_DENIED',
       message: `specification.board.${name}: "/boot/vmlinuz" is not in a folder of tenant anne`,
     })
     await anne.instances.ensureInstance(
-      ensureRequest(`${name}2`, { specification: { board: { kernel, [name]: join(own, 'disk') } } }),
+      ensureRequest(`${name}2`, {
+        specification: { ...CONSOLE_ONLY, board: { kernel, [name]: join(own, 'disk') } },
+      }),
     )
   })
 })

@@ -17,19 +17,20 @@ import {
   RunLeaseRequest,
   VMControllerDefinition,
 } from '../../../src/gen/vm.ts'
-import { ensureRequest } from '../../support/host-wing/instance-requests.ts'
 import {
   type DaemonClient,
   type RunningDaemon,
   runMockDaemon,
 } from '../../support/host-wing/running-daemon.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
+import { CONSOLE_ONLY, ensureRequest } from '../../support/wing/requests.ts'
 
 const INSTANCE_SERVICE = InstanceServiceDefinition.fullName
 const uid = process.getuid?.() ?? 0
 const images = temporaryFolder()
 const kernel = join(images, 'kernel')
-const ownRequest = (key: string) => ensureRequest(key, { specification: { board: { kernel } } })
+const ownRequest = (key: string) =>
+  ensureRequest(key, { specification: { ...CONSOLE_ONLY, board: { kernel } } })
 
 /** The answer's code, or its content. */
 type Try = (client: DaemonClient) => Promise<unknown>

@@ -16,12 +16,11 @@ export function openReal(stateFolder: string, registry: Registry): Promise<Insta
 /** The life of an instance with files in `disks`, which are made. */
 export function lifePlan(disks: string, does: Parameters<typeof tinyGuest>[1] = 'idle'): LifePlan {
   mkdirSync(disks, { recursive: true })
-  const { board, backends } = specification()
-  const kernel = tinyGuest(disks, does)
+  const { backends } = specification()
+  const board = { kernel: tinyGuest(disks, does) }
   return {
     request: ensureRequest('web', {
-      board: board && { ...board, kernel },
-      backends: { ...backends, 'root-file': file(image(disks, 'root', 16)) },
+      specification: { board, backends: { ...backends, 'root-file': file(image(disks, 'root', 16)) } },
     }),
     other: image(disks, 'other', 16),
     data: image(disks, 'data', 8),

@@ -1,8 +1,9 @@
 import { neverAborted } from '../../../src/base/abort.ts'
 import {
   Backend,
+  type DeepPartial,
   Device,
-  type EnsureInstanceRequest,
+  EnsureInstanceRequest,
   File_Access,
   Specification,
 } from '../../../src/gen/microvm/instance/v1/instance.ts'
@@ -22,15 +23,29 @@ export function file(path: string): Backend {
   return Backend.fromPartial({ file: { path, access: File_Access.READ_WRITE } })
 }
 
-export function specification(change: Partial<Specification> = {}): Specification {
+/** A machine with a disk and a free port. `change` has fields of the board, and other devices and backends. */
+export function specification({ board, ...change }: DeepPartial<Specification> = {}): Specification {
   return Specification.fromPartial({
-    board: { machine: 'pc-q35-7.2', memoryMib: 64n, cpus: 1, kernel: '/boot/vmlinuz' },
+    board: { machine: 'pc-q35-7.2', memoryMib: 64n, cpus: 1, kernel: '/boot/vmlinuz', ...board },
     devices: { root: disk(3, 'root', 'root-file'), port: { slot: 4, rootPort: {} } },
     backends: { 'root-file': file('/disks/root-16M') },
     ...change,
   })
 }
 
-export function ensureRequest(key: string, change: Partial<Specification> = {}): EnsureInstanceRequest {
-  return { properties: { key, tenant: '', labels: {} }, specification: specification(change) }
+/** For {@link specification}: a console in place of the disk, which a tenant may have. */
+export const CONSOLE_ONLY = {
+  devices: { console: { backend: 'output', serial: {} } },
+  backends: { output: { console: {} } },
+} as const satisfies DeepPartial<Specification>
+
+export function ensureRequest(
+  key: string,
+  change: { readonly tenant?: string; readonly specification?: DeepPartial<Specification> } = {},
+): EnsureInstanceRequest {
+  const { tenant = '' } = change
+  return EnsureInstanceRequest.fromPartial({
+    properties: { key, tenant },
+    specification: specification(change.specification),
+  })
 }
