@@ -7,6 +7,7 @@ import { InstanceServiceDefinition } from '../../gen/microvm/instance/v1/instanc
 import { HypervisorDefinition, OOBManagementDefinition, VMControllerDefinition } from '../../gen/vm.ts'
 import { LIMITS, Totals } from '../../rpc/limits.ts'
 import type { Caller, Instances } from '../instance/instances.ts'
+import { MAX_STATE_FOLDER_BYTES } from '../instance/limits.ts'
 import { memoryRegistry } from '../instance/registry/memory-registry.ts'
 import type { RebuildReport } from '../instance/registry/rebuild.ts'
 import type { Registry } from '../instance/registry/registry.ts'
@@ -52,6 +53,7 @@ const HOST_LIMITS = {
 /** Serves the instances of the state folder. Throws FAILED_PRECONDITION, in one sentence, when it cannot. */
 export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   const { stateFolder, configuration, log } = options
+  if (!options.mock) checkLength(stateFolder)
   await checkStateFolder(stateFolder)
   const hasTenants = configuration.tenants.length > 0
   await makeSocketFolder(stateFolder, hasTenants)
@@ -154,6 +156,16 @@ async function closeAll(parts: readonly Part[], log: Logger): Promise<void> {
 /** The set of all descriptors lies beside the code, in the sources and in a bundle. */
 async function readDescriptors(): Promise<Uint8Array> {
   return readFile(join(import.meta.dirname, '../../gen/descriptors.binpb'))
+}
+
+/** Instances have sockets in the folder; a mock has none. */
+function checkLength(path: string): void {
+  const bytes = Buffer.byteLength(path)
+  if (bytes <= MAX_STATE_FOLDER_BYTES) return
+  throw new AgentError(
+    'FAILED_PRECONDITION',
+    `state folder ${path}: ${bytes} bytes, want at most ${MAX_STATE_FOLDER_BYTES} for the sockets in it (--state DIR)`,
+  )
 }
 
 async function checkStateFolder(path: string): Promise<void> {

@@ -1,4 +1,4 @@
-import { chmodSync, lstatSync, mkdirSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, lstatSync, mkdirSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { rename } from 'node:fs/promises'
 import { connect, createServer } from 'node:net'
 import { join } from 'node:path'
@@ -134,6 +134,16 @@ describe('a daemon', () => {
       code: 'FAILED_PRECONDITION',
       message: `${folder}/admin.sock: longer than 107 bytes, want a shorter --state or --socket`,
     })
+  })
+
+  it('says that its folder is too long for the sockets of instances', async () => {
+    const stateFolder = `/run/${'x'.repeat(34)}`
+    const options = { stateFolder, configuration: NO_CONFIGURATION, mock: false, log: silentLogger() }
+    await expect(startDaemon(options)).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      message: `state folder ${stateFolder}: 39 bytes, want at most 38 for the sockets in it (--state DIR)`,
+    })
+    expect(existsSync(stateFolder)).toBe(false)
   })
 
   it.each([

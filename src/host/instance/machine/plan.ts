@@ -96,7 +96,7 @@ function argumentsOf(backend: DaemonBackend, name: string, { folder, cid }: Daem
       return { socket, args: ['--vm', vm], leftovers: [guest] }
     }
     case 'virtiofsd': {
-      const socket = join(folder, `${name}.sock`)
+      const socket = join(folder, `${name.replace('virtiofsd', 'fs')}.sock`)
       const args = [
         `--socket-path=${socket}`,
         '-o',
