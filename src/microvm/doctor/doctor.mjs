@@ -15,6 +15,9 @@ import { HOST_PACKAGES, nameIn } from './packages.mjs'
 
 /** The host as the checks see it. @typedef {ReturnType<typeof thisHost>} Host */
 
+/** By which apt checks a package that it fetches. */
+const DEBIAN_KEYS = '/usr/share/keyrings/debian-archive-keyring.gpg'
+
 /** How long a daemon may take to accept a connection. */
 const CONNECT_MS = 2000
 
@@ -98,10 +101,12 @@ function vsock({ exists, isWritable, path }) {
     .map((folder) => join(folder, 'vhost-device-vsock'))
     .find(exists)
   if (daemon !== undefined) return ok('vsock', false, daemon)
+  // As findVsockDaemon does (src/host/qemu/vsock/open-link.ts).
+  if (exists(DEBIAN_KEYS)) return ok('vsock', false, 'vhost-device-vsock, which is fetched from Debian sid')
   return missing(
     'vsock',
     false,
-    'neither /dev/vhost-vsock nor vhost-device-vsock; want modprobe vhost_vsock and root, or the daemon in PATH',
+    `neither /dev/vhost-vsock nor vhost-device-vsock, and no ${DEBIAN_KEYS} to fetch the daemon; want modprobe vhost_vsock and root, or the daemon in PATH`,
   )
 }
 

@@ -74,6 +74,13 @@ describe('hostFindings', () => {
       { isWritable: () => false, exists: (path: string) => path === '/sys/fs/cgroup/memory' },
       ['KVM', 'vsock'],
     ],
+    [
+      {
+        isWritable: (path: string) => path !== '/dev/vhost-vsock',
+        exists: (path: string) => path.startsWith('/usr/share/keyrings/') || path.startsWith('/sys'),
+      },
+      [],
+    ],
     [{ exists: () => false }, ['cgroups']],
     [{ succeeds: () => false }, ['PID namespaces']],
     [{ uid: 1000 }, ['root']],
