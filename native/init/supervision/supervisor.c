@@ -15,6 +15,7 @@
 #include "../channel/channel.h"
 #include "../clock.h"
 #include "../log.h"
+#include "../power-button.h"
 #include "../power-off.h"
 #include "agent-end.h"
 #include "agent.h"
@@ -349,6 +350,7 @@ noreturn void supervise(bool init_mode, char *const command[]) {
     log_line("cannot begin: %s", strerror(errno));
     terminate(self, EXIT_FAILURE);
   }
+  const int button = init_mode ? power_button_open() : -1;
   for (;;) {
     run_expired_timers(self);
     bool more = reap_batch(self);
@@ -358,8 +360,11 @@ noreturn void supervise(bool init_mode, char *const command[]) {
         {.fd = signals, .events = POLLIN},
         {.fd = events == 0 ? -1 : self->channel.fd, .events = events},
         {.fd = self->broker.fd, .events = POLLIN},
+        {.fd = button, .events = POLLIN},
     };
-    poll(polled, 3, more ? 0 : poll_timeout(self));
+    poll(polled, 4, more ? 0 : poll_timeout(self));
+    /* The signal of a power failure: the shutdown is the same. */
+    if (polled[3].revents != 0 && power_button_pressed(button)) raise(SIGPWR);
     struct signalfd_siginfo info;
     while (signals_next(signals, &info)) on_signal(self, &info);
     handle_commands(self, COMMAND_BATCH);

@@ -290,6 +290,51 @@ describe('what follows the end of an agent', () => {
   })
 })
 
+describe('the power button', () => {
+  /** A message of generic netlink: its two headers, then attributes with their lengths and types. */
+  function message(...attributes: readonly (readonly [number, string, number?])[]): string {
+    const parts = attributes.map(([type, content, length = 4 + content.length]) => {
+      const bytes = Buffer.alloc(4 + Math.ceil(content.length / 4) * 4)
+      bytes.writeUInt16LE(length, 0)
+      bytes.writeUInt16LE(type, 2)
+      bytes.write(content, 4)
+      return bytes
+    })
+    return Buffer.concat([Buffer.alloc(20), ...parts]).toString('hex')
+  }
+  const [PRESSED, CLASS] = ['button/power'.padEnd(43, '\0'), 'button/power\0']
+
+  it('is pressed by the kernel’s event of that class alone', async () => {
+    const messages = [
+      ...[message([1, PRESSED]), message([7, 'other'], [1, CLASS]), message([0x8001, CLASS])],
+      ...[message([1, 'button/sleep\0']), message([1, 'button/powers']), message([1, 'button/power'])],
+      ...[message([2, PRESSED]), message(), '00', ''],
+      // Lengths that are wrong.
+      ...[message([1, CLASS, 3]), message([1, CLASS, 0xffff]), message([7, 'x', 5]), message([7, 'xyz', 0])],
+    ]
+    const { stdout, stderr, status } = await run([parts, 'power-button', ...messages])
+    expect({ status, stderr }).toEqual({ status: 0, stderr: '' })
+    const pressed = stdout.split('\n').flatMap((line, index) => (line === 'pressed' ? [index] : []))
+    expect(pressed).toEqual([0, 1, 2])
+  })
+
+  it('is not pressed by any bytes', async () => {
+    const random = randomNumbers(4)
+    const messages = Array.from({ length: 500 }, () =>
+      Buffer.from(
+        Array.from({ length: random(200) }, () => (random(3) === 0 ? random(256) : random(9))),
+      ).toString('hex'),
+    )
+    const { stdout, stderr, status } = await run([parts, 'power-button', ...messages])
+    expect({ status, stderr, stdout }).toEqual({ status: 0, stderr: '', stdout: '-\n'.repeat(500) })
+  })
+
+  it('is not pressed by another process', async () => {
+    // A host without ACPI has no such events.
+    expect(['-\n', 'ENOENT\n']).toContain((await run([parts, 'power-button-socket'])).stdout)
+  })
+})
+
 describe('the writing of file systems before the power-off', () => {
   it('writes a disk beside a file system whose server is dead, which it names and does not wait for', async () => {
     const folder = join(temporaryFolder(), 'a b')

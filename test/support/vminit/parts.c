@@ -1,6 +1,8 @@
 /* Calls single functions of vminit and prints what they return, for tests. Built with ASan and UBSan. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/netlink.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +14,7 @@
 #include "boot/kernel-command-line.h"
 #include "channel/channel.h"
 #include "log.h"
+#include "power-button.h"
 #include "supervision/agent-end.h"
 #include "supervision/restart-policy.h"
 #include "supervision/store.h"
@@ -320,6 +323,40 @@ static int keep_exits(void) {
   return channel.kept.count == KEPT_CAPACITY ? 0 : 1;
 }
 
+/* parts power-button HEX…: whether the button is pressed after each of these messages, which have no sender as the kernel's */
+static int print_power_button(char *words[]) {
+  int pair[2];
+  if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, pair) != 0) return 1;
+  for (; *words != NULL; words++) {
+    unsigned char bytes[8192];
+    size_t length = 0;
+    for (const char *digits = *words; sscanf(digits, "%2hhx", &bytes[length]) == 1; digits += 2) length++;
+    if (send(pair[0], bytes, length, 0) != (ssize_t)length) return 1;
+    puts(power_button_pressed(pair[1]) ? "pressed" : "-");
+  }
+  return 0;
+}
+
+/* parts power-button-socket: whether a message of another process counts */
+static int send_to_power_button(void) {
+  int fd = power_button_open();
+  if (fd < 0) return puts(strerrorname_np(errno)) < 0;
+  struct sockaddr_nl address;
+  socklen_t size = sizeof address;
+  getsockname(fd, (struct sockaddr *)&address, &size);
+  char event[64] = {0};
+  const struct nlmsghdr header = {.nlmsg_len = sizeof event, .nlmsg_type = 99};
+  const struct nlattr attribute = {.nla_len = sizeof event - 20, .nla_type = 1};
+  memcpy(event, &header, sizeof header);
+  memcpy(event + 20, &attribute, sizeof attribute);
+  strcpy(event + 24, "button/power");
+  int other = socket(AF_NETLINK, SOCK_RAW, NETLINK_GENERIC);
+  address.nl_groups = 0;
+  if (sendto(other, event, sizeof event, 0, (struct sockaddr *)&address, size) != sizeof event) return 1;
+  puts(power_button_pressed(fd) ? "pressed" : "-");
+  return 0;
+}
+
 /* parts sync MILLISECONDS FOLDER: syncs all file systems, while one in FOLDER has a server that never answers */
 static int sync_beside_dead_server(int timeout_ms, const char *folder) {
   char options[64];
@@ -343,7 +380,9 @@ static int overrun(void) {
 int main(int argc, char *argv[]) {
   if (argc == 2 && strcmp(argv[1], "overrun") == 0) return overrun();
   if (argc == 2 && strcmp(argv[1], "keep") == 0) return keep_exits();
+  if (argc == 2 && strcmp(argv[1], "power-button-socket") == 0) return send_to_power_button();
   if (argc < 3) return 2;
+  if (strcmp(argv[1], "power-button") == 0) return print_power_button(argv + 2);
   if (strcmp(argv[1], "boot-options") == 0) return print_boot_options(argv + 2);
   if (strcmp(argv[1], "restart-delays") == 0) return print_restart_delays(argv + 2);
   if (strcmp(argv[1], "after-agent") == 0) return print_after_agent(atoi(argv[2]), argv + 3);

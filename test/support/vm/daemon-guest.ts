@@ -1,0 +1,111 @@
+import { type ChildProcessByStdio, spawn } from 'node:child_process'
+import { readdirSync } from 'node:fs'
+import { join } from 'node:path'
+import type { Readable } from 'node:stream'
+import { setTimeout as delay } from 'node:timers/promises'
+import { projectRoot } from '../../../src/build/project.ts'
+import { connectAgent } from '../../../src/client/connection/connect-agent.ts'
+import { type Agent, agentOf } from '../../../src/client/container/container-session.ts'
+import { connectMachine } from '../../../src/client/daemon/connect-machine.ts'
+import { ChangeStateRequest_Change as Change } from '../../../src/gen/microvm/instance/v1/instance.ts'
+import { containerRootSource, type GuestParts, guestSpec } from '../../../src/host/instance/guest-spec.ts'
+import { readRing } from '../../../src/host/instance/holder/holder-files.ts'
+import type { Machine, VmSpec } from '../../../src/host/spec/spec.ts'
+import { specToProto } from '../../../src/host/spec/to-proto.ts'
+import { ensureContainerRoot } from '../../../src/image/container-root.ts'
+import { ensureImage } from '../../../src/image/ensure-image.ts'
+import { daemonClient } from '../host-wing/running-daemon.ts'
+import { type MicrovmRun, microvm } from '../microvm/run-microvm.ts'
+import { endChild } from '../processes.ts'
+import { CRUN, progress } from './boot-guest.ts'
+
+/** A daemon in a process of its own, with one booted guest, the instance `web`. */
+export interface DaemonGuest {
+  readonly agent: Agent
+  readonly rootSource: string
+  readonly client: ReturnType<typeof daemonClient>
+  readonly daemonPid: number
+  readonly folder: string
+  /** Runs a command of `./microvm` on the daemon. */
+  run(...words: readonly string[]): Promise<MicrovmRun>
+  /** What the holder keeps of the console. */
+  consoleText(): Promise<string>
+  /** Ends all. */
+  close(): Promise<void>
+}
+
+const BOOT_TIMEOUT_MS = 120_000
+const LOOK_MS = 50
+
+/** `folder` is an empty one of the caller; `extra` are devices behind slot 5. */
+export async function bootInDaemon(options: {
+  readonly folder: string
+  readonly machine?: Machine
+  readonly extra?: Pick<VmSpec, 'devices' | 'backends'>
+}): Promise<DaemonGuest> {
+  const { folder, machine = 'pc-q35-7.2', extra } = options
+  const parts: GuestParts = {
+    ...{ machine, memoryMib: 512, cpus: 1, append: [CRUN], ...(extra && { extra }), link: LINK },
+    boot: await ensureImage({ progress }),
+    containerRoot: await ensureContainerRoot(progress),
+  }
+  const state = join(folder, 'state')
+  const daemon = await startDaemon(state)
+  const socket = join(state, 'admin.sock')
+  const client = daemonClient(socket)
+  const consoleText = async () => {
+    const [id = ''] = readdirSync(join(state, 'instances'))
+    return (await readRing(join(state, 'instances', id), 0)).bytes.toString('latin1')
+  }
+  const close = async () => {
+    await client.instances.remove({ key: 'web' }).catch(() => {})
+    client.close()
+    await endChild(daemon)
+  }
+  try {
+    const specification = specToProto(guestSpec(parts))
+    await client.instances.ensureInstance({ properties: { key: 'web' }, specification })
+    await client.instances.changeState({ key: 'web', change: Change.RUN })
+    const signal = AbortSignal.timeout(BOOT_TIMEOUT_MS)
+    // The vsock daemon bears no earlier connection (userSpaceRuns of src/host/instance/guest.ts).
+    while (!(await consoleText()).includes('"booted"')) await delay(LOOK_MS, undefined, { signal })
+    const dialer = { connect: (each: AbortSignal) => connectMachine(socket, 'web', each) }
+    const connection = await connectAgent(dialer, signal)
+    return {
+      agent: agentOf(connection),
+      rootSource: containerRootSource(parts),
+      client,
+      daemonPid: daemon.pid ?? 0,
+      folder,
+      consoleText,
+      run: (...words) => microvm([...words, '--socket', socket]),
+      close: async () => {
+        connection.close()
+        await close()
+      },
+    }
+  } catch (error) {
+    const text = await consoleText().catch(String)
+    await close()
+    throw new Error(`the guest did not boot; its console:\n${text}`, { cause: error })
+  }
+}
+
+/** The daemon of instances chooses the context id. */
+const LINK: GuestParts['link'] = {
+  device: (slot, backend) => ({ kind: 'vsock', slot, cid: 0, backend }),
+  backend: { kind: 'vsock-daemon' },
+  commandLine: [],
+}
+
+async function startDaemon(state: string): Promise<ChildProcessByStdio<null, null, Readable>> {
+  const argv = [join(projectRoot, 'src/microvm/main.ts'), 'daemon', '--state', state]
+  const env = { ...process.env, MICROVM_ACCEL: 'tcg' }
+  const daemon = spawn(process.execPath, argv, { env, stdio: ['ignore', 'ignore', 'pipe'] })
+  let log = ''
+  for await (const chunk of daemon.stderr.iterator({ destroyOnReturn: false })) {
+    log += chunk
+    if (log.includes('"msg":"serving"')) return daemon
+  }
+  throw new Error(`the daemon has ended: ${log}`)
+}
