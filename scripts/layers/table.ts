@@ -177,6 +177,7 @@ export const LAYERS: readonly Layer[] = [
   },
   // The host wing, from the bottom to the top.
   { folder: 'src/host/spec', imports: ['src/gen', 'src/base'], packages: ['@bufbuild/protobuf'] },
+  { folder: 'src/host/root-disk', imports: ['src/host/spec', 'src/os', 'src/base'], node: 'all' },
   {
     folder: 'src/host/qemu',
     imports: [

@@ -111,6 +111,8 @@ export interface Native {
   writeFile(path: string, data: Uint8Array, mode: number): Promise<number>
   /** One sendfile(2) to a file, whose position changes; that of the source does not. Returns the bytes moved. */
   sendFile(source: Fd, from: number, target: Fd, to: number, maxBytes: number): Promise<number>
+  /** Write-locks a range for the open file, by F_OFD_SETLK. -EAGAIN when another open file has a lock of a part. */
+  lockRange(fd: Fd, start: number, bytes: number): number
 
   /** `directory` is a descriptor or -100 (AT_FDCWD). Bytes are for a path that is not UTF-8. */
   openAt2(directory: Fd, path: string | Buffer, options: OpenHow): Fd

@@ -156,6 +156,12 @@ static int64_t send_file(struct call *call) {
   return sendfile(given[2].integer, given[0].integer, &from, given[4].integer);
 }
 
+static int64_t lock_range(struct call *call) {
+  const union argument *given = call->given;
+  struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = given[1].integer, .l_len = given[2].integer};
+  return fcntl(given[0].integer, F_OFD_SETLK, &lock);
+}
+
 const struct addon_function file_functions[] = {
     {"openAt2", "ish", open_at, false},
     {"makeNode", "siii", make_node, false},
@@ -166,5 +172,6 @@ const struct addon_function file_functions[] = {
     {"readFiles", "li", read_files, true},
     {"writeFile", "sdi", write_file, true},
     {"sendFile", "iiiii", send_file, true},
+    {"lockRange", "iii", lock_range, false},
     {0},
 };
