@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
+import { abortable } from '../../base/abort.ts'
 import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
 import { InstanceServiceDefinition } from '../../gen/microvm/instance/v1/instance.ts'
 import { clientFor, type ServiceClient } from '../../rpc/client.ts'
@@ -31,9 +32,19 @@ export class NoDaemon extends AgentError {
 const RETURN_MS = 10_000
 const RETRY_MS = 100
 
-/** Connects to the daemon at the socket `path`. Rejects with `NoDaemon` and the remedy in one line. */
-export async function openDaemon(path: string, signal: AbortSignal): Promise<DaemonClient> {
-  let connection = await connect(path, signal)
+/** How long a daemon may take to greet, which it does at once. */
+const GREETING_MS = 10_000
+
+/**
+ * Connects to the daemon at the socket `path`. Rejects with `NoDaemon` and the remedy in one line, also when the daemon does
+ * not greet within 10 s or the caller's own time.
+ */
+export async function openDaemon(
+  path: string,
+  signal: AbortSignal,
+  withinMs = GREETING_MS,
+): Promise<DaemonClient> {
+  let connection = await connect(path, signal, Math.min(withinMs, GREETING_MS))
   const calls = clientFor(InstanceServiceDefinition, {
     call: async (service, method, payload, options = {}) => {
       const { timeoutMs = Number.POSITIVE_INFINITY } = options
@@ -70,7 +81,7 @@ export function isLost(error: unknown): boolean {
 async function reconnect(path: string, signal: AbortSignal, until: number): Promise<GrpcConnection> {
   for (;;) {
     try {
-      return await connect(path, signal)
+      return await connect(path, signal, Math.max(1, Math.ceil(until - performance.now())))
     } catch (error) {
       if (signal.aborted || performance.now() >= until)
         throw new NoDaemon(`the daemon has ended during the call: ${messageOf(error)}`, error)
@@ -79,16 +90,24 @@ async function reconnect(path: string, signal: AbortSignal, until: number): Prom
   }
 }
 
-async function connect(path: string, signal: AbortSignal): Promise<GrpcConnection> {
+async function connect(path: string, signal: AbortSignal, greetingMs: number): Promise<GrpcConnection> {
   const { grpcConnection } = await import('../connection/grpc-connection.ts')
+  const late = AbortSignal.timeout(greetingMs)
+  const over = AbortSignal.any([signal, late])
+  let connection: GrpcConnection | undefined
   try {
-    return grpcConnection(await connectSocket({ path }, signal))
+    connection = grpcConnection(await connectSocket({ path }, over))
+    await abortable(connection.greeted, over)
+    return connection
   } catch (error) {
+    connection?.close()
     signal.throwIfAborted()
-    const reason = REASONS[errnoOf(error) ?? ''] ?? messageOf(error)
+    const reason = late.aborted ? HANGS : (REASONS[errnoOf(error) ?? ''] ?? messageOf(error))
     throw new NoDaemon(`daemon at ${path}: ${reason}`, error)
   }
 }
+
+const HANGS = 'does not answer; it is stopped or hangs'
 
 const START = 'start it with ./microvm daemon, or name its socket with --socket or MICROVM_SOCKET'
 
@@ -97,6 +116,8 @@ const REASONS: Readonly<Record<string, string>> = {
   ENOTDIR: `does not run; ${START}`,
   ECONNREFUSED: `does not run; ${START}`,
   ENOTSOCK: `not a socket; ${START}`,
+  // More connections wait for it than the kernel keeps.
+  EAGAIN: HANGS,
   EINVAL: 'the path is too long for a socket, want at most 107 bytes',
   EACCES: 'permission denied; run as root, or name the socket of your tenant with --socket or MICROVM_SOCKET',
   EPERM: 'permission denied; run as root, or name the socket of your tenant with --socket or MICROVM_SOCKET',

@@ -43,7 +43,7 @@ async function askDaemon<T>(
   ])
   let daemon: DaemonClient | undefined
   try {
-    daemon = await openDaemon(socket, signal)
+    daemon = await openDaemon(socket, signal, ASKING.timeoutMs)
     return await ask(daemon.calls, State)
   } catch (error) {
     signal.throwIfAborted()

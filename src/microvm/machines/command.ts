@@ -29,7 +29,7 @@ export type RunMachineCommand = (context: MachineContext) => Promise<number | un
 const DEFAULT_TIMEOUT_SECONDS = 120
 
 /** How long a call may take, after the time that the guest is given. */
-export function timeoutMs({ values }: MachineContext, graceMs = 0): number {
+export function timeoutMs({ values }: Pick<MachineContext, 'values'>, graceMs = 0): number {
   return Number(values.get('timeout') ?? DEFAULT_TIMEOUT_SECONDS) * 1000 + graceMs
 }
 

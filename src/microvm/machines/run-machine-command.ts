@@ -9,7 +9,7 @@ import { plainText } from '../../client/output/text.ts'
 import { Interrupted, type Interruptions } from '../../client/terminal/interruptions.ts'
 import { UsageError } from '../command-line/usage-error.mjs'
 import type { Reporter } from '../run/reporter.ts'
-import type { RunMachineCommand } from './command.ts'
+import { type RunMachineCommand, timeoutMs } from './command.ts'
 
 export interface MachineHost {
   readonly stdio: Stdio
@@ -63,7 +63,8 @@ export async function runMachineCommand(
   const { signal } = interruptions
   let opening: Promise<DaemonClient> | undefined
   const daemon = () => {
-    opening ??= openDaemon(daemonSocket(values.get('socket'), env), signal)
+    const socket = daemonSocket(values.get('socket'), env)
+    opening ??= openDaemon(socket, signal, timeoutMs({ values }))
     return opening
   }
   try {

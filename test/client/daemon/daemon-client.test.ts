@@ -1,9 +1,11 @@
 import { once } from 'node:events'
 import { createServer, type IncomingHttpHeaders, type ServerHttp2Stream } from 'node:http2'
+import { createServer as createNetServer, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { afterEach, describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { type DaemonClient, openDaemon } from '../../../src/client/daemon/daemon-client.ts'
+import { runsInDaemon } from '../../../src/client/daemon/daemon-machines.ts'
 import { Instance } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
@@ -110,6 +112,21 @@ describe('openDaemon', () => {
         /^the daemon has ended during the call: daemon at .* does not run; start it/,
       ),
     })
+  })
+
+  it('says that a daemon does not answer, and asks it about no machine for long', async () => {
+    const socket = newSocket()
+    const accepted: Socket[] = []
+    const server = createNetServer((each) => accepted.push(each))
+    await once(server.listen(socket), 'listening')
+    closers.push(() => server.close(), ...[() => accepted.map((each) => each.destroy())])
+    await expect(openDaemon(socket, neverAborted, 50)).rejects.toMatchObject({
+      code: 'UNAVAILABLE',
+      message: `daemon at ${socket}: does not answer; it is stopped or hangs`,
+    })
+    const startedMs = performance.now()
+    expect(await runsInDaemon(socket, 'web', neverAborted)).toBeUndefined()
+    expect(performance.now() - startedMs).toBeLessThan(5000)
   })
 
   it('gives up at the signal', async () => {

@@ -22,6 +22,9 @@ const DATA = {
   backend: { file: { path: '/srv/data.img', access: 'READ_ONLY' } },
 }
 
+/** By which a server of HTTP/2 greets (RFC 9113, 6.5). */
+const EMPTY_SETTINGS = Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0])
+
 describe('the commands for machines of a daemon', () => {
   let daemon: RunningDaemon
   let folder: string
@@ -210,9 +213,19 @@ describe('the commands for machines of a daemon', () => {
     [['ps'], 'ps: no answer in time; wait longer with --timeout'],
   ])('%j gives up a daemon that does not answer', async (words, text) => {
     const socket = join(folder, 'silent.sock')
-    const server = createServer((client) => client.on('error', () => {}).resume()).listen(socket)
+    let greeting = EMPTY_SETTINGS
+    const server = createServer((client) =>
+      client
+        .on('error', () => {})
+        .resume()
+        .write(greeting),
+    )
+    server.listen(socket)
     try {
       expect(await run(...words, '--socket', socket, '--timeout', '1')).toEqual(failed(1, text))
+      greeting = Buffer.alloc(0)
+      const silent = `daemon at ${socket}: does not answer; it is stopped or hangs`
+      expect(await run(...words, '--socket', socket, '--timeout', '1')).toEqual(failed(125, silent))
     } finally {
       server.close()
     }
