@@ -208,13 +208,11 @@ export const LAYERS: readonly Layer[] = [
     packages: ['@bufbuild/protobuf', '@grpc/grpc-js', 'smol-toml'],
   },
   {
-    // The host checks VM metadata with the guest's rules.
     folder: 'src/microvm',
     imports: [
       'package.json',
       'src/host',
       'src/settings',
-      'src/handlers/network/vm-metadata',
       'src/client',
       'src/rpc',
       'src/gen',

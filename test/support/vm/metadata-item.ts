@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { METADATA_ITEM } from '../../../src/base/vm-metadata/point-to-point.ts'
 import { VMMetadata } from '../../../src/gen/vm.ts'
-import { METADATA_ITEM } from '../../../src/handlers/network/vm-metadata/read-vm-metadata.ts'
 import type { VmSpec } from '../../../src/host/spec/spec.ts'
 import { specKey } from '../../../src/host/spec/spec-key.ts'
 

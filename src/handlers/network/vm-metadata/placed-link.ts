@@ -1,6 +1,6 @@
 import { ADDRESS_BITS } from '../../../base/ip-address.ts'
+import type { PointToPoint } from '../../../base/vm-metadata/point-to-point.ts'
 import type { LinkAddress, Route } from '../../../os/network/network.ts'
-import type { PointToPoint } from './point-to-point.ts'
 
 /** The RTPROT_ number that marks the routes of metadata; no routing daemon uses it. */
 export const METADATA_PROTOCOL = 77

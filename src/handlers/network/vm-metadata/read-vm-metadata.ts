@@ -1,9 +1,8 @@
 import { messageOf } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
+import { METADATA_ITEM } from '../../../base/vm-metadata/point-to-point.ts'
 import { VMMetadata } from '../../../gen/vm.ts'
 import { type FirmwareState, type FirmwareTree, firmwareState, readFirmwareItem } from './firmware-item.ts'
-
-export const METADATA_ITEM = 'opt/vm.metropolis.monogon.dev/v1/metadata.pb'
 
 /** The items that may hold the metadata, the preferred one first. */
 const ITEMS: readonly string[] = [

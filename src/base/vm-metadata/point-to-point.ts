@@ -1,5 +1,13 @@
-import { ADDRESS_BITS, familyOf, formatIp, type IpFamily, parseIp } from '../../../base/ip-address.ts'
-import type { NetworkConfig, PTPAddress } from '../../../gen/vm.ts'
+import { ADDRESS_BITS, familyOf, formatIp, type IpFamily, parseIp } from '../ip-address.ts'
+
+/** The name of QEMU's firmware item in which a guest finds its VMMetadata. */
+export const METADATA_ITEM = 'opt/vm.metropolis.monogon.dev/v1/metadata.pb'
+
+/** As PTPAddress of proto/vm.proto. */
+interface Ends {
+  readonly ip: string
+  readonly peerIp: string
+}
 
 /** One family's link to the host. */
 export interface PointToPoint {
@@ -19,7 +27,9 @@ const FIELDS = { v4: 'ipv4', v6: 'ipv6' } as const
 const NAMES: Readonly<Record<IpFamily, string>> = { ipv4: 'IPv4', ipv6: 'IPv6' }
 
 /** Checks each family separately, so that a wrong one does not affect the other. A problem is one sentence. */
-export function checkLinks(config: NetworkConfig | undefined): CheckedLinks {
+export function checkLinks(
+  config: { readonly [Field in keyof typeof FIELDS]?: Ends | undefined } | undefined,
+): CheckedLinks {
   const links: PointToPoint[] = []
   const problems: string[] = []
   for (const field of ['v4', 'v6'] as const) {
@@ -32,7 +42,7 @@ export function checkLinks(config: NetworkConfig | undefined): CheckedLinks {
   return { links, problems }
 }
 
-function checkLink(family: IpFamily, { ip, peerIp }: PTPAddress): PointToPoint | string {
+function checkLink(family: IpFamily, { ip, peerIp }: Ends): PointToPoint | string {
   const own = checkAddress(family, ip)
   if (typeof own === 'string') return `.ip ${own}`
   const peer = checkAddress(family, peerIp)

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { checkLinks } from '../../../src/handlers/network/vm-metadata/point-to-point.ts'
+import { checkLinks } from '../../src/base/vm-metadata/point-to-point.ts'
 
 const V4 = { ip: '10.0.0.2', peerIp: '10.0.0.1' }
 const V6 = { ip: 'fd00::2', peerIp: 'fd00::1' }
