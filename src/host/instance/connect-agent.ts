@@ -1,9 +1,13 @@
 import { join } from 'node:path'
+import type { Duplex } from 'node:stream'
 import { AgentError } from '../../base/errors.ts'
+import { formatIp, parseIp } from '../../base/ip-address.ts'
+import { connectSocket } from '../../client/connection/connect-socket.ts'
 import { dial } from '../../client/connection/dial.ts'
 import { AGENT_PORT } from '../qemu/vsock/guest-link.ts'
 import { specificationOf } from './devices/plug.ts'
 import type { MachineInstance } from './instance.ts'
+import { linksOfWords, type TapLink } from './machine/tap-links.ts'
 import { joined } from './streams.ts'
 
 /** Bytes to and from the agent in the guest, by the way that the machine has. */
@@ -13,18 +17,43 @@ export async function* connectAgent(
   signal: AbortSignal,
 ): AsyncGenerator<Uint8Array> {
   instance.machine()
-  yield* joined(await dial(addressOf(instance), signal), input, signal)
+  yield* joined(await dialAgent(instance, signal), input, signal)
 }
 
-function addressOf(instance: MachineInstance): Parameters<typeof dial>[0] {
+async function dialAgent(instance: MachineInstance, signal: AbortSignal): Promise<Duplex> {
   const { devices, backends } = specificationOf(instance)
   const vsock = Object.values(devices).find((device) => device.vsock !== undefined)
   const backend = backends[vsock?.backend ?? '']
+  const path = join(instance.context.folder, 'vsock.sock')
   if (backend?.vsockDaemon !== undefined)
-    return { kind: 'hvsock', path: join(instance.context.folder, 'vsock.sock'), port: AGENT_PORT }
-  if (backend?.vhostVsock !== undefined) return { kind: 'vsock', cid: instance.record.cid, port: AGENT_PORT }
-  throw new AgentError(
-    'FAILED_PRECONDITION',
-    `instance ${instance.key}: no vsock, want a device of this kind`,
+    return await dial({ kind: 'hvsock', path, port: AGENT_PORT }, signal)
+  if (backend?.vhostVsock !== undefined)
+    return await dial({ kind: 'vsock', cid: instance.record.cid, port: AGENT_PORT }, signal)
+  const { ip, peerIp } = ownLink(instance)
+  return await connectSocket({ host: ip, port: AGENT_PORT, localAddress: peerIp, noDelay: true }, signal)
+}
+
+/** The link of the machine's tap whose end on this host is the only address that the agent lets connect. */
+function ownLink(instance: MachineInstance): TapLink {
+  const fail = (text: string) => new AgentError('FAILED_PRECONDITION', `instance ${instance.key}: ${text}`)
+  const links = instance.recorded.steps.flatMap(({ step, words }) =>
+    step === 'tap' ? linksOfWords(words.slice(FIRST_LINK)) : [],
   )
+  if (links.length === 0) throw fail('no vsock, and no tap of its own whose addresses its VM metadata has')
+  const peer = onlyPeer(specificationOf(instance).board?.commandLine ?? '')
+  const own = links.find(({ peerIp }) => peerIp === peer)
+  if (own !== undefined) return own
+  const wanted = links.map(({ peerIp }) => `${PEER_WORD}${peerIp}`).join(' or ')
+  throw fail(`board.command_line: other addresses may call its agent by TCP too, want ${wanted}`)
+}
+
+/** Before the links, a step `tap` has three words. */
+const FIRST_LINK = 3
+const PEER_WORD = 'agent.server_peer='
+
+/** As the agent reads it: the last word counts. */
+function onlyPeer(commandLine: string): string | undefined {
+  const word = commandLine.split(/\s+/).findLast((each) => each.startsWith(PEER_WORD))
+  const bytes = parseIp(word?.slice(PEER_WORD.length) ?? '')
+  return bytes && formatIp(bytes)
 }

@@ -4,9 +4,12 @@ import { silentLogger } from '../../../src/base/log.ts'
 import type { Plan } from '../../../src/host/instance/instance.ts'
 import type { Instances } from '../../../src/host/instance/instances.ts'
 import { INSTANCE_LIMITS, type InstanceLimits } from '../../../src/host/instance/limits.ts'
+import { tapSteps } from '../../../src/host/instance/machine/plan.ts'
+import type { TapLink } from '../../../src/host/instance/machine/tap-links.ts'
 import { openInstances } from '../../../src/host/instance/open-instances.ts'
 import { memoryRegistry } from '../../../src/host/instance/registry/memory-registry.ts'
 import type { Registry } from '../../../src/host/instance/registry/registry.ts'
+import { specFromProto } from '../../../src/host/spec/from-proto.ts'
 import { temporaryFolder } from '../temporary-folder.ts'
 import { FakeHolders } from './fake-holders.ts'
 
@@ -16,6 +19,8 @@ export class FakeWing {
   readonly registry = memoryRegistry()
   readonly holders = new FakeHolders()
   readonly links = new Map<string, string>()
+  /** The ends of links that each interface was given. */
+  readonly addresses = new Map<string, readonly TapLink[]>()
   /** Rows of instances, steps and streams, by their keys. */
   async rows(): Promise<readonly string[]> {
     const tables = ['instances', 'steps', 'streams'] as const
@@ -36,7 +41,10 @@ export class FakeWing {
       holders: this.holders,
       links: {
         exists: (name) => this.links.has(name),
-        connect: async (name, bridge) => void this.links.set(name, bridge),
+        connect: async (name, bridge, links) => {
+          this.links.set(name, bridge)
+          this.addresses.set(name, links)
+        },
       },
       clock: { sleep: (ms, signal) => sleep(ms, undefined, { signal }) },
       log: silentLogger(),
@@ -60,5 +68,6 @@ const fakePlan: Plan = async ({ specification }, folder) => {
       argv: ['virtiofsd', socket] as const,
     })),
     { step: 'qemu', words: ['', qmp], argv: ['qemu', qmp] },
+    ...(specification === undefined ? [] : await tapSteps(specFromProto(specification))),
   ]
 }

@@ -194,7 +194,7 @@ function hotPlug(
         if (remove !== undefined) undo.unshift(remove)
       }
       if (backend?.kind === 'tap')
-        await instance.context.links.connect(backend.interfaceName, backend.bridge ?? '')
+        await instance.context.links.connect(backend.interfaceName, backend.bridge ?? '', [])
     } catch (error) {
       await undoAndThrow(refused(`device ${key}`, error), async (limit) => {
         for (const command of undo) await qmp.command(command, limit)

@@ -11,7 +11,7 @@ export async function connectTap(
   { context }: MachineInstance,
   { interfaceName, bridge }: Tap,
 ): Promise<string> {
-  await context.links.connect(interfaceName, bridge)
+  await context.links.connect(interfaceName, bridge, [])
   return ''
 }
 

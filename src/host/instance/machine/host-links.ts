@@ -2,12 +2,16 @@ import { execFile } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { promisify } from 'node:util'
 import { AgentError, messageOf } from '../../../base/errors.ts'
+import type { TapLink } from './tap-links.ts'
 
 /** The network interfaces of this host. */
 export interface HostLinks {
   exists(name: string): boolean
-  /** Makes the interface a port of `bridge`, or of none when that is empty, and sets it up. */
-  connect(name: string, bridge: string): Promise<void>
+  /**
+   * Makes the interface a port of `bridge`, or of none when that is empty, and sets it up. Without a bridge it gets the
+   * host's ends of `links`; with one, these are addresses of the bridge.
+   */
+  connect(name: string, bridge: string, links: readonly TapLink[]): Promise<void>
 }
 
 /** For one call of ip(8). */
@@ -16,10 +20,23 @@ const IP_MS = 10_000
 export function hostLinks(): HostLinks {
   return {
     exists: (name) => existsSync(`/sys/class/net/${name}`),
-    connect: async (name, bridge) => {
+    connect: async (name, bridge, links) => {
+      const ip = (...words: readonly string[]) => promisify(execFile)('ip', words, { timeout: IP_MS })
       const master = bridge === '' ? ['nomaster'] : ['master', bridge]
       try {
-        await promisify(execFile)('ip', ['link', 'set', 'dev', name, ...master, 'up'], { timeout: IP_MS })
+        await ip('link', 'set', 'dev', name, ...master, 'up')
+        // The kernel adds the route to an IPv6 peer only with an address that comes after the link is up.
+        for (const { ip: guest, peerIp } of bridge === '' ? links : [])
+          await ip(
+            'address',
+            'replace',
+            peerIp,
+            'peer',
+            guest,
+            'dev',
+            name,
+            ...(guest.includes(':') ? ['nodad'] : []),
+          )
       } catch (error) {
         throw new AgentError('FAILED_PRECONDITION', `interface ${name}: ${messageOf(error)}`, {
           cause: error,

@@ -10,6 +10,7 @@ import { specKey } from '../../spec/spec-key.ts'
 import type { Plan } from '../instance.ts'
 import { QEMU } from './machine.ts'
 import type { PlannedStep } from './steps.ts'
+import { linksOfTap, wordsOfLinks } from './tap-links.ts'
 
 export interface PlanHost {
   readonly acceleration: Acceleration
@@ -43,7 +44,7 @@ export function planFor(host: PlanHost): Plan {
       { step: 'holder', words: ['', folder] },
       ...daemons,
       { step: 'qemu', words: ['', qmp], argv: [await host.program('qemu'), ...args] },
-      ...tapSteps(spec),
+      ...(await tapSteps(spec)),
     ]
   }
 }
@@ -122,10 +123,12 @@ function virtiofsdLock(socket: string): string {
   return `/run/virtiofsd/${socket.replaceAll('/', '.')}.pid`
 }
 
-function tapSteps({ backends }: VmSpec): readonly PlannedStep[] {
-  return Object.entries(backends).flatMap(([key, backend]): readonly PlannedStep[] =>
-    backend.kind === 'tap'
-      ? [{ step: 'tap', words: [key, backend.interfaceName, backend.bridge ?? ''] }]
-      : [],
-  )
+/** The taps, and the links of one that is the only one. */
+export async function tapSteps(spec: VmSpec): Promise<readonly PlannedStep[]> {
+  const own = await linksOfTap(spec)
+  return Object.entries(spec.backends).flatMap(([key, backend]): readonly PlannedStep[] => {
+    if (backend.kind !== 'tap') return []
+    const links = own?.key === key ? wordsOfLinks(own.links) : []
+    return [{ step: 'tap', words: [key, backend.interfaceName, backend.bridge ?? '', ...links] }]
+  })
 }

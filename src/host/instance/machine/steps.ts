@@ -13,6 +13,7 @@ import { writeRecordFile } from '../record/instance-record.ts'
 import { awaitSocket } from './await-socket.ts'
 import type { HostLinks } from './host-links.ts'
 import { Machine, QEMU } from './machine.ts'
+import { linksOfWords } from './tap-links.ts'
 
 /** How holders are started and found again. */
 export interface Holders {
@@ -99,9 +100,10 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
       await removeFiles(context, [socket])
     },
   },
-  /** A tap that QEMU has made, and that goes with QEMU: words are its backend's key, its name and its bridge. */
+  /** A tap that QEMU has made, and that goes with QEMU: words are its backend's key, its name, its bridge and its links. */
   tap: {
-    make: ({ links }, { words: [, name = '', bridge = ''] }) => links.connect(name, bridge),
+    make: ({ links }, { words: [, name = '', bridge = '', ...ends] }) =>
+      links.connect(name, bridge, linksOfWords(ends)),
     undo: async () => {},
   },
   /** The socket and the ring of one stream: words are the port and two paths. */

@@ -1,0 +1,46 @@
+import { readFile } from 'node:fs/promises'
+import { AgentError, messageOf } from '../../../base/errors.ts'
+import { checkLinks, METADATA_ITEM, type PointToPoint } from '../../../base/vm-metadata/point-to-point.ts'
+import { VMMetadata } from '../../../gen/vm.ts'
+import { BACKEND_FIELDS, pathOf } from '../../spec/component-path.ts'
+import type { VmSpec } from '../../spec/spec.ts'
+import type { SpecKey } from '../../spec/spec-key.ts'
+
+/** The two ends of the link that a tap is, as the guest is told by its VMMetadata. */
+export type TapLink = Pick<PointToPoint, 'ip' | 'peerIp'>
+
+/**
+ * The backend that is the machine's only tap, with its links; undefined without VMMetadata, and where several taps leave
+ * open which of them the guest gives its address. Throws FAILED_PRECONDITION for metadata that cannot be read.
+ */
+export async function linksOfTap(
+  spec: VmSpec,
+): Promise<{ readonly key: SpecKey; readonly links: readonly TapLink[] } | undefined> {
+  const { devices, backends } = spec
+  const taps = Object.values(devices).flatMap((device) =>
+    device.kind === 'nic' && backends[device.backend]?.kind === 'tap' ? [device.backend] : [],
+  )
+  const item = Object.values(devices).find((each) => each.kind === 'fw-cfg' && each.name === METADATA_ITEM)
+  const content = item?.kind === 'fw-cfg' ? backends[item.backend] : undefined
+  const [key, ...others] = taps
+  if (item?.kind !== 'fw-cfg' || content?.kind !== 'content' || key === undefined || others.length > 0) return
+  try {
+    const { networkConfig } = VMMetadata.decode(await readFile(content.path))
+    return { key, links: checkLinks(networkConfig).links }
+  } catch (error) {
+    const path = pathOf('backends', item.backend, BACKEND_FIELDS.content, 'path')
+    throw new AgentError('FAILED_PRECONDITION', `${path}: VM metadata not read: ${messageOf(error)}`, {
+      cause: error,
+    })
+  }
+}
+
+/** As words of a step, and back. */
+export function wordsOfLinks(links: readonly TapLink[]): readonly string[] {
+  return links.flatMap(({ ip, peerIp }) => [ip, peerIp])
+}
+
+export function linksOfWords(words: readonly string[]): readonly TapLink[] {
+  const [ip, peerIp, ...rest] = words
+  return ip === undefined || peerIp === undefined ? [] : [{ ip, peerIp }, ...linksOfWords(rest)]
+}

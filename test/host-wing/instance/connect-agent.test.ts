@@ -1,0 +1,89 @@
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { METADATA_ITEM } from '../../../src/base/vm-metadata/point-to-point.ts'
+import { Backend, Device, type Specification } from '../../../src/gen/microvm/instance/v1/instance.ts'
+import { VMMetadata } from '../../../src/gen/vm.ts'
+import { ADMIN, ensureRequest, specification } from '../../support/wing/requests.ts'
+import { FakeWing } from '../../support/wing/wing.ts'
+
+const V4 = { ip: '10.0.0.2', peerIp: '10.0.0.1' }
+const V6 = { ip: 'fd00::2', peerIp: 'fd00::1' }
+
+/** A machine with as many taps and the VM metadata of both families, or of no content. */
+function described(
+  wing: FakeWing,
+  given: { taps: number; words?: string; content?: Uint8Array },
+): Specification {
+  const path = join(wing.folder, 'metadata.pb')
+  const metadata = VMMetadata.fromPartial({ name: 'web', networkConfig: { v4: V4, v6: V6 } })
+  writeFileSync(path, given.content ?? VMMetadata.encode(metadata).finish())
+  const { board, devices, backends } = specification()
+  const taps = Array.from({ length: given.taps }, (_, index) => `tap${index}`)
+  const cards = taps.map((name, index) => {
+    const mac = `52:54:00:00:00:0${index}`
+    return [`card-${name}`, Device.fromPartial({ backend: name, slot: 10 + index, nic: { mac } })] as const
+  })
+  const networks = taps.map((name) => [name, Backend.fromPartial({ tap: { interfaceName: name } })] as const)
+  const item = Device.fromPartial({ backend: 'content', firmwareItem: { name: METADATA_ITEM } })
+  return specification({
+    board: board && { ...board, commandLine: given.words ?? '' },
+    devices: { ...devices, ...Object.fromEntries(cards), item },
+    backends: {
+      ...backends,
+      ...Object.fromEntries(networks),
+      content: Backend.fromPartial({ content: { path } }),
+    },
+  })
+}
+
+async function connecting(wing: FakeWing, specification: Specification): Promise<unknown> {
+  const instances = await wing.open()
+  await instances.ensure(ensureRequest('web', { specification }), ADMIN)
+  return await instances.connectAgent('web', nothing(), ADMIN)[Symbol.asyncIterator]().next()
+}
+
+describe('ConnectAgent without vsock', () => {
+  it('wants a tap of its own, whose addresses the guest is told', async () => {
+    for (const taps of [0, 2]) {
+      const wing = new FakeWing()
+      await expect(connecting(wing, described(wing, { taps }))).rejects.toMatchObject({
+        code: 'FAILED_PRECONDITION',
+        message: 'instance web: no vsock, and no tap of its own whose addresses its VM metadata has',
+      })
+    }
+  })
+
+  it.each(['', 'agent.server_peer=10.0.0.2', 'agent.server_peer=10.0.0.1 agent.server_peer=10.0.0.3'])(
+    'is refused where others may connect too: %j',
+    async (words) => {
+      const wing = new FakeWing()
+      await expect(connecting(wing, described(wing, { taps: 1, words }))).rejects.toMatchObject({
+        code: 'FAILED_PRECONDITION',
+        message:
+          'instance web: board.command_line: other addresses may call its agent by TCP too, want agent.server_peer=10.0.0.1 or agent.server_peer=fd00::1',
+      })
+      expect(wing.addresses).toEqual(new Map([['tap0', [V4, V6]]]))
+    },
+  )
+
+  it('dials from the one address that the agent serves, which this host has only beside a tap', async () => {
+    const wing = new FakeWing()
+    const words = 'agent.server_peer=10.0.0.9 agent.server_peer=FD00:0::1'
+    await expect(connecting(wing, described(wing, { taps: 1, words }))).rejects.toMatchObject({
+      code: 'UNAVAILABLE',
+      message: 'bind EADDRNOTAVAIL fd00::1',
+    })
+  })
+
+  it('has no machine whose VM metadata cannot be read', async () => {
+    const wing = new FakeWing()
+    const content = Uint8Array.of(0xff)
+    await expect(connecting(wing, described(wing, { taps: 1, content }))).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      message: expect.stringContaining('backends.content.content.path: VM metadata not read'),
+    })
+  })
+})
+
+async function* nothing(): AsyncGenerator<Uint8Array> {}

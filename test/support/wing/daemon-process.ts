@@ -1,0 +1,22 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { join } from 'node:path'
+import { projectRoot } from '../../../src/build/project.ts'
+
+/** Starts `./microvm daemon` below the words of `enter`, and resolves once it serves. Rejects with its log when it ends before. */
+export async function startDaemonProcess(
+  state: string,
+  enter: readonly string[] = [],
+): Promise<ChildProcess> {
+  const main = join(projectRoot, 'src/microvm/main.ts')
+  const [program = '', ...argv] = [...enter, process.execPath, main, 'daemon', '--state', state]
+  const env = { ...process.env, MICROVM_ACCEL: 'tcg' }
+  const daemon = spawn(program, argv, { env, stdio: ['ignore', 'ignore', 'pipe'] })
+  let log = ''
+  for await (const chunk of daemon.stderr.iterator({ destroyOnReturn: false })) {
+    log += chunk
+    if (!log.includes('"msg":"serving"')) continue
+    daemon.stderr.resume()
+    return daemon
+  }
+  throw new Error(`the daemon did not start:\n${log}`)
+}
