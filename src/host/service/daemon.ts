@@ -89,7 +89,9 @@ async function compose(options: DaemonOptions, parts: Part[]): Promise<Daemon> {
   const sockets = new ApiSockets({ log, readDescriptors })
   const registry = await openRegistry(options)
   parts.unshift({ name: 'registry', close: () => registry.close() })
-  const journal = await CallJournal.open({ registry, nowMs: Date.now, log })
+  // Steps of the clock must not make a call old that is being repeated.
+  const timeMs = () => Math.round(performance.timeOrigin + performance.now())
+  const journal = await CallJournal.open({ registry, nowMs: timeMs, log })
   const instances = await openInstances(options, registry)
   parts.unshift({ name: 'instances', close: () => instances.close() })
   parts.unshift({ name: 'journal', close: () => journal.close() })

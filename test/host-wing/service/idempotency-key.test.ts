@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import { AgentError } from '../../../src/base/errors.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import {
@@ -247,6 +247,19 @@ describe('a call with an idempotency key', () => {
     await instances.remove({ key: 'a' }, key('4'))
     expect(await instances.remove({ key: 'a' }, key('4'))).toEqual({})
     await expect(instances.remove({ key: 'a' })).rejects.toMatchObject({ code: 'NOT_FOUND' })
+  })
+
+  it.each([-2, 2])('is answered as before although the clock is set %i days further', async (days) => {
+    const stream = { key: 'a', container: 'c', stream: 'stdout' }
+    await client.instances.ensureInstance(ensureRequest('a'))
+    await client.instances.changeState({ key: 'a', change: Change.RUN })
+    const { port } = await client.instances.allocatePort(stream, key('1'))
+    vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + days * DAY_MS })
+    try {
+      expect((await client.instances.allocatePort(stream, key('1'))).port).toBe(port)
+    } finally {
+      vi.useRealTimers()
+    }
   })
 
   it('is the same call when a client shuffles the entries of a map', async () => {
