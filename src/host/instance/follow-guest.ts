@@ -45,9 +45,9 @@ async function followState(instance: MachineInstance): Promise<void> {
 }
 
 async function onReset(instance: MachineInstance, byGuest: boolean): Promise<void> {
-  const { record, recorded } = instance
+  const { record, recorded, context } = instance
   const { count, seconds } = record.specification?.rebootLimit ?? REBOOT_LIMIT
-  const now = Date.now()
+  const now = context.clock.monotonicMs()
   const recent = record.rebootsMs.filter((time) => now - Number(time) < seconds * 1000)
   const rebootsMs = byGuest ? [...recent, BigInt(now)] : recent
   const set = { bootId: randomUUID(), rebootsMs, reboots: record.reboots + (byGuest ? 1 : 0) }

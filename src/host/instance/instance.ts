@@ -152,7 +152,8 @@ export class MachineInstance {
       const planned = await this.planned()
       checkSteps(context, planned)
       const add = planned.map(({ step, words }) => recorded.step(step, words))
-      const set = { desired, current: State.CREATING, reason: '', ...(isNew ? {} : { bootId: randomUUID() }) }
+      const another = isNew ? {} : { bootId: randomUUID(), rebootsMs: [] }
+      const set = { desired, current: State.CREATING, reason: '', ...another }
       const text = isNew ? 'the instance is being made' : 'the machine is being started'
       await recorded.commit({ set, add, kind: isNew ? 'created' : 'state', text })
       return planned

@@ -41,7 +41,11 @@ export async function openHostInstances(options: HostInstancesOptions): Promise<
     plan: hostPlan(options),
     holders,
     links: hostLinks(),
-    clock: { sleep: (ms, signal) => sleep(ms, undefined, { signal }) },
+    clock: {
+      sleep: (ms, signal) => sleep(ms, undefined, { signal }),
+      // Since the boot of this host: the next daemon goes on with the times in the records.
+      monotonicMs: () => Number(process.hrtime.bigint() / 1_000_000n),
+    },
     limits: INSTANCE_LIMITS,
   })
 }

@@ -51,7 +51,7 @@ export interface InstancesParts {
   readonly registry: Registry
   readonly holders: Holders
   readonly links: HostLinks
-  readonly clock: Pick<Clock, 'sleep'>
+  readonly clock: Pick<Clock, 'sleep' | 'monotonicMs'>
   readonly log: Logger
   readonly limits: InstanceLimits
   readonly plan: Plan

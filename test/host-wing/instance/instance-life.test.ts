@@ -1,6 +1,6 @@
 import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { AgentError } from '../../../src/base/errors.ts'
 import {
   ChangeStateRequest_Change as Change,
@@ -153,6 +153,45 @@ describe('a machine that goes wrong', () => {
     const reset = await change(instances, Change.RESET)
     expect([reset.state, reset.reboots]).toEqual([State.RUNNING, 3])
     expect(reset.bootId).not.toBe(bootId)
+  })
+
+  const reboots = (wing: FakeWing, times: number) => {
+    for (let count = 0; count < times; count++)
+      wing.holders.qemu.emit('RESET', { guest: true, reason: 'guest-reset' })
+  }
+
+  it.each([-1, 1])('counts its reboots although the clock is set %i days further', async (days) => {
+    const wing = new FakeWing()
+    const instances = await wing.open()
+    await instances.ensure(ensureRequest('web'), ADMIN)
+    await change(instances, Change.RUN)
+    reboots(wing, 3)
+    await change(instances, Change.RESET)
+    vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + days * 86_400_000 })
+    try {
+      wing.monotonicMs += 59_000
+      reboots(wing, 1)
+      expect(await stopped(instances)).toBe('the guest rebooted more than 3 times in 60 s')
+    } finally {
+      vi.useRealTimers()
+    }
+  })
+
+  it('counts no reboots from before that time, whatever the clock says, and none from before a start', async () => {
+    const wing = new FakeWing()
+    const instances = await wing.open()
+    await instances.ensure(ensureRequest('web'), ADMIN)
+    await change(instances, Change.RUN)
+    for (let minutes = 0; minutes < 3; minutes++) {
+      reboots(wing, 3)
+      wing.monotonicMs += 60_000
+      expect((await change(instances, Change.RESET)).state).toBe(State.RUNNING)
+    }
+    reboots(wing, 4)
+    await stopped(instances)
+    await change(instances, Change.RUN)
+    reboots(wing, 3)
+    expect(await change(instances, Change.RESET)).toMatchObject({ state: State.RUNNING, reboots: 16 })
   })
 
   it('is killed when its guest ignores the power button, and at once when it is killed meanwhile', async () => {

@@ -19,7 +19,10 @@ function contextOf(folder: string, holders: Holders): StepContext {
     ending: () => AbortSignal.timeout(1000),
     links: { exists: () => false, connect: async () => {} },
     limits: INSTANCE_LIMITS,
-    clock: { sleep: (_ms, signal) => abortable(new Promise(() => {}), signal ?? neverAborted) },
+    clock: {
+      sleep: (_ms, signal) => abortable(new Promise(() => {}), signal ?? neverAborted),
+      monotonicMs: () => 0,
+    },
     log: silentLogger(),
   }
 }

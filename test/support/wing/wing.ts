@@ -21,6 +21,7 @@ export class FakeWing {
   readonly links = new Map<string, string>()
   /** The ends of links that each interface was given. */
   readonly addresses = new Map<string, readonly TapLink[]>()
+  monotonicMs = 1000
   /** Rows of instances, steps and streams, by their keys. */
   async rows(): Promise<readonly string[]> {
     const tables = ['instances', 'steps', 'streams'] as const
@@ -46,7 +47,10 @@ export class FakeWing {
           this.addresses.set(name, links)
         },
       },
-      clock: { sleep: (ms, signal) => sleep(ms, undefined, { signal }) },
+      clock: {
+        sleep: (ms, signal) => sleep(ms, undefined, { signal }),
+        monotonicMs: () => this.monotonicMs,
+      },
       log: silentLogger(),
       limits: { ...INSTANCE_LIMITS, ...this.#limits },
       plan: fakePlan,

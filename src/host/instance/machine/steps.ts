@@ -37,7 +37,7 @@ export interface StepContext {
   readonly ending: () => AbortSignal
   readonly links: HostLinks
   readonly limits: InstanceLimits
-  readonly clock: Pick<Clock, 'sleep'>
+  readonly clock: Pick<Clock, 'sleep' | 'monotonicMs'>
   readonly log: Logger
 }
 

@@ -24,7 +24,7 @@ export interface InstanceRecord {
   createdMs: bigint;
   cid: number;
   bootId: string;
-  /** When the guest has rebooted by itself, in milliseconds since 1970; only those that count against the limit. */
+  /** When the guest has rebooted by itself, in milliseconds since the host's boot; only those that count against the limit. */
   rebootsMs: bigint[];
   reboots: number;
   /** Keys of devices that the guest was asked to let go. */
