@@ -9,7 +9,10 @@ import { UsageError } from '../command-line/usage-error.mjs'
 import { argument, type MachineContext } from './command.ts'
 
 /** The daemon takes 4 MiB, and the JSON of a message is hardly larger than this. */
-const MAX_INPUT_BYTES = 16 << 20
+const MAX_INPUT_BYTES = 8 << 20
+
+/** Several times as deep as any message. */
+const MAX_DEPTH = 64
 
 /**
  * Reads the argument FILE, or stdin for `-`, as the JSON form of a message of the package microvm.instance.v1. Throws
@@ -23,6 +26,7 @@ export async function readMessage<Message>(
   const path = argument(context, 'FILE')
   const shown = path === '-' ? 'stdin' : path
   const text = path === '-' ? await streamText(context.stdio.stdin) : fileText(path)
+  if (isDeep(text)) throw new UsageError(`${shown}: nested deeper than ${MAX_DEPTH}`)
   try {
     const json: Json = JSON.parse(text)
     return type.decode(encodeJson(describedMessage(`microvm.instance.v1.${name}`), json))
@@ -30,6 +34,20 @@ export async function readMessage<Message>(
     const isJson = error instanceof FieldError
     throw new UsageError(`${shown}: ${isJson ? '' : 'not JSON: '}${messageOf(error)}`, { cause: error })
   }
+}
+
+/** The parser takes a gigabyte for as many brackets as may come. */
+function isDeep(text: string): boolean {
+  let [depth, isInString] = [0, false]
+  for (let at = 0; at < text.length && depth <= MAX_DEPTH; at += 1) {
+    const character = text[at]
+    if (isInString && character === '\\') at += 1
+    else if (character === '"') isInString = !isInString
+    else if (isInString) continue
+    else if (character === '[' || character === '{') depth += 1
+    else if (character === ']' || character === '}') depth -= 1
+  }
+  return depth > MAX_DEPTH
 }
 
 /** Reads a file or a named pipe. */

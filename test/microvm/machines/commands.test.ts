@@ -25,6 +25,18 @@ const DATA = {
 /** By which a server of HTTP/2 greets (RFC 9113, 6.5). */
 const EMPTY_SETTINGS = Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0])
 
+/** Descriptions with a long command line, and with many devices. */
+const board = (commandLine: string) => {
+  const { specification } = DESCRIPTION
+  const long = { ...specification.board, command_line: commandLine }
+  return JSON.stringify({ ...DESCRIPTION, specification: { ...specification, board: long } })
+}
+const devices = (count: number) => {
+  const many = Object.fromEntries(Array.from({ length: count }, (_, index) => [`d${index}`, { serial: {} }]))
+  const specification = { ...DESCRIPTION.specification, devices: many, backends: {} }
+  return JSON.stringify({ ...DESCRIPTION, specification })
+}
+
 describe('the commands for machines of a daemon', () => {
   let daemon: RunningDaemon
   let folder: string
@@ -88,6 +100,45 @@ describe('the commands for machines of a daemon', () => {
     const { status, stderr, stdout } = await ensure(content)
     expect([status, stdout, stderr.split('\n').length]).toEqual([2, '', 2])
     expect(stderr).toMatch(text)
+  })
+
+  it.each([
+    ['brackets', () => '['.repeat(2 ** 22), /web\.json: nested deeper than 64\n$/],
+    [
+      'objects',
+      () => `{"properties":{"labels":${'{"a":'.repeat(2 ** 20)}`,
+      /web\.json: nested deeper than 64\n$/,
+    ],
+    ['bytes', () => ' '.repeat(2 ** 23 + 1), /web\.json: larger than 8388608 bytes\n$/],
+    [
+      'escaped brackets in a text',
+      () => board('\\"[{'.repeat(500)),
+      /command_line: 2000 bytes, want at most/,
+    ],
+    [
+      'text',
+      () => board('x'.repeat(2 ** 22)),
+      /RESOURCE_EXHAUSTED: request of \d+ bytes is larger than 4194304\n$/,
+    ],
+    [
+      'long text',
+      () => board('['.repeat(2 ** 21)),
+      /INVALID_ARGUMENT: specification: \d+ bytes, want at most/,
+    ],
+    [
+      'components',
+      () => devices(65_536),
+      /RESOURCE_EXHAUSTED: specification\.devices[.\w]*: more than 65536 elements/,
+    ],
+    [
+      'devices',
+      () => devices(1025),
+      /INVALID_ARGUMENT: specification: 1025 devices and backends, want at most 1024/,
+    ],
+  ])('ensure refuses too many %s by name', async (_what, content, text) => {
+    const { status, stderr } = await ensure(content())
+    expect(stderr).toMatch(text)
+    expect(status).toBeGreaterThan(0)
   })
 
   it('ensure tells that an instance of that key has another content', async () => {
