@@ -6,6 +6,8 @@ import { SerialQueue } from '../../base/serial-queue.ts'
 import { State } from '../../gen/microvm/instance/v1/instance.ts'
 import type { InstanceRecord, StreamRecord } from '../../gen/microvm/instance/v1/records.ts'
 import type { QmpEvent } from '../qemu/qmp/message.ts'
+import { explainLock } from './devices/disk-in-use.ts'
+import { checkFiles } from './machine/check-files.ts'
 import type { Gone, Machine } from './machine/machine.ts'
 import {
   checkSteps,
@@ -30,6 +32,8 @@ export interface InstanceHooks {
   /** Called once the instance has been removed, or could not be made. */
   readonly onForgotten: () => void
   readonly onQmpError: () => void
+  /** Who has a disk in the file at `path`, in words. */
+  readonly userOf: (instance: MachineInstance, path: string) => string
 }
 
 export interface InstanceParts extends Omit<StepContext, 'holder' | 'machine' | 'onEvent' | 'ending'> {
@@ -139,10 +143,16 @@ export class MachineInstance {
       if (desired === State.RUNNING) await machine.qmp.execute('cont', {}, this.#ending.signal)
       await this.#reached(desired)
     } catch (error) {
+      const told = this.explain(error)
       if (isNew) await this.#forget()
-      else await this.tearDown(messageOf(error))
-      throw error
+      else await this.tearDown(messageOf(told))
+      throw told
     }
+  }
+
+  /** The error, or who uses the file, at `path` unless QEMU says, when that is what kept QEMU from it. */
+  explain(error: unknown, path?: string): unknown {
+    return explainLock(error, { path, userOf: (used) => this.#hooks.userOf(this, used) })
   }
 
   /** Writes down what a start is about to make. */
@@ -151,6 +161,7 @@ export class MachineInstance {
     try {
       const planned = await this.planned()
       checkSteps(context, planned)
+      if (recorded.record.specification) await checkFiles(recorded.record.specification)
       const add = planned.map(({ step, words }) => recorded.step(step, words))
       const another = isNew ? {} : { bootId: randomUUID(), rebootsMs: [] }
       const set = { desired, current: State.CREATING, reason: '', ...another }

@@ -30,6 +30,7 @@ import { adopt } from './adopt.ts'
 import { connectAgent } from './connect-agent.ts'
 import { watchForPanic } from './console-panic.ts'
 import { describeInstance } from './describe-instance.ts'
+import { diskUser } from './devices/disk-in-use.ts'
 import { plug, unplug } from './devices/plug.ts'
 import { replaceBackend } from './devices/replace-backend.ts'
 import { followGuest } from './follow-guest.ts'
@@ -103,6 +104,7 @@ class HostInstances implements Instances {
       },
       onForgotten: () => this.#instances.delete(key),
       onQmpError: () => (this.#qmpErrors += 1),
+      userOf: (asking, path) => diskUser(path, asking, this.#instances.values()),
     }
     const instance = new MachineInstance({ ...shared, log, recorded, plan, folder, hooks })
     this.#instances.set(key, instance)

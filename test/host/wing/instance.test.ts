@@ -156,6 +156,61 @@ describe('a process that fails', () => {
     })
   })
 
+  it('tells who uses the file of a disk', async () => {
+    const { instances, plan, folder } = await open()
+    await instances.ensure(plan.request, ADMIN)
+    const { specification } = plan.request
+    const path = join(folder, 'disks/root')
+    const inUse = (by: string) => ({
+      code: 'FAILED_PRECONDITION',
+      message: expect.stringContaining(`${path}: in use by ${by}`),
+    })
+    const request = (key: string, tenant = '') => ({ properties: { key, tenant, labels: {} }, specification })
+    await expect(instances.ensure(request('other'), ADMIN)).rejects.toMatchObject(inUse('instance web'))
+    await expect(instances.ensure(request('anne', 'anne'), ADMIN)).rejects.toMatchObject(
+      inUse('another process'),
+    )
+    const others = await openReal(temporaryFolder(), memoryRegistry())
+    opened.push(others)
+    await expect(others.ensure(request('other'), ADMIN)).rejects.toMatchObject(inUse('another process'))
+
+    const own = { ...specification, backends: { 'root-file': file(plan.other) } }
+    await others.ensure(EnsureInstanceRequest.fromPartial({ ...request('other'), specification: own }), ADMIN)
+    await expect(
+      others.replaceBackend({ key: 'other', backendKey: 'root-file', backend: file(path) }, ADMIN),
+    ).rejects.toMatchObject(inUse('another process'))
+    const device = Device.fromPartial({ backend: 'data-file', port: 'port', disk: { serial: 'data' } })
+    const plug = (backend: ReturnType<typeof file>) =>
+      others.plug({ key: 'other', deviceKey: 'data', device, backend }, ADMIN)
+    await expect(plug(file(path))).rejects.toMatchObject(inUse('another process'))
+    await expect(plug(file(plan.other))).rejects.toThrow('in use by another disk of the machine')
+  })
+
+  it('names at once what is not a file', async () => {
+    const { instances, plan, folder } = await open()
+    const fifo = join(folder, 'fifo')
+    await promisify(execFile)('mkfifo', [fifo])
+    const { specification } = plan.request
+    const kernel = EnsureInstanceRequest.fromPartial({
+      ...plan.request,
+      specification: { ...specification, board: { ...specification?.board, kernel: fifo } },
+    })
+    const isRefused = (text: string) => ({ code: 'FAILED_PRECONDITION', message: text })
+    await expect(instances.ensure(kernel, ADMIN)).rejects.toMatchObject(
+      isRefused(`board.kernel: ${fifo}: a FIFO, want a file`),
+    )
+    expect(instances.list(ADMIN)).toEqual([])
+    await instances.ensure(plan.request, ADMIN)
+    const device = Device.fromPartial({ backend: 'data-file', port: 'port', disk: { serial: 'data' } })
+    const text = 'a FIFO, want a file or a block device'
+    await expect(
+      instances.plug({ key: 'web', deviceKey: 'data', device, backend: file(fifo) }, ADMIN),
+    ).rejects.toMatchObject(isRefused(`backends.data-file.file.path: ${fifo}: ${text}`))
+    await expect(
+      instances.replaceBackend({ key: 'web', backendKey: 'root-file', backend: file(fifo) }, ADMIN),
+    ).rejects.toMatchObject(isRefused(`backends.root-file.file.path: ${fifo}: ${text}`))
+  })
+
   it('leaves no socket of a holder that was killed', async () => {
     const { instances, plan, folder } = await open()
     const { holderPid } = await instances.ensure(plan.request, ADMIN)

@@ -8,6 +8,7 @@ import { specFromProto } from '../../spec/from-proto.ts'
 import { type Backend, chipsetOf, type Device, type VmSpec } from '../../spec/spec.ts'
 import { nodeNames, qemuId, type SpecKey, specKey } from '../../spec/spec-key.ts'
 import type { MachineInstance } from '../instance.ts'
+import { checkBackendFile } from '../machine/check-files.ts'
 import type { Machine } from '../machine/machine.ts'
 import { undoSteps } from '../machine/steps.ts'
 import { partsHostOf } from './parts-host-of.ts'
@@ -26,6 +27,7 @@ export async function plug(instance: MachineInstance, request: PlugRequest): Pro
     throw new AgentError('ALREADY_EXISTS', `instance ${instance.key}: device ${deviceKey}: already plugged`)
   }
   instance.machine()
+  if (backend !== undefined) await checkBackendFile(device.backend, backend)
   const next = withDevice(specification, deviceKey, { device, backend })
   const work = hotPlug(instance, next, specKey(deviceKey))
   const step = recorded.step('plug', [deviceKey])
@@ -196,7 +198,8 @@ function hotPlug(
       if (backend?.kind === 'tap')
         await instance.context.links.connect(backend.interfaceName, backend.bridge ?? '', [])
     } catch (error) {
-      await undoAndThrow(refused(`device ${key}`, error), async (limit) => {
+      const path = backend?.kind === 'file' ? backend.path : undefined
+      await undoAndThrow(refused(`device ${key}`, instance.explain(error, path)), async (limit) => {
         for (const command of undo) await qmp.command(command, limit)
       })
     }

@@ -3,6 +3,7 @@ import { type Backend, File_Access, type Specification } from '../../../gen/micr
 import { checkCanBeKept } from '../../spec/check-spec.ts'
 import { specFromProto } from '../../spec/from-proto.ts'
 import type { MachineInstance } from '../instance.ts'
+import { checkBackendFile } from '../machine/check-files.ts'
 import { specificationOf } from './plug.ts'
 import { hasFile, replaceFile } from './replace-file.ts'
 import { connectTap, replaceNetwork } from './replace-network.ts'
@@ -22,6 +23,7 @@ export async function replaceBackend(
   if (isEqualBackend(present, backend)) return
   const after = { ...before, backends: { ...before.backends, [key]: backend } }
   checkCanBeKept(specFromProto(after))
+  await checkBackendFile(key, backend)
   const done = { set: { specification: after }, kind: 'backend' } as const
   const text = `backend ${key} was replaced`
   if (context.machine === undefined) return await recorded.commit({ ...done, text })
@@ -31,7 +33,8 @@ export async function replaceBackend(
   let told: string
   try {
     told = await work(instance)
-  } catch (error) {
+  } catch (failure) {
+    const error = instance.explain(failure, backend.file?.path)
     await recorded.note({ drop: [step], kind: 'backend', text: `backend ${key} stays: ${messageOf(error)}` })
     throw error
   }

@@ -1,0 +1,47 @@
+import { statSync } from 'node:fs'
+import { AgentError, messageOf } from '../../../base/errors.ts'
+import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
+
+/** An instance, as far as it may have a disk open. */
+interface DiskUser {
+  readonly key: string
+  readonly record: Readonly<InstanceRecord>
+  readonly context: { readonly machine: unknown }
+}
+
+/** QEMU's words (file-posix.c); the hint with the path is on its stderr only. */
+const LOCK = /Failed to get (?:shared )?"[\w-]+" lock/
+const HINT = /Is another process using the image \[(.*)\]\?/
+
+/** FAILED_PRECONDITION with who uses the file that QEMU could not lock; other errors as they are. */
+export function explainLock(
+  error: unknown,
+  asking: { readonly path?: string | undefined; readonly userOf: (path: string) => string },
+): unknown {
+  const text = messageOf(error)
+  const path = HINT.exec(text)?.[1] ?? (LOCK.test(text) ? asking.path : undefined)
+  if (path === undefined) return error
+  return new AgentError('FAILED_PRECONDITION', `${path}: in use by ${asking.userOf(path)}`)
+}
+
+/** Who has a disk in the file at `path`, as far as the instance `asking` may know of others. */
+export function diskUser(path: string, asking: DiskUser, all: Iterable<DiskUser>): string {
+  const isHere = isSameFile(path)
+  const disksHere = ({ record }: DiskUser) =>
+    Object.values(record.specification?.backends ?? {}).filter(({ file }) => file && isHere(file.path))
+  for (const other of all) {
+    if (other === asking || other.context.machine === undefined || disksHere(other).length === 0) continue
+    const [owner, tenant] = [other, asking].map(({ record }) => record.properties?.tenant ?? '')
+    return tenant === '' || tenant === owner ? `instance ${other.key}` : 'another process'
+  }
+  return disksHere(asking).length > 1 ? 'another disk of the machine' : 'another process'
+}
+
+function isSameFile(path: string): (other: string) => boolean {
+  const one = statSync(path, { throwIfNoEntry: false })
+  return (other) => {
+    if (other === path) return true
+    const status = statSync(other, { throwIfNoEntry: false })
+    return status !== undefined && status.ino === one?.ino && status.dev === one.dev
+  }
+}

@@ -1,0 +1,75 @@
+import { constants, type Stats } from 'node:fs'
+import { open, stat } from 'node:fs/promises'
+import { AgentError } from '../../../base/errors.ts'
+import type { Backend, Specification } from '../../../gen/microvm/instance/v1/instance.ts'
+import { pathOf } from '../../spec/component-path.ts'
+
+/**
+ * Throws FAILED_PRECONDITION naming the field and the path of what is not of the kind that QEMU and its daemons want. They
+ * would open it all the same: a FIFO makes them wait for a writer. What is missing they tell themselves.
+ */
+export async function checkFiles({ board, backends }: Specification): Promise<void> {
+  const { kernel = '', initrd = '', vmlinux = '' } = board ?? {}
+  await checkKernel('board.kernel', kernel)
+  await check('board.initrd', initrd, 'file')
+  await check('board.vmlinux', vmlinux, 'file')
+  for (const [key, backend] of Object.entries(backends)) await checkBackendFile(key, backend)
+}
+
+export async function checkBackendFile(key: string, backend: Backend): Promise<void> {
+  const { file, content, folder, virtiofsd, vhostUser } = backend
+  const at = (...fields: string[]) => pathOf('backends', key, ...fields)
+  if (file) await check(at('file', 'path'), file.path, 'file', 'block device')
+  if (content) await check(at('content', 'path'), content.path, 'file')
+  if (folder) await check(at('folder', 'path'), folder.path, 'folder')
+  if (virtiofsd) await check(at('virtiofsd', 'path'), virtiofsd.path, 'folder')
+  if (vhostUser) await check(at('vhostUser', 'socket'), vhostUser.socket, 'socket')
+}
+
+const KINDS = {
+  file: (status: Stats) => status.isFile(),
+  folder: (status: Stats) => status.isDirectory(),
+  socket: (status: Stats) => status.isSocket(),
+  FIFO: (status: Stats) => status.isFIFO(),
+  'block device': (status: Stats) => status.isBlockDevice(),
+  'character device': (status: Stats) => status.isCharacterDevice(),
+} as const
+
+type Kind = keyof typeof KINDS
+
+/** Whether there is something, and of a kind that is wanted. Nothing is opened, for some devices act on that. */
+async function check(field: string, path: string, ...wanted: readonly Kind[]): Promise<boolean> {
+  if (path === '') return false
+  const status = await stat(path).catch(() => undefined)
+  if (status === undefined) return false
+  const kinds = Object.entries(KINDS).flatMap(([kind, is]) => (is(status) ? [kind] : []))
+  if (wanted.some((kind) => kinds.includes(kind))) return true
+  throw refused(field, `${path}: a ${kinds.join()}, want a ${wanted.join(' or a ')}`)
+}
+
+/** QEMU looks for the header of Multiboot in so many bytes, and for the others further in front. */
+const HEAD_BYTES = 8192
+
+async function checkKernel(field: string, path: string): Promise<void> {
+  if (!(await check(field, path, 'file'))) return
+  // Not to wait for what may have come into its place.
+  await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY).catch(
+    () => undefined,
+  )
+  if (file === undefined) return
+  const { buffer, bytesRead } = await file.read(Buffer.alloc(HEAD_BYTES), 0, HEAD_BYTES, 0)
+  if (!isKernel(buffer.subarray(0, bytesRead))) throw refused(field, `${path}: not a kernel, want a bzImage`)
+}
+
+/** Linux (Documentation/arch/x86/boot.rst), ELF with PVH, and Multiboot, as QEMU loads them. */
+function isKernel(head: Buffer): boolean {
+  if (head.toString('latin1', 0x202, 0x206) === 'HdrS' || head.toString('latin1', 1, 4) === 'ELF') return true
+  for (let at = 0; at + 4 <= head.length; at += 4) if (head.readUInt32LE(at) === MULTIBOOT_MAGIC) return true
+  return false
+}
+
+const MULTIBOOT_MAGIC = 0x1bad_b002
+
+function refused(field: string, text: string): AgentError {
+  return new AgentError('FAILED_PRECONDITION', `${field}: ${text}`)
+}
