@@ -16,14 +16,16 @@ export interface DiskRecord {
   readonly isSparse: boolean
   /** Of a raw image that is unfinished: so many bytes are on the disk. */
   readonly position: number
-  /** Of these bytes, or of all bytes at the URL of a prepared disk. */
-  readonly sha256: string
+  /** Of these bytes: CRC-32, which shows that they are still there. */
+  readonly crc: number
   /** What the server calls this version of the image. */
   readonly validator: string | undefined
   /** Of the image at the URL, when it is known. */
   readonly totalBytes: number | undefined
-  /** Of the disk, once it is prepared. */
+  /** Of the image on a prepared disk. */
   readonly bytes: number
+  /** Of the bytes at the URL of a prepared disk, if that was checked. */
+  readonly sha256: string | undefined
 }
 
 /** undefined when there is no record. A damaged one is refused, because the disk may be prepared. */

@@ -1,6 +1,6 @@
 import { createHash, type Hash } from 'node:crypto'
 import { pipeline } from 'node:stream/promises'
-import { createGunzip, createZstdDecompress } from 'node:zlib'
+import { crc32, createGunzip, createZstdDecompress } from 'node:zlib'
 import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
 import type { Disk } from './disk.ts'
 import { type DiskRecord, readRecord, writeRecord } from './disk-record.ts'
@@ -29,14 +29,17 @@ export interface ImageProgress {
 export interface PreparedDisk {
   /** Of the image on the disk, decompressed. */
   readonly bytes: number
-  /** Of the bytes at the URL. */
-  readonly sha256: string
+  /** Of the bytes at the URL, if the URL has a digest. */
+  readonly sha256: string | undefined
 }
 
 type Chunks = AsyncGenerator<Buffer, void, undefined>
 
 const BLOCK_BYTES = 1 << 20
 const SECTOR_BYTES = 512
+
+/** Of a decompressor. */
+const OUTPUT = { chunkSize: BLOCK_BYTES }
 
 /** The writing of one image to an open disk, with its record. */
 export class DiskWriting {
@@ -49,7 +52,9 @@ export class DiskWriting {
   #hasBegun = false
   #grows: boolean
   #isSparse: boolean
-  #hash: Hash = createHash('sha256')
+  /** undefined when the URL has no digest, because that takes as long as the download. */
+  #hash: Hash | undefined
+  #crc = 0
   #from: DownloadState = { position: 0, validator: undefined, totalBytes: undefined }
   #written = 0
   /** The position that the record has, or will have once `#saving` is done. */
@@ -70,6 +75,7 @@ export class DiskWriting {
     this.#progress = given.progress ?? (() => {})
     this.#grows = given.disk.sizeBytes === undefined
     this.#isSparse = !given.disk.hasContent
+    this.#hash = newHash(given.image)
   }
 
   /** Goes on behind what an earlier process has written, if that is still on the disk. */
@@ -79,14 +85,9 @@ export class DiskWriting {
     this.#grows = record.grows
     this.#isSparse = record.isSparse
     if (record.identity !== this.#image.identity || record.position === 0) return
-    const hash = createHash('sha256')
-    for (let at = 0; at < record.position; at += BLOCK_BYTES) {
-      hash.update(await this.#disk.read(at, Math.min(BLOCK_BYTES, record.position - at)))
-    }
-    if (hash.copy().digest('hex') !== record.sha256) return
+    if (!(await this.#isOnDisk(record))) return this.beginAnew()
     // Something else may have been written behind it.
     if (this.#isSparse) await this.#disk.cut(record.position, this.#sizeBytes)
-    this.#hash = hash
     this.#from = {
       position: record.position,
       validator: record.validator,
@@ -97,8 +98,21 @@ export class DiskWriting {
     this.#hasBegun = true
   }
 
+  async #isOnDisk({ position, crc }: DiskRecord): Promise<boolean> {
+    for (let at = 0; at < position; at += BLOCK_BYTES) {
+      this.#count(await this.#disk.read(at, Math.min(BLOCK_BYTES, position - at)))
+    }
+    return this.#crc === crc
+  }
+
+  #count(bytes: Buffer): void {
+    this.#hash?.update(bytes)
+    this.#crc = crc32(bytes, this.#crc)
+  }
+
   beginAnew(): void {
-    this.#hash = createHash('sha256')
+    this.#hash = newHash(this.#image)
+    this.#crc = 0
     this.#from = { position: 0, validator: undefined, totalBytes: undefined }
     this.#written = 0
     this.#saved = 0
@@ -125,7 +139,7 @@ export class DiskWriting {
 
   async *#hashed(chunks: Chunks): Chunks {
     for await (const chunk of chunks) {
-      this.#hash.update(chunk)
+      this.#count(chunk)
       yield chunk
     }
   }
@@ -144,7 +158,7 @@ export class DiskWriting {
   }
 
   async #decompress(compression: Compression, chunks: Chunks): Promise<void> {
-    const decompressor = compression === 'gzip' ? createGunzip() : createZstdDecompress()
+    const decompressor = compression === 'gzip' ? createGunzip(OUTPUT) : createZstdDecompress(OUTPUT)
     try {
       await pipeline(chunks, decompressor, async (image: AsyncIterable<Buffer>) => {
         const { head, all } = await withHead(generatorOf(image))
@@ -209,7 +223,7 @@ export class DiskWriting {
     await this.#saving
     if (this.#from.validator === undefined) return
     this.#saved = this.#written
-    const saved = { position: this.#written, sha256: this.#hash.copy().digest('hex') }
+    const saved = { position: this.#written, crc: this.#crc }
     this.#saving = this.#disk.sync().then(() => this.#record(saved))
     this.#saving.catch(() => {})
   }
@@ -222,9 +236,9 @@ export class DiskWriting {
   }
 
   async #checked(): Promise<PreparedDisk> {
-    const sha256 = this.#hash.copy().digest('hex')
+    const sha256 = this.#hash?.digest('hex')
     const bytes = this.#written
-    if (this.#image.sha256 !== undefined && this.#image.sha256 !== sha256) {
+    if (this.#image.sha256 !== sha256) {
       throw this.#fault(`sha256 ${sha256}, want ${this.#image.sha256}`)
     }
     if (bytes === 0) throw this.#fault('is empty, want a disk')
@@ -244,10 +258,11 @@ export class DiskWriting {
       grows: this.#grows,
       isSparse: this.#isSparse,
       position: 0,
-      sha256: '',
+      crc: 0,
       validator: this.#from.validator,
       totalBytes: this.#from.totalBytes,
       bytes: 0,
+      sha256: undefined,
       ...what,
     })
   }
@@ -271,6 +286,10 @@ export class DiskWriting {
   #fault(what: string): AgentError {
     return new AgentError('FAILED_PRECONDITION', `${this.#image.shown}: ${what}`)
   }
+}
+
+function newHash({ sha256 }: ImageUrl): Hash | undefined {
+  return sha256 === undefined ? undefined : createHash('sha256')
 }
 
 /** Whether an error says that what has come is of no use, so that a later preparation begins anew. */

@@ -64,7 +64,7 @@ async function preparedDisk(
     throw fault(`is smaller than when it was prepared from ${record.url}`)
   if (record.identity !== identity) throw fault(`was prepared from ${record.url}, not from ${shown}`)
   if (sha256 !== undefined && sha256 !== record.sha256) {
-    throw fault(`was prepared from ${shown} with sha256 ${record.sha256}, want ${sha256}`)
+    throw fault(`was prepared from ${shown} with ${record.sha256 ?? 'no'} digest, want sha256 ${sha256}`)
   }
   return { bytes: record.bytes, sha256: record.sha256 }
 }
