@@ -32,6 +32,8 @@ export interface InstanceHooks {
   /** Called once the instance has been removed, or could not be made. */
   readonly onForgotten: () => void
   readonly onQmpError: () => void
+  /** Throws when the stopped instance may not be started. */
+  readonly checkStart: (instance: MachineInstance) => void
   /** Who has a disk in the file at `path`, in words. */
   readonly userOf: (instance: MachineInstance, path: string) => string
 }
@@ -162,6 +164,7 @@ export class MachineInstance {
       const planned = await this.planned()
       checkSteps(context, planned)
       if (recorded.record.specification) await checkFiles(recorded.record.specification)
+      if (!isNew) this.#hooks.checkStart(this)
       const add = planned.map(({ step, words }) => recorded.step(step, words))
       const another = isNew ? {} : { bootId: randomUUID(), rebootsMs: [] }
       const set = { desired, current: State.CREATING, reason: '', ...another }

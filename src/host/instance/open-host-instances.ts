@@ -13,7 +13,7 @@ import { INSTANCE_LIMITS } from './limits.ts'
 import { hostLinks } from './machine/host-links.ts'
 import { planFor } from './machine/plan.ts'
 import type { Holders } from './machine/steps.ts'
-import { openInstances } from './open-instances.ts'
+import { type InstancesParts, openInstances } from './open-instances.ts'
 import type { Registry } from './registry/registry.ts'
 
 export interface HostInstancesOptions {
@@ -22,6 +22,7 @@ export interface HostInstancesOptions {
   readonly log: Logger
   /** MICROVM_ACCEL. */
   readonly acceleration: string | undefined
+  readonly quotas?: InstancesParts['quotas']
 }
 
 /**

@@ -42,6 +42,7 @@ import type { HostLinks } from './machine/host-links.ts'
 import type { Holders } from './machine/steps.ts'
 import { InstanceChanges } from './record/changes.ts'
 import { instanceOf, newRecord, recordOf } from './record/instance-record.ts'
+import { checkQuota, type Quotas, type QuotaUse } from './record/quota.ts'
 import { RecordedInstance } from './record/recorded-instance.ts'
 import type { Registry } from './registry/registry.ts'
 import { allocatePort, attach, console, listStreams } from './streams.ts'
@@ -56,6 +57,7 @@ export interface InstancesParts {
   readonly log: Logger
   readonly limits: InstanceLimits
   readonly plan: Plan
+  readonly quotas?: Quotas | undefined
 }
 
 /** Opens the instances of a state folder, and takes in again those that run. */
@@ -92,7 +94,7 @@ class HostInstances implements Instances {
   }
 
   add(key: string, record: InstanceRecord, steps: readonly StepRecord[]): MachineInstance {
-    const { registry, plan, ...shared } = this.#parts
+    const { registry, plan, quotas: _, ...shared } = this.#parts
     const log = shared.log.with({ instance: key })
     const recorded = new RecordedInstance({ key, registry, changes: this.#changes, log }, record, steps)
     const folder = join(shared.stateFolder, 'instances', instanceFolderName(specKey(key)))
@@ -104,6 +106,8 @@ class HostInstances implements Instances {
       },
       onForgotten: () => this.#instances.delete(key),
       onQmpError: () => (this.#qmpErrors += 1),
+      checkStart: (starting) =>
+        this.#checkQuota({ ...starting.record, state: starting.record.current }, starting),
       userOf: (asking, path) => diskUser(path, asking, this.#instances.values()),
     }
     const instance = new MachineInstance({ ...shared, log, recorded, plan, folder, hooks })
@@ -150,6 +154,7 @@ class HostInstances implements Instances {
     const properties = { key, tenant, labels: request.properties?.labels ?? {} }
     const cid = Object.values(spec.devices).find((device) => device.kind === 'vsock')?.cid
     const facts = { cid: cid === undefined ? 0 : this.#chooseCid(cid), nowMs: Date.now() }
+    this.#checkQuota({ properties, specification, state: State.CREATING })
     const instance = this.add(key, newRecord(properties, specToProto(spec), facts), [])
     caller.inStep('making the machine')
     await instance.change(() => instance.start({ isNew: true, desired: State.PAUSED }), neverAborted)
@@ -295,6 +300,17 @@ class HostInstances implements Instances {
       await abortable(adoption, caller.signal)
     }
     return instance
+  }
+
+  #checkQuota(next: QuotaUse, starting?: MachineInstance): void {
+    const { quotas } = this.#parts
+    if (quotas === undefined) return
+    const others = [...this.#instances.values()].filter((each) => each !== starting)
+    checkQuota(
+      quotas,
+      next,
+      others.map(({ record }) => ({ ...record, state: record.current })),
+    )
   }
 
   /** The context id that is asked for, or the lowest one that no instance of this host has. */

@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises'
 import { isAbsolute, normalize } from 'node:path'
 import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
+import { DEFAULT_QUOTA, type Quota, type Quotas } from '../instance/record/quota.ts'
 
 export interface Tenant {
   readonly name: string
@@ -8,6 +9,8 @@ export interface Tenant {
   readonly uid: number
   /** Folders of the host whose files the tenant may give to its machines. */
   readonly folders: readonly string[]
+  /** What its instances may take together; {@link DEFAULT_QUOTA} by default. */
+  readonly quota?: Quota
 }
 
 export interface Configuration {
@@ -47,11 +50,32 @@ type Fail = (text: string) => never
 function tenantOf(name: string, value: unknown, fail: Fail): Tenant {
   const where = `tenants.${name}`
   if (!TENANT_NAME.test(name)) fail(`${where}: invalid name, want 1 to 32 of a-z, 0-9, _ and -`)
-  const { uid, folders = [] } = table(where, value, ['uid', 'folders'], fail)
+  const names = ['uid', 'folders', 'instances', 'memory_mib', 'cpus']
+  const { uid, folders = [], ...numbers } = table(where, value, names, fail)
   if (typeof uid !== 'number' || !Number.isInteger(uid) || uid < 0 || uid > MOST_UID)
     return fail(`${where}.uid: want the number of a user`)
   if (!Array.isArray(folders)) return fail(`${where}.folders: want a list of paths`)
-  return { name, uid, folders: folders.map((folder) => folderOf(where, folder, fail)) }
+  return {
+    ...{ name, uid, folders: folders.map((folder) => folderOf(where, folder, fail)) },
+    quota: quotaOf(where, numbers, fail),
+  }
+}
+
+function quotaOf(where: string, numbers: Readonly<Record<string, unknown>>, fail: Fail): Quota {
+  const number = (name: string, standard: number) => {
+    const { [name]: value = standard } = numbers
+    if (typeof value === 'number' && Number.isSafeInteger(value) && value >= 0) return value
+    return fail(`${where}.${name}: want a whole number`)
+  }
+  return {
+    instances: number('instances', DEFAULT_QUOTA.instances),
+    memoryMib: number('memory_mib', DEFAULT_QUOTA.memoryMib),
+    cpus: number('cpus', DEFAULT_QUOTA.cpus),
+  }
+}
+
+export function quotasOf(tenants: readonly Tenant[]): Quotas {
+  return new Map(tenants.map(({ name, quota = DEFAULT_QUOTA }) => [name, quota]))
 }
 
 function folderOf(where: string, folder: unknown, fail: Fail): string {

@@ -13,7 +13,7 @@ import type { RebuildReport } from '../instance/registry/rebuild.ts'
 import type { Registry } from '../instance/registry/registry.ts'
 import { ApiSockets, makeFolder, makeSocketFolder } from './api-sockets.ts'
 import { CallJournal } from './call-journal.ts'
-import type { Configuration } from './configuration.ts'
+import { type Configuration, quotasOf } from './configuration.ts'
 import { HostCalls } from './host-calls.ts'
 import { instanceMethods } from './instance-methods.ts'
 import { MockInstances } from './mock-instances.ts'
@@ -139,10 +139,11 @@ function logRebuild({ instances, unreadable, keptAside, lost }: RebuildReport, l
 }
 
 async function openInstances(options: DaemonOptions, registry: Registry): Promise<Instances> {
-  if (options.mock) return new MockInstances()
+  const quotas = quotasOf(options.configuration.tenants)
+  if (options.mock) return new MockInstances({ quotas })
   const { openHostInstances } = await import('../instance/open-host-instances.ts')
   const { stateFolder, log, acceleration } = options
-  return await openHostInstances({ stateFolder, registry, log, acceleration })
+  return await openHostInstances({ stateFolder, registry, log, acceleration, quotas })
 }
 
 async function closeAll(parts: readonly Part[], log: Logger): Promise<void> {

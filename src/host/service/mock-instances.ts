@@ -25,6 +25,7 @@ import {
   type WatchInstancesResponse,
 } from '../../gen/microvm/instance/v1/instance.ts'
 import type { Caller, Instances } from '../instance/instances.ts'
+import { checkQuota, type Quotas } from '../instance/record/quota.ts'
 import { checkCanBeKept, warningsOf } from '../spec/check-spec.ts'
 import { firstDifference } from '../spec/first-difference.ts'
 import { specFromProto } from '../spec/from-proto.ts'
@@ -42,16 +43,23 @@ interface Kept {
   console: Buffer
 }
 
+interface MockParts {
+  readonly nowMs?: () => number
+  readonly quotas?: Quotas
+}
+
 /** Instances without machines, for `daemon --mock`. They answer as the real ones do; the guest echoes what it is sent. */
 export class MockInstances implements Instances {
   readonly #kept = new Map<string, Kept>()
   readonly #nowMs: () => number
+  readonly #quotas: Quotas
   readonly #news = new Changes()
   #changes: InstanceChange[] = []
   #sequence = 0n
 
-  constructor(nowMs: () => number = Date.now) {
+  constructor({ nowMs = Date.now, quotas = new Map() }: MockParts = {}) {
     this.#nowMs = nowMs
+    this.#quotas = quotas
   }
 
   async ensure({ properties, specification }: EnsureInstanceRequest, caller: Caller): Promise<Instance> {
@@ -80,6 +88,7 @@ export class MockInstances implements Instances {
       backends: mapValues(specification.backends, () => ({ health: Health.READY })),
       devices: mapValues(specification.devices, () => ({ plug: DeviceStatus_Plug.PRESENT })),
     })
+    checkQuota(this.#quotas, made, this.#others())
     const kept = { instance: made, streams: new Map(), nextPort: FIRST_PORT, console: Buffer.alloc(0) }
     this.#kept.set(key, kept)
     this.#change(kept, 'created', 'The instance is being made.', { state: State.CREATING })
@@ -126,6 +135,7 @@ export class MockInstances implements Instances {
       return this.#change(kept, 'state', 'The machine is reset.', { bootId: randomUUID() })
     if (next === undefined) throw new AgentError('INVALID_ARGUMENT', `change: ${change}, want a known one`)
     if (next === state) return kept.instance
+    if (state === State.STOPPED) checkQuota(this.#quotas, kept.instance, this.#others(kept))
     const bootId = state === State.STOPPED ? { bootId: randomUUID() } : {}
     return this.#change(kept, 'state', `The machine is ${TEXTS[next]}.`, { state: next, ...bootId })
   }
@@ -281,6 +291,10 @@ export class MockInstances implements Instances {
       kept.console = Buffer.concat([kept.console, bytes])
       this.#news.announce()
     }
+  }
+
+  #others(than?: Kept): readonly Instance[] {
+    return [...this.#kept.values()].flatMap((each) => (each === than ? [] : [each.instance]))
   }
 
   #get(key: string, caller: Caller): Kept {

@@ -1,6 +1,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { DEFAULT_QUOTA } from '../../../src/host/instance/record/quota.ts'
 import { readConfiguration } from '../../../src/host/service/configuration.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
@@ -16,12 +17,18 @@ describe('the configuration of the daemon', () => {
       [tenants.anne]
       uid = 1000
       folders = ["/srv/anne", "/srv/images/"]
+      instances = 2
+      memory_mib = 4096
       [tenants.bob-2]
-      uid = 0`
+      uid = 0
+      cpus = 0`
     expect(await read(text)).toEqual({
       tenants: [
-        { name: 'anne', uid: 1000, folders: ['/srv/anne', '/srv/images'] },
-        { name: 'bob-2', uid: 0, folders: [] },
+        {
+          ...{ name: 'anne', uid: 1000, folders: ['/srv/anne', '/srv/images'] },
+          quota: { ...DEFAULT_QUOTA, instances: 2, memoryMib: 4096 },
+        },
+        { name: 'bob-2', uid: 0, folders: [], quota: { ...DEFAULT_QUOTA, cpus: 0 } },
       ],
     })
     expect(await read('')).toEqual({ tenants: [] })
@@ -36,6 +43,9 @@ describe('the configuration of the daemon', () => {
     ['[tenants.anne]', 'tenants.anne.uid: want the number of a user'],
     ['[tenants.anne]\nuid = -1', 'tenants.anne.uid: want the number of a user'],
     ['[tenants.anne]\nuid = 4294967295', 'tenants.anne.uid: want the number of a user'],
+    ['[tenants.anne]\nuid = 1\ninstances = -1', 'tenants.anne.instances: want a whole number'],
+    ['[tenants.anne]\nuid = 1\nmemory_mib = "1 GiB"', 'tenants.anne.memory_mib: want a whole number'],
+    ['[tenants.anne]\nuid = 1\ncpus = 1.5', 'tenants.anne.cpus: want a whole number'],
     ['[tenants.anne]\nuid = 1\nfolders = "/x"', 'tenants.anne.folders: want a list of paths'],
     [
       '[tenants.anne]\nuid = 1\nfolders = ["/x/../y"]',

@@ -6,7 +6,7 @@ import type { Instances } from '../../../src/host/instance/instances.ts'
 import { INSTANCE_LIMITS, type InstanceLimits } from '../../../src/host/instance/limits.ts'
 import { tapSteps } from '../../../src/host/instance/machine/plan.ts'
 import type { TapLink } from '../../../src/host/instance/machine/tap-links.ts'
-import { openInstances } from '../../../src/host/instance/open-instances.ts'
+import { type InstancesParts, openInstances } from '../../../src/host/instance/open-instances.ts'
 import { memoryRegistry } from '../../../src/host/instance/registry/memory-registry.ts'
 import type { Registry } from '../../../src/host/instance/registry/registry.ts'
 import { specFromProto } from '../../../src/host/spec/from-proto.ts'
@@ -35,8 +35,9 @@ export class FakeWing {
     this.#limits = limits
   }
 
-  open(registry: Registry = this.registry): Promise<Instances> {
+  open(registry: Registry = this.registry, parts: Pick<InstancesParts, 'quotas'> = {}): Promise<Instances> {
     return openInstances({
+      ...parts,
       stateFolder: this.folder,
       registry,
       holders: this.holders,
