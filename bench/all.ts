@@ -32,6 +32,7 @@ const PATHS = [
   'containers/metrics',
   ...['guest/hot-plug', 'guest/idle', 'guest/vm-boot', 'guest/guest-memory', 'guest/mem-agent'],
   'guest/counts',
+  'host/expand',
   'host/registry',
   'host/instance-start',
   'host/host-service',

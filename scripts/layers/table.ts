@@ -178,6 +178,7 @@ export const LAYERS: readonly Layer[] = [
   // The host wing, from the bottom to the top.
   { folder: 'src/host/spec', imports: ['src/gen', 'src/base'], packages: ['@bufbuild/protobuf'] },
   { folder: 'src/host/root-disk', imports: ['src/host/spec', 'src/os', 'src/base'], node: 'all' },
+  { folder: 'src/host/machine', imports: ['src/host/spec', 'src/base'], packages: ['yaml'] },
   {
     folder: 'src/host/qemu',
     imports: [
@@ -251,6 +252,7 @@ export const LAYERS: readonly Layer[] = [
       ...[
         'src/handlers/container/recovery-table.ts',
         'src/handlers/guest/metrics/table.ts',
+        'src/host/machine',
         'src/oci/check',
         'src/oci/normalize-spec.ts',
         'src/oci/runtime-advisories.ts',
@@ -275,10 +277,12 @@ export const LAYERS: readonly Layer[] = [
       '@cyclonedx/cyclonedx-library',
       '@grpc/grpc-js',
       '@lydell/node-pty',
+      'ajv',
       'esbuild',
       'fast-check',
       'smol-toml',
       'vitest',
+      'yaml',
     ],
   },
   { folder: 'bench', imports: ['test/support', 'src'], node: 'all', packages: ['@grpc/grpc-js'] },

@@ -6,6 +6,7 @@ import { projectRoot } from '../../src/build/project.ts'
 import { advisoriesTable } from './advisories.ts'
 import { agentCtlPage } from './agent-ctl.ts'
 import { callersWordsTable } from './callers-words.ts'
+import { featuresPage, schemaPage } from './features.ts'
 import { limitsPage } from './limits.ts'
 import { metricsPage } from './metrics.ts'
 import { recoveryTable } from './recovery.ts'
@@ -17,9 +18,11 @@ import { boundsTable, waitsPage } from './waits.ts'
 export const GENERATED_PAGES: Readonly<Record<string, (page: string) => string | Promise<string>>> = {
   'reference/agent-ctl.md': agentCtlPage,
   'reference/callers-words.md': withTable('| word |', callersWordsTable),
+  'reference/features.md': featuresPage,
   'reference/growth.md': () => growthPage(readGrowth()),
   ...growthPictures(),
   'reference/limits.md': limitsPage,
+  'reference/machine.schema.json': schemaPage,
   'reference/metrics.md': metricsPage,
   'reference/performance.md': () => keptPage(readKept()),
   'reference/rpcs.md': rpcsPage,

@@ -62,6 +62,9 @@ const KEY = { name: 'KEY', summary: 'the instance: a UUID or a name', completes:
 const FILE = { name: 'FILE', summary: 'JSON; - reads stdin', completes: 'file', isRead: true }
 
 /** @type {CommandArgument} */
+const DOCUMENT = { name: 'FILE', summary: 'YAML or JSON; - reads stdin', completes: 'file', isRead: true }
+
+/** @type {CommandArgument} */
 const DEVICE = { name: 'DEVICE', summary: 'the key of the device' }
 
 /** @type {readonly MachineCommand[]} */
@@ -241,6 +244,33 @@ export const MACHINE_COMMANDS = [
     options: [SOCKET, HELP],
     arguments: [KEY],
     examples: [['console web', 'log in at the console']],
+  },
+  {
+    name: 'expand',
+    summary: 'show the whole machine of a document, without making anything',
+    details: [
+      'FILE is YAML or JSON of kind VM or VirtualMachineConfig (docs/machine.md). What stands behind a device keeps its name, because no host is asked.',
+    ],
+    options: [
+      { name: 'tenant', summary: 'refuse what only the administrator may give: the part `domain`' },
+      JSON_OUTPUT,
+      HELP,
+    ],
+    arguments: [DOCUMENT],
+    examples: [['expand vm.yaml > machine.yaml', 'keep the whole machine; diff compares it with others']],
+  },
+  {
+    name: 'diff',
+    summary: 'show each field in which two machines differ',
+    details: [
+      'Each file is a document, which is expanded, or what expand has printed. The exit status is 1 when they differ.',
+    ],
+    options: [JSON_OUTPUT, HELP],
+    arguments: [
+      { ...DOCUMENT, name: 'BEFORE' },
+      { ...DOCUMENT, name: 'AFTER' },
+    ],
+    examples: [['diff machine.yaml vm.yaml', 'see what an expansion of today does otherwise']],
   },
   {
     name: 'doctor',

@@ -50,6 +50,16 @@ function isDeep(text: string): boolean {
   return depth > MAX_DEPTH
 }
 
+/** The text of the file that an argument names, or of stdin for `-`, and what messages call it. */
+export async function readInput(
+  context: MachineContext,
+  name: string,
+): Promise<{ readonly shown: string; readonly text: string }> {
+  const path = argument(context, name)
+  if (path === '-') return { shown: 'stdin', text: await streamText(context.stdio.stdin) }
+  return { shown: path, text: fileText(path) }
+}
+
 /** Reads a file or a named pipe. */
 function fileText(path: string): string {
   try {

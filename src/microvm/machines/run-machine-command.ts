@@ -38,6 +38,8 @@ const COMMANDS: Readonly<Record<string, () => Promise<RunMachineCommand>>> = {
   keys: async () => (await import('./show.ts')).keys,
   events: async () => (await import('./events.ts')).run,
   console: async () => (await import('./console.ts')).run,
+  expand: async () => (await import('./expand.ts')).run,
+  diff: async () => (await import('./expand.ts')).diff,
 }
 
 /** The commands that change nothing. */

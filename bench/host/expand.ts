@@ -1,0 +1,44 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { parseYaml, readDocument } from '../../src/host/machine/document/document.ts'
+import { expand } from '../../src/host/machine/expand.ts'
+import { median, report } from '../support/figure.ts'
+
+/** The whole machine of a document, against the times that a caller may notice. */
+const ROUNDS = 200
+const EXAMPLE = readFileSync(
+  join(import.meta.dirname, '../../test/fixtures/machines/kubevirt-vm.yaml'),
+  'utf8',
+)
+
+const disks = Array.from({ length: 150 }, (_, index) => `      - { source: volume-${index} }`)
+const cards = Array.from({ length: 50 }, (_, index) => `      - { source: network-${index} }`)
+const MANY = [
+  'kind: VM',
+  'spec:',
+  '  features:',
+  '    storage:',
+  ...disks,
+  '    network:',
+  ...cards,
+  '',
+].join('\n')
+
+const values = { example: parseYaml(EXAMPLE), many: parseYaml(MANY) }
+const expandValue = (value: unknown) => expand(readDocument(value), { isPrivileged: true })
+
+report(figureOf('the example of KubeVirt', () => expandValue(values.example), 5))
+report(figureOf('200 devices', () => expandValue(values.many), 50))
+// The parser of YAML takes nearly all of it.
+report(figureOf('the example from its text', () => expandValue(parseYaml(EXAMPLE)), 20))
+
+function figureOf(name: string, work: () => unknown, mostMs: number) {
+  const times = Array.from({ length: ROUNDS }, () => timeMs(work))
+  return { figure: `expand: ${name}`, value: median(times), unit: 'ms', floor: mostMs, limit: 1 } as const
+}
+
+function timeMs(work: () => unknown): number {
+  const begin = performance.now()
+  work()
+  return performance.now() - begin
+}

@@ -1,0 +1,63 @@
+import { createHash } from 'node:crypto'
+import { AgentError } from '../../base/errors.ts'
+import { checkMachine } from './check-machine.ts'
+import type { Document } from './document/document.ts'
+import { domainWishes } from './domain/domain-wishes.ts'
+import { mergeWishes } from './domain/merge-wishes.ts'
+import type { Draft } from './features/draft.ts'
+import type { HostFacts } from './features/feature.ts'
+import { FEATURES } from './features/table.ts'
+import { API_VERSION, type Machine, machineShape } from './machine.ts'
+import { placeDevices } from './places.ts'
+
+export interface ExpandOptions {
+  readonly facts?: HostFacts
+  /** Whether the document may have a part `domain`, which names paths and bridges of the host. */
+  readonly isPrivileged: boolean
+}
+
+/**
+ * The whole machine of a document. The same document and facts give the same machine. Throws INVALID_ARGUMENT or
+ * PERMISSION_DENIED that names the field.
+ */
+export function expand(document: Document, { facts = {}, isPrivileged }: ExpandOptions): Machine {
+  const { domain, features } = document
+  if (domain !== undefined && !isPrivileged) {
+    throw new AgentError('PERMISSION_DENIED', `${document.at}.domain: only for the administrator`)
+  }
+  const given = domain === undefined ? undefined : domainWishes(domain, `${document.at}.domain`)
+  const wishes = given === undefined ? features : mergeWishes(features, given.wishes, document.at)
+  const begin = emptyDraft(document.name, facts, given?.notes ?? [])
+  const draft = FEATURES.reduce<Draft>((before, feature) => {
+    const { name } = feature
+    const at = given?.paths.get(name) ?? `${document.at}.features.${name}`
+    return feature.expand(before, Object.hasOwn(wishes, name) ? wishes[name] : undefined, { facts, at })
+  }, begin)
+  // Its own shape puts the fields in order, and refuses what could not be read again.
+  const machine = machineShape.read({ ...draft, devices: placeDevices(draft) }, '')
+  checkMachine(machine)
+  return machine
+}
+
+function emptyDraft(name: string | undefined, facts: HostFacts, notes: readonly string[]): Draft {
+  return {
+    ...{ apiVersion: API_VERSION, kind: 'Machine', ...(name !== undefined && { name }) },
+    uuid: (facts.uuid ?? uuidOf(name ?? '')).toLowerCase(),
+    board: { machine: 'pc-q35-7.2', architecture: 'x86_64', acpi: true },
+    memory: { sizeMib: 1, currentMib: 1, maximumMib: 1, slots: 0 },
+    cpu: {
+      ...{ model: 'Westmere', match: 'exact', features: {}, count: 1, present: 1 },
+      topology: { sockets: 1, cores: 1, threads: 1 },
+    },
+    numa: { matchHost: false, cells: [] },
+    firmware: { type: 'bios', secureBoot: false },
+    clock: { basis: 'utc', adjustmentSeconds: 0, timers: { hpet: false, hypervclock: false } },
+    ...{ smbios: {}, iothreads: 0, devices: {}, backends: {}, notes },
+  }
+}
+
+/** The identity of a machine that no host has given one, in the form of RFC 9562's version 8. */
+function uuidOf(name: string): string {
+  const digits = createHash('sha256').update(`microvm machine ${name}`).digest('hex')
+  return digits.replace(/^(.{8})(.{4}).(.{3}).(.{3})(.{12}).*$/, '$1-$2-8$3-8$4-$5')
+}

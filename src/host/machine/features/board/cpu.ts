@@ -1,0 +1,78 @@
+import { didYouMean } from '../../../../base/suggest.mjs'
+import { refuse, shown } from '../../../spec/component-path.ts'
+import { MAX_CPUS } from '../../../spec/limits.ts'
+import {
+  boolean,
+  either,
+  integer,
+  notBuilt,
+  object,
+  oneOf,
+  optional,
+  record,
+  text,
+} from '../../document/shape.ts'
+import { withNote } from '../draft.ts'
+import { feature } from '../feature.ts'
+
+const count = integer(1, MAX_CPUS)
+
+/** x86-64-v2 with AES, which both KVM on each host of the last decade and QEMU's emulation give in full. */
+const DEFAULT_MODEL = 'Westmere'
+
+export const cpu = feature({
+  name: 'cpu',
+  summary: 'a count; or model, features, topology, count and how many are present at the start',
+  shape: either(
+    count,
+    object({
+      model: optional(text(/^[A-Za-z0-9][\w.-]{0,63}$/, 'a CPU model of QEMU')),
+      match: optional(oneOf(['exact'])),
+      features: optional(record(boolean)),
+      count: optional(count),
+      present: optional(count),
+      topology: optional(
+        object({ sockets: optional(count), cores: optional(count), threads: optional(count) }),
+      ),
+      exclusive: notBuilt('exclusive CPUs of the host'),
+    }),
+    (short) => ({ count: short }),
+  ),
+  expand: (draft, wish = {}, { at, facts }) => {
+    const model = wish.model ?? DEFAULT_MODEL
+    const models = facts.cpuModels
+    if (models !== undefined && !models.includes(model)) {
+      refuse(
+        `${at}.model`,
+        `${shown(model)}: unknown here${didYouMean(model, models, 'see qemu-system-x86_64 -cpu help')}`,
+      )
+    }
+    const odd = Object.keys(wish.features ?? {}).find((name) => !/^[\w.-]{1,64}$/.test(name))
+    if (odd !== undefined) refuse(`${at}.features`, `${shown(odd)}: want the name of a CPU feature`)
+    const { cores = 1, threads = 1, sockets } = wish.topology ?? {}
+    const { count: total = (sockets ?? 1) * cores * threads } = wish
+    const isBare = wish.topology === undefined
+    const topology = isBare
+      ? { sockets: 1, cores: total, threads: 1 }
+      : { sockets: sockets ?? Math.ceil(total / cores / threads), cores, threads }
+    const product = topology.sockets * topology.cores * topology.threads
+    if (product !== total || product > MAX_CPUS) {
+      refuse(
+        `${at}.topology`,
+        `${topology.sockets} × ${topology.cores} × ${topology.threads} is ${product}, want ${Math.min(total, MAX_CPUS)} CPUs`,
+      )
+    }
+    const present = wish.present ?? total
+    if (present > total) refuse(`${at}.present`, `${present}: want the count, ${total}, or less`)
+    if (present < total && draft.board.machine === 'microvm')
+      refuse(`${at}.present`, 'machine microvm has no room for CPUs')
+    const match = model === 'host' || model === 'max' ? 'host' : 'exact'
+    const changed = {
+      ...draft,
+      cpu: { model, match, features: wish.features ?? {}, count: total, present, topology } as const,
+    }
+    return match === 'exact'
+      ? changed
+      : withNote(changed, `not promised: CPU model ${model} is another on another host`)
+  },
+})

@@ -1,0 +1,104 @@
+import { refuse } from '../../../spec/component-path.ts'
+import { integer, list, object, oneOf, optional, type Read } from '../../document/shape.ts'
+import { pciAddress } from '../../document/words.ts'
+import { type Address, hasPci, isPc, isQ35, MAX_CONTROLLERS } from '../../machine.ts'
+import { type ControllerType, controllerOf } from '../controllers-of.ts'
+import { type Draft, type DraftDevice, type Part, pciAddressOf, present, withParts } from '../draft.ts'
+import { feature } from '../feature.ts'
+
+const item = object({
+  type: oneOf(['ide', 'sata', 'scsi', 'usb', 'virtio-serial', 'root-port', 'pci-bridge']),
+  model: optional(oneOf(['piix3-ide', 'ich9-ahci', 'virtio-scsi', 'piix3-uhci', 'qemu-xhci'])),
+  /** Of a virtio-serial controller. */
+  ports: optional(integer(1, 31)),
+  address: optional(pciAddress),
+})
+type ControllerWish = Read<typeof item>
+
+/** How many empty root ports a machine of q35 has unless it names some: devices can be plugged in nowhere else. */
+const SPARE_PORTS = 4
+
+export const controllers = feature({
+  name: 'controllers',
+  summary:
+    'controllers of disks, USB and serial ports; root ports (q35) and bridges (pc), to plug devices into',
+  shape: list(item, MAX_CONTROLLERS),
+  expand: (draft, wishes = [], { at }) => {
+    const own = boardControllers(draft, at)
+    const parts: Part[] = [...own]
+    for (const [index, wish] of wishes.entries()) {
+      const from = `${at}[${index}]`
+      const part = partOf(draft, wish, from, parts)
+      if (part !== undefined) parts.push(part)
+    }
+    const hasPorts = wishes.some(({ type }) => type === 'root-port')
+    return withParts(draft, [...parts, ...(isQ35(draft) && !hasPorts ? sparePorts(at) : [])])
+  },
+})
+
+/** What the board brings, at the places that cannot be changed. */
+function boardControllers(draft: Draft, from: string): readonly Part[] {
+  if (!hasPci(draft)) return []
+  const type = isPc(draft) ? 'ide' : 'sata'
+  return [{ key: `${type}0`, device: controllerOf(draft, type, from) }]
+}
+
+function sparePorts(from: string): readonly Part[] {
+  return Array.from({ length: SPARE_PORTS }, (_, index) => ({ key: `spare${index}`, device: rootPort(from) }))
+}
+
+export function rootPort(from: string): DraftDevice {
+  return { kind: 'root-port', model: 'pcie-root-port', properties: {}, from }
+}
+
+/** Undefined for a controller of the board, which is there already. */
+function partOf(draft: Draft, wish: ControllerWish, from: string, parts: readonly Part[]): Part | undefined {
+  const { machine } = draft.board
+  const explicit = pciAddressOf(wish.address)
+  const number = parts.filter(({ device }) => device.kind === kindOf(wish.type)).length
+  if (wish.type === 'root-port' || wish.type === 'pci-bridge') {
+    const isPort = wish.type === 'root-port'
+    if (isPort ? !isQ35(draft) : !isPc(draft))
+      refuse(`${from}.type`, `machine ${machine} has no ${wish.type}s`)
+    const device = isPort ? rootPort(from) : { kind: 'pci-bridge', model: 'pci-bridge', properties: {}, from }
+    return { key: `${isPort ? 'port' : 'bridge'}${number}`, device: placed(device, explicit) }
+  }
+  const device = controllerOf(draft, wish.type, from)
+  const modelNames = { 'piix3-uhci': 'piix3-usb-uhci' } as const
+  const model = wish.model === 'piix3-uhci' ? modelNames[wish.model] : wish.model
+  if (model !== undefined && model !== device.model) {
+    refuse(`${from}.model`, `${wish.model}: machine ${machine} has ${device.model}`)
+  }
+  if (wish.ports !== undefined && wish.type !== 'virtio-serial')
+    refuse(`${from}.ports`, `a controller of type ${wish.type} has none`)
+  if (device.address !== undefined) {
+    if (explicit !== undefined && shown(explicit) !== shown(device.address)) {
+      refuse(`${from}.address`, `${shown(explicit)}: the board has it at ${shown(device.address)}`)
+    }
+    if (device.builtIn === true && number === 1) return undefined
+    if (number > 0) refuse(from, `machine ${machine} has one controller of type ${wish.type}`)
+  }
+  const properties = present({ ...device.properties, max_ports: wish.ports ?? device.properties.max_ports })
+  return { key: `${wish.type}${number}`, device: { ...placed(device, explicit), properties } }
+}
+
+function placed(device: DraftDevice, address: Address | undefined): DraftDevice {
+  return address === undefined ? device : { ...device, address }
+}
+
+function kindOf(type: ControllerWish['type']): string {
+  const isDisks: readonly string[] = [
+    'ide',
+    'sata',
+    'scsi',
+    'usb',
+    'virtio-serial',
+  ] satisfies ControllerType[]
+  return isDisks.includes(type) ? `${type}-controller` : type
+}
+
+function shown(address: Address): string {
+  if (address.type !== 'pci') return address.type
+  const [bus, slot] = [address.bus, address.slot].map((number) => number.toString(16).padStart(2, '0'))
+  return `${bus}:${slot}.${address.function}`
+}

@@ -1,0 +1,44 @@
+import { stringify } from 'yaml'
+import { AgentError } from '../../base/errors.ts'
+import { plainText } from '../../client/output/text.ts'
+import { differences } from '../../host/machine/diff.ts'
+import { isMachine, parseYaml, readDocument, readMachine } from '../../host/machine/document/document.ts'
+import { expand } from '../../host/machine/expand.ts'
+import type { Machine } from '../../host/machine/machine.ts'
+import { UsageError } from '../command-line/usage-error.mjs'
+import { type MachineContext, print, printJson } from './command.ts'
+import { readInput } from './read-message.ts'
+
+export async function run(context: MachineContext): Promise<undefined> {
+  const machine = await machineOf(context, 'FILE')
+  if (context.values.has('json')) await printJson(context, machine)
+  // A machine's parts are written out each time, so that a reader finds them where they belong.
+  else await print(context, stringify(machine, { aliasDuplicateObjects: false }))
+}
+
+/** Returns 1 when the machines differ. */
+export async function diff(context: MachineContext): Promise<number> {
+  const [before, after] = [await machineOf(context, 'BEFORE'), await machineOf(context, 'AFTER')]
+  const found = differences(before, after)
+  for (const difference of found) {
+    if (context.values.has('json')) await printJson(context, difference)
+    else {
+      const [was, is] = [difference.before, difference.after].map((value) => JSON.stringify(value) ?? '-')
+      await print(context, `${plainText(`${difference.path}: ${was} → ${is}`)}\n`)
+    }
+  }
+  return found.length === 0 ? 0 : 1
+}
+
+/** The machine of a document, or one that was written down. Throws {@link UsageError} that names the file and the field. */
+async function machineOf(context: MachineContext, argument: string): Promise<Machine> {
+  const { shown, text } = await readInput(context, argument)
+  try {
+    const value = parseYaml(text)
+    if (isMachine(value) && argument !== 'FILE') return readMachine(value)
+    return expand(readDocument(value), { isPrivileged: !context.values.has('tenant') })
+  } catch (error) {
+    if (error instanceof AgentError) throw new UsageError(`${shown}: ${error.message}`, { cause: error })
+    throw error
+  }
+}
