@@ -96,17 +96,27 @@ static bool open_console(struct holder *holder, struct ring **ring, int *child_e
   return is_open;
 }
 
-struct child *child_start(struct holder *holder, const char *name, bool is_console, char *const argv[]) {
-  struct child *child = entry_for(holder, name);
+struct child *child_start(struct holder *holder, const struct child_plan *plan, int *failed_wall) {
+  *failed_wall = -1;
+  struct child *child = entry_for(holder, plan->name);
   if (child == NULL) return NULL;
   struct ring *ring = NULL;
-  struct spawn spawn = {.argv = argv, .console = -1, .log = -1, .open_files = &holder->open_files};
-  if (is_console && !open_console(holder, &ring, &spawn.console)) return NULL;
+  struct spawn spawn = {
+      .argv = plan->argv,
+      .console = -1,
+      .log = -1,
+      .open_files = &holder->open_files,
+      .walls = plan->walls,
+      .wall_count = plan->wall_count,
+      .failed_wall = -1,
+  };
+  if (plan->is_console && !open_console(holder, &ring, &spawn.console)) return NULL;
   struct child started = {.log.fd = -1, .log_file = -1};
-  strcpy(started.name, name);
+  strcpy(started.name, plan->name);
   spawn.log = log_open(&started);
   bool has_started = spawn.log >= 0 && spawn_process(&spawn);
   int error = errno;
+  *failed_wall = spawn.failed_wall;
   if (spawn.log >= 0) close(spawn.log);
   if (spawn.console >= 0) close(spawn.console);
   if (!has_started) {

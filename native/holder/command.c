@@ -15,6 +15,7 @@
 #include "connection.h"
 #include "ring-file.h"
 #include "source.h"
+#include "walls.h"
 #include "words.h"
 
 /* A part of a listing, which a socket takes whole or not at all. */
@@ -23,25 +24,49 @@
 
 #define SIGNALS_MAX 64
 
-static void start(struct holder *holder, struct connection *connection, char **words) {
-  const char *name = words[1];
-  bool is_console = strcmp(words[2], "console") == 0;
+static void start_child(struct holder *holder, struct connection *connection, char **words, struct child_plan *plan) {
+  const char *name = plan->name = words[1];
+  plan->is_console = strcmp(words[2], "console") == 0;
   if (!child_name_is_valid(name)) {
     refuse(holder, connection, "INVALID_ARGUMENT", "child name: \"%.*s\"", 2 * NAME_BYTES_MAX, name);
     return;
   }
-  if (!is_console && strcmp(words[2], "log") != 0) {
+  if (!plan->is_console && strcmp(words[2], "log") != 0) {
     refuse(holder, connection, "INVALID_ARGUMENT", "output: unknown, want console or log");
     return;
   }
-  const struct child *child = child_start(holder, name, is_console, words + 3);
-  if (child == NULL) {
+  int failed_wall;
+  const struct child *child = child_start(holder, plan, &failed_wall);
+  if (child == NULL && failed_wall >= 0) {
+    refuse(holder, connection, "FAILED_PRECONDITION", "start %s: %.300s: %s", name, plan->walls[failed_wall],
+           strerrorname_np(errno));
+  } else if (child == NULL) {
     char what[NAME_BYTES_MAX + 140];
-    snprintf(what, sizeof what, "start %s: %.128s", name, words[3]);
+    snprintf(what, sizeof what, "start %s: %.128s", name, plan->argv[0]);
     refuse_errno(holder, connection, what);
+  } else {
+    answer(holder, connection, "ok %d", child->outer_pid);
+  }
+}
+
+static void start(struct holder *holder, struct connection *connection, char **words) {
+  start_child(holder, connection, words, &(struct child_plan){.argv = words + 3});
+}
+
+/* The walls end at the word `--`. */
+static void start_walled(struct holder *holder, struct connection *connection, char **words) {
+  struct child_plan plan = {.walls = words + 3};
+  while (words[3 + plan.wall_count] != NULL && strcmp(words[3 + plan.wall_count], "--") != 0) plan.wall_count++;
+  if (words[3 + plan.wall_count] == NULL || words[4 + plan.wall_count] == NULL) {
+    refuse(holder, connection, "INVALID_ARGUMENT", "walled: no program, want -- and a program after the walls");
     return;
   }
-  answer(holder, connection, "ok %d", child->outer_pid);
+  plan.argv = words + 4 + plan.wall_count;
+  const char *wrong = walls_wrong(plan.walls, plan.wall_count);
+  if (wrong != NULL)
+    refuse(holder, connection, "INVALID_ARGUMENT", "wall \"%.100s\": wrong, " WALLS_USAGE, wrong);
+  else
+    start_child(holder, connection, words, &plan);
 }
 
 static void kill_child(struct holder *holder, struct connection *connection, char **words) {
@@ -188,6 +213,7 @@ static const struct verb {
   void (*run)(struct holder *holder, struct connection *connection, char **words);
 } verbs[] = {
     {"start", 4, WORDS_MAX, start},
+    {"walled", 5, WORDS_MAX, start_walled},
     {"kill", 3, 3, kill_child},
     {"children", 1, 1, list_children},
     {"listen", 3, 3, listen_for_peer},

@@ -15,6 +15,12 @@
 /* Of a child. Its log's file is called after it. */
 #define NAME_BYTES_MAX 32
 
+/* The highest number of a descriptor that a program is given. */
+#define WALL_DESCRIPTORS_MAX 1000
+
+/* Of a kernel, an initrd or a firmware item that only root may read. */
+#define WALL_COPY_BYTES_MAX (1ll << 30)
+
 /* Of one read. */
 #define CHUNK_BYTES 65536
 

@@ -1,4 +1,6 @@
 #pragma once
 
-/* Returns a listening unix socket with mode 0600, or -1 with errno set. */
-int listen_on(const char *path);
+#include <sys/types.h>
+
+/* Returns a listening unix socket whose file has `mode`, or -1 with errno set. */
+int listen_on(const char *path, mode_t mode);

@@ -79,7 +79,7 @@ static bool open_signals(struct holder *holder) {
 static bool open_listener(struct holder *holder) {
   /* The lock shows that no living holder has it. */
   if (unlink("holder.sock") != 0 && errno != ENOENT) return false;
-  holder->listener = (struct watch){.fd = listen_on("holder.sock")};
+  holder->listener = (struct watch){.fd = listen_on("holder.sock", 0600)};
   return holder->listener.fd >= 0 && watch_set(holder, &holder->listener, SUBJECT_LISTENER, 0, EPOLLIN);
 }
 

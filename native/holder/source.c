@@ -74,7 +74,8 @@ void source_end(struct holder *holder, struct ring *ring) {
 }
 
 bool port_open(struct holder *holder, uint32_t number, const char *path) {
-  int fd = listen_on(path);
+  /* Its folder is for the user of the guest's programs only. */
+  int fd = listen_on(path, 0666);
   if (fd < 0) return false;
   struct ring *ring = ring_open(holder, number);
   if (ring == NULL) {

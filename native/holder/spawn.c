@@ -11,12 +11,14 @@
 
 #include "../process/defaults.h"
 #include "limits.h"
+#include "walls.h"
 
 #define EXIT_CANNOT_EXECUTE 127
 
 /* What a child writes: its outer pid, then an errno unless the exec succeeds. */
 struct report {
   int value;
+  int wall; /* that failed, or -1 */
 };
 
 pid_t outer_pid(void) {
@@ -25,15 +27,20 @@ pid_t outer_pid(void) {
 }
 
 /* Runs in the child. Returns with errno set on failure. */
-static void become_program(const struct spawn *spawn, int reports) {
-  const struct report pid = {outer_pid()};
+static void become_program(struct spawn *spawn, int reports) {
+  const struct report pid = {outer_pid(), -1};
   if (write(reports, &pid, sizeof pid) != sizeof pid || setsid() < 0) return;
   int output = spawn->console >= 0 ? spawn->console : spawn->log;
   if (spawn->console >= 0 && dup2(spawn->console, STDIN_FILENO) < 0) return;
   if (dup2(output, STDOUT_FILENO) < 0 || dup2(spawn->log, STDERR_FILENO) < 0) return;
   if (setrlimit(RLIMIT_NOFILE, spawn->open_files) != 0) return;
+  int program = spawn->walls == NULL ? -1 : walls_program(spawn->argv[0]);
+  if (spawn->walls != NULL) spawn->failed_wall = walls_make(spawn->walls, spawn->wall_count);
+  if (spawn->failed_wall >= 0) return;
   reset_signals();
   execvp(spawn->argv[0], spawn->argv);
+  /* The interpreter of a script opens it again. */
+  if (errno == EACCES && program >= 0 && fcntl(program, F_SETFD, 0) == 0) fexecve(program, spawn->argv, environ);
 }
 
 /* Returns whether a report came; errno is 0 at the end of the pipe, ETIMEDOUT when it lasts too long. */
@@ -55,6 +62,7 @@ static bool await_exec(struct spawn *spawn, int reports) {
   }
   spawn->outer_pid = report.value;
   if (!next_report(reports, &report)) return errno == 0;
+  spawn->failed_wall = report.wall;
   errno = report.value;
   return false;
 }
@@ -64,9 +72,12 @@ bool spawn_process(struct spawn *spawn) {
   if (pipe2(ends, O_CLOEXEC) != 0) return false;
   spawn->pid = fork();
   if (spawn->pid == 0) {
-    become_program(spawn, ends[1]);
-    const struct report failure = {errno};
-    ssize_t written = write(ends[1], &failure, sizeof failure);
+    /* Out of the way of the descriptors that the program is given. */
+    int reports = fcntl(ends[1], F_DUPFD_CLOEXEC, WALL_DESCRIPTORS_MAX + 1);
+    if (reports < 0) reports = ends[1];
+    become_program(spawn, reports);
+    const struct report failure = {errno, spawn->failed_wall};
+    ssize_t written = write(reports, &failure, sizeof failure);
     (void)written;
     _exit(EXIT_CANNOT_EXECUTE);
   }

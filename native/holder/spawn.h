@@ -1,6 +1,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/resource.h>
 #include <sys/types.h>
 
@@ -9,6 +10,9 @@ struct spawn {
   int console; /* the child's stdin and stdout; or -1: /dev/null and the log */
   int log;
   const struct rlimit *open_files;
+  char *const *walls;
+  size_t wall_count;
+  int failed_wall; /* -1; set by spawn_process to the index of the wall that failed */
   pid_t pid;       /* set by spawn_process */
   pid_t outer_pid; /* set by spawn_process: in the namespace that /proc is of */
 };

@@ -134,7 +134,7 @@ describe('holder: the ports', () => {
     const holder = await holders.start(folder)
     const path = join(folder, 'vsock.sock_1024')
     await holder.listen(path, 1024)
-    expect(statSync(path).mode & 0o777).toBe(0o600)
+    expect(statSync(path).mode & 0o777).toBe(0o666)
     const { stream } = await holder.attach(1024, 0n)
     stream.write('early ')
     await holder.rings()

@@ -62,8 +62,9 @@ export class HolderClient implements Holder {
     }
   }
 
-  async start({ name, output, argv }: ChildPlan): Promise<HeldChild> {
-    const answer = await this.#command('start', name, output, ...argv)
+  async start({ name, output, argv, walls }: ChildPlan): Promise<HeldChild> {
+    const words = walls === undefined ? ['start', name, output] : ['walled', name, output, ...walls, '--']
+    const answer = await this.#command(...words, ...argv)
     return { name, pid: Number(answer.at(-1)?.[1]), exit: undefined }
   }
 

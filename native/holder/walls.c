@@ -1,0 +1,251 @@
+#define _GNU_SOURCE
+#include "walls.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <limits.h>
+#include <linux/if_tun.h>
+#include <net/if.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "limits.h"
+#include "listen.h"
+#include "words.h"
+
+#define GROUPS_MAX 8
+
+/* The last id means "none" to setresuid(2). */
+#define ID_MAX (UINT32_MAX - 1)
+
+enum kind {
+  WALL_DISK_READ,
+  WALL_DISK,
+  WALL_READ,
+  WALL_MAP,
+  WALL_LISTEN,
+  WALL_CONNECT,
+  WALL_TAP,
+  WALL_UID,
+  WALL_GROUP,
+  WALL_NETWORK
+};
+
+struct wall {
+  enum kind kind;
+  uint32_t number; /* a descriptor, a user or a group */
+  const char *path;
+};
+
+static const struct kind_name {
+  const char *prefix;
+  enum kind kind;
+  bool has_descriptor;
+} kinds[] = {
+    {"disk=", WALL_DISK, true},     {"read=", WALL_READ, true},       {"map=", WALL_MAP, true},
+    {"listen=", WALL_LISTEN, true}, {"connect=", WALL_CONNECT, true}, {"tap=", WALL_TAP, true},
+    {"uid=", WALL_UID, false},      {"group=", WALL_GROUP, false},
+};
+
+static bool skip(const char **text, const char *prefix) {
+  size_t length = strlen(prefix);
+  if (strncmp(*text, prefix, length) != 0) return false;
+  *text += length;
+  return true;
+}
+
+/* Reads `NUMBER:` of the text. */
+static bool descriptor(const char **text, uint32_t *number) {
+  const char *colon = strchr(*text, ':');
+  char digits[12];
+  if (colon == NULL || colon - *text >= (ptrdiff_t)sizeof digits) return false;
+  memcpy(digits, *text, (size_t)(colon - *text));
+  digits[colon - *text] = '\0';
+  uint64_t value;
+  if (!word_number(digits, WALL_DESCRIPTORS_MAX, &value) || value <= STDERR_FILENO) return false;
+  *number = (uint32_t)value;
+  *text = colon + 1;
+  return true;
+}
+
+static bool parse_path(const char *text, struct wall *wall) {
+  if (!descriptor(&text, &wall->number)) return false;
+  if (wall->kind == WALL_DISK && skip(&text, "r:"))
+    wall->kind = WALL_DISK_READ;
+  else if (wall->kind == WALL_DISK && !skip(&text, "rw:"))
+    return false;
+  wall->path = text;
+  return *text != '\0' && (wall->kind != WALL_TAP || strlen(text) < IFNAMSIZ);
+}
+
+static bool parse(const char *word, struct wall *wall) {
+  wall->kind = WALL_NETWORK;
+  if (strcmp(word, "network=none") == 0) return true;
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    const char *text = word;
+    if (!skip(&text, kinds[i].prefix)) continue;
+    wall->kind = kinds[i].kind;
+    if (kinds[i].has_descriptor) return parse_path(text, wall);
+    uint64_t number;
+    bool is_number = word_number(text, ID_MAX, &number) && number > 0;
+    wall->number = (uint32_t)number;
+    return is_number;
+  }
+  return false;
+}
+
+const char *walls_wrong(char *const *walls, size_t count) {
+  uint32_t groups = 0;
+  for (size_t i = 0; i < count; i++) {
+    struct wall wall;
+    if (!parse(walls[i], &wall)) return walls[i];
+    if (wall.kind == WALL_GROUP && ++groups > GROUPS_MAX) return walls[i];
+  }
+  return NULL;
+}
+
+/* A copy in memory of a file that the user of the program may not read. */
+static int copy_of(int file, off_t size) {
+  if (size > WALL_COPY_BYTES_MAX) {
+    errno = EFBIG;
+    return -1;
+  }
+  int copy = memfd_create("copy", MFD_CLOEXEC);
+  for (off_t left = size; copy >= 0 && left > 0;) {
+    ssize_t sent = sendfile(copy, file, NULL, (size_t)left);
+    if (sent <= 0) {
+      if (sent == 0) errno = EIO;
+      close(copy);
+      return -1;
+    }
+    left -= sent;
+  }
+  return copy;
+}
+
+/* Opens a file that the program opens again by /proc/self/fd, which needs the right to read, but no way to its folder. */
+static int open_again(const char *path, bool may_copy, bool has_user) {
+  int file = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+  struct stat status;
+  if (file < 0 || fstat(file, &status) != 0 || !has_user || (status.st_mode & S_IROTH) != 0) return file;
+  int copy = -1;
+  if (may_copy && S_ISREG(status.st_mode))
+    copy = copy_of(file, status.st_size);
+  else
+    errno = EACCES;
+  int error = errno;
+  close(file);
+  errno = error;
+  return copy;
+}
+
+static int connect_to(const char *path) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  if (strlen(path) >= sizeof address.sun_path) {
+    errno = ENAMETOOLONG;
+    return -1;
+  }
+  strcpy(address.sun_path, path);
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  return fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0 ? fd : -1;
+}
+
+/* The interface goes with the descriptor. */
+static int open_tap(const char *name) {
+  int fd = open("/dev/net/tun", O_RDWR | O_CLOEXEC);
+  struct ifreq request = {.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR};
+  strcpy(request.ifr_name, name);
+  return fd >= 0 && ioctl(fd, TUNSETIFF, &request) == 0 ? fd : -1;
+}
+
+static int open_wall(const struct wall *wall, bool has_user) {
+  switch (wall->kind) {
+    case WALL_DISK_READ:
+      return open(wall->path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    case WALL_DISK:
+      return open(wall->path, O_RDWR | O_CLOEXEC | O_NOCTTY);
+    case WALL_READ:
+      return open_again(wall->path, true, has_user);
+    case WALL_MAP:
+      return open_again(wall->path, false, has_user);
+    case WALL_LISTEN:
+      unlink(wall->path);
+      return listen_on(wall->path, 0600);
+    case WALL_CONNECT:
+      return connect_to(wall->path);
+    case WALL_TAP:
+      return open_tap(wall->path);
+    default:
+      return -1;
+  }
+}
+
+/* Gives the descriptor its number, by which the program inherits it. */
+static bool place(int fd, int number) {
+  if (fd == number) return fcntl(fd, F_SETFD, 0) == 0;
+  bool is_placed = dup2(fd, number) >= 0;
+  close(fd);
+  return is_placed;
+}
+
+static bool become(uid_t user, const gid_t *groups, size_t count) {
+  return setgroups(count, groups) == 0 && setresgid(user, user, user) == 0 && setresuid(user, user, user) == 0;
+}
+
+/* Beyond the descriptors of the walls. */
+static int open_program(const char *path) {
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return -1;
+  int moved = fcntl(fd, F_DUPFD_CLOEXEC, WALL_DESCRIPTORS_MAX + 1);
+  close(fd);
+  return moved;
+}
+
+int walls_program(const char *name) {
+  const char *folders = getenv("PATH");
+  if (strchr(name, '/') != NULL || folders == NULL) return open_program(name);
+  int fd = -1;
+  while (fd < 0 && *folders != '\0') {
+    char path[PATH_MAX];
+    int length = (int)strcspn(folders, ":");
+    int written = snprintf(path, sizeof path, "%.*s/%s", length, folders, name);
+    if (written < (int)sizeof path && access(path, X_OK) == 0) fd = open_program(path);
+    folders += length;
+    folders += *folders == ':';
+  }
+  return fd;
+}
+
+int walls_make(char *const *walls, size_t count) {
+  struct wall wall;
+  gid_t groups[GROUPS_MAX];
+  size_t group_count = 0;
+  int user = -1, network = -1;
+  for (int i = 0; i < (int)count; i++) {
+    if (!parse(walls[i], &wall)) return i;
+    if (wall.kind == WALL_UID) user = i;
+    if (wall.kind == WALL_NETWORK) network = i;
+    if (wall.kind == WALL_GROUP) groups[group_count++] = wall.number;
+  }
+  for (int i = 0; i < (int)count; i++) {
+    if (!parse(walls[i], &wall) || wall.kind >= WALL_UID) continue;
+    int fd = open_wall(&wall, user >= 0);
+    if (fd < 0 || !place(fd, (int)wall.number)) return i;
+  }
+  if (network >= 0 && unshare(CLONE_NEWNET) != 0) return network;
+  if (user >= 0 && (!parse(walls[user], &wall) || !become(wall.number, groups, group_count))) return user;
+  /* No program that it starts, if it ever could, gets other rights. */
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 ? -1 : 0;
+}

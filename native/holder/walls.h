@@ -1,0 +1,23 @@
+#pragma once
+
+#include <stddef.h>
+
+/* What a program is started with besides its arguments, and what it gives up before. All words are of the request. */
+#define WALLS_USAGE \
+  "want uid=N, group=N, network=none, disk=FD:r|rw:PATH, read=FD:PATH, " \
+  "map=FD:PATH, listen=FD:PATH, connect=FD:PATH, tap=FD:INTERFACE"
+
+/* The first of `count` words that is no wall, or NULL. */
+const char *walls_wrong(char *const *walls, size_t count);
+
+/*
+ * Runs in the child, before the walls are made: opens a program that its user may execute, but whose folder it may not
+ * pass. Returns -1 when there is none.
+ */
+int walls_program(const char *name);
+
+/*
+ * Runs in the child: opens the descriptors with the holder's rights, then leaves the network, then becomes the user.
+ * Returns -1, or the index of the wall that failed with errno set.
+ */
+int walls_make(char *const *walls, size_t count);
