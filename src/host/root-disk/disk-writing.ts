@@ -1,7 +1,7 @@
 import { createHash, type Hash } from 'node:crypto'
-import { pipeline } from 'node:stream/promises'
-import { crc32, createGunzip, createZstdDecompress } from 'node:zlib'
+import { crc32 } from 'node:zlib'
 import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
+import { type Chunks, decompressed } from './decompress.ts'
 import type { Disk } from './disk.ts'
 import { type DiskRecord, readRecord, writeRecord } from './disk-record.ts'
 import { type DownloadState, download, type Tries } from './download.ts'
@@ -33,13 +33,8 @@ export interface PreparedDisk {
   readonly sha256: string | undefined
 }
 
-type Chunks = AsyncGenerator<Buffer, void, undefined>
-
 const BLOCK_BYTES = 1 << 20
 const SECTOR_BYTES = 512
-
-/** Of a decompressor. */
-const OUTPUT = { chunkSize: BLOCK_BYTES }
 
 /** The writing of one image to an open disk, with its record. */
 export class DiskWriting {
@@ -158,15 +153,12 @@ export class DiskWriting {
   }
 
   async #decompress(compression: Compression, chunks: Chunks): Promise<void> {
-    const decompressor = compression === 'gzip' ? createGunzip(OUTPUT) : createZstdDecompress(OUTPUT)
     try {
-      await pipeline(chunks, decompressor, async (image: AsyncIterable<Buffer>) => {
-        const { head, all } = await withHead(generatorOf(image))
-        checkRawHead(head, this.#image.shown)
-        await this.#write(all, false)
-      })
+      const { head, all } = await withHead(decompressed(compression, chunks))
+      checkRawHead(head, this.#image.shown)
+      await this.#write(all, false)
     } catch (error) {
-      if (!/^(Z_|ZSTD_|ERR_ZSTD_|ERR_ZLIB_)/.test(errnoOf(error) ?? '')) throw error
+      if (!/^(Z|ZSTD|ERR_ZSTD|ERR_ZLIB)_/.test(errnoOf(error) ?? '')) throw error
       throw this.#fault(`${compression}: ${messageOf(error)}`)
     }
   }
@@ -276,10 +268,10 @@ export class DiskWriting {
   }
 
   #tooLarge(): AgentError {
-    const whose = this.#grows ? 'the limit of' : 'the disk has'
+    const what = this.#grows ? 'the limit' : `the size of ${this.#disk.path}`
     return new AgentError(
       'RESOURCE_EXHAUSTED',
-      `${this.#image.shown}: is larger than ${this.#limitBytes} bytes, ${whose} ${this.#limitBytes}`,
+      `${this.#image.shown}: is larger than ${this.#limitBytes} bytes, ${what}`,
     )
   }
 
@@ -316,8 +308,4 @@ async function* following(head: Buffer, chunks: Chunks): Chunks {
   } finally {
     await chunks.return()
   }
-}
-
-async function* generatorOf(chunks: AsyncIterable<Buffer>): Chunks {
-  yield* chunks
 }

@@ -22,6 +22,7 @@ const ZEROS = Buffer.alloc(HOLE_BYTES)
 
 /** An open, locked disk. */
 export interface Disk {
+  readonly path: string
   /** undefined when the disk has no size yet. */
   readonly sizeBytes: number | undefined
   readonly hasContent: boolean
@@ -88,6 +89,7 @@ async function lockedDisk(path: string, file: FileHandle): Promise<Disk> {
     }
   }
   return {
+    path,
     sizeBytes: sizeBytes === 0 ? undefined : sizeBytes,
     hasContent: isDevice || status.blocks > 0n,
     read: async (position, bytes) => {

@@ -59,7 +59,12 @@ export async function* download(
       const part = await openImage(resumptionOf(state), signal)
       try {
         begin(shown, state, part)
-        yield* chunksOf(part, state, limits, signal)
+        for await (const chunk of chunksOf(part, state, limits, signal)) {
+          if (state.position > (state.totalBytes ?? Number.POSITIVE_INFINITY)) {
+            throw new AgentError('FAILED_PRECONDITION', `${shown}: sent more than ${state.totalBytes} bytes`)
+          }
+          yield chunk
+        }
       } finally {
         part.body.destroy()
       }
@@ -68,8 +73,8 @@ export async function* download(
     } catch (error) {
       const known = connectionError(url, error, signal)
       if (!(known instanceof Interrupted)) throw known
-      await tries.next(known.message)
       if (state.position > 0 && state.validator === undefined) throw new ImageChanged(known.message)
+      await tries.next(known.message)
     }
   }
 }

@@ -26,7 +26,7 @@ export function fileSource({ url, shown }: ImageUrl, disk: string): OpenImage {
       }
       const validator = `${status.dev}:${status.ino} ${status.size} ${status.mtimeNs}`
       if (resumption !== undefined && resumption.validator !== validator)
-        throw new ImageChanged('another file')
+        throw new ImageChanged('has changed')
       const body = file.createReadStream({ start: resumption?.position ?? 0, highWaterMark: READ_BYTES })
       return { body, totalBytes: Number(status.size), validator }
     } catch (error) {

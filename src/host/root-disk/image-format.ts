@@ -17,6 +17,10 @@ interface Magic {
 const COMPRESSIONS: readonly (Magic & { readonly format: Compression })[] = [
   { format: 'gzip', offset: 0, bytes: Buffer.from('1f8b08', 'hex') },
   { format: 'zstd', offset: 0, bytes: Buffer.from('28b52ffd', 'hex') },
+  // A frame that is skipped; pzstd begins with one.
+  ...Array.from({ length: 16 }, (_, index) => {
+    return { format: 'zstd' as const, offset: 0, bytes: Buffer.from([0x50 + index, 0x2a, 0x4d, 0x18]) }
+  }),
 ]
 
 /** Formats of which a guest would see the container, and of which some name other files of the host. */

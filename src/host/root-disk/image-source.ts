@@ -108,7 +108,7 @@ function checkedPart(url: URL, answer: IncomingMessage, resumption: Resumption |
   const validator = validatorOf(answer)
   if (RETRIED.has(status)) throw new Interrupted(`answered ${status}`)
   if (resumption !== undefined && (status === 200 || status === 416))
-    throw new ImageChanged(`answered ${status}`)
+    throw new ImageChanged(`answered ${status} to a range`)
   if (status !== (resumption === undefined ? 200 : 206)) throw statusError(url, status)
   if (!ENCODINGS.has(encoding)) throw refused(shownUrl(url), `Content-Encoding ${encoding}, want none`)
   if (resumption === undefined) {
@@ -116,7 +116,7 @@ function checkedPart(url: URL, answer: IncomingMessage, resumption: Resumption |
     return { body: answer, totalBytes: length === undefined ? undefined : Number(length), validator }
   }
   if (validator !== undefined && validator !== resumption.validator) {
-    throw new ImageChanged('another ETag or Last-Modified')
+    throw new ImageChanged('has another ETag or Last-Modified')
   }
   const [, start, total] = /^bytes (\d+)-\d+\/(\d+|\*)$/.exec(headers['content-range'] ?? '') ?? []
   if (Number(start) !== resumption.position) {
@@ -145,7 +145,7 @@ function statusError(url: URL, status: number): AgentError {
 /** The error of a connection: {@link Interrupted} when another try may overcome it. */
 export function connectionError(url: URL, error: unknown, signal: AbortSignal): unknown {
   if (signal.aborted) return signal.reason
-  if (error instanceof Interrupted || error instanceof AgentError) return error
+  if ([Interrupted, ImageChanged, AgentError].some((known) => error instanceof known)) return error
   if (RETRIED_ERRNOS.has(errnoOf(error) ?? '')) return new Interrupted(errnoOf(error))
   return new AgentError('UNAVAILABLE', `${shownUrl(url)}: ${messageOf(error)}`, { cause: error })
 }

@@ -58,7 +58,8 @@ async function preparedDisk(
   { identity, sha256, shown }: ImageUrl,
 ): Promise<PreparedDisk | undefined> {
   const [record, found] = [await readRecord(stateFile), await findDisk(disk)]
-  if (record?.state !== 'prepared' || found === undefined) return undefined
+  const isEmpty = found === undefined || (found.isFile() && found.size === 0)
+  if (record?.state !== 'prepared' || isEmpty) return undefined
   const fault = (what: string) => new AgentError('FAILED_PRECONDITION', `${disk}: ${what}`)
   if (found.isFile() && found.size < record.bytes)
     throw fault(`is smaller than when it was prepared from ${record.url}`)
@@ -83,7 +84,7 @@ async function prepare(options: RootDisk, image: ImageUrl, disk: Disk): Promise<
       return await writing.finish(openImage, tries, signal)
     } catch (error) {
       if (!(error instanceof ImageChanged)) throw error
-      await tries.next(`cannot go on with the same image: ${error.message}`)
+      await tries.next(error.message)
       writing.beginAnew()
     }
   }
