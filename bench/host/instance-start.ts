@@ -30,7 +30,7 @@ async function bareMs(): Promise<number> {
   if (properties === undefined || specification === undefined) throw new Error('no specification')
   const bare = join(folder, 'bare')
   mkdirSync(bare, { recursive: true })
-  const steps = await plan(newRecord(properties, specification, { cid: 0, nowMs: 0 }), bare)
+  const steps = await plan(newRecord(properties, specification, { cid: 0, uid: 0, nowMs: 0 }), bare)
   const [program = '', ...args] = steps.find(({ step }) => step === 'qemu')?.argv ?? []
   const begin = performance.now()
   const qemu = spawn(program, args, { stdio: 'ignore' })

@@ -1,12 +1,13 @@
-import { join } from 'node:path'
+import { constants, type FileHandle, open } from 'node:fs/promises'
 import type { Duplex } from 'node:stream'
-import { AgentError } from '../../base/errors.ts'
+import { AgentError, errnoOf } from '../../base/errors.ts'
 import { formatIp, parseIp } from '../../base/ip-address.ts'
 import { connectSocket } from '../../client/connection/connect-socket.ts'
 import { dial } from '../../client/connection/dial.ts'
 import { AGENT_PORT } from '../qemu/vsock/guest-link.ts'
 import { specificationOf } from './devices/plug.ts'
 import type { MachineInstance } from './instance.ts'
+import { guestSocket } from './machine/plan.ts'
 import { linksOfWords, type TapLink } from './machine/tap-links.ts'
 import { joined } from './streams.ts'
 
@@ -20,13 +21,35 @@ export async function* connectAgent(
   yield* joined(await dialAgent(instance, signal), input, signal)
 }
 
+async function dialHybrid(instance: MachineInstance, signal: AbortSignal): Promise<Duplex> {
+  const address = { kind: 'hvsock', path: guestSocket(instance.context.folder), port: AGENT_PORT } as const
+  const { uid } = instance.record
+  if (uid === 0) return await dial(address, signal)
+  await using socket = await openSocketOf(uid, address.path)
+  return await dial({ ...address, path: `/proc/self/fd/${socket.fd}` }, signal)
+}
+
+const O_PATH = 0o10_000_000
+
+/**
+ * The instance's processes own the folder of this socket, and could have put a link to a socket of another there. Rejects
+ * with PERMISSION_DENIED for what is no socket of theirs.
+ */
+async function openSocketOf(uid: number, path: string): Promise<FileHandle> {
+  const file = await open(path, O_PATH | constants.O_NOFOLLOW).catch((error) => {
+    throw new AgentError('UNAVAILABLE', `${path}: ${errnoOf(error)}`)
+  })
+  const status = await file.stat()
+  if (status.isSocket() && status.uid === uid) return file
+  await file.close()
+  throw new AgentError('PERMISSION_DENIED', `${path}: no socket of the instance's user`)
+}
+
 async function dialAgent(instance: MachineInstance, signal: AbortSignal): Promise<Duplex> {
   const { devices, backends } = specificationOf(instance)
   const vsock = Object.values(devices).find((device) => device.vsock !== undefined)
   const backend = backends[vsock?.backend ?? '']
-  const path = join(instance.context.folder, 'vsock.sock')
-  if (backend?.vsockDaemon !== undefined)
-    return await dial({ kind: 'hvsock', path, port: AGENT_PORT }, signal)
+  if (backend?.vsockDaemon !== undefined) return await dialHybrid(instance, signal)
   if (backend?.vhostVsock !== undefined)
     return await dial({ kind: 'vsock', cid: instance.record.cid, port: AGENT_PORT }, signal)
   const { ip, peerIp } = ownLink(instance)

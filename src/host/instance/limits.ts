@@ -1,7 +1,8 @@
 import { MAX_SOCKET_PATH_BYTES } from '../spec/limits.ts'
 
 /** The longest path of a socket below a state folder: that of a guest's port. */
-const LONGEST_SOCKET_BYTES = '/instances/6b3f0c62-3d1e-4f0a-9a55-0f4f8f0c2d11/vsock.sock_4294967295'.length
+const LONGEST_SOCKET_BYTES = '/instances/6b3f0c62-3d1e-4f0a-9a55-0f4f8f0c2d11/run/vsock.sock_4294967295'
+  .length
 
 export const MAX_STATE_FOLDER_BYTES = MAX_SOCKET_PATH_BYTES - LONGEST_SOCKET_BYTES
 

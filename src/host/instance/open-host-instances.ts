@@ -1,4 +1,4 @@
-import { constants, readFileSync } from 'node:fs'
+import { constants, readFileSync, statSync } from 'node:fs'
 import { mkdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -11,8 +11,9 @@ import type { Plan } from './instance.ts'
 import type { Instances } from './instances.ts'
 import { INSTANCE_LIMITS } from './limits.ts'
 import { hostLinks } from './machine/host-links.ts'
-import { planFor } from './machine/plan.ts'
+import { planFor, type WallFacts } from './machine/plan.ts'
 import type { Holders } from './machine/steps.ts'
+import { UIDS, type UidRange } from './machine/uid-range.ts'
 import { type InstancesParts, openInstances } from './open-instances.ts'
 import type { Registry } from './registry/registry.ts'
 
@@ -23,6 +24,8 @@ export interface HostInstancesOptions {
   /** MICROVM_ACCEL. */
   readonly acceleration: string | undefined
   readonly quotas?: InstancesParts['quotas']
+  /** Of the instances' processes, where the daemon is root. */
+  readonly uids?: UidRange | undefined
 }
 
 /**
@@ -37,9 +40,14 @@ export async function openHostInstances(options: HostInstancesOptions): Promise<
     kill: killHolder,
   }
   await tryHolder(holders, join(options.stateFolder, TRIAL))
+  const isRoot = process.getuid?.() === 0
+  if (!isRoot)
+    options.log.warn('no walls between instances', { reason: 'all processes are one user, want root' })
   return await openInstances({
     ...options,
-    plan: hostPlan(options),
+    uids: isRoot ? (options.uids ?? UIDS) : undefined,
+    plan: hostPlan(options, { kvm: kvmUsers() }),
+    isWalled: true,
     holders,
     links: hostLinks(),
     clock: {
@@ -67,7 +75,10 @@ async function tryHolder(holders: Holders, folder: string): Promise<void> {
 }
 
 /** What a start makes with the programs of this host. */
-export function hostPlan({ log, acceleration }: Pick<HostInstancesOptions, 'log' | 'acceleration'>): Plan {
+export function hostPlan(
+  { log, acceleration }: Pick<HostInstancesOptions, 'log' | 'acceleration'>,
+  walls?: WallFacts,
+): Plan {
   const facts = {
     cpuinfo: readFileSync('/proc/cpuinfo', 'utf8'),
     kvmUsable: hasAccess('/dev/kvm', constants.R_OK | constants.W_OK),
@@ -76,9 +87,16 @@ export function hostPlan({ log, acceleration }: Pick<HostInstancesOptions, 'log'
   return planFor({
     acceleration: chooseAcceleration(facts),
     tscKhz: hostTscKhz(),
+    walls,
     program: async (name) =>
       name === 'vsock-daemon' ? await findVsockDaemon((line) => log.info(line)) : PROGRAMS[name],
   })
+}
+
+function kvmUsers(): WallFacts['kvm'] {
+  const status = statSync('/dev/kvm', { throwIfNoEntry: false })
+  if (status === undefined || (status.mode & 0o006) === 0o006) return 'all'
+  return (status.mode & 0o060) === 0o060 && status.gid !== 0 ? status.gid : 'root'
 }
 
 /** Where Debian has them; those without a folder are found on PATH. */

@@ -40,6 +40,7 @@ import type { Caller, Instances } from './instances.ts'
 import type { InstanceLimits } from './limits.ts'
 import type { HostLinks } from './machine/host-links.ts'
 import type { Holders } from './machine/steps.ts'
+import type { UidRange } from './machine/uid-range.ts'
 import { InstanceChanges } from './record/changes.ts'
 import { instanceOf, newRecord, recordOf } from './record/instance-record.ts'
 import { checkQuota, type Quotas, type QuotaUse } from './record/quota.ts'
@@ -58,6 +59,10 @@ export interface InstancesParts {
   readonly limits: InstanceLimits
   readonly plan: Plan
   readonly quotas?: Quotas | undefined
+  /** Whether the plan keeps QEMU from the host. */
+  readonly isWalled: boolean
+  /** Of the instances' processes; without them all are the daemon's user. */
+  readonly uids?: UidRange | undefined
 }
 
 /** Opens the instances of a state folder, and takes in again those that run. */
@@ -94,7 +99,7 @@ class HostInstances implements Instances {
   }
 
   add(key: string, record: InstanceRecord, steps: readonly StepRecord[]): MachineInstance {
-    const { registry, plan, quotas: _, ...shared } = this.#parts
+    const { registry, plan, quotas: _, uids: __, ...shared } = this.#parts
     const log = shared.log.with({ instance: key })
     const recorded = new RecordedInstance({ key, registry, changes: this.#changes, log }, record, steps)
     const folder = join(shared.stateFolder, 'instances', instanceFolderName(specKey(key)))
@@ -153,7 +158,11 @@ class HostInstances implements Instances {
     const tenant = caller.tenant ?? request.properties?.tenant ?? ''
     const properties = { key, tenant, labels: request.properties?.labels ?? {} }
     const cid = Object.values(spec.devices).find((device) => device.kind === 'vsock')?.cid
-    const facts = { cid: cid === undefined ? 0 : this.#chooseCid(cid), nowMs: Date.now() }
+    const facts = {
+      cid: cid === undefined ? 0 : this.#chooseCid(cid),
+      uid: this.#chooseUid(),
+      nowMs: Date.now(),
+    }
     this.#checkQuota({ properties, specification, state: State.CREATING })
     const instance = this.add(key, newRecord(properties, specToProto(spec), facts), [])
     caller.inStep('making the machine')
@@ -320,6 +329,18 @@ class HostInstances implements Instances {
       throw new AgentError('FAILED_PRECONDITION', `context id ${wanted}: another instance has it`)
     if (wanted !== 0) return wanted
     for (let cid = FIRST_CID; ; cid++) if (!taken.has(cid)) return cid
+  }
+
+  /** The lowest user that no instance of this daemon has; 0 for the daemon's own. */
+  #chooseUid(): number {
+    const { uids } = this.#parts
+    if (uids === undefined) return 0
+    const taken = new Set([...this.#instances.values()].map(({ record }) => record.uid))
+    for (let uid = uids.first; uid < uids.first + uids.count; uid++) if (!taken.has(uid)) return uid
+    throw new AgentError(
+      'RESOURCE_EXHAUSTED',
+      `uids: all ${uids.count} are used, want more in the configuration`,
+    )
   }
 }
 

@@ -10,6 +10,7 @@ import type {
 import { StreamRecord } from '../../gen/microvm/instance/v1/records.ts'
 import type { Holder } from './holder/holder.ts'
 import type { MachineInstance } from './instance.ts'
+import { guestSocket } from './machine/plan.ts'
 import { answer } from './machine/steps.ts'
 import type { Change } from './registry/registry.ts'
 
@@ -31,7 +32,7 @@ export async function allocatePort(
       `instance ${key}: ${instance.streams.size} streams, want fewer`,
     )
   const record: StreamRecord = { instance: key, port, container, exec, stream }
-  const socket = join(context.folder, `vsock.sock_${port}`)
+  const socket = `${guestSocket(context.folder)}_${port}`
   const step = recorded.step('stream', [`${port}`, socket, join(context.folder, 'streams', `${port}.ring`)])
   const row: Change = {
     table: 'streams',
@@ -51,8 +52,7 @@ export async function settleStreams(instance: MachineInstance): Promise<void> {
   const holder = holderOf(instance)
   const rings = new Set((await answer(context, holder.rings())).map(({ number }) => number))
   for (const port of streams.keys()) {
-    if (!rings.has(port))
-      await answer(context, holder.listen(join(context.folder, `vsock.sock_${port}`), port))
+    if (!rings.has(port)) await answer(context, holder.listen(`${guestSocket(context.folder)}_${port}`, port))
   }
 }
 

@@ -26,7 +26,7 @@ export function deviceParts(spec: VmSpec, key: SpecKey, host: PartsHost): readon
     case 'disk':
       return diskParts(spec, id, device, host)
     case 'nvdimm':
-      return nvdimmParts(spec, id, device)
+      return nvdimmParts(spec, id, device, host)
     case 'nic':
       return nicParts(spec, id, device, host)
     case 'vsock':
@@ -40,7 +40,8 @@ export function deviceParts(spec: VmSpec, key: SpecKey, host: PartsHost): readon
       return consoleParts(spec, id, device)
     case 'fw-cfg': {
       const { path } = backendOf(spec, device.backend, 'content')
-      return [{ option: 'fw_cfg', properties: { name: device.name, file: path } }]
+      const file = host.opener?.read(path) ?? path
+      return [{ option: 'fw_cfg', properties: { name: device.name, file } }]
     }
     case 'share':
       return shareParts(spec, id, device, host)
@@ -59,10 +60,11 @@ function diskParts(spec: VmSpec, id: string, device: DiskDevice, host: PartsHost
   const { path, access } = backendOf(spec, device.backend, 'file')
   const { format, file } = nodeNames(device.backend)
   const model = device.interface === 'nvme' ? 'nvme' : 'virtio-blk'
+  const filename = host.opener?.disk(path, access === 'read-write') ?? path
   if (access === 'scratch') {
     const name = qemuId(device.backend)
     // What the guest writes is dropped when this host crashes, so QEMU need not wait for its disk.
-    const options = { if: 'none', id: name, format: 'raw', file: path, snapshot: true, cache: 'unsafe' }
+    const options = { if: 'none', id: name, format: 'raw', file: filename, snapshot: true, cache: 'unsafe' }
     return [
       { option: 'drive', properties: options },
       placed(spec, device, model, { id, drive: name, serial: device.serial }),
@@ -71,17 +73,18 @@ function diskParts(spec: VmSpec, id: string, device: DiskDevice, host: PartsHost
   const driver = host.blockDevices?.has(path) ? 'host_device' : 'file'
   const readOnly = access === 'read-only' ? { 'read-only': true } : {}
   return [
-    { option: 'blockdev', properties: { driver, 'node-name': file, filename: path, ...readOnly } },
+    { option: 'blockdev', properties: { driver, 'node-name': file, filename, ...readOnly } },
     { option: 'blockdev', properties: { driver: 'raw', 'node-name': format, file, ...readOnly } },
     placed(spec, device, model, { id, drive: format, serial: device.serial }),
   ]
 }
 
 /** `unarmed` tells the guest that the memory is read-only. */
-function nvdimmParts(spec: VmSpec, id: string, device: NvdimmDevice): readonly Part[] {
+function nvdimmParts(spec: VmSpec, id: string, device: NvdimmDevice, host: PartsHost): readonly Part[] {
   const { path } = backendOf(spec, device.backend, 'file')
   const memory = qemuId(device.backend)
-  const file = { id: memory, 'mem-path': path, size: device.sizeBytes, share: true, readonly: true }
+  const name = host.opener?.map(path) ?? path
+  const file = { id: memory, 'mem-path': name, size: device.sizeBytes, share: true, readonly: true }
   return [
     { option: 'object', type: 'memory-backend-file', properties: file },
     { option: 'device', type: 'nvdimm', properties: { id, memdev: memory, unarmed: true } },
@@ -100,7 +103,9 @@ function vsockParts(spec: VmSpec, id: string, device: VsockDevice, host: PartsHo
   if (spec.backends[device.backend]?.kind === 'vhost-vsock') {
     const cid = device.cid === 0 ? host.cid : device.cid
     if (cid === undefined) throw new AgentError('INTERNAL', `device ${id}: no context id`)
-    return [placed(spec, device, 'vhost-vsock', { id, 'guest-cid': cid })]
+    const vhostfd = host.opener?.device('/dev/vhost-vsock')
+    const opened = vhostfd === undefined ? {} : { vhostfd }
+    return [placed(spec, device, 'vhost-vsock', { id, 'guest-cid': cid, ...opened })]
   }
   const chardev = qemuId(device.backend)
   return [daemonSocket(spec, device.backend, host), placed(spec, device, 'vhost-user-vsock', { id, chardev })]
@@ -138,8 +143,12 @@ function shareParts(spec: VmSpec, id: string, device: ShareDevice, host: PartsHo
 
 function daemonSocket(spec: VmSpec, key: SpecKey, host: PartsHost): Part {
   const backend = spec.backends[key]
-  const path = backend?.kind === 'vhost-user' ? backend.socket : socketOf(host, key)
-  return { option: 'chardev', type: 'socket', properties: { id: qemuId(key), path } }
+  const id = qemuId(key)
+  if (backend?.kind !== 'vhost-user')
+    return { option: 'chardev', type: 'socket', properties: { id, path: socketOf(host, key) } }
+  const fd = host.opener?.connection(backend.socket)
+  const place = fd === undefined ? { path: backend.socket } : { fd }
+  return { option: 'chardev', type: 'socket', properties: { id, ...place } }
 }
 
 function rootPort(id: string, { slot, func = 0 }: RootPortDevice): Part {

@@ -45,6 +45,8 @@ function network(spec: VmSpec, device: NicDevice, id: string, host: PartsHost): 
   const backend = spec.backends[device.backend]
   switch (backend?.kind) {
     case 'tap': {
+      const fd = host.opener?.tap(backend.interfaceName)
+      if (fd !== undefined) return { option: 'netdev', type: 'tap', properties: { id, fd } }
       const scripts = { script: 'no', downscript: 'no' }
       return { option: 'netdev', type: 'tap', properties: { id, ifname: backend.interfaceName, ...scripts } }
     }

@@ -1,12 +1,33 @@
 import { AgentError } from '../../base/errors.ts'
 import type { SpecKey } from '../spec/spec-key.ts'
 
+/**
+ * Names what QEMU cannot open by itself: it has neither the rights of the daemon nor the host's network. Each name is for
+ * one part.
+ */
+export interface Opener {
+  /** The name of a disk's file; `isWritten`: the guest writes to it. */
+  disk(path: string, isWritten: boolean): string
+  /** The name of a file that QEMU reads once. */
+  read(path: string): string
+  /** The name of a file that QEMU maps for reading. */
+  map(path: string): string
+  /** The descriptor of a tap that is made for it. */
+  tap(name: string): string
+  /** The descriptor of a connection to a unix socket. */
+  connection(socket: string): string
+  /** The descriptor of a device. */
+  device(path: string): string
+}
+
 /** The facts of this host that the parts of a machine depend on besides the specification. */
 export interface PartsHost {
   /** Sockets of the daemons that serve backends (passt, the vsock daemon, virtiofsd), by the backend's key. */
   readonly sockets?: ReadonlyMap<SpecKey, string> | undefined
   /** The context id of a guest whose specification leaves the choice to the daemon. */
   readonly cid?: number | undefined
+  /** By default QEMU opens all itself. */
+  readonly opener?: Opener | undefined
   /** Paths of those files that are block devices. */
   readonly blockDevices?: ReadonlySet<string> | undefined
 }

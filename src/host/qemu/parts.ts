@@ -65,11 +65,12 @@ export function plugCommand({ option, type, properties }: Part): QmpCommand {
   }
 }
 
-function chardevCommand(type: string | undefined, { id, path }: Part['properties']): QmpCommand {
+function chardevCommand(type: string | undefined, { id, path, fd }: Part['properties']): QmpCommand {
   if (type !== 'socket') {
     throw new AgentError('UNIMPLEMENTED', `QEMU cannot add a chardev ${type} to a running machine`)
   }
-  const data = { addr: { type: 'unix', data: { path } }, server: false }
+  const addr = fd === undefined ? { type: 'unix', data: { path } } : { type: 'fd', data: { str: fd } }
+  const data = { addr, server: false }
   return { execute: 'chardev-add', arguments: { id, backend: { type, data } } }
 }
 

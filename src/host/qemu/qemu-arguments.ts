@@ -16,8 +16,8 @@ import type { PartsHost } from './parts-host.ts'
 /** The facts of this host, and of this start, that QEMU's arguments depend on besides the specification. */
 export interface QemuHost extends PartsHost {
   readonly acceleration: Acceleration
-  /** QEMU's descriptor of a connected socket for QMP, or the path of the one that QEMU makes. */
-  readonly qmp: { readonly fd: number } | { readonly socket: string }
+  /** QEMU's descriptor of a socket for QMP, which is connected or listens, or the path of the one that QEMU makes. */
+  readonly qmp: { readonly fd: number; readonly listens?: true } | { readonly socket: string }
   /** Rate of this machine's time stamp counter in kHz; undefined when unknown. */
   readonly tscKhz?: number | undefined
   /** Whether the guest waits for `cont` before its first instruction. */
@@ -57,7 +57,8 @@ function needsSharedMemory({ backends }: VmSpec): boolean {
 const SHARING: ReadonlySet<string> = new Set(['vhost-user', 'vsock-daemon', 'virtiofsd'])
 
 function qmpSocket(qmp: QemuHost['qmp']): Part['properties'] {
-  return 'fd' in qmp ? { fd: qmp.fd } : { path: qmp.socket, server: true, wait: false }
+  if ('socket' in qmp) return { path: qmp.socket, server: true, wait: false }
+  return { fd: qmp.fd, ...(qmp.listens && { server: true, wait: false }) }
 }
 
 /** Slot 1 of q35 is no device's. Machine `microvm` has no such device; its panics are in the console's text. */
@@ -79,6 +80,7 @@ function nvdimmsOf({ devices }: VmSpec): readonly NvdimmDevice[] {
 
 function boardArguments(board: Board, host: QemuHost, needs: BoardNeeds): readonly string[] {
   const { shared, nvdimms } = needs
+  const opened = (path: string) => host.opener?.read(path) ?? path
   const memory = shared ? ',memory-backend=memory' : ''
   const nvdimm = board.room === undefined && nvdimms.length === 0 ? '' : ',nvdimm=on'
   return [
@@ -86,8 +88,8 @@ function boardArguments(board: Board, host: QemuHost, needs: BoardNeeds): readon
     ...accelerationArguments(board, host),
     ...['-smp', cpuOption(board), '-m', memoryOption(board, nvdimms)],
     ...(shared ? ['-object', `memory-backend-memfd,id=memory,size=${board.memoryMib}M,share=on`] : []),
-    ...['-kernel', (host.acceleration === 'tcg' ? board.vmlinux : undefined) ?? board.kernel],
-    ...(board.initrd === undefined ? [] : ['-initrd', board.initrd]),
+    ...['-kernel', opened((host.acceleration === 'tcg' ? board.vmlinux : undefined) ?? board.kernel)],
+    ...(board.initrd === undefined ? [] : ['-initrd', opened(board.initrd)]),
     ...['-append', [...emulationParameters(board.machine, host), board.commandLine].join(' ')],
   ]
 }

@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises'
 import { isAbsolute, normalize } from 'node:path'
 import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
+import { UIDS, type UidRange } from '../instance/machine/uid-range.ts'
 import { DEFAULT_QUOTA, type Quota, type Quotas } from '../instance/record/quota.ts'
 
 export interface Tenant {
@@ -15,6 +16,8 @@ export interface Tenant {
 
 export interface Configuration {
   readonly tenants: readonly Tenant[]
+  /** The users of the instances' processes; {@link UIDS} by default. */
+  readonly uids?: UidRange | undefined
 }
 
 export const NO_CONFIGURATION: Configuration = { tenants: [] }
@@ -37,12 +40,20 @@ export async function readConfiguration(path: string): Promise<Configuration> {
   } catch (error) {
     return fail(messageOf(error))
   }
-  const { tenants = {} } = table('', root, ['tenants'], fail)
-  return {
+  const { tenants = {}, uids = {} } = table('', root, ['tenants', 'uids'], fail)
+  const range = uidsOf(uids, fail)
+  const configuration = {
+    uids: range,
     tenants: Object.entries(table('tenants', tenants, undefined, fail)).map(([name, value]) =>
       tenantOf(name, value, fail),
     ),
   }
+  const inRange = configuration.tenants.find(
+    ({ uid }) => uid >= range.first && uid < range.first + range.count,
+  )
+  if (inRange !== undefined)
+    fail(`uids: ${inRange.uid} is tenant ${inRange.name}'s, want a range of no one's users`)
+  return configuration
 }
 
 type Fail = (text: string) => never
@@ -76,6 +87,15 @@ function quotaOf(where: string, numbers: Readonly<Record<string, unknown>>, fail
 
 export function quotasOf(tenants: readonly Tenant[]): Quotas {
   return new Map(tenants.map(({ name, quota = DEFAULT_QUOTA }) => [name, quota]))
+}
+
+function uidsOf(value: unknown, fail: Fail): UidRange {
+  const { first = UIDS.first, count = UIDS.count } = table('uids', value, ['first', 'count'], fail)
+  const isNumber = (number: unknown) => typeof number === 'number' && Number.isInteger(number) && number > 0
+  if (!isNumber(first)) return fail('uids.first: want the number of a user above 0')
+  if (!isNumber(count) || Number(first) + Number(count) - 1 > MOST_UID)
+    return fail(`uids.count: want at least 1, and no user above ${MOST_UID}`)
+  return { first: Number(first), count: Number(count) }
 }
 
 function folderOf(where: string, folder: unknown, fail: Fail): string {

@@ -143,7 +143,8 @@ async function openInstances(options: DaemonOptions, registry: Registry): Promis
   if (options.mock) return new MockInstances({ quotas })
   const { openHostInstances } = await import('../instance/open-host-instances.ts')
   const { stateFolder, log, acceleration } = options
-  return await openHostInstances({ stateFolder, registry, log, acceleration, quotas })
+  const { uids } = options.configuration
+  return await openHostInstances({ stateFolder, registry, log, acceleration, quotas, uids })
 }
 
 async function closeAll(parts: readonly Part[], log: Logger): Promise<void> {

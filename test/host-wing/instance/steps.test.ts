@@ -13,6 +13,7 @@ function contextOf(folder: string, holders: Holders): StepContext {
   return {
     folder,
     holders,
+    isWalled: false,
     holder: undefined,
     machine: undefined,
     onEvent: () => {},

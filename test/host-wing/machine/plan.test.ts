@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { InstanceRecord } from '../../../src/gen/microvm/instance/v1/records.ts'
 import { MAX_STATE_FOLDER_BYTES } from '../../../src/host/instance/limits.ts'
-import { planFor } from '../../../src/host/instance/machine/plan.ts'
+import { guestSocket, planFor } from '../../../src/host/instance/machine/plan.ts'
 import { MAX_SOCKET_PATH_BYTES } from '../../../src/host/spec/limits.ts'
 import { instanceFolderName, specKey } from '../../../src/host/spec/spec-key.ts'
 import { specification } from '../../support/wing/requests.ts'
@@ -33,7 +33,7 @@ describe('the plan of a start', () => {
     })
     const steps = await plan(record, folder)
     const sockets = steps.flatMap(({ words }) => words.filter((word) => word.endsWith('.sock')))
-    const lengths = [...sockets, `${folder}/vsock.sock_${2 ** 32 - 1}`].map((path) => path.length)
+    const lengths = [...sockets, `${guestSocket(folder)}_${2 ** 32 - 1}`].map((path) => path.length)
     expect(lengths).toHaveLength(6)
     expect(Math.max(...lengths)).toBe(MAX_SOCKET_PATH_BYTES)
   })

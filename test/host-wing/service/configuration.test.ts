@@ -1,6 +1,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { UIDS } from '../../../src/host/instance/machine/uid-range.ts'
 import { DEFAULT_QUOTA } from '../../../src/host/instance/record/quota.ts'
 import { readConfiguration } from '../../../src/host/service/configuration.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
@@ -30,8 +31,14 @@ describe('the configuration of the daemon', () => {
         },
         { name: 'bob-2', uid: 0, folders: [], quota: { ...DEFAULT_QUOTA, cpus: 0 } },
       ],
+      uids: UIDS,
     })
-    expect(await read('')).toEqual({ tenants: [] })
+    expect(await read('')).toEqual({ tenants: [], uids: UIDS })
+  })
+
+  it('gives the range of the users of instances', async () => {
+    const { uids } = await read('[uids]\nfirst = 200000\ncount = 10')
+    expect(uids).toEqual({ first: 200_000, count: 10 })
   })
 
   it.each([
@@ -53,6 +60,11 @@ describe('the configuration of the daemon', () => {
     ],
     ['[tenants.anne]\nuid = 1\nfolders = ["x"]', 'tenants.anne.folders: "x", want an absolute path'],
     ['[tenants.anne]\nuid = 1\nfolders = ["/"]', 'tenants.anne.folders: "/", want an absolute path'],
+    ['[uids]\nfirst = 0', 'uids.first: want the number of a user above 0'],
+    ['[uids]\ncount = "all"', 'uids.count: want at least 1, and no user above 4294967294'],
+    ['[uids]\nfirst = 4294967290\ncount = 6', 'uids.count: want at least 1, and no user above 4294967294'],
+    ['[uids]\nlast = 6', 'uids.last: unknown'],
+    ['[uids]\nfirst = 990\ncount = 11\n[tenants.anne]\nuid = 1000', 'uids: 1000 is tenant anne'],
     ['[tenants', 'Invalid TOML document'],
   ])('refuses %j by name', async (text, message) => {
     await expect(read(text)).rejects.toMatchObject({

@@ -137,11 +137,11 @@ describe('a daemon', () => {
   })
 
   it('says that its folder is too long for the sockets of instances', async () => {
-    const stateFolder = `/run/${'x'.repeat(34)}`
+    const stateFolder = `/run/${'x'.repeat(30)}`
     const options = { stateFolder, configuration: NO_CONFIGURATION, mock: false, log: silentLogger() }
     await expect(startDaemon(options)).rejects.toMatchObject({
       code: 'FAILED_PRECONDITION',
-      message: `state folder ${stateFolder}: 39 bytes, want at most 38 for the sockets in it (--state DIR)`,
+      message: `state folder ${stateFolder}: 35 bytes, want at most 34 for the sockets in it (--state DIR)`,
     })
     expect(existsSync(stateFolder)).toBe(false)
   })

@@ -91,7 +91,7 @@ describe('the commands on a daemon of real machines', () => {
     const json = JSON.stringify(instanceJson(Instance.fromPartial({ properties, specification })))
     writeFileSync(file, json.replace(/"kernel":"[^"]*"/, '"kernel":"/nowhere"'))
     const failed = await run('ensure', file)
-    expect(failed.stderr).toMatch(/^microvm: ensure: UNAVAILABLE: QEMU exited with status 1: .*\/nowhere/)
+    expect(failed.stderr).toMatch(/^microvm: ensure: FAILED_PRECONDITION: qemu: \/nowhere: ENOENT$/m)
     expect(failed.status).toBe(1)
   })
 

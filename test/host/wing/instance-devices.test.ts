@@ -13,6 +13,7 @@ import {
   type Specification,
   State,
 } from '../../../src/gen/microvm/instance/v1/instance.ts'
+import { readExits } from '../../../src/host/instance/holder/holder-files.ts'
 import type { Instances } from '../../../src/host/instance/instances.ts'
 import { memoryRegistry } from '../../../src/host/instance/registry/memory-registry.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
@@ -186,8 +187,11 @@ describe('a card', () => {
   ])('has passt started again when it is replaceable (%s)', async (replaceable, health) => {
     const bin = join(temporaryFolder(), 'bin')
     mkdirSync(bin)
-    const listens = "require('net').createServer((peer) => peer.resume()).listen(process.argv.at(-1))"
-    writeFileSync(join(bin, 'passt'), `#!${process.execPath}\n${listens}\n`, { mode: 0o755 })
+    // The instance's user can run neither this Node nor a program that has to find its own folder.
+    const listens =
+      'my $s = IO::Socket::UNIX->new(Listen => 5, Local => $ARGV[-1]); push @p, $s->accept while 1'
+    const script = `#!/usr/bin/perl\nuse IO::Socket::UNIX;\n${listens}\n`
+    writeFileSync(join(bin, 'passt'), script, { mode: 0o755 })
     const path = process.env.PATH
     process.env.PATH = `${bin}:${path}`
     undo.push(() => {
@@ -197,16 +201,18 @@ describe('a card', () => {
       ...withCard(replaceable)(specification),
       backends: { ...specification.backends, net: Backend.fromPartial({ passt: {} }) },
     }))
-    const pid = () =>
-      execFileSync('pgrep', ['-f', `passt --foreground .*${all.folder}`], { encoding: 'utf8' })
-    const before = pid()
+    const [name = ''] = readdirSync(join(all.folder, 'instances'))
+    const pid = async () =>
+      (await readExits(join(all.folder, 'instances', name))).find((child) => child.name.startsWith('passt'))
+        ?.pid
+    const before = await pid()
     process.kill(Number(before), 'SIGKILL')
     const last = replaceable ? 'started again' : 'has ended'
     for await (const { changes } of all.instances.watch({ after: 0n, once: false }, ADMIN)) {
       if (changes.some(({ text }) => text.includes(last))) break
     }
     expect((await get(all.instances)).backends.net?.health).toBe(health)
-    if (replaceable) expect(pid()).not.toBe(before)
+    if (replaceable) expect(await pid()).not.toBe(before)
     await gone(all)
   })
 
@@ -264,7 +270,7 @@ describe('vsock by its daemon', () => {
     const { port } = await instances.allocatePort(request, ADMIN)
     const [name = ''] = readdirSync(join(folder, 'instances'))
     // As the daemon connects for the guest.
-    const guest = connect(join(folder, 'instances', name, `vsock.sock_${port}`))
+    const guest = connect(join(folder, 'instances', name, 'run', `vsock.sock_${port}`))
     guest.end('hello, world')
     await expect.poll(() => instances.streams('web', ADMIN)).toMatchObject([{ port, end: 12n, closed: true }])
     const answers: AttachResponse[] = []

@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync } from 'node:fs'
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
 import { join } from 'node:path'
 
 /** What instances of a state folder have left on this host: processes, mounts, folders, and locks of virtiofsd. */
@@ -16,8 +16,19 @@ function processesOf(folder: string): readonly string[] {
   return readdirSync('/proc').flatMap((pid) => {
     if (!/^\d+$/.test(pid) || pid === `${process.pid}`) return []
     const words = readIfPresent(`/proc/${pid}/cmdline`).replaceAll('\0', ' ')
-    return words.includes(`${folder}/`) ? [`${pid} ${words}`] : []
+    const isOurs = words.includes(`${folder}/`) || workingFolder(pid).startsWith(`${folder}/`)
+    return isOurs ? [`${pid} ${words}`] : []
   })
+}
+
+/** The processes of an instance are in its folder. */
+function workingFolder(pid: string): string {
+  try {
+    return readlinkSync(`/proc/${pid}/cwd`)
+  } catch {
+    // The process has ended meanwhile.
+    return ''
+  }
 }
 
 function list(folder: string): readonly string[] {

@@ -55,6 +55,7 @@ export class FakeWing {
       log: silentLogger(),
       limits: { ...INSTANCE_LIMITS, ...this.#limits },
       plan: fakePlan,
+      isWalled: false,
     })
   }
 }

@@ -3,10 +3,20 @@ import type { PartsHost } from '../../qemu/parts-host.ts'
 import type { VmSpec } from '../../spec/spec.ts'
 import { specKey } from '../../spec/spec-key.ts'
 import type { MachineInstance } from '../instance.ts'
+import { RunningOpener } from './running-opener.ts'
+
+/** What opens files for the instance's QEMU, which cannot do so itself; undefined without walls. */
+export function openerOf({ context }: MachineInstance): RunningOpener | undefined {
+  return context.isWalled ? new RunningOpener() : undefined
+}
 
 /** What this host has for the parts of an instance's machine, the sockets of its daemons among them. */
-export function partsHostOf({ record, recorded }: MachineInstance, spec: VmSpec): PartsHost {
+export function partsHostOf(
+  { record, recorded }: MachineInstance,
+  spec: VmSpec,
+  opener?: RunningOpener,
+): PartsHost {
   const daemons = recorded.steps.filter(({ step }) => step === 'daemon')
   const sockets = new Map(daemons.map(({ words: [key = '', , socket = ''] }) => [specKey(key), socket]))
-  return { cid: record.cid, blockDevices: blockDevicesOf(spec), sockets }
+  return { cid: record.cid, blockDevices: blockDevicesOf(spec), sockets, opener }
 }

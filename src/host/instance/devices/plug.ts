@@ -11,7 +11,8 @@ import type { MachineInstance } from '../instance.ts'
 import { checkBackendFile } from '../machine/check-files.ts'
 import type { Machine } from '../machine/machine.ts'
 import { undoSteps } from '../machine/steps.ts'
-import { partsHostOf } from './parts-host-of.ts'
+import { closeUnused } from './descriptor-sets.ts'
+import { openerOf, partsHostOf } from './parts-host-of.ts'
 import { isEqualBackend, isEqualDevice, withDevice, withoutDevices } from './specification.ts'
 
 /** Adds a device to the machine. The record has it before QEMU does. To be called in a change. */
@@ -166,6 +167,7 @@ async function removeBackends(instance: MachineInstance, keys: readonly string[]
         .qmp.command(command, instance.ending)
         .catch(() => {})
   }
+  if (instance.context.isWalled) await closeUnused(instance.machine().qmp, instance.ending).catch(() => {})
 }
 
 function refuseWithoutBus({ board }: Specification): void {
@@ -186,11 +188,13 @@ function hotPlug(
   const backend = device !== undefined && 'backend' in device ? spec.backends[device.backend] : undefined
   refuseDaemon(key, backend)
   refuseFirstBus(spec, device)
-  const parts = deviceParts(spec, key, partsHostOf(instance, spec))
+  const opener = openerOf(instance)
+  const parts = deviceParts(spec, key, partsHostOf(instance, spec, opener))
   const commands = parts.map((part) => ({ add: plugCommand(part), remove: removeCommand(part) }))
   return async ({ qmp }) => {
     const undo: QmpCommand[] = []
     try {
+      await opener?.open(qmp, instance.ending)
       for (const { add, remove } of commands) {
         await qmp.command(add, instance.ending)
         if (remove !== undefined) undo.unshift(remove)
@@ -201,6 +205,7 @@ function hotPlug(
       const path = backend?.kind === 'file' ? backend.path : undefined
       await undoAndThrow(refused(`device ${key}`, instance.explain(error, path)), async (limit) => {
         for (const command of undo) await qmp.command(command, limit)
+        if (opener !== undefined) await closeUnused(qmp, limit)
       })
     }
   }

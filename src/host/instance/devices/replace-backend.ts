@@ -4,6 +4,7 @@ import { checkCanBeKept } from '../../spec/check-spec.ts'
 import { specFromProto } from '../../spec/from-proto.ts'
 import type { MachineInstance } from '../instance.ts'
 import { checkBackendFile } from '../machine/check-files.ts'
+import { openerOf } from './parts-host-of.ts'
 import { specificationOf } from './plug.ts'
 import { hasFile, replaceFile } from './replace-file.ts'
 import { connectTap, replaceNetwork } from './replace-network.ts'
@@ -85,7 +86,10 @@ function replacement(key: string, before: Specification, after: Specification): 
         `backends.${key}.file.access: differs from what the guest has seen`,
       )
     if (access !== File_Access.SCRATCH)
-      return (instance) => replaceFile(instance, key, { path, isReadOnly: access === File_Access.READ_ONLY })
+      return (instance) => {
+        const isReadOnly = access === File_Access.READ_ONLY
+        return replaceFile(instance, key, { path, isReadOnly, opener: openerOf(instance) })
+      }
     throw new AgentError(
       'UNIMPLEMENTED',
       `backend ${key}: what the guest wrote to a scratch disk is in no file that another could replace`,

@@ -3,13 +3,22 @@ import { AgentError } from '../../../base/errors.ts'
 import { undoAndThrow } from '../../../base/undo.ts'
 import type { BlockNode, QmpClient } from '../../qemu/qmp/client.ts'
 import { type NodeNames, nodeNames, specKey } from '../../spec/spec-key.ts'
+import { blockNodes, closeUnused } from './descriptor-sets.ts'
 import { refused } from './plug.ts'
+import type { RunningOpener } from './running-opener.ts'
 
 /** What a replacement needs of an instance. */
 export interface QmpUser {
   machine(): { readonly qmp: QmpClient }
   /** Ends waits for QEMU. */
   readonly ending: AbortSignal
+}
+
+export interface FileReplacement {
+  readonly path: string
+  readonly isReadOnly: boolean
+  /** Of a QEMU that cannot open the file itself. */
+  readonly opener?: RunningOpener | undefined
 }
 
 /**
@@ -19,28 +28,30 @@ export interface QmpUser {
 export async function replaceFile(
   instance: QmpUser,
   key: string,
-  { path, isReadOnly }: { readonly path: string; readonly isReadOnly: boolean },
+  { path, isReadOnly, opener }: FileReplacement,
 ): Promise<string> {
   const { qmp } = instance.machine()
   const signal = instance.ending
   const names = nodeNames(specKey(key))
-  const nodes = await nodesOf(qmp, signal)
+  const nodes = await blockNodes(qmp, signal)
   const sizeBefore = sizeOf(nodes, names.format)
   const [old, added] = nodes.some((node) => node['node-name'] === names.otherFile)
     ? [names.otherFile, names.file]
     : [names.file, names.otherFile]
   const isDevice = statSync(path, { throwIfNoEntry: false })?.isBlockDevice() === true
   const driver = isDevice ? 'host_device' : 'file'
-  const node = { driver, 'node-name': added, filename: path, 'read-only': isReadOnly } as const
+  const filename = opener?.disk(path, !isReadOnly) ?? path
+  const node = { driver, 'node-name': added, filename, 'read-only': isReadOnly } as const
   const reopen = (file: string, limit: AbortSignal) => {
     const format = { driver: 'raw', 'node-name': names.format, 'read-only': isReadOnly, file } as const
     return qmp.execute('blockdev-reopen', { options: [format] }, limit)
   }
+  await opener?.open(qmp, signal)
   await qmp.execute('blockdev-add', node, signal).catch((error) => {
     throw refused(`backend ${key}`, error)
   })
   try {
-    const size = sizeOf(await nodesOf(qmp, signal), added)
+    const size = sizeOf(await blockNodes(qmp, signal), added)
     if (size < sizeBefore) {
       const fault = `${path} has ${size} bytes, want at least ${sizeBefore}`
       throw new AgentError('FAILED_PRECONDITION', `backend ${key}: ${fault}`)
@@ -61,15 +72,11 @@ export async function replaceFile(
 export async function hasFile(instance: QmpUser, key: string, path: string): Promise<boolean> {
   const { qmp } = instance.machine()
   const names = nodeNames(specKey(key))
-  const nodes = await nodesOf(qmp, instance.ending)
+  const nodes = await blockNodes(qmp, instance.ending)
   const isSo = nodes.find((node) => node['node-name'] === names.format)?.file === path
   const left = nodes.filter((node) => isFileNode(names, node) && (node.file === path) !== isSo)
   for (const node of left) await removeNode(qmp, node['node-name'], instance.ending)
   return isSo
-}
-
-function nodesOf(qmp: QmpClient, signal: AbortSignal): Promise<readonly BlockNode[]> {
-  return qmp.execute('query-named-block-nodes', { flat: true }, signal)
 }
 
 function isFileNode({ file, otherFile }: NodeNames, node: BlockNode): boolean {
@@ -79,6 +86,7 @@ function isFileNode({ file, otherFile }: NodeNames, node: BlockNode): boolean {
 /** QEMU refuses to remove a node that is in use. */
 async function removeNode(qmp: QmpClient, name: string, signal: AbortSignal): Promise<void> {
   await qmp.execute('blockdev-del', { 'node-name': name }, signal).catch(() => {})
+  await closeUnused(qmp, signal).catch(() => {})
 }
 
 function sizeOf(nodes: readonly BlockNode[], name: string): number {

@@ -4,7 +4,8 @@ import { replaceableParts } from '../../qemu/netdev-parts.ts'
 import { plugCommand, type QmpCommand, removeCommand } from '../../qemu/parts.ts'
 import { specFromProto } from '../../spec/from-proto.ts'
 import type { MachineInstance } from '../instance.ts'
-import { partsHostOf } from './parts-host-of.ts'
+import { openerOf, partsHostOf } from './parts-host-of.ts'
+import type { RunningOpener } from './running-opener.ts'
 
 /** Makes a tap a port of another bridge. */
 export async function connectTap(
@@ -25,32 +26,39 @@ export async function replaceNetwork(
   { before, after }: { readonly before: Specification; readonly after: Specification },
 ): Promise<string> {
   const { qmp } = instance.machine()
-  const run = (commands: readonly QmpCommand[]) =>
-    commands.reduce<Promise<unknown>>(
-      (last, command) => last.then(() => qmp.command(command, instance.ending)),
-      Promise.resolve(),
-    )
+  const run = async ({ opener, add }: NetworkCommands) => {
+    await opener?.open(qmp, instance.ending)
+    for (const command of add) await qmp.command(command, instance.ending)
+  }
   const [old, next] = [commandsOf(instance, before, key), commandsOf(instance, after, key)]
   for (const command of old.remove) await qmp.command(command, instance.ending).catch(() => {})
   try {
-    await run(next.add)
+    await run(next)
     const { tap } = after.backends[key] ?? {}
     return tap === undefined ? '' : await connectTap(instance, tap)
   } catch (error) {
     for (const command of next.remove) await qmp.command(command, instance.ending).catch(() => {})
-    await run(old.add).catch(() => {})
+    await run(old).catch(() => {})
     const { tap } = before.backends[key] ?? {}
     if (tap !== undefined) await connectTap(instance, tap).catch(() => {})
     throw error
   }
 }
 
-function commandsOf(instance: MachineInstance, specification: Specification, key: string) {
+interface NetworkCommands {
+  readonly opener: RunningOpener | undefined
+  readonly add: readonly QmpCommand[]
+  readonly remove: readonly QmpCommand[]
+}
+
+function commandsOf(instance: MachineInstance, specification: Specification, key: string): NetworkCommands {
   const spec = specFromProto(specification)
   const device = Object.values(spec.devices).find((each) => each.kind === 'nic' && each.backend === key)
   if (device?.kind !== 'nic') throw new AgentError('INTERNAL', `backend ${key}: no card has it`)
-  const parts = replaceableParts(spec, device, partsHostOf(instance, spec))
+  const opener = openerOf(instance)
+  const parts = replaceableParts(spec, device, partsHostOf(instance, spec, opener))
   return {
+    opener,
     add: parts.map(plugCommand),
     remove: parts.toReversed().flatMap((part) => removeCommand(part) ?? []),
   }

@@ -1,22 +1,31 @@
 import { createHash } from 'node:crypto'
-import { join } from 'node:path'
+import { join, relative } from 'node:path'
 import { AgentError } from '../../../base/errors.ts'
 import { blockDevicesOf } from '../../qemu/block-devices.ts'
 import type { Acceleration } from '../../qemu/host.ts'
-import { qemuArguments } from '../../qemu/qemu-arguments.ts'
+import { type QemuHost, qemuArguments } from '../../qemu/qemu-arguments.ts'
 import { specFromProto } from '../../spec/from-proto.ts'
 import type { Backend, VmSpec } from '../../spec/spec.ts'
 import { specKey } from '../../spec/spec-key.ts'
 import type { Plan } from '../instance.ts'
 import { QEMU } from './machine.ts'
-import type { PlannedStep } from './steps.ts'
+import { OWN_FOLDER, type PlannedStep } from './steps.ts'
 import { linksOfTap, wordsOfLinks } from './tap-links.ts'
+import { confinement, type ProcessUser, StartOpener } from './walls.ts'
 
 export interface PlanHost {
   readonly acceleration: Acceleration
   readonly tscKhz: number | undefined
   /** Finds a program. Rejects with UNAVAILABLE. */
   readonly program: (name: 'qemu' | 'virtiofsd' | 'passt' | 'vsock-daemon') => Promise<string>
+  /** Undefined: the processes have all that the daemon has. */
+  readonly walls?: WallFacts | undefined
+}
+
+/** What walls depend on. */
+export interface WallFacts {
+  /** Who may open /dev/kvm: all users, a group, or only root. */
+  readonly kvm: 'all' | 'root' | number
 }
 
 /** What a start makes on this host, in the order of the table of steps. */
@@ -27,26 +36,51 @@ export function planFor(host: PlanHost): Plan {
       throw new AgentError('FAILED_PRECONDITION', 'specification: not known yet')
     const spec = specFromProto(specification)
     const qmp = join(folder, QEMU.socket)
-    const daemons = await daemonSteps(spec, { host, folder, cid: record.cid })
-    const sockets = new Map(daemons.map(({ words: [key = '', , socket = ''] }) => [specKey(key), socket]))
-    const args = qemuArguments(spec, {
+    const daemons = await daemonSteps(spec, { host, folder, cid: record.cid, uid: record.uid })
+    const { walls } = host
+    const pathFor = (socket: string) => (walls === undefined ? socket : relative(folder, socket))
+    const facts = {
       acceleration: host.acceleration,
       tscKhz: host.tscKhz,
-      qmp: { socket: qmp },
       isPaused: true,
       isKept: true,
-      sockets,
+      sockets: new Map(daemons.map(({ words: [key = '', , path = ''] }) => [specKey(key), pathFor(path)])),
       cid: record.cid,
       blockDevices: blockDevicesOf(spec),
-    })
+    }
+    const program = await host.program('qemu')
+    const qemu =
+      walls === undefined
+        ? { argv: [program, ...qemuArguments(spec, { ...facts, qmp: { socket: qmp } })] as const }
+        : walledQemu(program, spec, facts, qemuUser(spec, { ...host, walls }, record.uid))
     return [
       { step: 'folder', words: ['', folder] },
       { step: 'holder', words: ['', folder] },
       ...daemons,
-      { step: 'qemu', words: ['', qmp], argv: [await host.program('qemu'), ...args] },
+      { step: 'qemu', words: ['', qmp], ...qemu },
       ...(await tapSteps(spec)),
     ]
   }
+}
+
+/** QEMU reaches its sockets from its working directory, the instance's folder, because it may not pass those above. */
+function walledQemu(program: string, spec: VmSpec, facts: Omit<QemuHost, 'qmp'>, user: ProcessUser) {
+  const opener = new StartOpener()
+  const qmp = { fd: opener.listener(QEMU.socket), listens: true } as const
+  const args = qemuArguments(spec, { ...facts, qmp, opener })
+  const walls = [...opener.walls, ...confinement(user)]
+  return { argv: [program, ...opener.args, ...args] as const, walls }
+}
+
+/** QEMU is the daemon's user where it serves a folder itself, and where only root may use KVM. */
+function qemuUser(
+  { backends }: VmSpec,
+  { walls, acceleration }: PlanHost & { readonly walls: WallFacts },
+  uid: number,
+): ProcessUser {
+  const kvm = acceleration === 'kvm' ? walls.kvm : 'all'
+  const needsRoot = kvm === 'root' || Object.values(backends).some(({ kind }) => kind === 'folder')
+  return { uid: needsRoot ? 0 : uid, groups: typeof kvm === 'number' ? [kvm] : [] }
 }
 
 type DaemonBackend = Extract<Backend, { kind: 'virtiofsd' | 'passt' | 'vsock-daemon' }>
@@ -55,6 +89,7 @@ interface DaemonPlace {
   readonly host: PlanHost
   readonly folder: string
   readonly cid: number
+  readonly uid: number
 }
 
 /** The daemons that serve backends. Each has a name and a socket of its own in the instance's folder. */
@@ -65,9 +100,15 @@ async function daemonSteps(spec: VmSpec, place: DaemonPlace): Promise<readonly P
     const name = backend.kind === 'vsock-daemon' ? 'vsock' : `${backend.kind}-${shortName(key)}`
     const { socket, args, leftovers } = argumentsOf(backend, name, place)
     const argv = [await place.host.program(backend.kind), ...args] as const
-    steps.push({ step: 'daemon', words: [key, name, socket, ...leftovers], argv })
+    const walls = place.host.walls === undefined ? {} : { walls: wallsOf(backend, place.uid) }
+    steps.push({ step: 'daemon', words: [key, name, socket, ...leftovers], argv, ...walls })
   }
   return steps
+}
+
+/** virtiofsd makes files of all users, and has walls of its own. passt is in the host's network. */
+function wallsOf({ kind }: DaemonBackend, uid: number): readonly string[] {
+  return kind === 'virtiofsd' ? [] : confinement({ uid, groups: [] }, kind === 'passt')
 }
 
 /** For paths of sockets, which have little room. */
@@ -89,11 +130,14 @@ interface DaemonArguments {
 /** The daemon 0.3.0 drops a packet of more than two descriptors, which Linux 6.12 sends above some 32 KiB. */
 const VSOCK_BUFFER_BYTES = 28 * 1024
 
-function argumentsOf(backend: DaemonBackend, name: string, { folder, cid }: DaemonPlace): DaemonArguments {
+function argumentsOf(backend: DaemonBackend, name: string, place: DaemonPlace): DaemonArguments {
+  const { folder, cid, host } = place
+  const own = join(folder, OWN_FOLDER)
+  const at = (path: string) => (host.walls === undefined ? path : relative(folder, path))
   switch (backend.kind) {
     case 'vsock-daemon': {
-      const [socket, guest] = [join(folder, 'vhost-user.sock'), join(folder, 'vsock.sock')]
-      const vm = `guest-cid=${cid},socket=${socket},uds-path=${guest},tx-buffer-size=${VSOCK_BUFFER_BYTES}`
+      const [socket, guest] = [join(own, 'vhost-user.sock'), guestSocket(folder)]
+      const vm = `guest-cid=${cid},socket=${at(socket)},uds-path=${at(guest)},tx-buffer-size=${VSOCK_BUFFER_BYTES}`
       return { socket, args: ['--vm', vm], leftovers: [guest] }
     }
     case 'virtiofsd': {
@@ -110,12 +154,17 @@ function argumentsOf(backend: DaemonBackend, name: string, { folder, cid }: Daem
       return { socket, args, leftovers: [virtiofsdLock(socket)] }
     }
     case 'passt': {
-      const socket = join(folder, `${name}.sock`)
-      return { socket, args: ['--foreground', '--socket', socket], leftovers: [] }
+      const socket = join(own, `${name}.sock`)
+      return { socket, args: ['--foreground', '--socket', at(socket)], leftovers: [] }
     }
     default:
       return backend satisfies never
   }
+}
+
+/** Where vhost-device-vsock listens for connections to the guest; `_PORT` at its end makes those of the host's ports. */
+export function guestSocket(folder: string): string {
+  return join(folder, OWN_FOLDER, 'vsock.sock')
 }
 
 /** The file by which QEMU 7.2's virtiofsd locks its socket (tools/virtiofsd/fuse_virtio.c). */

@@ -1,5 +1,5 @@
-import { mkdir, rm } from 'node:fs/promises'
-import { basename, join } from 'node:path'
+import { chmod, chown, mkdir, rm } from 'node:fs/promises'
+import { basename, dirname, join } from 'node:path'
 import { withTimeout } from '../../../base/abort.ts'
 import { AgentError, errnoOf, messageOf } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
@@ -14,6 +14,7 @@ import { awaitSocket } from './await-socket.ts'
 import type { HostLinks } from './host-links.ts'
 import { Machine, QEMU } from './machine.ts'
 import { linksOfWords } from './tap-links.ts'
+import { withPaths } from './walls.ts'
 
 /** How holders are started and found again. */
 export interface Holders {
@@ -28,6 +29,8 @@ export interface Holders {
 export interface StepContext {
   readonly folder: string
   readonly holders: Holders
+  /** Whether QEMU can open nothing of the host itself. */
+  readonly isWalled: boolean
   /** Set by the step `holder`, or when the instance is taken in again. */
   holder: Holder | undefined
   /** Set by the step `qemu`, or when the instance is taken in again. */
@@ -46,7 +49,12 @@ export interface PlannedStep {
   readonly step: StepName
   readonly words: readonly string[]
   readonly argv?: readonly [string, ...string[]]
+  /** Of the process; see {@link ChildPlan}. */
+  readonly walls?: readonly string[]
 }
+
+/** The folder in an instance's folder in which its processes make their sockets. They can write nowhere else. */
+export const OWN_FOLDER = 'run'
 
 interface Step {
   /** It is undone when the instance is removed, not already when it stops. */
@@ -63,7 +71,7 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
   folder: {
     isKept: true,
     make: async ({ folder }, _, record) => {
-      await mkdir(folder, { mode: 0o700, recursive: true })
+      await makeFolders(folder, record.uid)
       await writeRecordFile(folder, record)
     },
     undo: ({ folder }) => rm(folder, { recursive: true, force: true }),
@@ -76,12 +84,14 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
   },
   /** The daemon of a device: words are its backend's key, its name, its socket, and other files that it leaves. */
   daemon: {
-    make: async (context, { words: [, name = '', socket = ''], argv }) => {
+    make: async (context, { words: [, name = '', socket = ''], argv, walls }, { uid }) => {
       const holder = holderOf(context)
-      const plan = { name, argv: present(argv), output: 'log' } as const
+      const plan = { name, argv: present(argv), walls, output: 'log' } as const
       const log = join(context.folder, `${name}.log`)
       const process = { holder, name, log, ms: context.limits.daemonMs }
       await awaitSocket(socket, process, () => startChild(context, plan))
+      // The daemon is another user than QEMU.
+      if (dirname(socket) === context.folder && uid !== 0) await chown(socket, uid, uid)
     },
     undo: async (context, [, name = '', ...paths]) => {
       await endChild(context, name)
@@ -89,9 +99,13 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
     },
   },
   qemu: {
-    make: async (context, { argv }) => {
-      await startChild(context, { name: QEMU.child, argv: present(argv), output: 'console' })
-      context.machine = await connectMachine(context, holderOf(context))
+    make: async (context, { argv, walls }) => {
+      await startChild(context, { name: QEMU.child, argv: present(argv), walls, output: 'console' })
+      context.machine = await connectMachine(context, holderOf(context)).catch((error) => {
+        throw error instanceof AgentError
+          ? new AgentError(error.code, withPaths(error.message, walls ?? []))
+          : error
+      })
     },
     undo: async (context, [, socket = '']) => {
       context.machine?.close()
@@ -183,6 +197,17 @@ export function answer<T>(
   return withTimeout(clock, ms, work, late)
 }
 
+/** What the daemon and the holder write is in a folder that the instance's user may pass, and no one else. */
+async function makeFolders(folder: string, uid: number): Promise<void> {
+  await mkdir(folder, { mode: 0o700, recursive: true })
+  const own = join(folder, OWN_FOLDER)
+  await mkdir(own, { mode: 0o700, recursive: true })
+  if (uid === 0) return
+  await chown(folder, 0, uid)
+  await chmod(folder, 0o710)
+  await chown(own, uid, uid)
+}
+
 /** In this instance's folder, also when its steps were written down in a folder that has been moved or copied since. */
 async function removeFiles({ folder }: StepContext, paths: readonly string[]): Promise<void> {
   const name = `/${basename(folder)}/`
@@ -196,10 +221,17 @@ async function startChild(context: StepContext, plan: ChildPlan): Promise<void> 
   try {
     await answer(context, holderOf(context).start(plan))
   } catch (error) {
+    if (error instanceof AgentError && error.code === 'FAILED_PRECONDITION') throw withoutWall(error)
     if (!(error instanceof AgentError) || error.code !== 'NOT_FOUND') throw error
     const text = `${plan.argv[0]}: no such program; ./microvm doctor names its package`
     throw new AgentError('FAILED_PRECONDITION', text, { cause: error })
   }
+}
+
+/** `holder: start qemu: disk=4:rw:/disk: ENOENT` is of a file. */
+function withoutWall(error: AgentError): AgentError {
+  const text = error.message.replace(/^holder: start (\S+: )\w+=\d+:(?:rw?:)?/, '$1')
+  return new AgentError(error.code, text)
 }
 
 async function endHolder(context: StepContext): Promise<void> {

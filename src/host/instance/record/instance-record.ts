@@ -17,7 +17,7 @@ const FIRST_PORT = 0x1_0000
 export function newRecord(
   properties: Properties,
   specification: Specification,
-  facts: { readonly cid: number; readonly nowMs: number },
+  facts: { readonly cid: number; readonly uid: number; readonly nowMs: number },
 ): InstanceRecord {
   return {
     ...InstanceRecord.create(),
@@ -27,6 +27,7 @@ export function newRecord(
     current: State.CREATING,
     createdMs: BigInt(facts.nowMs),
     cid: facts.cid,
+    uid: facts.uid,
     bootId: randomUUID(),
     nextPort: FIRST_PORT,
   }

@@ -1,6 +1,10 @@
+import { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { abortable } from '../../../base/abort.ts'
 import { AgentError, messageOf } from '../../../base/errors.ts'
+import { checkErrno } from '../../../os/errors.ts'
+import type { Native } from '../../../os/native.ts'
+import { handleOf } from '../../../os/sockets/socket-handles.ts'
 import type { QmpCommand } from '../parts.ts'
 import { encodeCommand, LineSplitter, parseMessage, type QmpEvent, type QmpMessage } from './message.ts'
 
@@ -12,6 +16,12 @@ type EventWaiter = {
 
 /** The longest line that QEMU may send. Its longest answers have some 300 kB. */
 const LONGEST_LINE = 4 * 2 ** 20
+
+/** A descriptor of this process, and what can send it. */
+export interface PassedDescriptor {
+  readonly native: Pick<Native, 'sendFd'>
+  readonly fd: number
+}
 
 export interface QmpOptions {
   /** How long QEMU may take for a command. The session ends when that is over. Unlimited by default. */
@@ -77,12 +87,32 @@ export class QmpClient {
   }
 
   /** Runs a command that adds or removes a part of the machine. Rejects as {@link execute} does. */
-  async command({ execute: name, arguments: args }: QmpCommand, signal: AbortSignal): Promise<unknown> {
+  async command(command: QmpCommand, signal: AbortSignal): Promise<unknown> {
+    return await this.#run(command, (text) => void this.#socket.write(text), signal)
+  }
+
+  /** Runs a command that takes the descriptor that is sent with it, which stays open here. */
+  async pass(command: QmpCommand, { native, fd }: PassedDescriptor, signal: AbortSignal): Promise<void> {
+    // What was written before must not come after it.
+    await new Promise((resolve) => this.#socket.write('', resolve))
+    const send = (text: string) => {
+      const data = Buffer.from(text)
+      const sent = checkErrno('send', 'QMP', native.sendFd(descriptorOf(this.#socket), data, fd))
+      if (sent < data.length) this.#socket.write(data.subarray(sent))
+    }
+    await this.#run(command, send, signal)
+  }
+
+  async #run(
+    { execute: name, arguments: args }: QmpCommand,
+    send: (text: string) => void,
+    signal: AbortSignal,
+  ): Promise<unknown> {
     if (this.#closed !== undefined) throw this.#closed
     const id = this.#nextId++
     const done = Promise.withResolvers<unknown>()
     this.#waiting.set(id, { command: name, done })
-    this.#socket.write(encodeCommand(id, name, args))
+    send(encodeCommand(id, name, args))
     const { commandMs } = this.#options
     const late = () => this.#fail(`QEMU did not answer \`${name}\` within ${commandMs} ms`)
     const timer = commandMs === undefined ? undefined : setTimeout(late, commandMs)
@@ -161,6 +191,12 @@ export class QmpClient {
   }
 }
 
+function descriptorOf(socket: Duplex): number {
+  const handle = socket instanceof Socket ? handleOf(socket) : undefined
+  if (handle !== undefined && handle.fd >= 0) return handle.fd
+  throw new AgentError('UNAVAILABLE', 'QMP: the connection was closed')
+}
+
 interface QmpCommands {
   /** Leaves negotiation mode; sent by the client itself. */
   qmp_capabilities: { args: Record<never, never>; result: Record<never, never> }
@@ -181,6 +217,9 @@ interface QmpCommands {
     result: Record<never, never>
   }
   'query-named-block-nodes': { args: { readonly flat: true }; result: readonly BlockNode[] }
+  /** Lists the descriptors that were given to QEMU; `opaque` is the path of the file. */
+  'query-fdsets': { args: Record<never, never>; result: readonly FdSet[] }
+  'remove-fd': { args: { readonly 'fdset-id': number }; result: Record<never, never> }
   'query-block-jobs': { args: Record<never, never>; result: readonly BlockJob[] }
   /** Tells which permissions each user of a block node has; QEMU promises no stable form. */
   'x-debug-query-block-graph': { args: Record<never, never>; result: BlockGraph }
@@ -205,6 +244,11 @@ interface QmpCommands {
 }
 
 type QmpCommandName = keyof QmpCommands
+
+export interface FdSet {
+  readonly 'fdset-id': number
+  readonly fds: readonly { readonly opaque?: string }[]
+}
 
 export interface BlockNode {
   readonly 'node-name': string

@@ -1,0 +1,80 @@
+import type { Opener } from '../../qemu/parts-host.ts'
+
+/** Who the processes of an instance are. */
+export interface ProcessUser {
+  /** 0: the daemon's own. */
+  readonly uid: number
+  /** Supplementary groups. */
+  readonly groups: readonly number[]
+}
+
+/** The words by which a holder keeps a process from the host's network, and from the rights of the daemon's user. */
+export function confinement({ uid, groups }: ProcessUser, hasNetwork = false): readonly string[] {
+  return [
+    ...(hasNetwork ? [] : ['network=none']),
+    ...(uid === 0 ? [] : [`uid=${uid}`, ...groups.map((group) => `group=${group}`)]),
+  ]
+}
+
+/** The first descriptor after stdin, stdout and stderr. */
+const FIRST = 3
+
+/** Lets the holder open what QEMU needs at its start. */
+export class StartOpener implements Opener {
+  /** Words for the holder. */
+  readonly walls: string[] = []
+  /** Arguments of QEMU that tell it of the descriptors. */
+  readonly args: string[] = []
+
+  disk(path: string, isWritten: boolean): string {
+    const fd = this.#add('disk', `${isWritten ? 'rw' : 'r'}:${path}`)
+    this.args.push('-add-fd', `fd=${fd},set=${fd},opaque=${path.replaceAll(',', ',,')}`)
+    return fileOfSet(fd)
+  }
+
+  read(path: string): string {
+    return `/proc/self/fd/${this.#add('read', path)}`
+  }
+
+  map(path: string): string {
+    return `/proc/self/fd/${this.#add('map', path)}`
+  }
+
+  tap(name: string): string {
+    return `${this.#add('tap', name)}`
+  }
+
+  connection(socket: string): string {
+    return `${this.#add('connect', socket)}`
+  }
+
+  device(path: string): string {
+    return `${this.#add('disk', `rw:${path}`)}`
+  }
+
+  /** The descriptor of a socket that listens at `path`. */
+  listener(path: string): number {
+    return this.#add('listen', path)
+  }
+
+  #add(kind: string, what: string): number {
+    const fd = FIRST + this.walls.length
+    this.walls.push(`${kind}=${fd}:${what}`)
+    return fd
+  }
+}
+
+/** A text of QEMU with the paths of what the holder has opened for it. */
+export function withPaths(text: string, walls: readonly string[]): string {
+  return text.replace(/\/(?:dev\/fdset|proc\/self\/fd)\/(\d+)/g, (name, fd) => {
+    const found = walls
+      .map((wall) => /^\w+=(\d+):(?:rw?:(?=\/))?(.*)$/s.exec(wall))
+      .find((each) => each?.[1] === fd)
+    return found?.[2] ?? name
+  })
+}
+
+/** By this name QEMU finds the descriptor of a set that allows what it wants to do (`-add-fd` of qemu(1)). */
+export function fileOfSet(set: number): string {
+  return `/dev/fdset/${set}`
+}
