@@ -1,9 +1,10 @@
 import { stringify } from 'yaml'
-import { AgentError } from '../../base/errors.ts'
+import { AgentError, messageOf } from '../../base/errors.ts'
 import { plainText } from '../../client/output/text.ts'
 import { differences } from '../../host/machine/diff.ts'
 import { isMachine, parseYaml, readDocument, readMachine } from '../../host/machine/document/document.ts'
 import { expand } from '../../host/machine/expand.ts'
+import { domainXml } from '../../host/machine/libvirt/domain-xml.ts'
 import type { Machine } from '../../host/machine/machine.ts'
 import { UsageError } from '../command-line/usage-error.mjs'
 import { type MachineContext, print, printJson } from './command.ts'
@@ -11,9 +12,20 @@ import { readInput } from './read-message.ts'
 
 export async function run(context: MachineContext): Promise<undefined> {
   const machine = await machineOf(context, 'FILE')
-  if (context.values.has('json')) await printJson(context, machine)
+  const form = context.values.get('as')
+  if (form !== undefined) await print(context, textOf(machine, form))
+  else if (context.values.has('json')) await printJson(context, machine)
   // A machine's parts are written out each time, so that a reader finds them where they belong.
   else await print(context, stringify(machine, { aliasDuplicateObjects: false }))
+}
+
+function textOf(machine: Machine, form: string): string {
+  if (form !== 'libvirt') throw new UsageError(`--as ${form}: unknown, want libvirt`)
+  try {
+    return domainXml(machine)
+  } catch (error) {
+    throw new UsageError(`--as libvirt: ${messageOf(error)}`, { cause: error })
+  }
 }
 
 /** Returns 1 when the machines differ. */

@@ -49,6 +49,19 @@ describe('the commands for documents of machines', () => {
     })
   })
 
+  it("expand --as libvirt prints libvirt's domain, or says what it has no words for", async () => {
+    const { status, stdout } = await microvm(['expand', '--as', 'libvirt', file('vm.yaml', DOCUMENT)])
+    expect([status, stdout.split('\n')[0]]).toEqual([0, '<domain type="kvm">'])
+    const other = file('other.yaml', DOCUMENT.replace('memory: 512', 'machine: microvm'))
+    const refused = await microvm(['expand', '--as', 'libvirt', other])
+    expect(refused).toMatchObject({
+      status: 2,
+      stderr: expect.stringContaining('--as libvirt: board.machine: libvirt'),
+    })
+    const unknown = await microvm(['expand', '--as', 'xen', other])
+    expect(unknown).toMatchObject({ status: 2, stderr: 'microvm: --as xen: unknown, want libvirt\n' })
+  })
+
   it('diff compares a document with what expand has printed', async () => {
     const before = file('machine.yaml', (await microvm(['expand', file('vm.yaml', DOCUMENT)])).stdout)
     expect(await microvm(['diff', before, join(folder, 'vm.yaml')])).toEqual({

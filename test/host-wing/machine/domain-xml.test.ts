@@ -1,0 +1,70 @@
+import { describe, expect, it } from 'vitest'
+import { domainXml } from '../../../src/host/machine/libvirt/domain-xml.ts'
+import { expanded } from '../../support/host-wing/expansion.ts'
+import { xmlFields } from '../../support/host-wing/xml-fields.ts'
+
+const fieldsOf = (features: Readonly<Record<string, unknown>>) => xmlFields(domainXml(expanded(features)))
+
+describe("a machine as libvirt's domain", () => {
+  it('names volumes of the catalogue, and disks by their places', () => {
+    const storage = [
+      { source: 'a', limits: { iopsTotal: 7 }, errorPolicy: 'enospace', snapshot: true },
+      { source: 'b', interface: 'virtio-scsi', unit: 27 },
+    ]
+    const xml = domainXml(expanded({ iothreads: 1, storage }))
+    expect(xml).toContain('<source pool="catalogue" volume="a"/>')
+    expect(xml).toContain('<driver name="qemu" type="raw" error_policy="enospace" iothread="1"/>')
+    expect(xml).toContain('<total_iops_sec>7</total_iops_sec>')
+    expect([...xml.matchAll(/dev="(\w+)"/g)].map(([, name]) => name)).toEqual(['vda', 'sdab'])
+  })
+
+  it('has disks of SATA after those of SCSI, whose names they share', () => {
+    const storage = [{ type: 'cdrom' }, { source: 'b', interface: 'virtio-scsi' }]
+    const names = domainXml(expanded({ storage })).matchAll(/bus="(\w+)" dev="(\w+)"/g)
+    expect([...names].map(([, bus, name]) => [bus, name])).toEqual([
+      ['sata', 'sdb'],
+      ['scsi', 'sda'],
+    ])
+  })
+
+  it('has firmware, CPU and memory as libvirt calls them', () => {
+    const fields = fieldsOf({
+      firmware: { type: 'uefi', secureBoot: true },
+      cpu: { model: 'host', features: { vmx: false }, count: 4, present: 2 },
+      memory: { size: 1024, hugePages: '1G', slots: 0 },
+      balloon: false,
+    })
+    expect(Object.fromEntries(fields)).toMatchObject({
+      ...{ 'os@firmware': 'efi', 'os/loader@secure': 'yes', 'features/smm@state': 'on', 'vcpu@current': '2' },
+      ...{
+        'cpu@mode': 'host-passthrough',
+        'cpu/feature@policy': 'disable',
+        'devices/memballoon@model': 'none',
+      },
+      'memoryBacking/hugepages/page@unit': 'GiB',
+    })
+    expect(fields.has('maxMemory')).toBe(false)
+  })
+
+  it('has texts of the document as texts', () => {
+    expect(domainXml(expanded({ smbios: { product: '<a>&"b"' } }))).toContain('&#60;a&#62;&#38;&#34;b&#34;')
+  })
+
+  it.each([
+    [{ machine: 'microvm' }, 'board.machine: libvirt knows no addresses of machine microvm'],
+    [{ numa: 'match-host' }, 'numa.matchHost: libvirt wants cells'],
+    [{ firmware: { kernel: 'debian-13' } }, 'firmware.kernel: libvirt takes a path'],
+    [
+      { storage: [{ source: 'a', interface: 'nvme' }] },
+      'devices.disk0: libvirt 9.0 has no disks of interface nvme',
+    ],
+    [{ share: [{ source: 'a', tag: 'a' }] }, 'devices.share0: libvirt has no words for a share here'],
+    [{ metadata: { name: 'a' } }, 'devices.metadata0: libvirt has no words for a firmware-item here'],
+    [
+      { network: [{ source: 'a', filter: ['no-ip-spoofing', 'no-mac-spoofing'] }] },
+      'backends.nic0-backend.options.filters: libvirt takes one',
+    ],
+  ])('of %j is refused by name', (features, reason) => {
+    expect(() => fieldsOf(features)).toThrow(reason)
+  })
+})
