@@ -14,4 +14,10 @@ export function encodeBytesField(number: number, data: Uint8Array | StoredBytes)
     : { payload: head, bulk: data }
 }
 
+/** The same as one buffer, which is all that gRPC can send. */
+export function wholeBytesField(number: number, data: Uint8Array): Uint8Array {
+  const head = new BinaryWriter().tag(number, WireType.LengthDelimited).uint32(data.length).finish()
+  return Buffer.concat([head, data])
+}
+
 const NOTHING = new Uint8Array(0)

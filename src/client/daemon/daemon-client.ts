@@ -3,10 +3,12 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { abortable } from '../../base/abort.ts'
 import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
 import { InstanceServiceDefinition } from '../../gen/microvm/instance/v1/instance.ts'
+import { OOBManagementDefinition } from '../../gen/vm.ts'
 import { clientFor, type ServiceClient } from '../../rpc/client.ts'
 import { connectSocket } from '../connection/connect-socket.ts'
 import type { GrpcConnection, StreamCall } from '../connection/grpc-connection.ts'
 
+type Calling = Parameters<typeof clientFor>[1]
 type Streaming = 'watchInstances' | 'attach' | 'connectAgent'
 
 /** A connection to a daemon, whose owner closes it. */
@@ -16,6 +18,7 @@ export interface DaemonClient {
    * again, to the next daemon too, and happens once. Rejects with an `AgentError`.
    */
   readonly calls: Omit<ServiceClient<InstanceServiceDefinition>, Streaming>
+  readonly outOfBand: Pick<ServiceClient<OOBManagementDefinition>, 'reset'>
   /** The requests and answers are encoded messages. */
   stream(service: string, method: string, metadata?: Readonly<Record<string, string>>): StreamCall
   close(): void
@@ -45,7 +48,7 @@ export async function openDaemon(
   withinMs = GREETING_MS,
 ): Promise<DaemonClient> {
   let connection = await connect(path, signal, Math.min(withinMs, GREETING_MS))
-  const calls = clientFor(InstanceServiceDefinition, {
+  const calling: Calling = {
     call: async (service, method, payload, options = {}) => {
       const { timeoutMs = Number.POSITIVE_INFINITY } = options
       const until = performance.now() + timeoutMs
@@ -61,9 +64,10 @@ export async function openDaemon(
         }
       }
     },
-  })
+  }
   return {
-    calls,
+    calls: clientFor(InstanceServiceDefinition, calling),
+    outOfBand: clientFor(OOBManagementDefinition, calling),
     stream: (service, method, metadata) => connection.stream(service, method, metadata),
     close: () => connection.close(),
   }

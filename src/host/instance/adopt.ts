@@ -5,6 +5,7 @@ import { settleReplacements } from './devices/replace-backend.ts'
 import type { MachineInstance } from './instance.ts'
 import { describeEnd, type Machine, QEMU } from './machine/machine.ts'
 import { answer, connectMachine, isKept, STEPS } from './machine/steps.ts'
+import { settleResets } from './reset.ts'
 import { settleStreams } from './streams.ts'
 
 /**
@@ -81,6 +82,7 @@ async function takeIn(instance: MachineInstance): Promise<void> {
   await settlePlugs(instance)
   await settleReplacements(instance)
   await settleStreams(instance)
+  await settleResets(instance)
   await correct(instance, machine)
 }
 

@@ -4,6 +4,8 @@ import { State } from '../../gen/microvm/instance/v1/instance.ts'
 import type { QmpEvent } from '../qemu/qmp/message.ts'
 import { finishUnplug } from './devices/plug.ts'
 import type { MachineInstance } from './instance.ts'
+import { streamRows } from './record/instance-record.ts'
+import { endStreams } from './streams.ts'
 
 /** How often a guest may reboot by itself, unless the specification says. */
 const REBOOT_LIMIT = { count: 3, seconds: 60 }
@@ -52,7 +54,9 @@ async function onReset(instance: MachineInstance, byGuest: boolean): Promise<voi
   const rebootsMs = byGuest ? [...recent, BigInt(now)] : recent
   const set = { bootId: randomUUID(), rebootsMs, reboots: record.reboots + (byGuest ? 1 : 0) }
   const text = byGuest ? 'the guest has rebooted' : 'the machine was reset'
-  await recorded.commit({ set, kind: 'state', text })
+  instance.beginBoot(text)
+  const drop = await endStreams(instance)
+  await recorded.commit({ set, drop, rows: streamRows(drop), kind: 'state', text })
   if (rebootsMs.length <= count) return
   const reason = `the guest rebooted more than ${count} times in ${seconds} s`
   instance.end({ kind: 'state', reason })

@@ -6,6 +6,7 @@ import { SerialQueue } from '../../base/serial-queue.ts'
 import { State } from '../../gen/microvm/instance/v1/instance.ts'
 import type { InstanceRecord, StreamRecord } from '../../gen/microvm/instance/v1/records.ts'
 import type { QmpEvent } from '../qemu/qmp/message.ts'
+import type { SharedConsole } from './console/shared-console.ts'
 import { explainLock } from './devices/disk-in-use.ts'
 import { checkFiles } from './machine/check-files.ts'
 import type { Gone, Machine } from './machine/machine.ts'
@@ -52,11 +53,14 @@ export class MachineInstance {
   readonly diskErrors = new Map<string, string>()
   /** Whose port is whose. */
   readonly streams = new Map<number, StreamRecord>()
+  /** While someone is connected to it. */
+  console: SharedConsole | undefined
   readonly #queue = new SerialQueue()
   readonly #plan: Plan
   readonly #hooks: InstanceHooks
   readonly #log: Logger
   #ending = new AbortController()
+  #boot = new AbortController()
   /** The handling of QEMU's events, one after the other. */
   #events: Promise<void> = Promise.resolve()
   #isForgotten = false
@@ -114,6 +118,22 @@ export class MachineInstance {
     } catch (error) {
       this.#log.warn('record file not written', { error: messageOf(error) })
     }
+  }
+
+  /** Resolves when the record has followed the events of QEMU that have come. */
+  async eventsFollowed(): Promise<void> {
+    await this.#events
+  }
+
+  /** A signal that fires with `signal`, or once another boot of the guest begins. */
+  duringBoot(signal: AbortSignal): AbortSignal {
+    return AbortSignal.any([signal, this.#boot.signal])
+  }
+
+  /** Ends what belongs to the boot before, with `reason`. */
+  beginBoot(reason: string): void {
+    this.#boot.abort(new AgentError('ABORTED', `instance ${this.key}: ${reason}`))
+    this.#boot = new AbortController()
   }
 
   /** Waits for the changes that have been asked for. */
@@ -208,16 +228,6 @@ export class MachineInstance {
   async pause(): Promise<void> {
     this.machine()
     if (this.record.current !== State.PAUSED) await this.#ask(State.PAUSED)
-  }
-
-  async reset(): Promise<void> {
-    const { qmp } = this.machine()
-    const seen = qmp.event(({ name }) => name === 'RESET', AbortSignal.timeout(this.context.limits.commandMs))
-    // When the command fails, its error is thrown.
-    seen.catch(() => {})
-    await qmp.execute('system_reset', {}, this.#ending.signal)
-    await seen
-    await this.#events
   }
 
   /** Presses the power button. A paused guest cannot react, so its machine ends at once. */

@@ -19,6 +19,10 @@ export interface Caller {
   readonly tenant: string | undefined
   /** Fires when the caller hangs up or its deadline is over. A change that has begun goes on. */
   readonly signal: AbortSignal
+  /** The name of a call with an idempotency key, among those of all callers. */
+  readonly callKey?: string
+  /** The call was begun before: an earlier daemon died in it, or it had an error that passes. */
+  readonly isRepeated?: boolean
   /** Names the present step of the call. */
   readonly inStep: (step: string) => void
 }

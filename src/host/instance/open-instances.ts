@@ -28,7 +28,7 @@ import { instanceFolderName, specKey } from '../spec/spec-key.ts'
 import { specToProto } from '../spec/to-proto.ts'
 import { adopt } from './adopt.ts'
 import { connectAgent } from './connect-agent.ts'
-import { watchForPanic } from './console-panic.ts'
+import { watchForPanic } from './console/console-panic.ts'
 import { describeInstance } from './describe-instance.ts'
 import { diskUser } from './devices/disk-in-use.ts'
 import { plug, unplug } from './devices/plug.ts'
@@ -46,6 +46,7 @@ import { instanceOf, newRecord, recordOf } from './record/instance-record.ts'
 import { checkQuota, type Quotas, type QuotaUse } from './record/quota.ts'
 import { RecordedInstance } from './record/recorded-instance.ts'
 import type { Registry } from './registry/registry.ts'
+import { reset } from './reset.ts'
 import { allocatePort, attach, console, listStreams } from './streams.ts'
 import { watchDaemons } from './watch-daemons.ts'
 
@@ -217,7 +218,7 @@ class HostInstances implements Instances {
       case Change.PAUSE:
         return await this.#change(instance, caller, () => instance.pause())
       case Change.RESET:
-        return await this.#change(instance, caller, () => instance.reset())
+        return await this.#change(instance, caller, () => reset(instance, caller))
       case Change.STOP:
         return await this.#change(instance, caller, () =>
           instance.stop(graceMs || this.#parts.limits.powerOffMs),
@@ -261,7 +262,8 @@ class HostInstances implements Instances {
   }
 
   async *attach(request: AttachRequest, caller: Caller): AsyncGenerator<AttachResponse> {
-    yield* attach(await this.#takenIn(request.key, caller), request, caller.signal)
+    const instance = await this.#takenIn(request.key, caller)
+    yield* attach(instance, request, instance.duringBoot(caller.signal))
   }
 
   async streams(key: string, caller: Caller): Promise<readonly Stream[]> {
@@ -273,7 +275,8 @@ class HostInstances implements Instances {
     input: AsyncIterable<Uint8Array>,
     caller: Caller,
   ): AsyncGenerator<Uint8Array> {
-    yield* connectAgent(await this.#takenIn(key, caller), input, caller.signal)
+    const instance = await this.#takenIn(key, caller)
+    yield* connectAgent(instance, input, instance.duringBoot(caller.signal))
   }
 
   async *console(key: string, input: AsyncIterable<Uint8Array>, caller: Caller): AsyncGenerator<Uint8Array> {

@@ -7,15 +7,14 @@ import type {
   AttachResponse,
   Stream,
 } from '../../gen/microvm/instance/v1/instance.ts'
-import { StreamRecord } from '../../gen/microvm/instance/v1/records.ts'
+import { type StepRecord, StreamRecord } from '../../gen/microvm/instance/v1/records.ts'
+import { SharedConsole } from './console/shared-console.ts'
 import type { Holder } from './holder/holder.ts'
 import type { MachineInstance } from './instance.ts'
 import { guestSocket } from './machine/plan.ts'
 import { answer } from './machine/steps.ts'
 import type { Change } from './registry/registry.ts'
 
-/** The ring of the console. */
-const CONSOLE = 0
 const LAST_PORT = 0xffff_fffe
 
 /** Reserves the next port and listens there. To be called in a change. */
@@ -67,6 +66,22 @@ export async function listStreams(instance: MachineInstance): Promise<readonly S
   })
 }
 
+/** Ends the streams of a boot that is over, and returns the steps that are undone by this. */
+export async function endStreams(instance: MachineInstance): Promise<readonly StepRecord[]> {
+  const { context, recorded, streams } = instance
+  const { holder } = context
+  if (holder !== undefined) {
+    for (const port of streams.keys()) await answer(context, holder.closeRing(port)).catch(onlyNotFound)
+  }
+  streams.clear()
+  return recorded.steps.filter(({ step }) => step === 'stream')
+}
+
+/** The daemon may have died before the holder listened there. */
+function onlyNotFound(error: unknown): void {
+  if (!(error instanceof AgentError) || error.code !== 'NOT_FOUND') throw error
+}
+
 /** What a stream has carried since an offset, and what it carries from now on. */
 export async function* attach(
   instance: MachineInstance,
@@ -83,7 +98,7 @@ export async function* attach(
   }
 }
 
-/** Bytes to and from the console, from its next byte on. */
+/** The last bytes of the console, then all that come; `input` is typed. */
 export async function* console(
   instance: MachineInstance,
   input: AsyncIterable<Uint8Array>,
@@ -93,10 +108,13 @@ export async function* console(
   const devices = Object.values(instance.record.specification?.devices ?? {})
   if (!devices.some(({ serial, virtioConsole }) => (serial ?? virtioConsole) !== undefined))
     throw new AgentError('FAILED_PRECONDITION', `instance ${instance.key}: the machine has no console`)
-  const rings = await answer(instance.context, holder.rings())
-  const end = rings.find(({ number }) => number === CONSOLE)?.end ?? 0n
-  const { stream } = await answer(instance.context, holder.attach(CONSOLE, end))
-  yield* joined(stream, input, signal)
+  const shared =
+    instance.console ??
+    new SharedConsole(holder, () => {
+      if (instance.console === shared) instance.console = undefined
+    })
+  instance.console = shared
+  yield* shared.join(input, signal)
 }
 
 /** Sends `input` to the stream, and yields what comes from there until either side ends. */

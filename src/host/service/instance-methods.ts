@@ -66,7 +66,7 @@ export function instanceMethods(context: ServiceContext): ServiceMethods<typeof 
       ...JOURNALED,
       handle: async ({ key }, call) => {
         await instances.remove(specKey(key), call).catch((error) => {
-          if (!call.isRepeated || !isNotFound(error)) throw error
+          if (call.isRepeated !== true || !isNotFound(error)) throw error
         })
         return {}
       },

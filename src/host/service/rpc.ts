@@ -17,8 +17,6 @@ export type OnDaemonDeath = 'read' | 'idempotent' | 'journaled'
 /** A call of a service of this daemon. */
 export interface ServiceCall extends Caller {
   readonly metadata: (name: string) => string | undefined
-  /** The call was begun before: an earlier daemon died in it, or it had an error that passes. */
-  readonly isRepeated: boolean
 }
 
 interface Declared {
@@ -35,6 +33,8 @@ export interface StreamRpc<Request, Response> extends Declared {
 }
 
 export interface DuplexRpc<Request, Response> extends Declared {
+  /** In place of the generated encoder, which copies long bytes several times. */
+  readonly encode?: (response: Response) => Uint8Array
   readonly handleDuplex: (requests: AsyncIterable<Request>, call: ServiceCall) => AsyncIterable<Response>
 }
 

@@ -21,7 +21,7 @@ import type {
 import { statusOf } from '../../rpc/status.ts'
 import type { CallJournal } from './call-journal.ts'
 import type { HostCalls, OpenCall } from './host-calls.ts'
-import type { AnyRpc, DeclaredMethod, MessageType, ServiceCall } from './rpc.ts'
+import type { AnyRpc, DeclaredMethod, ServiceCall } from './rpc.ts'
 
 export interface ServeContext {
   readonly calls: HostCalls
@@ -115,7 +115,10 @@ class ServedRpc {
     if (!('handleStream' in rpc)) throw new Error(`${this.#method.name}: not a stream`)
     return (payload, incoming, send) =>
       this.#streamed(incoming, send, (open, call) =>
-        encodedBy(types.response, rpc.handleStream(this.#decode(payload, open), call)),
+        encodedBy(
+          (message) => encode(types.response, message),
+          rpc.handleStream(this.#decode(payload, open), call),
+        ),
       )
   }
 
@@ -128,7 +131,8 @@ class ServedRpc {
         const requests = async function* () {
           for await (const payload of payloads) yield decode(payload)
         }
-        return encodedBy(types.response, rpc.handleDuplex(requests(), call))
+        const encodeOne = rpc.encode ?? ((message: unknown) => encode(types.response, message))
+        return encodedBy(encodeOne, rpc.handleDuplex(requests(), call))
       })
   }
 
@@ -195,7 +199,10 @@ class ServedRpc {
     const call = { tenant: this.#tenant ?? '', idempotencyKey, method: name, digest: digest.digest() }
     // Others may wait for its outcome, too.
     const own = { ...given, signal: neverAborted }
-    return this.#context.journal.run(call, (isRepeated) => work({ ...this.#callOf(own), isRepeated }))
+    const callKey = `${call.tenant}/${idempotencyKey}`
+    return this.#context.journal.run(call, (isRepeated) =>
+      work({ ...this.#callOf(own), callKey, isRepeated }),
+    )
   }
 
   #begin(): OpenCall {
@@ -235,7 +242,7 @@ class ServedRpc {
     const inStep = (step: string) => {
       open.step = step
     }
-    return { tenant: this.#tenant, signal, inStep, metadata, isRepeated: false }
+    return { tenant: this.#tenant, signal, inStep, metadata }
   }
 
   #answered<Answer extends Outcome>(open: OpenCall, outcome: Answer): Answer {
@@ -270,10 +277,10 @@ function isChange({ onDaemonDeath }: AnyRpc): boolean {
 }
 
 async function* encodedBy<Message>(
-  type: MessageType<Message>,
+  encodeOne: (message: Message) => Uint8Array,
   messages: AsyncIterable<Message>,
 ): AsyncGenerator<Uint8Array, void> {
-  for await (const message of messages) yield encode(type, message)
+  for await (const message of messages) yield encodeOne(message)
 }
 
 /** The key of the instance, cut for logs. */

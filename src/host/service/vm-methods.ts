@@ -6,6 +6,7 @@ import type {
   OOBManagementDefinition,
   VMControllerDefinition,
 } from '../../gen/vm.ts'
+import { wholeBytesField } from '../../rpc/bytes-field.ts'
 import type { Instances } from '../instance/instances.ts'
 import { specKey } from '../spec/spec-key.ts'
 import { invalid, pieces } from './instance-methods.ts'
@@ -29,6 +30,7 @@ export function outOfBandMethods(instances: Instances): ServiceMethods<typeof OO
     console: {
       role: 'owner',
       onDaemonDeath: 'read',
+      encode: ({ data }) => wholeBytesField(1, data),
       handleDuplex: (requests, call) => connectConsole(instances, requests, call),
     },
   }

@@ -239,7 +239,7 @@ export const MACHINE_COMMANDS = [
     name: 'console',
     summary: 'connect to the console of a guest',
     details: [
-      'Prints what the console prints, and types what is typed. Ctrl-P Ctrl-Q leaves it; the guest goes on.',
+      'Prints the last 64 KiB of the console and all that comes, and types what is typed. Ctrl-P Ctrl-Q leaves it; the guest goes on. Who reads too slowly loses bytes, and sees how many.',
     ],
     options: [SOCKET, HELP],
     arguments: [KEY],

@@ -26,7 +26,7 @@ const COMMANDS: Readonly<Record<string, () => Promise<RunMachineCommand>>> = {
   stop: changeState,
   pause: changeState,
   kill: changeState,
-  reset: changeState,
+  reset: async () => (await import('./change-state.ts')).reset,
   rm: async () => (await import('./remove.ts')).run,
   plug: async () => (await import('./devices.ts')).plug,
   unplug: async () => (await import('./devices.ts')).unplug,

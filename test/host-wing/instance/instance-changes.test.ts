@@ -76,8 +76,8 @@ describe('plugging', () => {
     wing.holders.qemu.isPolite = false
     await unplugData(instances, 20)
     const change = by === 'reset' ? Change.RESET : Change.STOP
-    await instances.changeState({ key: 'web', change, graceMs: 1 }, ADMIN)
-    await expect.poll(async () => (await instances.get('web', ADMIN)).specification).toEqual(specification())
+    const changed = await instances.changeState({ key: 'web', change, graceMs: 1 }, ADMIN)
+    expect(changed.specification).toEqual(specification())
   })
 
   it.each([

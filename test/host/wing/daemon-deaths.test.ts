@@ -6,7 +6,7 @@ import type { Death } from '../../support/wing/mortal-registry.ts'
 import { runLife } from '../../support/wing/run-life.ts'
 
 /** The commits of a life; one that has more fails this test. */
-const COMMITS = 20
+const COMMITS = 22
 /** `npm run instances` takes all moments, and this group one of so many. */
 const SHARE = process.env[INSTANCES.lives] === undefined ? 5 : 1
 const TIMEOUT_MS = 600_000

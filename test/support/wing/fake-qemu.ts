@@ -19,6 +19,9 @@ export class FakeQemu {
   /** Whether the guest reacts to the power button, and to requests to let devices go. */
   isPolite = true
   isRunning = false
+  /** The resets that the guest has seen: a guest that has not run since the last one sees no other. */
+  resets = 0
+  #hasRun = false
   readonly #server: Server
   readonly #leaving = new Set<string>()
   readonly #onExit: () => void
@@ -85,9 +88,12 @@ export class FakeQemu {
       case 'cont':
       case 'stop':
         this.isRunning = command === 'cont'
+        this.#hasRun ||= this.isRunning
         this.emit(this.isRunning ? 'RESUME' : 'STOP')
         return {}
       case 'system_reset':
+        if (this.#hasRun) this.resets += 1
+        this.#hasRun = this.isRunning
         this.emit('RESET', { guest: false, reason: 'host-qmp-system-reset' })
         this.letGo()
         return {}

@@ -145,7 +145,7 @@ export function specificationOf({ key, record }: MachineInstance): Specification
 }
 
 /** QEMU's ids of the devices that have one. */
-async function devicesOf(instance: MachineInstance): Promise<readonly string[]> {
+export async function devicesOf(instance: MachineInstance): Promise<readonly string[]> {
   const { qmp } = instance.machine()
   const children = await qmp.execute('qom-list', { path: '/machine/peripheral' }, instance.ending)
   return children.map(({ name }) => name)

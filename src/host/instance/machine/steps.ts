@@ -64,7 +64,16 @@ interface Step {
   readonly undo: (context: StepContext, words: readonly string[]) => Promise<void>
 }
 
-export type StepName = 'folder' | 'holder' | 'daemon' | 'qemu' | 'tap' | 'stream' | 'plug' | 'replace'
+export type StepName =
+  | 'folder'
+  | 'holder'
+  | 'daemon'
+  | 'qemu'
+  | 'tap'
+  | 'stream'
+  | 'plug'
+  | 'reset'
+  | 'replace'
 
 /** What is made for an instance, in this order. It is undone in the reverse order. */
 export const STEPS: Readonly<Record<StepName, Step>> = {
@@ -127,6 +136,8 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
   },
   /** A change of a machine that runs. What was made for it in QEMU ends with QEMU. */
   plug: { make: async () => {}, undo: async () => {} },
+  /** Words are the boot id before it, and the state that the machine has afterwards. */
+  reset: { make: async () => {}, undo: async () => {} },
   replace: { make: async () => {}, undo: async () => {} },
 }
 

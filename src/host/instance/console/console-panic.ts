@@ -1,6 +1,6 @@
-import type { Holder } from './holder/holder.ts'
-import type { MachineInstance } from './instance.ts'
-import type { Machine } from './machine/machine.ts'
+import type { Holder } from '../holder/holder.ts'
+import type { MachineInstance } from '../instance.ts'
+import type { Machine } from '../machine/machine.ts'
 
 /** The words of the kernel's panic() (kernel/panic.c). */
 const PANIC = 'Kernel panic - not syncing'
