@@ -1,0 +1,89 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdirSync } from 'node:fs'
+import { join } from 'node:path'
+import { neverAborted } from '../../src/base/abort.ts'
+import { buildHolder } from '../../src/build/native.ts'
+import { projectRoot } from '../../src/build/project.ts'
+import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
+import { openDaemon } from '../../src/client/daemon/daemon-client.ts'
+import { ConsoleIO, OOBManagementDefinition } from '../../src/gen/vm.ts'
+import { startHolder } from '../../src/host/instance/holder/start-holder.ts'
+import { CONSOLE_ONLY, ensureRequest } from '../../test/support/wing/requests.ts'
+import { standInQemu } from '../../test/support/wing/stand-in-qemu.ts'
+import { benchEnvironment, median, report } from '../support/figure.ts'
+
+/** 100 MB of a console's output to a caller of OOBManagement.Console, against a client of the holder's ring. */
+const ROUNDS = 7
+const BYTES = 100_000_000
+
+const folder = makeTemporaryFolder('/tmp')
+const state = join(folder, 'state')
+const bin = standInQemu(folder)
+const env = { MICROVM_ACCEL: 'tcg', PATH: `${bin}:${benchEnvironment().PATH}` }
+const daemon = spawn(
+  process.execPath,
+  [join(projectRoot, 'src/microvm/main.ts'), 'daemon', '--state', state],
+  { stdio: ['ignore', 'ignore', 'pipe'], env },
+)
+for await (const chunk of daemon.stderr.iterator({ destroyOnReturn: false }))
+  if (String(chunk).includes('"msg":"serving"')) break
+daemon.stderr.resume()
+mkdirSync(join(folder, 'bare'))
+const holder = await startHolder(join(folder, 'bare'), await buildHolder())
+const client = await openDaemon(join(state, 'admin.sock'), neverAborted)
+try {
+  await client.calls.ensureInstance(ensureRequest('web', { specification: CONSOLE_ONLY }))
+  await holder.start({
+    name: 'qemu',
+    output: 'console',
+    argv: [join(bin, 'qemu-system-x86_64'), ',path=qmp'],
+  })
+  const values: number[] = []
+  const floors: number[] = []
+  for (let round = 0; round < ROUNDS; round++) {
+    floors.push(await ringMs())
+    values.push(await callMs())
+  }
+  const figure = { value: median(values), floor: median(floors), limit: 1.3 }
+  report({ figure: 'console by OOBManagement, 100 MB', unit: 'ms', ...figure })
+} finally {
+  await client.calls.remove({ key: 'web' })
+  client.close()
+  await holder.end()
+  const exited = once(daemon, 'exit')
+  daemon.kill()
+  await exited
+  removeTemporaryFolder(folder)
+}
+
+async function ringMs(): Promise<number> {
+  const [ring] = await holder.rings()
+  const { stream } = await holder.attach(0, ring?.end ?? 0n)
+  const begin = performance.now()
+  stream.write(`print ${BYTES}\n`)
+  let total = 0
+  for await (const chunk of stream) {
+    total += chunk.length
+    if (total >= BYTES) break
+  }
+  return performance.now() - begin
+}
+
+async function callMs(): Promise<number> {
+  const { fullName, methods } = OOBManagementDefinition
+  const call = client.stream(fullName, methods.console.name, { instance: 'web' })
+  const type = (text: string) => call.send(ConsoleIO.encode({ data: Buffer.from(text) }).finish())
+  const next = async () => ConsoleIO.decode((await call.answers.next()).value ?? new Uint8Array()).data
+  await type('hello\n')
+  while (!Buffer.from(await next()).includes('hello'));
+  const begin = performance.now()
+  await type(`print ${BYTES}\n`)
+  for (let total = 0; total < BYTES; ) {
+    const data = await next()
+    if (data.length < 100 && Buffer.from(data).includes('lost')) throw new Error(Buffer.from(data).toString())
+    total += data.length
+  }
+  call.cancel()
+  return performance.now() - begin
+}
