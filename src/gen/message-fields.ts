@@ -2087,6 +2087,11 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "number": 8,
    "name": "vmlinux",
    "property": "vmlinux"
+  },
+  {
+   "number": 9,
+   "name": "firmware",
+   "property": "firmware"
   }
  ],
  "microvm.instance.v1.Room": [

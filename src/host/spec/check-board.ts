@@ -25,7 +25,8 @@ export function checkBoard({ board, devices, rebootLimit, limits = NO_LIMITS }: 
   if (modules + (board.room?.memorySlots ?? 0) > MAX_MEMORY_SLOTS) {
     refuse('board.room.memory_slots', `more than ${MAX_MEMORY_SLOTS} with those of persistent memory`)
   }
-  checkBootFiles(board)
+  if (board.kernel === undefined) checkFirmwareBoot(board, devices)
+  else checkBootFiles(board, board.kernel)
   if (rebootLimit !== undefined) {
     checkNumber('reboot_limit.count', rebootLimit.count, 0, MAX_REBOOTS)
     checkNumber('reboot_limit.seconds', rebootLimit.seconds, 1, MAX_REBOOT_SECONDS)
@@ -55,7 +56,19 @@ function checkRoom({ machine, room, cpus, memoryMib }: Board): void {
   checkNumber('board.room.memory_slots', room.memorySlots, 0, MAX_MEMORY_SLOTS)
 }
 
-function checkBootFiles({ kernel, initrd, vmlinux, commandLine }: Board): void {
+/** The firmware of machine `microvm` boots no disk. */
+function checkFirmwareBoot(board: Board, devices: VmSpec['devices']): void {
+  const { machine, commandLine } = board
+  if (chipsetOf(machine) === 'microvm' || !Object.values(devices).some(({ kind }) => kind === 'disk'))
+    refuse('board.kernel', 'missing, and there is no disk that the firmware could boot')
+  for (const name of ['initrd', 'vmlinux'] as const)
+    if (board[name] !== undefined) refuse(`board.${name}`, 'not possible without a kernel')
+  if (commandLine !== '') refuse('board.command_line', 'not possible without a kernel')
+}
+
+function checkBootFiles(board: Board, kernel: string): void {
+  const { initrd, vmlinux, commandLine, firmware } = board
+  if (firmware !== undefined) refuse('board.firmware', 'not possible with a kernel')
   checkPath('board.kernel', kernel)
   if (initrd !== undefined) checkPath('board.initrd', initrd)
   if (vmlinux !== undefined) checkPath('board.vmlinux', vmlinux)

@@ -1,6 +1,7 @@
 import { familyOf, parseIp } from '../../base/ip-address.ts'
 import {
   type Backend as BackendMessage,
+  Board_Firmware,
   type Board as BoardMessage,
   type Device as DeviceMessage,
   File_Access,
@@ -41,17 +42,25 @@ function boardFromProto(message: BoardMessage): Board {
     const fault = message.machine === '' ? 'missing' : `${shown(message.machine)}: unknown`
     refuse('board.machine', `${fault}, want ${MACHINES.join(', ')}`)
   }
-  const { memoryMib, cpus, room, kernel, initrd, commandLine, vmlinux } = message
+  const { memoryMib, cpus, room, kernel, initrd, commandLine, vmlinux, firmware } = message
   return {
     machine,
     memoryMib: Number(memoryMib),
     cpus,
     room: room && { ...room, memoryMib: Number(room.memoryMib) },
-    kernel,
+    kernel: kernel || undefined,
+    firmware: firmwareFromProto(firmware),
     initrd: initrd || undefined,
     commandLine,
     vmlinux: vmlinux || undefined,
   }
+}
+
+function firmwareFromProto(firmware: Board_Firmware): Board['firmware'] {
+  if (firmware === Board_Firmware.FIRMWARE_UNSPECIFIED) return undefined
+  if (firmware === Board_Firmware.BIOS) return 'bios'
+  if (firmware === Board_Firmware.UEFI) return 'uefi'
+  return refuse('board.firmware', `${firmware}: unknown, want BIOS or UEFI`)
 }
 
 /** Two notations of one UUID are one key, which may not be there twice. */

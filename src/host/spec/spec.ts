@@ -61,8 +61,10 @@ export interface Board {
   readonly cpus: number
   /** What can be plugged in while the machine runs; nothing by default. Machine `microvm` has no room. */
   readonly room?: Room | undefined
-  /** Path of a bzImage on this host. */
-  readonly kernel: string
+  /** Path of a bzImage on this host. Without one the firmware boots the disk of the lowest slot. */
+  readonly kernel?: string | undefined
+  /** "bios" by default; only without a kernel. */
+  readonly firmware?: 'bios' | 'uefi' | undefined
   /** The same kernel as an ELF file with a PVH entry, which an emulated machine starts a second sooner. */
   readonly vmlinux?: string | undefined
   readonly initrd: string | undefined

@@ -1,5 +1,6 @@
 import {
   type Backend as BackendMessage,
+  Board_Firmware,
   type Device as DeviceMessage,
   File_Access,
   type Specification,
@@ -21,9 +22,21 @@ export function specToProto(spec: VmSpec): Specification {
   }
 }
 
-function boardToProto({ memoryMib, room, initrd = '', vmlinux = '', ...board }: Board) {
+const FIRMWARES = { bios: Board_Firmware.BIOS, uefi: Board_Firmware.UEFI } as const
+
+function boardToProto({
+  memoryMib,
+  room,
+  kernel = '',
+  initrd = '',
+  vmlinux = '',
+  firmware,
+  ...board
+}: Board) {
   return {
     ...board,
+    kernel,
+    firmware: firmware === undefined ? Board_Firmware.FIRMWARE_UNSPECIFIED : FIRMWARES[firmware],
     memoryMib: BigInt(memoryMib),
     room: room && { ...room, memoryMib: BigInt(room.memoryMib) },
     initrd,

@@ -282,7 +282,17 @@ describe('checkSpec', () => {
       specOf([], { room: { ...room, memoryMib: 2 ** 63 } }),
       'board.room.memory_mib: 9223372036854776000: want 0 to',
     ],
-    ['no kernel', specOf([], { kernel: '' }), 'board.kernel: missing'],
+    ['an empty kernel', specOf([], { kernel: '' }), 'board.kernel: missing'],
+    [
+      'no kernel and no disk',
+      specOf([], { kernel: undefined }),
+      'board.kernel: missing, and there is no disk that the firmware could boot',
+    ],
+    [
+      'firmware beside a kernel',
+      specOf([], { firmware: 'uefi' }),
+      'board.firmware: not possible with a kernel',
+    ],
     ['a relative initrd', specOf([], { initrd: 'i' }), 'board.initrd: "i": want an absolute path'],
     [
       'a broken command line',

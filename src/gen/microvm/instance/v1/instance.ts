@@ -126,13 +126,32 @@ export interface Board {
   room:
     | Room
     | undefined;
-  /** Path of a bzImage on this host. */
+  /** Path of a bzImage on this host. Without one the firmware boots the disk of the lowest slot. */
   kernel: string;
   /** Path of an initrd; empty for none. */
   initrd: string;
   commandLine: string;
   /** Path of the same kernel as an ELF file, which an emulated machine starts sooner; empty for none. */
   vmlinux: string;
+  /** Only without a kernel. */
+  firmware: Board_Firmware;
+}
+
+export const Board_Firmware = {
+  /** FIRMWARE_UNSPECIFIED - BIOS. */
+  FIRMWARE_UNSPECIFIED: 0,
+  /** BIOS - SeaBIOS, which QEMU brings with it. */
+  BIOS: 1,
+  /** UEFI - Debian's OVMF. What is stored in its variables is dropped with the machine. */
+  UEFI: 2,
+} as const;
+
+export type Board_Firmware = typeof Board_Firmware[keyof typeof Board_Firmware];
+
+export namespace Board_Firmware {
+  export type FIRMWARE_UNSPECIFIED = typeof Board_Firmware.FIRMWARE_UNSPECIFIED;
+  export type BIOS = typeof Board_Firmware.BIOS;
+  export type UEFI = typeof Board_Firmware.UEFI;
 }
 
 /** What can be added while the machine runs. */
@@ -1392,7 +1411,17 @@ export const RebootLimit: MessageFns<RebootLimit> = {
 };
 
 function createBaseBoard(): Board {
-  return { machine: "", memoryMib: 0n, cpus: 0, room: undefined, kernel: "", initrd: "", commandLine: "", vmlinux: "" };
+  return {
+    machine: "",
+    memoryMib: 0n,
+    cpus: 0,
+    room: undefined,
+    kernel: "",
+    initrd: "",
+    commandLine: "",
+    vmlinux: "",
+    firmware: 0,
+  };
 }
 
 export const Board: MessageFns<Board> = {
@@ -1423,6 +1452,9 @@ export const Board: MessageFns<Board> = {
     }
     if (message.vmlinux !== "") {
       writer.uint32(66).string(message.vmlinux);
+    }
+    if (message.firmware !== 0) {
+      writer.uint32(72).int32(message.firmware);
     }
     return writer;
   },
@@ -1504,6 +1536,14 @@ export const Board: MessageFns<Board> = {
             message.vmlinux = reader.string();
             continue;
           }
+          case 9: {
+            if (tag !== 72) {
+              break;
+            }
+
+            message.firmware = reader.int32() as any;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1529,6 +1569,7 @@ export const Board: MessageFns<Board> = {
     message.initrd = object.initrd ?? "";
     message.commandLine = object.commandLine ?? "";
     message.vmlinux = object.vmlinux ?? "";
+    message.firmware = object.firmware ?? 0;
     return message;
   },
 };
