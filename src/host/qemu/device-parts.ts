@@ -1,4 +1,5 @@
 import { AgentError } from '../../base/errors.ts'
+import { placeNumber } from '../spec/device-order.ts'
 import {
   type Backend,
   chipsetOf,
@@ -61,13 +62,14 @@ function diskParts(spec: VmSpec, id: string, device: DiskDevice, host: PartsHost
   const { format, file } = nodeNames(device.backend)
   const model = device.interface === 'nvme' ? 'nvme' : 'virtio-blk'
   const filename = host.opener?.disk(path, access === 'read-write') ?? path
+  const boot = spec.board.kernel === undefined ? { bootindex: placeNumber(spec, device) } : {}
   if (access === 'scratch') {
     const name = qemuId(device.backend)
     // What the guest writes is dropped when this host crashes, so QEMU need not wait for its disk.
     const options = { if: 'none', id: name, format: 'raw', file: filename, snapshot: true, cache: 'unsafe' }
     return [
       { option: 'drive', properties: options },
-      placed(spec, device, model, { id, drive: name, serial: device.serial }),
+      placed(spec, device, model, { id, drive: name, serial: device.serial, ...boot }),
     ]
   }
   const driver = host.blockDevices?.has(path) ? 'host_device' : 'file'
@@ -75,7 +77,7 @@ function diskParts(spec: VmSpec, id: string, device: DiskDevice, host: PartsHost
   return [
     { option: 'blockdev', properties: { driver, 'node-name': file, filename, ...readOnly } },
     { option: 'blockdev', properties: { driver: 'raw', 'node-name': format, file, ...readOnly } },
-    placed(spec, device, model, { id, drive: format, serial: device.serial }),
+    placed(spec, device, model, { id, drive: format, serial: device.serial, ...boot }),
   ]
 }
 

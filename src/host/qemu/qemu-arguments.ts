@@ -80,7 +80,6 @@ function nvdimmsOf({ devices }: VmSpec): readonly NvdimmDevice[] {
 
 function boardArguments(board: Board, host: QemuHost, needs: BoardNeeds): readonly string[] {
   const { shared, nvdimms } = needs
-  const opened = (path: string) => host.opener?.read(path) ?? path
   const memory = shared ? ',memory-backend=memory' : ''
   const nvdimm = board.room === undefined && nvdimms.length === 0 ? '' : ',nvdimm=on'
   return [
@@ -88,9 +87,32 @@ function boardArguments(board: Board, host: QemuHost, needs: BoardNeeds): readon
     ...accelerationArguments(board, host),
     ...['-smp', cpuOption(board), '-m', memoryOption(board, nvdimms)],
     ...(shared ? ['-object', `memory-backend-memfd,id=memory,size=${board.memoryMib}M,share=on`] : []),
-    ...['-kernel', opened((host.acceleration === 'tcg' ? board.vmlinux : undefined) ?? board.kernel)],
+    ...(board.kernel === undefined ? firmwareArguments(board) : kernelArguments(board, board.kernel, host)),
+  ]
+}
+
+function kernelArguments(board: Board, kernel: string, host: QemuHost): readonly string[] {
+  const opened = (path: string) => host.opener?.read(path) ?? path
+  return [
+    ...['-kernel', opened((host.acceleration === 'tcg' ? board.vmlinux : undefined) ?? kernel)],
     ...(board.initrd === undefined ? [] : ['-initrd', opened(board.initrd)]),
     ...['-append', [...emulationParameters(board.machine, host), board.commandLine].join(' ')],
+  ]
+}
+
+/** Of Debian's package `ovmf`. */
+const OVMF = {
+  code: '/usr/share/OVMF/OVMF_CODE_4M.fd',
+  variables: '/usr/share/OVMF/OVMF_VARS_4M.fd',
+} as const
+
+/** SeaBIOS needs no argument. OVMF writes its variables into a temporary file of QEMU. */
+function firmwareArguments({ firmware }: Board): readonly string[] {
+  if (firmware !== 'uefi') return []
+  const flash = { if: 'pflash', format: 'raw' }
+  return [
+    ...wordsOf({ option: 'drive', properties: { ...flash, unit: 0, readonly: true, file: OVMF.code } }),
+    ...wordsOf({ option: 'drive', properties: { ...flash, unit: 1, snapshot: true, file: OVMF.variables } }),
   ]
 }
 

@@ -72,6 +72,27 @@ describe('qemuArguments', () => {
   })
 
   it.each([
+    ['bios', []],
+    [
+      'uefi',
+      [
+        ...['-drive', 'if=pflash,format=raw,unit=0,readonly=on,file=/usr/share/OVMF/OVMF_CODE_4M.fd'],
+        ...['-drive', 'if=pflash,format=raw,unit=1,snapshot=on,file=/usr/share/OVMF/OVMF_VARS_4M.fd'],
+      ],
+    ],
+  ] as const)('boots the disks in the order of their slots by %s', (firmware, flash) => {
+    const noKernel = { kernel: undefined, initrd: undefined, commandLine: '', firmware }
+    expect(qemuArguments(spec(twoDisks, noKernel), { acceleration: 'tcg', qmp: { fd: 3 } })).toEqual([
+      ...ALWAYS,
+      ...['-machine', 'q35,usb=off', ...TCG, ...SIZE, ...flash, ...QMP],
+      ...[...ROOT_DRIVE, '-device'],
+      'virtio-blk-pci,addr=0x3,id=name-root,drive=name-root-file,serial=root,bootindex=48',
+      ...[...DATA_DRIVE, '-device'],
+      'virtio-blk-pci,addr=0x5,id=name-data,drive=name-data-file,serial=data,bootindex=80',
+    ])
+  })
+
+  it.each([
     ['tcg', '/vmlinux'],
     ['kvm', '/k'],
   ] as const)('starts the unpacked kernel of an emulated guest alone: %s', (acceleration, kernel) => {

@@ -12,6 +12,7 @@ const INSTALLED = [
   'qemu-system-common',
   'virtiofsd',
   'passt',
+  'ovmf',
   'iproute2',
   'nftables',
   'qemu-utils',
