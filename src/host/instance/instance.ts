@@ -236,7 +236,7 @@ export class MachineInstance {
     if (machine === undefined) return await this.#halt()
     const wasRunning = this.record.current === State.RUNNING
     const set = { desired: State.STOPPED, current: State.STOPPING }
-    await this.recorded.note({ set, kind: 'state', text: 'the machine is being stopped' })
+    await this.recorded.note({ set, kind: 'state', text: 'the machine is being stopped', frees: true })
     if (wasRunning) {
       const over = new AbortController()
       const grace = clock.sleep(graceMs, AbortSignal.any([over.signal, this.#ending.signal])).catch(() => {})
@@ -257,13 +257,7 @@ export class MachineInstance {
 
   async finishRemoval(): Promise<void> {
     const set = { desired: State.REMOVING, current: State.REMOVING }
-    try {
-      await this.recorded.commit({ set, kind: 'state', text: 'the instance is being removed' })
-    } catch (error) {
-      // The session with QEMU has been closed.
-      await this.#halt()
-      throw error
-    }
+    await this.recorded.note({ set, kind: 'state', text: 'the instance is being removed', frees: true })
     await this.#forget()
   }
 
@@ -278,7 +272,7 @@ export class MachineInstance {
   async tearDown(reason: string, kind: Announcement['kind'] = 'state'): Promise<void> {
     const { recorded } = this
     const ending = { desired: State.STOPPED, current: State.STOPPING, reason }
-    await recorded.note({ set: ending, kind: 'state', text: 'the machine is ending' })
+    await recorded.note({ set: ending, kind: 'state', text: 'the machine is ending', frees: true })
     const drop = await undoSteps(
       this.context,
       recorded.steps.filter((step) => !isKept(step)),
@@ -288,7 +282,8 @@ export class MachineInstance {
     this.streams.clear()
     const set = { current: State.STOPPED, reason, ...withoutLost(this.record, recorded.steps) }
     const rows = streamRows(drop)
-    await recorded.note({ set, drop, rows, kind, text: reason === '' ? 'the machine has stopped' : reason })
+    const text = reason === '' ? 'the machine has stopped' : reason
+    await recorded.note({ set, drop, rows, kind, text, frees: true })
     this.#log.info('instance stopped', { instance: this.key, reason })
   }
 

@@ -2,6 +2,7 @@ import { constants, readFileSync, statSync } from 'node:fs'
 import { mkdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { buildHolder } from '../../build/native.ts'
 import { chooseAcceleration, hasAccess, hostTscKhz } from '../qemu/host.ts'
@@ -39,7 +40,11 @@ export async function openHostInstances(options: HostInstancesOptions): Promise<
     find: findHolder,
     kill: killHolder,
   }
-  await tryHolder(holders, join(options.stateFolder, TRIAL))
+  await tryHolder(holders, join(options.stateFolder, TRIAL)).catch((error) => {
+    if (error instanceof AgentError && error.code === 'FAILED_PRECONDITION') throw error
+    // Such as a full disk. Machines that run can be ended, which makes room.
+    options.log.error('no holder can be started now', { error: messageOf(error) })
+  })
   const isRoot = process.getuid?.() === 0
   if (!isRoot)
     options.log.warn('no walls between instances', { reason: 'all processes are one user, want root' })

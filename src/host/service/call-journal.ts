@@ -29,6 +29,8 @@ export interface KeyedCall {
   readonly method: string
   /** SHA-256 of the request. */
   readonly digest: Uint8Array
+  /** It runs although a full disk takes no record of it. */
+  readonly frees: boolean
 }
 
 interface Kept {
@@ -75,7 +77,7 @@ export class CallJournal {
    * call.
    */
   async run(call: KeyedCall, work: (isRepeated: boolean) => Promise<Uint8Array>): Promise<Uint8Array> {
-    const { idempotencyKey, method, digest, tenant } = call
+    const { idempotencyKey, method, digest, tenant, frees } = call
     const bytes = Buffer.byteLength(idempotencyKey)
     if (bytes < 1 || bytes > CALL_LIMITS.keyBytes)
       throw invalid(`${bytes} bytes, want 1 to ${CALL_LIMITS.keyBytes}`)
@@ -92,8 +94,11 @@ export class CallJournal {
       if (record.ended) return answerOf(record)
     }
     const dropped = this.#makeRoom(tenant, calls)
-    const record = { ...CallRecord.fromPartial(call), timeMs: BigInt(this.#nowMs()) }
-    const running = this.#begin(record, dropped, () => work(isRepeated))
+    const record = {
+      ...CallRecord.fromPartial({ tenant, idempotencyKey, method, digest }),
+      timeMs: BigInt(this.#nowMs()),
+    }
+    const running = this.#begin({ record, frees }, dropped, () => work(isRepeated))
     calls.delete(idempotencyKey)
     calls.set(idempotencyKey, { record, running })
     return running
@@ -105,36 +110,39 @@ export class CallJournal {
   }
 
   async #begin(
-    record: CallRecord,
+    { record, frees }: { readonly record: CallRecord; readonly frees: boolean },
     dropped: readonly Change[],
     work: () => Promise<Uint8Array>,
   ): Promise<Uint8Array> {
     try {
-      await this.#registry.commit([...dropped, changeOf(record)])
+      await this.#registry.commit([...dropped, changeOf(record)], { frees })
     } catch (error) {
-      // Nothing has begun, so the call may be repeated as a new one.
-      this.#of(record.tenant).delete(record.idempotencyKey)
-      throw error
+      if (!frees || statusOf(error).code !== 'RESOURCE_EXHAUSTED') {
+        // Nothing has begun, so the call may be repeated as a new one.
+        this.#of(record.tenant).delete(record.idempotencyKey)
+        throw error
+      }
+      this.#log.warn('call not recorded', { rpc: record.method, error: messageOf(error) })
     }
     try {
       const answer = await work()
-      await this.#end({ ...record, ended: true, answer, code: 'OK' })
+      await this.#end({ ...record, ended: true, answer, code: 'OK' }, frees)
       return answer
     } catch (error) {
       const status = statusOf(error)
       // Begun and not ended, as after the daemon's death: the call runs again when it is repeated.
       if (PASSING.includes(status.code))
         this.#of(record.tenant).set(record.idempotencyKey, { record, running: undefined })
-      else await this.#end({ ...record, ended: true, ...status })
+      else await this.#end({ ...record, ended: true, ...status }, frees)
       throw error
     }
   }
 
-  async #end(record: CallRecord): Promise<void> {
+  async #end(record: CallRecord, frees: boolean): Promise<void> {
     this.#of(record.tenant).set(record.idempotencyKey, { record, running: undefined })
     if (this.#isClosed) return
     try {
-      await this.#registry.commit([changeOf(record)])
+      await this.#registry.commit([changeOf(record)], { frees })
     } catch (error) {
       // The call has happened. Repeated after the daemon's death, it would run again.
       this.#log.error('outcome not recorded', { rpc: record.method, error: messageOf(error) })

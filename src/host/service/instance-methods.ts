@@ -33,6 +33,7 @@ export function instanceMethods(context: ServiceContext): ServiceMethods<typeof 
     // Journaled for RESET: a machine is reset again.
     changeState: {
       ...JOURNALED,
+      frees: ({ change }) => change === Change.STOP || change === Change.KILL,
       handle: async (request, call) => instances.changeState(checkedChange(keyed(timed(request))), call),
     },
     replaceBackend: {
@@ -64,6 +65,7 @@ export function instanceMethods(context: ServiceContext): ServiceMethods<typeof 
     // Journaled, because an instance that is gone is not found.
     remove: {
       ...JOURNALED,
+      frees: () => true,
       handle: async ({ key }, call) => {
         await instances.remove(specKey(key), call).catch((error) => {
           if (call.isRepeated !== true || !isNotFound(error)) throw error

@@ -196,7 +196,8 @@ class ServedRpc {
       .update(given.incoming.metadata?.('instance') ?? '')
       .update('\0')
       .update(canonical)
-    const call = { tenant: this.#tenant ?? '', idempotencyKey, method: name, digest: digest.digest() }
+    const frees = 'handle' in rpc && rpc.frees?.(request) === true
+    const call = { tenant: this.#tenant ?? '', idempotencyKey, method: name, digest: digest.digest(), frees }
     // Others may wait for its outcome, too.
     const own = { ...given, signal: neverAborted }
     const callKey = `${call.tenant}/${idempotencyKey}`

@@ -252,13 +252,18 @@ describe('a registry whose disk is full', () => {
     await expect(plugging).rejects.toMatchObject({ code: 'RESOURCE_EXHAUSTED' })
     const { state, specification: kept } = await instances.get('web', ADMIN)
     expect([state, kept, wing.holders.qemu.isRunning]).toEqual([State.PAUSED, specification(), false])
-    await expect(instances.remove('web', ADMIN)).rejects.toMatchObject({ code: 'RESOURCE_EXHAUSTED' })
-    expect([await stateOf(instances), wing.holders.processes]).toEqual([State.STOPPED, []])
+    expect((await change(instances, Change.KILL)).state).toBe(State.STOPPED)
+    expect(wing.holders.processes).toEqual([])
     isFull = false
     expect((await change(instances, Change.RUN)).state).toBe(State.RUNNING)
     isFull = true
     expect((await change(instances, Change.STOP)).state).toBe(State.STOPPED)
     expect(wing.holders.processes).toEqual([])
+    await expect(instances.remove('web', ADMIN)).rejects.toMatchObject({ code: 'RESOURCE_EXHAUSTED' })
+    expect([await stateOf(instances), readdirSync(join(wing.folder, 'instances'))]).toEqual([
+      State.REMOVING,
+      [],
+    ])
     isFull = false
     await instances.remove('web', ADMIN)
     expect(await wing.rows()).toEqual([])

@@ -164,6 +164,7 @@ describe('openRegistry', () => {
     ])
     expect(Object.fromEntries(modes)).toEqual({
       'registry.lock': '600',
+      'registry.reserve': '600',
       'registry.sqlite': '600',
       'registry.sqlite-wal': '600',
     })

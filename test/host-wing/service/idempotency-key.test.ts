@@ -44,7 +44,7 @@ describe('the journal of calls with an idempotency key', () => {
 
   const open = () => CallJournal.open({ registry, nowMs: () => nowMs, log: silentLogger() })
   const call = (more: Partial<KeyedCall> = {}): KeyedCall => ({
-    ...{ tenant: 'anne', idempotencyKey: 'k', method: 'S/Plug', digest: Buffer.from('d') },
+    ...{ tenant: 'anne', idempotencyKey: 'k', method: 'S/Plug', digest: Buffer.from('d'), frees: false },
     ...more,
   })
   const work = async () => {
@@ -184,6 +184,14 @@ describe('the journal of calls with an idempotency key', () => {
     expect(runs).toBe(0)
     lost = undefined
     expect(textOf(await journal.run(call(), work))).toBe('answer 1')
+  })
+
+  it('runs a call that only frees although the disk is full, and remembers it meanwhile', async () => {
+    const journal = await open()
+    lost = new AgentError('RESOURCE_EXHAUSTED', 'registry: disk full')
+    for (const _ of [1, 2]) expect(textOf(await journal.run(call({ frees: true }), work))).toBe('answer 1')
+    lost = new AgentError('INTERNAL', 'registry: closed')
+    await expect(journal.run(call({ idempotencyKey: 'l', frees: true }), work)).rejects.toThrow('closed')
   })
 
   it('forgets calls after a day', async () => {

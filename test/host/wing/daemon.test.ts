@@ -1,5 +1,6 @@
-import { type ChildProcess, spawn } from 'node:child_process'
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { appendFileSync, mkdirSync, readdirSync, statfsSync } from 'node:fs'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
@@ -58,6 +59,51 @@ describe('a daemon of real machines', () => {
 
   const key = (name: string) => ({ metadata: { 'idempotency-key': name } })
 
+  it('kills and removes machines on a full disk, and remembers that over its own death', async () => {
+    const state = join(folder, 'state')
+    mkdirSync(state)
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=4m,mode=700', 'tmpfs', state])
+    try {
+      const first = await start()
+      const { request } = lifePlan(join(folder, 'disks'))
+      const named = (name: string) => ({
+        ...request,
+        properties: { key: name, tenant: '', labels: {} },
+        specification: { ...request.specification, devices: {}, backends: {} },
+      })
+      for (const name of ['a', 'b', 'c']) await first.client.instances.ensureInstance(named(name))
+      const filler = join(state, 'filler')
+      const fill = () => appendFileSync(filler, Buffer.alloc(spaceOf(state)))
+      fill()
+      await expect(first.client.instances.ensureInstance(named('d'), key('d'))).rejects.toMatchObject({
+        code: 'RESOURCE_EXHAUSTED',
+      })
+      const killed = { key: 'a', change: Change.KILL }
+      expect((await first.client.instances.changeState(killed, key('kill'))).state).toBe(State.STOPPED)
+      fill()
+      for (const name of ['a', 'b']) {
+        await first.client.instances.remove({ key: name }, key(name))
+        fill()
+      }
+      first.client.close()
+      await endChild(first.daemon, 'SIGKILL')
+
+      const { client, daemon } = await start()
+      const { instances } = await client.instances.listInstances({})
+      expect(instances.map(({ properties }) => properties?.key)).toEqual(['c'])
+      expect((await client.instances.changeState(killed, key('kill'))).state).toBe(State.STOPPED)
+      await client.instances.remove({ key: 'b' }, key('b'))
+      await expect(client.instances.remove({ key: 'b' })).rejects.toMatchObject({ code: 'NOT_FOUND' })
+      await client.instances.remove({ key: 'c' }, key('c'))
+      client.close()
+      await endChild(daemon)
+      expect(readdirSync(join(state, 'instances'))).toEqual([])
+    } finally {
+      for (const daemon of daemons.splice(0)) await endChild(daemon, 'SIGKILL')
+      execFileSync('umount', ['-l', state])
+    }
+  })
+
   it('keeps machines and answers over its own death', async () => {
     const { request } = lifePlan(join(folder, 'disks'))
     const first = await start()
@@ -94,3 +140,8 @@ describe('a daemon of real machines', () => {
     expect(processState(made.qemuPid)).toBeDefined()
   })
 })
+
+function spaceOf(folder: string): number {
+  const { bfree, bsize } = statfsSync(folder)
+  return bfree * bsize
+}

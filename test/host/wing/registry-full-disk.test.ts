@@ -1,16 +1,26 @@
 import { execFileSync } from 'node:child_process'
-import { mkdtempSync, readdirSync, rmdirSync, rmSync, statfsSync, writeFileSync } from 'node:fs'
+import {
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  rmdirSync,
+  rmSync,
+  statfsSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { openRegistry, rebuildRegistry } from '../../../src/host/instance/registry/open-registry.ts'
 import type { Change } from '../../../src/host/instance/registry/registry.ts'
+import { RESERVE_BYTES } from '../../../src/host/instance/registry/reserve.ts'
 
 // Not among the temporary folders: those of dead runs are swept, which a mount would prevent.
 const folder = mkdtempSync('/run/registry-full-disk-')
 const filler = join(folder, 'filler')
 
 beforeAll(() => {
-  execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=1m,mode=700', 'tmpfs', folder])
+  execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=2m,mode=700', 'tmpfs', folder])
 })
 
 afterAll(() => {
@@ -58,6 +68,32 @@ it('loses nothing when it is closed on a full disk', async () => {
   rmSync(filler)
 })
 
+it('takes what frees by its reserve on a full disk, again and again', async () => {
+  const registry = await openRegistry(folder)
+  await registry.commit([put('a', 1000)])
+  for (let count = 0; count < 20; count += 1) {
+    fillDisk()
+    const refused = registry.commit([put(`r${count}`, 30_000)])
+    const taken = registry.commit([put('a', undefined), put(`t${count}`, 10)], { frees: true })
+    await expect(refused).rejects.toMatchObject({ code: 'RESOURCE_EXHAUSTED' })
+    await taken
+    expect(statSync(join(folder, 'registry.reserve'))).toMatchObject({ size: RESERVE_BYTES, mode: 0o100600 })
+  }
+  const found = await sizes(registry)
+  expect([found.a, found.t19, found.r19]).toEqual([undefined, 10, undefined])
+  await registry.close()
+  rmSync(filler)
+})
+
+it('starts without a reserve on a full disk', async () => {
+  rmSync(join(folder, 'registry.reserve'))
+  fillDisk(RESERVE_BYTES / 2)
+  const first = await openRegistry(folder)
+  expect(existsSync(join(folder, 'registry.reserve'))).toBe(false)
+  await first.close()
+  rmSync(filler)
+})
+
 it('keeps the old registry when there is no room for a new one', async () => {
   fillDisk()
   const before = readdirSync(folder).toSorted()
@@ -72,7 +108,8 @@ it('keeps the old registry when there is no room for a new one', async () => {
 
 function fillDisk(roomBytes = 0): void {
   const { bfree, bsize } = statfsSync(folder)
-  writeFileSync(filler, Buffer.alloc(bfree * bsize - roomBytes))
+  const present = statSync(filler, { throwIfNoEntry: false })?.size ?? 0
+  writeFileSync(filler, Buffer.alloc(present + bfree * bsize - roomBytes))
 }
 
 function put(key: string, bytes: number | undefined): Change {

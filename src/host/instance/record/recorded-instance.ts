@@ -18,6 +18,8 @@ interface RecordedChange extends Announcement {
   readonly drop?: readonly StepRecord[]
   /** Rows of other tables. */
   readonly rows?: readonly Change[]
+  /** As of {@link Registry.commit}. */
+  readonly frees?: boolean
 }
 
 interface RecordParts {
@@ -61,14 +63,15 @@ export class RecordedInstance {
    * Changes the record at once, and resolves when that is written; then those who watch are told. When it cannot be
    * written, the record is as before, and this rejects as {@link Registry.commit} does.
    */
-  async commit({ set = {}, add = [], drop = [], rows = [], kind, text }: RecordedChange): Promise<void> {
+  async commit(change: RecordedChange): Promise<void> {
+    const { set = {}, add = [], drop = [], rows = [], frees = false, kind, text } = change
     const { sequence, row } = this.#changes.next()
     const before = this.#record
     this.#record = { ...before, ...set, sequence }
     for (const step of add) this.#steps.set(stepKey(step), step)
     try {
       const steps = [...add.map(stepRow), ...drop.map(withoutStep)]
-      await this.#registry.commit([recordRow(this.key, this.#record), ...steps, ...rows, row])
+      await this.#registry.commit([recordRow(this.key, this.#record), ...steps, ...rows, row], { frees })
     } catch (error) {
       for (const step of add) this.#steps.delete(stepKey(step))
       this.#record = { ...this.#record, ...pick(before, Object.keys(set)) }
@@ -97,7 +100,8 @@ export class RecordedInstance {
   async forget(rows: readonly Change[]): Promise<void> {
     const { sequence, row } = this.#changes.next()
     const record: Change = { table: 'instances', key: this.key, payload: undefined }
-    await this.#registry.commit([record, ...this.steps.map(withoutStep), ...rows, row])
+    const gone = [record, ...this.steps.map(withoutStep), ...rows, row]
+    await this.#registry.commit(gone, { frees: true })
     this.#steps.clear()
     this.#announce(sequence, 'removed', 'the instance was removed')
   }

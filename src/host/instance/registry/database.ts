@@ -27,6 +27,8 @@ export interface Database {
   rows(table: Table): ReadonlyMap<string, Uint8Array>
   /** Carries out all changes or none, and returns once they are on the disk. */
   write(changes: readonly Change[]): void
+  /** Gives the log's room back to the disk, if what is in it fits into the file. */
+  readonly shrink: () => void
   close(): void
 }
 
@@ -153,6 +155,14 @@ class OpenDatabase implements Database {
       })
     } catch (error) {
       throw sqliteFailure(this.#path, error)
+    }
+  }
+
+  readonly shrink = (): void => {
+    try {
+      this.#database.exec('PRAGMA wal_checkpoint(TRUNCATE)')
+    } catch (error) {
+      if (!isFull(error)) throw sqliteFailure(this.#path, error)
     }
   }
 

@@ -77,6 +77,7 @@ function errnoOption(errno: string | undefined): { errno?: string } {
 
 interface Commit {
   readonly changes: readonly Change[]
+  readonly frees: boolean
   readonly bytes: number
   readonly resolve: () => void
   readonly reject: (error: unknown) => void
@@ -98,7 +99,7 @@ class GroupedRegistry implements SqliteRegistry {
     return (await this.#thread.ask({ kind: 'load', table })) as ReadonlyMap<string, Uint8Array> // Database.rows()
   }
 
-  async commit(changes: readonly Change[]): Promise<void> {
+  async commit(changes: readonly Change[], { frees = false } = {}): Promise<void> {
     if (this.#closing !== undefined) throw new AgentError('INTERNAL', 'registry: closed')
     checkChanges(changes)
     const bytes = changes.reduce(
@@ -118,7 +119,7 @@ class GroupedRegistry implements SqliteRegistry {
       payload: change.payload && new Uint8Array(change.payload),
     }))
     await new Promise<void>((resolve, reject) => {
-      this.#waiting.push({ changes: copies, bytes, resolve, reject })
+      this.#waiting.push({ changes: copies, frees, bytes, resolve, reject })
       this.#writing ??= this.#write()
     })
   }
@@ -138,20 +139,25 @@ class GroupedRegistry implements SqliteRegistry {
     while (this.#waiting.length > 0) {
       // The rest of this turn of the event loop may add to the transaction.
       await new Promise(setImmediate)
-      await this.#writeGroup(this.#waiting.splice(0))
+      const group = this.#waiting.splice(0)
+      await this.#writeGroup(group)
+      this.#waitingBytes -= group.reduce((sum, { bytes }) => sum + bytes, 0)
     }
     this.#writing = undefined
   }
 
-  async #writeGroup(group: readonly Commit[]): Promise<void> {
+  async #writeGroup(group: readonly Commit[], usesReserve = false): Promise<void> {
+    const changes = group.flatMap((each) => each.changes)
     try {
-      await this.#thread.ask({ kind: 'commit', changes: group.flatMap(({ changes }) => changes) })
+      await this.#thread.ask({ kind: 'commit', changes, usesReserve })
       this.statistics.commits += group.length
       this.statistics.transactions += 1
       for (const { resolve } of group) resolve()
     } catch (error) {
-      for (const { reject } of group) reject(error)
+      const isFull = error instanceof AgentError && error.code === 'RESOURCE_EXHAUSTED'
+      const saved = isFull && !usesReserve ? group.filter(({ frees }) => frees) : []
+      for (const commit of group) if (!saved.includes(commit)) commit.reject(error)
+      if (saved.length > 0) await this.#writeGroup(saved, true)
     }
-    this.#waitingBytes -= group.reduce((sum, { bytes }) => sum + bytes, 0)
   }
 }

@@ -4,6 +4,7 @@ import { AgentError, messageOf } from '../../../base/errors.ts'
 import { openDatabase } from './database.ts'
 import { lockFolder } from './folder-lock.ts'
 import { findLoss, rebuild, registryPath } from './rebuild.ts'
+import { Reserve } from './reserve.ts'
 import type { Answer, Request, WorkerData } from './worker-messages.ts'
 
 const { stateFolder, rebuilds }: WorkerData = workerData
@@ -24,6 +25,7 @@ try {
 
 function serve(release: () => void): void {
   const database = openDatabase(registryPath(stateFolder))
+  const reserve = new Reserve(stateFolder)
   parentPort?.on('message', (request: Request) => {
     try {
       answer({ value: carryOut(request) })
@@ -39,7 +41,9 @@ function serve(release: () => void): void {
       case 'load':
         return database.rows(request.table)
       case 'commit':
-        return database.write(request.changes)
+        return request.usesReserve
+          ? reserve.spend(() => database.write(request.changes), database.shrink)
+          : database.write(request.changes)
       case 'close':
         database.close()
         return release()

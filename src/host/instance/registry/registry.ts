@@ -16,9 +16,9 @@ export interface Registry {
   /**
    * Writes all of the changes or none, and resolves once they would survive a crash of the machine. Calls of one turn are
    * one transaction; calls are carried out in their order. Rejects with RESOURCE_EXHAUSTED when the disk is full, and with
-   * INTERNAL when it fails otherwise.
+   * INTERNAL when it fails otherwise. With `frees`, for what makes room, it has a reserve on a full disk.
    */
-  commit(changes: readonly Change[]): Promise<void>
+  commit(changes: readonly Change[], options?: { readonly frees?: boolean }): Promise<void>
   /** Waits for all commits. */
   close(): Promise<void>
 }

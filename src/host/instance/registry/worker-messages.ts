@@ -9,7 +9,7 @@ export interface WorkerData {
 
 export type Request =
   | { readonly kind: 'load'; readonly table: Table }
-  | { readonly kind: 'commit'; readonly changes: readonly Change[] }
+  | { readonly kind: 'commit'; readonly changes: readonly Change[]; readonly usesReserve: boolean }
   | { readonly kind: 'close' }
 
 /** Answers come in the order of the requests; the first one is of the start. */
