@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { readFileSync } from 'node:fs'
+import { linkSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
@@ -21,16 +21,7 @@ it('replaces the file of a disk that is written to, and loses no write', async (
   const folder = temporaryFolder()
   const paths = ['a', 'b'].map((name) => image(folder, name, 16))
   const [first = '', second = ''] = paths
-  const socket = join(folder, 'qmp.sock')
-  const qemu = spawn('qemu-system-x86_64', [
-    ...['-machine', 'none', '-nodefaults', '-display', 'none'],
-    ...['-blockdev', `driver=file,node-name=${file},filename=${first}`],
-    ...['-blockdev', `driver=raw,node-name=${format},file=${file}`],
-    ...['-qmp', `unix:${socket},server=on,wait=off`],
-  ])
-  const exited = once(qemu, 'exit')
-  try {
-    const qmp = await connectQmp(socket, neverAborted)
+  await withDisk({ folder, path: first, machine: ['-machine', 'none'] }, async (qmp) => {
     const done = new AbortController()
     const written = writeUntil(qmp, done.signal)
     for (let count = 1; count <= REPLACEMENTS; count++) {
@@ -47,11 +38,55 @@ it('replaces the file of a disk that is written to, and loses no write', async (
     expect(lost).toEqual([])
     const nodes = await qmp.execute('query-named-block-nodes', { flat: true }, neverAborted)
     expect(nodes).toHaveLength(2)
+  })
+})
+
+it('refuses another name of the same file, which QEMU has locked, and goes on with the first', async () => {
+  const folder = temporaryFolder()
+  const first = image(folder, 'a', 16)
+  const other = join(folder, 'b')
+  linkSync(first, other)
+  const machine = ['-machine', 'q35', '-S', '-device', `virtio-blk-pci,drive=${format}`]
+  await withDisk({ folder, path: first, machine }, async (qmp) => {
+    const replacing = replaceFile({ machine: () => ({ qmp }), ending: neverAborted }, KEY, {
+      path: other,
+      isReadOnly: false,
+    })
+    await expect(replacing).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      message: `backend ${KEY}: ${other}: blockdev-reopen: Failed to get "write" lock`,
+    })
+    const nodes = await qmp.execute('query-named-block-nodes', { flat: true }, neverAborted)
+    expect(nodes.map((node) => node.file)).toEqual([first, first])
+  })
+})
+
+interface Disk {
+  readonly folder: string
+  readonly path: string
+  readonly machine: readonly string[]
+}
+
+async function withDisk(
+  { folder, path, machine }: Disk,
+  use: (qmp: QmpClient) => Promise<void>,
+): Promise<void> {
+  const socket = join(folder, 'qmp.sock')
+  const qemu = spawn('qemu-system-x86_64', [
+    ...['-nodefaults', '-display', 'none'],
+    ...['-blockdev', `driver=file,node-name=${file},filename=${path}`],
+    ...['-blockdev', `driver=raw,node-name=${format},file=${file}`],
+    ...machine,
+    ...['-qmp', `unix:${socket},server=on,wait=off`],
+  ])
+  const exited = once(qemu, 'exit')
+  try {
+    await use(await connectQmp(socket, neverAborted))
   } finally {
     qemu.kill('SIGKILL')
     await exited
   }
-})
+}
 
 const PATTERN = 0xa5
 

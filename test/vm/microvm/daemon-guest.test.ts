@@ -1,8 +1,13 @@
 import { execFileSync } from 'node:child_process'
-import { truncateSync, writeFileSync } from 'node:fs'
+import { createHash } from 'node:crypto'
+import { copyFileSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { State } from '../../../src/gen/microvm/instance/v1/instance.ts'
+import {
+  ChangeStateRequest_Change as Change,
+  File_Access,
+  State,
+} from '../../../src/gen/microvm/instance/v1/instance.ts'
 import { specKey } from '../../../src/host/spec/spec-key.ts'
 import { bind } from '../../support/containers/container-requests.ts'
 import { type Pod, podOf } from '../../support/containers/pod.ts'
@@ -11,11 +16,24 @@ import { cannotBoot } from '../../support/vm/boot-guest.ts'
 import { bootInDaemon, type DaemonGuest } from '../../support/vm/daemon-guest.ts'
 import { ROOT } from '../../support/vm/guest-pod.ts'
 
+/** Writes files, and reads what the disk has of them. */
+const WRITE = `set -e
+for i in $(seq 24); do
+  file=f$((i % 4))
+  dd if=/dev/urandom of=/tmp/$file bs=64k count=16 2>&-
+  sum=$(sha256sum < /tmp/$file)
+  dd if=/tmp/$file of=/data/$file bs=64k conv=fsync 2>&-
+  test "$(dd if=/data/$file bs=64k iflag=direct 2>&- | sha256sum)" = "$sum"
+  echo $file $sum
+done`
+
 const DATA = '/run/kata-containers/sandbox/data'
 
 describe.skipIf(cannotBoot() !== undefined)('a guest of the daemon', () => {
   const folder = temporaryFolder()
-  const disk = join(folder, 'data.img')
+  let disk = join(folder, 'data.img')
+  /** Of the files on the disk. */
+  const sums = new Map<string, string>()
   let guest: DaemonGuest
   let pod: Pod
 
@@ -41,6 +59,35 @@ describe.skipIf(cannotBoot() !== undefined)('a guest of the daemon', () => {
   })
   afterAll(() => guest?.close())
 
+  /** Goes on with a copy of the file; the original has other bytes from then on. */
+  async function moveDisk(to: string): Promise<void> {
+    const { instances } = guest.client
+    await instances.changeState({ key: 'web', change: Change.PAUSE })
+    copyFileSync(disk, to)
+    const backend = { file: { path: to, access: File_Access.READ_WRITE } }
+    await instances.replaceBackend({ key: 'web', backendKey: 'data-file', backend })
+    writeFileSync(disk, 'of another disk')
+    await instances.changeState({ key: 'web', change: Change.RUN })
+    disk = to
+  }
+
+  it('writes on while its disk is moved to another file again and again', async () => {
+    const writer = await pod.run('writer', ['sh', '-c', WRITE], { mounts: [bind(DATA, '/data')] })
+    let [text, moves] = ['', 0]
+    for (let chunk = await writer.read(); chunk.length > 0; chunk = await writer.read()) {
+      text += chunk.toString()
+      await moveDisk(join(folder, `data-${moves++}.img`))
+    }
+    expect([(await writer.readAll('stderr')).toString(), await writer.wait()], text).toEqual(['', 0])
+    for (const [, name = '', sum = ''] of text.matchAll(/^(\w+) (\w+)/gm)) sums.set(name, sum)
+    expect([sums.size, moves > 10]).toEqual([4, true])
+    const { backends } = await guest.client.instances.getInstance({ key: 'web' })
+    expect(backends['data-file']).toMatchObject({ lastError: '' })
+  })
+
+  const read = (name: string) =>
+    execFileSync('/sbin/debugfs', ['-R', `cat /${name}`, disk], { stdio: 'pipe', maxBuffer: 2 ** 24 })
+
   it('ends with its container and writes its disk when the power button is pressed', async () => {
     const script = 'trap "" TERM; echo written > /data/file; echo ready; sleep 1000'
     const init = await pod.run('running', ['sh', '-c', script], { mounts: [bind(DATA, '/data')] })
@@ -51,9 +98,9 @@ describe.skipIf(cannotBoot() !== undefined)('a guest of the daemon', () => {
     expect(performance.now() - begun).toBeLessThan(15_000)
     const { state, reason } = await guest.client.instances.getInstance({ key: 'web' })
     expect({ state, reason }).toEqual({ state: State.STOPPED, reason: '' })
-    expect(execFileSync('/sbin/debugfs', ['-R', 'cat /file', disk], { stdio: 'pipe' }).toString()).toBe(
-      'written\n',
-    )
+    expect(read('file').toString()).toBe('written\n')
+    for (const [name, sum] of sums)
+      expect(createHash('sha256').update(read(name)).digest('hex'), name).toBe(sum)
     // It was unmounted.
     expect(execFileSync('/sbin/dumpe2fs', ['-h', disk], { stdio: 'pipe' }).toString()).toMatch(
       /^Filesystem state: +clean$/m,

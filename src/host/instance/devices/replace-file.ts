@@ -56,7 +56,9 @@ export async function replaceFile(
       const fault = `${path} has ${size} bytes, want at least ${sizeBefore}`
       throw new AgentError('FAILED_PRECONDITION', `backend ${key}: ${fault}`)
     }
-    await reopen(added, signal)
+    await reopen(added, signal).catch((error) => {
+      throw refused(`backend ${key}: ${path}`, error)
+    })
     if (size > sizeBefore) await qmp.execute('block_resize', { 'node-name': names.format, size }, signal)
     await removeNode(qmp, old, signal)
     return size > sizeBefore ? `, and the disk has ${size} bytes in place of ${sizeBefore}` : ''
