@@ -19,6 +19,7 @@ import { instanceMethods } from './instance-methods.ts'
 import { MockInstances } from './mock-instances.ts'
 import { methodsOf } from './rpc.ts'
 import { servedTables } from './serve.ts'
+import { openFolders } from './tenant-rules.ts'
 import { controllerMethods, hypervisorMethods, outOfBandMethods } from './vm-methods.ts'
 
 export interface DaemonOptions {
@@ -121,6 +122,8 @@ async function compose(options: DaemonOptions, parts: Part[]): Promise<Daemon> {
     const path = join(stateFolder, 'tenants', `${name}.sock`)
     await sockets.listen({ path, uid, peer: `tenant ${name}`, ...served(name) })
   }
+  for (const folder of await openFolders(tenants))
+    log.warn('folder of a tenant not used', { folder, reason: 'others can replace what is in it' })
   log.info('serving', { socket, tenants: tenants.length, mock: options.mock })
   return { socket, instances, close: () => closeAll(parts, log) }
 }

@@ -1,6 +1,7 @@
-import { realpath } from 'node:fs/promises'
-import { isAbsolute, normalize } from 'node:path'
-import { AgentError } from '../../base/errors.ts'
+import type { Stats } from 'node:fs'
+import { lstat, realpath } from 'node:fs/promises'
+import { dirname, isAbsolute, normalize } from 'node:path'
+import { AgentError, errnoOf } from '../../base/errors.ts'
 import { isWithin } from '../../base/paths.ts'
 import type { Backend, Board, Specification } from '../../gen/microvm/instance/v1/instance.ts'
 import { jsonName } from '../spec/component-path.ts'
@@ -56,12 +57,58 @@ export async function checkTenantBackend(tenant: Tenant, where: string, backend:
 
 /** One text for all failures, so that a tenant learns nothing of the host's files. */
 async function checkPath({ name, folders }: Tenant, where: string, path: string): Promise<void> {
-  if (isAbsolute(path) && normalize(path) === path && folders.some((folder) => isWithin(path, folder))) {
-    const real = await realpath(path).catch(() => undefined)
-    const homes = await Promise.all(folders.map((folder) => realpath(folder).catch(() => undefined)))
-    if (real !== undefined && homes.some((home) => home !== undefined && isWithin(real, home))) return
+  if (isAbsolute(path) && normalize(path) === path) {
+    for (const folder of folders) if (isWithin(path, folder) && (await isFixed(path, folder))) return
   }
   throw denied(`${where}: ${JSON.stringify(path)} is not in a folder of tenant ${name}`)
+}
+
+/**
+ * Whether the path leads to something below the folder, and only the administrator could make it lead elsewhere: it is opened
+ * later, at each start of the machine.
+ */
+async function isFixed(path: string, folder: string): Promise<boolean> {
+  try {
+    const real = `${await realpath(folder)}${path.slice(folder.length)}`
+    return (await realpath(path)) === real && (await isFixedBelow(dirname(real), await lstat(real)))
+  } catch (error) {
+    if (errnoOf(error) === undefined) throw error
+    return false
+  }
+}
+
+/** Folders of tenants in which others than the administrator can replace files, so that no file there is taken. */
+export async function openFolders(tenants: readonly Tenant[]): Promise<readonly string[]> {
+  const folders = [...new Set(tenants.flatMap((tenant) => tenant.folders))]
+  const isOpen = folders.map(async (folder) => {
+    const real = await realpath(folder).catch(() => undefined)
+    return real !== undefined && !(await isFixedBelow(real))
+  })
+  const answers = await Promise.all(isOpen)
+  return folders.filter((_, index) => answers[index])
+}
+
+async function isFixedBelow(folder: string, first?: Stats): Promise<boolean> {
+  let entry = first
+  for (let at = folder; ; at = dirname(at)) {
+    const status = await lstat(at)
+    if (!isFixedIn(status, entry)) return false
+    if (dirname(at) === at) return true
+    entry = status
+  }
+}
+
+const OTHERS_WRITE = 0o022
+const STICKY = 0o1000
+
+/** In a sticky folder, such as /tmp, an entry can be replaced only by its owner and the folder's (chmod(2)). */
+function isFixedIn(folder: Stats, entry: Stats | undefined): boolean {
+  const isOpen = (folder.mode & OTHERS_WRITE) !== 0
+  return isTrusted(folder) && (!isOpen || ((folder.mode & STICKY) !== 0 && isTrusted(entry)))
+}
+
+function isTrusted(status: Stats | undefined): boolean {
+  return status !== undefined && [0, process.getuid?.()].includes(status.uid)
 }
 
 function denied(message: string): AgentError {

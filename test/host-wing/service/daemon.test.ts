@@ -196,6 +196,18 @@ describe('a daemon', () => {
     idle.destroy()
   })
 
+  it('warns of the folders of tenants in which others can replace files', async () => {
+    const lines: string[] = []
+    const [folder, open, none] = [temporaryFolder(), temporaryFolder(), '/nowhere/at/all']
+    chmodSync(open, 0o1777)
+    const configuration = { tenants: [{ name: 'anne', uid, folders: [folder, open, none] }] }
+    const log = jsonLogger({ sink: (line) => lines.push(line), level: () => 'warn', version: '1', pid: 1 })
+    await run({ log, configuration })
+    expect(lines.map((line) => JSON.parse(line))).toMatchObject([
+      { msg: 'folder of a tenant not used', folder: open, reason: 'others can replace what is in it' },
+    ])
+  })
+
   it('writes one line for each changing call and for each change of an instance', async () => {
     const lines: string[] = []
     const log = jsonLogger({

@@ -1,4 +1,4 @@
-import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
+import { chmodSync, chownSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { AgentError } from '../../../src/base/errors.ts'
@@ -34,6 +34,15 @@ const WITH_PATH = ['file', 'vhostUser', 'content'] as const
 const FREE = ['passt', 'vhostVsock', 'vsockDaemon', 'console'] as const
 const REFUSED = ['tap', 'virtiofsd', 'folder', 'userNetwork'] as const
 
+/** In an open one, others can replace what is in it. */
+const FOLDERS = [
+  ['sub', 0o755],
+  ['open', 0o770],
+  ['open/sub', 0o755],
+  ['sticky', 0o1777],
+  ['sticky/open', 0o757],
+] as const
+
 describe('what a tenant may give to a machine', () => {
   const folder = temporaryFolder()
   const own = join(folder, 'anne')
@@ -46,11 +55,18 @@ describe('what a tenant may give to a machine', () => {
     mkdirSync(own)
     writeFileSync(join(own, 'disk'), '')
     writeFileSync(kernel, '')
+    for (const [name, mode] of FOLDERS) {
+      mkdirSync(join(own, name))
+      writeFileSync(join(own, name, 'disk'), '')
+      chmodSync(join(own, name), mode)
+    }
     writeFileSync(join(folder, 'secret'), '')
     symlinkSync(join(folder, 'secret'), join(own, 'link'))
     symlinkSync(join(own, 'disk'), join(own, 'own-link'))
     symlinkSync(folder, join(own, 'up'))
-    running = await runMockDaemon({ configuration: { tenants: [{ name: 'anne', uid, folders: [own] }] } })
+    const quota = { instances: 1000, memoryMib: 1_000_000, cpus: 1000 }
+    const tenants = [{ name: 'anne', uid, folders: [own], quota }]
+    running = await runMockDaemon({ configuration: { tenants } })
     anne = running.client('anne')
   })
 
@@ -94,11 +110,12 @@ describe('what a tenant may give to a machine', () => {
   })
 
   it.each(WITH_PATH)('takes %s below a folder of the tenant only', async (kind) => {
-    for (const path of ['disk', 'own-link'])
+    for (const path of ['disk', 'sub/disk', 'sticky/disk'])
       expect(await tryAll(anne, BACKENDS[kind](join(own, path)))).toEqual(['taken', 'taken', 'taken'])
     const outside = [
       ...['', '/', 'disk', '/etc/passwd', `${own}x/disk`, join(folder, 'secret')],
       ...[`${own}/../secret`, `${own}//disk`, `${own}/link`, `${own}/up/secret`, `${own}/nothing`],
+      ...[`${own}/own-link`, `${own}/open/disk`, `${own}/open/sub/disk`, `${own}/sticky/open/disk`],
     ]
     for (const path of outside) {
       const text = `backend.${kind.replace('U', '_u')}: ${JSON.stringify(path)} is not in a folder of tenant anne`
@@ -107,6 +124,18 @@ describe('what a tenant may give to a machine', () => {
       expect(answers[0], path).toMatch(/^PERMISSION_DENIED specification\.backends\["x"\]/)
     }
     expect(await tryAll(running.client(), BACKENDS[kind]('/etc/passwd'))).toEqual(['taken', 'taken', 'taken'])
+  })
+
+  it.skipIf(uid !== 0)('takes nothing that another user than the administrator can replace', async () => {
+    chownSync(join(own, 'sticky/disk'), 1000, 1000)
+    chownSync(join(own, 'sub/disk'), 1000, 1000)
+    const [taken] = await tryAll(anne, BACKENDS.file(join(own, 'sub/disk')))
+    expect(taken).toBe('taken')
+    const [refused] = await tryAll(anne, BACKENDS.file(join(own, 'sticky/disk')))
+    expect(refused).toContain('is not in a folder of tenant anne')
+    chownSync(join(own, 'sub'), 1000, 1000)
+    const [other] = await tryAll(anne, BACKENDS.file(join(own, 'sub/disk')))
+    expect(other).toContain('is not in a folder of tenant anne')
   })
 
   it.each(['kernel', 'initrd', 'vmlinux'])('takes a %s below its folders only', async (name) => {
