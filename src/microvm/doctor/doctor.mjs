@@ -18,7 +18,7 @@ import { HOST_PACKAGES, nameIn } from './packages.mjs'
 /** By which apt checks a package that it fetches. */
 const DEBIAN_KEYS = '/usr/share/keyrings/debian-archive-keyring.gpg'
 
-/** How long a daemon may take to accept a connection. */
+/** How long a daemon may take to greet. */
 const CONNECT_MS = 2000
 
 /**
@@ -140,14 +140,17 @@ function root({ uid }) {
  * @returns {Promise<Finding>}
  */
 async function daemonFinding(socket) {
+  const none = `none at ${socket}; want ./microvm daemon`
   const client = connect(socket)
   const failure = await new Promise((resolve) => {
-    client.once('connect', () => resolve(undefined)).once('error', resolve)
-    client.setTimeout(CONNECT_MS, () => resolve(new Error('no answer')))
+    // A server of HTTP/2 speaks first.
+    client.once('data', () => resolve(undefined)).once('error', () => resolve(none))
+    client.setTimeout(CONNECT_MS, () =>
+      resolve(`the one at ${socket} does not answer; it is stopped or hangs`),
+    )
   })
   client.destroy()
-  if (failure === undefined) return ok('daemon', false, socket)
-  return missing('daemon', false, `none at ${socket}; want ./microvm daemon`)
+  return failure === undefined ? ok('daemon', false, socket) : missing('daemon', false, failure)
 }
 
 /** @returns {Finding} */

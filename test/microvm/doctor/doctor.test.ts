@@ -152,11 +152,18 @@ describe('doctor', () => {
     expect(lines).toHaveLength(HOST_PACKAGES.length + 6)
   })
 
-  it('finds a daemon that runs', async () => {
+  it.each([
+    ['runs', 'greeting', (at: string) => `ok       daemon: ${at}`],
+    [
+      'is stopped',
+      '',
+      (at: string) => `missing  daemon (optional): the one at ${at} does not answer; it is stopped or hangs`,
+    ],
+  ])('finds a daemon that %s', async (_state, greeting, line) => {
     const socket = join(temporaryFolder(), 'admin.sock')
-    const server = createServer().listen(socket)
+    const server = createServer((client) => client.on('error', () => {}).write(greeting)).listen(socket)
     try {
-      expect((await run({ socket })).lines.at(-1)).toBe(`ok       daemon: ${socket}`)
+      expect((await run({ socket })).lines.at(-1)).toBe(line(socket))
     } finally {
       server.close()
     }
