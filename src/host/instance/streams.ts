@@ -82,13 +82,13 @@ function onlyNotFound(error: unknown): void {
   if (!(error instanceof AgentError) || error.code !== 'NOT_FOUND') throw error
 }
 
-/** What a stream has carried since an offset, and what it carries from now on. */
+/** What a stream, or the console, has carried since an offset, and what it carries from now on. */
 export async function* attach(
   instance: MachineInstance,
   { port, offset }: AttachRequest,
   signal: AbortSignal,
 ): AsyncGenerator<AttachResponse> {
-  if (!instance.streams.has(port))
+  if (port !== CONSOLE && !instance.streams.has(port))
     throw new AgentError('NOT_FOUND', `instance ${instance.key}: port ${port}: not found`)
   const { first, stream } = await answer(instance.context, holderOf(instance).attach(port, offset))
   let position = first
@@ -137,9 +137,13 @@ async function pump(input: AsyncIterable<Uint8Array>, stream: Duplex): Promise<v
 }
 
 function drained(stream: Duplex): Promise<void> {
-  const done = Promise.withResolvers<void>()
-  stream.once('drain', done.resolve).once('close', done.resolve)
-  return done.promise
+  return new Promise((resolve) => {
+    const wake = () => {
+      stream.off('drain', wake).off('close', wake)
+      resolve()
+    }
+    stream.on('drain', wake).on('close', wake)
+  })
 }
 
 async function* readUntil(stream: Duplex, signal: AbortSignal): AsyncGenerator<Uint8Array> {

@@ -555,6 +555,7 @@ export interface Stream {
 
 export interface AttachRequest {
   key: string;
+  /** 0 is the console. */
   port: number;
   offset: bigint;
 }
