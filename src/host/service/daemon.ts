@@ -1,26 +1,19 @@
 import { once } from 'node:events'
-import { access, constants, readFile } from 'node:fs/promises'
+import { access, constants } from 'node:fs/promises'
 import { join } from 'node:path'
 import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import { InstanceServiceDefinition } from '../../gen/microvm/instance/v1/instance.ts'
-import { HypervisorDefinition, OOBManagementDefinition, VMControllerDefinition } from '../../gen/vm.ts'
-import { LIMITS, Totals } from '../../rpc/limits.ts'
 import type { Caller, Instances } from '../instance/instances.ts'
 import { MAX_STATE_FOLDER_BYTES } from '../instance/limits.ts'
 import { memoryRegistry } from '../instance/registry/memory-registry.ts'
 import type { RebuildReport } from '../instance/registry/rebuild.ts'
 import type { Registry } from '../instance/registry/registry.ts'
-import { ApiSockets, makeFolder, makeSocketFolder } from './api-sockets.ts'
+import { makeFolder, makeSocketFolder } from './api-sockets.ts'
 import { CallJournal } from './call-journal.ts'
 import { type Configuration, quotasOf } from './configuration.ts'
-import { HostCalls } from './host-calls.ts'
-import { instanceMethods } from './instance-methods.ts'
 import { MockInstances } from './mock-instances.ts'
-import { methodsOf } from './rpc.ts'
-import { servedTables } from './serve.ts'
+import { openApi } from './open-api.ts'
 import { openFolders } from './tenant-rules.ts'
-import { controllerMethods, hypervisorMethods, outOfBandMethods } from './vm-methods.ts'
 
 export interface DaemonOptions {
   readonly stateFolder: string
@@ -42,13 +35,6 @@ export interface Daemon {
   readonly instances: Instances
   /** Stops serving. The instances go on. */
   close(): Promise<void>
-}
-
-/** Clients that attach have a stream each. */
-const HOST_LIMITS = {
-  ...LIMITS,
-  total: { ...LIMITS.total, streams: { limit: 2048, reserve: 0 } },
-  connection: { streams: 128 },
 }
 
 /** Serves the instances of the state folder. Throws FAILED_PRECONDITION, in one sentence, when it cannot. */
@@ -86,8 +72,6 @@ interface Part {
 async function compose(options: DaemonOptions, parts: Part[]): Promise<Daemon> {
   const { stateFolder, configuration, log, socket = join(stateFolder, 'admin.sock') } = options
   const { tenants } = configuration
-  const nowMs = () => performance.now()
-  const sockets = new ApiSockets({ log, readDescriptors })
   const registry = await openRegistry(options)
   parts.unshift({ name: 'registry', close: () => registry.close() })
   // Steps of the clock must not make a call old that is being repeated.
@@ -98,30 +82,11 @@ async function compose(options: DaemonOptions, parts: Part[]): Promise<Daemon> {
   parts.unshift({ name: 'journal', close: () => journal.close() })
   const stopLogging = logChanges(instances, log)
   parts.unshift({ name: 'log of changes', close: stopLogging })
-  const calls = new HostCalls(nowMs)
-  const declared = [
-    ...methodsOf(InstanceServiceDefinition, instanceMethods({ instances, calls, tenants })),
-    ...methodsOf(OOBManagementDefinition, outOfBandMethods(instances)),
-    ...methodsOf(HypervisorDefinition, hypervisorMethods()),
-    ...methodsOf(VMControllerDefinition, controllerMethods()),
-  ]
-  const stopping = new AbortController()
-  const context = { calls, journal, log, nowMs, stopping: stopping.signal }
-  const served = (tenant: string | undefined) => {
-    const totals = new Totals(HOST_LIMITS)
-    return { totals, tables: servedTables(declared, { ...context, totals }, tenant) }
-  }
-  const close = () => {
-    stopping.abort(new AgentError('UNAVAILABLE', 'the daemon stops'))
-    return sockets.close()
-  }
-  parts.unshift({ name: 'sockets', close })
-  await sockets.listen({ path: socket, uid: undefined, peer: 'admin', ...served(undefined) })
+  const api = openApi({ instances, journal, tenants, log })
+  parts.unshift({ name: 'sockets', close: () => api.close() })
+  await api.listen(socket)
   if (tenants.length > 0) await makeSocketFolder(join(stateFolder, 'tenants'), true)
-  for (const { name, uid } of tenants) {
-    const path = join(stateFolder, 'tenants', `${name}.sock`)
-    await sockets.listen({ path, uid, peer: `tenant ${name}`, ...served(name) })
-  }
+  for (const tenant of tenants) await api.listen(join(stateFolder, 'tenants', `${tenant.name}.sock`), tenant)
   for (const folder of await openFolders(tenants))
     log.warn('folder of a tenant not used', { folder, reason: 'others can replace what is in it' })
   log.info('serving', { socket, tenants: tenants.length, mock: options.mock })
@@ -158,11 +123,6 @@ async function closeAll(parts: readonly Part[], log: Logger): Promise<void> {
       log.error('not closed', { part: name, error: messageOf(error) })
     }
   }
-}
-
-/** The set of all descriptors lies beside the code, in the sources and in a bundle. */
-async function readDescriptors(): Promise<Uint8Array> {
-  return readFile(join(import.meta.dirname, '../../gen/descriptors.binpb'))
 }
 
 /** Instances have sockets in the folder; a mock has none. */

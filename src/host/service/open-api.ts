@@ -1,0 +1,69 @@
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { AgentError } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import { InstanceServiceDefinition } from '../../gen/microvm/instance/v1/instance.ts'
+import { HypervisorDefinition, OOBManagementDefinition, VMControllerDefinition } from '../../gen/vm.ts'
+import { LIMITS, Totals } from '../../rpc/limits.ts'
+import type { Instances } from '../instance/instances.ts'
+import { ApiSockets } from './api-sockets.ts'
+import type { CallJournal } from './call-journal.ts'
+import type { Tenant } from './configuration.ts'
+import { HostCalls } from './host-calls.ts'
+import { instanceMethods } from './instance-methods.ts'
+import { methodsOf } from './rpc.ts'
+import { servedTables } from './serve.ts'
+import { controllerMethods, hypervisorMethods, outOfBandMethods } from './vm-methods.ts'
+
+export interface ApiParts {
+  readonly instances: Instances
+  readonly journal: CallJournal
+  readonly tenants: readonly Tenant[]
+  readonly log: Logger
+}
+
+/** The API of instances, on sockets. */
+export interface Api {
+  /** Serves a tenant, or the administrator. */
+  listen(path: string, tenant?: Tenant): Promise<void>
+  /** Ends streams, and resolves once the other calls have ended or their time is over. */
+  close(): Promise<void>
+}
+
+/** Clients that attach have a stream each. */
+const HOST_LIMITS = {
+  ...LIMITS,
+  total: { ...LIMITS.total, streams: { limit: 2048, reserve: 0 } },
+  connection: { streams: 128 },
+}
+
+export function openApi({ instances, journal, tenants, log }: ApiParts): Api {
+  const nowMs = () => performance.now()
+  const sockets = new ApiSockets({ log, readDescriptors })
+  const calls = new HostCalls(nowMs)
+  const declared = [
+    ...methodsOf(InstanceServiceDefinition, instanceMethods({ instances, calls, tenants })),
+    ...methodsOf(OOBManagementDefinition, outOfBandMethods(instances)),
+    ...methodsOf(HypervisorDefinition, hypervisorMethods()),
+    ...methodsOf(VMControllerDefinition, controllerMethods()),
+  ]
+  const stopping = new AbortController()
+  const context = { calls, journal, log, nowMs, stopping: stopping.signal }
+  return {
+    listen: async (path, tenant) => {
+      const totals = new Totals(HOST_LIMITS)
+      const tables = servedTables(declared, { ...context, totals }, tenant?.name)
+      const peer = tenant === undefined ? 'admin' : `tenant ${tenant.name}`
+      await sockets.listen({ path, uid: tenant?.uid, peer, totals, tables })
+    },
+    close: () => {
+      stopping.abort(new AgentError('UNAVAILABLE', 'the daemon stops'))
+      return sockets.close()
+    },
+  }
+}
+
+/** The set of all descriptors lies beside the code, in the sources and in a bundle. */
+async function readDescriptors(): Promise<Uint8Array> {
+  return readFile(join(import.meta.dirname, '../../gen/descriptors.binpb'))
+}
