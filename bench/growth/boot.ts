@@ -1,11 +1,11 @@
 import { tmpdir } from 'node:os'
 import { withTemporaryFolder } from '../../src/build/temporary-folder.ts'
 import { agentOf } from '../../src/client/container/container-session.ts'
-import { bootGuest } from '../../src/host/instance/guest.ts'
 import { containerRootSource } from '../../src/host/instance/guest-spec.ts'
-import type { Vm } from '../../src/host/qemu/vm.ts'
 import { ensureContainerRoot } from '../../src/image/container-root.ts'
 import { ensureImage } from '../../src/image/ensure-image.ts'
+import { bootGuest, openOwnPlace } from '../../src/microvm/run/boot-guest.ts'
+import type { RunMachine } from '../../src/microvm/run/run-machine.ts'
 import { progress } from '../../test/support/vm/boot-guest.ts'
 import { createPod, GUEST_PROC } from '../../test/support/vm/guest-pod.ts'
 import { median } from '../support/figure.ts'
@@ -68,7 +68,7 @@ async function bootOnce(append: readonly string[]): Promise<Boot> {
     const now = () => performance.now() - begin
     const lines: string[] = []
     let [qemu, firstLine, listening] = [0, 0, 0]
-    const started = (vm: Vm) => {
+    const started = (vm: RunMachine) => {
       qemu = now()
       vm.console.onLine((line) => {
         lines.push(line)
@@ -77,7 +77,8 @@ async function bootOnce(append: readonly string[]): Promise<Boot> {
       })
     }
     const signal = AbortSignal.timeout(120_000)
-    const guest = await bootGuest({ parts, folder, environment: process.env, progress, started, signal })
+    const place = await openOwnPlace({ folder, environment: process.env, progress, signal })
+    const guest = await bootGuest({ parts, place, started, signal })
     try {
       const checked = now()
       const agent = agentOf(guest.connection)

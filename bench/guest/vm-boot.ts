@@ -3,10 +3,10 @@ import { copyFileSync, mkdirSync, truncateSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { withTemporaryFolder } from '../../src/build/temporary-folder.ts'
-import { bootGuest } from '../../src/host/instance/guest.ts'
 import type { GuestParts } from '../../src/host/instance/guest-spec.ts'
-import type { Vm } from '../../src/host/qemu/vm.ts'
 import { ensureImage } from '../../src/image/ensure-image.ts'
+import { bootGuest, openOwnPlace } from '../../src/microvm/run/boot-guest.ts'
+import type { RunMachine } from '../../src/microvm/run/run-machine.ts'
 import { progress } from '../../test/support/vm/boot-guest.ts'
 import { median, report } from '../support/figure.ts'
 
@@ -46,7 +46,7 @@ async function bootAgent(): Promise<AgentBoot> {
   return withTemporaryFolder(tmpdir(), async (folder) => {
     const begin = performance.now()
     let [qemu, listening] = [begin, begin]
-    const started = (vm: Vm) => {
+    const started = (vm: RunMachine) => {
       qemu = performance.now()
       vm.console.onLine((line) => {
         if (line.includes('"listening"')) listening = performance.now()
@@ -54,7 +54,8 @@ async function bootAgent(): Promise<AgentBoot> {
     }
     const signal = AbortSignal.timeout(120_000)
     const parts = partsOf(image.root)
-    const guest = await bootGuest({ parts, folder, environment: process.env, progress, started, signal })
+    const place = await openOwnPlace({ folder, environment: process.env, progress, signal })
+    const guest = await bootGuest({ parts, place, started, signal })
     const end = performance.now()
     await guest.close()
     const phases = { qemuMs: qemu - begin, listeningMs: listening - qemu, rpcMs: end - listening }
@@ -67,7 +68,7 @@ async function bareBootMs(root: NonNullable<GuestParts['boot']['root']>): Promis
     const begin = performance.now()
     let elapsed = 0
     const reached = new AbortController()
-    const started = (vm: Vm) => {
+    const started = (vm: RunMachine) => {
       vm.console.onLine((line) => {
         if (!line.includes(REACHED) || elapsed > 0) return
         elapsed = performance.now() - begin
@@ -75,9 +76,9 @@ async function bareBootMs(root: NonNullable<GuestParts['boot']['root']>): Promis
       })
     }
     const signal = AbortSignal.any([reached.signal, AbortSignal.timeout(120_000)])
-    const options = { parts: partsOf(root), folder, environment: process.env, progress, started, signal }
+    const place = await openOwnPlace({ folder, environment: process.env, progress, signal })
     // No agent answers; the line ends the boot.
-    await bootGuest(options).catch((error: unknown) => {
+    await bootGuest({ parts: partsOf(root), place, started, signal }).catch((error: unknown) => {
       if (!reached.signal.aborted) throw error
     })
     return elapsed

@@ -23,7 +23,7 @@ const ADOPTED = 20
 
 const folder = makeTemporaryFolder('/tmp')
 const { request } = lifePlan(join(folder, 'disks'))
-const plan = hostPlan({ log: silentLogger(), acceleration: 'tcg' })
+const plan = hostPlan({ log: silentLogger(), acceleration: 'tcg', isKept: true })
 
 async function bareMs(): Promise<number> {
   const { properties, specification } = request

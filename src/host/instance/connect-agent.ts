@@ -2,8 +2,10 @@ import { constants, type FileHandle, open } from 'node:fs/promises'
 import type { Duplex } from 'node:stream'
 import { AgentError, errnoOf } from '../../base/errors.ts'
 import { formatIp, parseIp } from '../../base/ip-address.ts'
+import type { Address } from '../../client/connection/address.ts'
 import { connectSocket } from '../../client/connection/connect-socket.ts'
 import { dial } from '../../client/connection/dial.ts'
+import type { Specification } from '../../gen/microvm/instance/v1/instance.ts'
 import { AGENT_PORT } from '../qemu/vsock/guest-link.ts'
 import { specificationOf } from './devices/plug.ts'
 import type { MachineInstance } from './instance.ts'
@@ -46,12 +48,10 @@ async function openSocketOf(uid: number, path: string): Promise<FileHandle> {
 }
 
 async function dialAgent(instance: MachineInstance, signal: AbortSignal): Promise<Duplex> {
-  const { devices, backends } = specificationOf(instance)
-  const vsock = Object.values(devices).find((device) => device.vsock !== undefined)
-  const backend = backends[vsock?.backend ?? '']
-  if (backend?.vsockDaemon !== undefined) return await dialHybrid(instance, signal)
-  if (backend?.vhostVsock !== undefined)
-    return await dial({ kind: 'vsock', cid: instance.record.cid, port: AGENT_PORT }, signal)
+  const { context, record } = instance
+  const address = agentAddress(specificationOf(instance), { folder: context.folder, cid: record.cid })
+  if (address?.kind === 'hvsock') return await dialHybrid(instance, signal)
+  if (address !== undefined) return await dial(address, signal)
   const { ip, peerIp } = ownLink(instance)
   return await connectSocket({ host: ip, port: AGENT_PORT, localAddress: peerIp, noDelay: true }, signal)
 }
@@ -79,4 +79,19 @@ function onlyPeer(commandLine: string): string | undefined {
   const word = commandLine.split(/\s+/).findLast((each) => each.startsWith(PEER_WORD))
   const bytes = parseIp(word?.slice(PEER_WORD.length) ?? '')
   return bytes && formatIp(bytes)
+}
+
+/** Where the agent listens for all of this host, by the instance's folder and context id; undefined when it does not. */
+export function agentAddress(
+  { devices, backends }: Specification,
+  { folder, cid }: { readonly folder: string; readonly cid: number },
+): Address | undefined {
+  const vsock = Object.values(devices).find((device) => device.vsock !== undefined)
+  const backend = backends[vsock?.backend ?? '']
+  if (backend?.vsockDaemon !== undefined)
+    return { kind: 'hvsock', path: guestSocket(folder), port: AGENT_PORT }
+  if (backend?.vhostVsock !== undefined) return { kind: 'vsock', cid, port: AGENT_PORT }
+  const forwards = Object.values(backends).flatMap(({ userNetwork }) => userNetwork?.forwards ?? [])
+  const forward = forwards.find(({ guestPort }) => guestPort === AGENT_PORT)
+  return forward && { kind: 'tcp', host: '127.0.0.1', port: forward.hostPort }
 }

@@ -6,7 +6,8 @@ import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { buildHolder } from '../../build/native.ts'
 import { chooseAcceleration, hasAccess, hostTscKhz } from '../qemu/host.ts'
-import { findVsockDaemon } from '../qemu/vsock/open-link.ts'
+import { findVsockDaemon } from '../qemu/vsock/choose-link.ts'
+import { LocalHolder } from './holder/local-holder.ts'
 import { findHolder, killHolder, startHolder } from './holder/start-holder.ts'
 import type { Plan } from './instance.ts'
 import type { Instances } from './instances.ts'
@@ -50,18 +51,36 @@ export async function openHostInstances(options: HostInstancesOptions): Promise<
     options.log.warn('no walls between instances', { reason: 'all processes are one user, want root' })
   return await openInstances({
     ...options,
+    ...hostParts(),
     uids: isRoot ? (options.uids ?? UIDS) : undefined,
-    plan: hostPlan(options, { kvm: kvmUsers() }),
+    plan: hostPlan({ ...options, isKept: true }, { kvm: kvmUsers() }),
+    isKept: true,
     isWalled: true,
     holders,
+  })
+}
+
+/** Opens instances whose machines end with this process, in an empty state folder. */
+export async function openRunInstances(options: HostInstancesOptions): Promise<Instances> {
+  const holders: Holders = {
+    start: async (folder) => new LocalHolder(folder),
+    find: async () => undefined,
+    kill: async () => {},
+  }
+  const plan = hostPlan({ ...options, isKept: false })
+  return await openInstances({ ...options, ...hostParts(), plan, holders, isKept: false, isWalled: false })
+}
+
+function hostParts() {
+  return {
     links: hostLinks(),
     clock: {
-      sleep: (ms, signal) => sleep(ms, undefined, { signal }),
+      sleep: (ms: number, signal: AbortSignal) => sleep(ms, undefined, { signal }),
       // Since the boot of this host: the next daemon goes on with the times in the records.
       monotonicMs: () => Number(process.hrtime.bigint() / 1_000_000n),
     },
     limits: INSTANCE_LIMITS,
-  })
+  }
 }
 
 /** Beside the instances' folders. */
@@ -81,7 +100,11 @@ async function tryHolder(holders: Holders, folder: string): Promise<void> {
 
 /** What a start makes with the programs of this host. */
 export function hostPlan(
-  { log, acceleration }: Pick<HostInstancesOptions, 'log' | 'acceleration'>,
+  {
+    log,
+    acceleration,
+    isKept,
+  }: Pick<HostInstancesOptions, 'log' | 'acceleration'> & Pick<InstancesParts, 'isKept'>,
   walls?: WallFacts,
 ): Plan {
   const facts = {
@@ -93,6 +116,7 @@ export function hostPlan(
     acceleration: chooseAcceleration(facts),
     tscKhz: hostTscKhz(),
     walls,
+    isKept,
     program: async (name) =>
       name === 'vsock-daemon' ? await findVsockDaemon((line) => log.info(line)) : PROGRAMS[name],
   })

@@ -64,6 +64,8 @@ export interface InstancesParts {
   readonly isWalled: boolean
   /** Of the instances' processes; without them all are the daemon's user. */
   readonly uids?: UidRange | undefined
+  /** Whether machines outlive this process. Then some specifications are refused, and the console's text may tell of a panic. */
+  readonly isKept: boolean
 }
 
 /** Opens the instances of a state folder, and takes in again those that run. */
@@ -100,14 +102,15 @@ class HostInstances implements Instances {
   }
 
   add(key: string, record: InstanceRecord, steps: readonly StepRecord[]): MachineInstance {
-    const { registry, plan, quotas: _, uids: __, ...shared } = this.#parts
+    const { registry, plan, isKept, quotas: _, uids: __, ...shared } = this.#parts
     const log = shared.log.with({ instance: key })
     const recorded = new RecordedInstance({ key, registry, changes: this.#changes, log }, record, steps)
     const folder = join(shared.stateFolder, 'instances', instanceFolderName(specKey(key)))
     const hooks: InstanceHooks = {
       onEvent: followGuest,
       onMachine: (machineOf, machine) => {
-        watchForPanic(machineOf, machine)
+        // Others end with their guest's panic by themselves.
+        if (isKept) watchForPanic(machineOf, machine)
         watchDaemons(machineOf, machine)
       },
       onForgotten: () => this.#instances.delete(key),
@@ -151,7 +154,7 @@ class HostInstances implements Instances {
       throw new AgentError('UNIMPLEMENTED', 'migration_target: an instance cannot come from another host yet')
     if (specification === undefined) throw new AgentError('INVALID_ARGUMENT', 'specification: missing')
     const spec = specFromProto(specification)
-    checkCanBeKept(spec)
+    if (this.#parts.isKept) checkCanBeKept(spec)
     const key = specKey(request.properties?.key ?? '')
     const known = this.#instances.get(key)
     if (known !== undefined)

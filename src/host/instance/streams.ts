@@ -15,6 +15,8 @@ import { guestSocket } from './machine/plan.ts'
 import { answer } from './machine/steps.ts'
 import type { Change } from './registry/registry.ts'
 
+/** The ring of the console. */
+const CONSOLE = 0
 const LAST_PORT = 0xffff_fffe
 
 /** Reserves the next port and listens there. To be called in a change. */

@@ -57,8 +57,8 @@ export function checkCount(count: number): void {
  */
 export function checkCanBeKept(spec: VmSpec): void {
   const { machine } = spec.board
-  if (machine === 'q35' || machine === 'pc') {
-    const versioned = machine === 'q35' ? 'pc-q35-7.2' : 'pc-i440fx-7.2'
+  const versioned = versionedMachine(machine)
+  if (versioned !== machine) {
     refuse('board.machine', `${machine} is another machine in each QEMU, want ${versioned}`)
   }
   for (const [key, backend] of Object.entries(spec.backends)) {
@@ -66,6 +66,11 @@ export function checkCanBeKept(spec: VmSpec): void {
     const reason = "QEMU's own network takes the guest's packets apart in QEMU itself, want passt or tap"
     refuse(pathOf('backends', key, BACKEND_FIELDS[backend.kind]), reason)
   }
+}
+
+/** The machine type that stays the same in each QEMU. */
+export function versionedMachine(machine: string): string {
+  return { q35: 'pc-q35-7.2', pc: 'pc-i440fx-7.2' }[machine] ?? machine
 }
 
 /** What a caller should know about a specification that can be used. */

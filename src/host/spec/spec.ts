@@ -12,8 +12,6 @@ export interface VmSpec {
   readonly devices: Readonly<Record<SpecKey, Device>>
   /** Backends: each is used by exactly one device. */
   readonly backends: Readonly<Record<SpecKey, Backend>>
-  /** Path of the network namespace that QEMU and its tap interfaces are in; the runner's own by default. */
-  readonly networkNamespace?: string
   /** {@link REBOOT_LIMIT} by default. */
   readonly rebootLimit?: RebootLimit | undefined
   readonly limits?: Limits | undefined

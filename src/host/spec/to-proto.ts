@@ -7,7 +7,7 @@ import {
 } from '../../gen/microvm/instance/v1/instance.ts'
 import type { Backend, Board, Device, FileBackend, VmSpec } from './spec.ts'
 
-/** The message for a specification; it has no field for a network namespace. */
+/** The message for a specification. */
 export function specToProto(spec: VmSpec): Specification {
   return {
     board: boardToProto(spec.board),

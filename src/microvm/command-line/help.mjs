@@ -49,6 +49,8 @@ The container:
 The microVM:
   --name NAME            for ./agent-ctl -a microvm://NAME (default: a short word; --verbose shows it). Without -a the
                          one machine that runs is taken
+  --daemon               make the microVM in the daemon, which ends it with this command; without QEMU's user network
+  --socket PATH          the daemon's socket (default: MICROVM_SOCKET, else admin.sock in the default state folder)
   --memory MIB           memory in MiB (default 512, at least 128; with --form initrd 1024 and 448)
   --cpus N               virtual CPUs (default 2, at most 64)
   --machine TYPE         q35 (default), pc, or microvm (virtio-mmio, no PCI)

@@ -11,6 +11,8 @@ export const OPTIONS = /** @type {const} */ ({
   workdir: { type: 'string', short: 'w' },
   user: { type: 'string', short: 'u' },
   name: { type: 'string' },
+  daemon: { type: 'boolean', default: false },
+  socket: { type: 'string' },
   memory: { type: 'string' },
   cpus: { type: 'string', default: '2' },
   machine: { type: 'string', default: 'q35' },
@@ -46,7 +48,7 @@ export const MEMORY_MIB = /** @type {const} */ ({
 })
 
 /** The options whose value is a path. */
-const PATHS = ['rootfs', 'image', 'metadata', 'kernel']
+const PATHS = ['rootfs', 'image', 'metadata', 'kernel', 'socket']
 
 /**
  * The tool as completions describe it.

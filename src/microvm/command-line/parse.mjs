@@ -18,6 +18,8 @@ import { UsageError } from './usage-error.mjs'
  * @property {string | undefined} image raw image of the guest's own root
  * @property {string | undefined} metadata YAML or JSON file with the guest's name and addresses
  * @property {string | undefined} name the machine's name, by which agent-ctl finds it
+ * @property {boolean} daemon the machine is made in the daemon
+ * @property {string | undefined} socket the daemon's
  * @property {number} memoryMib
  * @property {number} cpus
  * @property {'bookworm' | 'trixie'} kernel whose modules the guest has
@@ -127,8 +129,8 @@ function checkedFlag(name, typed, value) {
  */
 function runOptions(flags) {
   const { values } = parseArgs({ args: flags, options: OPTIONS })
-  const { interactive, tty, timings, json, verbose, append = [], env = [] } = values
-  const { rootfs, image, metadata, memory, name, workdir, user } = values
+  const { interactive, tty, daemon, timings, json, verbose, append = [], env = [] } = values
+  const { rootfs, image, metadata, memory, name, socket, workdir, user } = values
   if (values.form === 'initrd' && image !== undefined) {
     throw new UsageError('--image and --form initrd exclude each other: choose one root for the guest')
   }
@@ -140,6 +142,7 @@ function runOptions(flags) {
   if (values['root-device'] === 'nvdimm' && values.machine === 'microvm') {
     throw new UsageError('--root-device nvdimm: machine microvm has no persistent memory, choose q35 or pc')
   }
+  if (socket !== undefined && !daemon) throw new UsageError('--socket: only with --daemon')
   if (append.some((text) => /[\n\0]/.test(text))) {
     throw new UsageError('--append: the kernel command line is one line')
   }
@@ -154,8 +157,8 @@ function runOptions(flags) {
   }
   const form = oneOf('--form', values.form, CHOICES.form)
   return {
-    ...{ interactive, tty, timings, json, verbose },
-    ...{ append, env, rootfs, image, metadata, name, user, workdir },
+    ...{ interactive, tty, daemon, timings, json, verbose },
+    ...{ append, env, rootfs, image, metadata, name, socket, user, workdir },
     form,
     memoryMib: memory === undefined ? MEMORY_MIB[form].byDefault : memoryOf(memory, form),
     cpus: wholeNumber('--cpus', values.cpus, 1, 64),

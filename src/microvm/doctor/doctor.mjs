@@ -101,7 +101,7 @@ function vsock({ exists, isWritable, path }) {
     .map((folder) => join(folder, 'vhost-device-vsock'))
     .find(exists)
   if (daemon !== undefined) return ok('vsock', false, daemon)
-  // As findVsockDaemon does (src/host/qemu/vsock/open-link.ts).
+  // As findVsockDaemon does (src/host/qemu/vsock/choose-link.ts).
   if (exists(DEBIAN_KEYS)) return ok('vsock', false, 'vhost-device-vsock, which is fetched from Debian sid')
   return missing(
     'vsock',

@@ -1,6 +1,5 @@
-import { setTimeout as delay } from 'node:timers/promises'
 import { AgentError, messageOf } from '../../base/errors.ts'
-import type { Guest } from '../../host/instance/guest.ts'
+import type { Guest } from './boot-guest.ts'
 
 /** QEMU ends within moments of the guest's connections. */
 const QEMU_END_MS = 2000
@@ -31,7 +30,7 @@ async function lockUpOr(error: unknown, { lockUp }: Pick<Guest, 'lockUp'>): Prom
 /** How QEMU ended, when the connection was lost with it: QEMU closes its devices first. */
 async function endOr(error: unknown, { vm }: Pick<Guest, 'vm'>): Promise<unknown> {
   if (vm.gone.aborted) return error
-  await Promise.race([vm.exited, delay(QEMU_END_MS, undefined, { ref: false })])
+  await vm.awaitEnd(QEMU_END_MS)
   if (vm.gone.aborted) return vm.gone.reason
   return new AgentError('UNAVAILABLE', 'the connection to the guest is lost, and QEMU runs on', {
     cause: error,

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { abortable } from '../../base/abort.ts'
@@ -6,17 +7,26 @@ import { withTemporaryFolder } from '../../build/temporary-folder.ts'
 import type { Stdio } from '../../client/container/attach.ts'
 import { agentOf, rootPathOf } from '../../client/container/container-session.ts'
 import { type ContainerRequest, containerSpec } from '../../client/container/container-spec.ts'
+import { openDaemon } from '../../client/daemon/daemon-client.ts'
+import { daemonSocket } from '../../client/daemon/daemon-socket.mjs'
 import type { Interruptions } from '../../client/terminal/interruptions.ts'
 import { terminalSize } from '../../client/terminal/terminal.ts'
-import { bootGuest, type Guest, type RunnerEnvironment } from '../../host/instance/guest.ts'
 import { containerRootSource, type GuestParts } from '../../host/instance/guest-spec.ts'
 import { isFromUserSpace } from '../../host/qemu/console-tail.ts'
-import type { Vm } from '../../host/qemu/vm.ts'
+import { daemonLink } from '../../host/qemu/vsock/choose-link.ts'
 import { ensureContainerRoot } from '../../image/container-root.ts'
 import { AGENT_WORDS, unknownWords } from '../../settings/command-line.ts'
 import type { RunOptions } from '../command-line/parse.mjs'
 import { UsageError } from '../command-line/usage-error.mjs'
 import { bootFiles } from './boot-files.ts'
+import {
+  bootGuest,
+  daemonPlace,
+  type Guest,
+  openOwnPlace,
+  type Place,
+  type RunnerEnvironment,
+} from './boot-guest.ts'
 import { checkMachine, machineSize } from './check-machine.ts'
 import { openRoot, packRoot } from './container-root.ts'
 import { containerOutOfMemoryText, lossOf, runFailure } from './guest-failure.ts'
@@ -24,8 +34,9 @@ import { metadataParts, readMetadata } from './metadata.ts'
 import type { ImageConfig } from './oci-layout.ts'
 import { type Reporter, Timings } from './reporter.ts'
 import { runContainer } from './run-container.ts'
+import type { RunMachine } from './run-machine.ts'
 import { userInImage, userWord } from './user-in-image.ts'
-import { type Publish, withEntry } from './with-entry.ts'
+import { type Publish, showAddress, withEntry } from './with-entry.ts'
 
 export interface RunHost {
   readonly stdio: Stdio
@@ -41,8 +52,18 @@ const POWER_OFF_GRACE_MS = 10_000
 
 /** Runs a container in its own microVM and returns the exit status of its process. */
 export async function runCommand(options: RunOptions, host: RunHost): Promise<number> {
-  return await withEntry({ ...host, name: options.name }, (publish) => bootAndRun(options, host, publish))
+  if (!options.daemon)
+    return await withEntry({ ...host, name: options.name }, (publish) => bootAndRun(options, host, publish))
+  const { environment, interruptions, reporter } = host
+  if (environment.MICROVM_VSOCK === 'tcp')
+    throw new UsageError(`--daemon: MICROVM_VSOCK=tcp ${NO_USER_NETWORK}`)
+  // Fails at once when no daemon runs.
+  const daemon = await openDaemon(daemonSocket(options.socket, environment), interruptions.signal)
+  daemon.close()
+  return await bootAndRun(options, host, (address) => showAddress(reporter, address))
 }
+
+const NO_USER_NETWORK = "needs QEMU's user network, which the daemon refuses: run without --daemon"
 
 async function bootAndRun(options: RunOptions, host: RunHost, publish: Publish): Promise<number> {
   const { interruptions } = host
@@ -68,6 +89,11 @@ async function prepare(
   const word = options.user === undefined ? undefined : userWord(options.user)
   const given =
     options.metadata === undefined ? undefined : metadataParts(readMetadata(options.metadata), folder)
+  if (
+    options.daemon &&
+    Object.values(given?.extra.backends ?? {}).some(({ kind }) => kind === 'user-network')
+  )
+    throw new UsageError(`--daemon: network_config of --metadata ${NO_USER_NETWORK}`)
   const { containerRoot, what } = await rootAndProcess(options, folder, { reporter, signal })
   const user = word === undefined ? what.user : await userInImage(word, containerRoot, signal)
   const boot = await bootFiles(options, reporter.progress)
@@ -108,8 +134,8 @@ interface GuestRun {
 /** Boots the guest, runs the container and powers the guest off. Throws what {@link runFailure} returns when the guest fails. */
 async function inGuest(run: GuestRun): Promise<number> {
   const { host, timings } = run
-  let vm: Vm | undefined
-  const started = (running: Vm) => {
+  let vm: RunMachine | undefined
+  const started = (running: RunMachine) => {
     vm = running
     running.console.onLine((line) => {
       if (isFromUserSpace(line)) timings.end('kernel')
@@ -117,21 +143,14 @@ async function inGuest(run: GuestRun): Promise<number> {
     })
   }
   try {
-    const { interruptions, environment, reporter } = host
-    const { folder, parts } = run
+    const { interruptions, reporter } = host
+    const { signal } = interruptions
     reporter.detail('starting QEMU')
     const endWait = reporter.wait('booting the guest')
-    const signal = interruptions.signal
-    const guest = await bootGuest({
-      parts,
-      folder,
-      environment,
-      progress: reporter.progress,
-      started,
-      signal,
-    }).finally(endWait)
+    const boot = async () => bootGuest({ parts: run.parts, place: await placeOf(run), started, signal })
+    const guest = await boot().finally(endWait)
     timings.end('agent')
-    run.publish(guest.link.address)
+    if (guest.address !== undefined) run.publish(guest.address)
     try {
       return await containerThenPowerOff(guest, run)
     } catch (error) {
@@ -143,6 +162,19 @@ async function inGuest(run: GuestRun): Promise<number> {
     if (host.interruptions.signal.aborted) throw host.interruptions.signal.reason
     throw vm === undefined ? error : runFailure(error, vm.console.lines, run.parts.memoryMib)
   }
+}
+
+async function placeOf({ folder, host, options }: GuestRun): Promise<Place> {
+  const { environment, interruptions, reporter } = host
+  if (!options.daemon)
+    return await openOwnPlace({
+      folder,
+      environment,
+      progress: reporter.progress,
+      signal: interruptions.signal,
+    })
+  const { name: key = randomUUID() } = options
+  return daemonPlace(daemonSocket(options.socket, environment), key, daemonLink(environment.MICROVM_VSOCK))
 }
 
 async function containerThenPowerOff(guest: Guest, run: GuestRun): Promise<number> {
@@ -168,7 +200,7 @@ async function containerThenPowerOff(guest: Guest, run: GuestRun): Promise<numbe
     await agent.destroySandbox({}, { timeoutMs: POWER_OFF_GRACE_MS, signal })
     // The agent waits for its clients before it stops.
     guest.connection.close()
-    await guest.vm.awaitPowerOff(POWER_OFF_GRACE_MS)
+    await guest.vm.awaitEnd(POWER_OFF_GRACE_MS)
     timings.end('power-off')
   } catch (error) {
     // The container's status stays valid and the guest ends either way; it may be gone before it answers.

@@ -27,9 +27,8 @@ export async function withEntry<T>(options: EntryOptions, use: (publish: Publish
   process.once('exit', remove)
   try {
     return await use((address) => {
-      reporter.detail(`the agent answers at ${addressText(address)}`)
+      showAddress(reporter, address, registration?.name)
       if (registration === undefined) return
-      reporter.detail(`to look into the guest: ./agent-ctl -a microvm://${registration.name} ps`)
       try {
         registration.publish(address)
       } catch (error) {
@@ -40,6 +39,12 @@ export async function withEntry<T>(options: EntryOptions, use: (publish: Publish
     process.off('exit', remove)
     remove()
   }
+}
+
+export function showAddress(reporter: Pick<Reporter, 'detail'>, address: Address, name?: string): void {
+  reporter.detail(`the agent answers at ${addressText(address)}`)
+  const target = address.kind === 'instance' ? address.key : name
+  if (target !== undefined) reporter.detail(`to look into the guest: ./agent-ctl -a microvm://${target} ps`)
 }
 
 function registered({ environment, name, reporter }: EntryOptions): Registration | undefined {

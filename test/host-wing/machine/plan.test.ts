@@ -11,7 +11,7 @@ const UUID = '6b3f0c62-3d1e-4f0a-9a55-0f4f8f0c2d11'
 describe('the plan of a start', () => {
   it('has paths of sockets that fit, in the longest state folder', async () => {
     const plan = planFor({
-      ...{ acceleration: 'tcg', tscKhz: undefined },
+      ...{ acceleration: 'tcg', tscKhz: undefined, isKept: true },
       program: async (name) => name,
     })
     const state = '/'.padEnd(MAX_STATE_FOLDER_BYTES, 'x')

@@ -5,13 +5,13 @@ import { connect, createServer, type Socket } from 'node:net'
 import { dirname, join } from 'node:path'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
+import { LocalHolder } from '../../../src/host/instance/holder/local-holder.ts'
 import { deviceParts } from '../../../src/host/qemu/device-parts.ts'
 import { replaceableParts } from '../../../src/host/qemu/netdev-parts.ts'
 import { plugCommand, type QmpCommand, removeCommand } from '../../../src/host/qemu/parts.ts'
 import { type QemuHost, qemuArguments } from '../../../src/host/qemu/qemu-arguments.ts'
 import { QmpClient } from '../../../src/host/qemu/qmp/client.ts'
-import { shareFolder } from '../../../src/host/qemu/virtiofsd.ts'
-import { openLink } from '../../../src/host/qemu/vsock/open-link.ts'
+import { findVsockDaemon } from '../../../src/host/qemu/vsock/choose-link.ts'
 import type { Backend, Board, VmSpec } from '../../../src/host/spec/spec.ts'
 import { nodeNames, type SpecKey, specKey } from '../../../src/host/spec/spec-key.ts'
 import { makeNetworkNamespace, type NetworkNamespace } from '../../support/host/network-namespace.ts'
@@ -25,7 +25,8 @@ const folder = temporaryFolder()
 describe('QEMU 7.2', () => {
   let namespace: NetworkNamespace
   let qemu: ChildProcess | undefined
-  const closers: (() => unknown)[] = []
+  const daemons = new LocalHolder(folder)
+  const closers: (() => unknown)[] = [() => daemons.end()]
   let starts = 0
 
   beforeAll(async () => {
@@ -48,29 +49,33 @@ describe('QEMU 7.2', () => {
     await namespace?.close()
   })
 
-  /** Daemons of a machine's own: they serve one machine, or start again after each. */
+  /** Daemons of a machine's own: they serve one machine. */
   async function hostFor(
     machine: string,
   ): Promise<{ readonly sockets: Map<SpecKey, string>; readonly ours: string }> {
     const own = join(folder, machine)
     mkdirSync(own)
-    const link = await openLink({ folder: own, override: 'vhost-user', progress: () => {} })
-    closers.push(() => link.close())
-    const [virtiofsd, ours] = [join(own, 'virtiofsd.sock'), join(own, 'ours.sock')]
+    const socketOf = (name: string) => join(own, `${name}.sock`)
+    const [virtiofsd, ours, vsockd] = [socketOf('virtiofsd'), socketOf('ours'), socketOf('vsockd')]
     await startVirtiofsd(virtiofsd)
     await startVirtiofsd(ours)
-    if (link.backend.kind === 'vhost-user') await listening(link.backend.socket)
+    const vm = `guest-cid=3,socket=${vsockd},uds-path=${join(own, 'vsock.sock')}`
+    await startDaemon(vsockd, [await findVsockDaemon(() => {}), '--vm', vm])
     const sockets = new Map([
       [key('passt'), join(folder, 'passt.sock')],
       [key('virtiofsd'), virtiofsd],
-      [key('vsockd'), link.backend.kind === 'vhost-user' ? link.backend.socket : ''],
+      [key('vsockd'), vsockd],
     ])
     return { sockets, ours }
   }
 
   async function startVirtiofsd(socket: string): Promise<void> {
-    const daemon = await shareFolder(folder, socket)
-    closers.push(() => daemon.close())
+    const share = [`--socket-path=${socket}`, '-o', `source=${folder}`] as const
+    await startDaemon(socket, ['/usr/lib/qemu/virtiofsd', ...share])
+  }
+
+  async function startDaemon(socket: string, argv: readonly [string, ...string[]]): Promise<void> {
+    await daemons.start({ name: socket.replaceAll('/', '-'), argv, output: 'log' })
     await listening(socket)
   }
 

@@ -6,13 +6,14 @@ import type { Duplex } from 'node:stream'
 import { afterEach, beforeAll } from 'vitest'
 import { buildHolder } from '../../../src/build/native.ts'
 import type { HeldChild, Holder } from '../../../src/host/instance/holder/holder.ts'
+import type { HolderClient } from '../../../src/host/instance/holder/holder-client.ts'
 import { startHolder } from '../../../src/host/instance/holder/start-holder.ts'
 import { temporaryFolder } from '../temporary-folder.ts'
 
 /** Holders for the tests of a file, which end after each test. */
 export class TestHolders {
   #program = ''
-  readonly #started: Holder[] = []
+  readonly #started: HolderClient[] = []
   readonly #root = temporaryFolder()
   #count = 0
 
@@ -35,11 +36,11 @@ export class TestHolders {
     return folder
   }
 
-  async start(folder = this.newFolder(), program = this.#program): Promise<Holder> {
+  async start(folder = this.newFolder(), program = this.#program): Promise<HolderClient> {
     return this.endLater(await startHolder(folder, program))
   }
 
-  endLater(holder: Holder): Holder {
+  endLater(holder: HolderClient): HolderClient {
     this.#started.push(holder)
     return holder
   }

@@ -7,10 +7,10 @@ import type { TestGuest } from '../vm/boot-guest.ts'
 import type { Target } from './attack.ts'
 
 /** An agent in a guest that may die: each check dials anew, and once more after a lost connection. */
-export function guestTarget({ guest: { link, vm } }: TestGuest): Target {
+export function guestTarget({ guest }: TestGuest): Target {
   let residentMib = 0
   const check = async () => {
-    const connection = await connectAgent(link, vm.gone)
+    const connection = await connectAgent(guest, guest.vm.gone)
     try {
       await clientFor(HealthDefinition, connection).check({})
       const { metrics } = await agentOf(connection).getMetrics({})

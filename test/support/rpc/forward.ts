@@ -40,7 +40,7 @@ export async function forward(path: string, connect: () => Promise<Duplex>): Pro
 
 /** Lets programs that support only unix sockets reach a guest's agent. The socket is in the guest's private folder. */
 export function forwardToGuest({ guest, folder }: TestGuest): Promise<Forward> {
-  return forward(join(folder, 'forward.sock'), () => guest.link.connect(guest.vm.gone))
+  return forward(join(folder, 'forward.sock'), () => guest.connect(guest.vm.gone))
 }
 
 async function bridge(socket: Socket, connect: () => Promise<Duplex>): Promise<void> {

@@ -5,18 +5,21 @@ import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/t
 import { type Agent, agentOf } from '../../../src/client/container/container-session.ts'
 import { HealthDefinition } from '../../../src/gen/health.ts'
 import { IntrospectionDefinition } from '../../../src/gen/microvm/agent/v1/introspection.ts'
-import { bootGuest, type Guest } from '../../../src/host/instance/guest.ts'
 import { containerRootSource, type GuestParts } from '../../../src/host/instance/guest-spec.ts'
-import type { Vm } from '../../../src/host/qemu/vm.ts'
-import type { VsockKind } from '../../../src/host/qemu/vsock/open-link.ts'
+import type { QmpClient } from '../../../src/host/qemu/qmp/client.ts'
+import { chooseLink } from '../../../src/host/qemu/vsock/choose-link.ts'
+import type { VsockKind } from '../../../src/host/qemu/vsock/guest-link.ts'
 import { ensureContainerRoot } from '../../../src/image/container-root.ts'
 import { ensureImage, type ImageForm, type ImageOptions } from '../../../src/image/ensure-image.ts'
 import { DEFAULT_KERNEL, type KernelName } from '../../../src/image/packages.ts'
+import { bootGuest, type Guest } from '../../../src/microvm/run/boot-guest.ts'
+import type { RunMachine } from '../../../src/microvm/run/run-machine.ts'
 import { clientFor, type ServiceClient } from '../../../src/rpc/client.ts'
+import { type ChildExit, testPlace } from './test-place.ts'
 
 /** A booted guest with typed clients. The caller that booted it calls `stop`. */
 export interface TestGuest {
-  readonly guest: Guest
+  readonly guest: Guest & { readonly vm: TestVm }
   readonly agent: Agent
   readonly health: ServiceClient<typeof HealthDefinition>
   readonly introspection: ServiceClient<typeof IntrospectionDefinition>
@@ -24,6 +27,11 @@ export interface TestGuest {
   readonly folder: string
   consoleText(): string
   stop(): Promise<void>
+}
+
+export interface TestVm extends RunMachine {
+  readonly qmp: QmpClient
+  readonly exited: Promise<ChildExit>
 }
 
 export type TestGuestOptions = Partial<Omit<GuestParts, 'link' | 'boot' | 'containerRoot'>> & {
@@ -34,6 +42,7 @@ export type TestGuestOptions = Partial<Omit<GuestParts, 'link' | 'boot' | 'conta
   readonly debugShell?: boolean
   readonly vsock?: VsockKind
   readonly boot?: GuestParts['boot']
+  readonly networkNamespace?: string
 }
 
 /** Under emulation, a container's life with an added process takes 1.3 s of CPU time with crun, 3 s with runc. */
@@ -66,26 +75,29 @@ export async function bootTestGuest(options: TestGuestOptions = {}): Promise<Tes
 
 async function bootOnce(options: TestGuestOptions): Promise<TestGuest> {
   const folder = makeTemporaryFolder(tmpdir())
-  let vm: Vm | undefined
+  let vm: RunMachine | undefined
   const consoleText = () => vm?.console.lines.join('\n') ?? ''
   const parts = await testParts(options)
   try {
-    const guest = await bootGuest({
-      parts,
-      folder,
-      environment: { ...process.env, ...(options.vsock ? { MICROVM_VSOCK: options.vsock } : {}) },
-      progress,
-      started: (running) => {
-        vm = running
-      },
-      signal: AbortSignal.timeout(BOOT_TIMEOUT_MS),
-    })
+    const signal = AbortSignal.timeout(BOOT_TIMEOUT_MS)
+    const link = await chooseLink({ override: options.vsock ?? process.env.MICROVM_VSOCK, progress })
+    const place = await testPlace({ folder, link, networkNamespace: options.networkNamespace })
+    let connecting: Promise<QmpClient> | undefined
+    const started = (running: RunMachine) => {
+      vm = running
+      connecting = place.qmp(signal)
+      connecting.catch(() => {})
+    }
+    const booted = await bootGuest({ parts, place, started, signal })
+    const qmp = (await connecting) ?? (await place.qmp(signal))
+    const guest = { ...booted, vm: { ...booted.vm, qmp, exited: place.exited } }
     const stop = async () => {
-      runningGuests.delete(booted)
+      runningGuests.delete(running)
+      qmp.close()
       await guest.close()
       removeTemporaryFolder(folder)
     }
-    const booted: TestGuest = {
+    const running: TestGuest = {
       guest,
       agent: agentOf(guest.connection),
       health: clientFor(HealthDefinition, guest.connection),
@@ -95,8 +107,8 @@ async function bootOnce(options: TestGuestOptions): Promise<TestGuest> {
       consoleText,
       stop,
     }
-    runningGuests.add(booted)
-    return booted
+    runningGuests.add(running)
+    return running
   } catch (error) {
     removeTemporaryFolder(folder)
     throw new Error(`the guest did not boot; its console:\n${consoleText()}`, { cause: error })
@@ -108,7 +120,7 @@ export function progress(line: string): void {
 }
 
 async function testParts(options: TestGuestOptions): Promise<Omit<GuestParts, 'link'>> {
-  const { boot, vsock: _, kernel = DEFAULT_KERNEL, form = 'disk', ...others } = options
+  const { boot, vsock: _, networkNamespace: __, kernel = DEFAULT_KERNEL, form = 'disk', ...others } = options
   const { policy = false, debugShell = false, ...overrides } = others
   return {
     machine: 'q35',

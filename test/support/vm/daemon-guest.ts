@@ -67,7 +67,7 @@ export async function bootInDaemon(options: {
     await client.instances.ensureInstance({ properties: { key: 'web' }, specification })
     await client.instances.changeState({ key: 'web', change: Change.RUN })
     const signal = AbortSignal.timeout(BOOT_TIMEOUT_MS)
-    // The vsock daemon bears no earlier connection (userSpaceRuns of src/host/instance/guest.ts).
+    // The vsock daemon bears no earlier connection (userSpaceRuns of src/microvm/run/boot-guest.ts).
     while (!(await consoleText()).includes('"booted"')) await delay(LOOK_MS, undefined, { signal })
     const dialer = { connect: (each: AbortSignal) => connectMachine(socket, 'web', each) }
     const connection = await connectAgent(dialer, signal)

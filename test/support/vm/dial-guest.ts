@@ -1,8 +1,15 @@
 import type { Socket } from 'node:net'
+import { join } from 'node:path'
 import { connectSocket } from '../../../src/client/connection/connect-socket.ts'
 import { hybridHandshake } from '../../../src/client/connection/dial.ts'
-import { guestSocketIn } from '../../../src/host/qemu/vsock/open-link.ts'
+import { guestSocket } from '../../../src/host/instance/machine/plan.ts'
+import { instanceFolderName, specKey } from '../../../src/host/spec/spec-key.ts'
 import type { TestGuest } from './boot-guest.ts'
+
+/** The socket that reaches the guest of a run in `folder`. The guest reaches the host at the same path with `_PORT` appended. */
+export function guestSocketIn(folder: string): string {
+  return guestSocket(join(folder, 'instances', instanceFolderName(specKey('run'))))
+}
 
 /** The guest must have been booted with `vsock: 'vhost-user'`. */
 export async function dialGuest(guest: Pick<TestGuest, 'folder'>, port: number): Promise<Socket> {

@@ -38,6 +38,7 @@ export class FakeWing {
   open(registry: Registry = this.registry, parts: Pick<InstancesParts, 'quotas'> = {}): Promise<Instances> {
     return openInstances({
       ...parts,
+      isKept: true,
       stateFolder: this.folder,
       registry,
       holders: this.holders,

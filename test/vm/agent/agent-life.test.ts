@@ -28,7 +28,7 @@ describe.skipIf(cannotBoot() !== undefined)('a guest whose processes are all kil
   async function reconnect(number: number): Promise<void> {
     await consoleLine(guest, new RegExp(`vminit: the agent was killed by signal 9: restart ${number} in`))
     await connection.closed
-    connection = await connectAgent(guest.guest.link, guest.guest.vm.gone)
+    connection = await connectAgent(guest.guest, guest.guest.vm.gone)
   }
 
   it('restarts its agent, which knows how the containers have ended, and runs others', async () => {

@@ -11,7 +11,6 @@ import type { RecordedCall } from '../../../src/ctl/recording/recording.ts'
 import { CreateContainerRequest } from '../../../src/gen/agent.ts'
 import type { GuestParts } from '../../../src/host/instance/guest-spec.ts'
 import { plugDisk } from '../../../src/host/qemu/qmp/hot-plug.ts'
-import { type SharedFolder, shareFolder } from '../../../src/host/qemu/virtiofsd.ts'
 import type { Device } from '../../../src/host/spec/spec.ts'
 import { specKey } from '../../../src/host/spec/spec-key.ts'
 import { DEFAULT_KERNEL } from '../../../src/image/packages.ts'
@@ -43,7 +42,6 @@ import { copyTree } from './copy-tree.ts'
 interface Machine {
   readonly guest: TestGuest
   readonly way: Forward
-  readonly share: SharedFolder
   readonly network: HostNetwork
   restarts: number
 }
@@ -129,11 +127,10 @@ describe.skipIf(cannotBoot() !== undefined).each(GUESTS)(
     afterAll(stop)
 
     async function stop(): Promise<void> {
-      const { way, guest, share, network } = machine ?? {}
+      const { way, guest, network } = machine ?? {}
       machine = undefined
       way?.close()
       await guest?.stop()
-      await share?.close()
       await network?.close()
     }
 
@@ -166,20 +163,22 @@ describe.skipIf(cannotBoot() !== undefined).each(GUESTS)(
 
 async function boot(options: Pick<TestGuestOptions, 'kernel' | 'append' | 'cpus'>): Promise<Machine> {
   mkdirSync(sharedFolder, { recursive: true })
-  const share = await shareFolder(sharedFolder, join(folder, 'share.sock'))
   const network = await makeHostNetwork(TAPS)
   try {
-    const guest = await bootTestGuest({ ...options, extra: devices(share, network) })
-    return { guest, way: await forwardToGuest(guest), share, network, restarts: 0 }
+    const guest = await bootTestGuest({
+      ...options,
+      extra: devices(),
+      networkNamespace: network.namespace.path,
+    })
+    return { guest, way: await forwardToGuest(guest), network, restarts: 0 }
   } catch (error) {
-    await share.close()
     await network.close()
     throw error
   }
 }
 
 /** The shared folder, the network interfaces, and a bridge for the swap disk. */
-function devices(share: SharedFolder, { namespace }: HostNetwork): NonNullable<GuestParts['extra']> {
+function devices(): NonNullable<GuestParts['extra']> {
   const virtiofsd = specKey('virtiofsd')
   const nics = NICS.map(({ mac, ...end }, number) => {
     const backend = specKey(`network-${number}`)
@@ -196,8 +195,10 @@ function devices(share: SharedFolder, { namespace }: HostNetwork): NonNullable<G
       [specKey('folders')]: { kind: 'share', slot: SLOTS.share, tag: 'kataShared', backend: virtiofsd },
       ...Object.assign({}, ...nics.map((nic) => nic.devices)),
     },
-    backends: { [virtiofsd]: share.backend, ...Object.assign({}, ...nics.map((nic) => nic.backends)) },
-    networkNamespace: namespace.path,
+    backends: {
+      [virtiofsd]: { kind: 'virtiofsd', path: sharedFolder },
+      ...Object.assign({}, ...nics.map((nic) => nic.backends)),
+    },
   }
 }
 
@@ -262,10 +263,10 @@ class Deaths {
   }
 
   async #start(): Promise<AgentKiller> {
-    const { link, vm } = this.#machine.guest.guest
+    const { guest } = this.#machine.guest
     const killerRoot = `${SHARED_FOLDER}agent-killer`
     supplyRoot(root, shared(killerRoot))
-    return await startAgentKiller(podOf(agentOf(await connectAgent(link, vm.gone)), killerRoot))
+    return await startAgentKiller(podOf(agentOf(await connectAgent(guest, guest.vm.gone)), killerRoot))
   }
 }
 
@@ -289,7 +290,7 @@ async function playSequence(
 async function copyRoot({ method, requestBytes }: RecordedCall, { guest }: Machine): Promise<void> {
   if (method !== 'CreateContainer') return
   const { OCI } = CreateContainerRequest.decode(requestBytes ?? new Uint8Array())
-  const own = await connectAgent(guest.guest.link, guest.guest.vm.gone)
+  const own = await connectAgent(guest.guest, guest.guest.vm.gone)
   await copyTree(agentOf(own), smallRoot, OCI?.Root?.Path ?? '')
   own.close()
 }
@@ -314,7 +315,7 @@ async function killAgent(machine: Machine): Promise<void> {
   const { guest, vm } = { guest: machine.guest, vm: machine.guest.guest.vm }
   const killerRoot = `${SHARED_FOLDER}killer`
   supplyRoot(root, shared(killerRoot))
-  const own = await connectAgent(guest.guest.link, vm.gone)
+  const own = await connectAgent(guest.guest, vm.gone)
   const agent = agentOf(own)
   const hook = agentKillingHook(killerRoot, 'echo damaged > /run/microvm-agent/saved/sandbox')
   const request = createContainerRequest('killer', killerRoot, ['true'], {

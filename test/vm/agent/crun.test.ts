@@ -103,7 +103,7 @@ describe.skipIf(cannotBoot() !== undefined)('an agent with agent.runtime=crun', 
     const killer = ['sh', '-c', 'echo i > /guest/proc/sysrq-trigger']
     await pod.run('killer', killer, { mounts: [GUEST_PROC] }).catch(() => {})
     await consoleLine(guest, /vminit: the agent was killed by signal 9: restart 1 in/)
-    const agent = agentOf(await connectAgent(guest.guest.link, guest.guest.vm.gone))
+    const agent = agentOf(await connectAgent(guest.guest, guest.guest.vm.gone))
     await expect(agent.listRoutes({})).rejects.toMatchObject({ code: 'INTERNAL' })
     expect(guest.consoleText()).toContain('policy restored')
   })

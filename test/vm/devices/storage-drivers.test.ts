@@ -6,7 +6,6 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { Storage } from '../../../src/gen/agent.ts'
 import type { DeepPartial } from '../../../src/gen/oci.ts'
 import { plugDisk, plugMemory, unplugDisk } from '../../../src/host/qemu/qmp/hot-plug.ts'
-import { type SharedFolder, shareFolder } from '../../../src/host/qemu/virtiofsd.ts'
 import { qemuId, specKey } from '../../../src/host/spec/spec-key.ts'
 import { busyboxRoot } from '../../support/containers/busybox-root.ts'
 import { bind, type ContainerOptions } from '../../support/containers/container-requests.ts'
@@ -21,6 +20,7 @@ import {
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { bootTestGuest, CRUN, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { GUEST_PROC } from '../../support/vm/guest-pod.ts'
+import { programsOf } from '../../support/vm/microvm-process.ts'
 
 const SHARED = '/run/kata-containers/shared/containers'
 const SHARE = specKey('share')
@@ -29,14 +29,12 @@ const DISK_PORT = specKey('disk-port')
 
 describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => {
   let folder: string
-  let share: SharedFolder
   let guest: TestGuest
   let pod: Pod
 
   beforeAll(async () => {
     folder = temporaryFolder()
     busyboxRoot(join(folder, 'shared/web'))
-    share = await shareFolder(join(folder, 'shared'), join(folder, 'share.sock'))
     guest = await bootTestGuest({
       room: { cpus: 0, memoryMib: 64, memorySlots: 1 },
       // A busy machine needs the longer timeout under emulation.
@@ -47,7 +45,7 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
           [SCSI_PORT]: { kind: 'root-port', slot: 7 },
           [DISK_PORT]: { kind: 'root-port', slot: 8 },
         },
-        backends: { [specKey('virtiofsd')]: share.backend },
+        backends: { [specKey('virtiofsd')]: { kind: 'virtiofsd', path: join(folder, 'shared') } },
       },
     })
     // The Go runtime creates every sandbox in this way.
@@ -76,7 +74,6 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
 
   afterAll(async () => {
     await guest?.stop()
-    await share?.close()
   })
 
   it("runs a container in the host's folder, both writing to it", async () => {
@@ -230,7 +227,9 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
 
   /** Comes last, because the guest powers off. */
   it('names the mount after 30 s in a DestroySandbox whose virtio-fs is dead, and powers the guest off when it is repeated', async () => {
-    await share.close()
+    for (const pid of programsOf(process.pid)) {
+      if (readFileSync(`/proc/${pid}/comm`, 'latin1') === 'virtiofsd\n') process.kill(pid, 'SIGKILL')
+    }
     await expect(guest.agent.destroySandbox({})).rejects.toThrow(`unmount ${SHARED}: ETIMEDOUT`)
     await guest.agent.destroySandbox({})
     expect(await guest.guest.vm.exited).toEqual({ code: 0, signal: undefined })

@@ -2,7 +2,7 @@ import { join } from 'node:path'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { tool } from '../../../src/build/tool.ts'
 import type { GuestParts } from '../../../src/host/instance/guest-spec.ts'
-import { openLink } from '../../../src/host/qemu/vsock/open-link.ts'
+import { chooseLink } from '../../../src/host/qemu/vsock/choose-link.ts'
 import { makeArchive } from '../../../src/image/archives/agent-archive.ts'
 import { ensureImage, type GuestImage } from '../../../src/image/ensure-image.ts'
 import { ensureKernel } from '../../../src/image/kernel/kernel.ts'
@@ -39,9 +39,8 @@ describe.skipIf(skipped)('the archive of npm run dist in a plain Debian root', (
     folder = temporaryFolder()
     root = join(folder, 'root')
     disk = join(folder, 'root.ext4')
-    const link = await openLink({ folder, override: process.env.MICROVM_VSOCK, progress })
+    const link = await chooseLink({ override: process.env.MICROVM_VSOCK, progress })
     hasVsock = link.backend.kind !== 'user-network'
-    await link.close()
     image = await ensureImage({ kernel: 'bookworm', progress })
     const kernel = await ensureKernel('bookworm', progress)
     const archive = await makeArchive(folder, progress)

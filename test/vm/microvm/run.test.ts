@@ -13,8 +13,8 @@ import { connectSocket } from '../../../src/client/connection/connect-socket.ts'
 import { hybridHandshake } from '../../../src/client/connection/dial.ts'
 import { agentOf, rootPathOf } from '../../../src/client/container/container-session.ts'
 import { HealthDefinition } from '../../../src/gen/health.ts'
+import { chooseLink } from '../../../src/host/qemu/vsock/choose-link.ts'
 import { AGENT_PORT } from '../../../src/host/qemu/vsock/guest-link.ts'
-import { guestSocketIn, openLink } from '../../../src/host/qemu/vsock/open-link.ts'
 import { ensureContainerRoot } from '../../../src/image/container-root.ts'
 import { ensureImage } from '../../../src/image/ensure-image.ts'
 import { clientFor } from '../../../src/rpc/client.ts'
@@ -24,6 +24,7 @@ import { ctl } from '../../support/ctl/run-ctl.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { startAgentKiller } from '../../support/vm/agent-killer.ts'
 import { CRUN, cannotBoot, progress } from '../../support/vm/boot-guest.ts'
+import { guestSocketIn } from '../../support/vm/dial-guest.ts'
 import {
   foldersOf,
   type MicrovmProcess,
@@ -42,7 +43,7 @@ beforeAll(async () => {
   if (cannotBoot() !== undefined) return
   await ensureImage({ progress })
   await ensureContainerRoot(progress)
-  await (await openLink({ folder, override: process.env.MICROVM_VSOCK, progress })).close()
+  await chooseLink({ override: process.env.MICROVM_VSOCK, progress })
 })
 
 async function appears(running: MicrovmProcess, word: string): Promise<string> {
@@ -194,7 +195,7 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run', () => {
     expect(stderr).toMatch(
       /^console: vminit: root=\/dev\/vdz1: no such device after 1 s, want one of:.* vda/m,
     )
-    expect(stderr).toMatch(/^microvm: .*QEMU exited/m)
+    expect(stderr).toMatch(/^microvm: the guest has shut down$/m)
   })
 
   it('refuses a word for the agent that it does not know, before it boots a guest', async () => {

@@ -34,7 +34,11 @@ describe.skipIf(cannotBoot() !== undefined)('the network of a guest', () => {
     for (const address of BEHIND) host.namespace.ip(`address add ${address} dev lo`)
     await host.serve(8000, 'hello from the host')
     const append = [CRUN, `agent.metadata_interface=${CARDS.first}`]
-    ;({ guest, pod } = await bootPod({ append, extra: machineParts(folder, host) }))
+    ;({ guest, pod } = await bootPod({
+      append,
+      extra: machineParts(folder),
+      networkNamespace: host.namespace.path,
+    }))
   })
 
   afterAll(async () => {
@@ -165,7 +169,7 @@ describe.skipIf(cannotBoot() !== undefined)('the network of a guest', () => {
   })
 })
 
-function machineParts(folder: string, { namespace }: HostNetwork): NonNullable<GuestParts['extra']> {
+function machineParts(folder: string): NonNullable<GuestParts['extra']> {
   const { devices, backends } = metadataItem(folder)
   const [tap0, tap1] = [specKey('tap0'), specKey('tap1')]
   return {
@@ -180,7 +184,6 @@ function machineParts(folder: string, { namespace }: HostNetwork): NonNullable<G
       [tap0]: { kind: 'tap', interfaceName: 'tap0' },
       [tap1]: { kind: 'tap', interfaceName: 'tap1' },
     },
-    networkNamespace: namespace.path,
   }
 }
 

@@ -33,8 +33,8 @@ export interface ChildPlan {
  * outlives the daemon. Calls reject with UNAVAILABLE once it is gone.
  */
 export interface Holder {
-  /** In the PID namespace of this process. */
-  readonly pid: number
+  /** In the PID namespace of this process; undefined when the holder is a part of it. */
+  readonly pid: number | undefined
   start(plan: ChildPlan): Promise<HeldChild>
   /** Does nothing when the child has ended. */
   kill(name: string, signal: number): Promise<void>

@@ -4,7 +4,6 @@ import { basename, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { AgentError, errnoOf, messageOf } from '../../../base/errors.ts'
-import type { Holder } from './holder.ts'
 import { connectToHolder, HolderClient } from './holder-client.ts'
 
 /** How long the program may take to make the namespace and its socket. */
@@ -21,7 +20,7 @@ const HELD = 4
  * Starts a holder for an instance's folder. `program` is the built `native/holder`. Rejects with FAILED_PRECONDITION
  * and what is missing when no PID namespace can be made, and with ALREADY_EXISTS when the folder has a holder.
  */
-export async function startHolder(folder: string, program: string): Promise<Holder> {
+export async function startHolder(folder: string, program: string): Promise<HolderClient> {
   try {
     // The holder and its children get nothing else of the daemon's environment.
     const env = { PATH: process.env.PATH ?? '/usr/sbin:/usr/bin:/sbin:/bin' }
@@ -38,7 +37,7 @@ export async function startHolder(folder: string, program: string): Promise<Hold
  * The running holder of a folder, or undefined when there is none. Rejects with UNAVAILABLE when one does not answer,
  * and with FAILED_PRECONDITION when it has another version.
  */
-export async function findHolder(folder: string): Promise<Holder | undefined> {
+export async function findHolder(folder: string): Promise<HolderClient | undefined> {
   const path = join(folder, 'holder.sock')
   try {
     return await HolderClient.open(await connectToHolder(path), path)

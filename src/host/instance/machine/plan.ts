@@ -16,6 +16,8 @@ import { confinement, type ProcessUser, StartOpener } from './walls.ts'
 export interface PlanHost {
   readonly acceleration: Acceleration
   readonly tscKhz: number | undefined
+  /** Whether machines outlive this process. */
+  readonly isKept: boolean
   /** Finds a program. Rejects with UNAVAILABLE. */
   readonly program: (name: 'qemu' | 'virtiofsd' | 'passt' | 'vsock-daemon') => Promise<string>
   /** Undefined: the processes have all that the daemon has. */
@@ -43,7 +45,7 @@ export function planFor(host: PlanHost): Plan {
       acceleration: host.acceleration,
       tscKhz: host.tscKhz,
       isPaused: true,
-      isKept: true,
+      isKept: host.isKept,
       sockets: new Map(daemons.map(({ words: [key = '', , path = ''] }) => [specKey(key), pathFor(path)])),
       cid: record.cid,
       blockDevices: blockDevicesOf(spec),

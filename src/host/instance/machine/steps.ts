@@ -263,7 +263,7 @@ async function endRunning(context: StepContext, holder: Holder): Promise<void> {
   } catch {
     // A holder that has just ended tells so first: its pid may soon be another process's.
     if (await hasEnded(context, holder)) return
-    killIfAlive(holder.pid)
+    if (holder.pid !== undefined) killIfAlive(holder.pid)
     await answer(context, holder.ended)
   }
 }

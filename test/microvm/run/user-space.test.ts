@@ -1,8 +1,8 @@
 import { spawn } from 'node:child_process'
 import { afterAll, describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
-import { userSpaceRuns } from '../../../src/host/instance/guest.ts'
 import { cpuDemands } from '../../../src/host/qemu/lock-up.ts'
+import { userSpaceRuns } from '../../../src/microvm/run/boot-guest.ts'
 import { endChild } from '../../support/processes.ts'
 
 const spinning = spawn('sh', ['-c', 'while :; do :; done'])

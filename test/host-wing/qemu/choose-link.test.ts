@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { vsockCandidates } from '../../../src/host/qemu/vsock/open-link.ts'
+import { vsockCandidates } from '../../../src/host/qemu/vsock/choose-link.ts'
 
 describe('vsockCandidates', () => {
   it('prefers the kernel, then the daemon, then TCP', () => {

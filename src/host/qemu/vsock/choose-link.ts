@@ -5,44 +5,27 @@ import { delimiter, join } from 'node:path'
 import { AgentError, messageOf } from '../../../base/errors.ts'
 import { buildAgent } from '../../../build/agent.ts'
 import { cached } from '../../../build/cache.ts'
-import { dial } from '../../../client/connection/dial.ts'
 import { extractPackage, fetchPackages } from '../../../debian/packages.ts'
-import { startSocketServer } from '../child.ts'
 import { hasAccess } from '../host.ts'
-import { AGENT_PORT, type GuestLink, type OwnLink } from './guest-link.ts'
+import { AGENT_PORT, type GuestLink, VSOCK_KINDS, type VsockKind } from './guest-link.ts'
 
-/** The ways to reach a guest, best first. */
-const VSOCK_KINDS = ['vhost', 'vhost-user', 'tcp'] as const
-
-/**
- * `vhost`: the kernel's /dev/vhost-vsock. `vhost-user`: the daemon vhost-device-vsock. `tcp`: not vsock, but
- * QEMU's user network and a port on this host's loopback.
- */
-export type VsockKind = (typeof VSOCK_KINDS)[number]
-
-/** What opening a link needs of the host. */
-export interface LinkHost {
-  /** The run's private folder, for sockets. */
-  readonly folder: string
+interface LinkOptions {
   /** MICROVM_VSOCK. */
   readonly override: string | undefined
   readonly progress: (line: string) => void
 }
 
 /**
- * Opens the best way to reach a guest from this host. Falls back to the next best one and reports why in one line; tries
+ * Chooses the best way to reach a guest of this process. Falls back to the next best one and reports why in one line; tries
  * only the override when there is one. Rejects with UNAVAILABLE when no way works.
  */
-export async function openLink(host: LinkHost): Promise<GuestLink> {
-  const vhostUsable = hasAccess('/dev/vhost-vsock', constants.R_OK | constants.W_OK)
-  const candidates = vsockCandidates({ override: host.override, vhostUsable })
+export async function chooseLink({ override, progress }: LinkOptions): Promise<GuestLink> {
   const reasons: string[] = []
-  for (const kind of candidates) {
+  for (const kind of vsockCandidates({ override, vhostUsable: isVhostUsable() })) {
     try {
-      const link = await openKind(kind, host)
-      const connect = (signal: AbortSignal) => dial(link.address, signal)
-      if (reasons.length > 0) host.progress(`no vsock here, using ${kind} instead: ${reasons.join('; ')}`)
-      return { ...link, connect }
+      const link = await LINKS[kind](progress)
+      if (reasons.length > 0) progress(`no vsock here, using ${kind} instead: ${reasons.join('; ')}`)
+      return link
     } catch (error) {
       reasons.push(messageOf(error).replace(/\s*\n\s*/g, ' '))
     }
@@ -50,17 +33,14 @@ export async function openLink(host: LinkHost): Promise<GuestLink> {
   throw new AgentError('UNAVAILABLE', `no way to reach a guest: ${reasons.join('; ')}`)
 }
 
-async function openKind(kind: VsockKind, host: LinkHost): Promise<OwnLink> {
-  switch (kind) {
-    case 'vhost':
-      return await vhostLink()
-    case 'vhost-user':
-      return await vhostUserLink(await findVsockDaemon(host.progress), host.folder)
-    case 'tcp':
-      return await tcpLink()
-    default:
-      return kind satisfies never
-  }
+/** The way to reach a guest that a daemon keeps, which chooses the context id. Never `tcp`. */
+export function daemonLink(override: string | undefined): GuestLink {
+  const [kind] = vsockCandidates({ override, vhostUsable: isVhostUsable() })
+  return vsockLink(kind === 'vhost' ? 'vhost-vsock' : 'vsock-daemon', 0)
+}
+
+function isVhostUsable(): boolean {
+  return hasAccess('/dev/vhost-vsock', constants.R_OK | constants.W_OK)
 }
 
 /** The kinds to try, in order. Throws INVALID_ARGUMENT for an unknown MICROVM_VSOCK (`override`). */
@@ -77,20 +57,28 @@ export function vsockCandidates(facts: {
   return VSOCK_KINDS.filter((kind) => kind !== 'vhost' || vhostUsable)
 }
 
+const LINKS: Readonly<Record<VsockKind, (progress: (line: string) => void) => Promise<GuestLink>>> = {
+  vhost: async () => {
+    // Node lacks AF_VSOCK; the agent's addon, by which the address is dialled, has it.
+    await buildAgent()
+    return vsockLink('vhost-vsock', FIRST_CID + process.pid)
+  },
+  'vhost-user': async (progress) => {
+    await findVsockDaemon(progress)
+    // The daemon serves this guest alone, so the number need not be unique on this host.
+    return vsockLink('vsock-daemon', FIRST_CID)
+  },
+  tcp: tcpLink,
+}
+
 /** Context ids below 3 are reserved. The pid is added, so that each guest of this host has its own. */
 const FIRST_CID = 3
 
-/** A link through /dev/vhost-vsock: the kernel connects the guest, and AF_VSOCK reaches it. */
-async function vhostLink(): Promise<OwnLink> {
-  const cid = FIRST_CID + process.pid
-  // Node lacks AF_VSOCK; the agent's addon, by which the address is dialled, has it.
-  await buildAgent()
+function vsockLink(kind: 'vhost-vsock' | 'vsock-daemon', cid: number): GuestLink {
   return {
     device: (slot, backend) => ({ kind: 'vsock', slot, cid, backend }),
-    backend: { kind: 'vhost-vsock' },
+    backend: { kind },
     commandLine: [],
-    address: { kind: 'vsock', cid, port: AGENT_PORT },
-    close: async () => {},
   }
 }
 
@@ -102,14 +90,12 @@ const GUEST_NETWORK = `ip=${GUEST_ADDRESS}::10.0.2.2:255.255.255.0::eth0:off`
 const GUEST_MAC = '52:54:00:00:00:02'
 
 /** A link without vsock: the agent listens on TCP in QEMU's user network, forwarded from a port of this host's loopback. */
-async function tcpLink(): Promise<OwnLink> {
+async function tcpLink(): Promise<GuestLink> {
   const hostPort = await freePort()
   return {
     device: (slot, backend) => ({ kind: 'nic', slot, mac: GUEST_MAC, backend }),
     backend: { kind: 'user-network', forwards: [{ hostPort, guestPort: AGENT_PORT }] },
     commandLine: [`agent.server_addr=tcp://0.0.0.0:${AGENT_PORT}`, GUEST_NETWORK],
-    address: { kind: 'tcp', host: '127.0.0.1', port: hostPort },
-    close: async () => {},
   }
 }
 
@@ -125,39 +111,6 @@ async function freePort(): Promise<number> {
   await closed.promise
   if (address !== null && typeof address === 'object') return address.port
   throw new AgentError('INTERNAL', 'TCP server: no port')
-}
-
-/** The daemon serves this guest alone, so the number need not be unique on this host. */
-const GUEST_CID = 3
-
-/**
- * The daemon 0.3.0 drops a packet of more than two descriptors, which Linux 6.12 sends above some 32 KiB. The guest has no
- * more bytes on their way than this buffer takes.
- */
-const BUFFER_BYTES = 28 * 1024
-
-/** The socket that reaches the guest. The guest reaches the host at the same path with `_PORT` appended. */
-export function guestSocketIn(folder: string): string {
-  return join(folder, 'vsock.sock')
-}
-
-/**
- * A link through the vhost-user daemon vhost-device-vsock (`program`), which this starts and which makes its sockets in
- * `folder`. Rejects with UNAVAILABLE and the daemon's own words when it does not start.
- */
-async function vhostUserLink(program: string, folder: string): Promise<OwnLink> {
-  const guestSocket = guestSocketIn(folder)
-  const vhostSocket = join(folder, 'vhost-user.sock')
-  const sockets = `socket=${vhostSocket},uds-path=${guestSocket}`
-  const vm = `guest-cid=${GUEST_CID},${sockets},tx-buffer-size=${BUFFER_BYTES}`
-  const daemon = await startSocketServer('vhost-device-vsock', [program, '--vm', vm], vhostSocket)
-  return {
-    device: (slot, backend) => ({ kind: 'vsock', slot, cid: GUEST_CID, backend }),
-    backend: { kind: 'vhost-user', socket: vhostSocket },
-    commandLine: [],
-    address: { kind: 'hvsock', path: guestSocket, port: AGENT_PORT },
-    close: () => daemon.kill(),
-  }
 }
 
 const PROGRAM = 'vhost-device-vsock'

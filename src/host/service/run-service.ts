@@ -1,0 +1,35 @@
+import { join } from 'node:path'
+import { silentLogger } from '../../base/log.ts'
+import { openRunInstances } from '../instance/open-host-instances.ts'
+import { memoryRegistry } from '../instance/registry/memory-registry.ts'
+import { CallJournal } from './call-journal.ts'
+import { openApi } from './open-api.ts'
+
+export interface RunService {
+  readonly socket: string
+  /** Kills the machines that are left. */
+  close(): Promise<void>
+}
+
+/** Serves machines that end with this process, as a daemon without tenants does. The folder is private and empty. */
+export async function startRunService(options: {
+  readonly folder: string
+  /** MICROVM_ACCEL. */
+  readonly acceleration: string | undefined
+}): Promise<RunService> {
+  const { folder, acceleration } = options
+  const log = silentLogger()
+  const registry = memoryRegistry()
+  const journal = await CallJournal.open({ registry, nowMs: Date.now, log })
+  const instances = await openRunInstances({ stateFolder: folder, registry, log, acceleration })
+  const api = openApi({ instances, journal, tenants: [], log })
+  const socket = join(folder, 'api.sock')
+  await api.listen(socket)
+  return {
+    socket,
+    close: async () => {
+      await instances.close()
+      await api.close()
+    },
+  }
+}

@@ -1,0 +1,215 @@
+import { join } from 'node:path'
+import type { Duplex } from 'node:stream'
+import { setTimeout as delay } from 'node:timers/promises'
+import { abortable } from '../../base/abort.ts'
+import { AgentError } from '../../base/errors.ts'
+import { undoAndThrow } from '../../base/undo.ts'
+import type { Address } from '../../client/connection/address.ts'
+import { connectAgent } from '../../client/connection/connect-agent.ts'
+import { connectMachine } from '../../client/daemon/connect-machine.ts'
+import type { RegistryEnvironment } from '../../client/machines/entry.ts'
+import type { Specification } from '../../gen/microvm/instance/v1/instance.ts'
+import { agentAddress } from '../../host/instance/connect-agent.ts'
+import { type GuestParts, guestSpec } from '../../host/instance/guest-spec.ts'
+import { type ConsoleTail, isFromUserSpace } from '../../host/qemu/console-tail.ts'
+import { cpuDemands, LockUpWatch } from '../../host/qemu/lock-up.ts'
+import { chooseLink } from '../../host/qemu/vsock/choose-link.ts'
+import type { GuestLink } from '../../host/qemu/vsock/guest-link.ts'
+import { type RunService, startRunService } from '../../host/service/run-service.ts'
+import { versionedMachine } from '../../host/spec/check-spec.ts'
+import { instanceFolderName, specKey } from '../../host/spec/spec-key.ts'
+import { specToProto } from '../../host/spec/to-proto.ts'
+import type { TtrpcClient } from '../../rpc/ttrpc/client.ts'
+import { makeMachine, type RunMachine } from './run-machine.ts'
+
+/** Many times the few seconds that a guest needs under emulation. */
+const BOOT_TIMEOUT_MS = 120_000
+
+export interface RunnerEnvironment extends RegistryEnvironment, Readonly<Record<string, string | undefined>> {
+  readonly MICROVM_ACCEL?: string | undefined
+  readonly MICROVM_VSOCK?: string | undefined
+}
+
+/** A booted guest whose agent answers. The caller of {@link bootGuest} calls `close`. */
+export interface Guest {
+  readonly vm: RunMachine
+  /** The connection on which the agent answered the health check. */
+  readonly connection: TtrpcClient
+  /** Where the agent listens, for others of this host. */
+  readonly address: Address | undefined
+  readonly lockUp: Pick<LockUpWatch, 'describe'>
+  /** Connects to the agent once more. */
+  connect(signal: AbortSignal): Promise<Duplex>
+  /** Ends the guest at once, if it still runs, and everything that was started for it. Never throws. */
+  close(): Promise<void>
+}
+
+/** Where a machine is made, and how its agent is reached. */
+export interface Place {
+  readonly socket: string
+  readonly key: string
+  readonly link: GuestLink
+  /** The specification as the place takes it. */
+  kept(specification: Specification): Specification
+  address(specification: Specification, cid: number): Address | undefined
+  close(): Promise<void>
+}
+
+export interface BootOptions {
+  readonly parts: Omit<GuestParts, 'link'>
+  /** Is closed with the guest. */
+  readonly place: Place
+  readonly started?: (vm: RunMachine) => void
+  readonly signal: AbortSignal
+}
+
+/**
+ * Boots a guest and waits until its agent answers. On failure, ends everything that it started and rejects with the
+ * reason of `signal`, or with how QEMU ended.
+ */
+export async function bootGuest({ parts, place, started, signal }: BootOptions): Promise<Guest> {
+  const { socket, key, link } = place
+  try {
+    const specification = place.kept(specToProto(guestSpec({ ...parts, link })))
+    const vm = await makeMachine({ socket, key, specification, signal })
+    try {
+      started?.(vm)
+      await vm.run(signal)
+      const lockUp = new LockUpWatch(vm)
+      const connect = (limit: AbortSignal) => connectMachine(socket, key, limit)
+      const connection = await withinBootTime(lockUp, async (late) => {
+        const ended = AbortSignal.any([signal, vm.gone, late])
+        await userSpaceRuns(vm, ended)
+        return await connectAgent({ connect }, ended)
+      })
+      const close = async () => {
+        connection.close()
+        await vm.close()
+        await place.close()
+      }
+      const address = place.address(specification, vm.cid)
+      return { vm, connection, address, lockUp, connect, close }
+    } catch (error) {
+      return await undoAndThrow(error, vm.close)
+    }
+  } catch (error) {
+    return await undoAndThrow(error, place.close)
+  }
+}
+
+/** The key of the only machine of a service in this process. */
+const OWN_KEY = specKey('run')
+
+/** A service in this process, whose folder is `folder`. */
+export function ownPlace({
+  folder,
+  link,
+  service,
+}: {
+  readonly folder: string
+  readonly link: GuestLink
+  readonly service: RunService
+}): Place {
+  const own = join(folder, 'instances', instanceFolderName(OWN_KEY))
+  return {
+    ...service,
+    key: OWN_KEY,
+    link,
+    kept: (specification) => specification,
+    address: (specification, cid) => agentAddress(specification, { folder: own, cid }),
+  }
+}
+
+/** The same, with the best way to reach the guest. The folder is a private one of this run. */
+export async function openOwnPlace({
+  folder,
+  environment,
+  progress,
+  signal,
+}: {
+  readonly folder: string
+  readonly environment: RunnerEnvironment
+  readonly progress: (line: string) => void
+  readonly signal: AbortSignal
+}): Promise<Place> {
+  const { MICROVM_ACCEL: acceleration, MICROVM_VSOCK: override } = environment
+  const link = await abortable(chooseLink({ override, progress }), signal)
+  return ownPlace({ folder, link, service: await startRunService({ folder, acceleration }) })
+}
+
+/** The daemon at `socket`. */
+export function daemonPlace(socket: string, key: string, link: GuestLink): Place {
+  return {
+    socket,
+    key,
+    link,
+    kept: ({ board, ...others }) => ({
+      ...others,
+      board: board && { ...board, machine: versionedMachine(board.machine) },
+      // A guest that panics reboots.
+      rebootLimit: { count: 0, seconds: 1 },
+    }),
+    address: () => ({ kind: 'instance', socket, key }),
+    close: async () => {},
+  }
+}
+
+/** Calls `boot` with a signal that fires when the boot takes too long, and says what the guest shows then. */
+async function withinBootTime<T>(lockUp: LockUpWatch, boot: (late: AbortSignal) => Promise<T>): Promise<T> {
+  const late = new AbortController()
+  const text = `agent: no answer within ${BOOT_TIMEOUT_MS / 1000} s`
+  const onTime = async () => late.abort(new AgentError('UNAVAILABLE', (await lockUp.describe()) ?? text))
+  const timer = setTimeout(() => void onTime(), BOOT_TIMEOUT_MS)
+  try {
+    return await boot(late.signal)
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+interface SilentBoot {
+  /** Longer than the kernel takes under emulation, unless the machine is busy. */
+  readonly shortestMs: number
+  readonly longestMs: number
+}
+
+const SILENT_BOOT: SilentBoot = { shortestMs: 20_000, longestMs: 60_000 }
+
+/** The CPUs that an idle guest wants at most, all threads of QEMU together. One that boots wants about one. */
+const IDLE = 0.5
+
+/**
+ * Waits for the first console line of user space. A guest that logs nothing is up when its CPUs are idle after 20 s, and
+ * in any case after 60 s. Rejects with the reason of `signal`.
+ *
+ * Connecting earlier does harm: a connection request that arrives when vhost-device-vsock 0.3.0 has been told of the
+ * guest's memory but its driver's queues are not ready yet ends the daemon's one worker thread, for good.
+ */
+export async function userSpaceRuns(
+  vm: { readonly pid: number; readonly console: Pick<ConsoleTail, 'lines' | 'onLine'> },
+  signal: AbortSignal,
+  silentBoot = SILENT_BOOT,
+): Promise<void> {
+  if (vm.console.lines.some(isFromUserSpace)) return
+  const alive = Promise.withResolvers<void>()
+  const stopListening = vm.console.onLine((line) => isFromUserSpace(line) && alive.resolve())
+  const over = new AbortController()
+  // It rejects only after this function has returned.
+  silentGuestIsUp(vm.pid, silentBoot, over.signal).then(alive.resolve, () => {})
+  try {
+    await abortable(alive.promise, signal)
+  } finally {
+    over.abort()
+    stopListening()
+  }
+}
+
+async function silentGuestIsUp(pid: number, times: SilentBoot, over: AbortSignal): Promise<void> {
+  const begin = performance.now()
+  await delay(times.shortestMs, undefined, { signal: over })
+  while (performance.now() - begin < times.longestMs) {
+    over.throwIfAborted()
+    const demand = (await cpuDemands(pid)).reduce((sum, each) => sum + each, 0)
+    if (demand < IDLE) return
+  }
+}
