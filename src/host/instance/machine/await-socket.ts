@@ -1,11 +1,17 @@
 import { existsSync, watch } from 'node:fs'
+import { readFile } from 'node:fs/promises'
 import { dirname } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { abortable } from '../../../base/abort.ts'
 import { AgentError } from '../../../base/errors.ts'
 import type { Holder } from '../holder/holder.ts'
 import { lastLine } from './machine.ts'
 
+/** Between two looks whether a socket that is there listens, which no event tells. */
+const LOOK_MS = 2
+
 /**
- * Calls `start`, which starts the process `name`, and waits until that has made its socket at `path`. Rejects with
+ * Calls `start`, which starts the process `name`, and waits until that listens on its socket at `path`. Rejects with
  * UNAVAILABLE when it ends first, with the last line of its log, or takes more than `ms`.
  */
 export async function awaitSocket(
@@ -15,7 +21,8 @@ export async function awaitSocket(
 ): Promise<void> {
   const { holder, name, log, ms } = process
   const appeared = Promise.withResolvers<void>()
-  const refuse = (reason: string) => appeared.reject(new AgentError('UNAVAILABLE', `${name}: ${reason}`))
+  const over = new AbortController()
+  const refuse = (reason: string) => over.abort(new AgentError('UNAVAILABLE', `${name}: ${reason}`))
   const look = () => existsSync(path) && appeared.resolve()
   const watcher = watch(dirname(path), look)
   const timer = setTimeout(() => refuse(`made no socket within ${ms} ms`), ms)
@@ -25,15 +32,36 @@ export async function awaitSocket(
     void lastLine(log).then((words) => refuse(words === '' ? how : `${how}: ${words}`))
   })
   void holder.ended.then(() => refuse('its holder has ended'))
-  // Handled here for the case that `start` rejects first.
-  appeared.promise.catch(() => {})
   try {
     await start()
     look()
-    await appeared.promise
+    await abortable(appeared.promise, over.signal)
+    const children = await abortable(holder.children(), over.signal)
+    const pid = children.find((child) => child.name === name)?.pid ?? 0
+    while (!(await isListening(pid, path))) await sleep(LOOK_MS, undefined, { signal: over.signal })
+  } catch (error) {
+    over.signal.throwIfAborted()
+    throw error
   } finally {
     clearTimeout(timer)
     watcher.close()
     stopListening()
   }
 }
+
+/**
+ * Whether the process listens on the socket; also when that cannot be seen. A connection would tell, too, but virtiofsd takes
+ * one only.
+ */
+async function isListening(pid: number, path: string): Promise<boolean> {
+  // A list for each network namespace. The path is as the process has bound it.
+  const list = await readFile(`/proc/${pid}/net/unix`, 'utf8').catch(() => undefined)
+  if (list === undefined) return true
+  return list.split('\n').some((line) => {
+    const [, , , flags = '', , , , bound = ''] = line.split(/\s+/)
+    return flags === LISTENS && bound !== '' && path.endsWith(bound)
+  })
+}
+
+/** __SO_ACCEPTCON of Linux. */
+const LISTENS = '00010000'
