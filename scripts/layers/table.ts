@@ -183,6 +183,7 @@ export const LAYERS: readonly Layer[] = [
     folder: 'src/host/qemu',
     imports: [
       'src/host/spec',
+      'src/host/machine',
       'src/client',
       'src/rpc',
       'src/gen',

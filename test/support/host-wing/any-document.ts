@@ -36,7 +36,7 @@ export const wishes: Readonly<Record<string, fc.Arbitrary<unknown>>> = {
   cpu: fc.oneof(
     number(1, 16),
     some({
-      model: word('Westmere', 'host', 'max'),
+      model: word('Westmere-v1', 'host', 'max'),
       present: number(1, 2),
       topology: some({ sockets: number(1, 4), cores: number(1, 4) }),
     }),

@@ -76,6 +76,7 @@ describe('cpu', () => {
       ...{ model: 'Westmere', match: 'exact', features: {}, count: 1, present: 1 },
       topology: { sockets: 1, cores: 1, threads: 1 },
     })
+    expect(expanded({ machine: 'microvm' }).cpu.model).toBe('Westmere-v1')
     expect(expanded({ cpu: 4 }).cpu.topology).toEqual({ sockets: 1, cores: 4, threads: 1 })
   })
 

@@ -19,6 +19,8 @@ const count = integer(1, MAX_CPUS)
 
 /** x86-64-v2 with AES, which both KVM on each host of the last decade and QEMU's emulation give in full. */
 const DEFAULT_MODEL = 'Westmere'
+/** The name without a version is the newest one on a machine without versions, which emulation does not give in full. */
+const UNVERSIONED_MODEL = 'Westmere-v1'
 
 export const cpu = feature({
   name: 'cpu',
@@ -39,7 +41,8 @@ export const cpu = feature({
     (short) => ({ count: short }),
   ),
   expand: (draft, wish = {}, { at, facts }) => {
-    const model = wish.model ?? DEFAULT_MODEL
+    const isUnversioned = draft.board.machine === 'microvm'
+    const model = wish.model ?? (isUnversioned ? UNVERSIONED_MODEL : DEFAULT_MODEL)
     const models = facts.cpuModels
     if (models !== undefined && !models.includes(model)) {
       refuse(
@@ -64,8 +67,7 @@ export const cpu = feature({
     }
     const present = wish.present ?? total
     if (present > total) refuse(`${at}.present`, `${present}: want the count, ${total}, or less`)
-    if (present < total && draft.board.machine === 'microvm')
-      refuse(`${at}.present`, 'machine microvm has no room for CPUs')
+    if (present < total && isUnversioned) refuse(`${at}.present`, 'machine microvm has no room for CPUs')
     const match = model === 'host' || model === 'max' ? 'host' : 'exact'
     const changed = {
       ...draft,
