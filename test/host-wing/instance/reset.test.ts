@@ -102,7 +102,7 @@ describe('the streams of a boot', () => {
     const instances = await wing.open()
     await instances.ensure(ensureRequest('web', { specification: vsock }), ADMIN)
     const [name = ''] = readdirSync(join(wing.folder, 'instances'))
-    const folder = join(wing.folder, 'instances', name)
+    const folder = join(wing.folder, 'instances', name, 'run')
     mkdirSync(folder, { recursive: true })
     const agent = createServer((peer) => peer.once('data', () => peer.write('OK 1\nhello')))
     agent.listen(join(folder, 'vsock.sock'))
