@@ -36,6 +36,7 @@ const PATHS = [
   'host/registry',
   'host/instance-start',
   'host/host-service',
+  'host/initial-image',
   'host/console-calls',
 ]
 const SCRIPTS = new Map(PATHS.map((path) => [basename(path), join(import.meta.dirname, `${path}.ts`)]))
