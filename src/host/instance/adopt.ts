@@ -75,12 +75,12 @@ async function takeIn(instance: MachineInstance): Promise<void> {
   const machine = await connectMachine(context, holder)
   context.machine = machine
   instance.watch(machine)
+  await settlePlugs(instance)
+  await settleReplacements(instance)
   for (const { step, words } of recorded.steps) {
     // QEMU may have made its tap just before the daemon died.
     if (step === 'tap') await STEPS.tap.make(context, { step: 'tap', words }, record)
   }
-  await settlePlugs(instance)
-  await settleReplacements(instance)
   await settleStreams(instance)
   await settleResets(instance)
   await correct(instance, machine)

@@ -141,9 +141,9 @@ export class MachineInstance {
     await this.#queue.run(async () => {}, neverAborted)
   }
 
-  /** What a start makes, by the present record. */
-  planned(): Promise<readonly PlannedStep[]> {
-    return this.#plan(this.record, this.context.folder)
+  /** What a start makes, by the present record or with another specification. */
+  planned(specification = this.record.specification): Promise<readonly PlannedStep[]> {
+    return this.#plan({ ...this.record, specification }, this.context.folder)
   }
 
   /** The machine, which must be paused or running. */

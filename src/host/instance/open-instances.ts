@@ -246,7 +246,9 @@ class HostInstances implements Instances {
   async plug(request: PlugRequest, caller: Caller): Promise<Instance> {
     const instance = this.#get(request.key, caller)
     const deviceKey = specKey(request.deviceKey)
-    return await this.#change(instance, caller, () => plug(instance, { ...request, deviceKey }))
+    return await this.#change(instance, caller, () =>
+      plug(instance, { ...request, deviceKey }, (cid) => this.#chooseCid(cid)),
+    )
   }
 
   async unplug(request: UnplugRequest, caller: Caller): Promise<Instance> {

@@ -2,11 +2,9 @@ import { neverAborted } from '../../base/abort.ts'
 import { messageOf } from '../../base/errors.ts'
 import type { StepRecord } from '../../gen/microvm/instance/v1/records.ts'
 import { specificationOf } from './devices/plug.ts'
-import { isReplaceable } from './devices/replace-backend.ts'
-import { replaceNetwork } from './devices/replace-network.ts'
+import { isReplaceable, restoreNetwork } from './devices/replace-network.ts'
 import type { MachineInstance } from './instance.ts'
 import type { Machine } from './machine/machine.ts'
-import { STEPS } from './machine/steps.ts'
 
 /** How often the network of one card is started again in the life of a machine. */
 const RESTARTS = 10
@@ -36,13 +34,8 @@ export function watchDaemons(instance: MachineInstance, machine: Machine): void 
 
 /** Returns false when QEMU cannot connect again. */
 async function startAgain(instance: MachineInstance, key: string): Promise<boolean> {
-  const { context, record } = instance
   const specification = specificationOf(instance)
   if (specification.backends[key]?.passt === undefined || !isReplaceable(key, specification)) return false
-  const planned = (await instance.planned()).find(({ step, words }) => step === 'daemon' && words[0] === key)
-  if (planned === undefined) return false
-  await STEPS.daemon.undo(context, planned.words)
-  await STEPS.daemon.make(context, planned, record)
-  await replaceNetwork(instance, key, { before: specification, after: specification })
+  await restoreNetwork(instance, key, specification)
   return true
 }

@@ -52,6 +52,33 @@ describe('plugging', () => {
     expect((await unplugData(instances)).specification).toEqual(specification())
   })
 
+  it('ends the daemon that it has started when QEMU refuses the device', async () => {
+    const { wing, instances } = await opened()
+    const before = [wing.holders.processes, await wing.rows()]
+    wing.holders.qemu.failures.set('device_add', 'PCI: no slot')
+    const device = Device.fromPartial({ backend: 'folder', port: 'port', share: { tag: 'shared' } })
+    const backend = Backend.fromPartial({ virtiofsd: { path: '/shared' } })
+    const plugging = instances.plug({ key: 'web', deviceKey: 'share', device, backend }, ADMIN)
+    await expect(plugging).rejects.toThrow('PCI: no slot')
+    expect(wing.holders.qemu.commands).toContain('chardev-remove')
+    expect([wing.holders.processes, await wing.rows()]).toEqual(before)
+  })
+
+  it('gives each instance a context id of its own with its first vsock', async () => {
+    const { instances } = await opened()
+    await instances.ensure(ensureRequest('other'), ADMIN)
+    const plugVsock = (key: string, cid = 0) => {
+      const device = Device.fromPartial({ backend: 'link', port: 'port', vsock: { cid } })
+      const backend = Backend.fromPartial({ vsockDaemon: {} })
+      return instances.plug({ key, deviceKey: 'vsock', device, backend }, ADMIN)
+    }
+    const [one, other] = await Promise.all([plugVsock('web'), plugVsock('other')])
+    expect([one?.cid, other?.cid].sort()).toEqual([3, 4])
+    await instances.ensure(ensureRequest('third'), ADMIN)
+    await expect(plugVsock('third', 3)).rejects.toThrow('context id 3: another instance has it')
+    expect((await plugVsock('third', 77)).cid).toBe(77)
+  })
+
   it('leaves nothing when QEMU refuses', async () => {
     const { wing, instances } = await opened()
     wing.holders.qemu.failures.set('device_add', 'PCI: no slot')

@@ -1,5 +1,4 @@
-import { execFileSync } from 'node:child_process'
-import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync } from 'node:fs'
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { afterEach, describe, expect, it } from 'vitest'
@@ -15,10 +14,9 @@ import {
 } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import { readExits } from '../../../src/host/instance/holder/holder-files.ts'
 import type { Instances } from '../../../src/host/instance/instances.ts'
-import { memoryRegistry } from '../../../src/host/instance/registry/memory-registry.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
-import { leftovers } from '../../support/wing/leftovers.ts'
-import { image, lifePlan, openReal } from '../../support/wing/real-wing.ts'
+import { ip, type MadeMachine, makeMachine } from '../../support/wing/made-machine.ts'
+import { addPasstStandIn, image } from '../../support/wing/real-wing.ts'
 import { ADMIN, file } from '../../support/wing/requests.ts'
 import { tinyGuest } from '../../support/wing/tiny-guest.ts'
 
@@ -28,35 +26,15 @@ afterEach(() => {
   for (const each of undo.splice(0).reverse()) each()
 })
 
-interface Made {
-  readonly folder: string
-  readonly disks: string
-  readonly instances: Instances
-}
-
-async function made(change: (specification: Specification, disks: string) => Specification): Promise<Made> {
-  const folder = temporaryFolder()
-  const disks = join(folder, 'disks')
-  const { request } = lifePlan(disks)
-  const { specification } = request
-  if (specification === undefined) throw new Error('no specification')
-  const instances = await openReal(folder, memoryRegistry())
-  await instances.ensure({ ...request, specification: change(specification, disks) }, ADMIN)
-  return { folder, disks, instances }
-}
-
 const get = (instances: Instances) => instances.get('web', ADMIN)
-const ip = (...words: readonly string[]) => execFileSync('ip', words, { encoding: 'utf8' })
 
 function bridge(name: string): void {
   ip('link', 'add', name, 'type', 'bridge')
   undo.push(() => ip('link', 'del', name))
 }
 
-async function gone({ folder, instances }: Made): Promise<void> {
-  await instances.remove('web', ADMIN)
-  await instances.close()
-  expect(leftovers(folder)).toEqual([])
+async function gone(machine: MadeMachine): Promise<void> {
+  expect(await machine.remove()).toEqual([])
 }
 
 describe('machine pc-i440fx-7.2', () => {
@@ -71,7 +49,7 @@ describe('machine pc-i440fx-7.2', () => {
   })
 
   it('takes a disk in a slot of its first bus', async () => {
-    const all = await made(board('idle'))
+    const all = await makeMachine(board('idle'))
     const { instances, disks } = all
     const device = Device.fromPartial({ backend: 'data-file', slot: 9, disk: { serial: 'data' } })
     const request = { key: 'web', deviceKey: 'data', device, backend: file(image(disks, 'data', 8)) }
@@ -81,7 +59,7 @@ describe('machine pc-i440fx-7.2', () => {
   })
 
   it('tells of a panic', async () => {
-    const all = await made(board('panic'))
+    const all = await makeMachine(board('panic'))
     await all.instances.changeState({ key: 'web', change: Change.RUN, graceMs: 0 }, ADMIN)
     await expect.poll(async () => (await get(all.instances)).state).toBe(State.STOPPED)
     expect((await get(all.instances)).reason).toBe('the guest panicked')
@@ -91,7 +69,7 @@ describe('machine pc-i440fx-7.2', () => {
 
 describe('machine microvm', () => {
   it('tells of a panic by its console, takes no device, and is told not to be stable', async () => {
-    const all = await made((specification, disks) => ({
+    const all = await makeMachine((specification, disks) => ({
       ...specification,
       board: specification.board && {
         ...specification.board,
@@ -115,7 +93,7 @@ describe('machine microvm', () => {
 
 describe('a plugged disk', () => {
   it('is leaving until the guest is reset', async () => {
-    const all = await made((specification) => specification)
+    const all = await makeMachine((specification) => specification)
     const { instances, disks } = all
     const device = Device.fromPartial({ backend: 'data-file', port: 'port', disk: { serial: 'data' } })
     const backend = file(image(disks, 'data', 8))
@@ -153,7 +131,7 @@ describe('a card', () => {
   it('has a tap that goes with QEMU, and that changes its bridge', async () => {
     bridge('wingbr0')
     bridge('wingbr1')
-    const all = await made(withCard(false))
+    const all = await makeMachine(withCard(false))
     expect(portsOf('wingbr0')).toEqual(['wingtap0'])
     await replace(all.instances, tap('wingtap0', 'wingbr1'))
     expect(portsOf('wingbr1')).toEqual(['wingtap0'])
@@ -170,7 +148,7 @@ describe('a card', () => {
 
   it('takes another tap behind a hub, and keeps the old one when that fails', async () => {
     bridge('wingbr0')
-    const all = await made(withCard(true))
+    const all = await makeMachine(withCard(true))
     await replace(all.instances, tap('wingtap1', 'wingbr0'))
     expect(portsOf('wingbr0')).toEqual(['wingtap1'])
     await expect(replace(all.instances, tap('wingtap2', 'no-bridge'))).rejects.toMatchObject({
@@ -185,19 +163,8 @@ describe('a card', () => {
     [true, Health.READY],
     [false, Health.DEAD],
   ])('has passt started again when it is replaceable (%s)', async (replaceable, health) => {
-    const bin = join(temporaryFolder(), 'bin')
-    mkdirSync(bin)
-    // The instance's user can run neither this Node nor a program that has to find its own folder.
-    const listens =
-      'my $s = IO::Socket::UNIX->new(Listen => 5, Local => $ARGV[-1]); push @p, $s->accept while 1'
-    const script = `#!/usr/bin/perl\nuse IO::Socket::UNIX;\n${listens}\n`
-    writeFileSync(join(bin, 'passt'), script, { mode: 0o755 })
-    const path = process.env.PATH
-    process.env.PATH = `${bin}:${path}`
-    undo.push(() => {
-      process.env.PATH = path
-    })
-    const all = await made((specification) => ({
+    undo.push(addPasstStandIn(join(temporaryFolder(), 'bin')))
+    const all = await makeMachine((specification) => ({
       ...withCard(replaceable)(specification),
       backends: { ...specification.backends, net: Backend.fromPartial({ passt: {} }) },
     }))
@@ -218,14 +185,14 @@ describe('a card', () => {
 
   it('is refused while its interface exists', async () => {
     bridge('wingtap0')
-    await expect(made(withCard(false))).rejects.toThrow('interface wingtap0 exists already')
+    await expect(makeMachine(withCard(false))).rejects.toThrow('interface wingtap0 exists already')
     expect(existsSync('/sys/class/net/wingtap0')).toBe(true)
   })
 })
 
 describe('a folder that virtiofsd shares', () => {
   it('is served while the machine lives, and its daemon leaves nothing', async () => {
-    const all = await made((specification, disks) => {
+    const all = await makeMachine((specification, disks) => {
       mkdirSync(join(disks, 'shared'))
       return {
         ...specification,
@@ -256,7 +223,7 @@ describe('vsock by its daemon', () => {
   })
 
   it('gives each guest a context id, and says when no agent listens', async () => {
-    const all = await made(withVsock)
+    const all = await makeMachine(withVsock)
     expect(await get(all.instances)).toMatchObject({ cid: 3, backends: { link: { health: Health.READY } } })
     const bytes = all.instances.connectAgent('web', nothing(), ADMIN)[Symbol.asyncIterator]()
     await expect(bytes.next()).rejects.toMatchObject({ code: 'UNAVAILABLE' })
@@ -264,7 +231,7 @@ describe('vsock by its daemon', () => {
   })
 
   it('keeps what a stream carries, and sends it from an offset on', async () => {
-    const all = await made(withVsock)
+    const all = await makeMachine(withVsock)
     const { instances, folder } = all
     const request = { key: 'web', container: 'c', exec: '', stream: 'stdout' }
     const { port } = await instances.allocatePort(request, ADMIN)

@@ -55,6 +55,7 @@ export class FakeHolder implements Holder {
   readonly ended: Promise<void>
   qemu: FakeQemu | undefined
   #isDead = false
+  #started = 0
   readonly #folder: string
   readonly #holders: FakeHolders
   readonly #children: Child[] = []
@@ -76,7 +77,11 @@ export class FakeHolder implements Holder {
 
   async start({ name, argv }: ChildPlan): Promise<HeldChild> {
     this.#request()
-    const child: Child = { name, pid: this.pid + 1 + this.#children.length, exit: undefined }
+    const child: Child = { name, pid: this.pid + ++this.#started, exit: undefined }
+    const earlier = this.#children.findIndex((each) => each.name === name)
+    if (earlier >= 0 && this.#children[earlier]?.exit === undefined)
+      throw new AgentError('ALREADY_EXISTS', `child ${name}: runs already`)
+    if (earlier >= 0) this.#children.splice(earlier, 1)
     this.#children.push(child)
     const socket = argv.at(-1) ?? ''
     if (name === 'qemu') {

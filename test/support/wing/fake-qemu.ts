@@ -22,6 +22,10 @@ export class FakeQemu {
   /** The resets that the guest has seen: a guest that has not run since the last one sees no other. */
   resets = 0
   #hasRun = false
+  /** Whether a command is the last of its client, which dies before or after it is carried out. */
+  isLast: () => 'before' | 'after' | undefined = () => undefined
+  /** Called once a network has gone, with its tap. */
+  onNetworkGone: () => void = () => {}
   readonly #server: Server
   readonly #leaving = new Set<string>()
   readonly #onExit: () => void
@@ -61,8 +65,16 @@ export class FakeQemu {
     this.#client = socket
     const lines = new LineSplitter()
     socket.on('error', () => {})
+    let isDeaf = false
     socket.on('data', (chunk) => {
-      for (const line of lines.push(chunk)) this.#answer(JSON.parse(line))
+      for (const line of isDeaf ? [] : lines.push(chunk)) {
+        const last = this.isLast()
+        if (last !== undefined) {
+          isDeaf = true
+          this.#client = undefined
+        }
+        if (last !== 'before') this.#answer(JSON.parse(line))
+      }
     })
     if (!this.ignored.has('greeting'))
       this.write(`${JSON.stringify({ QMP: { version: { qemu: { major: 7, minor: 2, micro: 22 } } } })}\n`)
@@ -108,6 +120,9 @@ export class FakeQemu {
         return {}
       case 'device_del':
         return this.#remove(String(args.id))
+      case 'netdev_del':
+        this.onNetworkGone()
+        return {}
       case 'qom-list':
         return [...this.devices].map((name) => ({ name, type: 'child<device>' }))
       case 'query-block-jobs':

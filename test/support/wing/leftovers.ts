@@ -12,6 +12,16 @@ export function leftovers(folder: string): readonly string[] {
   ]
 }
 
+/** The kinds of the devices' daemons that run, by their holders. */
+export function daemonsIn(stateFolder: string): readonly string[] {
+  const exits = list(join(stateFolder, 'instances')).map((name) =>
+    readIfPresent(join(stateFolder, 'instances', name, 'exits')),
+  )
+  return exits.flatMap((text) =>
+    [...text.matchAll(/^(virtiofsd|passt|vsock)\S* \d+ running$/gm)].map(([, kind = '']) => kind).sort(),
+  )
+}
+
 function processesOf(folder: string): readonly string[] {
   return readdirSync('/proc').flatMap((pid) => {
     if (!/^\d+$/.test(pid) || pid === `${process.pid}`) return []

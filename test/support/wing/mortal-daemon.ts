@@ -1,22 +1,33 @@
-// A daemon's instances that live a life from a call on, and die at a commit: FOLDER FIRST COMMIT WHEN.
+// A daemon's instances that live a life from a call on, and die at a commit: LIFE FOLDER FIRST COMMIT WHEN.
 import { join } from 'node:path'
+import type { Instances } from '../../../src/host/instance/instances.ts'
 import { openRegistry } from '../../../src/host/instance/registry/open-registry.ts'
+import { DAEMON_LIFE } from './daemon-life.ts'
 import { LIFE } from './life.ts'
 import { mortalRegistry } from './mortal-registry.ts'
-import { lifePlan, openReal } from './real-wing.ts'
+import { daemonLifePlan, lifePlan, openReal } from './real-wing.ts'
 
-const [, , folder = '', first = '', commit = '', when = 'before'] = process.argv
+const [, , life = '', folder = '', first = '', commit = '', when = 'before'] = process.argv
+const disks = join(folder, 'disks')
+const calls = life === 'daemons' ? bound(DAEMON_LIFE, daemonLifePlan(disks)) : bound(LIFE, lifePlan(disks))
 const die = () => process.kill(process.pid, 'SIGKILL')
 const real = await openRegistry(folder)
 const death = { commit: Number(commit), when: when === 'after' ? 'after' : 'before' } as const
 const registry = death.commit === 0 ? real : mortalRegistry(real, death, die)
 const instances = await openReal(folder, registry)
-const plan = lifePlan(join(folder, 'disks'))
-const names = Object.keys(LIFE)
-for (const [name, call] of Object.entries(LIFE).slice(names.indexOf(first))) {
+for (const [name, call] of calls.slice(calls.findIndex(([name]) => name === first))) {
   process.stdout.write(`${name}\n`)
-  await call(instances, plan)
+  await call(instances)
 }
 await instances.close()
 await registry.close()
 process.stdout.write('end\n')
+
+function bound<Plan>(
+  life: Readonly<Record<string, (instances: Instances, plan: Plan) => Promise<unknown>>>,
+  plan: Plan,
+) {
+  return Object.entries(life).map(
+    ([name, call]) => [name, (instances: Instances) => call(instances, plan)] as const,
+  )
+}

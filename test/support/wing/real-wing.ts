@@ -1,9 +1,13 @@
+import { createHash } from 'node:crypto'
 import { mkdirSync, truncateSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { silentLogger } from '../../../src/base/log.ts'
+import { Backend } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import type { Instances } from '../../../src/host/instance/instances.ts'
 import { openHostInstances } from '../../../src/host/instance/open-host-instances.ts'
 import type { Registry } from '../../../src/host/instance/registry/registry.ts'
+import type { DaemonLifePlan } from './daemon-life.ts'
+import { daemonsIn } from './leftovers.ts'
 import type { LifePlan } from './life.ts'
 import { ensureRequest, file, specification } from './requests.ts'
 import { tinyGuest } from './tiny-guest.ts'
@@ -24,6 +28,38 @@ export function lifePlan(disks: string, does: Parameters<typeof tinyGuest>[1] = 
     }),
     other: image(disks, 'other', 16),
     data: image(disks, 'data', 8),
+  }
+}
+
+/** The same for DAEMON_LIFE, with a stand-in of passt. */
+export function daemonLifePlan(disks: string): DaemonLifePlan {
+  const { request, ...others } = lifePlan(disks)
+  const name = `w${createHash('sha256').update(disks).digest('hex').slice(0, 10)}`
+  const tap = Backend.fromPartial({ tap: { interfaceName: name } })
+  const card = { backend: 'net', slot: 7, nic: { mac: '52:54:00:00:00:09', replaceable: true } }
+  const { board, devices, backends } = request.specification ?? specification()
+  const change = { board, devices: { ...devices, card }, backends: { ...backends, net: tap } }
+  const shared = join(disks, 'shared')
+  mkdirSync(shared, { recursive: true })
+  addPasstStandIn(join(disks, 'bin'))
+  const daemons = () => daemonsIn(dirname(disks))
+  return { ...others, request: ensureRequest('web', { specification: change }), tap, shared, daemons }
+}
+
+const LISTENS = `use IO::Socket::UNIX;
+my $s = IO::Socket::UNIX->new(Listen => 5, Local => $ARGV[-1]); push @p, $s->accept while 1`
+
+/**
+ * Puts a program `passt` in front of PATH that does no more than to listen, or what the Perl code says. Returns what takes it
+ * away again. An instance's user can run neither this Node nor a program that has to find its own folder.
+ */
+export function addPasstStandIn(bin: string, code = LISTENS): () => void {
+  mkdirSync(bin, { recursive: true })
+  writeFileSync(join(bin, 'passt'), `#!/usr/bin/perl\n${code}\n`, { mode: 0o755 })
+  const path = process.env.PATH
+  process.env.PATH = `${bin}:${path}`
+  return () => {
+    process.env.PATH = path
   }
 }
 

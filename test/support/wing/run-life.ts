@@ -12,10 +12,18 @@ export interface LifeEnd {
   readonly errors: string
 }
 
+/** LIFE and DAEMON_LIFE. */
+export type LifeName = 'machine' | 'daemons'
+
 /** Runs a daemon's instances in a process of their own, from the call `first` on. */
-export async function runLife(folder: string, first: string, death?: Death): Promise<LifeEnd> {
+export async function runLife(
+  life: LifeName,
+  folder: string,
+  first: string,
+  death?: Death,
+): Promise<LifeEnd> {
   const words = death === undefined ? ['0', 'before'] : [`${death.commit}`, death.when]
-  const child = spawn(process.execPath, [MORTAL_DAEMON, folder, first, ...words], {
+  const child = spawn(process.execPath, [MORTAL_DAEMON, life, folder, first, ...words], {
     stdio: ['ignore', 'pipe', 'pipe'],
   })
   const [output, errors] = [child.stdout, child.stderr].map((stream) => {

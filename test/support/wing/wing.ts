@@ -61,18 +61,22 @@ export class FakeWing {
   }
 }
 
+/** The fields of the backends that have a daemon. */
+const DAEMONS = ['virtiofsd', 'passt', 'vsockDaemon'] as const
+
 const fakePlan: Plan = async ({ specification }, folder) => {
   const qmp = join(folder, 'qmp.sock')
-  const daemons = Object.entries(specification?.backends ?? {}).flatMap(([key, { virtiofsd }]) =>
-    virtiofsd === undefined ? [] : [{ key, socket: join(folder, `${key}.sock`) }],
-  )
+  const daemons = Object.entries(specification?.backends ?? {}).flatMap(([key, backend]) => {
+    const kind = DAEMONS.find((name) => backend[name] !== undefined)
+    return kind === undefined ? [] : [{ key, kind, socket: join(folder, `${key}.sock`) }]
+  })
   return [
     { step: 'folder', words: ['', folder] },
     { step: 'holder', words: ['', folder] },
-    ...daemons.map(({ key, socket }) => ({
+    ...daemons.map(({ key, kind, socket }) => ({
       step: 'daemon' as const,
-      words: [key, `virtiofsd-${key}`, socket],
-      argv: ['virtiofsd', socket] as const,
+      words: [key, `${kind}-${key}`, socket],
+      argv: [kind, socket] as const,
     })),
     { step: 'qemu', words: ['', qmp], argv: ['qemu', qmp] },
     ...(specification === undefined ? [] : await tapSteps(specFromProto(specification))),

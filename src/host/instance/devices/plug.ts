@@ -5,19 +5,27 @@ import { deviceParts } from '../../qemu/device-parts.ts'
 import { plugCommand, type QmpCommand, removeCommand } from '../../qemu/parts.ts'
 import { checkCanBeKept } from '../../spec/check-spec.ts'
 import { specFromProto } from '../../spec/from-proto.ts'
-import { type Backend, chipsetOf, type Device, type VmSpec } from '../../spec/spec.ts'
+import { chipsetOf, type Device, type VmSpec } from '../../spec/spec.ts'
 import { nodeNames, qemuId, type SpecKey, specKey } from '../../spec/spec-key.ts'
 import type { MachineInstance } from '../instance.ts'
 import { checkBackendFile } from '../machine/check-files.ts'
 import type { Machine } from '../machine/machine.ts'
-import { undoSteps } from '../machine/steps.ts'
+import { checkSteps, makeSteps, undoSteps } from '../machine/steps.ts'
 import { closeUnused } from './descriptor-sets.ts'
 import { openerOf, partsHostOf } from './parts-host-of.ts'
+import { type Providers, providerSteps, providersOf, toRecord } from './provider-steps.ts'
 import { isEqualBackend, isEqualDevice, withDevice, withoutDevices } from './specification.ts'
 
-/** Adds a device to the machine. The record has it before QEMU does. To be called in a change. */
-export async function plug(instance: MachineInstance, request: PlugRequest): Promise<void> {
-  const { recorded } = instance
+/**
+ * Adds a device to the machine, and starts the daemon of its backend before. The record has both before they are made.
+ * `chooseCid` returns a context id that no instance has. To be called in a change.
+ */
+export async function plug(
+  instance: MachineInstance,
+  request: PlugRequest,
+  chooseCid: (wanted: number) => number,
+): Promise<void> {
+  const { recorded, context } = instance
   const { deviceKey, device, backend } = request
   const specification = specificationOf(instance)
   if (device === undefined) throw new AgentError('INVALID_ARGUMENT', 'device: missing')
@@ -30,22 +38,28 @@ export async function plug(instance: MachineInstance, request: PlugRequest): Pro
   instance.machine()
   if (backend !== undefined) await checkBackendFile(device.backend, backend)
   const next = withDevice(specification, deviceKey, { device, backend })
-  const work = hotPlug(instance, next, specKey(deviceKey))
+  const spec = checkHotPlug(next, specKey(deviceKey))
+  if (device.vsock !== undefined) await reserveCid(instance, device.vsock.cid, chooseCid)
+  const providers = await providersOf(instance, next, device.backend)
+  checkSteps(context, providers.taps)
+  const work = hotPlug(instance, { spec, key: specKey(deviceKey), providers })
   const step = recorded.step('plug', [deviceKey])
+  const steps = toRecord(instance, [...providers.daemons, ...providers.taps])
   const text = `device ${deviceKey}`
   await recorded.commit({
     set: { specification: next },
-    add: [step],
+    add: [step, ...steps],
     kind: 'device',
     text: `${text} is plugged in`,
   })
   try {
     await work(instance.machine())
   } catch (error) {
+    const undone = await undoSteps(context, steps)
     const set = { specification: withoutDevices(specificationOf(instance), [deviceKey]) }
     await recorded.note({
       set,
-      drop: [step],
+      drop: [step, ...undone],
       kind: 'device',
       text: `${text} was not plugged in: ${messageOf(error)}`,
     })
@@ -105,8 +119,7 @@ export async function finishUnplug(instance: MachineInstance): Promise<void> {
   if (gone.length === 0) return
   await removeBackends(instance, gone)
   const backends = gone.map((key) => specificationOf(instance).devices[key]?.backend)
-  const daemons = recorded.steps.filter(({ step, words }) => step === 'daemon' && backends.includes(words[0]))
-  const drop = await undoSteps(instance.context, daemons)
+  const drop = await undoSteps(instance.context, providerSteps(instance, backends))
   const set = {
     specification: withoutDevices(specificationOf(instance), gone),
     leaving: leaving.filter((key) => !gone.includes(key)),
@@ -124,8 +137,15 @@ export async function settlePlugs(instance: MachineInstance): Promise<void> {
       await recorded.commit({ drop: [step], kind: 'device', text: `device ${key} is present` })
     } else {
       await removeBackends(instance, [key])
+      const { backend } = specificationOf(instance).devices[key] ?? {}
+      const undone = await undoSteps(instance.context, providerSteps(instance, [backend]))
       const set = { specification: withoutDevices(specificationOf(instance), [key]) }
-      await recorded.commit({ set, drop: [step], kind: 'device', text: `device ${key} was not plugged in` })
+      await recorded.commit({
+        set,
+        drop: [step, ...undone],
+        kind: 'device',
+        text: `device ${key} was not plugged in`,
+      })
     }
   }
   for (const key of recorded.record.leaving) {
@@ -175,33 +195,55 @@ function refuseWithoutBus({ board }: Specification): void {
     throw new AgentError('UNIMPLEMENTED', 'machine microvm has no bus into which a device can be plugged')
 }
 
-/** Checks the specification with the new device, and returns what plugs it in. */
-function hotPlug(
-  instance: MachineInstance,
-  next: Specification,
-  key: SpecKey,
-): (machine: Machine) => Promise<void> {
+/** Checks the specification with the new device, and that the machine has a place for it. */
+function checkHotPlug(next: Specification, key: SpecKey): VmSpec {
   refuseWithoutBus(next)
   const spec = specFromProto(next)
   checkCanBeKept(spec)
+  refuseFirstBus(spec, spec.devices[key])
+  return spec
+}
+
+/** The context id stays the instance's when the device leaves. */
+async function reserveCid(
+  { record, recorded }: MachineInstance,
+  wanted: number,
+  chooseCid: (wanted: number) => number,
+): Promise<void> {
+  if (record.cid !== 0 && (wanted === 0 || wanted === record.cid)) return
+  const cid = chooseCid(wanted)
+  await recorded.commit({ set: { cid }, kind: 'device', text: `context id ${cid} is the instance's` })
+}
+
+interface HotPlug {
+  readonly spec: VmSpec
+  readonly key: SpecKey
+  readonly providers: Providers
+}
+
+/** Returns what plugs the device in. */
+function hotPlug(
+  instance: MachineInstance,
+  { spec, key, providers }: HotPlug,
+): (machine: Machine) => Promise<void> {
+  const { context, record } = instance
   const device = spec.devices[key]
-  const backend = device !== undefined && 'backend' in device ? spec.backends[device.backend] : undefined
-  refuseDaemon(key, backend)
-  refuseFirstBus(spec, device)
   const opener = openerOf(instance)
-  const parts = deviceParts(spec, key, partsHostOf(instance, spec, opener))
+  const host = partsHostOf(instance, spec, { opener, planned: providers.daemons })
+  const parts = deviceParts(spec, key, host)
   const commands = parts.map((part) => ({ add: plugCommand(part), remove: removeCommand(part) }))
   return async ({ qmp }) => {
     const undo: QmpCommand[] = []
     try {
+      await makeSteps(context, providers.daemons, record)
       await opener?.open(qmp, instance.ending)
       for (const { add, remove } of commands) {
         await qmp.command(add, instance.ending)
         if (remove !== undefined) undo.unshift(remove)
       }
-      if (backend?.kind === 'tap')
-        await instance.context.links.connect(backend.interfaceName, backend.bridge ?? '', [])
+      await makeSteps(context, providers.taps, record)
     } catch (error) {
+      const backend = device !== undefined && 'backend' in device ? spec.backends[device.backend] : undefined
       const path = backend?.kind === 'file' ? backend.path : undefined
       await undoAndThrow(refused(`device ${key}`, instance.explain(error, path)), async (limit) => {
         for (const command of undo) await qmp.command(command, limit)
@@ -215,11 +257,6 @@ function hotPlug(
 export function refused(what: string, error: unknown): unknown {
   if (!(error instanceof AgentError) || error.code !== 'INTERNAL') return error
   return new AgentError('FAILED_PRECONDITION', `${what}: ${error.message}`, { cause: error })
-}
-
-function refuseDaemon(key: string, backend: Backend | undefined): void {
-  if (backend?.kind === 'virtiofsd' || backend?.kind === 'passt' || backend?.kind === 'vsock-daemon')
-    throw new AgentError('UNIMPLEMENTED', `device ${key}: ${backend.kind} starts with the machine only`)
 }
 
 function refuseFirstBus({ board }: VmSpec, device: Device | undefined): void {

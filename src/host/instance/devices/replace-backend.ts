@@ -1,13 +1,16 @@
 import { AgentError, messageOf } from '../../../base/errors.ts'
 import { type Backend, File_Access, type Specification } from '../../../gen/microvm/instance/v1/instance.ts'
+import type { StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { checkCanBeKept } from '../../spec/check-spec.ts'
 import { specFromProto } from '../../spec/from-proto.ts'
 import type { MachineInstance } from '../instance.ts'
 import { checkBackendFile } from '../machine/check-files.ts'
+import { checkSteps, makeSteps, undoSteps } from '../machine/steps.ts'
 import { openerOf } from './parts-host-of.ts'
 import { specificationOf } from './plug.ts'
+import { connectTap, otherSteps, providersOf, toRecord } from './provider-steps.ts'
 import { hasFile, replaceFile } from './replace-file.ts'
-import { connectTap, replaceNetwork } from './replace-network.ts'
+import { isReplaceable, replaceNetwork, restoreNetwork } from './replace-network.ts'
 import { isEqualBackend } from './specification.ts'
 
 /** Provides a device from elsewhere. The guest goes on, and may use the device meanwhile. To be called in a change. */
@@ -29,18 +32,26 @@ export async function replaceBackend(
   const text = `backend ${key} was replaced`
   if (context.machine === undefined) return await recorded.commit({ ...done, text })
   const work = replacement(key, before, after)
+  const providers = await providersOf(instance, after, key)
+  const { daemons, taps } = providers
+  if (backend.tap?.interfaceName !== present.tap?.interfaceName) checkSteps(context, taps)
   const step = recorded.step('replace', [key, present.file?.path ?? '', backend.file?.path ?? ''])
-  await recorded.commit({ add: [step], kind: 'backend', text: `backend ${key} is being replaced` })
+  const added = toRecord(instance, daemons)
+  await recorded.commit({ add: [step, ...added], kind: 'backend', text: `backend ${key} is being replaced` })
   let told: string
   try {
+    await makeSteps(context, daemons, recorded.record)
     told = await work(instance)
   } catch (failure) {
     const error = instance.explain(failure, backend.file?.path)
-    await recorded.note({ drop: [step], kind: 'backend', text: `backend ${key} stays: ${messageOf(error)}` })
+    const undone = await undoSteps(context, added)
+    const reason = messageOf(error)
+    await recorded.note({ drop: [step, ...undone], kind: 'backend', text: `backend ${key} stays: ${reason}` })
     throw error
   }
-  const add = tapSteps(instance, key, backend)
-  await recorded.note({ ...done, add, drop: [step], text: `${text}${told}` })
+  const ended = await undoSteps(context, otherSteps(instance, key, providers))
+  const add = toRecord(instance, taps)
+  await recorded.note({ ...done, add, drop: [step, ...ended], text: `${text}${told}` })
 }
 
 /**
@@ -54,23 +65,26 @@ export async function settleReplacements(instance: MachineInstance): Promise<voi
     const before = specificationOf(instance)
     const file = before.backends[key]?.file
     const isDone = file !== undefined && (await hasFile(instance, key, path))
-    if (file === undefined) await restoreNetwork(instance, key, before)
+    const undone = file === undefined ? await settleNetwork(instance, key, before) : []
     const backends = { ...before.backends, [key]: { file: { ...file, path } } }
     const set = isDone ? { specification: { ...before, backends } as Specification } : {}
     const text = `backend ${key} ${isDone ? 'was replaced' : 'stays'}`
-    await recorded.commit({ set, drop: [step], kind: 'backend', text })
+    await recorded.commit({ set, drop: [step, ...undone], kind: 'backend', text })
   }
 }
 
-async function restoreNetwork(
+/** Returns the steps of the other network, which are undone. A network that cannot be restored is dead. */
+async function settleNetwork(
   instance: MachineInstance,
   key: string,
   specification: Specification,
-): Promise<void> {
-  const { tap } = specification.backends[key] ?? {}
-  if (isReplaceable(key, specification))
-    await replaceNetwork(instance, key, { before: specification, after: specification })
-  else if (tap !== undefined) await connectTap(instance, tap)
+): Promise<readonly StepRecord[]> {
+  const { context } = instance
+  await restoreNetwork(instance, key, specification).catch((error) =>
+    context.log.warn('network not restored', { backend: key, error: messageOf(error) }),
+  )
+  const providers = await providersOf(instance, specification, key)
+  return await undoSteps(context, otherSteps(instance, key, providers))
 }
 
 /** What replaces a backend of a machine; it returns what is to be told besides. */
@@ -95,25 +109,22 @@ function replacement(key: string, before: Specification, after: Specification): 
       `backend ${key}: what the guest wrote to a scratch disk is in no file that another could replace`,
     )
   }
-  const { tap } = next ?? {}
-  if (tap !== undefined && present?.tap?.interfaceName === tap.interfaceName)
-    return (instance) => connectTap(instance, tap)
-  if (tap !== undefined && isReplaceable(key, before))
-    return (instance) => replaceNetwork(instance, key, { before, after })
+  const isNetwork = next?.tap !== undefined || next?.passt !== undefined
+  if (next?.tap !== undefined && present?.tap?.interfaceName === next.tap.interfaceName)
+    return async (instance) => {
+      await connectTap(instance, after, key)
+      return ''
+    }
+  if (isNetwork && isReplaceable(key, before))
+    return async (instance) => {
+      await replaceNetwork(instance, key, { before, after })
+      return ''
+    }
   throw new AgentError('UNIMPLEMENTED', `backend ${key}: ${refusal(present)}`)
 }
 
 function refusal(present: Backend | undefined): string {
   return present?.tap === undefined && present?.passt === undefined
     ? 'only the file of a disk and the network of a NIC can be replaced'
-    : 'another netdev below a realized NIC does not exist in QEMU 7.2; a replaceable NIC takes another tap'
-}
-
-export function isReplaceable(key: string, { devices }: Specification): boolean {
-  return Object.values(devices).some(({ backend, nic }) => backend === key && nic?.replaceable === true)
-}
-
-/** The next daemon connects the tap again, by this step. */
-function tapSteps({ recorded }: MachineInstance, key: string, { tap }: Backend) {
-  return tap === undefined ? [] : [recorded.step('tap', [key, tap.interfaceName, tap.bridge])]
+    : 'another netdev below a realized NIC does not exist in QEMU 7.2; a replaceable NIC takes another tap or passt'
 }

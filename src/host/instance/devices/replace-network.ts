@@ -1,30 +1,23 @@
 import { AgentError } from '../../../base/errors.ts'
-import type { Specification, Tap } from '../../../gen/microvm/instance/v1/instance.ts'
+import type { Specification } from '../../../gen/microvm/instance/v1/instance.ts'
 import { replaceableParts } from '../../qemu/netdev-parts.ts'
 import { plugCommand, type QmpCommand, removeCommand } from '../../qemu/parts.ts'
 import { specFromProto } from '../../spec/from-proto.ts'
 import type { MachineInstance } from '../instance.ts'
+import { answer, STEPS } from '../machine/steps.ts'
 import { openerOf, partsHostOf } from './parts-host-of.ts'
+import { connectTap, providersOf } from './provider-steps.ts'
 import type { RunningOpener } from './running-opener.ts'
 
-/** Makes a tap a port of another bridge. */
-export async function connectTap(
-  { context }: MachineInstance,
-  { interfaceName, bridge }: Tap,
-): Promise<string> {
-  await context.links.connect(interfaceName, bridge, [])
-  return ''
-}
-
 /**
- * Replaces the network behind a card that is at a port of a hub, by a tap. When that fails, the network is as before. What
- * an earlier daemon has left half done is made whole.
+ * Replaces the network behind a card that is at a port of a hub, by a tap or by passt, whose daemon runs already. When that
+ * fails, the network is as before. What an earlier daemon has left half done is made whole.
  */
 export async function replaceNetwork(
   instance: MachineInstance,
   key: string,
   { before, after }: { readonly before: Specification; readonly after: Specification },
-): Promise<string> {
+): Promise<void> {
   const { qmp } = instance.machine()
   const run = async ({ opener, add }: NetworkCommands) => {
     await opener?.open(qmp, instance.ending)
@@ -34,15 +27,39 @@ export async function replaceNetwork(
   for (const command of old.remove) await qmp.command(command, instance.ending).catch(() => {})
   try {
     await run(next)
-    const { tap } = after.backends[key] ?? {}
-    return tap === undefined ? '' : await connectTap(instance, tap)
+    await connectTap(instance, after, key)
   } catch (error) {
     for (const command of next.remove) await qmp.command(command, instance.ending).catch(() => {})
     await run(old).catch(() => {})
-    const { tap } = before.backends[key] ?? {}
-    if (tap !== undefined) await connectTap(instance, tap).catch(() => {})
+    await connectTap(instance, before, key).catch(() => {})
     throw error
   }
+}
+
+/**
+ * Makes the network behind a card again what the specification says, also when its daemon has ended. To be called in a
+ * change.
+ */
+export async function restoreNetwork(
+  instance: MachineInstance,
+  key: string,
+  specification: Specification,
+): Promise<void> {
+  const { context, record } = instance
+  if (!isReplaceable(key, specification)) return await connectTap(instance, specification, key)
+  const { daemons } = await providersOf(instance, specification, key)
+  const children = context.holder === undefined ? [] : await answer(context, context.holder.children())
+  for (const daemon of daemons) {
+    const child = children.findLast(({ name }) => name === daemon.words[1])
+    if (child !== undefined && child.exit === undefined) continue
+    await STEPS.daemon.undo(context, daemon.words)
+    await STEPS.daemon.make(context, daemon, record)
+  }
+  await replaceNetwork(instance, key, { before: specification, after: specification })
+}
+
+export function isReplaceable(key: string, { devices }: Specification): boolean {
+  return Object.values(devices).some(({ backend, nic }) => backend === key && nic?.replaceable === true)
 }
 
 interface NetworkCommands {
@@ -56,7 +73,7 @@ function commandsOf(instance: MachineInstance, specification: Specification, key
   const device = Object.values(spec.devices).find((each) => each.kind === 'nic' && each.backend === key)
   if (device?.kind !== 'nic') throw new AgentError('INTERNAL', `backend ${key}: no card has it`)
   const opener = openerOf(instance)
-  const parts = replaceableParts(spec, device, partsHostOf(instance, spec, opener))
+  const parts = replaceableParts(spec, device, partsHostOf(instance, spec, { opener }))
   return {
     opener,
     add: parts.map(plugCommand),

@@ -99,7 +99,8 @@ async function daemonSteps(spec: VmSpec, place: DaemonPlace): Promise<readonly P
   const steps: PlannedStep[] = []
   for (const [key, backend] of Object.entries(spec.backends)) {
     if (!isDaemon(backend)) continue
-    const name = backend.kind === 'vsock-daemon' ? 'vsock' : `${backend.kind}-${shortName(key)}`
+    const name =
+      backend.kind === 'vsock-daemon' ? 'vsock' : `${backend.kind}-${shortName(`${place.folder}/${key}`)}`
     const { socket, args, leftovers } = argumentsOf(backend, name, place)
     const argv = [await place.host.program(backend.kind), ...args] as const
     const walls = place.host.walls === undefined ? {} : { walls: wallsOf(backend, place.uid) }
@@ -113,7 +114,7 @@ function wallsOf({ kind }: DaemonBackend, uid: number): readonly string[] {
   return kind === 'virtiofsd' ? [] : confinement({ uid, groups: [] }, kind === 'passt')
 }
 
-/** For paths of sockets, which have little room. */
+/** For paths of sockets, which have little room. /proc/net/unix shows those of all instances, from their folders on. */
 function shortName(key: string): string {
   return createHash('sha256').update(key).digest('hex').slice(0, 8)
 }

@@ -1,0 +1,61 @@
+import type { Specification } from '../../../gen/microvm/instance/v1/instance.ts'
+import type { StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import { specKey } from '../../spec/spec-key.ts'
+import type { MachineInstance } from '../instance.ts'
+import { makeSteps, type PlannedStep } from '../machine/steps.ts'
+
+/** The steps by which this host provides a backend: its daemon, before QEMU uses it, or its tap, after QEMU has made it. */
+export interface Providers {
+  readonly daemons: readonly PlannedStep[]
+  readonly taps: readonly PlannedStep[]
+}
+
+/** What provides the backend `key` of a specification. */
+export async function providersOf(
+  instance: MachineInstance,
+  specification: Specification,
+  key: string,
+): Promise<Providers> {
+  const planned = key === '' ? [] : await instance.planned(specification)
+  const own = (name: PlannedStep['step']) =>
+    planned.filter(({ step, words }) => step === name && words[0] === specKey(key))
+  return { daemons: own('daemon'), taps: own('tap') }
+}
+
+/** The recorded steps that provide these backends. */
+export function providerSteps(
+  { recorded }: MachineInstance,
+  keys: readonly (string | undefined)[],
+): readonly StepRecord[] {
+  const wanted: readonly string[] = keys.flatMap((key) => (key ? [specKey(key)] : []))
+  return recorded.steps.filter(
+    ({ step, words: [key = ''] }) => (step === 'daemon' || step === 'tap') && wanted.includes(key),
+  )
+}
+
+/** The recorded steps of a backend that another provision of it does not take over. */
+export function otherSteps(
+  instance: MachineInstance,
+  key: string,
+  { daemons, taps }: Providers,
+): readonly StepRecord[] {
+  const kinds: readonly string[] = [...daemons, ...taps].map(({ step }) => step)
+  return providerSteps(instance, [key]).filter(({ step }) => !kinds.includes(step))
+}
+
+export function toRecord(
+  { recorded }: MachineInstance,
+  planned: readonly PlannedStep[],
+): readonly StepRecord[] {
+  return planned.map(({ step, words }) => recorded.step(step, words))
+}
+
+/** Makes the tap of a backend a port of its bridge; does nothing for another backend. */
+export async function connectTap(
+  instance: MachineInstance,
+  specification: Specification,
+  key: string,
+): Promise<void> {
+  const { taps } = await providersOf(instance, specification, key)
+  await makeSteps(instance.context, taps, instance.record)
+}
