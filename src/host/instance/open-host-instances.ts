@@ -5,6 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { buildHolder } from '../../build/native.ts'
+import { LimitedCgroups } from '../../os/cgroup/limited-cgroups.ts'
 import { chooseAcceleration, hasAccess, hostTscKhz } from '../qemu/host.ts'
 import { findVsockDaemon } from '../qemu/vsock/choose-link.ts'
 import { LocalHolder } from './holder/local-holder.ts'
@@ -13,7 +14,7 @@ import type { Plan } from './instance.ts'
 import type { Instances } from './instances.ts'
 import { INSTANCE_LIMITS } from './limits.ts'
 import { hostLinks } from './machine/host-links.ts'
-import { planFor, type WallFacts } from './machine/plan.ts'
+import { type PlanHost, planFor, type WallFacts } from './machine/plan.ts'
 import type { Holders } from './machine/steps.ts'
 import { UIDS, type UidRange } from './machine/uid-range.ts'
 import { type InstancesParts, openInstances } from './open-instances.ts'
@@ -46,6 +47,8 @@ export async function openHostInstances(options: HostInstancesOptions): Promise<
     // Such as a full disk. Machines that run can be ended, which makes room.
     options.log.error('no holder can be started now', { error: messageOf(error) })
   })
+  const cgroups = await LimitedCgroups.find(CGROUP)
+  if (cgroups === undefined) options.log.warn('no limits of instances', { reason: 'no cgroup is writable' })
   const isRoot = process.getuid?.() === 0
   if (!isRoot)
     options.log.warn('no walls between instances', { reason: 'all processes are one user, want root' })
@@ -53,9 +56,10 @@ export async function openHostInstances(options: HostInstancesOptions): Promise<
     ...options,
     ...hostParts(),
     uids: isRoot ? (options.uids ?? UIDS) : undefined,
-    plan: hostPlan({ ...options, isKept: true }, { kvm: kvmUsers() }),
+    plan: hostPlan({ ...options, isKept: true }, { kvm: kvmUsers() }, cgroups?.controllers),
     isKept: true,
     isWalled: true,
+    cgroups,
     holders,
   })
 }
@@ -68,7 +72,14 @@ export async function openRunInstances(options: HostInstancesOptions): Promise<I
     kill: async () => {},
   }
   const plan = hostPlan({ ...options, isKept: false })
-  return await openInstances({ ...options, ...hostParts(), plan, holders, isKept: false, isWalled: false })
+  return await openInstances({
+    ...options,
+    ...hostParts(),
+    plan,
+    holders,
+    isKept: false,
+    isWalled: false,
+  })
 }
 
 function hostParts() {
@@ -82,6 +93,9 @@ function hostParts() {
     limits: INSTANCE_LIMITS,
   }
 }
+
+/** Above the cgroups of instances. */
+const CGROUP = 'microvm'
 
 /** Beside the instances' folders. */
 const TRIAL = 'trial-holder'
@@ -106,6 +120,7 @@ export function hostPlan(
     isKept,
   }: Pick<HostInstancesOptions, 'log' | 'acceleration'> & Pick<InstancesParts, 'isKept'>,
   walls?: WallFacts,
+  cgroups?: PlanHost['cgroups'],
 ): Plan {
   const facts = {
     cpuinfo: readFileSync('/proc/cpuinfo', 'utf8'),
@@ -117,6 +132,7 @@ export function hostPlan(
     tscKhz: hostTscKhz(),
     walls,
     isKept,
+    cgroups,
     program: async (name) =>
       name === 'vsock-daemon' ? await findVsockDaemon((line) => log.info(line)) : PROGRAMS[name],
   })

@@ -39,7 +39,7 @@ import { printInstanceMetrics } from './instance-metrics.ts'
 import type { Caller, Instances } from './instances.ts'
 import type { InstanceLimits } from './limits.ts'
 import type { HostLinks } from './machine/host-links.ts'
-import type { Holders } from './machine/steps.ts'
+import type { Cgroups, Holders } from './machine/steps.ts'
 import type { UidRange } from './machine/uid-range.ts'
 import { InstanceChanges } from './record/changes.ts'
 import { instanceOf, newRecord, recordOf } from './record/instance-record.ts'
@@ -62,6 +62,7 @@ export interface InstancesParts {
   readonly quotas?: Quotas | undefined
   /** Whether the plan keeps QEMU from the host. */
   readonly isWalled: boolean
+  readonly cgroups?: Cgroups | undefined
   /** Of the instances' processes; without them all are the daemon's user. */
   readonly uids?: UidRange | undefined
   /** Whether machines outlive this process. Then some specifications are refused, and the console's text may tell of a panic. */

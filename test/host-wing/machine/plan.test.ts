@@ -1,9 +1,11 @@
 import { describe, expect, it } from 'vitest'
+import { type Limits, Specification } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import { InstanceRecord } from '../../../src/gen/microvm/instance/v1/records.ts'
 import { MAX_STATE_FOLDER_BYTES } from '../../../src/host/instance/limits.ts'
 import { guestSocket, planFor } from '../../../src/host/instance/machine/plan.ts'
 import { MAX_SOCKET_PATH_BYTES } from '../../../src/host/spec/limits.ts'
 import { instanceFolderName, specKey } from '../../../src/host/spec/spec-key.ts'
+import type { LimitController } from '../../../src/os/cgroup/limited-cgroups.ts'
 import { specification } from '../../support/wing/requests.ts'
 
 const UUID = '6b3f0c62-3d1e-4f0a-9a55-0f4f8f0c2d11'
@@ -36,5 +38,46 @@ describe('the plan of a start', () => {
     const lengths = [...sockets, `${guestSocket(folder)}_${2 ** 32 - 1}`].map((path) => path.length)
     expect(lengths).toHaveLength(6)
     expect(Math.max(...lengths)).toBe(MAX_SOCKET_PATH_BYTES)
+  })
+})
+
+describe('the limits of a start', () => {
+  const planned = async (limits: Limits, controllers?: readonly LimitController[]) => {
+    const plan = planFor({
+      ...{ acceleration: 'kvm', tscKhz: undefined, isKept: true },
+      program: async (name) => name,
+      cgroups: controllers && new Set(controllers),
+    })
+    const room = { cpus: 3, memoryMib: 1000n, memorySlots: 2 }
+    const { board, ...rest } = specification()
+    const machine = Specification.fromPartial({ ...rest, board: { ...board, room }, limits })
+    return (await plan(InstanceRecord.fromPartial({ specification: machine }), '/state/instances/web'))[1]
+  }
+
+  it('are what is wanted, or by what the machine may have at most', async () => {
+    const all = ['memory', 'cpu', 'pids'] as const
+    expect(await planned({ memoryMib: 100n, cpuMilli: 20, tasks: 30 }, all)).toMatchObject({
+      step: 'cgroup',
+      words: ['', expect.stringMatching(/^web-[0-9a-f]{8}$/)],
+      limits: { memoryBytes: 100 * 2 ** 20, cpuMilli: 20, tasks: 30 },
+    })
+    expect(await planned({ memoryMib: 0n, cpuMilli: 0, tasks: 0 }, all)).toMatchObject({
+      limits: { memoryBytes: (64 + 1000 + 512) * 2 ** 20, cpuMilli: undefined, tasks: 4 + 512 },
+    })
+  })
+
+  it.each([
+    ['limits.memory_mib', { memoryMib: 100n, cpuMilli: 0, tasks: 0 }, ['cpu', 'pids']],
+    ['limits.cpu_milli', { memoryMib: 0n, cpuMilli: 20, tasks: 0 }, ['memory', 'pids']],
+    ['limits.tasks', { memoryMib: 0n, cpuMilli: 0, tasks: 20 }, undefined],
+  ] as const)('are refused by name where no cgroup holds them: %s', async (name, limits, controllers) => {
+    await expect(planned(limits, controllers)).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      message: expect.stringContaining(`${name}: this host has no writable cgroup`),
+    })
+  })
+
+  it('are none where none are wanted and no cgroup is writable', async () => {
+    expect(await planned({ memoryMib: 0n, cpuMilli: 0, tasks: 0 })).toMatchObject({ step: 'holder' })
   })
 })

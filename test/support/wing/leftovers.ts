@@ -1,13 +1,15 @@
+import { createHash } from 'node:crypto'
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
 import { join } from 'node:path'
 
-/** What instances of a state folder have left on this host: processes, mounts, folders, and locks of virtiofsd. */
+/** What instances of a state folder have left on this host: processes, mounts, folders, cgroups, and locks of virtiofsd. */
 export function leftovers(folder: string): readonly string[] {
   const mounts = readFileSync('/proc/self/mounts', 'utf8').split('\n')
   return [
     ...processesOf(folder),
     ...mounts.filter((line) => line.includes(folder)),
     ...list(join(folder, 'instances')),
+    ...cgroupsOf(folder),
     ...list('/run/virtiofsd').filter((name) => name.includes(folder.replaceAll('/', '.'))),
   ]
 }
@@ -20,6 +22,15 @@ export function daemonsIn(stateFolder: string): readonly string[] {
   return exits.flatMap((text) =>
     [...text.matchAll(/^(virtiofsd|passt|vsock)\S* \d+ running$/gm)].map(([, kind = '']) => kind).sort(),
   )
+}
+
+/** The cgroups of a daemon's instances end in this. */
+export function cgroupsOf(folder: string): readonly string[] {
+  const suffix = createHash('sha256').update(folder).digest('hex').slice(0, 8)
+  return ['memory', 'cpu', 'pids', '.'].flatMap((hierarchy) => {
+    const parent = join('/sys/fs/cgroup', hierarchy, 'microvm')
+    return list(parent).flatMap((name) => (name.endsWith(`-${suffix}`) ? [join(parent, name)] : []))
+  })
 }
 
 function processesOf(folder: string): readonly string[] {

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto'
 import { join, relative } from 'node:path'
 import { AgentError } from '../../../base/errors.ts'
+import type { LimitController } from '../../../os/cgroup/limited-cgroups.ts'
 import { blockDevicesOf } from '../../qemu/block-devices.ts'
 import type { Acceleration } from '../../qemu/host.ts'
 import { type QemuHost, qemuArguments } from '../../qemu/qemu-arguments.ts'
@@ -8,6 +9,7 @@ import { specFromProto } from '../../spec/from-proto.ts'
 import type { Backend, VmSpec } from '../../spec/spec.ts'
 import { specKey } from '../../spec/spec-key.ts'
 import type { Plan } from '../instance.ts'
+import { cgroupOf } from './limits-of.ts'
 import { QEMU } from './machine.ts'
 import { OWN_FOLDER, type PlannedStep } from './steps.ts'
 import { linksOfTap, wordsOfLinks } from './tap-links.ts'
@@ -22,6 +24,8 @@ export interface PlanHost {
   readonly program: (name: 'qemu' | 'virtiofsd' | 'passt' | 'vsock-daemon') => Promise<string>
   /** Undefined: the processes have all that the daemon has. */
   readonly walls?: WallFacts | undefined
+  /** What the processes can be limited by; undefined where nothing is to be. */
+  readonly cgroups?: ReadonlySet<LimitController> | undefined
 }
 
 /** What walls depend on. */
@@ -55,9 +59,12 @@ export function planFor(host: PlanHost): Plan {
       walls === undefined
         ? { argv: [program, ...qemuArguments(spec, { ...facts, qmp: { socket: qmp } })] as const }
         : walledQemu(program, spec, facts, qemuUser(spec, { ...host, walls }, record.uid))
+    const cgroup = cgroupOf(spec, host, folder)
+    const names = cgroup === undefined ? [] : [cgroup.words[1]]
     return [
       { step: 'folder', words: ['', folder] },
-      { step: 'holder', words: ['', folder] },
+      ...(cgroup === undefined ? [] : [cgroup]),
+      { step: 'holder', words: ['', folder, ...names] },
       ...daemons,
       { step: 'qemu', words: ['', qmp], ...qemu },
       ...(await tapSteps(spec)),

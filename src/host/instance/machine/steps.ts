@@ -5,6 +5,7 @@ import { AgentError, errnoOf, messageOf } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
 import { SIGKILL } from '../../../base/signals.ts'
 import type { InstanceRecord, StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import type { CgroupLimits, LimitedCgroups } from '../../../os/cgroup/limited-cgroups.ts'
 import type { Clock } from '../../../os/clock.ts'
 import type { QmpEvent } from '../../qemu/qmp/message.ts'
 import type { ChildPlan, Holder } from '../holder/holder.ts'
@@ -25,12 +26,17 @@ export interface Holders {
   kill(folder: string): Promise<void>
 }
 
+/** The cgroups of instances. */
+export type Cgroups = Pick<LimitedCgroups, 'controllers' | 'make' | 'join' | 'remove'>
+
 /** What the steps of one instance work on. */
 export interface StepContext {
   readonly folder: string
   readonly holders: Holders
   /** Whether QEMU can open nothing of the host itself. */
   readonly isWalled: boolean
+  /** Undefined where none can be made. */
+  readonly cgroups?: Cgroups | undefined
   /** Set by the step `holder`, or when the instance is taken in again. */
   holder: Holder | undefined
   /** Set by the step `qemu`, or when the instance is taken in again. */
@@ -51,6 +57,8 @@ export interface PlannedStep {
   readonly argv?: readonly [string, ...string[]]
   /** Of the process; see {@link ChildPlan}. */
   readonly walls?: readonly string[]
+  /** Of the cgroup. */
+  readonly limits?: CgroupLimits
 }
 
 /** The folder in an instance's folder in which its processes make their sockets. They can write nowhere else. */
@@ -66,6 +74,7 @@ interface Step {
 
 export type StepName =
   | 'folder'
+  | 'cgroup'
   | 'holder'
   | 'daemon'
   | 'qemu'
@@ -85,9 +94,17 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
     },
     undo: ({ folder }) => rm(folder, { recursive: true, force: true }),
   },
+  /** Words are an empty one and the name. */
+  cgroup: {
+    make: async ({ cgroups }, { words: [, name = ''], limits = {} }) => await cgroups?.make(name, limits),
+    undo: async ({ cgroups }, [, name = '']) => await cgroups?.remove(name),
+  },
+  /** Words are an empty one, the folder, and the cgroup; all processes that the holder starts are in that too. */
   holder: {
-    make: async (context) => {
+    make: async (context, { words: [, , cgroup] }) => {
       context.holder = await answer(context, context.holders.start(context.folder))
+      const { pid } = context.holder
+      if (cgroup !== undefined && pid !== undefined) await context.cgroups?.join(cgroup, pid)
     },
     undo: endHolder,
   },

@@ -1,0 +1,57 @@
+import { createHash } from 'node:crypto'
+import { basename, dirname } from 'node:path'
+import { AgentError } from '../../../base/errors.ts'
+import type { CgroupLimits, LimitController } from '../../../os/cgroup/limited-cgroups.ts'
+import type { Acceleration } from '../../qemu/host.ts'
+import { NO_LIMITS, type VmSpec } from '../../spec/spec.ts'
+
+/** What QEMU, the holder and the daemons of devices need besides the guest's memory. */
+const OVERHEAD_MIB = 512
+/** An emulating QEMU keeps up to 1 GiB of translated code. */
+const EMULATION_MIB = 1024
+/** Threads of all processes besides those of the CPUs; QEMU has up to 64 for its disks, virtiofsd as many. */
+const OVERHEAD_TASKS = 512
+
+/**
+ * The step that makes the cgroup of an instance; undefined where none can be made. Throws FAILED_PRECONDITION naming the
+ * limit that the specification wants and this host cannot hold.
+ */
+export function cgroupOf(
+  spec: VmSpec,
+  host: { readonly acceleration: Acceleration; readonly cgroups?: ReadonlySet<LimitController> | undefined },
+  folder: string,
+) {
+  const { memoryMib, cpuMilli, tasks } = spec.limits ?? NO_LIMITS
+  const wanted = {
+    memory: ['memory_mib', memoryMib],
+    cpu: ['cpu_milli', cpuMilli],
+    pids: ['tasks', tasks],
+  } as const
+  for (const [controller, [field, value]] of Object.entries(wanted)) {
+    if (value === 0 || host.cgroups?.has(controller as LimitController)) continue
+    const text = `limits.${field}: this host has no writable cgroup with the controller ${controller}`
+    throw new AgentError('FAILED_PRECONDITION', text)
+  }
+  if (host.cgroups === undefined) return undefined
+  const standard = defaultsOf(spec, host.acceleration)
+  const limits: CgroupLimits = {
+    memoryBytes: (memoryMib || standard.memoryMib) * 2 ** 20,
+    cpuMilli: cpuMilli || undefined,
+    tasks: tasks || standard.tasks,
+  }
+  // Daemons of other state folders may have an instance of the same name.
+  const state = createHash('sha256')
+    .update(dirname(dirname(folder)))
+    .digest('hex')
+    .slice(0, 8)
+  return { step: 'cgroup', words: ['', `${basename(folder)}-${state}`], limits } as const
+}
+
+function defaultsOf({ board }: VmSpec, acceleration: Acceleration) {
+  const { memoryMib, cpus, room } = board
+  const overheadMib = OVERHEAD_MIB + (acceleration === 'tcg' ? EMULATION_MIB : 0)
+  return {
+    memoryMib: memoryMib + (room?.memoryMib ?? 0) + overheadMib,
+    tasks: cpus + (room?.cpus ?? 0) + OVERHEAD_TASKS,
+  }
+}

@@ -1,0 +1,184 @@
+import { access, constants, mkdir, readFile, rmdir, writeFile } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { errnoOf } from '../../base/errors.ts'
+import { kernelError } from '../errors.ts'
+import { ROOT } from './hierarchies.ts'
+
+export const LIMIT_CONTROLLERS = ['memory', 'cpu', 'pids'] as const
+export type LimitController = (typeof LIMIT_CONTROLLERS)[number]
+
+/** Limits of all processes of a cgroup together; undefined: none. */
+export interface CgroupLimits {
+  readonly memoryBytes?: number | undefined
+  /** Thousandths of a CPU. */
+  readonly cpuMilli?: number | undefined
+  readonly tasks?: number | undefined
+}
+
+/** Of both versions, in microseconds. */
+const PERIOD_US = 100_000
+
+/** How long killed processes may take to leave a cgroup, and the pause between two tries to remove it. */
+const LEAVE = { lastMs: 2000, lookMs: 5 } as const
+
+/** Cgroups with limits below one parent, which is there while it has any. */
+export class LimitedCgroups {
+  readonly controllers: ReadonlySet<LimitController>
+  readonly #isV2: boolean
+  /** The cgroup's folder in each hierarchy; one on v2. */
+  readonly #parents: readonly string[]
+
+  private constructor(controllers: readonly LimitController[], isV2: boolean, parents: readonly string[]) {
+    this.controllers = new Set(controllers)
+    this.#isV2 = isV2
+    this.#parents = parents
+  }
+
+  /**
+   * Cgroups below `parent` (`microvm`) of this host; undefined where none can be made, which is tried. A user who is not
+   * root can make some only on v2, beside its own.
+   */
+  static async find(parent: string, root = ROOT): Promise<LimitedCgroups | undefined> {
+    const isV2 = await isAllowed(`${root}/cgroup.controllers`, constants.R_OK)
+    const above = isV2 && !(await isAllowed(root)) ? await ownParent(root) : root
+    if (above === undefined) return undefined
+    const usable = await Promise.all(
+      LIMIT_CONTROLLERS.map(async (name) => {
+        const isUsable = isV2 ? canEnable(above, name) : isAllowed(join(root, name))
+        return (await isUsable) ? [name] : []
+      }),
+    )
+    const controllers = usable.flat()
+    if (controllers.length === 0) return undefined
+    const parents = isV2 ? [join(above, parent)] : controllers.map((name) => join(root, name, parent))
+    const found = new LimitedCgroups(controllers, isV2, parents)
+    try {
+      await found.make(TRIAL, { tasks: 1 })
+      return found
+    } catch {
+      return undefined
+    } finally {
+      await found.remove(TRIAL).catch(() => {})
+    }
+  }
+
+  /** Throws a kernel error. What has been made is removed by {@link remove}. */
+  async make(name: string, limits: CgroupLimits): Promise<void> {
+    await Promise.all(this.#parents.map((parent) => this.#makeFolder(parent, name)))
+    for (const [controller, file, value] of this.#settings(limits)) {
+      if (this.controllers.has(controller)) await write(join(this.#folderOf(controller), name, file), value)
+    }
+  }
+
+  /** Moves a process there; what it starts later is there too. */
+  async join(name: string, pid: number): Promise<void> {
+    await Promise.all(this.#parents.map((parent) => write(join(parent, name, 'cgroup.procs'), `${pid}`)))
+  }
+
+  /** Waits for its killed processes. Throws EBUSY when one stays. Does nothing for one that is not there. */
+  async remove(name: string): Promise<void> {
+    for (const parent of this.#parents) {
+      const folder = join(parent, name)
+      const last = performance.now() + LEAVE.lastMs
+      while (!(await isRemoved(folder))) {
+        if (performance.now() > last) throw kernelError('rmdir', folder, 'EBUSY')
+        await sleep(LEAVE.lookMs)
+      }
+      // Others may have cgroups there.
+      await rmdir(parent).catch(() => {})
+    }
+  }
+
+  #folderOf(controller: LimitController): string {
+    const index = this.#isV2 ? 0 : [...this.controllers].indexOf(controller)
+    return this.#parents[index] ?? ''
+  }
+
+  /** The parent may be removed meanwhile with the last other cgroup. */
+  async #makeFolder(parent: string, name: string): Promise<void> {
+    for (let tries = 1; ; tries++) {
+      try {
+        await mkdir(parent, { recursive: true })
+        if (this.#isV2) {
+          const control = this.#words()
+          for (const each of [dirname(parent), parent])
+            await write(join(each, 'cgroup.subtree_control'), control)
+        }
+        await mkdir(join(parent, name))
+        return
+      } catch (error) {
+        if (errnoOf(error) === 'EEXIST') return
+        if (errnoOf(error) !== 'ENOENT' || tries === TRIES) throw error
+      }
+    }
+  }
+
+  #words(): string {
+    return [...this.controllers].map((name) => `+${name}`).join(' ')
+  }
+
+  #settings({
+    memoryBytes,
+    cpuMilli,
+    tasks,
+  }: CgroupLimits): readonly (readonly [LimitController, string, string])[] {
+    const quota = cpuMilli === undefined ? undefined : Math.round((cpuMilli * PERIOD_US) / 1000)
+    const cpu = this.#isV2
+      ? ([['cpu', 'cpu.max', `${quota} ${PERIOD_US}`]] as const)
+      : ([
+          ['cpu', 'cpu.cfs_period_us', `${PERIOD_US}`],
+          ['cpu', 'cpu.cfs_quota_us', `${quota}`],
+        ] as const)
+    const memory = this.#isV2 ? 'memory.max' : 'memory.limit_in_bytes'
+    return [
+      ...(memoryBytes === undefined ? [] : [['memory', memory, `${memoryBytes}`] as const]),
+      ...(quota === undefined ? [] : cpu),
+      ...(tasks === undefined ? [] : [['pids', 'pids.max', `${tasks}`] as const]),
+    ]
+  }
+}
+
+const TRIES = 10
+
+/** For one process, which no instance is called after. */
+const TRIAL = `trial-${process.pid}`
+
+async function isAllowed(path: string, mode = constants.W_OK): Promise<boolean> {
+  return await access(path, mode).then(
+    () => true,
+    () => false,
+  )
+}
+
+/** The cgroup above that of this process, if this user may make others there. */
+async function ownParent(root: string): Promise<string | undefined> {
+  const own = /^0::(.*)$/m.exec(await readFile('/proc/self/cgroup', 'utf8'))?.[1] ?? '/'
+  const parent = join(root, dirname(own))
+  const isOurs = own !== '/' && (await isAllowed(parent)) && (await isAllowed(join(parent, 'cgroup.procs')))
+  return isOurs ? parent : undefined
+}
+
+async function canEnable(folder: string, controller: LimitController): Promise<boolean> {
+  return await write(join(folder, 'cgroup.subtree_control'), `+${controller}`).then(
+    () => true,
+    () => false,
+  )
+}
+
+async function write(path: string, value: string): Promise<void> {
+  await writeFile(path, value).catch((error) => {
+    throw kernelError(`write ${value} to`, path, errnoOf(error) ?? 'EIO', error)
+  })
+}
+
+async function isRemoved(folder: string): Promise<boolean> {
+  try {
+    await rmdir(folder)
+    return true
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT') return true
+    if (errnoOf(error) !== 'EBUSY') throw error
+    return false
+  }
+}

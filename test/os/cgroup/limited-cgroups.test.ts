@@ -1,0 +1,75 @@
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { LimitedCgroups } from '../../../src/os/cgroup/limited-cgroups.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
+
+const LIMITS = { memoryBytes: 2 ** 30, cpuMilli: 1500, tasks: 100 }
+
+/** A tree of files in place of the kernel's. */
+function tree(...folders: readonly string[]): string {
+  const root = temporaryFolder()
+  for (const folder of folders) mkdirSync(join(root, folder), { recursive: true })
+  return root
+}
+
+const read = (...names: readonly string[]) => readFileSync(join(...names), 'utf8')
+
+describe('cgroups with limits', () => {
+  it('have a folder in each hierarchy of v1, with its limits and its processes', async () => {
+    const root = tree('memory', 'cpu', 'pids', 'freezer')
+    const cgroups = await LimitedCgroups.find('parent', root)
+    expect([...(cgroups?.controllers ?? [])]).toEqual(['memory', 'cpu', 'pids'])
+    await cgroups?.make('one', LIMITS)
+    await cgroups?.join('one', 42)
+    expect(read(root, 'memory/parent/one/memory.limit_in_bytes')).toBe(`${2 ** 30}`)
+    expect(read(root, 'cpu/parent/one/cpu.cfs_period_us')).toBe('100000')
+    expect(read(root, 'cpu/parent/one/cpu.cfs_quota_us')).toBe('150000')
+    expect(read(root, 'pids/parent/one/pids.max')).toBe('100')
+    for (const name of ['memory', 'cpu', 'pids'])
+      expect(read(root, name, 'parent/one/cgroup.procs')).toBe('42')
+    expect(readdirSync(join(root, 'freezer'))).toEqual([])
+  })
+
+  it('have one folder on v2, below which the controllers are enabled', async () => {
+    const root = tree()
+    writeFileSync(join(root, 'cgroup.controllers'), 'cpuset cpu io memory pids')
+    const cgroups = await LimitedCgroups.find('parent', root)
+    await cgroups?.make('one', LIMITS)
+    await cgroups?.join('one', 42)
+    for (const folder of [root, join(root, 'parent')])
+      expect(read(folder, 'cgroup.subtree_control')).toBe('+memory +cpu +pids')
+    expect(read(root, 'parent/one/memory.max')).toBe(`${2 ** 30}`)
+    expect(read(root, 'parent/one/cpu.max')).toBe('150000 100000')
+    expect(read(root, 'parent/one/pids.max')).toBe('100')
+    expect(read(root, 'parent/one/cgroup.procs')).toBe('42')
+  })
+
+  it('have only the limits that are wanted, and are made a second time', async () => {
+    const root = tree('memory', 'pids')
+    const cgroups = await LimitedCgroups.find('parent', root)
+    expect([...(cgroups?.controllers ?? [])]).toEqual(['memory', 'pids'])
+    await cgroups?.make('one', { tasks: 100 })
+    await cgroups?.make('one', { tasks: 100 })
+    expect(readdirSync(join(root, 'memory/parent/one'))).toEqual([])
+  })
+
+  it('are removed with their parent, and a second time', async () => {
+    const root = tree('pids')
+    const cgroups = await LimitedCgroups.find('parent', root)
+    rmSync(join(root, 'pids/parent'), { recursive: true })
+    for (const name of ['one', 'other']) await cgroups?.make(name, {})
+    for (const name of ['one', 'one']) await cgroups?.remove(name)
+    expect(readdirSync(join(root, 'pids/parent'))).toEqual(['other'])
+    await cgroups?.remove('other')
+    expect(readdirSync(join(root, 'pids'))).toEqual([])
+  })
+
+  it('are none where none can be made', async () => {
+    expect(await LimitedCgroups.find('parent', tree('freezer'))).toBe(undefined)
+    const root = tree('pids')
+    // As a kernel that takes no limit.
+    mkdirSync(join(root, 'pids/parent', `trial-${process.pid}`, 'pids.max'), { recursive: true })
+    expect(await LimitedCgroups.find('parent', root)).toBe(undefined)
+  })
+})
