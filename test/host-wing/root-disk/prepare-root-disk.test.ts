@@ -36,7 +36,7 @@ describe('an image by http', () => {
     expect(await prepareRootDisk({ url, ...place, progress: (now) => progress.push(now) })).toEqual(PREPARED)
     expect(sha256Of(readFileSync(place.disk))).toBe(SHA256)
     // The zeros are a hole.
-    expect(statSync(place.disk).blocks * 512).toBe(IMAGE.length - MIB)
+    expect(statSync(place.disk).blocks * 512).toBeLessThan(IMAGE.length)
     expect(progress.at(-1)).toEqual({
       receivedBytes: IMAGE.length,
       totalBytes: IMAGE.length,

@@ -16,7 +16,7 @@ import {
 } from '../../support/host-wing/image-server.ts'
 
 const SERVING = { image: IMAGE, etag: '"one"' }
-const LIMITS = { ...QUICK, tries: 4, idleMs: 300, idleBytes: 4096, imageBytes: 8 * MIB }
+const LIMITS = { ...QUICK, tries: 4, imageBytes: 8 * MIB }
 
 const GZIP = gzipSync(IMAGE)
 const ZSTD = zstdCompressSync(IMAGE)
@@ -30,6 +30,7 @@ interface Wrong {
   readonly code: string
   /** Behind the URL. */
   readonly reason: string | RegExp
+  readonly idleMs?: number
 }
 
 /** Breaks the first connection after half of the image; the others are answered by `next`. */
@@ -83,12 +84,14 @@ const WRONG: readonly Wrong[] = [
     answer: () => {},
     code: 'UNAVAILABLE',
     reason: 'no answer within 300 ms, after 4 tries',
+    idleMs: 300,
   },
   {
     server: 'sends nothing after its headers',
     answer: (_, answer) => answer.writeHead(200, { 'content-length': MIB }).flushHeaders(),
     code: 'UNAVAILABLE',
     reason: 'sent 0 bytes in 300 ms, after 4 tries',
+    idleMs: 300,
   },
   {
     server: 'sends a byte now and then',
@@ -98,6 +101,7 @@ const WRONG: readonly Wrong[] = [
     },
     code: 'UNAVAILABLE',
     reason: /^sent \d+ bytes in 300 ms, after 4 tries$/,
+    idleMs: 300,
   },
   {
     server: 'never ends',
@@ -248,12 +252,16 @@ const WRONG: readonly Wrong[] = [
   },
 ]
 
-describe.each(WRONG)('a server that $server', ({ answer, code, reason }) => {
+describe.each(WRONG)('a server that $server', ({ answer, code, reason, idleMs = 30_000 }) => {
   it('is refused by name, and the disk does not boot', async () => {
     const { url } = await serve(answer)
     const place = newPlace()
     const text = url.replace('http://', 'http://anne:secret@')
-    const error = await prepareRootDisk({ url: `${text}?token=1`, ...place, limits: LIMITS }).catch((e) => e)
+    const error = await prepareRootDisk({
+      url: `${text}?token=1`,
+      ...place,
+      limits: { ...LIMITS, idleMs },
+    }).catch((e) => e)
     expect(error).toMatchObject({ name: 'AgentError', code })
     expect(error.message.startsWith(`${url}: `), error.message).toBe(true)
     expect(error.message.slice(url.length + 2)).toMatch(reason)
