@@ -45,7 +45,7 @@ describe('awaitSocket', () => {
 
   it('waits until the process listens, which is later than its socket is there', async () => {
     const { path, waited } = start({ onBound: () => server.stdin?.write('\n') })
-    await waited
+    await expect(waited).resolves.toBeUndefined()
     const client = connect(path)
     await once(client, 'connect')
     client.destroy()
