@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { parseYaml, readDocument } from '../../src/host/machine/document/document.ts'
+import { readDocument } from '../../src/host/machine/document/document.ts'
+import { parseYaml } from '../../src/host/machine/document/parse-yaml.ts'
 import { expand } from '../../src/host/machine/expand.ts'
 import { median, report } from '../support/figure.ts'
 

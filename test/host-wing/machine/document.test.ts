@@ -1,11 +1,7 @@
 import { Ajv } from 'ajv'
 import { describe, expect, it } from 'vitest'
-import {
-  documentSchema,
-  parseYaml,
-  readDocument,
-  readMachine,
-} from '../../../src/host/machine/document/document.ts'
+import { documentSchema, readDocument, readMachine } from '../../../src/host/machine/document/document.ts'
+import { parseYaml } from '../../../src/host/machine/document/parse-yaml.ts'
 import { expanded } from '../../support/host-wing/expansion.ts'
 
 const refusalOf = (work: () => unknown) => {
@@ -71,14 +67,16 @@ describe('a document', () => {
   })
 
   it.each([
-    ['a key twice', 'a: 1\na: 2\n', 'Map keys must be unique at line 2'],
-    ['a key of JSON twice', '{"a": 1, "a": 2}', 'Map keys must be unique at line 1'],
+    ['a key twice', 'a: 1\na: 2\n', 'key "a" twice at line 2, column 1'],
+    ['a key of JSON twice', '{"a": 1, "a": 2}', 'key "a" twice at line 1, column 10'],
     ['an open list', 'a: [1\n', 'at line 2'],
     ['an unknown alias', 'a: *b\n', 'Unresolved alias'],
     ['a tag of a program', 'a: !!js/function x\n', 'Unresolved tag'],
     ['two documents', '--- 1\n--- 2\n', 'multiple documents'],
-    ['many levels', '['.repeat(20_000), ''],
-    ['too much text', 'x'.repeat(2 ** 20 + 1), '1048577 bytes, want at most 1048576'],
+    ['many levels', '['.repeat(2 ** 19), 'nested deeper than 64'],
+    ['many levels of a list', '- '.repeat(2 ** 18), 'nested deeper than 64'],
+    ['a map for a key', '? {a: 1}\n: 2\n', 'a key of a map is no text'],
+    ['too much text', 'x'.repeat(2 ** 19 + 1), '524289 bytes, want at most 524288'],
   ])('with %s is refused', (_, text, reason) => {
     const error = refusalOf(() => parseYaml(text))
     expect(error).toMatch(/^document: /)
@@ -91,6 +89,11 @@ describe('a document', () => {
       (_, n) => `${'bcdefghij'[n]}: &${'bcdefghij'[n]} [${Array(9).fill(`*${'abcdefghi'[n]}`)}]`,
     )
     expect(refusalOf(() => parseYaml(['a: &a [x]', ...rows].join('\n')))).toContain('Excessive alias count')
+  })
+
+  it('of many keys is read in time', () => {
+    const keys = Array.from({ length: 50_000 }, (_, index) => `k${index}: 1`)
+    expect(Object.keys(parseYaml(keys.join('\n')) ?? {})).toHaveLength(50_000)
   })
 
   it('leaves nothing to JavaScript: __proto__ is a field like others', () => {

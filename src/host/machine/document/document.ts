@@ -1,7 +1,4 @@
-import { parseDocument } from 'yaml'
-import { messageOf } from '../../../base/errors.ts'
 import { refuse } from '../../spec/component-path.ts'
-import { MAX_SPECIFICATION_BYTES } from '../../spec/limits.ts'
 import { checkMachine } from '../check-machine.ts'
 import { type Domain, domainShape } from '../domain/domain-shape.ts'
 import { featuresShape } from '../features/table.ts'
@@ -16,26 +13,6 @@ export interface Document {
   readonly at: string
   readonly features: Readonly<Record<string, unknown>>
   readonly domain: Domain | undefined
-}
-
-/** Enough for lists that repeat a part, and few enough that nothing grows to gigabytes. */
-const MAX_ALIASES = 100
-
-/** The value of YAML or JSON. Throws INVALID_ARGUMENT that says where it is wrong. */
-export function parseYaml(source: string): unknown {
-  const bytes = Buffer.byteLength(source)
-  if (bytes > MAX_SPECIFICATION_BYTES)
-    refuse('document', `${bytes} bytes, want at most ${MAX_SPECIFICATION_BYTES}`)
-  try {
-    const parsed = parseDocument(source, { uniqueKeys: true, strict: true, logLevel: 'error' })
-    const [fault] = [...parsed.errors, ...parsed.warnings]
-    if (fault !== undefined) throw fault
-    return parsed.toJS({ maxAliasCount: MAX_ALIASES })
-  } catch (error) {
-    // The first line names the place; the others only show it.
-    const [reason = ''] = messageOf(error).split('\n')
-    return refuse('document', error instanceof RangeError ? 'nested too deeply' : reason.replace(/:$/, ''))
-  }
 }
 
 const apiVersion = optional(oneOf([API_VERSION, 'kubevirt.io/v1alpha1']))
