@@ -225,7 +225,7 @@ export const LAYERS: readonly Layer[] = [
       'src/image',
     ],
     node: 'all',
-    packages: ['yaml'],
+    packages: ['smol-toml', 'yaml'],
   },
   // These files run on Node 20 before the npm packages are installed, so they import only each other.
   { folder: 'src/base/suggest.mjs', imports: [] },

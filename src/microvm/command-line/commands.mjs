@@ -59,10 +59,20 @@ const ASKS = [JSON_OUTPUT, SOCKET, TIMEOUT, HELP]
 const KEY = { name: 'KEY', summary: 'the instance: a UUID or a name', completes: 'instance' }
 
 /** @type {CommandArgument} */
-const FILE = { name: 'FILE', summary: 'JSON; - reads stdin', completes: 'file', isRead: true }
+const FILE = {
+  name: 'FILE',
+  summary: 'JSON, or TOML in a file *.toml; - reads stdin',
+  completes: 'file',
+  isRead: true,
+}
 
 /** @type {CommandArgument} */
-const DOCUMENT = { name: 'FILE', summary: 'YAML or JSON; - reads stdin', completes: 'file', isRead: true }
+const DOCUMENT = {
+  name: 'FILE',
+  summary: 'YAML or JSON, or TOML in a file *.toml; - reads stdin',
+  completes: 'file',
+  isRead: true,
+}
 
 /** @type {CommandArgument} */
 const DEVICE = { name: 'DEVICE', summary: 'the key of the device' }

@@ -1,14 +1,15 @@
 import { stringify } from 'yaml'
-import { AgentError, messageOf } from '../../base/errors.ts'
+import { messageOf } from '../../base/errors.ts'
 import { plainText } from '../../client/output/text.ts'
 import { differences } from '../../host/machine/diff.ts'
-import { isMachine, parseYaml, readDocument, readMachine } from '../../host/machine/document/document.ts'
+import { isMachine, readDocument, readMachine } from '../../host/machine/document/document.ts'
+import { parseYaml } from '../../host/machine/document/parse-yaml.ts'
 import { expand } from '../../host/machine/expand.ts'
 import { domainXml } from '../../host/machine/libvirt/domain-xml.ts'
 import type { Machine } from '../../host/machine/machine.ts'
 import { UsageError } from '../command-line/usage-error.mjs'
 import { type MachineContext, print, printJson } from './command.ts'
-import { readInput } from './read-message.ts'
+import { firstLine, isToml, parseToml, readInput } from './read-message.ts'
 
 export async function run(context: MachineContext): Promise<undefined> {
   const machine = await machineOf(context, 'FILE')
@@ -46,11 +47,10 @@ export async function diff(context: MachineContext): Promise<number> {
 async function machineOf(context: MachineContext, argument: string): Promise<Machine> {
   const { shown, text } = await readInput(context, argument)
   try {
-    const value = parseYaml(text)
+    const value = isToml(shown) ? await parseToml(text) : parseYaml(text)
     if (isMachine(value) && argument !== 'FILE') return readMachine(value)
     return expand(readDocument(value), { isPrivileged: !context.values.has('tenant') })
   } catch (error) {
-    if (error instanceof AgentError) throw new UsageError(`${shown}: ${error.message}`, { cause: error })
-    throw error
+    throw new UsageError(`${shown}: ${firstLine(error)}`, { cause: error })
   }
 }

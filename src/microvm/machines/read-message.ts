@@ -15,25 +15,42 @@ const MAX_INPUT_BYTES = 8 << 20
 const MAX_DEPTH = 64
 
 /**
- * Reads the argument FILE, or stdin for `-`, as the JSON form of a message of the package microvm.instance.v1. Throws
- * {@link UsageError} that names the file and the field.
+ * Reads the argument FILE, or stdin for `-`, as the JSON form of a message of the package microvm.instance.v1, or
+ * as the same in TOML. Throws {@link UsageError} that names the file and the field.
  */
 export async function readMessage<Message>(
   context: MachineContext,
   name: string,
   type: { decode(bytes: Uint8Array): Message },
 ): Promise<Message> {
-  const path = argument(context, 'FILE')
-  const shown = path === '-' ? 'stdin' : path
-  const text = path === '-' ? await streamText(context.stdio.stdin) : fileText(path)
+  const { shown, text } = await readInput(context, 'FILE')
   if (isDeep(text)) throw new UsageError(`${shown}: nested deeper than ${MAX_DEPTH}`)
   try {
-    const json: Json = JSON.parse(text)
+    const json = isToml(shown) ? await parseToml(text) : JSON.parse(text)
     return type.decode(encodeJson(describedMessage(`microvm.instance.v1.${name}`), json))
   } catch (error) {
     const isJson = error instanceof FieldError
-    throw new UsageError(`${shown}: ${isJson ? '' : 'not JSON: '}${messageOf(error)}`, { cause: error })
+    throw new UsageError(
+      `${shown}: ${isJson ? '' : `not ${isToml(shown) ? 'TOML' : 'JSON'}: `}${firstLine(error)}`,
+      { cause: error },
+    )
   }
+}
+
+/** Whether a file is TOML, which its name says. */
+export function isToml(path: string): boolean {
+  return path.endsWith('.toml')
+}
+
+/** The value of TOML, in which dates are texts. Throws with the place of a fault. */
+export async function parseToml(text: string): Promise<Json> {
+  const { parse } = await import('smol-toml')
+  return JSON.parse(JSON.stringify(parse(text, { maxDepth: MAX_DEPTH })))
+}
+
+/** Where a parser shows the place, further lines do. */
+export function firstLine(error: unknown): string {
+  return messageOf(error).split('\n')[0] ?? ''
 }
 
 /** The parser takes a gigabyte for as many brackets as may come. */

@@ -79,6 +79,25 @@ describe('the commands for machines of a daemon', () => {
     expect(await microvm(['ensure', '-'], { env, stdin })).toEqual(done('web: paused\n'))
   })
 
+  it('ensure takes TOML', async () => {
+    const toml = [
+      ...['[properties]', 'key = "web"', 'labels = { app = "shop" }'],
+      ...[
+        '[specification.board]',
+        'machine = "pc-q35-7.2"',
+        'memory_mib = 256',
+        'cpus = 2',
+        'kernel = "/boot/vmlinuz"',
+      ],
+      ...['[specification.devices.disk]', 'backend = "disk-file"', 'slot = 3', 'disk = { serial = "root" }'],
+      ...['[specification.backends.disk-file]', 'file = { path = "/srv/web.img", access = "READ_WRITE" }'],
+    ]
+    expect(await run('ensure', file('web.toml', toml.join('\n')))).toEqual(done('web: paused\n'))
+    expect(await ensure()).toEqual(done('web: paused\n'))
+    const { stderr } = await run('ensure', file('wrong.toml', '[properties]\n[properties]\n'))
+    expect(stderr).toMatch(/wrong\.toml: not TOML: .*already.*\n$/)
+  })
+
   it('ensure takes what inspect prints', async () => {
     await ensure()
     const { stdout } = await run('inspect', '--json', 'web')

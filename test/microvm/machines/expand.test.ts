@@ -31,7 +31,7 @@ describe('the commands for documents of machines', () => {
 
   it.each([
     ['memory: 512', 'memroy: 512', 'spec.features.memroy: unknown field, did you mean "memory"?'],
-    ['kind: VM', 'kind: VM\nkind: VM', 'document: Map keys must be unique at line 2, column 1'],
+    ['kind: VM', 'kind: VM\nkind: VM', 'document: key "kind" twice at line 2, column 1'],
   ])('expand refuses %j as %j by the path of the field', async (before, after, reason) => {
     const document = file('vm.yaml', DOCUMENT.replace(before, after))
     expect(await microvm(['expand', document])).toEqual({
@@ -60,6 +60,15 @@ describe('the commands for documents of machines', () => {
     })
     const unknown = await microvm(['expand', '--as', 'xen', other])
     expect(unknown).toMatchObject({ status: 2, stderr: 'microvm: --as xen: unknown, want libvirt\n' })
+  })
+
+  it('expand takes TOML, which is the same document', async () => {
+    const toml = file('vm.toml', 'kind = "VM"\nmetadata.name = "web"\n[spec.features]\nmemory = 512\n')
+    const yaml = await microvm(['expand', file('vm.yaml', DOCUMENT)])
+    expect(await microvm(['expand', toml])).toEqual(yaml)
+    const wrong = file('wrong.toml', 'kind = "VM"\nkind = "VM"\n')
+    const refused = await microvm(['expand', wrong])
+    expect(refused).toMatchObject({ status: 2, stderr: expect.stringMatching(/wrong\.toml: .*already.*\n$/) })
   })
 
   it('diff compares a document with what expand has printed', async () => {
