@@ -1,5 +1,14 @@
 import { execFileSync } from 'node:child_process'
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import {
   createFileRegistry,
@@ -119,6 +128,8 @@ export function regenerate(): void {
   const fresh = mkdtempSync(join(buildRoot, 'gen-'))
   try {
     generate(fresh)
+    // Of mkdtemp(3) it has mode 0700, with which only this user could run the tools.
+    chmodSync(fresh, 0o755)
     const previous = `${fresh}.previous`
     if (existsSync(generatedRoot)) renameSync(generatedRoot, previous)
     renameSync(fresh, generatedRoot)
