@@ -19,6 +19,8 @@ import { connected, nextExit, readAll, sh, statusKiB, TestHolders } from '../../
 import { processes, processState } from '../../support/processes.ts'
 import { buildDyingHolder } from '../../support/vminit/compiled.ts'
 
+const GIB = 2 ** 30
+
 const holders = new TestHolders()
 
 /** A program that runs the holder behind `words`, such as `unshare --user`. */
@@ -201,12 +203,12 @@ describe('holder: bad input', () => {
 })
 
 describe('holder: limits', () => {
-  it('keeps its memory and its guest when 1,000 clients never read', async () => {
+  it('keeps its memory and its guest when 1,000 clients never read 1 GiB', async () => {
     const folder = holders.newFolder()
     const holder = await holders.start(folder)
     const heap = heapKiB(holder.pid)
     const exit = nextExit(holder)
-    await holder.start(sh('qemu', 'console', 'read go; head -c 100000000 /dev/zero'))
+    await holder.start(sh('qemu', 'console', `read go; head -c ${GIB} /dev/zero`))
     const idle = await attached(folder, 1000)
     for (const socket of idle) socket.pause()
     const { stream } = await holder.attach(0, 0n)
@@ -215,7 +217,7 @@ describe('holder: limits', () => {
     expect((await exit).exit?.code).toBe(0)
     await expect
       .poll(async () => (await holder.rings())[0])
-      .toMatchObject({ end: 100_000_000n, isClosed: true })
+      .toMatchObject({ end: BigInt(GIB), isClosed: true })
     // All that is resident: anonymous memory, and pages of the program.
     expect(statusKiB(holder.pid, 'VmHWM')).toBeLessThanOrEqual(1024)
     expect(heapKiB(holder.pid)).toBe(heap)
