@@ -7,8 +7,8 @@ export type Chunks = AsyncGenerator<Buffer, void, undefined>
 const OUTPUT = { chunkSize: 1 << 20 }
 
 /**
- * Decompresses all members or frames. Node's streams end silently at the first frame of zstd that another one follows in
- * the same chunk, and its streams of gzip at bytes that are no member; what is left goes to a new stream here.
+ * Decompresses all members or frames. Node's stream of zstd ends in silence at a frame that another one follows in the same
+ * chunk. What a stream leaves goes to a new one here.
  */
 export async function* decompressed(compression: Compression, chunks: Chunks): Chunks {
   let rest: Buffer = Buffer.alloc(0)
