@@ -6,7 +6,7 @@ import { AgentError } from '../../base/errors.ts'
 import { undoAndThrow } from '../../base/undo.ts'
 import type { Address } from '../../client/connection/address.ts'
 import { connectAgent } from '../../client/connection/connect-agent.ts'
-import { connectMachine } from '../../client/daemon/connect-machine.ts'
+import { dial } from '../../client/connection/dial.ts'
 import type { RegistryEnvironment } from '../../client/machines/entry.ts'
 import type { Specification } from '../../gen/microvm/instance/v1/instance.ts'
 import { agentAddress } from '../../host/instance/connect-agent.ts'
@@ -36,7 +36,7 @@ export interface Guest {
   /** The connection on which the agent answered the health check. */
   readonly connection: TtrpcClient
   /** Where the agent listens, for others of this host. */
-  readonly address: Address | undefined
+  readonly address: Address
   readonly lockUp: Pick<LockUpWatch, 'describe'>
   /** Connects to the agent once more. */
   connect(signal: AbortSignal): Promise<Duplex>
@@ -51,7 +51,7 @@ export interface Place {
   readonly link: GuestLink
   /** The specification as the place takes it. */
   kept(specification: Specification): Specification
-  address(specification: Specification, cid: number): Address | undefined
+  address(specification: Specification, cid: number): Address
   close(): Promise<void>
 }
 
@@ -76,7 +76,8 @@ export async function bootGuest({ parts, place, started, signal }: BootOptions):
       started?.(vm)
       await vm.run(signal)
       const lockUp = new LockUpWatch(vm)
-      const connect = (limit: AbortSignal) => connectMachine(socket, key, limit)
+      const address = place.address(specification, vm.cid)
+      const connect = (limit: AbortSignal) => dial(address, limit)
       const connection = await withinBootTime(lockUp, async (late) => {
         const ended = AbortSignal.any([signal, vm.gone, late])
         await userSpaceRuns(vm, ended)
@@ -87,7 +88,6 @@ export async function bootGuest({ parts, place, started, signal }: BootOptions):
         await vm.close()
         await place.close()
       }
-      const address = place.address(specification, vm.cid)
       return { vm, connection, address, lockUp, connect, close }
     } catch (error) {
       return await undoAndThrow(error, vm.close)
@@ -116,7 +116,13 @@ export function ownPlace({
     key: OWN_KEY,
     link,
     kept: (specification) => specification,
-    address: (specification, cid) => agentAddress(specification, { folder: own, cid }),
+    // By ConnectAgent the container's output would take four times as much of this host's CPUs.
+    address: (specification, cid) =>
+      agentAddress(specification, { folder: own, cid }) ?? {
+        kind: 'instance',
+        socket: service.socket,
+        key: OWN_KEY,
+      },
   }
 }
 

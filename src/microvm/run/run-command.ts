@@ -150,7 +150,7 @@ async function inGuest(run: GuestRun): Promise<number> {
     const boot = async () => bootGuest({ parts: run.parts, place: await placeOf(run), started, signal })
     const guest = await boot().finally(endWait)
     timings.end('agent')
-    if (guest.address !== undefined) run.publish(guest.address)
+    run.publish(guest.address)
     try {
       return await containerThenPowerOff(guest, run)
     } catch (error) {

@@ -239,7 +239,7 @@ describe.skipIf(cannotBoot() !== undefined)('the agent in a guest', () => {
   })
 
   it('closes connections from inside the guest without an answer', async (context) => {
-    context.skip(guest.guest.address?.kind === 'tcp', 'there is no vsock here')
+    context.skip(guest.guest.address.kind === 'tcp', 'there is no vsock here')
     const dialling = await dialFromContainer(pod)
     expect(await dialling.readAll('stdout')).toHaveLength(0)
     expect((await dialling.readAll('stderr')).toString()).toBe('connected\nclosed\n')
