@@ -37,7 +37,12 @@ export function placeDevices(draft: Draft): Readonly<Record<string, MachineDevic
     devices[key] = { ...device, address: { type: 'pci', bus: chassisOf(port), slot: 0, function: 0 } }
   }
   if (isPc(draft)) {
-    const bridge = { kind: 'pci-bridge', model: 'pci-bridge', properties: {}, from: 'spec' }
+    const bridge = {
+      kind: 'pci-bridge',
+      model: 'pci-bridge',
+      properties: {},
+      from: waiting.at(-1)?.[1].from ?? 'spec',
+    }
     for (let count = buses.missingBridges(waiting.length); count > 0; count--) {
       const numbered = buses.numbered(bridge)
       add(`bridge-${chassisOf(numbered)}`, numbered)
@@ -131,7 +136,9 @@ class Places {
 
   /** Eight root ports share a slot. A bridge has one of its own. */
   placeBus(key: string, device: DraftDevice): DraftDevice {
-    if (device.kind === 'pci-bridge') return this.place(key, device)
+    // A bridge could else be behind itself.
+    if (device.kind === 'pci-bridge')
+      return this.#placeAt(key, device, this.#freeSlot(0, FIRST_SLOT, LAST_SLOT))
     if (this.#portSlot === undefined || this.#portFunction === FUNCTIONS) {
       this.#portSlot = this.#freeSlot(0, FIRST_SLOT, LAST_SLOT) ?? noPlace(device)
       this.#portFunction = 0
@@ -143,10 +150,18 @@ class Places {
 
   place(key: string, device: DraftDevice): DraftDevice {
     const screen = device.kind === 'video' ? this.#freeSlot(0, SCREEN_SLOT, SCREEN_SLOT) : undefined
-    const slot = screen ?? this.#freeSlot(0, FIRST_SLOT, LAST_SLOT)
+    return this.#placeAt(
+      key,
+      device,
+      screen ?? this.#freeSlot(0, FIRST_SLOT, LAST_SLOT) ?? this.#behindBridge(),
+    )
+  }
+
+  /** Takes a slot of the first bus, or the place. */
+  #placeAt(key: string, device: DraftDevice, place: number | PciAddress | undefined): DraftDevice {
+    if (place === undefined) return noPlace(device)
     const address =
-      slot === undefined ? this.#behindBridge() : ({ type: 'pci', bus: 0, slot, function: 0 } as const)
-    if (address === undefined) return noPlace(device)
+      typeof place === 'number' ? ({ type: 'pci', bus: 0, slot: place, function: 0 } as const) : place
     this.#take(address, key, device.from)
     return { ...device, address }
   }

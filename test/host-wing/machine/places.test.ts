@@ -81,6 +81,11 @@ describe('the places on PCI', () => {
     ['q35', [nic('01:01.0')], 'network[0].address: 01:01.0: a root port has slot 0 only'],
     ['pc', [nic('00:20.0')], 'network[0].address: "00:20.0", want an address such as 00:05.0'],
     ['pc', [nic({ slot: 32 })], 'network[0].address.slot: 32, want a whole number, 0 to 31'],
+    [
+      'pc',
+      [...Array.from({ length: 28 }, (_, slot) => nic({ slot: slot + 3 })), nic()],
+      'balloon: no free place on PCI',
+    ],
     ['microvm', [nic('00:05.0')], 'network[0].address: machine microvm has no PCI'],
     ['q35', Array(240).fill(nic()), 'no free place on PCI'],
   ])('on %s refuse %j', (machine, network, reason) => {

@@ -115,6 +115,14 @@ describe('a real QEMU, paused', () => {
     expectHardware(expand(document, { isPrivileged: true }))
   })
 
+  it('has as many CPUs as a machine may have, and no more', () => {
+    expectHardware(expanded({ cpu: 255 }))
+    expectHardware(expanded({ cpu: { topology: { sockets: 63, cores: 3 }, present: 1 } }))
+    const machine = expanded({ cpu: 255 })
+    const topology = { sockets: 85, cores: 3, threads: 1 }
+    expect(() => hardwareOf({ ...machine, cpu: { ...machine.cpu, topology } })).toThrow('X2APIC')
+  })
+
   it('has 60 cards of pc behind bridges, and 100 disks of q35 in root ports', () => {
     expectHardware(expanded({ machine: 'pc', network: Array(60).fill({ source: 'lan' }) }))
     expectHardware(expanded({ storage: Array(100).fill({ source: 'a' }) }))

@@ -83,6 +83,7 @@ describe('cpu', () => {
   it('has the count of its topology, and sockets for its count', () => {
     const topology = { sockets: 2, cores: 3, threads: 2 }
     expect(expanded({ cpu: { topology } }).cpu).toMatchObject({ count: 12, topology })
+    expect(expanded({ cpu: { topology: { sockets: 127, threads: 2 } } }).cpu.count).toBe(254)
     expect(expanded({ cpu: { count: 8, topology: { cores: 2 } } }).cpu.topology.sockets).toBe(4)
   })
 
@@ -97,6 +98,7 @@ describe('cpu', () => {
     [300, 'cpu: 300, want a whole number, 1 to 255'],
     [{ count: 5, topology: { sockets: 2, cores: 2 } }, 'cpu.topology: 2 × 2 × 1 is 4, want 5 CPUs'],
     [{ topology: { sockets: 255, cores: 2 } }, 'cpu.topology: 255 × 2 × 1 is 510, want 255 CPUs'],
+    [{ topology: { sockets: 85, cores: 3 } }, 'cpu.topology: its last CPU has APIC id 338, want at most 254'],
     [{ count: 2, present: 3 }, 'cpu.present: 3: want the count, 2, or less'],
     [{ features: { 'a,b': true } }, 'cpu.features: "a,b": want the name of a CPU feature'],
     [{ exclusive: true }, 'cpu.exclusive: not built yet: exclusive CPUs of the host'],

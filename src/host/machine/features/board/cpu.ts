@@ -22,6 +22,9 @@ const DEFAULT_MODEL = 'Westmere'
 /** The name without a version is the newest one on a machine without versions, which emulation does not give in full. */
 const UNVERSIONED_MODEL = 'Westmere-v1'
 
+/** QEMU wants x2APIC for more, which its emulation has not. */
+const MAX_APIC_ID = 254
+
 export const cpu = feature({
   name: 'cpu',
   summary: 'a count; or model, features, topology, count and how many are present at the start',
@@ -65,6 +68,10 @@ export const cpu = feature({
         `${topology.sockets} × ${topology.cores} × ${topology.threads} is ${product}, want ${Math.min(total, MAX_CPUS)} CPUs`,
       )
     }
+    const last = lastApicId(topology)
+    if (last > MAX_APIC_ID) {
+      refuse(`${at}.topology`, `its last CPU has APIC id ${last}, want at most ${MAX_APIC_ID}`)
+    }
     const present = wish.present ?? total
     if (present > total) refuse(`${at}.present`, `${present}: want the count, ${total}, or less`)
     if (present < total && isUnversioned) refuse(`${at}.present`, 'machine microvm has no room for CPUs')
@@ -78,3 +85,13 @@ export const cpu = feature({
       : withNote(changed, `not promised: CPU model ${model} is another on another host`)
   },
 })
+
+/** An APIC id has as many bits for each level as the level needs, so that numbers are left out. */
+function lastApicId({
+  cores,
+  sockets,
+  threads,
+}: Readonly<Record<'sockets' | 'cores' | 'threads', number>>): number {
+  const [coreBits, threadBits] = [cores, threads].map((count) => Math.ceil(Math.log2(count)))
+  return (((sockets - 1) << (coreBits ?? 0)) | (cores - 1)) * 2 ** (threadBits ?? 0) + threads - 1
+}

@@ -2,7 +2,7 @@ import { refuse } from '../../../spec/component-path.ts'
 import { integer, list, object, oneOf, optional, type Read } from '../../document/shape.ts'
 import { pciAddress } from '../../document/words.ts'
 import { type Address, hasPci, isPc, isQ35, MAX_CONTROLLERS } from '../../machine.ts'
-import { type ControllerType, controllerOf } from '../controllers-of.ts'
+import { controllerOf } from '../controllers-of.ts'
 import { type Draft, type DraftDevice, type Part, pciAddressOf, present, withParts } from '../draft.ts'
 import { feature } from '../feature.ts'
 
@@ -64,8 +64,7 @@ function partOf(draft: Draft, wish: ControllerWish, from: string, parts: readonl
     return { key: `${isPort ? 'port' : 'bridge'}${number}`, device: placed(device, explicit) }
   }
   const device = controllerOf(draft, wish.type, from)
-  const modelNames = { 'piix3-uhci': 'piix3-usb-uhci' } as const
-  const model = wish.model === 'piix3-uhci' ? modelNames[wish.model] : wish.model
+  const model = wish.model === 'piix3-uhci' ? 'piix3-usb-uhci' : wish.model
   if (model !== undefined && model !== device.model) {
     refuse(`${from}.model`, `${wish.model}: machine ${machine} has ${device.model}`)
   }
@@ -87,14 +86,7 @@ function placed(device: DraftDevice, address: Address | undefined): DraftDevice 
 }
 
 function kindOf(type: ControllerWish['type']): string {
-  const isDisks: readonly string[] = [
-    'ide',
-    'sata',
-    'scsi',
-    'usb',
-    'virtio-serial',
-  ] satisfies ControllerType[]
-  return isDisks.includes(type) ? `${type}-controller` : type
+  return type === 'root-port' || type === 'pci-bridge' ? type : `${type}-controller`
 }
 
 function shown(address: Address): string {
