@@ -197,13 +197,17 @@ static void watch(struct holder *holder, struct connection *connection, char **w
   answer(holder, connection, "ok");
 }
 
-/* The kernel kills everything in the namespace. */
+/* For a starter whose processes must not outlive it. */
+static void leash(struct holder *holder, struct connection *connection, char **words) {
+  (void)words;
+  connection->is_leash = true;
+  answer(holder, connection, "ok");
+}
+
 static void end(struct holder *holder, struct connection *connection, char **words) {
   (void)words;
   answer(holder, connection, "ok");
-  ports_remove(holder);
-  unlink("holder.sock");
-  _exit(EXIT_SUCCESS);
+  holder_end(holder);
 }
 
 static const struct verb {
@@ -221,6 +225,7 @@ static const struct verb {
     {"attach", 3, 3, attach},
     {"close", 2, 2, close_ring},
     {"watch", 1, 1, watch},
+    {"leash", 1, 1, leash},
     {"end", 1, 1, end},
 };
 

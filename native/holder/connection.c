@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "source.h"
 #include "watch.h"
 #include "words.h"
 
@@ -142,6 +143,7 @@ void connection_close(struct holder *holder, struct connection *connection) {
   if (connection->mode == CONNECTION_ATTACHED) holder->clients--;
   connection->mode = CONNECTION_CLOSED;
   holder->has_closed = true;
+  if (connection->is_leash) holder_end(holder);
 }
 
 void connections_clean(struct holder *holder) {

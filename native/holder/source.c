@@ -2,6 +2,7 @@
 #include "source.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -180,7 +181,13 @@ void ring_close(struct holder *holder, struct ring *ring) {
   while (holder->rings_used > 0 && !holder->rings[holder->rings_used - 1].is_used) holder->rings_used--;
 }
 
-void ports_remove(struct holder *holder) {
+static void ports_remove(struct holder *holder) {
   for (uint32_t i = 0; i < holder->rings_used; i++)
     if (holder->rings[i].is_used) port_close(holder, &holder->rings[i]);
+}
+
+void holder_end(struct holder *holder) {
+  ports_remove(holder);
+  unlink("holder.sock");
+  _exit(EXIT_SUCCESS);
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <stdnoreturn.h>
+
 #include "state.h"
 
 /* Rings and where their bytes come from. */
@@ -29,5 +31,5 @@ int sources_resume(struct holder *holder);
 /* Forgets the ring and removes its file. */
 void ring_close(struct holder *holder, struct ring *ring);
 
-/* Removes the socket files. */
-void ports_remove(struct holder *holder);
+/* Removes the socket files, and exits: the kernel kills everything in the namespace. */
+noreturn void holder_end(struct holder *holder);

@@ -44,6 +44,7 @@ struct connection {
   struct watch socket;
   enum connection_mode mode;
   bool wants_exits;
+  bool is_leash;    /* its end is the holder's end */
   bool is_full;     /* the client has to read first */
   bool input_waits; /* for the ring's peer to read */
   bool input_ended;

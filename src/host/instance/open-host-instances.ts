@@ -26,6 +26,8 @@ export interface HostInstancesOptions {
   readonly log: Logger
   /** MICROVM_ACCEL. */
   readonly acceleration: string | undefined
+  /** Whether the machines end with this process, in place of going on without it. */
+  readonly isLeashed?: boolean | undefined
   readonly quotas?: InstancesParts['quotas']
   /** Of the instances' processes, where the daemon is root. */
   readonly uids?: UidRange | undefined
@@ -38,7 +40,11 @@ export interface HostInstancesOptions {
 export async function openHostInstances(options: HostInstancesOptions): Promise<Instances> {
   const program = await buildHolder()
   const holders: Holders = {
-    start: (folder) => startHolder(folder, program),
+    start: async (folder) => {
+      const holder = await startHolder(folder, program)
+      if (options.isLeashed) await holder.leash()
+      return holder
+    },
     find: findHolder,
     kill: killHolder,
   }

@@ -122,6 +122,11 @@ export class HolderClient implements Holder {
     }
   }
 
+  /** From now on the holder, and all that it has started, end with this connection: at the latest with this process. */
+  async leash(): Promise<void> {
+    await this.#command('leash')
+  }
+
   disconnect(): void {
     this.#isDisconnected = true
     this.#socket.destroy()
