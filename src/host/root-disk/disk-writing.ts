@@ -214,6 +214,8 @@ export class DiskWriting {
   async #checkpoint(): Promise<void> {
     await this.#saving
     if (this.#from.validator === undefined) return
+    // Zeros at the end are not written, and yet a resumption reads them.
+    if (this.#grows) await this.#disk.cut(this.#written)
     this.#saved = this.#written
     const saved = { position: this.#written, crc: this.#crc }
     this.#saving = this.#disk.sync().then(() => this.#record(saved))
