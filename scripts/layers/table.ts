@@ -205,7 +205,10 @@ export const LAYERS: readonly Layer[] = [
   },
   {
     folder: 'src/host/service',
-    imports: ['src/host/instance', 'src/host/spec', 'src/rpc', 'src/gen', 'src/base', 'src/os'],
+    imports: [
+      ...['src/host/instance', 'src/host/root-disk', 'src/host/spec'],
+      ...['src/rpc', 'src/gen', 'src/base', 'src/os'],
+    ],
     node: 'all',
     packages: ['@bufbuild/protobuf', '@grpc/grpc-js', 'smol-toml'],
   },

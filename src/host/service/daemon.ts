@@ -26,7 +26,15 @@ export interface DaemonOptions {
   readonly rebuild?: boolean
   /** MICROVM_ACCEL. */
   readonly acceleration?: string | undefined
+  /** For a hypervisor, whose only machine ends with it. */
+  readonly only?: OnlyMachine | undefined
   readonly log: Logger
+}
+
+export interface OnlyMachine {
+  readonly key: string
+  /** A second socket of the administrator. */
+  readonly listen: string | undefined
 }
 
 export interface Daemon {
@@ -77,14 +85,16 @@ async function compose(options: DaemonOptions, parts: Part[]): Promise<Daemon> {
   // Steps of the clock must not make a call old that is being repeated.
   const timeMs = () => Math.round(performance.timeOrigin + performance.now())
   const journal = await CallJournal.open({ registry, nowMs: timeMs, log })
+  const { only } = options
   const instances = await openInstances(options, registry)
   parts.unshift({ name: 'instances', close: () => instances.close() })
   parts.unshift({ name: 'journal', close: () => journal.close() })
   const stopLogging = logChanges(instances, log)
   parts.unshift({ name: 'log of changes', close: stopLogging })
-  const api = openApi({ instances, journal, tenants, log })
+  const api = openApi({ instances, journal, tenants, only: only?.key, log })
   parts.unshift({ name: 'sockets', close: () => api.close() })
   await api.listen(socket)
+  if (only?.listen !== undefined) await api.listen(only.listen)
   if (tenants.length > 0) await makeSocketFolder(join(stateFolder, 'tenants'), true)
   for (const tenant of tenants) await api.listen(join(stateFolder, 'tenants', `${tenant.name}.sock`), tenant)
   for (const folder of await openFolders(tenants))
@@ -112,7 +122,8 @@ async function openInstances(options: DaemonOptions, registry: Registry): Promis
   const { openHostInstances } = await import('../instance/open-host-instances.ts')
   const { stateFolder, log, acceleration } = options
   const { uids } = options.configuration
-  return await openHostInstances({ stateFolder, registry, log, acceleration, quotas, uids })
+  const isLeashed = options.only !== undefined
+  return await openHostInstances({ stateFolder, registry, log, acceleration, quotas, uids, isLeashed })
 }
 
 async function closeAll(parts: readonly Part[], log: Logger): Promise<void> {

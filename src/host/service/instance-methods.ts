@@ -17,6 +17,8 @@ export interface ServiceContext {
   readonly instances: Instances
   readonly calls: Pick<HostCalls, 'list' | 'metrics'>
   readonly tenants: readonly Tenant[]
+  /** The only instance of a hypervisor. */
+  readonly only?: string | undefined
 }
 
 /** What each RPC is, who may call it, and what becomes of it when the daemon dies. */
@@ -128,6 +130,8 @@ async function checkedEnsure(
   const { properties, specification, migrationTarget } = request
   if (properties === undefined) throw invalid('properties: missing')
   const key = specKey(properties.key)
+  if (context.only !== undefined && key !== context.only)
+    throw new AgentError('FAILED_PRECONDITION', `properties.key: this hypervisor has ${context.only} only`)
   const tenant = tenantOf(context, call)
   if (tenant !== undefined && properties.tenant !== '' && properties.tenant !== tenant.name)
     throw new AgentError(

@@ -19,6 +19,8 @@ export interface ApiParts {
   readonly instances: Instances
   readonly journal: CallJournal
   readonly tenants: readonly Tenant[]
+  /** The key of the only instance of a hypervisor, which serves no VMController. */
+  readonly only?: string | undefined
   readonly log: Logger
 }
 
@@ -37,15 +39,15 @@ const HOST_LIMITS = {
   connection: { streams: 128 },
 }
 
-export function openApi({ instances, journal, tenants, log }: ApiParts): Api {
+export function openApi({ instances, journal, tenants, only, log }: ApiParts): Api {
   const nowMs = () => performance.now()
   const sockets = new ApiSockets({ log, readDescriptors })
   const calls = new HostCalls(nowMs)
   const declared = [
-    ...methodsOf(InstanceServiceDefinition, instanceMethods({ instances, calls, tenants })),
-    ...methodsOf(OOBManagementDefinition, outOfBandMethods(instances)),
+    ...methodsOf(InstanceServiceDefinition, instanceMethods({ instances, calls, tenants, only })),
+    ...methodsOf(OOBManagementDefinition, outOfBandMethods(instances, only)),
     ...methodsOf(HypervisorDefinition, hypervisorMethods()),
-    ...methodsOf(VMControllerDefinition, controllerMethods()),
+    ...(only === undefined ? methodsOf(VMControllerDefinition, controllerMethods()) : []),
   ]
   const stopping = new AbortController()
   const context = { calls, journal, log, nowMs, stopping: stopping.signal }

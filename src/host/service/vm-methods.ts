@@ -15,14 +15,18 @@ import type { ServiceCall, ServiceMethods } from './rpc.ts'
 /** The instance that a call of OOBManagement is about: its messages have no place for a key. */
 const INSTANCE = 'instance'
 
-export function outOfBandMethods(instances: Instances): ServiceMethods<typeof OOBManagementDefinition> {
+/** `only` is the instance of a call that names none. */
+export function outOfBandMethods(
+  instances: Instances,
+  only?: string,
+): ServiceMethods<typeof OOBManagementDefinition> {
   return {
     // Journaled: a machine is reset again.
     reset: {
       role: 'owner',
       onDaemonDeath: 'journaled',
       handle: async (_request, call) => {
-        const change = { key: instanceOf(call), change: ChangeStateRequest_Change.RESET }
+        const change = { key: instanceOf(call, only), change: ChangeStateRequest_Change.RESET }
         await instances.changeState(ChangeStateRequest.fromPartial(change), call)
         return {}
       },
@@ -31,7 +35,8 @@ export function outOfBandMethods(instances: Instances): ServiceMethods<typeof OO
       role: 'owner',
       onDaemonDeath: 'read',
       encode: ({ data }) => wholeBytesField(1, data),
-      handleDuplex: (requests, call) => connectConsole(instances, requests, call),
+      handleDuplex: (requests, call) =>
+        connectConsole(requests, (input) => instances.console(instanceOf(call, only), input, call)),
     },
   }
 }
@@ -63,19 +68,17 @@ function notBuilt(method: string): () => Promise<never> {
 }
 
 async function* connectConsole(
-  instances: Instances,
   requests: AsyncIterable<ConsoleIO>,
-  call: ServiceCall,
+  connect: (input: AsyncIterable<Uint8Array>) => AsyncIterable<Uint8Array>,
 ): AsyncGenerator<ConsoleIO, void> {
   const input = async function* () {
     for await (const { data } of requests) yield data
   }
-  for await (const data of instances.console(instanceOf(call), input(), call))
-    for (const piece of pieces(data)) yield { data: piece }
+  for await (const data of connect(input())) for (const piece of pieces(data)) yield { data: piece }
 }
 
-function instanceOf({ metadata }: ServiceCall): string {
-  const key = metadata(INSTANCE)
+function instanceOf({ metadata }: ServiceCall, only: string | undefined): string {
+  const key = metadata(INSTANCE) ?? only
   if (key === undefined) throw invalid(`metadata ${INSTANCE}: missing, want the key of an instance`)
   return specKey(key)
 }

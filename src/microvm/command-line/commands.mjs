@@ -117,6 +117,36 @@ export const MACHINE_COMMANDS = [
     examples: [['daemon --state /srv/machines', 'keep the machines of a folder']],
   },
   {
+    name: 'hypervisor',
+    summary: 'run the machine of VM_SPEC, as the process of a pod',
+    details: [
+      'VM_SPEC is a VMSpec of proto/vm.proto, in base64. What it does not say comes from the `specification` of --machine, a file as for ensure. Serves the API on hypervisor.sock in the state folder, and ends with the guest. A first signal presses the power button, a second one kills the machine.',
+    ],
+    options: [
+      {
+        name: 'machine',
+        value: 'FILE',
+        completes: 'file',
+        isRead: true,
+        summary: 'JSON with the machine; the disk `root` is the root block device',
+      },
+      { name: 'state', value: 'DIR', completes: 'folder', summary: 'the state folder of this machine alone' },
+      { name: 'listen', value: 'PATH', completes: 'file', summary: 'a second socket of the API' },
+      {
+        name: 'peer',
+        value: 'ADDRESSES',
+        summary:
+          "the host's ends of the links, separated by commas (default: 169.254.1.1,fd6d:6963:726f:766d::1)",
+      },
+      { ...GRACE, summary: `${GRACE.summary} after its power button (default: 30)` },
+      HELP,
+    ],
+    arguments: [],
+    examples: [
+      ['hypervisor --machine web.json --state /run/web', 'run the machine of VM_SPEC in the environment'],
+    ],
+  },
+  {
     name: 'ensure',
     summary: 'make an instance, or find the equal one',
     details: [

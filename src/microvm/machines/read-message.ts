@@ -15,15 +15,16 @@ const MAX_INPUT_BYTES = 8 << 20
 const MAX_DEPTH = 64
 
 /**
- * Reads the argument FILE, or stdin for `-`, as the JSON form of a message of the package microvm.instance.v1, or
+ * Reads the file of the argument or option `from`, or stdin for `-`, as the JSON form of a message of the package microvm.instance.v1, or
  * as the same in TOML. Throws {@link UsageError} that names the file and the field.
  */
 export async function readMessage<Message>(
   context: MachineContext,
   name: string,
   type: { decode(bytes: Uint8Array): Message },
+  from = 'FILE',
 ): Promise<Message> {
-  const { shown, text } = await readInput(context, 'FILE')
+  const { shown, text } = await readInput(context, from)
   if (isDeep(text)) throw new UsageError(`${shown}: nested deeper than ${MAX_DEPTH}`)
   try {
     const json = isToml(shown) ? await parseToml(text) : JSON.parse(text)

@@ -21,6 +21,7 @@ export interface MachineHost {
 /** Each command's module is loaded on use. `keys` is the question of a completion. */
 const COMMANDS: Readonly<Record<string, () => Promise<RunMachineCommand>>> = {
   daemon: async () => (await import('./daemon.ts')).run,
+  hypervisor: async () => (await import('./hypervisor.ts')).run,
   ensure: async () => (await import('./ensure.ts')).run,
   start: changeState,
   stop: changeState,
@@ -48,6 +49,9 @@ const READS = ['ps', 'inspect', 'keys', 'calls', 'metrics']
 async function changeState(): Promise<RunMachineCommand> {
   return (await import('./change-state.ts')).run
 }
+
+/** The commands that serve. */
+const SERVERS = ['daemon', 'hypervisor']
 
 /** The daemon answered with an error. */
 const FAILED = 1
@@ -91,7 +95,7 @@ function textOf(name: string, error: unknown): string {
   if (isLost(error)) return `${name}: the daemon closed the connection before its answer; its log tells why`
   if (error.code === 'DEADLINE_EXCEEDED')
     return `${name}: no answer in time${READS.includes(name) ? '' : ', and the change may go on: see ./microvm ps'}; wait longer with --timeout`
-  return name === 'daemon' || error instanceof NoDaemon
+  return SERVERS.includes(name) || error instanceof NoDaemon
     ? error.message
     : `${name}: ${error.code}: ${error.message}`
 }
@@ -100,6 +104,6 @@ function statusOf(name: string, error: unknown): number {
   if (error instanceof UsageError) return USAGE
   if (!(error instanceof AgentError) || error instanceof NoDaemon || isLost(error))
     return START_FAILURE.cannotRun
-  if (name !== 'daemon') return FAILED
+  if (!SERVERS.includes(name)) return FAILED
   return error.code === 'INVALID_ARGUMENT' ? USAGE : START_FAILURE.cannotRun
 }

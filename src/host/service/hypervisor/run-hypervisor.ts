@@ -1,0 +1,175 @@
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { neverAborted } from '../../../base/abort.ts'
+import type { Logger } from '../../../base/log.ts'
+import {
+  ChangeStateRequest_Change as Change,
+  type Specification,
+  State,
+} from '../../../gen/microvm/instance/v1/instance.ts'
+import { VMMetadata, type VMSpec, VMSpec_StartMode } from '../../../gen/vm.ts'
+import type { Caller, Instances } from '../../instance/instances.ts'
+import type { ImageProgress } from '../../root-disk/disk-writing.ts'
+import { prepareRootDisk, refuseUnfinishedDisk } from '../../root-disk/prepare-root-disk.ts'
+import { specFromProto } from '../../spec/from-proto.ts'
+import { specKey } from '../../spec/spec-key.ts'
+import { NO_CONFIGURATION } from '../configuration.ts'
+import { startDaemon } from '../daemon.ts'
+import { machineOf, metadataOf, rootFileOf } from './hypervisor-machine.ts'
+import { nextRunId } from './run-id.ts'
+import { readVmSpec } from './vm-spec.ts'
+
+export interface HypervisorOptions {
+  /** VM_SPEC of the environment. */
+  readonly vmSpec: string | undefined
+  /** What VMSpec does not say. */
+  readonly machine: Specification
+  readonly stateFolder: string
+  /** A second socket of the API. */
+  readonly listen: string | undefined
+  /** The host's ends of the links, at most one of each family. */
+  readonly peers: readonly string[]
+  /** How long the guest may take after its power button was pressed. */
+  readonly graceMs: number
+  /** MICROVM_ACCEL. */
+  readonly acceleration: string | undefined
+  readonly log: Logger
+  /** Presses the power button when it fires. */
+  readonly stop: AbortSignal
+  /** Ends the machine at once when it fires. */
+  readonly kill: AbortSignal
+}
+
+/**
+ * Runs the one machine of a VMSpec until its guest has ended or a signal fires. Resolves with the reason of an end that
+ * neither the guest nor a signal has asked for. Throws INVALID_ARGUMENT or UNIMPLEMENTED for what VM_SPEC and the machine
+ * say, and other AgentErrors for what goes wrong before the machine runs.
+ */
+export async function runHypervisor(options: HypervisorOptions): Promise<string | undefined> {
+  const { stateFolder, log, stop, listen, acceleration } = options
+  const vm = readVmSpec(options.vmSpec)
+  const plan = planOf(vm, options)
+  const key = specKey(vm.name)
+  const daemon = await startDaemon({
+    stateFolder,
+    socket: join(stateFolder, 'hypervisor.sock'),
+    configuration: NO_CONFIGURATION,
+    mock: false,
+    only: { key, listen },
+    acceleration,
+    log,
+  })
+  try {
+    const { instances } = daemon
+    const runId = await nextRunId(stateFolder, nowNs())
+    log.info('hypervisor', { vm: vm.name, namespace: vm.namespace, run: runId })
+    // Of the run before, whose processes have ended with it.
+    for (const { properties } of instances.list(CALLER)) await instances.remove(properties?.key ?? '', CALLER)
+    await writeFile(plan.metadata.path, plan.metadata.bytes, { mode: 0o600 })
+    await prepare(vm, plan.root, options)
+    if (stop.aborted) return undefined
+    const properties = { key, tenant: '', labels: {} }
+    const { sequence } = await instances.ensure({ properties, specification: plan.specification }, CALLER)
+    const ended = endOf(instances, key, sequence)
+    await instances.changeState({ key, change: Change.RUN, graceMs: 0 }, CALLER)
+    const stopListening = endAtSignals(instances, key, options)
+    return reasonOf(await ended.finally(stopListening))
+  } catch (error) {
+    if (stop.aborted && error === stop.reason) return undefined
+    throw error
+  } finally {
+    await daemon.close()
+  }
+}
+
+const CALLER: Caller = { tenant: undefined, signal: neverAborted, inStep: () => {} }
+
+interface HypervisorPlan {
+  readonly specification: Specification
+  readonly root: string | undefined
+  readonly metadata: { readonly path: string; readonly bytes: Uint8Array }
+}
+
+/** All that can be refused before anything is made. */
+function planOf(vm: VMSpec, { machine, peers, stateFolder }: HypervisorOptions): HypervisorPlan {
+  const path = join(stateFolder, 'metadata.pb')
+  const bytes = VMMetadata.encode(metadataOf(vm, peers)).finish()
+  const specification = machineOf(machine, vm, path)
+  const root = rootFileOf(machine, vm.mode === VMSpec_StartMode.SM_PREPARE_IMAGE)
+  specFromProto(specification)
+  return { specification, root, metadata: { path, bytes } }
+}
+
+function nowNs(): bigint {
+  return BigInt(Math.round((performance.timeOrigin + performance.now()) * 1000)) * 1000n
+}
+
+/** Between two lines of progress. */
+const PROGRESS_MS = 5000
+
+/** Fills a new disk, or makes sure that an earlier run has not filled only a part of it. */
+async function prepare(
+  { mode, initialImage }: VMSpec,
+  disk: string | undefined,
+  { stateFolder, log, stop }: HypervisorOptions,
+): Promise<void> {
+  if (disk === undefined) return
+  // Beside a file, because the folder of the run may live shorter than the disk.
+  const stateFile = disk.startsWith('/dev/') ? join(stateFolder, 'initial-image') : `${disk}.initial-image`
+  if (mode !== VMSpec_StartMode.SM_PREPARE_IMAGE) return await refuseUnfinishedDisk({ disk, stateFile })
+  let shownMs = Number.NEGATIVE_INFINITY
+  const progress = ({ receivedBytes, totalBytes, writtenBytes }: ImageProgress) => {
+    if (performance.now() - shownMs < PROGRESS_MS) return
+    shownMs = performance.now()
+    log.info('initial image', { received: receivedBytes, total: totalBytes, written: writtenBytes })
+  }
+  const url = initialImage?.url ?? ''
+  const { bytes, sha256 } = await prepareRootDisk({ url, disk, stateFile, progress, signal: stop })
+  log.info('root disk prepared', { disk, bytes, sha256 })
+}
+
+interface End {
+  readonly reason: string
+}
+
+/** Resolves once the machine has stopped after a change, or the instance is gone. */
+async function endOf(instances: Instances, key: string, after: bigint): Promise<End> {
+  for await (const { changes } of instances.watch({ after, once: false }, CALLER)) {
+    for (const { key: of, kind, state } of changes) {
+      if (of !== key) continue
+      if (kind === 'removed') return { reason: '' }
+      if (state === State.STOPPED) return { reason: (await instances.get(key, CALLER)).reason }
+    }
+  }
+  return { reason: '' }
+}
+
+/** What the log says of a guest that has ended by itself. */
+const ENDED_BY_GUEST = 'the guest has shut down'
+
+function reasonOf({ reason }: End): string | undefined {
+  return reason === '' || reason === ENDED_BY_GUEST ? undefined : reason
+}
+
+/** Returns the function that ends the waiting. */
+function endAtSignals(
+  instances: Instances,
+  key: string,
+  { stop, kill, graceMs, log }: HypervisorOptions,
+): () => void {
+  const change = (to: Change, grace: number) => {
+    instances
+      .changeState({ key, change: to, graceMs: grace }, CALLER)
+      .catch((error) => log.warn('machine not stopped', { error: String(error) }))
+  }
+  const onStop = () => change(Change.STOP, graceMs)
+  const onKill = () => change(Change.KILL, 0)
+  stop.addEventListener('abort', onStop, { once: true })
+  kill.addEventListener('abort', onKill, { once: true })
+  if (stop.aborted) onStop()
+  if (kill.aborted) onKill()
+  return () => {
+    stop.removeEventListener('abort', onStop)
+    kill.removeEventListener('abort', onKill)
+  }
+}

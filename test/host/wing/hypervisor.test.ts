@@ -1,0 +1,162 @@
+import { readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { Instance, Specification } from '../../../src/gen/microvm/instance/v1/instance.ts'
+import { ConsoleIO, LeaseMode, VMSpec_StartMode } from '../../../src/gen/vm.ts'
+import { instanceJson } from '../../../src/microvm/machines/command.ts'
+import { answerImage, makeCertificate, serve } from '../../support/host-wing/image-server.ts'
+import { daemonClient } from '../../support/host-wing/running-daemon.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
+import { BOOTED, bootDisk } from '../../support/wing/boot-disk.ts'
+import { type HypervisorProcess, startHypervisor } from '../../support/wing/hypervisor-process.ts'
+import { leftovers } from '../../support/wing/leftovers.ts'
+
+const MIB = 2 ** 20
+/** Ends a hung run. */
+const WAIT_MS = 120_000
+const RUN = { name: 'web', mode: VMSpec_StartMode.SM_RUN, leaseMode: LeaseMode.LM_STORAGE_LOCKING }
+
+describe('microvm hypervisor', () => {
+  let folder: string
+  let disk: string
+  let state: string
+  let started: HypervisorProcess[]
+
+  beforeEach(() => {
+    folder = temporaryFolder()
+    disk = join(folder, 'root')
+    state = join(folder, 'state')
+    started = []
+    const specification = Specification.fromPartial({
+      board: { machine: 'pc-q35-7.2', memoryMib: 64n, cpus: 1 },
+      devices: {
+        root: { backend: 'root-file', slot: 3, disk: { serial: 'root' } },
+        console: { backend: 'output', serial: {} },
+      },
+      backends: { 'root-file': { file: { path: disk, access: 2 } }, output: { console: {} } },
+    })
+    writeFileSync(
+      join(folder, 'web.json'),
+      JSON.stringify(instanceJson(Instance.fromPartial({ specification }))),
+    )
+  })
+
+  afterEach(async () => {
+    for (const { process, ended } of started) {
+      process.kill('SIGKILL')
+      await ended
+    }
+    await expect.poll(() => leftovers(folder).filter((line) => /^\d/.test(line))).toEqual([])
+  })
+
+  function start(spec: Parameters<typeof startHypervisor>[0], env: Readonly<Record<string, string>> = {}) {
+    const words = ['--machine', join(folder, 'web.json'), '--state', state, '--grace', '1']
+    const hypervisor = startHypervisor({ ...RUN, ...spec }, { words, env })
+    started.push(hypervisor)
+    return hypervisor
+  }
+
+  /** The console, by a call that names no instance. */
+  async function printed(text: string): Promise<void> {
+    const client = daemonClient(join(state, 'hypervisor.sock'))
+    const { call, answers, ended } = client.open('metropolis.proto.vm.OOBManagement/Console')
+    const all = () =>
+      answers.map((each) => Buffer.from(ConsoleIO.decode(each).data).toString('latin1')).join('')
+    while (!all().includes(text)) await Promise.race([new Promise((next) => call.once('data', next)), ended])
+    client.close()
+  }
+
+  const runId = () => BigInt(readFileSync(join(state, 'run-id'), 'utf8').trim())
+
+  it('prepares its disk once over cut connections and its own death, and boots it each time', {
+    timeout: 2 * WAIT_MS,
+  }, async () => {
+    const image = bootDisk(72 * MIB)
+    const certificate = makeCertificate()
+    const ca = join(folder, 'ca.pem')
+    writeFileSync(ca, certificate.cert)
+    // The fourth request gets no answer.
+    const cuts = [20 * MIB, 20 * MIB, 28 * MIB, 0]
+    const server = await serve((request, answer) => {
+      const cut = cuts.shift()
+      if (cut !== 0) answerImage(request, answer, { image, etag: '"1"' }, cut)
+    }, certificate)
+    const spec = { mode: VMSpec_StartMode.SM_PREPARE_IMAGE, initialImage: { url: server.url } }
+    const env = { NODE_EXTRA_CA_CERTS: ca }
+    const first = start(spec, env)
+    await expect.poll(() => server.ranges.length, { timeout: WAIT_MS }).toBe(4)
+    const written = () => JSON.parse(readFileSync(`${disk}.initial-image`, 'utf8')).position
+    await expect.poll(written, { timeout: WAIT_MS }).toBeGreaterThanOrEqual(64 * MIB)
+    first.process.kill('SIGKILL')
+    expect(await first.ended).toBe('SIGKILL')
+    const checkpoint = written()
+    const firstRun = runId()
+
+    const unprepared = start({})
+    expect(await unprepared.ended).toBe(125)
+    expect(unprepared.log()).toContain(`microvm: ${disk}: only a part of ${server.url} is on it`)
+
+    const second = start(spec, env)
+    await second.until('the machine runs')
+    await printed(BOOTED)
+    expect(readFileSync(disk).equals(image)).toBe(true)
+    // From the last checkpoint on.
+    const at = ['', ...[20 * MIB, 40 * MIB, 68 * MIB, checkpoint].map((byte) => `bytes=${byte}-`)]
+    expect(server.ranges).toEqual(at)
+    expect(runId()).toBeGreaterThan(firstRun)
+    const [{ qemuPid = 0 } = {}] = (await daemonInstances()).instances
+    second.process.kill('SIGKILL')
+    await second.ended
+    await expect.poll(() => leftovers(folder).filter((line) => line.startsWith(`${qemuPid} `))).toEqual([])
+
+    const third = start(spec, env)
+    await third.until('the machine runs')
+    await printed(BOOTED)
+    expect(server.ranges.length).toBe(at.length)
+    // Its guest watches no power button.
+    third.process.kill('SIGTERM')
+    expect(await third.ended).toBe(0)
+  })
+
+  async function daemonInstances() {
+    const client = daemonClient(join(state, 'hypervisor.sock'))
+    return await client.instances.listInstances({}).finally(() => client.close())
+  }
+
+  it('ends with its guest', async () => {
+    writeFileSync(disk, bootDisk(MIB, 'powerOff'))
+    const hypervisor = start({})
+    expect(await hypervisor.ended).toBe(0)
+    expect(hypervisor.log()).toContain('the guest has shut down')
+  })
+
+  it('fails with the reason when its machine ends otherwise, and has no other machine', async () => {
+    writeFileSync(disk, bootDisk(MIB))
+    const hypervisor = start({})
+    await hypervisor.until('the machine runs')
+    const client = daemonClient(join(state, 'hypervisor.sock'))
+    const other = client.instances.ensureInstance({ properties: { key: 'db' }, specification: {} })
+    await expect(other).rejects.toMatchObject({ message: 'properties.key: this hypervisor has web only' })
+    const { bootId, qemuPid } = await client.instances.getInstance({ key: 'web' })
+    await client.outOfBand.reset({})
+    expect((await client.instances.getInstance({ key: 'web' })).bootId).not.toBe(bootId)
+    client.close()
+    process.kill(qemuPid, 'SIGKILL')
+    expect(await hypervisor.ended).toBe(1)
+    expect(hypervisor.log()).toContain('microvm: hypervisor: QEMU was ended by signal 9')
+  })
+
+  it('kills its machine at a second signal', async () => {
+    writeFileSync(disk, bootDisk(MIB))
+    const words = ['--machine', join(folder, 'web.json'), '--state', state, '--grace', '600']
+    const hypervisor = startHypervisor(RUN, { words })
+    started.push(hypervisor)
+    await hypervisor.until('the machine runs')
+    await printed(BOOTED)
+    hypervisor.process.kill('SIGTERM')
+    await hypervisor.until('the machine is being stopped')
+    hypervisor.process.kill('SIGTERM')
+    expect(await hypervisor.ended).toBe(0)
+    rmSync(state, { recursive: true })
+  })
+})
