@@ -1,6 +1,15 @@
-import { chmodSync, copyFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { execFileSync } from 'node:child_process'
+import {
+  chmodSync,
+  chownSync,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  writeFileSync,
+} from 'node:fs'
 import { createServer } from 'node:net'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { connected, nextExit, TestHolders } from '../../support/host/test-holder.ts'
 
@@ -89,6 +98,31 @@ describe('holder: walls', () => {
     await holder.start({ name: 'a', output: 'log', argv: [join(bin, 'id'), '-u'], walls })
     await exit
     expect(readFileSync(join(folder, 'a.log'), 'utf8')).toBe(`${USER}\n`)
+  })
+
+  it('leave the network and pass descriptors for an ordinary user too', () => {
+    const folder = holders.newFolder()
+    const [program, disk] = [join(folder, 'holder'), join(folder, 'disk')]
+    copyFileSync(holders.program, program)
+    writeFileSync(disk, 'content\n', { mode: 0o600 })
+    chmodSync(dirname(folder), 0o711)
+    for (const path of [folder, disk]) chownSync(path, USER, USER)
+    const script = `
+      use IO::Socket::UNIX;
+      system($ARGV[0], $ARGV[1]) == 0 or die;
+      my $s = IO::Socket::UNIX->new(Peer => "$ARGV[1]/holder.sock") or die;
+      $s->autoflush(1);
+      my $greeting = <$s>;
+      print $s "watch\n" . "walled a log network=none disk=3:r:$ARGV[2] read=4:$ARGV[2] -- /bin/sh -c $ARGV[3]\n";
+      while (<$s>) { last if /^exit/ }
+      print $s "end\n";
+      <$s>;`
+    const command = encodeURIComponent(
+      'cat <&3; cat /proc/self/fd/4; tail -n +3 /proc/net/dev | wc -l; id -u',
+    )
+    const user = ['--reuid', `${USER}`, '--regid', `${USER}`, '--clear-groups', '--inh-caps=-all']
+    execFileSync('setpriv', [...user, 'perl', '-e', script, program, folder, disk, command], { cwd: '/' })
+    expect(readFileSync(join(folder, 'a.log'), 'utf8')).toBe(`content\ncontent\n1\n${USER}\n`)
   })
 
   it.each([

@@ -1,4 +1,4 @@
-import { execFileSync } from 'node:child_process'
+import { execFileSync, spawn } from 'node:child_process'
 import {
   chmodSync,
   closeSync,
@@ -13,12 +13,20 @@ import {
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { Backend, Device, type Instance } from '../../../src/gen/microvm/instance/v1/instance.ts'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import {
+  Backend,
+  Device,
+  File_Access,
+  BackendStatus_Health as Health,
+  type Instance,
+  type Specification,
+} from '../../../src/gen/microvm/instance/v1/instance.ts'
 import { readExits } from '../../../src/host/instance/holder/holder-files.ts'
 import type { Instances } from '../../../src/host/instance/instances.ts'
 import { UIDS } from '../../../src/host/instance/machine/uid-range.ts'
 import { memoryRegistry } from '../../../src/host/instance/registry/memory-registry.ts'
+import { findVsockDaemon } from '../../../src/host/qemu/vsock/choose-link.ts'
 import { instanceFolderName, specKey } from '../../../src/host/spec/spec-key.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { type Attempt, attemptAs } from '../../support/wing/as-user.ts'
@@ -76,7 +84,7 @@ beforeAll(async () => {
 })
 
 afterAll(async () => {
-  for (const { properties } of [one, other]) await instances.remove(properties?.key ?? '', ADMIN)
+  for (const { properties } of instances.list(ADMIN)) await instances.remove(properties?.key ?? '', ADMIN)
   await instances.close()
   execFileSync('ip', ['link', 'del', BRIDGE])
   expect(leftovers(state)).toEqual([])
@@ -233,6 +241,122 @@ describe("another instance's user", () => {
       ADMIN,
     )
     await expect(made).rejects.toThrow(`${disk}: in use by instance one`)
+  })
+})
+
+describe('QEMU within walls', () => {
+  /** A machine of the administrator; the files have mode 0600. */
+  const ensure = async (key: string, change: (specification: Specification) => Partial<Specification>) => {
+    const { specification } = request
+    if (specification === undefined) throw new Error('no specification')
+    const backends = { 'root-file': file(privateImage(`${key}-root`)) }
+    const own = { ...specification, backends }
+    const properties = { key, tenant: '', labels: {} }
+    return await instances.ensure({ properties, specification: { ...own, ...change(own) } }, ADMIN)
+  }
+  const privateImage = (name: string): string => {
+    const path = image(disks, name, 16)
+    chmodSync(path, 0o600)
+    return path
+  }
+
+  it('has what it opens at its start: an initrd, a firmware item, persistent memory, a scratch disk', async () => {
+    const memory = image(disks, 'memory', 16)
+    const loop = execFileSync('losetup', ['--find', '--show', privateImage('loop')], {
+      encoding: 'utf8',
+    }).trim()
+    onTestFinished(() => void execFileSync('losetup', ['--detach', loop]))
+    const { uid, qemuPid, backends } = await ensure('many', ({ board, ...specification }) => ({
+      board: board && { ...board, initrd: privateImage('initrd') },
+      devices: {
+        ...specification.devices,
+        item: Device.fromPartial({ backend: 'content', firmwareItem: { name: 'opt/test' } }),
+        memory: Device.fromPartial({
+          backend: 'pmem',
+          slot: 10,
+          persistentMemory: { sizeBytes: 16n << 20n },
+        }),
+        scratch: Device.fromPartial({ backend: 'scratch-file', slot: 11, disk: { serial: 'scratch' } }),
+        loop: Device.fromPartial({ backend: 'loop-file', slot: 13, disk: { serial: 'loop' } }),
+        other: Device.fromPartial({ backend: 'read-file', slot: 12, disk: { serial: 'read' } }),
+      },
+      backends: {
+        ...specification.backends,
+        content: Backend.fromPartial({ content: { path: privateImage('content') } }),
+        pmem: Backend.fromPartial({ file: { path: memory, access: File_Access.READ_ONLY } }),
+        'loop-file': file(loop),
+        'scratch-file': Backend.fromPartial({
+          file: { path: privateImage('scratch'), access: File_Access.SCRATCH },
+        }),
+        'read-file': Backend.fromPartial({
+          file: { path: privateImage('read'), access: File_Access.READ_ONLY },
+        }),
+      },
+    }))
+    expect(statusOf(qemuPid).get('Uid')).toContain(`${uid}`)
+    expect(backends['loop-file']).toMatchObject({ health: Health.READY, sizeBytes: 16n << 20n })
+    await instances.remove('many', ADMIN)
+  })
+
+  it('is refused persistent memory that only root may read, by the path', async () => {
+    const memory = privateImage('private-memory')
+    const made = ensure('refused', (specification) => ({
+      devices: {
+        ...specification.devices,
+        memory: Device.fromPartial({
+          backend: 'pmem',
+          slot: 10,
+          persistentMemory: { sizeBytes: 16n << 20n },
+        }),
+      },
+      backends: {
+        ...specification.backends,
+        pmem: Backend.fromPartial({ file: { path: memory, access: File_Access.READ_ONLY } }),
+      },
+    }))
+    await expect(made).rejects.toThrow(`qemu: ${memory}: EACCES`)
+  })
+
+  it('is connected to a daemon of the host, at the start and when that is plugged in', async () => {
+    const program = await findVsockDaemon(() => {})
+    const daemons = ['first', 'second'].map((name, index) => {
+      const socket = join(state, `${name}.sock`)
+      const vm = `guest-cid=${70_000 + index},socket=${socket},uds-path=${join(state, `${name}.guest`)}`
+      return { socket, process: spawn(program, ['--vm', vm], { stdio: 'ignore' }) }
+    })
+    const [first, second] = daemons.map(({ socket }) => Backend.fromPartial({ vhostUser: { socket } }))
+    try {
+      for (const { socket } of daemons) {
+        await expect.poll(() => existsSync(socket)).toBe(true)
+        chmodSync(socket, 0o600)
+      }
+      const vsock = (place: object) => Device.fromPartial({ backend: 'user', vsock: {}, ...place })
+      await ensure('user', ({ devices, backends }) => ({
+        devices: { ...devices, vsock: vsock({ slot: 10 }) },
+        backends: { ...backends, user: first ?? Backend.create() },
+      }))
+      await ensure('plugged', () => ({}))
+      const device = vsock({ port: 'port' })
+      const request = { key: 'plugged', deviceKey: 'vsock', device, backend: second }
+      expect((await instances.plug(request, ADMIN)).backends.user?.health).toBe(Health.READY)
+    } finally {
+      for (const key of ['user', 'plugged']) await instances.remove(key, ADMIN).catch(() => {})
+      for (const { process: daemon } of daemons) daemon.kill('SIGKILL')
+    }
+  })
+
+  it('is root where it serves a folder itself', async () => {
+    const { uid, qemuPid, warnings } = await ensure('folder', ({ devices, backends }) => ({
+      devices: {
+        ...devices,
+        share: Device.fromPartial({ backend: 'tree', slot: 10, share: { tag: 'tree' } }),
+      },
+      backends: { ...backends, tree: Backend.fromPartial({ folder: { path: disks } }) },
+    }))
+    expect(uid).toBeGreaterThan(0)
+    expect(statusOf(qemuPid).get('Uid')).toBe('0\t0\t0\t0')
+    expect(warnings).toEqual(['backends.tree: QEMU serves this folder itself, and is root for that'])
+    await instances.remove('folder', ADMIN)
   })
 })
 

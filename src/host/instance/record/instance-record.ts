@@ -8,6 +8,7 @@ import {
   State,
 } from '../../../gen/microvm/instance/v1/instance.ts'
 import { InstanceRecord, StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import { pathOf } from '../../spec/component-path.ts'
 import { withoutDevices } from '../devices/specification.ts'
 import type { Change } from '../registry/registry.ts'
 
@@ -106,7 +107,13 @@ export function instanceOf(record: InstanceRecord): Instance {
   }
 }
 
-function warningsOf({ specification }: InstanceRecord): string[] {
-  if (specification?.board?.machine !== 'microvm') return []
-  return ['machine microvm has no versions, so it may change with the next QEMU']
+function warningsOf({ specification, uid }: InstanceRecord): string[] {
+  const { board, backends = {} } = specification ?? {}
+  const unstable = 'machine microvm has no versions, so it may change with the next QEMU'
+  const folders = Object.entries(backends).flatMap(([key, { folder }]) =>
+    folder === undefined || uid === 0
+      ? []
+      : [`${pathOf('backends', key)}: QEMU serves this folder itself, and is root for that`],
+  )
+  return [...(board?.machine === 'microvm' ? [unstable] : []), ...folders]
 }
