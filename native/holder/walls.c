@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -40,7 +41,8 @@ enum kind {
   WALL_TAP,
   WALL_UID,
   WALL_GROUP,
-  WALL_NETWORK
+  WALL_NETWORK,
+  WALL_PROCESSES
 };
 
 struct wall {
@@ -93,6 +95,8 @@ static bool parse_path(const char *text, struct wall *wall) {
 static bool parse(const char *word, struct wall *wall) {
   wall->kind = WALL_NETWORK;
   if (strcmp(word, "network=none") == 0) return true;
+  wall->kind = WALL_PROCESSES;
+  if (strcmp(word, "processes=own") == 0) return true;
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
     const char *text = word;
     if (!skip(&text, kinds[i].prefix)) continue;
@@ -200,6 +204,12 @@ static bool place(int fd, int number) {
   return is_placed;
 }
 
+/* /proc shows those of this PID namespace only: the instance's. */
+static bool hide_processes(void) {
+  return unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+         mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0;
+}
+
 static bool become(uid_t user, const gid_t *groups, size_t count) {
   return setgroups(count, groups) == 0 && setresgid(user, user, user) == 0 && setresuid(user, user, user) == 0;
 }
@@ -232,11 +242,12 @@ int walls_make(char *const *walls, size_t count) {
   struct wall wall;
   gid_t groups[GROUPS_MAX];
   size_t group_count = 0;
-  int user = -1, network = -1;
+  int user = -1, network = -1, processes = -1;
   for (int i = 0; i < (int)count; i++) {
     if (!parse(walls[i], &wall)) return i;
     if (wall.kind == WALL_UID) user = i;
     if (wall.kind == WALL_NETWORK) network = i;
+    if (wall.kind == WALL_PROCESSES) processes = i;
     if (wall.kind == WALL_GROUP) groups[group_count++] = wall.number;
   }
   for (int i = 0; i < (int)count; i++) {
@@ -245,6 +256,7 @@ int walls_make(char *const *walls, size_t count) {
     if (fd < 0 || !place(fd, (int)wall.number)) return i;
   }
   if (network >= 0 && unshare(CLONE_NEWNET) != 0) return network;
+  if (processes >= 0 && !hide_processes()) return processes;
   if (user >= 0 && (!parse(walls[user], &wall) || !become(wall.number, groups, group_count))) return user;
   /* No program that it starts, if it ever could, gets other rights. */
   return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 ? -1 : 0;

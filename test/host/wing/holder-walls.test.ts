@@ -87,6 +87,15 @@ describe('holder: walls', () => {
     expect(existsSync('/sys/class/net/walltap9')).toBe(false)
   })
 
+  it('show only the processes of the holder in /proc, which is another', async () => {
+    const script =
+      'echo $$; echo $(ls /proc | grep -E "^[0-9]+$" | wc -l); readlink /proc/1/exe; grep -c proc /proc/mounts'
+    const [pid, count] = (await walled(script, 'processes=own')).split('\n').map(Number)
+    expect(pid).toBeLessThan(10)
+    expect(count).toBeLessThan(10)
+    expect(readFileSync('/proc/mounts', 'utf8').match(/^proc \/proc /gm)).toHaveLength(1)
+  })
+
   it('start a program whose folder the user cannot pass', async () => {
     const folder = holders.newFolder()
     const bin = join(folder, 'bin')
@@ -131,6 +140,7 @@ describe('holder: walls', () => {
     'uid=-1',
     'group=',
     'network=host',
+    'processes=all',
     'disk=2:r:/x',
     'disk=1001:r:/x',
     'disk=3:x:/x',
