@@ -19,8 +19,8 @@ import { ADMIN, file } from '../../test/support/wing/requests.ts'
 import { median, report } from '../support/figure.ts'
 
 /**
- * The time from EnsureInstance to QEMU's greeting, and to the answer, against the same QEMU started bare until its greeting;
- * the same QEMU below a holder with walls and without; and the time in which a daemon takes 20 paused machines in again.
+ * The time from EnsureInstance to QEMU's greeting, and to the answer, against the same QEMU started bare until its greeting.
+ * The same QEMU below a holder, with walls and without. The time in which a daemon takes 20 paused machines in again.
  */
 const ROUNDS = 21
 const ADOPTED = 20
