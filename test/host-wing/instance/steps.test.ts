@@ -5,6 +5,7 @@ import { abortable, neverAborted } from '../../../src/base/abort.ts'
 import { AgentError } from '../../../src/base/errors.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { INSTANCE_LIMITS } from '../../../src/host/instance/limits.ts'
+import { cgroupName } from '../../../src/host/instance/machine/limits-of.ts'
 import { type Holders, type StepContext, undoSteps } from '../../../src/host/instance/machine/steps.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { FakeHolders } from '../../support/wing/fake-holders.ts'
@@ -62,6 +63,7 @@ it('undoSteps of a copied state folder leaves the files of the original', async 
   for (const file of files) writeFileSync(join(original, file), '')
   cpSync(original, copy, { recursive: true })
   const words = [
+    ['cgroup', '', cgroupName(original)],
     ['qemu', '', join(original, 'qmp.sock')],
     ['daemon', 'link', 'vsock', join(original, 'vsock.sock')],
     ['stream', '65536', join(original, 'vsock.sock_65536'), join(original, 'streams/65536.ring')],
@@ -72,7 +74,28 @@ it('undoSteps of a copied state folder leaves the files of the original', async 
     step,
     words: rest,
   }))
-  expect(await undoSteps(contextOf(copy, new FakeHolders()), steps)).toHaveLength(3)
+  const removed: string[] = []
+  const cgroups = {
+    controllers: new Set<never>(),
+    make: async () => {},
+    join: async () => {},
+    remove: async (name: string) => void removed.push(name),
+  }
+  expect(await undoSteps({ ...contextOf(copy, new FakeHolders()), cgroups }, steps)).toHaveLength(4)
+  expect(removed).toEqual([])
   expect(files.map((file) => existsSync(join(original, file)))).toEqual([true, true, true])
   expect(files.map((file) => existsSync(join(copy, file)))).toEqual([false, false, false])
+})
+
+it('undoSteps leaves a folder that processes have made in the place of their socket to the removal', async () => {
+  const folder = join(temporaryFolder(), 'instances', 'n-1')
+  const socket = join(folder, 'run', 'vsock.sock')
+  mkdirSync(socket, { recursive: true })
+  const step = { instance: 'a', number: 0, step: 'daemon', words: ['link', 'vsock', socket] }
+  const own = { instance: 'a', number: 1, step: 'folder', words: ['', folder] }
+  const context = contextOf(folder, new FakeHolders())
+  expect(await undoSteps(context, [step])).toEqual([step])
+  expect(existsSync(socket)).toBe(true)
+  expect(await undoSteps(context, [own])).toEqual([own])
+  expect(existsSync(folder)).toBe(false)
 })

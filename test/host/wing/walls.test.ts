@@ -132,6 +132,16 @@ describe('the processes of an instance', () => {
     expect(statusOf(one.qemuPid).get('Seccomp')).toBe('2')
   })
 
+  it('see only the processes of the instance', async () => {
+    for (const pid of await processes()) {
+      const words = ['--mount', '--target', `${pid}`, 'ls', '/proc']
+      const names = execFileSync('nsenter', words, { encoding: 'utf8' }).split('\n')
+      const pids = names.filter((name) => /^\d+$/.test(name))
+      expect(pids.length).toBeLessThanOrEqual(1 + (await processes()).length)
+      expect(pids).toContain('1')
+    }
+  })
+
   it('can write in one folder only, and open nothing of the host by its path', () => {
     const own = join(folder, 'run')
     const attempts: Attempt[] = [

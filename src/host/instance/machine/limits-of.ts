@@ -39,12 +39,13 @@ export function cgroupOf(
     cpuMilli: cpuMilli || undefined,
     tasks: tasks || standard.tasks,
   }
-  // Daemons of other state folders may have an instance of the same name.
-  const state = createHash('sha256')
-    .update(dirname(dirname(folder)))
-    .digest('hex')
-    .slice(0, 8)
-  return { step: 'cgroup', words: ['', `${basename(folder)}-${state}`], limits } as const
+  return { step: 'cgroup', words: ['', cgroupName(folder)], limits } as const
+}
+
+/** Daemons of other state folders may have an instance of the same name. */
+export function cgroupName(folder: string): string {
+  const state = dirname(dirname(folder))
+  return `${basename(folder)}-${createHash('sha256').update(state).digest('hex').slice(0, 8)}`
 }
 
 function defaultsOf({ board }: VmSpec, acceleration: Acceleration) {

@@ -1,4 +1,4 @@
-import { chmod, chown, mkdir, rm } from 'node:fs/promises'
+import { chmod, chown, mkdir, rm, unlink } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { withTimeout } from '../../../base/abort.ts'
 import { AgentError, errnoOf, messageOf } from '../../../base/errors.ts'
@@ -13,6 +13,7 @@ import type { InstanceLimits } from '../limits.ts'
 import { writeRecordFile } from '../record/instance-record.ts'
 import { awaitSocket } from './await-socket.ts'
 import type { HostLinks } from './host-links.ts'
+import { cgroupName } from './limits-of.ts'
 import { Machine, QEMU } from './machine.ts'
 import { linksOfWords } from './tap-links.ts'
 import { withPaths } from './walls.ts'
@@ -97,7 +98,9 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
   /** Words are an empty one and the name. */
   cgroup: {
     make: async ({ cgroups }, { words: [, name = ''], limits = {} }) => await cgroups?.make(name, limits),
-    undo: async ({ cgroups }, [, name = '']) => await cgroups?.remove(name),
+    // A copied state folder has the cgroup of the original.
+    undo: async ({ cgroups, folder }, [, name = '']) =>
+      name === cgroupName(folder) ? await cgroups?.remove(name) : undefined,
   },
   /** Words are an empty one, the folder, and the cgroup; all processes that the holder starts are in that too. */
   holder: {
@@ -241,7 +244,11 @@ async function removeFiles({ folder }: StepContext, paths: readonly string[]): P
   const name = `/${basename(folder)}/`
   for (const path of paths) {
     const at = path.lastIndexOf(name)
-    await rm(at < 0 ? path : join(folder, path.slice(at + name.length)), { force: true })
+    const file = at < 0 ? path : join(folder, path.slice(at + name.length))
+    // What is a folder by now, its processes have made; it goes with the instance's folder.
+    await unlink(file).catch((error) => {
+      if (!['ENOENT', 'EISDIR'].includes(errnoOf(error) ?? '')) throw error
+    })
   }
 }
 

@@ -8,10 +8,14 @@ export interface ProcessUser {
   readonly groups: readonly number[]
 }
 
-/** The words by which a holder keeps a process from the host's network, and from the rights of the daemon's user. */
+/**
+ * The words by which a holder keeps a process from the host's network, from the sight of others' processes, and from the
+ * rights of the daemon's user. An ordinary user may not mount another /proc everywhere.
+ */
 export function confinement({ uid, groups }: ProcessUser, hasNetwork = false): readonly string[] {
   return [
     ...(hasNetwork ? [] : ['network=none']),
+    ...(hasNetwork || uid === 0 ? [] : ['processes=own']),
     ...(uid === 0 ? [] : [`uid=${uid}`, ...groups.map((group) => `group=${group}`)]),
   ]
 }
