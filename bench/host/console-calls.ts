@@ -11,6 +11,7 @@ import { ConsoleIO, OOBManagementDefinition } from '../../src/gen/vm.ts'
 import { startHolder } from '../../src/host/instance/holder/start-holder.ts'
 import { CONSOLE_ONLY, ensureRequest } from '../../test/support/wing/requests.ts'
 import { standInQemu } from '../../test/support/wing/stand-in-qemu.ts'
+import { tinyGuest } from '../../test/support/wing/tiny-guest.ts'
 import { benchEnvironment, median, report } from '../support/figure.ts'
 
 /** 100 MB of a console's output to a caller of OOBManagement.Console, against a client of the holder's ring. */
@@ -33,7 +34,8 @@ mkdirSync(join(folder, 'bare'))
 const holder = await startHolder(join(folder, 'bare'), await buildHolder())
 const client = await openDaemon(join(state, 'admin.sock'), neverAborted)
 try {
-  await client.calls.ensureInstance(ensureRequest('web', { specification: CONSOLE_ONLY }))
+  const specification = { ...CONSOLE_ONLY, board: { kernel: tinyGuest(folder, 'idle') } }
+  await client.calls.ensureInstance(ensureRequest('web', { specification }))
   await holder.start({
     name: 'qemu',
     output: 'console',

@@ -1,21 +1,28 @@
 import { type ChildProcess, spawn } from 'node:child_process'
+import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
+import { PassThrough } from 'node:stream'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { projectRoot } from '../../../src/build/project.ts'
 import { ConsoleIO } from '../../../src/gen/vm.ts'
 import { CONSOLE_LIMITS } from '../../../src/host/instance/console/shared-console.ts'
+import { readRing } from '../../../src/host/instance/holder/holder-files.ts'
 import { statusKiB } from '../../support/host/test-holder.ts'
 import { daemonClient, type OpenStream } from '../../support/host-wing/running-daemon.ts'
+import { microvm } from '../../support/microvm/run-microvm.ts'
 import { endChild } from '../../support/processes.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { CONSOLE_ONLY, ensureRequest } from '../../support/wing/requests.ts'
 import { standInQemu } from '../../support/wing/stand-in-qemu.ts'
+import { tinyGuest } from '../../support/wing/tiny-guest.ts'
 
 const { tailBytes, behindBytes } = CONSOLE_LIMITS
 const STEP = 256 * 1024
 /** A connection of the daemon has 128 streams. */
 const STREAMS = { silent: 1000, ofConnection: 100 }
 const GIB = 2 ** 30
+/** Ctrl-P Ctrl-Q. */
+const DETACH = '\x10\x11'
 
 /** What has come of a console so far, without its zeros, and how many bytes were printed or lost. */
 class Shown {
@@ -43,7 +50,9 @@ class Shown {
   }
 
   async until(isReached: (shown: Shown) => boolean): Promise<void> {
-    while (!isReached(this)) await Promise.race([this.#news.promise, this.stream.ended])
+    const ended = this.stream.ended.then(() => Promise.reject(new Error(`the console ended: ${this.text}`)))
+    ended.catch(() => {})
+    while (!isReached(this)) await Promise.race([this.#news.promise, ended])
   }
 }
 
@@ -66,7 +75,8 @@ describe('the console of a machine by a daemon', () => {
       if (log.includes('"msg":"serving"')) break
     }
     daemon.stderr?.resume()
-    await client().instances.ensureInstance(ensureRequest('web', { specification: CONSOLE_ONLY }))
+    const specification = { ...CONSOLE_ONLY, board: { kernel: tinyGuest(folder, 'idle') } }
+    await client().instances.ensureInstance(ensureRequest('web', { specification }))
   })
 
   afterEach(async () => {
@@ -118,6 +128,27 @@ describe('the console of a machine by a daemon', () => {
     expect([first.bytes, second.bytes, first.lost, second.lost]).toEqual([total, total, 0, 0])
     expect(slow.bytes + slow.lost).toBe(total)
     expect(slow.lost).toBeGreaterThan(behindBytes)
+  })
+
+  it('keeps the end of 1 GiB that no caller reads, within the memory of the holder and of the daemon', async () => {
+    const silent = [open(), open()]
+    silent[0]?.type('hello\n')
+    for (const shown of silent) {
+      await shown.until(({ text }) => text.includes('hello'))
+      shown.stream.call.pause()
+    }
+    const before = statusKiB(daemon.pid ?? 0, 'VmRSS')
+    const [id = ''] = readdirSync(join(folder, 'state/instances'))
+    silent[0]?.type(`print ${GIB}\nthen\n`)
+    const end = async () => (await readRing(join(folder, 'state/instances', id), 0)).end
+    await expect.poll(end, { interval: 200, timeout: 50_000 }).toBe(BigInt(GIB + 11))
+    const { holderPid } = await client().instances.getInstance({ key: 'web' })
+    expect(statusKiB(holderPid, 'VmHWM')).toBeLessThanOrEqual(1024)
+    expect(statusKiB(daemon.pid ?? 0, 'VmHWM') - before).toBeLessThan(128 * 1024)
+    const stdin = new PassThrough()
+    const leave = (text: string) => text.includes('then') && stdin.write(DETACH)
+    const words = ['console', 'web', '--socket', join(folder, 'state/admin.sock')]
+    expect(await microvm(words, { stdin, onOutput: leave })).toMatchObject({ status: 0 })
   })
 
   it('slows no guest, and stays small, with 1,000 callers that never read and one that types 1 GiB', async () => {

@@ -31,10 +31,11 @@ export class FakeQemu {
   readonly #onExit: () => void
   #client: Socket | undefined
 
-  constructor(path: string, onExit: () => void) {
+  /** Listens at a path, or on a descriptor that listens already. */
+  constructor(place: string | { readonly fd: number }, onExit: () => void) {
     this.#onExit = onExit
-    rmSync(path, { force: true })
-    this.#server = createServer((socket) => this.#serve(socket)).listen(path)
+    if (typeof place === 'string') rmSync(place, { force: true })
+    this.#server = createServer((socket) => this.#serve(socket)).listen(place)
   }
 
   /** Writes raw text to the client. */

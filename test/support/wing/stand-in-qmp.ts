@@ -1,5 +1,5 @@
 // Answers QMP at the socket of QEMU's arguments.
 import { FakeQemu } from './fake-qemu.ts'
 
-const [, socket = ''] = /,path=([^,]+)/.exec(process.argv.join(' ')) ?? []
-new FakeQemu(socket, () => process.exit())
+const [, name, value = ''] = /,(fd|path)=([^,]+)/.exec(process.argv.join(' ')) ?? []
+new FakeQemu(name === 'fd' ? { fd: Number(value) } : value, () => process.exit())
