@@ -174,6 +174,49 @@ static int open_tap(const char *name) {
   return fd >= 0 && ioctl(fd, TUNSETIFF, &request) == 0 ? fd : -1;
 }
 
+/* The bytes that QEMU locks for what it does with an image, and for what no other may do (block/file-posix.c). */
+#define LOCK_DONE 100
+#define LOCK_DENIED 200
+
+/* The bits of QEMU's permissions. */
+#define PERMISSION_READ 0
+#define PERMISSION_WRITE 1
+#define PERMISSION_RESIZE 3
+
+/* Whether no other has locked the byte. */
+static bool is_free(int file, off_t byte) {
+  struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
+  return fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
+}
+
+static bool lock_byte(int file, off_t byte) {
+  struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
+  return fcntl(file, F_OFD_SETLK, &lock) == 0;
+}
+
+/*
+ * QEMU locks the files of disks and not those that it maps. This takes its locks for a disk that is only read, which last as
+ * long as the program has the descriptor.
+ */
+static bool lock_for_reading(int file) {
+  bool is_locked = lock_byte(file, LOCK_DONE + PERMISSION_READ) && lock_byte(file, LOCK_DENIED + PERMISSION_WRITE) &&
+                   lock_byte(file, LOCK_DENIED + PERMISSION_RESIZE);
+  bool is_alone = is_locked && is_free(file, LOCK_DENIED + PERMISSION_READ) &&
+                  is_free(file, LOCK_DONE + PERMISSION_WRITE) && is_free(file, LOCK_DONE + PERMISSION_RESIZE);
+  if (!is_alone) errno = EBUSY;
+  return is_alone;
+}
+
+static int open_map(const char *path, bool has_user) {
+  int file = open_again(path, false, has_user);
+  struct stat status;
+  if (file < 0 || fstat(file, &status) != 0 || !S_ISREG(status.st_mode) || lock_for_reading(file)) return file;
+  int error = errno;
+  close(file);
+  errno = error;
+  return -1;
+}
+
 static int open_wall(const struct wall *wall, bool has_user) {
   switch (wall->kind) {
     case WALL_DISK_READ:
@@ -183,7 +226,7 @@ static int open_wall(const struct wall *wall, bool has_user) {
     case WALL_READ:
       return open_again(wall->path, true, has_user);
     case WALL_MAP:
-      return open_again(wall->path, false, has_user);
+      return open_map(wall->path, has_user);
     case WALL_LISTEN:
       unlink(wall->path);
       return listen_on(wall->path, 0600);

@@ -13,13 +13,16 @@ interface DiskUser {
 const LOCK = /Failed to get (?:shared )?"[\w-]+" lock/
 const HINT = /Is another process using the image \[(.*)\]\?/
 
+/** The holder's words for a file that QEMU maps (native/holder/walls.c). */
+const MAP = /^qemu: (.*): EBUSY$/
+
 /** FAILED_PRECONDITION with who uses the file that QEMU could not lock; other errors as they are. */
 export function explainLock(
   error: unknown,
   asking: { readonly path?: string | undefined; readonly userOf: (path: string) => string },
 ): unknown {
   const text = messageOf(error)
-  const path = HINT.exec(text)?.[1] ?? (LOCK.test(text) ? asking.path : undefined)
+  const path = HINT.exec(text)?.[1] ?? MAP.exec(text)?.[1] ?? (LOCK.test(text) ? asking.path : undefined)
   if (path === undefined) return error
   return new AgentError('FAILED_PRECONDITION', `${path}: in use by ${asking.userOf(path)}`)
 }
