@@ -108,6 +108,10 @@ describe('the machine of a hypervisor', () => {
         v6: { ip: 'fd00::2', peerIp: 'fd6d:6963:726f:766d::1' },
       },
     })
+    expect(() => metadataOf(spec(), ['web'])).toThrow('--peer: "web" is no IP address')
+    expect(() => metadataOf(spec(), ['10.0.0.1', '10.0.0.2'])).toThrow(
+      '--peer: want at most one of each family',
+    )
     expect(metadataOf(spec(), [])).toEqual({ name: 'web', networkConfig: { v4: undefined, v6: undefined } })
   })
 

@@ -25,6 +25,7 @@ const KEYS = {
 
 /** What the guest is told. Throws INVALID_ARGUMENT for addresses that it could not use. */
 export function metadataOf({ name, address }: VMSpec, peers: readonly string[]): VMMetadata {
+  checkPeers(peers)
   const peerOf = (family: IpFamily) => peers.find((text) => isOf(family, text)) ?? DEFAULT_PEERS[family]
   const linkOf = (family: IpFamily) => {
     const ip = address.find((text) => isOf(family, text))
@@ -34,6 +35,15 @@ export function metadataOf({ name, address }: VMSpec, peers: readonly string[]):
   const [problem] = checkLinks(networkConfig).problems
   if (problem !== undefined) throw invalid(`VM_SPEC: address: ${problem}`)
   return VMMetadata.create({ name, networkConfig })
+}
+
+function checkPeers(peers: readonly string[]): void {
+  const families = peers.map((text) => {
+    const address = parseIp(text)
+    if (address === undefined) throw invalid(`--peer: ${JSON.stringify(text)} is no IP address`)
+    return familyOf(address)
+  })
+  if (new Set(families).size < families.length) throw invalid('--peer: want at most one of each family')
 }
 
 function isOf(family: IpFamily, text: string): boolean {
