@@ -19,7 +19,7 @@ function contextOf(folder: string, holders: Holders): StepContext {
     machine: undefined,
     onEvent: () => {},
     ending: () => AbortSignal.timeout(1000),
-    links: { exists: () => false, connect: async () => {} },
+    links: { exists: () => false, isRoutable: () => true, connect: async () => {} },
     limits: INSTANCE_LIMITS,
     clock: {
       sleep: (_ms, signal) => abortable(new Promise(() => {}), signal ?? neverAborted),

@@ -39,7 +39,7 @@ afterEach(async () => {
 })
 
 async function start(...enter: readonly string[]): Promise<void> {
-  daemon = await startDaemonProcess(state, enter)
+  daemon = await startDaemonProcess(state, { enter })
   client = daemonClient(join(state, 'admin.sock'))
 }
 

@@ -58,7 +58,7 @@ export async function testPlace({ folder, link, networkNamespace }: TestPlaceOpt
       find: async () => undefined,
       kill: async () => {},
     },
-    links: { exists: () => false, connect: async () => {} },
+    links: { exists: () => false, isRoutable: () => true, connect: async () => {} },
     clock: { sleep: (ms, signal) => sleep(ms, undefined, { signal }), monotonicMs: () => performance.now() },
     limits: INSTANCE_LIMITS,
   })

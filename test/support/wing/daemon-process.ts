@@ -5,11 +5,17 @@ import { projectRoot } from '../../../src/build/project.ts'
 /** Starts `./microvm daemon` below the words of `enter`, and resolves once it serves. Rejects with its log when it ends before. */
 export async function startDaemonProcess(
   state: string,
-  enter: readonly string[] = [],
+  {
+    enter = [],
+    env: changed = {},
+  }: {
+    readonly enter?: readonly string[]
+    readonly env?: Readonly<Record<string, string>>
+  } = {},
 ): Promise<ChildProcess> {
   const main = join(projectRoot, 'src/microvm/main.ts')
   const [program = '', ...argv] = [...enter, process.execPath, main, 'daemon', '--state', state]
-  const env = { ...process.env, MICROVM_ACCEL: 'tcg' }
+  const env = { ...process.env, ...changed, MICROVM_ACCEL: 'tcg' }
   const daemon = spawn(program, argv, { env, stdio: ['ignore', 'ignore', 'pipe'] })
   let log = ''
   for await (const chunk of daemon.stderr.iterator({ destroyOnReturn: false })) {

@@ -44,6 +44,7 @@ export class FakeWing {
       holders: this.holders,
       links: {
         exists: (name) => this.links.has(name),
+        isRoutable: () => true,
         connect: async (name, bridge, links) => {
           this.links.set(name, bridge)
           this.addresses.set(name, links)

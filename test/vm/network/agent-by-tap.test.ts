@@ -39,7 +39,7 @@ describe.skipIf(cannotBoot() !== undefined)('an instance without vsock', () => {
 
   beforeAll(async () => {
     namespace = await makeNetworkNamespace()
-    daemon = await startDaemonProcess(state, namespace.enter)
+    daemon = await startDaemonProcess(state, { enter: namespace.enter })
     const described = { properties: { key: 'web' }, specification: specToProto(await specification(folder)) }
     const file = join(folder, 'web.json')
     writeFileSync(file, JSON.stringify(instanceJson(Instance.fromPartial(described))))

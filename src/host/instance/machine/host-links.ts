@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process'
-import { existsSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { promisify } from 'node:util'
 import { AgentError, messageOf } from '../../../base/errors.ts'
 import type { TapLink } from './tap-links.ts'
@@ -7,6 +7,8 @@ import type { TapLink } from './tap-links.ts'
 /** The network interfaces of this host. */
 export interface HostLinks {
   exists(name: string): boolean
+  /** Whether an interface has a default route. */
+  isRoutable(): boolean
   /**
    * Makes the interface a port of `bridge`, or of none when that is empty, and sets it up. Without a bridge it gets the
    * host's ends of `links`; with one, these are addresses of the bridge.
@@ -20,6 +22,9 @@ const IP_MS = 10_000
 export function hostLinks(): HostLinks {
   return {
     exists: (name) => existsSync(`/sys/class/net/${name}`),
+    isRoutable: () =>
+      linesOf('/proc/net/route').some((line) => /^\S+\t0{8}\t\S+\t\S+\t\S+\t\S+\t\S+\t0{8}\t/.test(line)) ||
+      linesOf('/proc/net/ipv6_route').some((line) => /^0{32} 00 /.test(line) && !/\blo$/.test(line)),
     connect: async (name, bridge, links) => {
       const ip = (...words: readonly string[]) => promisify(execFile)('ip', words, { timeout: IP_MS })
       const master = bridge === '' ? ['nomaster'] : ['master', bridge]
@@ -44,4 +49,9 @@ export function hostLinks(): HostLinks {
       }
     },
   }
+}
+
+/** None where the kernel lacks the family. */
+function linesOf(path: string): readonly string[] {
+  return existsSync(path) ? readFileSync(path, 'utf8').split('\n') : []
 }

@@ -165,12 +165,15 @@ function argumentsOf(backend: DaemonBackend, name: string, place: DaemonPlace): 
     }
     case 'passt': {
       const socket = join(own, `${name}.sock`)
-      return { socket, args: ['--foreground', '--socket', at(socket)], leftovers: [] }
+      return { socket, args: ['--foreground', ...PASST_OPTIONS, '--socket', at(socket)], leftovers: [] }
     }
     default:
       return backend satisfies never
   }
 }
+
+/** By default the address of the gateway leads the guest to the ports of this host's loopback. */
+const PASST_OPTIONS = ['--no-map-gw']
 
 /** Where vhost-device-vsock listens for connections to the guest; `_PORT` at its end makes those of the host's ports. */
 export function guestSocket(folder: string): string {

@@ -113,12 +113,14 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
   },
   /** The daemon of a device: words are its backend's key, its name, its socket, and other files that it leaves. */
   daemon: {
-    make: async (context, { words: [, name = '', socket = ''], argv, walls }, { uid }) => {
+    make: async (context, { words: [key = '', name = '', socket = ''], argv, walls }, { uid }) => {
       const holder = holderOf(context)
       const plan = { name, argv: present(argv), walls, output: 'log' } as const
       const log = join(context.folder, `${name}.log`)
       const process = { holder, name, log, ms: context.limits.daemonMs }
-      await awaitSocket(socket, process, () => startChild(context, plan))
+      await awaitSocket(socket, process, () => startChild(context, plan)).catch((error) => {
+        throw name.startsWith('passt-') && !context.links.isRoutable() ? withoutRoute(key, error) : error
+      })
       // The daemon is another user than QEMU.
       if (dirname(socket) === context.folder && uid !== 0) await chown(socket, uid, uid)
     },
@@ -261,6 +263,14 @@ async function startChild(context: StepContext, plan: ChildPlan): Promise<void> 
     const text = `${plan.argv[0]}: no such program; ./microvm doctor names its package`
     throw new AgentError('FAILED_PRECONDITION', text, { cause: error })
   }
+}
+
+/** passt of Debian 12 copies its addresses from an interface with a default route; later ones can do without. */
+function withoutRoute(key: string, error: unknown): AgentError {
+  const text = 'this host has no interface with a default route, from which passt takes its addresses'
+  return new AgentError('FAILED_PRECONDITION', `backends.${key}: ${text} (${messageOf(error)})`, {
+    cause: error,
+  })
 }
 
 /** `holder: start qemu: disk=4:rw:/disk: ENOENT` is of a file. */
