@@ -133,8 +133,11 @@ export function hostPlan(
     kvmUsable: hasAccess('/dev/kvm', constants.R_OK | constants.W_OK),
     override: acceleration,
   }
+  const chosen = chooseAcceleration(facts)
+  if (chosen === 'kvm' && walls?.kvm === 'root')
+    log.warn('QEMU is root', { reason: '/dev/kvm is for root only, want it for a group' })
   return planFor({
-    acceleration: chooseAcceleration(facts),
+    acceleration: chosen,
     tscKhz: hostTscKhz(),
     walls,
     isKept,

@@ -81,3 +81,26 @@ describe('the limits of a start', () => {
     expect(await planned({ memoryMib: 0n, cpuMilli: 0, tasks: 0 })).toMatchObject({ step: 'holder' })
   })
 })
+
+describe('the user of QEMU', () => {
+  const wallsWith = async (kvm: 'all' | 'root' | number, acceleration: 'kvm' | 'tcg') => {
+    const plan = planFor({
+      ...{ acceleration, tscKhz: undefined, isKept: true, walls: { kvm } },
+      program: async (name) => name,
+    })
+    const record = InstanceRecord.fromPartial({ uid: 70_000, specification: specification() })
+    const steps = await plan(record, '/state/instances/web')
+    const { walls = [] } = steps.find(({ step }) => step === 'qemu') ?? {}
+    return walls.filter((wall) => !/^\w+=\d+:/.test(wall))
+  }
+  const user = ['network=none', 'processes=own', 'uid=70000']
+
+  it.each([
+    ['all', 'kvm', user],
+    [105, 'kvm', [...user, 'group=105']],
+    ['root', 'kvm', ['network=none']],
+    ['root', 'tcg', user],
+  ] as const)('is the instance with the right to use KVM: %s, %s', async (kvm, acceleration, expected) => {
+    expect(await wallsWith(kvm, acceleration)).toEqual(expected)
+  })
+})

@@ -1,19 +1,16 @@
-import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, describe, expect, it } from 'vitest'
+import { afterEach, describe, expect, it } from 'vitest'
 import type { Specification } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import { ChangeStateRequest_Change as Change } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import { readExits } from '../../../src/host/instance/holder/holder-files.ts'
+import type { Instances } from '../../../src/host/instance/instances.ts'
 import { memoryRegistry } from '../../../src/host/instance/registry/memory-registry.ts'
 import { instanceFolderName, specKey } from '../../../src/host/spec/spec-key.ts'
-import { LimitedCgroups } from '../../../src/os/cgroup/limited-cgroups.ts'
-import { sh, TestHolders } from '../../support/host/test-holder.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { cgroupsOf, leftovers } from '../../support/wing/leftovers.ts'
 import { lifePlan, openReal } from '../../support/wing/real-wing.ts'
 import { ADMIN } from '../../support/wing/requests.ts'
-
-const UNIFIED = '/sys/fs/cgroup/unified'
 
 const read = (...names: readonly string[]) => readFileSync(join(...names), 'utf8').trim()
 
@@ -34,10 +31,23 @@ describe.skipIf(existsSync('/sys/fs/cgroup/cgroup.controllers'))('the limits of 
     ...request,
     specification: request.specification && { ...request.specification, limits },
   })
+  const opened: Instances[] = []
+  const open = async () => {
+    const instances = await openReal(folder, registry)
+    opened.push(instances)
+    return instances
+  }
+  afterEach(async () => {
+    const instances = opened.splice(0).at(-1)
+    for (const { properties } of instances?.list(ADMIN) ?? [])
+      await instances?.remove(properties?.key ?? '', ADMIN)
+    await instances?.close()
+    expect(leftovers(folder)).toEqual([])
+  })
   const own = () => join(folder, 'instances', instanceFolderName(specKey('web')))
 
   it('hold for all its processes, and go with the machine, whoever ends it', async () => {
-    const before = await openReal(folder, registry)
+    const before = await open()
     const limits = { memoryMib: 700n, cpuMilli: 500, tasks: 60 }
     const made = await before.ensure(ensure(limits), ADMIN)
     const pids = [made.holderPid, ...(await readExits(own())).map(({ pid }) => pid)]
@@ -52,45 +62,19 @@ describe.skipIf(existsSync('/sys/fs/cgroup/cgroup.controllers'))('the limits of 
     expect(read(cpu, 'cpu.cfs_quota_us')).toBe('50000')
     expect(read(tasks, 'pids.max')).toBe('60')
     await before.close()
-    const instances = await openReal(folder, registry)
+    const instances = await open()
     await instances.changeState({ key: 'web', change: Change.KILL, graceMs: 0 }, ADMIN)
     expect(cgroupsOf(folder)).toEqual([])
     await instances.changeState({ key: 'web', change: Change.RUN, graceMs: 0 }, ADMIN)
     expect(cgroupsOf(folder)).toHaveLength(3)
-    await instances.remove('web', ADMIN)
-    await instances.close()
-    expect(leftovers(folder)).toEqual([])
   })
 
   it('have defaults by the memory and the CPUs of the guest', async () => {
-    const instances = await openReal(folder, registry)
+    const instances = await open()
     await instances.ensure(ensure(), ADMIN)
     const [memory = '', cpu = '', tasks = ''] = cgroupsOf(folder)
     expect(read(memory, 'memory.limit_in_bytes')).toBe(`${(64 + 512 + 1024) * 2 ** 20}`)
     expect(read(cpu, 'cpu.cfs_quota_us')).toBe('-1')
     expect(read(tasks, 'pids.max')).toBe('513')
-    await instances.remove('web', ADMIN)
-    await instances.close()
-  })
-})
-
-describe.skipIf(!existsSync(`${UNIFIED}/cgroup.controllers`))('a cgroup of v2', () => {
-  const holders = new TestHolders()
-  const parent = `walls-${process.pid}`
-  // The controllers are v1's on this machine: the folders, and who is in them, are the kernel's.
-  const root = temporaryFolder()
-  afterAll(() => existsSync(join(UNIFIED, parent)) && rmdirSync(join(UNIFIED, parent)))
-
-  it('has a holder and all that it starts, and is removed once they have ended', async () => {
-    mkdirSync(join(root, 'pids'))
-    const cgroups = await LimitedCgroups.find(parent, UNIFIED)
-    expect(cgroups).toBe(undefined)
-    mkdirSync(join(UNIFIED, parent, 'one'), { recursive: true })
-    const holder = await holders.start()
-    writeFileSync(join(UNIFIED, parent, 'one', 'cgroup.procs'), `${holder.pid}`)
-    const child = await holder.start(sh('a', 'log', 'sleep 1000'))
-    expect(read(`/proc/${child.pid}/cgroup`)).toContain(`0::/${parent}/one`)
-    await holder.end()
-    rmdirSync(join(UNIFIED, parent, 'one'))
   })
 })
