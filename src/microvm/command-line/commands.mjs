@@ -292,7 +292,12 @@ export const MACHINE_COMMANDS = [
       'FILE is YAML or JSON of kind VM or VirtualMachineConfig (docs/machine.md). What stands behind a device keeps its name, because no host is asked.',
     ],
     options: [
-      { name: 'as', value: 'FORM', summary: "another form: `libvirt`, which is libvirt's domain XML" },
+      {
+        name: 'as',
+        value: 'FORM',
+        choices: ['libvirt'],
+        summary: "another form: `libvirt`, which is libvirt's domain XML",
+      },
       { name: 'tenant', summary: 'refuse what only the administrator may give: the part `domain`' },
       JSON_OUTPUT,
       HELP,

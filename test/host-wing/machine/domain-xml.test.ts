@@ -46,6 +46,11 @@ describe("a machine as libvirt's domain", () => {
     expect(fields.has('maxMemory')).toBe(false)
   })
 
+  it('has one cell of everything where memory may be added', () => {
+    expect(fieldsOf({ memory: 512, cpu: 4 }).get('cpu/numa/cell@cpus')).toBe('0-3')
+    expect(fieldsOf({ memory: { size: 512, slots: 0 } }).has('cpu/numa/cell@cpus')).toBe(false)
+  })
+
   it('has texts of the document as texts', () => {
     expect(domainXml(expanded({ smbios: { product: '<a>&"b"' } }))).toContain('&#60;a&#62;&#38;&#34;b&#34;')
   })

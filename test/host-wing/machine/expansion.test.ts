@@ -32,6 +32,16 @@ describe('an expansion', () => {
     expect(paths).toEqual(['devices.disk0.properties.serial', 'devices.nic0.properties.mac', 'uuid'])
   })
 
+  it("of the page's own document is a machine, also of a tenant", () => {
+    const page = readFileSync(join(FIXTURES, '../../../docs/machine.md'), 'utf8')
+    const [, example = ''] = /^```yaml\n(.*?)^```$/ms.exec(page) ?? []
+    const { devices, name } = expand(readDocument(parseYaml(example)), { isPrivileged: false })
+    expect(name).toBe('web')
+    expect(Object.keys(devices)).toEqual(
+      expect.arrayContaining(['disk0', 'nic0', 'rng0', 'console0', 'balloon0']),
+    )
+  })
+
   it('refuses the part `domain` of a tenant', () => {
     expect(() => expand(document, { isPrivileged: false })).toThrow(
       expect.objectContaining({

@@ -84,11 +84,15 @@ function features({ board, firmware, hyperv }: Machine): Element {
   )
 }
 
-function processor({ cpu, numa }: Machine): Element {
+function processor({ cpu, memory, numa }: Machine): Element {
   const { features: wished, match, model, topology } = cpu
   const { cores, sockets, threads } = topology
   const mode = model === 'host' ? 'host-passthrough' : 'maximum'
-  const cells = numa.cells.map(({ cpus, memoryMib }, id) =>
+  // QEMU makes a cell of everything where memory may be added; libvirt wants it in words.
+  const whole = { cpus: [`0-${cpu.count - 1}`], memoryMib: memory.sizeMib }
+  const hasRoom = memory.maximumMib > memory.sizeMib
+  const written = numa.cells.length === 0 && hasRoom ? [whole] : numa.cells
+  const cells = written.map(({ cpus, memoryMib }, id) =>
     element('cell', { id, cpus: cpus.join(','), memory: memoryMib * 1024, unit: 'KiB' }),
   )
   return element(

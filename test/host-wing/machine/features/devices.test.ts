@@ -69,7 +69,7 @@ describe('graphics', () => {
 
   it('by vnc has a plain card and no channel', () => {
     const { devices } = expanded({ graphics: { type: 'vnc', password: 'screen' } })
-    expect(devices.video0).toMatchObject({ model: 'VGA', properties: {} })
+    expect(devices.video0).toMatchObject({ model: 'VGA', properties: { vgamem_mb: 16 } })
     expect(devices.channel0).toBeUndefined()
   })
 

@@ -42,12 +42,12 @@ export const graphics = feature({
     if (!isQxl && qxlOnly !== undefined) refuse(`${at}.${qxlOnly[0]}`, `video ${video} has none`)
     if (wish?.passwordValidTo !== undefined && wish.password === undefined)
       refuse(`${at}.passwordValidTo`, 'wants a password')
-    const vgamem = wish?.vgamem ?? (isQxl ? QXL.vgamem : undefined)
+    const vgamem = wish?.vgamem ?? QXL.vgamem
     const properties = present<Scalar>({
       ...{ max_outputs: isQxl || video === 'virtio' ? (wish?.heads ?? 1) : undefined },
       ...{ ram_size: isQxl ? (wish?.ram ?? QXL.ram) * 1024 : undefined },
       ...{ vram_size: isQxl ? (wish?.vram ?? QXL.vram) * 1024 : undefined },
-      ...{ vgamem_mb: vgamem === undefined || video === 'virtio' ? undefined : Math.ceil(vgamem / 1024) },
+      ...{ vgamem_mb: video === 'virtio' ? undefined : Math.ceil(vgamem / 1024) },
     })
     const address = pciAddressOf(wish?.address)
     const options = present({
