@@ -16,7 +16,7 @@ import { INSTANCE_LIMITS } from './limits.ts'
 import { hostLinks } from './machine/host-links.ts'
 import { type PlanHost, planFor, type WallFacts } from './machine/plan.ts'
 import type { Holders } from './machine/steps.ts'
-import { UIDS, type UidRange } from './machine/uid-range.ts'
+import { checkUnused, UIDS, type UidRange } from './machine/uid-range.ts'
 import { type InstancesParts, openInstances } from './open-instances.ts'
 import type { Registry } from './registry/registry.ts'
 
@@ -58,10 +58,12 @@ export async function openHostInstances(options: HostInstancesOptions): Promise<
   const isRoot = process.getuid?.() === 0
   if (!isRoot)
     options.log.warn('no walls between instances', { reason: 'all processes are one user, want root' })
+  const { uids = UIDS } = options
+  if (isRoot) await checkUnused(uids)
   return await openInstances({
     ...options,
     ...hostParts(),
-    uids: isRoot ? (options.uids ?? UIDS) : undefined,
+    uids: isRoot ? uids : undefined,
     plan: hostPlan({ ...options, isKept: true }, { kvm: kvmUsers() }, cgroups?.controllers),
     isKept: true,
     isWalled: true,
