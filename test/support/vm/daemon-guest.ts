@@ -1,9 +1,6 @@
-import { type ChildProcessByStdio, spawn } from 'node:child_process'
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Readable } from 'node:stream'
 import { setTimeout as delay } from 'node:timers/promises'
-import { projectRoot } from '../../../src/build/project.ts'
 import { connectAgent } from '../../../src/client/connection/connect-agent.ts'
 import { type Agent, agentOf } from '../../../src/client/container/container-session.ts'
 import { connectMachine } from '../../../src/client/daemon/connect-machine.ts'
@@ -17,6 +14,7 @@ import { ensureImage } from '../../../src/image/ensure-image.ts'
 import { daemonClient } from '../host-wing/running-daemon.ts'
 import { type MicrovmRun, microvm } from '../microvm/run-microvm.ts'
 import { endChild } from '../processes.ts'
+import { startDaemonProcess } from '../wing/daemon-process.ts'
 import { CRUN, progress } from './boot-guest.ts'
 
 /** A daemon in a process of its own, with one booted guest, the instance `web`. */
@@ -42,6 +40,7 @@ export async function bootInDaemon(options: {
   readonly folder: string
   readonly machine?: Machine
   readonly extra?: Pick<VmSpec, 'devices' | 'backends'>
+  readonly daemon?: Parameters<typeof startDaemonProcess>[1]
 }): Promise<DaemonGuest> {
   const { folder, machine = 'pc-q35-7.2', extra } = options
   const parts: GuestParts = {
@@ -50,7 +49,7 @@ export async function bootInDaemon(options: {
     containerRoot: await ensureContainerRoot(progress),
   }
   const state = join(folder, 'state')
-  const daemon = await startDaemon(state)
+  const daemon = await startDaemonProcess(state, options.daemon)
   const socket = join(state, 'admin.sock')
   const client = daemonClient(socket)
   const consoleText = async () => {
@@ -96,16 +95,4 @@ const LINK: GuestParts['link'] = {
   device: (slot, backend) => ({ kind: 'vsock', slot, cid: 0, backend }),
   backend: { kind: 'vsock-daemon' },
   commandLine: [],
-}
-
-async function startDaemon(state: string): Promise<ChildProcessByStdio<null, null, Readable>> {
-  const argv = [join(projectRoot, 'src/microvm/main.ts'), 'daemon', '--state', state]
-  const env = { ...process.env, MICROVM_ACCEL: 'tcg' }
-  const daemon = spawn(process.execPath, argv, { env, stdio: ['ignore', 'ignore', 'pipe'] })
-  let log = ''
-  for await (const chunk of daemon.stderr.iterator({ destroyOnReturn: false })) {
-    log += chunk
-    if (log.includes('"msg":"serving"')) return daemon
-  }
-  throw new Error(`the daemon has ended: ${log}`)
 }
