@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto'
 import { access, constants, mkdir, readFile, rmdir, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -53,13 +54,15 @@ export class LimitedCgroups {
     if (controllers.length === 0) return undefined
     const parents = isV2 ? [join(above, parent)] : controllers.map((name) => join(root, name, parent))
     const found = new LimitedCgroups(controllers, isV2, parents)
+    // Another may try at the same time.
+    const trial = `trial-${randomUUID()}`
     try {
-      await found.make(TRIAL, { tasks: 1 })
+      await found.make(trial, { tasks: 1 })
       return found
     } catch {
       return undefined
     } finally {
-      await found.remove(TRIAL).catch(() => {})
+      await found.remove(trial).catch(() => {})
     }
   }
 
@@ -140,9 +143,6 @@ export class LimitedCgroups {
 }
 
 const TRIES = 10
-
-/** For one process, which no instance is called after. */
-const TRIAL = `trial-${process.pid}`
 
 async function isAllowed(path: string, mode = constants.W_OK): Promise<boolean> {
   return await access(path, mode).then(

@@ -1,5 +1,6 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
 import { afterEach, describe, expect, it } from 'vitest'
 import type { Specification } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import { ChangeStateRequest_Change as Change } from '../../../src/gen/microvm/instance/v1/instance.ts'
@@ -7,6 +8,7 @@ import { readExits } from '../../../src/host/instance/holder/holder-files.ts'
 import type { Instances } from '../../../src/host/instance/instances.ts'
 import { memoryRegistry } from '../../../src/host/instance/registry/memory-registry.ts'
 import { instanceFolderName, specKey } from '../../../src/host/spec/spec-key.ts'
+import { LimitedCgroups } from '../../../src/os/cgroup/limited-cgroups.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { cgroupsOf, leftovers } from '../../support/wing/leftovers.ts'
 import { lifePlan, openReal } from '../../support/wing/real-wing.ts'
@@ -67,6 +69,17 @@ describe.skipIf(existsSync('/sys/fs/cgroup/cgroup.controllers'))('the limits of 
     expect(cgroupsOf(folder)).toEqual([])
     await instances.changeState({ key: 'web', change: Change.RUN, graceMs: 0 }, ADMIN)
     expect(cgroupsOf(folder)).toHaveLength(3)
+  })
+
+  it('are found by many at the same time', async () => {
+    const find = async (waitMs: number) => {
+      await delay(waitMs)
+      return await LimitedCgroups.find(`limits-${process.pid}`)
+    }
+    for (let round = 0; round < 60; round++) {
+      const found = [1, 2, 3, 4].map((number) => find((number * round) % 7))
+      expect(await Promise.all(found)).not.toContain(undefined)
+    }
   })
 
   it('have defaults by the memory and the CPUs of the guest', async () => {

@@ -68,8 +68,8 @@ describe('cgroups with limits', () => {
   it('are none where none can be made', async () => {
     expect(await LimitedCgroups.find('parent', tree('freezer'))).toBe(undefined)
     const root = tree('pids')
-    // As a kernel that takes no limit.
-    mkdirSync(join(root, 'pids/parent', `trial-${process.pid}`, 'pids.max'), { recursive: true })
+    // A folder cannot be made below a file.
+    writeFileSync(join(root, 'pids/parent'), '')
     expect(await LimitedCgroups.find('parent', root)).toBe(undefined)
   })
 })
