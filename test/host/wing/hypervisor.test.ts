@@ -6,6 +6,7 @@ import { ConsoleIO, LeaseMode, VMSpec_StartMode } from '../../../src/gen/vm.ts'
 import { instanceJson } from '../../../src/microvm/machines/command.ts'
 import { answerImage, makeCertificate, serve } from '../../support/host-wing/image-server.ts'
 import { daemonClient } from '../../support/host-wing/running-daemon.ts'
+import { processState } from '../../support/processes.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { BOOTED, bootDisk } from '../../support/wing/boot-disk.ts'
 import { type HypervisorProcess, startHypervisor } from '../../support/wing/hypervisor-process.ts'
@@ -104,10 +105,11 @@ describe('microvm hypervisor', () => {
     const at = ['', ...[20 * MIB, 40 * MIB, 68 * MIB, checkpoint].map((byte) => `bytes=${byte}-`)]
     expect(server.ranges).toEqual(at)
     expect(runId()).toBeGreaterThan(firstRun)
-    const [{ qemuPid = 0 } = {}] = (await daemonInstances()).instances
+    const { qemuPid, holderPid } = await instance()
+    expect(processState(qemuPid)).toBeDefined()
     second.process.kill('SIGKILL')
     await second.ended
-    await expect.poll(() => leftovers(folder).filter((line) => line.startsWith(`${qemuPid} `))).toEqual([])
+    await expect.poll(() => [qemuPid, holderPid].map(processState)).toEqual([undefined, undefined])
 
     const third = start(spec, env)
     await third.until('the machine runs')
@@ -118,9 +120,9 @@ describe('microvm hypervisor', () => {
     expect(await third.ended).toBe(0)
   })
 
-  async function daemonInstances() {
+  async function instance() {
     const client = daemonClient(join(state, 'hypervisor.sock'))
-    return await client.instances.listInstances({}).finally(() => client.close())
+    return await client.instances.getInstance({ key: 'web' }).finally(() => client.close())
   }
 
   it('ends with its guest', async () => {
