@@ -57,7 +57,7 @@ export class LimitedCgroups {
     // Another may try at the same time.
     const trial = `trial-${randomUUID()}`
     try {
-      await found.make(trial, { tasks: 1 })
+      await found.make(trial, { memoryBytes: 2 ** 30, cpuMilli: 1000, tasks: 1 })
       return found
     } catch {
       return undefined
@@ -66,17 +66,23 @@ export class LimitedCgroups {
     }
   }
 
-  /** Throws a kernel error. What has been made is removed by {@link remove}. */
+  /**
+   * Makes one in the hierarchies of its limits only: in another, its processes would share the time of one with all others
+   * there. Throws a kernel error. What has been made is removed by {@link remove}.
+   */
   async make(name: string, limits: CgroupLimits): Promise<void> {
-    await Promise.all(this.#parents.map((parent) => this.#makeFolder(parent, name)))
-    for (const [controller, file, value] of this.#settings(limits)) {
-      if (this.controllers.has(controller)) await write(join(this.#folderOf(controller), name, file), value)
-    }
+    const settings = this.#settings(limits).filter(([controller]) => this.controllers.has(controller))
+    const wanted = [...new Set(settings.map(([controller]) => controller))]
+    const parents = this.#isV2 ? this.#parents : wanted.map((controller) => this.#folderOf(controller))
+    await Promise.all(parents.map((parent) => this.#makeFolder(parent, name, wanted)))
+    for (const [controller, file, value] of settings)
+      await write(join(this.#folderOf(controller), name, file), value)
   }
 
   /** Moves a process there; what it starts later is there too. */
   async join(name: string, pid: number): Promise<void> {
-    await Promise.all(this.#parents.map((parent) => write(join(parent, name, 'cgroup.procs'), `${pid}`)))
+    const folders = this.#parents.map((parent) => join(parent, name))
+    await Promise.all(folders.map((folder) => joinIfThere(join(folder, 'cgroup.procs'), pid)))
   }
 
   /** Waits for its killed processes. Throws EBUSY when one stays. Does nothing for one that is not there. */
@@ -99,12 +105,12 @@ export class LimitedCgroups {
   }
 
   /** The parent may be removed meanwhile with the last other cgroup. */
-  async #makeFolder(parent: string, name: string): Promise<void> {
+  async #makeFolder(parent: string, name: string, wanted: readonly LimitController[]): Promise<void> {
     for (let tries = 1; ; tries++) {
       try {
         await mkdir(parent, { recursive: true })
         if (this.#isV2) {
-          const control = this.#words()
+          const control = wanted.map((controller) => `+${controller}`).join(' ')
           for (const each of [dirname(parent), parent])
             await write(join(each, 'cgroup.subtree_control'), control)
         }
@@ -115,10 +121,6 @@ export class LimitedCgroups {
         if (errnoOf(error) !== 'ENOENT' || tries === TRIES) throw error
       }
     }
-  }
-
-  #words(): string {
-    return [...this.controllers].map((name) => `+${name}`).join(' ')
   }
 
   #settings({
@@ -164,6 +166,12 @@ async function canEnable(folder: string, controller: LimitController): Promise<b
     () => true,
     () => false,
   )
+}
+
+async function joinIfThere(path: string, pid: number): Promise<void> {
+  await write(path, `${pid}`).catch((error) => {
+    if (errnoOf(error) !== 'ENOENT') throw error
+  })
 }
 
 async function write(path: string, value: string): Promise<void> {
