@@ -1,6 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { AgentError } from '../../src/base/errors.ts'
-import { plugDisk, unplugDisk } from '../../src/host/qemu/qmp/hot-plug.ts'
 import { specKey } from '../../src/host/spec/spec-key.ts'
 import { createContainerRequest } from '../../test/support/containers/container-requests.ts'
 import type { Pod } from '../../test/support/containers/pod.ts'
@@ -8,6 +7,7 @@ import { storageOf } from '../../test/support/handlers/storage/storage-builder.t
 import type { TestGuest } from '../../test/support/vm/boot-guest.ts'
 import { bootPod, ROOT } from '../../test/support/vm/guest-pod.ts'
 import { hotDisk } from '../../test/support/vm/hot-disk.ts'
+import { plugDisk, unplugDisk } from '../../test/support/vm/hot-plug.ts'
 import { median, report } from '../support/figure.ts'
 import { startMountProber } from '../support/mount-prober.ts'
 

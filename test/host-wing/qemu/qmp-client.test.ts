@@ -2,16 +2,9 @@ import type { Duplex } from 'node:stream'
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { QmpClient } from '../../../src/host/qemu/qmp/client.ts'
-import {
-  growDisk,
-  plugCpu,
-  plugDisk,
-  plugMemory,
-  plugNic,
-  unplugDisk,
-} from '../../../src/host/qemu/qmp/hot-plug.ts'
 import { specKey } from '../../../src/host/spec/spec-key.ts'
 import { duplexPair } from '../../support/rpc/duplex-pair.ts'
+import { growDisk, plugCpu, plugDisk, plugMemory, plugNic, unplugDisk } from '../../support/vm/hot-plug.ts'
 
 /** Output of QEMU 7.2. */
 const GREETING =

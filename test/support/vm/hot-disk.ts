@@ -1,8 +1,8 @@
 import { execFileSync } from 'node:child_process'
 import { mkdirSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { HotDisk } from '../../../src/host/qemu/qmp/hot-plug.ts'
 import { specKey } from '../../../src/host/spec/spec-key.ts'
+import type { HotDisk } from './hot-plug.ts'
 
 const SIZE_BYTES = 4 * 2 ** 20
 

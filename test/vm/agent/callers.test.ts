@@ -10,7 +10,6 @@ import { agentOf } from '../../../src/client/container/container-session.ts'
 import type { RecordedCall } from '../../../src/ctl/recording/recording.ts'
 import { CreateContainerRequest } from '../../../src/gen/agent.ts'
 import type { GuestParts } from '../../../src/host/instance/guest-spec.ts'
-import { plugDisk } from '../../../src/host/qemu/qmp/hot-plug.ts'
 import type { Device } from '../../../src/host/spec/spec.ts'
 import { specKey } from '../../../src/host/spec/spec-key.ts'
 import { DEFAULT_KERNEL } from '../../../src/image/packages.ts'
@@ -37,6 +36,7 @@ import {
 } from '../../support/vm/boot-guest.ts'
 import { consoleLine } from '../../support/vm/guest-pod.ts'
 import { type HostNetwork, makeHostNetwork } from '../../support/vm/host-network.ts'
+import { plugDisk } from '../../support/vm/hot-plug.ts'
 import { copyTree } from './copy-tree.ts'
 
 interface Machine {

@@ -1,5 +1,4 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { type HotDisk, plugDisk, unplugDisk } from '../../../src/host/qemu/qmp/hot-plug.ts'
 import { qemuId, type SpecKey, specKey } from '../../../src/host/spec/spec-key.ts'
 import { bind } from '../../support/containers/container-requests.ts'
 import type { Pod } from '../../support/containers/pod.ts'
@@ -7,6 +6,7 @@ import { storageOf } from '../../support/handlers/storage/storage-builder.ts'
 import { CRUN, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { bootPod } from '../../support/vm/guest-pod.ts'
 import { hotDisk } from '../../support/vm/hot-disk.ts'
+import { type HotDisk, plugDisk, unplugDisk } from '../../support/vm/hot-plug.ts'
 
 const STORAGE = '/run/kata-containers/sandbox/storage'
 const BRIDGE = specKey('bridge')

@@ -3,13 +3,13 @@ import { truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { SIGKILL } from '../../../src/base/signals.ts'
-import { growDisk, type HotDisk, plugCpu, plugDisk, plugMemory } from '../../../src/host/qemu/qmp/hot-plug.ts'
 import { type SpecKey, specKey } from '../../../src/host/spec/spec-key.ts'
 import { bind } from '../../support/containers/container-requests.ts'
 import type { Pod, RemoteProcess } from '../../support/containers/pod.ts'
 import { storageOf } from '../../support/handlers/storage/storage-builder.ts'
 import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { bootPod, consoleLine, GUEST_PROC } from '../../support/vm/guest-pod.ts'
+import { growDisk, type HotDisk, plugCpu, plugDisk, plugMemory } from '../../support/vm/hot-plug.ts'
 
 const skipped = cannotBoot() !== undefined
 const MIB = 2 ** 20

@@ -1,6 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { Storage } from '../../../src/gen/agent.ts'
-import { type HotDisk, plugDisk, unplugDisk } from '../../../src/host/qemu/qmp/hot-plug.ts'
 import { qemuId, specKey } from '../../../src/host/spec/spec-key.ts'
 import { bind } from '../../support/containers/container-requests.ts'
 import type { Pod } from '../../support/containers/pod.ts'
@@ -8,6 +7,7 @@ import { storageOf } from '../../support/handlers/storage/storage-builder.ts'
 import { CRUN, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { bootPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 import { hotDisk } from '../../support/vm/hot-disk.ts'
+import { type HotDisk, plugDisk, unplugDisk } from '../../support/vm/hot-plug.ts'
 
 const DISK_PORT = specKey('disk-port')
 const SCSI_PORT = specKey('scsi-port')

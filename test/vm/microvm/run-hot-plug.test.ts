@@ -7,7 +7,6 @@ import {
   rootPathOf,
 } from '../../../src/client/container/container-session.ts'
 import { containerSpec } from '../../../src/client/container/container-spec.ts'
-import { type HotDisk, plugDisk, unplugDisk } from '../../../src/host/qemu/qmp/hot-plug.ts'
 import { specKey } from '../../../src/host/spec/spec-key.ts'
 import { ensureContainerRoot } from '../../../src/image/container-root.ts'
 import {
@@ -16,6 +15,7 @@ import {
   type TestGuest,
   type TestGuestOptions,
 } from '../../support/vm/boot-guest.ts'
+import { type HotDisk, plugDisk, unplugDisk } from '../../support/vm/hot-plug.ts'
 
 const PORT = specKey('port')
 const SLOT = 6
