@@ -64,6 +64,20 @@ describe('the life of an instance', () => {
     })
   })
 
+  it('has its console as port 0, from the first byte that is kept', async () => {
+    const wing = new FakeWing()
+    const instances = await wing.open()
+    await instances.ensure(ensureRequest('web'), ADMIN)
+    const [holder] = wing.holders.running.values()
+    holder?.write(0, 'the first line\n')
+    const output = instances.attach({ key: 'web', port: 0, offset: 4n }, ADMIN)[Symbol.asyncIterator]()
+    expect(await output.next()).toEqual({
+      done: false,
+      value: { offset: 4n, data: Buffer.from('first line\n') },
+    })
+    await output.return?.()
+  })
+
   it('is forgotten when it cannot be made', async () => {
     const wing = new FakeWing()
     const instances = await wing.open()

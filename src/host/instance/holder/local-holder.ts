@@ -3,7 +3,7 @@ import { appendFileSync, writeFileSync } from 'node:fs'
 import { constants } from 'node:os'
 import { join } from 'node:path'
 import { Duplex, type Writable } from 'node:stream'
-import { AgentError, messageOf } from '../../../base/errors.ts'
+import { AgentError, errnoOf, messageOf } from '../../../base/errors.ts'
 import type { ChildPlan, HeldChild, Holder, Ring } from './holder.ts'
 
 /** Of the console, and of a reader that falls behind; as the holders of the daemon have it. */
@@ -13,7 +13,7 @@ const LOG_BYTES = 1 << 20
 
 interface LocalChild {
   readonly held: HeldChild
-  readonly process: ChildProcess
+  readonly child: ChildProcess
   readonly ended: Promise<void>
 }
 
@@ -56,12 +56,12 @@ export class LocalHolder implements Holder {
       throw new AgentError('UNAVAILABLE', `start ${name} through setpriv: ${messageOf(error)}`)
     })
     const held = { name, pid: child.pid ?? 0, exit: undefined }
-    this.#children.set(name, { held, process: child, ended })
+    this.#children.set(name, { held, child, ended })
     return held
   }
 
   async kill(name: string, signal: number): Promise<void> {
-    this.#children.get(name)?.process.kill(signal)
+    this.#children.get(name)?.child.kill(signal)
   }
 
   async children(): Promise<readonly HeldChild[]> {
@@ -99,7 +99,9 @@ export class LocalHolder implements Holder {
 
   /** Ends the children: they live no longer than the connection. */
   disconnect(): void {
-    for (const { process } of this.#children.values()) process.kill('SIGKILL')
+    for (const { held } of this.#children.values()) {
+      if (held.exit === undefined) killGroup(held.pid)
+    }
   }
 
   #keepOutput(name: string, { stdin, stdout, stderr }: ChildProcess): void {
@@ -121,6 +123,15 @@ export class LocalHolder implements Holder {
     const held = { ...child.held, exit }
     this.#children.set(name, { ...child, held })
     for (const listener of this.#listeners) listener(held)
+  }
+}
+
+/** With the children of the process, which keep its output open, also after its own end. */
+function killGroup(pid: number): void {
+  try {
+    process.kill(-pid, 'SIGKILL')
+  } catch (error) {
+    if (errnoOf(error) !== 'ESRCH') throw error
   }
 }
 
@@ -168,8 +179,10 @@ class ConsoleRing {
   }
 
   attach(offset: bigint): { readonly first: bigint; readonly stream: Duplex } {
-    const [low, high] = [this.#first, this.#end]
-    const first = offset < low ? low : offset > high ? high : offset
+    if (offset > this.#end)
+      throw new AgentError('OUT_OF_RANGE', `ring 0: offset ${offset}, want at most ${this.#end}`)
+    const low = this.#first
+    const first = offset < low ? low : offset
     const stream = new Duplex({
       read: () => {},
       write: (chunk, _, done) => this.#input.write(chunk, () => done()),
