@@ -72,7 +72,12 @@ export async function openHostInstances(options: HostInstancesOptions): Promise<
   })
 }
 
-/** Opens instances whose machines end with this process, in an empty state folder. */
+/** The folder of a machine that ends with this process. Its name is short, for paths of sockets have little room. */
+export function runFolderOf(stateFolder: string): string {
+  return join(stateFolder, 'vm')
+}
+
+/** Opens the one instance of a process, whose machine ends with it, in an empty state folder. */
 export async function openRunInstances(options: HostInstancesOptions): Promise<Instances> {
   const holders: Holders = {
     start: async (folder) => new LocalHolder(folder),
@@ -85,6 +90,7 @@ export async function openRunInstances(options: HostInstancesOptions): Promise<I
     ...hostParts(),
     plan,
     holders,
+    onlyFolder: runFolderOf(options.stateFolder),
     isKept: false,
     isWalled: false,
   })

@@ -52,6 +52,8 @@ import { watchDaemons } from './watch-daemons.ts'
 
 export interface InstancesParts {
   readonly stateFolder: string
+  /** The folder of the only instance; by default each has one below the state folder. */
+  readonly onlyFolder?: string | undefined
   readonly registry: Registry
   readonly holders: Holders
   readonly links: HostLinks
@@ -103,10 +105,11 @@ class HostInstances implements Instances {
   }
 
   add(key: string, record: InstanceRecord, steps: readonly StepRecord[]): MachineInstance {
-    const { registry, plan, isKept, quotas: _, uids: __, ...shared } = this.#parts
+    const { registry, plan, isKept, onlyFolder, quotas: _, uids: __, ...shared } = this.#parts
     const log = shared.log.with({ instance: key })
     const recorded = new RecordedInstance({ key, registry, changes: this.#changes, log }, record, steps)
-    const folder = join(shared.stateFolder, 'instances', instanceFolderName(specKey(key)))
+    const name = instanceFolderName(specKey(key))
+    const folder = onlyFolder ?? join(shared.stateFolder, 'instances', name)
     const hooks: InstanceHooks = {
       onEvent: followGuest,
       onMachine: (machineOf, machine) => {

@@ -10,6 +10,7 @@ import type { ReadDescriptors } from '../../rpc/grpc/reflection.ts'
 import { serveGrpc } from '../../rpc/grpc/server.ts'
 import type { Totals } from '../../rpc/limits.ts'
 import { startTimer } from '../../rpc/timer.ts'
+import { MAX_STATE_FOLDER_BYTES } from '../instance/limits.ts'
 import type { ServedTables } from './serve.ts'
 
 export interface SocketPlan {
@@ -114,6 +115,16 @@ export class ApiSockets {
       this.#open.delete(socket)
     })
   }
+}
+
+/** Throws FAILED_PRECONDITION when the sockets of instances do not fit below the state folder. */
+export function checkFolderLength(path: string, remedy: string, most = MAX_STATE_FOLDER_BYTES): void {
+  const bytes = Buffer.byteLength(path)
+  if (bytes <= most) return
+  throw new AgentError(
+    'FAILED_PRECONDITION',
+    `state folder ${path}: ${bytes} bytes, want at most ${most} for the sockets in it (${remedy})`,
+  )
 }
 
 /** Makes the folder of sockets. With `isOpen` other users may pass through it, but not list it. */

@@ -4,11 +4,10 @@ import { join } from 'node:path'
 import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Caller, Instances } from '../instance/instances.ts'
-import { MAX_STATE_FOLDER_BYTES } from '../instance/limits.ts'
 import { memoryRegistry } from '../instance/registry/memory-registry.ts'
 import type { RebuildReport } from '../instance/registry/rebuild.ts'
 import type { Registry } from '../instance/registry/registry.ts'
-import { makeFolder, makeSocketFolder } from './api-sockets.ts'
+import { checkFolderLength, makeFolder, makeSocketFolder } from './api-sockets.ts'
 import { CallJournal } from './call-journal.ts'
 import { type Configuration, quotasOf } from './configuration.ts'
 import { MockInstances } from './mock-instances.ts'
@@ -48,7 +47,8 @@ export interface Daemon {
 /** Serves the instances of the state folder. Throws FAILED_PRECONDITION, in one sentence, when it cannot. */
 export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   const { stateFolder, configuration, log } = options
-  if (!options.mock) checkLength(stateFolder)
+  // A mock has no sockets of instances.
+  if (!options.mock) checkFolderLength(stateFolder, '--state DIR')
   await checkStateFolder(stateFolder)
   const hasTenants = configuration.tenants.length > 0
   await makeSocketFolder(stateFolder, hasTenants)
@@ -134,16 +134,6 @@ async function closeAll(parts: readonly Part[], log: Logger): Promise<void> {
       log.error('not closed', { part: name, error: messageOf(error) })
     }
   }
-}
-
-/** Instances have sockets in the folder; a mock has none. */
-function checkLength(path: string): void {
-  const bytes = Buffer.byteLength(path)
-  if (bytes <= MAX_STATE_FOLDER_BYTES) return
-  throw new AgentError(
-    'FAILED_PRECONDITION',
-    `state folder ${path}: ${bytes} bytes, want at most ${MAX_STATE_FOLDER_BYTES} for the sockets in it (--state DIR)`,
-  )
 }
 
 async function checkStateFolder(path: string): Promise<void> {

@@ -2,6 +2,8 @@ import { join } from 'node:path'
 import { silentLogger } from '../../base/log.ts'
 import { openRunInstances } from '../instance/open-host-instances.ts'
 import { memoryRegistry } from '../instance/registry/memory-registry.ts'
+import { MAX_SOCKET_PATH_BYTES } from '../spec/limits.ts'
+import { checkFolderLength } from './api-sockets.ts'
 import { CallJournal } from './call-journal.ts'
 import { openApi } from './open-api.ts'
 
@@ -11,6 +13,9 @@ export interface RunService {
   close(): Promise<void>
 }
 
+/** The longest path of a socket is `vm/run/vsock.sock_PORT`. */
+const MAX_FOLDER_BYTES = MAX_SOCKET_PATH_BYTES - '/vm/run/vsock.sock_4294967295'.length
+
 /** Serves machines that end with this process, as a daemon without tenants does. The folder is private and empty. */
 export async function startRunService(options: {
   readonly folder: string
@@ -18,6 +23,7 @@ export async function startRunService(options: {
   readonly acceleration: string | undefined
 }): Promise<RunService> {
   const { folder, acceleration } = options
+  checkFolderLength(folder, 'a shorter TMPDIR', MAX_FOLDER_BYTES)
   const log = silentLogger()
   const registry = memoryRegistry()
   const journal = await CallJournal.open({ registry, nowMs: Date.now, log })

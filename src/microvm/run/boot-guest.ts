@@ -1,4 +1,3 @@
-import { join } from 'node:path'
 import type { Duplex } from 'node:stream'
 import { setTimeout as delay } from 'node:timers/promises'
 import { abortable } from '../../base/abort.ts'
@@ -11,13 +10,14 @@ import type { RegistryEnvironment } from '../../client/machines/entry.ts'
 import type { Specification } from '../../gen/microvm/instance/v1/instance.ts'
 import { agentAddress } from '../../host/instance/connect-agent.ts'
 import { type GuestParts, guestSpec } from '../../host/instance/guest-spec.ts'
+import { runFolderOf } from '../../host/instance/open-host-instances.ts'
 import { type ConsoleTail, isFromUserSpace } from '../../host/qemu/console-tail.ts'
 import { cpuDemands, LockUpWatch } from '../../host/qemu/lock-up.ts'
 import { chooseLink } from '../../host/qemu/vsock/choose-link.ts'
 import type { GuestLink } from '../../host/qemu/vsock/guest-link.ts'
 import { type RunService, startRunService } from '../../host/service/run-service.ts'
 import { versionedMachine } from '../../host/spec/check-spec.ts'
-import { instanceFolderName, specKey } from '../../host/spec/spec-key.ts'
+import { specKey } from '../../host/spec/spec-key.ts'
 import { specToProto } from '../../host/spec/to-proto.ts'
 import type { TtrpcClient } from '../../rpc/ttrpc/client.ts'
 import { makeMachine, type RunMachine } from './run-machine.ts'
@@ -110,7 +110,6 @@ export function ownPlace({
   readonly link: GuestLink
   readonly service: RunService
 }): Place {
-  const own = join(folder, 'instances', instanceFolderName(OWN_KEY))
   return {
     ...service,
     key: OWN_KEY,
@@ -118,7 +117,7 @@ export function ownPlace({
     kept: (specification) => specification,
     // By ConnectAgent the container's output would take four times as much of this host's CPUs.
     address: (specification, cid) =>
-      agentAddress(specification, { folder: own, cid }) ?? {
+      agentAddress(specification, { folder: runFolderOf(folder), cid }) ?? {
         kind: 'instance',
         socket: service.socket,
         key: OWN_KEY,

@@ -1,14 +1,13 @@
 import type { Socket } from 'node:net'
-import { join } from 'node:path'
 import { connectSocket } from '../../../src/client/connection/connect-socket.ts'
 import { hybridHandshake } from '../../../src/client/connection/dial.ts'
 import { guestSocket } from '../../../src/host/instance/machine/plan.ts'
-import { instanceFolderName, specKey } from '../../../src/host/spec/spec-key.ts'
+import { runFolderOf } from '../../../src/host/instance/open-host-instances.ts'
 import type { TestGuest } from './boot-guest.ts'
 
 /** The socket that reaches the guest of a run in `folder`. The guest reaches the host at the same path with `_PORT` appended. */
 export function guestSocketIn(folder: string): string {
-  return guestSocket(join(folder, 'instances', instanceFolderName(specKey('run'))))
+  return guestSocket(runFolderOf(folder))
 }
 
 /** The guest must have been booted with `vsock: 'vhost-user'`. */

@@ -5,7 +5,7 @@ import { silentLogger } from '../../../src/base/log.ts'
 import { LocalHolder } from '../../../src/host/instance/holder/local-holder.ts'
 import type { Plan } from '../../../src/host/instance/instance.ts'
 import { INSTANCE_LIMITS } from '../../../src/host/instance/limits.ts'
-import { hostPlan } from '../../../src/host/instance/open-host-instances.ts'
+import { hostPlan, runFolderOf } from '../../../src/host/instance/open-host-instances.ts'
 import { openInstances } from '../../../src/host/instance/open-instances.ts'
 import { memoryRegistry } from '../../../src/host/instance/registry/memory-registry.ts'
 import type { QmpClient } from '../../../src/host/qemu/qmp/client.ts'
@@ -42,6 +42,7 @@ export async function testPlace({ folder, link, networkNamespace }: TestPlaceOpt
   const exited = Promise.withResolvers<ChildExit>()
   const instances = await openInstances({
     stateFolder: folder,
+    onlyFolder: runFolderOf(folder),
     registry,
     log,
     isKept: false,
