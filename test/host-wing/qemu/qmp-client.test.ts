@@ -94,6 +94,20 @@ describe('QmpClient', () => {
     await expect(command).rejects.toThrow('QMP: not JSON: hello')
   })
 
+  it('lets nothing wait for a command that could not be sent', async () => {
+    const { client } = await open(() => [])
+    const unhandled: unknown[] = []
+    const onUnhandled = (reason: unknown) => void unhandled.push(reason)
+    process.on('unhandledRejection', onUnhandled)
+    const descriptor = { native: { sendFd: () => -32 }, fd: 0 }
+    const passed = client.pass({ execute: 'add-fd', arguments: {} }, descriptor, neverAborted)
+    await expect(passed).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+    client.close()
+    await new Promise((resolve) => setTimeout(resolve, 10))
+    process.off('unhandledRejection', onUnhandled)
+    expect(unhandled).toEqual([])
+  })
+
   it('stops waiting when the signal fires', async () => {
     const { client } = await open(() => [])
     const abort = new AbortController()

@@ -112,11 +112,11 @@ export class QmpClient {
     const id = this.#nextId++
     const done = Promise.withResolvers<unknown>()
     this.#waiting.set(id, { command: name, done })
-    send(encodeCommand(id, name, args))
     const { commandMs } = this.#options
     const late = () => this.#fail(`QEMU did not answer \`${name}\` within ${commandMs} ms`)
     const timer = commandMs === undefined ? undefined : setTimeout(late, commandMs)
     try {
+      send(encodeCommand(id, name, args))
       return await abortable(done.promise, signal)
     } finally {
       clearTimeout(timer)
