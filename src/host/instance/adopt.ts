@@ -73,15 +73,18 @@ async function takeIn(instance: MachineInstance): Promise<void> {
   const { holder } = context
   if (holder === undefined) return
   const machine = await connectMachine(context, holder)
+  const warn = (text: string) => (error: unknown) =>
+    context.log.warn(text, { instance: instance.key, error: messageOf(error) })
   context.machine = machine
   instance.watch(machine)
   await settlePlugs(instance)
   await settleReplacements(instance)
   for (const { step, words } of recorded.steps) {
     // QEMU may have made its tap just before the daemon died.
-    if (step === 'tap') await STEPS.tap.make(context, { step: 'tap', words }, record)
+    if (step === 'tap')
+      await STEPS.tap.make(context, { step, words }, record).catch(warn('tap not connected'))
   }
-  await settleStreams(instance)
+  await settleStreams(instance).catch(warn('streams not listened on'))
   await settleResets(instance)
   await correct(instance, machine)
 }

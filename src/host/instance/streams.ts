@@ -8,11 +8,12 @@ import type {
   Stream,
 } from '../../gen/microvm/instance/v1/instance.ts'
 import { type StepRecord, StreamRecord } from '../../gen/microvm/instance/v1/records.ts'
-import { SharedConsole } from './console/shared-console.ts'
+import { drained, SharedConsole } from './console/shared-console.ts'
 import type { Holder } from './holder/holder.ts'
 import type { MachineInstance } from './instance.ts'
 import { guestSocket } from './machine/plan.ts'
 import { answer } from './machine/steps.ts'
+import { streamRows } from './record/instance-record.ts'
 import type { Change } from './registry/registry.ts'
 
 /** The ring of the console. */
@@ -43,7 +44,20 @@ export async function allocatePort(
   const text = `port ${port} is for ${stream} of ${exec || 'the first process'} of container ${container}`
   await recorded.commit({ set: { nextPort: port + 1 }, add: [step], rows: [row], kind: 'state', text })
   instance.streams.set(port, record)
-  await answer(context, holder.listen(socket, port))
+  try {
+    await answer(context, holder.listen(socket, port))
+  } catch (error) {
+    instance.streams.delete(port)
+    // It may listen late.
+    void holder.closeRing(port).catch(() => {})
+    await recorded.note({
+      drop: [step],
+      rows: streamRows([step]),
+      kind: 'state',
+      text: `port ${port} is free`,
+    })
+    throw error
+  }
   return { ...record, first: 0n, end: 0n, closed: false }
 }
 
@@ -138,19 +152,10 @@ async function pump(input: AsyncIterable<Uint8Array>, stream: Duplex): Promise<v
   stream.end()
 }
 
-function drained(stream: Duplex): Promise<void> {
-  return new Promise((resolve) => {
-    const wake = () => {
-      stream.off('drain', wake).off('close', wake)
-      resolve()
-    }
-    stream.on('drain', wake).on('close', wake)
-  })
-}
-
 async function* readUntil(stream: Duplex, signal: AbortSignal): AsyncGenerator<Uint8Array> {
   const onAbort = () => stream.destroy()
   signal.addEventListener('abort', onAbort, { once: true })
+  if (signal.aborted) onAbort()
   try {
     for await (const data of stream) yield data
   } catch (error) {

@@ -4,7 +4,9 @@ import { describe, expect, it } from 'vitest'
 import {
   Backend,
   ChangeStateRequest_Change as Change,
+  type DeepPartial,
   BackendStatus_Health as Health,
+  type Specification,
   State,
 } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import type { Instances } from '../../../src/host/instance/instances.ts'
@@ -16,9 +18,9 @@ const change = (instances: Instances, to: Change) =>
   instances.changeState({ key: 'web', change: to, graceMs: 0 }, ADMIN)
 
 /** An instance that runs, whose daemon has let go of it. */
-async function left(wing: FakeWing): Promise<void> {
+async function left(wing: FakeWing, parts: DeepPartial<Specification> = {}): Promise<void> {
   const instances = await wing.open()
-  await instances.ensure(ensureRequest('web'), ADMIN)
+  await instances.ensure(ensureRequest('web', { specification: parts }), ADMIN)
   await change(instances, Change.RUN)
   await instances.allocatePort({ key: 'web', container: 'c', exec: 'e', stream: 'stderr' }, ADMIN)
   await instances.close()
@@ -43,6 +45,22 @@ describe('taking instances in again', () => {
     await expect.poll(async () => (await instances.get('web', ADMIN)).state).toBe(State.STOPPED)
     expect((await instances.get('web', ADMIN)).reason).toBe('the guest panicked')
     expect(await wing.rows()).toHaveLength(2)
+  })
+
+  it('keeps a machine whose tap cannot be connected, or whose ports cannot be listened on', async () => {
+    const { devices, backends } = specification()
+    const card = { backend: 'net', slot: 7, nic: { mac: '52:54:00:00:00:09' } }
+    const parts = {
+      devices: { ...devices, card },
+      backends: { ...backends, net: Backend.fromPartial({ tap: { interfaceName: 'tap0' } }) },
+    }
+    const wing = new FakeWing()
+    await left(wing, parts)
+    wing.linkFailure = new Error('no such bridge')
+    wing.holders.unheard = 65_536
+    await [...wing.holders.running.values()][0]?.closeRing(65_536)
+    const instances = await wing.open()
+    expect((await instances.get('web', ADMIN)).state).toBe(State.RUNNING)
   })
 
   it('corrects the record by what QEMU says', async () => {

@@ -78,6 +78,19 @@ describe('the life of an instance', () => {
     await output.return?.()
   })
 
+  it('has no stream whose port could not be listened on', async () => {
+    const wing = new FakeWing()
+    const instances = await wing.open()
+    await instances.ensure(ensureRequest('web'), ADMIN)
+    const rows = await wing.rows()
+    wing.holders.unheard = 65_536
+    const allocate = () =>
+      instances.allocatePort({ key: 'web', container: 'c', exec: '', stream: 'stdout' }, ADMIN)
+    await expect(allocate()).rejects.toThrow('port 65536: no space left')
+    expect([await instances.streams('web', ADMIN), await wing.rows()]).toEqual([[], rows])
+    expect((await allocate()).port).toBe(65_537)
+  })
+
   it('is forgotten when it cannot be made', async () => {
     const wing = new FakeWing()
     const instances = await wing.open()

@@ -10,6 +10,8 @@ export class FakeHolders implements Holders {
   readonly running = new Map<string, FakeHolder>()
   /** Fails the next starts with this text. */
   failure: string | undefined
+  /** A port on which no holder can listen. */
+  unheard = 0
   /** Called with each QEMU before it listens. */
   prepare: (qemu: FakeQemu) => void = () => {}
   /** Called before each request to a holder is carried out. */
@@ -111,6 +113,7 @@ export class FakeHolder implements Holder {
 
   async listen(_path: string, number: number): Promise<void> {
     this.#request()
+    if (number === this.#holders.unheard) throw new AgentError('INTERNAL', `port ${number}: no space left`)
     this.write(number, '')
   }
 

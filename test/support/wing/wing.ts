@@ -21,6 +21,8 @@ export class FakeWing {
   readonly links = new Map<string, string>()
   /** The ends of links that each interface was given. */
   readonly addresses = new Map<string, readonly TapLink[]>()
+  /** Fails each connection of an interface. */
+  linkFailure: Error | undefined
   monotonicMs = 1000
   /** Rows of instances, steps and streams, by their keys. */
   async rows(): Promise<readonly string[]> {
@@ -46,6 +48,7 @@ export class FakeWing {
         exists: (name) => this.links.has(name),
         isRoutable: () => true,
         connect: async (name, bridge, links) => {
+          if (this.linkFailure) throw this.linkFailure
           this.links.set(name, bridge)
           this.addresses.set(name, links)
         },

@@ -100,9 +100,7 @@ export class SharedConsole {
   async #write(data: Uint8Array): Promise<void> {
     const stream = this.#stream
     if (stream === undefined || stream.destroyed || stream.write(data)) return
-    const drained = Promise.withResolvers<void>()
-    stream.once('drain', drained.resolve).once('close', drained.resolve)
-    await drained.promise
+    await drained(stream)
   }
 
   async #read(onOpen: () => void): Promise<void> {
@@ -123,6 +121,8 @@ export class SharedConsole {
       // Bytes before it are lost.
       if (first > this.#end) this.#first = this.#end = this.#furthest = Number(first)
       this.#stream = stream
+      // The last caller may have left meanwhile.
+      if (this.#isOver) return void stream.destroy()
       isOver = true
       onOpen()
       // A stream that ends without a byte has no more of them.
@@ -190,6 +190,17 @@ export class SharedConsole {
     this.#wake()
     this.#onOver()
   }
+}
+
+/** Resolves once the stream has room for more, or is closed. */
+export function drained(stream: Duplex): Promise<void> {
+  return new Promise((resolve) => {
+    const wake = () => {
+      stream.off('drain', wake).off('close', wake)
+      resolve()
+    }
+    stream.on('drain', wake).on('close', wake)
+  })
 }
 
 /** A line of its own, whatever the guest was printing. */
