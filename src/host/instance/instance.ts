@@ -181,9 +181,10 @@ export class MachineInstance {
   async #record({ isNew, desired }: { readonly isNew: boolean; readonly desired: State }) {
     const { context, recorded } = this
     try {
+      // The plan reads some of them.
+      if (recorded.record.specification) await checkFiles(recorded.record.specification)
       const planned = await this.planned()
       checkSteps(context, planned)
-      if (recorded.record.specification) await checkFiles(recorded.record.specification)
       if (!isNew) this.#hooks.checkStart(this)
       const add = planned.map(({ step, words }) => recorded.step(step, words))
       const another = isNew ? {} : { bootId: randomUUID(), rebootsMs: [] }

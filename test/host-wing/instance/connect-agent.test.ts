@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
@@ -13,11 +14,12 @@ const V6 = { ip: 'fd00::2', peerIp: 'fd00::1' }
 /** A machine with as many taps and the VM metadata of both families, or of no content. */
 function described(
   wing: FakeWing,
-  given: { taps: number; words?: string; content?: Uint8Array },
+  given: { taps: number; words?: string; content?: Uint8Array | 'fifo' },
 ): Specification {
   const path = join(wing.folder, 'metadata.pb')
   const metadata = VMMetadata.fromPartial({ name: 'web', networkConfig: { v4: V4, v6: V6 } })
-  writeFileSync(path, given.content ?? VMMetadata.encode(metadata).finish())
+  if (given.content === 'fifo') execFileSync('mkfifo', [path])
+  else writeFileSync(path, given.content ?? VMMetadata.encode(metadata).finish())
   const { board, devices, backends } = specification()
   const taps = Array.from({ length: given.taps }, (_, index) => `tap${index}`)
   const cards = taps.map((name, index) => {
@@ -76,12 +78,16 @@ describe('ConnectAgent without vsock', () => {
     })
   })
 
-  it('has no machine whose VM metadata cannot be read', async () => {
+  it.each([
+    [Uint8Array.of(0xff), 'backends.content.content.path: VM metadata not read'],
+    [new Uint8Array(65_537), 'backends.content.content.path: VM metadata not read: more than 65536 bytes'],
+    ['fifo', /^backends.content.content.path: .*: a FIFO, want a file$/],
+  ] as const)('has no machine whose VM metadata cannot be read', async (content, message) => {
     const wing = new FakeWing()
-    const content = Uint8Array.of(0xff)
     await expect(connecting(wing, described(wing, { taps: 1, content }))).rejects.toMatchObject({
       code: 'FAILED_PRECONDITION',
-      message: expect.stringContaining('backends.content.content.path: VM metadata not read'),
+      message:
+        typeof message === 'string' ? expect.stringContaining(message) : expect.stringMatching(message),
     })
   })
 })

@@ -1,4 +1,5 @@
-import { readFile } from 'node:fs/promises'
+import { constants } from 'node:fs'
+import { open } from 'node:fs/promises'
 import { AgentError, messageOf } from '../../../base/errors.ts'
 import { checkLinks, METADATA_ITEM, type PointToPoint } from '../../../base/vm-metadata/point-to-point.ts'
 import { VMMetadata } from '../../../gen/vm.ts'
@@ -25,7 +26,7 @@ export async function linksOfTap(
   const [key, ...others] = taps
   if (item?.kind !== 'fw-cfg' || content?.kind !== 'content' || key === undefined || others.length > 0) return
   try {
-    const { networkConfig } = VMMetadata.decode(await readFile(content.path))
+    const { networkConfig } = VMMetadata.decode(await readItem(content.path))
     return { key, links: checkLinks(networkConfig).links }
   } catch (error) {
     const path = pathOf('backends', item.backend, BACKEND_FIELDS.content, 'path')
@@ -33,6 +34,17 @@ export async function linksOfTap(
       cause: error,
     })
   }
+}
+
+/** The agent takes no more (src/handlers/network/vm-metadata). */
+const MAX_METADATA_BYTES = 64 * 1024
+
+/** Waits for no writer, should a FIFO have come into the file's place. */
+async function readItem(path: string): Promise<Buffer> {
+  await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY)
+  const { buffer, bytesRead } = await file.read(Buffer.alloc(MAX_METADATA_BYTES + 1), 0, null, 0)
+  if (bytesRead <= MAX_METADATA_BYTES) return buffer.subarray(0, bytesRead)
+  throw new AgentError('FAILED_PRECONDITION', `more than ${MAX_METADATA_BYTES} bytes`)
 }
 
 /** As words of a step, and back. */
