@@ -247,7 +247,7 @@ function hotPlug(
       const path = backend?.kind === 'file' ? backend.path : undefined
       await undoAndThrow(refused(`device ${key}`, instance.explain(error, path)), async (limit) => {
         for (const command of undo) await qmp.command(command, limit)
-        if (opener !== undefined) await closeUnused(qmp, limit)
+        await opener?.discard(qmp, limit)
       })
     }
   }

@@ -46,10 +46,12 @@ export async function replaceFile(
     const format = { driver: 'raw', 'node-name': names.format, 'read-only': isReadOnly, file } as const
     return qmp.execute('blockdev-reopen', { options: [format] }, limit)
   }
-  await opener?.open(qmp, signal)
-  await qmp.execute('blockdev-add', node, signal).catch((error) => {
-    throw refused(`backend ${key}`, error)
-  })
+  try {
+    await opener?.open(qmp, signal)
+    await qmp.execute('blockdev-add', node, signal)
+  } catch (error) {
+    return await undoAndThrow(refused(`backend ${key}`, error), async (limit) => opener?.discard(qmp, limit))
+  }
   try {
     const size = sizeOf(await blockNodes(qmp, signal), added)
     if (size < sizeBefore) {

@@ -30,6 +30,7 @@ export async function replaceNetwork(
     await connectTap(instance, after, key)
   } catch (error) {
     for (const command of next.remove) await qmp.command(command, instance.ending).catch(() => {})
+    await next.opener?.discard(qmp, instance.ending).catch(() => {})
     await run(old).catch(() => {})
     await connectTap(instance, before, key).catch(() => {})
     throw error

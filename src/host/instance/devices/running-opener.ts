@@ -8,12 +8,14 @@ import { loadNative, type Native } from '../../../os/native.ts'
 import type { Opener } from '../../qemu/parts-host.ts'
 import type { QmpClient } from '../../qemu/qmp/client.ts'
 import { fileOfSet } from '../machine/walls.ts'
+import { closeUnused } from './descriptor-sets.ts'
 
 type Opening = (native: Native, qmp: QmpClient, signal: AbortSignal) => Promise<void>
 
 /** Opens for a QEMU that runs what its new parts need, with the rights of this process. */
 export class RunningOpener implements Opener {
   readonly #openings: Opening[] = []
+  readonly #names: string[] = []
 
   disk(path: string, isWritten: boolean): string {
     const set = randomInt(FIRST_SET, 2 ** 31)
@@ -77,11 +79,19 @@ export class RunningOpener implements Opener {
     for (const each of this.#openings) await each(native, qmp, signal)
   }
 
+  /** Closes in QEMU what no part has taken. */
+  async discard(qmp: QmpClient, signal: AbortSignal): Promise<void> {
+    for (const fdname of this.#names)
+      await qmp.command({ execute: 'closefd', arguments: { fdname } }, signal).catch(() => {})
+    await closeUnused(qmp, signal)
+  }
+
   /** A name of QEMU for a descriptor, until a part takes it. */
   #named(
     make: (native: Native) => Promise<{ readonly fd: number; readonly close: () => Promise<void> }>,
   ): string {
     const fdname = `given-${randomInt(2 ** 31)}`
+    this.#names.push(fdname)
     this.#openings.push(async (native, qmp, signal) => {
       const { fd, close } = await make(native)
       try {
