@@ -74,6 +74,7 @@ bool spawn_process(struct spawn *spawn) {
   if (spawn->pid == 0) {
     /* Out of the way of the descriptors that the program is given. */
     int reports = fcntl(ends[1], F_DUPFD_CLOEXEC, WALL_DESCRIPTORS_MAX + 1);
+    if (reports < 0 && spawn->walls != NULL) _exit(EXIT_CANNOT_EXECUTE);
     if (reports < 0) reports = ends[1];
     become_program(spawn, reports);
     const struct report failure = {errno, spawn->failed_wall};
