@@ -10,7 +10,7 @@ import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 /** Binds its socket, says so, and listens once it is told. */
 const SERVER = `use Socket; $| = 1; chdir shift; socket S, AF_UNIX, SOCK_STREAM, 0;
-bind S, sockaddr_un("a.sock") or die; print "bound\\n"; <STDIN>; listen S, 1; <STDIN>`
+bind S, sockaddr_un("a b.sock") or die; print "bound\\n"; <STDIN>; listen S, 1; <STDIN>`
 
 describe('awaitSocket', () => {
   let server: ChildProcess
@@ -35,7 +35,7 @@ describe('awaitSocket', () => {
       },
       ended: new Promise(() => {}),
     } as unknown as Holder
-    const path = join(folder, 'a.sock')
+    const path = join(folder, 'a b.sock')
     const waited = awaitSocket(path, { holder, name: 'server', log: '/nowhere', ms }, async () => {
       server = spawn('perl', ['-e', SERVER, folder], { stdio: ['pipe', 'pipe', 'inherit'] })
       await once(server.stdout ?? server, 'data')

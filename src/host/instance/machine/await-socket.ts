@@ -8,7 +8,7 @@ import type { Holder } from '../holder/holder.ts'
 import { lastLine } from './machine.ts'
 
 /** Between two looks whether a socket that is there listens, which no event tells. */
-const LOOK_MS = 2
+const LOOK_MS = 20
 
 /**
  * Calls `start`, which starts the process `name`, and waits until that listens on its socket at `path`. Rejects with
@@ -58,10 +58,13 @@ async function isListening(pid: number, path: string): Promise<boolean> {
   const list = await readFile(`/proc/${pid}/net/unix`, 'utf8').catch(() => undefined)
   if (list === undefined) return true
   return list.split('\n').some((line) => {
-    const [, , , flags = '', , , , bound = ''] = line.split(/\s+/)
-    return flags === LISTENS && bound !== '' && path.endsWith(bound)
+    const [, flags, bound = ''] = SOCKET_LINE.exec(line) ?? []
+    return flags === LISTENS && path.endsWith(bound)
   })
 }
+
+/** Seven fields, the fourth of them the flags, and the path, which may have spaces (net/unix/af_unix.c). */
+const SOCKET_LINE = /^(?:\S+ +){3}(\S+) +(?:\S+ +){2}\S+ (.+)$/
 
 /** __SO_ACCEPTCON of Linux. */
 const LISTENS = '00010000'
