@@ -4,6 +4,7 @@ import { dirname, isAbsolute, normalize } from 'node:path'
 import { AgentError, errnoOf } from '../../base/errors.ts'
 import { isWithin } from '../../base/paths.ts'
 import type { Backend, Board, Specification } from '../../gen/microvm/instance/v1/instance.ts'
+import { defaultTasks } from '../instance/machine/limits-of.ts'
 import { jsonName } from '../spec/component-path.ts'
 import type { Tenant } from './configuration.ts'
 
@@ -16,7 +17,8 @@ const RULES: { readonly [Kind in keyof Backend]-?: Rule<NonNullable<Backend[Kind
   passt: 'allowed',
   // An interface of the host, or a new one on any of its bridges.
   tap: 'refused',
-  vhostVsock: 'allowed',
+  // AF_VSOCK belongs to no network namespace: every process of the host can dial the guest.
+  vhostVsock: 'refused',
   vsockDaemon: 'allowed',
   vhostUser: ({ socket }) => socket,
   // A guest's root could make a set-user-ID program or a device in a shared folder, for the tenant to use on the host.
@@ -32,8 +34,11 @@ const BOARD_PATHS = ['kernel', 'initrd', 'vmlinux'] as const satisfies readonly 
 /** Throws PERMISSION_DENIED naming the first part of a tenant's specification that is of the host. */
 export async function checkTenantSpecification(
   tenant: Tenant,
-  { board, backends }: Specification,
+  { board, backends, limits }: Specification,
 ): Promise<void> {
+  const tasks = limits?.tasks ?? 0
+  if (board !== undefined && tasks > defaultTasks(board))
+    throw denied(`specification.limits.tasks: ${tasks}, want at most ${defaultTasks(board)} for a tenant`)
   for (const name of BOARD_PATHS) {
     const path = board?.[name] ?? ''
     if (path !== '') await checkPath(tenant, `specification.board.${name}`, path)

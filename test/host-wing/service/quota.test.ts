@@ -65,6 +65,16 @@ describe.each(Object.keys(KINDS))('the quota of a tenant, with %s', (kind) => {
     expect(instances.list(ANNE)).toHaveLength(2)
   })
 
+  it('counts the memory that an instance may take besides that of its guest', async () => {
+    const instances = await open({ memoryMib: 256 })
+    const limited = (memoryMib: bigint) =>
+      ensureRequest('a', { tenant: 'anne', specification: { limits: { memoryMib } } })
+    await refused(instances.ensure(limited(257n), ANNE), `257 ${MEMORY}, want at most 256`)
+    await instances.ensure(limited(192n), ANNE)
+    await make(instances, 'b')
+    await refused(make(instances, 'c'), `320 ${MEMORY}, want at most 256`)
+  })
+
   it('counts no memory of a stopped machine until it is started anew', async () => {
     const instances = await open({ memoryMib: 64 })
     await make(instances, 'a')

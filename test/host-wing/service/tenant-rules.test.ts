@@ -31,8 +31,8 @@ const BACKENDS: Backends = {
 }
 
 const WITH_PATH = ['file', 'vhostUser', 'content'] as const
-const FREE = ['passt', 'vhostVsock', 'vsockDaemon', 'console'] as const
-const REFUSED = ['tap', 'virtiofsd', 'folder', 'userNetwork'] as const
+const FREE = ['passt', 'vsockDaemon', 'console'] as const
+const REFUSED = ['tap', 'vhostVsock', 'virtiofsd', 'folder', 'userNetwork'] as const
 
 /** In an open one, others can replace what is in it. */
 const FOLDERS = [
@@ -99,7 +99,7 @@ describe('what a tenant may give to a machine', () => {
   })
 
   it.each(REFUSED)('refuses %s, which the administrator may use', async (kind) => {
-    const name = kind.replace('N', '_n')
+    const name = kind.replace('N', '_n').replace('V', '_v')
     const text = `PERMISSION_DENIED backend: ${name} is for the administrator only`
     expect(await tryAll(anne, BACKENDS[kind](''))).toEqual([
       `PERMISSION_DENIED specification.backends["x"]: ${name} is for the administrator only`,
@@ -136,6 +136,19 @@ describe('what a tenant may give to a machine', () => {
     chownSync(join(own, 'sub'), 1000, 1000)
     const [other] = await tryAll(anne, BACKENDS.file(join(own, 'sub/disk')))
     expect(other).toContain('is not in a folder of tenant anne')
+  })
+
+  it('takes no more tasks than a machine has by default', async () => {
+    const ensure = (client: DaemonClient, key: string, tasks: number) =>
+      client.instances.ensureInstance(
+        ensureRequest(key, { specification: { ...CONSOLE_ONLY, board: { kernel }, limits: { tasks } } }),
+      )
+    await ensure(anne, 'tasks', 513)
+    await expect(ensure(anne, 'more', 514)).rejects.toMatchObject({
+      code: 'PERMISSION_DENIED',
+      message: 'specification.limits.tasks: 514, want at most 513 for a tenant',
+    })
+    await ensure(running.client(), 'more', 514)
   })
 
   it.each(['kernel', 'initrd', 'vmlinux'])('takes a %s below its folders only', async (name) => {

@@ -49,10 +49,20 @@ export function cgroupName(folder: string): string {
 }
 
 function defaultsOf({ board }: VmSpec, acceleration: Acceleration) {
-  const { memoryMib, cpus, room } = board
+  const { memoryMib, room } = board
   const overheadMib = OVERHEAD_MIB + (acceleration === 'tcg' ? EMULATION_MIB : 0)
   return {
     memoryMib: memoryMib + (room?.memoryMib ?? 0) + overheadMib,
-    tasks: cpus + (room?.cpus ?? 0) + OVERHEAD_TASKS,
+    tasks: defaultTasks(board),
   }
+}
+
+export function defaultTasks({
+  cpus,
+  room,
+}: {
+  readonly cpus: number
+  readonly room?: { readonly cpus: number } | undefined
+}): number {
+  return cpus + (room?.cpus ?? 0) + OVERHEAD_TASKS
 }

@@ -4,7 +4,7 @@ import { type Instance, State } from '../../../gen/microvm/instance/v1/instance.
 /** What the instances of one tenant may take together. */
 export interface Quota {
   readonly instances: number
-  /** Of the guests that are not stopped, with the room for more. */
+  /** Of the guests that are not stopped: with the room for more, or the limit of an instance where that is larger. */
   readonly memoryMib: number
   readonly cpus: number
 }
@@ -29,13 +29,15 @@ export function checkQuota(quotas: Quotas, next: QuotaUse, others: readonly Quot
   const own = others.filter((other) => tenantOf(other) === tenant)
   const machines = [next, ...own.filter(({ state }) => state !== State.STOPPED)]
   const boards = machines.flatMap(({ specification }) => specification?.board ?? [])
+  const memory = machines.map(({ specification: { board, limits } = {} }) =>
+    Math.max(
+      Number((board?.memoryMib ?? 0n) + (board?.room?.memoryMib ?? 0n)),
+      Number(limits?.memoryMib ?? 0n),
+    ),
+  )
   const sum = (numbers: readonly number[]) => numbers.reduce((total, each) => total + each, 0)
   check(own.length + 1, 'instances', quota.instances)
-  check(
-    sum(boards.map(({ memoryMib, room }) => Number(memoryMib + (room?.memoryMib ?? 0n)))),
-    'MiB of memory in machines',
-    quota.memoryMib,
-  )
+  check(sum(memory), 'MiB of memory in machines', quota.memoryMib)
   check(sum(boards.map(({ cpus, room }) => cpus + (room?.cpus ?? 0))), 'CPUs in machines', quota.cpus)
 }
 
