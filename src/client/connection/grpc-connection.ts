@@ -31,8 +31,8 @@ export interface StreamCall {
 
 export interface GrpcConnection extends TtrpcClient {
   stream(service: string, method: string, metadata?: RequestMetadata): StreamCall
-  /** Resolves when the server has spoken, which it does at once, or the connection has ended. */
-  readonly greeted: Promise<void>
+  /** Resolves with true when the server has spoken, which it does at once, and with false when it hung up before. */
+  readonly greeted: Promise<boolean>
 }
 
 /**
@@ -44,8 +44,8 @@ export function grpcConnection(socket: Duplex): GrpcConnection {
   const closed = Promise.withResolvers<void>()
   // The calls report the error; without a listener it would end the process.
   session.on('error', () => {}).once('close', closed.resolve)
-  const settings = Promise.withResolvers<void>()
-  session.once('remoteSettings', () => settings.resolve())
+  const greeted = Promise.withResolvers<boolean>()
+  session.once('remoteSettings', () => greeted.resolve(true)).once('close', () => greeted.resolve(false))
   return {
     call: (service, method, payload, options = {}) =>
       call(session, `/${service}/${method}`, payload, options),
@@ -55,7 +55,7 @@ export function grpcConnection(socket: Duplex): GrpcConnection {
       socket.destroy()
     },
     closed: closed.promise,
-    greeted: Promise.race([settings.promise, closed.promise]),
+    greeted: greeted.promise,
   }
 }
 

@@ -101,8 +101,8 @@ async function connect(path: string, signal: AbortSignal, greetingMs: number): P
   let connection: GrpcConnection | undefined
   try {
     connection = grpcConnection(await connectSocket({ path }, over))
-    await abortable(connection.greeted, over)
-    return connection
+    if (await abortable(connection.greeted, over)) return connection
+    throw new AgentError('UNAVAILABLE', 'hung up before it greeted')
   } catch (error) {
     connection?.close()
     signal.throwIfAborted()

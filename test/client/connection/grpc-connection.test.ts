@@ -1,5 +1,5 @@
 import { constants, createServer } from 'node:http2'
-import { connect, type Socket } from 'node:net'
+import { connect, createServer as createSilentServer, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { grpcConnection } from '../../../src/client/connection/grpc-connection.ts'
@@ -21,6 +21,14 @@ describe('a gRPC connection', () => {
   afterEach(() => {
     for (const socket of sockets.splice(0)) socket.destroy()
     server.close()
+  })
+
+  it('tells whether the server has spoken', async () => {
+    expect(await grpcConnection(connect(path)).greeted).toBe(true)
+    const silent = createSilentServer((socket) => socket.destroy())
+    await new Promise<void>((resolve) => silent.listen(`${path}2`, resolve))
+    expect(await grpcConnection(connect(`${path}2`)).greeted).toBe(false)
+    silent.close()
   })
 
   it('is lost when it closes in the middle of an answer', async () => {
