@@ -1,3 +1,4 @@
+import { abortable } from './abort.ts'
 import { errnoOf, messageOf } from './errors.ts'
 import type { Logger } from './log.ts'
 
@@ -66,6 +67,7 @@ export async function undoAndThrow(
   error: unknown,
   undo: (signal: AbortSignal) => Promise<unknown>,
 ): Promise<never> {
-  await undo(AbortSignal.timeout(UNDO_MS)).catch(() => {})
+  const limit = AbortSignal.timeout(UNDO_MS)
+  await abortable(undo(limit), limit).catch(() => {})
   throw error
 }

@@ -37,6 +37,8 @@ const RUN = 'microvm.run'
 
 /** Between two looks for a machine that is about to be made. */
 const LOOK_MS = 20
+/** How long a daemon may take to remove the machine. It goes on when nobody waits. */
+const REMOVE_MS = 30_000
 /** The last bytes of the console arrive within moments of the machine's end. */
 const CONSOLE_MS = 2000
 
@@ -118,9 +120,9 @@ async function removeUnlessOthers(
   for (;;) {
     const isLast = !isMaking
     try {
-      const { properties } = await calls.getInstance({ key })
+      const { properties } = await calls.getInstance({ key }, { timeoutMs: REMOVE_MS })
       if (properties?.labels[RUN] !== run) return true
-      await calls.remove({ key })
+      await calls.remove({ key }, { timeoutMs: REMOVE_MS })
       return false
     } catch (error) {
       if (isLast || !(error instanceof AgentError) || error.code !== 'NOT_FOUND') throw error

@@ -65,6 +65,32 @@ describe('a holder in this process', () => {
     expect(readFileSync(log, 'utf8').endsWith('last\n')).toBe(true)
   })
 
+  it('closes its readers once the process has ended', async () => {
+    const holder = newHolder()
+    await holder.start(sh('qemu', 'console', 'read line'))
+    const { stream } = await holder.attach(0, 0n)
+    const closed = once(stream.resume(), 'close')
+    await holder.kill('qemu', 9)
+    await closed
+  })
+
+  it('keeps what comes in many small pieces', async () => {
+    const holder = newHolder()
+    await holder.start(sh('qemu', 'console', 'for i in $(seq 3000); do echo $i; done; read line'))
+    const text = Array.from({ length: 3000 }, (_, index) => `${index + 1}\n`).join('')
+    await expect.poll(async () => (await holder.rings())[0]?.end).toBe(BigInt(text.length))
+    const { stream } = await holder.attach(0, 0n)
+    await holder.kill('qemu', 9)
+    expect(String(await readAll(stream))).toBe(text)
+  })
+
+  it('goes on without a log that it cannot write', async () => {
+    const holder = new LocalHolder('/nowhere')
+    const exit = nextExit(holder)
+    await holder.start(sh('noisy', 'log', 'echo last >&2; exit 3'))
+    expect(await exit).toMatchObject({ exit: { code: 3 } })
+  })
+
   it('ends with all its processes, also those that refuse', async () => {
     const holder = newHolder()
     const stubborn = sh('qemu', 'console', 'trap "" TERM INT HUP; sleep 1000 & echo up; wait')

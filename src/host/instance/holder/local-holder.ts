@@ -8,6 +8,8 @@ import type { ChildPlan, HeldChild, Holder, Ring } from './holder.ts'
 
 /** Of the console, and of a reader that falls behind; as the holders of the daemon have it. */
 const RING_BYTES = 1 << 20
+/** Small pieces of the console are kept in ones of so many bytes. */
+const JOINED_BYTES = 4096
 /** Of a log, which begins anew then. */
 const LOG_BYTES = 1 << 20
 
@@ -141,8 +143,12 @@ function logTo(path: string): (chunk: Buffer) => void {
   return (chunk) => {
     if (size > LOG_BYTES) size = 0
     const write = size === 0 ? writeFileSync : appendFileSync
-    size += chunk.length
-    write(path, chunk, { mode: 0o600 })
+    try {
+      write(path, chunk, { mode: 0o600 })
+      size += chunk.length
+    } catch {
+      // Such as on a full disk: the process goes on without its log.
+    }
   }
 }
 
@@ -164,7 +170,10 @@ class ConsoleRing {
   }
 
   push(chunk: Buffer): void {
-    this.#chunks.push(chunk)
+    const last = this.#chunks.at(-1) ?? chunk
+    if (last !== chunk && last.length + chunk.length <= JOINED_BYTES)
+      this.#chunks.splice(-1, 1, Buffer.concat([last, chunk]))
+    else this.#chunks.push(chunk)
     this.#end += BigInt(chunk.length)
     while (this.#end - this.#first > RING_BYTES) this.#first += BigInt(this.#chunks.shift()?.length ?? 0)
     for (const reader of this.#readers) {
@@ -184,6 +193,7 @@ class ConsoleRing {
     const low = this.#first
     const first = offset < low ? low : offset
     const stream = new Duplex({
+      allowHalfOpen: false,
       read: () => {},
       write: (chunk, _, done) => this.#input.write(chunk, () => done()),
       destroy: (error, done) => {
