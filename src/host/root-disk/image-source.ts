@@ -39,7 +39,15 @@ export function httpSource(
     let url = image.url
     for (let redirects = 0; ; redirects++) {
       const answer = await get(url, resumption, { ca, signal, idleMs: limits.idleMs })
-      if (!REDIRECTS.has(answer.statusCode ?? 0)) return partOf(url, answer, resumption)
+      if (!REDIRECTS.has(answer.statusCode ?? 0)) {
+        const part = partOf(url, answer, resumption)
+        if (part.totalBytes !== undefined || image.sha256 !== undefined || hasEnd(answer)) return part
+        answer.destroy()
+        throw refused(
+          shownUrl(url),
+          'answered without Content-Length and without chunks, so that a cut is not seen',
+        )
+      }
       answer.destroy()
       if (redirects === limits.redirects) {
         throw refused(
@@ -50,6 +58,11 @@ export function httpSource(
       url = redirectTarget(url, answer.headers.location)
     }
   }
+}
+
+/** Whether the end of the body differs from the end of its connection. */
+function hasEnd({ headers }: IncomingMessage): boolean {
+  return headers['content-length'] !== undefined || /chunked\s*$/i.test(headers['transfer-encoding'] ?? '')
 }
 
 const REDIRECTS = new Set([301, 302, 303, 307, 308])

@@ -42,6 +42,13 @@ function afterCut(next: (answer: ServerResponse, start: number) => void): Reques
   }
 }
 
+/** As a server of HTTP/1.0 does, which closes the connection at the end. */
+function sendUnframed(answer: ServerResponse, body: Buffer): void {
+  answer.removeHeader('transfer-encoding')
+  answer.write(body)
+  answer.end()
+}
+
 const WRONG: readonly Wrong[] = [
   {
     server: 'has no image',
@@ -221,6 +228,12 @@ const WRONG: readonly Wrong[] = [
     reason: '26 bytes, want a disk, which has a multiple of 512 bytes',
   },
   {
+    server: 'sends half of an image without saying where it ends',
+    answer: (_, answer) => sendUnframed(answer, IMAGE.subarray(0, 2 * MIB)),
+    code: 'FAILED_PRECONDITION',
+    reason: 'answered without Content-Length and without chunks, so that a cut is not seen',
+  },
+  {
     server: 'sends half of what gzip has made',
     answer: (_, answer) => void answer.end(GZIP.subarray(0, MIB)),
     code: 'FAILED_PRECONDITION',
@@ -276,6 +289,14 @@ describe.each(WRONG)('a server that $server', ({ answer, code, reason, idleMs = 
     const good = await serve((request, reply) => answerImage(request, reply, SERVING))
     await prepareRootDisk({ url: good.url, ...place })
     expect(sha256Of(readFileSync(place.disk))).toBe(SHA256)
+  })
+})
+
+describe('an image whose end is only that of its connection', () => {
+  it('is accepted with a digest', async () => {
+    const server = await serve((_, answer) => sendUnframed(answer, IMAGE))
+    const url = `${server.url}#sha256=${SHA256}`
+    expect(await prepareRootDisk({ url, ...newPlace() })).toEqual({ bytes: IMAGE.length, sha256: SHA256 })
   })
 })
 
