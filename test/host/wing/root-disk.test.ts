@@ -1,11 +1,12 @@
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, readFileSync, rmdirSync, truncateSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmdirSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterEach, describe, expect, it } from 'vitest'
+import { findDiskPlace } from '../../../src/host/root-disk/disk-place.ts'
 import { prepareRootDisk, refuseUnfinishedDisk } from '../../../src/host/root-disk/prepare-root-disk.ts'
 import {
   answerImage,
@@ -81,6 +82,19 @@ describe('a block device', () => {
       code: 'FAILED_PRECONDITION',
       message: `${mounted.disk}: is in use by another process, such as QEMU or another preparation`,
     })
+  })
+})
+
+describe('the record of a block device', () => {
+  it('is its own in the state folder, also behind a link', async () => {
+    const [disk, link] = [loopDevice(MIB), join(temporaryFolder(), 'link')]
+    symlinkSync(disk, link)
+    for (const path of [disk, link]) {
+      expect(await findDiskPlace(path, '/state')).toEqual({
+        disk,
+        stateFile: `/state/initial-image-${encodeURIComponent(disk)}`,
+      })
+    }
   })
 })
 

@@ -9,6 +9,7 @@ import {
 } from '../../../gen/microvm/instance/v1/instance.ts'
 import { VMMetadata, type VMSpec, VMSpec_StartMode } from '../../../gen/vm.ts'
 import type { Caller, Instances } from '../../instance/instances.ts'
+import { findDiskPlace } from '../../root-disk/disk-place.ts'
 import type { ImageProgress } from '../../root-disk/disk-writing.ts'
 import { prepareRootDisk, refuseUnfinishedDisk } from '../../root-disk/prepare-root-disk.ts'
 import { specFromProto } from '../../spec/from-proto.ts'
@@ -110,12 +111,11 @@ const PROGRESS_MS = 5000
 /** Fills a new disk, or makes sure that an earlier run has not filled only a part of it. */
 async function prepare(
   { mode, initialImage }: VMSpec,
-  disk: string | undefined,
+  root: string | undefined,
   { stateFolder, log, stop }: HypervisorOptions,
 ): Promise<void> {
-  if (disk === undefined) return
-  // Beside a file, because the folder of the run may live shorter than the disk.
-  const stateFile = disk.startsWith('/dev/') ? join(stateFolder, 'initial-image') : `${disk}.initial-image`
+  if (root === undefined) return
+  const { disk, stateFile } = await findDiskPlace(root, stateFolder)
   if (mode !== VMSpec_StartMode.SM_PREPARE_IMAGE) return await refuseUnfinishedDisk({ disk, stateFile })
   let shownMs = Number.NEGATIVE_INFINITY
   const progress = ({ receivedBytes, totalBytes, writtenBytes }: ImageProgress) => {
