@@ -129,13 +129,18 @@ export function checkFolderLength(path: string, remedy: string, most = MAX_STATE
 
 /** Makes the folder of sockets. With `isOpen` other users may pass through it, but not list it. */
 export async function makeSocketFolder(path: string, isOpen: boolean): Promise<void> {
+  await makeOwnFolder(path)
+  await chmod(path, isOpen ? 0o711 : 0o700).catch(failed('chmod', path))
+}
+
+/** Leaves the mode of a folder that is there. */
+export async function makeOwnFolder(path: string): Promise<void> {
   await makeFolder(path).catch(failed('mkdir', path))
   const status = await lstat(path).catch(failed('stat', path))
   if (status.isSymbolicLink()) throw refused(path, 'a link, want the folder itself')
   const { uid, mode } = status
   if (uid !== process.getuid?.() || (mode & 0o022) !== 0)
     throw refused(path, 'other users can change it, want a folder that only this user can write')
-  await chmod(path, isOpen ? 0o711 : 0o700).catch(failed('chmod', path))
 }
 
 /** Makes its parents, too. Node's own way never gives up on those below /proc. */

@@ -7,7 +7,7 @@ import type { Caller, Instances } from '../instance/instances.ts'
 import { memoryRegistry } from '../instance/registry/memory-registry.ts'
 import type { RebuildReport } from '../instance/registry/rebuild.ts'
 import type { Registry } from '../instance/registry/registry.ts'
-import { checkFolderLength, makeFolder, makeSocketFolder } from './api-sockets.ts'
+import { checkFolderLength, makeFolder, makeOwnFolder, makeSocketFolder } from './api-sockets.ts'
 import { CallJournal } from './call-journal.ts'
 import { type Configuration, quotasOf } from './configuration.ts'
 import { MockInstances } from './mock-instances.ts'
@@ -46,12 +46,11 @@ export interface Daemon {
 
 /** Serves the instances of the state folder. Throws FAILED_PRECONDITION, in one sentence, when it cannot. */
 export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
-  const { stateFolder, configuration, log } = options
+  const { stateFolder, log } = options
   // A mock has no sockets of instances.
   if (!options.mock) checkFolderLength(stateFolder, '--state DIR')
   await checkStateFolder(stateFolder)
-  const hasTenants = configuration.tenants.length > 0
-  await makeSocketFolder(stateFolder, hasTenants)
+  await makeOwnFolder(stateFolder)
   const parts: Part[] = []
   try {
     return await compose(options, parts)
@@ -82,10 +81,13 @@ async function compose(options: DaemonOptions, parts: Part[]): Promise<Daemon> {
   const { tenants } = configuration
   const registry = await openRegistry(options)
   parts.unshift({ name: 'registry', close: () => registry.close() })
+  const { only } = options
+  if (only !== undefined) await refuseOthers(registry, stateFolder, only.key)
+  // Not before: another daemon may have the folder, whose tenants must still reach it.
+  await makeSocketFolder(stateFolder, tenants.length > 0)
   // Steps of the clock must not make a call old that is being repeated.
   const timeMs = () => Math.round(performance.timeOrigin + performance.now())
   const journal = await CallJournal.open({ registry, nowMs: timeMs, log })
-  const { only } = options
   const instances = await openInstances(options, registry)
   parts.unshift({ name: 'instances', close: () => instances.close() })
   parts.unshift({ name: 'journal', close: () => journal.close() })
@@ -109,6 +111,16 @@ async function openRegistry({ mock, rebuild = false, stateFolder, log }: DaemonO
   const { openRegistry: open, rebuildRegistry } = await import('../instance/registry/open-registry.ts')
   if (rebuild) logRebuild(await rebuildRegistry(stateFolder), log)
   return await open(stateFolder)
+}
+
+/** A hypervisor removes what it finds in its folder. */
+async function refuseOthers(registry: Registry, stateFolder: string, key: string): Promise<void> {
+  const other = [...(await registry.load('instances')).keys()].find((each) => each !== key)
+  if (other === undefined) return
+  throw new AgentError(
+    'FAILED_PRECONDITION',
+    `state folder ${stateFolder}: has instance ${other}, want a folder for ${key} alone`,
+  )
 }
 
 function logRebuild({ instances, unreadable, keptAside, lost }: RebuildReport, log: Logger): void {
