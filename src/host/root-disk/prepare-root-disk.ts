@@ -24,6 +24,9 @@ export interface RootDisk {
   readonly ca?: string | Buffer
 }
 
+/** Of these first bytes of a disk, partition tables and file systems have some. */
+const BEGIN_BYTES = 1 << 20
+
 /**
  * Writes an image to a root disk. Once this returns, the disk is whole and durable. A disk that has been prepared from the
  * same URL is left as it is. Every failure is an AgentError, or the reason of `signal`; a next call then goes on.
@@ -35,7 +38,10 @@ export async function prepareRootDisk(options: RootDisk): Promise<PreparedDisk> 
   const disk = await openDisk(options.disk)
   try {
     // Another process may have prepared it before it let the disk go.
-    return (await preparedDisk(options, image)) ?? (await prepare(options, image, disk))
+    const known = await preparedDisk(options, image)
+    if (known !== undefined) return known
+    await refuseContent(options, disk)
+    return await prepare(options, image, disk)
   } finally {
     await disk.close()
   }
@@ -50,6 +56,17 @@ export async function refuseUnfinishedDisk({
   if (record?.state === 'unfinished') {
     throw new AgentError('FAILED_PRECONDITION', `${disk}: only a part of ${record.url} is on it`)
   }
+}
+
+/** Without a record, what a disk begins with may be somebody's data. */
+async function refuseContent({ stateFile }: RootDisk, disk: Disk): Promise<void> {
+  if (disk.sizeBytes === undefined || (await readRecord(stateFile)) !== undefined) return
+  const begin = await disk.read(0, Math.min(disk.sizeBytes, BEGIN_BYTES))
+  if (begin.every((byte) => byte === 0)) return
+  throw new AgentError(
+    'FAILED_PRECONDITION',
+    `${disk.path}: has content and no record of an image, want it empty`,
+  )
 }
 
 /** What is on a prepared disk. FAILED_PRECONDITION when that came from another URL. */

@@ -1,5 +1,13 @@
 import { execFileSync } from 'node:child_process'
-import { constants, mkdirSync, readFileSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
+import {
+  constants,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs'
 import { open } from 'node:fs/promises'
 import { gzipSync, zstdCompressSync } from 'node:zlib'
 import { describe, expect, it } from 'vitest'
@@ -101,6 +109,23 @@ describe('a disk with a size', () => {
   })
 })
 
+describe('a disk with content', () => {
+  it('is refused without a record, and left as it is', async () => {
+    for (const at of [0, MIB - 1]) {
+      const [place, content] = [newPlace(), Buffer.alloc(2 * MIB)]
+      content[at] = 1
+      const url = fileUrl(place, IMAGE.subarray(0, MIB))
+      writeFileSync(place.disk, content)
+      await expect(prepareRootDisk({ url, ...place })).rejects.toMatchObject({
+        code: 'FAILED_PRECONDITION',
+        message: `${place.disk}: has content and no record of an image, want it empty`,
+      })
+      expect(readFileSync(place.disk).equals(content)).toBe(true)
+      expect(existsSync(place.stateFile)).toBe(false)
+    }
+  })
+})
+
 describe('a disk in use', () => {
   it('is refused to a second preparation, and free after the first', async () => {
     const first = Promise.withResolvers<void>()
@@ -191,7 +216,7 @@ describe('a part of an image on a disk', () => {
 
   it('is kept on a disk with a size', async () => {
     const place = newPlace()
-    writeFileSync(place.disk, Buffer.alloc(IMAGE.length, 'x'))
+    writeFileSync(place.disk, Buffer.concat([Buffer.alloc(MIB), Buffer.alloc(IMAGE.length - MIB, 'x')]))
     const ranges = await half(place)
     await again(place, ranges)
     expect(ranges[1]).toMatch(/^bytes=[1-9]\d+-$/)
@@ -223,7 +248,7 @@ describe('a part of an image on a disk', () => {
 describe('an image by file', () => {
   it('is refused unless it is another regular file', async () => {
     const place = newPlace()
-    writeFileSync(place.disk, IMAGE)
+    writeFileSync(place.disk, Buffer.alloc(MIB))
     await expect(prepareRootDisk({ url: `file://${place.disk}`, ...place })).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
       message: `file://${place.disk}: is the disk itself`,
