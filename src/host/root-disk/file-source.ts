@@ -22,7 +22,7 @@ export function fileSource({ url, shown }: ImageUrl, disk: string): OpenImage {
       const target = await stat(disk, { bigint: true })
       if (!status.isFile()) throw new AgentError('FAILED_PRECONDITION', `${shown}: is not a regular file`)
       if (status.dev === target.dev && status.ino === target.ino) {
-        throw new AgentError('INVALID_ARGUMENT', `${shown}: is the disk itself`)
+        throw new AgentError('FAILED_PRECONDITION', `${shown}: is the disk itself`)
       }
       const validator = `${status.dev}:${status.ino} ${status.size} ${status.mtimeNs}`
       if (resumption !== undefined && resumption.validator !== validator)

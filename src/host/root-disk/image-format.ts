@@ -54,7 +54,7 @@ export function compressionOf(head: Buffer): Compression | undefined {
   return COMPRESSIONS.find((magic) => begins(head, magic))?.format
 }
 
-/** Throws INVALID_ARGUMENT unless the first bytes, decompressed, may be those of a raw disk. */
+/** Throws FAILED_PRECONDITION unless the first bytes, decompressed, may be those of a raw disk. */
 export function checkRawHead(head: Buffer, shown: string): void {
   refuse([...COMPRESSIONS, ...REFUSED], head, shown)
 }
@@ -67,7 +67,7 @@ function refuse(magics: readonly Magic[], bytes: Buffer, shown: string): void {
   const found = magics.find((magic) => begins(bytes, magic))
   if (found === undefined) return
   throw new AgentError(
-    'INVALID_ARGUMENT',
+    'FAILED_PRECONDITION',
     `${shown}: format ${found.format}, want a raw disk, or one compressed by gzip or zstd`,
   )
 }

@@ -250,7 +250,7 @@ describe('an image by file', () => {
     const place = newPlace()
     writeFileSync(place.disk, Buffer.alloc(MIB))
     await expect(prepareRootDisk({ url: `file://${place.disk}`, ...place })).rejects.toMatchObject({
-      code: 'INVALID_ARGUMENT',
+      code: 'FAILED_PRECONDITION',
       message: `file://${place.disk}: is the disk itself`,
     })
     execFileSync('mkfifo', [`${place.disk}.fifo`])
@@ -294,7 +294,7 @@ describe('a format that is no raw disk', () => {
       const url = fileUrl(place, served)
       const message = `${url}: format ${format}, want a raw disk, or one compressed by gzip or zstd`
       await expect(prepareRootDisk({ url, ...place })).rejects.toMatchObject({
-        code: 'INVALID_ARGUMENT',
+        code: 'FAILED_PRECONDITION',
         message,
       })
     }

@@ -1,4 +1,4 @@
-import { readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { Instance, Specification } from '../../../src/gen/microvm/instance/v1/instance.ts'
@@ -124,6 +124,19 @@ describe('microvm hypervisor', () => {
     const client = daemonClient(join(state, 'hypervisor.sock'))
     return await client.instances.getInstance({ key: 'web' }).finally(() => client.close())
   }
+
+  it('refuses the URL of an image before anything is made, and then an image that is no raw disk', async () => {
+    const prepare = (url: string) => start({ mode: VMSpec_StartMode.SM_PREPARE_IMAGE, initialImage: { url } })
+    const wrong = prepare('ftp://host/image')
+    expect(await wrong.ended).toBe(2)
+    expect(wrong.log()).toBe('microvm: ftp://host/image: scheme ftp:, want http, https or file\n')
+    expect(existsSync(state)).toBe(false)
+    const image = join(folder, 'image')
+    writeFileSync(image, 'QFI\xfb', 'latin1')
+    const qcow = prepare(`file://${image}`)
+    expect(await qcow.ended).toBe(125)
+    expect(qcow.log()).toContain(`microvm: file://${image}: format qcow, want a raw disk`)
+  })
 
   it('ends with its guest', async () => {
     writeFileSync(disk, bootDisk(MIB, 'powerOff'))

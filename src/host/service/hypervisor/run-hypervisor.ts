@@ -11,6 +11,7 @@ import { VMMetadata, type VMSpec, VMSpec_StartMode } from '../../../gen/vm.ts'
 import type { Caller, Instances } from '../../instance/instances.ts'
 import { findDiskPlace } from '../../root-disk/disk-place.ts'
 import type { ImageProgress } from '../../root-disk/disk-writing.ts'
+import { parseImageUrl } from '../../root-disk/image-url.ts'
 import { prepareRootDisk, refuseUnfinishedDisk } from '../../root-disk/prepare-root-disk.ts'
 import { specFromProto } from '../../spec/from-proto.ts'
 import { specKey } from '../../spec/spec-key.ts'
@@ -96,7 +97,9 @@ function planOf(vm: VMSpec, { machine, peers, stateFolder }: HypervisorOptions):
   const path = join(stateFolder, 'metadata.pb')
   const bytes = VMMetadata.encode(metadataOf(vm, peers)).finish()
   const specification = machineOf(machine, vm, path)
-  const root = rootFileOf(machine, vm.mode === VMSpec_StartMode.SM_PREPARE_IMAGE)
+  const isImageWanted = vm.mode === VMSpec_StartMode.SM_PREPARE_IMAGE
+  if (isImageWanted) parseImageUrl(vm.initialImage?.url ?? '')
+  const root = rootFileOf(machine, isImageWanted)
   specFromProto(specification)
   return { specification, root, metadata: { path, bytes } }
 }
