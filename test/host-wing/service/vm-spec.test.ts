@@ -144,6 +144,20 @@ describe('the machine of a hypervisor', () => {
     expect(() => of({}, by)).not.toThrow()
   })
 
+  it.each([
+    ['devices', 'vm-metadata', { serial: {} }],
+    ['backends', 'vm-metadata-content', { console: {} }],
+    ['devices', 'vm-card', { serial: {} }],
+    ['backends', 'vm-tap', { console: {} }],
+  ])('refuses %s.%s of the machine, which it would replace', (map, key, value) => {
+    expect(() => of({ address: ['10.0.0.2'] }, { [map]: { [key]: value } })).toThrow(
+      expect.objectContaining({
+        code: 'INVALID_ARGUMENT',
+        message: `--machine: ${map}.${key}: VM_SPEC gives it, want another key`,
+      }),
+    )
+  })
+
   it('boots from its disk root', () => {
     const disk = (slot: number, backend: string) => ({ slot, backend, disk: { serial: backend } })
     const file = (path: string, access: File_Access = File_Access.READ_WRITE) => ({ file: { path, access } })

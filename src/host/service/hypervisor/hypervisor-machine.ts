@@ -4,6 +4,7 @@ import { familyOf, type IpFamily, parseIp } from '../../../base/ip-address.ts'
 import { checkLinks, METADATA_ITEM } from '../../../base/vm-metadata/point-to-point.ts'
 import {
   Backend,
+  type DeepPartial,
   Device,
   File_Access,
   type Specification,
@@ -56,16 +57,30 @@ export function machineOf(machine: Specification, vm: VMSpec, metadataPath: stri
   const devices = Object.values(machine.devices)
   if (devices.some(({ firmwareItem }) => firmwareItem?.name === METADATA_ITEM))
     throw invalid(`--machine: has a firmware item ${METADATA_ITEM}, which VM_SPEC gives`)
-  const [item, content] = KEYS.metadata
-  const told: Specification = {
-    ...machine,
-    devices: {
-      ...machine.devices,
-      [item]: Device.fromPartial({ backend: content, firmwareItem: { name: METADATA_ITEM } }),
-    },
-    backends: { ...machine.backends, [content]: Backend.fromPartial({ content: { path: metadataPath } }) },
-  }
+  const told = withPart(machine, KEYS.metadata, {
+    device: { firmwareItem: { name: METADATA_ITEM } },
+    backend: { content: { path: metadataPath } },
+  })
   return vm.address.length === 0 ? told : withCard(told, vm)
+}
+
+function withPart(
+  machine: Specification,
+  [key, backend]: readonly [string, string],
+  part: { readonly device: DeepPartial<Device>; readonly backend: DeepPartial<Backend> },
+): Specification {
+  const { devices, backends } = machine
+  if (Object.hasOwn(devices, key)) throw given(`devices.${key}`)
+  if (Object.hasOwn(backends, backend)) throw given(`backends.${backend}`)
+  return {
+    ...machine,
+    devices: { ...devices, [key]: Device.fromPartial({ ...part.device, backend }) },
+    backends: { ...backends, [backend]: Backend.fromPartial(part.backend) },
+  }
+}
+
+function given(path: string): AgentError {
+  return invalid(`--machine: ${path}: VM_SPEC gives it, want another key`)
 }
 
 function withCard(machine: Specification, vm: VMSpec): Specification {
@@ -76,18 +91,12 @@ function withCard(machine: Specification, vm: VMSpec): Specification {
   if (cards.length > 0)
     throw invalid(`VM_SPEC: address: the machine has ${taps.length} cards with a tap, want one or no card`)
   const digest = createHash('sha256').update(`${vm.namespace}/${vm.name}`).digest('hex')
-  const [card, tap] = KEYS.card
   // Locally administered.
   const mac = `52:54:00:${digest.slice(0, 2)}:${digest.slice(2, 4)}:${digest.slice(4, 6)}`
-  const device = Device.fromPartial({ backend: tap, slot: freeSlot(devices), nic: { mac } })
-  return {
-    ...machine,
-    devices: { ...machine.devices, [card]: device },
-    backends: {
-      ...machine.backends,
-      [tap]: Backend.fromPartial({ tap: { interfaceName: `vm-${digest.slice(0, 8)}` } }),
-    },
-  }
+  return withPart(machine, KEYS.card, {
+    device: { slot: freeSlot(devices), nic: { mac } },
+    backend: { tap: { interfaceName: `vm-${digest.slice(0, 8)}` } },
+  })
 }
 
 const LAST_SLOT = 30
