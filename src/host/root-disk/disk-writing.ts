@@ -74,13 +74,13 @@ export class DiskWriting {
   }
 
   /** Goes on behind what an earlier process has written, if that is still on the disk. */
-  async resume(): Promise<void> {
+  async resume(signal: AbortSignal): Promise<void> {
     const record = await readRecord(this.#stateFile)
     if (record?.state !== 'unfinished' || this.#disk.sizeBytes === undefined) return
     this.#grows = record.grows
     this.#isSparse = record.isSparse
     if (record.identity !== this.#image.identity || record.position === 0) return
-    if (!(await this.#isOnDisk(record))) return this.beginAnew()
+    if (!(await this.#isOnDisk(record, signal))) return this.beginAnew()
     // Something else may have been written behind it.
     if (this.#isSparse) await this.#disk.cut(record.position, this.#sizeBytes)
     this.#from = {
@@ -93,8 +93,9 @@ export class DiskWriting {
     this.#hasBegun = true
   }
 
-  async #isOnDisk({ position, crc }: DiskRecord): Promise<boolean> {
+  async #isOnDisk({ position, crc }: DiskRecord, signal: AbortSignal): Promise<boolean> {
     for (let at = 0; at < position; at += BLOCK_BYTES) {
+      signal.throwIfAborted()
       this.#count(await this.#disk.read(at, Math.min(BLOCK_BYTES, position - at)))
     }
     return this.#crc === crc

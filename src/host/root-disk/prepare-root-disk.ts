@@ -95,7 +95,7 @@ async function prepare(options: RootDisk, image: ImageUrl, disk: Disk): Promise<
   const { stateFile, progress } = options
   const writing = new DiskWriting({ image, disk, stateFile, limits, progress })
   const tries = new Tries(limits, image.shown, signal)
-  await writing.resume()
+  await writing.resume(signal)
   for (;;) {
     try {
       return await writing.finish(openImage, tries, signal)
