@@ -29,7 +29,7 @@ const BEGIN_BYTES = 1 << 20
 
 /**
  * Writes an image to a root disk. Once this returns, the disk is whole and durable. A disk that has been prepared from the
- * same URL is left as it is. Every failure is an AgentError, or the reason of `signal`; a next call then goes on.
+ * same URL, or from bytes with the same digest, is left as it is. Every failure is an AgentError, or the reason of `signal`; a next call then goes on.
  */
 export async function prepareRootDisk(options: RootDisk): Promise<PreparedDisk> {
   const image = parseImageUrl(options.url)
@@ -80,8 +80,13 @@ async function preparedDisk(
   const fault = (what: string) => new AgentError('FAILED_PRECONDITION', `${disk}: ${what}`)
   if (found.isFile() && found.size < record.bytes)
     throw fault(`is smaller than when it was prepared from ${record.url}`)
-  if (record.identity !== identity) throw fault(`was prepared from ${record.url}, not from ${shown}`)
-  if (sha256 !== undefined && sha256 !== record.sha256) {
+  // Equal bytes, wherever they came from.
+  const isEqual = sha256 !== undefined && sha256 === record.sha256
+  if (record.identity !== identity && !isEqual) {
+    const query = record.url === shown ? ' with this query' : ''
+    throw fault(`was prepared from ${record.url}, not from ${shown}${query}`)
+  }
+  if (sha256 !== undefined && !isEqual) {
     throw fault(`was prepared from ${shown} with ${record.sha256 ?? 'no'} digest, want sha256 ${sha256}`)
   }
   return { bytes: record.bytes, sha256: record.sha256 }

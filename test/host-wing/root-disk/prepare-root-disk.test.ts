@@ -55,10 +55,23 @@ describe('an image by http', () => {
       code: 'FAILED_PRECONDITION',
       message: `${place.disk}: was prepared from ${server.url}, not from ${server.url}2`,
     })
+    await expect(prepareRootDisk({ url: `${server.url}?token=2`, ...place })).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      message: `${place.disk}: was prepared from ${server.url}, not from ${server.url} with this query`,
+    })
     await expect(prepareRootDisk({ url: `${server.url}${DIGEST}`, ...place })).rejects.toMatchObject({
       code: 'FAILED_PRECONDITION',
       message: `${place.disk}: was prepared from ${server.url} with no digest, want sha256 ${SHA256}`,
     })
+    expect(server.ranges).toEqual([''])
+  })
+
+  it('is found on a disk that was prepared from another URL with the same digest', async () => {
+    const server = await serve((_, answer) => void answer.end(IMAGE))
+    const place = newPlace()
+    await prepareRootDisk({ url: `${server.url}?token=1${DIGEST}`, ...place })
+    for (const url of [`${server.url}?token=2${DIGEST}`, `http://mirror/image${DIGEST}`])
+      expect(await prepareRootDisk({ url, ...place })).toEqual(PREPARED)
     expect(server.ranges).toEqual([''])
   })
 
