@@ -24,7 +24,7 @@ export function placeDevices(draft: Draft): Readonly<Record<string, MachineDevic
   const buses = new Buses(draft)
   const devices: Record<string, DraftDevice> = { ...draft.devices }
   const add = (key: string, device: DraftDevice) => {
-    if (devices[key] !== undefined) refuse(device.from, `name ${key}: already that of ${devices[key].from}`)
+    if (Object.hasOwn(devices, key)) refuse(device.from, `name ${key}: already that of ${devices[key]?.from}`)
     devices[key] = device
   }
   for (const [key, device] of Object.entries(devices)) {

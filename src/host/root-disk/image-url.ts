@@ -50,6 +50,11 @@ export function redirectTarget(from: URL, location: string | undefined): URL {
 function checkFileUrl(url: URL, shown: string): void {
   if (url.host !== '') throw wrong(shown, 'has a host, want file:///PATH')
   if (/%2f|%00/i.test(url.pathname)) throw wrong(shown, 'has an encoded / or NUL')
+  try {
+    decodeURIComponent(url.pathname)
+  } catch {
+    throw wrong(shown, 'has a % that encodes no character')
+  }
 }
 
 function digestOf(fragment: string, shown: string): string | undefined {

@@ -29,6 +29,8 @@ describe('parseImageUrl', () => {
     ['file://host/image', 'file://host/image: has a host, want file:///PATH'],
     ['file:///a%2fb', 'file:///a%2fb: has an encoded / or NUL'],
     ['file:///a%00b', 'file:///a%00b: has an encoded / or NUL'],
+    ['file:///a%zz', 'file:///a%zz: has a % that encodes no character'],
+    ['file:///a%ff', 'file:///a%ff: has a % that encodes no character'],
     ['http://host/i#sha256=12', 'http://host/i: unknown fragment, want #sha256= and 64 hexadecimal digits'],
     ['http://host/i#md5=12', 'http://host/i: unknown fragment, want #sha256= and 64 hexadecimal digits'],
   ])('refuses %s', (url, message) => {

@@ -62,6 +62,18 @@ const FIRST_ERRORS: readonly (readonly [
   ['loopback', text({ address: ['127.0.0.2'] }), 'address: network_config.v4.ip 127.0.0.2 is a loopback', 2],
   ['a network', text({ address: ['10.0.0.0/8'] }), 'address: network_config.v4.ip 10.0.0.0/8: a point', 2],
   [
+    'a network of ipv6',
+    text({ address: ['fd00::5/32'] }),
+    'address: network_config.v6.ip fd00::5/32: a p',
+    2,
+  ],
+  [
+    '128 bits of ipv4',
+    text({ address: ['10.0.0.5/128'] }),
+    'address: network_config.v4.ip 10.0.0.5/128: ',
+    2,
+  ],
+  [
     'the peer itself',
     text({ address: ['169.254.1.1'] }),
     'address: network_config.v4: ip and peer_ip are',

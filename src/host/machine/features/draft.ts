@@ -27,7 +27,7 @@ export function withParts(draft: Draft, parts: readonly Part[]): Draft {
   const devices: Record<string, DraftDevice> = { ...draft.devices }
   const backends: Record<string, MachineBackend> = { ...draft.backends }
   for (const { key, device, backend } of parts) {
-    const other = devices[key]
+    const other = Object.hasOwn(devices, key) ? devices[key] : undefined
     if (other !== undefined) refuse(device.from, `name ${shown(key)}: already that of ${other.from}`)
     devices[key] = backend === undefined ? device : { ...device, backend: `${key}-backend` }
     if (backend !== undefined) backends[`${key}-backend`] = { options: {}, ...backend }

@@ -30,7 +30,8 @@ export function metadataOf({ name, address }: VMSpec, peers: readonly string[]):
   const peerOf = (family: IpFamily) => peers.find((text) => isOf(family, text)) ?? DEFAULT_PEERS[family]
   const linkOf = (family: IpFamily) => {
     const ip = address.find((text) => isOf(family, text))
-    return ip === undefined ? undefined : { ip: ip.replace(/\/(32|128)$/, ''), peerIp: peerOf(family) }
+    const whole = family === 'ipv4' ? /\/32$/ : /\/128$/
+    return ip === undefined ? undefined : { ip: ip.replace(whole, ''), peerIp: peerOf(family) }
   }
   const networkConfig = { v4: linkOf('ipv4'), v6: linkOf('ipv6') }
   const [problem] = checkLinks(networkConfig).problems

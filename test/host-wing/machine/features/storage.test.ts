@@ -98,6 +98,10 @@ describe('storage', () => {
     expect(refusal({ storage })).toContain(reason)
   })
 
+  it.each(['constructor', 'toString', 'valueOf'])('may have the name %s', (name) => {
+    expect(Object.keys(expanded({ storage: [{ name, source: 'a' }] }).devices)).toContain(name)
+  })
+
   it('refuses two disks with one serial, one boot order, and a thousand disks', () => {
     const twice = (field: object) =>
       refusal({
