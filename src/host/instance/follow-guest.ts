@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
-import { neverAborted } from '../../base/abort.ts'
 import { State } from '../../gen/microvm/instance/v1/instance.ts'
 import type { QmpEvent } from '../qemu/qmp/message.ts'
+import { nodeNames, specKey } from '../spec/spec-key.ts'
 import { finishUnplug } from './devices/plug.ts'
 import type { MachineInstance } from './instance.ts'
 import { streamRows } from './record/instance-record.ts'
@@ -19,20 +19,12 @@ export async function followGuest(instance: MachineInstance, { name, data }: Qmp
       return instance.end({ kind: 'state', reason: 'the guest panicked' })
     case 'STOP':
     case 'RESUME':
-      return later(instance, () => followState(instance))
+      return instance.follow('state', () => followState(instance))
     case 'DEVICE_DELETED':
-      return later(instance, () => finishUnplug(instance))
+      return instance.follow('unplug', () => finishUnplug(instance))
     case 'BLOCK_IO_ERROR':
       return await onDiskError(instance, data)
   }
-}
-
-/** Runs `change` after the present one. The machine's end, by which it fails, is told elsewhere. */
-function later(instance: MachineInstance, change: () => Promise<void>): void {
-  const { log } = instance.context
-  instance
-    .change(change, neverAborted)
-    .catch((error) => log.debug('event came too late', { error: String(error) }))
 }
 
 /** QEMU may pause by itself, such as at an error of a disk. */
@@ -64,6 +56,8 @@ async function onReset(instance: MachineInstance, byGuest: boolean): Promise<voi
 
 async function onDiskError(instance: MachineInstance, data: QmpEvent['data']): Promise<void> {
   const node = String(data['node-name'])
+  const keys = Object.keys(instance.record.specification?.backends ?? {})
+  if (!keys.some((key) => Object.values(nodeNames(specKey(key))).includes(node))) return
   const text = `${String(data.operation)}: ${String(data.reason)}`
   const isNew = !instance.diskErrors.has(node)
   instance.diskErrors.set(node, text)

@@ -63,6 +63,9 @@ export class MachineInstance {
   #boot = new AbortController()
   /** The handling of QEMU's events, one after the other. */
   #events: Promise<void> = Promise.resolve()
+  #eventsWaiting = 0
+  /** Changes that follow QEMU, and that have not begun. */
+  readonly #following = new Set<string>()
   #isForgotten = false
 
   constructor({ recorded, plan, hooks, ...parts }: InstanceParts) {
@@ -71,10 +74,16 @@ export class MachineInstance {
     this.#hooks = hooks
     this.#log = parts.log
     const onEvent = (event: QmpEvent) => {
+      if (this.#eventsWaiting === parts.limits.events) return this.#onFlood(event)
+      this.#eventsWaiting += 1
       const handled = this.#events.then(() => hooks.onEvent(this, event))
-      this.#events = handled.catch((error) =>
-        this.#log.warn('event not followed', { event: event.name, error: messageOf(error) }),
-      )
+      this.#events = handled
+        .catch((error) =>
+          this.#log.warn('event not followed', { event: event.name, error: messageOf(error) }),
+        )
+        .finally(() => {
+          this.#eventsWaiting -= 1
+        })
     }
     this.context = {
       ...parts,
@@ -215,6 +224,26 @@ export class MachineInstance {
       await this.tearDown(reason, kind === 'holder died' ? kind : 'state')
     }, this.#ending.signal)
     ended.catch((error) => this.#log.warn('instance not ended', { reason, error: messageOf(error) }))
+  }
+
+  /** Only a QEMU that its guest has taken over sends so many, but of a disk that fails at each request. */
+  #onFlood({ name }: QmpEvent): void {
+    const { machine, limits } = this.context
+    if (name === 'BLOCK_IO_ERROR' || machine === undefined || machine.qmp.isClosed) return
+    this.end({ kind: 'qmp error', reason: `QEMU sent more than ${limits.events} events at once` })
+    machine.close()
+  }
+
+  /** Runs `change` after the present one, once for all that ask for `name` before it begins. */
+  follow(name: string, change: () => Promise<void>): void {
+    if (this.#following.has(name)) return
+    this.#following.add(name)
+    const followed = this.change(async () => {
+      this.#following.delete(name)
+      await change()
+    }, neverAborted)
+    // The machine's end, by which it fails, is told elsewhere.
+    followed.catch((error) => this.#log.debug('event came too late', { error: messageOf(error) }))
   }
 
   async run(): Promise<void> {

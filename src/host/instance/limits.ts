@@ -31,6 +31,8 @@ export interface InstanceLimits {
   readonly keptChanges: number
   /** Of an instance. */
   readonly streams: number
+  /** Events of QEMU that have come, and that the record does not follow yet. */
+  readonly events: number
 }
 
 export const INSTANCE_LIMITS: InstanceLimits = {
@@ -46,4 +48,5 @@ export const INSTANCE_LIMITS: InstanceLimits = {
   adoptionMs: 5000,
   keptChanges: 10_000,
   streams: 2047,
+  events: 1000,
 }

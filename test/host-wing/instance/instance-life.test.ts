@@ -1,6 +1,7 @@
 import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
-import { describe, expect, it, vi } from 'vitest'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { AgentError } from '../../../src/base/errors.ts'
 import {
   ChangeStateRequest_Change as Change,
@@ -138,6 +139,19 @@ describe('a machine that goes wrong', () => {
       'QEMU did not answer `stop` within 500 ms',
     ],
     [
+      'QEMU sends events without end',
+      (wing) => {
+        const commit = wing.registry.commit.bind(wing.registry)
+        const slow = vi.spyOn(wing.registry, 'commit').mockImplementation(async (...changes) => {
+          await sleep(1)
+          await commit(...changes)
+        })
+        onTestFinished(() => slow.mockRestore())
+        for (let count = 0; count < 2000; count++) wing.holders.qemu.emit('RESET', { guest: false })
+      },
+      'QEMU sent more than 1000 events at once',
+    ],
+    [
       'the guest reboots too often',
       (wing) => {
         for (let count = 0; count < 4; count++)
@@ -156,6 +170,23 @@ describe('a machine that goes wrong', () => {
     expect(wing.holders.processes).toEqual([])
     await expect(change(instances, Change.PAUSE)).rejects.toMatchObject({ code: 'FAILED_PRECONDITION' })
     expect((await change(instances, Change.RUN)).state).toBe(State.RUNNING)
+  })
+
+  it('runs on while a disk fails at each request, and knows the errors of its own disks alone', async () => {
+    const wing = new FakeWing()
+    const instances = await wing.open()
+    wing.holders.prepare = (qemu) =>
+      qemu.nodes.set('name-root-file', { file: '/disks/root-16M', size: 2 ** 24, isRaw: true })
+    await instances.ensure(ensureRequest('web'), ADMIN)
+    const fail = (node: string) =>
+      wing.holders.qemu.emit('BLOCK_IO_ERROR', { 'node-name': node, operation: 'read', reason: 'EIO' })
+    const before = (await instances.get('web', ADMIN)).sequence
+    for (let count = 0; count < 2000; count++) fail(`other-${count}`)
+    for (let count = 0; count < 2000; count++) fail('name-root-file')
+    const found = async () => (await instances.get('web', ADMIN)).backends['root-file']?.lastError
+    await expect.poll(found).toBe('read: EIO')
+    const { state, sequence } = await instances.get('web', ADMIN)
+    expect([state, sequence - before]).toEqual([State.PAUSED, 1n])
   })
 
   it('keeps the reason when it is stopped or killed again', async () => {

@@ -138,6 +138,10 @@ export class QmpClient {
     }
   }
 
+  get isClosed(): boolean {
+    return this.#closed !== undefined
+  }
+
   close(): void {
     this.#fail('QMP: the client was closed')
   }
