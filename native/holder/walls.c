@@ -183,15 +183,19 @@ static int open_tap(const char *name) {
 #define PERMISSION_WRITE 1
 #define PERMISSION_RESIZE 3
 
-/* Whether no other has locked the byte. */
+/* Whether no other has locked the byte; else errno is EBUSY, or that of the kernel. */
 static bool is_free(int file, off_t byte) {
   struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
-  return fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
+  if (fcntl(file, F_OFD_GETLK, &lock) != 0) return false;
+  if (lock.l_type != F_UNLCK) errno = EBUSY;
+  return lock.l_type == F_UNLCK;
 }
 
 static bool lock_byte(int file, off_t byte) {
   struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
-  return fcntl(file, F_OFD_SETLK, &lock) == 0;
+  if (fcntl(file, F_OFD_SETLK, &lock) == 0) return true;
+  if (errno == EAGAIN || errno == EACCES) errno = EBUSY;
+  return false;
 }
 
 /*
@@ -201,10 +205,8 @@ static bool lock_byte(int file, off_t byte) {
 static bool lock_for_reading(int file) {
   bool is_locked = lock_byte(file, LOCK_DONE + PERMISSION_READ) && lock_byte(file, LOCK_DENIED + PERMISSION_WRITE) &&
                    lock_byte(file, LOCK_DENIED + PERMISSION_RESIZE);
-  bool is_alone = is_locked && is_free(file, LOCK_DENIED + PERMISSION_READ) &&
-                  is_free(file, LOCK_DONE + PERMISSION_WRITE) && is_free(file, LOCK_DONE + PERMISSION_RESIZE);
-  if (!is_alone) errno = EBUSY;
-  return is_alone;
+  return is_locked && is_free(file, LOCK_DENIED + PERMISSION_READ) && is_free(file, LOCK_DONE + PERMISSION_WRITE) &&
+         is_free(file, LOCK_DONE + PERMISSION_RESIZE);
 }
 
 static int open_map(const char *path, bool has_user) {

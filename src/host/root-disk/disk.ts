@@ -1,8 +1,9 @@
 import { constants, type Stats } from 'node:fs'
 import { type FileHandle, lstat, open, readFile } from 'node:fs/promises'
+import { constants as os } from 'node:os'
 import { dirname } from 'node:path'
 import { AgentError, errnoOf } from '../../base/errors.ts'
-import { failed, fromNodeError } from '../../os/errors.ts'
+import { checkErrno, failed, fromNodeError } from '../../os/errors.ts'
 import { deviceNumbers, kindOfMode } from '../../os/files/file-status.ts'
 import { findAgentFolder, loadNative } from '../../os/native.ts'
 import { syncFolder } from './disk-record.ts'
@@ -70,8 +71,16 @@ export async function openDisk(path: string): Promise<Disk> {
 
 function lock(path: string, file: FileHandle): void {
   const native = loadNative(findAgentFolder(import.meta.filename))
-  if (native.lockRange(file.fd, LOCK_START, LOCK_BYTES) < 0) throw inUse(path)
+  checkLock(path, native.lockRange(file.fd, LOCK_START, LOCK_BYTES))
 }
+
+/** Throws FAILED_PRECONDITION when the result is that another process has the lock, and a kernel error for another -errno. */
+export function checkLock(path: string, result: number): void {
+  if (LOCKED.has(-result)) throw inUse(path)
+  checkErrno('lock', path, result)
+}
+
+const LOCKED: ReadonlySet<number> = new Set([os.errno.EAGAIN, os.errno.EACCES])
 
 async function lockedDisk(path: string, file: FileHandle): Promise<Disk> {
   const status = await file.stat({ bigint: true })

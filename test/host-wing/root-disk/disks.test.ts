@@ -9,8 +9,10 @@ import {
   writeFileSync,
 } from 'node:fs'
 import { open } from 'node:fs/promises'
+import { constants as os } from 'node:os'
 import { gzipSync, zstdCompressSync } from 'node:zlib'
 import { describe, expect, it } from 'vitest'
+import { checkLock } from '../../../src/host/root-disk/disk.ts'
 import { prepareRootDisk, refuseUnfinishedDisk } from '../../../src/host/root-disk/prepare-root-disk.ts'
 import {
   answerImage,
@@ -144,6 +146,14 @@ describe('a disk in use', () => {
     await prepared
     expect(await prepareRootDisk(options)).toEqual({ bytes: IMAGE.length, sha256: undefined })
     expect(server.ranges).toEqual([''])
+  })
+
+  it('is told from one whose file system has no locks', () => {
+    const { EAGAIN, EACCES, EIO } = os.errno
+    for (const errno of [EAGAIN, EACCES])
+      expect(() => checkLock('/disk', -errno)).toThrow('/disk: is in use by another process')
+    expect(() => checkLock('/disk', -EIO)).toThrow('lock /disk: EIO')
+    checkLock('/disk', 0)
   })
 })
 
