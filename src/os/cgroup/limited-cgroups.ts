@@ -77,6 +77,16 @@ export class LimitedCgroups {
     await Promise.all(parents.map((parent) => this.#makeFolder(parent, name, wanted)))
     for (const [controller, file, value] of settings)
       await write(join(this.#folderOf(controller), name, file), value)
+    if (limits.memoryBytes !== undefined && this.controllers.has('memory'))
+      await this.#closeSwap(name, limits.memoryBytes)
+  }
+
+  /** Else what is above the limit goes to the swap of the host. A kernel without such a limit has no file for it. */
+  async #closeSwap(name: string, memoryBytes: number): Promise<void> {
+    // That of v1 is one of memory and swap together.
+    const [file, value] = this.#isV2 ? ['memory.swap.max', 0] : ['memory.memsw.limit_in_bytes', memoryBytes]
+    const path = join(this.#folderOf('memory'), name, file)
+    if (await isAllowed(path)) await write(path, `${value}`)
   }
 
   /** Moves a process there; what it starts later is there too. */

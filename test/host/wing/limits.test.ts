@@ -61,6 +61,8 @@ describe.skipIf(existsSync('/sys/fs/cgroup/cgroup.controllers'))('the limits of 
       for (const path of paths) expect(memory.endsWith(path)).toBe(true)
     }
     expect(read(memory, 'memory.limit_in_bytes')).toBe(`${700 * 2 ** 20}`)
+    const withSwap = 'memory.memsw.limit_in_bytes'
+    if (existsSync(join(memory, withSwap))) expect(read(memory, withSwap)).toBe(`${700 * 2 ** 20}`)
     expect(read(cpu, 'cpu.cfs_quota_us')).toBe('50000')
     expect(read(tasks, 'pids.max')).toBe('60')
     await before.close()

@@ -45,6 +45,23 @@ describe('cgroups with limits', () => {
     expect(read(root, 'parent/one/cgroup.procs')).toBe('42')
   })
 
+  it.each([
+    ['v1', 'memory/parent/one', 'memory.memsw.limit_in_bytes', `${2 ** 30}`],
+    ['v2', 'parent/one', 'memory.swap.max', '0'],
+  ])(
+    'have no swap besides their memory on %s, where the kernel can limit it',
+    async (version, one, file, value) => {
+      const root = tree('memory', `${one}/..`)
+      if (version === 'v2') writeFileSync(join(root, 'cgroup.controllers'), 'memory')
+      const cgroups = await LimitedCgroups.find('parent', root)
+      await cgroups?.make('one', LIMITS)
+      expect(readdirSync(join(root, one))).not.toContain(file)
+      writeFileSync(join(root, one, file), 'max')
+      await cgroups?.make('one', LIMITS)
+      expect(read(root, one, file)).toBe(value)
+    },
+  )
+
   it('have only the limits that are wanted, and are made a second time', async () => {
     const root = tree('memory', 'pids')
     const cgroups = await LimitedCgroups.find('parent', root)
