@@ -9,8 +9,8 @@ const { dirname } = require('node:path')
 const { setFlagsFromString } = require('node:v8')
 const { Script } = require('node:vm')
 
-/** They forget or mark functions at times that vary. V8 rejects a cache that was made under other flags than its own. */
-const TIMED = ['flush-bytecode', 'sparkplug']
+/** They forget, mark or optimize functions at times that vary. V8 rejects a cache that was made under other flags than its own. */
+const TIMED = ['flush-bytecode', 'sparkplug', 'maglev', 'turbofan']
 
 const [bundle = '', file = '', ...words] = process.argv.slice(2)
 const cachedData = existsSync(file) ? readFileSync(file) : undefined
