@@ -29,7 +29,10 @@ done`
 
 const DATA = '/run/kata-containers/sandbox/data'
 
-describe.skipIf(cannotBoot() !== undefined)('a guest of the daemon', () => {
+/** Several times what a busy machine takes. The vsock daemon may go deaf when the guest stands still, for ever then. */
+const TIMEOUT_MS = 90_000
+
+describe.skipIf(cannotBoot() !== undefined)('a guest of the daemon', { timeout: TIMEOUT_MS }, () => {
   const folder = temporaryFolder()
   let disk = join(folder, 'data.img')
   /** Of the files on the disk. */
