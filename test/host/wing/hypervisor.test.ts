@@ -1,4 +1,4 @@
-import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { Instance, Specification } from '../../../src/gen/microvm/instance/v1/instance.ts'
@@ -136,6 +136,16 @@ describe('microvm hypervisor', () => {
     const qcow = prepare(`file://${image}`)
     expect(await qcow.ended).toBe(125)
     expect(qcow.log()).toContain(`microvm: file://${image}: format qcow, want a raw disk`)
+  })
+
+  it('looks at what its disk links to', async () => {
+    const [target, image] = [join(folder, 'target'), join(folder, 'image')]
+    for (const path of [target, image]) writeFileSync(path, bootDisk(MIB))
+    symlinkSync(target, disk)
+    const initialImage = { url: `file://${image}` }
+    const hypervisor = start({ mode: VMSpec_StartMode.SM_PREPARE_IMAGE, initialImage })
+    expect(await hypervisor.ended).toBe(125)
+    expect(hypervisor.log()).toContain(`microvm: ${target}: has content and no record of an image`)
   })
 
   it('ends with its guest', async () => {
