@@ -72,6 +72,7 @@ describe('a holder in this process', () => {
     const closed = once(stream.resume(), 'close')
     await holder.kill('qemu', 9)
     await closed
+    expect(stream.readableEnded).toBe(true)
   })
 
   it('keeps what comes in many small pieces', async () => {
