@@ -95,7 +95,7 @@ function begin(shown: string, state: DownloadState, { totalBytes, validator }: I
   }
 }
 
-/** Breaks off a body that brings fewer than `idleBytes` in `idleMs`; the time in which nobody reads does not count. */
+/** Breaks off a body that brings fewer than `idleBytes` in `idleMs`, unless its reader has paused. */
 async function* chunksOf(
   { body }: ImagePart,
   state: DownloadState,

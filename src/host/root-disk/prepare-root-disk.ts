@@ -20,7 +20,7 @@ export interface RootDisk {
   readonly progress?: (progress: ImageProgress) => void
   /** Ends the preparation; a later one goes on. */
   readonly signal?: AbortSignal
-  /** Certificates in PEM of whoever is trusted instead of Node's own list. */
+  /** Certificates of authorities in PEM, in place of Node's own list. */
   readonly ca?: string | Buffer
 }
 
@@ -58,7 +58,7 @@ export async function refuseUnfinishedDisk({
   }
 }
 
-/** Without a record, what a disk begins with may be somebody's data. */
+/** A disk without a record may have data of the user. */
 async function refuseContent({ stateFile }: RootDisk, disk: Disk): Promise<void> {
   if (disk.sizeBytes === undefined || (await readRecord(stateFile)) !== undefined) return
   const begin = await disk.read(0, Math.min(disk.sizeBytes, BEGIN_BYTES))

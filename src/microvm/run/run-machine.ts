@@ -37,7 +37,7 @@ const RUN = 'microvm.run'
 
 /** Between two looks for a machine that is about to be made. */
 const LOOK_MS = 20
-/** How long a daemon may take to remove the machine. It goes on when nobody waits. */
+/** How long the tool waits for the daemon to remove the machine. The removal goes on after that. */
 const REMOVE_MS = 30_000
 /** The last bytes of the console arrive within moments of the machine's end. */
 const CONSOLE_MS = 2000

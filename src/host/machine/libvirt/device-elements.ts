@@ -173,7 +173,7 @@ function videoElements({ address, device }: Own): readonly Element[] {
   ]
 }
 
-/** A password is no part of a machine: whoever starts it sets one. */
+/** The password is set when the machine starts, and is no part of its description. */
 function displayElements({ backend, device }: Own): readonly Element[] {
   const { listen, passwordValidTo } = backend?.options ?? {}
   const network = listen === undefined ? { type: 'none' } : { type: 'network', network: String(listen) }
