@@ -2227,6 +2227,16 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "number": 2,
    "name": "replaceable",
    "property": "replaceable"
+  },
+  {
+   "number": 3,
+   "name": "filters",
+   "property": "filters"
+  },
+  {
+   "number": 4,
+   "name": "addresses",
+   "property": "addresses"
   }
  ],
  "microvm.instance.v1.Vsock": [
@@ -2349,6 +2359,19 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "number": 2,
    "name": "access",
    "property": "access"
+  },
+  {
+   "number": 4,
+   "name": "encryption",
+   "property": "encryption",
+   "message": "microvm.instance.v1.Encryption"
+  }
+ ],
+ "microvm.instance.v1.Encryption": [
+  {
+   "number": 1,
+   "name": "secret",
+   "property": "secret"
   }
  ],
  "microvm.instance.v1.Passt": [],

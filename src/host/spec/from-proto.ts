@@ -118,7 +118,10 @@ export function deviceFromProto(key: string, message: DeviceMessage): Device {
   if (persistentMemory) {
     return { kind: 'nvdimm', slot, sizeBytes: Number(persistentMemory.sizeBytes), backend }
   }
-  if (nic) return { kind: 'nic', slot, port, mac: nic.mac, replaceable: nic.replaceable, backend }
+  if (nic) {
+    if (nic.filters.length > 0 || nic.addresses.length > 0) refuse(at('nic', 'filters'), 'not possible yet')
+    return { kind: 'nic', slot, port, mac: nic.mac, replaceable: nic.replaceable, backend }
+  }
   if (vsock) return { kind: 'vsock', slot, port, cid: vsock.cid, backend }
   if (firmwareItem) return { kind: 'fw-cfg', name: firmwareItem.name, backend }
   if (share) return { kind: 'share', slot, port, tag: share.tag, backend }
@@ -154,7 +157,10 @@ export function backendFromProto(key: string, message: BackendMessage): Backend 
   const path = pathOf('backends', key)
   onlyKind(message, BACKEND_FIELDS, path)
   const { file, tap, vhostUser, virtiofsd, content, folder, userNetwork } = message
-  if (file) return { kind: 'file', path: file.path, access: accessOf(file.access, `${path}.file.access`) }
+  if (file) {
+    if (file.encryption !== undefined) refuse(`${path}.file.encryption`, 'not possible yet')
+    return { kind: 'file', path: file.path, access: accessOf(file.access, `${path}.file.access`) }
+  }
   if (tap) return { kind: 'tap', interfaceName: tap.interfaceName, bridge: tap.bridge || undefined }
   if (vhostUser) return { kind: 'vhost-user', socket: vhostUser.socket }
   if (virtiofsd) return { kind: 'virtiofsd', path: virtiofsd.path }

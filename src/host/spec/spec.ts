@@ -128,8 +128,16 @@ export interface NicDevice {
   readonly mac: string
   /** Whether the network behind the card can be replaced while the machine runs, which takes a hub in QEMU. */
   readonly replaceable?: boolean | undefined
+  /** What the guest may not send to its tap; none by default. */
+  readonly filters?: readonly NetworkFilter[] | undefined
+  /** The guest's addresses, of which the filters of IP and ARP let it send. */
+  readonly addresses?: readonly string[] | undefined
   readonly backend: SpecKey
 }
+
+const NETWORK_FILTERS = ['no-mac-spoofing', 'no-ip-spoofing', 'no-arp-spoofing'] as const
+
+export type NetworkFilter = (typeof NETWORK_FILTERS)[number]
 
 export interface VsockDevice {
   readonly kind: 'vsock'

@@ -58,7 +58,14 @@ function kindToProto(device: Device): Kind {
     case 'nvdimm':
       return { persistentMemory: { sizeBytes: BigInt(device.sizeBytes) } }
     case 'nic':
-      return { nic: { mac: device.mac, replaceable: device.replaceable ?? false } }
+      return {
+        nic: {
+          mac: device.mac,
+          replaceable: device.replaceable ?? false,
+          filters: [...(device.filters ?? [])],
+          addresses: [...(device.addresses ?? [])],
+        },
+      }
     case 'vsock':
       return { vsock: { cid: device.cid } }
     case 'serial':
@@ -81,7 +88,7 @@ function kindToProto(device: Device): Kind {
 function backendToProto(backend: Backend): BackendMessage {
   switch (backend.kind) {
     case 'file':
-      return { file: { path: backend.path, access: ACCESS[backend.access] } }
+      return { file: { path: backend.path, access: ACCESS[backend.access], encryption: undefined } }
     case 'passt':
       return { passt: {} }
     case 'tap':

@@ -198,6 +198,13 @@ export interface Nic {
   mac: string;
   /** The network behind the card can be replaced while the machine runs; that takes a hub in QEMU. */
   replaceable: boolean;
+  /**
+   * Of a card with a tap, what the guest may not send: `no-mac-spoofing`, `no-ip-spoofing`, `no-arp-spoofing`;
+   * `clean-traffic` is all three.
+   */
+  filters: string[];
+  /** The guest's IPv4 and IPv6 addresses, for `no-ip-spoofing` and `no-arp-spoofing`. */
+  addresses: string[];
 }
 
 export interface Vsock {
@@ -267,6 +274,8 @@ export interface File {
   /** A raw image or a block device. */
   path: string;
   access: File_Access;
+  /** The file is a LUKS image, which QEMU opens; of a disk only. */
+  encryption: Encryption | undefined;
 }
 
 export const File_Access = {
@@ -284,6 +293,11 @@ export namespace File_Access {
   export type READ_ONLY = typeof File_Access.READ_ONLY;
   export type READ_WRITE = typeof File_Access.READ_WRITE;
   export type SCRATCH = typeof File_Access.SCRATCH;
+}
+
+export interface Encryption {
+  /** UUID of the secret that opens it (SecretService). */
+  secret: string;
 }
 
 export interface Passt {
@@ -2008,7 +2022,7 @@ export const PersistentMemory: MessageFns<PersistentMemory> = {
 };
 
 function createBaseNic(): Nic {
-  return { mac: "", replaceable: false };
+  return { mac: "", replaceable: false, filters: [], addresses: [] };
 }
 
 export const Nic: MessageFns<Nic> = {
@@ -2018,6 +2032,12 @@ export const Nic: MessageFns<Nic> = {
     }
     if (message.replaceable !== false) {
       writer.uint32(16).bool(message.replaceable);
+    }
+    for (const v of message.filters) {
+      writer.uint32(26).string(v!);
+    }
+    for (const v of message.addresses) {
+      writer.uint32(34).string(v!);
     }
     return writer;
   },
@@ -2051,6 +2071,22 @@ export const Nic: MessageFns<Nic> = {
             message.replaceable = reader.bool();
             continue;
           }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.filters.push(reader.string());
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.addresses.push(reader.string());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2070,6 +2106,8 @@ export const Nic: MessageFns<Nic> = {
     const message = createBaseNic();
     message.mac = object.mac ?? "";
     message.replaceable = object.replaceable ?? false;
+    message.filters = object.filters?.map((e) => e) || [];
+    message.addresses = object.addresses?.map((e) => e) || [];
     return message;
   },
 };
@@ -2627,7 +2665,7 @@ export const Backend: MessageFns<Backend> = {
 };
 
 function createBaseFile(): File {
-  return { path: "", access: 0 };
+  return { path: "", access: 0, encryption: undefined };
 }
 
 export const File: MessageFns<File> = {
@@ -2637,6 +2675,9 @@ export const File: MessageFns<File> = {
     }
     if (message.access !== 0) {
       writer.uint32(16).int32(message.access);
+    }
+    if (message.encryption !== undefined) {
+      Encryption.encode(message.encryption, writer.uint32(34).fork()).join();
     }
     return writer;
   },
@@ -2670,6 +2711,14 @@ export const File: MessageFns<File> = {
             message.access = reader.int32() as any;
             continue;
           }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.encryption = Encryption.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2689,6 +2738,64 @@ export const File: MessageFns<File> = {
     const message = createBaseFile();
     message.path = object.path ?? "";
     message.access = object.access ?? 0;
+    message.encryption = (object.encryption !== undefined && object.encryption !== null)
+      ? Encryption.fromPartial(object.encryption)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseEncryption(): Encryption {
+  return { secret: "" };
+}
+
+export const Encryption: MessageFns<Encryption> = {
+  encode(message: Encryption, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.secret !== "") {
+      writer.uint32(10).string(message.secret);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Encryption {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseEncryption();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.secret = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Encryption>): Encryption {
+    return Encryption.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Encryption>): Encryption {
+    const message = createBaseEncryption();
+    message.secret = object.secret ?? "";
     return message;
   },
 };
