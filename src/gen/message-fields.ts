@@ -88,6 +88,10 @@ export const REQUESTS: Readonly<Record<string, string>> = {
   "microvm.instance.v1.InstanceService/ReplaceBackend": "microvm.instance.v1.ReplaceBackendRequest",
   "microvm.instance.v1.InstanceService/Plug": "microvm.instance.v1.PlugRequest",
   "microvm.instance.v1.InstanceService/Unplug": "microvm.instance.v1.UnplugRequest",
+  "microvm.instance.v1.InstanceService/Snapshot": "microvm.instance.v1.SnapshotRequest",
+  "microvm.instance.v1.InstanceService/ListSnapshots": "microvm.instance.v1.ListSnapshotsRequest",
+  "microvm.instance.v1.InstanceService/Revert": "microvm.instance.v1.RevertRequest",
+  "microvm.instance.v1.InstanceService/RemoveSnapshot": "microvm.instance.v1.RemoveSnapshotRequest",
   "microvm.instance.v1.InstanceService/Remove": "microvm.instance.v1.RemoveRequest",
   "microvm.instance.v1.InstanceService/AllocatePort": "microvm.instance.v1.AllocatePortRequest",
   "microvm.instance.v1.InstanceService/Attach": "microvm.instance.v1.AttachRequest",
@@ -2208,6 +2212,11 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "number": 2,
    "name": "nvme",
    "property": "nvme"
+  },
+  {
+   "number": 3,
+   "name": "no_snapshot",
+   "property": "noSnapshot"
   }
  ],
  "microvm.instance.v1.PersistentMemory": [
@@ -2608,6 +2617,64 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "number": 3,
    "name": "grace_ms",
    "property": "graceMs"
+  }
+ ],
+ "microvm.instance.v1.SnapshotRequest": [
+  {
+   "number": 1,
+   "name": "key",
+   "property": "key"
+  },
+  {
+   "number": 2,
+   "name": "name",
+   "property": "name"
+  },
+  {
+   "number": 3,
+   "name": "disks",
+   "property": "disks"
+  },
+  {
+   "number": 4,
+   "name": "quiesce",
+   "property": "quiesce"
+  }
+ ],
+ "microvm.instance.v1.ListSnapshotsRequest": [
+  {
+   "number": 1,
+   "name": "key",
+   "property": "key"
+  }
+ ],
+ "microvm.instance.v1.RevertRequest": [
+  {
+   "number": 1,
+   "name": "key",
+   "property": "key"
+  },
+  {
+   "number": 2,
+   "name": "name",
+   "property": "name"
+  }
+ ],
+ "microvm.instance.v1.RemoveSnapshotRequest": [
+  {
+   "number": 1,
+   "name": "key",
+   "property": "key"
+  },
+  {
+   "number": 2,
+   "name": "name",
+   "property": "name"
+  },
+  {
+   "number": 3,
+   "name": "all",
+   "property": "all"
   }
  ],
  "microvm.instance.v1.RemoveRequest": [

@@ -5,8 +5,15 @@ import type {
   ChangeStateRequest,
   EnsureInstanceRequest,
   Instance,
+  ListSnapshotsResponse,
   PlugRequest,
+  RemoveSnapshotRequest,
+  RemoveSnapshotResponse,
   ReplaceBackendRequest,
+  RevertRequest,
+  Snapshot,
+  SnapshotRequest,
+  Specification,
   Stream,
   UnplugRequest,
   WatchInstancesRequest,
@@ -27,6 +34,8 @@ export interface Caller {
   readonly inStep: (step: string) => void
 }
 
+export type OwnerCheck = (owner: string, specification: Specification) => Promise<void>
+
 /**
  * The instances of this host. All methods reject with an AgentError; NOT_FOUND for an instance that the caller may not
  * see, ALREADY_EXISTS for `ensure` of its key. The service has checked keys, tenant and paths. Each change may be asked
@@ -41,6 +50,11 @@ export interface Instances {
   replaceBackend(request: ReplaceBackendRequest, caller: Caller): Promise<Instance>
   plug(request: PlugRequest, caller: Caller): Promise<Instance>
   unplug(request: UnplugRequest, caller: Caller): Promise<Instance>
+  snapshot(request: SnapshotRequest, caller: Caller): Promise<Snapshot>
+  snapshots(key: string, caller: Caller): Promise<ListSnapshotsResponse>
+  /** `checkOwner` throws when the tenant, empty for none, may not use the configuration any more. */
+  revert(request: RevertRequest, checkOwner: OwnerCheck, caller: Caller): Promise<Instance>
+  removeSnapshot(request: RemoveSnapshotRequest, caller: Caller): Promise<RemoveSnapshotResponse>
   remove(key: string, caller: Caller): Promise<void>
   allocatePort(request: AllocatePortRequest, caller: Caller): Promise<Stream>
   attach(request: AttachRequest, caller: Caller): AsyncIterable<AttachResponse>

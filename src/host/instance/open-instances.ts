@@ -10,8 +10,14 @@ import {
   type ChangeStateRequest,
   type EnsureInstanceRequest,
   type Instance,
+  type ListSnapshotsResponse,
   type PlugRequest,
+  type RemoveSnapshotRequest,
+  type RemoveSnapshotResponse,
   type ReplaceBackendRequest,
+  type RevertRequest,
+  type Snapshot,
+  type SnapshotRequest,
   State,
   type Stream,
   type UnplugRequest,
@@ -259,6 +265,23 @@ class HostInstances implements Instances {
     const instance = this.#get(request.key, caller)
     const deviceKey = specKey(request.deviceKey)
     return await this.#change(instance, caller, () => unplug(instance, { ...request, deviceKey }))
+  }
+
+  async snapshot(_: SnapshotRequest): Promise<Snapshot> {
+    throw new AgentError('UNIMPLEMENTED', 'Snapshot: not built yet')
+  }
+
+  async snapshots(key: string, caller: Caller): Promise<ListSnapshotsResponse> {
+    const { snapshots, layers } = (await this.#takenIn(key, caller)).record
+    return { snapshots, layers }
+  }
+
+  async revert(_: RevertRequest): Promise<Instance> {
+    throw new AgentError('UNIMPLEMENTED', 'Revert: not built yet')
+  }
+
+  async removeSnapshot(_: RemoveSnapshotRequest): Promise<RemoveSnapshotResponse> {
+    throw new AgentError('UNIMPLEMENTED', 'RemoveSnapshot: not built yet')
   }
 
   async remove(key: string, caller: Caller): Promise<void> {

@@ -11,6 +11,7 @@ import { specKey } from '../spec/spec-key.ts'
 import { TENANT_NAME, type Tenant } from './configuration.ts'
 import type { HostCalls } from './host-calls.ts'
 import type { ServiceCall, ServiceMethods } from './rpc.ts'
+import { snapshotMethods } from './snapshots/snapshot-methods.ts'
 import { checkTenantBackend, checkTenantSpecification } from './tenant-rules.ts'
 
 export interface ServiceContext {
@@ -54,8 +55,7 @@ export function instanceMethods(context: ServiceContext): ServiceMethods<typeof 
         const { device, backend, deviceKey } = request
         if (device === undefined) throw invalid('device: missing')
         const tenant = tenantOf(context, call)
-        if (tenant !== undefined && backend !== undefined)
-          await checkTenantBackend(tenant, 'backend', backend)
+        if (tenant && backend) await checkTenantBackend(tenant, 'backend', backend)
         return instances.plug({ ...keyed(request), deviceKey: specKey(deviceKey) }, call)
       },
     },
@@ -64,6 +64,7 @@ export function instanceMethods(context: ServiceContext): ServiceMethods<typeof 
       handle: async (request, call) =>
         instances.unplug({ ...keyed(timed(request)), deviceKey: specKey(request.deviceKey) }, call),
     },
+    ...snapshotMethods(context),
     // Journaled, because an instance that is gone is not found.
     remove: {
       ...JOURNALED,

@@ -29,6 +29,7 @@ import { checkQuota, type Quotas } from '../instance/record/quota.ts'
 import { checkCanBeKept, warningsOf } from '../spec/check-spec.ts'
 import { firstDifference } from '../spec/first-difference.ts'
 import { specFromProto } from '../spec/from-proto.ts'
+import { MockSnapshots } from './snapshots/mock-snapshots.ts'
 
 /** How many changes WatchInstances can go back. */
 const KEPT_CHANGES = 1024
@@ -49,7 +50,7 @@ interface MockParts {
 }
 
 /** Instances without machines, for `daemon --mock`. They answer as the real ones do; the guest echoes what it is sent. */
-export class MockInstances implements Instances {
+export class MockInstances extends MockSnapshots implements Instances {
   readonly #kept = new Map<string, Kept>()
   readonly #nowMs: () => number
   readonly #quotas: Quotas
@@ -58,6 +59,7 @@ export class MockInstances implements Instances {
   #sequence = 0n
 
   constructor({ nowMs = Date.now, quotas = new Map() }: MockParts = {}) {
+    super()
     this.#nowMs = nowMs
     this.#quotas = quotas
   }
@@ -291,6 +293,16 @@ export class MockInstances implements Instances {
       kept.console = Buffer.concat([kept.console, bytes])
       this.#news.announce()
     }
+  }
+
+  protected seen(key: string, caller: Caller): Instance {
+    return this.#get(key, caller).instance
+  }
+
+  protected reverted(key: string, change: Pick<Instance, 'specification'>): Instance {
+    const kept = this.#kept.get(key)
+    if (kept === undefined) throw new AgentError('NOT_FOUND', `instance ${key}: not found`)
+    return this.#change(kept, 'snapshot', 'A snapshot is restored.', change)
   }
 
   #others(than?: Kept): readonly Instance[] {

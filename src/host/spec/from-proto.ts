@@ -112,6 +112,7 @@ export function deviceFromProto(key: string, message: DeviceMessage): Device {
       slot,
       port,
       serial: disk.serial,
+      ...(disk.noSnapshot && { noSnapshot: true }),
       backend,
     }
   }

@@ -105,6 +105,8 @@ export interface DiskDevice {
   readonly port?: SpecKey | undefined
   /** Up to 20 characters, shown in /sys/block/…/serial. */
   readonly serial: string
+  /** Snapshots leave it out. */
+  readonly noSnapshot?: boolean
   readonly backend: SpecKey
 }
 

@@ -54,7 +54,13 @@ type Kind = Omit<DeviceMessage, 'backend' | 'slot' | 'port'>
 function kindToProto(device: Device): Kind {
   switch (device.kind) {
     case 'disk':
-      return { disk: { serial: device.serial, nvme: device.interface === 'nvme' } }
+      return {
+        disk: {
+          serial: device.serial,
+          nvme: device.interface === 'nvme',
+          noSnapshot: device.noSnapshot ?? false,
+        },
+      }
     case 'nvdimm':
       return { persistentMemory: { sizeBytes: BigInt(device.sizeBytes) } }
     case 'nic':

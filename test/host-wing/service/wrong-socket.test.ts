@@ -72,6 +72,10 @@ const CALLS: Readonly<
       }),
   ],
   unplug: ['NOT_FOUND', ({ instances }) => instances.unplug({ key: 'a', deviceKey: 'console' })],
+  snapshot: ['NOT_FOUND', ({ instances }) => instances.snapshot({ key: 'a', name: 'one' })],
+  listSnapshots: ['NOT_FOUND', ({ instances }) => instances.listSnapshots({ key: 'a' })],
+  revert: ['NOT_FOUND', ({ instances }) => instances.revert({ key: 'a', name: 'one' })],
+  removeSnapshot: ['NOT_FOUND', ({ instances }) => instances.removeSnapshot({ key: 'a', name: 'one' })],
   remove: ['NOT_FOUND', ({ instances }) => instances.remove({ key: 'a' })],
   allocatePort: [
     'NOT_FOUND',

@@ -188,6 +188,8 @@ export interface Disk {
   serial: string;
   /** An NVMe disk in place of a virtio one. */
   nvme: boolean;
+  /** Snapshots leave it out. */
+  noSnapshot: boolean;
 }
 
 export interface PersistentMemory {
@@ -480,7 +482,7 @@ export interface InstanceChange {
   timeMs: bigint;
   key: string;
   tenant: string;
-  /** `created`, `state`, `backend`, `device`, `adopted`, `holder died`, `removed`. */
+  /** `created`, `state`, `backend`, `device`, `snapshot`, `adopted`, `holder died`, `removed`. */
   kind: string;
   /** One sentence. */
   text: string;
@@ -537,6 +539,100 @@ export interface UnplugRequest {
   deviceKey: string;
   /** How long the guest may take, in milliseconds: at most an hour; 0 for 10 s. */
   graceMs: number;
+}
+
+export interface SnapshotRequest {
+  key: string;
+  /** Of the new snapshot: 1 to 64 of A-Z, a-z, 0-9, _ . - */
+  name: string;
+  /** Keys of devices; none is all disks that the guest writes to, but those with `no_snapshot`. */
+  disks: string[];
+  /** Has the guest write its file systems down before. Refused: not available yet. */
+  quiesce: boolean;
+}
+
+export interface SnapshotResponse {
+  snapshot: Snapshot | undefined;
+}
+
+export interface Snapshot {
+  name: string;
+  /** Milliseconds since 1970. */
+  createdMs: bigint;
+  consistency: Snapshot_Consistency;
+  /** How long the guest stood still for it, in microseconds; 0 when it did not run. */
+  stillUs: bigint;
+  disks: SnapshotDisk[];
+  /** The configuration of that moment. */
+  specification: Specification | undefined;
+}
+
+export const Snapshot_Consistency = {
+  CONSISTENCY_UNSPECIFIED: 0,
+  /** CRASH - The disks are as after a power failure at that moment. */
+  CRASH: 1,
+  /** STOPPED_MACHINE - No machine ran: the disks are as the last one has left them. */
+  STOPPED_MACHINE: 2,
+} as const;
+
+export type Snapshot_Consistency = typeof Snapshot_Consistency[keyof typeof Snapshot_Consistency];
+
+export namespace Snapshot_Consistency {
+  export type CONSISTENCY_UNSPECIFIED = typeof Snapshot_Consistency.CONSISTENCY_UNSPECIFIED;
+  export type CRASH = typeof Snapshot_Consistency.CRASH;
+  export type STOPPED_MACHINE = typeof Snapshot_Consistency.STOPPED_MACHINE;
+}
+
+export interface SnapshotDisk {
+  /** Key of the device. */
+  device: string;
+  /** Key of the backend. */
+  backend: string;
+  /** The overlay that has the disk's content of that moment, on top of those below; 0 is the disk's own file. */
+  layer: number;
+}
+
+/** An overlay: a qcow2 file in the instance's folder, with what was written since a snapshot. */
+export interface Layer {
+  id: number;
+  /** The overlay below; 0 is the disk's own file. */
+  parent: number;
+  /** Key of the backend, and the path of the disk's own file. */
+  backend: string;
+  base: string;
+  /** Of the disk. */
+  sizeBytes: bigint;
+  /** The guest writes to this one. */
+  active: boolean;
+  /** What it takes of the host's disk; in answers only. */
+  usedBytes: bigint;
+}
+
+export interface ListSnapshotsRequest {
+  key: string;
+}
+
+export interface ListSnapshotsResponse {
+  /** The oldest first. */
+  snapshots: Snapshot[];
+  layers: Layer[];
+}
+
+export interface RevertRequest {
+  key: string;
+  name: string;
+}
+
+export interface RemoveSnapshotRequest {
+  key: string;
+  name: string;
+  /** In place of a name: all snapshots, so that the disks' own files have all again. */
+  all: boolean;
+}
+
+export interface RemoveSnapshotResponse {
+  /** How long the guest stood still for it at most, in microseconds. */
+  stillUs: bigint;
 }
 
 export interface RemoveRequest {
@@ -1897,7 +1993,7 @@ export const Device: MessageFns<Device> = {
 };
 
 function createBaseDisk(): Disk {
-  return { serial: "", nvme: false };
+  return { serial: "", nvme: false, noSnapshot: false };
 }
 
 export const Disk: MessageFns<Disk> = {
@@ -1907,6 +2003,9 @@ export const Disk: MessageFns<Disk> = {
     }
     if (message.nvme !== false) {
       writer.uint32(16).bool(message.nvme);
+    }
+    if (message.noSnapshot !== false) {
+      writer.uint32(24).bool(message.noSnapshot);
     }
     return writer;
   },
@@ -1940,6 +2039,14 @@ export const Disk: MessageFns<Disk> = {
             message.nvme = reader.bool();
             continue;
           }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.noSnapshot = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1959,6 +2066,7 @@ export const Disk: MessageFns<Disk> = {
     const message = createBaseDisk();
     message.serial = object.serial ?? "";
     message.nvme = object.nvme ?? false;
+    message.noSnapshot = object.noSnapshot ?? false;
     return message;
   },
 };
@@ -4923,6 +5031,815 @@ export const UnplugRequest: MessageFns<UnplugRequest> = {
   },
 };
 
+function createBaseSnapshotRequest(): SnapshotRequest {
+  return { key: "", name: "", disks: [], quiesce: false };
+}
+
+export const SnapshotRequest: MessageFns<SnapshotRequest> = {
+  encode(message: SnapshotRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.key !== "") {
+      writer.uint32(10).string(message.key);
+    }
+    if (message.name !== "") {
+      writer.uint32(18).string(message.name);
+    }
+    for (const v of message.disks) {
+      writer.uint32(26).string(v!);
+    }
+    if (message.quiesce !== false) {
+      writer.uint32(32).bool(message.quiesce);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): SnapshotRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseSnapshotRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.disks.push(reader.string());
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.quiesce = reader.bool();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<SnapshotRequest>): SnapshotRequest {
+    return SnapshotRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<SnapshotRequest>): SnapshotRequest {
+    const message = createBaseSnapshotRequest();
+    message.key = object.key ?? "";
+    message.name = object.name ?? "";
+    message.disks = object.disks?.map((e) => e) || [];
+    message.quiesce = object.quiesce ?? false;
+    return message;
+  },
+};
+
+function createBaseSnapshotResponse(): SnapshotResponse {
+  return { snapshot: undefined };
+}
+
+export const SnapshotResponse: MessageFns<SnapshotResponse> = {
+  encode(message: SnapshotResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.snapshot !== undefined) {
+      Snapshot.encode(message.snapshot, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): SnapshotResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseSnapshotResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.snapshot = Snapshot.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<SnapshotResponse>): SnapshotResponse {
+    return SnapshotResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<SnapshotResponse>): SnapshotResponse {
+    const message = createBaseSnapshotResponse();
+    message.snapshot = (object.snapshot !== undefined && object.snapshot !== null)
+      ? Snapshot.fromPartial(object.snapshot)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseSnapshot(): Snapshot {
+  return { name: "", createdMs: 0n, consistency: 0, stillUs: 0n, disks: [], specification: undefined };
+}
+
+export const Snapshot: MessageFns<Snapshot> = {
+  encode(message: Snapshot, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    if (message.createdMs !== 0n) {
+      if (BigInt.asUintN(64, message.createdMs) !== message.createdMs) {
+        throw new globalThis.Error("value provided for field message.createdMs of type uint64 too large");
+      }
+      writer.uint32(16).uint64(message.createdMs);
+    }
+    if (message.consistency !== 0) {
+      writer.uint32(24).int32(message.consistency);
+    }
+    if (message.stillUs !== 0n) {
+      if (BigInt.asUintN(64, message.stillUs) !== message.stillUs) {
+        throw new globalThis.Error("value provided for field message.stillUs of type uint64 too large");
+      }
+      writer.uint32(32).uint64(message.stillUs);
+    }
+    for (const v of message.disks) {
+      SnapshotDisk.encode(v!, writer.uint32(42).fork()).join();
+    }
+    if (message.specification !== undefined) {
+      Specification.encode(message.specification, writer.uint32(50).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Snapshot {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseSnapshot();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.createdMs = reader.uint64() as bigint;
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.consistency = reader.int32() as any;
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.stillUs = reader.uint64() as bigint;
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.disks.push(SnapshotDisk.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.specification = Specification.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Snapshot>): Snapshot {
+    return Snapshot.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Snapshot>): Snapshot {
+    const message = createBaseSnapshot();
+    message.name = object.name ?? "";
+    message.createdMs = (object.createdMs !== undefined && object.createdMs !== null) ? BigInt(object.createdMs) : 0n;
+    message.consistency = object.consistency ?? 0;
+    message.stillUs = (object.stillUs !== undefined && object.stillUs !== null) ? BigInt(object.stillUs) : 0n;
+    message.disks = object.disks?.map((e) => SnapshotDisk.fromPartial(e)) || [];
+    message.specification = (object.specification !== undefined && object.specification !== null)
+      ? Specification.fromPartial(object.specification)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseSnapshotDisk(): SnapshotDisk {
+  return { device: "", backend: "", layer: 0 };
+}
+
+export const SnapshotDisk: MessageFns<SnapshotDisk> = {
+  encode(message: SnapshotDisk, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.device !== "") {
+      writer.uint32(10).string(message.device);
+    }
+    if (message.backend !== "") {
+      writer.uint32(18).string(message.backend);
+    }
+    if (message.layer !== 0) {
+      writer.uint32(24).uint32(message.layer);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): SnapshotDisk {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseSnapshotDisk();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.device = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.backend = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.layer = reader.uint32();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<SnapshotDisk>): SnapshotDisk {
+    return SnapshotDisk.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<SnapshotDisk>): SnapshotDisk {
+    const message = createBaseSnapshotDisk();
+    message.device = object.device ?? "";
+    message.backend = object.backend ?? "";
+    message.layer = object.layer ?? 0;
+    return message;
+  },
+};
+
+function createBaseLayer(): Layer {
+  return { id: 0, parent: 0, backend: "", base: "", sizeBytes: 0n, active: false, usedBytes: 0n };
+}
+
+export const Layer: MessageFns<Layer> = {
+  encode(message: Layer, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.id !== 0) {
+      writer.uint32(8).uint32(message.id);
+    }
+    if (message.parent !== 0) {
+      writer.uint32(16).uint32(message.parent);
+    }
+    if (message.backend !== "") {
+      writer.uint32(26).string(message.backend);
+    }
+    if (message.base !== "") {
+      writer.uint32(34).string(message.base);
+    }
+    if (message.sizeBytes !== 0n) {
+      if (BigInt.asUintN(64, message.sizeBytes) !== message.sizeBytes) {
+        throw new globalThis.Error("value provided for field message.sizeBytes of type uint64 too large");
+      }
+      writer.uint32(40).uint64(message.sizeBytes);
+    }
+    if (message.active !== false) {
+      writer.uint32(48).bool(message.active);
+    }
+    if (message.usedBytes !== 0n) {
+      if (BigInt.asUintN(64, message.usedBytes) !== message.usedBytes) {
+        throw new globalThis.Error("value provided for field message.usedBytes of type uint64 too large");
+      }
+      writer.uint32(56).uint64(message.usedBytes);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Layer {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseLayer();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.id = reader.uint32();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.parent = reader.uint32();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.backend = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.base = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.sizeBytes = reader.uint64() as bigint;
+            continue;
+          }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.active = reader.bool();
+            continue;
+          }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.usedBytes = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Layer>): Layer {
+    return Layer.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Layer>): Layer {
+    const message = createBaseLayer();
+    message.id = object.id ?? 0;
+    message.parent = object.parent ?? 0;
+    message.backend = object.backend ?? "";
+    message.base = object.base ?? "";
+    message.sizeBytes = (object.sizeBytes !== undefined && object.sizeBytes !== null) ? BigInt(object.sizeBytes) : 0n;
+    message.active = object.active ?? false;
+    message.usedBytes = (object.usedBytes !== undefined && object.usedBytes !== null) ? BigInt(object.usedBytes) : 0n;
+    return message;
+  },
+};
+
+function createBaseListSnapshotsRequest(): ListSnapshotsRequest {
+  return { key: "" };
+}
+
+export const ListSnapshotsRequest: MessageFns<ListSnapshotsRequest> = {
+  encode(message: ListSnapshotsRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.key !== "") {
+      writer.uint32(10).string(message.key);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ListSnapshotsRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseListSnapshotsRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ListSnapshotsRequest>): ListSnapshotsRequest {
+    return ListSnapshotsRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ListSnapshotsRequest>): ListSnapshotsRequest {
+    const message = createBaseListSnapshotsRequest();
+    message.key = object.key ?? "";
+    return message;
+  },
+};
+
+function createBaseListSnapshotsResponse(): ListSnapshotsResponse {
+  return { snapshots: [], layers: [] };
+}
+
+export const ListSnapshotsResponse: MessageFns<ListSnapshotsResponse> = {
+  encode(message: ListSnapshotsResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.snapshots) {
+      Snapshot.encode(v!, writer.uint32(10).fork()).join();
+    }
+    for (const v of message.layers) {
+      Layer.encode(v!, writer.uint32(18).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ListSnapshotsResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseListSnapshotsResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.snapshots.push(Snapshot.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.layers.push(Layer.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ListSnapshotsResponse>): ListSnapshotsResponse {
+    return ListSnapshotsResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ListSnapshotsResponse>): ListSnapshotsResponse {
+    const message = createBaseListSnapshotsResponse();
+    message.snapshots = object.snapshots?.map((e) => Snapshot.fromPartial(e)) || [];
+    message.layers = object.layers?.map((e) => Layer.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseRevertRequest(): RevertRequest {
+  return { key: "", name: "" };
+}
+
+export const RevertRequest: MessageFns<RevertRequest> = {
+  encode(message: RevertRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.key !== "") {
+      writer.uint32(10).string(message.key);
+    }
+    if (message.name !== "") {
+      writer.uint32(18).string(message.name);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): RevertRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRevertRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<RevertRequest>): RevertRequest {
+    return RevertRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<RevertRequest>): RevertRequest {
+    const message = createBaseRevertRequest();
+    message.key = object.key ?? "";
+    message.name = object.name ?? "";
+    return message;
+  },
+};
+
+function createBaseRemoveSnapshotRequest(): RemoveSnapshotRequest {
+  return { key: "", name: "", all: false };
+}
+
+export const RemoveSnapshotRequest: MessageFns<RemoveSnapshotRequest> = {
+  encode(message: RemoveSnapshotRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.key !== "") {
+      writer.uint32(10).string(message.key);
+    }
+    if (message.name !== "") {
+      writer.uint32(18).string(message.name);
+    }
+    if (message.all !== false) {
+      writer.uint32(24).bool(message.all);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): RemoveSnapshotRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRemoveSnapshotRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.all = reader.bool();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<RemoveSnapshotRequest>): RemoveSnapshotRequest {
+    return RemoveSnapshotRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<RemoveSnapshotRequest>): RemoveSnapshotRequest {
+    const message = createBaseRemoveSnapshotRequest();
+    message.key = object.key ?? "";
+    message.name = object.name ?? "";
+    message.all = object.all ?? false;
+    return message;
+  },
+};
+
+function createBaseRemoveSnapshotResponse(): RemoveSnapshotResponse {
+  return { stillUs: 0n };
+}
+
+export const RemoveSnapshotResponse: MessageFns<RemoveSnapshotResponse> = {
+  encode(message: RemoveSnapshotResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.stillUs !== 0n) {
+      if (BigInt.asUintN(64, message.stillUs) !== message.stillUs) {
+        throw new globalThis.Error("value provided for field message.stillUs of type uint64 too large");
+      }
+      writer.uint32(8).uint64(message.stillUs);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): RemoveSnapshotResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRemoveSnapshotResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.stillUs = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<RemoveSnapshotResponse>): RemoveSnapshotResponse {
+    return RemoveSnapshotResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<RemoveSnapshotResponse>): RemoveSnapshotResponse {
+    const message = createBaseRemoveSnapshotResponse();
+    message.stillUs = (object.stillUs !== undefined && object.stillUs !== null) ? BigInt(object.stillUs) : 0n;
+    return message;
+  },
+};
+
 function createBaseRemoveRequest(): RemoveRequest {
   return { key: "" };
 }
@@ -6022,7 +6939,51 @@ export const InstanceServiceDefinition = {
       responseStream: false,
       options: {},
     },
-    /** Ends the instance and forgets it. Its disks stay. */
+    /**
+     * Keeps the present content of disks, and the configuration with it. Of a machine that runs, all disks are of one moment.
+     * What the guest writes from then on goes to a new file of the instance (an overlay) on top of each disk.
+     */
+    snapshot: {
+      name: "Snapshot",
+      requestType: SnapshotRequest as typeof SnapshotRequest,
+      requestStream: false,
+      responseType: SnapshotResponse as typeof SnapshotResponse,
+      responseStream: false,
+      options: {},
+    },
+    listSnapshots: {
+      name: "ListSnapshots",
+      requestType: ListSnapshotsRequest as typeof ListSnapshotsRequest,
+      requestStream: false,
+      responseType: ListSnapshotsResponse as typeof ListSnapshotsResponse,
+      responseStream: false,
+      options: {},
+    },
+    /**
+     * Gives the disks the content, and the instance the configuration, of a snapshot, which stays. What was written since the
+     * last snapshot is lost. The instance must be stopped.
+     */
+    revert: {
+      name: "Revert",
+      requestType: RevertRequest as typeof RevertRequest,
+      requestStream: false,
+      responseType: Instance as typeof Instance,
+      responseStream: false,
+      options: {},
+    },
+    /** Forgets a snapshot, and merges the overlays that no snapshot needs any more, also while the guest writes. */
+    removeSnapshot: {
+      name: "RemoveSnapshot",
+      requestType: RemoveSnapshotRequest as typeof RemoveSnapshotRequest,
+      requestStream: false,
+      responseType: RemoveSnapshotResponse as typeof RemoveSnapshotResponse,
+      responseStream: false,
+      options: {},
+    },
+    /**
+     * Ends the instance and forgets it. Its disks stay, but overlays of snapshots go: then each disk is as it was at its oldest
+     * snapshot. RemoveSnapshot merges them before.
+     */
     remove: {
       name: "Remove",
       requestType: RemoveRequest as typeof RemoveRequest,

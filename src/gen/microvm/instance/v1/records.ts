@@ -3,7 +3,7 @@
 
 /* eslint-disable */
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
-import { Awaiting, Properties, Specification, State } from "./instance.ts";
+import { Awaiting, Layer, Properties, Snapshot, Specification, State } from "./instance.ts";
 
 export const protobufPackage = "microvm.instance.v1";
 
@@ -32,10 +32,15 @@ export interface InstanceRecord {
   sequence: bigint;
   /** The port that the next stream gets. */
   nextPort: number;
-  /** The last resets that had an idempotency key: the tenant and the key of each. */
+  /** The last resets and reverts that had an idempotency key: the tenant and the key of each. */
   resets: string[];
   /** The user of its processes, which no other instance of this daemon has; 0 for the daemon's own. */
   uid: number;
+  /** The oldest first. */
+  snapshots: Snapshot[];
+  layers: Layer[];
+  /** The id of the latest overlay. */
+  lastLayer: number;
 }
 
 /** A step that leaves something on the host, written before it is done. */
@@ -88,6 +93,9 @@ function createBaseInstanceRecord(): InstanceRecord {
     nextPort: 0,
     resets: [],
     uid: 0,
+    snapshots: [],
+    layers: [],
+    lastLayer: 0,
   };
 }
 
@@ -153,6 +161,15 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
     }
     if (message.uid !== 0) {
       writer.uint32(128).uint32(message.uid);
+    }
+    for (const v of message.snapshots) {
+      Snapshot.encode(v!, writer.uint32(194).fork()).join();
+    }
+    for (const v of message.layers) {
+      Layer.encode(v!, writer.uint32(202).fork()).join();
+    }
+    if (message.lastLayer !== 0) {
+      writer.uint32(208).uint32(message.lastLayer);
     }
     return writer;
   },
@@ -308,6 +325,30 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
             message.uid = reader.uint32();
             continue;
           }
+          case 24: {
+            if (tag !== 194) {
+              break;
+            }
+
+            message.snapshots.push(Snapshot.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 25: {
+            if (tag !== 202) {
+              break;
+            }
+
+            message.layers.push(Layer.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 26: {
+            if (tag !== 208) {
+              break;
+            }
+
+            message.lastLayer = reader.uint32();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -347,6 +388,9 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
     message.nextPort = object.nextPort ?? 0;
     message.resets = object.resets?.map((e) => e) || [];
     message.uid = object.uid ?? 0;
+    message.snapshots = object.snapshots?.map((e) => Snapshot.fromPartial(e)) || [];
+    message.layers = object.layers?.map((e) => Layer.fromPartial(e)) || [];
+    message.lastLayer = object.lastLayer ?? 0;
     return message;
   },
 };
