@@ -17,7 +17,9 @@ const wanted = xmlFields(read('test/fixtures/machines/kubevirt-domain.xml'))
 const given = xmlFields(domainXml(machine))
 
 /** The rows of the table of differences: the field, its value in the proposal and here. A `*` stands for any text. */
-const documented = [...read('docs/machine.md').matchAll(/^\| `([^`]+)` \| (.+?) \| (.+?) \| [^|]+ \|$/gm)]
+const documented = [
+  ...read('docs/reference/kubevirt-example.md').matchAll(/^\| `([^`]+)` \| (.+?) \| (.+?) \| [^|]+ \|$/gm),
+]
   .map(([, ...cells]) => cells.map((cell = '') => cell.replaceAll('`', '')))
   .filter(([path = '']) => /[@/]|^uuid$/.test(path))
 
@@ -31,7 +33,7 @@ function matches(row: readonly string[], found: readonly string[]): boolean {
 }
 
 describe("the example of KubeVirt's proposal", () => {
-  it('is the machine of its XML in every field but those that docs/machine.md lists', () => {
+  it('is the machine of its XML in every field but those that docs/reference/kubevirt-example.md lists', () => {
     const paths = [...new Set([...wanted.keys(), ...given.keys()])]
     const different = paths
       .filter((path) => wanted.get(path) !== given.get(path))
