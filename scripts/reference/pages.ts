@@ -25,10 +25,10 @@ export const GENERATED_PAGES: Readonly<Record<string, (page: string) => string |
   'reference/machine.schema.json': schemaPage,
   'reference/metrics.md': metricsPage,
   'reference/performance.md': () => keptPage(readKept()),
+  'reference/recovery.md': withTable('| What |', recoveryTable),
   'reference/rpcs.md': rpcsPage,
   'reference/settings.md': settingsPage,
   'reference/waits.md': (page) => withTable('| setting |', boundsTable)(waitsPage(page)),
-  'recovery.md': withTable('| What |', recoveryTable),
   'security.md': withTable('| advisory |', advisoriesTable),
 }
 

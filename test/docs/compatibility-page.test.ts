@@ -254,7 +254,7 @@ const SHOWN_BY: readonly (readonly [row: string, file: string, name: string])[] 
   ],
 ]
 
-describe('docs/kata.md', () => {
+describe('docs/reference/compatibility.md', () => {
   it('compares in the rows that have a test here', () => {
     expect(comparedRows()).toEqual(SHOWN_BY.map(([row]) => row))
   })
@@ -265,8 +265,8 @@ describe('docs/kata.md', () => {
 })
 
 function comparedRows(): readonly string[] {
-  const page = readFileSync(join(ROOT, 'docs/kata.md'), 'utf8')
-  const [, comparison = ''] = page.split('### Refused requests')
+  const page = readFileSync(join(ROOT, 'docs/reference/compatibility.md'), 'utf8')
+  const [, comparison = ''] = page.split('## Refused requests')
   return [...comparison.matchAll(/^\| (.+?) \| .*(?:\*\*break\*\*|visible|harmless) \|$/gm)].map(
     ([, row = '']) => row,
   )

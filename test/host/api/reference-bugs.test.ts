@@ -10,7 +10,7 @@ let pod: AgentPod
 const setting = (controller: string, id: string, name: string) =>
   cgroupFile(pod.started, controller, id, name).trim()
 
-// Bugs of the reference agent that only a real runtime can show (docs/kata.md).
+// Bugs of the reference agent that only a real runtime can show (docs/reference/compatibility.md).
 describe('a container with what another agent gets wrong', () => {
   beforeAll(async () => {
     pod = await startPod()
