@@ -197,7 +197,16 @@ export const LAYERS: readonly Layer[] = [
   {
     folder: 'src/host/instance',
     imports: [
-      ...['src/host/qemu', 'src/host/spec', 'src/client', 'src/rpc', 'src/gen', 'src/base', 'src/os'],
+      ...[
+        'src/host/qemu',
+        'src/host/machine',
+        'src/host/spec',
+        'src/client',
+        'src/rpc',
+        'src/gen',
+        'src/base',
+        'src/os',
+      ],
       'src/build',
     ],
     node: 'all',
@@ -206,7 +215,7 @@ export const LAYERS: readonly Layer[] = [
   {
     folder: 'src/host/service',
     imports: [
-      ...['src/host/instance', 'src/host/root-disk', 'src/host/spec'],
+      ...['src/host/instance', 'src/host/root-disk', 'src/host/machine', 'src/host/spec'],
       ...['src/rpc', 'src/gen', 'src/base', 'src/os'],
     ],
     node: 'all',

@@ -81,6 +81,7 @@ export const REQUESTS: Readonly<Record<string, string>> = {
   "microvm.agent.v1.Introspection/ReadOutput": "microvm.agent.v1.ReadOutputRequest",
   "microvm.agent.v1.Introspection/SignalOnHangup": "microvm.agent.v1.SignalOnHangupRequest",
   "microvm.instance.v1.InstanceService/EnsureInstance": "microvm.instance.v1.EnsureInstanceRequest",
+  "microvm.instance.v1.InstanceService/Expand": "microvm.instance.v1.ExpandRequest",
   "microvm.instance.v1.InstanceService/GetInstance": "microvm.instance.v1.GetInstanceRequest",
   "microvm.instance.v1.InstanceService/ListInstances": "microvm.instance.v1.ListInstancesRequest",
   "microvm.instance.v1.InstanceService/WatchInstances": "microvm.instance.v1.WatchInstancesRequest",
@@ -1996,6 +1997,12 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "property": "migrationTarget",
    "message": "microvm.instance.v1.MigrationTarget",
    "oneof": "init"
+  },
+  {
+   "number": 4,
+   "name": "document",
+   "property": "document",
+   "oneof": "init"
   }
  ],
  "microvm.instance.v1.Properties": [
@@ -2523,6 +2530,13 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "isMap": true
   }
  ],
+ "microvm.instance.v1.ExpandRequest": [
+  {
+   "number": 1,
+   "name": "document",
+   "property": "document"
+  }
+ ],
  "microvm.instance.v1.GetInstanceRequest": [
   {
    "number": 1,
@@ -2600,6 +2614,11 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "name": "backend",
    "property": "backend",
    "message": "microvm.instance.v1.Backend"
+  },
+  {
+   "number": 5,
+   "name": "features",
+   "property": "features"
   }
  ],
  "microvm.instance.v1.UnplugRequest": [

@@ -4,6 +4,8 @@ import type {
   AttachResponse,
   ChangeStateRequest,
   EnsureInstanceRequest,
+  ExpandRequest,
+  ExpandResponse,
   Instance,
   ListSnapshotsResponse,
   PlugRequest,
@@ -43,6 +45,7 @@ export type OwnerCheck = (owner: string, specification: Specification) => Promis
  */
 export interface Instances {
   ensure(request: EnsureInstanceRequest, caller: Caller): Promise<Instance>
+  expand(request: ExpandRequest, caller: Caller): Promise<ExpandResponse>
   get(key: string, caller: Caller): Promise<Instance>
   list(caller: Caller): readonly Instance[]
   watch(request: WatchInstancesRequest, caller: Caller): AsyncIterable<WatchInstancesResponse>

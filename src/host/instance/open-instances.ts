@@ -9,6 +9,8 @@ import {
   ChangeStateRequest_Change as Change,
   type ChangeStateRequest,
   type EnsureInstanceRequest,
+  type ExpandRequest,
+  type ExpandResponse,
   type Instance,
   type ListSnapshotsResponse,
   type PlugRequest,
@@ -26,6 +28,8 @@ import {
 } from '../../gen/microvm/instance/v1/instance.ts'
 import { type InstanceRecord, StepRecord, StreamRecord } from '../../gen/microvm/instance/v1/records.ts'
 import type { Clock } from '../../os/clock.ts'
+import { parseDocument } from '../machine/document/document.ts'
+import { expand } from '../machine/expand.ts'
 import { checkCanBeKept } from '../spec/check-spec.ts'
 import { firstDifference } from '../spec/first-difference.ts'
 import { specFromProto } from '../spec/from-proto.ts'
@@ -158,8 +162,16 @@ class HostInstances implements Instances {
     over.abort()
   }
 
+  async expand({ document }: ExpandRequest, { tenant }: Caller): Promise<ExpandResponse> {
+    return {
+      machine: JSON.stringify(expand(parseDocument(document), { isPrivileged: tenant === undefined })),
+    }
+  }
+
   async ensure(request: EnsureInstanceRequest, caller: Caller): Promise<Instance> {
-    const { specification, migrationTarget } = request
+    const { specification, migrationTarget, document } = request
+    if (document !== undefined)
+      throw new AgentError('UNIMPLEMENTED', 'document: not built yet, want specification')
     if (migrationTarget !== undefined)
       throw new AgentError('UNIMPLEMENTED', 'migration_target: an instance cannot come from another host yet')
     if (specification === undefined) throw new AgentError('INVALID_ARGUMENT', 'specification: missing')

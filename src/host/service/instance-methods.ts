@@ -1,10 +1,10 @@
 import { AgentError } from '../../base/errors.ts'
 import {
+  type AllocatePortRequest,
   ChangeStateRequest_Change as Change,
   type ConnectAgentRequest,
   type EnsureInstanceRequest,
   type InstanceServiceDefinition,
-  type Specification,
 } from '../../gen/microvm/instance/v1/instance.ts'
 import type { Instances } from '../instance/instances.ts'
 import { specKey } from '../spec/spec-key.ts'
@@ -30,6 +30,7 @@ export function instanceMethods(context: ServiceContext): ServiceMethods<typeof 
       ...IDEMPOTENT,
       handle: async (request, call) => instances.ensure(await checkedEnsure(context, request, call), call),
     },
+    expand: { ...READ, handle: async (request, call) => instances.expand(request, call) },
     getInstance: { ...READ, handle: async ({ key }, call) => instances.get(specKey(key), call) },
     listInstances: { ...READ, handle: async (_request, call) => ({ instances: [...instances.list(call)] }) },
     watchInstances: { ...READ, handleStream: (request, call) => instances.watch(request, call) },
@@ -52,8 +53,8 @@ export function instanceMethods(context: ServiceContext): ServiceMethods<typeof 
     plug: {
       ...IDEMPOTENT,
       handle: async (request, call) => {
-        const { device, backend, deviceKey } = request
-        if (device === undefined) throw invalid('device: missing')
+        const { device, backend, deviceKey, features } = request
+        if (device === undefined && features === undefined) throw invalid('device: missing')
         const tenant = tenantOf(context, call)
         if (tenant && backend) await checkTenantBackend(tenant, 'backend', backend)
         return instances.plug({ ...keyed(request), deviceKey: specKey(deviceKey) }, call)
@@ -81,10 +82,7 @@ export function instanceMethods(context: ServiceContext): ServiceMethods<typeof 
     allocatePort: {
       ...JOURNALED,
       handle: async (request, call) => {
-        if (!STREAMS.includes(request.stream))
-          throw invalid(`stream: ${JSON.stringify(request.stream)}, want ${STREAMS.join(', ')}`)
-        checkId('container', request.container)
-        if (request.exec !== '') checkId('exec', request.exec)
+        checkStream(request)
         return instances.allocatePort(keyed(request), call)
       },
     },
@@ -127,8 +125,8 @@ async function checkedEnsure(
   context: ServiceContext,
   request: EnsureInstanceRequest,
   call: ServiceCall,
-): Promise<EnsureInstanceRequest & { readonly specification: Specification }> {
-  const { properties, specification, migrationTarget } = request
+): Promise<EnsureInstanceRequest> {
+  const { properties, specification, migrationTarget, document } = request
   if (properties === undefined) throw invalid('properties: missing')
   const key = specKey(properties.key)
   if (context.only !== undefined && key !== context.only)
@@ -144,13 +142,13 @@ async function checkedEnsure(
   checkLabels(properties.labels)
   if (migrationTarget !== undefined)
     throw new AgentError('UNIMPLEMENTED', 'migration_target: not built yet, want specification')
-  if (specification === undefined) throw invalid('specification: missing')
-  if (tenant !== undefined) await checkTenantSpecification(tenant, specification)
-  return {
-    ...request,
-    properties: { ...properties, key, tenant: tenant?.name ?? properties.tenant },
-    specification,
-  }
+  if (specification === undefined && document === undefined)
+    throw invalid('specification: missing, want it or a document')
+  if (specification !== undefined && document !== undefined)
+    throw invalid('document: given with a specification, want one of them')
+  if (tenant !== undefined && specification !== undefined)
+    await checkTenantSpecification(tenant, specification)
+  return { ...request, properties: { ...properties, key, tenant: tenant?.name ?? properties.tenant } }
 }
 
 function checkLabels(labels: Readonly<Record<string, string>>): void {
@@ -181,6 +179,13 @@ function checkedChange<Request extends { readonly change: number }>(request: Req
   const { change } = request
   if (change !== Change.CHANGE_UNSPECIFIED && Object.values<number>(Change).includes(change)) return request
   throw invalid(`change: ${change}, want RUN, PAUSE, RESET, STOP or KILL`)
+}
+
+function checkStream({ container, exec, stream }: AllocatePortRequest): void {
+  if (!STREAMS.includes(stream))
+    throw invalid(`stream: ${JSON.stringify(stream)}, want ${STREAMS.join(', ')}`)
+  checkId('container', container)
+  if (exec !== '') checkId('exec', exec)
 }
 
 /** Of the same form as in the agent. */

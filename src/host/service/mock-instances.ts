@@ -6,12 +6,12 @@ import {
   type AllocatePortRequest,
   type AttachRequest,
   type AttachResponse,
-  Backend,
   ChangeStateRequest_Change as Change,
   type ChangeStateRequest,
-  Device,
   DeviceStatus_Plug,
   type EnsureInstanceRequest,
+  type ExpandRequest,
+  type ExpandResponse,
   BackendStatus_Health as Health,
   Instance,
   type InstanceChange,
@@ -24,8 +24,16 @@ import {
   type WatchInstancesRequest,
   type WatchInstancesResponse,
 } from '../../gen/microvm/instance/v1/instance.ts'
+import {
+  isEqualBackend,
+  isEqualDevice,
+  withDevice,
+  withoutDevices,
+} from '../instance/devices/specification.ts'
 import type { Caller, Instances } from '../instance/instances.ts'
 import { checkQuota, type Quotas } from '../instance/record/quota.ts'
+import { parseDocument } from '../machine/document/document.ts'
+import { expand } from '../machine/expand.ts'
 import { checkCanBeKept, warningsOf } from '../spec/check-spec.ts'
 import { firstDifference } from '../spec/first-difference.ts'
 import { specFromProto } from '../spec/from-proto.ts'
@@ -64,7 +72,18 @@ export class MockInstances extends MockSnapshots implements Instances {
     this.#quotas = quotas
   }
 
-  async ensure({ properties, specification }: EnsureInstanceRequest, caller: Caller): Promise<Instance> {
+  async expand({ document }: ExpandRequest, { tenant }: Caller): Promise<ExpandResponse> {
+    return {
+      machine: JSON.stringify(expand(parseDocument(document), { isPrivileged: tenant === undefined })),
+    }
+  }
+
+  async ensure(
+    { properties, specification, document }: EnsureInstanceRequest,
+    caller: Caller,
+  ): Promise<Instance> {
+    if (document !== undefined)
+      throw new AgentError('UNIMPLEMENTED', 'document: a mock has no machines, want specification')
     if (specification === undefined) throw new AgentError('INVALID_ARGUMENT', 'specification: missing')
     const spec = specFromProto(specification)
     checkCanBeKept(spec)
@@ -152,7 +171,7 @@ export class MockInstances extends MockSnapshots implements Instances {
     if (specification === undefined || present === undefined)
       throw new AgentError('NOT_FOUND', `instance ${key}: backend ${backendKey}: not found`)
     if (backend === undefined) throw new AgentError('INVALID_ARGUMENT', 'backend: missing')
-    if (isEqual(Backend, present, backend)) return kept.instance
+    if (isEqualBackend(present, backend)) return kept.instance
     const backends = { ...specification.backends, [backendKey]: backend }
     return this.#change(kept, 'backend', `Backend ${backendKey} is replaced.`, {
       specification: { ...specification, backends },
@@ -167,16 +186,12 @@ export class MockInstances extends MockSnapshots implements Instances {
       throw new AgentError('INVALID_ARGUMENT', 'device: missing')
     const present = specification.devices[deviceKey]
     if (present !== undefined) {
-      if (isEqual(Device, present, device)) return instance
+      if (isEqualDevice(present, device)) return instance
       throw new AgentError('ALREADY_EXISTS', `instance ${key}: device ${deviceKey}: already plugged`)
     }
     const own = backend === undefined ? {} : { [device.backend]: backend }
     return this.#change(kept, 'device', `Device ${deviceKey} is plugged.`, {
-      specification: {
-        ...specification,
-        devices: { ...specification.devices, [deviceKey]: device },
-        backends: { ...specification.backends, ...own },
-      },
+      specification: withDevice(specification, deviceKey, { device, backend }),
       devices: { ...instance.devices, [deviceKey]: { plug: DeviceStatus_Plug.PRESENT } },
       backends: {
         ...instance.backends,
@@ -192,11 +207,7 @@ export class MockInstances extends MockSnapshots implements Instances {
     const device = specification?.devices[deviceKey]
     if (specification === undefined || device === undefined) return instance
     return this.#change(kept, 'device', `Device ${deviceKey} is unplugged.`, {
-      specification: {
-        ...specification,
-        devices: without(specification.devices, deviceKey),
-        backends: without(specification.backends, device.backend),
-      },
+      specification: withoutDevices(specification, [deviceKey]),
       devices: without(instance.devices, deviceKey),
       backends: without(instance.backends, device.backend),
     })
@@ -374,15 +385,6 @@ function keyOf({ properties }: Instance): string {
 
 function notUp(key: string): AgentError {
   return new AgentError('FAILED_PRECONDITION', `instance ${key}: stopped, want it paused or running`)
-}
-
-function isEqual<Message>(
-  type: { encode(message: Message): { finish(): Uint8Array }; fromPartial(partial: object): Message },
-  one: Message | undefined,
-  other: Message | undefined,
-): boolean {
-  const [a, b] = [one, other].map((message) => type.encode(type.fromPartial(message ?? {})).finish())
-  return a !== undefined && b !== undefined && Buffer.compare(a, b) === 0
 }
 
 function mapValues<Value, Result>(

@@ -146,7 +146,12 @@ describe('the instance service', () => {
 
   it.each([
     ['no properties', {}, 'INVALID_ARGUMENT', 'properties: missing'],
-    ['no content', { properties: { key: 'a' } }, 'INVALID_ARGUMENT', 'specification: missing'],
+    [
+      'no content',
+      { properties: { key: 'a' } },
+      'INVALID_ARGUMENT',
+      'specification: missing, want it or a document',
+    ],
     [
       'a migration',
       { properties: { key: 'a' }, migrationTarget: { source: 'tcp:host:1' } },

@@ -46,6 +46,10 @@ const CALLS: Readonly<
   >
 > = {
   ensureInstance: ['ALREADY_EXISTS', ({ instances }) => instances.ensureInstance(ownRequest('a'))],
+  expand: [
+    'PERMISSION_DENIED',
+    ({ instances }) => instances.expand({ document: '{kind: VM, spec: {domain: {}}}' }),
+  ],
   getInstance: ['NOT_FOUND', ({ instances }) => instances.getInstance({ key: 'a' })],
   listInstances: [{ instances: [] }, ({ instances }) => instances.listInstances({})],
   watchInstances: [

@@ -3,6 +3,7 @@ import { checkMachine } from '../check-machine.ts'
 import { type Domain, domainShape } from '../domain/domain-shape.ts'
 import { featuresShape } from '../features/table.ts'
 import { API_VERSION, type Machine, machineShape } from '../machine.ts'
+import { parseYaml } from './parse-yaml.ts'
 import { isObject, object, oneOf, optional, type Read, record, type Shape, text } from './shape.ts'
 import { DEFINITIONS, label } from './words.ts'
 
@@ -42,6 +43,11 @@ export const documentSchema = {
   title: 'A virtual machine by its features',
   anyOf: [machineDocument.schema, templateDocument.schema],
   definitions: { spec: wholeSpec.schema, ...DEFINITIONS },
+}
+
+/** The document of a text in YAML or JSON. Throws as {@link readDocument} does, also where the text is wrong. */
+export function parseDocument(source: string): Document {
+  return readDocument(parseYaml(source))
 }
 
 /** Reads a document. Throws INVALID_ARGUMENT that names the field by its path, and what is allowed. */

@@ -52,7 +52,21 @@ export interface EnsureInstanceRequest {
     | Specification
     | undefined;
   /** The machine comes from another host. */
-  migrationTarget?: MigrationTarget | undefined;
+  migrationTarget?:
+    | MigrationTarget
+    | undefined;
+  /** A document of kind VM in YAML or JSON (docs/machine.md). It is expanded once, and the machine made paused. */
+  document?: string | undefined;
+}
+
+export interface ExpandRequest {
+  /** A document of kind VM in YAML or JSON. */
+  document: string;
+}
+
+export interface ExpandResponse {
+  /** Of kind Machine, in JSON, with what this host adds. */
+  machine: string;
 }
 
 export interface Properties {
@@ -367,6 +381,10 @@ export interface Instance {
   awaiting?:
     | Awaiting
     | undefined;
+  /** Of an instance that was made of a document. */
+  configurations?:
+    | Configurations
+    | undefined;
   /** By key. */
   backends: { [key: string]: BackendStatus };
   devices: { [key: string]: DeviceStatus };
@@ -396,6 +414,23 @@ export interface Instance_BackendsEntry {
 export interface Instance_DevicesEntry {
   key: string;
   value: DeviceStatus | undefined;
+}
+
+/**
+ * The configurations of an instance that was made of a document. Machines are of kind Machine, in JSON; a list of instances
+ * leaves all texts out.
+ */
+export interface Configurations {
+  /** What was given. */
+  document: string;
+  /** The machine of the next cold boot. */
+  saved: string;
+  /** The machine that the running one is to be; empty when none runs. */
+  desired: string;
+  /** The machine that runs; it differs from the desired one while a guest has not let a device go. */
+  current: string;
+  memoryMib: bigint;
+  cpus: number;
 }
 
 export interface Awaiting {
@@ -436,6 +471,8 @@ export namespace BackendStatus_Health {
 
 export interface DeviceStatus {
   plug: DeviceStatus_Plug;
+  /** Since when it is leaving, in milliseconds since 1970. */
+  leavingMs?: bigint | undefined;
 }
 
 export const DeviceStatus_Plug = {
@@ -531,7 +568,14 @@ export interface PlugRequest {
     | Device
     | undefined;
   /** Stored below the key that the device names. */
-  backend: Backend | undefined;
+  backend:
+    | Backend
+    | undefined;
+  /**
+   * Of an instance that was made of a document, in place of device and backend: the features of a document, in YAML or JSON,
+   * with the one device, such as `storage: [{source: data}]`. Its name is the key.
+   */
+  features?: string | undefined;
 }
 
 export interface UnplugRequest {
@@ -719,7 +763,7 @@ export interface GetMetricsResponse {
 }
 
 function createBaseEnsureInstanceRequest(): EnsureInstanceRequest {
-  return { properties: undefined, specification: undefined, migrationTarget: undefined };
+  return { properties: undefined, specification: undefined, migrationTarget: undefined, document: undefined };
 }
 
 export const EnsureInstanceRequest: MessageFns<EnsureInstanceRequest> = {
@@ -732,6 +776,9 @@ export const EnsureInstanceRequest: MessageFns<EnsureInstanceRequest> = {
     }
     if (message.migrationTarget !== undefined) {
       MigrationTarget.encode(message.migrationTarget, writer.uint32(26).fork()).join();
+    }
+    if (message.document !== undefined) {
+      writer.uint32(34).string(message.document);
     }
     return writer;
   },
@@ -773,6 +820,14 @@ export const EnsureInstanceRequest: MessageFns<EnsureInstanceRequest> = {
             message.migrationTarget = MigrationTarget.decode(reader, reader.uint32());
             continue;
           }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.document = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -799,6 +854,117 @@ export const EnsureInstanceRequest: MessageFns<EnsureInstanceRequest> = {
     message.migrationTarget = (object.migrationTarget !== undefined && object.migrationTarget !== null)
       ? MigrationTarget.fromPartial(object.migrationTarget)
       : undefined;
+    message.document = object.document ?? undefined;
+    return message;
+  },
+};
+
+function createBaseExpandRequest(): ExpandRequest {
+  return { document: "" };
+}
+
+export const ExpandRequest: MessageFns<ExpandRequest> = {
+  encode(message: ExpandRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.document !== "") {
+      writer.uint32(10).string(message.document);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ExpandRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseExpandRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.document = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ExpandRequest>): ExpandRequest {
+    return ExpandRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ExpandRequest>): ExpandRequest {
+    const message = createBaseExpandRequest();
+    message.document = object.document ?? "";
+    return message;
+  },
+};
+
+function createBaseExpandResponse(): ExpandResponse {
+  return { machine: "" };
+}
+
+export const ExpandResponse: MessageFns<ExpandResponse> = {
+  encode(message: ExpandResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.machine !== "") {
+      writer.uint32(10).string(message.machine);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ExpandResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseExpandResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.machine = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ExpandResponse>): ExpandResponse {
+    return ExpandResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ExpandResponse>): ExpandResponse {
+    const message = createBaseExpandResponse();
+    message.machine = object.machine ?? "";
     return message;
   },
 };
@@ -3611,6 +3777,7 @@ function createBaseInstance(): Instance {
     reason: "",
     specification: undefined,
     awaiting: undefined,
+    configurations: undefined,
     backends: {},
     devices: {},
     bootId: "",
@@ -3641,6 +3808,9 @@ export const Instance: MessageFns<Instance> = {
     }
     if (message.awaiting !== undefined) {
       Awaiting.encode(message.awaiting, writer.uint32(42).fork()).join();
+    }
+    if (message.configurations !== undefined) {
+      Configurations.encode(message.configurations, writer.uint32(138).fork()).join();
     }
     globalThis.Object.entries(message.backends).forEach(([key, value]: [string, BackendStatus]) => {
       Instance_BackendsEntry.encode({ key: key as any, value }, writer.uint32(50).fork()).join();
@@ -3735,6 +3905,14 @@ export const Instance: MessageFns<Instance> = {
             }
 
             message.awaiting = Awaiting.decode(reader, reader.uint32());
+            continue;
+          }
+          case 17: {
+            if (tag !== 138) {
+              break;
+            }
+
+            message.configurations = Configurations.decode(reader, reader.uint32());
             continue;
           }
           case 6: {
@@ -3858,6 +4036,9 @@ export const Instance: MessageFns<Instance> = {
       : undefined;
     message.awaiting = (object.awaiting !== undefined && object.awaiting !== null)
       ? Awaiting.fromPartial(object.awaiting)
+      : undefined;
+    message.configurations = (object.configurations !== undefined && object.configurations !== null)
+      ? Configurations.fromPartial(object.configurations)
       : undefined;
     message.backends = (globalThis.Object.entries(object.backends ?? {}) as [string, BackendStatus][]).reduce(
       (acc: { [key: string]: BackendStatus }, [key, value]: [string, BackendStatus]) => {
@@ -4024,6 +4205,124 @@ export const Instance_DevicesEntry: MessageFns<Instance_DevicesEntry> = {
     message.value = (object.value !== undefined && object.value !== null)
       ? DeviceStatus.fromPartial(object.value)
       : undefined;
+    return message;
+  },
+};
+
+function createBaseConfigurations(): Configurations {
+  return { document: "", saved: "", desired: "", current: "", memoryMib: 0n, cpus: 0 };
+}
+
+export const Configurations: MessageFns<Configurations> = {
+  encode(message: Configurations, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.document !== "") {
+      writer.uint32(10).string(message.document);
+    }
+    if (message.saved !== "") {
+      writer.uint32(18).string(message.saved);
+    }
+    if (message.desired !== "") {
+      writer.uint32(26).string(message.desired);
+    }
+    if (message.current !== "") {
+      writer.uint32(34).string(message.current);
+    }
+    if (message.memoryMib !== 0n) {
+      if (BigInt.asUintN(64, message.memoryMib) !== message.memoryMib) {
+        throw new globalThis.Error("value provided for field message.memoryMib of type uint64 too large");
+      }
+      writer.uint32(40).uint64(message.memoryMib);
+    }
+    if (message.cpus !== 0) {
+      writer.uint32(48).uint32(message.cpus);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Configurations {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseConfigurations();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.document = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.saved = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.desired = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.current = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.memoryMib = reader.uint64() as bigint;
+            continue;
+          }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.cpus = reader.uint32();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Configurations>): Configurations {
+    return Configurations.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Configurations>): Configurations {
+    const message = createBaseConfigurations();
+    message.document = object.document ?? "";
+    message.saved = object.saved ?? "";
+    message.desired = object.desired ?? "";
+    message.current = object.current ?? "";
+    message.memoryMib = (object.memoryMib !== undefined && object.memoryMib !== null) ? BigInt(object.memoryMib) : 0n;
+    message.cpus = object.cpus ?? 0;
     return message;
   },
 };
@@ -4217,13 +4516,19 @@ export const BackendStatus: MessageFns<BackendStatus> = {
 };
 
 function createBaseDeviceStatus(): DeviceStatus {
-  return { plug: 0 };
+  return { plug: 0, leavingMs: undefined };
 }
 
 export const DeviceStatus: MessageFns<DeviceStatus> = {
   encode(message: DeviceStatus, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
     if (message.plug !== 0) {
       writer.uint32(8).int32(message.plug);
+    }
+    if (message.leavingMs !== undefined) {
+      if (BigInt.asUintN(64, message.leavingMs) !== message.leavingMs) {
+        throw new globalThis.Error("value provided for field message.leavingMs of type uint64 too large");
+      }
+      writer.uint32(16).uint64(message.leavingMs);
     }
     return writer;
   },
@@ -4249,6 +4554,14 @@ export const DeviceStatus: MessageFns<DeviceStatus> = {
             message.plug = reader.int32() as any;
             continue;
           }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.leavingMs = reader.uint64() as bigint;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -4267,6 +4580,9 @@ export const DeviceStatus: MessageFns<DeviceStatus> = {
   fromPartial(object: DeepPartial<DeviceStatus>): DeviceStatus {
     const message = createBaseDeviceStatus();
     message.plug = object.plug ?? 0;
+    message.leavingMs = (object.leavingMs !== undefined && object.leavingMs !== null)
+      ? BigInt(object.leavingMs)
+      : undefined;
     return message;
   },
 };
@@ -4858,7 +5174,7 @@ export const ReplaceBackendRequest: MessageFns<ReplaceBackendRequest> = {
 };
 
 function createBasePlugRequest(): PlugRequest {
-  return { key: "", deviceKey: "", device: undefined, backend: undefined };
+  return { key: "", deviceKey: "", device: undefined, backend: undefined, features: undefined };
 }
 
 export const PlugRequest: MessageFns<PlugRequest> = {
@@ -4874,6 +5190,9 @@ export const PlugRequest: MessageFns<PlugRequest> = {
     }
     if (message.backend !== undefined) {
       Backend.encode(message.backend, writer.uint32(34).fork()).join();
+    }
+    if (message.features !== undefined) {
+      writer.uint32(42).string(message.features);
     }
     return writer;
   },
@@ -4923,6 +5242,14 @@ export const PlugRequest: MessageFns<PlugRequest> = {
             message.backend = Backend.decode(reader, reader.uint32());
             continue;
           }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.features = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -4948,6 +5275,7 @@ export const PlugRequest: MessageFns<PlugRequest> = {
     message.backend = (object.backend !== undefined && object.backend !== null)
       ? Backend.fromPartial(object.backend)
       : undefined;
+    message.features = object.features ?? undefined;
     return message;
   },
 };
@@ -6874,6 +7202,15 @@ export const InstanceServiceDefinition = {
       requestType: EnsureInstanceRequest as typeof EnsureInstanceRequest,
       requestStream: false,
       responseType: Instance as typeof Instance,
+      responseStream: false,
+      options: {},
+    },
+    /** Shows the whole machine of a document, as EnsureInstance would make it here. Nothing is made. */
+    expand: {
+      name: "Expand",
+      requestType: ExpandRequest as typeof ExpandRequest,
+      requestStream: false,
+      responseType: ExpandResponse as typeof ExpandResponse,
       responseStream: false,
       options: {},
     },

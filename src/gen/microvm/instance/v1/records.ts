@@ -36,11 +36,34 @@ export interface InstanceRecord {
   resets: string[];
   /** The user of its processes, which no other instance of this daemon has; 0 for the daemon's own. */
   uid: number;
+  /** Of an instance that was made of a document. Its specification then says how this host provides the machine that runs. */
+  document:
+    | DocumentRecord
+    | undefined;
+  /** Since when the devices of `leaving` are, by key, in milliseconds since 1970. */
+  leavingMs: { [key: string]: bigint };
   /** The oldest first. */
   snapshots: Snapshot[];
   layers: Layer[];
   /** The id of the latest overlay. */
   lastLayer: number;
+}
+
+export interface InstanceRecord_LeavingMsEntry {
+  key: string;
+  value: bigint;
+}
+
+export interface DocumentRecord {
+  /** What was given, and whether it was the administrator who gave it. */
+  given: string;
+  isPrivileged: boolean;
+  /** Machines of kind Machine in JSON: of the next cold boot, the one that the running one is to be, and the one that runs. */
+  saved: string;
+  desired: string;
+  current: string;
+  /** How this host provides the machine that runs: backends by their keys, in JSON. */
+  backends: string;
 }
 
 /** A step that leaves something on the host, written before it is done. */
@@ -93,6 +116,8 @@ function createBaseInstanceRecord(): InstanceRecord {
     nextPort: 0,
     resets: [],
     uid: 0,
+    document: undefined,
+    leavingMs: {},
     snapshots: [],
     layers: [],
     lastLayer: 0,
@@ -162,6 +187,12 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
     if (message.uid !== 0) {
       writer.uint32(128).uint32(message.uid);
     }
+    if (message.document !== undefined) {
+      DocumentRecord.encode(message.document, writer.uint32(138).fork()).join();
+    }
+    globalThis.Object.entries(message.leavingMs).forEach(([key, value]: [string, bigint]) => {
+      InstanceRecord_LeavingMsEntry.encode({ key: key as any, value }, writer.uint32(146).fork()).join();
+    });
     for (const v of message.snapshots) {
       Snapshot.encode(v!, writer.uint32(194).fork()).join();
     }
@@ -325,6 +356,25 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
             message.uid = reader.uint32();
             continue;
           }
+          case 17: {
+            if (tag !== 138) {
+              break;
+            }
+
+            message.document = DocumentRecord.decode(reader, reader.uint32());
+            continue;
+          }
+          case 18: {
+            if (tag !== 146) {
+              break;
+            }
+
+            const entry18 = InstanceRecord_LeavingMsEntry.decode(reader, reader.uint32());
+            if (entry18.value !== undefined) {
+              message.leavingMs[entry18.key] = entry18.value;
+            }
+            continue;
+          }
           case 24: {
             if (tag !== 194) {
               break;
@@ -388,9 +438,206 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
     message.nextPort = object.nextPort ?? 0;
     message.resets = object.resets?.map((e) => e) || [];
     message.uid = object.uid ?? 0;
+    message.document = (object.document !== undefined && object.document !== null)
+      ? DocumentRecord.fromPartial(object.document)
+      : undefined;
+    message.leavingMs = (globalThis.Object.entries(object.leavingMs ?? {}) as [string, bigint][]).reduce(
+      (acc: { [key: string]: bigint }, [key, value]: [string, bigint]) => {
+        if (value !== undefined) {
+          acc[key] = BigInt(value as string | number | bigint | boolean);
+        }
+        return acc;
+      },
+      {},
+    );
     message.snapshots = object.snapshots?.map((e) => Snapshot.fromPartial(e)) || [];
     message.layers = object.layers?.map((e) => Layer.fromPartial(e)) || [];
     message.lastLayer = object.lastLayer ?? 0;
+    return message;
+  },
+};
+
+function createBaseInstanceRecord_LeavingMsEntry(): InstanceRecord_LeavingMsEntry {
+  return { key: "", value: 0n };
+}
+
+export const InstanceRecord_LeavingMsEntry: MessageFns<InstanceRecord_LeavingMsEntry> = {
+  encode(message: InstanceRecord_LeavingMsEntry, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.key !== "") {
+      writer.uint32(10).string(message.key);
+    }
+    if (message.value !== 0n) {
+      if (BigInt.asUintN(64, message.value) !== message.value) {
+        throw new globalThis.Error("value provided for field message.value of type uint64 too large");
+      }
+      writer.uint32(16).uint64(message.value);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): InstanceRecord_LeavingMsEntry {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseInstanceRecord_LeavingMsEntry();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.value = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<InstanceRecord_LeavingMsEntry>): InstanceRecord_LeavingMsEntry {
+    return InstanceRecord_LeavingMsEntry.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<InstanceRecord_LeavingMsEntry>): InstanceRecord_LeavingMsEntry {
+    const message = createBaseInstanceRecord_LeavingMsEntry();
+    message.key = object.key ?? "";
+    message.value = (object.value !== undefined && object.value !== null) ? BigInt(object.value) : 0n;
+    return message;
+  },
+};
+
+function createBaseDocumentRecord(): DocumentRecord {
+  return { given: "", isPrivileged: false, saved: "", desired: "", current: "", backends: "" };
+}
+
+export const DocumentRecord: MessageFns<DocumentRecord> = {
+  encode(message: DocumentRecord, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.given !== "") {
+      writer.uint32(10).string(message.given);
+    }
+    if (message.isPrivileged !== false) {
+      writer.uint32(16).bool(message.isPrivileged);
+    }
+    if (message.saved !== "") {
+      writer.uint32(26).string(message.saved);
+    }
+    if (message.desired !== "") {
+      writer.uint32(34).string(message.desired);
+    }
+    if (message.current !== "") {
+      writer.uint32(42).string(message.current);
+    }
+    if (message.backends !== "") {
+      writer.uint32(50).string(message.backends);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): DocumentRecord {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseDocumentRecord();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.given = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.isPrivileged = reader.bool();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.saved = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.desired = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.current = reader.string();
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.backends = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<DocumentRecord>): DocumentRecord {
+    return DocumentRecord.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<DocumentRecord>): DocumentRecord {
+    const message = createBaseDocumentRecord();
+    message.given = object.given ?? "";
+    message.isPrivileged = object.isPrivileged ?? false;
+    message.saved = object.saved ?? "";
+    message.desired = object.desired ?? "";
+    message.current = object.current ?? "";
+    message.backends = object.backends ?? "";
     return message;
   },
 };
