@@ -46,7 +46,7 @@ async function bareMs(): Promise<number> {
   return ms
 }
 
-/** From the cgroup, where there are walls, to QEMU's greeting; the holder is there before. */
+/** From the cgroup, where there are walls, and the holder to QEMU's greeting. */
 async function heldMs(cgroups: LimitedCgroups | undefined): Promise<number> {
   const { properties, specification } = request
   if (properties === undefined || specification === undefined) throw new Error('no specification')
@@ -64,11 +64,10 @@ async function heldMs(cgroups: LimitedCgroups | undefined): Promise<number> {
   mkdirSync(own, { recursive: true })
   chownSync(own, 0, uid)
   chmodSync(own, 0o710)
-  const holder = await startHolder(own, await buildHolder())
   const begin = performance.now()
   const name = cgroup?.words[1] ?? ''
   await cgroups?.make(name, cgroup?.limits ?? {})
-  await cgroups?.join(name, holder.pid ?? 0)
+  const holder = await startHolder(own, await buildHolder(), await cgroups?.foldersOf(name))
   const { argv = [''], walls: words } = qemu ?? {}
   await holder.start({ name: 'qemu', output: 'console', argv, walls: words })
   const qmp = await connectQmp(join(own, 'qmp.sock'), neverAborted)

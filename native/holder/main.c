@@ -26,7 +26,9 @@
 #include "watch.h"
 
 #define USAGE \
-  "usage: holder FOLDER    hold an instance's processes in a PID namespace, and serve FOLDER/holder.sock\n" \
+  "usage: holder FOLDER [CGROUP...]    hold an instance's processes in a PID namespace, and serve " \
+  "FOLDER/holder.sock\n" \
+  "The holder and all that it starts are in the cgroups with these folders: one of each hierarchy. " \
   "Prints `ready PID START` and returns once the holder runs; PID and START are as in /proc/PID/stat.\n"
 
 #define EXIT_USAGE 2
@@ -192,7 +194,7 @@ static int await_start(int started, pid_t pid) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_FAILURE;
 }
 
-static int start(void) {
+static int start(char *const *cgroups) {
   /* The starter would not find the pids in its own /proc. */
   if (outer_pid() != getpid()) {
     dprintf(STDERR_FILENO, "/proc: not mounted, or of another PID namespace\n");
@@ -205,15 +207,16 @@ static int start(void) {
     dprintf(STDERR_FILENO, "PID namespace: cannot be made: %s\n", strerrorname_np(errno));
     return EXIT_NO_NAMESPACE;
   }
-  pid_t pid = fork();
-  if (pid < 0) return fail("fork into the PID namespace");
+  const char *failed = "fork into the PID namespace";
+  pid_t pid = fork_into_cgroups(cgroups, &failed);
+  if (pid < 0) return fail(failed);
   if (pid == 0) return hold(started[1], null);
   close(started[1]);
   return await_start(started[0], pid);
 }
 
 int main(int argc, char *argv[]) {
-  if (argc != 2) {
+  if (argc < 2) {
     dprintf(STDERR_FILENO, USAGE);
     return EXIT_USAGE;
   }
@@ -225,5 +228,5 @@ int main(int argc, char *argv[]) {
     fail(argv[1]);
     return error == EWOULDBLOCK ? EXIT_HELD : EXIT_FAILURE;
   }
-  return start();
+  return start(argv + 2);
 }

@@ -40,8 +40,8 @@ export interface HostInstancesOptions {
 export async function openHostInstances(options: HostInstancesOptions): Promise<Instances> {
   const program = await buildHolder()
   const holders: Holders = {
-    start: async (folder) => {
-      const holder = await startHolder(folder, program)
+    start: async (folder, cgroups) => {
+      const holder = await startHolder(folder, program, cgroups)
       if (options.isLeashed) await holder.leash()
       return holder
     },
@@ -118,7 +118,7 @@ async function tryHolder(holders: Holders, folder: string): Promise<void> {
   await mkdir(folder, { mode: 0o700, recursive: true })
   try {
     // An earlier daemon may have died in its trial.
-    const holder = (await holders.find(folder)) ?? (await holders.start(folder))
+    const holder = (await holders.find(folder)) ?? (await holders.start(folder, []))
     await holder.end()
     await holder.ended
   } finally {

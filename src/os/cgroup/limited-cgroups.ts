@@ -89,10 +89,11 @@ export class LimitedCgroups {
     if (await isAllowed(path)) await write(path, `${value}`)
   }
 
-  /** Moves a process there; what it starts later is there too. */
-  async join(name: string, pid: number): Promise<void> {
+  /** Where it has been made. */
+  async foldersOf(name: string): Promise<readonly string[]> {
     const folders = this.#parents.map((parent) => join(parent, name))
-    await Promise.all(folders.map((folder) => joinIfThere(join(folder, 'cgroup.procs'), pid)))
+    const made = await Promise.all(folders.map((folder) => isAllowed(folder, constants.F_OK)))
+    return folders.filter((_, index) => made[index])
   }
 
   /** Waits for its killed processes. Throws EBUSY when one stays. Does nothing for one that is not there. */
@@ -176,12 +177,6 @@ async function canEnable(folder: string, controller: LimitController): Promise<b
     () => true,
     () => false,
   )
-}
-
-async function joinIfThere(path: string, pid: number): Promise<void> {
-  await write(path, `${pid}`).catch((error) => {
-    if (errnoOf(error) !== 'ENOENT') throw error
-  })
 }
 
 async function write(path: string, value: string): Promise<void> {

@@ -78,7 +78,7 @@ it('undoSteps of a copied state folder leaves the files of the original', async 
   const cgroups = {
     controllers: new Set<never>(),
     make: async () => {},
-    join: async () => {},
+    foldersOf: async () => [],
     remove: async (name: string) => void removed.push(name),
   }
   expect(await undoSteps({ ...contextOf(copy, new FakeHolders()), cgroups }, steps)).toHaveLength(4)

@@ -1,10 +1,10 @@
 import { once } from 'node:events'
-import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, rmdirSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { describe, expect, it } from 'vitest'
 import { readExits, readRing } from '../../../src/host/instance/holder/holder-files.ts'
-import { findHolder } from '../../../src/host/instance/holder/start-holder.ts'
+import { findHolder, startHolder } from '../../../src/host/instance/holder/start-holder.ts'
 import { connected, nextExit, readAll, readBytes, sh, TestHolders } from '../../support/host/test-holder.ts'
 import { processes, processState } from '../../support/processes.ts'
 
@@ -187,6 +187,30 @@ describe('holder: the children', () => {
     await again.kill('daemon', 9)
     await again.end()
     expect(await findHolder(folder)).toBeUndefined()
+  })
+
+  it('are in the cgroups of the holder, whose limits they do not leave', async () => {
+    const isV2 = existsSync('/sys/fs/cgroup/cgroup.controllers')
+    const roots = isV2 ? [''] : ['memory', 'pids', 'unified']
+    const paths = roots.map((name) => join('/sys/fs/cgroup', name, `holder-${process.pid}`))
+    try {
+      for (const path of paths) mkdirSync(path)
+      const cgroupsOf = (pid: number | string) =>
+        readFileSync(`/proc/${pid}/cgroup`, 'utf8')
+          .split('\n')
+          .filter((line) => line.endsWith(`/holder-${process.pid}`))
+      const holder = await startHolder(holders.newFolder(), holders.program, paths)
+      try {
+        const child = await holder.start(sh('child', 'log', 'sleep 1000'))
+        for (const pid of [holder.pid, child.pid]) expect(cgroupsOf(pid)).toHaveLength(roots.length)
+      } finally {
+        await holder.end()
+      }
+      const missing = startHolder(holders.newFolder(), holders.program, [...paths, '/sys/fs/cgroup/none'])
+      await expect(missing).rejects.toThrow('/sys/fs/cgroup/none: ENOENT')
+    } finally {
+      for (const path of paths) await expect.poll(() => rmdirSync(path)).toBe(undefined)
+    }
   })
 
   it('have a session each, no terminal, and no descriptor but stdio', async () => {

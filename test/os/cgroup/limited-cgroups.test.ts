@@ -16,18 +16,17 @@ function tree(...folders: readonly string[]): string {
 const read = (...names: readonly string[]) => readFileSync(join(...names), 'utf8')
 
 describe('cgroups with limits', () => {
-  it('have a folder in each hierarchy of v1, with its limits and its processes', async () => {
+  it('have a folder in each hierarchy of v1, with its limits', async () => {
     const root = tree('memory', 'cpu', 'pids', 'freezer')
     const cgroups = await LimitedCgroups.find('parent', root)
     expect([...(cgroups?.controllers ?? [])]).toEqual(['memory', 'cpu', 'pids'])
     await cgroups?.make('one', LIMITS)
-    await cgroups?.join('one', 42)
     expect(read(root, 'memory/parent/one/memory.limit_in_bytes')).toBe(`${2 ** 30}`)
     expect(read(root, 'cpu/parent/one/cpu.cfs_period_us')).toBe('100000')
     expect(read(root, 'cpu/parent/one/cpu.cfs_quota_us')).toBe('150000')
     expect(read(root, 'pids/parent/one/pids.max')).toBe('100')
-    for (const name of ['memory', 'cpu', 'pids'])
-      expect(read(root, name, 'parent/one/cgroup.procs')).toBe('42')
+    const folders = ['memory', 'cpu', 'pids'].map((name) => join(root, name, 'parent/one'))
+    expect(await cgroups?.foldersOf('one')).toEqual(folders)
     expect(readdirSync(join(root, 'freezer'))).toEqual([])
   })
 
@@ -36,13 +35,12 @@ describe('cgroups with limits', () => {
     writeFileSync(join(root, 'cgroup.controllers'), 'cpuset cpu io memory pids')
     const cgroups = await LimitedCgroups.find('parent', root)
     await cgroups?.make('one', LIMITS)
-    await cgroups?.join('one', 42)
     for (const folder of [root, join(root, 'parent')])
       expect(read(folder, 'cgroup.subtree_control')).toBe('+memory +cpu +pids')
     expect(read(root, 'parent/one/memory.max')).toBe(`${2 ** 30}`)
     expect(read(root, 'parent/one/cpu.max')).toBe('150000 100000')
     expect(read(root, 'parent/one/pids.max')).toBe('100')
-    expect(read(root, 'parent/one/cgroup.procs')).toBe('42')
+    expect(await cgroups?.foldersOf('one')).toEqual([join(root, 'parent/one')])
   })
 
   it.each([
@@ -70,8 +68,7 @@ describe('cgroups with limits', () => {
     await cgroups?.make('one', { tasks: 100 })
     expect(readdirSync(join(root, 'memory/parent'))).not.toContain('one')
     expect(readdirSync(join(root, 'pids/parent/one'))).toEqual(['pids.max'])
-    await cgroups?.join('one', 42)
-    expect(read(root, 'pids/parent/one/cgroup.procs')).toBe('42')
+    expect(await cgroups?.foldersOf('one')).toEqual([join(root, 'pids/parent/one')])
   })
 
   it('are removed with their parent, and a second time', async () => {

@@ -17,14 +17,20 @@ const NO_NAMESPACE = 3
 const HELD = 4
 
 /**
- * Starts a holder for an instance's folder. `program` is the built `native/holder`. Rejects with FAILED_PRECONDITION
- * and what is missing when no PID namespace can be made, and with ALREADY_EXISTS when the folder has a holder.
+ * Starts a holder for an instance's folder, in the cgroups with these folders. `program` is the built `native/holder`.
+ * Rejects with FAILED_PRECONDITION and what is missing when no PID namespace can be made, and with ALREADY_EXISTS when the
+ * folder has a holder.
  */
-export async function startHolder(folder: string, program: string): Promise<HolderClient> {
+export async function startHolder(
+  folder: string,
+  program: string,
+  cgroups: readonly string[] = [],
+): Promise<HolderClient> {
   try {
     // The holder and its children get nothing else of the daemon's environment.
     const env = { PATH: process.env.PATH ?? '/usr/sbin:/usr/bin:/sbin:/bin' }
-    await promisify(execFile)(program, [folder], { env, timeout: START_TIMEOUT_MS, killSignal: 'SIGKILL' })
+    const limits = { timeout: START_TIMEOUT_MS, killSignal: 'SIGKILL' } as const
+    await promisify(execFile)(program, [folder, ...cgroups], { env, ...limits })
   } catch (error) {
     throw startError(folder, error)
   }
@@ -60,8 +66,8 @@ export async function killHolder(folder: string): Promise<void> {
 
 async function isHolder(pid: string, folder: string): Promise<boolean> {
   const words = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')
-  const [program = '', argument, ...rest] = words.split('\0')
-  return basename(program) === 'holder' && argument === folder && rest.length === 1
+  const [program = '', argument] = words.split('\0')
+  return basename(program) === 'holder' && argument === folder
 }
 
 function startError(folder: string, error: unknown): AgentError {

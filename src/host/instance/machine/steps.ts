@@ -20,7 +20,8 @@ import { withPaths } from './walls.ts'
 
 /** How holders are started and found again. */
 export interface Holders {
-  start(folder: string): Promise<Holder>
+  /** The holder and all that it starts are in the cgroups with these folders. */
+  start(folder: string, cgroups: readonly string[]): Promise<Holder>
   /** Undefined when none runs for this folder. */
   find(folder: string): Promise<Holder | undefined>
   /** Kills one that does not answer to `find`. */
@@ -28,7 +29,7 @@ export interface Holders {
 }
 
 /** The cgroups of instances. */
-export type Cgroups = Pick<LimitedCgroups, 'controllers' | 'make' | 'join' | 'remove'>
+export type Cgroups = Pick<LimitedCgroups, 'controllers' | 'make' | 'foldersOf' | 'remove'>
 
 /** What the steps of one instance work on. */
 export interface StepContext {
@@ -105,9 +106,9 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
   /** Words are an empty one, the folder, and the cgroup; all processes that the holder starts are in that too. */
   holder: {
     make: async (context, { words: [, , cgroup] }) => {
-      context.holder = await answer(context, context.holders.start(context.folder))
-      const { pid } = context.holder
-      if (cgroup !== undefined && pid !== undefined) await context.cgroups?.join(cgroup, pid)
+      const { folder, holders, cgroups } = context
+      const folders = cgroup === undefined ? [] : await cgroups?.foldersOf(cgroup)
+      context.holder = await answer(context, holders.start(folder, folders ?? []))
     },
     undo: endHolder,
   },
