@@ -7,7 +7,7 @@ const ROOT = join(import.meta.dirname, '../..')
 /** The test that shows this agent's behaviour for each row of the comparison, by file and part of its name. */
 const SHOWN_BY: readonly (readonly [row: string, file: string, name: string])[] = [
   [
-    'unknown [word](reference/callers-words.md)',
+    'unknown [word](callers-words.md)',
     'test/oci/normalize-spec.test.ts',
     'leaves an unknown %s to the check',
   ],
@@ -108,7 +108,7 @@ const SHOWN_BY: readonly (readonly [row: string, file: string, name: string])[] 
   ],
   ['above 65,536 elements', 'test/rpc/count-elements.test.ts', 'refuses too many %s, and names'],
   [
-    'calls or bytes above the [limits](reference/limits.md)',
+    'calls or bytes above the [limits](limits.md)',
     'test/agent/transport/limits.test.ts',
     'refuse calls of both framings',
   ],
@@ -122,11 +122,11 @@ const SHOWN_BY: readonly (readonly [row: string, file: string, name: string])[] 
   ['memory limit -1', 'test/host/api/reference-bugs.test.ts', 'lifts a memory limit'],
   ['Pids.Limit', 'test/host/api/reference-bugs.test.ts', 'limits processes'],
   ['Hooks.Poststop', 'test/oci/runtime-config.test.ts', 'keeps each list of hooks'],
-  ['[guest hooks](api.md#hooks)', 'test/host/container/agent-hooks.test.ts', 'run in their order'],
+  ['[guest hooks](../api.md#hooks)', 'test/host/container/agent-hooks.test.ts', 'run in their order'],
   ['startContainer hooks', 'test/host/container/agent-hooks.test.ts', 'have the rights of the container'],
   ['seccomp errnoRet 0 or absent', 'test/host/api/reference-bugs.test.ts', 'refuses a system call'],
   [
-    '[impossible](reference/callers-words.md#what-the-guest-cannot-do) AppArmor profile, SELinux label',
+    '[impossible](callers-words.md#what-the-guest-cannot-do) AppArmor profile, SELinux label',
     'test/host/container/agent-words.test.ts',
     'names what this machine',
   ],
@@ -136,12 +136,12 @@ const SHOWN_BY: readonly (readonly [row: string, file: string, name: string])[] 
     'keeps each part that it has',
   ],
   [
-    '[devices](devices.md#which-devices-a-container-may-open), cgroup v2',
+    '[devices](../devices.md#which-devices-a-container-may-open), cgroup v2',
     'test/vm/agent/agent.test.ts',
     'lets containers open the nodes',
   ],
   [
-    "containers' [vsock](security.md#vsock), io_uring",
+    "containers' [vsock](../security.md#vsock), io_uring",
     'test/host/container/agent-vsock.test.ts',
     '%s makes no AF_VSOCK',
   ],
