@@ -180,6 +180,12 @@ export const LAYERS: readonly Layer[] = [
   { folder: 'src/host/root-disk', imports: ['src/host/spec', 'src/os', 'src/base'], node: 'all' },
   { folder: 'src/host/machine', imports: ['src/host/spec', 'src/base'], packages: ['yaml'] },
   {
+    folder: 'src/host/catalogue',
+    imports: ['src/host/spec', 'src/host/machine', 'src/base'],
+    node: ['node:fs', 'node:fs/promises'],
+    packages: ['smol-toml'],
+  },
+  {
     folder: 'src/host/qemu',
     imports: [
       'src/host/spec',
@@ -199,6 +205,7 @@ export const LAYERS: readonly Layer[] = [
     imports: [
       ...[
         'src/host/qemu',
+        'src/host/catalogue',
         'src/host/machine',
         'src/host/spec',
         'src/client',
@@ -215,7 +222,13 @@ export const LAYERS: readonly Layer[] = [
   {
     folder: 'src/host/service',
     imports: [
-      ...['src/host/instance', 'src/host/root-disk', 'src/host/machine', 'src/host/spec'],
+      ...[
+        'src/host/instance',
+        'src/host/catalogue',
+        'src/host/root-disk',
+        'src/host/machine',
+        'src/host/spec',
+      ],
       ...['src/rpc', 'src/gen', 'src/base', 'src/os'],
     ],
     node: 'all',

@@ -20,7 +20,31 @@ export interface ExpandOptions {
  * The whole machine of a document. The same document and facts give the same machine. Throws INVALID_ARGUMENT or
  * PERMISSION_DENIED that names the field.
  */
-export function expand(document: Document, { facts = {}, isPrivileged }: ExpandOptions): Machine {
+export function expand(document: Document, options: ExpandOptions): Machine {
+  const draft = draftOf(document, options)
+  // Its own shape puts the fields in order, and refuses what could not be read again.
+  const machine = machineShape.read({ ...draft, devices: placeDevices(draft) }, '')
+  checkMachine(machine)
+  return machine
+}
+
+/**
+ * The fields of the document that name the machine's backends, by the backends' keys, such as `spec.features.storage[0]`; those
+ * of the firmware by `firmware-kernel` and `firmware-initrd`. Throws as {@link expand} does.
+ */
+export function fieldsOf(document: Document, options: ExpandOptions): ReadonlyMap<string, string> {
+  const { devices } = draftOf(document, options)
+  const named = Object.values(devices).flatMap(({ backend, from }) =>
+    backend === undefined ? [] : [[backend, from] as const],
+  )
+  const firmware = `${document.at}.features.firmware`
+  const files = (['kernel', 'initrd'] as const).map(
+    (name) => [`firmware-${name}`, `${firmware}.${name}`] as const,
+  )
+  return new Map([...named, ...files, ['cpu-pool', `${document.at}.features.cpu.exclusive`]])
+}
+
+function draftOf(document: Document, { facts = {}, isPrivileged }: ExpandOptions): Draft {
   const { domain, features } = document
   if (domain !== undefined && !isPrivileged) {
     throw new AgentError('PERMISSION_DENIED', `${document.at}.domain: only for the administrator`)
@@ -28,15 +52,11 @@ export function expand(document: Document, { facts = {}, isPrivileged }: ExpandO
   const given = domain === undefined ? undefined : domainWishes(domain, `${document.at}.domain`)
   const wishes = given === undefined ? features : mergeWishes(features, given.wishes, document.at)
   const begin = emptyDraft(document.name, facts, given?.notes ?? [])
-  const draft = FEATURES.reduce<Draft>((before, feature) => {
+  return FEATURES.reduce<Draft>((before, feature) => {
     const { name } = feature
     const at = given?.paths.get(name) ?? `${document.at}.features.${name}`
     return feature.expand(before, Object.hasOwn(wishes, name) ? wishes[name] : undefined, { facts, at })
   }, begin)
-  // Its own shape puts the fields in order, and refuses what could not be read again.
-  const machine = machineShape.read({ ...draft, devices: placeDevices(draft) }, '')
-  checkMachine(machine)
-  return machine
 }
 
 function emptyDraft(name: string | undefined, facts: HostFacts, notes: readonly string[]): Draft {

@@ -1,9 +1,9 @@
-import type { Stats } from 'node:fs'
 import { lstat, realpath } from 'node:fs/promises'
 import { dirname, isAbsolute, normalize } from 'node:path'
 import { AgentError, errnoOf } from '../../base/errors.ts'
 import { isWithin } from '../../base/paths.ts'
 import type { Backend, Board, Specification } from '../../gen/microvm/instance/v1/instance.ts'
+import { isFixedBelow } from '../catalogue/fixed-path.ts'
 import { defaultTasks } from '../instance/machine/limits-of.ts'
 import { jsonName } from '../spec/component-path.ts'
 import type { Tenant } from './configuration.ts'
@@ -91,29 +91,6 @@ export async function openFolders(tenants: readonly Tenant[]): Promise<readonly 
   })
   const answers = await Promise.all(isOpen)
   return folders.filter((_, index) => answers[index])
-}
-
-async function isFixedBelow(folder: string, first?: Stats): Promise<boolean> {
-  let entry = first
-  for (let at = folder; ; at = dirname(at)) {
-    const status = await lstat(at)
-    if (!isFixedIn(status, entry)) return false
-    if (dirname(at) === at) return true
-    entry = status
-  }
-}
-
-const OTHERS_WRITE = 0o022
-const STICKY = 0o1000
-
-/** In a sticky folder, such as /tmp, an entry can be replaced only by its owner and the folder's (chmod(2)). */
-function isFixedIn(folder: Stats, entry: Stats | undefined): boolean {
-  const isOpen = (folder.mode & OTHERS_WRITE) !== 0
-  return isTrusted(folder) && (!isOpen || ((folder.mode & STICKY) !== 0 && isTrusted(entry)))
-}
-
-function isTrusted(status: Stats | undefined): boolean {
-  return status !== undefined && [0, process.getuid?.()].includes(status.uid)
 }
 
 function denied(message: string): AgentError {

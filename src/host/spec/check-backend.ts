@@ -36,7 +36,7 @@ export function checkBackend(key: string, backend: Backend): void {
 }
 
 /** `dev_valid_name` of Linux; `%` would have the kernel choose a number. */
-function checkInterface(at: string, name: string): void {
+export function checkInterface(at: string, name: string): void {
   if (/^[!-~]{1,15}$/.test(name) && !/^\.\.?$|[/:%]/.test(name)) return
   refuse(at, `${shown(name)}: invalid, want 1 to 15 printable characters without "/", ":" and "%"`)
 }

@@ -213,6 +213,14 @@ export interface FileBackend {
   readonly path: string
   /** `scratch`: the guest may write, and its writes are dropped with the machine. */
   readonly access: 'read-only' | 'read-write' | 'scratch'
+  /** Only of machines that were made of documents, as all below: raw by default. */
+  readonly format?: 'raw' | 'qcow2' | undefined
+  readonly cache?: 'none' | 'writeback' | 'writethrough' | 'directsync' | 'unsafe' | undefined
+  readonly io?: 'threads' | 'native' | 'io_uring' | undefined
+  /** What the guest may do at most in a second, reading and writing together. */
+  readonly limits?: { readonly iopsTotal?: number; readonly bytesPerSecond?: number } | undefined
+  /** Id of the secret that opens a LUKS image. */
+  readonly encryption?: { readonly secret: string } | undefined
 }
 
 /** QEMU's own network stack; each of `forwards` connects a port of this host's loopback to one of the guest. */
@@ -271,6 +279,8 @@ export interface VirtiofsdBackend {
 export interface FolderBackend {
   readonly kind: 'folder'
   readonly path: string
+  /** Only of machines that were made of documents. */
+  readonly readOnly?: boolean | undefined
 }
 
 /** QEMU's stdout, where the runner collects the output of a serial port or a virtio console. */

@@ -1,0 +1,195 @@
+import { didYouMean } from '../../base/suggest.mjs'
+import {
+  boolean,
+  either,
+  integer,
+  isObject,
+  list,
+  object,
+  oneOf,
+  optional,
+  type Read,
+  record,
+  text,
+} from '../machine/document/shape.ts'
+import { catalogueName, uuid } from '../machine/document/words.ts'
+import { checkInterface } from '../spec/check-backend.ts'
+import { checkPath } from '../spec/check-path.ts'
+import { refuse, shown } from '../spec/component-path.ts'
+
+/** What an administrator lets documents name. All fields have the names of the file. */
+const MAX_ENTRIES = 4096
+const MOST_CPU = 8191
+
+const tenantName = text(/^[a-z0-9][a-z0-9_-]{0,31}$/, 'the name of a tenant: 1 to 32 of a-z, 0-9, _ and -')
+/** Who may use an entry; by default only the administrator. */
+const tenants = optional(list(tenantName, MAX_ENTRIES))
+const path = text(/^\/\P{Cc}{0,4094}$/u, 'an absolute path')
+const number = integer(1, Number.MAX_SAFE_INTEGER)
+
+const limits = object({ iops: optional(number), bytes_per_second: optional(number) })
+
+/** A disk of one writer at a time. */
+const volume = object({
+  path,
+  /** Never of a document: the header of a qcow2 image, which a guest could write into a raw one, names other files. */
+  format: optional(oneOf(['raw', 'qcow2'])),
+  read_only: optional(boolean),
+  /** The name of the secret that opens a LUKS image. */
+  secret: optional(catalogueName),
+  /** A document may wish for less. */
+  limits: optional(limits),
+  tenants,
+})
+
+/** A file that no guest writes: a disk, a kernel or an initrd. */
+const image = object({ path, format: optional(oneOf(['raw', 'qcow2'])), tenants })
+
+const interfaceName = text(/^[!-~]{1,15}$/, 'the name of an interface')
+const network = object({
+  /** The bridge that a machine's tap becomes a port of. */
+  bridge: optional(interfaceName),
+  /** The name of the tap, of which there is one; by default each machine has one of its own. */
+  interface: optional(interfaceName),
+  passt: optional(boolean),
+  tenants,
+})
+
+const folder = object({ path, read_only: optional(boolean), tenants })
+const secret = object({ id: uuid, tenants })
+
+/** `CONFIG_NR_CPUS` of Debian's kernels is 8192. */
+const hostCpus = either(
+  text(/^\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*$/, 'numbers such as 2-7,10'),
+  list(integer(0, MOST_CPU), MOST_CPU + 1),
+  (short, at) => short.split(',').flatMap((part) => rangeOf(part, at)),
+)
+
+function rangeOf(part: string, at: string): readonly number[] {
+  const [first = 0, last = first] = part.split('-').map(Number)
+  if (last < first || last > MOST_CPU) refuse(at, `${part}: want 0 to ${MOST_CPU}, the lower number first`)
+  return Array.from({ length: last - first + 1 }, (_, index) => first + index)
+}
+
+const pool = object({ cpus: hostCpus, tenants })
+
+const shape = object({
+  /** Folders below which all paths lie, also where links lead. */
+  roots: optional(list(path, 64)),
+  volumes: optional(record(volume)),
+  images: optional(record(image)),
+  networks: optional(record(network)),
+  folders: optional(record(folder)),
+  secrets: optional(record(secret)),
+  cpu_pools: optional(record(pool)),
+})
+
+type Tables = Omit<Read<typeof shape>, 'roots'>
+export type Table = keyof Tables
+export type Entry<Of extends Table> = NonNullable<Tables[Of]>[string]
+export type Entries = { readonly [Of in Table]: Readonly<Record<string, Entry<Of>>> }
+export type Catalogue = Entries & { readonly roots: readonly string[] }
+
+export const NO_CATALOGUE: Catalogue = {
+  ...{ roots: [], volumes: {}, images: {}, networks: {}, folders: {}, secrets: {}, cpu_pools: {} },
+}
+
+/** Checks the value of a TOML file. Throws INVALID_ARGUMENT that names the field, and what is allowed. */
+export function readCatalogue(value: unknown): Catalogue {
+  if (isObject(value)) checkNames(value)
+  const read = shape.read(value, '')
+  const { roots = [], volumes = {}, images = {}, networks = {}, folders = {}, secrets = {} } = read
+  const { cpu_pools = {} } = read
+  const catalogue = { roots, volumes, images, networks, folders, secrets, cpu_pools }
+  checkPlaces(catalogue)
+  checkNetworks(catalogue)
+  checkSecrets(catalogue)
+  checkPools(catalogue)
+  return catalogue
+}
+
+function checkNames(value: Readonly<Record<string, unknown>>): void {
+  for (const [table, entries] of Object.entries(value)) {
+    if (!isObject(entries)) continue
+    const names = Object.keys(entries)
+    if (names.length > MAX_ENTRIES) refuse(table, `${names.length} entries, want at most ${MAX_ENTRIES}`)
+    for (const name of names) catalogueName.read(name, table)
+  }
+}
+
+/** Paths lie below the roots as they are written. Where links lead is seen at a start. */
+function checkPlaces(catalogue: Catalogue): void {
+  const { roots, volumes, images, folders } = catalogue
+  for (const [index, root] of roots.entries()) {
+    checkPath(`roots[${index}]`, root)
+    if (isPlain(root)) continue
+    refuse(
+      `roots[${index}]`,
+      `${shown(root)}: want a folder other than /, without ".", "//" and a "/" at its end`,
+    )
+  }
+  for (const [table, entries] of Object.entries({ volumes, images, folders })) {
+    for (const [name, entry] of Object.entries(entries)) {
+      const at = `${table}.${name}.path`
+      checkPath(at, entry.path)
+      if (!isPlain(entry.path))
+        refuse(at, `${shown(entry.path)}: want it without ".", "//" and a "/" at its end`)
+      if (roots.some((root) => entry.path.startsWith(`${root}/`))) continue
+      const want =
+        roots.length === 0 ? 'want the folder above in roots' : `want one below ${roots.join(' or ')}`
+      refuse(at, `${shown(entry.path)}: ${want}`)
+    }
+  }
+  for (const name of Object.keys(images)) {
+    // A disk names either.
+    if (Object.hasOwn(volumes, name)) refuse(`images.${name}`, `already the name of volumes.${name}`)
+  }
+}
+
+function isPlain(place: string): boolean {
+  return place
+    .slice(1)
+    .split('/')
+    .every((part) => part !== '' && part !== '.')
+}
+
+function checkNetworks({ networks }: Catalogue): void {
+  const taken = new Map<string, string>()
+  for (const [name, { bridge, interface: own, passt }] of Object.entries(networks)) {
+    const at = `networks.${name}`
+    if (bridge !== undefined) checkInterface(`${at}.bridge`, bridge)
+    if (passt === true && (bridge ?? own) !== undefined) refuse(at, 'passt has no bridge and no interface')
+    if (passt !== true && bridge === undefined && own === undefined)
+      refuse(at, 'want bridge, interface, or passt = true')
+    if (own === undefined) continue
+    checkInterface(`${at}.interface`, own)
+    const other = taken.get(own)
+    if (other !== undefined) refuse(`${at}.interface`, `${own}: already that of ${other}`)
+    taken.set(own, at)
+  }
+}
+
+function checkSecrets({ secrets, volumes }: Catalogue): void {
+  for (const [name, { format, secret: wanted }] of Object.entries(volumes)) {
+    if (wanted === undefined) continue
+    const at = `volumes.${name}.secret`
+    if (!Object.hasOwn(secrets, wanted)) {
+      const known = Object.keys(secrets)
+      refuse(at, `${shown(wanted)}: not in secrets${didYouMean(wanted, known, 'want one of them')}`)
+    }
+    if (format === 'qcow2') refuse(at, 'only a raw volume can be a LUKS image')
+  }
+}
+
+/** A CPU of two pools would be counted twice. */
+function checkPools({ cpu_pools: pools }: Catalogue): void {
+  const taken = new Map<number, string>()
+  for (const [name, { cpus }] of Object.entries(pools)) {
+    const at = `cpu_pools.${name}`
+    for (const cpu of cpus) {
+      const other = taken.get(cpu)
+      if (other !== undefined) refuse(`${at}.cpus`, `${cpu}: already one of ${other}`)
+      taken.set(cpu, at)
+    }
+  }
+}

@@ -1,0 +1,88 @@
+import { parse } from 'smol-toml'
+import { describe, expect, it } from 'vitest'
+import { NO_CATALOGUE, readCatalogue } from '../../../src/host/catalogue/catalogue.ts'
+
+const refusal = (value: unknown) => {
+  try {
+    readCatalogue(value)
+  } catch (error) {
+    return String(error).replace('AgentError: ', '')
+  }
+  return 'taken'
+}
+
+const volume = (own: Readonly<Record<string, unknown>>) => ({
+  roots: ['/srv'],
+  volumes: { a: { path: '/srv/a', ...own } },
+})
+
+describe('a catalogue', () => {
+  it('is empty without tables', () => {
+    expect(readCatalogue({})).toEqual(NO_CATALOGUE)
+  })
+
+  it('has tables of names, each with what is behind it and who may use it', () => {
+    const catalogue = readCatalogue(
+      parse(`
+        roots = ["/srv/machines"]
+        volumes.web = { path = "/srv/machines/web", tenants = ["anne"], limits = { iops = 500 } }
+        networks.lan = { bridge = "br0" }
+        cpu_pools.fast = { cpus = "2-3,8", tenants = ["anne"] }
+      `),
+    )
+    expect(catalogue.volumes.web).toMatchObject({ path: '/srv/machines/web', limits: { iops: 500 } })
+    expect(catalogue.cpu_pools.fast?.cpus).toEqual([2, 3, 8])
+  })
+
+  it.each([
+    [{ volume: {} }, 'volume: unknown field, did you mean "volumes"?'],
+    [volume({ readonly: true }), 'volumes.a.readonly: unknown field, did you mean "read_only"?'],
+    [volume({ path: 'a' }), 'volumes.a.path: "a", want an absolute path'],
+    [volume({ path: '/srv/../etc/shadow' }), 'volumes.a.path: "/srv/../etc/shadow": has ".."'],
+    [
+      volume({ path: '/srv/./a' }),
+      'volumes.a.path: "/srv/./a": want it without ".", "//" and a "/" at its end',
+    ],
+    [volume({ path: '/etc/shadow' }), 'volumes.a.path: "/etc/shadow": want one below /srv'],
+    [volume({ path: '/srvb/a' }), 'volumes.a.path: "/srvb/a": want one below /srv'],
+    [{ volumes: { a: { path: '/a' } } }, 'volumes.a.path: "/a": want the folder above in roots'],
+    [{ roots: ['/'] }, 'roots[0]: "/": want a folder other than /, without ".", "//" and a "/" at its end'],
+    [volume({ format: 'vmdk' }), 'volumes.a.format: "vmdk", want raw, qcow2'],
+    [volume({ tenants: 'anne' }), 'volumes.a.tenants: "anne", want a list'],
+    [
+      volume({ tenants: ['../anne'] }),
+      'volumes.a.tenants[0]: "../anne", want the name of a tenant: 1 to 32 of a-z, 0-9, _ and -',
+    ],
+    [volume({ limits: { iops: 0 } }), 'volumes.a.limits.iops: 0, want a whole number, 1 to 9007199254740991'],
+    [volume({ secret: 'key' }), 'volumes.a.secret: "key": not in secrets, want one of them'],
+    [{ ...volume({}), images: { a: { path: '/srv/b' } } }, 'images.a: already the name of volumes.a'],
+    [{ volumes: { '../a': {} } }, 'volumes: "../a", want a name of 1 to 63 letters, digits, _, . or -'],
+    [{ networks: { lan: {} } }, 'networks.lan: want bridge, interface, or passt = true'],
+    [
+      { networks: { lan: { bridge: 'br0', passt: true } } },
+      'networks.lan: passt has no bridge and no interface',
+    ],
+    [
+      { networks: { lan: { bridge: 'br/0' } } },
+      'networks.lan.bridge: "br/0": invalid, want 1 to 15 printable characters without "/", ":" and "%"',
+    ],
+    [
+      { networks: { a: { interface: 'tap0' }, b: { interface: 'tap0' } } },
+      'networks.b.interface: tap0: already that of networks.a',
+    ],
+    [{ secrets: { key: { id: 'key' } } }, 'secrets.key.id: "key", want a UUID'],
+    [{ cpu_pools: { a: { cpus: '3-2' } } }, 'cpu_pools.a.cpus: 3-2: want 0 to 8191, the lower number first'],
+    [{ cpu_pools: { a: { cpus: '1,1' } } }, 'cpu_pools.a.cpus: 1: already one of cpu_pools.a'],
+    [
+      { cpu_pools: { a: { cpus: '1-2' }, b: { cpus: '2' } } },
+      'cpu_pools.b.cpus: 2: already one of cpu_pools.a',
+    ],
+    ['a', '"a", want an object with roots, volumes, images, networks, folders, secrets, cpu_pools'],
+  ])('refuses %j', (value, text) => {
+    expect(refusal(value).replace(/^: /, '')).toBe(text)
+  })
+
+  it('has each name once, which TOML itself sees to', () => {
+    expect(() => parse('[volumes.a]\n[volumes.a]')).toThrow(/redeclar|already/)
+  })
+})
