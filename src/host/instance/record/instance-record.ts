@@ -104,6 +104,7 @@ export function instanceOf(record: InstanceRecord): Instance {
     cid,
     warnings: warningsOf(record),
     uid,
+    runValues: {},
   }
 }
 

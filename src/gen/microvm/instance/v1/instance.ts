@@ -404,6 +404,11 @@ export interface Instance {
   warnings: string[];
   /** The user of its processes; 0 when they are the daemon's user's. */
   uid: number;
+  /**
+   * What was chosen for the present run, and is forgotten at its end: `cpus` of this host, and by the keys of backends the
+   * interfaces and the sockets.
+   */
+  runValues: { [key: string]: string };
 }
 
 export interface Instance_BackendsEntry {
@@ -414,6 +419,11 @@ export interface Instance_BackendsEntry {
 export interface Instance_DevicesEntry {
   key: string;
   value: DeviceStatus | undefined;
+}
+
+export interface Instance_RunValuesEntry {
+  key: string;
+  value: string;
 }
 
 /**
@@ -3789,6 +3799,7 @@ function createBaseInstance(): Instance {
     cid: 0,
     warnings: [],
     uid: 0,
+    runValues: {},
   };
 }
 
@@ -3851,6 +3862,9 @@ export const Instance: MessageFns<Instance> = {
     if (message.uid !== 0) {
       writer.uint32(128).uint32(message.uid);
     }
+    globalThis.Object.entries(message.runValues).forEach(([key, value]: [string, string]) => {
+      Instance_RunValuesEntry.encode({ key: key as any, value }, writer.uint32(146).fork()).join();
+    });
     return writer;
   },
 
@@ -4009,6 +4023,17 @@ export const Instance: MessageFns<Instance> = {
             message.uid = reader.uint32();
             continue;
           }
+          case 18: {
+            if (tag !== 146) {
+              break;
+            }
+
+            const entry18 = Instance_RunValuesEntry.decode(reader, reader.uint32());
+            if (entry18.value !== undefined) {
+              message.runValues[entry18.key] = entry18.value;
+            }
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -4067,6 +4092,15 @@ export const Instance: MessageFns<Instance> = {
     message.cid = object.cid ?? 0;
     message.warnings = object.warnings?.map((e) => e) || [];
     message.uid = object.uid ?? 0;
+    message.runValues = (globalThis.Object.entries(object.runValues ?? {}) as [string, string][]).reduce(
+      (acc: { [key: string]: string }, [key, value]: [string, string]) => {
+        if (value !== undefined) {
+          acc[key] = globalThis.String(value);
+        }
+        return acc;
+      },
+      {},
+    );
     return message;
   },
 };
@@ -4205,6 +4239,73 @@ export const Instance_DevicesEntry: MessageFns<Instance_DevicesEntry> = {
     message.value = (object.value !== undefined && object.value !== null)
       ? DeviceStatus.fromPartial(object.value)
       : undefined;
+    return message;
+  },
+};
+
+function createBaseInstance_RunValuesEntry(): Instance_RunValuesEntry {
+  return { key: "", value: "" };
+}
+
+export const Instance_RunValuesEntry: MessageFns<Instance_RunValuesEntry> = {
+  encode(message: Instance_RunValuesEntry, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.key !== "") {
+      writer.uint32(10).string(message.key);
+    }
+    if (message.value !== "") {
+      writer.uint32(18).string(message.value);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Instance_RunValuesEntry {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseInstance_RunValuesEntry();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.value = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Instance_RunValuesEntry>): Instance_RunValuesEntry {
+    return Instance_RunValuesEntry.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Instance_RunValuesEntry>): Instance_RunValuesEntry {
+    const message = createBaseInstance_RunValuesEntry();
+    message.key = object.key ?? "";
+    message.value = object.value ?? "";
     return message;
   },
 };

@@ -42,6 +42,8 @@ export interface InstanceRecord {
     | undefined;
   /** Since when the devices of `leaving` are, by key, in milliseconds since 1970. */
   leavingMs: { [key: string]: bigint };
+  /** The exclusive CPUs of this host that the present run has, one for each of the guest's. */
+  pinnedCpus: number[];
   /** The oldest first. */
   snapshots: Snapshot[];
   layers: Layer[];
@@ -118,6 +120,7 @@ function createBaseInstanceRecord(): InstanceRecord {
     uid: 0,
     document: undefined,
     leavingMs: {},
+    pinnedCpus: [],
     snapshots: [],
     layers: [],
     lastLayer: 0,
@@ -193,6 +196,13 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
     globalThis.Object.entries(message.leavingMs).forEach(([key, value]: [string, bigint]) => {
       InstanceRecord_LeavingMsEntry.encode({ key: key as any, value }, writer.uint32(146).fork()).join();
     });
+    if (message.pinnedCpus.length !== 0) {
+      writer.uint32(154).fork();
+      for (const v of message.pinnedCpus) {
+        writer.uint32(v);
+      }
+      writer.join();
+    }
     for (const v of message.snapshots) {
       Snapshot.encode(v!, writer.uint32(194).fork()).join();
     }
@@ -375,6 +385,24 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
             }
             continue;
           }
+          case 19: {
+            if (tag === 152) {
+              message.pinnedCpus.push(reader.uint32());
+
+              continue;
+            }
+
+            if (tag === 154) {
+              const end2 = reader.uint32() + reader.pos;
+              while (reader.pos < end2) {
+                message.pinnedCpus.push(reader.uint32());
+              }
+
+              continue;
+            }
+
+            break;
+          }
           case 24: {
             if (tag !== 194) {
               break;
@@ -450,6 +478,7 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
       },
       {},
     );
+    message.pinnedCpus = object.pinnedCpus?.map((e) => e) || [];
     message.snapshots = object.snapshots?.map((e) => Snapshot.fromPartial(e)) || [];
     message.layers = object.layers?.map((e) => Layer.fromPartial(e)) || [];
     message.lastLayer = object.lastLayer ?? 0;
