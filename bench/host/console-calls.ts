@@ -6,6 +6,8 @@ import { neverAborted } from '../../src/base/abort.ts'
 import { buildHolder } from '../../src/build/native.ts'
 import { projectRoot } from '../../src/build/project.ts'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
+import { connectSocket } from '../../src/client/connection/connect-socket.ts'
+import { grpcConnection } from '../../src/client/connection/grpc-connection.ts'
 import { openDaemon } from '../../src/client/daemon/daemon-client.ts'
 import { ConsoleIO, OOBManagementDefinition } from '../../src/gen/vm.ts'
 import { startHolder } from '../../src/host/instance/holder/start-holder.ts'
@@ -14,7 +16,10 @@ import { standInQemu } from '../../test/support/wing/stand-in-qemu.ts'
 import { tinyGuest } from '../../test/support/wing/tiny-guest.ts'
 import { benchEnvironment, median, report } from '../support/figure.ts'
 
-/** 100 MB of a console's output to a caller of OOBManagement.Console, against a client of the holder's ring. */
+/**
+ * 100 MB of a console's output to a caller of OOBManagement.Console, against a client of the holder's ring, and (`bareStream`)
+ * as answers of a bare grpc-js server that has them already.
+ */
 const ROUNDS = 7
 const BYTES = 100_000_000
 
@@ -31,6 +36,13 @@ for await (const chunk of daemon.stderr.iterator({ destroyOnReturn: false }))
   if (String(chunk).includes('"msg":"serving"')) break
 daemon.stderr.resume()
 mkdirSync(join(folder, 'bare'))
+const bareSocket = join(folder, 'bare.sock')
+const bareServer = spawn(
+  process.execPath,
+  [join(import.meta.dirname, '../support/bare-stream-server.ts'), bareSocket, `${BYTES}`],
+  { stdio: ['ignore', 'pipe', 'inherit'] },
+)
+await once(bareServer.stdout, 'data')
 const holder = await startHolder(join(folder, 'bare'), await buildHolder())
 const client = await openDaemon(join(state, 'admin.sock'), neverAborted)
 try {
@@ -41,22 +53,24 @@ try {
     output: 'console',
     argv: [join(bin, 'qemu-system-x86_64'), ',path=qmp'],
   })
-  const values: number[] = []
-  const floors: number[] = []
+  const [values, floors, bare]: [number[], number[], number[]] = [[], [], []]
   for (let round = 0; round < ROUNDS; round++) {
     const floor = await ringMs()
     const { ms, lost } = await callMs()
     if (lost > 0) process.stderr.write(`left out: a round that lost ${lost} bytes\n`)
     if (lost > 0) continue
     floors.push(floor)
+    bare.push(await bareMs())
     values.push(ms)
   }
-  const figure = { value: median(values), floor: median(floors), limit: 1.3 }
+  const phases = { bareStream: median(bare) }
+  const figure = { value: median(values), floor: median(floors), limit: 1.3, phases }
   report({ figure: 'console by OOBManagement, 100 MB', unit: 'ms', ...figure })
 } finally {
   await client.calls.remove({ key: 'web' })
   client.close()
   await holder.end()
+  bareServer.kill()
   const exited = once(daemon, 'exit')
   daemon.kill()
   await exited
@@ -74,6 +88,20 @@ async function ringMs(): Promise<number> {
     if (total >= BYTES) break
   }
   return performance.now() - begin
+}
+
+async function bareMs(): Promise<number> {
+  const connection = grpcConnection(await connectSocket({ path: bareSocket }, neverAborted))
+  await connection.greeted
+  const begin = performance.now()
+  const call = connection.stream('bare', 'Stream')
+  call.end()
+  let total = 0
+  for await (const message of call.answers) total += message.length
+  const ms = performance.now() - begin
+  connection.close()
+  if (total !== BYTES) throw new Error(`${total} bytes`)
+  return ms
 }
 
 /** On a busy machine the caller may fall behind. */

@@ -14,10 +14,20 @@ export function encodeBytesField(number: number, data: Uint8Array | StoredBytes)
     : { payload: head, bulk: data }
 }
 
-/** The same as one buffer, which is all that gRPC can send. */
-export function wholeBytesField(number: number, data: Uint8Array): Uint8Array {
-  const head = new BinaryWriter().tag(number, WireType.LengthDelimited).uint32(data.length).finish()
-  return Buffer.concat([head, data])
+/**
+ * The same as one buffer, which is all that gRPC can send. Each message lasts until the next one: V8 collects the garbage of
+ * the whole heap after some 25 MB of new buffers.
+ */
+export function bytesFieldEncoder(number: number): (data: Uint8Array) => Uint8Array {
+  let room = Buffer.alloc(0)
+  return (data) => {
+    const head = new BinaryWriter().tag(number, WireType.LengthDelimited).uint32(data.length).finish()
+    const bytes = head.length + data.length
+    if (room.length < bytes) room = Buffer.allocUnsafeSlow(bytes)
+    room.set(head)
+    room.set(data, head.length)
+    return room.subarray(0, bytes)
+  }
 }
 
 const NOTHING = new Uint8Array(0)

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { bytesOf } from '../../src/base/stored-bytes.ts'
 import { ReadStreamResponse } from '../../src/gen/agent.ts'
-import { encodeBytesField } from '../../src/rpc/bytes-field.ts'
+import { bytesFieldEncoder, encodeBytesField } from '../../src/rpc/bytes-field.ts'
 
 describe('encodeBytesField', () => {
   // At these sizes the encoded length grows by a byte.
@@ -12,6 +12,9 @@ describe('encodeBytesField', () => {
       const expected = ReadStreamResponse.encode({ data }).finish()
       const { payload, bulk = Buffer.alloc(0) } = encodeBytesField(1, data)
       expect(Buffer.concat([payload, bytesOf(bulk)]).equals(expected)).toBe(true)
+      const encode = bytesFieldEncoder(1)
+      for (const bytes of [data, Buffer.alloc(3, 'x'), data, Buffer.alloc(10, 'y')])
+        expect(ReadStreamResponse.decode(encode(bytes))).toEqual({ data: bytes })
     },
   )
 

@@ -130,14 +130,19 @@ async function* answersOf(
   stream: ClientHttp2Stream,
   status: Promise<void>,
 ): AsyncGenerator<Uint8Array, void, undefined> {
-  let rest = Buffer.alloc(0)
+  // A long message comes in many chunks.
+  let [parts, bytes, next] = [[] as Buffer[], 0, PREFIX_BYTES]
   try {
     for await (const chunk of stream) {
-      rest = Buffer.concat([rest, chunk])
-      for (let end = messageEnd(rest); end <= rest.length; end = messageEnd(rest)) {
-        yield messageIn(rest.subarray(0, end))
-        rest = rest.subarray(end)
+      parts.push(chunk)
+      bytes += chunk.length
+      if (bytes < next) continue
+      let rest = parts.length === 1 ? chunk : Buffer.concat(parts, bytes)
+      for (next = messageEnd(rest); next <= rest.length; next = messageEnd(rest)) {
+        yield messageIn(rest.subarray(0, next))
+        rest = rest.subarray(next)
       }
+      ;[parts, bytes] = [[rest], rest.length]
     }
   } catch (error) {
     if (error instanceof AgentError) throw error
@@ -148,9 +153,9 @@ async function* answersOf(
   await status
 }
 
-/** Where the first message of the bytes ends; infinite when that is not known yet. */
+/** Where the first message of the bytes ends, or its prefix when that is not whole yet. */
 function messageEnd(bytes: Buffer): number {
-  if (bytes.length < PREFIX_BYTES) return Number.POSITIVE_INFINITY
+  if (bytes.length < PREFIX_BYTES) return PREFIX_BYTES
   const length = bytes.readUInt32BE(1)
   if (length <= MAX_ANSWER_BYTES) return PREFIX_BYTES + length
   throw new AgentError('RESOURCE_EXHAUSTED', `answer of ${length} bytes is larger than ${MAX_ANSWER_BYTES}`)

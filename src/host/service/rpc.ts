@@ -35,8 +35,11 @@ export interface StreamRpc<Request, Response> extends Declared {
 }
 
 export interface DuplexRpc<Request, Response> extends Declared {
-  /** In place of the generated encoder, which copies long bytes several times. */
-  readonly encode?: (response: Response) => Uint8Array
+  /**
+   * Makes the encoder of a call, in place of the generated one, which copies long bytes several times. A message has been sent
+   * before the next is encoded.
+   */
+  readonly encoder?: () => (response: Response) => Uint8Array
   readonly handleDuplex: (requests: AsyncIterable<Request>, call: ServiceCall) => AsyncIterable<Response>
 }
 

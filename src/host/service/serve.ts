@@ -131,7 +131,7 @@ class ServedRpc {
         const requests = async function* () {
           for await (const payload of payloads) yield decode(payload)
         }
-        const encodeOne = rpc.encode ?? ((message: unknown) => encode(types.response, message))
+        const encodeOne = rpc.encoder?.() ?? ((message: unknown) => encode(types.response, message))
         return encodedBy(encodeOne, rpc.handleDuplex(requests(), call))
       })
   }

@@ -6,7 +6,7 @@ import type {
   OOBManagementDefinition,
   VMControllerDefinition,
 } from '../../gen/vm.ts'
-import { wholeBytesField } from '../../rpc/bytes-field.ts'
+import { bytesFieldEncoder } from '../../rpc/bytes-field.ts'
 import type { Instances } from '../instance/instances.ts'
 import { specKey } from '../spec/spec-key.ts'
 import { invalid, pieces } from './instance-methods.ts'
@@ -34,7 +34,10 @@ export function outOfBandMethods(
     console: {
       role: 'owner',
       onDaemonDeath: 'read',
-      encode: ({ data }) => wholeBytesField(1, data),
+      encoder: () => {
+        const encode = bytesFieldEncoder(1)
+        return ({ data }) => encode(data)
+      },
       handleDuplex: (requests, call) =>
         connectConsole(requests, (input) => instances.console(instanceOf(call, only), input, call)),
     },

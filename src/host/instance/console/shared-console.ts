@@ -12,7 +12,7 @@ export const CONSOLE_LIMITS = {
   /** How far a caller may fall behind before it loses bytes. One buffer serves all callers. */
   behindBytes: 1024 * 1024,
   /** Of one answer. */
-  pieceBytes: 16 * 1024,
+  pieceBytes: 32 * 1024,
   /** How long the console waits for its fastest caller. One that takes nothing for so long is not waited for. */
   waitMs: 30,
   /** What one caller types before the others have their turn. */
@@ -54,7 +54,10 @@ export class SharedConsole {
     void this.#read(opening.resolve).then(opening.resolve, opening.reject)
   }
 
-  /** The last bytes, then all that comes. `input` is typed until the caller leaves. */
+  /**
+   * The last bytes, then all that comes, in pieces that hold for one turn of the event loop. `input` is typed until the caller
+   * leaves.
+   */
   async *join(input: AsyncIterable<Uint8Array>, signal: AbortSignal): AsyncGenerator<Uint8Array> {
     const left = new AbortController()
     this.#callers += 1
@@ -170,11 +173,11 @@ export class SharedConsole {
     this.#stream?.resume()
   }
 
-  /** A copy, because the buffer goes on. */
+  /** It holds for this turn of the event loop. */
   #piece(position: number): Buffer {
     const at = position % this.#kept.length
     const bytes = Math.min(CONSOLE_LIMITS.pieceBytes, this.#end - position)
-    return Buffer.from(this.#kept.subarray(at, at + bytes))
+    return this.#kept.subarray(at, at + bytes)
   }
 
   #wake(): void {
