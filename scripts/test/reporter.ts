@@ -4,22 +4,34 @@ import { type Counts, NOTHING, type SkippedTest, sum } from './counts.ts'
 
 export const OUT_OF_TIME = 'out of time'
 
+export interface FailedFile {
+  readonly path: string
+  /** The outermost suites with all of its failures; undefined when something failed outside of them. */
+  readonly suites: readonly string[] | undefined
+}
+
 export interface CountingReporter {
   readonly reporter: Reporter
   counts(): Counts
-  failedFiles(): readonly string[]
+  failedFiles(): readonly FailedFile[]
   /** Names the running tests, or the files with running hooks, and counts them as failed. */
   outOfTime(): void
 }
 
-/** Writes one line for each file and every failure in full. A second run of a file replaces its counts. */
+/**
+ * Writes one line for each file and every failure in full. A second run of a file, or of its failed suites, replaces what was
+ * counted of them.
+ */
 export function countingReporter(root: string, write: (line: string) => void): CountingReporter {
   const files = new Map<string, Counts>()
+  const firstRuns = new Map<string, FirstRun>()
   let others = NOTHING
   const addFailures = (failed: number, path?: string) => {
     const file = path === undefined ? undefined : files.get(path)
     if (path === undefined || file === undefined) others = { ...others, failed: others.failed + failed }
     else files.set(path, { ...file, failed: file.failed + failed })
+    // The error may be of any suite.
+    if (path !== undefined) firstRuns.set(path, WHOLE)
   }
   const runningModules = new Set<TestModule>()
   const runningTests = new Set<TestCase>()
@@ -35,7 +47,10 @@ export function countingReporter(root: string, write: (line: string) => void): C
     },
     onTestModuleEnd(module) {
       runningModules.delete(module)
-      const counts = countModule(module)
+      const { suites, others: kept } = firstRuns.get(module.relativeModuleId) ?? WHOLE
+      const isAgain = (test: TestCase) => suites?.includes(outermostSuite(test)?.name ?? '') ?? true
+      const counts = withSeconds(module, sum([countTests(module, isAgain), kept]))
+      firstRuns.set(module.relativeModuleId, firstRunOf(module))
       write(moduleLine(module, counts))
       for (const failure of failuresOf(module)) write(failure)
       files.set(module.relativeModuleId, counts)
@@ -63,7 +78,10 @@ export function countingReporter(root: string, write: (line: string) => void): C
     addFailures(Math.max(1, runningModules.size))
   }
   const counts = () => sum([...files.values(), others])
-  const failedFiles = () => [...files].filter(([, { failed }]) => failed > 0).map(([path]) => path)
+  const failedFiles = () =>
+    [...files]
+      .filter(([, { failed }]) => failed > 0)
+      .map(([path]) => ({ path, suites: firstRuns.get(path)?.suites }))
   return { reporter, counts, failedFiles, outOfTime }
 }
 
@@ -71,14 +89,42 @@ function fileOf(error: SerializedError): string | undefined {
   return typeof error.VITEST_TEST_PATH === 'string' ? error.VITEST_TEST_PATH : undefined
 }
 
-function countModule(module: TestModule): Counts {
-  const tests = [...module.children.allTests()]
+interface FirstRun extends Pick<FailedFile, 'suites'> {
+  /** Of the other suites. */
+  readonly others: Counts
+}
+
+const WHOLE: FirstRun = { suites: undefined, others: NOTHING }
+
+function firstRunOf(module: TestModule): FirstRun {
+  const failed = [...module.children.allTests()].filter((test) => test.result().state === 'failed')
+  const suites = [...failed, ...brokenContainers(module)].map(outermostSuite)
+  const names = suites.flatMap((suite) => (suite === undefined ? [] : [suite.name]))
+  if (names.length < suites.length) return WHOLE
+  const others = countTests(module, (test) => !names.includes(outermostSuite(test)?.name ?? ''))
+  return { suites: [...new Set(names)], others: { ...others, failed: 0 } }
+}
+
+function outermostSuite(entity: TestCase | TestSuite | TestModule): TestSuite | undefined {
+  if (entity.type === 'module') return undefined
+  if (entity.parent.type === 'suite') return outermostSuite(entity.parent)
+  return entity.type === 'suite' ? entity : undefined
+}
+
+function countTests(module: TestModule, isCounted: (test: TestCase) => boolean): Counts {
+  const tests = [...module.children.allTests()].filter(isCounted)
   const ended = (state: string) => tests.filter((test) => test.result().state === state)
   return {
     ...NOTHING,
     passed: ended('passed').length,
     failed: ended('failed').length + brokenContainers(module).length,
     skipped: [...ended('skipped'), ...ended('pending')].map(skippedTest),
+  }
+}
+
+function withSeconds(module: TestModule, counts: Counts): Counts {
+  return {
+    ...counts,
     files: [{ path: module.relativeModuleId, seconds: module.diagnostic().duration / 1000 }],
   }
 }

@@ -9,8 +9,8 @@ const LAST_NEWS_MS = 500
 
 /**
  * `run-group.ts [--coverage FOLDER] PROJECT [PATTERN]…`: runs one vitest project of the current folder and sends its
- * `Counts` to the parent process. Its own process keeps a crash or leftover work from ending the whole run. A file that
- * boots guests and fails runs once more (docs/testing.md).
+ * `Counts` to the parent process. Its own process keeps a crash or leftover work from ending the whole run. Of a file that
+ * boots guests, the suites that fail run once more (docs/testing.md).
  */
 const { positionals, values } = parseArgs({
   allowPositionals: true,
@@ -41,11 +41,23 @@ const vitest = await createVitest('test', {
   },
 })
 await vitest.start(patterns)
-const onceMore = failedFiles().filter(bootsGuests)
-if (onceMore.length > 0) {
+const failed = failedFiles().filter(({ path }) => bootsGuests(path))
+const onceMore = failed.map(({ path }) => path)
+if (failed.length > 0) {
   console.log(`once more: ${onceMore.join(', ')}`)
   await vitest.runTestSpecifications(
-    onceMore.flatMap((path) => vitest.getModuleSpecifications(join(root, path))),
+    failed.flatMap(({ path, suites }) =>
+      vitest
+        .getModuleSpecifications(join(root, path))
+        .map(({ project, moduleId }) =>
+          project.createSpecification(moduleId, suites && { testNamePattern: beginsWith(suites) }),
+        ),
+    ),
   )
 }
 process.send?.({ ...counts(), onceMore }, () => vitest.exit(true))
+
+function beginsWith(names: readonly string[]): RegExp {
+  const texts = names.map((name) => name.replace(/[.*+?^${}()|[\]\\/]/g, '\\$&'))
+  return new RegExp(`^(${texts.join('|')}) `)
+}

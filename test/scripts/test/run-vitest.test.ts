@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { runVitest } from '../../../scripts/test/run-vitest.ts'
@@ -90,6 +90,27 @@ describe('runVitest', () => {
     ])
   })
 
+  it('runs only the failed suites of such a file once more, and counts the others by their first run', async () => {
+    seed('test/vm/suites', [
+      `import { appendFileSync, readFileSync } from 'node:fs'`,
+      `const runs = () => readFileSync('runs', 'utf8')`,
+      `describe('one (of 2)', () => {
+        it('passes', () => appendFileSync('runs', 'a'))
+        it('is skipped', ({ skip }) => skip('no KVM here'))
+      })`,
+      `describe('two (of 2)', () => {
+        describe('inside', () => it('fails first', () => {
+          appendFileSync('runs', 'b')
+          expect(runs().split('b')).toHaveLength(3)
+        }))
+        it('belongs to it', () => appendFileSync('runs', 'c'))
+      })`,
+    ])
+    const skipped = [{ name: 'test/vm/suites.test.ts > one (of 2) > is skipped', reason: 'no KVM here' }]
+    expect(await run()).toMatchObject({ passed: 3, failed: 0, skipped })
+    expect(readFileSync(join(root, 'runs'), 'utf8')).toBe('abcbc')
+  })
+
   it('ends tests that take too long, and names them', async () => {
     seed('slow', [
       `import { spawn } from 'node:child_process'`,
@@ -117,7 +138,7 @@ describe('runVitest', () => {
   })
 
   function seed(name: string, lines: readonly string[]): void {
-    const source = [`import { beforeAll, expect, it } from 'vitest'`, ...lines]
+    const source = [`import { beforeAll, describe, expect, it } from 'vitest'`, ...lines]
     const file = join(root, `${name}.test.ts`)
     mkdirSync(dirname(file), { recursive: true })
     writeFileSync(file, `${source.join('\n')}\n`)
