@@ -11,10 +11,19 @@ export interface CheckResult {
   readonly seconds: number
 }
 
+/** What the checks of types and of unused code remember of each file. */
+export const CHECK_CACHE = 'build/cache/checks'
+
 export const CHECKS = {
-  types: ['node_modules/typescript/bin/tsc'],
+  types: ['node_modules/typescript/bin/tsc', '--incremental', '--tsBuildInfoFile', `${CHECK_CACHE}/types`],
   lint: ['node_modules/@biomejs/biome/bin/biome', 'check', '--error-on-warnings'],
-  unused: ['node_modules/knip/bin/knip.js', '--no-progress'],
+  unused: [
+    'node_modules/knip/bin/knip.js',
+    '--no-progress',
+    '--cache',
+    '--cache-location',
+    `${CHECK_CACHE}/unused`,
+  ],
   layers: ['scripts/checks/check-layers.ts'],
   'c-format': ['scripts/checks/check-c-format.ts'],
   commits: ['scripts/checks/check-commits.ts'],

@@ -1,8 +1,9 @@
 import { execFile } from 'node:child_process'
-import { cpSync, readdirSync, readFileSync, symlinkSync } from 'node:fs'
+import { cpSync, existsSync, readdirSync, readFileSync, symlinkSync } from 'node:fs'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { beforeAll, describe, expect, it } from 'vitest'
+import { CHECK_CACHE } from '../../scripts/check.ts'
 import { applyStep, stepsOf } from '../support/docs/page-steps.ts'
 import { temporaryFolder } from '../support/temporary-folder.ts'
 
@@ -26,6 +27,8 @@ describe('in a copy of the repository', () => {
       if (!LEFT_OUT.includes(name)) cpSync(join(ROOT, name), join(copy, name), options)
     }
     symlinkSync(join(ROOT, 'node_modules'), join(copy, 'node_modules'))
+    const cache = join(ROOT, CHECK_CACHE)
+    if (existsSync(cache)) cpSync(cache, join(copy, CHECK_CACHE), { recursive: true })
   })
 
   it.each(['CONTRIBUTING.md', 'docs/adding.md'])(
