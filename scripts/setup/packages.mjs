@@ -25,6 +25,8 @@ export const TEST_PACKAGES = [
   { name: 'gnupg', why: 'signs the mirror of the tests' },
   { name: 'iproute2', why: 'network namespaces of the tests' },
   { name: 'iptables', why: 'packet filters on the host' },
+  { name: 'nftables', why: 'packet filters of taps' },
+  { name: 'qemu-utils', why: 'makes the encrypted disks of the tests' },
   { name: 'clang-format', why: 'checks the format of the C files' },
   { name: 'debootstrap', why: "a plain Debian root, as an image that is not the project's" },
   { name: 'cryptsetup-bin', why: 'makes the hash trees that dm-verity tests check' },

@@ -4,7 +4,7 @@ import { settlePlugs } from './devices/plug.ts'
 import { settleReplacements } from './devices/replace-backend.ts'
 import type { MachineInstance } from './instance.ts'
 import { describeEnd, type Machine, QEMU } from './machine/machine.ts'
-import { answer, connectMachine, isKept, STEPS } from './machine/steps.ts'
+import { answer, connectMachine, isKept, makeSteps, STEPS } from './machine/steps.ts'
 import { settleResets } from './reset.ts'
 import { settleStreams } from './streams.ts'
 
@@ -79,6 +79,7 @@ async function takeIn(instance: MachineInstance): Promise<void> {
   instance.watch(machine)
   await settlePlugs(instance)
   await settleReplacements(instance)
+  await restoreFilters(instance)
   for (const { step, words } of recorded.steps) {
     // QEMU may have made its tap just before the daemon died.
     if (step === 'tap')
@@ -87,6 +88,19 @@ async function takeIn(instance: MachineInstance): Promise<void> {
   await settleStreams(instance).catch(warn('streams not listened on'))
   await settleResets(instance)
   await correct(instance, machine)
+}
+
+/** The daemon may have died before it made them, and others may have taken them away since. */
+async function restoreFilters(instance: MachineInstance): Promise<void> {
+  const { context, record } = instance
+  const planned = await instance.planned()
+  const taps = planned.filter(
+    ({ step, words: [, name = ''] }) => step === 'tap' && context.links.exists(name),
+  )
+  const filters = planned.filter(
+    ({ step, words: [key] }) => step === 'filter' && taps.some(({ words }) => words[0] === key),
+  )
+  await makeSteps(context, filters, record)
 }
 
 /** What QEMU says is so; a change that was under way is finished. */

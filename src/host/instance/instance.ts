@@ -193,7 +193,7 @@ export class MachineInstance {
       // The plan reads some of them.
       if (recorded.record.specification) await checkFiles(recorded.record.specification)
       const planned = await this.planned()
-      checkSteps(context, planned)
+      await checkSteps(context, planned)
       if (!isNew) this.#hooks.checkStart(this)
       const add = planned.map(({ step, words }) => recorded.step(step, words))
       const another = isNew ? {} : { bootId: randomUUID(), rebootsMs: [] }

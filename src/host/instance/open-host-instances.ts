@@ -8,6 +8,7 @@ import { buildHolder } from '../../build/native.ts'
 import { LimitedCgroups } from '../../os/cgroup/limited-cgroups.ts'
 import { chooseAcceleration, hasAccess, hostTscKhz } from '../qemu/host.ts'
 import { findVsockDaemon } from '../qemu/vsock/choose-link.ts'
+import { nftFilters } from './filters/nft.ts'
 import { LocalHolder } from './holder/local-holder.ts'
 import { findHolder, killHolder, startHolder } from './holder/start-holder.ts'
 import type { Plan } from './instance.ts'
@@ -99,6 +100,7 @@ export async function openRunInstances(options: HostInstancesOptions): Promise<I
 function hostParts() {
   return {
     links: hostLinks(),
+    filters: nftFilters(),
     clock: {
       sleep: (ms: number, signal: AbortSignal) => sleep(ms, undefined, { signal }),
       // Since the boot of this host: the next daemon goes on with the times in the records.

@@ -1,7 +1,6 @@
 import { join } from 'node:path'
 import { abortable, neverAborted } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
-import type { Logger } from '../../base/log.ts'
 import {
   type AllocatePortRequest,
   type AttachRequest,
@@ -27,7 +26,6 @@ import {
   type WatchInstancesResponse,
 } from '../../gen/microvm/instance/v1/instance.ts'
 import { type InstanceRecord, StepRecord, StreamRecord } from '../../gen/microvm/instance/v1/records.ts'
-import type { Clock } from '../../os/clock.ts'
 import { parseDocument } from '../machine/document/document.ts'
 import { expand } from '../machine/expand.ts'
 import { checkCanBeKept } from '../spec/check-spec.ts'
@@ -47,9 +45,7 @@ import { followGuest } from './follow-guest.ts'
 import { type InstanceHooks, MachineInstance, notFound, type Plan } from './instance.ts'
 import { printInstanceMetrics } from './instance-metrics.ts'
 import type { Caller, Instances } from './instances.ts'
-import type { InstanceLimits } from './limits.ts'
-import type { HostLinks } from './machine/host-links.ts'
-import type { Cgroups, Holders } from './machine/steps.ts'
+import type { StepContext } from './machine/steps.ts'
 import type { UidRange } from './machine/uid-range.ts'
 import { InstanceChanges } from './record/changes.ts'
 import { instanceOf, newRecord, recordOf } from './record/instance-record.ts'
@@ -60,21 +56,19 @@ import { reset } from './reset.ts'
 import { allocatePort, attach, console, listStreams } from './streams.ts'
 import { watchDaemons } from './watch-daemons.ts'
 
-export interface InstancesParts {
+/** What all instances have of this host. */
+type SharedParts = Pick<
+  StepContext,
+  'holders' | 'links' | 'filters' | 'clock' | 'log' | 'limits' | 'isWalled' | 'cgroups'
+>
+
+export interface InstancesParts extends SharedParts {
   readonly stateFolder: string
   /** The folder of the only instance; by default each has one below the state folder. */
   readonly onlyFolder?: string | undefined
   readonly registry: Registry
-  readonly holders: Holders
-  readonly links: HostLinks
-  readonly clock: Pick<Clock, 'sleep' | 'monotonicMs'>
-  readonly log: Logger
-  readonly limits: InstanceLimits
   readonly plan: Plan
   readonly quotas?: Quotas | undefined
-  /** Whether the plan keeps QEMU from the host. */
-  readonly isWalled: boolean
-  readonly cgroups?: Cgroups | undefined
   /** Of the instances' processes; without them all are the daemon's user. */
   readonly uids?: UidRange | undefined
   /** Whether machines outlive this process. Then some specifications are refused, and the console's text may tell of a panic. */

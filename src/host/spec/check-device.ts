@@ -1,6 +1,7 @@
+import { parseIp } from '../../base/ip-address.ts'
 import { DEVICE_FIELDS, pathOf, refuse, shown } from './component-path.ts'
-import { MAX_FIRMWARE_NAME_BYTES, MAX_MEMORY_MIB } from './limits.ts'
-import { chipsetOf, type Device, type NvdimmDevice, type VmSpec } from './spec.ts'
+import { MAX_ADDRESSES, MAX_FIRMWARE_NAME_BYTES, MAX_MEMORY_MIB } from './limits.ts'
+import { chipsetOf, type Device, type NicDevice, type NvdimmDevice, type VmSpec } from './spec.ts'
 
 /** Throws INVALID_ARGUMENT that names the field for which the machine cannot have the device, whatever its place. */
 export function checkDevice(key: string, device: Device, spec: VmSpec): void {
@@ -21,6 +22,7 @@ export function checkDevice(key: string, device: Device, spec: VmSpec): void {
       break
     case 'nic':
       checkMac(at('mac'), device.mac)
+      checkFilters(at, device, spec)
       break
     case 'vsock':
       if (device.cid !== 0 && !(device.cid >= 3 && device.cid < 0xffff_ffff)) {
@@ -55,6 +57,35 @@ function checkText(at: string, text: string, longest: number): void {
 function checkMac(at: string, mac: string): void {
   if (!/^([0-9a-f]{2}:){5}[0-9a-f]{2}$/.test(mac)) refuse(at, `${shown(mac)}: invalid, want lower case`)
   if (Number.parseInt(mac.slice(0, 2), 16) % 2 === 1) refuse(at, `${mac}: address of a group`)
+}
+
+/** Addresses that no filter uses would make a caller believe that others are not let through. */
+function checkFilters(
+  at: (field: string) => string,
+  { filters = [], addresses = [], backend: name }: NicDevice,
+  { backends }: VmSpec,
+): void {
+  const byAddress = filters.filter((filter) => filter !== 'no-mac-spoofing')
+  if (addresses.length > 0 && byAddress.length === 0)
+    refuse(at('addresses'), 'no filter uses them, want no-ip-spoofing or no-arp-spoofing')
+  if (filters.length === 0) return
+  const backend = backends[name]
+  if (backend?.kind !== 'tap') refuse(at('filters'), 'only a tap can be filtered')
+  // A later nft takes a name that ends with `*` for several interfaces.
+  if (!/^[\w.-]+$/.test(backend.interfaceName))
+    refuse(at('filters'), `interface ${shown(backend.interfaceName)}: want letters, digits, "_", "-" and "."`)
+  if (addresses.length === 0 && byAddress.length > 0)
+    refuse(at('addresses'), `missing, want those that ${byAddress.join(' and ')} let the guest send from`)
+  if (addresses.length > MAX_ADDRESSES)
+    refuse(at('addresses'), `${addresses.length}, want at most ${MAX_ADDRESSES}`)
+  for (const [index, address] of addresses.entries()) checkAddress(`${at('addresses')}[${index}]`, address)
+}
+
+function checkAddress(at: string, text: string): void {
+  const bytes = parseIp(text)
+  const isGroup = bytes !== undefined && (bytes.length === 4 ? (bytes[0] ?? 0) >= 224 : bytes[0] === 0xff)
+  if (bytes === undefined || isGroup || !bytes.some((byte) => byte !== 0))
+    refuse(at, `${shown(text)}: want the IPv4 or IPv6 address of a guest`)
 }
 
 function checkFirmwareName(at: string, name: string): void {

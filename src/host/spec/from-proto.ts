@@ -11,7 +11,16 @@ import {
 import { checkCount, checkSpec } from './check-spec.ts'
 import { BACKEND_FIELDS, DEVICE_FIELDS, jsonName, pathOf, refuse, shown } from './component-path.ts'
 import { MAX_SPECIFICATION_BYTES } from './limits.ts'
-import { type Backend, type Board, type Device, type FileBackend, MACHINES, type VmSpec } from './spec.ts'
+import {
+  type Backend,
+  type Board,
+  type Device,
+  type FileBackend,
+  MACHINES,
+  NETWORK_FILTERS,
+  type NetworkFilter,
+  type VmSpec,
+} from './spec.ts'
 import { type SpecKey, specKey } from './spec-key.ts'
 
 /**
@@ -120,13 +129,25 @@ export function deviceFromProto(key: string, message: DeviceMessage): Device {
     return { kind: 'nvdimm', slot, sizeBytes: Number(persistentMemory.sizeBytes), backend }
   }
   if (nic) {
-    if (nic.filters.length > 0 || nic.addresses.length > 0) refuse(at('nic', 'filters'), 'not possible yet')
-    return { kind: 'nic', slot, port, mac: nic.mac, replaceable: nic.replaceable, backend }
+    const { mac, replaceable, addresses } = nic
+    const filters = filtersFromProto(nic.filters, at('nic', 'filters'))
+    return { kind: 'nic', slot, port, mac, replaceable, filters, addresses, backend }
   }
   if (vsock) return { kind: 'vsock', slot, port, cid: vsock.cid, backend }
   if (firmwareItem) return { kind: 'fw-cfg', name: firmwareItem.name, backend }
   if (share) return { kind: 'share', slot, port, tag: share.tag, backend }
   return message.serial ? { kind: 'serial', backend } : { kind: 'virtio-console', slot, port, backend }
+}
+
+/** `clean-traffic`, as libvirt calls it, is all of them. */
+function filtersFromProto(names: readonly string[], path: string): readonly NetworkFilter[] {
+  const found = names.flatMap((name, index) => {
+    if (name === 'clean-traffic') return NETWORK_FILTERS
+    const filter = NETWORK_FILTERS.find((each) => each === name)
+    const known = [...NETWORK_FILTERS, 'clean-traffic'].join(', ')
+    return filter ?? refuse(`${path}[${index}]`, `${shown(name)}: unknown, want ${known}`)
+  })
+  return NETWORK_FILTERS.filter((name) => found.includes(name))
 }
 
 type Takes = Readonly<Record<'backend' | 'slot' | 'port', boolean>>

@@ -34,6 +34,9 @@ export const MIN_TASKS = 16
 /** PID_MAX_LIMIT of Linux. */
 export const MAX_TASKS = 4_194_304
 
+/** Of a network card. */
+export const MAX_ADDRESSES = 64
+
 /** FW_CFG_MAX_FILE_PATH of QEMU without the NUL byte. */
 export const MAX_FIRMWARE_NAME_BYTES = 55
 

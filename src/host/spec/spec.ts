@@ -137,7 +137,7 @@ export interface NicDevice {
   readonly backend: SpecKey
 }
 
-const NETWORK_FILTERS = ['no-mac-spoofing', 'no-ip-spoofing', 'no-arp-spoofing'] as const
+export const NETWORK_FILTERS = ['no-mac-spoofing', 'no-ip-spoofing', 'no-arp-spoofing'] as const
 
 export type NetworkFilter = (typeof NETWORK_FILTERS)[number]
 

@@ -16,7 +16,7 @@ export const HOST_PACKAGES = [
   { name: 'virtiofsd', names: { 12: 'qemu-system-common' }, why: 'shares folders', isNeeded: false },
   { name: 'passt', why: 'networks of machines', isNeeded: false },
   { name: 'iproute2', why: 'taps and bridges', isNeeded: false },
-  { name: 'nftables', why: 'packet filters of your own for taps', isNeeded: false },
+  { name: 'nftables', why: 'network filters of machines', isNeeded: false },
   { name: 'ovmf', why: 'boots disks by UEFI', isNeeded: false },
   { name: 'qemu-utils', why: 'makes disk images', isNeeded: false },
 ]

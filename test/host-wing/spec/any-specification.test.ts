@@ -4,6 +4,7 @@ import { AgentError } from '../../../src/base/errors.ts'
 import { Specification } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import { qemuArguments } from '../../../src/host/qemu/qemu-arguments.ts'
 import { specFromProto } from '../../../src/host/spec/from-proto.ts'
+import { NETWORK_FILTERS } from '../../../src/host/spec/spec.ts'
 import { specToProto } from '../../../src/host/spec/to-proto.ts'
 
 const text = fc.oneof(
@@ -34,7 +35,14 @@ function kindOf(kinds: Readonly<Record<string, fc.Arbitrary<unknown>>>) {
 const devices = {
   disk: fc.record({ serial: text, nvme: fc.boolean() }),
   persistentMemory: fc.record({ sizeBytes: size }),
-  nic: fc.record({ mac: fc.constant('52:54:00:00:00:02'), replaceable: fc.boolean() }),
+  nic: fc.record({
+    mac: fc.constant('52:54:00:00:00:02'),
+    replaceable: fc.boolean(),
+    filters: fc.subarray([...NETWORK_FILTERS]),
+    addresses: fc.array(fc.oneof({ weight: 8, arbitrary: fc.constantFrom('10.0.0.2', 'fd00::2') }, text), {
+      maxLength: 3,
+    }),
+  }),
   vsock: fc.record({ cid: number }),
   serial: empty,
   virtioConsole: empty,

@@ -12,6 +12,7 @@ const file = { kind: 'file', path: '/f', access: 'read-only' } as const
 const nvdimm = { kind: 'nvdimm', sizeBytes: 4 << 20, backend: key } as const
 const nic = { kind: 'nic', slot: 3, mac: '52:54:00:00:00:02', backend: key } as const
 const port = { kind: 'root-port', slot: 6 } as const
+const tap = { kind: 'tap', interfaceName: 'tap0' } as const
 const vsock = { kind: 'vsock', slot: 3, cid: 3, backend: key } as const
 const share = { kind: 'share', slot: 6, tag: 'a', backend: key } as const
 const item = { kind: 'fw-cfg', name: 'opt/a', backend: key } as const
@@ -37,6 +38,33 @@ describe('checkSpec', () => {
   })
 
   it.each<[string, VmSpec, string]>([
+    [
+      'filters of passt',
+      one({ ...nic, filters: ['no-mac-spoofing'] }, { kind: 'passt' }),
+      'devices.d.nic.filters: only a tap can be filtered',
+    ],
+    [
+      'filters of several interfaces',
+      one({ ...nic, filters: ['no-mac-spoofing'] }, { ...tap, interfaceName: 'tap*' }),
+      'devices.d.nic.filters: interface "tap*": want letters, digits, "_", "-" and "."',
+    ],
+    [
+      'addresses without a filter',
+      one({ ...nic, filters: ['no-mac-spoofing'], addresses: ['10.0.0.2'] }, tap),
+      'devices.d.nic.addresses: no filter uses them, want no-ip-spoofing or no-arp-spoofing',
+    ],
+    [
+      'a filter without addresses',
+      one({ ...nic, filters: ['no-ip-spoofing', 'no-arp-spoofing'] }, tap),
+      'devices.d.nic.addresses: missing, want those that no-ip-spoofing and no-arp-spoofing let the guest send from',
+    ],
+    ...['10.0.0.0/8', '010.0.0.1', 'fe80::1%eth0', '{ drop }', '224.0.0.1', 'ff02::1', '0.0.0.0', '::'].map(
+      (address): [string, VmSpec, string] => [
+        `the address ${address}`,
+        one({ ...nic, filters: ['no-ip-spoofing'], addresses: ['10.0.0.2', address] }, tap),
+        `devices.d.nic.addresses[1]: "${address}": want the IPv4 or IPv6 address of a guest`,
+      ],
+    ),
     ['a missing backend', specOf([['d', disk]]), 'devices.d.backend: "b": no such backend'],
     [
       'a backend named like a method',

@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process'
 import { existsSync, mkdirSync, readdirSync } from 'node:fs'
 import { connect } from 'node:net'
 import { join } from 'node:path'
@@ -8,6 +9,7 @@ import {
   ChangeStateRequest_Change as Change,
   Device,
   BackendStatus_Health as Health,
+  type Nic,
   DeviceStatus_Plug as Plug,
   type Specification,
   State,
@@ -112,49 +114,60 @@ describe('a card', () => {
   const mac = '52:54:00:00:00:09'
   const tap = (interfaceName: string, on: string) =>
     Backend.fromPartial({ tap: { interfaceName, bridge: on } })
-  const withCard = (replaceable: boolean) => (specification: Specification) => ({
-    ...specification,
-    devices: {
-      ...specification.devices,
-      card: Device.fromPartial({ backend: 'net', slot: 7, nic: { mac, replaceable } }),
-    },
-    backends: { ...specification.backends, net: tap('wingtap0', 'wingbr0') },
-  })
+  const withCard =
+    (replaceable: boolean, filters: Partial<Nic> = {}) =>
+    (specification: Specification) => ({
+      ...specification,
+      devices: {
+        ...specification.devices,
+        card: Device.fromPartial({ backend: 'net', slot: 7, nic: { mac, replaceable, ...filters } }),
+      },
+      backends: { ...specification.backends, net: tap('wingtap0', 'wingbr0') },
+    })
   const portsOf = (name: string) =>
     ip('-o', 'link', 'show', 'master', name)
       .trim()
       .split('\n')
       .map((line) => line.split(/[:@ ]+/)[1])
+  const filteredTaps = () =>
+    [
+      ...execFileSync('nft', ['list', 'ruleset'], { encoding: 'utf8' }).matchAll(/ingress device "(\w+)"/g),
+    ].map(([, name]) => name)
   const replace = (instances: Instances, backend: Backend) =>
     instances.replaceBackend({ key: 'web', backendKey: 'net', backend }, ADMIN)
 
   it('has a tap that goes with QEMU, and that changes its bridge', async () => {
     bridge('wingbr0')
     bridge('wingbr1')
-    const all = await makeMachine(withCard(false))
+    const others = filteredTaps()
+    const all = await makeMachine(withCard(false, { filters: ['no-mac-spoofing'] }))
+    expect(filteredTaps()).toEqual([...others, 'wingtap0'])
     expect(portsOf('wingbr0')).toEqual(['wingtap0'])
     await replace(all.instances, tap('wingtap0', 'wingbr1'))
-    expect(portsOf('wingbr1')).toEqual(['wingtap0'])
+    expect([portsOf('wingbr1'), filteredTaps()]).toEqual([['wingtap0'], [...others, 'wingtap0']])
     await expect(replace(all.instances, tap('wingtap1', 'wingbr1'))).rejects.toMatchObject({
       code: 'UNIMPLEMENTED',
       message: expect.stringContaining('another netdev below a realized NIC does not exist in QEMU 7.2'),
     })
     await all.instances.changeState({ key: 'web', change: Change.KILL, graceMs: 0 }, ADMIN)
-    expect(existsSync('/sys/class/net/wingtap0')).toBe(false)
+    expect([existsSync('/sys/class/net/wingtap0'), filteredTaps()]).toEqual([false, others])
     await all.instances.changeState({ key: 'web', change: Change.RUN, graceMs: 0 }, ADMIN)
-    expect(portsOf('wingbr1')).toEqual(['wingtap0'])
+    expect([portsOf('wingbr1'), filteredTaps()]).toEqual([['wingtap0'], [...others, 'wingtap0']])
     await gone(all)
+    expect(filteredTaps()).toEqual(others)
   })
 
   it('takes another tap behind a hub, and keeps the old one when that fails', async () => {
     bridge('wingbr0')
-    const all = await makeMachine(withCard(true))
+    const others = filteredTaps()
+    const all = await makeMachine(withCard(true, { filters: ['clean-traffic'], addresses: ['10.0.0.2'] }))
+    expect(filteredTaps()).toEqual([...others, 'wingtap0'])
     await replace(all.instances, tap('wingtap1', 'wingbr0'))
-    expect(portsOf('wingbr0')).toEqual(['wingtap1'])
+    expect([portsOf('wingbr0'), filteredTaps()]).toEqual([['wingtap1'], [...others, 'wingtap1']])
     await expect(replace(all.instances, tap('wingtap2', 'no-bridge'))).rejects.toMatchObject({
       code: 'FAILED_PRECONDITION',
     })
-    expect(portsOf('wingbr0')).toEqual(['wingtap1'])
+    expect([portsOf('wingbr0'), filteredTaps()]).toEqual([['wingtap1'], [...others, 'wingtap1']])
     expect((await get(all.instances)).specification?.backends.net).toEqual(tap('wingtap1', 'wingbr0'))
     await gone(all)
   })

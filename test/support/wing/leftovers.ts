@@ -1,6 +1,9 @@
+import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
 import { join } from 'node:path'
+import { tableOf } from '../../../src/host/instance/filters/tap-rules.ts'
+import { instanceFolderName, specKey } from '../../../src/host/spec/spec-key.ts'
 
 /** What instances of a state folder have left on this host: processes, mounts, folders, cgroups, and locks of virtiofsd. */
 export function leftovers(folder: string): readonly string[] {
@@ -10,8 +13,18 @@ export function leftovers(folder: string): readonly string[] {
     ...mounts.filter((line) => line.includes(folder)),
     ...list(join(folder, 'instances')),
     ...cgroupsOf(folder),
+    ...filtersOf(folder),
     ...list('/run/virtiofsd').filter((name) => name.includes(folder.replaceAll('/', '.'))),
   ]
+}
+
+/** The network with filters of the instance `web`. */
+export const FILTERED = 'filtered-net'
+
+function filtersOf(folder: string): readonly string[] {
+  const table = tableOf(join(folder, 'instances', instanceFolderName(specKey('web'))), FILTERED)
+  const { stdout } = spawnSync('nft', ['list', 'tables'], { encoding: 'utf8' })
+  return stdout.includes(table) ? [table] : []
 }
 
 /** The kinds of the devices' daemons that run, by their holders. */

@@ -5,11 +5,12 @@ import { openRegistry } from '../../../src/host/instance/registry/open-registry.
 import { DAEMON_LIFE } from './daemon-life.ts'
 import { LIFE } from './life.ts'
 import { mortalRegistry } from './mortal-registry.ts'
-import { daemonLifePlan, lifePlan, openReal } from './real-wing.ts'
+import { daemonLifePlan, filteredLifePlan, openReal } from './real-wing.ts'
 
 const [, , life = '', folder = '', first = '', commit = '', when = 'before'] = process.argv
 const disks = join(folder, 'disks')
-const calls = life === 'daemons' ? bound(DAEMON_LIFE, daemonLifePlan(disks)) : bound(LIFE, lifePlan(disks))
+const calls =
+  life === 'daemons' ? bound(DAEMON_LIFE, daemonLifePlan(disks)) : bound(LIFE, filteredLifePlan(disks))
 const die = () => process.kill(process.pid, 'SIGKILL')
 const real = await openRegistry(folder)
 const death = { commit: Number(commit), when: when === 'after' ? 'after' : 'before' } as const

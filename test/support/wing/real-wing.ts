@@ -7,7 +7,7 @@ import type { Instances } from '../../../src/host/instance/instances.ts'
 import { openHostInstances } from '../../../src/host/instance/open-host-instances.ts'
 import type { Registry } from '../../../src/host/instance/registry/registry.ts'
 import type { DaemonLifePlan } from './daemon-life.ts'
-import { daemonsIn } from './leftovers.ts'
+import { daemonsIn, FILTERED } from './leftovers.ts'
 import type { LifePlan } from './life.ts'
 import { ensureRequest, file, specification } from './requests.ts'
 import { tinyGuest } from './tiny-guest.ts'
@@ -31,11 +31,24 @@ export function lifePlan(disks: string, does: Parameters<typeof tinyGuest>[1] = 
   }
 }
 
-/** The same for DAEMON_LIFE, with a stand-in of passt. */
+/** The same with a network that has filters. */
+export function filteredLifePlan(disks: string): LifePlan {
+  const { request, ...others } = lifePlan(disks)
+  const { board, devices, backends } = request.specification ?? specification()
+  const nic = { mac: '52:54:00:00:00:08', filters: ['clean-traffic'], addresses: ['10.0.0.2'] }
+  const lan = Backend.fromPartial({ tap: { interfaceName: interfaceName('l', disks) } })
+  const change = {
+    board,
+    devices: { ...devices, lan: { backend: FILTERED, slot: 8, nic } },
+    backends: { ...backends, [FILTERED]: lan },
+  }
+  return { ...others, request: ensureRequest('web', { specification: change }) }
+}
+
+/** The same as lifePlan for DAEMON_LIFE, with a stand-in of passt. */
 export function daemonLifePlan(disks: string): DaemonLifePlan {
   const { request, ...others } = lifePlan(disks)
-  const name = `w${createHash('sha256').update(disks).digest('hex').slice(0, 10)}`
-  const tap = Backend.fromPartial({ tap: { interfaceName: name } })
+  const tap = Backend.fromPartial({ tap: { interfaceName: interfaceName('w', disks) } })
   const card = { backend: 'net', slot: 7, nic: { mac: '52:54:00:00:00:09', replaceable: true } }
   const { board, devices, backends } = request.specification ?? specification()
   const change = { board, devices: { ...devices, card }, backends: { ...backends, net: tap } }
@@ -44,6 +57,10 @@ export function daemonLifePlan(disks: string): DaemonLifePlan {
   addPasstStandIn(join(disks, 'bin'))
   const daemons = () => daemonsIn(dirname(disks))
   return { ...others, request: ensureRequest('web', { specification: change }), tap, shared, daemons }
+}
+
+function interfaceName(prefix: string, disks: string): string {
+  return `${prefix}${createHash('sha256').update(disks).digest('hex').slice(0, 10)}`
 }
 
 const LISTENS = `use IO::Socket::UNIX;

@@ -1,10 +1,11 @@
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { silentLogger } from '../../../src/base/log.ts'
+import { type Ruleset, withoutTable } from '../../../src/host/instance/filters/tap-rules.ts'
 import type { Plan } from '../../../src/host/instance/instance.ts'
 import type { Instances } from '../../../src/host/instance/instances.ts'
 import { INSTANCE_LIMITS, type InstanceLimits } from '../../../src/host/instance/limits.ts'
-import { tapSteps } from '../../../src/host/instance/machine/plan.ts'
+import { filterSteps, tapSteps } from '../../../src/host/instance/machine/plan.ts'
 import type { TapLink } from '../../../src/host/instance/machine/tap-links.ts'
 import { type InstancesParts, openInstances } from '../../../src/host/instance/open-instances.ts'
 import { memoryRegistry } from '../../../src/host/instance/registry/memory-registry.ts'
@@ -21,6 +22,12 @@ export class FakeWing {
   readonly links = new Map<string, string>()
   /** The ends of links that each interface was given. */
   readonly addresses = new Map<string, readonly TapLink[]>()
+  /** The rulesets of packet filters, by their tables. */
+  readonly filters = new Map<string, Ruleset>()
+  /** Whether the host can check rulesets at least. */
+  hasFilters = true
+  /** Fails each ruleset, but no removal. */
+  filterFailure: Error | undefined
   /** Fails each connection of an interface. */
   linkFailure: Error | undefined
   monotonicMs = 1000
@@ -53,6 +60,18 @@ export class FakeWing {
           this.addresses.set(name, links)
         },
       },
+      filters: {
+        check: async () => {
+          if (this.filterFailure && !this.hasFilters) throw this.filterFailure
+        },
+        apply: async (ruleset) => {
+          const table = /microvm-\w+/.exec(JSON.stringify(ruleset))?.[0] ?? ''
+          const isRemoval = ruleset.nftables.length === withoutTable(table).nftables.length
+          if (this.filterFailure && !isRemoval) throw this.filterFailure
+          if (isRemoval) this.filters.delete(table)
+          else this.filters.set(table, ruleset)
+        },
+      },
       clock: {
         sleep: (ms, signal) => sleep(ms, undefined, { signal }),
         monotonicMs: () => this.monotonicMs,
@@ -83,6 +102,7 @@ const fakePlan: Plan = async ({ specification }, folder) => {
       argv: [kind, socket] as const,
     })),
     { step: 'qemu', words: ['', qmp], argv: ['qemu', qmp] },
+    ...(specification === undefined ? [] : filterSteps(specFromProto(specification), folder)),
     ...(specification === undefined ? [] : await tapSteps(specFromProto(specification))),
   ]
 }

@@ -41,10 +41,10 @@ export async function plug(
   const spec = checkHotPlug(next, specKey(deviceKey))
   if (device.vsock !== undefined) await reserveCid(instance, device.vsock.cid, chooseCid)
   const providers = await providersOf(instance, next, device.backend)
-  checkSteps(context, providers.taps)
+  await checkSteps(context, [...providers.filters, ...providers.taps])
   const work = hotPlug(instance, { spec, key: specKey(deviceKey), providers })
   const step = recorded.step('plug', [deviceKey])
-  const steps = toRecord(instance, [...providers.daemons, ...providers.taps])
+  const steps = toRecord(instance, [...providers.daemons, ...providers.filters, ...providers.taps])
   const text = `device ${deviceKey}`
   await recorded.commit({
     set: { specification: next },
@@ -231,13 +231,18 @@ function hotPlug(
   const opener = openerOf(instance)
   const host = partsHostOf(instance, spec, { opener, planned: providers.daemons })
   const parts = deviceParts(spec, key, host)
-  const commands = parts.map((part) => ({ add: plugCommand(part), remove: removeCommand(part) }))
+  const commands = parts.map((part) => ({
+    add: plugCommand(part),
+    remove: removeCommand(part),
+    before: part.option === 'device' ? providers.filters : [],
+  }))
   return async ({ qmp }) => {
     const undo: QmpCommand[] = []
     try {
       await makeSteps(context, providers.daemons, record)
       await opener?.open(qmp, instance.ending)
-      for (const { add, remove } of commands) {
+      for (const { add, remove, before } of commands) {
+        await makeSteps(context, before, record)
         await qmp.command(add, instance.ending)
         if (remove !== undefined) undo.unshift(remove)
       }

@@ -4,9 +4,13 @@ import { specKey } from '../../spec/spec-key.ts'
 import type { MachineInstance } from '../instance.ts'
 import { makeSteps, type PlannedStep } from '../machine/steps.ts'
 
-/** The steps by which this host provides a backend: its daemon, before QEMU uses it, or its tap, after QEMU has made it. */
+/**
+ * The steps by which this host provides a backend: its daemon, before QEMU uses it, or its tap with its filter, after QEMU has
+ * made it.
+ */
 export interface Providers {
   readonly daemons: readonly PlannedStep[]
+  readonly filters: readonly PlannedStep[]
   readonly taps: readonly PlannedStep[]
 }
 
@@ -19,7 +23,7 @@ export async function providersOf(
   const planned = key === '' ? [] : await instance.planned(specification)
   const own = (name: PlannedStep['step']) =>
     planned.filter(({ step, words }) => step === name && words[0] === specKey(key))
-  return { daemons: own('daemon'), taps: own('tap') }
+  return { daemons: own('daemon'), filters: own('filter'), taps: own('tap') }
 }
 
 /** The recorded steps that provide these backends. */
@@ -29,7 +33,7 @@ export function providerSteps(
 ): readonly StepRecord[] {
   const wanted: readonly string[] = keys.flatMap((key) => (key ? [specKey(key)] : []))
   return recorded.steps.filter(
-    ({ step, words: [key = ''] }) => (step === 'daemon' || step === 'tap') && wanted.includes(key),
+    ({ step, words: [key = ''] }) => ['daemon', 'filter', 'tap'].includes(step) && wanted.includes(key),
   )
 }
 
@@ -37,9 +41,9 @@ export function providerSteps(
 export function otherSteps(
   instance: MachineInstance,
   key: string,
-  { daemons, taps }: Providers,
+  { daemons, filters, taps }: Providers,
 ): readonly StepRecord[] {
-  const kinds: readonly string[] = [...daemons, ...taps].map(({ step }) => step)
+  const kinds: readonly string[] = [...daemons, ...filters, ...taps].map(({ step }) => step)
   return providerSteps(instance, [key]).filter(({ step }) => !kinds.includes(step))
 }
 
@@ -50,12 +54,12 @@ export function toRecord(
   return planned.map(({ step, words }) => recorded.step(step, words))
 }
 
-/** Makes the tap of a backend a port of its bridge; does nothing for another backend. */
+/** Filters the tap of a backend and makes it a port of its bridge; does nothing for another backend. */
 export async function connectTap(
   instance: MachineInstance,
   specification: Specification,
   key: string,
 ): Promise<void> {
-  const { taps } = await providersOf(instance, specification, key)
-  await makeSteps(instance.context, taps, instance.record)
+  const { filters, taps } = await providersOf(instance, specification, key)
+  await makeSteps(instance.context, [...filters, ...taps], instance.record)
 }

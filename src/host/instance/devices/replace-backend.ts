@@ -33,8 +33,9 @@ export async function replaceBackend(
   if (context.machine === undefined) return await recorded.commit({ ...done, text })
   const work = replacement(key, before, after)
   const providers = await providersOf(instance, after, key)
-  const { daemons, taps } = providers
-  if (backend.tap?.interfaceName !== present.tap?.interfaceName) checkSteps(context, taps)
+  const { daemons, filters, taps } = providers
+  if (backend.tap?.interfaceName !== present.tap?.interfaceName)
+    await checkSteps(context, [...filters, ...taps])
   const step = recorded.step('replace', [key, present.file?.path ?? '', backend.file?.path ?? ''])
   const added = toRecord(instance, daemons)
   await recorded.commit({ add: [step, ...added], kind: 'backend', text: `backend ${key} is being replaced` })
@@ -50,7 +51,7 @@ export async function replaceBackend(
     throw error
   }
   const ended = await undoSteps(context, otherSteps(instance, key, providers))
-  const add = toRecord(instance, taps)
+  const add = toRecord(instance, [...filters, ...taps])
   await recorded.note({ ...done, add, drop: [step, ...ended], text: `${text}${told}` })
 }
 

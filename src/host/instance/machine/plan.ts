@@ -5,9 +5,11 @@ import type { LimitController } from '../../../os/cgroup/limited-cgroups.ts'
 import { blockDevicesOf } from '../../qemu/block-devices.ts'
 import type { Acceleration } from '../../qemu/host.ts'
 import { type QemuHost, qemuArguments } from '../../qemu/qemu-arguments.ts'
+import { DEVICE_FIELDS, pathOf } from '../../spec/component-path.ts'
 import { specFromProto } from '../../spec/from-proto.ts'
 import type { Backend, VmSpec } from '../../spec/spec.ts'
 import { specKey } from '../../spec/spec-key.ts'
+import { rulesOf, tableOf } from '../filters/tap-rules.ts'
 import type { Plan } from '../instance.ts'
 import { cgroupOf } from './limits-of.ts'
 import { QEMU } from './machine.ts'
@@ -67,6 +69,7 @@ export function planFor(host: PlanHost): Plan {
       { step: 'holder', words: ['', folder, ...names] },
       ...daemons,
       { step: 'qemu', words: ['', qmp], ...qemu },
+      ...filterSteps(spec, folder),
       ...(await tapSteps(spec)),
     ]
   }
@@ -183,6 +186,18 @@ export function guestSocket(folder: string): string {
 /** The file by which QEMU 7.2's virtiofsd locks its socket (tools/virtiofsd/fuse_virtio.c). */
 function virtiofsdLock(socket: string): string {
   return `/run/virtiofsd/${socket.replaceAll('/', '.')}.pid`
+}
+
+/** The rules of the taps that have filters. */
+export function filterSteps({ devices, backends }: VmSpec, folder: string): readonly PlannedStep[] {
+  return Object.entries(devices).flatMap(([key, device]): readonly PlannedStep[] => {
+    const backend = device.kind === 'nic' ? backends[device.backend] : undefined
+    if (device.kind !== 'nic' || !device.filters?.length || backend?.kind !== 'tap') return []
+    const table = tableOf(folder, device.backend)
+    const ruleset = rulesOf({ table, interfaceName: backend.interfaceName, card: device })
+    const path = pathOf('devices', key, DEVICE_FIELDS.nic, 'filters')
+    return [{ step: 'filter', words: [device.backend, table], filter: { path, ruleset } }]
+  })
 }
 
 /** The taps, and the links of one that is the only one. */

@@ -8,6 +8,8 @@ import type { InstanceRecord, StepRecord } from '../../../gen/microvm/instance/v
 import type { CgroupLimits, LimitedCgroups } from '../../../os/cgroup/limited-cgroups.ts'
 import type { Clock } from '../../../os/clock.ts'
 import type { QmpEvent } from '../../qemu/qmp/message.ts'
+import type { PacketFilters } from '../filters/nft.ts'
+import { type Ruleset, tableOf, withoutTable } from '../filters/tap-rules.ts'
 import type { ChildPlan, Holder } from '../holder/holder.ts'
 import type { InstanceLimits } from '../limits.ts'
 import { writeRecordFile } from '../record/instance-record.ts'
@@ -47,6 +49,7 @@ export interface StepContext {
   /** Ends waits for QEMU when the instance is to end at once. */
   readonly ending: () => AbortSignal
   readonly links: HostLinks
+  readonly filters: PacketFilters
   readonly limits: InstanceLimits
   readonly clock: Pick<Clock, 'sleep' | 'monotonicMs'>
   readonly log: Logger
@@ -61,6 +64,8 @@ export interface PlannedStep {
   readonly walls?: readonly string[]
   /** Of the cgroup. */
   readonly limits?: CgroupLimits
+  /** Of the filter: its field in the specification, and what is to be so. */
+  readonly filter?: { readonly path: string; readonly ruleset: Ruleset }
 }
 
 /** The folder in an instance's folder in which its processes make their sockets. They can write nowhere else. */
@@ -77,6 +82,7 @@ interface Step {
 export type StepName =
   | 'folder'
   | 'cgroup'
+  | 'filter'
   | 'holder'
   | 'daemon'
   | 'qemu'
@@ -102,6 +108,19 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
     // A copied state folder has the cgroup of the original.
     undo: async ({ cgroups, folder }, [, name = '']) =>
       name === cgroupName(folder) ? await cgroups?.remove(name) : undefined,
+  },
+  /**
+   * The rules of a tap: words are its backend's key and their table. They are made once QEMU has made its tap, before that is
+   * set up, and are undone after all processes have ended.
+   */
+  filter: {
+    make: async ({ filters }, { filter }) => {
+      const { path, ruleset } = present(filter)
+      await filtered(path, filters.apply(ruleset))
+    },
+    // A copied state folder has the table of the original.
+    undo: async ({ filters, folder }, [key = '', table = '']) =>
+      table === tableOf(folder, key) ? await filters.apply(withoutTable(table)) : undefined,
   },
   /** Words are an empty one, the folder, and the cgroup; all processes that the holder starts are in that too. */
   holder: {
@@ -166,15 +185,30 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
 
 const ORDER: readonly string[] = Object.keys(STEPS)
 
-/** Throws FAILED_PRECONDITION when an interface exists that QEMU is to make: it would be another's. */
-export function checkSteps({ links }: StepContext, planned: readonly PlannedStep[]): void {
+/**
+ * Throws FAILED_PRECONDITION when an interface exists that QEMU is to make: it would be another's; and where taps cannot be
+ * filtered.
+ */
+export async function checkSteps(
+  { links, filters }: StepContext,
+  planned: readonly PlannedStep[],
+): Promise<void> {
   for (const {
     step,
     words: [key, name = ''],
+    filter,
   } of planned) {
     if (step === 'tap' && links.exists(name))
       throw new AgentError('FAILED_PRECONDITION', `backends.${key}: interface ${name} exists already`)
+    if (step === 'filter' && filter !== undefined)
+      await filtered(filter.path, filters.check(withoutTable(name)))
   }
+}
+
+async function filtered(path: string, work: Promise<void>): Promise<void> {
+  await work.catch((error) => {
+    throw new AgentError('FAILED_PRECONDITION', `${path}: ${messageOf(error)}`, { cause: error })
+  })
 }
 
 /** Does the steps in the order of the table. They must have been written down. */

@@ -1,0 +1,46 @@
+import { execFile } from 'node:child_process'
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { AgentError, messageOf } from '../../../base/errors.ts'
+import type { Ruleset } from './tap-rules.ts'
+
+/** The packet filters of this host. Both reject with FAILED_PRECONDITION and the words of nft(8). */
+export interface PacketFilters {
+  /** Whether this host can carry out the commands. */
+  check(ruleset: Ruleset): Promise<void>
+  /** Carries out all commands or none. */
+  apply(ruleset: Ruleset): Promise<void>
+}
+
+/** For one call of nft(8). */
+const NFT_MS = 10_000
+/** Of its output that an error tells. */
+const MAX_TOLD = 300
+
+export function nftFilters(): PacketFilters {
+  return {
+    check: (ruleset) => runNft(ruleset, '--check'),
+    apply: (ruleset) => runNft(ruleset),
+  }
+}
+
+async function runNft(ruleset: Ruleset, ...options: readonly string[]): Promise<void> {
+  const program = findNft()
+  if (program === undefined)
+    throw new AgentError('FAILED_PRECONDITION', 'nft: no such program; ./microvm doctor names its package')
+  try {
+    // It cannot open a stdin that is a socket, as Node's pipes are.
+    await promisify(execFile)(program, [...options, '-j', JSON.stringify(ruleset)], { timeout: NFT_MS })
+  } catch (error) {
+    const text = error instanceof Error && 'stderr' in error ? String(error.stderr) : messageOf(error)
+    const [line = ''] = text.trim().split('\n')
+    throw new AgentError('FAILED_PRECONDITION', `nft: ${line.slice(0, MAX_TOLD)}`, { cause: error })
+  }
+}
+
+/** A daemon's PATH may lack the folders of the administrator. */
+function findNft(): string | undefined {
+  const folders = [...(process.env.PATH ?? '').split(':'), '/usr/sbin', '/sbin']
+  return folders.map((folder) => join(folder, 'nft')).find((path) => path.startsWith('/') && existsSync(path))
+}
