@@ -2,7 +2,6 @@ import { statSync } from 'node:fs'
 import { type FileHandle, open } from 'node:fs/promises'
 import { resolve } from 'node:path'
 import { messageOf } from '../../base/errors.ts'
-import type { GuestParts, RootDisk } from '../../host/instance/guest-spec.ts'
 import { ensureImage } from '../../image/ensure-image.ts'
 import {
   hasPartitionTable,
@@ -12,6 +11,7 @@ import {
 } from '../../image/formats/partition-table.ts'
 import type { RunOptions } from '../command-line/parse.mjs'
 import { UsageError } from '../command-line/usage-error.mjs'
+import type { GuestParts, RootDisk } from './guest-spec.ts'
 
 /** Kernel, initrd and root disk for `options`, built when needed; `--image` replaces the root disk. */
 export async function bootFiles(

@@ -5,10 +5,10 @@ import { messageOf } from '../../base/errors.ts'
 import { ADDRESS_BITS, formatIp, maskHostBits, parseIp } from '../../base/ip-address.ts'
 import { checkLinks, METADATA_ITEM, type PointToPoint } from '../../base/vm-metadata/point-to-point.ts'
 import { VMMetadata } from '../../gen/vm.ts'
-import type { GuestParts } from '../../host/instance/guest-spec.ts'
 import type { UserNetworkBackend, UserSubnet } from '../../host/spec/spec.ts'
 import { specKey } from '../../host/spec/spec-key.ts'
 import { UsageError } from '../command-line/usage-error.mjs'
+import type { GuestParts } from './guest-spec.ts'
 
 /**
  * Reads the file of `--metadata`: YAML (which includes JSON) with the fields of VMMetadata under their names in

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { IPFamily } from '../../../src/gen/types.ts'
-import type { GuestParts } from '../../../src/host/instance/guest-spec.ts'
 import { specKey } from '../../../src/host/spec/spec-key.ts'
+import type { GuestParts } from '../../../src/microvm/run/guest-spec.ts'
 import type { Pod } from '../../support/containers/pod.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { CRUN, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'

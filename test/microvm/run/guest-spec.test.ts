@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { containerRootSource, type GuestParts, guestSpec } from '../../../src/host/instance/guest-spec.ts'
 import { qemuArguments } from '../../../src/host/qemu/qemu-arguments.ts'
+import { containerRootSource, type GuestParts, guestSpec } from '../../../src/microvm/run/guest-spec.ts'
 
 const parts: GuestParts = {
   machine: 'q35',

@@ -1,6 +1,6 @@
-import type { GuestLink } from '../qemu/vsock/guest-link.ts'
-import type { Backend, Device, Machine, Room, VmSpec } from '../spec/spec.ts'
-import { type SpecKey, specKey } from '../spec/spec-key.ts'
+import type { GuestLink } from '../../host/qemu/vsock/guest-link.ts'
+import type { Backend, Device, Machine, Room, VmSpec } from '../../host/spec/spec.ts'
+import { type SpecKey, specKey } from '../../host/spec/spec-key.ts'
 
 export interface GuestParts {
   readonly machine: Machine
