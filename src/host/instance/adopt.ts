@@ -6,6 +6,7 @@ import type { MachineInstance } from './instance.ts'
 import { describeEnd, type Machine, QEMU } from './machine/machine.ts'
 import { answer, connectMachine, isKept, makeSteps, STEPS } from './machine/steps.ts'
 import { settleResets } from './reset.ts'
+import { settleLayers } from './snapshots/settle.ts'
 import { settleStreams } from './streams.ts'
 
 /**
@@ -49,6 +50,7 @@ async function findMachine(instance: MachineInstance): Promise<boolean> {
 async function finishWithoutMachine(instance: MachineInstance): Promise<void> {
   const { record, context, recorded } = instance
   const { current, desired } = record
+  await settleLayers(instance)
   if (current === State.STOPPED && recorded.steps.every(isKept)) return
   const holderDied = context.holder === undefined && (current === State.PAUSED || current === State.RUNNING)
   const reason = holderDied ? 'the holder died while no daemon ran' : await endOf(instance)
@@ -77,6 +79,7 @@ async function takeIn(instance: MachineInstance): Promise<void> {
     context.log.warn(text, { instance: instance.key, error: messageOf(error) })
   context.machine = machine
   instance.watch(machine)
+  await settleLayers(instance)
   await settlePlugs(instance)
   await settleReplacements(instance)
   await restoreFilters(instance)

@@ -7,19 +7,22 @@ import {
   type Instance,
   DeviceStatus_Plug as Plug,
   type Specification,
+  State,
 } from '../../gen/microvm/instance/v1/instance.ts'
 import type { BlockGraph } from '../qemu/qmp/client.ts'
-import { nodeNames, qemuId, specKey } from '../spec/spec-key.ts'
+import { qemuId, specKey } from '../spec/spec-key.ts'
 import type { HeldChild } from './holder/holder.ts'
 import type { MachineInstance } from './instance.ts'
 import { type Machine, QEMU } from './machine/machine.ts'
 import { answer } from './machine/steps.ts'
 import { instanceOf } from './record/instance-record.ts'
+import { diskNode } from './snapshots/layers.ts'
 
 /** The instance as its record, QEMU and its holder tell of it. Must not be called in a change. */
 export async function describeInstance(instance: MachineInstance): Promise<Instance> {
   const { machine } = instance.context
-  if (machine === undefined) return describe(instance, undefined)
+  // A stopped instance may have a QEMU that only opens its disks.
+  if (machine === undefined || instance.record.current === State.STOPPED) return describe(instance, undefined)
   try {
     return describe(instance, await factsOf(instance, machine))
   } catch (error) {
@@ -88,7 +91,7 @@ function backendStatus(instance: MachineInstance, key: string, facts: Facts): Ba
     (device) => device.disk !== undefined && device.backend === key,
   )
   if (backend?.file === undefined || !isDisk) return { ...UNKNOWN, health, node: qemuId(specKey(key)) }
-  const node = nodeNames(specKey(key)).format
+  const node = diskNode(instance.record, key)
   const size = facts.nodes.get(node)
   return {
     health: size === undefined ? Health.DEAD : Health.READY,

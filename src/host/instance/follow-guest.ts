@@ -5,6 +5,7 @@ import { nodeNames, specKey } from '../spec/spec-key.ts'
 import { finishUnplug } from './devices/plug.ts'
 import type { MachineInstance } from './instance.ts'
 import { streamRows } from './record/instance-record.ts'
+import { layerNode } from './snapshots/layers.ts'
 import { endStreams } from './streams.ts'
 
 /** How often a guest may reboot by itself, unless the specification says. */
@@ -56,8 +57,10 @@ async function onReset(instance: MachineInstance, byGuest: boolean): Promise<voi
 
 async function onDiskError(instance: MachineInstance, data: QmpEvent['data']): Promise<void> {
   const node = String(data['node-name'])
-  const keys = Object.keys(instance.record.specification?.backends ?? {})
-  if (!keys.some((key) => Object.values(nodeNames(specKey(key))).includes(node))) return
+  const { layers, specification } = instance.record
+  const names = Object.keys(specification?.backends ?? {}).map((key) => nodeNames(specKey(key)))
+  const known = [...names.flatMap((each) => Object.values(each)), ...layers.map(({ id }) => layerNode(id))]
+  if (!known.includes(node)) return
   const text = `${String(data.operation)}: ${String(data.reason)}`
   const isNew = !instance.diskErrors.has(node)
   instance.diskErrors.set(node, text)

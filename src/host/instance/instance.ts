@@ -21,8 +21,15 @@ import {
 import { streamRows, withoutLost, writeRecordFile } from './record/instance-record.ts'
 import type { Announcement, RecordedInstance } from './record/recorded-instance.ts'
 
-/** What a start makes; computed from the record, and from what this host has. */
-export type Plan = (record: Readonly<InstanceRecord>, folder: string) => Promise<readonly PlannedStep[]>
+/**
+ * What a start makes; computed from the record, and from what this host has. `blocks` is a QEMU without a machine, which only
+ * opens disks.
+ */
+export type Plan = (
+  record: Readonly<InstanceRecord>,
+  folder: string,
+  what?: 'machine' | 'blocks',
+) => Promise<readonly PlannedStep[]>
 
 /** What happens to an instance, for those around it. */
 export interface InstanceHooks {
@@ -33,6 +40,8 @@ export interface InstanceHooks {
   /** Called once the instance has been removed, or could not be made. */
   readonly onForgotten: () => void
   readonly onQmpError: () => void
+  /** Throws when what the machine needs is not there. Called in each start, before it is planned. */
+  readonly prepareStart: (instance: MachineInstance) => Promise<void>
   /** Throws when the stopped instance may not be started. */
   readonly checkStart: (instance: MachineInstance) => void
   /** Who has a disk in the file at `path`, in words. */
@@ -155,6 +164,11 @@ export class MachineInstance {
     return this.#plan({ ...this.record, specification }, this.context.folder)
   }
 
+  /** What opens the disks of an instance that is stopped. */
+  plannedBlocks(): Promise<readonly PlannedStep[]> {
+    return this.#plan(this.record, this.context.folder, 'blocks')
+  }
+
   /** The machine, which must be paused or running. */
   machine(): Machine {
     const { machine } = this.context
@@ -192,6 +206,7 @@ export class MachineInstance {
     try {
       // The plan reads some of them.
       if (recorded.record.specification) await checkFiles(recorded.record.specification)
+      await this.#hooks.prepareStart(this)
       const planned = await this.planned()
       await checkSteps(context, planned)
       if (!isNew) this.#hooks.checkStart(this)

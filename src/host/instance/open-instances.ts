@@ -5,20 +5,15 @@ import {
   type AllocatePortRequest,
   type AttachRequest,
   type AttachResponse,
+  type Backend,
   ChangeStateRequest_Change as Change,
   type ChangeStateRequest,
   type EnsureInstanceRequest,
   type ExpandRequest,
   type ExpandResponse,
   type Instance,
-  type ListSnapshotsResponse,
   type PlugRequest,
-  type RemoveSnapshotRequest,
-  type RemoveSnapshotResponse,
   type ReplaceBackendRequest,
-  type RevertRequest,
-  type Snapshot,
-  type SnapshotRequest,
   State,
   type Stream,
   type UnplugRequest,
@@ -38,7 +33,7 @@ import { adopt } from './adopt.ts'
 import { connectAgent } from './connect-agent.ts'
 import { watchForPanic } from './console/console-panic.ts'
 import { describeInstance } from './describe-instance.ts'
-import { diskUser } from './devices/disk-in-use.ts'
+import { diskUser, refuseOthersBases } from './devices/disk-in-use.ts'
 import { plug, unplug } from './devices/plug.ts'
 import { replaceBackend } from './devices/replace-backend.ts'
 import { followGuest } from './follow-guest.ts'
@@ -48,11 +43,14 @@ import type { Caller, Instances } from './instances.ts'
 import type { StepContext } from './machine/steps.ts'
 import type { UidRange } from './machine/uid-range.ts'
 import { InstanceChanges } from './record/changes.ts'
+import { chooseCid, chooseUid } from './record/choose-ids.ts'
 import { instanceOf, newRecord, recordOf } from './record/instance-record.ts'
 import { checkQuota, type Quotas, type QuotaUse } from './record/quota.ts'
 import { RecordedInstance } from './record/recorded-instance.ts'
 import type { Registry } from './registry/registry.ts'
 import { reset } from './reset.ts'
+import { mergeLater, prepareStart } from './snapshots/settle.ts'
+import { type SnapshotCalls, snapshotCalls } from './snapshots/snapshot-calls.ts'
 import { allocatePort, attach, console, listStreams } from './streams.ts'
 import { watchDaemons } from './watch-daemons.ts'
 
@@ -102,10 +100,19 @@ class HostInstances implements Instances {
   /** Those that are under way. */
   readonly #adoptions = new Map<MachineInstance, Promise<void>>()
   #qmpErrors = 0
+  readonly snapshot: SnapshotCalls['snapshot']
+  readonly snapshots: SnapshotCalls['snapshots']
+  readonly revert: SnapshotCalls['revert']
+  readonly removeSnapshot: SnapshotCalls['removeSnapshot']
 
   constructor(parts: InstancesParts, changes: InstanceChanges) {
     this.#parts = parts
     this.#changes = changes
+    const calls = snapshotCalls((key, caller) => this.#takenIn(key, caller))
+    this.snapshot = calls.snapshot
+    this.snapshots = calls.snapshots
+    this.revert = calls.revert
+    this.removeSnapshot = calls.removeSnapshot
   }
 
   add(key: string, record: InstanceRecord, steps: readonly StepRecord[]): MachineInstance {
@@ -120,9 +127,14 @@ class HostInstances implements Instances {
         // Others end with their guest's panic by themselves.
         if (isKept) watchForPanic(machineOf, machine)
         watchDaemons(machineOf, machine)
+        mergeLater(machineOf)
       },
       onForgotten: () => this.#instances.delete(key),
       onQmpError: () => (this.#qmpErrors += 1),
+      prepareStart: async (starting) => {
+        this.#refuseBases(starting, starting.record.specification?.backends)
+        await prepareStart(starting)
+      },
       checkStart: (starting) =>
         this.#checkQuota({ ...starting.record, state: starting.record.current }, starting),
       userOf: (asking, path) => diskUser(path, asking, this.#instances.values()),
@@ -180,7 +192,7 @@ class HostInstances implements Instances {
     const cid = Object.values(spec.devices).find((device) => device.kind === 'vsock')?.cid
     const facts = {
       cid: cid === undefined ? 0 : this.#chooseCid(cid),
-      uid: this.#chooseUid(),
+      uid: chooseUid(this.#parts.uids, new Set(this.#records().map(({ uid }) => uid))),
       nowMs: Date.now(),
     }
     this.#checkQuota({ properties, specification, state: State.CREATING })
@@ -256,12 +268,15 @@ class HostInstances implements Instances {
   ): Promise<Instance> {
     if (backend === undefined) throw new AgentError('INVALID_ARGUMENT', 'backend: missing')
     const instance = this.#get(key, caller)
+    this.#refuseBases(instance, { [backendKey]: backend })
     return await this.#change(instance, caller, () => replaceBackend(instance, specKey(backendKey), backend))
   }
 
   async plug(request: PlugRequest, caller: Caller): Promise<Instance> {
     const instance = this.#get(request.key, caller)
     const deviceKey = specKey(request.deviceKey)
+    const { backend, device } = request
+    if (device && backend) this.#refuseBases(instance, { [device.backend]: backend })
     return await this.#change(instance, caller, () =>
       plug(instance, { ...request, deviceKey }, (cid) => this.#chooseCid(cid)),
     )
@@ -271,23 +286,6 @@ class HostInstances implements Instances {
     const instance = this.#get(request.key, caller)
     const deviceKey = specKey(request.deviceKey)
     return await this.#change(instance, caller, () => unplug(instance, { ...request, deviceKey }))
-  }
-
-  async snapshot(_: SnapshotRequest): Promise<Snapshot> {
-    throw new AgentError('UNIMPLEMENTED', 'Snapshot: not built yet')
-  }
-
-  async snapshots(key: string, caller: Caller): Promise<ListSnapshotsResponse> {
-    const { snapshots, layers } = (await this.#takenIn(key, caller)).record
-    return { snapshots, layers }
-  }
-
-  async revert(_: RevertRequest): Promise<Instance> {
-    throw new AgentError('UNIMPLEMENTED', 'Revert: not built yet')
-  }
-
-  async removeSnapshot(_: RemoveSnapshotRequest): Promise<RemoveSnapshotResponse> {
-    throw new AgentError('UNIMPLEMENTED', 'RemoveSnapshot: not built yet')
   }
 
   async remove(key: string, caller: Caller): Promise<void> {
@@ -322,8 +320,10 @@ class HostInstances implements Instances {
   }
 
   metrics(): string {
-    const states = [...this.#instances.values()].map(({ record }) => record.current)
-    return printInstanceMetrics(states, { changes: this.#changes.counts, qmpErrors: this.#qmpErrors })
+    return printInstanceMetrics(
+      this.#records().map(({ current }) => current),
+      { changes: this.#changes.counts, qmpErrors: this.#qmpErrors },
+    )
   }
 
   async close(): Promise<void> {
@@ -355,38 +355,23 @@ class HostInstances implements Instances {
   #checkQuota(next: QuotaUse, starting?: MachineInstance): void {
     const { quotas } = this.#parts
     if (quotas === undefined) return
-    const others = [...this.#instances.values()].filter((each) => each !== starting)
-    checkQuota(
-      quotas,
-      next,
-      others.map(({ record }) => ({ ...record, state: record.current })),
-    )
+    const others = this.#records().filter((record) => record !== starting?.record)
+    const uses = others.map((record) => ({ ...record, state: record.current }))
+    checkQuota(quotas, next, uses)
   }
 
-  /** The context id that is asked for, or the lowest one that no instance of this host has. */
+  #refuseBases(asking: MachineInstance, backends: Readonly<Record<string, Backend>> = {}): void {
+    refuseOthersBases(backends, asking, this.#instances.values())
+  }
+
   #chooseCid(wanted: number): number {
-    const taken = new Set([...this.#instances.values()].map(({ record }) => record.cid))
-    if (wanted !== 0 && taken.has(wanted))
-      throw new AgentError('FAILED_PRECONDITION', `context id ${wanted}: another instance has it`)
-    if (wanted !== 0) return wanted
-    for (let cid = FIRST_CID; ; cid++) if (!taken.has(cid)) return cid
+    return chooseCid(wanted, new Set(this.#records().map(({ cid }) => cid)))
   }
 
-  /** The lowest user that no instance of this daemon has; 0 for the daemon's own. */
-  #chooseUid(): number {
-    const { uids } = this.#parts
-    if (uids === undefined) return 0
-    const taken = new Set([...this.#instances.values()].map(({ record }) => record.uid))
-    for (let uid = uids.first; uid < uids.first + uids.count; uid++) if (!taken.has(uid)) return uid
-    throw new AgentError(
-      'RESOURCE_EXHAUSTED',
-      `uids: all ${uids.count} are used, want more in the configuration`,
-    )
+  #records(): readonly Readonly<InstanceRecord>[] {
+    return [...this.#instances.values()].map(({ record }) => record)
   }
 }
-
-/** Those below are reserved (vsock(7)). */
-const FIRST_CID = 3
 
 function isVisible({ record }: MachineInstance, { tenant }: Caller): boolean {
   return tenant === undefined || record.properties?.tenant === tenant

@@ -16,7 +16,7 @@ import {
 import { nodeNames, qemuId, type SpecKey } from '../spec/spec-key.ts'
 import { netdevParts } from './netdev-parts.ts'
 import type { Part } from './parts.ts'
-import { type PartsHost, socketOf } from './parts-host.ts'
+import { type LayerFile, type PartsHost, socketOf } from './parts-host.ts'
 
 /** What QEMU needs for one device of a checked specification, in the order in which it has to be made. */
 export function deviceParts(spec: VmSpec, key: SpecKey, host: PartsHost): readonly Part[] {
@@ -74,11 +74,41 @@ function diskParts(spec: VmSpec, id: string, device: DiskDevice, host: PartsHost
   }
   const driver = host.blockDevices?.has(path) ? 'host_device' : 'file'
   const readOnly = access === 'read-only' ? { 'read-only': true } : {}
+  const layers = access === 'read-write' ? (host.layers?.get(device.backend) ?? []) : []
+  const below = layers.length > 0 ? { 'read-only': true } : readOnly
+  const drive = layers.at(-1)?.node ?? format
   return [
     { option: 'blockdev', properties: { driver, 'node-name': file, filename, ...readOnly } },
-    { option: 'blockdev', properties: { driver: 'raw', 'node-name': format, file, ...readOnly } },
-    placed(spec, device, model, { id, drive: format, serial: device.serial, ...boot }),
+    { option: 'blockdev', properties: { driver: 'raw', 'node-name': format, file, ...below } },
+    ...layers.flatMap((layer, index) => {
+      const backing = layers[index - 1]?.node ?? format
+      return layerParts(layer, { backing, isTop: index === layers.length - 1, opener: host.opener })
+    }),
+    placed(spec, device, model, { id, drive, serial: device.serial, ...boot }),
   ]
+}
+
+/**
+ * The blocks of a layer on top of the node `backing`, which is named here: what the image itself says is below it is not
+ * looked at. Its file can be written also where nothing is, for a merge.
+ */
+export function layerParts(
+  { node, path }: LayerFile,
+  { backing, isTop, opener }: { backing: string | null; isTop: boolean; opener: PartsHost['opener'] },
+): readonly Part[] {
+  const filename = opener?.disk(path, true) ?? path
+  const readOnly = isTop ? {} : { 'read-only': true }
+  return [
+    { option: 'blockdev', properties: { driver: 'file', 'node-name': fileNodeOf(node), filename } },
+    {
+      option: 'blockdev',
+      properties: { driver: 'qcow2', 'node-name': node, file: fileNodeOf(node), backing, ...readOnly },
+    },
+  ]
+}
+
+export function fileNodeOf(node: string): string {
+  return `${node}.a`
 }
 
 /** `unarmed` tells the guest that the memory is read-only. */

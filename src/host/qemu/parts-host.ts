@@ -28,8 +28,16 @@ export interface PartsHost {
   readonly cid?: number | undefined
   /** By default QEMU opens all itself. */
   readonly opener?: Opener | undefined
+  /** The files on top of those of backends, by the backend's key: the lowest first, the one that is written to last. */
+  readonly layers?: ReadonlyMap<SpecKey, readonly LayerFile[]> | undefined
   /** Paths of those files that are block devices. */
   readonly blockDevices?: ReadonlySet<string> | undefined
+}
+
+/** A qcow2 file with what was written since a snapshot, and the name of its block node. */
+export interface LayerFile {
+  readonly node: string
+  readonly path: string
 }
 
 export function socketOf({ sockets }: PartsHost, key: SpecKey): string {

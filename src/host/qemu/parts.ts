@@ -17,8 +17,8 @@ export interface Part {
     | 'serial'
   /** The driver or type, which is the first word of some options. */
   readonly type?: string
-  /** A name with a dot is a property in an object; a list is an option given several times. */
-  readonly properties: Readonly<Record<string, string | number | boolean | readonly string[]>>
+  /** A name with a dot is a property in an object; a list is an option given several times; only a command has null. */
+  readonly properties: Readonly<Record<string, string | number | boolean | null | readonly string[]>>
 }
 
 export interface QmpCommand {
@@ -33,7 +33,8 @@ export function wordsOf({ option, type, properties }: Part): readonly string[] {
   return [`-${option}`, [...(type === undefined ? [] : [escaped(type)]), ...pairs].join(',')]
 }
 
-function textOf(value: string | number | boolean): string {
+function textOf(value: string | number | boolean | null): string {
+  if (value === null) throw new AgentError('INTERNAL', 'null in an option of QEMU, want a command')
   return typeof value === 'boolean' ? (value ? 'on' : 'off') : escaped(String(value))
 }
 

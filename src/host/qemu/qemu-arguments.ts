@@ -46,6 +46,15 @@ export function qemuArguments(spec: VmSpec, host: QemuHost): readonly string[] {
   ]
 }
 
+/** Arguments of a QEMU without a machine, which opens what QMP tells it to. */
+export function blockArguments({ qmp }: Pick<QemuHost, 'qmp'>): readonly string[] {
+  return [
+    ...['-no-user-config', '-nodefaults', '-display', 'none', '-sandbox', SANDBOX, '-machine', 'none'],
+    ...wordsOf({ option: 'chardev', type: 'socket', properties: { id: 'qmp', ...qmpSocket(qmp) } }),
+    ...['-mon', 'qmp,mode=control'],
+  ]
+}
+
 /** The system calls of all four groups that QEMU 7.2 can do without end it: it starts no program and changes no user. */
 const SANDBOX = 'on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny'
 

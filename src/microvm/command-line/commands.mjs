@@ -77,6 +77,9 @@ const DOCUMENT = {
 /** @type {CommandArgument} */
 const DEVICE = { name: 'DEVICE', summary: 'the key of the device' }
 
+/** @type {CommandArgument} */
+const SNAPSHOT = { name: 'SNAPSHOT', summary: 'its name: letters, digits, _ . -' }
+
 /** @type {readonly MachineCommand[]} */
 export const MACHINE_COMMANDS = [
   {
@@ -197,6 +200,9 @@ export const MACHINE_COMMANDS = [
   {
     name: 'rm',
     summary: 'end an instance and forget it; its disks stay',
+    details: [
+      'With snapshots, each disk stays as it was at its oldest one, and what was written since is lost: merge keeps it.',
+    ],
     options: ASKS,
     arguments: [KEY],
     examples: [['rm web', 'remove the instance']],
@@ -224,6 +230,53 @@ export const MACHINE_COMMANDS = [
     options: ASKS,
     arguments: [KEY, { name: 'BACKEND', summary: 'the key of the backend' }, FILE],
     examples: [['replace web data-file other.json', 'take another file for the disk']],
+  },
+  {
+    name: 'snapshot',
+    summary: 'keep the present content of disks, with the configuration',
+    details: [
+      'All disks are of one moment, as after a power failure; a guest that runs stands still for it. What is written from then on goes to files in the folder of the instance.',
+    ],
+    options: [
+      { name: 'disks', value: 'DEVICES', summary: 'only these, separated by commas (default: all)' },
+      ...ASKS,
+    ],
+    arguments: [KEY, SNAPSHOT],
+    examples: [
+      ['snapshot web before-upgrade', 'keep all disks that the guest writes to'],
+      ['snapshot --disks data web monday', 'keep the disk `data`'],
+    ],
+  },
+  {
+    name: 'snapshots',
+    summary: 'list the snapshots of an instance; --json has the layers of its disks, too',
+    options: ASKS,
+    arguments: [KEY],
+    examples: [['snapshots web', 'the oldest first']],
+  },
+  {
+    name: 'revert',
+    summary: 'give a stopped instance the disks and the configuration of a snapshot',
+    details: ['What was written since the last snapshot is lost. The snapshot stays.'],
+    options: ASKS,
+    arguments: [KEY, SNAPSHOT],
+    examples: [['revert web before-upgrade && ./microvm start web', 'go back, and run']],
+  },
+  {
+    name: 'rm-snapshot',
+    summary: 'forget a snapshot, and merge the files that no other needs',
+    details: ['The present content of the disks stays as it is. A machine may run meanwhile.'],
+    options: ASKS,
+    arguments: [KEY, SNAPSHOT],
+    examples: [['rm-snapshot web monday', 'forget the snapshot']],
+  },
+  {
+    name: 'merge',
+    summary: "forget all snapshots, so that the disks' own files have all",
+    details: ['Do this before rm, which otherwise leaves each disk as it was at its oldest snapshot.'],
+    options: ASKS,
+    arguments: [KEY],
+    examples: [['merge web && ./microvm rm web', 'remove an instance, and keep what its disks have']],
   },
   {
     name: 'ps',

@@ -32,6 +32,11 @@ const COMMANDS: Readonly<Record<string, () => Promise<RunMachineCommand>>> = {
   plug: async () => (await import('./devices.ts')).plug,
   unplug: async () => (await import('./devices.ts')).unplug,
   replace: async () => (await import('./devices.ts')).replace,
+  snapshot: async () => (await import('./snapshots.ts')).take,
+  snapshots: async () => (await import('./snapshots.ts')).list,
+  revert: async () => (await import('./snapshots.ts')).revert,
+  'rm-snapshot': async () => (await import('./snapshots.ts')).remove,
+  merge: async () => (await import('./snapshots.ts')).remove,
   ps: async () => (await import('./show.ts')).list,
   calls: async () => (await import('./show.ts')).calls,
   metrics: async () => (await import('./show.ts')).metrics,
@@ -44,7 +49,7 @@ const COMMANDS: Readonly<Record<string, () => Promise<RunMachineCommand>>> = {
 }
 
 /** The commands that change nothing. */
-const READS = ['ps', 'inspect', 'keys', 'calls', 'metrics']
+const READS = ['ps', 'snapshots', 'inspect', 'keys', 'calls', 'metrics']
 
 async function changeState(): Promise<RunMachineCommand> {
   return (await import('./change-state.ts')).run

@@ -23,7 +23,7 @@ export async function list(context: MachineContext): Promise<undefined> {
   await printTable(context, columnsAt(Date.now()), instances)
 }
 
-async function printTable<Row>(
+export async function printTable<Row>(
   context: MachineContext,
   columns: readonly Column<Row>[],
   rows: readonly Row[],

@@ -210,6 +210,33 @@ describe('the commands for machines of a daemon', () => {
     expect(Object.keys((await inspected()).specification.devices)).toEqual(['disk'])
   })
 
+  it('snapshot, snapshots, revert, rm-snapshot and merge keep and forget what disks have', async () => {
+    await ensure()
+    const kept = done('web: one: disk (consistent: crash)\n')
+    expect(await run('snapshot', '--disks', 'disk', 'web', 'one')).toEqual(kept)
+    const { stdout } = await run('snapshot', '--json', 'web', 'two')
+    expect(JSON.parse(stdout)).toMatchObject({
+      name: 'two',
+      consistency: 'CRASH',
+      disks: [{ device: 'disk' }],
+    })
+    const listed = await run('snapshots', 'web')
+    expect(listed.stdout).toMatch(
+      /^NAME +AGE +CONSISTENT +STILL +DISKS\none +\S+ +crash +0\.0 ms +disk\ntwo /,
+    )
+    expect((await run('snapshot', 'web', 'one')).stderr).toContain('snapshot one: exists already')
+    expect((await run('snapshot', 'web', '../one')).stderr).toContain('name: "../one", want 1 to 64 of A-Z')
+    expect((await run('revert', 'web', 'one')).stderr).toContain('not stopped, want it stopped')
+    await run('kill', 'web')
+    expect(await run('revert', 'web', 'one')).toEqual(done('web: stopped\n'))
+    expect(await run('rm-snapshot', 'web', 'one')).toEqual(done('web: one: removed\n'))
+    expect((await run('rm-snapshot', 'web', 'one')).stderr).toContain('NOT_FOUND: instance web: snapshot one')
+    const { stderr } = await run('rm', 'web')
+    expect(stderr).toContain('its disks are as at their oldest snapshots')
+    await ensure()
+    expect(await run('merge', 'web')).toEqual(done('web: all snapshots: removed\n'))
+  })
+
   it('plug and replace name what is wrong with their file', async () => {
     await ensure()
     const empty = file('empty.json', {})

@@ -1,6 +1,8 @@
 import { statSync } from 'node:fs'
 import { AgentError, messageOf } from '../../../base/errors.ts'
+import type { Backend } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import { refuseBases } from '../snapshots/layers.ts'
 
 /** An instance, as far as it may have a disk open. */
 interface DiskUser {
@@ -38,6 +40,20 @@ export function diskUser(path: string, asking: DiskUser, all: Iterable<DiskUser>
     return tenant === '' || tenant === owner ? `instance ${other.key}` : 'another process'
   }
   return disksHere(asking).length > 1 ? 'another disk of the machine' : 'another process'
+}
+
+/** Refuses files that layers of other instances are on, which keep no lock while they are stopped. */
+export function refuseOthersBases(
+  backends: Readonly<Record<string, Backend>>,
+  asking: DiskUser,
+  all: Iterable<DiskUser>,
+): void {
+  const tenant = asking.record.properties?.tenant ?? ''
+  for (const other of all) {
+    if (other === asking) continue
+    const isKnown = tenant === '' || tenant === other.record.properties?.tenant
+    refuseBases(backends, other.record.layers, isKnown ? `instance ${other.key}` : 'another instance')
+  }
 }
 
 function isSameFile(path: string): (other: string) => boolean {

@@ -11,6 +11,7 @@ import type { MachineInstance } from '../instance.ts'
 import { checkBackendFile } from '../machine/check-files.ts'
 import type { Machine } from '../machine/machine.ts'
 import { checkSteps, makeSteps, undoSteps } from '../machine/steps.ts'
+import { refuseBases, refuseLayered } from '../snapshots/layers.ts'
 import { closeUnused } from './descriptor-sets.ts'
 import { openerOf, partsHostOf } from './parts-host-of.ts'
 import { type Providers, providerSteps, providersOf, toRecord } from './provider-steps.ts'
@@ -36,7 +37,10 @@ export async function plug(
     throw new AgentError('ALREADY_EXISTS', `instance ${instance.key}: device ${deviceKey}: already plugged`)
   }
   instance.machine()
-  if (backend !== undefined) await checkBackendFile(device.backend, backend)
+  if (backend !== undefined) {
+    await checkBackendFile(device.backend, backend)
+    refuseBases({ [device.backend]: backend }, recorded.record.layers, `instance ${instance.key}`)
+  }
   const next = withDevice(specification, deviceKey, { device, backend })
   const spec = checkHotPlug(next, specKey(deviceKey))
   if (device.vsock !== undefined) await reserveCid(instance, device.vsock.cid, chooseCid)
@@ -79,6 +83,7 @@ export async function unplug(instance: MachineInstance, request: UnplugRequest):
   if (specification.devices[deviceKey] === undefined) return
   const { qmp } = instance.machine()
   refuseWithoutBus(specification)
+  refuseLayered(recorded.record, specification.devices[deviceKey]?.backend ?? '')
   const { leaving } = recorded.record
   const isFirst = !leaving.includes(deviceKey)
   if (isFirst) {

@@ -6,6 +6,7 @@ import { specFromProto } from '../../spec/from-proto.ts'
 import type { MachineInstance } from '../instance.ts'
 import { checkBackendFile } from '../machine/check-files.ts'
 import { checkSteps, makeSteps, undoSteps } from '../machine/steps.ts'
+import { refuseBases, refuseLayered } from '../snapshots/layers.ts'
 import { openerOf } from './parts-host-of.ts'
 import { specificationOf } from './plug.ts'
 import { connectTap, otherSteps, providersOf, toRecord } from './provider-steps.ts'
@@ -28,6 +29,8 @@ export async function replaceBackend(
   const after = { ...before, backends: { ...before.backends, [key]: backend } }
   checkCanBeKept(specFromProto(after))
   await checkBackendFile(key, backend)
+  refuseLayered(recorded.record, key)
+  refuseBases({ [key]: backend }, recorded.record.layers, `instance ${instance.key}`)
   const done = { set: { specification: after }, kind: 'backend' } as const
   const text = `backend ${key} was replaced`
   if (context.machine === undefined) return await recorded.commit({ ...done, text })

@@ -4,13 +4,14 @@ import { AgentError } from '../../../base/errors.ts'
 import type { LimitController } from '../../../os/cgroup/limited-cgroups.ts'
 import { blockDevicesOf } from '../../qemu/block-devices.ts'
 import type { Acceleration } from '../../qemu/host.ts'
-import { type QemuHost, qemuArguments } from '../../qemu/qemu-arguments.ts'
+import { blockArguments, type QemuHost, qemuArguments } from '../../qemu/qemu-arguments.ts'
 import { DEVICE_FIELDS, pathOf } from '../../spec/component-path.ts'
 import { specFromProto } from '../../spec/from-proto.ts'
 import type { Backend, VmSpec } from '../../spec/spec.ts'
 import { specKey } from '../../spec/spec-key.ts'
 import { rulesOf, tableOf } from '../filters/tap-rules.ts'
 import type { Plan } from '../instance.ts'
+import { layerFiles } from '../snapshots/layers.ts'
 import { cgroupOf } from './limits-of.ts'
 import { QEMU } from './machine.ts'
 import { OWN_FOLDER, type PlannedStep } from './steps.ts'
@@ -38,13 +39,16 @@ export interface WallFacts {
 
 /** What a start makes on this host, in the order of the table of steps. */
 export function planFor(host: PlanHost): Plan {
-  return async (record, folder) => {
+  return async (record, folder, what = 'machine') => {
     const { specification } = record
     if (specification === undefined)
       throw new AgentError('FAILED_PRECONDITION', 'specification: not known yet')
     const spec = specFromProto(specification)
     const qmp = join(folder, QEMU.socket)
-    const daemons = await daemonSteps(spec, { host, folder, cid: record.cid, uid: record.uid })
+    const isMachine = what === 'machine'
+    const daemons = !isMachine
+      ? []
+      : await daemonSteps(spec, { host, folder, cid: record.cid, uid: record.uid })
     const { walls } = host
     const pathFor = (socket: string) => (walls === undefined ? socket : relative(folder, socket))
     const facts = {
@@ -54,13 +58,16 @@ export function planFor(host: PlanHost): Plan {
       isKept: host.isKept,
       sockets: new Map(daemons.map(({ words: [key = '', , path = ''] }) => [specKey(key), pathFor(path)])),
       cid: record.cid,
+      layers: layerFiles(record, folder),
       blockDevices: blockDevicesOf(spec),
     }
     const program = await host.program('qemu')
+    const argumentsFor = (qemuHost: QemuHost) =>
+      isMachine ? qemuArguments(spec, qemuHost) : blockArguments(qemuHost)
     const qemu =
       walls === undefined
-        ? { argv: [program, ...qemuArguments(spec, { ...facts, qmp: { socket: qmp } })] as const }
-        : walledQemu(program, spec, facts, qemuUser(spec, { ...host, walls }, record.uid))
+        ? { argv: [program, ...argumentsFor({ ...facts, qmp: { socket: qmp } })] as const }
+        : walledQemu(program, argumentsFor, facts, qemuUser(spec, { ...host, walls }, record.uid))
     const cgroup = cgroupOf(spec, host, folder)
     const names = cgroup === undefined ? [] : [cgroup.words[1]]
     return [
@@ -69,17 +76,21 @@ export function planFor(host: PlanHost): Plan {
       { step: 'holder', words: ['', folder, ...names] },
       ...daemons,
       { step: 'qemu', words: ['', qmp], ...qemu },
-      ...filterSteps(spec, folder),
-      ...(await tapSteps(spec)),
+      ...(isMachine ? [...filterSteps(spec, folder), ...(await tapSteps(spec))] : []),
     ]
   }
 }
 
 /** QEMU reaches its sockets from its working directory, the instance's folder, because it may not pass those above. */
-function walledQemu(program: string, spec: VmSpec, facts: Omit<QemuHost, 'qmp'>, user: ProcessUser) {
+function walledQemu(
+  program: string,
+  argumentsFor: (host: QemuHost) => readonly string[],
+  facts: Omit<QemuHost, 'qmp'>,
+  user: ProcessUser,
+) {
   const opener = new StartOpener()
   const qmp = { fd: opener.listener(QEMU.socket), listens: true } as const
-  const args = qemuArguments(spec, { ...facts, qmp, opener })
+  const args = argumentsFor({ ...facts, qmp, opener })
   const walls = [...opener.walls, ...confinement(user)]
   return { argv: [program, ...opener.args, ...args] as const, walls }
 }

@@ -13,6 +13,7 @@ import { type Ruleset, tableOf, withoutTable } from '../filters/tap-rules.ts'
 import type { ChildPlan, Holder } from '../holder/holder.ts'
 import type { InstanceLimits } from '../limits.ts'
 import { writeRecordFile } from '../record/instance-record.ts'
+import { removeFiles as removeLayerFiles } from '../snapshots/overlay-file.ts'
 import { awaitSocket } from './await-socket.ts'
 import type { HostLinks } from './host-links.ts'
 import { cgroupName } from './limits-of.ts'
@@ -91,6 +92,9 @@ export type StepName =
   | 'plug'
   | 'reset'
   | 'replace'
+  | 'snapshot'
+  | 'merge'
+  | 'layer'
 
 /** What is made for an instance, in this order. It is undone in the reverse order. */
 export const STEPS: Readonly<Record<StepName, Step>> = {
@@ -181,6 +185,18 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
   /** Words are the boot id before it, and the state that the machine has afterwards. */
   reset: { make: async () => {}, undo: async () => {} },
   replace: { make: async () => {}, undo: async () => {} },
+  /**
+   * Changes of layers, which are finished before anything else is done with them (src/host/instance/snapshots/settle.ts): what
+   * a snapshot makes may have what the guest has written since.
+   */
+  snapshot: { isKept: true, make: async () => {}, undo: async () => {} },
+  merge: { isKept: true, make: async () => {}, undo: async () => {} },
+  /** The files of a layer that the record does not have yet, or no longer: words are its id. */
+  layer: {
+    isKept: true,
+    make: async () => {},
+    undo: ({ folder }, [id]) => removeLayerFiles(folder, [{ id: Number(id) }]),
+  },
 }
 
 const ORDER: readonly string[] = Object.keys(STEPS)

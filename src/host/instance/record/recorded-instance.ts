@@ -7,7 +7,15 @@ import { recordRow, stepKey, stepRow, withoutStep } from './instance-record.ts'
 
 /** What a change is called, for those who watch. */
 export interface Announcement {
-  readonly kind: 'created' | 'state' | 'backend' | 'device' | 'adopted' | 'holder died' | 'removed'
+  readonly kind:
+    | 'created'
+    | 'state'
+    | 'backend'
+    | 'device'
+    | 'snapshot'
+    | 'adopted'
+    | 'holder died'
+    | 'removed'
   /** One sentence. */
   readonly text: string
 }

@@ -224,6 +224,22 @@ interface QmpCommands {
   /** Lists the descriptors that were given to QEMU; `opaque` is the path of the file. */
   'query-fdsets': { args: Record<never, never>; result: readonly FdSet[] }
   'remove-fd': { args: { readonly 'fdset-id': number }; result: Record<never, never> }
+  /** All actions happen at one moment, or none. */
+  transaction: {
+    args: {
+      readonly actions: readonly {
+        readonly type: 'blockdev-snapshot'
+        readonly data: { readonly node: string; readonly overlay: string }
+      }[]
+    }
+    result: Record<never, never>
+  }
+  /** Writes what a node has into one below it. Without `top-node` the topmost, which takes `job-complete` in the end. */
+  'block-commit': { args: CommitOptions; result: Record<never, never> }
+  'query-jobs': { args: Record<never, never>; result: readonly Job[] }
+  'job-complete': { args: { readonly id: string }; result: Record<never, never> }
+  'job-cancel': { args: { readonly id: string }; result: Record<never, never> }
+  'job-dismiss': { args: { readonly id: string }; result: Record<never, never> }
   'query-block-jobs': { args: Record<never, never>; result: readonly BlockJob[] }
   /** Tells which permissions each user of a block node has; QEMU promises no stable form. */
   'x-debug-query-block-graph': { args: Record<never, never>; result: BlockGraph }
@@ -262,6 +278,23 @@ export interface BlockNode {
   readonly image: { readonly 'virtual-size': number }
 }
 
+interface CommitOptions {
+  readonly 'job-id': string
+  /** The topmost node. */
+  readonly device: string
+  readonly 'top-node'?: string
+  readonly 'base-node': string
+  /** The name of the node below that an image then has in it. */
+  readonly 'backing-file'?: string
+  readonly 'auto-dismiss': false
+}
+
+export interface Job {
+  readonly id: string
+  readonly status: string
+  readonly error?: string
+}
+
 interface BlockJob {
   readonly device: string
   readonly type: string
@@ -269,7 +302,12 @@ interface BlockJob {
 
 export interface BlockGraph {
   readonly nodes: readonly { readonly id: number; readonly name: string }[]
-  readonly edges: readonly { readonly child: number; readonly perm: readonly string[] }[]
+  readonly edges: readonly {
+    readonly name: string
+    readonly parent: number
+    readonly child: number
+    readonly perm: readonly string[]
+  }[]
 }
 
 type FileDriver = 'file' | 'host_device'

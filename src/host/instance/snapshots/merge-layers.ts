@@ -1,0 +1,294 @@
+import { rename, stat } from 'node:fs/promises'
+import { AgentError, messageOf } from '../../../base/errors.ts'
+import { type Layer, type RemoveSnapshotRequest, State } from '../../../gen/microvm/instance/v1/instance.ts'
+import type { StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import type { Job, QmpClient } from '../../qemu/qmp/client.ts'
+import { pathOf } from '../../spec/component-path.ts'
+import type { MachineInstance } from '../instance.ts'
+import type { Caller } from '../instances.ts'
+import { undoSteps } from '../machine/steps.ts'
+import { checkLayers } from './check-layers.ts'
+import {
+  changed,
+  type LayerChange,
+  layerNode,
+  layerPath,
+  layersUpTo,
+  mergedPath,
+  nextChange,
+} from './layers.ts'
+import { baseNode, openBlocks, withBlocks } from './open-blocks.ts'
+import { fileError, syncFolder } from './overlay-file.ts'
+import { snapshotOf } from './revert.ts'
+import { removeNodes, whileStill } from './take-snapshot.ts'
+
+/**
+ * Forgets a snapshot, or all, and merges what no other needs. Returns for how long the guest stood still at most, in
+ * microseconds. To be called in a change, when no other one of layers is unfinished but merges.
+ */
+export async function removeSnapshot(
+  instance: MachineInstance,
+  { all, name }: Pick<RemoveSnapshotRequest, 'all' | 'name'>,
+  { isRepeated = false }: Pick<Caller, 'isRepeated'>,
+): Promise<number> {
+  const { recorded, record } = instance
+  if (!all && !isRepeated) snapshotOf(instance, name)
+  const snapshots = record.snapshots.filter((each) => !all && each.name !== name)
+  const text = all ? 'all snapshots are removed' : `snapshot ${name} is removed`
+  if (snapshots.length < record.snapshots.length)
+    await recorded.commit({ set: { snapshots }, kind: 'snapshot', text, frees: true })
+  return await mergeLayers(instance)
+}
+
+/** Whether there are layers that no snapshot needs. */
+export function canMerge({ record, recorded }: MachineInstance): boolean {
+  return nextChange(record) !== undefined || recorded.steps.some(({ step }) => step === 'merge')
+}
+
+/** Merges and removes the layers that no snapshot needs. A merge that fails, or is cut short, can be begun again. */
+export async function mergeLayers(instance: MachineInstance): Promise<number> {
+  let stillUs = 0
+  for (const step of instance.recorded.steps.filter((each) => each.step === 'merge'))
+    stillUs = Math.max(stillUs, await resumeMerge(instance, step))
+  for (let next = nextChange(instance.record); next !== undefined; next = nextChange(instance.record)) {
+    const change = next
+    if (change.kind === 'drop') await removeLayer(instance, change, [])
+    else stillUs = Math.max(stillUs, await withBlocks(instance, (qmp) => merge(instance, qmp, change.layer)))
+  }
+  return stillUs
+}
+
+/**
+ * Finishes a merge that an earlier daemon has begun, if it is near its end: the guest may stand still for it. Others are left
+ * to {@link mergeLayers}, for they may take long.
+ */
+export async function settleMerge(instance: MachineInstance, step: StepRecord): Promise<void> {
+  const { context } = instance
+  const { id, phase } = wordsOf(step)
+  if (context.machine !== undefined && phase === 'copy') return
+  if (context.machine !== undefined) await resumeMerge(instance, step)
+  else await settleFiles(instance, step, id)
+}
+
+interface MergeWords {
+  readonly id: number
+  /** `pivot`: the guest stands still, or is about to. */
+  readonly phase: 'copy' | 'pivot'
+  readonly isRunning: boolean
+}
+
+function stepOf({ recorded }: MachineInstance, { id, phase, isRunning }: MergeWords): StepRecord {
+  return recorded.step('merge', ['', `${id}`, phase, isRunning ? 'running' : 'paused'])
+}
+
+function wordsOf({ words: [, id, phase, state] }: StepRecord): MergeWords {
+  return { id: Number(id), phase: phase === 'pivot' ? phase : 'copy', isRunning: state === 'running' }
+}
+
+/** Without QEMU: the layer is gone once its file has another name, and otherwise has all that it had. */
+async function settleFiles(instance: MachineInstance, step: StepRecord, id: number): Promise<void> {
+  const { context, recorded } = instance
+  const isMerged = await exists(mergedPath(context.folder, id))
+  if (isMerged) await finish(instance, step, id)
+  else await recorded.note({ drop: [step], kind: 'snapshot', text: `layer ${id} was not merged` })
+}
+
+async function resumeMerge(instance: MachineInstance, step: StepRecord): Promise<number> {
+  const { machine } = instance.context
+  const { id, phase, isRunning } = wordsOf(step)
+  const layer = instance.record.layers.find((each) => each.id === id)
+  const job = machine === undefined ? undefined : await jobOf(machine.qmp, id, instance.ending)
+  if (machine === undefined || job === undefined || layer === undefined) {
+    if (layer === undefined)
+      await instance.recorded.note({ drop: [step], kind: 'snapshot', text: `layer ${id} was merged` })
+    else await settleFiles(instance, step, id)
+    // The guest may stand still for a pivot that was not begun, or that is done.
+    if (phase === 'pivot' && isRunning) await machine?.qmp.execute('cont', {}, instance.ending)
+    return 0
+  }
+  return await follow(instance, machine.qmp, { layer, step })
+}
+
+/** Writes what a layer has into the one below it, or into the disk's own file. */
+async function merge(instance: MachineInstance, qmp: QmpClient, layer: Layer): Promise<number> {
+  const { context, record, recorded } = instance
+  const chain = layersUpTo(record.layers, layer.id)
+  await checkLayers(context.folder, chain)
+  const isRunning = record.current === State.RUNNING
+  const step = stepOf(instance, { id: layer.id, phase: 'copy', isRunning })
+  const close = await openBlocks(instance, qmp, chain)
+  try {
+    const text = `layer ${layer.id} is being merged`
+    await recorded.commit({ add: [step], kind: 'snapshot', text, frees: true })
+    await qmp.execute('block-commit', commitOf(instance, layer), instance.ending).catch(async (error) => {
+      await recorded.note({ drop: [step], kind: 'snapshot', text: `layer ${layer.id} was not merged` })
+      throw named(layer, instance.explain(error, layer.base))
+    })
+    return await follow(instance, qmp, { layer, step })
+  } finally {
+    await close()
+  }
+}
+
+function commitOf({ record }: MachineInstance, layer: Layer) {
+  const top = record.layers.find(({ active, base }) => active && base === layer.base)
+  const isBelowTop = top !== undefined && layersUpTo(record.layers, top.id).includes(layer) && top !== layer
+  const node = layerNode(layer.id)
+  const into = layer.parent === 0 ? baseNode(record, layer) : layerNode(layer.parent)
+  return {
+    ...{ 'job-id': jobName(layer.id), 'base-node': into, 'auto-dismiss': false as const },
+    // An image names no other file.
+    ...(isBelowTop ? { device: layerNode(top.id), 'top-node': node, 'backing-file': '' } : { device: node }),
+  }
+}
+
+interface Merge {
+  readonly layer: Layer
+  readonly step: StepRecord
+}
+
+/** Waits for QEMU's job, and has the layer go once all it has is below. Returns for how long the guest stood still. */
+async function follow(instance: MachineInstance, qmp: QmpClient, { layer, step }: Merge): Promise<number> {
+  const { recorded, context } = instance
+  const { id } = layer
+  let stillUs = 0
+  try {
+    const job = await jobDone(qmp, id, instance.ending)
+    if (job.status === 'ready') stillUs = await pivot(instance, qmp, { layer, step })
+    else throwFailure(layer, job)
+  } catch (error) {
+    const isMerged = await exists(mergedPath(context.folder, id))
+    if (!isMerged) {
+      await cancel(qmp, id)
+      const text = `layer ${id} was not merged: ${messageOf(error)}`
+      await recorded.note({ drop: [step], kind: 'snapshot', text })
+      throw named(layer, error)
+    }
+  }
+  await finish(instance, step, id, qmp)
+  return stillUs
+}
+
+/**
+ * Has QEMU write below the layer from now on. The guest stands still until the layer's file has another name: before that, the
+ * layer and what is below it have the same content, and afterwards nobody reads the layer, whoever dies meanwhile.
+ */
+async function pivot(instance: MachineInstance, qmp: QmpClient, { layer, step }: Merge): Promise<number> {
+  const { context, recorded } = instance
+  const { id } = layer
+  const { isRunning } = wordsOf(step)
+  const isWritten = layer.active && isRunning
+  const next = stepOf(instance, { id, phase: 'pivot', isRunning: isWritten })
+  await recorded.commit({ add: [next], kind: 'snapshot', text: `layer ${id} is merged`, frees: true })
+  return await whileStill(instance, isWritten, async () => {
+    await qmp.execute('job-complete', { id: jobName(id) }, instance.ending)
+    const job = await jobDone(qmp, id, instance.ending, ['concluded'])
+    throwFailure(layer, job)
+    try {
+      await rename(layerPath(context.folder, id), mergedPath(context.folder, id))
+      await syncFolder(context.folder)
+    } catch (error) {
+      // The guest may not write what a later start would not read.
+      const failure = fileError(layerPath(context.folder, id), error)
+      await instance.tearDown(messageOf(failure))
+      throw failure
+    }
+  })
+}
+
+/** The record forgets the layer, and its blocks and its file go. */
+async function finish(
+  instance: MachineInstance,
+  step: StepRecord,
+  id: number,
+  qmp?: QmpClient,
+): Promise<void> {
+  const { record } = instance
+  const layer = record.layers.find((each) => each.id === id)
+  if (layer === undefined) throw new AgentError('INTERNAL', `layer ${id}: not in the record`)
+  const into = record.layers.find((each) => each.id === layer.parent)
+  await removeLayer(instance, { kind: 'merge', layer, into }, [step], async () => {
+    if (qmp === undefined) return
+    await qmp.execute('job-dismiss', { id: jobName(id) }, instance.ending).catch(() => {})
+    await removeNodes(qmp, [layer], instance.ending)
+  })
+}
+
+async function removeLayer(
+  instance: MachineInstance,
+  change: LayerChange,
+  done: readonly StepRecord[],
+  close: () => Promise<void> = async () => {},
+): Promise<void> {
+  const { context, recorded, record } = instance
+  const { id } = change.layer
+  const file = recorded.step('layer', [`${id}`])
+  const set = changed(record, change)
+  const text = `layer ${id} was ${change.kind === 'drop' ? 'dropped' : 'merged'}`
+  await recorded.note({ set, add: [file], drop: done, kind: 'snapshot', text, frees: true })
+  await close()
+  const drop = await undoSteps(context, [file])
+  await recorded.note({ drop, kind: 'snapshot', text: `the file of layer ${id} was removed`, frees: true })
+}
+
+function jobName(id: number): string {
+  return `merge-${id}`
+}
+
+async function jobOf(qmp: QmpClient, id: number, signal: AbortSignal): Promise<Job | undefined> {
+  const jobs = await qmp.execute('query-jobs', {}, signal)
+  return jobs.find((job) => job.id === jobName(id))
+}
+
+/** Between two questions for a job, when no event tells of it. */
+const ASK_MS = 1000
+
+async function jobDone(
+  qmp: QmpClient,
+  id: number,
+  signal: AbortSignal,
+  wanted: readonly string[] = ['ready', 'concluded'],
+): Promise<Job> {
+  for (;;) {
+    const limit = AbortSignal.any([signal, AbortSignal.timeout(ASK_MS)])
+    const event = qmp.event(
+      ({ name, data }) => name === 'JOB_STATUS_CHANGE' && data.id === jobName(id),
+      limit,
+    )
+    event.catch(() => {})
+    const job = await jobOf(qmp, id, signal)
+    if (job === undefined) throw new AgentError('INTERNAL', 'QEMU has no such job any more')
+    if (wanted.includes(job.status)) return job
+    await event.catch(() => signal.throwIfAborted())
+  }
+}
+
+/** What was written below is not lost: the layer still has it, too. */
+async function cancel(qmp: QmpClient, id: number): Promise<void> {
+  const limit = AbortSignal.timeout(CANCEL_MS)
+  await qmp.execute('job-cancel', { id: jobName(id) }, limit).catch(() => {})
+  await jobDone(qmp, id, limit, ['concluded']).catch(() => {})
+  await qmp.execute('job-dismiss', { id: jobName(id) }, limit).catch(() => {})
+}
+
+const CANCEL_MS = 10_000
+
+function throwFailure(layer: Layer, { error }: Job): void {
+  if (error === undefined) return
+  const isFull = /No space left|quota exceeded|File too large/i.test(error)
+  throw named(layer, new AgentError(isFull ? 'RESOURCE_EXHAUSTED' : 'FAILED_PRECONDITION', error))
+}
+
+function named({ backend, id }: Layer, error: unknown): unknown {
+  const prefix = `${pathOf('backends', backend)}: layer ${id}: not merged: `
+  if (!(error instanceof AgentError) || error.message.startsWith(prefix)) return error
+  const code = error.code === 'INTERNAL' ? 'FAILED_PRECONDITION' : error.code
+  return new AgentError(code, `${prefix}${error.message}`, { cause: error })
+}
+
+async function exists(path: string): Promise<boolean> {
+  return await stat(path).then(
+    () => true,
+    () => false,
+  )
+}

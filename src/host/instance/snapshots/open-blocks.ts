@@ -1,0 +1,86 @@
+import { statSync } from 'node:fs'
+import type { Layer } from '../../../gen/microvm/instance/v1/instance.ts'
+import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import { fileNodeOf, layerParts } from '../../qemu/device-parts.ts'
+import { type Part, plugCommand } from '../../qemu/parts.ts'
+import type { QmpClient } from '../../qemu/qmp/client.ts'
+import { nodeNames, specKey } from '../../spec/spec-key.ts'
+import { closeUnused } from '../devices/descriptor-sets.ts'
+import { openerOf } from '../devices/parts-host-of.ts'
+import type { MachineInstance } from '../instance.ts'
+import { isKept, makeSteps, undoSteps } from '../machine/steps.ts'
+import { layerNode, layerPath } from './layers.ts'
+
+/** Uses the machine's QEMU, or one without a machine for as long as `use` takes. */
+export async function withBlocks<T>(
+  instance: MachineInstance,
+  use: (qmp: QmpClient) => Promise<T>,
+): Promise<T> {
+  const { context, recorded } = instance
+  if (context.machine !== undefined) return await use(context.machine.qmp)
+  const planned = await instance.plannedBlocks()
+  const steps = planned.map(({ step, words }) => recorded.step(step, words))
+  const add = steps.filter((step) => !isKept(step))
+  await recorded.commit({ add, kind: 'snapshot', text: 'the disks are opened', frees: true })
+  try {
+    await makeSteps(context, planned, recorded.record)
+    return await use(instance.machine().qmp)
+  } finally {
+    const drop = await undoSteps(context, add)
+    await recorded.note({ drop, kind: 'snapshot', text: 'the disks are closed', frees: true })
+  }
+}
+
+/** QEMU's name of the block node of the file below a layer. */
+export function baseNode({ specification }: Pick<InstanceRecord, 'specification'>, layer: Layer): string {
+  const isPresent = specification?.backends[layer.backend]?.file?.path === layer.base
+  return isPresent ? nodeNames(specKey(layer.backend)).format : `base-${layer.id}`
+}
+
+/**
+ * Opens the layers and the file below them, as far as QEMU has them not open already. Returns what closes them again, without
+ * an error.
+ */
+export async function openBlocks(
+  instance: MachineInstance,
+  qmp: QmpClient,
+  chain: readonly Layer[],
+): Promise<() => Promise<void>> {
+  const { context, ending, record } = instance
+  const [lowest] = chain
+  const top = chain.at(-1)
+  if (lowest === undefined || top === undefined) return async () => {}
+  const nodes = await qmp.execute('query-named-block-nodes', { flat: true }, ending)
+  const known = new Set(nodes.map((node) => node['node-name']))
+  const opener = openerOf(instance)
+  const base = baseNode(record, top)
+  const parts: Part[] = []
+  if (!known.has(base)) {
+    const isDevice = statSync(lowest.base, { throwIfNoEntry: false })?.isBlockDevice() === true
+    const filename = opener?.disk(lowest.base, true) ?? lowest.base
+    const file = { driver: isDevice ? 'host_device' : 'file', 'node-name': fileNodeOf(base), filename }
+    const raw = { driver: 'raw', 'node-name': base, file: fileNodeOf(base), 'read-only': true }
+    parts.push({ option: 'blockdev', properties: file }, { option: 'blockdev', properties: raw })
+  }
+  for (const [index, { id }] of chain.entries()) {
+    const node = layerNode(id)
+    const below = chain[index - 1]
+    const backing = below === undefined ? base : layerNode(below.id)
+    const isTop = index === chain.length - 1
+    if (!known.has(node))
+      parts.push(...layerParts({ node, path: layerPath(context.folder, id) }, { backing, isTop, opener }))
+  }
+  const close = async () => {
+    for (const { properties } of parts.toReversed())
+      await qmp.execute('blockdev-del', { 'node-name': `${properties['node-name']}` }, ending).catch(() => {})
+    if (parts.length > 0) await closeUnused(qmp, ending).catch(() => {})
+  }
+  try {
+    await opener?.open(qmp, ending)
+    for (const part of parts) await qmp.command(plugCommand(part), ending)
+    return close
+  } catch (error) {
+    await close()
+    throw instance.explain(error, lowest.base)
+  }
+}

@@ -1,0 +1,79 @@
+import { AgentError } from '../../../base/errors.ts'
+import { type Layer, type Snapshot, State } from '../../../gen/microvm/instance/v1/instance.ts'
+import type { MachineInstance } from '../instance.ts'
+import type { Caller, OwnerCheck } from '../instances.ts'
+import { checkFiles } from '../machine/check-files.ts'
+import { undoSteps } from '../machine/steps.ts'
+import { checkBase, checkLayers, sizeOf } from './check-layers.ts'
+import { baseOf, layersUpTo } from './layers.ts'
+import { makeOverlays } from './overlay-file.ts'
+
+/** How many reverts and resets with an idempotency key a record names. */
+const KEPT_CALLS = 16
+
+/**
+ * Gives the disks the content and the instance the configuration of a snapshot, on new layers: the snapshot stays as it is.
+ * A call with an idempotency key does so once. To be called in a change, when no other one is unfinished.
+ */
+export async function revert(
+  instance: MachineInstance,
+  name: string,
+  {
+    checkOwner,
+    callKey,
+    isRepeated = false,
+  }: Pick<Caller, 'callKey' | 'isRepeated'> & { readonly checkOwner: OwnerCheck },
+): Promise<void> {
+  const { context, record, recorded } = instance
+  if (isRepeated && callKey !== undefined && record.resets.includes(callKey)) return
+  const snapshot = snapshotOf(instance, name)
+  const { specification } = snapshot
+  if (specification === undefined) throw new AgentError('INTERNAL', `snapshot ${name}: no configuration`)
+  if (record.current !== State.STOPPED)
+    throw new AgentError('FAILED_PRECONDITION', `instance ${instance.key}: not stopped, want it stopped`)
+  await checkOwner(record.properties?.tenant ?? '', specification)
+  await checkFiles(specification)
+  const added = await layersOn(instance, snapshot)
+  const steps = added.map(({ id }) => recorded.step('layer', [`${id}`]))
+  const lastLayer = record.lastLayer + added.length
+  const text = `the disks go back to snapshot ${name}`
+  await recorded.commit({ set: { lastLayer }, add: steps, kind: 'snapshot', text })
+  try {
+    await makeOverlays(context.folder, added)
+    const bases = Object.values(specification.backends).flatMap(({ file }) => file?.path ?? [])
+    const kept = record.layers.map((layer) => {
+      const isLeft = !bases.includes(layer.base) || added.some(({ base }) => base === layer.base)
+      return { ...layer, active: layer.active && !isLeft }
+    })
+    const resets = callKey === undefined ? record.resets : [...record.resets, callKey].slice(-KEPT_CALLS)
+    const set = { specification, layers: [...kept, ...added], resets }
+    await recorded.commit({ set, drop: steps, kind: 'snapshot', text: `snapshot ${name} was restored` })
+  } catch (error) {
+    const drop = await undoSteps(context, steps)
+    await recorded.note({ drop, kind: 'snapshot', text: `snapshot ${name} was not restored` })
+    throw error
+  }
+}
+
+export function snapshotOf({ key, record }: MachineInstance, name: string): Snapshot {
+  const found = record.snapshots.find((each) => each.name === name)
+  if (found !== undefined) return found
+  throw new AgentError('NOT_FOUND', `instance ${key}: snapshot ${name}: not found`)
+}
+
+/** A new layer on each disk of the snapshot. */
+async function layersOn({ context, record }: MachineInstance, snapshot: Snapshot): Promise<readonly Layer[]> {
+  const added: Layer[] = []
+  for (const { backend, layer } of snapshot.disks) {
+    const base = baseOf(snapshot, backend)
+    const present = layersUpTo(record.layers, layer)
+    await checkLayers(context.folder, present)
+    const sizeBytes = record.layers.find((each) => each.base === base)?.sizeBytes ?? (await sizeOf(base))
+    const id = record.lastLayer + 1 + added.length
+    const size = BigInt(sizeBytes)
+    added.push({ id, parent: layer, backend, base, sizeBytes: size, active: true, usedBytes: 0n })
+  }
+  // A file that became smaller has not the content of the snapshot.
+  for (const layer of added) await checkBase(layer)
+  return added
+}

@@ -1,0 +1,49 @@
+import { readdir } from 'node:fs/promises'
+import { join } from 'node:path'
+import { AgentError, messageOf } from '../../../base/errors.ts'
+import type { MachineInstance } from '../instance.ts'
+import { undoSteps } from '../machine/steps.ts'
+import { checkLayers } from './check-layers.ts'
+import { LAYERS_FOLDER, layersOfBackend } from './layers.ts'
+import { canMerge, mergeLayers, settleMerge } from './merge-layers.ts'
+import { settleSnapshot } from './take-snapshot.ts'
+
+/** Finishes the changes of layers that have begun. To be called in a change, before another one of layers and a start. */
+export async function settleLayers(instance: MachineInstance): Promise<void> {
+  const { context, recorded } = instance
+  for (const step of recorded.steps) if (step.step === 'snapshot') await settleSnapshot(instance, step)
+  for (const step of recorded.steps) if (step.step === 'merge') await settleMerge(instance, step)
+  const left = recorded.steps.filter(({ step }) => step === 'layer')
+  if (left.length === 0) return
+  const drop = await undoSteps(context, left)
+  await recorded.note({ drop, kind: 'snapshot', text: 'layers of snapshots were removed', frees: true })
+}
+
+/**
+ * Finishes what has begun, and throws FAILED_PRECONDITION unless the folder has the layers of the record and no other: an
+ * older record, such as one of a registry that was made anew, would lead the guest to what it has long overwritten.
+ */
+export async function prepareStart(instance: MachineInstance): Promise<void> {
+  const { context, record } = instance
+  await settleLayers(instance)
+  const { backends = {} } = record.specification ?? {}
+  for (const key of Object.keys(backends)) await checkLayers(context.folder, layersOfBackend(record, key))
+  const folder = join(context.folder, LAYERS_FOLDER)
+  const names = await readdir(folder).catch(() => [])
+  const known = record.layers.map(({ id }) => `${id}.qcow2`)
+  const other = names.find((name) => /^\d+\.qcow2$/.test(name) && !known.includes(name))
+  if (other === undefined) return
+  const text = `${join(folder, other)}: a layer of a snapshot that the record of the instance does not have`
+  throw new AgentError('FAILED_PRECONDITION', text)
+}
+
+/** Goes on with merges that were cut short, after the present change. */
+export function mergeLater(instance: MachineInstance): void {
+  if (!canMerge(instance)) return
+  instance.follow('merge', async () => {
+    if (instance.context.machine === undefined) return
+    await mergeLayers(instance).catch((error) =>
+      instance.context.log.warn('layers not merged', { error: messageOf(error) }),
+    )
+  })
+}

@@ -1,0 +1,52 @@
+import { stat } from 'node:fs/promises'
+import { describeInstance } from '../describe-instance.ts'
+import type { MachineInstance } from '../instance.ts'
+import type { Caller, Instances } from '../instances.ts'
+import { layerPath } from './layers.ts'
+import { removeSnapshot } from './merge-layers.ts'
+import { revert } from './revert.ts'
+import { settleLayers } from './settle.ts'
+import { takeSnapshot } from './take-snapshot.ts'
+
+export type SnapshotCalls = Pick<Instances, 'snapshot' | 'snapshots' | 'revert' | 'removeSnapshot'>
+
+/** What is asked about snapshots; `find` gives the instance that the caller may see. */
+export function snapshotCalls(
+  find: (key: string, caller: Caller) => Promise<MachineInstance>,
+): SnapshotCalls {
+  const change = async <T>(
+    key: string,
+    caller: Caller,
+    work: (instance: MachineInstance) => Promise<T>,
+  ): Promise<T> => {
+    const instance = await find(key, caller)
+    caller.inStep('changing the layers of disks')
+    return await instance.change(async () => {
+      await settleLayers(instance)
+      return await work(instance)
+    }, caller.signal)
+  }
+  return {
+    snapshot: (request, caller) =>
+      change(request.key, caller, (instance) => takeSnapshot(instance, request, caller)),
+    snapshots: async (key, caller) => {
+      const { context, record } = await find(key, caller)
+      const layers = record.layers.map(async (layer) => {
+        const status = await stat(layerPath(context.folder, layer.id)).catch(() => undefined)
+        return { ...layer, usedBytes: BigInt((status?.blocks ?? 0) * STAT_BLOCK) }
+      })
+      return { snapshots: [...record.snapshots], layers: await Promise.all(layers) }
+    },
+    revert: async ({ key, name }, checkOwner, caller) => {
+      await change(key, caller, (instance) => revert(instance, name, { ...caller, checkOwner }))
+      return await describeInstance(await find(key, caller))
+    },
+    removeSnapshot: async (request, caller) => {
+      const remove = (instance: MachineInstance) => removeSnapshot(instance, request, caller)
+      return { stillUs: BigInt(await change(request.key, caller, remove)) }
+    },
+  }
+}
+
+/** The unit of `stat.blocks` (stat(2)). */
+const STAT_BLOCK = 512

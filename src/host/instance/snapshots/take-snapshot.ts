@@ -1,0 +1,291 @@
+import { AgentError, messageOf } from '../../../base/errors.ts'
+import { undoAndThrow } from '../../../base/undo.ts'
+import {
+  Snapshot_Consistency as Consistency,
+  File_Access,
+  type Layer,
+  type Snapshot,
+  type SnapshotRequest,
+  type Specification,
+  State,
+} from '../../../gen/microvm/instance/v1/instance.ts'
+import { InstanceRecord, type StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import { fileNodeOf, layerParts } from '../../qemu/device-parts.ts'
+import { plugCommand } from '../../qemu/parts.ts'
+import type { QmpClient } from '../../qemu/qmp/client.ts'
+import { pathOf } from '../../spec/component-path.ts'
+import { closeUnused } from '../devices/descriptor-sets.ts'
+import { openerOf } from '../devices/parts-host-of.ts'
+import { refused, specificationOf } from '../devices/plug.ts'
+import type { MachineInstance } from '../instance.ts'
+import type { Caller } from '../instances.ts'
+import { checkLayers, sizeOf } from './check-layers.ts'
+import { diskNode, type Layers, layerNode, layerPath, layersOfBackend } from './layers.ts'
+import { makeOverlays, removeFiles } from './overlay-file.ts'
+
+/** Of an instance. */
+const MAX_SNAPSHOTS = 64
+/** On top of each other, each an open file and a look-up for what is not in it. */
+const MAX_DEPTH = 32
+/** Of the record with the configurations of all its snapshots. */
+const MAX_RECORD_BYTES = 4 * 1024 * 1024
+
+/** Has the guest write down what it holds in memory, and stop writing. Returns what lets it go on. */
+type Quiesce = (instance: MachineInstance) => Promise<() => Promise<void>>
+
+const noQuiesce: Quiesce = async () => {
+  throw new AgentError('UNIMPLEMENTED', 'quiesce: not available')
+}
+
+/** Keeps the present content of disks, of all at one moment. To be called in a change, when no other one is unfinished. */
+export async function takeSnapshot(
+  instance: MachineInstance,
+  request: SnapshotRequest,
+  { quiesce = noQuiesce, isRepeated = false }: Pick<Caller, 'isRepeated'> & { readonly quiesce?: Quiesce },
+): Promise<Snapshot> {
+  const { recorded, context, record } = instance
+  const { name } = request
+  const known = record.snapshots.find((each) => each.name === name)
+  if (known !== undefined && isRepeated) return known
+  if (known !== undefined)
+    throw new AgentError('ALREADY_EXISTS', `instance ${instance.key}: snapshot ${name}: exists already`)
+  const planned = await planOf(instance, request)
+  const thaw = request.quiesce ? await quiesce(instance) : async () => {}
+  const step = stepOf(instance, planned)
+  let stillUs = 0
+  try {
+    const text = `snapshot ${name} is being taken`
+    const set = { lastLayer: planned.lastLayer }
+    await recorded.commit({ set, add: [step], kind: 'snapshot', text })
+    await makeOverlays(context.folder, planned.added)
+    if (context.machine !== undefined) stillUs = await putOnTop(instance, planned.added)
+  } catch (error) {
+    await removeFiles(context.folder, planned.added)
+    const text = `snapshot ${name} was not taken: ${messageOf(error)}`
+    await recorded.note({ drop: [step], kind: 'snapshot', text })
+    throw error
+  } finally {
+    await thaw()
+  }
+  return await keepSnapshot(instance, step, stillUs)
+}
+
+/** Finishes what an earlier daemon has begun. To be called in a change. */
+export async function settleSnapshot(instance: MachineInstance, step: StepRecord): Promise<void> {
+  const { context, recorded } = instance
+  const { added, state } = plannedOf(instance, step)
+  const isRecorded = added.every(({ id }) => recorded.record.layers.some((layer) => layer.id === id))
+  if (isRecorded) return await recorded.note({ drop: [step], kind: 'snapshot', text: 'a snapshot was taken' })
+  const { machine } = context
+  // What the guest has written is in the layers by now, or nothing is. Without QEMU, layers without content change nothing.
+  const isTaken =
+    machine === undefined
+      ? await checkLayers(context.folder, added).then(
+          () => true,
+          () => false,
+        )
+      : await areOnTop(machine.qmp, added, instance.ending)
+  if (isTaken) await keepSnapshot(instance, step, 0)
+  else {
+    if (machine !== undefined) await removeNodes(machine.qmp, added, instance.ending)
+    await removeFiles(context.folder, added)
+    await recorded.note({ drop: [step], kind: 'snapshot', text: 'a snapshot was not taken' })
+  }
+  if (state === 'running') await machine?.qmp.execute('cont', {}, instance.ending)
+}
+
+interface Planned {
+  /** As it will be in the record, without the configuration. */
+  readonly snapshot: Snapshot
+  readonly added: readonly Layer[]
+  readonly state: 'running' | 'paused' | 'stopped'
+  readonly lastLayer: number
+}
+
+async function planOf(instance: MachineInstance, request: SnapshotRequest): Promise<Planned> {
+  const { record, context } = instance
+  const specification = specificationOf(instance)
+  const keys = disksOf(specification, request.disks, record.leaving)
+  const { machine } = context
+  checkRoom(instance, specification)
+  const sizes = machine === undefined ? undefined : await nodeSizes(machine.qmp, instance.ending)
+  const added: Layer[] = []
+  const disks: Snapshot['disks'] = []
+  for (const device of keys) {
+    const { backend = '' } = specification.devices[device] ?? {}
+    const base = specification.backends[backend]?.file?.path ?? ''
+    const present = layersOfBackend(record, backend)
+    if (present.length >= MAX_DEPTH)
+      throw exhausted(`${pathOf('devices', device)}: ${present.length} layers of snapshots, want fewer`)
+    await checkLayers(context.folder, present)
+    const layer = present.at(-1)?.id ?? 0
+    const size = sizes?.get(diskNode(record, backend)) ?? present.at(-1)?.sizeBytes ?? (await sizeOf(base))
+    disks.push({ device, backend, layer })
+    const id = record.lastLayer + 1 + added.length
+    added.push({ id, parent: layer, backend, base, sizeBytes: BigInt(size), active: true, usedBytes: 0n })
+  }
+  const state = machine === undefined ? 'stopped' : record.current === State.RUNNING ? 'running' : 'paused'
+  const consistency = machine === undefined ? Consistency.STOPPED_MACHINE : Consistency.CRASH
+  const createdMs = BigInt(Date.now())
+  return {
+    snapshot: { name: request.name, createdMs, consistency, stillUs: 0n, disks, specification: undefined },
+    added,
+    state,
+    lastLayer: record.lastLayer + added.length,
+  }
+}
+
+/** The keys of the disks that are asked for. Throws naming the one of which no snapshot can be taken. */
+function disksOf(
+  { devices, backends }: Specification,
+  wanted: readonly string[],
+  leaving: readonly string[],
+): readonly string[] {
+  const faultOf = (
+    key: string,
+  ): readonly [code: 'NOT_FOUND' | 'FAILED_PRECONDITION', fault: string] | undefined => {
+    const device = devices[key]
+    const { file } = backends[device?.backend ?? ''] ?? {}
+    if (device?.disk === undefined) return ['NOT_FOUND', 'no disk']
+    if (device.disk.noSnapshot) return ['FAILED_PRECONDITION', 'snapshots leave it out (no_snapshot)']
+    if (file?.access !== File_Access.READ_WRITE)
+      return ['FAILED_PRECONDITION', 'the guest cannot write to a file of its own, want access READ_WRITE']
+    if (file.encryption !== undefined)
+      return ['FAILED_PRECONDITION', 'encrypted, and what is written after a snapshot would not be']
+    return leaving.includes(key) ? ['FAILED_PRECONDITION', 'leaving the machine'] : undefined
+  }
+  for (const key of wanted) {
+    const [code, fault] = faultOf(key) ?? []
+    if (code !== undefined) throw new AgentError(code, `${pathOf('devices', key)}: ${fault}`)
+  }
+  const all = Object.keys(devices).filter((key) => faultOf(key) === undefined)
+  const keys = wanted.length === 0 ? all : [...new Set(wanted)]
+  if (keys.length > 0) return keys
+  throw new AgentError('FAILED_PRECONDITION', 'disks: the machine has none of which snapshots are taken')
+}
+
+function checkRoom({ record }: MachineInstance, specification: Specification): void {
+  if (record.snapshots.length >= MAX_SNAPSHOTS)
+    throw exhausted(`${record.snapshots.length} snapshots, want fewer: RemoveSnapshot merges them`)
+  const bytes = InstanceRecord.encode({ ...record, specification }).finish().length
+  if (2 * bytes > MAX_RECORD_BYTES)
+    throw exhausted(`${bytes} bytes of configurations of snapshots, want less: RemoveSnapshot merges them`)
+}
+
+function exhausted(text: string): AgentError {
+  return new AgentError('RESOURCE_EXHAUSTED', text)
+}
+
+/** Words are an empty one, the state of the machine, and the rest of the plan as a record. */
+function stepOf({ recorded }: MachineInstance, { state, snapshot, added }: Planned): StepRecord {
+  const plan = { ...InstanceRecord.create(), snapshots: [snapshot], layers: [...added] }
+  const text = Buffer.from(InstanceRecord.encode(plan).finish()).toString('base64')
+  return recorded.step('snapshot', ['', state, text])
+}
+
+function plannedOf({ key }: MachineInstance, { words }: StepRecord): Omit<Planned, 'lastLayer'> {
+  const [, state = '', text = ''] = words
+  const { snapshots, layers } = InstanceRecord.decode(Buffer.from(text, 'base64'))
+  const [snapshot] = snapshots
+  if (snapshot === undefined) throw new AgentError('INTERNAL', `instance ${key}: a snapshot without a name`)
+  return { snapshot, added: layers, state: state === 'running' || state === 'paused' ? state : 'stopped' }
+}
+
+/** Writes down that the layers are the ones that the guest writes to. */
+async function keepSnapshot(instance: MachineInstance, step: StepRecord, stillUs: number): Promise<Snapshot> {
+  const { recorded, record } = instance
+  const { added, snapshot: planned } = plannedOf(instance, step)
+  const snapshot = { ...planned, stillUs: BigInt(stillUs), specification: specificationOf(instance) }
+  const set: Layers = {
+    layers: [...below(record.layers, added), ...added],
+    snapshots: [...record.snapshots, snapshot],
+  }
+  const text = `snapshot ${snapshot.name} was taken`
+  await recorded.note({ set, drop: [step], kind: 'snapshot', text })
+  return snapshot
+}
+
+/** The layers that are below others now. */
+function below(layers: readonly Layer[], added: readonly Layer[]): Layer[] {
+  const bases = added.map(({ base }) => base)
+  return layers.map((layer) => ({ ...layer, active: layer.active && !bases.includes(layer.base) }))
+}
+
+/** Has QEMU write to the layers from one moment on, in which the guest stands still. Returns for how long, in microseconds. */
+async function putOnTop(instance: MachineInstance, added: readonly Layer[]): Promise<number> {
+  const { context, record } = instance
+  const { qmp } = instance.machine()
+  const signal = instance.ending
+  const opener = openerOf(instance)
+  const parts = added.flatMap(({ id }) => {
+    const file = { node: layerNode(id), path: layerPath(context.folder, id) }
+    return layerParts(file, { backing: null, isTop: true, opener })
+  })
+  const actions = added.map(({ id, backend }) => ({
+    type: 'blockdev-snapshot' as const,
+    data: { node: diskNode(record, backend), overlay: layerNode(id) },
+  }))
+  try {
+    await opener?.open(qmp, signal)
+    for (const part of parts) await qmp.command(plugCommand(part), signal)
+    const isRunning = record.current === State.RUNNING
+    return await whileStill(instance, isRunning, () => qmp.execute('transaction', { actions }, signal))
+  } catch (error) {
+    return await undoAndThrow(refused('disks', error), async (limit) => {
+      await removeNodes(qmp, added, limit)
+      await opener?.discard(qmp, limit)
+    })
+  }
+}
+
+/** Runs `work` while the guest stands still, and returns for how long it did, in microseconds. */
+export async function whileStill(
+  instance: MachineInstance,
+  isRunning: boolean,
+  work: () => Promise<unknown>,
+): Promise<number> {
+  const { qmp } = instance.machine()
+  if (!isRunning) {
+    await work()
+    return 0
+  }
+  const begun = process.hrtime.bigint()
+  await qmp.execute('stop', {}, instance.ending)
+  try {
+    await work()
+  } catch (error) {
+    await qmp.execute('cont', {}, instance.ending).catch(() => {})
+    throw error
+  }
+  // The work is done: what comes between ends the machine, and is told then.
+  await qmp
+    .execute('cont', {}, instance.ending)
+    .catch((error) => instance.context.log.warn('guest not continued', { error: messageOf(error) }))
+  return Number((process.hrtime.bigint() - begun) / 1000n)
+}
+
+/** Whether a disk uses the layers: then they have something below them. */
+async function areOnTop(qmp: QmpClient, added: readonly Layer[], signal: AbortSignal): Promise<boolean> {
+  const { nodes, edges } = await qmp.execute('x-debug-query-block-graph', {}, signal)
+  const ids = added.map(({ id }) => nodes.find(({ name }) => name === layerNode(id))?.id)
+  return ids.every(
+    (id) => id !== undefined && edges.some((edge) => edge.parent === id && edge.name === 'backing'),
+  )
+}
+
+/** Removes the blocks of layers from QEMU, the topmost first. What is missing or in use stays as it is. */
+export async function removeNodes(
+  qmp: QmpClient,
+  layers: readonly Pick<Layer, 'id'>[],
+  signal: AbortSignal,
+): Promise<void> {
+  for (const { id } of layers.toReversed())
+    for (const name of [layerNode(id), fileNodeOf(layerNode(id))])
+      await qmp.execute('blockdev-del', { 'node-name': name }, signal).catch(() => {})
+  await closeUnused(qmp, signal).catch(() => {})
+}
+
+async function nodeSizes(qmp: QmpClient, signal: AbortSignal): Promise<ReadonlyMap<string, number>> {
+  const nodes = await qmp.execute('query-named-block-nodes', { flat: true }, signal)
+  return new Map(nodes.map((node) => [node['node-name'], node.image['virtual-size']]))
+}
