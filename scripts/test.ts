@@ -11,7 +11,7 @@ import { ATTACK_FIGURES_VARIABLE, attackTable } from './test/attack-figures.ts'
 import { type Counts, oneEntry, slowestLines, sum, summaryLine } from './test/counts.ts'
 import { COVERAGE_FLOORS, judgeCoverage, readCoverage } from './test/coverage.ts'
 import { FUZZ, fuzzTable } from './test/fuzz-run.ts'
-import { type Group, LANES, readSelection, type Selection } from './test/groups.ts'
+import { type Group, LANES, LAST_GROUPS, readSelection, type Selection } from './test/groups.ts'
 import { KILLS, killsTable } from './test/kills-run.ts'
 import { type OutputPart, orderedOutput } from './test/ordered-output.ts'
 import { runVitest } from './test/run-vitest.ts'
@@ -85,8 +85,10 @@ async function runGroups(
   const needAgent = groups.some((group) => AGENT_GROUPS.includes(group))
   const built = needAgent ? build() : Promise.resolve(undefined)
   const results = new Map<Group, GroupResult>()
+  const last = [...LAST_GROUPS]
   const runLane = async (lane: readonly Group[]) => {
-    for (const group of lane) {
+    const own = [...lane]
+    for (let group = own.shift(); group !== undefined; group = own.shift() ?? last.shift()) {
       const part = parts[groups.indexOf(group)]
       if (part === undefined) continue
       const start = performance.now()

@@ -3,11 +3,11 @@ export const GROUPS = ['check', 'unit', 'host', 'hostile', 'fuzz', 'kills', 'vm'
 
 export type Group = (typeof GROUPS)[number]
 
-/** The groups of a lane run in order, beside the other lane. Both lanes take about as long. */
-export const LANES: readonly (readonly Group[])[] = [
-  ['check', 'unit', 'host', 'hostile'],
-  ['vm', 'kills', 'fuzz'],
-]
+/** The groups of a lane run in order, beside the other lane. */
+export const LANES: readonly (readonly Group[])[] = [['check', 'unit', 'host'], ['vm']]
+
+/** The other groups, in the order in which a lane that has ended takes them. */
+export const LAST_GROUPS: readonly Group[] = ['hostile', 'kills', 'fuzz']
 
 export interface Selection {
   readonly groups: readonly Group[]

@@ -1,5 +1,11 @@
 import { describe, expect, it } from 'vitest'
-import { GROUPS, readSelection } from '../../../scripts/test/groups.ts'
+import { GROUPS, LANES, LAST_GROUPS, readSelection } from '../../../scripts/test/groups.ts'
+
+describe('the lanes', () => {
+  it('have each group once, with those that the lanes share', () => {
+    expect([...LANES.flat(), ...LAST_GROUPS].toSorted()).toEqual(GROUPS.toSorted())
+  })
+})
 
 describe('readSelection', () => {
   it('selects everything without arguments', () => {
