@@ -24,7 +24,8 @@ describe.each([
     vminit = await build()
   })
 
-  describe('around an agent', () => {
+  // They wait for the delays of vminit.
+  describe.concurrent('around an agent', () => {
     it.each([0, 2])('ends with status %i when the agent does', async (status) => {
       expect(await run([vminit, '--', 'sh', '-c', `exit ${status}`])).toMatchObject({ status, stderr: '' })
     })
@@ -263,7 +264,7 @@ describe.each([
   })
 })
 
-describe('a broker that hangs', () => {
+describe.concurrent('a broker that hangs', () => {
   it('is killed when an agent has asked for a sign of life, with its state in the log, and both start anew', async () => {
     const ask = octalOf(commandRecord(Kind.CHECK_BROKER))
     const stop = 'until broker=$(pgrep -x -P $PPID api-broker); do sleep 0.01; done; kill -STOP $broker'
@@ -279,7 +280,7 @@ describe('a broker that hangs', () => {
   })
 })
 
-describe('an agent that never says hello', () => {
+describe.concurrent('an agent that never says hello', () => {
   it('is killed, and another starts', async () => {
     const script = '[ $3 = 0 ] || exit 0; exec sleep 60'
     const { status, stderr } = await run([await buildHastyVminit(), '--', 'sh', '-c', script])

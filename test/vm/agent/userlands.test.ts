@@ -11,7 +11,7 @@ import type { GuestParts } from '../../../src/microvm/run/guest-spec.ts'
 import { type WhatToRun, whatToRun } from '../../../src/microvm/run/run-command.ts'
 import { type Pod, RemoteProcess } from '../../support/containers/pod.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
-import { cannotBoot, progress, type TestGuest } from '../../support/vm/boot-guest.ts'
+import { CRUN, cannotBoot, progress, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { ensureDebianRoot } from '../../support/vm/debian-root.ts'
 import { bootPod } from '../../support/vm/guest-pod.ts'
 import { writeOciLayout } from './oci-image.ts'
@@ -39,7 +39,7 @@ describe.skipIf(cannotBoot() !== undefined)('containers of real userlands', () =
     const unpacked = await openRoot(makeImage(folder), makeFolder(folder, 'work'), neverAborted)
     image = whatToRun(OF_IMAGE, unpacked.config)
     await packRoot(unpacked.folder, paths.image, neverAborted)
-    ;({ guest, pod } = await bootPod({ extra: disksOf(paths) }))
+    ;({ guest, pod } = await bootPod({ extra: disksOf(paths), append: [CRUN] }))
   })
   afterAll(async () => {
     await guest?.stop()

@@ -7,7 +7,7 @@ import { type SpecKey, specKey } from '../../../src/host/spec/spec-key.ts'
 import { bind } from '../../support/containers/container-requests.ts'
 import type { Pod, RemoteProcess } from '../../support/containers/pod.ts'
 import { storageOf } from '../../support/handlers/storage/storage-builder.ts'
-import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
+import { CRUN, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { bootPod, consoleLine, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 import { growDisk, type HotDisk, plugCpu, plugDisk, plugMemory } from '../../support/vm/hot-plug.ts'
 
@@ -30,7 +30,7 @@ describe.skipIf(skipped)('what is plugged into a running guest', () => {
     )
     const extra = { devices, backends: {} }
     const memAgent = ['enable', 'memcg_disable=1', 'compact_disable=1'].map((key) => `agent.mem_agent_${key}`)
-    const booted = await bootPod({ cpus: 1, room, extra, append: ['agent.log=debug', ...memAgent] })
+    const booted = await bootPod({ cpus: 1, room, extra, append: ['agent.log=debug', CRUN, ...memAgent] })
     guest = booted.guest
     pod = booted.pod
     blocks = blocksOnline(guest)

@@ -101,9 +101,8 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run', () => {
   it('passes on 20 MB of stdin with its end, both outputs, a signal and the status, although the agent in the guest is killed ten times, and leaves nothing behind', async () => {
     const input = randomBytes(20 << 20)
     const count = 'i=0; while echo $i; do i=$((i+1)); usleep 100000; done'
-    const running = startMicrovm(['sh', '-c', `trap 'exit 9' TERM; sha256sum; echo err >&2; ${count}`], {
-      MICROVM_VSOCK: 'vhost-user',
-    })
+    const script = `trap 'exit 9' TERM; sha256sum; echo err >&2; ${count}`
+    const running = startMicrovm([...ONE_CPU, 'sh', '-c', script], { MICROVM_VSOCK: 'vhost-user' })
     await pipeline(Readable.from([input]), running.stdin)
     let output = await appears(running, '1\n')
     running.stdout.on('data', (chunk) => {
