@@ -79,6 +79,17 @@ describe('plugging', () => {
     expect((await plugVsock('third', 77)).cid).toBe(77)
   })
 
+  it('takes back all that it has added to QEMU, also when QEMU keeps a part of it', async () => {
+    const wing = new FakeWing()
+    const instances = await wing.open()
+    await instances.ensure(ensureRequest('web'), ADMIN)
+    const { qemu } = wing.holders
+    qemu.failures.set('device_add', 'PCI: no slot').set('blockdev-del', 'node is in use')
+    await expect(plugData(instances)).rejects.toThrow('PCI: no slot')
+    const count = (command: string) => qemu.commands.filter((each) => each === command).length
+    expect([count('blockdev-add'), count('blockdev-del')]).toEqual([2, 2])
+  })
+
   it('leaves nothing when QEMU refuses', async () => {
     const { wing, instances } = await opened()
     wing.holders.qemu.failures.set('device_add', 'PCI: no slot')

@@ -256,7 +256,8 @@ function hotPlug(
       const backend = device !== undefined && 'backend' in device ? spec.backends[device.backend] : undefined
       const path = backend?.kind === 'file' ? backend.path : undefined
       await undoAndThrow(refused(`device ${key}`, instance.explain(error, path)), async (limit) => {
-        for (const command of undo) await qmp.command(command, limit)
+        // The others still go when one stays, such as a node that a daemon has not let go.
+        for (const command of undo) await qmp.command(command, limit).catch(() => {})
         await opener?.discard(qmp, limit)
       })
     }
