@@ -268,6 +268,23 @@ describe('a machine that goes wrong', () => {
     expect(wing.holders.processes).toEqual([])
   })
 
+  it('is not made of a QEMU that sends events and nothing else', async () => {
+    const wing = new FakeWing()
+    const instances = await wing.open()
+    wing.holders.prepare = (qemu) => {
+      qemu.ignored.add('qmp_capabilities')
+      const flood = setInterval(() => {
+        for (let count = 0; count < 300; count++) qemu.emit('RESET', { guest: false })
+      }, 10)
+      onTestFinished(() => clearInterval(flood))
+    }
+    await expect(instances.ensure(ensureRequest('web'), ADMIN)).rejects.toMatchObject({
+      code: 'UNAVAILABLE',
+      message: 'QEMU sent more than 1000 events before it could be asked',
+    })
+    expect([wing.holders.processes, await wing.rows()]).toEqual([[], []])
+  })
+
   it('can be removed while QEMU does not greet', async () => {
     const wing = new FakeWing()
     const instances = await wing.open()

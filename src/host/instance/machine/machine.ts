@@ -65,7 +65,11 @@ export class Machine {
     try {
       const qmp = await connectQmp(join(folder, QEMU.socket), AbortSignal.any([signal, failed.signal]), {
         commandMs: limits.commandMs,
-        onEvent: (event) => (machine === undefined ? early.push(event) : machine.#receive(event)),
+        onEvent: (event) => {
+          if (machine !== undefined) machine.#receive(event)
+          else if (early.length < limits.events) early.push(event)
+          else fail(`QEMU sent more than ${limits.events} events before it could be asked`)
+        },
       })
       machine = new Machine(qmp, parts)
       for (const event of early) machine.#receive(event)
