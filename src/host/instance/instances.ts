@@ -32,6 +32,8 @@ export interface Caller {
   readonly callKey?: string
   /** The call was begun before: an earlier daemon died in it, or it had an error that passes. */
   readonly isRepeated?: boolean
+  /** When that was, in milliseconds since 1970. */
+  readonly begunMs?: number | undefined
   /** Names the present step of the call. */
   readonly inStep: (step: string) => void
 }

@@ -193,7 +193,7 @@ class HostInstances implements Instances {
     const facts = {
       cid: cid === undefined ? 0 : this.#chooseCid(cid),
       uid: chooseUid(this.#parts.uids, new Set(this.#records().map(({ uid }) => uid))),
-      nowMs: Date.now(),
+      nowMs: Math.round(performance.timeOrigin + performance.now()),
     }
     this.#checkQuota({ properties, specification, state: State.CREATING })
     const instance = this.add(key, newRecord(properties, specToProto(spec), facts), [])

@@ -12,10 +12,12 @@ const KEPT_RESETS = 16
 /** Resets the machine; a call with an idempotency key does so once, also when the daemon dies in it. To be called in a change. */
 export async function reset(
   instance: MachineInstance,
-  { callKey, isRepeated = false }: Pick<Caller, 'callKey' | 'isRepeated'>,
+  { callKey, isRepeated = false, begunMs }: Pick<Caller, 'callKey' | 'isRepeated' | 'begunMs'>,
 ): Promise<void> {
   const { recorded, record } = instance
   if (isRepeated && callKey !== undefined && record.resets.includes(callKey)) return
+  // A machine that was made since then, as by a hypervisor after its death, has booted since then.
+  if (begunMs !== undefined && begunMs < Number(record.createdMs)) return
   instance.machine()
   const step = recorded.step('reset', [
     record.bootId,

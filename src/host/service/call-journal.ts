@@ -72,11 +72,14 @@ export class CallJournal {
   }
 
   /**
-   * The encoded answer of the call. `work` runs unless the call has an outcome or runs already; `isRepeated` when it has
+   * The encoded answer of the call. `work` runs unless the call has an outcome or runs already; `begunMs` when it has
    * been begun before. Throws the error of the first run, unless that may pass; INVALID_ARGUMENT for the key of another
    * call.
    */
-  async run(call: KeyedCall, work: (isRepeated: boolean) => Promise<Uint8Array>): Promise<Uint8Array> {
+  async run(
+    call: KeyedCall,
+    work: (begunMs: number | undefined) => Promise<Uint8Array>,
+  ): Promise<Uint8Array> {
     const { idempotencyKey, method, digest, tenant, frees } = call
     const bytes = Buffer.byteLength(idempotencyKey)
     if (bytes < 1 || bytes > CALL_LIMITS.keyBytes)
@@ -84,6 +87,7 @@ export class CallJournal {
     const calls = this.#of(tenant)
     const known = calls.get(idempotencyKey)
     const isRepeated = known !== undefined && !this.#isOld(known)
+    const begunMs = isRepeated ? Number(known.record.timeMs) : undefined
     if (isRepeated) {
       const { record, running } = known
       const shown = JSON.stringify(idempotencyKey)
@@ -98,7 +102,7 @@ export class CallJournal {
       ...CallRecord.fromPartial({ tenant, idempotencyKey, method, digest }),
       timeMs: BigInt(this.#nowMs()),
     }
-    const running = this.#begin({ record, frees }, dropped, () => work(isRepeated))
+    const running = this.#begin({ record, frees }, dropped, () => work(begunMs))
     calls.delete(idempotencyKey)
     calls.set(idempotencyKey, { record, running })
     return running

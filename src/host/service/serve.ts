@@ -201,8 +201,8 @@ class ServedRpc {
     // Others may wait for its outcome, too.
     const own = { ...given, signal: neverAborted }
     const callKey = `${call.tenant}/${idempotencyKey}`
-    return this.#context.journal.run(call, (isRepeated) =>
-      work({ ...this.#callOf(own), callKey, isRepeated }),
+    return this.#context.journal.run(call, (begunMs) =>
+      work({ ...this.#callOf(own), callKey, isRepeated: begunMs !== undefined, begunMs }),
     )
   }
 

@@ -55,6 +55,17 @@ describe('a reset', () => {
     await change(instances, Change.RESET, { ...KEYED, isRepeated: true })
     expect(wing.holders.qemu.resets).toBe(1)
   })
+
+  it('with a key does not reset a machine that was made after it had begun', async () => {
+    const wing = new FakeWing()
+    const begunMs = Date.now()
+    const first = await running(wing)
+    await first.remove('web', ADMIN)
+    await expect.poll(() => Date.now()).toBeGreaterThan(begunMs + 1)
+    const before = await change(await running(wing), Change.RUN)
+    const after = await change(await wing.open(), Change.RESET, { ...KEYED, isRepeated: true, begunMs })
+    expect([wing.holders.qemu.resets, after.bootId]).toEqual([0, before.bootId])
+  })
 })
 
 /** Returns whether the reset has so many writes. */

@@ -100,14 +100,14 @@ describe('the journal of calls with an idempotency key', () => {
     void first.run(call(), () => new Promise(() => {}))
     await expect.poll(() => written.length).toBe(1)
     const second = await open()
-    const repeated: boolean[] = []
-    const told = async (isRepeated: boolean) => {
-      repeated.push(isRepeated)
+    const repeated: (number | undefined)[] = []
+    const told = async (begunMs: number | undefined) => {
+      repeated.push(begunMs)
       return work()
     }
     await second.run(call(), told)
     await second.run(call({ idempotencyKey: 'new' }), told)
-    expect(repeated).toEqual([true, false])
+    expect(repeated).toEqual([nowMs, undefined])
   })
 
   it.each(['CANCELLED', 'DEADLINE_EXCEEDED', 'RESOURCE_EXHAUSTED', 'UNAVAILABLE'] as const)(
@@ -118,15 +118,15 @@ describe('the journal of calls with an idempotency key', () => {
         throw new AgentError(code, 'try again')
       })
       await expect(passing).rejects.toMatchObject({ code })
-      const repeated: boolean[] = []
-      const told = async (isRepeated: boolean) => {
-        repeated.push(isRepeated)
+      const repeated: (number | undefined)[] = []
+      const told = async (begunMs: number | undefined) => {
+        repeated.push(begunMs)
         return work()
       }
       await expect(journal.run(call({ digest: Buffer.from('e') }), told)).rejects.toThrow('another request')
       expect(textOf(await journal.run(call(), told))).toBe('answer 1')
       expect(textOf(await (await open()).run(call(), told))).toBe('answer 1')
-      expect(repeated).toEqual([true])
+      expect(repeated).toEqual([nowMs])
     },
   )
 
