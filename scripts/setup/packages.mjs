@@ -31,6 +31,7 @@ export const TEST_PACKAGES = [
   { name: 'debootstrap', why: "a plain Debian root, as an image that is not the project's" },
   { name: 'cryptsetup-bin', why: 'makes the hash trees that dm-verity tests check' },
   { name: 'fdisk', why: 'makes the partition tables of storage tests' },
+  { name: 'ovmf', why: 'boots disks by UEFI' },
   { name: 'xfsprogs', why: 'makes the file systems that volume tests grow' },
   { name: 'golang-go', why: 'a foreign ttRPC client' },
   { name: 'golang-github-containerd-ttrpc-dev', why: 'a foreign ttRPC client' },

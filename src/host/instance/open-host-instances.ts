@@ -17,6 +17,7 @@ import { INSTANCE_LIMITS } from './limits.ts'
 import { hostLinks } from './machine/host-links.ts'
 import { type PlanHost, planFor, type WallFacts } from './machine/plan.ts'
 import type { Holders } from './machine/steps.ts'
+import { VARIABLES } from './machine/uefi-variables.ts'
 import { checkUnused, UIDS, type UidRange } from './machine/uid-range.ts'
 import { type InstancesParts, openInstances } from './open-instances.ts'
 import type { Registry } from './registry/registry.ts'
@@ -60,12 +61,14 @@ export async function openHostInstances(options: HostInstancesOptions): Promise<
   if (!isRoot)
     options.log.warn('no walls between instances', { reason: 'all processes are one user, want root' })
   const { uids = UIDS } = options
+  // Each run of a hypervisor makes its instance anew.
+  const variables = options.isLeashed ? join(options.stateFolder, VARIABLES) : undefined
   if (isRoot) await checkUnused(uids)
   return await openInstances({
     ...options,
     ...hostParts(),
     uids: isRoot ? uids : undefined,
-    plan: hostPlan({ ...options, isKept: true }, { kvm: kvmUsers() }, cgroups?.controllers),
+    plan: hostPlan({ ...options, isKept: true, variables }, { kvm: kvmUsers() }, cgroups?.controllers),
     isKept: true,
     isWalled: true,
     cgroups,
@@ -134,7 +137,10 @@ export function hostPlan(
     log,
     acceleration,
     isKept,
-  }: Pick<HostInstancesOptions, 'log' | 'acceleration'> & Pick<InstancesParts, 'isKept'>,
+    variables,
+  }: Pick<HostInstancesOptions, 'log' | 'acceleration'> &
+    Pick<InstancesParts, 'isKept'> &
+    Pick<PlanHost, 'variables'>,
   walls?: WallFacts,
   cgroups?: PlanHost['cgroups'],
 ): Plan {
@@ -152,6 +158,7 @@ export function hostPlan(
     walls,
     isKept,
     cgroups,
+    variables,
     program: async (name) =>
       name === 'vsock-daemon' ? await findVsockDaemon((line) => log.info(line)) : PROGRAMS[name],
   })

@@ -27,6 +27,8 @@ export interface QemuHost extends PartsHost {
    * read and write its memory can be plugged in. QEMU would take their devices without shared memory too, and not tell.
    */
   readonly isKept?: boolean
+  /** Where UEFI keeps its variables: a copy of {@link OVMF}'s for this machine. Without it they end with QEMU. */
+  readonly variables?: string | undefined
 }
 
 /** QEMU's arguments for `spec`, without the program's name. Throws INVALID_ARGUMENT as {@link checkSpec} does. */
@@ -96,7 +98,9 @@ function boardArguments(board: Board, host: QemuHost, needs: BoardNeeds): readon
     ...accelerationArguments(board, host),
     ...['-smp', cpuOption(board), '-m', memoryOption(board, nvdimms)],
     ...(shared ? ['-object', `memory-backend-memfd,id=memory,size=${board.memoryMib}M,share=on`] : []),
-    ...(board.kernel === undefined ? firmwareArguments(board) : kernelArguments(board, board.kernel, host)),
+    ...(board.kernel === undefined
+      ? firmwareArguments(board, host)
+      : kernelArguments(board, board.kernel, host)),
   ]
 }
 
@@ -110,18 +114,21 @@ function kernelArguments(board: Board, kernel: string, host: QemuHost): readonly
 }
 
 /** Of Debian's package `ovmf`. */
-const OVMF = {
+export const OVMF = {
   code: '/usr/share/OVMF/OVMF_CODE_4M.fd',
   variables: '/usr/share/OVMF/OVMF_VARS_4M.fd',
 } as const
 
-/** SeaBIOS needs no argument. OVMF writes its variables into a temporary file of QEMU. */
-function firmwareArguments({ firmware }: Board): readonly string[] {
+/** SeaBIOS needs no argument. */
+function firmwareArguments({ firmware }: Board, { opener, variables }: QemuHost): readonly string[] {
   if (firmware !== 'uefi') return []
   const flash = { if: 'pflash', format: 'raw' }
+  const kept = variables === undefined ? undefined : (opener?.disk(variables, true) ?? variables)
+  const file =
+    kept === undefined ? { snapshot: true, file: OVMF.variables } : { 'auto-read-only': false, file: kept }
   return [
     ...wordsOf({ option: 'drive', properties: { ...flash, unit: 0, readonly: true, file: OVMF.code } }),
-    ...wordsOf({ option: 'drive', properties: { ...flash, unit: 1, snapshot: true, file: OVMF.variables } }),
+    ...wordsOf({ option: 'drive', properties: { ...flash, unit: 1, ...file } }),
   ]
 }
 

@@ -1,9 +1,10 @@
-import { mkdirSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { describe, expect, it } from 'vitest'
 import {
   Backend,
+  Board_Firmware,
   ChangeStateRequest_Change as Change,
   Device,
 } from '../../../src/gen/microvm/instance/v1/instance.ts'
@@ -46,6 +47,33 @@ describe('a machine without a kernel', () => {
     await instances.remove('web', ADMIN)
     await instances.close()
     expect(text).toContain(BOOTED)
+  })
+
+  it('keeps what UEFI has written until it is removed', async () => {
+    const folder = temporaryFolder()
+    const instances = await openReal(folder, memoryRegistry())
+    const request = ensureRequest('web', {
+      specification: {
+        board: { kernel: '', firmware: Board_Firmware.UEFI },
+        backends: { 'root-file': file(image(folder, 'root', 1)) },
+      },
+    })
+    const run = { key: 'web', change: Change.RUN, graceMs: 0 }
+    await instances.ensure(request, ADMIN)
+    const [own = ''] = readdirSync(join(folder, 'instances'))
+    const variables = join(folder, 'instances', own, 'uefi-variables.fd')
+    const before = readFileSync(variables)
+    await instances.changeState(run, ADMIN)
+    await expect.poll(() => readFileSync(variables).equals(before), { timeout: 60_000 }).toBe(false)
+    await instances.changeState({ ...run, change: Change.KILL }, ADMIN)
+    const written = readFileSync(variables)
+    await instances.changeState(run, ADMIN)
+    const now = readFileSync(variables)
+    // The copy that it began as has all of the store erased.
+    expect(written.some((byte, at) => byte !== before[at] && now[at] === byte)).toBe(true)
+    await instances.remove('web', ADMIN)
+    await instances.close()
+    expect(existsSync(variables)).toBe(false)
   })
 })
 

@@ -2,14 +2,18 @@ import { existsSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'no
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { Instance, Specification } from '../../../src/gen/microvm/instance/v1/instance.ts'
-import { ConsoleIO, LeaseMode, VMSpec_StartMode } from '../../../src/gen/vm.ts'
+import { LeaseMode, VMSpec_StartMode } from '../../../src/gen/vm.ts'
 import { instanceJson } from '../../../src/microvm/machines/command.ts'
 import { answerImage, makeCertificate, serve } from '../../support/host-wing/image-server.ts'
 import { daemonClient } from '../../support/host-wing/running-daemon.ts'
 import { processState } from '../../support/processes.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { BOOTED, bootDisk } from '../../support/wing/boot-disk.ts'
-import { type HypervisorProcess, startHypervisor } from '../../support/wing/hypervisor-process.ts'
+import {
+  type HypervisorProcess,
+  startHypervisor,
+  untilPrinted,
+} from '../../support/wing/hypervisor-process.ts'
 import { leftovers } from '../../support/wing/leftovers.ts'
 
 const MIB = 2 ** 20
@@ -57,15 +61,7 @@ describe('microvm hypervisor', () => {
     return hypervisor
   }
 
-  /** The console, by a call that names no instance. */
-  async function printed(text: string): Promise<void> {
-    const client = daemonClient(join(state, 'hypervisor.sock'))
-    const { call, answers, ended } = client.open('metropolis.proto.vm.OOBManagement/Console')
-    const all = () =>
-      answers.map((each) => Buffer.from(ConsoleIO.decode(each).data).toString('latin1')).join('')
-    while (!all().includes(text)) await Promise.race([new Promise((next) => call.once('data', next)), ended])
-    client.close()
-  }
+  const printed = (text: string) => untilPrinted(state, text)
 
   const runId = () => BigInt(readFileSync(join(state, 'run-id'), 'utf8').trim())
 

@@ -1,7 +1,8 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { join } from 'node:path'
 import { projectRoot } from '../../../src/build/project.ts'
-import { VMSpec } from '../../../src/gen/vm.ts'
+import { ConsoleIO, VMSpec } from '../../../src/gen/vm.ts'
+import { daemonClient } from '../host-wing/running-daemon.ts'
 
 export interface HypervisorProcess {
   readonly process: ChildProcess
@@ -55,4 +56,19 @@ export function startHypervisor(
       }
     },
   }
+}
+
+/** Resolves with the console, by a call that names no instance, once it has the text. */
+export async function untilPrinted(stateFolder: string, text: string): Promise<string> {
+  const client = daemonClient(join(stateFolder, 'hypervisor.sock'))
+  const { call, answers, ended } = client.open('metropolis.proto.vm.OOBManagement/Console')
+  const all = () =>
+    answers.map((each) => Buffer.from(ConsoleIO.decode(each).data).toString('latin1')).join('')
+  while (!all().includes(text)) {
+    const data = new Promise<boolean>((next) => call.once('data', () => next(false)))
+    if (await Promise.race([data, ended.then(() => true)]))
+      throw new Error(`the console ended before ${text}:\n${all()}`)
+  }
+  client.close()
+  return all()
 }

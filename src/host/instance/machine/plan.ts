@@ -16,6 +16,7 @@ import { cgroupOf } from './limits-of.ts'
 import { QEMU } from './machine.ts'
 import { OWN_FOLDER, type PlannedStep } from './steps.ts'
 import { linksOfTap, wordsOfLinks } from './tap-links.ts'
+import { VARIABLES } from './uefi-variables.ts'
 import { confinement, type ProcessUser, StartOpener } from './walls.ts'
 
 export interface PlanHost {
@@ -29,6 +30,8 @@ export interface PlanHost {
   readonly walls?: WallFacts | undefined
   /** What the processes can be limited by; undefined where nothing is to be. */
   readonly cgroups?: ReadonlySet<LimitController> | undefined
+  /** Where the only machine of a process keeps UEFI's variables; by default they go with the instance. */
+  readonly variables?: string | undefined
 }
 
 /** What walls depend on. */
@@ -51,6 +54,7 @@ export function planFor(host: PlanHost): Plan {
       : await daemonSteps(spec, { host, folder, cid: record.cid, uid: record.uid })
     const { walls } = host
     const pathFor = (socket: string) => (walls === undefined ? socket : relative(folder, socket))
+    const variables = host.variables ?? join(folder, VARIABLES)
     const facts = {
       acceleration: host.acceleration,
       tscKhz: host.tscKhz,
@@ -60,6 +64,7 @@ export function planFor(host: PlanHost): Plan {
       cid: record.cid,
       layers: layerFiles(record, folder),
       blockDevices: blockDevicesOf(spec),
+      variables,
     }
     const program = await host.program('qemu')
     const argumentsFor = (qemuHost: QemuHost) =>
@@ -72,6 +77,7 @@ export function planFor(host: PlanHost): Plan {
     const names = cgroup === undefined ? [] : [cgroup.words[1]]
     return [
       { step: 'folder', words: ['', folder] },
+      ...(spec.board.firmware === 'uefi' ? [{ step: 'variables', words: ['', variables] } as const] : []),
       ...(cgroup === undefined ? [] : [cgroup]),
       { step: 'holder', words: ['', folder, ...names] },
       ...daemons,

@@ -19,6 +19,7 @@ import type { HostLinks } from './host-links.ts'
 import { cgroupName } from './limits-of.ts'
 import { Machine, QEMU } from './machine.ts'
 import { linksOfWords } from './tap-links.ts'
+import { makeVariables } from './uefi-variables.ts'
 import { withPaths } from './walls.ts'
 
 /** How holders are started and found again. */
@@ -82,6 +83,7 @@ interface Step {
 
 export type StepName =
   | 'folder'
+  | 'variables'
   | 'cgroup'
   | 'filter'
   | 'holder'
@@ -105,6 +107,14 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
       await writeRecordFile(folder, record)
     },
     undo: ({ folder }) => rm(folder, { recursive: true, force: true }),
+  },
+  /** What UEFI remembers: words are an empty one and the path. A file in another folder outlives the instance. */
+  variables: {
+    isKept: true,
+    make: (_, { words: [, path = ''] }) => makeVariables(path),
+    undo: async (context, [, path = '']) => {
+      if (basename(dirname(path)) === basename(context.folder)) await removeFiles(context, [path])
+    },
   },
   /** Words are an empty one and the name. */
   cgroup: {
