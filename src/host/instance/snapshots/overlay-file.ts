@@ -15,7 +15,7 @@ const REFERENCES = CLUSTER / 2
 const MAX_TABLE_CLUSTERS = REFERENCES - 3
 
 /**
- * The bytes of an empty qcow2 image of version 3 (docs/interop/qcow2.txt of QEMU), which names no other file: what is below
+ * The bytes of an empty qcow2 image of version 3 (QEMU, interop/qcow2.txt), which names no other file: what is below
  * it, each who opens it has to know. Header, table and block of references, first table.
  */
 function emptyOverlay(sizeBytes: number): Buffer {

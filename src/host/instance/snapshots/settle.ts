@@ -20,7 +20,7 @@ export async function settleLayers(instance: MachineInstance): Promise<void> {
 }
 
 /**
- * Finishes what has begun, and throws FAILED_PRECONDITION unless the folder has the layers of the record and no other: an
+ * Finishes what has begun, and throws FAILED_PRECONDITION unless the folder has the layers of the record and no other. An
  * older record, such as one of a registry that was made anew, would lead the guest to what it has long overwritten.
  */
 export async function prepareStart(instance: MachineInstance): Promise<void> {
