@@ -18,6 +18,7 @@ import { hostLinks } from './machine/host-links.ts'
 import { type PlanHost, planFor, type WallFacts } from './machine/plan.ts'
 import type { Holders } from './machine/steps.ts'
 import { VARIABLES } from './machine/uefi-variables.ts'
+import { uidClaims } from './machine/uid-claims.ts'
 import { checkUnused, UIDS, type UidRange } from './machine/uid-range.ts'
 import { type InstancesParts, openInstances } from './open-instances.ts'
 import type { Registry } from './registry/registry.ts'
@@ -67,7 +68,7 @@ export async function openHostInstances(options: HostInstancesOptions): Promise<
   return await openInstances({
     ...options,
     ...hostParts(),
-    uids: isRoot ? uids : undefined,
+    uids: isRoot ? uidClaims({ range: uids, stateFolder: options.stateFolder, log: options.log }) : undefined,
     plan: hostPlan({ ...options, isKept: true, variables }, { kvm: kvmUsers() }, cgroups?.controllers),
     isKept: true,
     isWalled: true,
@@ -95,6 +96,7 @@ export async function openRunInstances(options: HostInstancesOptions): Promise<I
     plan,
     holders,
     onlyFolder: runFolderOf(options.stateFolder),
+    uids: undefined,
     isKept: false,
     isWalled: false,
   })

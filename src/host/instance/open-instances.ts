@@ -41,9 +41,9 @@ import { type InstanceHooks, MachineInstance, notFound, type Plan } from './inst
 import { printInstanceMetrics } from './instance-metrics.ts'
 import type { Caller, Instances } from './instances.ts'
 import type { StepContext } from './machine/steps.ts'
-import type { UidRange } from './machine/uid-range.ts'
+import type { Uids } from './machine/uid-claims.ts'
 import { InstanceChanges } from './record/changes.ts'
-import { chooseCid, chooseUid } from './record/choose-ids.ts'
+import { chooseCid } from './record/choose-ids.ts'
 import { instanceOf, newRecord, recordOf } from './record/instance-record.ts'
 import { checkQuota, type Quotas, type QuotaUse } from './record/quota.ts'
 import { RecordedInstance } from './record/recorded-instance.ts'
@@ -68,7 +68,7 @@ export interface InstancesParts extends SharedParts {
   readonly plan: Plan
   readonly quotas?: Quotas | undefined
   /** Of the instances' processes; without them all are the daemon's user. */
-  readonly uids?: UidRange | undefined
+  readonly uids?: Uids | undefined
   /** Whether machines outlive this process. Then some specifications are refused, and the console's text may tell of a panic. */
   readonly isKept: boolean
 }
@@ -87,6 +87,7 @@ export async function openInstances(parts: InstancesParts): Promise<Instances> {
     [...steps.values()].map((row) => StepRecord.decode(row)),
     ({ instance }) => instance,
   )
+  parts.uids?.keep([...records.values()].map((row) => recordOf(row).uid))
   for (const [key, row] of records) instances.add(key, recordOf(row), stepsOf.get(key) ?? [])
   for (const row of streams.values()) instances.addStream(StreamRecord.decode(row))
   await instances.adoptAll()
@@ -116,7 +117,7 @@ class HostInstances implements Instances {
   }
 
   add(key: string, record: InstanceRecord, steps: readonly StepRecord[]): MachineInstance {
-    const { registry, plan, isKept, onlyFolder, quotas: _, uids: __, ...shared } = this.#parts
+    const { registry, plan, isKept, onlyFolder, quotas: _, uids, ...shared } = this.#parts
     const log = shared.log.with({ instance: key })
     const recorded = new RecordedInstance({ key, registry, changes: this.#changes, log }, record, steps)
     const name = instanceFolderName(specKey(key))
@@ -129,7 +130,10 @@ class HostInstances implements Instances {
         watchDaemons(machineOf, machine)
         mergeLater(machineOf)
       },
-      onForgotten: () => this.#instances.delete(key),
+      onForgotten: () => {
+        this.#instances.delete(key)
+        if (recorded.record.uid !== 0) uids?.release(recorded.record.uid)
+      },
       onQmpError: () => (this.#qmpErrors += 1),
       prepareStart: async (starting) => {
         this.#refuseBases(starting, starting.record.specification?.backends)
@@ -190,12 +194,12 @@ class HostInstances implements Instances {
     const tenant = caller.tenant ?? request.properties?.tenant ?? ''
     const properties = { key, tenant, labels: request.properties?.labels ?? {} }
     const cid = Object.values(spec.devices).find((device) => device.kind === 'vsock')?.cid
+    this.#checkQuota({ properties, specification, state: State.CREATING })
     const facts = {
       cid: cid === undefined ? 0 : this.#chooseCid(cid),
-      uid: chooseUid(this.#parts.uids, new Set(this.#records().map(({ uid }) => uid))),
+      uid: this.#parts.uids?.claim() ?? 0,
       nowMs: Math.round(performance.timeOrigin + performance.now()),
     }
-    this.#checkQuota({ properties, specification, state: State.CREATING })
     const instance = this.add(key, newRecord(properties, specToProto(spec), facts), [])
     caller.inStep('making the machine')
     await instance.change(() => instance.start({ isNew: true, desired: State.PAUSED }), neverAborted)
