@@ -95,6 +95,7 @@ async function bareMs(): Promise<number> {
   await connection.greeted
   const begin = performance.now()
   const call = connection.stream('bare', 'Stream')
+  await call.send(new Uint8Array(0))
   call.end()
   let total = 0
   for await (const message of call.answers) total += message.length
