@@ -22,6 +22,8 @@ import { benchEnvironment, median, report } from '../support/figure.ts'
  */
 const ROUNDS = 7
 const BYTES = 100_000_000
+/** As of its unit. */
+const DAEMON_FLAGS = ['--no-maglev', '--no-memory-reducer', '--max-semi-space-size=1']
 
 const folder = makeTemporaryFolder('/tmp')
 const state = join(folder, 'state')
@@ -29,7 +31,7 @@ const bin = standInQemu(folder)
 const env = { MICROVM_ACCEL: 'tcg', PATH: `${bin}:${benchEnvironment().PATH}` }
 const daemon = spawn(
   process.execPath,
-  [join(projectRoot, 'src/microvm/main.ts'), 'daemon', '--state', state],
+  [...DAEMON_FLAGS, join(projectRoot, 'src/microvm/main.ts'), 'daemon', '--state', state],
   { stdio: ['ignore', 'ignore', 'pipe'], env },
 )
 for await (const chunk of daemon.stderr.iterator({ destroyOnReturn: false }))

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { pinnedNode, projectRoot } from './project.ts'
 
 /** As of `./microvm` (scripts/setup/launch.mjs). */
-const FLAGS = ['--no-maglev', '--no-memory-reducer']
+const FLAGS = ['--no-maglev', '--no-memory-reducer', '--max-semi-space-size=1']
 
 /** Writes microvm.service into `folder` and returns its path. The unit runs the daemon of this checkout. */
 export function writeDaemonUnit(folder: string): string {

@@ -106,7 +106,9 @@ describe('./microvm', () => {
       const [line] = await once(daemon.stderr, 'data')
       const { pid } = JSON.parse(String(line).split('\n')[0] ?? '')
       const words = readFileSync(`/proc/${pid}/cmdline`, 'latin1').split('\0')
-      expect(words).toEqual(expect.arrayContaining(['--no-maglev', '--no-memory-reducer', 'daemon']))
+      expect(words).toEqual(
+        expect.arrayContaining(['--no-maglev', '--no-memory-reducer', '--max-semi-space-size=1', 'daemon']),
+      )
       expect(readFileSync(`/proc/${pid}/environ`, 'latin1')).toContain('NODE_COMPILE_CACHE=')
     } finally {
       const ended = once(daemon, 'exit')
