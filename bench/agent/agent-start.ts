@@ -6,7 +6,7 @@ import { buildAgent } from '../../src/build/agent.ts'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
 import { agentBelow } from '../../test/support/host/agent-process.ts'
 import { endChild } from '../../test/support/processes.ts'
-import { bareStartMs } from '../support/bare-start.ts'
+import { bareStartMs } from '../support/bare/bare-start.ts'
 import { benchEnvironment, median, report } from '../support/figure.ts'
 import { startListening } from '../support/listening-agent.ts'
 

@@ -75,7 +75,7 @@ function reset(): void {
 async function startBare(
   within: NetworkNamespace,
 ): Promise<{ process: ChildProcess; run(word: string): Promise<number> }> {
-  const script = join(import.meta.dirname, '../support/network-bare.ts')
+  const script = join(import.meta.dirname, '../support/bare/network-bare.ts')
   const described = JSON.stringify({ ...WANTED, mtu: String(WANTED.mtu) })
   const [program = '', ...argv] = [...within.enter, process.execPath, script]
   const child = spawn(program, [...argv, await buildAddon(), described, JSON.stringify(WANTED_ROUTES)], {

@@ -41,7 +41,7 @@ mkdirSync(join(folder, 'bare'))
 const bareSocket = join(folder, 'bare.sock')
 const bareServer = spawn(
   process.execPath,
-  [join(import.meta.dirname, '../support/bare-stream-server.ts'), bareSocket, `${BYTES}`],
+  [join(import.meta.dirname, '../support/bare/bare-stream-server.ts'), bareSocket, `${BYTES}`],
   { stdio: ['ignore', 'pipe', 'inherit'] },
 )
 await once(bareServer.stdout, 'data')

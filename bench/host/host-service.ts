@@ -34,7 +34,7 @@ const folder = makeTemporaryFolder(tmpdir())
 const programs: ChildProcess[] = []
 try {
   await measure(
-    await start('rpc-bare-server.ts', (path) => caller(path, 'grpc.Health/Check'), ''),
+    await start('bare/rpc-bare-server.ts', (path) => caller(path, 'grpc.Health/Check'), ''),
     await start(
       DAEMON,
       (path) => caller(join(path, 'admin.sock'), InstanceServiceDefinition.fullName),

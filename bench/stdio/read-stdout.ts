@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
 import type { RemoteProcess } from '../../test/support/containers/pod.ts'
 import type { AgentPod } from '../../test/support/host/agent-pod.ts'
-import { bareAnswersMs } from '../support/bare-answers.ts'
+import { bareAnswersMs } from '../support/bare/bare-answers.ts'
 import { benchPod } from '../support/bench-pod.ts'
 import { benchEnvironment, median, report } from '../support/figure.ts'
 

@@ -6,7 +6,7 @@ export interface Figure {
   readonly floor: number
   /** The greatest acceptable ratio of `value` to `floor`. */
   readonly limit: number
-  /** The value of the minimal agent (bench/support/minimal-agent-program.ts). */
+  /** The value of the minimal agent (bench/support/bare/minimal-agent-program.ts). */
   readonly minimal?: number
   readonly phases?: Readonly<Record<string, number>>
 }

@@ -1,6 +1,6 @@
 import { execProcessRequest } from '../../test/support/containers/container-requests.ts'
 import type { AgentPod } from '../../test/support/host/agent-pod.ts'
-import { type BareRuntime, type RuntimeKind, startBareRuntime } from './bare-runtime.ts'
+import { type BareRuntime, type RuntimeKind, startBareRuntime } from './bare/bare-runtime.ts'
 import { benchPod } from './bench-pod.ts'
 
 export interface RuntimePair {

@@ -2,9 +2,9 @@ import { spawn } from 'node:child_process'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
-import type { AgentPod } from '../../test/support/host/agent-pod.ts'
-import { hostRuntime } from '../../test/support/host/host-runtimes.ts'
-import { benchEnvironment } from './figure.ts'
+import type { AgentPod } from '../../../test/support/host/agent-pod.ts'
+import { hostRuntime } from '../../../test/support/host/host-runtimes.ts'
+import { benchEnvironment } from '../figure.ts'
 
 export type RuntimeKind = 'runc' | 'crun'
 

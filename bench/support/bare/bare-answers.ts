@@ -1,8 +1,8 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { connect } from 'node:net'
-import { endChild } from '../../test/support/processes.ts'
-import { benchEnvironment } from './figure.ts'
+import { endChild } from '../../../test/support/processes.ts'
+import { benchEnvironment } from '../figure.ts'
 
 const REQUEST_BYTES = 60
 

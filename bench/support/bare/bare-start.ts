@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { benchEnvironment } from './figure.ts'
+import { benchEnvironment } from '../figure.ts'
 
 /** The time of a Node without a program, from its start to its end. */
 export async function bareStartMs(node: string): Promise<number> {

@@ -1,6 +1,6 @@
 import { createServer } from 'node:net'
-import { FrameReader } from '../../src/rpc/ttrpc/frame.ts'
-import { decodeRequest, encodeResponseFrame } from '../../src/rpc/ttrpc/messages.ts'
+import { FrameReader } from '../../../src/rpc/ttrpc/frame.ts'
+import { decodeRequest, encodeResponseFrame } from '../../../src/rpc/ttrpc/messages.ts'
 
 /**
  * A bare ttRPC server on the unix socket of argument 1. A call's method is the number of bytes in its answer, one of

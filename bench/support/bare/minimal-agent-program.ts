@@ -17,17 +17,17 @@ import {
   StartContainerRequest,
   WaitProcessRequest,
   WaitProcessResponse,
-} from '../../src/gen/agent.ts'
-import { HealthCheckResponse } from '../../src/gen/health.ts'
-import { printJson } from '../../src/oci/json.ts'
-import { processConfig } from '../../src/oci/runtime-config.ts'
-import { linuxClock } from '../../src/os/clock.ts'
-import { checkErrno, unwrap } from '../../src/os/errors.ts'
-import { loadNative } from '../../src/os/native.ts'
-import { SocketHandles } from '../../src/os/sockets/socket-handles.ts'
-import { linuxStreams } from '../../src/os/streams/linux-streams.ts'
-import type { Fd } from '../../src/os/streams/streams.ts'
-import { type BrokerConnection, connectBroker } from '../../src/os/supervisor/broker.ts'
+} from '../../../src/gen/agent.ts'
+import { HealthCheckResponse } from '../../../src/gen/health.ts'
+import { printJson } from '../../../src/oci/json.ts'
+import { processConfig } from '../../../src/oci/runtime-config.ts'
+import { linuxClock } from '../../../src/os/clock.ts'
+import { checkErrno, unwrap } from '../../../src/os/errors.ts'
+import { loadNative } from '../../../src/os/native.ts'
+import { SocketHandles } from '../../../src/os/sockets/socket-handles.ts'
+import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
+import type { Fd } from '../../../src/os/streams/streams.ts'
+import { type BrokerConnection, connectBroker } from '../../../src/os/supervisor/broker.ts'
 import {
   decodeRecord,
   decodeWaitStatus,
@@ -35,12 +35,12 @@ import {
   encodeNamed,
   RECORD_BYTES,
   RecordKind,
-} from '../../src/os/supervisor/channel-record.ts'
-import { encode } from '../../src/rpc/encode.ts'
-import { LIMITS } from '../../src/rpc/limits.ts'
-import { startTimer } from '../../src/rpc/timer.ts'
-import { BrokerFraming } from '../../src/rpc/ttrpc/broker-framing.ts'
-import { decodeRequest, encodeErrorFrame, encodeResponseFrame } from '../../src/rpc/ttrpc/messages.ts'
+} from '../../../src/os/supervisor/channel-record.ts'
+import { encode } from '../../../src/rpc/encode.ts'
+import { LIMITS } from '../../../src/rpc/limits.ts'
+import { startTimer } from '../../../src/rpc/timer.ts'
+import { BrokerFraming } from '../../../src/rpc/ttrpc/broker-framing.ts'
+import { decodeRequest, encodeErrorFrame, encodeResponseFrame } from '../../../src/rpc/ttrpc/messages.ts'
 
 /**
  * The least that an agent has to do below vminit and the connection broker: it checks, limits, records and logs nothing,

@@ -2,10 +2,10 @@ import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import { join } from 'node:path'
-import { type TtrpcClient, ttrpcClient } from '../../src/rpc/ttrpc/client.ts'
-import { endChild } from '../../test/support/processes.ts'
-import { giveAgentPriority } from './bench-pod.ts'
-import { benchEnvironment } from './figure.ts'
+import { type TtrpcClient, ttrpcClient } from '../../../src/rpc/ttrpc/client.ts'
+import { endChild } from '../../../test/support/processes.ts'
+import { giveAgentPriority } from '../bench-pod.ts'
+import { benchEnvironment } from '../figure.ts'
 
 export interface BareServers {
   /** Starts a script of this folder, and returns its pid once it has printed something. */

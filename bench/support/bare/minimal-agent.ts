@@ -1,6 +1,6 @@
 import { cpSync, realpathSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { buildAgent, bundleAgent, writeCodeCache } from '../../src/build/agent.ts'
+import { buildAgent, bundleAgent, writeCodeCache } from '../../../src/build/agent.ts'
 
 /** Builds the minimal agent into a new folder as the agent is built, with a code cache. */
 export async function buildMinimalAgent(folder: string): Promise<void> {
