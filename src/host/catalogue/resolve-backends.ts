@@ -1,13 +1,10 @@
 import { createHash } from 'node:crypto'
 import { AgentError } from '../../base/errors.ts'
 import { didYouMean } from '../../base/suggest.mjs'
-import type { Machine, MachineBackend } from '../machine/machine.ts'
+import { FIRMWARE_KEYS, type Machine, type MachineBackend } from '../machine/machine.ts'
 import { pathOf, shown } from '../spec/component-path.ts'
 import type { Backend, FileBackend } from '../spec/spec.ts'
 import type { Catalogue, Entries, Entry, Table } from './catalogue.ts'
-
-/** Keys of what the firmware loads, beside those of the machine's own backends. */
-const FIRMWARE_KEYS = { kernel: 'firmware-kernel', initrd: 'firmware-initrd' } as const
 
 /** The fields of a document that name a backend, by its key. */
 export type FieldNames = ReadonlyMap<string, string>

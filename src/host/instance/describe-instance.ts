@@ -6,11 +6,13 @@ import {
   BackendStatus_Health as Health,
   type Instance,
   DeviceStatus_Plug as Plug,
-  type Specification,
   State,
 } from '../../gen/microvm/instance/v1/instance.ts'
+import type { InstanceRecord } from '../../gen/microvm/instance/v1/records.ts'
+import { notGiven } from '../qemu/machine/provisions.ts'
 import type { BlockGraph } from '../qemu/qmp/client.ts'
 import { qemuId, specKey } from '../spec/spec-key.ts'
+import { configurationsOf, machinesOf } from './documents/document-record.ts'
 import type { HeldChild } from './holder/holder.ts'
 import type { MachineInstance } from './instance.ts'
 import { type Machine, QEMU } from './machine/machine.ts'
@@ -40,7 +42,7 @@ const LOST: readonly string[] = ['UNAVAILABLE', 'ABORTED']
 
 function describe(instance: MachineInstance, facts: Facts | undefined): Instance {
   const { machine } = instance.context
-  const described = instanceOf(instance.record)
+  const described = { ...instanceOf(instance.record), ...documentOf(instance) }
   const { specification } = instance.record
   if (specification === undefined) return described
   const { children = [] } = facts ?? {}
@@ -49,14 +51,29 @@ function describe(instance: MachineInstance, facts: Facts | undefined): Instance
     backends: mapValues(specification.backends, (key) =>
       facts === undefined ? { ...UNKNOWN, health: Health.UNUSED } : backendStatus(instance, key, facts),
     ),
-    devices: devicesOf(specification, instance.record.leaving),
+    devices: devicesOf(instance.record),
     holderPid: machine?.holder.pid ?? 0,
     qemuPid: children.find(({ name, exit }) => name === QEMU.child && exit === undefined)?.pid ?? 0,
   }
 }
 
-function devicesOf({ devices }: Specification, leaving: readonly string[]): Record<string, DeviceStatus> {
-  return mapValues(devices, (key) => ({ plug: leaving.includes(key) ? Plug.LEAVING : Plug.PRESENT }))
+/** What an instance that was made of a document has besides. */
+function documentOf({ record }: MachineInstance): Partial<Instance> {
+  const machines = machinesOf(record)
+  if (machines === undefined) return {}
+  const machine = machines.current ?? machines.saved
+  const warnings = [...machine.notes, ...notGiven(machine)]
+  return { configurations: configurationsOf(record), warnings }
+}
+
+function devicesOf(record: Readonly<InstanceRecord>): Record<string, DeviceStatus> {
+  const { leaving, leavingMs, specification } = record
+  const machines = machinesOf(record)
+  const devices: Readonly<Record<string, unknown>> =
+    (machines === undefined ? specification : machines.current)?.devices ?? {}
+  return mapValues(devices, (key) =>
+    leaving.includes(key) ? { plug: Plug.LEAVING, leavingMs: leavingMs[key] } : { plug: Plug.PRESENT },
+  )
 }
 
 const UNKNOWN: BackendStatus = BackendStatus.create()

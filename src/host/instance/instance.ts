@@ -8,7 +8,7 @@ import type { InstanceRecord, StreamRecord } from '../../gen/microvm/instance/v1
 import type { QmpEvent } from '../qemu/qmp/message.ts'
 import type { SharedConsole } from './console/shared-console.ts'
 import { explainLock } from './devices/disk-in-use.ts'
-import { checkFiles } from './machine/check-files.ts'
+import { withStopped } from './documents/document-record.ts'
 import type { Gone, Machine } from './machine/machine.ts'
 import {
   checkSteps,
@@ -40,10 +40,13 @@ export interface InstanceHooks {
   /** Called once the instance has been removed, or could not be made. */
   readonly onForgotten: () => void
   readonly onQmpError: () => void
-  /** Throws when what the machine needs is not there. Called in each start, before it is planned. */
-  readonly prepareStart: (instance: MachineInstance) => Promise<void>
+  /**
+   * What each start changes in the record before it is planned: an instance that was made of a document is provided anew. Throws
+   * when what the machine needs is not there.
+   */
+  readonly prepareStart: (instance: MachineInstance) => Promise<Partial<InstanceRecord>>
   /** Throws when the stopped instance may not be started. */
-  readonly checkStart: (instance: MachineInstance) => void
+  readonly checkStart: (instance: MachineInstance, prepared: Partial<InstanceRecord>) => void
   /** Who has a disk in the file at `path`, in words. */
   readonly userOf: (instance: MachineInstance, path: string) => string
 }
@@ -159,9 +162,9 @@ export class MachineInstance {
     await this.#queue.run(async () => {}, neverAborted)
   }
 
-  /** What a start makes, by the present record or with another specification. */
-  planned(specification = this.record.specification): Promise<readonly PlannedStep[]> {
-    return this.#plan({ ...this.record, specification }, this.context.folder)
+  /** What a start makes, by the present record with some changes. */
+  planned(changes: Partial<InstanceRecord> = {}): Promise<readonly PlannedStep[]> {
+    return this.#plan({ ...this.record, ...changes }, this.context.folder)
   }
 
   /** What opens the disks of an instance that is stopped. */
@@ -204,15 +207,13 @@ export class MachineInstance {
   async #record({ isNew, desired }: { readonly isNew: boolean; readonly desired: State }) {
     const { context, recorded } = this
     try {
-      // The plan reads some of them.
-      if (recorded.record.specification) await checkFiles(recorded.record.specification)
-      await this.#hooks.prepareStart(this)
-      const planned = await this.planned()
+      const prepared = await this.#hooks.prepareStart(this)
+      const planned = await this.planned(prepared)
       await checkSteps(context, planned)
-      if (!isNew) this.#hooks.checkStart(this)
+      if (!isNew) this.#hooks.checkStart(this, prepared)
       const add = planned.map(({ step, words }) => recorded.step(step, words))
       const another = isNew ? {} : { bootId: randomUUID(), rebootsMs: [] }
-      const set = { desired, current: State.CREATING, reason: '', ...another }
+      const set = { ...prepared, desired, current: State.CREATING, reason: '', ...another }
       const text = isNew ? 'the instance is being made' : 'the machine is being started'
       await recorded.commit({ set, add, kind: isNew ? 'created' : 'state', text })
       return planned
@@ -325,7 +326,8 @@ export class MachineInstance {
     this.#ending = new AbortController()
     this.diskErrors.clear()
     this.streams.clear()
-    const set = { current: State.STOPPED, reason, ...withoutLost(this.record, recorded.steps) }
+    const lost = withoutLost(this.record, recorded.steps)
+    const set = { current: State.STOPPED, reason, ...lost, ...withStopped(this.record) }
     const rows = streamRows(drop)
     const text = reason === '' ? 'the machine has stopped' : reason
     await recorded.note({ set, drop, rows, kind, text, frees: true })

@@ -6,8 +6,9 @@ import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { buildHolder } from '../../build/native.ts'
 import { LimitedCgroups } from '../../os/cgroup/limited-cgroups.ts'
-import { chooseAcceleration, hasAccess, hostTscKhz } from '../qemu/host.ts'
+import { type Acceleration, chooseAcceleration, hasAccess, hostTscKhz } from '../qemu/host.ts'
 import { findVsockDaemon } from '../qemu/vsock/choose-link.ts'
+import { hostMachines } from './documents/host-machines.ts'
 import { nftFilters } from './filters/nft.ts'
 import { LocalHolder } from './holder/local-holder.ts'
 import { findHolder, killHolder, startHolder } from './holder/start-holder.ts'
@@ -32,6 +33,8 @@ export interface HostInstancesOptions {
   /** Whether the machines end with this process, in place of going on without it. */
   readonly isLeashed?: boolean | undefined
   readonly quotas?: InstancesParts['quotas']
+  /** The path of the catalogue; that of this host by default. */
+  readonly catalogue?: string | undefined
   /** Of the instances' processes, where the daemon is root. */
   readonly uids?: UidRange | undefined
 }
@@ -70,6 +73,10 @@ export async function openHostInstances(options: HostInstancesOptions): Promise<
     ...hostParts(),
     uids: isRoot ? uidClaims({ range: uids, stateFolder: options.stateFolder, log: options.log }) : undefined,
     plan: hostPlan({ ...options, isKept: true, variables }, { kvm: kvmUsers() }, cgroups?.controllers),
+    machines: hostMachines({
+      facts: async () => ({ acceleration: chosenAcceleration(options.acceleration) }),
+      catalogue: options.catalogue,
+    }),
     isKept: true,
     isWalled: true,
     cgroups,
@@ -146,12 +153,7 @@ export function hostPlan(
   walls?: WallFacts,
   cgroups?: PlanHost['cgroups'],
 ): Plan {
-  const facts = {
-    cpuinfo: readFileSync('/proc/cpuinfo', 'utf8'),
-    kvmUsable: hasAccess('/dev/kvm', constants.R_OK | constants.W_OK),
-    override: acceleration,
-  }
-  const chosen = chooseAcceleration(facts)
+  const chosen = chosenAcceleration(acceleration)
   if (chosen === 'kvm' && walls?.kvm === 'root')
     log.warn('QEMU is root', { reason: '/dev/kvm is for root only, want it for a group' })
   return planFor({
@@ -163,6 +165,14 @@ export function hostPlan(
     variables,
     program: async (name) =>
       name === 'vsock-daemon' ? await findVsockDaemon((line) => log.info(line)) : PROGRAMS[name],
+  })
+}
+
+function chosenAcceleration(override: string | undefined): Acceleration {
+  return chooseAcceleration({
+    cpuinfo: readFileSync('/proc/cpuinfo', 'utf8'),
+    kvmUsable: hasAccess('/dev/kvm', constants.R_OK | constants.W_OK),
+    override,
   })
 }
 

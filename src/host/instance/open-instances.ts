@@ -22,13 +22,7 @@ import {
 } from '../../gen/microvm/instance/v1/instance.ts'
 import { type InstanceRecord, StepRecord, StreamRecord } from '../../gen/microvm/instance/v1/records.ts'
 import { parseDocument } from '../machine/document/document.ts'
-import { expand } from '../machine/expand.ts'
-import { checkCanBeKept } from '../spec/check-spec.ts'
-import { firstDifference } from '../spec/first-difference.ts'
-import { specFromProto } from '../spec/from-proto.ts'
-import type { VmSpec } from '../spec/spec.ts'
 import { instanceFolderName, specKey } from '../spec/spec-key.ts'
-import { specToProto } from '../spec/to-proto.ts'
 import { adopt } from './adopt.ts'
 import { connectAgent } from './connect-agent.ts'
 import { watchForPanic } from './console/console-panic.ts'
@@ -36,10 +30,13 @@ import { describeInstance } from './describe-instance.ts'
 import { diskUser, refuseOthersBases } from './devices/disk-in-use.ts'
 import { plug, unplug } from './devices/plug.ts'
 import { replaceBackend } from './devices/replace-backend.ts'
+import { type HostMachines, provideStart } from './documents/host-machines.ts'
+import { type WantedInstance, wantedInstance } from './documents/wanted-instance.ts'
 import { followGuest } from './follow-guest.ts'
 import { type InstanceHooks, MachineInstance, notFound, type Plan } from './instance.ts'
 import { printInstanceMetrics } from './instance-metrics.ts'
 import type { Caller, Instances } from './instances.ts'
+import { checkFiles } from './machine/check-files.ts'
 import type { StepContext } from './machine/steps.ts'
 import type { Uids } from './machine/uid-claims.ts'
 import { InstanceChanges } from './record/changes.ts'
@@ -67,6 +64,8 @@ export interface InstancesParts extends SharedParts {
   readonly registry: Registry
   readonly plan: Plan
   readonly quotas?: Quotas | undefined
+  /** Without them no instance is made of a document. */
+  readonly machines?: HostMachines | undefined
   /** Of the instances' processes; without them all are the daemon's user. */
   readonly uids?: Uids | undefined
   /** Whether machines outlive this process. Then some specifications are refused, and the console's text may tell of a panic. */
@@ -117,7 +116,7 @@ class HostInstances implements Instances {
   }
 
   add(key: string, record: InstanceRecord, steps: readonly StepRecord[]): MachineInstance {
-    const { registry, plan, isKept, onlyFolder, quotas: _, uids, ...shared } = this.#parts
+    const { registry, plan, isKept, onlyFolder, quotas: _, uids, machines, ...shared } = this.#parts
     const log = shared.log.with({ instance: key })
     const recorded = new RecordedInstance({ key, registry, changes: this.#changes, log }, record, steps)
     const name = instanceFolderName(specKey(key))
@@ -136,11 +135,15 @@ class HostInstances implements Instances {
       },
       onQmpError: () => (this.#qmpErrors += 1),
       prepareStart: async (starting) => {
-        this.#refuseBases(starting, starting.record.specification?.backends)
+        const prepared = await provideStart(machines, starting.record, folder)
+        const { specification } = { ...starting.record, ...prepared }
+        if (specification !== undefined) await checkFiles(specification)
+        this.#refuseBases(starting, specification?.backends)
         await prepareStart(starting)
+        return prepared
       },
-      checkStart: (starting) =>
-        this.#checkQuota({ ...starting.record, state: starting.record.current }, starting),
+      checkStart: (starting, prepared) =>
+        this.#checkQuota({ ...starting.record, ...prepared, state: starting.record.current }, starting),
       userOf: (asking, path) => diskUser(path, asking, this.#instances.values()),
     }
     const instance = new MachineInstance({ ...shared, log, recorded, plan, folder, hooks })
@@ -173,34 +176,31 @@ class HostInstances implements Instances {
   }
 
   async expand({ document }: ExpandRequest, { tenant }: Caller): Promise<ExpandResponse> {
-    return {
-      machine: JSON.stringify(expand(parseDocument(document), { isPrivileged: tenant === undefined })),
-    }
+    const { machines } = this.#parts
+    if (machines === undefined) throw new AgentError('UNIMPLEMENTED', 'no machines of documents here')
+    const machine = await machines.expand(parseDocument(document), { isPrivileged: tenant === undefined })
+    return { machine: JSON.stringify(machine) }
   }
 
   async ensure(request: EnsureInstanceRequest, caller: Caller): Promise<Instance> {
-    const { specification, migrationTarget, document } = request
-    if (document !== undefined)
-      throw new AgentError('UNIMPLEMENTED', 'document: not built yet, want specification')
-    if (migrationTarget !== undefined)
-      throw new AgentError('UNIMPLEMENTED', 'migration_target: an instance cannot come from another host yet')
-    if (specification === undefined) throw new AgentError('INVALID_ARGUMENT', 'specification: missing')
-    const spec = specFromProto(specification)
-    if (this.#parts.isKept) checkCanBeKept(spec)
+    const wanted = wantedInstance(request, caller, this.#parts)
     const key = specKey(request.properties?.key ?? '')
     const known = this.#instances.get(key)
     if (known !== undefined)
-      return (await this.#describeEqual(known, spec, caller)) ?? (await this.ensure(request, caller))
+      return (await this.#describeEqual(known, wanted, caller)) ?? (await this.ensure(request, caller))
     const tenant = caller.tenant ?? request.properties?.tenant ?? ''
     const properties = { key, tenant, labels: request.properties?.labels ?? {} }
-    const cid = Object.values(spec.devices).find((device) => device.kind === 'vsock')?.cid
+    const { cid, document, specification } = await wanted.make(key)
+    // Another call may have made it meanwhile.
+    if (this.#instances.has(key)) return await this.ensure(request, caller)
     this.#checkQuota({ properties, specification, state: State.CREATING })
     const facts = {
       cid: cid === undefined ? 0 : this.#chooseCid(cid),
       uid: this.#parts.uids?.claim() ?? 0,
       nowMs: Math.round(performance.timeOrigin + performance.now()),
+      document,
     }
-    const instance = this.add(key, newRecord(properties, specToProto(spec), facts), [])
+    const instance = this.add(key, newRecord(properties, specification, facts), [])
     caller.inStep('making the machine')
     await instance.change(() => instance.start({ isNew: true, desired: State.PAUSED }), neverAborted)
     return await describeInstance(instance)
@@ -210,11 +210,14 @@ class HostInstances implements Instances {
    * The instance once its changes are over; undefined when it could not be made. Throws when it is another one than is asked
    * for.
    */
-  async #describeEqual(known: MachineInstance, spec: VmSpec, caller: Caller): Promise<Instance | undefined> {
+  async #describeEqual(
+    known: MachineInstance,
+    wanted: WantedInstance,
+    caller: Caller,
+  ): Promise<Instance | undefined> {
     const { key, record } = known
     if (!isVisible(known, caller)) throw new AgentError('ALREADY_EXISTS', `instance ${key}: the key is taken`)
-    const { specification: present } = record
-    const difference = present === undefined ? 'specification' : firstDifference(specFromProto(present), spec)
+    const difference = wanted.differenceTo(record)
     if (difference !== undefined)
       throw new AgentError(
         'FAILED_PRECONDITION',

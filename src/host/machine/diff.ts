@@ -13,6 +13,12 @@ export function differences(before: Machine, after: Machine): readonly Differenc
   return [...differencesAt('', before, after)]
 }
 
+/** The path of the first field in which two values differ; undefined for equal ones. */
+export function firstFieldDifference(before: unknown, after: unknown): string | undefined {
+  for (const { path } of differencesAt('', before, after)) return path
+  return undefined
+}
+
 function* differencesAt(path: string, before: unknown, after: unknown): Generator<Difference> {
   if (isObject(before) && isObject(after)) {
     const names = [...new Set([...Object.keys(before), ...Object.keys(after)])].sort()

@@ -4,16 +4,18 @@ import { checkMachine } from './check-machine.ts'
 import type { Document } from './document/document.ts'
 import { domainWishes } from './domain/domain-wishes.ts'
 import { mergeWishes } from './domain/merge-wishes.ts'
-import type { Draft } from './features/draft.ts'
+import { type Draft, type Part, withParts } from './features/draft.ts'
 import type { HostFacts } from './features/feature.ts'
 import { FEATURES } from './features/table.ts'
-import { API_VERSION, type Machine, machineShape } from './machine.ts'
+import { API_VERSION, hasPci, type Machine, machineShape } from './machine.ts'
 import { placeDevices } from './places.ts'
 
 export interface ExpandOptions {
   readonly facts?: HostFacts
   /** Whether the document may have a part `domain`, which names paths and bridges of the host. */
   readonly isPrivileged: boolean
+  /** Whether the machine is kept by a daemon, to which its guest tells of a panic. */
+  readonly isKept?: boolean
 }
 
 /**
@@ -44,7 +46,7 @@ export function fieldsOf(document: Document, options: ExpandOptions): ReadonlyMa
   return new Map([...named, ...files, ['cpu-pool', `${document.at}.features.cpu.exclusive`]])
 }
 
-function draftOf(document: Document, { facts = {}, isPrivileged }: ExpandOptions): Draft {
+function draftOf(document: Document, { facts = {}, isPrivileged, isKept = false }: ExpandOptions): Draft {
   const { domain, features } = document
   if (domain !== undefined && !isPrivileged) {
     throw new AgentError('PERMISSION_DENIED', `${document.at}.domain: only for the administrator`)
@@ -52,11 +54,18 @@ function draftOf(document: Document, { facts = {}, isPrivileged }: ExpandOptions
   const given = domain === undefined ? undefined : domainWishes(domain, `${document.at}.domain`)
   const wishes = given === undefined ? features : mergeWishes(features, given.wishes, document.at)
   const begin = emptyDraft(document.name, facts, given?.notes ?? [])
-  return FEATURES.reduce<Draft>((before, feature) => {
+  const draft = FEATURES.reduce<Draft>((before, feature) => {
     const { name } = feature
     const at = given?.paths.get(name) ?? `${document.at}.features.${name}`
     return feature.expand(before, Object.hasOwn(wishes, name) ? wishes[name] : undefined, { facts, at })
   }, begin)
+  return isKept && hasPci(draft) ? withParts(draft, [PANIC]) : draft
+}
+
+/** At a port of ISA, which both boards have, so that it takes no place on PCI. */
+const PANIC: Part = {
+  key: 'panic0',
+  device: { kind: 'panic', model: 'pvpanic', properties: {}, from: 'panic0' },
 }
 
 function emptyDraft(name: string | undefined, facts: HostFacts, notes: readonly string[]): Draft {

@@ -10,6 +10,9 @@ export const FIXED_MACHINES = ['pc-q35-7.2', 'pc-i440fx-7.2', 'microvm'] as cons
 
 export const MAX_CONTROLLERS = 256
 
+/** Keys of what the firmware loads, beside those of a machine's own backends. */
+export const FIRMWARE_KEYS = { kernel: 'firmware-kernel', initrd: 'firmware-initrd' } as const
+
 const memoryMib = integer(1, MAX_MEMORY_MIB, 'MiB')
 const cpuCount = integer(1, MAX_CPUS)
 const key = text(/^[A-Za-z0-9][\w.-]{0,127}$/, 'a key')

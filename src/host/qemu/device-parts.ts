@@ -153,7 +153,7 @@ function consoleParts(spec: VmSpec, id: string, device: VirtioConsoleDevice): re
 }
 
 /** QEMU's own stdin and stdout. With `signal=off` QEMU leaves Ctrl-C to the process at their other ends. */
-function stdio(backend: SpecKey): Part {
+export function stdio(backend: SpecKey): Part {
   return { option: 'chardev', type: 'stdio', properties: { id: qemuId(backend), signal: false } }
 }
 
@@ -173,7 +173,7 @@ function shareParts(spec: VmSpec, id: string, device: ShareDevice, host: PartsHo
   ]
 }
 
-function daemonSocket(spec: VmSpec, key: SpecKey, host: PartsHost): Part {
+export function daemonSocket(spec: VmSpec, key: SpecKey, host: PartsHost): Part {
   const backend = spec.backends[key]
   const id = qemuId(key)
   if (backend?.kind !== 'vhost-user')

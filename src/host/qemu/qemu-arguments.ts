@@ -38,11 +38,10 @@ export function qemuArguments(spec: VmSpec, host: QemuHost): readonly string[] {
   return [
     // Only what is written here: no configuration file, no default devices, no screen.
     ...['-no-user-config', '-nodefaults', '-display', 'none', ...(host.isKept ? [] : ['-no-reboot'])],
-    ...['-sandbox', SANDBOX],
+    ...SANDBOX,
     ...(host.isPaused ? ['-S'] : []),
     ...boardArguments(spec.board, host, { shared, nvdimms: nvdimmsOf(spec) }),
-    ...wordsOf({ option: 'chardev', type: 'socket', properties: { id: 'qmp', ...qmpSocket(host.qmp) } }),
-    ...['-mon', 'qmp,mode=control'],
+    ...controlArguments(host.qmp),
     ...(host.isKept ? panicDevice(chipsetOf(spec.board.machine)) : []).flatMap(wordsOf),
     ...devicesInOrder(spec).flatMap(([key]) => deviceParts(spec, key, host).flatMap(wordsOf)),
   ]
@@ -51,14 +50,22 @@ export function qemuArguments(spec: VmSpec, host: QemuHost): readonly string[] {
 /** Arguments of a QEMU without a machine, which opens what QMP tells it to. */
 export function blockArguments({ qmp }: Pick<QemuHost, 'qmp'>): readonly string[] {
   return [
-    ...['-no-user-config', '-nodefaults', '-display', 'none', '-sandbox', SANDBOX, '-machine', 'none'],
-    ...wordsOf({ option: 'chardev', type: 'socket', properties: { id: 'qmp', ...qmpSocket(qmp) } }),
-    ...['-mon', 'qmp,mode=control'],
+    ...['-no-user-config', '-nodefaults', '-display', 'none', ...SANDBOX, '-machine', 'none'],
+    ...controlArguments(qmp),
   ]
 }
 
 /** The system calls of all four groups that QEMU 7.2 can do without end it: it starts no program and changes no user. */
-const SANDBOX = 'on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny'
+export const SANDBOX: readonly string[] = [
+  '-sandbox',
+  'on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny',
+]
+
+/** By which QEMU is controlled. */
+export function controlArguments(qmp: QemuHost['qmp']): readonly string[] {
+  const properties = { id: 'qmp', ...qmpSocket(qmp) }
+  return [...wordsOf({ option: 'chardev', type: 'socket', properties }), '-mon', 'qmp,mode=control']
+}
 
 /** Whether a daemon reads and writes the guest's memory itself, which then is shared from the start. */
 function needsSharedMemory({ backends }: VmSpec): boolean {

@@ -153,12 +153,16 @@ export const MACHINE_COMMANDS = [
     name: 'ensure',
     summary: 'make an instance, or find the equal one',
     details: [
-      'FILE has `properties` (key, labels, tenant) and `specification`, as inspect --json prints them. The machine is made paused. An instance of that key with another content is an error, which names the first difference.',
+      'FILE is a document of kind VM (docs/machine.md), whose metadata has the name and the labels. Or it has `properties` (key, labels, tenant) and `specification`, as inspect --json prints them. The machine is made paused. An instance of that key with another content is an error, which names the first difference.',
     ],
-    options: ASKS,
+    options: [
+      { name: 'key', value: 'KEY', summary: 'the instance, in place of the name in the file' },
+      ...ASKS,
+    ],
     arguments: [FILE],
     examples: [
       ['ensure web.json', 'make the instance that the file describes'],
+      ['ensure vm.yaml --key web', 'make an instance of a document'],
       ['ensure web.json && ./microvm start web', 'make it and let it run'],
     ],
   },
@@ -290,7 +294,13 @@ export const MACHINE_COMMANDS = [
   {
     name: 'inspect',
     summary: 'show all of an instance',
-    options: ASKS,
+    details: ['Of an instance that was made of a document, an option shows one machine alone.'],
+    options: [
+      { name: 'saved', summary: 'the machine of the next cold boot' },
+      { name: 'desired', summary: 'the machine that the running one is to be' },
+      { name: 'current', summary: 'the machine that runs' },
+      ...ASKS,
+    ],
     arguments: [KEY],
     examples: [['inspect --json web > web.json', 'keep its description; ensure takes it again']],
   },

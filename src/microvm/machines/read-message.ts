@@ -5,6 +5,9 @@ import { fileFailure } from '../../client/files/file-failure.ts'
 import { describedMessage } from '../../client/json/described-types.ts'
 import { FieldError, type Json } from '../../client/json/fields.ts'
 import { encodeJson } from '../../client/json/from-json.ts'
+import { readDocument } from '../../host/machine/document/document.ts'
+import { parseYaml } from '../../host/machine/document/parse-yaml.ts'
+import { isObject } from '../../host/machine/document/shape.ts'
 import { UsageError } from '../command-line/usage-error.mjs'
 import { argument, type MachineContext } from './command.ts'
 
@@ -24,7 +27,15 @@ export async function readMessage<Message>(
   type: { decode(bytes: Uint8Array): Message },
   from = 'FILE',
 ): Promise<Message> {
-  const { shown, text } = await readInput(context, from)
+  return await readMessageOf(await readInput(context, from), name, type)
+}
+
+/** The same for a text that was read. */
+export async function readMessageOf<Message>(
+  { shown, text }: Input,
+  name: string,
+  type: { decode(bytes: Uint8Array): Message },
+): Promise<Message> {
   if (isDeep(text)) throw new UsageError(`${shown}: nested deeper than ${MAX_DEPTH}`)
   try {
     const json = isToml(shown) ? await parseToml(text) : JSON.parse(text)
@@ -35,6 +46,37 @@ export async function readMessage<Message>(
       `${shown}: ${isJson ? '' : `not ${isToml(shown) ? 'TOML' : 'JSON'}: `}${firstLine(error)}`,
       { cause: error },
     )
+  }
+}
+
+/** A document of kind VM, in place of a message. */
+export interface GivenDocument {
+  /** As the daemon reads it. */
+  readonly text: string
+  readonly name: string | undefined
+  readonly labels: Readonly<Record<string, string>>
+}
+
+/** The document that a file has; undefined for a file without a kind. Throws {@link UsageError} that names file and field. */
+export async function documentOf({ shown, text }: Input): Promise<GivenDocument | undefined> {
+  try {
+    const value = isDeep(text) ? undefined : await anyValue(shown, text)
+    if (!isObject(value) || value.kind === undefined) return undefined
+    const { labels, name } = readDocument(value)
+    return { text: isToml(shown) ? JSON.stringify(value) : text, name, labels }
+  } catch (error) {
+    throw new UsageError(`${shown}: ${firstLine(error)}`, { cause: error })
+  }
+}
+
+/** Undefined for what is no JSON or TOML, which the reader of messages tells. */
+async function anyValue(shown: string, text: string): Promise<unknown> {
+  const parse = isToml(shown) ? parseToml : /^\s*\{/.test(text) ? JSON.parse : undefined
+  if (parse === undefined) return parseYaml(text)
+  try {
+    return await parse(text)
+  } catch {
+    return undefined
   }
 }
 
@@ -68,11 +110,14 @@ function isDeep(text: string): boolean {
   return depth > MAX_DEPTH
 }
 
+/** A text, and what messages call its file. */
+export interface Input {
+  readonly shown: string
+  readonly text: string
+}
+
 /** The text of the file that an argument names, or of stdin for `-`, and what messages call it. */
-export async function readInput(
-  context: MachineContext,
-  name: string,
-): Promise<{ readonly shown: string; readonly text: string }> {
+export async function readInput(context: MachineContext, name: string): Promise<Input> {
   const path = argument(context, name)
   if (path === '-') return { shown: 'stdin', text: await streamText(context.stdio.stdin) }
   return { shown: path, text: fileText(path) }

@@ -1,8 +1,10 @@
+import { stringify } from 'yaml'
 import { describedMessage } from '../../client/json/described-types.ts'
 import { decodeJson } from '../../client/json/to-json.ts'
 import { type Column, table } from '../../client/output/table.ts'
 import { ageText, bytesText } from '../../client/output/text.ts'
 import { HostCall, type Instance } from '../../gen/microvm/instance/v1/instance.ts'
+import { UsageError } from '../command-line/usage-error.mjs'
 import {
   argument,
   instanceJson,
@@ -43,13 +45,15 @@ function columnsAt(nowMs: number): readonly Column<Instance>[] {
       title: 'CPUS',
       right: true,
       drop: 2,
-      text: ({ specification }) => `${specification?.board?.cpus ?? ''}`,
+      text: ({ configurations, specification }) =>
+        `${configurations?.cpus ?? specification?.board?.cpus ?? ''}`,
     },
     {
       title: 'MEMORY',
       right: true,
       drop: 3,
-      text: ({ specification }) => bytesText((specification?.board?.memoryMib ?? 0n) * BigInt(MIB)),
+      text: ({ configurations, specification }) =>
+        bytesText((configurations?.memoryMib ?? specification?.board?.memoryMib ?? 0n) * BigInt(MIB)),
     },
     { title: 'TENANT', drop: 4, text: ({ properties }) => properties?.tenant ?? '' },
     { title: 'REASON', drop: 1, text: ({ reason }) => reason },
@@ -62,8 +66,28 @@ export async function inspect(context: MachineContext): Promise<undefined> {
     { key: argument(context, 'KEY') },
     { timeoutMs: timeoutMs(context) },
   )
+  const name = MACHINES.find((each) => context.values.has(each))
+  if (name !== undefined) return await printMachine(context, instance, name)
   if (context.values.has('json')) await printJson(context, instanceJson(instance))
   else await print(context, `${JSON.stringify(instanceJson(instance), null, 2)}\n`)
+}
+
+/** Options that show one machine of an instance that was made of a document. */
+const MACHINES = ['saved', 'desired', 'current'] as const
+
+async function printMachine(
+  context: MachineContext,
+  { configurations, properties }: Instance,
+  name: (typeof MACHINES)[number],
+): Promise<undefined> {
+  const key = properties?.key ?? ''
+  if (configurations === undefined)
+    throw new UsageError(`--${name}: instance ${key} was not made of a document`)
+  const text = configurations[name]
+  if (text === '') throw new UsageError(`--${name}: instance ${key} has no machine that runs, want --saved`)
+  const machine: unknown = JSON.parse(text)
+  if (context.values.has('json')) await printJson(context, machine)
+  else await print(context, stringify(machine, { aliasDuplicateObjects: false }))
 }
 
 export async function keys(context: MachineContext): Promise<undefined> {

@@ -20,8 +20,7 @@ describe('a document', () => {
     const json = '{"kind": "VM", "metadata": {"name": "web"}, "spec": {"features": {"memory": 64}}}'
     const yaml = 'kind: VM\nmetadata:\n  name: web\nspec:\n  features:\n    memory: 64\n'
     expect(read(json)).toEqual({
-      name: 'web',
-      at: 'spec',
+      ...{ name: 'web', labels: {}, at: 'spec' },
       features: { memory: { size: 64 } },
       domain: undefined,
     })

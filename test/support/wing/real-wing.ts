@@ -4,7 +4,10 @@ import { dirname, join } from 'node:path'
 import { silentLogger } from '../../../src/base/log.ts'
 import { Backend } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import type { Instances } from '../../../src/host/instance/instances.ts'
-import { openHostInstances } from '../../../src/host/instance/open-host-instances.ts'
+import {
+  type HostInstancesOptions,
+  openHostInstances,
+} from '../../../src/host/instance/open-host-instances.ts'
 import type { Registry } from '../../../src/host/instance/registry/registry.ts'
 import type { DaemonLifePlan } from './daemon-life.ts'
 import { daemonsIn, FILTERED } from './leftovers.ts'
@@ -13,8 +16,12 @@ import { ensureRequest, file, specification } from './requests.ts'
 import { tinyGuest } from './tiny-guest.ts'
 
 /** Opens the instances of a state folder with real holders and emulated machines. */
-export function openReal(stateFolder: string, registry: Registry): Promise<Instances> {
-  return openHostInstances({ stateFolder, registry, log: silentLogger(), acceleration: 'tcg' })
+export function openReal(
+  stateFolder: string,
+  registry: Registry,
+  options: Pick<HostInstancesOptions, 'catalogue' | 'quotas'> = {},
+): Promise<Instances> {
+  return openHostInstances({ ...options, stateFolder, registry, log: silentLogger(), acceleration: 'tcg' })
 }
 
 /** The life of an instance with files in `disks`, which are made. */

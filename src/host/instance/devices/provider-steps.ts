@@ -20,7 +20,7 @@ export async function providersOf(
   specification: Specification,
   key: string,
 ): Promise<Providers> {
-  const planned = key === '' ? [] : await instance.planned(specification)
+  const planned = key === '' ? [] : await instance.planned({ specification })
   const own = (name: PlannedStep['step']) =>
     planned.filter(({ step, words }) => step === name && words[0] === specKey(key))
   return { daemons: own('daemon'), filters: own('filter'), taps: own('tap') }

@@ -1,20 +1,36 @@
 import { createHash } from 'node:crypto'
 import { join, relative } from 'node:path'
 import { AgentError } from '../../../base/errors.ts'
+import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import type { LimitController } from '../../../os/cgroup/limited-cgroups.ts'
+import type { Machine } from '../../machine/machine.ts'
 import { blockDevicesOf } from '../../qemu/block-devices.ts'
 import type { Acceleration } from '../../qemu/host.ts'
-import { blockArguments, type QemuHost, qemuArguments } from '../../qemu/qemu-arguments.ts'
+import { asSpec, type Backends } from '../../qemu/machine/as-spec.ts'
+import { firmwareWords, ovmfOf } from '../../qemu/machine/firmware-words.ts'
+import { machineArguments } from '../../qemu/machine/machine-arguments.ts'
+import { provisionsFor } from '../../qemu/machine/provisions.ts'
+import {
+  blockArguments,
+  controlArguments,
+  OVMF,
+  type QemuHost,
+  qemuArguments,
+  SANDBOX,
+} from '../../qemu/qemu-arguments.ts'
+import { checkDevice } from '../../spec/check-device.ts'
 import { DEVICE_FIELDS, pathOf } from '../../spec/component-path.ts'
 import { specFromProto } from '../../spec/from-proto.ts'
 import type { Backend, VmSpec } from '../../spec/spec.ts'
 import { specKey } from '../../spec/spec-key.ts'
+import { runningOf, stoppedSpec } from '../documents/document-record.ts'
 import { rulesOf, tableOf } from '../filters/tap-rules.ts'
 import type { Plan } from '../instance.ts'
 import { layerFiles } from '../snapshots/layers.ts'
+import { OWN_FOLDER } from './instance-files.ts'
 import { cgroupOf } from './limits-of.ts'
 import { QEMU } from './machine.ts'
-import { OWN_FOLDER, type PlannedStep } from './steps.ts'
+import type { PlannedStep } from './steps.ts'
 import { linksOfTap, wordsOfLinks } from './tap-links.ts'
 import { VARIABLES } from './uefi-variables.ts'
 import { confinement, type ProcessUser, StartOpener } from './walls.ts'
@@ -43,10 +59,8 @@ export interface WallFacts {
 /** What a start makes on this host, in the order of the table of steps. */
 export function planFor(host: PlanHost): Plan {
   return async (record, folder, what = 'machine') => {
-    const { specification } = record
-    if (specification === undefined)
-      throw new AgentError('FAILED_PRECONDITION', 'specification: not known yet')
-    const spec = specFromProto(specification)
+    const hardware = hardwareOf(record)
+    const { spec } = hardware
     const qmp = join(folder, QEMU.socket)
     const isMachine = what === 'machine'
     const daemons = !isMachine
@@ -68,7 +82,7 @@ export function planFor(host: PlanHost): Plan {
     }
     const program = await host.program('qemu')
     const argumentsFor = (qemuHost: QemuHost) =>
-      isMachine ? qemuArguments(spec, qemuHost) : blockArguments(qemuHost)
+      isMachine ? wordsFor(hardware, { ...qemuHost, folder, pathFor }) : blockArguments(qemuHost)
     const qemu =
       walls === undefined
         ? { argv: [program, ...argumentsFor({ ...facts, qmp: { socket: qmp } })] as const }
@@ -76,15 +90,59 @@ export function planFor(host: PlanHost): Plan {
     const cgroup = cgroupOf(spec, host, folder)
     const names = cgroup === undefined ? [] : [cgroup.words[1]]
     return [
-      { step: 'folder', words: ['', folder] },
-      ...(spec.board.firmware === 'uefi' ? [{ step: 'variables', words: ['', variables] } as const] : []),
+      { step: 'folder', words: ['', folder], ...(hardware.machine && { machine: hardware.machine }) },
+      ...variablesSteps(hardware, variables),
       ...(cgroup === undefined ? [] : [cgroup]),
       { step: 'holder', words: ['', folder, ...names] },
       ...daemons,
       { step: 'qemu', words: ['', qmp], ...qemu },
-      ...(isMachine ? [...filterSteps(spec, folder), ...(await tapSteps(spec))] : []),
+      ...(isMachine
+        ? [...filterSteps(spec, folder), ...(await tapSteps(hardware.machine ? withoutItems(spec) : spec))]
+        : []),
     ]
   }
+}
+
+/** Words of the step are an empty one, the file, and what it is a copy of. */
+function variablesSteps({ spec, machine }: Hardware, path: string): readonly PlannedStep[] {
+  if (spec.board.firmware !== 'uefi') return []
+  const { variables } = machine === undefined ? OVMF : ovmfOf(machine)
+  return [{ step: 'variables', words: ['', path, variables] }]
+}
+
+/** What an instance has: a specification; or an expanded machine, of which `spec` is what a specification has words for. */
+interface Hardware {
+  readonly spec: VmSpec
+  readonly machine?: Machine
+  readonly backends?: Backends
+}
+
+function hardwareOf(record: Readonly<InstanceRecord>): Hardware {
+  const { document, specification } = record
+  if (document === undefined) {
+    if (specification !== undefined) return { spec: specFromProto(specification) }
+    throw new AgentError('FAILED_PRECONDITION', 'specification: not known yet')
+  }
+  if (document.current === '') return { spec: stoppedSpec(record) }
+  const { backends, machine } = runningOf(record)
+  const spec = asSpec(machine, backends)
+  for (const [key, device] of Object.entries(spec.devices))
+    if (device.kind === 'nic') checkDevice(key, device, spec)
+  return { spec, machine, backends }
+}
+
+type MachinePlace = QemuHost & { readonly folder: string; readonly pathFor: (path: string) => string }
+
+function wordsFor({ spec, machine, backends = {} }: Hardware, host: MachinePlace) {
+  if (machine === undefined) return qemuArguments(spec, host)
+  const ownFile = (name: string) => host.pathFor(join(host.folder, OWN_FOLDER, name))
+  const { variables = '' } = host
+  const words = machineArguments(machine, {
+    ...{ acceleration: host.acceleration, nowMs: Date.now(), isShared: true },
+    provide: provisionsFor(machine, backends, { ...host, ownFile }),
+    firmwareWords: firmwareWords(machine, backends, { ...host, variables }),
+  })
+  return [...SANDBOX, ...words, ...controlArguments(host.qmp)]
 }
 
 /** QEMU reaches its sockets from its working directory, the instance's folder, because it may not pass those above. */
@@ -215,6 +273,12 @@ export function filterSteps({ devices, backends }: VmSpec, folder: string): read
     const path = pathOf('devices', key, DEVICE_FIELDS.nic, 'filters')
     return [{ step: 'filter', words: [device.backend, table], filter: { path, ruleset } }]
   })
+}
+
+/** The addresses in the metadata of a document are the guest's own matter. */
+function withoutItems(spec: VmSpec): VmSpec {
+  const devices = Object.entries(spec.devices).filter(([, { kind }]) => kind !== 'fw-cfg')
+  return { ...spec, devices: Object.fromEntries(devices) }
 }
 
 /** The taps, and the links of one that is the only one. */

@@ -1,4 +1,4 @@
-import { chmod, chown, mkdir, rm, unlink } from 'node:fs/promises'
+import { chown, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { withTimeout } from '../../../base/abort.ts'
 import { AgentError, errnoOf, messageOf } from '../../../base/errors.ts'
@@ -7,7 +7,9 @@ import { SIGKILL } from '../../../base/signals.ts'
 import type { InstanceRecord, StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import type { CgroupLimits, LimitedCgroups } from '../../../os/cgroup/limited-cgroups.ts'
 import type { Clock } from '../../../os/clock.ts'
+import type { Machine as MachineOfDocument } from '../../machine/machine.ts'
 import type { QmpEvent } from '../../qemu/qmp/message.ts'
+import { makeOwnFiles } from '../documents/own-files.ts'
 import type { PacketFilters } from '../filters/nft.ts'
 import { type Ruleset, tableOf, withoutTable } from '../filters/tap-rules.ts'
 import type { ChildPlan, Holder } from '../holder/holder.ts'
@@ -16,6 +18,7 @@ import { writeRecordFile } from '../record/instance-record.ts'
 import { removeFiles as removeLayerFiles } from '../snapshots/overlay-file.ts'
 import { awaitSocket } from './await-socket.ts'
 import type { HostLinks } from './host-links.ts'
+import { makeFolders, removeFiles } from './instance-files.ts'
 import { cgroupName } from './limits-of.ts'
 import { Machine, QEMU } from './machine.ts'
 import { linksOfWords } from './tap-links.ts'
@@ -68,10 +71,9 @@ export interface PlannedStep {
   readonly limits?: CgroupLimits
   /** Of the filter: its field in the specification, and what is to be so. */
   readonly filter?: { readonly path: string; readonly ruleset: Ruleset }
+  /** Whose files are to be in the folder. */
+  readonly machine?: MachineOfDocument
 }
-
-/** The folder in an instance's folder in which its processes make their sockets. They can write nowhere else. */
-export const OWN_FOLDER = 'run'
 
 interface Step {
   /** It is undone when the instance is removed, not already when it stops. */
@@ -102,8 +104,9 @@ export type StepName =
 export const STEPS: Readonly<Record<StepName, Step>> = {
   folder: {
     isKept: true,
-    make: async ({ folder }, _, record) => {
+    make: async ({ folder }, { machine }, record) => {
       await makeFolders(folder, record.uid)
+      if (machine !== undefined) await makeOwnFiles(machine, folder)
       await writeRecordFile(folder, record)
     },
     undo: ({ folder }) => rm(folder, { recursive: true, force: true }),
@@ -111,9 +114,9 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
   /** What UEFI remembers: words are an empty one and the path. A file in another folder outlives the instance. */
   variables: {
     isKept: true,
-    make: (_, { words: [, path = ''] }) => makeVariables(path),
+    make: (_, { words: [, path = '', from] }) => makeVariables(path, from),
     undo: async (context, [, path = '']) => {
-      if (basename(dirname(path)) === basename(context.folder)) await removeFiles(context, [path])
+      if (basename(dirname(path)) === basename(context.folder)) await removeFiles(context.folder, [path])
     },
   },
   /** Words are an empty one and the name. */
@@ -160,7 +163,7 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
     },
     undo: async (context, [, name = '', ...paths]) => {
       await endChild(context, name)
-      await removeFiles(context, paths)
+      await removeFiles(context.folder, paths)
     },
   },
   qemu: {
@@ -176,7 +179,7 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
       context.machine?.close()
       context.machine = undefined
       await endChild(context, QEMU.child)
-      await removeFiles(context, [socket])
+      await removeFiles(context.folder, [socket])
     },
   },
   /** A tap that QEMU has made, and that goes with QEMU: words are its backend's key, its name, its bridge and its links. */
@@ -188,7 +191,7 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
   /** The socket and the ring of one stream: words are the port and two paths. */
   stream: {
     make: async () => {},
-    undo: (context, [, ...paths]) => removeFiles(context, paths),
+    undo: (context, [, ...paths]) => removeFiles(context.folder, paths),
   },
   /** A change of a machine that runs. What was made for it in QEMU ends with QEMU. */
   plug: { make: async () => {}, undo: async () => {} },
@@ -289,30 +292,6 @@ export function answer<T>(
 ): Promise<T> {
   const late = () => new AgentError('UNAVAILABLE', `the holder did not answer within ${ms} ms`)
   return withTimeout(clock, ms, work, late)
-}
-
-/** What the daemon and the holder write is in a folder that the instance's user may pass, and no one else. */
-async function makeFolders(folder: string, uid: number): Promise<void> {
-  await mkdir(folder, { mode: 0o700, recursive: true })
-  const own = join(folder, OWN_FOLDER)
-  await mkdir(own, { mode: 0o700, recursive: true })
-  if (uid === 0) return
-  await chown(folder, 0, uid)
-  await chmod(folder, 0o710)
-  await chown(own, uid, uid)
-}
-
-/** In this instance's folder, also when its steps were written down in a folder that has been moved or copied since. */
-async function removeFiles({ folder }: StepContext, paths: readonly string[]): Promise<void> {
-  const name = `/${basename(folder)}/`
-  for (const path of paths) {
-    const at = path.lastIndexOf(name)
-    const file = at < 0 ? path : join(folder, path.slice(at + name.length))
-    // What is a folder by now, its processes have made; it goes with the instance's folder.
-    await unlink(file).catch((error) => {
-      if (!['ENOENT', 'EISDIR'].includes(errnoOf(error) ?? '')) throw error
-    })
-  }
 }
 
 async function startChild(context: StepContext, plan: ChildPlan): Promise<void> {

@@ -6,12 +6,12 @@ import { OVMF } from '../../qemu/qemu-arguments.ts'
 export const VARIABLES = 'uefi-variables.fd'
 
 /** Makes the file unless it is there, whole or not at all. Throws FAILED_PRECONDITION without OVMF. */
-export async function makeVariables(path: string): Promise<void> {
+export async function makeVariables(path: string, from: string = OVMF.variables): Promise<void> {
   if (await stat(path).catch(() => undefined)) return
   const made = `${path}.new`
-  await copyFile(OVMF.variables, made).catch((error) => {
+  await copyFile(from, made).catch((error) => {
     if (errnoOf(error) !== 'ENOENT') throw error
-    const text = `${OVMF.variables}: no such file; ./microvm doctor names its package`
+    const text = `${from}: no such file; ./microvm doctor names its package`
     throw new AgentError('FAILED_PRECONDITION', `board.firmware: ${text}`, { cause: error })
   })
   await using file = await open(made, 'r+')

@@ -10,6 +10,7 @@ import {
 import { InstanceRecord, StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { pathOf } from '../../spec/component-path.ts'
 import { withoutDevices } from '../devices/specification.ts'
+import { configurationsOf } from '../documents/document-record.ts'
 import type { Change } from '../registry/registry.ts'
 
 /** The first port that a stream gets; lower ones are well known, the agent's own 1024 among them. */
@@ -18,7 +19,11 @@ const FIRST_PORT = 0x1_0000
 export function newRecord(
   properties: Properties,
   specification: Specification,
-  facts: { readonly cid: number; readonly uid: number; readonly nowMs: number },
+  {
+    nowMs,
+    ...facts
+  }: Pick<InstanceRecord, 'cid' | 'uid'> &
+    Partial<Pick<InstanceRecord, 'document'>> & { readonly nowMs: number },
 ): InstanceRecord {
   return {
     ...InstanceRecord.create(),
@@ -26,9 +31,8 @@ export function newRecord(
     specification,
     desired: State.PAUSED,
     current: State.CREATING,
-    createdMs: BigInt(facts.nowMs),
-    cid: facts.cid,
-    uid: facts.uid,
+    createdMs: BigInt(nowMs),
+    ...facts,
     bootId: randomUUID(),
     nextPort: FIRST_PORT,
   }
@@ -87,12 +91,16 @@ export function withoutLost(
 /** What the record alone tells of an instance. */
 export function instanceOf(record: InstanceRecord): Instance {
   const { properties, specification, awaiting, current, reason, bootId, reboots } = record
-  const { sequence, createdMs, cid, uid } = record
+  const { sequence, createdMs, cid, uid, document } = record
   return {
     properties,
     state: current,
     reason,
-    ...(awaiting === undefined ? { specification } : { awaiting }),
+    ...(document !== undefined
+      ? { configurations: configurationsOf(record, true) }
+      : awaiting === undefined
+        ? { specification }
+        : { awaiting }),
     backends: {},
     devices: {},
     bootId,

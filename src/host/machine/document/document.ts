@@ -10,6 +10,7 @@ import { DEFINITIONS, label } from './words.ts'
 /** What a tenant or an administrator wishes, read and in its long form. */
 export interface Document {
   readonly name: string | undefined
+  readonly labels: Readonly<Record<string, string>>
   /** The path of the part that has `features` and `domain`. */
   readonly at: string
   readonly features: Readonly<Record<string, unknown>>
@@ -56,11 +57,12 @@ export function readDocument(value: unknown): Document {
   if (kind === 'VirtualMachineConfig') {
     const { metadata: own, spec: outer } = templateDocument.read(value, '')
     const { template } = outer
-    return { ...partsOf(template.spec), name: template.metadata?.name ?? own?.name, at: 'spec.template.spec' }
+    const { name = own?.name, labels = own?.labels ?? {} } = template.metadata ?? {}
+    return { ...partsOf(template.spec), name, labels, at: 'spec.template.spec' }
   }
   if (kind !== 'VM') refuseKind(value)
   const { metadata: own, spec: inner } = machineDocument.read(value, '')
-  return { ...partsOf(inner), name: own?.name, at: 'spec' }
+  return { ...partsOf(inner), name: own?.name, labels: own?.labels ?? {}, at: 'spec' }
 }
 
 function partsOf({ domain, features = {} }: Read<typeof spec>): Pick<Document, 'features' | 'domain'> {

@@ -1,4 +1,5 @@
 import { isPc, isQ35, type Machine, type MachineDevice, type Scalar } from '../../machine/machine.ts'
+import { qemuId, specKey } from '../../spec/spec-key.ts'
 
 /** QEMU's names of the PCI buses by their numbers. */
 export function busesOf(machine: Machine): ReadonlyMap<number, string> {
@@ -41,5 +42,5 @@ export function addressProperties(
 
 /** An id in QEMU begins with a letter. */
 export function qemuName(key: string): string {
-  return `name-${key}`
+  return qemuId(specKey(key))
 }

@@ -1,3 +1,5 @@
+import { AgentError } from '../../../base/errors.ts'
+import { present } from '../../machine/features/draft.ts'
 import {
   isPc,
   isQ35,
@@ -13,7 +15,8 @@ import { addressProperties, busesOf, qemuName } from './addresses.ts'
 /** How a host provides a device: parts that QEMU needs before it, and properties that name them. */
 export interface Provision {
   readonly parts: readonly Part[]
-  readonly properties: Readonly<Record<string, Scalar>>
+  /** An undefined one takes the machine's own away. */
+  readonly properties: Readonly<Record<string, Scalar | undefined>>
   /** Options of QEMU that make no device, such as a screen. */
   readonly words?: readonly string[]
   /** QEMU's device, where what stands behind it decides. */
@@ -25,6 +28,10 @@ export interface MachineHost {
   /** For a clock that is apart from UTC. */
   readonly nowMs: number
   readonly provide: (key: string, device: MachineDevice, backend: MachineBackend) => Provision
+  /** Whether daemons read and write the guest's memory themselves. The guest does not see it. */
+  readonly isShared?: boolean
+  /** QEMU's words for the firmware and what that loads. */
+  readonly firmwareWords?: readonly string[]
 }
 
 /**
@@ -35,8 +42,9 @@ export function machineArguments(machine: Machine, host: MachineHost): readonly 
   const { cpu, iothreads } = machine
   return [
     ...['-no-user-config', '-nodefaults', '-display', 'none', '-S'],
-    ...['-machine', machineOption(machine), '-accel', host.acceleration, '-cpu', cpuOption(machine, host)],
-    ...['-smp', smpOption(cpu), ...memoryWords(machine)],
+    ...['-machine', machineOption(machine, host), '-accel', host.acceleration],
+    ...['-cpu', cpuOption(machine, host), '-smp', smpOption(cpu), ...memoryWords(machine, host)],
+    ...(host.firmwareWords ?? []),
     ...['-uuid', machine.uuid, '-rtc', rtcOption(machine, host.nowMs), ...smbiosWords(machine)],
     // Only KVM's PIT can make up for lost ticks.
     ...(host.acceleration === 'kvm' && machine.clock.timers.pit !== undefined
@@ -49,11 +57,12 @@ export function machineArguments(machine: Machine, host: MachineHost): readonly 
 
 const onOff = (on: boolean) => (on ? 'on' : 'off')
 
-function machineOption({ board, clock, firmware, memory, numa }: Machine): string {
+function machineOption(machine: Machine, host: MachineHost): string {
+  const { board, clock, firmware } = machine
+  const backed = hasOneBackend(machine, host) ? ',memory-backend=memory' : ''
   if (board.machine === 'microvm')
-    return `microvm,acpi=${onOff(board.acpi)},rtc=on,pit=on,pic=on,isa-serial=on`
+    return `microvm,acpi=${onOff(board.acpi)},rtc=on,pit=on,pic=on,isa-serial=on${backed}`
   const own = `usb=off,acpi=${onOff(board.acpi)},hpet=${onOff(clock.timers.hpet)},smm=${onOff(firmware.secureBoot)}`
-  const backed = memory.hugePages !== undefined && numa.cells.length === 0 ? ',memory-backend=memory' : ''
   return `${board.machine},${own}${backed}`
 }
 
@@ -78,21 +87,26 @@ function smpOption({ count, present, topology }: Machine['cpu']): string {
   return `${present},maxcpus=${count},sockets=${sockets},cores=${cores},threads=${threads}`
 }
 
-function memoryWords({ memory, numa }: Machine): readonly string[] {
+/** Whether all memory is one object of QEMU. */
+function hasOneBackend({ memory, numa }: Machine, { isShared }: MachineHost): boolean {
+  return (memory.hugePages !== undefined || isShared === true) && numa.cells.length === 0
+}
+
+function memoryWords(machine: Machine, host: MachineHost): readonly string[] {
+  const { memory, numa } = machine
   const { maximumMib, sizeMib, slots } = memory
   const room = maximumMib > sizeMib ? `,slots=${slots},maxmem=${maximumMib}M` : ''
   const backend = (id: string, mib: number) => {
     const huge = memory.hugePages
-    const [type, pages] = huge
-      ? ['memory-backend-memfd', `,hugetlb=on,hugetlbsize=${huge}`]
-      : ['memory-backend-ram', '']
-    return ['-object', `${type},id=${id},size=${mib}M${pages}`]
+    const type = huge || host.isShared ? 'memory-backend-memfd' : 'memory-backend-ram'
+    const pages = huge ? `,hugetlb=on,hugetlbsize=${huge}` : ''
+    return ['-object', `${type},id=${id},size=${mib}M${pages}${host.isShared ? ',share=on' : ''}`]
   }
   const cells = numa.cells.flatMap(({ cpus, memoryMib }, id) => {
     const numbers = cpus.map((cpu) => `,cpus=${cpu}`).join('')
     return [...backend(`cell${id}`, memoryMib), '-numa', `node,nodeid=${id}${numbers},memdev=cell${id}`]
   })
-  const whole = memory.hugePages !== undefined && cells.length === 0 ? backend('memory', sizeMib) : []
+  const whole = hasOneBackend(machine, host) ? backend('memory', sizeMib) : []
   return ['-m', `${sizeMib}M${room}`, ...whole, ...cells]
 }
 
@@ -112,26 +126,32 @@ function deviceWords(machine: Machine, host: MachineHost): readonly string[] {
   const rank = ({ kind }: MachineDevice) =>
     kind === 'root-port' || kind === 'pci-bridge' ? 0 : kind.endsWith('-controller') ? 1 : 2
   const ordered = Object.entries(machine.devices).sort(([, a], [, b]) => rank(a) - rank(b))
-  const buses = busesOf(machine)
-  return ordered.flatMap(([key, device]) => {
-    const backend = device.backend === undefined ? undefined : machine.backends[device.backend]
-    const provided = backend === undefined ? NOTHING : host.provide(key, device, backend)
-    const { action, queues, ...own } = device.properties
-    const watchdog = device.kind === 'watchdog' ? ['-action', `watchdog=${action}`] : []
-    const multiple = typeof queues === 'number' ? { mq: true, vectors: 2 * queues + 2 } : {}
-    const properties = {
-      ...{ id: qemuName(key), ...addressProperties(machine, buses, device) },
-      ...{ ...own, ...multiple, ...provided.properties },
-    }
-    const isDevice = device.builtIn !== true && device.kind !== 'display' && device.kind !== 'firmware-item'
-    const part: Part = { option: 'device', type: typeOf(machine, device, provided), properties }
-    return [
-      ...provided.parts.flatMap(wordsOf),
-      ...(provided.words ?? []),
-      ...watchdog,
-      ...(isDevice ? wordsOf(part) : []),
-    ]
+  return ordered.flatMap(([key, { kind, properties }]) => {
+    const { parts, words } = machineDeviceParts(machine, key, host)
+    const watchdog = kind === 'watchdog' ? ['-action', `watchdog=${properties.action}`] : []
+    return [...words, ...watchdog, ...parts.flatMap(wordsOf)]
   })
+}
+
+/** What QEMU needs for one device of a machine, in the order in which it has to be made, and options that make none. */
+function machineDeviceParts(
+  machine: Machine,
+  key: string,
+  host: Pick<MachineHost, 'provide'>,
+): { readonly parts: readonly Part[]; readonly words: readonly string[] } {
+  const device = machine.devices[key]
+  if (device === undefined) throw new AgentError('INTERNAL', `device ${key}: not in the machine`)
+  const backend = device.backend === undefined ? undefined : machine.backends[device.backend]
+  const provided = backend === undefined ? NOTHING : host.provide(key, device, backend)
+  const { action: _, queues, ...own } = device.properties
+  const multiple = typeof queues === 'number' ? { mq: true, vectors: 2 * queues + 2 } : {}
+  const properties = present({
+    ...{ id: qemuName(key), ...addressProperties(machine, busesOf(machine), device) },
+    ...{ ...own, ...multiple, ...provided.properties },
+  })
+  const isDevice = device.builtIn !== true && device.kind !== 'display' && device.kind !== 'firmware-item'
+  const part: Part = { option: 'device', type: typeOf(machine, device, provided), properties }
+  return { parts: [...provided.parts, ...(isDevice ? [part] : [])], words: provided.words ?? [] }
 }
 
 const NOTHING: Provision = { parts: [], properties: {} }

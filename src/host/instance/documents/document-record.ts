@@ -1,0 +1,92 @@
+import { AgentError } from '../../../base/errors.ts'
+import type { Configurations } from '../../../gen/microvm/instance/v1/instance.ts'
+import type { DocumentRecord, InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import { readMachine } from '../../machine/document/document.ts'
+import type { Machine } from '../../machine/machine.ts'
+import { asSpec, type Backends } from '../../qemu/machine/as-spec.ts'
+import { backendFromProto } from '../../spec/from-proto.ts'
+import type { VmSpec } from '../../spec/spec.ts'
+import { specToProto } from '../../spec/to-proto.ts'
+
+/** The configurations of an instance that was made of a document. */
+export interface Machines {
+  /** Of the next cold boot. */
+  readonly saved: Machine
+  /** What the running machine is to be, and what it is; undefined while none runs. */
+  readonly desired: Machine | undefined
+  readonly current: Machine | undefined
+}
+
+type Recorded = Readonly<Pick<InstanceRecord, 'document'>>
+
+/** Undefined for an instance that was made of a specification. Throws INVALID_ARGUMENT for machines of a later version. */
+export function machinesOf({ document }: Recorded): Machines | undefined {
+  if (document === undefined) return undefined
+  const { saved, desired, current } = document
+  return { saved: parse(saved), desired: optional(desired), current: optional(current) }
+}
+
+/** The machine that runs and what this host puts behind it. Throws FAILED_PRECONDITION when none runs. */
+export function runningOf({ document }: Recorded): {
+  readonly machine: Machine
+  readonly backends: Backends
+} {
+  if (document === undefined || document.current === '')
+    throw new AgentError('FAILED_PRECONDITION', 'the machine does not run')
+  return { machine: parse(document.current), backends: JSON.parse(document.backends) }
+}
+
+export function newDocument(given: string, isPrivileged: boolean, machine: Machine): DocumentRecord {
+  return { given, isPrivileged, saved: JSON.stringify(machine), desired: '', current: '', backends: '' }
+}
+
+/** What changes with a start of the saved machine, or of another one which then is the saved one. */
+export function withStarted(
+  document: DocumentRecord,
+  machine: Machine,
+  backends: Backends,
+): Partial<InstanceRecord> {
+  const text = JSON.stringify(machine)
+  const machines = { saved: text, desired: text, current: text, backends: JSON.stringify(backends) }
+  return { document: { ...document, ...machines }, specification: specToProto(asSpec(machine, backends)) }
+}
+
+/** What changes with a stop. What was chosen for one run is forgotten, but the files of disks, which snapshots may be on. */
+export function withStopped(record: Readonly<InstanceRecord>): Partial<InstanceRecord> {
+  const { document } = record
+  if (document === undefined) return {}
+  return {
+    document: { ...document, desired: '', current: '', backends: '' },
+    ...{ specification: specToProto(stoppedSpec(record)), leaving: [], leavingMs: {} },
+  }
+}
+
+/** The saved machine in the words of a specification, with the files that its disks had last. */
+export function stoppedSpec({ document, specification }: Readonly<InstanceRecord>): VmSpec {
+  const backends = Object.entries(specification?.backends ?? {}).flatMap(([key, backend]) =>
+    backend.file === undefined ? [] : [[key, backendFromProto(key, backend)] as const],
+  )
+  return asSpec(parse(document?.saved ?? ''), Object.fromEntries(backends))
+}
+
+/** As an answer has them; `isShort` leaves the texts out. */
+export function configurationsOf(
+  { document, specification }: Readonly<InstanceRecord>,
+  isShort = false,
+): Configurations | undefined {
+  if (document === undefined) return undefined
+  const { memoryMib = 0n, cpus = 0 } = specification?.board ?? {}
+  const { given, saved, desired, current } = document
+  const texts = isShort
+    ? { document: '', saved: '', desired: '', current: '' }
+    : { document: given, saved, desired, current }
+  return { ...texts, memoryMib, cpus }
+}
+
+function optional(text: string): Machine | undefined {
+  return text === '' ? undefined : parse(text)
+}
+
+function parse(text: string): Machine {
+  return readMachine(JSON.parse(text))
+}

@@ -1,0 +1,65 @@
+import { AgentError } from '../../../base/errors.ts'
+import type { DocumentRecord, InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import { checkLinks, openCatalogue } from '../../catalogue/open-catalogue.ts'
+import { resolveBackends } from '../../catalogue/resolve-backends.ts'
+import { type Document, parseDocument } from '../../machine/document/document.ts'
+import { expand, fieldsOf } from '../../machine/expand.ts'
+import type { HostFacts } from '../../machine/features/feature.ts'
+import type { Machine } from '../../machine/machine.ts'
+import type { Backends } from '../../qemu/machine/as-spec.ts'
+import { machinesOf, withStarted } from './document-record.ts'
+import { ownBackends } from './own-files.ts'
+
+/** What this host makes of documents. */
+export interface HostMachines {
+  /** The whole machine of a document, with what this host adds. */
+  expand(
+    document: Document,
+    options: { readonly isPrivileged: boolean; readonly uuid?: string },
+  ): Promise<Machine>
+  /** What this host puts behind the machine's devices. */
+  backends(machine: Machine, record: Readonly<InstanceRecord>, folder: string): Promise<Backends>
+}
+
+export function hostMachines(parts: {
+  readonly facts: () => Promise<HostFacts>
+  /** Of the catalogue. */
+  readonly catalogue?: string | undefined
+}): HostMachines {
+  return {
+    expand: async (document, { isPrivileged, uuid }) => {
+      const facts = await parts.facts()
+      const own = uuid === undefined ? facts : { ...facts, uuid }
+      return expand(document, { facts: own, isPrivileged, isKept: true })
+    },
+    backends: async (machine, { document, properties }, folder) => {
+      const catalogue = await openCatalogue(parts.catalogue)
+      const isPrivileged = document?.isPrivileged ?? false
+      const tenant = isPrivileged ? undefined : properties?.tenant
+      const found = resolveBackends(machine, tenant, catalogue, namesOf(document))
+      await checkLinks(catalogue, found)
+      return { ...found, ...ownBackends(machine, folder) }
+    },
+  }
+}
+
+/** What changes in the record before a start, which uses the recorded machine whatever an expansion of today would make. */
+export async function provideStart(
+  machines: HostMachines | undefined,
+  record: Readonly<InstanceRecord>,
+  folder: string,
+): Promise<Partial<InstanceRecord>> {
+  const { saved } = machinesOf(record) ?? {}
+  if (record.document === undefined || saved === undefined) return {}
+  if (machines === undefined) throw new AgentError('UNIMPLEMENTED', 'no machines of documents here')
+  return withStarted(record.document, saved, await machines.backends(saved, record, folder))
+}
+
+/** The fields of the document for errors. A later version may read it no longer, although it starts the machine. */
+function namesOf(document: DocumentRecord | undefined): ReadonlyMap<string, string> {
+  try {
+    return fieldsOf(parseDocument(document?.given ?? ''), { isPrivileged: true })
+  } catch {
+    return new Map()
+  }
+}

@@ -1,0 +1,38 @@
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { VMMetadata } from '../../../gen/vm.ts'
+import type { Machine, Scalar } from '../../machine/machine.ts'
+import type { Backends } from '../../qemu/machine/as-spec.ts'
+
+/** The backends that are files of the instance itself. */
+export function ownBackends({ backends }: Machine, folder: string): Backends {
+  return Object.fromEntries(
+    Object.entries(backends).flatMap(([key, { kind }]) =>
+      kind === 'metadata' ? [[key, { kind: 'content', path: metadataPath(folder, key) }] as const] : [],
+    ),
+  )
+}
+
+/** Makes the files in an instance's folder that its machine wants. */
+export async function makeOwnFiles(machine: Machine, folder: string): Promise<void> {
+  for (const [key, { kind, options }] of Object.entries(machine.backends)) {
+    if (kind === 'metadata') await writeFile(metadataPath(folder, key), metadata(options), { mode: 0o600 })
+  }
+}
+
+function metadataPath(folder: string, key: string): string {
+  return join(folder, `${key}.pb`)
+}
+
+function metadata(options: Readonly<Record<string, Scalar>>): Uint8Array {
+  const address = (ip: Scalar | undefined, peer: Scalar | undefined) =>
+    ip === undefined ? undefined : { ip: plain(ip), peerIp: plain(peer ?? '') }
+  const { hostName = '', v4, v4Peer, v6, v6Peer } = options
+  const networkConfig = { v4: address(v4, v4Peer), v6: address(v6, v6Peer) }
+  return VMMetadata.encode({ name: String(hostName), networkConfig }).finish()
+}
+
+/** The link is one of two ends, and has no prefix. */
+function plain(address: Scalar): string {
+  return String(address).replace(/\/.*/, '')
+}

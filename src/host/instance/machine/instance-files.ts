@@ -1,0 +1,30 @@
+import { chmod, chown, mkdir, unlink } from 'node:fs/promises'
+import { basename, join } from 'node:path'
+import { errnoOf } from '../../../base/errors.ts'
+
+/** The folder in an instance's folder in which its processes make their sockets. They can write nowhere else. */
+export const OWN_FOLDER = 'run'
+
+/** What the daemon and the holder write is in a folder that the instance's user may pass, and no one else. */
+export async function makeFolders(folder: string, uid: number): Promise<void> {
+  await mkdir(folder, { mode: 0o700, recursive: true })
+  const own = join(folder, OWN_FOLDER)
+  await mkdir(own, { mode: 0o700, recursive: true })
+  if (uid === 0) return
+  await chown(folder, 0, uid)
+  await chmod(folder, 0o710)
+  await chown(own, uid, uid)
+}
+
+/** In this instance's folder, also when its steps were written down in a folder that has been moved or copied since. */
+export async function removeFiles(folder: string, paths: readonly string[]): Promise<void> {
+  const name = `/${basename(folder)}/`
+  for (const path of paths) {
+    const at = path.lastIndexOf(name)
+    const file = at < 0 ? path : join(folder, path.slice(at + name.length))
+    // What is a folder by now, its processes have made; it goes with the instance's folder.
+    await unlink(file).catch((error) => {
+      if (!['ENOENT', 'EISDIR'].includes(errnoOf(error) ?? '')) throw error
+    })
+  }
+}

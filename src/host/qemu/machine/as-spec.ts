@@ -1,0 +1,96 @@
+import { FIRMWARE_KEYS, type Machine, type MachineDevice, type Scalar } from '../../machine/machine.ts'
+import {
+  type Backend,
+  type Device,
+  NETWORK_FILTERS,
+  type NetworkFilter,
+  type VmSpec,
+} from '../../spec/spec.ts'
+import { type SpecKey, specKey } from '../../spec/spec-key.ts'
+
+/** What this host puts behind the devices of a machine, by the keys of the machine's backends and {@link FIRMWARE_KEYS}. */
+export type Backends = Readonly<Record<string, Backend>>
+
+/**
+ * An expanded machine in the words of a specification, as far as it has them: its size, and the devices behind which this host
+ * puts something. The places of the devices are those of the machine, not these.
+ */
+export function asSpec(machine: Machine, backends: Backends): VmSpec {
+  const { board, cpu, firmware, memory } = machine
+  const room = {
+    cpus: cpu.count - cpu.present,
+    memoryMib: memory.maximumMib - memory.sizeMib,
+    memorySlots: memory.slots,
+  }
+  const devices = Object.entries(machine.devices).flatMap(([key, device]): readonly [SpecKey, Device][] => {
+    const backend = device.backend === undefined ? undefined : backends[device.backend]
+    const words = backend === undefined ? undefined : wordsOf(machine, device)
+    return words === undefined ? [] : [[specKey(key), words]]
+  })
+  const pathOf = (key: string) => {
+    const backend = backends[key]
+    return backend?.kind === 'content' ? backend.path : undefined
+  }
+  const own = Object.entries(backends).filter(([key]) => Object.hasOwn(machine.backends, key))
+  return {
+    board: {
+      ...{ machine: board.machine, memoryMib: memory.sizeMib, cpus: cpu.present },
+      ...((room.cpus > 0 || room.memoryMib > 0) && { room }),
+      ...{ kernel: pathOf(FIRMWARE_KEYS.kernel), initrd: pathOf(FIRMWARE_KEYS.initrd) },
+      ...{ commandLine: firmware.commandLine ?? '', firmware: firmware.type },
+    },
+    devices: Object.fromEntries(devices),
+    backends: Object.fromEntries(own.map(([key, backend]) => [specKey(key), backend])),
+  }
+}
+
+function wordsOf(machine: Machine, device: MachineDevice): Device | undefined {
+  const { kind, properties } = device
+  const backend = specKey(device.backend ?? '')
+  const text = (value: Scalar | undefined) => (value === undefined ? '' : String(value))
+  switch (kind) {
+    case 'disk':
+    case 'cdrom':
+      return {
+        ...{ kind: 'disk', slot: 0, serial: text(properties.serial), backend },
+        ...(machine.backends[backend]?.options.snapshot === false && { noSnapshot: true }),
+      }
+    case 'nic':
+      return {
+        ...{ kind: 'nic', slot: 0, mac: text(properties.mac), backend },
+        ...filtersAndAddresses(machine, device),
+      }
+    case 'vsock':
+      return { kind: 'vsock', slot: 0, cid: Number(properties['guest-cid'] ?? 0), backend }
+    case 'console':
+      return { kind: 'serial', backend }
+    case 'share':
+      return { kind: 'share', slot: 0, tag: text(properties.tag ?? properties.mount_tag), backend }
+    case 'firmware-item':
+      return { kind: 'fw-cfg', name: text(properties.name), backend }
+    default:
+      return undefined
+  }
+}
+
+function filtersAndAddresses(machine: Machine, device: MachineDevice) {
+  const filters = filtersOf(machine, device)
+  const usesAddresses = filters.some((name) => name !== 'no-mac-spoofing')
+  return { filters, addresses: usesAddresses ? addressesOf(machine) : [] }
+}
+
+function filtersOf({ backends }: Machine, { backend = '' }: MachineDevice): readonly NetworkFilter[] {
+  const { filters } = backends[backend]?.options ?? {}
+  const names = typeof filters === 'string' ? filters.split(',') : []
+  const isWished = (name: NetworkFilter) => names.includes(name) || names.includes('clean-traffic')
+  return NETWORK_FILTERS.filter(isWished)
+}
+
+/** The addresses that a guest is told are those of its only card. */
+function addressesOf({ backends, devices }: Machine): readonly string[] {
+  if (Object.values(devices).filter(({ kind }) => kind === 'nic').length !== 1) return []
+  const { options } = Object.values(backends).find(({ kind }) => kind === 'metadata') ?? {}
+  return [options?.v4, options?.v6].flatMap((each) =>
+    typeof each === 'string' ? [each.replace(/\/.*/, '')] : [],
+  )
+}

@@ -1,0 +1,196 @@
+import { execFileSync } from 'node:child_process'
+import { readFileSync } from 'node:fs'
+import { mkdir, rm, writeFile } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { inspect } from 'node:util'
+import { afterEach, describe, expect, it } from 'vitest'
+import {
+  ChangeStateRequest_Change as Change,
+  EnsureInstanceRequest,
+  State,
+} from '../../../../src/gen/microvm/instance/v1/instance.ts'
+import type { Instances } from '../../../../src/host/instance/instances.ts'
+import type { Quotas } from '../../../../src/host/instance/record/quota.ts'
+import { memoryRegistry } from '../../../../src/host/instance/registry/memory-registry.ts'
+import { readMachine } from '../../../../src/host/machine/document/document.ts'
+import { parseYaml } from '../../../../src/host/machine/document/parse-yaml.ts'
+import { temporaryFolder } from '../../../support/temporary-folder.ts'
+import { leftovers } from '../../../support/wing/leftovers.ts'
+import { ip } from '../../../support/wing/made-machine.ts'
+import { image, openReal } from '../../../support/wing/real-wing.ts'
+import { ADMIN, ensureRequest, tenant } from '../../../support/wing/requests.ts'
+
+const undo: (() => unknown)[] = []
+
+afterEach(async () => {
+  for (const each of undo.splice(0).reverse()) await each()
+})
+
+const EXAMPLE = readFileSync(join(import.meta.dirname, '../../../fixtures/machines/kubevirt-vm.yaml'), 'utf8')
+
+/** What the screen of the example names. */
+const SCREEN = `
+[secrets.display0]
+id = "5f0f3c4e-8a3c-4c59-9a54-0d8b0a0f2e11"
+[networks.mgmnet]
+bridge = "mgmtnet"
+`
+
+async function open(entries: string, quotas?: Quotas) {
+  const folder = temporaryFolder()
+  const catalogue = join(folder, 'catalogue.toml')
+  await writeFile(catalogue, entries, { mode: 0o600 })
+  const instances = await openReal(folder, memoryRegistry(), { catalogue, quotas })
+  undo.push(async () => {
+    for (const { properties } of instances.list(ADMIN)) await instances.remove(properties?.key ?? '', ADMIN)
+    await instances.close()
+    expect(leftovers(folder)).toEqual([])
+  })
+  return { folder, instances, catalogue }
+}
+
+const request = (document: string, own = {}) =>
+  EnsureInstanceRequest.fromPartial({ properties: { key: 'web', ...own }, document })
+const qemuWords = (pid: number) => readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0')
+
+describe('the example of the proposal', () => {
+  it('is an instance of the administrator, with its own paths and bridge', async () => {
+    const { instances } = await open(SCREEN)
+    const disk = /file: (\/mntpoint\S+)/.exec(EXAMPLE)?.[1] ?? ''
+    await mkdir(dirname(disk), { recursive: true })
+    await writeFile(disk, Buffer.alloc(1 << 20))
+    ip('link', 'add', 'mgmtnet', 'type', 'bridge')
+    undo.push(
+      () => rm('/mntpoint', { recursive: true }),
+      () => ip('link', 'del', 'mgmtnet'),
+    )
+    const made = await instances.ensure(request(EXAMPLE), ADMIN)
+    expect(made).toMatchObject({
+      state: State.PAUSED,
+      configurations: { memoryMib: 4096n, cpus: 4 },
+      backends: { 'disk0-backend': { sizeBytes: 1n << 20n, locks: ['write'] } },
+    })
+    expect(made.warnings).toEqual([
+      'pc-i440fx-rhel7.3.0: not a machine of this QEMU, which gives pc-i440fx-7.2',
+      'not given here: PIT tick policy (no KVM)',
+      'not given here: hyperv (no KVM)',
+      expect.stringContaining('not given here: devices.channel0 at /var/lib/libvirt/qemu/channels/'),
+      expect.stringContaining('not given here: devices.display0 '),
+      expect.stringContaining('not given here: devices.channel1 '),
+    ])
+    const machine = readMachine(JSON.parse(made.configurations?.current ?? ''))
+    expect(machine.devices.panic0).toMatchObject({ model: 'pvpanic' })
+    const words = qemuWords(made.qemuPid)
+    expect(words).toContain('Westmere,enforce')
+    const port = /: (mv[0-9a-f]{12}): /.exec(ip('-o', 'link', 'show', 'master', 'mgmtnet'))?.[1]
+    const rules = execFileSync('nft', ['list', 'ruleset', 'netdev'], { encoding: 'utf8' })
+    expect(rules).toContain(`hook ingress device "${port}"`)
+    expect(rules).toContain('ether saddr != 00:aa:bb:cc:dd:ee drop')
+  })
+
+  it("is refused as a tenant's", async () => {
+    const { instances } = await open(SCREEN)
+    await expect(instances.ensure(request(EXAMPLE), tenant('anne'))).rejects.toMatchObject({
+      code: 'PERMISSION_DENIED',
+      message: 'spec.domain: only for the administrator',
+    })
+    await expect(instances.expand({ document: EXAMPLE }, tenant('anne'))).rejects.toThrow('spec.domain')
+    const { machine } = await instances.expand({ document: EXAMPLE }, ADMIN)
+    expect(readMachine(JSON.parse(machine)).board.machine).toBe('pc-i440fx-7.2')
+    expect(instances.list(ADMIN)).toEqual([])
+  })
+})
+
+/** A machine of a tenant, on a volume of its own. */
+const OWN = `
+kind: VM
+metadata: { name: web }
+spec:
+  features:
+    memory: { size: 64, maximum: 64 }
+    system: linux
+    storage: [{ source: root-of-web, cache: none }]
+    rng: true
+    vsock: true
+    graphics: { type: vnc }
+    channel: [{ name: org.example.0 }]
+    metadata: { name: web, v4: { ip: 10.0.0.2/24, peer: 10.0.0.1 } }
+    firmware: uefi
+`
+
+async function openOwn(quotas?: Quotas) {
+  const folder = temporaryFolder()
+  const volume = (path: string) =>
+    `roots = ["${folder}"]\n[volumes.root-of-web]\npath = "${path}"\ntenants = ["anne"]\n`
+  const opened = await open(volume(image(folder, 'root', 8)), quotas)
+  const move = (name: string) => writeFile(opened.catalogue, volume(image(folder, name, 8)))
+  return { ...opened, move }
+}
+
+const ANNE = tenant('anne')
+const anne = (instances: Instances, to: Change) =>
+  instances.changeState({ key: 'web', change: to, graceMs: 100 }, ANNE)
+
+describe('an instance that was made of a document', () => {
+  it('is one instance for equal documents, and names the first difference of another', async () => {
+    const { instances } = await openOwn()
+    const made = await instances.ensure(request(OWN), ANNE)
+    expect(made.warnings).toEqual(['not given here: PIT tick policy (no KVM)'])
+    const json = JSON.stringify(parseYaml(OWN))
+    expect((await instances.ensure(request(json), ANNE)).qemuPid).toBe(made.qemuPid)
+    for (const [from, to, path] of [
+      ['size: 64, maximum: 64', 'size: 64, maximum: 128', 'spec.features.memory.maximum'],
+      ['cache: none', 'cache: unsafe', 'spec.features.storage[0].cache'],
+      ['rng: true', 'balloon: true', 'spec.features.balloon'],
+      ['name: web }\nspec', 'name: other }\nspec', 'metadata.name'],
+    ] as const)
+      await expect(instances.ensure(request(OWN.replace(from, to)), ANNE)).rejects.toMatchObject({
+        code: 'FAILED_PRECONDITION',
+        message: `instance web: ${path}: differs from the present one`,
+      })
+    await expect(instances.ensure(ensureRequest('web'), ADMIN)).rejects.toThrow('specification: differs')
+  })
+
+  it('has the same hardware at the next start, with another backend, which is forgotten at its end', async () => {
+    const { instances, folder, move } = await openOwn()
+    const made = await instances.ensure(request(OWN), ANNE)
+    const { document = '', saved = '', desired, current } = made.configurations ?? {}
+    expect([document, desired, current]).toEqual([OWN, saved, saved])
+    const words = qemuWords(made.qemuPid)
+    const stopped = await anne(instances, Change.KILL)
+    expect(stopped.configurations).toMatchObject({ saved, desired: '', current: '' })
+    await move('other')
+    const again = await anne(instances, Change.RUN)
+    expect(again.configurations).toEqual(made.configurations)
+    const [before, after] = [words, qemuWords(again.qemuPid)].map((all) =>
+      all.map((word) => word.replace(`${folder}/`, '')),
+    )
+    expect(after?.filter((word) => !before?.includes(word))).toEqual([expect.stringContaining('/other')])
+    const listed = instances.list(ANNE)[0]?.configurations
+    expect(listed).toEqual({ document: '', saved: '', desired: '', current: '', memoryMib: 64n, cpus: 1 })
+  })
+
+  it('gets its volumes by the catalogue alone, and nothing of the host is told', async () => {
+    const { instances, folder } = await openOwn()
+    await expect(instances.ensure(request(OWN), tenant('bob'))).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      message: expect.stringContaining(
+        'spec.features.storage[0].source: volume "root-of-web": not in the catalogue',
+      ),
+    })
+    expect(instances.list(ADMIN)).toEqual([])
+    const made = await instances.ensure(request(OWN), ANNE)
+    expect(inspect(made, { depth: 9 })).not.toContain(folder)
+  })
+
+  it('counts against the quota of its tenant', async () => {
+    const quotas = new Map([['anne', { instances: 4, memoryMib: 100, cpus: 4 }]])
+    const { instances } = await openOwn(quotas)
+    await instances.ensure(request(OWN), ANNE)
+    const other = OWN.replaceAll('web', 'more').replace('root-of-more', 'root-of-web')
+    await expect(instances.ensure(request(other, { key: 'more' }), ANNE)).rejects.toMatchObject({
+      code: 'RESOURCE_EXHAUSTED',
+      message: 'tenant anne: 128 MiB of memory in machines, want at most 100',
+    })
+  })
+})
