@@ -35,10 +35,10 @@ const SHOWN_BY: readonly (readonly [row: string, file: string, name: string])[] 
     'test/handlers/storage/mount-point.test.ts',
     'checkMountPoint',
   ],
-  ['huge-page volume smaller than a page', 'test/handlers/storage/ephemeral.test.ts', 'refuses %j'],
+  ['huge-page volume smaller than a page', 'test/handlers/storage/drivers/ephemeral.test.ts', 'refuses %j'],
   [
     'writable layer for a sandbox storage',
-    'test/handlers/storage/overlayfs.test.ts',
+    'test/handlers/storage/drivers/overlayfs.test.ts',
     'refuses a writable layer',
   ],
   [
@@ -67,15 +67,19 @@ const SHOWN_BY: readonly (readonly [row: string, file: string, name: string])[] 
     'test/handlers/container/create-container.test.ts',
     'says by which rule',
   ],
-  ['unknown mount option of `ephemeral`', 'test/handlers/storage/ephemeral.test.ts', 'mounts with the size'],
+  [
+    'unknown mount option of `ephemeral`',
+    'test/handlers/storage/drivers/ephemeral.test.ts',
+    'mounts with the size',
+  ],
   [
     'unknown `X-kata.` layer option',
-    'test/handlers/storage/mount-image.test.ts',
+    'test/handlers/storage/drivers/mount-image.test.ts',
     'says that it does not know',
   ],
   [
     'storage encryption',
-    'test/handlers/storage/mount-image.test.ts',
+    'test/handlers/storage/drivers/mount-image.test.ts',
     'refuses a layer that should be encrypted',
   ],
   [
@@ -195,8 +199,8 @@ const SHOWN_BY: readonly (readonly [row: string, file: string, name: string])[] 
     'is made anew by the next container',
   ],
   ['agent dies', 'test/host/recovery/agent-recovery.test.ts', 'continues, with its output'],
-  ['`ephemeral` size, mode', 'test/handlers/storage/ephemeral.test.ts', 'mounts with the size'],
-  ['second huge-page volume', 'test/handlers/storage/ephemeral.test.ts', 'adds to the pages'],
+  ['`ephemeral` size, mode', 'test/handlers/storage/drivers/ephemeral.test.ts', 'mounts with the size'],
+  ['second huge-page volume', 'test/handlers/storage/drivers/ephemeral.test.ts', 'adds to the pages'],
   ['later storage fails', 'test/handlers/storage/storage.test.ts', 'releases the earlier storages'],
   ['storage group, symbolic links', 'test/handlers/storage/ownership.test.ts', 'neither changes nor follows'],
   ['several VFIO devices', 'test/handlers/device/vfio-pci.test.ts', 'are bound to vfio-pci'],
@@ -245,7 +249,7 @@ const SHOWN_BY: readonly (readonly [row: string, file: string, name: string])[] 
     'test/agent/service/policy.test.ts',
     'lets denied and unknown calls pass',
   ],
-  ['policy line above 64 KiB', 'test/host/os/os-policy.test.ts', 'may be 1 MB'],
+  ['policy line above 64 KiB', 'test/host/os/policy/os-policy.test.ts', 'may be 1 MB'],
   ['missing default policy file', 'test/agent/policy/policy-file.test.ts', 'is absent without a file'],
   [
     'agent dies, policy set by call',

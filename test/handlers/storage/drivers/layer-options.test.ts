@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { parseLayerOptions } from '../../../src/handlers/storage/drivers/image/layer-options.ts'
-import { storageOf } from '../../support/handlers/storage/storage-builder.ts'
+import { parseLayerOptions } from '../../../../src/handlers/storage/drivers/image/layer-options.ts'
+import { storageOf } from '../../../support/handlers/storage/storage-builder.ts'
 
 describe('parseLayerOptions', () => {
   it('reads as many folders as fit into a message in their order, in no more time than they take', () => {

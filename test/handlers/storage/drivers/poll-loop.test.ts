@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it } from 'vitest'
-import { PollLoop } from '../../../src/handlers/storage/drivers/watchable/poll-loop.ts'
-import { FakeClock } from '../../support/fakes/fake-clock.ts'
+import { PollLoop } from '../../../../src/handlers/storage/drivers/watchable/poll-loop.ts'
+import { FakeClock } from '../../../support/fakes/fake-clock.ts'
 
 describe('PollLoop', () => {
   let clock: FakeClock

@@ -1,11 +1,11 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it } from 'vitest'
-import { neverAborted } from '../../../src/base/abort.ts'
-import type { Storage } from '../../../src/gen/agent.ts'
-import { blk } from '../../../src/handlers/storage/drivers/block.ts'
-import { storageDriverContract } from '../../support/contracts/storage-driver.ts'
-import { FakeOs } from '../../support/fakes/fake-os.ts'
-import { dependenciesOf, ROOT, storageOf } from '../../support/handlers/storage/storage-builder.ts'
+import { neverAborted } from '../../../../src/base/abort.ts'
+import type { Storage } from '../../../../src/gen/agent.ts'
+import { blk } from '../../../../src/handlers/storage/drivers/block.ts'
+import { storageDriverContract } from '../../../support/contracts/storage-driver.ts'
+import { FakeOs } from '../../../support/fakes/fake-os.ts'
+import { dependenciesOf, ROOT, storageOf } from '../../../support/handlers/storage/storage-builder.ts'
 
 const DEVICE = '/sys/devices/pci0000:00/0000:00:02.0/0000:01:03.0'
 const byNode = disk({ source: '/dev/vdb' })

@@ -1,10 +1,10 @@
 import { beforeEach, describe, expect, it } from 'vitest'
-import { neverAborted } from '../../../src/base/abort.ts'
-import { nineP, virtioFs } from '../../../src/handlers/storage/drivers/shared-folder.ts'
-import { createStorageHandlers } from '../../../src/handlers/storage/storage.ts'
-import { storageDriverContract } from '../../support/contracts/storage-driver.ts'
-import { FakeOs } from '../../support/fakes/fake-os.ts'
-import { dependenciesOf, ROOT, storageOf } from '../../support/handlers/storage/storage-builder.ts'
+import { neverAborted } from '../../../../src/base/abort.ts'
+import { nineP, virtioFs } from '../../../../src/handlers/storage/drivers/shared-folder.ts'
+import { createStorageHandlers } from '../../../../src/handlers/storage/storage.ts'
+import { storageDriverContract } from '../../../support/contracts/storage-driver.ts'
+import { FakeOs } from '../../../support/fakes/fake-os.ts'
+import { dependenciesOf, ROOT, storageOf } from '../../../support/handlers/storage/storage-builder.ts'
 
 const shared = { source: 'kataShared', mountPoint: `${ROOT}/shared/containers` }
 const virtioShare = storageOf({ ...shared, driver: 'virtio-fs', fstype: 'virtiofs', options: ['nodev'] })

@@ -1,11 +1,11 @@
 import { execFileSync } from 'node:child_process'
 import { join } from 'node:path'
 import { afterEach, describe, expect, it } from 'vitest'
-import { errnoOf } from '../../../src/base/errors.ts'
-import { buildAddon } from '../../../src/build/native.ts'
-import type { Link, LinkAddress, Neighbor, Network, Route } from '../../../src/os/network/network.ts'
-import { FakeNetwork } from '../../support/fakes/fake-network.ts'
-import { makeNetworkNamespace } from '../../support/host/network-namespace.ts'
+import { errnoOf } from '../../../../src/base/errors.ts'
+import { buildAddon } from '../../../../src/build/native.ts'
+import type { Link, LinkAddress, Neighbor, Network, Route } from '../../../../src/os/network/network.ts'
+import { FakeNetwork } from '../../../support/fakes/fake-network.ts'
+import { makeNetworkNamespace } from '../../../support/host/network-namespace.ts'
 
 type Call = readonly [keyof Network, ...unknown[]]
 

@@ -1,9 +1,9 @@
 import { execFileSync } from 'node:child_process'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { buildAddon } from '../../../src/build/native.ts'
-import type { Link, LinkAddress, Neighbor, Network, Route } from '../../../src/os/network/network.ts'
-import { makeNetworkNamespace, type NetworkNamespace } from '../../support/host/network-namespace.ts'
+import { buildAddon } from '../../../../src/build/native.ts'
+import type { Link, LinkAddress, Neighbor, Network, Route } from '../../../../src/os/network/network.ts'
+import { makeNetworkNamespace, type NetworkNamespace } from '../../../support/host/network-namespace.ts'
 
 type Call = readonly [keyof Network, ...unknown[]]
 

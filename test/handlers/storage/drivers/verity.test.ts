@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { layerTarget, SUPERBLOCK_BYTES } from '../../../src/handlers/storage/drivers/image/verity.ts'
+import { layerTarget, SUPERBLOCK_BYTES } from '../../../../src/handlers/storage/drivers/image/verity.ts'
 
 /** Output of `veritysetup format --hash-offset 16384 --data-blocks 4 --salt aabbccdd`, without the zeros at its end. */
 const WRITTEN =

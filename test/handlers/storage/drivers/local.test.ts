@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest'
-import { neverAborted } from '../../../src/base/abort.ts'
-import { local } from '../../../src/handlers/storage/drivers/local.ts'
-import { storageDriverContract } from '../../support/contracts/storage-driver.ts'
-import { FakeOs } from '../../support/fakes/fake-os.ts'
-import { dependenciesOf, ROOT, storageOf } from '../../support/handlers/storage/storage-builder.ts'
+import { neverAborted } from '../../../../src/base/abort.ts'
+import { local } from '../../../../src/handlers/storage/drivers/local.ts'
+import { storageDriverContract } from '../../../support/contracts/storage-driver.ts'
+import { FakeOs } from '../../../support/fakes/fake-os.ts'
+import { dependenciesOf, ROOT, storageOf } from '../../../support/handlers/storage/storage-builder.ts'
 
 const MOUNT_POINT = `${ROOT}/shared/containers/s1/rootfs/local/data`
 

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest'
-import { neverAborted } from '../../../src/base/abort.ts'
-import { updateEphemeral } from '../../../src/handlers/storage/drivers/ephemeral.ts'
-import { createStorageHandlers } from '../../../src/handlers/storage/storage.ts'
-import { FakeOs } from '../../support/fakes/fake-os.ts'
-import { dependenciesOf, ROOT, storageOf } from '../../support/handlers/storage/storage-builder.ts'
+import { neverAborted } from '../../../../src/base/abort.ts'
+import { updateEphemeral } from '../../../../src/handlers/storage/drivers/ephemeral.ts'
+import { createStorageHandlers } from '../../../../src/handlers/storage/storage.ts'
+import { FakeOs } from '../../../support/fakes/fake-os.ts'
+import { dependenciesOf, ROOT, storageOf } from '../../../support/handlers/storage/storage-builder.ts'
 
 const SHM = `${ROOT}/sandbox/shm`
 

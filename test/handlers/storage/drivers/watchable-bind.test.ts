@@ -1,12 +1,12 @@
 import { beforeEach, describe, expect, it } from 'vitest'
-import { cancelled } from '../../../src/base/abort.ts'
-import { watchableBind } from '../../../src/handlers/storage/drivers/watchable/watchable-bind.ts'
-import type { StorageHandlers } from '../../../src/handlers/storage/storage.ts'
-import { kernelError } from '../../../src/os/errors.ts'
-import { storageDriverContract } from '../../support/contracts/storage-driver.ts'
-import type { FakeOs } from '../../support/fakes/fake-os.ts'
-import { publish, treeOf } from '../../support/handlers/storage/kubernetes-volume.ts'
-import { ROOT } from '../../support/handlers/storage/storage-builder.ts'
+import { cancelled } from '../../../../src/base/abort.ts'
+import { watchableBind } from '../../../../src/handlers/storage/drivers/watchable/watchable-bind.ts'
+import type { StorageHandlers } from '../../../../src/handlers/storage/storage.ts'
+import { kernelError } from '../../../../src/os/errors.ts'
+import { storageDriverContract } from '../../../support/contracts/storage-driver.ts'
+import type { FakeOs } from '../../../support/fakes/fake-os.ts'
+import { publish, treeOf } from '../../../support/handlers/storage/kubernetes-volume.ts'
+import { ROOT } from '../../../support/handlers/storage/storage-builder.ts'
 import {
   COPY,
   keys,
@@ -16,7 +16,7 @@ import {
   WATCHED,
   WatchedMachine,
   watchable,
-} from '../../support/handlers/storage/watched-machine.ts'
+} from '../../../support/handlers/storage/watched-machine.ts'
 
 storageDriverContract('watchable-bind', {
   driver: watchableBind,

@@ -1,10 +1,10 @@
 import { beforeEach, describe, expect, it } from 'vitest'
-import { neverAborted } from '../../../src/base/abort.ts'
-import type { Storage } from '../../../src/gen/agent.ts'
-import { ephemeral } from '../../../src/handlers/storage/drivers/ephemeral.ts'
-import { storageDriverContract } from '../../support/contracts/storage-driver.ts'
-import { FakeOs } from '../../support/fakes/fake-os.ts'
-import { dependenciesOf, storageOf } from '../../support/handlers/storage/storage-builder.ts'
+import { neverAborted } from '../../../../src/base/abort.ts'
+import type { Storage } from '../../../../src/gen/agent.ts'
+import { ephemeral } from '../../../../src/handlers/storage/drivers/ephemeral.ts'
+import { storageDriverContract } from '../../../support/contracts/storage-driver.ts'
+import { FakeOs } from '../../../support/fakes/fake-os.ts'
+import { dependenciesOf, storageOf } from '../../../support/handlers/storage/storage-builder.ts'
 
 const HUGE_PAGES = '/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages'
 const MIB = 1024 * 1024

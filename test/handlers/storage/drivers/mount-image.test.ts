@@ -1,12 +1,12 @@
 import { beforeEach, describe, expect, it } from 'vitest'
-import { neverAborted } from '../../../src/base/abort.ts'
-import { silentLogger } from '../../../src/base/log.ts'
-import type { Storage } from '../../../src/gen/agent.ts'
-import { erofsMultiLayer } from '../../../src/handlers/storage/drivers/image/mount-image.ts'
-import { createStorageHandlers, type StorageHandlers } from '../../../src/handlers/storage/storage.ts'
-import { storageDriverContract } from '../../support/contracts/storage-driver.ts'
-import { FakeOs } from '../../support/fakes/fake-os.ts'
-import { dependenciesOf, ROOT, storageOf } from '../../support/handlers/storage/storage-builder.ts'
+import { neverAborted } from '../../../../src/base/abort.ts'
+import { silentLogger } from '../../../../src/base/log.ts'
+import type { Storage } from '../../../../src/gen/agent.ts'
+import { erofsMultiLayer } from '../../../../src/handlers/storage/drivers/image/mount-image.ts'
+import { createStorageHandlers, type StorageHandlers } from '../../../../src/handlers/storage/storage.ts'
+import { storageDriverContract } from '../../../support/contracts/storage-driver.ts'
+import { FakeOs } from '../../../support/fakes/fake-os.ts'
+import { dependenciesOf, ROOT, storageOf } from '../../../support/handlers/storage/storage-builder.ts'
 
 const IMAGE = `${ROOT}/c1/rootfs`
 const HASH_OFFSET = 8192

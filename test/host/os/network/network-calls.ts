@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs'
 import { dirname } from 'node:path'
-import { errnoOf, messageOf } from '../../../src/base/errors.ts'
-import { loadNative } from '../../../src/os/native.ts'
-import { linuxNetwork } from '../../../src/os/network/linux-network.ts'
+import { errnoOf, messageOf } from '../../../../src/base/errors.ts'
+import { loadNative } from '../../../../src/os/native.ts'
+import { linuxNetwork } from '../../../../src/os/network/linux-network.ts'
 
 // node network-calls.ts ADDON < CALLS: makes calls of `Network`, given as JSON `[[name, ...arguments], …]`, in its network
 // namespace, and prints the results as JSON.

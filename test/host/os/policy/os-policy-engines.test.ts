@@ -1,7 +1,11 @@
 import { beforeEach, describe, expect, it } from 'vitest'
-import { type PolicyEngine, type PolicyEngines, PolicyError } from '../../../src/os/policy/policy-engine.ts'
-import { FakePolicyEngines } from '../../support/fakes/fake-policy-engines.ts'
-import { noPolicyAddon, policyOf, realPolicyEngines } from '../../support/os/policy-addon.ts'
+import {
+  type PolicyEngine,
+  type PolicyEngines,
+  PolicyError,
+} from '../../../../src/os/policy/policy-engine.ts'
+import { FakePolicyEngines } from '../../../support/fakes/fake-policy-engines.ts'
+import { noPolicyAddon, policyOf, realPolicyEngines } from '../../../support/os/policy-addon.ts'
 
 const POLICY = policyOf(`
 default allowed := false

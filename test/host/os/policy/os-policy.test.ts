@@ -1,14 +1,14 @@
 import { readFileSync } from 'node:fs'
 import { beforeAll, describe, expect, it } from 'vitest'
-import { loadPolicyEngines } from '../../../src/os/policy/load-policy-engines.ts'
-import { type PolicyEngines, PolicyError } from '../../../src/os/policy/policy-engine.ts'
+import { loadPolicyEngines } from '../../../../src/os/policy/load-policy-engines.ts'
+import { type PolicyEngines, PolicyError } from '../../../../src/os/policy/policy-engine.ts'
 import {
   noPolicyAddon,
   policyAddonFolder,
   policyOf,
   realPolicyEngines,
   withPolicy,
-} from '../../support/os/policy-addon.ts'
+} from '../../../support/os/policy-addon.ts'
 
 const skipped = (await noPolicyAddon()) !== undefined
 

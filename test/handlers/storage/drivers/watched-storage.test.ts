@@ -1,8 +1,14 @@
 import { beforeEach, describe, expect, it } from 'vitest'
-import { kernelError } from '../../../src/os/errors.ts'
-import type { FakeOs } from '../../support/fakes/fake-os.ts'
-import { publish, treeOf } from '../../support/handlers/storage/kubernetes-volume.ts'
-import { COPY, keys, SHARED, SOURCE, WatchedMachine } from '../../support/handlers/storage/watched-machine.ts'
+import { kernelError } from '../../../../src/os/errors.ts'
+import type { FakeOs } from '../../../support/fakes/fake-os.ts'
+import { publish, treeOf } from '../../../support/handlers/storage/kubernetes-volume.ts'
+import {
+  COPY,
+  keys,
+  SHARED,
+  SOURCE,
+  WatchedMachine,
+} from '../../../support/handlers/storage/watched-machine.ts'
 
 describe('WatchedStorage', () => {
   let machine: WatchedMachine
