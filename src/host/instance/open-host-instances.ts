@@ -1,4 +1,4 @@
-import { constants, readFileSync, statSync } from 'node:fs'
+import { constants, existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
 import { mkdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -6,6 +6,7 @@ import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { buildHolder } from '../../build/native.ts'
 import { LimitedCgroups } from '../../os/cgroup/limited-cgroups.ts'
+import { askedQemu } from '../qemu/capabilities.ts'
 import { type Acceleration, chooseAcceleration, hasAccess, hostTscKhz } from '../qemu/host.ts'
 import { findVsockDaemon } from '../qemu/vsock/choose-link.ts'
 import { hostMachines } from './documents/host-machines.ts'
@@ -68,13 +69,15 @@ export async function openHostInstances(options: HostInstancesOptions): Promise<
   // Each run of a hypervisor makes its instance anew.
   const variables = options.isLeashed ? join(options.stateFolder, VARIABLES) : undefined
   if (isRoot) await checkUnused(uids)
+  const chosen = chosenAcceleration(options.acceleration)
   return await openInstances({
     ...options,
     ...hostParts(),
     uids: isRoot ? uidClaims({ range: uids, stateFolder: options.stateFolder, log: options.log }) : undefined,
     plan: hostPlan({ ...options, isKept: true, variables }, { kvm: kvmUsers() }, cgroups?.controllers),
     machines: hostMachines({
-      facts: async () => ({ acceleration: chosenAcceleration(options.acceleration) }),
+      facts: { acceleration: chosen, numaNodes: numaNodes() },
+      qemu: askedQemu(PROGRAMS.qemu, chosen),
       catalogue: options.catalogue,
     }),
     isKept: true,
@@ -174,6 +177,26 @@ function chosenAcceleration(override: string | undefined): Acceleration {
     kvmUsable: hasAccess('/dev/kvm', constants.R_OK | constants.W_OK),
     override,
   })
+}
+
+/** The CPUs of each NUMA node; undefined where the kernel knows of none. */
+function numaNodes(): readonly (readonly number[])[] | undefined {
+  const folder = '/sys/devices/system/node'
+  if (!existsSync(folder)) return undefined
+  const nodes = readdirSync(folder).filter((name) => /^node\d+$/.test(name))
+  return nodes.map((node) => parseCpuList(readFileSync(join(folder, node, 'cpulist'), 'utf8')))
+}
+
+function parseCpuList(text: string): readonly number[] {
+  return text.trim() === ''
+    ? []
+    : text
+        .trim()
+        .split(',')
+        .flatMap((part) => {
+          const [first = 0, last = first] = part.split('-').map(Number)
+          return Array.from({ length: last - first + 1 }, (_, index) => first + index)
+        })
 }
 
 function kvmUsers(): WallFacts['kvm'] {

@@ -109,6 +109,8 @@ export const machineShape = object({
     /** `exact`: a host that lacks a feature of the model is refused. */
     match: oneOf(['exact', 'host']),
     features: record(boolean),
+    /** What the model and its features were when the machine was made: properties of QEMU's model `base`. */
+    expansion: optional(record(scalar)),
     count: cpuCount,
     /** The CPUs that are there at the start. */
     present: cpuCount,

@@ -6,6 +6,7 @@ import { type Document, parseDocument } from '../../machine/document/document.ts
 import { expand, fieldsOf } from '../../machine/expand.ts'
 import type { HostFacts } from '../../machine/features/feature.ts'
 import type { Machine } from '../../machine/machine.ts'
+import { type AskedQemu, checkCapabilities } from '../../qemu/capabilities.ts'
 import type { Backends } from '../../qemu/machine/as-spec.ts'
 import { machinesOf, withStarted } from './document-record.ts'
 import { ownBackends } from './own-files.ts'
@@ -22,17 +23,26 @@ export interface HostMachines {
 }
 
 export function hostMachines(parts: {
-  readonly facts: () => Promise<HostFacts>
+  readonly facts: HostFacts
+  readonly qemu: AskedQemu
   /** Of the catalogue. */
   readonly catalogue?: string | undefined
 }): HostMachines {
   return {
     expand: async (document, { isPrivileged, uuid }) => {
-      const facts = await parts.facts()
-      const own = uuid === undefined ? facts : { ...facts, uuid }
-      return expand(document, { facts: own, isPrivileged, isKept: true })
+      const capabilities = await parts.qemu.capabilities()
+      const { cpuModels } = capabilities
+      const facts = { ...parts.facts, cpuModels, ...(uuid !== undefined && { uuid }) }
+      const machine = expand(document, { facts, isPrivileged, isKept: true })
+      const { cpu } = machine
+      const isNamed = cpu.match === 'exact'
+      const expansion = isNamed ? await parts.qemu.expandCpu(cpu.model, cpu.features) : undefined
+      const whole = { ...machine, cpu: { ...cpu, ...(expansion && { expansion }) } }
+      checkCapabilities(whole, capabilities)
+      return whole
     },
     backends: async (machine, { document, properties }, folder) => {
+      checkCapabilities(machine, await parts.qemu.capabilities())
       const catalogue = await openCatalogue(parts.catalogue)
       const isPrivileged = document?.isPrivileged ?? false
       const tenant = isPrivileged ? undefined : properties?.tenant

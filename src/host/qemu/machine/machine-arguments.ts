@@ -68,7 +68,7 @@ function machineOption(machine: Machine, host: MachineHost): string {
 
 /** A named model is given whole or not at all. */
 function cpuOption({ clock, cpu, hyperv }: Machine, { acceleration }: MachineHost): string {
-  const { features, match, model } = cpu
+  const { expansion, features, match, model } = cpu
   const spinlocks = hyperv?.spinlockRetries
   // QEMU's emulation takes these words and does nothing.
   const isGiven = acceleration === 'kvm'
@@ -78,8 +78,16 @@ function cpuOption({ clock, cpu, hyperv }: Machine, { acceleration }: MachineHos
     ...(spinlocks === undefined ? [] : [`hv-spinlocks=${spinlocks}`]),
     ...(clock.timers.hypervclock ? ['hv-time=on'] : []),
   ]
-  const own = Object.entries(features).map(([name, on]) => `${name}=${onOff(on)}`)
-  return [model, ...own, ...(isGiven ? interfaces : []), ...(match === 'exact' ? ['enforce'] : [])].join(',')
+  const named = [model, ...Object.entries(features).map(([name, on]) => `${name}=${onOff(on)}`)]
+  return [
+    ...(expansion === undefined ? named : ['base', ...Object.entries(expansion).map(propertyOf)]),
+    ...(isGiven ? interfaces : []),
+    ...(match === 'exact' ? ['enforce'] : []),
+  ].join(',')
+}
+
+function propertyOf([name, value]: readonly [string, Scalar]): string {
+  return `${name}=${typeof value === 'boolean' ? onOff(value) : String(value).replaceAll(',', ',,')}`
 }
 
 function smpOption({ count, present, topology }: Machine['cpu']): string {
@@ -157,7 +165,11 @@ function machineDeviceParts(
 const NOTHING: Provision = { parts: [], properties: {} }
 
 /** A virtio device of machine `microvm` is no device of PCI. */
-function typeOf(machine: Machine, { model }: MachineDevice, provided: Provision): string {
+export function typeOf(
+  machine: Machine,
+  { model }: Pick<MachineDevice, 'model'>,
+  provided: Pick<Provision, 'model'> = {},
+): string {
   const type = provided.model ?? model
   if (!/^(?:virtio|vhost)-/.test(type) || type === 'virtio-vga') return type
   return `${type}-${isPc(machine) || isQ35(machine) ? 'pci' : 'device'}`

@@ -14,6 +14,7 @@ import type { Quotas } from '../../../../src/host/instance/record/quota.ts'
 import { memoryRegistry } from '../../../../src/host/instance/registry/memory-registry.ts'
 import { readMachine } from '../../../../src/host/machine/document/document.ts'
 import { parseYaml } from '../../../../src/host/machine/document/parse-yaml.ts'
+import { askedQemu } from '../../../../src/host/qemu/capabilities.ts'
 import { temporaryFolder } from '../../../support/temporary-folder.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
 import { ip } from '../../../support/wing/made-machine.ts'
@@ -81,7 +82,18 @@ describe('the example of the proposal', () => {
     const machine = readMachine(JSON.parse(made.configurations?.current ?? ''))
     expect(machine.devices.panic0).toMatchObject({ model: 'pvpanic' })
     const words = qemuWords(made.qemuPid)
-    expect(words).toContain('Westmere,enforce')
+    const cpu = words.find((word) => word.startsWith('base,')) ?? ''
+    for (const own of [
+      'family=6',
+      'model=44',
+      'stepping=1',
+      'vendor=GenuineIntel',
+      'aes=on',
+      'phys-bits=40',
+      'enforce',
+    ])
+      expect(cpu.split(',')).toContain(own)
+    expect(machine.cpu).toMatchObject({ model: 'Westmere', expansion: { 'min-level': 11, 'phys-bits': 40 } })
     const port = /: (mv[0-9a-f]{12}): /.exec(ip('-o', 'link', 'show', 'master', 'mgmtnet'))?.[1]
     const rules = execFileSync('nft', ['list', 'ruleset', 'netdev'], { encoding: 'utf8' })
     expect(rules).toContain(`hook ingress device "${port}"`)
@@ -98,6 +110,31 @@ describe('the example of the proposal', () => {
     const { machine } = await instances.expand({ document: EXAMPLE }, ADMIN)
     expect(readMachine(JSON.parse(machine)).board.machine).toBe('pc-i440fx-7.2')
     expect(instances.list(ADMIN)).toEqual([])
+  })
+})
+
+describe('a CPU model', () => {
+  const document = (cpu: string) => request(`{kind: VM, spec: {features: {memory: 64, cpu: ${cpu}}}}`)
+
+  it.each([
+    ['{model: Westmore}', 'spec.features.cpu.model: "Westmore": unknown here, did you mean "Westmere"?'],
+    ['{features: {aess: true}}', "QEMU: Property 'Westmere-x86_64-cpu.aess' not found"],
+    // Emulation has it not.
+    ['{features: {avx512f: true}}', 'cpu.features.avx512f: of model Westmere: not given here'],
+  ])('%s is refused by name', async (cpu, message) => {
+    const { instances } = await open('')
+    await expect(instances.ensure(document(cpu), ADMIN)).rejects.toThrow(message)
+    expect(instances.list(ADMIN)).toEqual([])
+  })
+
+  it('is asked of QEMU once', async () => {
+    const qemu = askedQemu('qemu-system-x86_64', 'tcg')
+    const begun = performance.now()
+    const { version } = await qemu.capabilities()
+    const [cold, asked] = [performance.now() - begun, performance.now()]
+    expect(version).toMatch(/^7\.2\./)
+    expect(await qemu.capabilities()).toBe(await qemu.capabilities())
+    expect(performance.now() - asked).toBeLessThan(cold / 4)
   })
 })
 

@@ -1,0 +1,188 @@
+import { spawn } from 'node:child_process'
+import { stat } from 'node:fs/promises'
+import { delimiter, join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { AgentError } from '../../base/errors.ts'
+import type { Machine, MachineDevice, Scalar } from '../machine/machine.ts'
+import { pathOf, shown } from '../spec/component-path.ts'
+import type { Acceleration } from './host.ts'
+import { typeOf } from './machine/machine-arguments.ts'
+
+/** What a QEMU says of itself. */
+export interface Capabilities {
+  readonly version: string
+  readonly machines: ReadonlySet<string>
+  readonly cpuModels: readonly string[]
+  /** The names of all types of devices. */
+  readonly devices: ReadonlySet<string>
+  /** The features of CPUs that QEMU gives on this host. */
+  readonly cpuFeatures: ReadonlySet<string>
+}
+
+/** A QEMU that can be asked. Answers are kept until its file is another one. */
+export interface AskedQemu {
+  capabilities(): Promise<Capabilities>
+  /**
+   * All that a named CPU model is: its features, family, model, stepping, vendor and levels, as properties of QEMU's model `base`.
+   * Throws FAILED_PRECONDITION for a model or a feature that QEMU does not know.
+   */
+  expandCpu(
+    model: string,
+    features: Readonly<Record<string, boolean>>,
+  ): Promise<Readonly<Record<string, Scalar>>>
+}
+
+interface Kept {
+  readonly identity: string
+  readonly answers: Map<string, Promise<unknown>>
+}
+
+export function askedQemu(program: string, acceleration: Acceleration): AskedQemu {
+  let kept: Kept | undefined
+  const once = async <Answer>(name: string, ask: () => Promise<Answer>): Promise<Answer> => {
+    const identity = await identityOf(program)
+    if (kept?.identity !== identity) kept = { identity, answers: new Map() }
+    const { answers } = kept
+    // The name decides the type.
+    const known = answers.get(name) as Promise<Answer> | undefined
+    if (known !== undefined) return await known
+    const asked = ask()
+    answers.set(name, asked)
+    asked.catch(() => answers.delete(name))
+    return await asked
+  }
+  return {
+    capabilities: () => once('capabilities', () => askCapabilities(program, acceleration)),
+    expandCpu: (model, features) =>
+      once(JSON.stringify([model, features]), () =>
+        askCpu(program, acceleration, { name: model, props: features }),
+      ),
+  }
+}
+
+/** Throws FAILED_PRECONDITION naming the first part of a machine that this QEMU lacks, or does not give on this host. */
+export function checkCapabilities(machine: Machine, capabilities: Capabilities): void {
+  const { cpuFeatures, devices, machines, version } = capabilities
+  const lacks = (at: string, name: string) =>
+    new AgentError('FAILED_PRECONDITION', `${at}: ${shown(name)}: not in this QEMU, ${version}`)
+  if (!machines.has(machine.board.machine)) throw lacks('board.machine', machine.board.machine)
+  const missing = Object.entries(machine.cpu.expansion ?? {}).find(
+    ([name, value]) => value === true && !cpuFeatures.has(name),
+  )
+  if (missing !== undefined)
+    throw new AgentError(
+      'FAILED_PRECONDITION',
+      `${pathOf('cpu', 'features', missing[0])}: of model ${machine.cpu.model}: not given here`,
+    )
+  for (const [key, device] of Object.entries(machine.devices)) {
+    const type = typeOf(machine, device)
+    if (isMade(device) && !devices.has(type)) throw lacks(pathOf('devices', key, 'model'), type)
+  }
+}
+
+function isMade({ builtIn, kind }: MachineDevice): boolean {
+  // Which vsock it is depends on what stands behind it.
+  return builtIn !== true && !['display', 'firmware-item', 'vsock'].includes(kind)
+}
+
+/** Properties whose values are not those of the guest's hardware. */
+const IS_KEPT = (value: unknown): value is Scalar => value !== false && value !== ''
+
+/** KVM's and TCG's own; a machine whose memory needs more is refused by QEMU. */
+const PHYSICAL_BITS = 40
+
+interface CpuExpansion {
+  readonly model: { readonly props: Readonly<Record<string, Scalar>> }
+}
+
+async function askCpu(
+  program: string,
+  acceleration: Acceleration,
+  model: { readonly name: string; readonly props: Readonly<Record<string, boolean>> },
+) {
+  const [answer] = await ask(program, acceleration, [
+    { execute: 'query-cpu-model-expansion', arguments: { type: 'static', model } },
+  ])
+  const { props } = (answer as CpuExpansion).model
+  const own = Object.entries(props)
+    .filter(([, value]) => IS_KEPT(value))
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+  return { ...Object.fromEntries(own), 'phys-bits': PHYSICAL_BITS }
+}
+
+async function askCapabilities(program: string, acceleration: Acceleration): Promise<Capabilities> {
+  const [version, machines, models, types, most] = await ask(program, acceleration, [
+    { execute: 'query-version' },
+    { execute: 'query-machines' },
+    { execute: 'query-cpu-definitions' },
+    { execute: 'qom-list-types', arguments: { implements: 'device', abstract: false } },
+    { execute: 'query-cpu-model-expansion', arguments: { type: 'full', model: { name: 'max' } } },
+  ])
+  // The forms of QEMU's answers (qapi/ of its source).
+  const { package: text, qemu } = version as {
+    readonly package: string
+    readonly qemu: Readonly<Record<'major' | 'minor' | 'micro', number>>
+  }
+  const { props } = (most as CpuExpansion).model
+  const names = (list: unknown) => (list as readonly { readonly name: string }[]).map(({ name }) => name)
+  return {
+    version: [`${qemu.major}.${qemu.minor}.${qemu.micro}`, ...(text === '' ? [] : [text])].join(' '),
+    ...{ machines: new Set(names(machines)), cpuModels: names(models), devices: new Set(names(types)) },
+    cpuFeatures: new Set(Object.keys(props).filter((name) => props[name] === true)),
+  }
+}
+
+/** Changes when the program is another one. */
+async function identityOf(program: string): Promise<string> {
+  const folders = program.includes('/') ? [''] : (process.env.PATH ?? '').split(delimiter)
+  for (const folder of folders) {
+    const path = join(folder, program)
+    const status = await stat(path).catch(() => undefined)
+    if (status?.isFile()) return [path, status.ino, status.size, status.mtimeMs].join(' ')
+  }
+  throw new AgentError(
+    'FAILED_PRECONDITION',
+    `${program}: no such program; ./microvm doctor names its package`,
+  )
+}
+
+interface Question {
+  readonly execute: string
+  readonly arguments?: Readonly<Record<string, unknown>>
+}
+
+const ASK_MS = 20_000
+
+/** Asks a QEMU without a machine, which ends then. Throws FAILED_PRECONDITION with its own words. */
+async function ask(
+  program: string,
+  acceleration: Acceleration,
+  questions: readonly Question[],
+): Promise<readonly unknown[]> {
+  const words = ['-machine', 'none', '-accel', acceleration, '-nodefaults', '-no-user-config']
+  const child = spawn(program, [...words, '-display', 'none', '-S', '-qmp', 'stdio'], {
+    stdio: ['pipe', 'pipe', 'ignore'],
+    timeout: ASK_MS,
+  })
+  const failed = new Promise<never>((_, reject) => child.once('error', reject))
+  const all = [{ execute: 'qmp_capabilities' }, ...questions, { execute: 'quit' }]
+  child.stdin.on('error', () => {}).end(all.map((each) => `${JSON.stringify(each)}\n`).join(''))
+  const read = async () => {
+    const answers: unknown[] = []
+    for await (const line of createInterface({ input: child.stdout })) {
+      const message: { readonly return?: unknown; readonly error?: { readonly desc: string } } =
+        JSON.parse(line)
+      if (message.error !== undefined)
+        throw new AgentError('FAILED_PRECONDITION', `QEMU: ${message.error.desc}`)
+      if (message.return !== undefined) answers.push(message.return)
+    }
+    return answers.slice(1, 1 + questions.length)
+  }
+  try {
+    const answers = await Promise.race([read(), failed])
+    if (answers.length === questions.length) return answers
+    throw new AgentError('FAILED_PRECONDITION', 'QEMU ended before it answered')
+  } finally {
+    child.kill('SIGKILL')
+  }
+}
