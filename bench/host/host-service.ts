@@ -2,7 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Client, credentials } from '@grpc/grpc-js'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
@@ -109,7 +109,8 @@ async function start(
   callerOf: (path: string) => Pick<Side, 'call' | 'close'>,
   method: string,
 ): Promise<Side> {
-  const [before, path] = [join(folder, `${script}.0`), join(folder, script)]
+  const path = join(folder, basename(script))
+  const before = `${path}.0`
   const first = await startOnce(script, before)
   await callOnce(callerOf(before), method)
   await endChild(first, 'SIGTERM')

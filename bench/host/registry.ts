@@ -8,7 +8,7 @@ import { openRegistry } from '../../src/host/instance/registry/open-registry.ts'
 import { median, report } from '../support/figure.ts'
 
 /**
- * A row that is written to the daemon's registry, and the load of its rows, against SQLite in the same thread; and (`hop`) a
+ * A row that is written to the daemon's registry, and the load of its rows, against SQLite in the same thread. `hop` is a
  * message of the row's bytes to a bare worker and back, without which another thread cannot write it.
  */
 const WRITES = 400
