@@ -37,6 +37,7 @@ const PATHS = [
   'host/instance-start',
   'host/host-service',
   'host/initial-image',
+  'host/snapshots',
   'host/console-calls',
 ]
 const SCRIPTS = new Map(PATHS.map((path) => [basename(path), join(import.meta.dirname, `${path}.ts`)]))

@@ -7,7 +7,8 @@ import { runVitest } from './test/run-vitest.ts'
 
 /**
  * `npm run instances -- [--lives N] [--seed N]`: instances with paused machines live random lives, in which QEMU, the holder
- * and the daemon are killed; and a daemon dies before and after each write of its registry. The exit status is 1 when one
+ * and the daemon are killed; and a daemon dies before and after each write of its registry
+ * and, in changes of snapshots, each command for QEMU. The exit status is 1 when one
  * went wrong or left something behind.
  */
 try {
@@ -17,7 +18,11 @@ try {
   const counts = await runVitest({
     root: projectRoot,
     project: 'host',
-    patterns: ['test/host/wing/lives.test.ts', 'test/host/wing/daemon-deaths.test.ts'],
+    patterns: [
+      'test/host/wing/lives.test.ts',
+      'test/host/wing/daemon-deaths.test.ts',
+      'test/host/wing/snapshots',
+    ],
     write: (text) => process.stdout.write(text),
     env: { ...process.env, [INSTANCES.lives]: String(lives), [INSTANCES.seed]: String(seed) },
   })

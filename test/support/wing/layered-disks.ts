@@ -1,4 +1,4 @@
-import { closeSync, openSync, readdirSync, readSync } from 'node:fs'
+import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { neverAborted } from '../../../src/base/abort.ts'
 import {
@@ -15,19 +15,22 @@ import type { Registry } from '../../../src/host/instance/registry/registry.ts'
 import type { QmpClient } from '../../../src/host/qemu/qmp/client.ts'
 import { connectQmp } from '../../../src/host/qemu/qmp/connect.ts'
 import { temporaryFolder } from '../temporary-folder.ts'
+import { BLOCK, bytesOf, io } from './layer-bytes.ts'
 import { leftovers } from './leftovers.ts'
 import { image, lifePlan, openReal } from './real-wing.ts'
 import { ADMIN, file } from './requests.ts'
 
-/** A cluster of a layer. */
-export const BLOCK = 65_536
-
 /** An instance `web` with the disks `root` and `data`, whose blocks a test writes through QEMU in place of a guest. */
 export class LayeredDisks {
-  readonly folder = temporaryFolder()
-  readonly disks = join(this.folder, 'images')
+  readonly folder: string
+  readonly disks: string
   #registry: Registry = memoryRegistry()
   #instances: Instances | undefined
+
+  constructor(folder = temporaryFolder(), disks = join(folder, 'images')) {
+    this.folder = folder
+    this.disks = disks
+  }
 
   async make(registry = this.#registry): Promise<Instance> {
     this.#registry = registry
@@ -108,16 +111,7 @@ export class LayeredDisks {
   }
 
   bytesOf(disk: string, layer: number, layers: readonly Layer[], count = 4): readonly number[] {
-    const chain: string[] = []
-    for (let id = layer; id !== 0; id = layers.find((each) => each.id === id)?.parent ?? 0)
-      chain.push(join(this.own, 'disks', `${id}.qcow2`))
-    return Array.from({ length: count }, (_, block) => {
-      for (const path of chain) {
-        const byte = byteOf(path, block)
-        if (byte !== undefined) return byte
-      }
-      return at(join(this.disks, disk), block * BLOCK, 1).readUInt8()
-    })
+    return bytesOf(this.own, this.disks, disk, layer, layers, count)
   }
 
   /** The instance's folder. */
@@ -134,37 +128,5 @@ export class LayeredDisks {
     await (await this.open()).remove('web', ADMIN)
     await this.leave()
     return leftovers(this.folder)
-  }
-}
-
-/** Runs a command of qemu-io on a disk of the machine. */
-async function io(qmp: QmpClient, disk: string, command: string): Promise<void> {
-  const line = `qemu-io -d /machine/peripheral/name-${disk}/virtio-backend "${command}"`
-  const asked = { execute: 'human-monitor-command', arguments: { 'command-line': line } }
-  const answer = await qmp.command(asked, neverAborted)
-  if (answer !== '') throw new Error(`${command}: ${answer}`)
-}
-
-const OFFSET = 0x00ff_ffff_ffff_fe00n
-
-/** The first byte of a block in a qcow2 file; undefined when the block is not in it. */
-function byteOf(path: string, block: number): number | undefined {
-  const header = at(path, 0, 104)
-  const table = at(path, Number(header.readBigUInt64BE(40)), 8).readBigUInt64BE() & OFFSET
-  if (table === 0n) return undefined
-  const entry = at(path, Number(table) + block * 8, 8).readBigUInt64BE()
-  if ((entry & 1n) === 1n) return 0
-  const place = Number(entry & OFFSET)
-  return place === 0 ? undefined : at(path, place, 1).readUInt8()
-}
-
-function at(path: string, position: number, bytes: number): Buffer {
-  const file = openSync(path, 'r')
-  try {
-    const read = Buffer.alloc(bytes)
-    readSync(file, read, 0, bytes, position)
-    return read
-  } finally {
-    closeSync(file)
   }
 }

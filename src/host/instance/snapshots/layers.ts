@@ -91,11 +91,12 @@ export function nextChange({ layers, snapshots }: Layers): LayerChange | undefin
     )
   const above = (id: number, base: string) =>
     layers.filter((layer) => layer.parent === id && layer.base === base)
-  for (const layer of layers) {
-    if (layer.active || isNeeded(layer.id, layer.base)) continue
+  const unneeded = layers.filter((layer) => !layer.active && !isNeeded(layer.id, layer.base))
+  const unused = unneeded.find((layer) => above(layer.id, layer.base).length === 0)
+  if (unused !== undefined) return { kind: 'drop', layer: unused }
+  for (const layer of unneeded) {
     const [only, ...others] = above(layer.id, layer.base)
-    if (only === undefined) return { kind: 'drop', layer }
-    if (others.length === 0) return { kind: 'merge', layer: only, into: layer }
+    if (only !== undefined && others.length === 0) return { kind: 'merge', layer: only, into: layer }
   }
   for (const base of new Set(layers.map((layer) => layer.base))) {
     const [only, ...others] = above(0, base)

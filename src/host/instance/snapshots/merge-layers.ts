@@ -58,6 +58,12 @@ export async function mergeLayers(instance: MachineInstance): Promise<number> {
   return stillUs
 }
 
+/** Removes the layers that nothing is on and no snapshot needs, such as those that a revert leaves. */
+export async function dropLayers(instance: MachineInstance): Promise<void> {
+  for (let next = nextChange(instance.record); next?.kind === 'drop'; next = nextChange(instance.record))
+    await removeLayer(instance, next, [])
+}
+
 /**
  * Finishes a merge that an earlier daemon has begun, if it is near its end: the guest may stand still for it. Others are left
  * to {@link mergeLayers}, for they may take long.

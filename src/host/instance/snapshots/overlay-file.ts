@@ -18,7 +18,7 @@ const MAX_TABLE_CLUSTERS = REFERENCES - 3
  * The bytes of an empty qcow2 image of version 3 (QEMU, interop/qcow2.txt), which names no other file: what is below
  * it, each who opens it has to know. Header, table and block of references, first table.
  */
-function emptyOverlay(sizeBytes: number): Buffer {
+export function emptyOverlay(sizeBytes: number): Buffer {
   const entries = Math.max(1, Math.ceil(sizeBytes / L2_REACH))
   const tableClusters = Math.ceil((entries * 8) / CLUSTER)
   if (tableClusters > MAX_TABLE_CLUSTERS)

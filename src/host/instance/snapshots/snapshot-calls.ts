@@ -3,7 +3,7 @@ import { describeInstance } from '../describe-instance.ts'
 import type { MachineInstance } from '../instance.ts'
 import type { Caller, Instances } from '../instances.ts'
 import { layerPath } from './layers.ts'
-import { removeSnapshot } from './merge-layers.ts'
+import { dropLayers, removeSnapshot } from './merge-layers.ts'
 import { revert } from './revert.ts'
 import { settleLayers } from './settle.ts'
 import { takeSnapshot } from './take-snapshot.ts'
@@ -38,7 +38,10 @@ export function snapshotCalls(
       return { snapshots: [...record.snapshots], layers: await Promise.all(layers) }
     },
     revert: async ({ key, name }, checkOwner, caller) => {
-      await change(key, caller, (instance) => revert(instance, name, { ...caller, checkOwner }))
+      await change(key, caller, async (instance) => {
+        await revert(instance, name, { ...caller, checkOwner })
+        await dropLayers(instance)
+      })
       return await describeInstance(await find(key, caller))
     },
     removeSnapshot: async (request, caller) => {

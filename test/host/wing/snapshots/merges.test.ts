@@ -5,7 +5,8 @@ import {
   ChangeStateRequest_Change as Change,
   State,
 } from '../../../../src/gen/microvm/instance/v1/instance.ts'
-import { BLOCK, LayeredDisks } from '../../../support/wing/layered-disks.ts'
+import { BLOCK } from '../../../support/wing/layer-bytes.ts'
+import { LayeredDisks } from '../../../support/wing/layered-disks.ts'
 import { ADMIN } from '../../../support/wing/requests.ts'
 
 const bytesOfFile = (path: string) => [0, 1, 2, 3].map((block) => readFileSync(path)[block * BLOCK])
