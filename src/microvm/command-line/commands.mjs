@@ -141,6 +141,12 @@ export const MACHINE_COMMANDS = [
         summary:
           "the host's ends of the links, separated by commas (default: 169.254.1.1,fd6d:6963:726f:766d::1)",
       },
+      {
+        name: 'max-image-size',
+        value: 'MIB',
+        number: [1, 2 ** 30],
+        summary: 'of the initial image of a disk without a size (default: 1048576)',
+      },
       { ...GRACE, summary: `${GRACE.summary} after its power button (default: 30)` },
       HELP,
     ],

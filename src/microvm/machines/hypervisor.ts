@@ -28,13 +28,14 @@ export async function run(context: MachineContext): Promise<number | undefined> 
     stop.abort()
     interruptions.forwardNext(() => kill.abort())
   })
-  const listen = values.get('listen')
+  const [listen, maxImageMib] = [values.get('listen'), values.get('max-image-size')]
   const reason = await runHypervisor({
     vmSpec: env.VM_SPEC,
     machine: specification,
     stateFolder,
     listen: listen === undefined ? undefined : resolve(listen),
     peers: values.get('peer')?.split(',') ?? [],
+    maxImageBytes: maxImageMib === undefined ? undefined : Number(maxImageMib) * 2 ** 20,
     graceMs: Number(values.get('grace') ?? DEFAULT_GRACE_SECONDS) * 1000,
     acceleration: env.MICROVM_ACCEL,
     log: jsonLogger({

@@ -149,6 +149,11 @@ describe('the machine of a hypervisor', () => {
       { devices: { card }, backends: { net: { tap: { interfaceName: 't' } } } },
     )
     expect(Object.keys(own.devices)).toEqual(['card', 'vm-metadata'])
+    const bridged = { devices: { card }, backends: { net: { tap: { interfaceName: 't', bridge: 'br0' } } } }
+    expect(of({}, bridged).devices.card).toBeDefined()
+    expect(() => of({ address: ['10.0.0.2'] }, bridged)).toThrow(
+      '--machine: backends.net.tap.bridge: not possible with an address of VM_SPEC',
+    )
     const by = { devices: { card }, backends: { net: { passt: {} } } }
     expect(() => of({ address: ['10.0.0.2'] }, by)).toThrow(
       'VM_SPEC: address: the machine has 0 cards with a tap',

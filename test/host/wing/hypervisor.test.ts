@@ -1,6 +1,7 @@
 import { existsSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { INSTANCES } from '../../../scripts/test/instances-run.ts'
 import { Instance, Specification } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import { LeaseMode, VMSpec_StartMode } from '../../../src/gen/vm.ts'
 import { instanceJson } from '../../../src/microvm/machines/command.ts'
@@ -17,6 +18,8 @@ import {
 import { leftovers } from '../../support/wing/leftovers.ts'
 
 const MIB = 2 ** 20
+/** Between two calls of a start at which it dies. Each start finds what the death before has left. */
+const STEP = process.env[INSTANCES.lives] === undefined ? 10 : 1
 /** Ends a hung run. */
 const WAIT_MS = 120_000
 const RUN = { name: 'web', mode: VMSpec_StartMode.SM_RUN, leaseMode: LeaseMode.LM_STORAGE_LOCKING }
@@ -54,8 +57,12 @@ describe('microvm hypervisor', () => {
     await expect.poll(() => leftovers(folder).filter((line) => /^\d/.test(line))).toEqual([])
   })
 
-  function start(spec: Parameters<typeof startHypervisor>[0], env: Readonly<Record<string, string>> = {}) {
-    const words = ['--machine', join(folder, 'web.json'), '--state', state, '--grace', '1']
+  function start(
+    spec: Parameters<typeof startHypervisor>[0],
+    env: Readonly<Record<string, string>> = {},
+    more: readonly string[] = [],
+  ) {
+    const words = ['--machine', join(folder, 'web.json'), '--state', state, '--grace', '1', ...more]
     const hypervisor = startHypervisor({ ...RUN, ...spec }, { words, env })
     started.push(hypervisor)
     return hypervisor
@@ -128,6 +135,14 @@ describe('microvm hypervisor', () => {
     expect(wrong.log()).toBe('microvm: ftp://host/image: scheme ftp:, want http, https or file\n')
     expect(existsSync(state)).toBe(false)
     const image = join(folder, 'image')
+    writeFileSync(image, bootDisk(2 * MIB))
+    const large = start(
+      { mode: VMSpec_StartMode.SM_PREPARE_IMAGE, initialImage: { url: `file://${image}` } },
+      {},
+      ['--max-image-size', '1'],
+    )
+    expect(await large.ended).toBe(125)
+    expect(large.log()).toContain(`microvm: file://${image}: is larger than ${MIB} bytes, the limit`)
     writeFileSync(image, 'QFI\xfb', 'latin1')
     const qcow = prepare(`file://${image}`)
     expect(await qcow.ended).toBe(125)
@@ -165,6 +180,35 @@ describe('microvm hypervisor', () => {
     process.kill(qemuPid, 'SIGKILL')
     expect(await hypervisor.ended).toBe(1)
     expect(hypervisor.log()).toContain('microvm: hypervisor: QEMU was ended by signal 9')
+  })
+
+  it('starts after its death at any step of its start', { timeout: 4 * WAIT_MS }, async () => {
+    writeFileSync(disk, bootDisk(MIB))
+    const preload = join(import.meta.dirname, '../../support/wing/die-at-call.ts')
+    let [last, deaths] = [0n, 0]
+    for (let call = 1; ; call += STEP) {
+      const hypervisor = start({}, { NODE_OPTIONS: `--import=${preload}`, DIE_AT_CALL: `${call}` })
+      const over = await Promise.race([
+        hypervisor.ended,
+        hypervisor.until('the machine runs').catch(() => {}),
+      ])
+      if (over === undefined) break
+      const isToldWrong = hypervisor.log().includes('microvm: ')
+      expect([over, isToldWrong], `call ${call}: ${hypervisor.log()}`).toEqual(['SIGKILL', false])
+      // An empty holder may wait for the next start.
+      await expect.poll(() => leftovers(folder).filter((line) => line.includes('qemu'))).toEqual([])
+      deaths += 1
+      if (!existsSync(join(state, 'run-id'))) continue
+      expect(runId(), `call ${call}`).toBeGreaterThanOrEqual(last)
+      last = runId()
+    }
+    expect(deaths).toBeGreaterThan(40 / STEP)
+    started.at(-1)?.process.kill('SIGKILL')
+    await started.at(-1)?.ended
+    const whole = start({})
+    await whole.until('the machine runs')
+    await printed(BOOTED)
+    expect(runId()).toBeGreaterThan(last)
   })
 
   it('kills its machine at a second signal', async () => {

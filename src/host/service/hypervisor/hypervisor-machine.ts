@@ -10,6 +10,7 @@ import {
   type Specification,
 } from '../../../gen/microvm/instance/v1/instance.ts'
 import { VMMetadata, type VMSpec } from '../../../gen/vm.ts'
+import { pathOf } from '../../spec/component-path.ts'
 
 /** The host's ends of the links, unless the caller names others. */
 const DEFAULT_PEERS: Readonly<Record<IpFamily, string>> = {
@@ -88,7 +89,15 @@ function withCard(machine: Specification, vm: VMSpec): Specification {
   const devices = Object.values(machine.devices)
   const cards = devices.filter(({ nic }) => nic !== undefined)
   const taps = cards.filter(({ backend }) => machine.backends[backend]?.tap !== undefined)
-  if (taps.length === 1) return machine
+  const [card, ...others] = taps
+  if (card !== undefined && others.length === 0) {
+    // The bridge would need the address.
+    if (machine.backends[card.backend]?.tap?.bridge)
+      throw invalid(
+        `--machine: ${pathOf('backends', card.backend, 'tap', 'bridge')}: not possible with an address of VM_SPEC`,
+      )
+    return machine
+  }
   if (cards.length > 0)
     throw invalid(`VM_SPEC: address: the machine has ${taps.length} cards with a tap, want one or no card`)
   const digest = createHash('sha256').update(`${vm.namespace}/${vm.name}`).digest('hex')

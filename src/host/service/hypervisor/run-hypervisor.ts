@@ -31,6 +31,8 @@ export interface HypervisorOptions {
   readonly listen: string | undefined
   /** The host's ends of the links, at most one of each family. */
   readonly peers: readonly string[]
+  /** Of the initial image of a disk without a size. */
+  readonly maxImageBytes?: number | undefined
   /** How long the guest may take after its power button was pressed. */
   readonly graceMs: number
   /** MICROVM_ACCEL. */
@@ -115,7 +117,7 @@ const PROGRESS_MS = 5000
 async function prepare(
   { mode, initialImage }: VMSpec,
   root: string | undefined,
-  { stateFolder, log, stop }: HypervisorOptions,
+  { stateFolder, log, stop, maxImageBytes }: HypervisorOptions,
 ): Promise<void> {
   if (root === undefined) return
   const { disk, stateFile } = await findDiskPlace(root, stateFolder)
@@ -127,7 +129,8 @@ async function prepare(
     log.info('initial image', { received: receivedBytes, total: totalBytes, written: writtenBytes })
   }
   const url = initialImage?.url ?? ''
-  const { bytes, sha256 } = await prepareRootDisk({ url, disk, stateFile, progress, signal: stop })
+  const limits = maxImageBytes === undefined ? {} : { imageBytes: maxImageBytes }
+  const { bytes, sha256 } = await prepareRootDisk({ url, disk, stateFile, progress, limits, signal: stop })
   log.info('root disk prepared', { disk, bytes, sha256 })
 }
 

@@ -1,0 +1,36 @@
+// Preloaded into a program, which dies before its call of number DIE_AT_CALL to a file, a registry, a holder or QEMU.
+import fs from 'node:fs'
+import { syncBuiltinESMExports } from 'node:module'
+import { Socket } from 'node:net'
+import { isMainThread, Worker } from 'node:worker_threads'
+
+type Call = (this: unknown, ...words: unknown[]) => unknown
+
+const FILES = ['open', 'writeFile', 'mkdir', 'rename', 'rm', 'unlink', 'chown', 'chmod', 'copyFile']
+
+if (isMainThread) {
+  const dies = Number(process.env.DIE_AT_CALL)
+  let calls = 0
+  const replace = (
+    object: Record<string, Call>,
+    name: string,
+    counts: (words: readonly unknown[]) => boolean,
+  ) => {
+    const call = object[name]
+    if (call === undefined) throw new Error(`${name}: not found`)
+    object[name] = function (...words) {
+      if (counts(words) && ++calls === dies) process.kill(process.pid, 'SIGKILL')
+      return call.apply(this, words)
+    }
+  }
+  const isOfState = ([path]: readonly unknown[]) => String(path).includes('/state')
+  for (const name of FILES) replace(fs.promises as unknown as Record<string, Call>, name, isOfState)
+  replace(Worker.prototype as unknown as Record<string, Call>, 'postMessage', () => true)
+  // Those to the log are to a stream of another kind.
+  replace(
+    Socket.prototype as unknown as Record<string, Call>,
+    'write',
+    ([data]) => !`${data}`.startsWith('{"msg"'),
+  )
+  syncBuiltinESMExports()
+}
