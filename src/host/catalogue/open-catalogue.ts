@@ -12,12 +12,15 @@ const MAX_BYTES = 4 << 20
 const OTHERS_WRITE = 0o022
 
 /**
- * Reads the catalogue; without the file it is empty. Throws FAILED_PRECONDITION that names the file, with the field that is
- * wrong, and for a file that others than root and the daemon's user may write or replace.
+ * Reads the catalogue, at another path than usual if one is given; without the usual file it is empty. Throws
+ * FAILED_PRECONDITION that names the file, with the field that is wrong, and for a file that others than root and the daemon's
+ * user may write or replace.
  */
-export async function openCatalogue(path = CATALOGUE_FILE): Promise<Catalogue> {
+export async function openCatalogue(other?: string): Promise<Catalogue> {
+  const path = other ?? CATALOGUE_FILE
   const text = await readOwn(path)
-  if (text === undefined) return NO_CATALOGUE
+  if (text === undefined && other === undefined) return NO_CATALOGUE
+  if (text === undefined) throw new AgentError('FAILED_PRECONDITION', `${path}: ENOENT`)
   try {
     const { parse } = await import('smol-toml')
     return readCatalogue(parse(text))

@@ -9,12 +9,13 @@ import {
   State,
 } from '../../gen/microvm/instance/v1/instance.ts'
 import type { InstanceRecord } from '../../gen/microvm/instance/v1/records.ts'
-import { notGiven } from '../qemu/machine/provisions.ts'
+import { isScreenGiven, notGiven } from '../qemu/machine/provisions.ts'
 import type { BlockGraph } from '../qemu/qmp/client.ts'
 import { qemuId, specKey } from '../spec/spec-key.ts'
-import { configurationsOf, machinesOf } from './documents/document-record.ts'
+import { configurationsOf, machinesOf, runningOf } from './documents/document-record.ts'
 import type { HeldChild } from './holder/holder.ts'
 import type { MachineInstance } from './instance.ts'
+import { OWN_FOLDER } from './machine/instance-files.ts'
 import { type Machine, QEMU } from './machine/machine.ts'
 import { answer } from './machine/steps.ts'
 import { instanceOf } from './record/instance-record.ts'
@@ -52,6 +53,7 @@ function describe(instance: MachineInstance, facts: Facts | undefined): Instance
       facts === undefined ? { ...UNKNOWN, health: Health.UNUSED } : backendStatus(instance, key, facts),
     ),
     devices: devicesOf(instance.record),
+    runValues: facts === undefined ? {} : runValuesOf(instance.record),
     holderPid: machine?.holder.pid ?? 0,
     qemuPid: children.find(({ name, exit }) => name === QEMU.child && exit === undefined)?.pid ?? 0,
   }
@@ -64,6 +66,22 @@ function documentOf({ record }: MachineInstance): Partial<Instance> {
   const machine = machines.current ?? machines.saved
   const warnings = [...machine.notes, ...notGiven(machine)]
   return { configurations: configurationsOf(record), warnings }
+}
+
+/** What was chosen for the machine that runs. Its sockets are in the instance's folder. */
+function runValuesOf(record: Readonly<InstanceRecord>): Record<string, string> {
+  const { pinnedCpus } = record
+  const pinned = pinnedCpus.length === 0 ? {} : { cpus: pinnedCpus.join(',') }
+  if (!record.document?.current) return pinned
+  const { backends, machine } = runningOf(record)
+  const taps = Object.entries(backends).flatMap(([key, backend]) =>
+    backend.kind === 'tap' ? [[key, backend.interfaceName]] : [],
+  )
+  const sockets = Object.entries(machine.backends).flatMap(([key, { kind }]) => {
+    const isScreen = (kind === 'vnc' || kind === 'spice') && isScreenGiven(machine, key)
+    return kind === 'socket' || isScreen ? [[key, `${OWN_FOLDER}/${key}.sock`]] : []
+  })
+  return { ...pinned, ...Object.fromEntries([...taps, ...sockets]) }
 }
 
 function devicesOf(record: Readonly<InstanceRecord>): Record<string, DeviceStatus> {

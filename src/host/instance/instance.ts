@@ -47,6 +47,8 @@ export interface InstanceHooks {
   readonly prepareStart: (instance: MachineInstance) => Promise<Partial<InstanceRecord>>
   /** Throws when the stopped instance may not be started. */
   readonly checkStart: (instance: MachineInstance, prepared: Partial<InstanceRecord>) => void
+  /** Called once a start is recorded, or could not be. */
+  readonly onRecorded: (instance: MachineInstance) => void
   /** Who has a disk in the file at `path`, in words. */
   readonly userOf: (instance: MachineInstance, path: string) => string
 }
@@ -220,6 +222,8 @@ export class MachineInstance {
     } catch (error) {
       if (isNew) this.#forgotten()
       throw error
+    } finally {
+      this.#hooks.onRecorded(this)
     }
   }
 
@@ -327,7 +331,7 @@ export class MachineInstance {
     this.diskErrors.clear()
     this.streams.clear()
     const lost = withoutLost(this.record, recorded.steps)
-    const set = { current: State.STOPPED, reason, ...lost, ...withStopped(this.record) }
+    const set = { current: State.STOPPED, reason, ...lost, ...withStopped(this.record), pinnedCpus: [] }
     const rows = streamRows(drop)
     const text = reason === '' ? 'the machine has stopped' : reason
     await recorded.note({ set, drop, rows, kind, text, frees: true })

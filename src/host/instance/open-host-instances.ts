@@ -1,4 +1,4 @@
-import { constants, existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
+import { constants, readFileSync, statSync } from 'node:fs'
 import { mkdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -16,6 +16,7 @@ import { findHolder, killHolder, startHolder } from './holder/start-holder.ts'
 import type { Plan } from './instance.ts'
 import type { Instances } from './instances.ts'
 import { INSTANCE_LIMITS } from './limits.ts'
+import { cpuShares, hostNodes } from './machine/cpu-shares.ts'
 import { hostLinks } from './machine/host-links.ts'
 import { type PlanHost, planFor, type WallFacts } from './machine/plan.ts'
 import type { Holders } from './machine/steps.ts'
@@ -70,16 +71,18 @@ export async function openHostInstances(options: HostInstancesOptions): Promise<
   const variables = options.isLeashed ? join(options.stateFolder, VARIABLES) : undefined
   if (isRoot) await checkUnused(uids)
   const chosen = chosenAcceleration(options.acceleration)
+  const nodes = hostNodes()
   return await openInstances({
     ...options,
     ...hostParts(),
     uids: isRoot ? uidClaims({ range: uids, stateFolder: options.stateFolder, log: options.log }) : undefined,
     plan: hostPlan({ ...options, isKept: true, variables }, { kvm: kvmUsers() }, cgroups?.controllers),
     machines: hostMachines({
-      facts: { acceleration: chosen, numaNodes: numaNodes() },
+      facts: { acceleration: chosen, numaNodes: nodes.size === 0 ? undefined : [...nodes.values()] },
       qemu: askedQemu(PROGRAMS.qemu, chosen),
       catalogue: options.catalogue,
     }),
+    cpus: cpuShares(options.catalogue),
     isKept: true,
     isWalled: true,
     cgroups,
@@ -166,6 +169,7 @@ export function hostPlan(
     isKept,
     cgroups,
     variables,
+    nodes: hostNodes(),
     program: async (name) =>
       name === 'vsock-daemon' ? await findVsockDaemon((line) => log.info(line)) : PROGRAMS[name],
   })
@@ -177,26 +181,6 @@ function chosenAcceleration(override: string | undefined): Acceleration {
     kvmUsable: hasAccess('/dev/kvm', constants.R_OK | constants.W_OK),
     override,
   })
-}
-
-/** The CPUs of each NUMA node; undefined where the kernel knows of none. */
-function numaNodes(): readonly (readonly number[])[] | undefined {
-  const folder = '/sys/devices/system/node'
-  if (!existsSync(folder)) return undefined
-  const nodes = readdirSync(folder).filter((name) => /^node\d+$/.test(name))
-  return nodes.map((node) => parseCpuList(readFileSync(join(folder, node, 'cpulist'), 'utf8')))
-}
-
-function parseCpuList(text: string): readonly number[] {
-  return text.trim() === ''
-    ? []
-    : text
-        .trim()
-        .split(',')
-        .flatMap((part) => {
-          const [first = 0, last = first] = part.split('-').map(Number)
-          return Array.from({ length: last - first + 1 }, (_, index) => first + index)
-        })
 }
 
 function kvmUsers(): WallFacts['kvm'] {

@@ -37,6 +37,7 @@ import { type InstanceHooks, MachineInstance, notFound, type Plan } from './inst
 import { printInstanceMetrics } from './instance-metrics.ts'
 import type { Caller, Instances } from './instances.ts'
 import { checkFiles } from './machine/check-files.ts'
+import { CpuChoices } from './machine/cpu-choices.ts'
 import type { StepContext } from './machine/steps.ts'
 import type { Uids } from './machine/uid-claims.ts'
 import { InstanceChanges } from './record/changes.ts'
@@ -54,7 +55,7 @@ import { watchDaemons } from './watch-daemons.ts'
 /** What all instances have of this host. */
 type SharedParts = Pick<
   StepContext,
-  'holders' | 'links' | 'filters' | 'clock' | 'log' | 'limits' | 'isWalled' | 'cgroups'
+  'holders' | 'links' | 'filters' | 'clock' | 'log' | 'limits' | 'isWalled' | 'cgroups' | 'cpus'
 >
 
 export interface InstancesParts extends SharedParts {
@@ -99,6 +100,7 @@ class HostInstances implements Instances {
   readonly #instances = new Map<string, MachineInstance>()
   /** Those that are under way. */
   readonly #adoptions = new Map<MachineInstance, Promise<void>>()
+  readonly #cpus: CpuChoices
   #qmpErrors = 0
   readonly snapshot: SnapshotCalls['snapshot']
   readonly snapshots: SnapshotCalls['snapshots']
@@ -113,6 +115,7 @@ class HostInstances implements Instances {
     this.snapshots = calls.snapshots
     this.revert = calls.revert
     this.removeSnapshot = calls.removeSnapshot
+    this.#cpus = new CpuChoices(parts.cpus, this.#instances)
   }
 
   add(key: string, record: InstanceRecord, steps: readonly StepRecord[]): MachineInstance {
@@ -140,10 +143,11 @@ class HostInstances implements Instances {
         if (specification !== undefined) await checkFiles(specification)
         this.#refuseBases(starting, specification?.backends)
         await prepareStart(starting)
-        return prepared
+        return { ...prepared, pinnedCpus: await this.#cpus.choose(starting, prepared.document) }
       },
       checkStart: (starting, prepared) =>
         this.#checkQuota({ ...starting.record, ...prepared, state: starting.record.current }, starting),
+      onRecorded: (starting) => this.#cpus.recorded(starting),
       userOf: (asking, path) => diskUser(path, asking, this.#instances.values()),
     }
     const instance = new MachineInstance({ ...shared, log, recorded, plan, folder, hooks })

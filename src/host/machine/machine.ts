@@ -115,6 +115,8 @@ export const machineShape = object({
     /** The CPUs that are there at the start. */
     present: cpuCount,
     topology: object({ sockets: cpuCount, cores: cpuCount, threads: cpuCount }),
+    /** Each has a CPU of the host for itself, of this pool of the catalogue or of any. */
+    exclusive: optional(object({ pool: optional(key) })),
   }),
   /** Without a host, `match-host` stays a wish. */
   numa: object({ matchHost: boolean, cells: list(cell, 128) }),

@@ -18,6 +18,8 @@ export interface Configuration {
   readonly tenants: readonly Tenant[]
   /** The users of the instances' processes; {@link UIDS} by default. */
   readonly uids?: UidRange | undefined
+  /** The file that explains the names in documents; /etc/microvm/catalogue.toml by default. */
+  readonly catalogue?: string | undefined
 }
 
 export const NO_CONFIGURATION: Configuration = { tenants: [] }
@@ -40,10 +42,11 @@ export async function readConfiguration(path: string): Promise<Configuration> {
   } catch (error) {
     return fail(messageOf(error))
   }
-  const { tenants = {}, uids = {} } = table('', root, ['tenants', 'uids'], fail)
+  const { tenants = {}, uids = {}, catalogue } = table('', root, ['tenants', 'uids', 'catalogue'], fail)
   const range = uidsOf(uids, fail)
   const configuration = {
     uids: range,
+    ...(catalogue !== undefined && { catalogue: pathAt('catalogue', catalogue, fail) }),
     tenants: Object.entries(table('tenants', tenants, undefined, fail)).map(([name, value]) =>
       tenantOf(name, value, fail),
     ),
@@ -99,9 +102,12 @@ function uidsOf(value: unknown, fail: Fail): UidRange {
 }
 
 function folderOf(where: string, folder: unknown, fail: Fail): string {
-  if (typeof folder !== 'string' || !isAbsolute(folder) || normalize(folder) !== folder || folder === '/')
-    return fail(`${where}.folders: ${JSON.stringify(folder)}, want an absolute path without . and ..`)
-  return folder.replace(/\/$/, '')
+  return pathAt(`${where}.folders`, folder, fail).replace(/\/$/, '')
+}
+
+function pathAt(where: string, path: unknown, fail: Fail): string {
+  if (typeof path === 'string' && isAbsolute(path) && normalize(path) === path && path !== '/') return path
+  return fail(`${where}: ${JSON.stringify(path)}, want an absolute path without . and ..`)
 }
 
 /** The members of a table; with `keys`, no others. */

@@ -133,9 +133,18 @@ async function openInstances(options: DaemonOptions, registry: Registry): Promis
   if (options.mock) return new MockInstances({ quotas })
   const { openHostInstances } = await import('../instance/open-host-instances.ts')
   const { stateFolder, log, acceleration } = options
-  const { uids } = options.configuration
+  const { uids, catalogue } = options.configuration
   const isLeashed = options.only !== undefined
-  return await openHostInstances({ stateFolder, registry, log, acceleration, quotas, uids, isLeashed })
+  return await openHostInstances({
+    stateFolder,
+    registry,
+    log,
+    acceleration,
+    quotas,
+    uids,
+    catalogue,
+    isLeashed,
+  })
 }
 
 async function closeAll(parts: readonly Part[], log: Logger): Promise<void> {

@@ -41,7 +41,14 @@ describe('the configuration of the daemon', () => {
     expect(uids).toEqual({ first: 200_000, count: 10 })
   })
 
+  it('names the catalogue', async () => {
+    expect(await read('catalogue = "/srv/catalogue.toml"')).toMatchObject({
+      catalogue: '/srv/catalogue.toml',
+    })
+  })
+
   it.each([
+    ['catalogue = "catalogue.toml"', 'catalogue: "catalogue.toml", want an absolute path without . and ..'],
     ['tenants = 1', 'tenants: want a table'],
     ['[tenant.anne]\nuid = 1', 'tenant: unknown'],
     ['[tenants.anne]\nuid = 1\nfolder = "/x"', 'tenants.anne.folder: unknown'],

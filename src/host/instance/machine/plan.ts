@@ -3,6 +3,7 @@ import { join, relative } from 'node:path'
 import { AgentError } from '../../../base/errors.ts'
 import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import type { LimitController } from '../../../os/cgroup/limited-cgroups.ts'
+import { type HostCpus, memoryNodes } from '../../catalogue/choose-cpus.ts'
 import type { Machine } from '../../machine/machine.ts'
 import { blockDevicesOf } from '../../qemu/block-devices.ts'
 import type { Acceleration } from '../../qemu/host.ts'
@@ -48,6 +49,8 @@ export interface PlanHost {
   readonly cgroups?: ReadonlySet<LimitController> | undefined
   /** Where the only machine of a process keeps UEFI's variables; by default they go with the instance. */
   readonly variables?: string | undefined
+  /** The CPUs of each NUMA node. */
+  readonly nodes?: HostCpus['nodes']
 }
 
 /** What walls depend on. */
@@ -81,8 +84,9 @@ export function planFor(host: PlanHost): Plan {
       variables,
     }
     const program = await host.program('qemu')
+    const place = { folder, pathFor, pinned: record.pinnedCpus, nodes: host.nodes ?? new Map() }
     const argumentsFor = (qemuHost: QemuHost) =>
-      isMachine ? wordsFor(hardware, { ...qemuHost, folder, pathFor }) : blockArguments(qemuHost)
+      isMachine ? wordsFor(hardware, { ...qemuHost, ...place }) : blockArguments(qemuHost)
     const qemu =
       walls === undefined
         ? { argv: [program, ...argumentsFor({ ...facts, qmp: { socket: qmp } })] as const }
@@ -96,6 +100,9 @@ export function planFor(host: PlanHost): Plan {
       { step: 'holder', words: ['', folder, ...names] },
       ...daemons,
       { step: 'qemu', words: ['', qmp], ...qemu },
+      ...(record.pinnedCpus.length === 0
+        ? []
+        : [{ step: 'cpus', words: ['', record.pinnedCpus.join(',')] } as const]),
       ...(isMachine
         ? [...filterSteps(spec, folder), ...(await tapSteps(hardware.machine ? withoutItems(spec) : spec))]
         : []),
@@ -131,7 +138,12 @@ function hardwareOf(record: Readonly<InstanceRecord>): Hardware {
   return { spec, machine, backends }
 }
 
-type MachinePlace = QemuHost & { readonly folder: string; readonly pathFor: (path: string) => string }
+type MachinePlace = QemuHost & {
+  readonly folder: string
+  readonly pathFor: (path: string) => string
+  readonly pinned: readonly number[]
+  readonly nodes: HostCpus['nodes']
+}
 
 function wordsFor({ spec, machine, backends = {} }: Hardware, host: MachinePlace) {
   if (machine === undefined) return qemuArguments(spec, host)
@@ -139,6 +151,7 @@ function wordsFor({ spec, machine, backends = {} }: Hardware, host: MachinePlace
   const { variables = '' } = host
   const words = machineArguments(machine, {
     ...{ acceleration: host.acceleration, nowMs: Date.now(), isShared: true },
+    memoryNodes: memoryNodes(machine, host.pinned, host),
     provide: provisionsFor(machine, backends, { ...host, ownFile }),
     firmwareWords: firmwareWords(machine, backends, { ...host, variables }),
   })

@@ -17,6 +17,7 @@ import type { InstanceLimits } from '../limits.ts'
 import { writeRecordFile } from '../record/instance-record.ts'
 import { removeFiles as removeLayerFiles } from '../snapshots/overlay-file.ts'
 import { awaitSocket } from './await-socket.ts'
+import { type CpuShares, pinCpus } from './cpu-shares.ts'
 import type { HostLinks } from './host-links.ts'
 import { makeFolders, removeFiles } from './instance-files.ts'
 import { cgroupName } from './limits-of.ts'
@@ -55,6 +56,8 @@ export interface StepContext {
   readonly ending: () => AbortSignal
   readonly links: HostLinks
   readonly filters: PacketFilters
+  /** Undefined where no machine has CPUs for itself. */
+  readonly cpus?: CpuShares | undefined
   readonly limits: InstanceLimits
   readonly clock: Pick<Clock, 'sleep' | 'monotonicMs'>
   readonly log: Logger
@@ -91,6 +94,7 @@ export type StepName =
   | 'holder'
   | 'daemon'
   | 'qemu'
+  | 'cpus'
   | 'tap'
   | 'stream'
   | 'plug'
@@ -145,6 +149,8 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
       const { folder, holders, cgroups } = context
       const folders = cgroup === undefined ? [] : await cgroups?.foldersOf(cgroup)
       context.holder = await answer(context, holders.start(folder, folders ?? []))
+      const { pid } = context.holder
+      if (pid !== undefined) await context.cpus?.keepOff(pid)
     },
     undo: endHolder,
   },
@@ -181,6 +187,16 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
       await endChild(context, QEMU.child)
       await removeFiles(context.folder, [socket])
     },
+  },
+  /** Words are an empty one, and the exclusive CPUs of this host for QEMU's, in their order. */
+  cpus: {
+    make: async (context, { words: [, list = ''] }) =>
+      await pinCpus(
+        context,
+        await answer(context, holderOf(context).children()),
+        list.split(',').map(Number),
+      ),
+    undo: async () => {},
   },
   /** A tap that QEMU has made, and that goes with QEMU: words are its backend's key, its name, its bridge and its links. */
   tap: {

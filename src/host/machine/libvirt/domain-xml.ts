@@ -12,6 +12,8 @@ export function domainXml(machine: Machine): string {
   if (board.machine === 'microvm') refuse('board.machine', 'libvirt knows no addresses of machine microvm')
   if (numa.matchHost && numa.cells.length === 0)
     refuse('numa.matchHost', 'libvirt wants cells: without a host there are none')
+  if (cpu.exclusive !== undefined)
+    refuse('cpu.exclusive', 'libvirt wants the numbers of CPUs: without a host there are none')
   const hasRoom = memory.maximumMib > memory.sizeMib
   return xmlText(
     element(

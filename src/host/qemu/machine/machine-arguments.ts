@@ -30,6 +30,8 @@ export interface MachineHost {
   readonly provide: (key: string, device: MachineDevice, backend: MachineBackend) => Provision
   /** Whether daemons read and write the guest's memory themselves. The guest does not see it. */
   readonly isShared?: boolean
+  /** The node of the host that memory is to be on, for each cell, or for the whole. Others take over when it is full. */
+  readonly memoryNodes?: readonly (number | undefined)[]
   /** QEMU's words for the firmware and what that loads. */
   readonly firmwareWords?: readonly string[]
 }
@@ -104,15 +106,17 @@ function memoryWords(machine: Machine, host: MachineHost): readonly string[] {
   const { memory, numa } = machine
   const { maximumMib, sizeMib, slots } = memory
   const room = maximumMib > sizeMib ? `,slots=${slots},maxmem=${maximumMib}M` : ''
-  const backend = (id: string, mib: number) => {
+  const backend = (id: string, mib: number, cell = 0) => {
     const huge = memory.hugePages
     const type = huge || host.isShared ? 'memory-backend-memfd' : 'memory-backend-ram'
     const pages = huge ? `,hugetlb=on,hugetlbsize=${huge}` : ''
-    return ['-object', `${type},id=${id},size=${mib}M${pages}${host.isShared ? ',share=on' : ''}`]
+    const node = host.memoryNodes?.[cell]
+    const place = node === undefined ? '' : `,host-nodes=${node},policy=preferred`
+    return ['-object', `${type},id=${id},size=${mib}M${pages}${host.isShared ? ',share=on' : ''}${place}`]
   }
   const cells = numa.cells.flatMap(({ cpus, memoryMib }, id) => {
     const numbers = cpus.map((cpu) => `,cpus=${cpu}`).join('')
-    return [...backend(`cell${id}`, memoryMib), '-numa', `node,nodeid=${id}${numbers},memdev=cell${id}`]
+    return [...backend(`cell${id}`, memoryMib, id), '-numa', `node,nodeid=${id}${numbers},memdev=cell${id}`]
   })
   const whole = hasOneBackend(machine, host) ? backend('memory', sizeMib) : []
   return ['-m', `${sizeMib}M${room}`, ...whole, ...cells]

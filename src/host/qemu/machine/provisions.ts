@@ -95,13 +95,13 @@ function emptyDrive(key: string, { kind }: MachineDevice): Provision {
 function disk(key: string, device: MachineDevice, file: FileBackend, host: PartsHost): Provision {
   const { access, cache = 'writeback', encryption, format: kind = 'raw', io, limits, path } = file
   if (encryption !== undefined) throw refusal(key, ['encryption'], 'not possible yet')
-  if (limits !== undefined) throw refusal(key, ['limits'], 'not possible yet')
   const isDirect = cache === 'none' || cache === 'directsync'
   if (io === 'native' && !isDirect) throw refusal(key, ['io'], 'native: wants cache none or directsync')
   const isThrough = cache === 'writethrough' || cache === 'directsync'
   if (isThrough && device.model === 'nvme')
     throw refusal(key, ['cache'], `${cache}: nvme has a cache of its own`)
-  const { file: node, format } = nodeNames(specKey(device.backend ?? ''))
+  const names = nodeNames(specKey(device.backend ?? ''))
+  const { file: node, format } = names
   const isReadOnly = access !== 'read-write'
   const common = {
     'cache.direct': isDirect,
@@ -109,6 +109,7 @@ function disk(key: string, device: MachineDevice, file: FileBackend, host: Parts
     ...(isReadOnly && { 'read-only': true }),
   }
   const layers = isReadOnly ? [] : (host.layers?.get(specKey(device.backend ?? '')) ?? [])
+  const top = layers.at(-1)?.node ?? format
   const below = layers.length > 0 ? { 'read-only': true } : {}
   const filename = host.opener?.disk(path, !isReadOnly) ?? path
   const driver = host.blockDevices?.has(path) ? 'host_device' : 'file'
@@ -124,9 +125,31 @@ function disk(key: string, device: MachineDevice, file: FileBackend, host: Parts
         const backing = layers[index - 1]?.node ?? format
         return layerParts(layer, { backing, isTop: index === layers.length - 1, opener: host.opener })
       }),
+      ...(limits === undefined ? [] : throttle(names.limits, top, limits, isReadOnly)),
     ],
-    properties: { drive: layers.at(-1)?.node ?? format, ...(isThrough && { 'write-cache': 'off' }) },
+    properties: {
+      drive: limits === undefined ? top : names.limits,
+      ...(isThrough && { 'write-cache': 'off' }),
+    },
   }
+}
+
+/** Above the format, so that it stays when a snapshot puts another node below it. */
+function throttle(
+  name: string,
+  file: string,
+  { bytesPerSecond, iopsTotal }: NonNullable<FileBackend['limits']>,
+  isReadOnly: boolean,
+): Provision['parts'] {
+  const own = {
+    ...(iopsTotal !== undefined && { 'x-iops-total': iopsTotal }),
+    ...(bytesPerSecond !== undefined && { 'x-bps-total': bytesPerSecond }),
+  }
+  const node = { driver: 'throttle', 'node-name': name, 'throttle-group': name, file }
+  return [
+    { option: 'object', type: 'throttle-group', properties: { id: name, ...own } },
+    { option: 'blockdev', properties: { ...node, ...(isReadOnly && { 'read-only': true }) } },
+  ]
 }
 
 function share(
@@ -170,7 +193,7 @@ function hasSpice(machine: Machine): boolean {
 }
 
 /** A screen is a socket in the instance's folder, which only its user and root may pass. */
-function isScreenGiven({ backends }: Machine, key: string): boolean {
+export function isScreenGiven({ backends }: Machine, key: string): boolean {
   const { options } = backends[key] ?? {}
   return options?.password === undefined && options?.listen === undefined
 }

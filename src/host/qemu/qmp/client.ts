@@ -213,6 +213,11 @@ interface QmpCommands {
     args: Record<never, never>
     result: { readonly status: string; readonly running: boolean }
   }
+  'query-cpus-fast': {
+    args: Record<never, never>
+    /** A thread's id is that in QEMU's PID namespace. */
+    result: readonly { readonly 'cpu-index': number; readonly 'thread-id': number }[]
+  }
   'blockdev-add': { args: BlockdevOptions; result: Record<never, never> }
   'blockdev-reopen': {
     args: {

@@ -87,6 +87,19 @@ describe('cpu', () => {
     expect(expanded({ cpu: { count: 8, topology: { cores: 2 } } }).cpu.topology.sockets).toBe(4)
   })
 
+  it('has CPUs of the host for itself, of any pool or of a named one', () => {
+    const wished = [true, false, 'fast', { pool: 'fast' }, {}].map((exclusive) =>
+      expanded({ cpu: { exclusive } }),
+    )
+    expect(wished.map(({ cpu }) => cpu.exclusive)).toEqual([
+      {},
+      undefined,
+      { pool: 'fast' },
+      { pool: 'fast' },
+      {},
+    ])
+  })
+
   it('says which models are others elsewhere', () => {
     expect(expanded({ cpu: { model: 'host' } })).toMatchObject({
       cpu: { match: 'host' },
@@ -101,7 +114,9 @@ describe('cpu', () => {
     [{ topology: { sockets: 85, cores: 3 } }, 'cpu.topology: its last CPU has APIC id 338, want at most 254'],
     [{ count: 2, present: 3 }, 'cpu.present: 3: want the count, 2, or less'],
     [{ features: { 'a,b': true } }, 'cpu.features: "a,b": want the name of a CPU feature'],
-    [{ exclusive: true }, 'cpu.exclusive: not built yet: exclusive CPUs of the host'],
+    [{ exclusive: '/cpus' }, 'cpu.exclusive: "/cpus", want a name of 1 to 63 letters, digits, _, . or -'],
+    [{ exclusive: { cpus: '0' } }, 'cpu.exclusive.cpus: unknown field, want pool'],
+    [{ exclusive: true, count: 2, present: 1 }, 'cpu.present: 1: exclusive CPUs are all present, want 2'],
   ])('refuses %j', (cpu, reason) => {
     expect(refusal({ cpu })).toBe(`spec.features.${reason}`)
   })

@@ -5,17 +5,28 @@ import {
   boolean,
   either,
   integer,
-  notBuilt,
   object,
   oneOf,
   optional,
+  type Read,
   record,
+  type Shape,
   text,
 } from '../../document/shape.ts'
+import { catalogueName } from '../../document/words.ts'
 import { withNote } from '../draft.ts'
 import { feature } from '../feature.ts'
 
 const count = integer(1, MAX_CPUS)
+const pool = object({ pool: optional(catalogueName) })
+const exclusive: Shape<Read<typeof pool> | undefined> = {
+  read: (value, at) => {
+    if (typeof value === 'string') return { pool: catalogueName.read(value, at) }
+    if (typeof value !== 'boolean') return pool.read(value, at)
+    return value ? {} : undefined
+  },
+  schema: { anyOf: [boolean.schema, catalogueName.schema, pool.schema] },
+}
 
 /** x86-64-v2 with AES, which both KVM on each host of the last decade and QEMU's emulation give in full. */
 const DEFAULT_MODEL = 'Westmere'
@@ -39,7 +50,8 @@ export const cpu = feature({
       topology: optional(
         object({ sockets: optional(count), cores: optional(count), threads: optional(count) }),
       ),
-      exclusive: notBuilt('exclusive CPUs of the host'),
+      /** Of a pool of the host's catalogue, by its name or of any that the tenant may use. */
+      exclusive: optional(exclusive),
     }),
     (short) => ({ count: short }),
   ),
@@ -75,10 +87,16 @@ export const cpu = feature({
     const present = wish.present ?? total
     if (present > total) refuse(`${at}.present`, `${present}: want the count, ${total}, or less`)
     if (present < total && isUnversioned) refuse(`${at}.present`, 'machine microvm has no room for CPUs')
+    // A thread that begins later would run where others run until it is moved.
+    if (present < total && wish.exclusive !== undefined)
+      refuse(`${at}.present`, `${present}: exclusive CPUs are all present, want ${total}`)
     const match = model === 'host' || model === 'max' ? 'host' : 'exact'
     const changed = {
       ...draft,
-      cpu: { model, match, features: wish.features ?? {}, count: total, present, topology } as const,
+      cpu: {
+        ...({ model, match, features: wish.features ?? {}, count: total, present, topology } as const),
+        ...(wish.exclusive && { exclusive: wish.exclusive }),
+      },
     }
     return match === 'exact'
       ? changed
