@@ -100,6 +100,9 @@ export const REQUESTS: Readonly<Record<string, string>> = {
   "microvm.instance.v1.InstanceService/ConnectAgent": "microvm.instance.v1.ConnectAgentRequest",
   "microvm.instance.v1.InstanceService/ListCalls": "microvm.instance.v1.ListCallsRequest",
   "microvm.instance.v1.InstanceService/GetMetrics": "microvm.instance.v1.GetMetricsRequest",
+  "microvm.instance.v1.SecretService/SetSecret": "microvm.instance.v1.SetSecretRequest",
+  "microvm.instance.v1.SecretService/ListSecrets": "microvm.instance.v1.ListSecretsRequest",
+  "microvm.instance.v1.SecretService/RemoveSecret": "microvm.instance.v1.RemoveSecretRequest",
   "metropolis.proto.vm.VMController/EnsureMigrationTarget": "metropolis.proto.vm.EnsureMigrationTargetRequest",
   "metropolis.proto.vm.VMController/MigrationSwitchover": "metropolis.proto.vm.MigrationSwitchoverRequest",
   "metropolis.proto.vm.VMController/RunLease": "metropolis.proto.vm.RunLeaseRequest",
@@ -2763,6 +2766,36 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
  ],
  "microvm.instance.v1.ListCallsRequest": [],
  "microvm.instance.v1.GetMetricsRequest": [],
+ "microvm.instance.v1.SetSecretRequest": [
+  {
+   "number": 1,
+   "name": "uuid",
+   "property": "uuid"
+  },
+  {
+   "number": 2,
+   "name": "value",
+   "property": "value"
+  },
+  {
+   "number": 3,
+   "name": "tenant",
+   "property": "tenant"
+  }
+ ],
+ "microvm.instance.v1.ListSecretsRequest": [],
+ "microvm.instance.v1.RemoveSecretRequest": [
+  {
+   "number": 1,
+   "name": "uuid",
+   "property": "uuid"
+  },
+  {
+   "number": 2,
+   "name": "tenant",
+   "property": "tenant"
+  }
+ ],
  "metropolis.proto.vm.EnsureMigrationTargetRequest": [
   {
    "number": 1,
