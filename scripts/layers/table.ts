@@ -200,10 +200,12 @@ export const LAYERS: readonly Layer[] = [
     ],
     node: 'all',
   },
+  { folder: 'src/host/secrets', imports: ['src/host/spec', 'src/gen', 'src/base'], node: 'all' },
   {
     folder: 'src/host/instance',
     imports: [
       ...[
+        'src/host/secrets',
         'src/host/qemu',
         'src/host/catalogue',
         'src/host/machine',
@@ -224,6 +226,7 @@ export const LAYERS: readonly Layer[] = [
     imports: [
       ...[
         'src/host/instance',
+        'src/host/secrets',
         'src/host/catalogue',
         'src/host/root-disk',
         'src/host/machine',

@@ -3,6 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { abortable } from '../../base/abort.ts'
 import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
 import { InstanceServiceDefinition } from '../../gen/microvm/instance/v1/instance.ts'
+import { SecretServiceDefinition } from '../../gen/microvm/instance/v1/secret.ts'
 import { OOBManagementDefinition } from '../../gen/vm.ts'
 import { clientFor, type ServiceClient } from '../../rpc/client.ts'
 import { connectSocket } from '../connection/connect-socket.ts'
@@ -18,6 +19,7 @@ export interface DaemonClient {
    * again, to the next daemon too, and happens once. Rejects with an `AgentError`.
    */
   readonly calls: Omit<ServiceClient<InstanceServiceDefinition>, Streaming>
+  readonly secrets: ServiceClient<SecretServiceDefinition>
   readonly outOfBand: Pick<ServiceClient<OOBManagementDefinition>, 'reset'>
   /** The requests and answers are encoded messages. */
   stream(service: string, method: string, metadata?: Readonly<Record<string, string>>): StreamCall
@@ -67,6 +69,7 @@ export async function openDaemon(
   }
   return {
     calls: clientFor(InstanceServiceDefinition, calling),
+    secrets: clientFor(SecretServiceDefinition, calling),
     outOfBand: clientFor(OOBManagementDefinition, calling),
     stream: (service, method, metadata) => connection.stream(service, method, metadata),
     close: () => connection.close(),

@@ -7,7 +7,7 @@ import { State } from '../../gen/microvm/instance/v1/instance.ts'
 import type { InstanceRecord, StreamRecord } from '../../gen/microvm/instance/v1/records.ts'
 import type { QmpEvent } from '../qemu/qmp/message.ts'
 import type { SharedConsole } from './console/shared-console.ts'
-import { explainLock } from './devices/disk-in-use.ts'
+import { explainLock, explainSecret } from './devices/disk-in-use.ts'
 import { withStopped } from './documents/document-record.ts'
 import type { Gone, Machine } from './machine/machine.ts'
 import {
@@ -202,7 +202,8 @@ export class MachineInstance {
 
   /** The error, or who uses the file, at `path` unless QEMU says, when that is what kept QEMU from it. */
   explain(error: unknown, path?: string): unknown {
-    return explainLock(error, { path, userOf: (used) => this.#hooks.userOf(this, used) })
+    const explained = explainSecret(error, this.record.specification ?? {})
+    return explainLock(explained, { path, userOf: (used) => this.#hooks.userOf(this, used) })
   }
 
   /** Writes down what a start is about to make. */

@@ -9,6 +9,7 @@ import { LimitedCgroups } from '../../os/cgroup/limited-cgroups.ts'
 import { askedQemu } from '../qemu/capabilities.ts'
 import { type Acceleration, chooseAcceleration, hasAccess, hostTscKhz } from '../qemu/host.ts'
 import { findVsockDaemon } from '../qemu/vsock/choose-link.ts'
+import type { Secrets } from '../secrets/secrets.ts'
 import { hostMachines } from './documents/host-machines.ts'
 import { nftFilters } from './filters/nft.ts'
 import { LocalHolder } from './holder/local-holder.ts'
@@ -29,6 +30,7 @@ import type { Registry } from './registry/registry.ts'
 export interface HostInstancesOptions {
   readonly stateFolder: string
   readonly registry: Registry
+  readonly secrets?: Secrets | undefined
   readonly log: Logger
   /** MICROVM_ACCEL. */
   readonly acceleration: string | undefined
@@ -153,7 +155,8 @@ export function hostPlan(
     acceleration,
     isKept,
     variables,
-  }: Pick<HostInstancesOptions, 'log' | 'acceleration'> &
+    secrets,
+  }: Pick<HostInstancesOptions, 'log' | 'acceleration' | 'secrets'> &
     Pick<InstancesParts, 'isKept'> &
     Pick<PlanHost, 'variables'>,
   walls?: WallFacts,
@@ -170,6 +173,7 @@ export function hostPlan(
     cgroups,
     variables,
     nodes: hostNodes(),
+    secrets,
     program: async (name) =>
       name === 'vsock-daemon' ? await findVsockDaemon((line) => log.info(line)) : PROGRAMS[name],
   })

@@ -58,7 +58,7 @@ export function deviceParts(spec: VmSpec, key: SpecKey, host: PartsHost): readon
 }
 
 function diskParts(spec: VmSpec, id: string, device: DiskDevice, host: PartsHost): readonly Part[] {
-  const { path, access } = backendOf(spec, device.backend, 'file')
+  const { path, access, encryption } = backendOf(spec, device.backend, 'file')
   const { format, file } = nodeNames(device.backend)
   const model = device.interface === 'nvme' ? 'nvme' : 'virtio-blk'
   const filename = host.opener?.disk(path, access === 'read-write') ?? path
@@ -77,9 +77,12 @@ function diskParts(spec: VmSpec, id: string, device: DiskDevice, host: PartsHost
   const layers = access === 'read-write' ? (host.layers?.get(device.backend) ?? []) : []
   const below = layers.length > 0 ? { 'read-only': true } : readOnly
   const drive = layers.at(-1)?.node ?? format
+  const key = encryption === undefined ? undefined : keyPart(device.backend, encryption.secret, host)
+  const opened = key === undefined ? { driver: 'raw' } : { driver: 'luks', 'key-secret': key.properties.id }
   return [
+    ...(key === undefined ? [] : [key]),
     { option: 'blockdev', properties: { driver, 'node-name': file, filename, ...readOnly } },
-    { option: 'blockdev', properties: { driver: 'raw', 'node-name': format, file, ...below } },
+    { option: 'blockdev', properties: { ...opened, 'node-name': format, file, ...below } },
     ...layers.flatMap((layer, index) => {
       const backing = layers[index - 1]?.node ?? format
       return layerParts(layer, { backing, isTop: index === layers.length - 1, opener: host.opener })
@@ -109,6 +112,18 @@ export function layerParts(
 
 export function fileNodeOf(node: string): string {
   return `${node}.a`
+}
+
+/** QEMU reads the secret from the file, so that no command line has it. A dot is in no id, so this is one of no other key. */
+function keyPart(backend: SpecKey, uuid: string, { secrets, opener }: PartsHost) {
+  const path = secrets?.get(uuid)
+  if (path === undefined)
+    throw new AgentError(
+      'UNIMPLEMENTED',
+      `backend ${backend}: QEMU opens an encrypted disk at its start only`,
+    )
+  const properties = { id: `${qemuId(backend)}.key`, file: opener?.read(path) ?? path }
+  return { option: 'object', type: 'secret', properties } as const
 }
 
 /** `unarmed` tells the guest that the memory is read-only. */

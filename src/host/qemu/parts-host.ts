@@ -30,6 +30,8 @@ export interface PartsHost {
   readonly opener?: Opener | undefined
   /** The files on top of those of backends, by the backend's key: the lowest first, the one that is written to last. */
   readonly layers?: ReadonlyMap<SpecKey, readonly LayerFile[]> | undefined
+  /** The files of secrets, by their UUIDs. */
+  readonly secrets?: ReadonlyMap<string, string> | undefined
   /** Paths of those files that are block devices. */
   readonly blockDevices?: ReadonlySet<string> | undefined
 }

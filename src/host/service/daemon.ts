@@ -7,6 +7,7 @@ import type { Caller, Instances } from '../instance/instances.ts'
 import { memoryRegistry } from '../instance/registry/memory-registry.ts'
 import type { RebuildReport } from '../instance/registry/rebuild.ts'
 import type { Registry } from '../instance/registry/registry.ts'
+import { openSecrets, type Secrets } from '../secrets/secrets.ts'
 import { checkFolderLength, makeFolder, makeOwnFolder, makeSocketFolder } from './api-sockets.ts'
 import { CallJournal } from './call-journal.ts'
 import { type Configuration, quotasOf } from './configuration.ts'
@@ -88,12 +89,13 @@ async function compose(options: DaemonOptions, parts: Part[]): Promise<Daemon> {
   // Steps of the clock must not make a call old that is being repeated.
   const timeMs = () => Math.round(performance.timeOrigin + performance.now())
   const journal = await CallJournal.open({ registry, nowMs: timeMs, log })
-  const instances = await openInstances(options, registry)
+  const secrets = await openSecrets(join(stateFolder, 'secrets'))
+  const instances = await openInstances(options, registry, secrets)
   parts.unshift({ name: 'instances', close: () => instances.close() })
   parts.unshift({ name: 'journal', close: () => journal.close() })
   const stopLogging = logChanges(instances, log)
   parts.unshift({ name: 'log of changes', close: stopLogging })
-  const api = openApi({ instances, journal, tenants, only: only?.key, log })
+  const api = openApi({ instances, secrets, journal, tenants, only: only?.key, log })
   parts.unshift({ name: 'sockets', close: () => api.close() })
   await api.listen(socket)
   if (only?.listen !== undefined) await api.listen(only.listen)
@@ -128,7 +130,11 @@ function logRebuild({ instances, unreadable, keptAside, lost }: RebuildReport, l
   log.warn('registry made anew', { instances: instances.length, keptAside, lost })
 }
 
-async function openInstances(options: DaemonOptions, registry: Registry): Promise<Instances> {
+async function openInstances(
+  options: DaemonOptions,
+  registry: Registry,
+  secrets: Secrets,
+): Promise<Instances> {
   const quotas = quotasOf(options.configuration.tenants)
   if (options.mock) return new MockInstances({ quotas })
   const { openHostInstances } = await import('../instance/open-host-instances.ts')
@@ -138,6 +144,7 @@ async function openInstances(options: DaemonOptions, registry: Registry): Promis
   return await openHostInstances({
     stateFolder,
     registry,
+    secrets,
     log,
     acceleration,
     quotas,

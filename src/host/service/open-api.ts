@@ -3,20 +3,24 @@ import { join } from 'node:path'
 import { AgentError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { InstanceServiceDefinition } from '../../gen/microvm/instance/v1/instance.ts'
+import { SecretServiceDefinition } from '../../gen/microvm/instance/v1/secret.ts'
 import { HypervisorDefinition, OOBManagementDefinition, VMControllerDefinition } from '../../gen/vm.ts'
 import { LIMITS, Totals } from '../../rpc/limits.ts'
 import type { Instances } from '../instance/instances.ts'
+import type { Secrets } from '../secrets/secrets.ts'
 import { ApiSockets } from './api-sockets.ts'
 import type { CallJournal } from './call-journal.ts'
 import type { Tenant } from './configuration.ts'
 import { HostCalls } from './host-calls.ts'
 import { instanceMethods } from './instance-methods.ts'
 import { methodsOf } from './rpc.ts'
+import { secretMethods } from './secret-methods.ts'
 import { servedTables } from './serve.ts'
 import { controllerMethods, hypervisorMethods, outOfBandMethods } from './vm-methods.ts'
 
 export interface ApiParts {
   readonly instances: Instances
+  readonly secrets: Secrets
   readonly journal: CallJournal
   readonly tenants: readonly Tenant[]
   /** The key of the only instance of a hypervisor, which serves no VMController. */
@@ -39,12 +43,13 @@ const HOST_LIMITS = {
   connection: { streams: 128 },
 }
 
-export function openApi({ instances, journal, tenants, only, log }: ApiParts): Api {
+export function openApi({ instances, secrets, journal, tenants, only, log }: ApiParts): Api {
   const nowMs = () => performance.now()
   const sockets = new ApiSockets({ log, readDescriptors })
   const calls = new HostCalls(nowMs)
   const declared = [
     ...methodsOf(InstanceServiceDefinition, instanceMethods({ instances, calls, tenants, only })),
+    ...methodsOf(SecretServiceDefinition, secretMethods(secrets)),
     ...methodsOf(OOBManagementDefinition, outOfBandMethods(instances, only)),
     ...methodsOf(HypervisorDefinition, hypervisorMethods()),
     ...(only === undefined ? methodsOf(VMControllerDefinition, controllerMethods()) : []),

@@ -26,6 +26,8 @@ interface Declared {
 
 export interface UnaryRpc<Request, Response> extends Declared {
   readonly handle: (request: Request, call: ServiceCall) => Promise<Response>
+  /** Whether the journal keeps nothing of the call, not even its digest. */
+  readonly isUnrecorded?: true
   /** Whether the call only makes room: then it is carried out although a full disk takes no record of it. */
   readonly frees?: (request: Request) => boolean
 }

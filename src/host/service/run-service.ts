@@ -2,6 +2,7 @@ import { join } from 'node:path'
 import { silentLogger } from '../../base/log.ts'
 import { openRunInstances } from '../instance/open-host-instances.ts'
 import { memoryRegistry } from '../instance/registry/memory-registry.ts'
+import { openSecrets } from '../secrets/secrets.ts'
 import { MAX_SOCKET_PATH_BYTES } from '../spec/limits.ts'
 import { checkFolderLength } from './api-sockets.ts'
 import { CallJournal } from './call-journal.ts'
@@ -27,8 +28,9 @@ export async function startRunService(options: {
   const log = silentLogger()
   const registry = memoryRegistry()
   const journal = await CallJournal.open({ registry, nowMs: Date.now, log })
-  const instances = await openRunInstances({ stateFolder: folder, registry, log, acceleration })
-  const api = openApi({ instances, journal, tenants: [], log })
+  const secrets = await openSecrets(join(folder, 'secrets'))
+  const instances = await openRunInstances({ stateFolder: folder, registry, secrets, log, acceleration })
+  const api = openApi({ instances, secrets, journal, tenants: [], log })
   const socket = join(folder, 'api.sock')
   await api.listen(socket)
   return {

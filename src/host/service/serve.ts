@@ -187,8 +187,7 @@ class ServedRpc {
   ): Promise<Uint8Array> {
     this.#checkRole()
     const { name, rpc, types } = this.#method
-    const idempotencyKey =
-      rpc.onDaemonDeath === 'read' ? undefined : given.incoming.metadata?.(IDEMPOTENCY_KEY)
+    const idempotencyKey = isRecorded(rpc) ? given.incoming.metadata?.(IDEMPOTENCY_KEY) : undefined
     if (idempotencyKey === undefined) return work(this.#callOf(given))
     const canonical = encode(types.request, inOrder(request))
     // The call's instance is a part of what is asked for.
@@ -275,6 +274,10 @@ const NOTHING = new Uint8Array(0)
 
 function isChange({ onDaemonDeath }: AnyRpc): boolean {
   return onDaemonDeath !== 'read'
+}
+
+function isRecorded(rpc: AnyRpc): boolean {
+  return isChange(rpc) && !('isUnrecorded' in rpc && rpc.isUnrecorded)
 }
 
 async function* encodedBy<Message>(

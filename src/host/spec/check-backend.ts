@@ -3,13 +3,16 @@ import { checkNumber } from './check-board.ts'
 import { checkPath } from './check-path.ts'
 import { BACKEND_FIELDS, jsonName, pathOf, refuse, shown } from './component-path.ts'
 import { MAX_SOCKET_PATH_BYTES } from './limits.ts'
-import type { Backend, UserNetworkBackend, UserSubnet } from './spec.ts'
+import type { Backend, FileBackend, UserNetworkBackend, UserSubnet } from './spec.ts'
 
 /** Throws INVALID_ARGUMENT that names the field for which this host cannot have the backend. */
 export function checkBackend(key: string, backend: Backend): void {
   const at = (field: string) => pathOf('backends', key, BACKEND_FIELDS[backend.kind], field)
   switch (backend.kind) {
     case 'file':
+      checkPath(at('path'), backend.path)
+      checkEncryption(at('encryption'), backend)
+      break
     case 'content':
     case 'folder':
     case 'virtiofsd':
@@ -33,6 +36,12 @@ export function checkBackend(key: string, backend: Backend): void {
     default:
       backend satisfies never
   }
+}
+
+function checkEncryption(at: string, { access, encryption, format }: FileBackend): void {
+  if (encryption === undefined) return
+  if (access === 'scratch') refuse(at, 'not possible with access SCRATCH')
+  if (format === 'qcow2') refuse(at, 'of a raw file only')
 }
 
 /** `dev_valid_name` of Linux; `%` would have the kernel choose a number. */

@@ -105,6 +105,8 @@ function checkNvdimm(at: string, { backend: name, sizeBytes }: NvdimmDevice, { b
   if (backend?.kind === 'file' && backend.access !== 'read-only') {
     refuse(pathOf('backends', name, 'file', 'access'), `${backend.access}, want read-only`)
   }
+  if (backend?.kind === 'file' && backend.encryption !== undefined)
+    refuse(pathOf('backends', name, 'file', 'encryption'), 'of a disk only')
   const isInRange = sizeBytes > 0 && sizeBytes <= MAX_MEMORY_MIB * 2 ** 20
   if (!isInRange || sizeBytes % PERSISTENT_MEMORY_UNIT !== 0) {
     refuse(at, `${sizeBytes}: want a multiple of 2 MiB, at most ${MAX_MEMORY_MIB} MiB`)

@@ -21,7 +21,7 @@ import {
   type NetworkFilter,
   type VmSpec,
 } from './spec.ts'
-import { type SpecKey, specKey } from './spec-key.ts'
+import { isUuid, type SpecKey, specKey } from './spec-key.ts'
 
 /**
  * The specification that a message stands for, checked. Throws INVALID_ARGUMENT that names the path of the first fault; a
@@ -180,8 +180,10 @@ export function backendFromProto(key: string, message: BackendMessage): Backend 
   onlyKind(message, BACKEND_FIELDS, path)
   const { file, tap, vhostUser, virtiofsd, content, folder, userNetwork } = message
   if (file) {
-    if (file.encryption !== undefined) refuse(`${path}.file.encryption`, 'not possible yet')
-    return { kind: 'file', path: file.path, access: accessOf(file.access, `${path}.file.access`) }
+    const { secret = '' } = file.encryption ?? {}
+    const encryption =
+      file.encryption === undefined ? undefined : { secret: uuidAt(`${path}.file.encryption.secret`, secret) }
+    return { kind: 'file', path: file.path, access: accessOf(file.access, `${path}.file.access`), encryption }
   }
   if (tap) return { kind: 'tap', interfaceName: tap.interfaceName, bridge: tap.bridge || undefined }
   if (vhostUser) return { kind: 'vhost-user', socket: vhostUser.socket }
@@ -197,6 +199,11 @@ export function backendFromProto(key: string, message: BackendMessage): Backend 
   if (message.passt) return { kind: 'passt' }
   if (message.vhostVsock) return { kind: 'vhost-vsock' }
   return message.vsockDaemon ? { kind: 'vsock-daemon' } : { kind: 'console' }
+}
+
+function uuidAt(path: string, text: string): string {
+  const uuid = keyAt(path, text)
+  return isUuid(uuid) ? uuid : refuse(path, 'want the UUID of a secret')
 }
 
 function accessOf(access: File_Access, path: string): FileBackend['access'] {

@@ -94,7 +94,7 @@ function kindToProto(device: Device): Kind {
 function backendToProto(backend: Backend): BackendMessage {
   switch (backend.kind) {
     case 'file':
-      return { file: { path: backend.path, access: ACCESS[backend.access], encryption: undefined } }
+      return { file: { path: backend.path, access: ACCESS[backend.access], encryption: backend.encryption } }
     case 'passt':
       return { passt: {} }
     case 'tap':

@@ -10,7 +10,7 @@ const WIDTH = 100
  */
 export function commandHelp({ arguments: list, details = [], examples, name, options, summary }) {
   return [
-    `Usage: ./microvm ${[name, '[OPTIONS]', ...list.map((argument) => argument.name)].join(' ')}`,
+    `Usage: ./microvm ${[name, '[OPTIONS]', ...list.map(argumentText)].join(' ')}`,
     '',
     ...wrap(`${summary.charAt(0).toUpperCase()}${summary.slice(1)}.`, WIDTH),
     ...details.flatMap((paragraph) => ['', ...wrap(paragraph, WIDTH)]),
@@ -24,6 +24,11 @@ export function commandHelp({ arguments: list, details = [], examples, name, opt
     ...wrap(EXIT_STATUS, WIDTH),
     '',
   ].join('\n')
+}
+
+/** @param {import('./commands.mjs').CommandArgument} argument */
+function argumentText({ name, isOptional }) {
+  return isOptional ? `[${name}]` : name
 }
 
 const EXIT_STATUS =

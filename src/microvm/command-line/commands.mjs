@@ -1,11 +1,19 @@
-/**
- * An option of a command. A `value` that is a number has its bounds; one that is read must be a file.
- * @typedef {import('../../client/completion.mjs').Option & { summary: string, number?: readonly [number, number], isRead?: boolean }} CommandOption
- */
+import {
+  ASKS,
+  DEVICE,
+  DOCUMENT,
+  FILE,
+  GRACE,
+  HELP,
+  JSON_OUTPUT,
+  KEY,
+  SNAPSHOT,
+  SOCKET,
+  TIMEOUT,
+} from './command-words.mjs'
 
-/**
- * @typedef {import('../../client/completion.mjs').Argument & { name: string, summary: string, isRead?: boolean }} CommandArgument
- */
+/** @typedef {import('./command-words.mjs').CommandOption} CommandOption */
+/** @typedef {import('./command-words.mjs').CommandArgument} CommandArgument */
 
 /**
  * A command for machines that a daemon keeps. Its `name` is one word.
@@ -17,68 +25,6 @@
  * @property {readonly CommandArgument[]} arguments
  * @property {readonly (readonly [words: string, does: string])[]} examples
  */
-
-/** @type {CommandOption} */
-const HELP = { name: 'help', short: 'h', summary: 'this text' }
-
-/** @type {CommandOption} */
-const JSON_OUTPUT = { name: 'json', summary: 'print JSON, one value a line' }
-
-/** A day, in seconds. */
-const LONGEST_SECONDS = 86_400
-
-/** @type {CommandOption} */
-const SOCKET = {
-  name: 'socket',
-  value: 'PATH',
-  completes: 'file',
-  summary: "the daemon's socket (default: MICROVM_SOCKET, else admin.sock in the default state folder)",
-}
-
-/** @type {CommandOption} */
-const TIMEOUT = {
-  name: 'timeout',
-  value: 'SECONDS',
-  number: [1, LONGEST_SECONDS],
-  summary: 'how long to wait for the answer (default: 120)',
-}
-
-/** @type {CommandOption} */
-const GRACE = {
-  name: 'grace',
-  value: 'SECONDS',
-  // What the daemon takes (src/host/service/instance-methods.ts).
-  number: [1, 3600],
-  summary: 'how long the guest may take',
-}
-
-/** The options of a command that calls the daemon. */
-const ASKS = [JSON_OUTPUT, SOCKET, TIMEOUT, HELP]
-
-/** @type {CommandArgument} */
-const KEY = { name: 'KEY', summary: 'the instance: a UUID or a name', completes: 'instance' }
-
-/** @type {CommandArgument} */
-const FILE = {
-  name: 'FILE',
-  summary: 'JSON, or TOML in a file *.toml; - reads stdin',
-  completes: 'file',
-  isRead: true,
-}
-
-/** @type {CommandArgument} */
-const DOCUMENT = {
-  name: 'FILE',
-  summary: 'YAML or JSON, or TOML in a file *.toml; - reads stdin',
-  completes: 'file',
-  isRead: true,
-}
-
-/** @type {CommandArgument} */
-const DEVICE = { name: 'DEVICE', summary: 'the key of the device' }
-
-/** @type {CommandArgument} */
-const SNAPSHOT = { name: 'SNAPSHOT', summary: 'its name: letters, digits, _ . -' }
 
 /** @type {readonly MachineCommand[]} */
 export const MACHINE_COMMANDS = [
@@ -353,6 +299,31 @@ export const MACHINE_COMMANDS = [
     options: [SOCKET, HELP],
     arguments: [KEY],
     examples: [['console web', 'log in at the console']],
+  },
+  {
+    name: 'secret',
+    summary: 'keep secrets, which specifications name by their UUIDs',
+    details: [
+      'The value is all bytes of FILE, or of stdin, where nothing is left out: a line feed belongs to it. No command shows it again.',
+    ],
+    options: [
+      { name: 'tenant', value: 'NAME', summary: "whose machines may use it (default: the socket's tenant)" },
+      ...ASKS,
+    ],
+    arguments: [
+      { name: 'ACTION', choices: ['set', 'ls', 'rm'], summary: 'set, ls or rm' },
+      { name: 'UUID', summary: 'of the secret, for set and rm', isOptional: true },
+      {
+        name: 'FILE',
+        summary: 'has the value, for set (default: -, which reads stdin)',
+        completes: 'file',
+        isRead: true,
+        isOptional: true,
+      },
+    ],
+    examples: [
+      ['secret set 0a7c6c1e-5f0e-4e4e-9a55-0f4f8f0c2d11 < key', "keep the secret of a disk's encryption"],
+    ],
   },
   {
     name: 'expand',

@@ -29,8 +29,9 @@ export function parseCommand(command, words) {
     values.set(option.name, wordOf(option, token))
   }
   if (values.has('help')) return { kind: 'text', text: commandHelp(command) }
-  for (const [index, { name }] of command.arguments.entries()) {
+  for (const [index, { name, isOptional }] of command.arguments.entries()) {
     const word = positional[index]
+    if (word === undefined && isOptional) continue
     if (word === undefined || word === '')
       throw new UsageError(`${command.name}: no ${name}, ${seeHelp(command)}`)
     values.set(name, word)

@@ -44,6 +44,7 @@ const COMMANDS: Readonly<Record<string, () => Promise<RunMachineCommand>>> = {
   keys: async () => (await import('./show.ts')).keys,
   events: async () => (await import('./events.ts')).run,
   console: async () => (await import('./console.ts')).run,
+  secret: async () => (await import('./secret.ts')).run,
   expand: async () => (await import('./expand.ts')).run,
   diff: async () => (await import('./expand.ts')).diff,
 }

@@ -10,6 +10,7 @@ import {
   WatchInstancesRequest,
   WatchInstancesResponse,
 } from '../../../src/gen/microvm/instance/v1/instance.ts'
+import type { SecretServiceDefinition } from '../../../src/gen/microvm/instance/v1/secret.ts'
 import {
   ConsoleIO,
   HypervisorDefinition,
@@ -25,6 +26,7 @@ import {
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { CONSOLE_ONLY, ensureRequest } from '../../support/wing/requests.ts'
 
+const UUID = '6b3f0c62-3d1e-4f0a-9a55-0f4f8f0c2d11'
 const INSTANCE_SERVICE = InstanceServiceDefinition.fullName
 const uid = process.getuid?.() ?? 0
 const images = temporaryFolder()
@@ -39,6 +41,7 @@ type Try = (client: DaemonClient) => Promise<unknown>
 const CALLS: Readonly<
   Record<
     | keyof (typeof InstanceServiceDefinition)['methods']
+    | keyof (typeof SecretServiceDefinition)['methods']
     | keyof (typeof OOBManagementDefinition)['methods']
     | keyof (typeof HypervisorDefinition)['methods']
     | keyof (typeof VMControllerDefinition)['methods'],
@@ -105,6 +108,12 @@ const CALLS: Readonly<
     ({ instances }) => instances.listCalls({}),
   ],
   getMetrics: ['PERMISSION_DENIED', ({ instances }) => instances.getMetrics({})],
+  setSecret: [
+    'PERMISSION_DENIED',
+    ({ secrets }) => secrets.setSecret({ uuid: UUID, value: Buffer.from('x'), tenant: 'anne' }),
+  ],
+  listSecrets: [{ secrets: [] }, ({ secrets }) => secrets.listSecrets({})],
+  removeSecret: ['PERMISSION_DENIED', ({ secrets }) => secrets.removeSecret({ uuid: UUID, tenant: 'anne' })],
   reset: ['NOT_FOUND', ({ outOfBand }) => outOfBand.reset({}, { metadata: { instance: 'a' } })],
   console: [
     'NOT_FOUND',
@@ -138,6 +147,7 @@ describe('a call on the socket of another tenant', () => {
     running = await runMockDaemon({ configuration: { tenants } })
     const anne = running.client('anne')
     await anne.instances.ensureInstance(ownRequest('a'))
+    await anne.secrets.setSecret({ uuid: UUID, value: Buffer.from('x') })
     await anne.instances.allocatePort({ key: 'a', container: 'c', stream: 'stdout' })
   })
 

@@ -55,7 +55,8 @@ describe('parseCommandLine of a command for machines of the daemon', () => {
       const { text } = commandLine
       expect(text).toMatch(new RegExp(`^Usage: \\./microvm ${name} \\[OPTIONS\\]`))
       for (const option of options) expect(text).toContain(`--${option.name}`)
-      for (const argument of list) expect(text).toMatch(new RegExp(`^Usage: .* ${argument.name}( |$)`, 'm'))
+      for (const argument of list)
+        expect(text).toMatch(new RegExp(`^Usage: .* \\[?${argument.name}\\]?( |$)`, 'm'))
       for (const [words] of examples) expect(text).toContain(`./microvm ${words}`)
       expect(Math.max(...text.split('\n').map((line) => line.length))).toBeLessThanOrEqual(100)
       expect(MICROVM_HELP).toMatch(new RegExp(`^  ${name} +${summary.slice(0, 20)}`, 'm'))

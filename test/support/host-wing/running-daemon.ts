@@ -3,6 +3,7 @@ import { type ClientDuplexStream, Metadata, type ServiceError } from '@grpc/grpc
 import { AgentError, statusCodeName } from '../../../src/base/errors.ts'
 import { type Logger, silentLogger } from '../../../src/base/log.ts'
 import { InstanceServiceDefinition } from '../../../src/gen/microvm/instance/v1/instance.ts'
+import { SecretServiceDefinition } from '../../../src/gen/microvm/instance/v1/secret.ts'
 import { OOBManagementDefinition } from '../../../src/gen/vm.ts'
 import { type Configuration, NO_CONFIGURATION } from '../../../src/host/service/configuration.ts'
 import { type Daemon, startDaemon } from '../../../src/host/service/daemon.ts'
@@ -12,6 +13,7 @@ import { temporaryFolder } from '../temporary-folder.ts'
 
 export interface DaemonClient {
   readonly instances: Pick<ServiceClient<typeof InstanceServiceDefinition>, UnaryName>
+  readonly secrets: ServiceClient<typeof SecretServiceDefinition>
   readonly outOfBand: Pick<ServiceClient<typeof OOBManagementDefinition>, 'reset'>
   readonly grpc: GrpcClient
   /** A call with a stream in its answer, or in both directions. */
@@ -71,6 +73,7 @@ export function daemonClient(path: string): DaemonClient & { close(): void } {
   const grpc = grpcClient(path)
   return {
     instances: clientFor(InstanceServiceDefinition, connection),
+    secrets: clientFor(SecretServiceDefinition, connection),
     outOfBand: clientFor(OOBManagementDefinition, connection),
     grpc,
     open: (method, options) => openStream(grpc, method, options),

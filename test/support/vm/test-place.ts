@@ -11,6 +11,7 @@ import { memoryRegistry } from '../../../src/host/instance/registry/memory-regis
 import type { QmpClient } from '../../../src/host/qemu/qmp/client.ts'
 import { connectQmp } from '../../../src/host/qemu/qmp/connect.ts'
 import type { GuestLink } from '../../../src/host/qemu/vsock/guest-link.ts'
+import { openSecrets } from '../../../src/host/secrets/secrets.ts'
 import { CallJournal } from '../../../src/host/service/call-journal.ts'
 import { openApi } from '../../../src/host/service/open-api.ts'
 import { ownPlace, type Place } from '../../../src/microvm/run/boot-guest.ts'
@@ -65,7 +66,13 @@ export async function testPlace({ folder, link, networkNamespace }: TestPlaceOpt
     limits: INSTANCE_LIMITS,
   })
   const journal = await CallJournal.open({ registry, nowMs: Date.now, log })
-  const api = openApi({ instances, journal, tenants: [], log })
+  const api = openApi({
+    instances,
+    secrets: await openSecrets(join(folder, 'secrets')),
+    journal,
+    tenants: [],
+    log,
+  })
   const socket = join(folder, 'api.sock')
   await api.listen(socket)
   const close = async () => {

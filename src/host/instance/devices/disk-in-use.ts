@@ -1,7 +1,9 @@
 import { statSync } from 'node:fs'
 import { AgentError, messageOf } from '../../../base/errors.ts'
-import type { Backend } from '../../../gen/microvm/instance/v1/instance.ts'
+import type { Backend, Specification } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import { pathOf } from '../../spec/component-path.ts'
+import { nodeNames, specKey } from '../../spec/spec-key.ts'
 import { refuseBases } from '../snapshots/layers.ts'
 
 /** An instance, as far as it may have a disk open. */
@@ -27,6 +29,23 @@ export function explainLock(
   const path = HINT.exec(text)?.[1] ?? MAP.exec(text)?.[1] ?? (LOCK.test(text) ? asking.path : undefined)
   if (path === undefined) return error
   return new AgentError('FAILED_PRECONDITION', `${path}: in use by ${asking.userOf(path)}`)
+}
+
+/** QEMU's words (block/crypto.c), after the option of the disk. */
+const UNLOCK =
+  /node-name=([^,:]+).*: (?:Invalid password, cannot unlock any keyslot|Volume is not in LUKS format)/
+
+/** FAILED_PRECONDITION with the field when a disk cannot be opened by its secret; other errors as they are. */
+export function explainSecret(error: unknown, { backends = {} }: Partial<Specification>): unknown {
+  const text = messageOf(error)
+  const node = UNLOCK.exec(text)?.[1]
+  const key = Object.keys(backends).find((name) => nodeNames(specKey(name)).format === node)
+  if (key === undefined) return error
+  const isLuks = !text.includes('not in LUKS format')
+  const at = pathOf('backends', key, 'file', ...(isLuks ? ['encryption', 'secret'] : ['path']))
+  const { path = '', encryption } = backends[key]?.file ?? {}
+  const told = isLuks ? `${encryption?.secret} does not open ${path}` : `${path}: not a LUKS image`
+  return new AgentError('FAILED_PRECONDITION', `${at}: ${told}`)
 }
 
 /** Who has a disk in the file at `path`, as far as the instance `asking` may know of others. */

@@ -98,6 +98,11 @@ function replacement(key: string, before: Specification, after: Specification): 
   const [present, next] = [before.backends[key], after.backends[key]]
   if (present?.file !== undefined && next?.file !== undefined) {
     const { path, access } = next.file
+    if (present.file.encryption !== undefined || next.file.encryption !== undefined)
+      throw new AgentError(
+        'UNIMPLEMENTED',
+        `backends.${key}.file.encryption: the file of an encrypted disk can be replaced only while the machine is stopped`,
+      )
     if (access !== present.file.access)
       throw new AgentError(
         'INVALID_ARGUMENT',

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import { join, relative } from 'node:path'
-import { AgentError } from '../../../base/errors.ts'
+import { AgentError, messageOf } from '../../../base/errors.ts'
 import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import type { LimitController } from '../../../os/cgroup/limited-cgroups.ts'
 import { type HostCpus, memoryNodes } from '../../catalogue/choose-cpus.ts'
@@ -19,8 +19,9 @@ import {
   qemuArguments,
   SANDBOX,
 } from '../../qemu/qemu-arguments.ts'
+import type { Secrets } from '../../secrets/secrets.ts'
 import { checkDevice } from '../../spec/check-device.ts'
-import { DEVICE_FIELDS, pathOf } from '../../spec/component-path.ts'
+import { BACKEND_FIELDS, DEVICE_FIELDS, pathOf } from '../../spec/component-path.ts'
 import { specFromProto } from '../../spec/from-proto.ts'
 import type { Backend, VmSpec } from '../../spec/spec.ts'
 import { specKey } from '../../spec/spec-key.ts'
@@ -43,6 +44,8 @@ export interface PlanHost {
   readonly isKept: boolean
   /** Finds a program. Rejects with UNAVAILABLE. */
   readonly program: (name: 'qemu' | 'virtiofsd' | 'passt' | 'vsock-daemon') => Promise<string>
+  /** Without them an encrypted disk is refused. */
+  readonly secrets?: Pick<Secrets, 'file'> | undefined
   /** Undefined: the processes have all that the daemon has. */
   readonly walls?: WallFacts | undefined
   /** What the processes can be limited by; undefined where nothing is to be. */
@@ -82,6 +85,7 @@ export function planFor(host: PlanHost): Plan {
       layers: layerFiles(record, folder),
       blockDevices: blockDevicesOf(spec),
       variables,
+      secrets: await secretsOf(spec, host, record),
     }
     const program = await host.program('qemu')
     const place = { folder, pathFor, pinned: record.pinnedCpus, nodes: host.nodes ?? new Map() }
@@ -156,6 +160,26 @@ function wordsFor({ spec, machine, backends = {} }: Hardware, host: MachinePlace
     firmwareWords: firmwareWords(machine, backends, { ...host, variables }),
   })
   return [...SANDBOX, ...words, ...controlArguments(host.qmp)]
+}
+
+/** The files of the secrets that the tenant's machine names. */
+async function secretsOf(
+  { backends }: VmSpec,
+  { secrets }: PlanHost,
+  { properties }: InstanceRecord,
+): Promise<ReadonlyMap<string, string>> {
+  const files = new Map<string, string>()
+  for (const [key, backend] of Object.entries(backends)) {
+    if (backend.kind !== 'file' || backend.encryption === undefined) continue
+    const { secret } = backend.encryption
+    const path = pathOf('backends', key, BACKEND_FIELDS.file, 'encryption', 'secret')
+    if (secrets === undefined) throw new AgentError('FAILED_PRECONDITION', `${path}: no secrets here`)
+    const file = await secrets.file(properties?.tenant ?? '', secret).catch((error) => {
+      throw new AgentError('FAILED_PRECONDITION', `${path}: ${messageOf(error)}`, { cause: error })
+    })
+    files.set(secret, file)
+  }
+  return files
 }
 
 /** QEMU reaches its sockets from its working directory, the instance's folder, because it may not pass those above. */
