@@ -10,12 +10,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "child.h"
-#include "client.h"
+#include "children/child.h"
+#include "children/walls.h"
 #include "connection.h"
-#include "ring-file.h"
-#include "source.h"
-#include "walls.h"
+#include "streams/client.h"
+#include "streams/ring-file.h"
+#include "streams/source.h"
 #include "words.h"
 
 /* A part of a listing, which a socket takes whole or not at all. */

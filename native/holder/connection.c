@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "source.h"
+#include "streams/source.h"
 #include "watch.h"
 #include "words.h"
 

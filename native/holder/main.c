@@ -14,15 +14,15 @@
 #include <unistd.h>
 
 #include "../process/defaults.h"
-#include "child.h"
-#include "client.h"
+#include "children/child.h"
+#include "children/log-file.h"
+#include "children/namespace.h"
+#include "children/spawn.h"
 #include "command.h"
 #include "connection.h"
 #include "listen.h"
-#include "log-file.h"
-#include "namespace.h"
-#include "source.h"
-#include "spawn.h"
+#include "streams/client.h"
+#include "streams/source.h"
 #include "watch.h"
 
 #define USAGE \

@@ -17,7 +17,7 @@ interface DiskUser {
 const LOCK = /Failed to get (?:shared )?"[\w-]+" lock/
 const HINT = /Is another process using the image \[(.*)\]\?/
 
-/** The holder's words for a file that QEMU maps (native/holder/walls.c). */
+/** The holder's words for a file that QEMU maps (native/holder/children/walls.c). */
 const MAP = /^qemu: (.*): EBUSY$/
 
 /** FAILED_PRECONDITION with who uses the file that QEMU could not lock; other errors as they are. */

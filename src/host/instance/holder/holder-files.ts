@@ -4,7 +4,7 @@ import { AgentError, errnoOf } from '../../../base/errors.ts'
 import type { HeldChild } from './holder.ts'
 import { parseChild } from './holder-client.ts'
 
-/** What a holder that is dead has left in the instance's folder. Native/holder/ring-file.h describes the rings. */
+/** What a holder that is dead has left in the instance's folder. Native/holder/streams/ring-file.h describes the rings. */
 
 /** The children as the holder last knew them. Those without an exit ended with the holder. */
 export async function readExits(folder: string): Promise<readonly HeldChild[]> {

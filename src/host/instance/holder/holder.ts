@@ -22,7 +22,7 @@ export interface Ring {
 export interface ChildPlan {
   readonly name: string
   readonly argv: readonly [string, ...string[]]
-  /** What it is given and what is taken from it before it runs (native/holder/walls.h). */
+  /** What it is given and what is taken from it before it runs (native/holder/children/walls.h). */
   readonly walls?: readonly string[] | undefined
   /** `console`: its stdin and stdout are ring 0. `log`: stdout and stderr go to the file NAME.log of the folder. */
   readonly output: 'console' | 'log'

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "state.h"
+#include "../state.h"
 
 /* Attached clients. None has a buffer: their output is in the ring, their input in the socket. */
 

@@ -9,8 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../process/defaults.h"
-#include "limits.h"
+#include "../../process/defaults.h"
+#include "../limits.h"
 #include "walls.h"
 
 #define EXIT_CANNOT_EXECUTE 127

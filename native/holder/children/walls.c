@@ -22,9 +22,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "limits.h"
-#include "listen.h"
-#include "words.h"
+#include "../limits.h"
+#include "../listen.h"
+#include "../words.h"
 
 #define GROUPS_MAX 8
 

@@ -4,9 +4,9 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#include "connection.h"
+#include "../connection.h"
+#include "../watch.h"
 #include "ring-file.h"
-#include "watch.h"
 
 #define INPUT_READS 4
 

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "watch.h"
+#include "../watch.h"
 
 #define PATH_BYTES (NAME_BYTES_MAX + sizeof ".log.1")
 

@@ -8,11 +8,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "../init/clock.h"
+#include "../../init/clock.h"
+#include "../listen.h"
+#include "../watch.h"
 #include "client.h"
-#include "listen.h"
 #include "ring-file.h"
-#include "watch.h"
 
 static uint32_t index_of(const struct holder *holder, const struct ring *ring) {
   return (uint32_t)(ring - holder->rings);

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "state.h"
+#include "../state.h"
 
 /*
  * console.ring or streams/NUMBER.ring: this header, then from RING_DATA_OFFSET on `span` bytes, where the byte at

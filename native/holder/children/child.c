@@ -10,11 +10,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "connection.h"
+#include "../connection.h"
+#include "../streams/source.h"
+#include "../watch.h"
 #include "log-file.h"
-#include "source.h"
 #include "spawn.h"
-#include "watch.h"
 
 /* The whole file is written at once, so that a holder that is killed leaves the old lines or the new ones. */
 #define EXITS_BYTES 4096

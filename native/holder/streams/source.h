@@ -2,7 +2,7 @@
 
 #include <stdnoreturn.h>
 
-#include "state.h"
+#include "../state.h"
 
 /* Rings and where their bytes come from. */
 

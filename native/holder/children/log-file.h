@@ -1,6 +1,6 @@
 #pragma once
 
-#include "state.h"
+#include "../state.h"
 
 /* NAME.log of a child. It and NAME.log.1 together have at most the last 2 × LOG_BYTES_MAX of its output. */
 
