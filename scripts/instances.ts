@@ -7,7 +7,7 @@ import { runVitest } from './test/run-vitest.ts'
 
 /**
  * `npm run instances -- [--lives N] [--seed N]`: instances with paused machines live random lives, in which QEMU, the holder
- * and the daemon are killed; and a daemon dies before and after each write of its registry
+ * and the daemon are killed. A daemon dies before and after each write of its registry
  * and, in changes of snapshots, each command for QEMU. The exit status is 1 when one
  * went wrong or left something behind.
  */

@@ -19,7 +19,7 @@ import { median, report } from '../support/figure.ts'
 
 /**
  * How long a guest stands still for a snapshot of its disk of 1 GiB, of which 16 MiB were just written, and for the end of a
- * merge; against a bare QEMU with the same transaction between `stop` and `cont`.
+ * merge. The floor is a bare QEMU with the same transaction between `stop` and `cont`.
  */
 const ROUNDS = 15
 const DISK_MIB = 1024
