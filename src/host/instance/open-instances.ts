@@ -110,7 +110,10 @@ class HostInstances implements Instances {
   constructor(parts: InstancesParts, changes: InstanceChanges) {
     this.#parts = parts
     this.#changes = changes
-    const calls = snapshotCalls((key, caller) => this.#takenIn(key, caller))
+    const calls = snapshotCalls(
+      (key, caller) => this.#takenIn(key, caller),
+      ({ context }, record) => provideStart(parts.machines, record, context.folder),
+    )
     this.snapshot = calls.snapshot
     this.snapshots = calls.snapshots
     this.revert = calls.revert
@@ -142,7 +145,7 @@ class HostInstances implements Instances {
         const { specification } = { ...starting.record, ...prepared }
         if (specification !== undefined) await checkFiles(specification)
         this.#refuseBases(starting, specification?.backends)
-        await prepareStart(starting)
+        await prepareStart(starting, specification?.backends)
         return { ...prepared, pinnedCpus: await this.#cpus.choose(starting, prepared.document) }
       },
       checkStart: (starting, prepared) =>

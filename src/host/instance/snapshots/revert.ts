@@ -1,5 +1,6 @@
 import { AgentError } from '../../../base/errors.ts'
 import { type Layer, type Snapshot, State } from '../../../gen/microvm/instance/v1/instance.ts'
+import type { DocumentRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import type { MachineInstance } from '../instance.ts'
 import type { Caller, OwnerCheck } from '../instances.ts'
 import { checkFiles } from '../machine/check-files.ts'
@@ -7,9 +8,15 @@ import { undoSteps } from '../machine/steps.ts'
 import { checkBase, checkLayers, sizeOf } from './check-layers.ts'
 import { baseOf, layersUpTo } from './layers.ts'
 import { makeOverlays } from './overlay-file.ts'
+import type { Provide } from './take-snapshot.ts'
 
 /** How many reverts and resets with an idempotency key a record names. */
 const KEPT_CALLS = 16
+
+interface RevertOptions extends Pick<Caller, 'callKey' | 'isRepeated'> {
+  readonly checkOwner: OwnerCheck
+  readonly provide: Provide
+}
 
 /**
  * Gives the disks the content and the instance the configuration of a snapshot, on new layers: the snapshot stays as it is.
@@ -18,11 +25,7 @@ const KEPT_CALLS = 16
 export async function revert(
   instance: MachineInstance,
   name: string,
-  {
-    checkOwner,
-    callKey,
-    isRepeated = false,
-  }: Pick<Caller, 'callKey' | 'isRepeated'> & { readonly checkOwner: OwnerCheck },
+  { checkOwner, provide, callKey, isRepeated = false }: RevertOptions,
 ): Promise<void> {
   const { context, record, recorded } = instance
   if (isRepeated && callKey !== undefined && record.resets.includes(callKey)) return
@@ -31,7 +34,10 @@ export async function revert(
   if (specification === undefined) throw new AgentError('INTERNAL', `snapshot ${name}: no configuration`)
   if (record.current !== State.STOPPED)
     throw new AgentError('FAILED_PRECONDITION', `instance ${instance.key}: not stopped, want it stopped`)
-  await checkOwner(record.properties?.tenant ?? '', specification)
+  const saved = savedOf(record.document, snapshot)
+  // The names of a machine are looked up as at each start, which refuses those that the tenant may not use any more.
+  if (saved.document !== undefined) await provide(instance, { ...record, ...saved })
+  else await checkOwner(record.properties?.tenant ?? '', specification)
   await checkFiles(specification)
   const added = await layersOn(instance, snapshot)
   const steps = added.map(({ id }) => recorded.step('layer', [`${id}`]))
@@ -46,13 +52,20 @@ export async function revert(
       return { ...layer, active: layer.active && !isLeft }
     })
     const resets = callKey === undefined ? record.resets : [...record.resets, callKey].slice(-KEPT_CALLS)
-    const set = { specification, layers: [...kept, ...added], resets }
+    const set = { specification, layers: [...kept, ...added], resets, ...saved }
     await recorded.commit({ set, drop: steps, kind: 'snapshot', text: `snapshot ${name} was restored` })
   } catch (error) {
     const drop = await undoSteps(context, steps)
     await recorded.note({ drop, kind: 'snapshot', text: `snapshot ${name} was not restored` })
     throw error
   }
+}
+
+function savedOf(
+  document: DocumentRecord | undefined,
+  { machine }: Snapshot,
+): { readonly document?: DocumentRecord } {
+  return document === undefined ? {} : { document: { ...document, saved: machine } }
 }
 
 export function snapshotOf({ key, record }: MachineInstance, name: string): Snapshot {

@@ -1,6 +1,8 @@
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { AgentError, messageOf } from '../../../base/errors.ts'
+import type { Backend } from '../../../gen/microvm/instance/v1/instance.ts'
+import { pathOf } from '../../spec/component-path.ts'
 import type { MachineInstance } from '../instance.ts'
 import { undoSteps } from '../machine/steps.ts'
 import { checkLayers } from './check-layers.ts'
@@ -23,10 +25,19 @@ export async function settleLayers(instance: MachineInstance): Promise<void> {
  * Finishes what has begun, and throws FAILED_PRECONDITION unless the folder has the layers of the record and no other. An
  * older record, such as one of a registry that was made anew, would lead the guest to what it has long overwritten.
  */
-export async function prepareStart(instance: MachineInstance): Promise<void> {
-  const { context, record } = instance
+export async function prepareStart(
+  instance: MachineInstance,
+  backends: Readonly<Record<string, Backend>> = {},
+): Promise<void> {
+  const { context } = instance
   await settleLayers(instance)
-  const { backends = {} } = record.specification ?? {}
+  const { record } = instance
+  for (const { active, backend, base } of record.layers) {
+    const path = backends[backend]?.file?.path
+    if (!active || path === undefined || path === base) continue
+    const at = pathOf('backends', backend, 'file', 'path')
+    throw new AgentError('FAILED_PRECONDITION', `${at}: ${path}, want ${base}: snapshots are on that`)
+  }
   for (const key of Object.keys(backends)) await checkLayers(context.folder, layersOfBackend(record, key))
   const folder = join(context.folder, LAYERS_FOLDER)
   const names = await readdir(folder).catch(() => [])

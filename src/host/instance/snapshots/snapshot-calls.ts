@@ -6,13 +6,14 @@ import { layerPath } from './layers.ts'
 import { dropLayers, removeSnapshot } from './merge-layers.ts'
 import { revert } from './revert.ts'
 import { settleLayers } from './settle.ts'
-import { takeSnapshot } from './take-snapshot.ts'
+import { type Provide, takeSnapshot } from './take-snapshot.ts'
 
 export type SnapshotCalls = Pick<Instances, 'snapshot' | 'snapshots' | 'revert' | 'removeSnapshot'>
 
 /** What is asked about snapshots; `find` gives the instance that the caller may see. */
 export function snapshotCalls(
   find: (key: string, caller: Caller) => Promise<MachineInstance>,
+  provide: Provide,
 ): SnapshotCalls {
   const change = async <T>(
     key: string,
@@ -28,7 +29,7 @@ export function snapshotCalls(
   }
   return {
     snapshot: (request, caller) =>
-      change(request.key, caller, (instance) => takeSnapshot(instance, request, caller)),
+      change(request.key, caller, (instance) => takeSnapshot(instance, request, { ...caller, provide })),
     snapshots: async (key, caller) => {
       const { context, record } = await find(key, caller)
       const layers = record.layers.map(async (layer) => {
@@ -39,7 +40,7 @@ export function snapshotCalls(
     },
     revert: async ({ key, name }, checkOwner, caller) => {
       await change(key, caller, async (instance) => {
-        await revert(instance, name, { ...caller, checkOwner })
+        await revert(instance, name, { ...caller, checkOwner, provide })
         await dropLayers(instance)
       })
       return await describeInstance(await find(key, caller))

@@ -11,12 +11,14 @@ import {
 } from '../../../gen/microvm/instance/v1/instance.ts'
 import { InstanceRecord, type StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { fileNodeOf, layerParts } from '../../qemu/device-parts.ts'
+import type { Backends } from '../../qemu/machine/as-spec.ts'
 import { plugCommand } from '../../qemu/parts.ts'
 import type { QmpClient } from '../../qemu/qmp/client.ts'
 import { pathOf } from '../../spec/component-path.ts'
+import { specKey } from '../../spec/spec-key.ts'
 import { closeUnused } from '../devices/descriptor-sets.ts'
 import { openerOf } from '../devices/parts-host-of.ts'
-import { refused, specificationOf } from '../devices/plug.ts'
+import { refused } from '../devices/plug.ts'
 import type { MachineInstance } from '../instance.ts'
 import type { Caller } from '../instances.ts'
 import { checkLayers, sizeOf } from './check-layers.ts'
@@ -37,11 +39,22 @@ const noQuiesce: Quiesce = async () => {
   throw new AgentError('UNIMPLEMENTED', 'quiesce: not available')
 }
 
+interface SnapshotOptions extends Pick<Caller, 'isRepeated'> {
+  readonly quiesce?: Quiesce
+  /** What a start would change in the record. */
+  readonly provide: Provide
+}
+
+export type Provide = (
+  instance: MachineInstance,
+  record: Readonly<InstanceRecord>,
+) => Promise<Partial<InstanceRecord>>
+
 /** Keeps the present content of disks, of all at one moment. To be called in a change, when no other one is unfinished. */
 export async function takeSnapshot(
   instance: MachineInstance,
   request: SnapshotRequest,
-  { quiesce = noQuiesce, isRepeated = false }: Pick<Caller, 'isRepeated'> & { readonly quiesce?: Quiesce },
+  { quiesce = noQuiesce, isRepeated = false, provide }: SnapshotOptions,
 ): Promise<Snapshot> {
   const { recorded, context, record } = instance
   const { name } = request
@@ -49,7 +62,7 @@ export async function takeSnapshot(
   if (known !== undefined && isRepeated) return known
   if (known !== undefined)
     throw new AgentError('ALREADY_EXISTS', `instance ${instance.key}: snapshot ${name}: exists already`)
-  const planned = await planOf(instance, request)
+  const planned = await planOf(instance, request, await providedOf(instance, provide))
   const thaw = request.quiesce ? await quiesce(instance) : async () => {}
   const step = stepOf(instance, planned)
   let stillUs = 0
@@ -95,17 +108,28 @@ export async function settleSnapshot(instance: MachineInstance, step: StepRecord
 }
 
 interface Planned {
-  /** As it will be in the record, without the configuration. */
   readonly snapshot: Snapshot
   readonly added: readonly Layer[]
   readonly state: 'running' | 'paused' | 'stopped'
   readonly lastLayer: number
 }
 
-async function planOf(instance: MachineInstance, request: SnapshotRequest): Promise<Planned> {
-  const { record, context } = instance
-  const specification = specificationOf(instance)
+/** The record with what is behind the disks, which that of a stopped instance of a document does not have. */
+async function providedOf(instance: MachineInstance, provide: Provide): Promise<Readonly<InstanceRecord>> {
+  const { record } = instance
+  return record.document?.backends === '' ? { ...record, ...(await provide(instance, record)) } : record
+}
+
+async function planOf(
+  instance: MachineInstance,
+  request: SnapshotRequest,
+  record: Readonly<InstanceRecord>,
+): Promise<Planned> {
+  const { context } = instance
+  const { specification } = record
+  if (specification === undefined) throw new AgentError('FAILED_PRECONDITION', 'specification: not known yet')
   const keys = disksOf(specification, request.disks, record.leaving)
+  refuseFormats(record, keys)
   const { machine } = context
   checkRoom(instance, specification)
   const sizes = machine === undefined ? undefined : await nodeSizes(machine.qmp, instance.ending)
@@ -128,7 +152,10 @@ async function planOf(instance: MachineInstance, request: SnapshotRequest): Prom
   const consistency = machine === undefined ? Consistency.STOPPED_MACHINE : Consistency.CRASH
   const createdMs = BigInt(Date.now())
   return {
-    snapshot: { name: request.name, createdMs, consistency, stillUs: 0n, disks, specification: undefined },
+    snapshot: {
+      ...{ name: request.name, createdMs, consistency, stillUs: 0n, disks },
+      ...{ specification, machine: record.document?.saved ?? '' },
+    },
     added,
     state,
     lastLayer: record.lastLayer + added.length,
@@ -164,6 +191,17 @@ function disksOf(
   throw new AgentError('FAILED_PRECONDITION', 'disks: the machine has none of which snapshots are taken')
 }
 
+/** A layer is as large as the disk, which the size of such a file does not tell. */
+function refuseFormats({ document, specification }: Readonly<InstanceRecord>, keys: readonly string[]): void {
+  const backends: Backends = JSON.parse(document?.backends || '{}')
+  for (const key of keys) {
+    const found = backends[specKey(specification?.devices[key]?.backend ?? '')]
+    if (found?.kind !== 'file' || (found.format ?? 'raw') === 'raw') continue
+    const text = `${pathOf('devices', key)}: in a file of format ${found.format}, want raw`
+    throw new AgentError('FAILED_PRECONDITION', text)
+  }
+}
+
 function checkRoom({ record }: MachineInstance, specification: Specification): void {
   if (record.snapshots.length >= MAX_SNAPSHOTS)
     throw exhausted(`${record.snapshots.length} snapshots, want fewer: RemoveSnapshot merges them`)
@@ -195,7 +233,7 @@ function plannedOf({ key }: MachineInstance, { words }: StepRecord): Omit<Planne
 async function keepSnapshot(instance: MachineInstance, step: StepRecord, stillUs: number): Promise<Snapshot> {
   const { recorded, record } = instance
   const { added, snapshot: planned } = plannedOf(instance, step)
-  const snapshot = { ...planned, stillUs: BigInt(stillUs), specification: specificationOf(instance) }
+  const snapshot = { ...planned, stillUs: BigInt(stillUs) }
   const set: Layers = {
     layers: [...below(record.layers, added), ...added],
     snapshots: [...record.snapshots, snapshot],

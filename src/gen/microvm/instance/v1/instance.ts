@@ -618,7 +618,11 @@ export interface Snapshot {
   stillUs: bigint;
   disks: SnapshotDisk[];
   /** The configuration of that moment. */
-  specification: Specification | undefined;
+  specification:
+    | Specification
+    | undefined;
+  /** Of an instance that was made of a document: its machine of the next cold boot, of kind Machine in JSON. */
+  machine: string;
 }
 
 export const Snapshot_Consistency = {
@@ -5609,7 +5613,7 @@ export const SnapshotResponse: MessageFns<SnapshotResponse> = {
 };
 
 function createBaseSnapshot(): Snapshot {
-  return { name: "", createdMs: 0n, consistency: 0, stillUs: 0n, disks: [], specification: undefined };
+  return { name: "", createdMs: 0n, consistency: 0, stillUs: 0n, disks: [], specification: undefined, machine: "" };
 }
 
 export const Snapshot: MessageFns<Snapshot> = {
@@ -5637,6 +5641,9 @@ export const Snapshot: MessageFns<Snapshot> = {
     }
     if (message.specification !== undefined) {
       Specification.encode(message.specification, writer.uint32(50).fork()).join();
+    }
+    if (message.machine !== "") {
+      writer.uint32(58).string(message.machine);
     }
     return writer;
   },
@@ -5702,6 +5709,14 @@ export const Snapshot: MessageFns<Snapshot> = {
             message.specification = Specification.decode(reader, reader.uint32());
             continue;
           }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.machine = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -5727,6 +5742,7 @@ export const Snapshot: MessageFns<Snapshot> = {
     message.specification = (object.specification !== undefined && object.specification !== null)
       ? Specification.fromPartial(object.specification)
       : undefined;
+    message.machine = object.machine ?? "";
     return message;
   },
 };
