@@ -112,7 +112,11 @@ async function resumeMerge(instance: MachineInstance, step: StepRecord): Promise
     if (phase === 'pivot' && isRunning) await machine?.qmp.execute('cont', {}, instance.ending)
     return 0
   }
-  return await follow(instance, machine.qmp, { layer, step })
+  try {
+    return await follow(instance, machine.qmp, { layer, step })
+  } finally {
+    if (phase === 'pivot' && isRunning) await machine.qmp.execute('cont', {}, instance.ending).catch(() => {})
+  }
 }
 
 /** Writes what a layer has into the one below it, or into the disk's own file. */
@@ -161,7 +165,10 @@ async function follow(instance: MachineInstance, qmp: QmpClient, { layer, step }
   try {
     const job = await jobDone(qmp, id, instance.ending)
     if (job.status === 'ready') stillUs = await pivot(instance, qmp, { layer, step })
-    else throwFailure(layer, job)
+    else {
+      throwFailure(layer, job)
+      if (wordsOf(step).phase === 'pivot') await markMerged(instance, id)
+    }
   } catch (error) {
     const isMerged = await exists(mergedPath(context.folder, id))
     if (!isMerged) {
@@ -180,7 +187,7 @@ async function follow(instance: MachineInstance, qmp: QmpClient, { layer, step }
  * layer and what is below it have the same content, and afterwards nobody reads the layer, whoever dies meanwhile.
  */
 async function pivot(instance: MachineInstance, qmp: QmpClient, { layer, step }: Merge): Promise<number> {
-  const { context, recorded } = instance
+  const { recorded } = instance
   const { id } = layer
   const { isRunning } = wordsOf(step)
   const isWritten = layer.active && isRunning
@@ -190,16 +197,23 @@ async function pivot(instance: MachineInstance, qmp: QmpClient, { layer, step }:
     await qmp.execute('job-complete', { id: jobName(id) }, instance.ending)
     const job = await jobDone(qmp, id, instance.ending, ['concluded'])
     throwFailure(layer, job)
-    try {
-      await rename(layerPath(context.folder, id), mergedPath(context.folder, id))
-      await syncFolder(context.folder)
-    } catch (error) {
-      // The guest may not write what a later start would not read.
-      const failure = fileError(layerPath(context.folder, id), error)
-      await instance.tearDown(messageOf(failure))
-      throw failure
-    }
+    await markMerged(instance, id)
   })
+}
+
+/** The guest stands still, and may not write what a later start would not read. */
+async function markMerged(instance: MachineInstance, id: number): Promise<void> {
+  const { folder } = instance.context
+  // An earlier daemon may have died just behind it.
+  if (await exists(mergedPath(folder, id))) return
+  try {
+    await rename(layerPath(folder, id), mergedPath(folder, id))
+    await syncFolder(folder)
+  } catch (error) {
+    const failure = fileError(layerPath(folder, id), error)
+    await instance.tearDown(messageOf(failure))
+    throw failure
+  }
 }
 
 /** The record forgets the layer, and its blocks and its file go. */
@@ -214,10 +228,16 @@ async function finish(
   if (layer === undefined) throw new AgentError('INTERNAL', `layer ${id}: not in the record`)
   const into = record.layers.find((each) => each.id === layer.parent)
   await removeLayer(instance, { kind: 'merge', layer, into }, [step], async () => {
-    if (qmp === undefined) return
-    await qmp.execute('job-dismiss', { id: jobName(id) }, instance.ending).catch(() => {})
-    await removeNodes(qmp, [layer], instance.ending)
+    if (qmp !== undefined) await closeLayer(instance, id)
   })
+}
+
+/** Ends in QEMU what a merge has left: its job keeps the blocks. */
+export async function closeLayer({ context, ending }: MachineInstance, id: number): Promise<void> {
+  const { machine } = context
+  if (machine === undefined) return
+  await machine.qmp.execute('job-dismiss', { id: jobName(id) }, ending).catch(() => {})
+  await removeNodes(machine.qmp, [{ id }], ending)
 }
 
 async function removeLayer(

@@ -7,7 +7,7 @@ import type { MachineInstance } from '../instance.ts'
 import { undoSteps } from '../machine/steps.ts'
 import { checkLayers } from './check-layers.ts'
 import { LAYERS_FOLDER, layersOfBackend } from './layers.ts'
-import { canMerge, mergeLayers, settleMerge } from './merge-layers.ts'
+import { canMerge, closeLayer, mergeLayers, settleMerge } from './merge-layers.ts'
 import { settleSnapshot } from './take-snapshot.ts'
 
 /** Finishes the changes of layers that have begun. To be called in a change, before another one of layers and a start. */
@@ -17,6 +17,7 @@ export async function settleLayers(instance: MachineInstance): Promise<void> {
   for (const step of recorded.steps) if (step.step === 'merge') await settleMerge(instance, step)
   const left = recorded.steps.filter(({ step }) => step === 'layer')
   if (left.length === 0) return
+  for (const { words } of left) await closeLayer(instance, Number(words[0]))
   const drop = await undoSteps(context, left)
   await recorded.note({ drop, kind: 'snapshot', text: 'layers of snapshots were removed', frees: true })
 }
