@@ -19,8 +19,8 @@ try {
     root: projectRoot,
     project: 'host',
     patterns: [
-      'test/host/wing/lives.test.ts',
-      'test/host/wing/daemon-deaths.test.ts',
+      'test/host/wing/instance/lives.test.ts',
+      'test/host/wing/service/daemon-deaths.test.ts',
       'test/host/wing/snapshots',
     ],
     write: (text) => process.stdout.write(text),
