@@ -56,12 +56,11 @@ async function onReset(instance: MachineInstance, byGuest: boolean): Promise<voi
 }
 
 async function onDiskError(instance: MachineInstance, data: QmpEvent['data']): Promise<void> {
-  const told = String(data['node-name'])
+  const node = String(data['node-name'])
   const { layers, specification } = instance.record
   const names = Object.keys(specification?.backends ?? {}).map((key) => nodeNames(specKey(key)))
   const known = [...names.flatMap((each) => Object.values(each)), ...layers.map(({ id }) => layerNode(id))]
-  if (!known.includes(told)) return
-  const node = names.find(({ limits }) => limits === told)?.format ?? told
+  if (!known.includes(node)) return
   const text = `${String(data.operation)}: ${String(data.reason)}`
   const isNew = !instance.diskErrors.has(node)
   instance.diskErrors.set(node, text)

@@ -82,8 +82,6 @@ export interface NodeNames {
   readonly file: string
   /** The file's node after a replacement, which is made while `file` still exists. The two alternate. */
   readonly otherFile: string
-  /** The node between disk and format that keeps to the limits, of a disk that has some. */
-  readonly limits: string
 }
 
 /** QEMU refuses names of nodes that are longer. */
@@ -94,7 +92,7 @@ export function nodeNames(key: SpecKey): NodeNames {
   const id = qemuId(key)
   const longest = MAX_NODE_NAME - '.a'.length
   const format = id.length <= longest ? id : `hash-${digest(key).slice(0, longest - 'hash-'.length)}`
-  return { format, file: `${format}.a`, otherFile: `${format}.b`, limits: `${format}.l` }
+  return { format, file: `${format}.a`, otherFile: `${format}.b` }
 }
 
 function digest(key: SpecKey): string {

@@ -5,8 +5,8 @@ import type { MachineInstance } from '../instance.ts'
 import { makeSteps, type PlannedStep } from '../machine/steps.ts'
 
 /**
- * The steps by which this host provides a backend: its daemon, before QEMU uses it, or its tap with its filter, after QEMU has
- * made it.
+ * The steps by which this host provides a backend: its daemon, before QEMU uses it, or its tap with its filter, or its
+ * limits, after QEMU has made it.
  */
 export interface Providers {
   readonly daemons: readonly PlannedStep[]
@@ -23,7 +23,7 @@ export async function providersOf(
   const planned = key === '' ? [] : await instance.planned({ specification })
   const own = (name: PlannedStep['step']) =>
     planned.filter(({ step, words }) => step === name && words[0] === specKey(key))
-  return { daemons: own('daemon'), filters: own('filter'), taps: own('tap') }
+  return { daemons: own('daemon'), filters: own('filter'), taps: [...own('tap'), ...own('throttle')] }
 }
 
 /** The recorded steps that provide these backends. */
@@ -33,7 +33,8 @@ export function providerSteps(
 ): readonly StepRecord[] {
   const wanted: readonly string[] = keys.flatMap((key) => (key ? [specKey(key)] : []))
   return recorded.steps.filter(
-    ({ step, words: [key = ''] }) => ['daemon', 'filter', 'tap'].includes(step) && wanted.includes(key),
+    ({ step, words: [key = ''] }) =>
+      ['daemon', 'filter', 'tap', 'throttle'].includes(step) && wanted.includes(key),
   )
 }
 

@@ -8,6 +8,7 @@ import type { Machine } from '../../machine/machine.ts'
 import { blockDevicesOf } from '../../qemu/block-devices.ts'
 import type { Acceleration } from '../../qemu/host.ts'
 import { asSpec, type Backends } from '../../qemu/machine/as-spec.ts'
+import { limitedDisks } from '../../qemu/machine/disk-limits.ts'
 import { firmwareWords, ovmfOf } from '../../qemu/machine/firmware-words.ts'
 import { machineArguments } from '../../qemu/machine/machine-arguments.ts'
 import { provisionsFor } from '../../qemu/machine/provisions.ts'
@@ -107,6 +108,7 @@ export function planFor(host: PlanHost): Plan {
       ...(record.pinnedCpus.length === 0
         ? []
         : [{ step: 'cpus', words: ['', record.pinnedCpus.join(',')] } as const]),
+      ...throttleSteps(hardware),
       ...(isMachine
         ? [...filterSteps(spec, folder), ...(await tapSteps(hardware.machine ? withoutItems(spec) : spec))]
         : []),
@@ -140,6 +142,13 @@ function hardwareOf(record: Readonly<InstanceRecord>): Hardware {
   for (const [key, device] of Object.entries(spec.devices))
     if (device.kind === 'nic') checkDevice(key, device, spec)
   return { spec, machine, backends }
+}
+
+function throttleSteps({ machine, backends = {} }: Hardware): readonly PlannedStep[] {
+  const disks = machine === undefined ? [] : limitedDisks(machine, backends)
+  return disks.map(({ backend, bytesPerSecond, device, iops }) => ({
+    ...{ step: 'throttle', words: [backend, device, String(iops), String(bytesPerSecond)] },
+  }))
 }
 
 type MachinePlace = QemuHost & {

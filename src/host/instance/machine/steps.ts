@@ -23,6 +23,7 @@ import { makeFolders, removeFiles } from './instance-files.ts'
 import { cgroupName } from './limits-of.ts'
 import { Machine, QEMU } from './machine.ts'
 import { linksOfWords } from './tap-links.ts'
+import { throttleDisk } from './throttle-disk.ts'
 import { makeVariables } from './uefi-variables.ts'
 import { withPaths } from './walls.ts'
 
@@ -95,6 +96,7 @@ export type StepName =
   | 'daemon'
   | 'qemu'
   | 'cpus'
+  | 'throttle'
   | 'tap'
   | 'stream'
   | 'plug'
@@ -198,6 +200,8 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
       ),
     undo: async () => {},
   },
+  /** Words are a disk's backend's key, its device in QEMU, and what it may do in a second: times and bytes; 0 is no limit. */
+  throttle: { make: (context, { words }) => throttleDisk(context, words), undo: async () => {} },
   /** A tap that QEMU has made, and that goes with QEMU: words are its backend's key, its name, its bridge and its links. */
   tap: {
     make: ({ links }, { words: [, name = '', bridge = '', ...ends] }) =>

@@ -93,15 +93,14 @@ function emptyDrive(key: string, { kind }: MachineDevice): Provision {
 }
 
 function disk(key: string, device: MachineDevice, file: FileBackend, host: PartsHost): Provision {
-  const { access, cache = 'writeback', encryption, format: kind = 'raw', io, limits, path } = file
+  const { access, cache = 'writeback', encryption, format: kind = 'raw', io, path } = file
   if (encryption !== undefined) throw refusal(key, ['encryption'], 'not possible yet')
   const isDirect = cache === 'none' || cache === 'directsync'
   if (io === 'native' && !isDirect) throw refusal(key, ['io'], 'native: wants cache none or directsync')
   const isThrough = cache === 'writethrough' || cache === 'directsync'
   if (isThrough && device.model === 'nvme')
     throw refusal(key, ['cache'], `${cache}: nvme has a cache of its own`)
-  const names = nodeNames(specKey(device.backend ?? ''))
-  const { file: node, format } = names
+  const { file: node, format } = nodeNames(specKey(device.backend ?? ''))
   const isReadOnly = access !== 'read-write'
   const common = {
     'cache.direct': isDirect,
@@ -109,7 +108,6 @@ function disk(key: string, device: MachineDevice, file: FileBackend, host: Parts
     ...(isReadOnly && { 'read-only': true }),
   }
   const layers = isReadOnly ? [] : (host.layers?.get(specKey(device.backend ?? '')) ?? [])
-  const top = layers.at(-1)?.node ?? format
   const below = layers.length > 0 ? { 'read-only': true } : {}
   const filename = host.opener?.disk(path, !isReadOnly) ?? path
   const driver = host.blockDevices?.has(path) ? 'host_device' : 'file'
@@ -125,31 +123,12 @@ function disk(key: string, device: MachineDevice, file: FileBackend, host: Parts
         const backing = layers[index - 1]?.node ?? format
         return layerParts(layer, { backing, isTop: index === layers.length - 1, opener: host.opener })
       }),
-      ...(limits === undefined ? [] : throttle(names.limits, top, limits, isReadOnly)),
     ],
     properties: {
-      drive: limits === undefined ? top : names.limits,
+      drive: layers.at(-1)?.node ?? format,
       ...(isThrough && { 'write-cache': 'off' }),
     },
   }
-}
-
-/** Above the format, so that it stays when a snapshot puts another node below it. */
-function throttle(
-  name: string,
-  file: string,
-  { bytesPerSecond, iopsTotal }: NonNullable<FileBackend['limits']>,
-  isReadOnly: boolean,
-): Provision['parts'] {
-  const own = {
-    ...(iopsTotal !== undefined && { 'x-iops-total': iopsTotal }),
-    ...(bytesPerSecond !== undefined && { 'x-bps-total': bytesPerSecond }),
-  }
-  const node = { driver: 'throttle', 'node-name': name, 'throttle-group': name, file }
-  return [
-    { option: 'object', type: 'throttle-group', properties: { id: name, ...own } },
-    { option: 'blockdev', properties: { ...node, ...(isReadOnly && { 'read-only': true }) } },
-  ]
 }
 
 function share(
