@@ -17,7 +17,7 @@ export interface Part {
     | 'serial'
   /** The driver or type, which is the first word of some options. */
   readonly type?: string
-  /** A name with a dot is a property in an object; a list is an option given several times; only a command has null. */
+  /** A name with a dot is a property in an object; a list is an option given several times; only a blockdev has null. */
   readonly properties: Readonly<Record<string, string | number | boolean | null | readonly string[]>>
 }
 
@@ -27,6 +27,9 @@ export interface QmpCommand {
 }
 
 export function wordsOf({ option, type, properties }: Part): readonly string[] {
+  // Only this form has null.
+  if (option === 'blockdev' && Object.values(properties).includes(null))
+    return ['-blockdev', JSON.stringify(nested(properties))]
   const pairs = Object.entries(properties).flatMap(([name, value]) =>
     (Array.isArray(value) ? value : [value]).map((each) => `${name}=${textOf(each)}`),
   )
@@ -34,7 +37,7 @@ export function wordsOf({ option, type, properties }: Part): readonly string[] {
 }
 
 function textOf(value: string | number | boolean | null): string {
-  if (value === null) throw new AgentError('INTERNAL', 'null in an option of QEMU, want a command')
+  if (value === null) throw new AgentError('INTERNAL', 'null in an option of QEMU other than blockdev')
   return typeof value === 'boolean' ? (value ? 'on' : 'off') : escaped(String(value))
 }
 

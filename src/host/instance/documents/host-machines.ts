@@ -8,6 +8,7 @@ import type { HostFacts } from '../../machine/features/feature.ts'
 import type { Machine } from '../../machine/machine.ts'
 import { type AskedQemu, checkCapabilities } from '../../qemu/capabilities.ts'
 import type { Backends } from '../../qemu/machine/as-spec.ts'
+import { checkImages } from './check-images.ts'
 import { machinesOf, withStarted } from './document-record.ts'
 import { ownBackends } from './own-files.ts'
 
@@ -48,6 +49,7 @@ export function hostMachines(parts: {
       const tenant = isPrivileged ? undefined : properties?.tenant
       const found = resolveBackends(machine, tenant, catalogue, namesOf(document))
       await checkLinks(catalogue, found)
+      await checkImages(found)
       return { ...found, ...ownBackends(machine, folder) }
     },
   }

@@ -117,7 +117,11 @@ function disk(key: string, device: MachineDevice, file: FileBackend, host: Parts
       { option: 'blockdev', properties: { driver, 'node-name': node, filename, ...aio, ...common } },
       {
         option: 'blockdev',
-        properties: { driver: kind, 'node-name': format, file: node, ...common, ...below },
+        // What an image names as the file below it is not opened.
+        properties: {
+          ...{ driver: kind, 'node-name': format, file: node, ...common, ...below },
+          ...(kind === 'qcow2' && { backing: null }),
+        },
       },
       ...layers.flatMap((layer, index) => {
         const backing = layers[index - 1]?.node ?? format

@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { expect, it } from 'vitest'
@@ -8,6 +9,7 @@ import {
   State,
 } from '../../../../src/gen/microvm/instance/v1/instance.ts'
 import { memoryRegistry } from '../../../../src/host/instance/registry/memory-registry.ts'
+import { emptyOverlay } from '../../../../src/host/instance/snapshots/overlay-file.ts'
 import { temporaryFolder } from '../../../support/temporary-folder.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
 import { image, openReal } from '../../../support/wing/real-wing.ts'
@@ -29,7 +31,7 @@ spec:
 it('snapshots of a machine of a document keep it, and look its names up again', async () => {
   const folder = temporaryFolder()
   const catalogue = join(folder, 'catalogue.toml')
-  const [root, other, out] = ['root', 'other', 'out'].map((name) => image(folder, name, 8))
+  const [root = '', other = '', out = ''] = ['root', 'other', 'out'].map((name) => image(folder, name, 8))
   const write = (path = '', owner = 'anne', more = '') =>
     writeFile(
       catalogue,
@@ -71,8 +73,19 @@ it('snapshots of a machine of a document keep it, and look its names up again', 
     code: 'FAILED_PRECONDITION',
     message: 'devices.disk0: in a file of format qcow2, want raw',
   })
-  await write(root)
-  await to(Change.RUN)
+  const own = emptyOverlay(8 * 2 ** 20)
+  const named = Buffer.from(own)
+  named.writeBigUInt64BE(512n, 8)
+  named.writeUInt32BE('/etc/passwd'.length, 16)
+  named.write('/etc/passwd', 512)
+  await writeFile(root, named)
+  await expect(to(Change.RUN)).rejects.toMatchObject({
+    code: 'FAILED_PRECONDITION',
+    message: `backends.disk0-backend.file.path: ${root}: an image that names another file, want one that has all in itself`,
+  })
+  await writeFile(root, own)
+  const { qemuPid } = await to(Change.RUN)
+  expect(readFileSync(`/proc/${qemuPid}/cmdline`, 'utf8')).toContain('"backing":null')
   await instances.remove(key, ANNE)
   await instances.close()
   expect(leftovers(folder)).toEqual([])

@@ -1,0 +1,29 @@
+import { open } from 'node:fs/promises'
+import { AgentError } from '../../../base/errors.ts'
+import type { Backends } from '../../qemu/machine/as-spec.ts'
+import { pathOf } from '../../spec/component-path.ts'
+
+/** Of a header of version 3 (docs/interop/qcow2.txt of QEMU). */
+const HEADER_BYTES = 104
+const BACKING_FILE = 8
+const INCOMPATIBLE = 72
+const DATA_FILE = 1n << 2n
+
+/**
+ * Throws FAILED_PRECONDITION for a qcow2 image that names another file: QEMU would open it, whatever file of this host that is,
+ * and show it to the guest.
+ */
+export async function checkImages(backends: Backends): Promise<void> {
+  for (const [key, backend] of Object.entries(backends)) {
+    if (backend.kind !== 'file' || backend.format !== 'qcow2') continue
+    await using file = await open(backend.path).catch(() => undefined)
+    // QEMU tells of a file that is not there.
+    if (file === undefined) continue
+    const { buffer } = await file.read(Buffer.alloc(HEADER_BYTES), 0, HEADER_BYTES, 0)
+    const hasDataFile =
+      buffer.readUInt32BE(4) >= 3 && (buffer.readBigUInt64BE(INCOMPATIBLE) & DATA_FILE) !== 0n
+    if (buffer.readBigUInt64BE(BACKING_FILE) === 0n && !hasDataFile) continue
+    const text = `${backend.path}: an image that names another file, want one that has all in itself`
+    throw new AgentError('FAILED_PRECONDITION', `${pathOf('backends', key, 'file', 'path')}: ${text}`)
+  }
+}
