@@ -115,7 +115,7 @@ export function fileNodeOf(node: string): string {
 }
 
 /** QEMU reads the secret from the file, so that no command line has it. A dot is in no id, so this is one of no other key. */
-function keyPart(backend: SpecKey, uuid: string, { secrets, opener }: PartsHost) {
+export function keyPart(backend: SpecKey, uuid: string, { secrets, opener }: PartsHost) {
   const path = secrets?.get(uuid)
   if (path === undefined)
     throw new AgentError(

@@ -175,20 +175,34 @@ function wordsFor({ spec, machine, backends = {} }: Hardware, host: MachinePlace
 async function secretsOf(
   { backends }: VmSpec,
   { secrets }: PlanHost,
-  { properties }: InstanceRecord,
+  { document, properties }: InstanceRecord,
 ): Promise<ReadonlyMap<string, string>> {
+  const tenant = properties?.tenant ?? ''
+  // The names in a document lead to secrets by the administrator's catalogue.
+  const owners = document === undefined ? [tenant] : [tenant, '']
   const files = new Map<string, string>()
   for (const [key, backend] of Object.entries(backends)) {
     if (backend.kind !== 'file' || backend.encryption === undefined) continue
     const { secret } = backend.encryption
     const path = pathOf('backends', key, BACKEND_FIELDS.file, 'encryption', 'secret')
     if (secrets === undefined) throw new AgentError('FAILED_PRECONDITION', `${path}: no secrets here`)
-    const file = await secrets.file(properties?.tenant ?? '', secret).catch((error) => {
+    const file = await fileOf(secrets, owners, secret).catch((error) => {
       throw new AgentError('FAILED_PRECONDITION', `${path}: ${messageOf(error)}`, { cause: error })
     })
     files.set(secret, file)
   }
   return files
+}
+
+async function fileOf(
+  secrets: Pick<Secrets, 'file'>,
+  [owner = '', ...others]: readonly string[],
+  uuid: string,
+): Promise<string> {
+  return await secrets.file(owner, uuid).catch((error) => {
+    if (others.length === 0) throw error
+    return fileOf(secrets, others, uuid)
+  })
 }
 
 /** QEMU reaches its sockets from its working directory, the instance's folder, because it may not pass those above. */

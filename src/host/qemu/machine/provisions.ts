@@ -3,7 +3,7 @@ import type { Machine, MachineBackend, MachineDevice, Scalar } from '../../machi
 import { pathOf } from '../../spec/component-path.ts'
 import type { Backend, FileBackend } from '../../spec/spec.ts'
 import { nodeNames, qemuId, type SpecKey, specKey } from '../../spec/spec-key.ts'
-import { daemonSocket, layerParts, stdio } from '../device-parts.ts'
+import { daemonSocket, keyPart, layerParts, stdio } from '../device-parts.ts'
 import { netdevParts } from '../netdev-parts.ts'
 import type { PartsHost } from '../parts-host.ts'
 import { asSpec, type Backends } from './as-spec.ts'
@@ -94,32 +94,37 @@ function emptyDrive(key: string, { kind }: MachineDevice): Provision {
 
 function disk(key: string, device: MachineDevice, file: FileBackend, host: PartsHost): Provision {
   const { access, cache = 'writeback', encryption, format: kind = 'raw', io, path } = file
-  if (encryption !== undefined) throw refusal(key, ['encryption'], 'not possible yet')
+  if (encryption !== undefined && kind !== 'raw') throw refusal(key, ['encryption'], 'of a raw file only')
   const isDirect = cache === 'none' || cache === 'directsync'
   if (io === 'native' && !isDirect) throw refusal(key, ['io'], 'native: wants cache none or directsync')
   const isThrough = cache === 'writethrough' || cache === 'directsync'
   if (isThrough && device.model === 'nvme')
     throw refusal(key, ['cache'], `${cache}: nvme has a cache of its own`)
-  const { file: node, format } = nodeNames(specKey(device.backend ?? ''))
+  const backend = specKey(device.backend ?? '')
+  const secret = encryption === undefined ? undefined : keyPart(backend, encryption.secret, host)
+  const opened =
+    secret === undefined ? { driver: kind } : { driver: 'luks', 'key-secret': secret.properties.id }
+  const { file: node, format } = nodeNames(backend)
   const isReadOnly = access !== 'read-write'
   const common = {
     'cache.direct': isDirect,
     'cache.no-flush': cache === 'unsafe',
     ...(isReadOnly && { 'read-only': true }),
   }
-  const layers = isReadOnly ? [] : (host.layers?.get(specKey(device.backend ?? '')) ?? [])
+  const layers = isReadOnly ? [] : (host.layers?.get(backend) ?? [])
   const below = layers.length > 0 ? { 'read-only': true } : {}
   const filename = host.opener?.disk(path, !isReadOnly) ?? path
   const driver = host.blockDevices?.has(path) ? 'host_device' : 'file'
   const aio = io === undefined ? {} : { aio: io === 'io_uring' ? 'io_uring' : io }
   return {
     parts: [
+      ...(secret === undefined ? [] : [secret]),
       { option: 'blockdev', properties: { driver, 'node-name': node, filename, ...aio, ...common } },
       {
         option: 'blockdev',
         // What an image names as the file below it is not opened.
         properties: {
-          ...{ driver: kind, 'node-name': format, file: node, ...common, ...below },
+          ...{ ...opened, 'node-name': format, file: node, ...common, ...below },
           ...(kind === 'qcow2' && { backing: null }),
         },
       },

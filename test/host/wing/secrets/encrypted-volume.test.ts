@@ -1,0 +1,75 @@
+import { execFileSync } from 'node:child_process'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterAll, beforeAll, expect, it } from 'vitest'
+import { silentLogger } from '../../../../src/base/log.ts'
+import { type Daemon, startDaemon } from '../../../../src/host/service/daemon.ts'
+import { daemonClient } from '../../../support/host-wing/running-daemon.ts'
+import { temporaryFolder } from '../../../support/temporary-folder.ts'
+import { leftovers } from '../../../support/wing/leftovers.ts'
+
+const UUID = '6b3f0c62-3d1e-4f0a-9a55-0f4f8f0c2d11'
+const VALUE = 'a secret of the administrator'
+
+const folder = temporaryFolder()
+const state = join(folder, 's')
+const files = join(folder, 'files')
+let daemon: Daemon
+let client: ReturnType<typeof daemonClient>
+
+beforeAll(async () => {
+  mkdirSync(files)
+  writeFileSync(join(folder, 'key'), VALUE)
+  const disk = join(files, 'safe.luks')
+  const key = ['--object', `secret,id=k,file=${join(folder, 'key')}`, '-o', 'key-secret=k,iter-time=10']
+  execFileSync('qemu-img', ['create', '-q', '-f', 'luks', ...key, disk, '1M'])
+  const catalogue = join(folder, 'catalogue.toml')
+  const text = `roots = ["${files}"]
+[secrets.of-safe]
+id = "${UUID}"
+tenants = ["anne"]
+[volumes.safe]
+path = "${disk}"
+secret = "of-safe"
+tenants = ["anne"]
+`
+  writeFileSync(catalogue, text, { mode: 0o644 })
+  const configuration = { tenants: [{ name: 'anne', uid: 1000, folders: [] }], catalogue }
+  daemon = await startDaemon({
+    stateFolder: state,
+    configuration,
+    acceleration: 'tcg',
+    mock: false,
+    log: silentLogger(),
+  })
+  client = daemonClient(daemon.socket)
+})
+
+afterAll(async () => {
+  client.close()
+  await daemon.close()
+  expect(leftovers(state)).toEqual([])
+})
+
+it("opens a tenant's encrypted volume by the administrator's secret, once that is set", async () => {
+  const document =
+    '{ kind: VM, metadata: { name: web }, spec: { features: { memory: 64, storage: [{ source: safe }] } } }'
+  const ensure = () =>
+    client.instances.ensureInstance({ properties: { key: 'web', tenant: 'anne' }, document })
+  await expect(ensure()).rejects.toMatchObject({
+    code: 'FAILED_PRECONDITION',
+    message: expect.stringContaining(`.file.encryption.secret: secret ${UUID}: not found`),
+  })
+  await client.secrets.setSecret({ uuid: UUID, value: Buffer.from('another') })
+  await expect(ensure()).rejects.toMatchObject({
+    code: 'FAILED_PRECONDITION',
+    message: expect.stringContaining(
+      `.file.encryption.secret: ${UUID} does not open ${join(files, 'safe.luks')}`,
+    ),
+  })
+  await client.secrets.setSecret({ uuid: UUID, value: Buffer.from(VALUE) })
+  const { backends, qemuPid } = await ensure()
+  expect(Object.values(backends).map(({ sizeBytes }) => sizeBytes)).toContain(2n ** 20n)
+  expect(readFileSync(`/proc/${qemuPid}/cmdline`, 'latin1')).not.toContain(VALUE)
+  await client.instances.remove({ key: 'web' })
+})
