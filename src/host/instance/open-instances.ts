@@ -292,7 +292,11 @@ class HostInstances implements Instances {
     const { backend, device } = request
     if (device && backend) this.#refuseBases(instance, { [device.backend]: backend })
     return await this.#change(instance, caller, () =>
-      plug(instance, { ...request, deviceKey }, (cid) => this.#chooseCid(cid)),
+      plug(
+        instance,
+        { ...request, deviceKey },
+        { chooseCid: (cid) => this.#chooseCid(cid), machines: this.#parts.machines },
+      ),
     )
   }
 

@@ -166,7 +166,9 @@ export const MACHINE_COMMANDS = [
   {
     name: 'plug',
     summary: 'add a device to a paused or running machine',
-    details: ['FILE has `device` and, for all but ports and bridges, its `backend`.'],
+    details: [
+      'FILE has `device` and, for all but ports and bridges, its `backend`. For an instance that was made of a document it has features with one device: `storage: [{source: data}]`.',
+    ],
     options: ASKS,
     arguments: [KEY, DEVICE, FILE],
     examples: [['plug web data disk.json', 'add the disk `data`']],

@@ -1,16 +1,23 @@
 import { Backend, DeviceStatus_Plug, PlugRequest } from '../../gen/microvm/instance/v1/instance.ts'
 import { UsageError } from '../command-line/usage-error.mjs'
 import { argument, changeInstance, graceMs, type MachineContext, timeoutMs } from './command.ts'
-import { readMessage } from './read-message.ts'
+import { documentText, isFeatures, readInput, readMessage, readMessageOf } from './read-message.ts'
 
 export async function plug(context: MachineContext): Promise<undefined> {
-  const { backend, device } = await readMessage(context, 'PlugRequest', PlugRequest)
-  if (device === undefined)
-    throw new UsageError(`${argument(context, 'FILE')}: no device, want {"device": {…}}`)
   const [key, deviceKey] = [argument(context, 'KEY'), argument(context, 'DEVICE')]
+  const what = await pluggedOf(context)
   await changeInstance(context, `adding ${deviceKey}`, (calls) =>
-    calls.plug({ key, deviceKey, device, backend }, { timeoutMs: timeoutMs(context) }),
+    calls.plug({ key, deviceKey, ...what }, { timeoutMs: timeoutMs(context) }),
   )
+}
+
+/** A device, or the features of a document. */
+async function pluggedOf(context: MachineContext): Promise<Partial<PlugRequest>> {
+  const input = await readInput(context, 'FILE')
+  if (await isFeatures(input)) return { features: await documentText(input) }
+  const { backend, device } = await readMessageOf(input, 'PlugRequest', PlugRequest)
+  if (device === undefined) throw new UsageError(`${input.shown}: no device, want {"device": {…}}`)
+  return { device, ...(backend && { backend }) }
 }
 
 export async function unplug(context: MachineContext): Promise<undefined> {

@@ -63,10 +63,21 @@ export async function documentOf({ shown, text }: Input): Promise<GivenDocument 
     const value = isDeep(text) ? undefined : await anyValue(shown, text)
     if (!isObject(value) || value.kind === undefined) return undefined
     const { labels, name } = readDocument(value)
-    return { text: isToml(shown) ? JSON.stringify(value) : text, name, labels }
+    return { text: await documentText({ shown, text }), name, labels }
   } catch (error) {
     throw new UsageError(`${shown}: ${firstLine(error)}`, { cause: error })
   }
+}
+
+/** Whether a file has features of a document, in place of a message. */
+export async function isFeatures({ shown, text }: Input): Promise<boolean> {
+  const value = isDeep(text) ? undefined : await anyValue(shown, text)
+  return isObject(value) && ('storage' in value || 'network' in value)
+}
+
+/** The text of a document as the daemon reads it. */
+export async function documentText({ shown, text }: Input): Promise<string> {
+  return isToml(shown) ? JSON.stringify(await parseToml(text)) : text
 }
 
 /** Undefined for what is no JSON or TOML, which the reader of messages tells. */

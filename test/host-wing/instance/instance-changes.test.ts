@@ -103,7 +103,7 @@ describe('plugging', () => {
     await plugData(instances)
     wing.holders.qemu.isPolite = false
     const kept = await unplugData(instances, 20)
-    expect(kept.devices.data).toEqual({ plug: Plug.LEAVING })
+    expect(kept.devices.data).toMatchObject({ plug: Plug.LEAVING })
     wing.holders.qemu.letGo()
     await expect.poll(async () => (await instances.get('web', ADMIN)).devices).not.toHaveProperty('data')
   })

@@ -7,6 +7,15 @@ import { checkCanBeKept } from '../../spec/check-spec.ts'
 import { specFromProto } from '../../spec/from-proto.ts'
 import { chipsetOf, type Device, type VmSpec } from '../../spec/spec.ts'
 import { nodeNames, qemuId, type SpecKey, specKey } from '../../spec/spec-key.ts'
+import { machinesOf, runningSpec } from '../documents/document-record.ts'
+import type { HostMachines } from '../documents/host-machines.ts'
+import {
+  type PlannedDevice,
+  plannedFeatures,
+  runningParts,
+  withoutDesired,
+  withoutPresent,
+} from '../documents/plug-features.ts'
 import type { MachineInstance } from '../instance.ts'
 import { checkBackendFile } from '../machine/check-files.ts'
 import type { Machine } from '../machine/machine.ts'
@@ -15,7 +24,7 @@ import { refuseBases, refuseLayered } from '../snapshots/layers.ts'
 import { closeUnused } from './descriptor-sets.ts'
 import { openerOf, partsHostOf } from './parts-host-of.ts'
 import { type Providers, providerSteps, providersOf, toRecord } from './provider-steps.ts'
-import { isEqualBackend, isEqualDevice, withDevice, withoutDevices } from './specification.ts'
+import { isEqualBackend, isEqualDevice, withDevice } from './specification.ts'
 
 /**
  * Adds a device to the machine, and starts the daemon of its backend before. The record has both before they are made.
@@ -24,52 +33,76 @@ import { isEqualBackend, isEqualDevice, withDevice, withoutDevices } from './spe
 export async function plug(
   instance: MachineInstance,
   request: PlugRequest,
-  chooseCid: (wanted: number) => number,
+  { chooseCid, machines }: PlugParts,
 ): Promise<void> {
   const { recorded, context } = instance
-  const { deviceKey, device, backend } = request
-  const specification = specificationOf(instance)
-  if (device === undefined) throw new AgentError('INVALID_ARGUMENT', 'device: missing')
-  const present = specification.devices[deviceKey]
-  if (present !== undefined) {
-    const presentBackend = backend === undefined ? undefined : specification.backends[present.backend]
-    if (isEqualDevice(present, device) && isEqualBackend(presentBackend, backend)) return
-    throw new AgentError('ALREADY_EXISTS', `instance ${instance.key}: device ${deviceKey}: already plugged`)
+  const { deviceKey } = request
+  const isOfDocument = recorded.record.document !== undefined
+  if (isOfDocument) instance.machine()
+  if (isOfDocument && request.features === undefined)
+    throw new AgentError('INVALID_ARGUMENT', 'device: the instance was made of a document, want features')
+  const planned =
+    request.features === undefined
+      ? await plannedDevice(instance, request, chooseCid)
+      : await plannedFeatures(instance, request, machines)
+  if (planned === undefined) return
+  const { backend, set, done, specification } = planned
+  const own = specification.backends[backend]
+  if (own !== undefined) {
+    await checkBackendFile(backend, own)
+    refuseBases({ [backend]: own }, recorded.record.layers, `instance ${instance.key}`)
   }
-  instance.machine()
-  if (backend !== undefined) {
-    await checkBackendFile(device.backend, backend)
-    refuseBases({ [device.backend]: backend }, recorded.record.layers, `instance ${instance.key}`)
-  }
-  const next = withDevice(specification, deviceKey, { device, backend })
-  const spec = checkHotPlug(next, specKey(deviceKey))
-  if (device.vsock !== undefined) await reserveCid(instance, device.vsock.cid, chooseCid)
-  const providers = await providersOf(instance, next, device.backend)
+  const providers = await providersOf(instance, planned.planned, backend)
   await checkSteps(context, [...providers.filters, ...providers.taps])
-  const work = hotPlug(instance, { spec, key: specKey(deviceKey), providers })
+  const work = hotPlug(instance, { ...planned, key: specKey(deviceKey), providers })
   const step = recorded.step('plug', [deviceKey])
   const steps = toRecord(instance, [...providers.daemons, ...providers.filters, ...providers.taps])
   const text = `device ${deviceKey}`
-  await recorded.commit({
-    set: { specification: next },
-    add: [step, ...steps],
-    kind: 'device',
-    text: `${text} is plugged in`,
-  })
+  await recorded.commit({ set, add: [step, ...steps], kind: 'device', text: `${text} is plugged in` })
   try {
     await work(instance.machine())
   } catch (error) {
     const undone = await undoSteps(context, steps)
-    const set = { specification: withoutDevices(specificationOf(instance), [deviceKey]) }
     await recorded.note({
-      set,
+      set: withoutPresent(recorded.record, [deviceKey]),
       drop: [step, ...undone],
       kind: 'device',
       text: `${text} was not plugged in: ${messageOf(error)}`,
     })
     throw error
   }
-  await recorded.note({ drop: [step], kind: 'device', text: `${text} is present` })
+  await recorded.note({ set: done, drop: [step], kind: 'device', text: `${text} is present` })
+}
+
+interface PlugParts {
+  readonly chooseCid: (wanted: number) => number
+  readonly machines: HostMachines | undefined
+}
+
+/** Undefined for one that is there already. */
+async function plannedDevice(
+  instance: MachineInstance,
+  { backend, device, deviceKey }: PlugRequest,
+  chooseCid: (wanted: number) => number,
+): Promise<PlannedDevice | undefined> {
+  const specification = specificationOf(instance)
+  if (device === undefined) throw new AgentError('INVALID_ARGUMENT', 'device: missing')
+  const present = specification.devices[deviceKey]
+  if (present !== undefined) {
+    const presentBackend = backend === undefined ? undefined : specification.backends[present.backend]
+    if (isEqualDevice(present, device) && isEqualBackend(presentBackend, backend)) return undefined
+    throw new AgentError('ALREADY_EXISTS', `instance ${instance.key}: device ${deviceKey}: already plugged`)
+  }
+  instance.machine()
+  if (backend !== undefined) await checkBackendFile(device.backend, backend)
+  const next = withDevice(specification, deviceKey, { device, backend })
+  const spec = checkHotPlug(next, specKey(deviceKey))
+  if (device.vsock !== undefined) await reserveCid(instance, device.vsock.cid, chooseCid)
+  const set = { specification: next }
+  return {
+    ...{ spec, specification: next, backend: device.backend, set, done: {}, planned: set },
+    partsFor: (host) => deviceParts(spec, specKey(deviceKey), host),
+  }
 }
 
 /**
@@ -80,14 +113,20 @@ export async function unplug(instance: MachineInstance, request: UnplugRequest):
   const { recorded, context } = instance
   const { deviceKey } = request
   const specification = specificationOf(instance)
-  if (specification.devices[deviceKey] === undefined) return
+  const { devices } = machinesOf(recorded.record)?.current ?? specification
+  if (devices[deviceKey] === undefined) return
   const { qmp } = instance.machine()
   refuseWithoutBus(specification)
   refuseLayered(recorded.record, specification.devices[deviceKey]?.backend ?? '')
-  const { leaving } = recorded.record
+  const { document, leaving } = recorded.record
   const isFirst = !leaving.includes(deviceKey)
   if (isFirst) {
-    const set = { leaving: [...leaving, deviceKey] }
+    const leavingMs = { ...recorded.record.leavingMs, [deviceKey]: BigInt(Date.now()) }
+    const set = {
+      ...withoutDesired(recorded.record, [deviceKey]),
+      leaving: [...leaving, deviceKey],
+      leavingMs,
+    }
     await recorded.commit({ set, kind: 'device', text: `device ${deviceKey} is to leave` })
   }
   const id = qemuId(specKey(deviceKey))
@@ -105,7 +144,7 @@ export async function unplug(instance: MachineInstance, request: UnplugRequest):
   } catch (error) {
     // The guest may have been asked before, or the device may be gone already.
     if (isFirst && (await devicesOf(instance)).includes(id)) {
-      await recorded.commit({ set: { leaving }, kind: 'device', text: `device ${deviceKey} stays` })
+      await recorded.commit({ set: { document, leaving }, kind: 'device', text: `device ${deviceKey} stays` })
       throw new AgentError('FAILED_PRECONDITION', `device ${deviceKey}: ${messageOf(error)}`, {
         cause: error,
       })
@@ -125,10 +164,8 @@ export async function finishUnplug(instance: MachineInstance): Promise<void> {
   await removeBackends(instance, gone)
   const backends = gone.map((key) => specificationOf(instance).devices[key]?.backend)
   const drop = await undoSteps(instance.context, providerSteps(instance, backends))
-  const set = {
-    specification: withoutDevices(specificationOf(instance), gone),
-    leaving: leaving.filter((key) => !gone.includes(key)),
-  }
+  const left = leaving.filter((key) => !gone.includes(key))
+  const set = { ...withoutPresent(recorded.record, gone), leaving: left }
   await recorded.note({ set, drop, kind: 'device', text: `device ${gone.join(', ')} has left` })
 }
 
@@ -139,14 +176,15 @@ export async function settlePlugs(instance: MachineInstance): Promise<void> {
   for (const step of recorded.steps.filter((each) => each.step === 'plug')) {
     const [key = ''] = step.words
     if (present.includes(qemuId(specKey(key)))) {
-      await recorded.commit({ drop: [step], kind: 'device', text: `device ${key} is present` })
+      const { document } = recorded.record
+      const set = document === undefined ? {} : { document: { ...document, current: document.desired } }
+      await recorded.commit({ set, drop: [step], kind: 'device', text: `device ${key} is present` })
     } else {
       await removeBackends(instance, [key])
       const { backend } = specificationOf(instance).devices[key] ?? {}
       const undone = await undoSteps(instance.context, providerSteps(instance, [backend]))
-      const set = { specification: withoutDevices(specificationOf(instance), [key]) }
       await recorded.commit({
-        set,
+        set: withoutPresent(recorded.record, [key]),
         drop: [step, ...undone],
         kind: 'device',
         text: `device ${key} was not plugged in`,
@@ -178,11 +216,14 @@ export async function devicesOf(instance: MachineInstance): Promise<readonly str
 
 /** Removes what QEMU has behind devices that are not there. What is missing or still in use stays as it is. */
 async function removeBackends(instance: MachineInstance, keys: readonly string[]): Promise<void> {
-  const spec = specFromProto(specificationOf(instance))
+  const { record } = instance
+  const spec = record.document === undefined ? specFromProto(specificationOf(instance)) : undefined
+  const running = spec ?? runningSpec(record)
   for (const key of keys) {
-    const device = spec.devices[specKey(key)]
+    const device = running.devices[specKey(key)]
     if (device === undefined || !('backend' in device)) continue
-    const parts = deviceParts(spec, specKey(key), partsHostOf(instance, spec))
+    const host = partsHostOf(instance, running)
+    const parts = spec === undefined ? runningParts(record, key, host) : deviceParts(spec, specKey(key), host)
     const commands = parts.toReversed().flatMap((part) => removeCommand(part) ?? [])
     // The file of a disk that was replaced may be this node.
     const other = { execute: 'blockdev-del', arguments: { 'node-name': nodeNames(device.backend).otherFile } }
@@ -220,8 +261,7 @@ async function reserveCid(
   await recorded.commit({ set: { cid }, kind: 'device', text: `context id ${cid} is the instance's` })
 }
 
-interface HotPlug {
-  readonly spec: VmSpec
+interface HotPlug extends Pick<PlannedDevice, 'spec' | 'partsFor'> {
   readonly key: SpecKey
   readonly providers: Providers
 }
@@ -229,13 +269,13 @@ interface HotPlug {
 /** Returns what plugs the device in. */
 function hotPlug(
   instance: MachineInstance,
-  { spec, key, providers }: HotPlug,
+  { spec, key, partsFor, providers }: HotPlug,
 ): (machine: Machine) => Promise<void> {
   const { context, record } = instance
   const device = spec.devices[key]
   const opener = openerOf(instance)
   const host = partsHostOf(instance, spec, { opener, planned: providers.daemons })
-  const parts = deviceParts(spec, key, host)
+  const parts = partsFor(host)
   const commands = parts.map((part) => ({
     add: plugCommand(part),
     remove: removeCommand(part),

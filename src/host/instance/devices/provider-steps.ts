@@ -1,5 +1,5 @@
 import type { Specification } from '../../../gen/microvm/instance/v1/instance.ts'
-import type { StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import type { InstanceRecord, StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { specKey } from '../../spec/spec-key.ts'
 import type { MachineInstance } from '../instance.ts'
 import { makeSteps, type PlannedStep } from '../machine/steps.ts'
@@ -14,13 +14,13 @@ export interface Providers {
   readonly taps: readonly PlannedStep[]
 }
 
-/** What provides the backend `key` of a specification. */
+/** What provides the backend `key` with some changes of the record. */
 export async function providersOf(
   instance: MachineInstance,
-  specification: Specification,
+  changes: Partial<InstanceRecord>,
   key: string,
 ): Promise<Providers> {
-  const planned = key === '' ? [] : await instance.planned({ specification })
+  const planned = key === '' ? [] : await instance.planned(changes)
   const own = (name: PlannedStep['step']) =>
     planned.filter(({ step, words }) => step === name && words[0] === specKey(key))
   return { daemons: own('daemon'), filters: own('filter'), taps: [...own('tap'), ...own('throttle')] }
@@ -61,6 +61,6 @@ export async function connectTap(
   specification: Specification,
   key: string,
 ): Promise<void> {
-  const { filters, taps } = await providersOf(instance, specification, key)
+  const { filters, taps } = await providersOf(instance, { specification }, key)
   await makeSteps(instance.context, [...filters, ...taps], instance.record)
 }

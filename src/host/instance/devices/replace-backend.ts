@@ -21,6 +21,11 @@ export async function replaceBackend(
   backend: Backend,
 ): Promise<void> {
   const { recorded, context } = instance
+  if (recorded.record.document !== undefined)
+    throw new AgentError(
+      'UNIMPLEMENTED',
+      `instance ${instance.key}: was made of a document, whose backends are looked up in the catalogue at each start`,
+    )
   const before = specificationOf(instance)
   const present = before.backends[key]
   if (present === undefined)
@@ -35,7 +40,7 @@ export async function replaceBackend(
   const text = `backend ${key} was replaced`
   if (context.machine === undefined) return await recorded.commit({ ...done, text })
   const work = replacement(key, before, after)
-  const providers = await providersOf(instance, after, key)
+  const providers = await providersOf(instance, { specification: after }, key)
   const { daemons, filters, taps } = providers
   if (backend.tap?.interfaceName !== present.tap?.interfaceName)
     await checkSteps(context, [...filters, ...taps])
@@ -87,7 +92,7 @@ async function settleNetwork(
   await restoreNetwork(instance, key, specification).catch((error) =>
     context.log.warn('network not restored', { backend: key, error: messageOf(error) }),
   )
-  const providers = await providersOf(instance, specification, key)
+  const providers = await providersOf(instance, { specification }, key)
   return await undoSteps(context, otherSteps(instance, key, providers))
 }
 

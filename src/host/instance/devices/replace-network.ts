@@ -48,7 +48,7 @@ export async function restoreNetwork(
 ): Promise<void> {
   const { context, record } = instance
   if (!isReplaceable(key, specification)) return await connectTap(instance, specification, key)
-  const { daemons } = await providersOf(instance, specification, key)
+  const { daemons } = await providersOf(instance, { specification }, key)
   const children = context.holder === undefined ? [] : await answer(context, context.holder.children())
   for (const daemon of daemons) {
     const child = children.findLast(({ name }) => name === daemon.words[1])

@@ -36,6 +36,12 @@ export function runningOf({ document }: Recorded): {
   return { machine: parse(document.current), backends: JSON.parse(document.backends) }
 }
 
+/** The machine that runs, in the words of a specification. */
+export function runningSpec(record: Recorded): VmSpec {
+  const { backends, machine } = runningOf(record)
+  return asSpec(machine, backends)
+}
+
 export function newDocument(given: string, isPrivileged: boolean, machine: Machine): DocumentRecord {
   return { given, isPrivileged, saved: JSON.stringify(machine), desired: '', current: '', backends: '' }
 }

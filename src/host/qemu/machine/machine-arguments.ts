@@ -146,7 +146,7 @@ function deviceWords(machine: Machine, host: MachineHost): readonly string[] {
 }
 
 /** What QEMU needs for one device of a machine, in the order in which it has to be made, and options that make none. */
-function machineDeviceParts(
+export function machineDeviceParts(
   machine: Machine,
   key: string,
   host: Pick<MachineHost, 'provide'>,

@@ -7,6 +7,7 @@ import { afterEach, describe, expect, it } from 'vitest'
 import {
   ChangeStateRequest_Change as Change,
   EnsureInstanceRequest,
+  PlugRequest,
   State,
 } from '../../../../src/gen/microvm/instance/v1/instance.ts'
 import type { Instances } from '../../../../src/host/instance/instances.ts'
@@ -19,7 +20,7 @@ import { temporaryFolder } from '../../../support/temporary-folder.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
 import { ip } from '../../../support/wing/made-machine.ts'
 import { image, openReal } from '../../../support/wing/real-wing.ts'
-import { ADMIN, ensureRequest, tenant } from '../../../support/wing/requests.ts'
+import { ADMIN, ensureRequest, file, tenant } from '../../../support/wing/requests.ts'
 
 const undo: (() => unknown)[] = []
 
@@ -229,5 +230,26 @@ describe('an instance that was made of a document', () => {
       code: 'RESOURCE_EXHAUSTED',
       message: 'tenant anne: 128 MiB of memory in machines, want at most 100',
     })
+  })
+
+  it('takes a device by features alone, and refuses what it cannot take by its field', async () => {
+    const { instances } = await openOwn()
+    await instances.ensure(request(OWN), ANNE)
+    const plug = (features: string) =>
+      instances.plug(PlugRequest.fromPartial({ key: 'web', deviceKey: 'more', features }), ANNE)
+    for (const [features, message] of [
+      ['rng: true', 'features.rng: a running machine takes none'],
+      ['storage: [{source: a}, {source: b}]', 'features.storage: 2 devices, want one'],
+      ['storage: [{source: more}]', 'volume "more": not in the catalogue for tenant anne'],
+      ['storage: [{source: a, interface: sata}]', 'interface: takes no disk while the machine runs'],
+      ['storage: [{source: a, interface: virtio-scsi}]', 'wants scsi0, which this machine has not'],
+      ['storage: [{source: a, name: other}]', 'features.storage[0].name: "other": want more, or none'],
+    ] as const)
+      await expect(plug(features)).rejects.toThrow(message)
+    const device = { backend: 'x', slot: 0, port: 'spare0', disk: { serial: 'x' } }
+    const asSpecification = PlugRequest.fromPartial({ key: 'web', deviceKey: 'x', device })
+    await expect(instances.plug(asSpecification, ANNE)).rejects.toThrow('made of a document, want features')
+    const replaced = { key: 'web', backendKey: 'disk0-backend', backend: file('/x') }
+    await expect(instances.replaceBackend(replaced, ANNE)).rejects.toMatchObject({ code: 'UNIMPLEMENTED' })
   })
 })

@@ -101,7 +101,7 @@ describe('a plugged disk', () => {
     const backend = file(image(disks, 'data', 8))
     await instances.plug({ key: 'web', deviceKey: 'data', device, backend }, ADMIN)
     const left = await instances.unplug({ key: 'web', deviceKey: 'data', graceMs: 50 }, ADMIN)
-    expect(left.devices.data).toEqual({ plug: Plug.LEAVING })
+    expect(left.devices.data).toMatchObject({ plug: Plug.LEAVING })
     const reset = await instances.changeState({ key: 'web', change: Change.RESET, graceMs: 0 }, ADMIN)
     expect(reset.devices).not.toHaveProperty('data')
     // The backend is free again.

@@ -1,0 +1,132 @@
+import { AgentError } from '../../../base/errors.ts'
+import type { PlugRequest, Specification } from '../../../gen/microvm/instance/v1/instance.ts'
+import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import { parseYaml } from '../../machine/document/parse-yaml.ts'
+import { withoutMachineDevices, withPlugged } from '../../machine/plugged.ts'
+import { asSpec } from '../../qemu/machine/as-spec.ts'
+import { machineDeviceParts } from '../../qemu/machine/machine-arguments.ts'
+import { provisionsFor } from '../../qemu/machine/provisions.ts'
+import type { Part } from '../../qemu/parts.ts'
+import type { PartsHost } from '../../qemu/parts-host.ts'
+import type { VmSpec } from '../../spec/spec.ts'
+import { specToProto } from '../../spec/to-proto.ts'
+import { withoutDevices } from '../devices/specification.ts'
+import type { MachineInstance } from '../instance.ts'
+import { machinesOf, runningOf } from './document-record.ts'
+import type { HostMachines } from './host-machines.ts'
+
+/** A device before it is plugged in. */
+export interface PlannedDevice {
+  readonly spec: VmSpec
+  readonly specification: Specification
+  /** Key of its backend. */
+  readonly backend: string
+  /** What the record has before it is there, and once it is. */
+  readonly set: Partial<InstanceRecord>
+  readonly done: Partial<InstanceRecord>
+  /** For the steps that provide it. */
+  readonly planned: Partial<InstanceRecord>
+  readonly partsFor: (host: PartsHost) => readonly Part[]
+}
+
+/** A device of a document's features, as the record of an instance has it. */
+export async function plannedFeatures(
+  { context, record }: MachineInstance,
+  { deviceKey: key, features = '' }: PlugRequest,
+  machines: HostMachines | undefined,
+): Promise<PlannedDevice | undefined> {
+  const { document } = record
+  const all = machinesOf(record)
+  if (document === undefined || all === undefined || machines === undefined)
+    throw new AgentError(
+      'INVALID_ARGUMENT',
+      'features: the instance was made of a specification, want device',
+    )
+  const { backends, machine } = runningOf(record)
+  const wish = parseYaml(features)
+  const present = all.desired?.devices[key]
+  if (present !== undefined) {
+    const same = withPlugged(withoutMachineDevices(machine, [key]), wish, key)
+    const isEqual = JSON.stringify(same.devices[key]) === JSON.stringify(present)
+    if (
+      isEqual &&
+      JSON.stringify(same.backends[`${key}-backend`]) === JSON.stringify(machine.backends[`${key}-backend`])
+    )
+      return undefined
+    throw new AgentError(
+      'ALREADY_EXISTS',
+      `instance ${record.properties?.key}: device ${key}: already plugged`,
+    )
+  }
+  const next = withPlugged(machine, wish, key)
+  const device = next.devices[key]
+  const backend = device?.backend ?? ''
+  const found = (await machines.backends(next, record, context.folder))[backend]
+  const nextBackends = found === undefined ? backends : { ...backends, [backend]: found }
+  const wished = next.backends[backend]
+  const add = (to: typeof machine) => ({
+    ...to,
+    devices: { ...to.devices, ...(device && { [key]: device }) },
+    backends: { ...to.backends, ...(wished && { [backend]: wished }) },
+  })
+  const own = {
+    ...document,
+    saved: JSON.stringify(add(all.saved)),
+    desired: JSON.stringify(add(all.desired ?? machine)),
+    backends: JSON.stringify(nextBackends),
+  }
+  const spec = asSpec(next, nextBackends)
+  const specification = specToProto(spec)
+  const done = { document: { ...own, current: JSON.stringify(next) } }
+  const partsFor = (host: PartsHost): readonly Part[] =>
+    machineDeviceParts(next, key, {
+      provide: provisionsFor(next, nextBackends, { ...host, ownFile: (name) => name }),
+    }).parts
+  return {
+    spec,
+    specification,
+    backend,
+    set: { specification, document: own },
+    done,
+    planned: { specification, ...done },
+    partsFor,
+  }
+}
+
+/** QEMU's parts of a device of the machine that runs. */
+export function runningParts(
+  record: Readonly<InstanceRecord>,
+  key: string,
+  host: PartsHost,
+): readonly Part[] {
+  const { backends, machine } = runningOf(record)
+  if (machine.devices[key] === undefined) return []
+  const provide = provisionsFor(machine, backends, { ...host, ownFile: (name) => name })
+  return machineDeviceParts(machine, key, { provide }).parts
+}
+
+/** What changes when devices are not wished any more. */
+export function withoutDesired(
+  record: Readonly<InstanceRecord>,
+  keys: readonly string[],
+): Partial<InstanceRecord> {
+  const machines = machinesOf(record)
+  if (record.document === undefined || machines === undefined) return {}
+  const { saved, desired } = machines
+  const of = (machine: typeof saved) => JSON.stringify(withoutMachineDevices(machine, keys))
+  return { document: { ...record.document, saved: of(saved), desired: desired ? of(desired) : '' } }
+}
+
+/** What changes when devices are not there any more. */
+export function withoutPresent(
+  record: Readonly<InstanceRecord>,
+  keys: readonly string[],
+): Partial<InstanceRecord> {
+  const { specification } = record
+  const own = specification && { specification: withoutDevices(specification, keys) }
+  const { document } = withoutDesired(record, keys)
+  const { current } = machinesOf(record) ?? {}
+  if (document === undefined) return { ...own }
+  const left = current && JSON.stringify(withoutMachineDevices(current, keys))
+  return { ...own, document: { ...document, current: left ?? '' } }
+}

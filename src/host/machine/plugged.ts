@@ -1,0 +1,107 @@
+import { AgentError } from '../../base/errors.ts'
+import { refuse, shown } from '../spec/component-path.ts'
+import { checkMachine } from './check-machine.ts'
+import { isObject } from './document/shape.ts'
+import { FEATURES, featuresShape } from './features/table.ts'
+import { isPc, type Machine, type MachineDevice, machineShape, type PciAddress } from './machine.ts'
+
+/** The features whose devices a running guest takes. */
+const PLUGGED = ['storage', 'network'] as const
+
+/**
+ * The machine with one more device, named `key`, of features that have it alone, at a place that is free while the machine runs.
+ * Throws INVALID_ARGUMENT or FAILED_PRECONDITION that names the field.
+ */
+export function withPlugged(machine: Machine, features: unknown, key: string): Machine {
+  const at = 'features'
+  const [name, item] = onlyItem(features, at)
+  const { name: own = key } = item
+  if (own !== key) refuse(`${at}.${name}[0].name`, `${shown(String(own))}: want ${key}, or none`)
+  const wishes: Readonly<Record<string, unknown>> = featuresShape.read(
+    { [name]: [{ ...item, name: key }] },
+    at,
+  )
+  const feature = FEATURES.find((each) => each.name === name)
+  if (feature === undefined) return refuse(`${at}.${name}`, 'unknown')
+  const context = { facts: {}, at: `${at}.${name}` }
+  const begin = { ...machine, devices: draftOf(machine) }
+  const { devices, backends, ...draft } = feature.expand(begin, wishes[name], context)
+  const added = Object.keys(devices).filter((each) => !Object.hasOwn(machine.devices, each))
+  const other = added.find((each) => each !== key)
+  if (other !== undefined) refuse(`${at}.${name}[0]`, `wants ${other}, which this machine has not`)
+  const device = devices[key]
+  if (device === undefined) return refuse(`${at}.${name}`, 'no device')
+  const { from: _, pci, ...plain } = device
+  if (pci === undefined && device.model.startsWith('ide'))
+    refuse(
+      `${at}.${name}[0].interface`,
+      'takes no disk while the machine runs, want virtio-blk or virtio-scsi',
+    )
+  const address = device.address ?? (pci === undefined ? undefined : freePlace(machine))
+  const next = {
+    ...draft,
+    devices: { ...machine.devices, [key]: { ...plain, ...(address && { address }) } },
+    backends,
+  }
+  const read = machineShape.read(next, '')
+  checkMachine(read)
+  return read
+}
+
+/** The machine without devices and what is behind them. The ports that they were in stay. */
+export function withoutMachineDevices(machine: Machine, keys: readonly string[]): Machine {
+  const gone = keys.flatMap((key) => machine.devices[key]?.backend ?? [])
+  return {
+    ...machine,
+    devices: without(machine.devices, keys),
+    backends: without(machine.backends, gone),
+  }
+}
+
+function without<T>(all: Readonly<Record<string, T>>, keys: readonly string[]): Record<string, T> {
+  return Object.fromEntries(Object.entries(all).filter(([key]) => !keys.includes(key)))
+}
+
+function onlyItem(features: unknown, at: string): readonly [string, Readonly<Record<string, unknown>>] {
+  const [[name, list] = [], ...others] = isObject(features) ? Object.entries(features) : []
+  const want = `want one of ${PLUGGED.join(', ')} with one device`
+  if (name === undefined || others.length > 0) return refuse(at, want)
+  if (!PLUGGED.some((each) => each === name))
+    return refuse(`${at}.${name}`, `a running machine takes none, ${want}`)
+  const [item, ...more] = Array.isArray(list) ? list : [list]
+  if (more.length > 0) return refuse(`${at}.${name}`, `${more.length + 1} devices, want one`)
+  return [name, isObject(item) ? item : { source: item }]
+}
+
+function draftOf({ devices }: Machine) {
+  return Object.fromEntries(
+    Object.entries(devices).map(([key, device]) => [key, { ...device, from: `devices.${key}` }]),
+  )
+}
+
+const FIRST_SLOT = 3
+const LAST_SLOT = 30
+
+/** An empty root port, or on pc a slot of the first bus. */
+function freePlace(machine: Machine): PciAddress {
+  const taken = Object.values(machine.devices).flatMap(({ address }) =>
+    address?.type === 'pci' ? [address] : [],
+  )
+  if (isPc(machine)) {
+    for (let slot = FIRST_SLOT; slot <= LAST_SLOT; slot++) {
+      if (!taken.some((each) => each.bus === 0 && each.slot === slot))
+        return { type: 'pci', bus: 0, slot, function: 0 }
+    }
+  }
+  const ports = Object.values(machine.devices).flatMap((device) => busBehind(device))
+  const bus = ports.find((port) => !taken.some((each) => each.bus === port))
+  if (bus !== undefined) return { type: 'pci', bus, slot: 0, function: 0 }
+  throw new AgentError(
+    'FAILED_PRECONDITION',
+    `no free ${isPc(machine) ? 'slot' : 'root port'} in the machine`,
+  )
+}
+
+function busBehind({ kind, properties }: MachineDevice): readonly number[] {
+  return kind === 'root-port' ? [Number(properties.chassis)] : []
+}

@@ -1,0 +1,173 @@
+import { readFileSync } from 'node:fs'
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import {
+  ChangeStateRequest_Change as Change,
+  EnsureInstanceRequest,
+} from '../../../src/gen/microvm/instance/v1/instance.ts'
+import type { Instances } from '../../../src/host/instance/instances.ts'
+import { memoryRegistry } from '../../../src/host/instance/registry/memory-registry.ts'
+import { ensureBusybox } from '../../../src/image/busybox.ts'
+import { ensureImage } from '../../../src/image/ensure-image.ts'
+import { writeCompressedCpio } from '../../../src/image/formats/cpio.ts'
+import { directory, fileFrom, fileOf } from '../../../src/image/formats/tree.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
+import { cannotBoot, progress } from '../../support/vm/boot-guest.ts'
+import { ip } from '../../support/wing/made-machine.ts'
+import { image, openReal } from '../../support/wing/real-wing.ts'
+import { ADMIN, tenant } from '../../support/wing/requests.ts'
+
+/** Tells the guest's hardware at each line that it is sent. */
+const INIT = `#!/bin/busybox sh
+export PATH=/bin
+/bin/busybox --install -s /bin
+mount -t devtmpfs dev /dev
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+stty -F /dev/ttyS0 -echo
+exec < /dev/ttyS0 > /dev/ttyS0
+echo READY
+while read line; do
+  echo BEGIN $line
+  cd /sys/bus/pci/devices
+  for each in *; do echo "pci $each $(cat $each/vendor $each/device $each/class $each/subsystem_device | tr '\\n' ' ')"; done
+  cd /sys/class/dmi/id
+  for each in sys_vendor product_name product_uuid product_serial bios_version; do echo "dmi $each $(cat $each)"; done
+  grep -E '^(vendor_id|cpu family|model|stepping|cpuid level|flags|address sizes)' /proc/cpuinfo | sort -u
+  cat /proc/cmdline /sys/devices/system/cpu/possible /sys/devices/system/cpu/present
+  # Whether an emulated counter is steady enough to be one depends on the moment.
+  sed 's/tsc *//' /sys/devices/system/clocksource/clocksource0/available_clocksource
+  ls /sys/devices/system/memory | grep memory
+  echo DONE $line
+done
+`
+
+const DOCUMENT = `
+kind: VM
+metadata: { name: web }
+spec:
+  features:
+    memory: { size: 192, maximum: 256 }
+    cpu: { count: 2, present: 1 }
+    system: linux
+    smbios: { manufacturer: Example, product: Document }
+    firmware: { kernel: test, initrd: test-initrd, commandLine: console=ttyS0 quiet mitigations=off }
+    storage: [{ source: data, serial: data-of-web }]
+    network: [{ source: lan }]
+    rng: true
+`
+
+const BRIDGES = ['mvdoc0', 'mvdoc1']
+const BOOT_MS = 45_000
+const ANNE = tenant('anne')
+
+describe.skipIf(cannotBoot() !== undefined)(
+  'a guest that was made of a document',
+  { timeout: 3 * BOOT_MS },
+  () => {
+    const folder = temporaryFolder()
+    const catalogue = join(folder, 'catalogue.toml')
+    let instances: Instances
+    let kernel = ''
+    let [asked, boots] = [0, 0]
+
+    async function provide(disk: string, network: string): Promise<void> {
+      const own = 'tenants = ["anne"]'
+      const file = (table: string, name: string, path: string) =>
+        `[${table}.${name}]\npath = "${path}"\n${own}\n`
+      const files = [
+        file('volumes', 'data', image(folder, disk, 8)),
+        file('volumes', 'more', image(folder, 'more', 8)),
+        file('images', 'test', kernel),
+        file('images', 'test-initrd', join(folder, 'initrd')),
+      ]
+      await writeFile(
+        catalogue,
+        `roots = ["${folder}"]\n${files.join('')}[networks.lan]\n${network}\n${own}\n`,
+        {
+          mode: 0o600,
+        },
+      )
+    }
+
+    beforeAll(async () => {
+      for (const bridge of BRIDGES) ip('link', 'add', bridge, 'type', 'bridge')
+      const built = await ensureImage({ progress })
+      kernel = join(folder, 'vmlinuz')
+      await writeFile(kernel, readFileSync(built.kernel))
+      const busybox = await ensureBusybox(progress)
+      const folders = ['bin', 'dev', 'proc', 'sys'].map((name) => directory(name))
+      await writeCompressedCpio(join(folder, 'initrd'), [
+        ...folders,
+        fileFrom('bin/busybox', busybox, 0o755),
+        fileOf('init', INIT, 0o755),
+      ])
+      await provide('one', `bridge = "${BRIDGES[0]}"`)
+      instances = await openReal(join(folder, 'state'), memoryRegistry(), { catalogue })
+    })
+    afterAll(async () => {
+      await instances?.remove('web', ADMIN).catch(() => {})
+      await instances?.close()
+      for (const bridge of BRIDGES) ip('link', 'del', bridge)
+    })
+
+    const change = (to: Change) => {
+      if (to === Change.RUN) boots += 1
+      return instances.changeState({ key: 'web', change: to, graceMs: 0 }, ANNE)
+    }
+
+    /** What the guest says of its hardware. */
+    async function hardware(): Promise<readonly string[]> {
+      const [over, id, ready] = [new AbortController(), `q${asked++}`, Promise.withResolvers<void>()]
+      const signal = AbortSignal.any([over.signal, AbortSignal.timeout(BOOT_MS)])
+      const input = async function* () {
+        await ready.promise
+        yield Buffer.from(`${id}\n`)
+      }
+      let text = ''
+      try {
+        for await (const chunk of instances.console('web', input(), { ...ANNE, signal })) {
+          text += Buffer.from(chunk).toString().replaceAll('\r', '')
+          // The console keeps what earlier boots have said.
+          if (text.split('READY').length > boots) ready.resolve()
+          if (text.includes(`DONE ${id}\n`)) over.abort()
+        }
+      } catch (error) {
+        if (!over.signal.aborted) throw new Error(`its console:\n${text}`, { cause: error })
+      }
+      const told = text.slice(text.indexOf(`BEGIN ${id}\n`), text.indexOf(`DONE ${id}\n`))
+      return told.split('\n').slice(1, -1)
+    }
+
+    it('sees the same hardware at two boots with other backends, and after a device came and went', async () => {
+      const made = await instances.ensure(
+        EnsureInstanceRequest.fromPartial({ properties: { key: 'web' }, document: DOCUMENT }),
+        ANNE,
+      )
+      await change(Change.RUN)
+      const first = await hardware()
+      expect(first).toContain('dmi sys_vendor Example')
+      expect(first).toContain(`dmi product_uuid ${JSON.parse(made.configurations?.saved ?? '').uuid}`)
+      expect(first).toContain('model name\t: Westmere E56xx/L56xx/X56xx (Nehalem-C)')
+      const features = 'storage: [{ source: more }]'
+      const plugged = await instances.plug(
+        { key: 'web', deviceKey: 'more', features, device: undefined, backend: undefined },
+        ANNE,
+      )
+      const { saved, desired, current } = plugged.configurations ?? {}
+      expect([desired, current]).toEqual([saved, saved])
+      const more = 'pci 0000:01:00.0 0x1af4 0x1042 0x010000 0x1100 '
+      const withMore = [...first, more].sort()
+      expect((await hardware()).toSorted()).toEqual(withMore)
+      await change(Change.KILL)
+      await provide('two', `bridge = "${BRIDGES[1]}"`)
+      await change(Change.RUN)
+      expect((await hardware()).toSorted()).toEqual(withMore)
+      const left = await instances.unplug({ key: 'web', deviceKey: 'more', graceMs: 20_000 }, ANNE)
+      expect(left.devices.more).toBeUndefined()
+      expect(left.configurations).toEqual(made.configurations)
+      expect(await hardware()).toEqual(first)
+    })
+  },
+)
