@@ -16,7 +16,10 @@ import { memoryRegistry } from '../../../../src/host/instance/registry/memory-re
 import { readMachine } from '../../../../src/host/machine/document/document.ts'
 import { parseYaml } from '../../../../src/host/machine/document/parse-yaml.ts'
 import { askedQemu } from '../../../../src/host/qemu/capabilities.ts'
+import { microvm } from '../../../support/microvm/run-microvm.ts'
+import { endChild } from '../../../support/processes.ts'
 import { temporaryFolder } from '../../../support/temporary-folder.ts'
+import { startDaemonProcess } from '../../../support/wing/daemon-process.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
 import { ip } from '../../../support/wing/made-machine.ts'
 import { image, openReal } from '../../../support/wing/real-wing.ts'
@@ -251,5 +254,37 @@ describe('an instance that was made of a document', () => {
     await expect(instances.plug(asSpecification, ANNE)).rejects.toThrow('made of a document, want features')
     const replaced = { key: 'web', backendKey: 'disk0-backend', backend: file('/x') }
     await expect(instances.replaceBackend(replaced, ANNE)).rejects.toMatchObject({ code: 'UNIMPLEMENTED' })
+  })
+})
+
+describe('./microvm', () => {
+  it('makes an instance of a document, which outlives a daemon that is killed', async () => {
+    const state = join(temporaryFolder(), 'state')
+    const run = (...words: readonly string[]) => microvm([...words, '--socket', join(state, 'admin.sock')])
+    const first = await startDaemonProcess(state)
+    const path = join(dirname(state), 'vm.yaml')
+    await writeFile(path, 'kind: VM\nmetadata: {name: web}\nspec: {features: {memory: 64, rng: true}}\n')
+    expect(await run('ensure', path)).toMatchObject({ status: 0, stdout: 'web: paused\n' })
+    const saved = await run('inspect', 'web', '--saved')
+    expect((await run('inspect', 'web', '--current')).stdout).toBe(saved.stdout)
+    const before = JSON.parse((await run('inspect', 'web', '--json')).stdout)
+    first.kill('SIGKILL')
+    await endChild(first)
+    const second = await startDaemonProcess(state)
+    try {
+      const after = JSON.parse((await run('inspect', 'web', '--json')).stdout)
+      expect(after).toEqual({ ...before, sequence: after.sequence })
+      expect(await run('ensure', path)).toMatchObject({ status: 0, stdout: 'web: paused\n' })
+      expect((await run('kill', 'web')).stdout).toBe('web: stopped\n')
+      expect((await run('inspect', 'web', '--current')).stderr).toContain(
+        'has no machine that runs, want --saved',
+      )
+      expect((await run('start', 'web')).stdout).toBe('web: running\n')
+      expect(await run('inspect', 'web', '--current')).toEqual(saved)
+      expect((await run('ps')).stdout).toMatch(/web +running .* 1 +64\.0 MiB/)
+    } finally {
+      await run('rm', 'web')
+      await endChild(second)
+    }
   })
 })
