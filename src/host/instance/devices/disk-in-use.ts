@@ -1,10 +1,9 @@
 import { statSync } from 'node:fs'
 import { AgentError, messageOf } from '../../../base/errors.ts'
-import type { Backend, Specification } from '../../../gen/microvm/instance/v1/instance.ts'
+import type { Backend, Layer, Specification } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { pathOf } from '../../spec/component-path.ts'
 import { nodeNames, specKey } from '../../spec/spec-key.ts'
-import { refuseBases } from '../snapshots/layers.ts'
 
 /** An instance, as far as it may have a disk open. */
 interface DiskUser {
@@ -75,11 +74,28 @@ export function refuseOthersBases(
   }
 }
 
+/** Throws FAILED_PRECONDITION for a file that layers are on: what was written there would be in their snapshots. */
+export function refuseBases(
+  backends: Readonly<Record<string, Backend>>,
+  layers: readonly Layer[],
+  owner: string,
+): void {
+  for (const [key, { file }] of Object.entries(backends)) {
+    const isHere = file && layers.length > 0 ? isSameFile(file.path) : undefined
+    if (isHere === undefined || !layers.some(({ base }) => isHere(base))) continue
+    const at = pathOf('backends', key, 'file', 'path')
+    throw new AgentError('FAILED_PRECONDITION', `${at}: ${file?.path}: snapshots of ${owner} are on it`)
+  }
+}
+
+/** Under each of its names, of which a block device may have several. */
 function isSameFile(path: string): (other: string) => boolean {
   const one = statSync(path, { throwIfNoEntry: false })
   return (other) => {
     if (other === path) return true
     const status = statSync(other, { throwIfNoEntry: false })
-    return status !== undefined && status.ino === one?.ino && status.dev === one.dev
+    if (status === undefined || one === undefined) return false
+    if (status.isBlockDevice() && one.isBlockDevice()) return status.rdev === one.rdev
+    return status.ino === one.ino && status.dev === one.dev
   }
 }

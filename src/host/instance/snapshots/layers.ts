@@ -1,6 +1,6 @@
 import { join } from 'node:path'
 import { AgentError } from '../../../base/errors.ts'
-import type { Backend, Layer, Snapshot } from '../../../gen/microvm/instance/v1/instance.ts'
+import type { Layer, Snapshot } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import type { LayerFile } from '../../qemu/parts-host.ts'
 import { pathOf } from '../../spec/component-path.ts'
@@ -121,19 +121,6 @@ export function changed({ layers, snapshots }: Layers, { layer, ...change }: Lay
       ...snapshot,
       disks: snapshot.disks.map((disk) => (disk.layer === layer.id ? { ...disk, layer: into } : disk)),
     })),
-  }
-}
-
-/** Throws FAILED_PRECONDITION for a file that layers are on: what was written there would be in their snapshots. */
-export function refuseBases(
-  backends: Readonly<Record<string, Backend>>,
-  layers: readonly Layer[],
-  owner: string,
-): void {
-  for (const [key, { file }] of Object.entries(backends)) {
-    if (file === undefined || !layers.some(({ base }) => base === file.path)) continue
-    const at = pathOf('backends', key, 'file', 'path')
-    throw new AgentError('FAILED_PRECONDITION', `${at}: ${file.path}: snapshots of ${owner} are on it`)
   }
 }
 

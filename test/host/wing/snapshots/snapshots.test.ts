@@ -1,12 +1,16 @@
-import { readFileSync, rmSync, truncateSync } from 'node:fs'
+import { execFileSync } from 'node:child_process'
+import { linkSync, readFileSync, rmSync, symlinkSync, truncateSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import {
   ChangeStateRequest_Change as Change,
   Snapshot_Consistency as Consistency,
+  Layer,
   SnapshotRequest,
   State,
 } from '../../../../src/gen/microvm/instance/v1/instance.ts'
+import { refuseBases } from '../../../../src/host/instance/devices/disk-in-use.ts'
+import { temporaryFolder } from '../../../support/temporary-folder.ts'
 import { LayeredDisks } from '../../../support/wing/layered-disks.ts'
 import { image } from '../../../support/wing/real-wing.ts'
 import { ADMIN, ensureRequest, file } from '../../../support/wing/requests.ts'
@@ -132,6 +136,17 @@ describe('snapshots of the disks of a real machine', () => {
       code: 'FAILED_PRECONDITION',
       message: `backends.root-file.file.path: ${path}: snapshots of instance web are on it`,
     })
+    for (const [name, link] of [
+      ['soft', symlinkSync],
+      ['hard', linkSync],
+    ] as const) {
+      const other = join(machine.disks, name)
+      link(path, other)
+      const asked = { specification: { backends: { 'root-file': file(other) } } }
+      await expect(instances.ensure(ensureRequest(name, asked), ADMIN)).rejects.toMatchObject({
+        message: `backends.root-file.file.path: ${other}: snapshots of instance web are on it`,
+      })
+    }
     await expect(machine.revert('one')).rejects.toMatchObject({
       code: 'FAILED_PRECONDITION',
       message: 'instance web: not stopped, want it stopped',
@@ -143,5 +158,20 @@ describe('snapshots of the disks of a real machine', () => {
     })
     expect(machine.files).toEqual(['1.qcow2'])
     expect(await machine.remove()).toEqual([])
+  })
+
+  it('are known below each node of a block device', () => {
+    const folder = temporaryFolder()
+    const [one, same, other] = ['one', 'same', 'other'].map((name) => join(folder, name))
+    if (one === undefined || same === undefined || other === undefined) throw new Error('no names')
+    for (const [path, minor] of [
+      [one, '250'],
+      [same, '250'],
+      [other, '251'],
+    ] as const)
+      execFileSync('mknod', [path, 'b', '7', minor])
+    const layers = [Layer.fromPartial({ id: 1, base: one })]
+    expect(() => refuseBases({ disk: file(same) }, layers, 'instance web')).toThrow(`${same}: snapshots of`)
+    expect(() => refuseBases({ disk: file(other) }, layers, 'instance web')).not.toThrow()
   })
 })
