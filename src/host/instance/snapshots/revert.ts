@@ -1,6 +1,7 @@
 import { AgentError } from '../../../base/errors.ts'
 import { type Layer, type Snapshot, State } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { DocumentRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import { pathOf } from '../../spec/component-path.ts'
 import type { MachineInstance } from '../instance.ts'
 import type { Caller, OwnerCheck } from '../instances.ts'
 import { checkFiles } from '../machine/check-files.ts'
@@ -8,7 +9,7 @@ import { undoSteps } from '../machine/steps.ts'
 import { checkBase, checkLayers, sizeOf } from './check-layers.ts'
 import { baseOf, layersUpTo } from './layers.ts'
 import { makeOverlays } from './overlay-file.ts'
-import type { Provide } from './take-snapshot.ts'
+import { below, type Provide } from './take-snapshot.ts'
 
 /** How many reverts and resets with an idempotency key a record names. */
 const KEPT_CALLS = 16
@@ -39,6 +40,7 @@ export async function revert(
   if (saved.document !== undefined) await provide(instance, { ...record, ...saved })
   else await checkOwner(record.properties?.tenant ?? '', specification)
   await checkFiles(specification)
+  refuseLost(record.layers, snapshot)
   const added = await layersOn(instance, snapshot)
   const steps = added.map(({ id }) => recorded.step('layer', [`${id}`]))
   const lastLayer = record.lastLayer + added.length
@@ -46,13 +48,8 @@ export async function revert(
   await recorded.commit({ set: { lastLayer }, add: steps, kind: 'snapshot', text })
   try {
     await makeOverlays(context.folder, added)
-    const bases = Object.values(specification.backends).flatMap(({ file }) => file?.path ?? [])
-    const kept = record.layers.map((layer) => {
-      const isLeft = !bases.includes(layer.base) || added.some(({ base }) => base === layer.base)
-      return { ...layer, active: layer.active && !isLeft }
-    })
     const resets = callKey === undefined ? record.resets : [...record.resets, callKey].slice(-KEPT_CALLS)
-    const set = { specification, layers: [...kept, ...added], resets, ...saved }
+    const set = { specification, layers: [...below(record.layers, added), ...added], resets, ...saved }
     await recorded.commit({ set, drop: steps, kind: 'snapshot', text: `snapshot ${name} was restored` })
   } catch (error) {
     const drop = await undoSteps(context, steps)
@@ -72,6 +69,15 @@ export function snapshotOf({ key, record }: MachineInstance, name: string): Snap
   const found = record.snapshots.find((each) => each.name === name)
   if (found !== undefined) return found
   throw new AgentError('NOT_FOUND', `instance ${key}: snapshot ${name}: not found`)
+}
+
+/** Nothing would keep others from a file that the configuration does not have, and layers are on. */
+function refuseLost(layers: readonly Layer[], { name, specification }: Snapshot): void {
+  const bases = Object.values(specification?.backends ?? {}).map(({ file }) => file?.path)
+  const lost = layers.find(({ active, base }) => active && !bases.includes(base))
+  if (lost === undefined) return
+  const text = `${lost.base}: not in snapshot ${name}, and snapshots are on it, want them removed first (RemoveSnapshot)`
+  throw new AgentError('FAILED_PRECONDITION', `${pathOf('backends', lost.backend)}: ${text}`)
 }
 
 /** A new layer on each disk of the snapshot. */

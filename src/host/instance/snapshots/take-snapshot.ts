@@ -244,7 +244,7 @@ async function keepSnapshot(instance: MachineInstance, step: StepRecord, stillUs
 }
 
 /** The layers that are below others now. */
-function below(layers: readonly Layer[], added: readonly Layer[]): Layer[] {
+export function below(layers: readonly Layer[], added: readonly Layer[]): Layer[] {
   const bases = added.map(({ base }) => base)
   return layers.map((layer) => ({ ...layer, active: layer.active && !bases.includes(layer.base) }))
 }

@@ -5,7 +5,9 @@ import { describe, expect, it } from 'vitest'
 import {
   ChangeStateRequest_Change as Change,
   Snapshot_Consistency as Consistency,
+  Device,
   Layer,
+  PlugRequest,
   SnapshotRequest,
   State,
 } from '../../../../src/gen/microvm/instance/v1/instance.ts'
@@ -157,6 +159,28 @@ describe('snapshots of the disks of a real machine', () => {
       message: 'quiesce: not available',
     })
     expect(machine.files).toEqual(['1.qcow2'])
+    expect(await machine.remove()).toEqual([])
+  })
+
+  it('refuse a revert to a configuration without a disk that has others', async () => {
+    const machine = new LayeredDisks()
+    await machine.make()
+    const instances = await machine.open()
+    await machine.snapshot('one', 'root')
+    const path = image(machine.disks, 'later', 16)
+    const device = Device.fromPartial({ backend: 'later-file', port: 'port', disk: { serial: 'later' } })
+    const plugged = { key: 'web', deviceKey: 'later', device, backend: file(path) }
+    await instances.plug(PlugRequest.fromPartial(plugged), ADMIN)
+    await machine.snapshot('two', 'later')
+    await machine.stop()
+    const before = await machine.layers()
+    await expect(machine.revert('one')).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      message: `backends.later-file: ${path}: not in snapshot one, and snapshots are on it, want them removed first (RemoveSnapshot)`,
+    })
+    expect(await machine.layers()).toEqual(before)
+    await machine.rm('two')
+    await machine.revert('one')
     expect(await machine.remove()).toEqual([])
   })
 
