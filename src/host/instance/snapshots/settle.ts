@@ -40,6 +40,11 @@ export async function prepareStart(
     throw new AgentError('FAILED_PRECONDITION', `${at}: ${path}, want ${base}: snapshots are on that`)
   }
   for (const key of Object.keys(backends)) await checkLayers(context.folder, layersOfBackend(record, key))
+  await refuseUnknown(instance)
+}
+
+/** Throws FAILED_PRECONDITION when the folder has a layer that the record does not have: a new one could get its name. */
+export async function refuseUnknown({ context, record }: MachineInstance): Promise<void> {
   const folder = join(context.folder, LAYERS_FOLDER)
   const names = await readdir(folder).catch(() => [])
   const known = record.layers.map(({ id }) => `${id}.qcow2`)

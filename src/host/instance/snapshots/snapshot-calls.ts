@@ -5,7 +5,7 @@ import type { Caller, Instances } from '../instances.ts'
 import { layerPath } from './layers.ts'
 import { dropLayers, removeSnapshot } from './merge-layers.ts'
 import { revert } from './revert.ts'
-import { settleLayers } from './settle.ts'
+import { refuseUnknown, settleLayers } from './settle.ts'
 import { type Provide, takeSnapshot } from './take-snapshot.ts'
 
 export type SnapshotCalls = Pick<Instances, 'snapshot' | 'snapshots' | 'revert' | 'removeSnapshot'>
@@ -24,6 +24,7 @@ export function snapshotCalls(
     caller.inStep('changing the layers of disks')
     return await instance.change(async () => {
       await settleLayers(instance)
+      await refuseUnknown(instance)
       return await work(instance)
     }, caller.signal)
   }

@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process'
-import { linkSync, readFileSync, rmSync, symlinkSync, truncateSync } from 'node:fs'
+import { linkSync, mkdirSync, readFileSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import {
@@ -181,6 +181,20 @@ describe('snapshots of the disks of a real machine', () => {
     expect(await machine.layers()).toEqual(before)
     await machine.rm('two')
     await machine.revert('one')
+    expect(await machine.remove()).toEqual([])
+  })
+
+  it('leave a layer alone that the record does not have', async () => {
+    const machine = new LayeredDisks()
+    await machine.make()
+    mkdirSync(join(machine.own, 'disks'))
+    const path = join(machine.own, 'disks/1.qcow2')
+    writeFileSync(path, 'written')
+    await expect(machine.snapshot('one')).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      message: `${path}: a layer of a snapshot that the record of the instance does not have`,
+    })
+    expect(readFileSync(path, 'utf8')).toBe('written')
     expect(await machine.remove()).toEqual([])
   })
 
