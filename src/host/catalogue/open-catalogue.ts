@@ -55,7 +55,7 @@ async function readOwn(path: string): Promise<string | undefined> {
 /**
  * Throws FAILED_PRECONDITION naming the backend whose path leads out of the catalogue's roots, or which others than root and
  * the daemon's user could make lead elsewhere: QEMU opens it later. Paths that are below no root are an administrator's own.
- * What is missing is told at the start itself.
+ * So is one that is missing: it could be made to lead elsewhere by then.
  */
 export async function checkLinks(
   { roots }: Catalogue,
@@ -67,10 +67,9 @@ export async function checkLinks(
     const fail = (text: string) =>
       new AgentError('FAILED_PRECONDITION', `backends.${key}: ${backend.path}: ${text}`)
     const found = await followPath(backend.path).catch((error) => {
-      if (errnoOf(error) === 'ELOOP') throw fail('its links are a loop')
-      return undefined
+      const code = errnoOf(error) ?? messageOf(error)
+      throw fail(code === 'ELOOP' ? 'its links are a loop' : code)
     })
-    if (found === undefined) continue
     if (!own.some((root) => found.real.startsWith(`${root}/`)))
       throw fail(`leads to ${found.real}, which is in none of ${roots.join(', ')}`)
     if (!found.isFixed) throw fail('others can replace it, want folders on its way that only root may write')

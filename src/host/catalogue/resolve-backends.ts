@@ -211,12 +211,17 @@ class Lookup {
   #folder(key: string, name: string, { options }: MachineBackend): Backend | undefined {
     const entry = this.entry('folders', name, this.at(key, 'source'))
     if (entry === undefined) return undefined
-    const { devices } = this.#parts.machine
-    const isNinth = Object.values(devices).some(
+    const { machine, tenant = '' } = this.#parts
+    const isNinth = Object.values(machine.devices).some(
       ({ backend, model }) => backend === key && model === 'virtio-9p',
     )
     const readOnly = entry.read_only === true || options.readOnly === true
-    if (isNinth) return { kind: 'folder', path: entry.path, readOnly }
+    // QEMU serves 9p itself and is root for that, so a tenant has it only where nothing else will do.
+    if (isNinth && (readOnly || tenant === '')) return { kind: 'folder', path: entry.path, readOnly }
+    if (isNinth) {
+      this.#faults.push(`${this.at(key, 'type')}: 9p: only for folders that are read-only, want virtio-fs`)
+      return undefined
+    }
     if (!readOnly) return { kind: 'virtiofsd', path: entry.path }
     this.#faults.push(
       `${this.at(key, 'type')}: virtio-fs: ${shown(name)} is read-only, which only 9p can keep`,

@@ -85,7 +85,11 @@ async function takeIn(instance: MachineInstance): Promise<void> {
   await restoreFilters(instance)
   for (const { step, words } of recorded.steps) {
     // QEMU may have begun just before the daemon died.
-    if (step === 'cpus' || step === 'throttle') await STEPS[step].make(context, { step, words }, record)
+    if (step === 'cpus' || step === 'throttle')
+      await STEPS[step].make(context, { step, words }, record).catch((error) => {
+        if (record.current === State.CREATING) throw error
+        warn(`${step} not set`)(error)
+      })
     // QEMU may have made its tap just before the daemon died.
     if (step === 'tap')
       await STEPS.tap.make(context, { step, words }, record).catch(warn('tap not connected'))

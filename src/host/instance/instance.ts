@@ -332,10 +332,12 @@ export class MachineInstance {
     this.diskErrors.clear()
     this.streams.clear()
     const lost = withoutLost(this.record, recorded.steps)
-    const set = { current: State.STOPPED, reason, ...lost, ...withStopped(this.record), pinnedCpus: [] }
+    // A machine that did not end may still use its CPUs.
+    const isEnded = recorded.steps.every((step) => step.step !== 'holder' || drop.includes(step))
+    const pinnedCpus = isEnded ? [] : this.record.pinnedCpus
+    const set = { current: State.STOPPED, reason, ...lost, ...withStopped(this.record), pinnedCpus }
     const rows = streamRows(drop)
-    const text = reason === '' ? 'the machine has stopped' : reason
-    await recorded.note({ set, drop, rows, kind, text, frees: true })
+    await recorded.note({ set, drop, rows, kind, text: reason || 'the machine has stopped', frees: true })
     this.#log.info('instance stopped', { instance: this.key, reason })
   }
 

@@ -2,7 +2,9 @@ import { spawn } from 'node:child_process'
 import { stat } from 'node:fs/promises'
 import { delimiter, join } from 'node:path'
 import { createInterface } from 'node:readline'
+import { neverAborted } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
+import { SerialQueue } from '../../base/serial-queue.ts'
 import type { Machine, MachineDevice, Scalar } from '../machine/machine.ts'
 import { pathOf, shown } from '../spec/component-path.ts'
 import type { Acceleration } from './host.ts'
@@ -37,8 +39,24 @@ interface Kept {
   readonly answers: Map<string, Promise<unknown>>
 }
 
+const MOST_WAITING = 16
+const MOST_ANSWERS = 64
+
 export function askedQemu(program: string, acceleration: Acceleration): AskedQemu {
   let kept: Kept | undefined
+  const queue = new SerialQueue()
+  let waiting = 0
+  /** One QEMU at a time: each tenant may have any number of documents expanded. */
+  const inTurn = async <Answer>(ask: () => Promise<Answer>): Promise<Answer> => {
+    if (waiting >= MOST_WAITING)
+      throw new AgentError('RESOURCE_EXHAUSTED', `${MOST_WAITING} CPU models wait for QEMU already`)
+    waiting += 1
+    try {
+      return await queue.run(ask, neverAborted)
+    } finally {
+      waiting -= 1
+    }
+  }
   const once = async <Answer>(name: string, ask: () => Promise<Answer>): Promise<Answer> => {
     const identity = await identityOf(program)
     if (kept?.identity !== identity) kept = { identity, answers: new Map() }
@@ -46,7 +64,9 @@ export function askedQemu(program: string, acceleration: Acceleration): AskedQem
     // The name decides the type.
     const known = answers.get(name) as Promise<Answer> | undefined
     if (known !== undefined) return await known
-    const asked = ask()
+    const asked = inTurn(ask)
+    const [oldest] = answers.keys()
+    if (answers.size >= MOST_ANSWERS && oldest !== undefined) answers.delete(oldest)
     answers.set(name, asked)
     asked.catch(() => answers.delete(name))
     return await asked
@@ -165,6 +185,9 @@ async function ask(
     timeout: ASK_MS,
   })
   const failed = new Promise<never>((_, reject) => child.once('error', reject))
+  // Without free descriptors Node gives a child without streams.
+  failed.catch(() => {})
+  if (child.stdin === undefined || child.stdout === undefined) return await failed
   const all = [{ execute: 'qmp_capabilities' }, ...questions, { execute: 'quit' }]
   child.stdin.on('error', () => {}).end(all.map((each) => `${JSON.stringify(each)}\n`).join(''))
   const read = async () => {

@@ -150,6 +150,10 @@ describe('a name that a tenant may not use', () => {
       { share: [{ source: 'fixed', tag: 'a' }] },
       'spec.features.share[0].type: virtio-fs: "fixed" is read-only, which only 9p can keep',
     ],
+    [
+      { share: [{ source: 'shared', tag: 'a', type: '9p' }] },
+      'spec.features.share[0].type: 9p: only for folders that are read-only, want virtio-fs',
+    ],
   ])('is refused by the field of the document: %j', (features, text) => {
     expect(refusal(features)).toMatchObject(MISSING(text))
   })

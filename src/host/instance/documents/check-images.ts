@@ -1,9 +1,10 @@
+import { constants, type Stats } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { AgentError } from '../../../base/errors.ts'
 import type { Backends } from '../../qemu/machine/as-spec.ts'
 import { pathOf } from '../../spec/component-path.ts'
 
-/** Of a header of version 3 (docs/interop/qcow2.txt of QEMU). */
+/** Of a header of version 3, as QEMU's own description of the format has it. */
 const HEADER_BYTES = 104
 const BACKING_FILE = 8
 const INCOMPATIBLE = 72
@@ -16,9 +17,12 @@ const DATA_FILE = 1n << 2n
 export async function checkImages(backends: Backends): Promise<void> {
   for (const [key, backend] of Object.entries(backends)) {
     if (backend.kind !== 'file' || backend.format !== 'qcow2') continue
-    await using file = await open(backend.path).catch(() => undefined)
-    // QEMU tells of a file that is not there.
-    if (file === undefined) continue
+    // A FIFO would make it wait for a writer.
+    await using file = await open(backend.path, constants.O_RDONLY | constants.O_NONBLOCK).catch(
+      () => undefined,
+    )
+    // QEMU tells of what is not there, or is no disk.
+    if (file === undefined || !isDisk(await file.stat())) continue
     const { buffer } = await file.read(Buffer.alloc(HEADER_BYTES), 0, HEADER_BYTES, 0)
     const hasDataFile =
       buffer.readUInt32BE(4) >= 3 && (buffer.readBigUInt64BE(INCOMPATIBLE) & DATA_FILE) !== 0n
@@ -26,4 +30,8 @@ export async function checkImages(backends: Backends): Promise<void> {
     const text = `${backend.path}: an image that names another file, want one that has all in itself`
     throw new AgentError('FAILED_PRECONDITION', `${pathOf('backends', key, 'file', 'path')}: ${text}`)
   }
+}
+
+function isDisk(status: Stats): boolean {
+  return status.isFile() || status.isBlockDevice()
 }

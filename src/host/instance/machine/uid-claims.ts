@@ -5,9 +5,9 @@ import {
   readdirSync,
   readlinkSync,
   realpathSync,
+  rmSync,
   statSync,
   symlinkSync,
-  unlinkSync,
 } from 'node:fs'
 import { join } from 'node:path'
 import { AgentError, errnoOf } from '../../../base/errors.ts'
@@ -50,8 +50,9 @@ export function uidClaims(parts: {
       throw fromNodeError('symlink', pathOf(uid), error)
     }
   }
+  const unclaim = (uid: number | string) => rmSync(pathOf(uid), { force: true })
   const release = (uid: number | string) => {
-    if (targetOf(pathOf(uid)) === stateFolder) unlinkSync(pathOf(uid))
+    if (targetOf(pathOf(uid)) === stateFolder) unclaim(uid)
   }
   return {
     keep: (uids) => {
@@ -59,7 +60,7 @@ export function uidClaims(parts: {
       mkdirSync(folder, { recursive: true, mode: 0o755 })
       for (const name of readdirSync(folder)) {
         const target = targetOf(pathOf(name))
-        if (target !== undefined && target !== stateFolder && !existsSync(target)) unlinkSync(pathOf(name))
+        if (target !== undefined && target !== stateFolder && !existsSync(target)) unclaim(name)
         else if (!kept.has(Number(name))) release(name)
       }
       for (const uid of kept) {

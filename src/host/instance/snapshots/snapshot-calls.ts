@@ -1,4 +1,6 @@
 import { stat } from 'node:fs/promises'
+import type { Snapshot } from '../../../gen/microvm/instance/v1/instance.ts'
+import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { describeInstance } from '../describe-instance.ts'
 import type { MachineInstance } from '../instance.ts'
 import type { Caller, Instances } from '../instances.ts'
@@ -30,14 +32,20 @@ export function snapshotCalls(
   }
   return {
     snapshot: (request, caller) =>
-      change(request.key, caller, (instance) => takeSnapshot(instance, request, { ...caller, provide })),
+      change(request.key, caller, async (instance) => {
+        const snapshot = await takeSnapshot(instance, request, { ...caller, provide })
+        return areFilesHidden(instance.record, caller) ? withoutFiles(snapshot) : snapshot
+      }),
     snapshots: async (key, caller) => {
       const { context, record } = await find(key, caller)
+      const isHidden = areFilesHidden(record, caller)
       const layers = record.layers.map(async (layer) => {
         const status = await stat(layerPath(context.folder, layer.id)).catch(() => undefined)
-        return { ...layer, usedBytes: BigInt((status?.blocks ?? 0) * STAT_BLOCK) }
+        const base = isHidden ? '' : layer.base
+        return { ...layer, base, usedBytes: BigInt((status?.blocks ?? 0) * STAT_BLOCK) }
       })
-      return { snapshots: [...record.snapshots], layers: await Promise.all(layers) }
+      const snapshots = isHidden ? record.snapshots.map(withoutFiles) : [...record.snapshots]
+      return { snapshots, layers: await Promise.all(layers) }
     },
     revert: async ({ key, name }, checkOwner, caller) => {
       await change(key, caller, async (instance) => {
@@ -51,6 +59,15 @@ export function snapshotCalls(
       return { stillUs: BigInt(await change(request.key, caller, remove)) }
     },
   }
+}
+
+/** What a document's names are on this host, its tenant need not know. */
+function areFilesHidden({ document }: Readonly<InstanceRecord>, { tenant }: Caller): boolean {
+  return document !== undefined && tenant !== undefined
+}
+
+function withoutFiles(snapshot: Snapshot): Snapshot {
+  return { ...snapshot, specification: undefined }
 }
 
 /** The unit of `stat.blocks` (stat(2)). */

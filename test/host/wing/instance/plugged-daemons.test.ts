@@ -41,7 +41,7 @@ describe('a device whose daemon starts with it', () => {
     expect((await made.get()).backends.folder?.health).toBe(Health.READY)
     expect(daemonsOf(made)).toEqual(['virtiofsd'])
     const left = await made.instances.unplug({ key, deviceKey: 'share', graceMs: 50 }, ADMIN)
-    expect(left.devices.share).toEqual({ plug: Plug.LEAVING })
+    expect(left.devices.share).toEqual({ plug: Plug.LEAVING, leavingMs: expect.any(BigInt) })
     expect(daemonsOf(made)).toEqual(['virtiofsd'])
     await made.instances.changeState({ key, change: Change.RESET, graceMs: 0 }, ADMIN)
     await expect.poll(async () => Object.keys((await made.get()).devices)).toEqual(['root', 'port'])

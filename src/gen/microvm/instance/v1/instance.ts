@@ -617,7 +617,7 @@ export interface Snapshot {
   /** How long the guest stood still for it, in microseconds; 0 when it did not run. */
   stillUs: bigint;
   disks: SnapshotDisk[];
-  /** The configuration of that moment. */
+  /** The configuration of that moment; for the tenant of a document it is not shown. */
   specification:
     | Specification
     | undefined;
