@@ -8,11 +8,8 @@ const CLUSTER_BITS = 16
 const CLUSTER = 2 ** CLUSTER_BITS
 /** What a cluster of the second table maps. */
 const L2_REACH = (CLUSTER / 8) * CLUSTER
-/** Clusters whose references one cluster counts, in 16 bits each. */
-const REFERENCES = CLUSTER / 2
-
-/** The largest disk whose empty overlay is described by one cluster of references: some 2 EiB. */
-const MAX_TABLE_CLUSTERS = REFERENCES - 3
+/** QEMU takes a first table of at most 32 MiB, for a disk of 2 PiB. */
+const MAX_TABLE_CLUSTERS = 512
 
 /**
  * The bytes of an empty qcow2 image of version 3 (QEMU, interop/qcow2.txt), which names no other file: what is below
@@ -43,7 +40,7 @@ export function emptyOverlay(sizeBytes: number): Buffer {
 
 /** Makes the files of new layers. Once all are there, each is whole and on the disk. */
 export async function makeOverlays(folder: string, layers: readonly Layer[]): Promise<void> {
-  await mkdir(join(folder, LAYERS_FOLDER), { mode: 0o700, recursive: true })
+  const made = await mkdir(join(folder, LAYERS_FOLDER), { mode: 0o700, recursive: true })
   for (const { id, sizeBytes } of layers) {
     const path = layerPath(folder, id)
     try {
@@ -56,6 +53,9 @@ export async function makeOverlays(folder: string, layers: readonly Layer[]): Pr
     }
   }
   await syncFolder(folder)
+  if (made === undefined) return
+  await using above = await open(folder)
+  await above.sync()
 }
 
 /** Removes what there is of the files of layers. */
