@@ -189,7 +189,9 @@ async function follow(instance: MachineInstance, qmp: QmpClient, { layer, step }
 async function pivot(instance: MachineInstance, qmp: QmpClient, { layer, step }: Merge): Promise<number> {
   const { recorded } = instance
   const { id } = layer
-  const { isRunning } = wordsOf(step)
+  // While a dead daemon's merge was copied, a caller may have paused the guest, or had it run.
+  const { isRunning: wasRunning, phase } = wordsOf(step)
+  const isRunning = phase === 'copy' ? instance.record.current === State.RUNNING : wasRunning
   const isWritten = layer.active && isRunning
   const next = stepOf(instance, { id, phase: 'pivot', isRunning: isWritten })
   await recorded.commit({ add: [next], kind: 'snapshot', text: `layer ${id} is merged`, frees: true })
@@ -251,7 +253,9 @@ async function removeLayer(
   const file = recorded.step('layer', [`${id}`])
   const set = changed(record, change)
   const text = `layer ${id} was ${change.kind === 'drop' ? 'dropped' : 'merged'}`
-  await recorded.note({ set, add: [file], drop: done, kind: 'snapshot', text, frees: true })
+  const removal = { set, add: [file], drop: done, kind: 'snapshot', text, frees: true } as const
+  // A record that still had a merged layer would miss its file.
+  await (change.kind === 'merge' ? recorded.commit(removal) : recorded.note(removal))
   await close()
   const drop = await undoSteps(context, [file])
   await recorded.note({ drop, kind: 'snapshot', text: `the file of layer ${id} was removed`, frees: true })

@@ -47,8 +47,10 @@ export async function prepareStart(
 export async function refuseUnknown({ context, record }: MachineInstance): Promise<void> {
   const folder = join(context.folder, LAYERS_FOLDER)
   const names = await readdir(folder).catch(() => [])
-  const known = record.layers.map(({ id }) => `${id}.qcow2`)
-  const other = names.find((name) => /^\d+\.qcow2$/.test(name) && !known.includes(name))
+  const known = record.layers.map(({ id }) => `${id}`)
+  const other = names.find(
+    (name) => /^\d+\.(qcow2|merged)$/.test(name) && !known.includes(name.replace(/\..*/, '')),
+  )
   if (other === undefined) return
   const text = `${join(folder, other)}: a layer of a snapshot that the record of the instance does not have`
   throw new AgentError('FAILED_PRECONDITION', text)
