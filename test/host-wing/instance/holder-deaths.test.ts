@@ -2,7 +2,7 @@ import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, it } from 'vitest'
 import { State } from '../../../src/gen/microvm/instance/v1/instance.ts'
-import { LIFE, type LifePlan } from '../../support/wing/life.ts'
+import { LIFE, type LifePlan } from '../../support/wing/lives/life.ts'
 import { ADMIN, ensureRequest } from '../../support/wing/requests.ts'
 import { FakeWing } from '../../support/wing/wing.ts'
 

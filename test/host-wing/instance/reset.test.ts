@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { ChangeStateRequest_Change as Change, State } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import type { Caller, Instances } from '../../../src/host/instance/instances.ts'
-import { mortalRegistry } from '../../support/wing/mortal-registry.ts'
+import { mortalRegistry } from '../../support/wing/deaths/mortal-registry.ts'
 import { ADMIN, ensureRequest } from '../../support/wing/requests.ts'
 import { FakeWing } from '../../support/wing/wing.ts'
 

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { DeviceStatus_Plug as Plug } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import type { Instances } from '../../../src/host/instance/instances.ts'
 import type { Registry } from '../../../src/host/instance/registry/registry.ts'
-import { LIFE, type LifePlan } from '../../support/wing/life.ts'
+import { LIFE, type LifePlan } from '../../support/wing/lives/life.ts'
 import { ADMIN, ensureRequest, file, specification } from '../../support/wing/requests.ts'
 import { FakeWing } from '../../support/wing/wing.ts'
 

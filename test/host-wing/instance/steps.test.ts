@@ -8,7 +8,7 @@ import { INSTANCE_LIMITS } from '../../../src/host/instance/limits.ts'
 import { cgroupName } from '../../../src/host/instance/machine/limits-of.ts'
 import { type Holders, type StepContext, undoSteps } from '../../../src/host/instance/machine/steps.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
-import { FakeHolders } from '../../support/wing/fake-holders.ts'
+import { FakeHolders } from '../../support/wing/fakes/fake-holders.ts'
 
 function contextOf(folder: string, holders: Holders): StepContext {
   return {

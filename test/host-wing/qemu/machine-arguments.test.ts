@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { type MachineHost, machineArguments } from '../../../src/host/qemu/machine/machine-arguments.ts'
 import { expanded } from '../../support/host-wing/expansion.ts'
-import { nullBackends } from '../../support/wing/null-backends.ts'
+import { nullBackends } from '../../support/wing/fakes/null-backends.ts'
 
 const HOST: MachineHost = { acceleration: 'kvm', nowMs: Date.UTC(2026, 0, 2), provide: nullBackends('/run') }
 

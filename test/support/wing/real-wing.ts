@@ -9,9 +9,9 @@ import {
   openHostInstances,
 } from '../../../src/host/instance/open-host-instances.ts'
 import type { Registry } from '../../../src/host/instance/registry/registry.ts'
-import type { DaemonLifePlan } from './daemon-life.ts'
 import { daemonsIn, FILTERED } from './leftovers.ts'
-import type { LifePlan } from './life.ts'
+import type { DaemonLifePlan } from './lives/daemon-life.ts'
+import type { LifePlan } from './lives/life.ts'
 import { ensureRequest, file, specification } from './requests.ts'
 import { tinyGuest } from './tiny-guest.ts'
 

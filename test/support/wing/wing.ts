@@ -12,7 +12,7 @@ import { memoryRegistry } from '../../../src/host/instance/registry/memory-regis
 import type { Registry } from '../../../src/host/instance/registry/registry.ts'
 import { specFromProto } from '../../../src/host/spec/from-proto.ts'
 import { temporaryFolder } from '../temporary-folder.ts'
-import { FakeHolders } from './fake-holders.ts'
+import { FakeHolders } from './fakes/fake-holders.ts'
 
 /** A state folder with instances in memory, which can be opened again as a daemon is restarted. */
 export class FakeWing {

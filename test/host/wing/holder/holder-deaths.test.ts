@@ -5,7 +5,7 @@ import type { Instances } from '../../../../src/host/instance/instances.ts'
 import { memoryRegistry } from '../../../../src/host/instance/registry/memory-registry.ts'
 import { temporaryFolder } from '../../../support/temporary-folder.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
-import { LIFE } from '../../../support/wing/life.ts'
+import { LIFE } from '../../../support/wing/lives/life.ts'
 import { lifePlan, openReal } from '../../../support/wing/real-wing.ts'
 import { ADMIN } from '../../../support/wing/requests.ts'
 

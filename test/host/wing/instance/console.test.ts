@@ -12,8 +12,8 @@ import { daemonClient, type OpenStream } from '../../../support/host-wing/runnin
 import { microvm } from '../../../support/microvm/run-microvm.ts'
 import { endChild } from '../../../support/processes.ts'
 import { temporaryFolder } from '../../../support/temporary-folder.ts'
+import { standInQemu } from '../../../support/wing/fakes/stand-in-qemu.ts'
 import { CONSOLE_ONLY, ensureRequest } from '../../../support/wing/requests.ts'
-import { standInQemu } from '../../../support/wing/stand-in-qemu.ts'
 import { tinyGuest } from '../../../support/wing/tiny-guest.ts'
 
 const { tailBytes, behindBytes } = CONSOLE_LIMITS

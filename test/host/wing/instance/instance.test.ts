@@ -15,9 +15,9 @@ import type { Instances } from '../../../../src/host/instance/instances.ts'
 import { memoryRegistry } from '../../../../src/host/instance/registry/memory-registry.ts'
 import { temporaryFolder } from '../../../support/temporary-folder.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
+import { MORTAL_DAEMON } from '../../../support/wing/lives/run-life.ts'
 import { lifePlan, openReal } from '../../../support/wing/real-wing.ts'
 import { ADMIN, file } from '../../../support/wing/requests.ts'
-import { MORTAL_DAEMON } from '../../../support/wing/run-life.ts'
 
 const opened: Instances[] = []
 

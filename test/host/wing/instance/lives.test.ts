@@ -9,7 +9,7 @@ import { memoryRegistry } from '../../../../src/host/instance/registry/memory-re
 import { type Random, randomFrom } from '../../../support/kills/random.ts'
 import { temporaryFolder } from '../../../support/temporary-folder.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
-import { LIFE, type LifePlan } from '../../../support/wing/life.ts'
+import { LIFE, type LifePlan } from '../../../support/wing/lives/life.ts'
 import { lifePlan, openReal } from '../../../support/wing/real-wing.ts'
 import { ADMIN } from '../../../support/wing/requests.ts'
 

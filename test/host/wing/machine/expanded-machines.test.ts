@@ -13,7 +13,7 @@ import { machineArguments } from '../../../../src/host/qemu/machine/machine-argu
 import { documents } from '../../../support/host-wing/any-document.ts'
 import { expanded } from '../../../support/host-wing/expansion.ts'
 import { temporaryFolder } from '../../../support/temporary-folder.ts'
-import { nullBackends } from '../../../support/wing/null-backends.ts'
+import { nullBackends } from '../../../support/wing/fakes/null-backends.ts'
 
 const MACHINES = 50
 const SAMPLE_MS = 300_000

@@ -12,7 +12,7 @@ import { domainXml } from '../../../../src/host/machine/libvirt/domain-xml.ts'
 import { machineArguments } from '../../../../src/host/qemu/machine/machine-arguments.ts'
 import { documents } from '../../../support/host-wing/any-document.ts'
 import { temporaryFolder } from '../../../support/temporary-folder.ts'
-import { nullBackends } from '../../../support/wing/null-backends.ts'
+import { nullBackends } from '../../../support/wing/fakes/null-backends.ts'
 import { qemuDevices } from '../../../support/wing/qemu-devices.ts'
 
 const EXAMPLE = join(import.meta.dirname, '../../../fixtures/machines/kubevirt-vm.yaml')

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest'
 import { INSTANCES } from '../../../../scripts/test/instances-run.ts'
 import { temporaryFolder } from '../../../support/temporary-folder.ts'
+import type { Death } from '../../../support/wing/deaths/mortal-registry.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
-import type { Death } from '../../../support/wing/mortal-registry.ts'
-import { type LifeName, runLife } from '../../../support/wing/run-life.ts'
+import { type LifeName, runLife } from '../../../support/wing/lives/run-life.ts'
 
 /** The commits of each life; one that has more fails this test. */
 const COMMITS = { machine: 22, daemons: 17 } as const satisfies Record<LifeName, number>

@@ -184,7 +184,7 @@ describe('microvm hypervisor', () => {
 
   it('starts after its death at any step of its start', { timeout: 4 * WAIT_MS }, async () => {
     writeFileSync(disk, bootDisk(MIB))
-    const preload = join(import.meta.dirname, '../../../support/wing/die-at-call.ts')
+    const preload = join(import.meta.dirname, '../../../support/wing/deaths/die-at-call.ts')
     let [last, deaths] = [0n, 0]
     for (let call = 1; ; call += STEP) {
       const hypervisor = start({}, { NODE_OPTIONS: `--import=${preload}`, DIE_AT_CALL: `${call}` })

@@ -6,7 +6,7 @@ import { projectRoot } from '../../../../src/build/project.ts'
 import { temporaryFolder } from '../../../support/temporary-folder.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
 
-const DAEMON = join(projectRoot, 'test/support/wing/mortal-snapshots.ts')
+const DAEMON = join(projectRoot, 'test/support/wing/deaths/mortal-snapshots.ts')
 /** `npm run instances` takes all moments, and this group one of a few calls. */
 const ALL = process.env[INSTANCES.lives] !== undefined
 const TIMEOUT_MS = 900_000

@@ -1,11 +1,11 @@
-import { messageOf } from '../../../src/base/errors.ts'
+import { messageOf } from '../../../../src/base/errors.ts'
 import {
   ChangeStateRequest_Change as Change,
   Device,
   type EnsureInstanceRequest,
-} from '../../../src/gen/microvm/instance/v1/instance.ts'
-import type { Instances } from '../../../src/host/instance/instances.ts'
-import { ADMIN, file } from './requests.ts'
+} from '../../../../src/gen/microvm/instance/v1/instance.ts'
+import type { Instances } from '../../../../src/host/instance/instances.ts'
+import { ADMIN, file } from '../requests.ts'
 
 /** Files that the life needs, and what it begins with. */
 export interface LifePlan {

@@ -1,4 +1,4 @@
-import type { Registry } from '../../../src/host/instance/registry/registry.ts'
+import type { Registry } from '../../../../src/host/instance/registry/registry.ts'
 
 /** The moment of a death: before or after the commit of this number, counted from 1. */
 export interface Death {

@@ -1,8 +1,8 @@
 import { writeFileSync } from 'node:fs'
 import { PassThrough } from 'node:stream'
-import { AgentError } from '../../../src/base/errors.ts'
-import type { ChildPlan, HeldChild, Holder, Ring } from '../../../src/host/instance/holder/holder.ts'
-import type { Holders } from '../../../src/host/instance/machine/steps.ts'
+import { AgentError } from '../../../../src/base/errors.ts'
+import type { ChildPlan, HeldChild, Holder, Ring } from '../../../../src/host/instance/holder/holder.ts'
+import type { Holders } from '../../../../src/host/instance/machine/steps.ts'
 import { FakeQemu } from './fake-qemu.ts'
 
 /** Holders in memory. They outlive the instances that are opened with them, as real ones outlive a daemon. */

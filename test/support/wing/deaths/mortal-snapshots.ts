@@ -6,16 +6,16 @@ import {
   type Layer,
   SnapshotRequest,
   State,
-} from '../../../src/gen/microvm/instance/v1/instance.ts'
-import type { Instances } from '../../../src/host/instance/instances.ts'
-import { openRegistry } from '../../../src/host/instance/registry/open-registry.ts'
-import { QmpClient } from '../../../src/host/qemu/qmp/client.ts'
-import { instanceFolderName, specKey } from '../../../src/host/spec/spec-key.ts'
-import { BLOCK, bytesOf, io } from './layer-bytes.ts'
+} from '../../../../src/gen/microvm/instance/v1/instance.ts'
+import type { Instances } from '../../../../src/host/instance/instances.ts'
+import { openRegistry } from '../../../../src/host/instance/registry/open-registry.ts'
+import { QmpClient } from '../../../../src/host/qemu/qmp/client.ts'
+import { instanceFolderName, specKey } from '../../../../src/host/spec/spec-key.ts'
+import { BLOCK, bytesOf, io } from '../layer-bytes.ts'
+import { image, openReal } from '../real-wing.ts'
+import { ADMIN, ensureRequest, file } from '../requests.ts'
+import { tinyGuest } from '../tiny-guest.ts'
 import { mortalRegistry } from './mortal-registry.ts'
-import { image, openReal } from './real-wing.ts'
-import { ADMIN, ensureRequest, file } from './requests.ts'
-import { tinyGuest } from './tiny-guest.ts'
 
 const [, , folder = '', first = '', deadly = '', kind = '', number = '0', when = 'before'] = process.argv
 const disks = join(folder, 'images')

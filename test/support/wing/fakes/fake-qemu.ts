@@ -1,6 +1,6 @@
 import { rmSync } from 'node:fs'
 import { createServer, type Server, type Socket } from 'node:net'
-import { LineSplitter } from '../../../src/host/qemu/qmp/message.ts'
+import { LineSplitter } from '../../../../src/host/qemu/qmp/message.ts'
 
 type Arguments = Readonly<Record<string, unknown>>
 

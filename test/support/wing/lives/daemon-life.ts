@@ -2,10 +2,10 @@ import {
   Backend,
   ChangeStateRequest_Change as Change,
   Device,
-} from '../../../src/gen/microvm/instance/v1/instance.ts'
-import type { Instances } from '../../../src/host/instance/instances.ts'
+} from '../../../../src/gen/microvm/instance/v1/instance.ts'
+import type { Instances } from '../../../../src/host/instance/instances.ts'
+import { ADMIN } from '../requests.ts'
 import { LIFE, type LifePlan } from './life.ts'
-import { ADMIN } from './requests.ts'
 
 /** What a life of devices with daemons needs besides. */
 export interface DaemonLifePlan extends LifePlan {

@@ -1,11 +1,11 @@
 // A daemon's instances that live a life from a call on, and die at a commit: LIFE FOLDER FIRST COMMIT WHEN.
 import { join } from 'node:path'
-import type { Instances } from '../../../src/host/instance/instances.ts'
-import { openRegistry } from '../../../src/host/instance/registry/open-registry.ts'
-import { DAEMON_LIFE } from './daemon-life.ts'
-import { LIFE } from './life.ts'
+import type { Instances } from '../../../../src/host/instance/instances.ts'
+import { openRegistry } from '../../../../src/host/instance/registry/open-registry.ts'
+import { DAEMON_LIFE } from '../lives/daemon-life.ts'
+import { LIFE } from '../lives/life.ts'
+import { daemonLifePlan, filteredLifePlan, openReal } from '../real-wing.ts'
 import { mortalRegistry } from './mortal-registry.ts'
-import { daemonLifePlan, filteredLifePlan, openReal } from './real-wing.ts'
 
 const [, , life = '', folder = '', first = '', commit = '', when = 'before'] = process.argv
 const disks = join(folder, 'disks')

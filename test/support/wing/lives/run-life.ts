@@ -1,9 +1,9 @@
 import { spawn } from 'node:child_process'
 import { join } from 'node:path'
-import { projectRoot } from '../../../src/build/project.ts'
-import type { Death } from './mortal-registry.ts'
+import { projectRoot } from '../../../../src/build/project.ts'
+import type { Death } from '../deaths/mortal-registry.ts'
 
-export const MORTAL_DAEMON = join(projectRoot, 'test/support/wing/mortal-daemon.ts')
+export const MORTAL_DAEMON = join(projectRoot, 'test/support/wing/deaths/mortal-daemon.ts')
 
 export interface LifeEnd {
   /** The last call that was begun; `end` after the last one. */

@@ -1,6 +1,6 @@
-import type { MachineBackend, MachineDevice } from '../../../src/host/machine/machine.ts'
-import { qemuName } from '../../../src/host/qemu/machine/addresses.ts'
-import type { Provision } from '../../../src/host/qemu/machine/machine-arguments.ts'
+import type { MachineBackend, MachineDevice } from '../../../../src/host/machine/machine.ts'
+import { qemuName } from '../../../../src/host/qemu/machine/addresses.ts'
+import type { Provision } from '../../../../src/host/qemu/machine/machine-arguments.ts'
 
 /** Backends of an expanded machine that need nothing of the host but a folder for sockets: zeros, and nobody to talk to. */
 export function nullBackends(folder: string) {
