@@ -66,7 +66,7 @@ export async function dropLayers(instance: MachineInstance): Promise<void> {
 
 /**
  * Finishes a merge that an earlier daemon has begun, if it is near its end: the guest may stand still for it. Others are left
- * to {@link mergeLayers}, for they may take long.
+ * to {@link mergeLayers}, because they may take long.
  */
 export async function settleMerge(instance: MachineInstance, step: StepRecord): Promise<void> {
   const { context } = instance
@@ -184,7 +184,7 @@ async function follow(instance: MachineInstance, qmp: QmpClient, { layer, step }
 
 /**
  * Has QEMU write below the layer from now on. The guest stands still until the layer's file has another name: before that, the
- * layer and what is below it have the same content, and afterwards nobody reads the layer, whoever dies meanwhile.
+ * layer and what is below it have the same content. Afterwards nobody reads the layer, whichever process dies meanwhile.
  */
 async function pivot(instance: MachineInstance, qmp: QmpClient, { layer, step }: Merge): Promise<number> {
   const { recorded } = instance
