@@ -80,6 +80,13 @@ export const REQUESTS: Readonly<Record<string, string>> = {
   "microvm.agent.v1.Introspection/GetLoopHistogram": "microvm.agent.v1.GetLoopHistogramRequest",
   "microvm.agent.v1.Introspection/ReadOutput": "microvm.agent.v1.ReadOutputRequest",
   "microvm.agent.v1.Introspection/SignalOnHangup": "microvm.agent.v1.SignalOnHangupRequest",
+  "microvm.agent.v1.Lifecycle/Detach": "microvm.agent.v1.DetachRequest",
+  "microvm.agent.v1.Lifecycle/Attach": "microvm.agent.v1.AttachRequest",
+  "microvm.agent.v1.Lifecycle/Resumed": "microvm.agent.v1.ResumedRequest",
+  "microvm.agent.v1.Lifecycle/GetResume": "microvm.agent.v1.GetResumeRequest",
+  "microvm.agent.v1.Lifecycle/Quiesce": "microvm.agent.v1.QuiesceRequest",
+  "microvm.agent.v1.Lifecycle/Thaw": "microvm.agent.v1.ThawRequest",
+  "microvm.agent.v1.Lifecycle/Rename": "microvm.agent.v1.RenameRequest",
   "microvm.instance.v1.InstanceService/EnsureInstance": "microvm.instance.v1.EnsureInstanceRequest",
   "microvm.instance.v1.InstanceService/Expand": "microvm.instance.v1.ExpandRequest",
   "microvm.instance.v1.InstanceService/GetInstance": "microvm.instance.v1.GetInstanceRequest",
@@ -1978,6 +1985,161 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "number": 3,
    "name": "signal",
    "property": "signal"
+  }
+ ],
+ "microvm.agent.v1.DetachRequest": [
+  {
+   "number": 1,
+   "name": "timeout_ms",
+   "property": "timeoutMs"
+  }
+ ],
+ "microvm.agent.v1.AttachRequest": [
+  {
+   "number": 1,
+   "name": "streams",
+   "property": "streams",
+   "message": "microvm.agent.v1.MovedStream"
+  }
+ ],
+ "microvm.agent.v1.MovedStream": [
+  {
+   "number": 1,
+   "name": "old_port",
+   "property": "oldPort"
+  },
+  {
+   "number": 2,
+   "name": "new_port",
+   "property": "newPort"
+  }
+ ],
+ "microvm.agent.v1.ResumedRequest": [
+  {
+   "number": 1,
+   "name": "generation",
+   "property": "generation"
+  },
+  {
+   "number": 2,
+   "name": "seed",
+   "property": "seed"
+  },
+  {
+   "number": 3,
+   "name": "time_ns",
+   "property": "timeNs"
+  },
+  {
+   "number": 4,
+   "name": "identity",
+   "property": "identity",
+   "message": "microvm.agent.v1.Identity"
+  }
+ ],
+ "microvm.agent.v1.Identity": [
+  {
+   "number": 1,
+   "name": "hostname",
+   "property": "hostname"
+  },
+  {
+   "number": 2,
+   "name": "hosts",
+   "property": "hosts"
+  },
+  {
+   "number": 3,
+   "name": "dns",
+   "property": "dns"
+  },
+  {
+   "number": 4,
+   "name": "interfaces",
+   "property": "interfaces",
+   "message": "types.Interface"
+  },
+  {
+   "number": 5,
+   "name": "routes",
+   "property": "routes",
+   "message": "types.Route"
+  },
+  {
+   "number": 6,
+   "name": "neighbors",
+   "property": "neighbors",
+   "message": "types.ARPNeighbor"
+  },
+  {
+   "number": 7,
+   "name": "hold_containers",
+   "property": "holdContainers"
+  }
+ ],
+ "microvm.agent.v1.GetResumeRequest": [
+  {
+   "number": 1,
+   "name": "number",
+   "property": "number"
+  },
+  {
+   "number": 2,
+   "name": "timeout_ms",
+   "property": "timeoutMs"
+  }
+ ],
+ "microvm.agent.v1.QuiesceRequest": [
+  {
+   "number": 1,
+   "name": "timeout_ms",
+   "property": "timeoutMs"
+  }
+ ],
+ "microvm.agent.v1.ThawRequest": [],
+ "microvm.agent.v1.RenameRequest": [
+  {
+   "number": 1,
+   "name": "sandbox_id",
+   "property": "sandboxId"
+  },
+  {
+   "number": 2,
+   "name": "containers",
+   "property": "containers",
+   "message": "microvm.agent.v1.RenamedContainer"
+  },
+  {
+   "number": 3,
+   "name": "hostname",
+   "property": "hostname"
+  },
+  {
+   "number": 4,
+   "name": "dns",
+   "property": "dns"
+  },
+  {
+   "number": 5,
+   "name": "hosts",
+   "property": "hosts"
+  }
+ ],
+ "microvm.agent.v1.RenamedContainer": [
+  {
+   "number": 1,
+   "name": "old_id",
+   "property": "oldId"
+  },
+  {
+   "number": 2,
+   "name": "new_id",
+   "property": "newId"
+  },
+  {
+   "number": 3,
+   "name": "hostname",
+   "property": "hostname"
   }
  ],
  "microvm.instance.v1.EnsureInstanceRequest": [

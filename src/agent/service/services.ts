@@ -5,6 +5,7 @@ import {
   IntrospectionDefinition,
   StreamEventsRequest,
 } from '../../gen/microvm/agent/v1/introspection.ts'
+import { LifecycleDefinition } from '../../gen/microvm/agent/v1/lifecycle.ts'
 import type { GuestContext } from '../../handlers/guest/context.ts'
 import type { NetworkContext } from '../../handlers/network/context.ts'
 import type { SandboxContext } from '../../handlers/sandbox/context.ts'
@@ -19,6 +20,7 @@ import { containerMethods } from './methods/container.ts'
 import { guestMethods } from './methods/guest.ts'
 import { healthMethods } from './methods/health.ts'
 import { introspectionMethods, type ServiceView } from './methods/introspection.ts'
+import { lifecycleMethods } from './methods/lifecycle.ts'
 import { networkMethods } from './methods/network.ts'
 import { policyMethods } from './methods/policy.ts'
 import { processMethods } from './methods/process.ts'
@@ -46,6 +48,7 @@ export function declaredMethods(
   const methods = [
     ...methodsOf(HealthDefinition, healthMethods(guest.version)),
     ...methodsOf(IntrospectionDefinition, introspectionMethods(guest, introspection, view)),
+    ...methodsOf(LifecycleDefinition, lifecycleMethods()),
     ...methodsOf(AgentServiceDefinition, {
       ...sandboxMethods(sandbox),
       ...containerMethods(sandbox),

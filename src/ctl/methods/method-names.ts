@@ -2,9 +2,15 @@ import { normalized } from '../../base/suggest.mjs'
 import { AgentServiceDefinition } from '../../gen/agent.ts'
 import { HealthDefinition } from '../../gen/health.ts'
 import { IntrospectionDefinition } from '../../gen/microvm/agent/v1/introspection.ts'
+import { LifecycleDefinition } from '../../gen/microvm/agent/v1/lifecycle.ts'
 
 /** In order of preference, for a method name that several services have. */
-const SERVICES = [AgentServiceDefinition, HealthDefinition, IntrospectionDefinition] as const
+const SERVICES = [
+  AgentServiceDefinition,
+  HealthDefinition,
+  IntrospectionDefinition,
+  LifecycleDefinition,
+] as const
 
 export interface MethodName {
   readonly service: string

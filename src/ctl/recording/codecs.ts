@@ -1,6 +1,7 @@
 import { AgentServiceDefinition } from '../../gen/agent.ts'
 import { HealthDefinition } from '../../gen/health.ts'
 import { IntrospectionDefinition } from '../../gen/microvm/agent/v1/introspection.ts'
+import { LifecycleDefinition } from '../../gen/microvm/agent/v1/lifecycle.ts'
 import type { JsonObject } from './recording.ts'
 
 export interface MessageCodecs {
@@ -9,8 +10,9 @@ export interface MessageCodecs {
 }
 
 const CODECS: ReadonlyMap<string, MessageCodecs> = new Map(
-  [AgentServiceDefinition, HealthDefinition, IntrospectionDefinition].flatMap(({ fullName, methods }) =>
-    Object.values(methods).map((method): [string, MessageCodecs] => [`${fullName}/${method.name}`, method]),
+  [AgentServiceDefinition, HealthDefinition, IntrospectionDefinition, LifecycleDefinition].flatMap(
+    ({ fullName, methods }) =>
+      Object.values(methods).map((method): [string, MessageCodecs] => [`${fullName}/${method.name}`, method]),
   ),
 )
 
