@@ -14,6 +14,7 @@ import { AgentServiceDefinition } from '../../../src/gen/agent.ts'
 import { HealthDefinition } from '../../../src/gen/health.ts'
 import { MESSAGE_FIELDS, REQUESTS } from '../../../src/gen/message-fields.ts'
 import { IntrospectionDefinition } from '../../../src/gen/microvm/agent/v1/introspection.ts'
+import { LifecycleDefinition } from '../../../src/gen/microvm/agent/v1/lifecycle.ts'
 import { serviceDependencies } from '../../support/agent/service-dependencies.ts'
 
 describe('the declared RPCs', () => {
@@ -26,7 +27,7 @@ describe('the declared RPCs', () => {
   })
 
   it('are the methods of the services, each with a declaration', () => {
-    const services = [HealthDefinition, IntrospectionDefinition, AgentServiceDefinition]
+    const services = [HealthDefinition, IntrospectionDefinition, LifecycleDefinition, AgentServiceDefinition]
     const names = services.flatMap(({ fullName, methods }) =>
       Object.values(methods).map(({ name }) => `${fullName}/${name}`),
     )

@@ -5,6 +5,7 @@ import { AgentServiceDefinition } from '../../../src/gen/agent.ts'
 import { HealthDefinition } from '../../../src/gen/health.ts'
 import { MESSAGE_FIELDS, type MessageField, REQUESTS } from '../../../src/gen/message-fields.ts'
 import { IntrospectionDefinition } from '../../../src/gen/microvm/agent/v1/introspection.ts'
+import { LifecycleDefinition } from '../../../src/gen/microvm/agent/v1/lifecycle.ts'
 import { allRecordings } from '../../recordings/recording.ts'
 import { mutated } from './bytes.ts'
 
@@ -15,8 +16,9 @@ export interface RequestType {
 
 /** Request types by full method name, such as `grpc.AgentService/CreateContainer`. */
 export const REQUEST_TYPES: ReadonlyMap<string, RequestType> = new Map(
-  [HealthDefinition, IntrospectionDefinition, AgentServiceDefinition].flatMap(({ fullName, methods }) =>
-    Object.values(methods).map((method) => [`${fullName}/${method.name}`, method.requestType] as const),
+  [HealthDefinition, IntrospectionDefinition, LifecycleDefinition, AgentServiceDefinition].flatMap(
+    ({ fullName, methods }) =>
+      Object.values(methods).map((method) => [`${fullName}/${method.name}`, method.requestType] as const),
   ),
 )
 
