@@ -43,6 +43,24 @@ export namespace State {
   export type REMOVING = typeof State.REMOVING;
 }
 
+/** What a document's `stability` asks for. */
+export const Stability = {
+  /** STABILITY_UNSPECIFIED - As FIXED. */
+  STABILITY_UNSPECIFIED: 0,
+  /** FIXED - The machine stays as it was when the instance was made. */
+  FIXED: 1,
+  /** LATEST - Each cold boot expands the document anew. */
+  LATEST: 2,
+} as const;
+
+export type Stability = typeof Stability[keyof typeof Stability];
+
+export namespace Stability {
+  export type STABILITY_UNSPECIFIED = typeof Stability.STABILITY_UNSPECIFIED;
+  export type FIXED = typeof Stability.FIXED;
+  export type LATEST = typeof Stability.LATEST;
+}
+
 export interface EnsureInstanceRequest {
   properties:
     | Properties
@@ -433,7 +451,7 @@ export interface Instance_RunValuesEntry {
 export interface Configurations {
   /** What was given. */
   document: string;
-  /** The machine of the next cold boot. */
+  /** The machine of the next cold boot; with LATEST, of the last one. */
   saved: string;
   /** The machine that the running one is to be; empty when none runs. */
   desired: string;
@@ -441,6 +459,7 @@ export interface Configurations {
   current: string;
   memoryMib: bigint;
   cpus: number;
+  stability: Stability;
 }
 
 export interface Awaiting {
@@ -4315,7 +4334,7 @@ export const Instance_RunValuesEntry: MessageFns<Instance_RunValuesEntry> = {
 };
 
 function createBaseConfigurations(): Configurations {
-  return { document: "", saved: "", desired: "", current: "", memoryMib: 0n, cpus: 0 };
+  return { document: "", saved: "", desired: "", current: "", memoryMib: 0n, cpus: 0, stability: 0 };
 }
 
 export const Configurations: MessageFns<Configurations> = {
@@ -4340,6 +4359,9 @@ export const Configurations: MessageFns<Configurations> = {
     }
     if (message.cpus !== 0) {
       writer.uint32(48).uint32(message.cpus);
+    }
+    if (message.stability !== 0) {
+      writer.uint32(56).int32(message.stability);
     }
     return writer;
   },
@@ -4405,6 +4427,14 @@ export const Configurations: MessageFns<Configurations> = {
             message.cpus = reader.uint32();
             continue;
           }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.stability = reader.int32() as any;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -4428,6 +4458,7 @@ export const Configurations: MessageFns<Configurations> = {
     message.current = object.current ?? "";
     message.memoryMib = (object.memoryMib !== undefined && object.memoryMib !== null) ? BigInt(object.memoryMib) : 0n;
     message.cpus = object.cpus ?? 0;
+    message.stability = object.stability ?? 0;
     return message;
   },
 };

@@ -3,7 +3,7 @@
 
 /* eslint-disable */
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
-import { Awaiting, Layer, Properties, Snapshot, Specification, State } from "./instance.ts";
+import { Awaiting, Layer, Properties, Snapshot, Specification, Stability, State } from "./instance.ts";
 
 export const protobufPackage = "microvm.instance.v1";
 
@@ -66,6 +66,7 @@ export interface DocumentRecord {
   current: string;
   /** How this host provides the machine that runs: backends by their keys, in JSON. */
   backends: string;
+  stability: Stability;
 }
 
 /** A step that leaves something on the host, written before it is done. */
@@ -557,7 +558,7 @@ export const InstanceRecord_LeavingMsEntry: MessageFns<InstanceRecord_LeavingMsE
 };
 
 function createBaseDocumentRecord(): DocumentRecord {
-  return { given: "", isPrivileged: false, saved: "", desired: "", current: "", backends: "" };
+  return { given: "", isPrivileged: false, saved: "", desired: "", current: "", backends: "", stability: 0 };
 }
 
 export const DocumentRecord: MessageFns<DocumentRecord> = {
@@ -579,6 +580,9 @@ export const DocumentRecord: MessageFns<DocumentRecord> = {
     }
     if (message.backends !== "") {
       writer.uint32(50).string(message.backends);
+    }
+    if (message.stability !== 0) {
+      writer.uint32(56).int32(message.stability);
     }
     return writer;
   },
@@ -644,6 +648,14 @@ export const DocumentRecord: MessageFns<DocumentRecord> = {
             message.backends = reader.string();
             continue;
           }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.stability = reader.int32() as any;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -667,6 +679,7 @@ export const DocumentRecord: MessageFns<DocumentRecord> = {
     message.desired = object.desired ?? "";
     message.current = object.current ?? "";
     message.backends = object.backends ?? "";
+    message.stability = object.stability ?? 0;
     return message;
   },
 };
