@@ -112,7 +112,8 @@ class HostInstances implements Instances {
     this.#changes = changes
     const calls = snapshotCalls(
       (key, caller) => this.#takenIn(key, caller),
-      ({ context }, record) => provideStart(parts.machines, record, context.folder),
+      ({ context: { folder } }, record) =>
+        provideStart(parts.machines, record, { folder, isColdBoot: false }),
     )
     this.snapshot = calls.snapshot
     this.snapshots = calls.snapshots
@@ -141,7 +142,7 @@ class HostInstances implements Instances {
       },
       onQmpError: () => (this.#qmpErrors += 1),
       prepareStart: async (starting) => {
-        const prepared = await provideStart(machines, starting.record, folder)
+        const prepared = await provideStart(machines, starting.record, { folder, isColdBoot: true })
         const { specification } = { ...starting.record, ...prepared }
         if (specification !== undefined) await checkFiles(specification)
         this.#refuseBases(starting, specification?.backends)

@@ -47,13 +47,15 @@ export function fieldsOf(document: Document, options: ExpandOptions): ReadonlyMa
 }
 
 function draftOf(document: Document, { facts = {}, isPrivileged, isKept = false }: ExpandOptions): Draft {
-  const { domain, features } = document
+  const { domain, features, stability } = document
   if (domain !== undefined && !isPrivileged) {
     throw new AgentError('PERMISSION_DENIED', `${document.at}.domain: only for the administrator`)
   }
   const given = domain === undefined ? undefined : domainWishes(domain, `${document.at}.domain`)
   const wishes = given === undefined ? features : mergeWishes(features, given.wishes, document.at)
-  const begin = emptyDraft(document.name, facts, given?.notes ?? [])
+  const promised =
+    stability === 'latest' ? ['not promised: stability latest expands anew at each cold boot'] : []
+  const begin = emptyDraft(document.name, facts, [...promised, ...(given?.notes ?? [])])
   const draft = FEATURES.reduce<Draft>((before, feature) => {
     const { name } = feature
     const at = given?.paths.get(name) ?? `${document.at}.features.${name}`

@@ -9,6 +9,7 @@ export const API_VERSION = 'microvm/v1'
 export const FIXED_MACHINES = ['pc-q35-7.2', 'pc-i440fx-7.2', 'microvm'] as const
 
 export const MAX_CONTROLLERS = 256
+const MAX_UNPLUGGED = 1024
 
 /** Keys of what the firmware loads, beside those of a machine's own backends. */
 export const FIRMWARE_KEYS = { kernel: 'firmware-kernel', initrd: 'firmware-initrd' } as const
@@ -66,6 +67,8 @@ const device = object({
   /** By QEMU's names: what the guest sees of the device. */
   properties: record(scalar),
   backend: optional(key),
+  /** It was plugged in, and is not of the document. */
+  plugged: optional(boolean),
 })
 export type MachineDevice = Read<typeof device>
 
@@ -136,6 +139,8 @@ export const machineShape = object({
   iothreads: integer(0, 64),
   devices: record(device),
   backends: record(backend),
+  /** Keys of the document's devices that were unplugged. */
+  unplugged: optional(list(key, MAX_UNPLUGGED)),
   /** What holds less than it was wished, such as `not given here: hyperv (no KVM)`. */
   notes: list(text(/^.{1,500}$/, 'a sentence'), 64),
 })

@@ -1,5 +1,5 @@
 import { AgentError } from '../../base/errors.ts'
-import { refuse, shown } from '../spec/component-path.ts'
+import { pathOf, refuse, shown } from '../spec/component-path.ts'
 import { checkMachine } from './check-machine.ts'
 import { isObject } from './document/shape.ts'
 import { FEATURES, featuresShape } from './features/table.ts'
@@ -40,7 +40,7 @@ export function withPlugged(machine: Machine, features: unknown, key: string): M
   const address = device.address ?? (pci === undefined ? undefined : freePlace(machine))
   const next = {
     ...draft,
-    devices: { ...machine.devices, [key]: { ...plain, ...(address && { address }) } },
+    devices: { ...machine.devices, [key]: { ...plain, ...(address && { address }), plugged: true } },
     backends,
   }
   const read = machineShape.read(next, '')
@@ -50,12 +50,39 @@ export function withPlugged(machine: Machine, features: unknown, key: string): M
 
 /** The machine without devices and what is behind them. The ports that they were in stay. */
 export function withoutMachineDevices(machine: Machine, keys: readonly string[]): Machine {
-  const gone = keys.flatMap((key) => machine.devices[key]?.backend ?? [])
+  const { devices, unplugged = [] } = machine
+  const gone = keys.flatMap((key) => devices[key]?.backend ?? [])
+  const own = keys.filter((key) => devices[key] !== undefined && devices[key].plugged !== true)
+  const all = [...new Set([...unplugged, ...own])]
   return {
     ...machine,
-    devices: without(machine.devices, keys),
+    devices: without(devices, keys),
     backends: without(machine.backends, gone),
+    ...(all.length > 0 && { unplugged: all }),
   }
+}
+
+/**
+ * The machine of a new expansion with what was plugged into the one before and out of it. A device keeps its place where that is
+ * free. Throws as {@link withPlugged} does.
+ */
+export function withPlugsOf(machine: Machine, before: Machine): Machine {
+  const { unplugged = [] } = before
+  let next = withoutMachineDevices(machine, unplugged)
+  for (const [key, device] of Object.entries(before.devices)) {
+    if (!device.plugged) continue
+    if (Object.hasOwn(next.devices, key))
+      refuse(pathOf('devices', key), 'plugged in, and of the document too')
+    const { address, backend = '' } = device
+    const isTaken = address?.type === 'pci' && !isFree(next, address)
+    const place = isTaken ? { address: freePlace(next) } : {}
+    const behind = before.backends[backend]
+    const devices = { ...next.devices, [key]: { ...device, ...place } }
+    next = { ...next, devices, backends: { ...next.backends, ...(behind && { [backend]: behind }) } }
+  }
+  const read = machineShape.read({ ...next, ...(unplugged.length > 0 && { unplugged }) }, '')
+  checkMachine(read)
+  return read
 }
 
 function without<T>(all: Readonly<Record<string, T>>, keys: readonly string[]): Record<string, T> {
@@ -84,21 +111,28 @@ const LAST_SLOT = 30
 
 /** An empty root port, or on pc a slot of the first bus. */
 function freePlace(machine: Machine): PciAddress {
-  const taken = Object.values(machine.devices).flatMap(({ address }) =>
-    address?.type === 'pci' ? [address] : [],
-  )
-  if (isPc(machine)) {
-    for (let slot = FIRST_SLOT; slot <= LAST_SLOT; slot++) {
-      if (!taken.some((each) => each.bus === 0 && each.slot === slot))
-        return { type: 'pci', bus: 0, slot, function: 0 }
-    }
-  }
-  const ports = Object.values(machine.devices).flatMap((device) => busBehind(device))
-  const bus = ports.find((port) => !taken.some((each) => each.bus === port))
-  if (bus !== undefined) return { type: 'pci', bus, slot: 0, function: 0 }
+  const place = placesOf(machine).find((each) => isFree(machine, each))
+  if (place !== undefined) return place
   throw new AgentError(
     'FAILED_PRECONDITION',
     `no free ${isPc(machine) ? 'slot' : 'root port'} in the machine`,
+  )
+}
+
+/** Where a device can be plugged in. */
+function placesOf(machine: Machine): readonly PciAddress[] {
+  const slots = isPc(machine) ? [...Array(LAST_SLOT + 1).keys()].slice(FIRST_SLOT) : []
+  const ports = Object.values(machine.devices).flatMap((device) => busBehind(device))
+  return [
+    ...slots.map((slot) => ({ type: 'pci', bus: 0, slot, function: 0 }) as const),
+    ...ports.map((bus) => ({ type: 'pci', bus, slot: 0, function: 0 }) as const),
+  ]
+}
+
+function isFree(machine: Machine, { bus, slot }: PciAddress): boolean {
+  if (!placesOf(machine).some((each) => each.bus === bus && each.slot === slot)) return false
+  return Object.values(machine.devices).every(
+    ({ address }) => address?.type !== 'pci' || address.bus !== bus || (bus === 0 && address.slot !== slot),
   )
 }
 

@@ -22,6 +22,7 @@ describe('a document', () => {
     expect(read(json)).toEqual({
       ...{ name: 'web', labels: {}, at: 'spec' },
       features: { memory: { size: 64 } },
+      stability: 'fixed',
       domain: undefined,
     })
     expect(read(yaml)).toEqual(read(json))

@@ -1,7 +1,7 @@
 import { AgentError } from '../../../base/errors.ts'
-import type { Configurations } from '../../../gen/microvm/instance/v1/instance.ts'
+import { type Configurations, Stability } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { DocumentRecord, InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
-import { readMachine } from '../../machine/document/document.ts'
+import { type Document, readMachine } from '../../machine/document/document.ts'
 import type { Machine } from '../../machine/machine.ts'
 import { asSpec, type Backends } from '../../qemu/machine/as-spec.ts'
 import { backendFromProto } from '../../spec/from-proto.ts'
@@ -42,8 +42,16 @@ export function runningSpec(record: Recorded): VmSpec {
   return asSpec(machine, backends)
 }
 
-export function newDocument(given: string, isPrivileged: boolean, machine: Machine): DocumentRecord {
-  return { given, isPrivileged, saved: JSON.stringify(machine), desired: '', current: '', backends: '' }
+export function newDocument(
+  given: string,
+  stability: Document['stability'],
+  isPrivileged: boolean,
+  machine: Machine,
+): DocumentRecord {
+  return {
+    ...{ given, isPrivileged, saved: JSON.stringify(machine), desired: '', current: '', backends: '' },
+    stability: stability === 'latest' ? Stability.LATEST : Stability.FIXED,
+  }
 }
 
 /** What changes with a start of the saved machine, or of another one which then is the saved one. */
@@ -82,11 +90,11 @@ export function configurationsOf(
 ): Configurations | undefined {
   if (document === undefined) return undefined
   const { memoryMib = 0n, cpus = 0 } = specification?.board ?? {}
-  const { given, saved, desired, current } = document
+  const { given, saved, desired, current, stability } = document
   const texts = isShort
     ? { document: '', saved: '', desired: '', current: '' }
     : { document: given, saved, desired, current }
-  return { ...texts, memoryMib, cpus }
+  return { ...texts, memoryMib, cpus, stability: stability || Stability.FIXED }
 }
 
 function optional(text: string): Machine | undefined {

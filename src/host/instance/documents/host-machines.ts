@@ -1,4 +1,5 @@
 import { AgentError } from '../../../base/errors.ts'
+import { Stability } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { DocumentRecord, InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { checkLinks, openCatalogue } from '../../catalogue/open-catalogue.ts'
 import { resolveBackends } from '../../catalogue/resolve-backends.ts'
@@ -6,6 +7,7 @@ import { type Document, parseDocument } from '../../machine/document/document.ts
 import { expand, fieldsOf } from '../../machine/expand.ts'
 import type { HostFacts } from '../../machine/features/feature.ts'
 import type { Machine } from '../../machine/machine.ts'
+import { withPlugsOf } from '../../machine/plugged.ts'
 import { type AskedQemu, checkCapabilities } from '../../qemu/capabilities.ts'
 import type { Backends } from '../../qemu/machine/as-spec.ts'
 import { checkImages } from './check-images.ts'
@@ -55,16 +57,28 @@ export function hostMachines(parts: {
   }
 }
 
-/** What changes in the record before a start, which uses the recorded machine whatever an expansion of today would make. */
+/** What changes in the record before a start. Snapshots take the recorded machine whatever an expansion of today would make. */
 export async function provideStart(
   machines: HostMachines | undefined,
   record: Readonly<InstanceRecord>,
-  folder: string,
+  { folder, isColdBoot }: { readonly folder: string; readonly isColdBoot: boolean },
 ): Promise<Partial<InstanceRecord>> {
+  const { document } = record
   const { saved } = machinesOf(record) ?? {}
-  if (record.document === undefined || saved === undefined) return {}
+  if (document === undefined || saved === undefined) return {}
   if (machines === undefined) throw new AgentError('UNIMPLEMENTED', 'no machines of documents here')
-  return withStarted(record.document, saved, await machines.backends(saved, record, folder))
+  const isLatest = document.stability === Stability.LATEST && isColdBoot
+  const machine = isLatest ? await expandAnew(machines, document, saved) : saved
+  return withStarted(document, machine, await machines.backends(machine, record, folder))
+}
+
+async function expandAnew(
+  machines: HostMachines,
+  { given, isPrivileged }: DocumentRecord,
+  saved: Machine,
+): Promise<Machine> {
+  const expanded = await machines.expand(parseDocument(given), { isPrivileged, uuid: saved.uuid })
+  return withPlugsOf(expanded, saved)
 }
 
 /** The fields of the document for errors. A later version may read it no longer, although it starts the machine. */

@@ -47,7 +47,7 @@ export async function plannedFeatures(
   const present = all.desired?.devices[key]
   if (present !== undefined) {
     const same = withPlugged(withoutMachineDevices(machine, [key]), wish, key)
-    const isEqual = JSON.stringify(same.devices[key]) === JSON.stringify(present)
+    const isEqual = JSON.stringify(same.devices[key]) === JSON.stringify({ ...present, plugged: true })
     if (
       isEqual &&
       JSON.stringify(same.backends[`${key}-backend`]) === JSON.stringify(machine.backends[`${key}-backend`])

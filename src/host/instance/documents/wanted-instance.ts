@@ -76,7 +76,7 @@ function wantedDocument(
       const own = Object.values(machine.devices).find(({ kind }) => kind === 'vsock')
       return {
         specification: specToProto(spec),
-        document: newDocument(text, isPrivileged, machine),
+        document: newDocument(text, document.stability, isPrivileged, machine),
         cid: own && Number(own.properties['guest-cid'] ?? 0),
       }
     },

@@ -15,7 +15,11 @@ export interface Document {
   readonly at: string
   readonly features: Readonly<Record<string, unknown>>
   readonly domain: Domain | undefined
+  readonly stability: Stability
 }
+
+/** Whether the machine of the first expansion stays, or each cold boot makes another with the defaults of its day. */
+export type Stability = 'fixed' | 'latest'
 
 const apiVersion = optional(oneOf([API_VERSION, 'kubevirt.io/v1alpha1']))
 const nothing: Shape<undefined> = {
@@ -29,7 +33,10 @@ const metadataOrNothing: Shape<Read<typeof metadata> | undefined> = {
   schema: { anyOf: [nothing.schema, metadata.schema] },
   isOptional: true,
 }
-const wholeSpec = object({ features: optional(featuresShape), domain: optional(domainShape) })
+const wholeSpec = object({
+  ...{ features: optional(featuresShape), domain: optional(domainShape) },
+  stability: optional(oneOf(['fixed', 'latest'])),
+})
 const spec = { ...wholeSpec, schema: { $ref: '#/definitions/spec' } }
 
 const machineDocument = object({ apiVersion, kind: oneOf(['VM']), metadata: metadataOrNothing, spec })
@@ -65,8 +72,8 @@ export function readDocument(value: unknown): Document {
   return { ...partsOf(inner), name: own?.name, labels: own?.labels ?? {}, at: 'spec' }
 }
 
-function partsOf({ domain, features = {} }: Read<typeof spec>): Pick<Document, 'features' | 'domain'> {
-  return { domain, features }
+function partsOf({ domain, features = {}, stability = 'fixed' }: Read<typeof spec>) {
+  return { domain, features, stability }
 }
 
 function refuseKind(value: unknown): never {

@@ -8,13 +8,17 @@ import {
   ChangeStateRequest_Change as Change,
   EnsureInstanceRequest,
   PlugRequest,
+  Stability,
   State,
 } from '../../../../src/gen/microvm/instance/v1/instance.ts'
+import { DocumentRecord } from '../../../../src/gen/microvm/instance/v1/records.ts'
 import type { Instances } from '../../../../src/host/instance/instances.ts'
+import { recordOf, recordRow } from '../../../../src/host/instance/record/instance-record.ts'
 import type { Quotas } from '../../../../src/host/instance/record/quota.ts'
 import { memoryRegistry } from '../../../../src/host/instance/registry/memory-registry.ts'
 import { readMachine } from '../../../../src/host/machine/document/document.ts'
 import { parseYaml } from '../../../../src/host/machine/document/parse-yaml.ts'
+import { withoutMachineDevices } from '../../../../src/host/machine/plugged.ts'
 import { askedQemu } from '../../../../src/host/qemu/capabilities.ts'
 import { microvm } from '../../../support/microvm/run-microvm.ts'
 import { endChild } from '../../../support/processes.ts'
@@ -45,13 +49,16 @@ async function open(entries: string, quotas?: Quotas) {
   const folder = temporaryFolder()
   const catalogue = join(folder, 'catalogue.toml')
   await writeFile(catalogue, entries, { mode: 0o600 })
-  const instances = await openReal(folder, memoryRegistry(), { catalogue, quotas })
+  const registry = memoryRegistry()
+  const instances = await openReal(folder, registry, { catalogue, quotas })
+  const opened = { folder, catalogue, registry, instances }
   undo.push(async () => {
+    const { instances } = opened
     for (const { properties } of instances.list(ADMIN)) await instances.remove(properties?.key ?? '', ADMIN)
     await instances.close()
     expect(leftovers(folder)).toEqual([])
   })
-  return { folder, instances, catalogue }
+  return opened
 }
 
 const request = (document: string, own = {}) =>
@@ -165,7 +172,7 @@ async function openOwn(quotas?: Quotas) {
     `roots = ["${folder}"]\n[volumes.root-of-web]\npath = "${path}"\ntenants = ["anne"]\n`
   const opened = await open(volume(image(folder, 'root', 8)), quotas)
   const move = (name: string) => writeFile(opened.catalogue, volume(image(folder, name, 8)))
-  return { ...opened, move }
+  return Object.assign(opened, { move })
 }
 
 const ANNE = tenant('anne')
@@ -208,8 +215,62 @@ describe('an instance that was made of a document', () => {
     )
     expect(after?.filter((word) => !before?.includes(word))).toEqual([expect.stringContaining('/other')])
     const listed = instances.list(ANNE)[0]?.configurations
-    expect(listed).toEqual({ document: '', saved: '', desired: '', current: '', memoryMib: 64n, cpus: 1 })
+    const texts = { document: '', saved: '', desired: '', current: '' }
+    expect(listed).toEqual({ ...texts, memoryMib: 64n, cpus: 1, stability: Stability.FIXED })
   })
+
+  it.each(['fixed', 'latest'])(
+    'of stability %s has the machine of its first or of this day',
+    async (stability) => {
+      const opened = await openOwn()
+      const { folder, catalogue, instances, registry } = opened
+      const given = OWN.replace('spec:', `spec:\n  stability: ${stability}`)
+      const isLatest = stability === 'latest'
+      const made = await instances.ensure(request(given), ANNE)
+      const promise = 'not promised: stability latest expands anew at each cold boot'
+      expect(made.warnings.includes(promise)).toBe(isLatest)
+      expect(made.configurations?.stability).toBe(isLatest ? Stability.LATEST : Stability.FIXED)
+      const more = `[volumes.more]\npath = "${image(folder, 'more', 8)}"\ntenants = ["anne"]\n`
+      const entries = readFileSync(catalogue, 'utf8').replace('roots = [', `roots = ["${folder}", `)
+      await writeFile(catalogue, `${entries}${more}`)
+      const features = 'storage: [{source: more}]'
+      await instances.plug(PlugRequest.fromPartial({ key: 'web', deviceKey: 'more', features }), ANNE)
+      await anne(instances, Change.KILL)
+      await instances.close()
+      /** Opens the instances with another record, such as that of an earlier version. */
+      const reopen = async (change: (document: DocumentRecord) => Partial<DocumentRecord>) => {
+        const record = recordOf((await registry.load('instances')).get('web') ?? Buffer.alloc(0))
+        const document = record.document ?? DocumentRecord.create()
+        await registry.commit([
+          recordRow('web', { ...record, document: { ...document, ...change(document) } }),
+        ])
+        return await openReal(folder, registry, { catalogue })
+      }
+      // It gave no generator of random numbers.
+      const second = await reopen(({ saved }) => ({
+        saved: JSON.stringify({
+          ...withoutMachineDevices(readMachine(JSON.parse(saved)), ['rng0']),
+          unplugged: undefined,
+        }),
+      }))
+      const { configurations } = await anne(second, Change.RUN)
+      const { devices } = readMachine(JSON.parse(configurations?.current ?? ''))
+      expect([devices.more?.plugged, devices.rng0 !== undefined]).toEqual([true, isLatest])
+      expect(configurations?.saved).toBe(configurations?.current)
+      await anne(second, Change.KILL)
+      await second.close()
+      const third = await reopen((document) => ({ given: document.given.replace('rng: true', 'dice: true') }))
+      opened.instances = third
+      const started = anne(third, Change.RUN)
+      if (isLatest) await expect(started).rejects.toThrow('spec.features.dice: unknown field')
+      else expect((await started).state).toBe(State.RUNNING)
+      const after = await third.get('web', ANNE)
+      expect([after.configurations?.saved, after.state]).toEqual([
+        configurations?.saved,
+        isLatest ? State.STOPPED : State.RUNNING,
+      ])
+    },
+  )
 
   it('gets its volumes by the catalogue alone, and nothing of the host is told', async () => {
     const { instances, folder } = await openOwn()

@@ -1,0 +1,51 @@
+import { describe, expect, it } from 'vitest'
+import { withoutMachineDevices, withPlugged, withPlugsOf } from '../../../src/host/machine/plugged.ts'
+import { expanded, pciPlace } from '../../support/host-wing/expansion.ts'
+
+const MEMORY = { memory: 64, storage: [{ source: 'a' }, { source: 'b' }] }
+const plugged = (machine: ReturnType<typeof expanded>, key: string) =>
+  withPlugged(machine, { storage: [{ source: key }] }, key)
+
+describe('a machine that is expanded anew', () => {
+  it('keeps what was plugged in and out', () => {
+    const before = withoutMachineDevices(plugged(expanded(MEMORY), 'more'), ['disk1'])
+    const next = withPlugsOf(expanded({ ...MEMORY, watchdog: true }), before)
+    expect(Object.keys(next.devices)).toContain('watchdog0')
+    expect(next.devices.more).toEqual(before.devices.more)
+    expect(next.backends['more-backend']).toEqual(before.backends['more-backend'])
+    expect([next.devices.disk1, next.backends['disk1-backend']]).toEqual([undefined, undefined])
+    expect(withPlugsOf(expanded(MEMORY), next)).toEqual(before)
+    const without = withoutMachineDevices(next, ['more'])
+    expect(without.unplugged).toEqual(['disk1'])
+    expect(withPlugsOf(expanded(MEMORY), without).devices.more).toBeUndefined()
+    expect(withPlugsOf(expanded(MEMORY), plugged(without, 'disk1')).devices.disk1).toMatchObject({
+      plugged: true,
+    })
+  })
+
+  it.each(['pc-q35-7.2', 'pc-i440fx-7.2'])(
+    'gives a plugged device another place on %s where its own is taken',
+    (type) => {
+      const of = (count: number) =>
+        expanded({
+          memory: 64,
+          machine: type,
+          storage: Array.from({ length: count }, (_, index) => ({ source: `v${index}` })),
+        })
+      const before = plugged(of(1), 'more')
+      const next = withPlugsOf(of(3), before)
+      const places = Object.keys(next.devices).flatMap((key) => pciPlace(next, key) ?? [])
+      expect(new Set(places).size).toBe(places.length)
+      expect(next.devices.more?.address?.type).toBe('pci')
+    },
+  )
+
+  it('refuses a device that the document has by now', () => {
+    expect(() =>
+      withPlugsOf(
+        expanded({ ...MEMORY, storage: [{ source: 'b', name: 'more' }] }),
+        plugged(expanded(MEMORY), 'more'),
+      ),
+    ).toThrow('devices.more: plugged in, and of the document too')
+  })
+})
