@@ -158,4 +158,7 @@ const NO_EVENT: Omit<Event, 'sequence' | 'atMs'> = {
   storageChanged: undefined,
   networkChanged: undefined,
   clockSet: undefined,
+  repairStep: undefined,
+  ready: undefined,
+  clockBehind: undefined,
 }

@@ -6,6 +6,7 @@ import { CopyPayload } from '../gen/state/copy.ts'
 import { Envelope } from '../gen/state/envelope.ts'
 import { EventsPayload } from '../gen/state/events.ts'
 import { GuestPayload } from '../gen/state/guest.ts'
+import { LifecyclePayload } from '../gen/state/lifecycle.ts'
 import { NetworkPayload } from '../gen/state/network.ts'
 import { OomPayload } from '../gen/state/oom.ts'
 import { PolicyPayload } from '../gen/state/policy.ts'
@@ -47,6 +48,7 @@ export const KINDS = {
   events: kind('EventsPayload', 1, EventsPayload),
   network: kind('NetworkPayload', 1, NetworkPayload),
   guest: kind('GuestPayload', 1, GuestPayload),
+  lifecycle: kind('LifecyclePayload', 1, LifecyclePayload),
 } as const
 
 function kind<T extends Payload>(name: string, version: number, codec: PayloadCodec<T>): PayloadKind<T> {

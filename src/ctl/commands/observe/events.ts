@@ -49,6 +49,12 @@ function whatHappened(event: Event): string {
     return `network: ${settings.map(settingText).join(', ')}${more}`
   }
   if (event.clockSet) return `clock moved by ${event.clockSet.stepMs} ms`
+  if (event.clockBehind) return `clock stands behind by ${event.clockBehind.behindMs} ms`
+  if (event.repairStep) {
+    const { number, name, state, reason } = event.repairStep
+    return `repair ${number}: ${name} ${state}${reason === '' ? '' : `: ${reason}`}`
+  }
+  if (event.ready) return `ready after repair ${event.ready.number}, randomness ${event.ready.randomness}`
   return 'an event that this version of agent-ctl does not know'
 }
 

@@ -460,6 +460,9 @@ export interface Event {
   storageChanged?: StorageChanged | undefined;
   networkChanged?: NetworkChanged | undefined;
   clockSet?: ClockSet | undefined;
+  repairStep?: RepairStep | undefined;
+  ready?: GuestReady | undefined;
+  clockBehind?: ClockBehind | undefined;
 }
 
 export interface AgentStarted {
@@ -503,6 +506,30 @@ export interface NetworkChanged {
 export interface ClockSet {
   /** By how much the guest's clock was moved; negative: backwards. */
   stepMs: bigint;
+}
+
+/** A step of a repair has ended (docs/resume.md). The next agent tells the steps of an unfinished repair once more. */
+export interface RepairStep {
+  /** Of the repair, as in ResumedResponse. */
+  number: bigint;
+  name: string;
+  /** `done`, `skipped` or `failed`. */
+  state: string;
+  durationMs: bigint;
+  reason: string;
+}
+
+/** A repair has ended, and the guest can be used. */
+export interface GuestReady {
+  number: bigint;
+  generation: string;
+  /** As in GetResumeResponse. */
+  randomness: string;
+}
+
+/** The guest has stood still, and its clock has not been set yet. */
+export interface ClockBehind {
+  behindMs: bigint;
 }
 
 export interface GetStacksRequest {
@@ -4176,6 +4203,9 @@ function createBaseEvent(): Event {
     storageChanged: undefined,
     networkChanged: undefined,
     clockSet: undefined,
+    repairStep: undefined,
+    ready: undefined,
+    clockBehind: undefined,
   };
 }
 
@@ -4216,6 +4246,15 @@ export const Event: MessageFns<Event> = {
     }
     if (message.clockSet !== undefined) {
       ClockSet.encode(message.clockSet, writer.uint32(82).fork()).join();
+    }
+    if (message.repairStep !== undefined) {
+      RepairStep.encode(message.repairStep, writer.uint32(90).fork()).join();
+    }
+    if (message.ready !== undefined) {
+      GuestReady.encode(message.ready, writer.uint32(98).fork()).join();
+    }
+    if (message.clockBehind !== undefined) {
+      ClockBehind.encode(message.clockBehind, writer.uint32(106).fork()).join();
     }
     return writer;
   },
@@ -4313,6 +4352,30 @@ export const Event: MessageFns<Event> = {
             message.clockSet = ClockSet.decode(reader, reader.uint32());
             continue;
           }
+          case 11: {
+            if (tag !== 90) {
+              break;
+            }
+
+            message.repairStep = RepairStep.decode(reader, reader.uint32());
+            continue;
+          }
+          case 12: {
+            if (tag !== 98) {
+              break;
+            }
+
+            message.ready = GuestReady.decode(reader, reader.uint32());
+            continue;
+          }
+          case 13: {
+            if (tag !== 106) {
+              break;
+            }
+
+            message.clockBehind = ClockBehind.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -4355,6 +4418,15 @@ export const Event: MessageFns<Event> = {
       : undefined;
     message.clockSet = (object.clockSet !== undefined && object.clockSet !== null)
       ? ClockSet.fromPartial(object.clockSet)
+      : undefined;
+    message.repairStep = (object.repairStep !== undefined && object.repairStep !== null)
+      ? RepairStep.fromPartial(object.repairStep)
+      : undefined;
+    message.ready = (object.ready !== undefined && object.ready !== null)
+      ? GuestReady.fromPartial(object.ready)
+      : undefined;
+    message.clockBehind = (object.clockBehind !== undefined && object.clockBehind !== null)
+      ? ClockBehind.fromPartial(object.clockBehind)
       : undefined;
     return message;
   },
@@ -4828,6 +4900,257 @@ export const ClockSet: MessageFns<ClockSet> = {
   fromPartial(object: DeepPartial<ClockSet>): ClockSet {
     const message = createBaseClockSet();
     message.stepMs = (object.stepMs !== undefined && object.stepMs !== null) ? BigInt(object.stepMs) : 0n;
+    return message;
+  },
+};
+
+function createBaseRepairStep(): RepairStep {
+  return { number: 0n, name: "", state: "", durationMs: 0n, reason: "" };
+}
+
+export const RepairStep: MessageFns<RepairStep> = {
+  encode(message: RepairStep, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.number !== 0n) {
+      if (BigInt.asUintN(64, message.number) !== message.number) {
+        throw new globalThis.Error("value provided for field message.number of type uint64 too large");
+      }
+      writer.uint32(8).uint64(message.number);
+    }
+    if (message.name !== "") {
+      writer.uint32(18).string(message.name);
+    }
+    if (message.state !== "") {
+      writer.uint32(26).string(message.state);
+    }
+    if (message.durationMs !== 0n) {
+      if (BigInt.asUintN(64, message.durationMs) !== message.durationMs) {
+        throw new globalThis.Error("value provided for field message.durationMs of type uint64 too large");
+      }
+      writer.uint32(32).uint64(message.durationMs);
+    }
+    if (message.reason !== "") {
+      writer.uint32(42).string(message.reason);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): RepairStep {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRepairStep();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.number = reader.uint64() as bigint;
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.state = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.durationMs = reader.uint64() as bigint;
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.reason = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<RepairStep>): RepairStep {
+    return RepairStep.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<RepairStep>): RepairStep {
+    const message = createBaseRepairStep();
+    message.number = (object.number !== undefined && object.number !== null) ? BigInt(object.number) : 0n;
+    message.name = object.name ?? "";
+    message.state = object.state ?? "";
+    message.durationMs = (object.durationMs !== undefined && object.durationMs !== null)
+      ? BigInt(object.durationMs)
+      : 0n;
+    message.reason = object.reason ?? "";
+    return message;
+  },
+};
+
+function createBaseGuestReady(): GuestReady {
+  return { number: 0n, generation: "", randomness: "" };
+}
+
+export const GuestReady: MessageFns<GuestReady> = {
+  encode(message: GuestReady, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.number !== 0n) {
+      if (BigInt.asUintN(64, message.number) !== message.number) {
+        throw new globalThis.Error("value provided for field message.number of type uint64 too large");
+      }
+      writer.uint32(8).uint64(message.number);
+    }
+    if (message.generation !== "") {
+      writer.uint32(18).string(message.generation);
+    }
+    if (message.randomness !== "") {
+      writer.uint32(26).string(message.randomness);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): GuestReady {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseGuestReady();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.number = reader.uint64() as bigint;
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.generation = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.randomness = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<GuestReady>): GuestReady {
+    return GuestReady.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<GuestReady>): GuestReady {
+    const message = createBaseGuestReady();
+    message.number = (object.number !== undefined && object.number !== null) ? BigInt(object.number) : 0n;
+    message.generation = object.generation ?? "";
+    message.randomness = object.randomness ?? "";
+    return message;
+  },
+};
+
+function createBaseClockBehind(): ClockBehind {
+  return { behindMs: 0n };
+}
+
+export const ClockBehind: MessageFns<ClockBehind> = {
+  encode(message: ClockBehind, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.behindMs !== 0n) {
+      if (BigInt.asIntN(64, message.behindMs) !== message.behindMs) {
+        throw new globalThis.Error("value provided for field message.behindMs of type int64 too large");
+      }
+      writer.uint32(8).int64(message.behindMs);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ClockBehind {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseClockBehind();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.behindMs = reader.int64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ClockBehind>): ClockBehind {
+    return ClockBehind.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ClockBehind>): ClockBehind {
+    const message = createBaseClockBehind();
+    message.behindMs = (object.behindMs !== undefined && object.behindMs !== null) ? BigInt(object.behindMs) : 0n;
     return message;
   },
 };

@@ -104,6 +104,11 @@ export interface GetResumeResponse {
   /** By how much the clock was moved; absent while it has not been set. */
   clockStepMs?: bigint | undefined;
   steps: ResumeStep[];
+  /**
+   * For how long the guest stood still before, by the host's clock; absent where there is none, or where this agent has
+   * not seen it before.
+   */
+  stoodStillMs?: bigint | undefined;
 }
 
 export interface ResumeStep {
@@ -927,7 +932,16 @@ export const GetResumeRequest: MessageFns<GetResumeRequest> = {
 };
 
 function createBaseGetResumeResponse(): GetResumeResponse {
-  return { number: 0n, generation: "", trigger: "", state: "", randomness: "", clockStepMs: undefined, steps: [] };
+  return {
+    number: 0n,
+    generation: "",
+    trigger: "",
+    state: "",
+    randomness: "",
+    clockStepMs: undefined,
+    steps: [],
+    stoodStillMs: undefined,
+  };
 }
 
 export const GetResumeResponse: MessageFns<GetResumeResponse> = {
@@ -958,6 +972,12 @@ export const GetResumeResponse: MessageFns<GetResumeResponse> = {
     }
     for (const v of message.steps) {
       ResumeStep.encode(v!, writer.uint32(58).fork()).join();
+    }
+    if (message.stoodStillMs !== undefined) {
+      if (BigInt.asUintN(64, message.stoodStillMs) !== message.stoodStillMs) {
+        throw new globalThis.Error("value provided for field message.stoodStillMs of type uint64 too large");
+      }
+      writer.uint32(64).uint64(message.stoodStillMs);
     }
     return writer;
   },
@@ -1031,6 +1051,14 @@ export const GetResumeResponse: MessageFns<GetResumeResponse> = {
             message.steps.push(ResumeStep.decode(reader, reader.uint32()));
             continue;
           }
+          case 8: {
+            if (tag !== 64) {
+              break;
+            }
+
+            message.stoodStillMs = reader.uint64() as bigint;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1057,6 +1085,9 @@ export const GetResumeResponse: MessageFns<GetResumeResponse> = {
       ? BigInt(object.clockStepMs)
       : undefined;
     message.steps = object.steps?.map((e) => ResumeStep.fromPartial(e)) || [];
+    message.stoodStillMs = (object.stoodStillMs !== undefined && object.stoodStillMs !== null)
+      ? BigInt(object.stoodStillMs)
+      : undefined;
     return message;
   },
 };
