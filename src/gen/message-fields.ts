@@ -2140,6 +2140,11 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "number": 3,
    "name": "hostname",
    "property": "hostname"
+  },
+  {
+   "number": 4,
+   "name": "hosts",
+   "property": "hosts"
   }
  ],
  "microvm.instance.v1.EnsureInstanceRequest": [

@@ -161,4 +161,5 @@ const NO_EVENT: Omit<Event, 'sequence' | 'atMs'> = {
   repairStep: undefined,
   ready: undefined,
   clockBehind: undefined,
+  renamed: undefined,
 }

@@ -55,6 +55,12 @@ function whatHappened(event: Event): string {
     return `repair ${number}: ${name} ${state}${reason === '' ? '' : `: ${reason}`}`
   }
   if (event.ready) return `ready after repair ${event.ready.number}, randomness ${event.ready.randomness}`
+  if (event.renamed) {
+    const { sandboxId, containers } = event.renamed
+    const names = containers.map(({ oldId, newId }) => `${oldId} is ${newId}`)
+    const all = sandboxId === '' ? names : [`the sandbox is ${sandboxId}`, ...names]
+    return `renamed: ${all.join(', ')}`
+  }
   return 'an event that this version of agent-ctl does not know'
 }
 

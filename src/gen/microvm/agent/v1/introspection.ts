@@ -463,6 +463,7 @@ export interface Event {
   repairStep?: RepairStep | undefined;
   ready?: GuestReady | undefined;
   clockBehind?: ClockBehind | undefined;
+  renamed?: Renamed | undefined;
 }
 
 export interface AgentStarted {
@@ -501,6 +502,18 @@ export interface NetworkChanged {
   settings: NetworkSetting[];
   /** How many settings are left out. */
   omitted: number;
+}
+
+/** The sandbox and its containers have other ids from now on. */
+export interface Renamed {
+  /** Empty: it stays. */
+  sandboxId: string;
+  containers: RenamedId[];
+}
+
+export interface RenamedId {
+  oldId: string;
+  newId: string;
 }
 
 export interface ClockSet {
@@ -4206,6 +4219,7 @@ function createBaseEvent(): Event {
     repairStep: undefined,
     ready: undefined,
     clockBehind: undefined,
+    renamed: undefined,
   };
 }
 
@@ -4255,6 +4269,9 @@ export const Event: MessageFns<Event> = {
     }
     if (message.clockBehind !== undefined) {
       ClockBehind.encode(message.clockBehind, writer.uint32(106).fork()).join();
+    }
+    if (message.renamed !== undefined) {
+      Renamed.encode(message.renamed, writer.uint32(114).fork()).join();
     }
     return writer;
   },
@@ -4376,6 +4393,14 @@ export const Event: MessageFns<Event> = {
             message.clockBehind = ClockBehind.decode(reader, reader.uint32());
             continue;
           }
+          case 14: {
+            if (tag !== 114) {
+              break;
+            }
+
+            message.renamed = Renamed.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -4427,6 +4452,9 @@ export const Event: MessageFns<Event> = {
       : undefined;
     message.clockBehind = (object.clockBehind !== undefined && object.clockBehind !== null)
       ? ClockBehind.fromPartial(object.clockBehind)
+      : undefined;
+    message.renamed = (object.renamed !== undefined && object.renamed !== null)
+      ? Renamed.fromPartial(object.renamed)
       : undefined;
     return message;
   },
@@ -4842,6 +4870,140 @@ export const NetworkChanged: MessageFns<NetworkChanged> = {
     const message = createBaseNetworkChanged();
     message.settings = object.settings?.map((e) => NetworkSetting.fromPartial(e)) || [];
     message.omitted = object.omitted ?? 0;
+    return message;
+  },
+};
+
+function createBaseRenamed(): Renamed {
+  return { sandboxId: "", containers: [] };
+}
+
+export const Renamed: MessageFns<Renamed> = {
+  encode(message: Renamed, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.sandboxId !== "") {
+      writer.uint32(10).string(message.sandboxId);
+    }
+    for (const v of message.containers) {
+      RenamedId.encode(v!, writer.uint32(18).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Renamed {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRenamed();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.sandboxId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.containers.push(RenamedId.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Renamed>): Renamed {
+    return Renamed.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Renamed>): Renamed {
+    const message = createBaseRenamed();
+    message.sandboxId = object.sandboxId ?? "";
+    message.containers = object.containers?.map((e) => RenamedId.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseRenamedId(): RenamedId {
+  return { oldId: "", newId: "" };
+}
+
+export const RenamedId: MessageFns<RenamedId> = {
+  encode(message: RenamedId, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.oldId !== "") {
+      writer.uint32(10).string(message.oldId);
+    }
+    if (message.newId !== "") {
+      writer.uint32(18).string(message.newId);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): RenamedId {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRenamedId();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.oldId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.newId = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<RenamedId>): RenamedId {
+    return RenamedId.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<RenamedId>): RenamedId {
+    const message = createBaseRenamedId();
+    message.oldId = object.oldId ?? "";
+    message.newId = object.newId ?? "";
     return message;
   },
 };

@@ -148,15 +148,18 @@ export interface RenameRequest {
   hostname: string;
   /** Lines of /etc/resolv.conf; none: they stay. */
   dns: string[];
-  /** Content of /etc/hosts; empty: it stays. */
+  /** Content of the file that containers have mounted at /etc/hosts; empty: it stays. */
   hosts: string;
 }
 
 export interface RenamedContainer {
   oldId: string;
+  /** Empty: it stays. */
   newId: string;
   /** Of a container with a UTS namespace of its own; empty: it stays. */
   hostname: string;
+  /** Content of its /etc/hosts; empty: as the request says for all. */
+  hosts: string;
 }
 
 export interface RenameResponse {
@@ -1512,7 +1515,7 @@ export const RenameRequest: MessageFns<RenameRequest> = {
 };
 
 function createBaseRenamedContainer(): RenamedContainer {
-  return { oldId: "", newId: "", hostname: "" };
+  return { oldId: "", newId: "", hostname: "", hosts: "" };
 }
 
 export const RenamedContainer: MessageFns<RenamedContainer> = {
@@ -1525,6 +1528,9 @@ export const RenamedContainer: MessageFns<RenamedContainer> = {
     }
     if (message.hostname !== "") {
       writer.uint32(26).string(message.hostname);
+    }
+    if (message.hosts !== "") {
+      writer.uint32(34).string(message.hosts);
     }
     return writer;
   },
@@ -1566,6 +1572,14 @@ export const RenamedContainer: MessageFns<RenamedContainer> = {
             message.hostname = reader.string();
             continue;
           }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.hosts = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1586,6 +1600,7 @@ export const RenamedContainer: MessageFns<RenamedContainer> = {
     message.oldId = object.oldId ?? "";
     message.newId = object.newId ?? "";
     message.hostname = object.hostname ?? "";
+    message.hosts = object.hosts ?? "";
     return message;
   },
 };
@@ -1702,7 +1717,10 @@ export const LifecycleDefinition = {
       responseStream: false,
       options: {},
     },
-    /** Gives the sandbox and its containers other ids. Old ids are NOT_FOUND from then on. */
+    /**
+     * Gives the sandbox and its containers other ids. Old ids are NOT_FOUND from then on. FAILED_PRECONDITION while a
+     * container is being changed, or a process is being added to it; the error names the container.
+     */
     rename: {
       name: "Rename",
       requestType: RenameRequest as typeof RenameRequest,
