@@ -7,7 +7,7 @@ import { State } from '../../gen/microvm/instance/v1/instance.ts'
 import type { InstanceRecord, StreamRecord } from '../../gen/microvm/instance/v1/records.ts'
 import type { QmpEvent } from '../qemu/qmp/message.ts'
 import type { SharedConsole } from './console/shared-console.ts'
-import { explainLock, explainSecret } from './devices/disk-in-use.ts'
+import { explainDisk, refuseOthersBases } from './devices/disk-in-use.ts'
 import { withStopped } from './documents/document-record.ts'
 import type { Gone, Machine } from './machine/machine.ts'
 import {
@@ -49,8 +49,8 @@ export interface InstanceHooks {
   readonly checkStart: (instance: MachineInstance, prepared: Partial<InstanceRecord>) => void
   /** Called once a start is recorded, or could not be. */
   readonly onRecorded: (instance: MachineInstance) => void
-  /** Who has a disk in the file at `path`, in words. */
-  readonly userOf: (instance: MachineInstance, path: string) => string
+  /** All instances of this host. */
+  readonly all: () => Iterable<MachineInstance>
 }
 
 export interface InstanceParts extends Omit<StepContext, 'holder' | 'machine' | 'onEvent' | 'ending'> {
@@ -164,14 +164,9 @@ export class MachineInstance {
     await this.#queue.run(async () => {}, neverAborted)
   }
 
-  /** What a start makes, by the present record with some changes. */
-  planned(changes: Partial<InstanceRecord> = {}): Promise<readonly PlannedStep[]> {
-    return this.#plan({ ...this.record, ...changes }, this.context.folder)
-  }
-
-  /** What opens the disks of an instance that is stopped. */
-  plannedBlocks(): Promise<readonly PlannedStep[]> {
-    return this.#plan(this.record, this.context.folder, 'blocks')
+  /** What a start makes, by the present record with some changes; `blocks`: what opens the disks of an instance that is stopped. */
+  planned(changes: Partial<InstanceRecord> = {}, what?: 'blocks'): Promise<readonly PlannedStep[]> {
+    return this.#plan({ ...this.record, ...changes }, this.context.folder, what)
   }
 
   /** The machine, which must be paused or running. */
@@ -202,8 +197,12 @@ export class MachineInstance {
 
   /** The error, or who uses the file, at `path` unless QEMU says, when that is what kept QEMU from it. */
   explain(error: unknown, path?: string): unknown {
-    const explained = explainSecret(error, this.record.specification ?? {})
-    return explainLock(explained, { path, userOf: (used) => this.#hooks.userOf(this, used) })
+    return explainDisk(error, this, path)
+  }
+
+  /** All instances of this host. */
+  all(): Iterable<MachineInstance> {
+    return this.#hooks.all()
   }
 
   /** Writes down what a start is about to make. */
@@ -214,6 +213,7 @@ export class MachineInstance {
       const planned = await this.planned(prepared)
       await checkSteps(context, planned)
       if (!isNew) this.#hooks.checkStart(this, prepared)
+      refuseOthersBases({ ...this.record, ...prepared }.specification?.backends, this)
       const add = planned.map(({ step, words }) => recorded.step(step, words))
       const another = isNew ? {} : { bootId: randomUUID(), rebootsMs: [] }
       const set = { ...prepared, desired, current: State.CREATING, reason: '', ...another }

@@ -5,7 +5,6 @@ import {
   type AllocatePortRequest,
   type AttachRequest,
   type AttachResponse,
-  type Backend,
   ChangeStateRequest_Change as Change,
   type ChangeStateRequest,
   type EnsureInstanceRequest,
@@ -27,7 +26,6 @@ import { adopt } from './adopt.ts'
 import { connectAgent } from './connect-agent.ts'
 import { watchForPanic } from './console/console-panic.ts'
 import { describeInstance } from './describe-instance.ts'
-import { diskUser, refuseOthersBases } from './devices/disk-in-use.ts'
 import { plug, unplug } from './devices/plug.ts'
 import { replaceBackend } from './devices/replace-backend.ts'
 import { type HostMachines, provideStart } from './documents/host-machines.ts'
@@ -145,14 +143,13 @@ class HostInstances implements Instances {
         const prepared = await provideStart(machines, starting.record, { folder, isColdBoot: true })
         const { specification } = { ...starting.record, ...prepared }
         if (specification !== undefined) await checkFiles(specification)
-        this.#refuseBases(starting, specification?.backends)
         await prepareStart(starting, specification?.backends)
         return { ...prepared, pinnedCpus: await this.#cpus.choose(starting, prepared.document) }
       },
       checkStart: (starting, prepared) =>
         this.#checkQuota({ ...starting.record, ...prepared, state: starting.record.current }, starting),
       onRecorded: (starting) => this.#cpus.recorded(starting),
-      userOf: (asking, path) => diskUser(path, asking, this.#instances.values()),
+      all: () => this.#instances.values(),
     }
     const instance = new MachineInstance({ ...shared, log, recorded, plan, folder, hooks })
     this.#instances.set(key, instance)
@@ -283,15 +280,12 @@ class HostInstances implements Instances {
   ): Promise<Instance> {
     if (backend === undefined) throw new AgentError('INVALID_ARGUMENT', 'backend: missing')
     const instance = this.#get(key, caller)
-    this.#refuseBases(instance, { [backendKey]: backend })
     return await this.#change(instance, caller, () => replaceBackend(instance, specKey(backendKey), backend))
   }
 
   async plug(request: PlugRequest, caller: Caller): Promise<Instance> {
     const instance = this.#get(request.key, caller)
     const deviceKey = specKey(request.deviceKey)
-    const { backend, device } = request
-    if (device && backend) this.#refuseBases(instance, { [device.backend]: backend })
     return await this.#change(instance, caller, () =>
       plug(
         instance,
@@ -377,10 +371,6 @@ class HostInstances implements Instances {
     const others = this.#records().filter((record) => record !== starting?.record)
     const uses = others.map((record) => ({ ...record, state: record.current }))
     checkQuota(quotas, next, uses)
-  }
-
-  #refuseBases(asking: MachineInstance, backends: Readonly<Record<string, Backend>> = {}): void {
-    refuseOthersBases(backends, asking, this.#instances.values())
   }
 
   #chooseCid(wanted: number): number {

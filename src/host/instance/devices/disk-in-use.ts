@@ -1,7 +1,13 @@
 import { statSync } from 'node:fs'
 import { AgentError, messageOf } from '../../../base/errors.ts'
-import type { Backend, Layer, Specification } from '../../../gen/microvm/instance/v1/instance.ts'
-import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import {
+  type Backend,
+  File_Access,
+  type Layer,
+  type Specification,
+  State,
+} from '../../../gen/microvm/instance/v1/instance.ts'
+import { InstanceRecord, type StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { pathOf } from '../../spec/component-path.ts'
 import { nodeNames, specKey } from '../../spec/spec-key.ts'
 
@@ -9,8 +15,13 @@ import { nodeNames, specKey } from '../../spec/spec-key.ts'
 interface DiskUser {
   readonly key: string
   readonly record: Readonly<InstanceRecord>
+  readonly recorded: { readonly steps: readonly StepRecord[] }
   readonly context: { readonly machine: unknown }
+  /** All instances of the host. */
+  all(): Iterable<DiskUser>
 }
+
+type Backends = Readonly<Record<string, Backend>>
 
 /** QEMU's words (file-posix.c); the hint with the path is on its stderr only. */
 const LOCK = /Failed to get (?:shared )?"[\w-]+" lock/
@@ -19,23 +30,23 @@ const HINT = /Is another process using the image \[(.*)\]\?/
 /** The holder's words for a file that QEMU maps (native/holder/children/walls.c). */
 const MAP = /^qemu: (.*): EBUSY$/
 
-/** FAILED_PRECONDITION with who uses the file that QEMU could not lock; other errors as they are. */
-export function explainLock(
-  error: unknown,
-  asking: { readonly path?: string | undefined; readonly userOf: (path: string) => string },
-): unknown {
-  const text = messageOf(error)
-  const path = HINT.exec(text)?.[1] ?? MAP.exec(text)?.[1] ?? (LOCK.test(text) ? asking.path : undefined)
-  if (path === undefined) return error
-  return new AgentError('FAILED_PRECONDITION', `${path}: in use by ${asking.userOf(path)}`)
+/**
+ * FAILED_PRECONDITION with who uses the file that QEMU could not lock, at `path` unless QEMU says, or with the field of a disk that
+ * cannot be opened by its secret; other errors as they are.
+ */
+export function explainDisk(error: unknown, asking: DiskUser, path?: string): unknown {
+  const explained = explainSecret(error, asking.record.specification ?? {})
+  const text = messageOf(explained)
+  const locked = HINT.exec(text)?.[1] ?? MAP.exec(text)?.[1] ?? (LOCK.test(text) ? path : undefined)
+  if (locked === undefined) return explained
+  return new AgentError('FAILED_PRECONDITION', `${locked}: in use by ${diskUser(locked, asking)}`)
 }
 
 /** QEMU's words (block/crypto.c), after the option of the disk. */
 const UNLOCK =
   /node-name=([^,:]+).*: (?:Invalid password, cannot unlock any keyslot|Volume is not in LUKS format)/
 
-/** FAILED_PRECONDITION with the field when a disk cannot be opened by its secret; other errors as they are. */
-export function explainSecret(error: unknown, { backends = {} }: Partial<Specification>): unknown {
+function explainSecret(error: unknown, { backends = {} }: Partial<Specification>): unknown {
   const text = messageOf(error)
   const node = UNLOCK.exec(text)?.[1]
   const key = Object.keys(backends).find((name) => nodeNames(specKey(name)).format === node)
@@ -48,38 +59,58 @@ export function explainSecret(error: unknown, { backends = {} }: Partial<Specifi
 }
 
 /** Who has a disk in the file at `path`, as far as the instance `asking` may know of others. */
-export function diskUser(path: string, asking: DiskUser, all: Iterable<DiskUser>): string {
+function diskUser(path: string, asking: DiskUser): string {
   const isHere = isSameFile(path)
   const disksHere = ({ record }: DiskUser) =>
     Object.values(record.specification?.backends ?? {}).filter(({ file }) => file && isHere(file.path))
-  for (const other of all) {
+  for (const other of asking.all()) {
     if (other === asking || other.context.machine === undefined || disksHere(other).length === 0) continue
-    const [owner, tenant] = [other, asking].map(({ record }) => record.properties?.tenant ?? '')
-    return tenant === '' || tenant === owner ? `instance ${other.key}` : 'another process'
+    return isKnown(other, asking) ? `instance ${other.key}` : 'another process'
   }
   return disksHere(asking).length > 1 ? 'another disk of the machine' : 'another process'
 }
 
 /** Refuses files that layers of other instances are on, which keep no lock while they are stopped. */
-export function refuseOthersBases(
-  backends: Readonly<Record<string, Backend>>,
-  asking: DiskUser,
-  all: Iterable<DiskUser>,
-): void {
-  const tenant = asking.record.properties?.tenant ?? ''
-  for (const other of all) {
-    if (other === asking) continue
-    const isKnown = tenant === '' || tenant === other.record.properties?.tenant
-    refuseBases(backends, other.record.layers, isKnown ? `instance ${other.key}` : 'another instance')
+export function refuseOthersBases(backends: Backends = {}, asking: DiskUser): void {
+  for (const other of asking.all())
+    if (other !== asking) refuseBases(backends, layersOf(other), nameOf(other, asking))
+}
+
+/** With those that a snapshot is about to make. */
+function layersOf({ record, recorded }: DiskUser): readonly Layer[] {
+  const planned = recorded.steps.flatMap(({ step, words: [, , plan = ''] }) =>
+    step === 'snapshot' ? InstanceRecord.decode(Buffer.from(plan, 'base64')).layers : [],
+  )
+  return [...record.layers, ...planned]
+}
+
+function nameOf(other: DiskUser, asking: DiskUser): string {
+  return isKnown(other, asking) ? `instance ${other.key}` : 'another instance'
+}
+
+/** A tenant may not know of others. */
+function isKnown(other: DiskUser, asking: DiskUser): boolean {
+  const [owner, tenant] = [other, asking].map(({ record }) => record.properties?.tenant ?? '')
+  return tenant === '' || tenant === owner
+}
+
+/** Refuses files to which an instance may write that is not stopped: a snapshot would not keep what they have. */
+export function refuseWritten(backends: Backends, asking: DiskUser): void {
+  for (const other of asking.all()) {
+    if (other === asking || other.record.current === State.STOPPED) continue
+    const written = Object.values(other.record.specification?.backends ?? {}).flatMap(({ file }) =>
+      file?.access === File_Access.READ_WRITE ? [file.path] : [],
+    )
+    for (const [key, { file }] of Object.entries(backends)) {
+      if (file === undefined || !written.some(isSameFile(file.path))) continue
+      const text = `${file.path}: ${nameOf(other, asking)} may write it, want it stopped`
+      throw new AgentError('FAILED_PRECONDITION', `${pathOf('backends', key, 'file', 'path')}: ${text}`)
+    }
   }
 }
 
 /** Throws FAILED_PRECONDITION for a file that layers are on: what was written there would be in their snapshots. */
-export function refuseBases(
-  backends: Readonly<Record<string, Backend>>,
-  layers: readonly Layer[],
-  owner: string,
-): void {
+export function refuseBases(backends: Backends, layers: readonly Layer[], owner: string): void {
   for (const [key, { file }] of Object.entries(backends)) {
     const isHere = file && layers.length > 0 ? isSameFile(file.path) : undefined
     if (isHere === undefined || !layers.some(({ base }) => isHere(base))) continue

@@ -22,7 +22,7 @@ import type { Machine } from '../machine/machine.ts'
 import { checkSteps, makeSteps, undoSteps } from '../machine/steps.ts'
 import { refuseLayered } from '../snapshots/layers.ts'
 import { closeUnused } from './descriptor-sets.ts'
-import { refuseBases } from './disk-in-use.ts'
+import { refuseBases, refuseOthersBases } from './disk-in-use.ts'
 import { openerOf, partsHostOf } from './parts-host-of.ts'
 import { type Providers, providerSteps, providersOf, toRecord } from './provider-steps.ts'
 import { isEqualBackend, isEqualDevice, withDevice } from './specification.ts'
@@ -59,6 +59,7 @@ export async function plug(
   const step = recorded.step('plug', [deviceKey])
   const steps = toRecord(instance, [...providers.daemons, ...providers.filters, ...providers.taps])
   const text = `device ${deviceKey}`
+  if (own !== undefined) refuseOthersBases({ [backend]: own }, instance)
   await recorded.commit({ set, add: [step, ...steps], kind: 'device', text: `${text} is plugged in` })
   try {
     await work(instance.machine())

@@ -7,7 +7,7 @@ import type { MachineInstance } from '../instance.ts'
 import { checkBackendFile } from '../machine/check-files.ts'
 import { checkSteps, makeSteps, undoSteps } from '../machine/steps.ts'
 import { refuseLayered } from '../snapshots/layers.ts'
-import { refuseBases } from './disk-in-use.ts'
+import { refuseBases, refuseOthersBases } from './disk-in-use.ts'
 import { openerOf } from './parts-host-of.ts'
 import { specificationOf } from './plug.ts'
 import { connectTap, otherSteps, providersOf, toRecord } from './provider-steps.ts'
@@ -39,6 +39,7 @@ export async function replaceBackend(
   refuseBases({ [key]: backend }, recorded.record.layers, `instance ${instance.key}`)
   const done = { set: { specification: after }, kind: 'backend' } as const
   const text = `backend ${key} was replaced`
+  refuseOthersBases({ [key]: backend }, instance)
   if (context.machine === undefined) return await recorded.commit({ ...done, text })
   const work = replacement(key, before, after)
   const providers = await providersOf(instance, { specification: after }, key)
@@ -47,6 +48,7 @@ export async function replaceBackend(
     await checkSteps(context, [...filters, ...taps])
   const step = recorded.step('replace', [key, present.file?.path ?? '', backend.file?.path ?? ''])
   const added = toRecord(instance, daemons)
+  refuseOthersBases({ [key]: backend }, instance)
   await recorded.commit({ add: [step, ...added], kind: 'backend', text: `backend ${key} is being replaced` })
   let told: string
   try {

@@ -18,7 +18,7 @@ export async function withBlocks<T>(
 ): Promise<T> {
   const { context, recorded } = instance
   if (context.machine !== undefined) return await use(context.machine.qmp)
-  const planned = await instance.plannedBlocks()
+  const planned = await instance.planned({}, 'blocks')
   const steps = planned.map(({ step, words }) => recorded.step(step, words))
   const add = steps.filter((step) => !isKept(step))
   await recorded.commit({ add, kind: 'snapshot', text: 'the disks are opened', frees: true })

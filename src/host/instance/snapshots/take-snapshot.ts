@@ -1,6 +1,7 @@
 import { AgentError, messageOf } from '../../../base/errors.ts'
 import { undoAndThrow } from '../../../base/undo.ts'
 import {
+  type Backend,
   Snapshot_Consistency as Consistency,
   File_Access,
   type Layer,
@@ -17,6 +18,7 @@ import type { QmpClient } from '../../qemu/qmp/client.ts'
 import { pathOf } from '../../spec/component-path.ts'
 import { specKey } from '../../spec/spec-key.ts'
 import { closeUnused } from '../devices/descriptor-sets.ts'
+import { refuseOthersBases, refuseWritten } from '../devices/disk-in-use.ts'
 import { openerOf } from '../devices/parts-host-of.ts'
 import { refused } from '../devices/plug.ts'
 import type { MachineInstance } from '../instance.ts'
@@ -69,6 +71,8 @@ export async function takeSnapshot(
   try {
     const text = `snapshot ${name} is being taken`
     const set = { lastLayer: planned.lastLayer }
+    refuseOthersBases(backendsOf(planned), instance)
+    if (planned.state === 'stopped') refuseWritten(backendsOf(planned), instance)
     await recorded.commit({ set, add: [step], kind: 'snapshot', text })
     await makeOverlays(context.folder, planned.added)
     if (context.machine !== undefined) stillUs = await putOnTop(instance, planned.added)
@@ -105,6 +109,14 @@ export async function settleSnapshot(instance: MachineInstance, step: StepRecord
     await recorded.note({ drop: [step], kind: 'snapshot', text: 'a snapshot was not taken' })
   }
   if (state === 'running') await machine?.qmp.execute('cont', {}, instance.ending)
+}
+
+/** Those of the disks. */
+function backendsOf({ snapshot: { disks, specification } }: Planned): Readonly<Record<string, Backend>> {
+  const keys = disks.map(({ backend }) => backend)
+  return Object.fromEntries(
+    Object.entries(specification?.backends ?? {}).filter(([key]) => keys.includes(key)),
+  )
 }
 
 interface Planned {

@@ -184,6 +184,46 @@ describe('snapshots of the disks of a real machine', () => {
     expect(await machine.remove()).toEqual([])
   })
 
+  it('of a stopped instance are refused while another one may write the file', async () => {
+    const machine = new LayeredDisks()
+    const { specification: { board } = {} } = await machine.make()
+    const instances = await machine.open()
+    await machine.stop()
+    const path = join(machine.disks, 'hard')
+    linkSync(join(machine.disks, 'data'), path)
+    const second = ensureRequest('second', {
+      specification: { board, backends: { 'root-file': file(path) } },
+    })
+    await instances.ensure(second, ADMIN)
+    const base = join(machine.disks, 'data')
+    await expect(machine.snapshot('one')).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      message: `backends.data-file.file.path: ${base}: instance second may write it, want it stopped`,
+    })
+    await machine.snapshot('root', 'root')
+    await instances.changeState({ key: 'second', change: Change.KILL, graceMs: 0 }, ADMIN)
+    // Whichever is the first, the other one is refused.
+    const start = instances.changeState({ key: 'second', change: Change.RUN, graceMs: 0 }, ADMIN)
+    const [taken, started] = await Promise.allSettled([machine.snapshot('one', 'data'), start])
+    expect([taken.status, started.status].toSorted()).toEqual(['fulfilled', 'rejected'])
+    await instances.changeState({ key: 'second', change: Change.KILL, graceMs: 0 }, ADMIN)
+    if (taken.status === 'rejected') await machine.snapshot('one', 'data')
+    const layered = { message: expect.stringContaining(`${path}: snapshots of instance web are on it`) }
+    const request = SnapshotRequest.fromPartial({ key: 'second', name: 'two' })
+    await expect(instances.snapshot(request, ADMIN)).rejects.toMatchObject(layered)
+    const device = Device.fromPartial({ backend: 'more-file', port: 'port', disk: { serial: 'more' } })
+    const third = ensureRequest('third', {
+      specification: { board, backends: { 'root-file': file(image(machine.disks, 'third', 8)) } },
+    })
+    await instances.ensure(third, ADMIN)
+    const plugged = { key: 'third', deviceKey: 'more', device, backend: file(path) }
+    await expect(instances.plug(PlugRequest.fromPartial(plugged), ADMIN)).rejects.toMatchObject(layered)
+    const replaced = { key: 'third', backendKey: 'root-file', backend: file(path) }
+    await expect(instances.replaceBackend(replaced, ADMIN)).rejects.toMatchObject(layered)
+    for (const key of ['second', 'third']) await instances.remove(key, ADMIN)
+    expect(await machine.remove()).toEqual([])
+  })
+
   it('leave a layer alone that the record does not have', async () => {
     const machine = new LayeredDisks()
     await machine.make()
