@@ -67,6 +67,13 @@ export interface DocumentRecord {
   /** How this host provides the machine that runs: backends by their keys, in JSON. */
   backends: string;
   stability: Stability;
+  /** UUIDs of the secrets that are passwords of its screens, by the keys of their backends. */
+  passwords: { [key: string]: string };
+}
+
+export interface DocumentRecord_PasswordsEntry {
+  key: string;
+  value: string;
 }
 
 /** A step that leaves something on the host, written before it is done. */
@@ -558,7 +565,16 @@ export const InstanceRecord_LeavingMsEntry: MessageFns<InstanceRecord_LeavingMsE
 };
 
 function createBaseDocumentRecord(): DocumentRecord {
-  return { given: "", isPrivileged: false, saved: "", desired: "", current: "", backends: "", stability: 0 };
+  return {
+    given: "",
+    isPrivileged: false,
+    saved: "",
+    desired: "",
+    current: "",
+    backends: "",
+    stability: 0,
+    passwords: {},
+  };
 }
 
 export const DocumentRecord: MessageFns<DocumentRecord> = {
@@ -584,6 +600,9 @@ export const DocumentRecord: MessageFns<DocumentRecord> = {
     if (message.stability !== 0) {
       writer.uint32(56).int32(message.stability);
     }
+    globalThis.Object.entries(message.passwords).forEach(([key, value]: [string, string]) => {
+      DocumentRecord_PasswordsEntry.encode({ key: key as any, value }, writer.uint32(66).fork()).join();
+    });
     return writer;
   },
 
@@ -656,6 +675,17 @@ export const DocumentRecord: MessageFns<DocumentRecord> = {
             message.stability = reader.int32() as any;
             continue;
           }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            const entry8 = DocumentRecord_PasswordsEntry.decode(reader, reader.uint32());
+            if (entry8.value !== undefined) {
+              message.passwords[entry8.key] = entry8.value;
+            }
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -680,6 +710,82 @@ export const DocumentRecord: MessageFns<DocumentRecord> = {
     message.current = object.current ?? "";
     message.backends = object.backends ?? "";
     message.stability = object.stability ?? 0;
+    message.passwords = (globalThis.Object.entries(object.passwords ?? {}) as [string, string][]).reduce(
+      (acc: { [key: string]: string }, [key, value]: [string, string]) => {
+        if (value !== undefined) {
+          acc[key] = globalThis.String(value);
+        }
+        return acc;
+      },
+      {},
+    );
+    return message;
+  },
+};
+
+function createBaseDocumentRecord_PasswordsEntry(): DocumentRecord_PasswordsEntry {
+  return { key: "", value: "" };
+}
+
+export const DocumentRecord_PasswordsEntry: MessageFns<DocumentRecord_PasswordsEntry> = {
+  encode(message: DocumentRecord_PasswordsEntry, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.key !== "") {
+      writer.uint32(10).string(message.key);
+    }
+    if (message.value !== "") {
+      writer.uint32(18).string(message.value);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): DocumentRecord_PasswordsEntry {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseDocumentRecord_PasswordsEntry();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.value = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<DocumentRecord_PasswordsEntry>): DocumentRecord_PasswordsEntry {
+    return DocumentRecord_PasswordsEntry.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<DocumentRecord_PasswordsEntry>): DocumentRecord_PasswordsEntry {
+    const message = createBaseDocumentRecord_PasswordsEntry();
+    message.key = object.key ?? "";
+    message.value = object.value ?? "";
     return message;
   },
 };
