@@ -90,6 +90,9 @@ async function takeIn(instance: MachineInstance): Promise<void> {
         if (record.current === State.CREATING) throw error
         warn(`${step} not set`)(error)
       })
+    // Nor may a screen have its password; one that runs keeps what it began with.
+    if (step === 'password' && record.current === State.CREATING)
+      await STEPS.password.make(context, { step, words }, record)
     // QEMU may have made its tap just before the daemon died.
     if (step === 'tap')
       await STEPS.tap.make(context, { step, words }, record).catch(warn('tap not connected'))

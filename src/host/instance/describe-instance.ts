@@ -9,7 +9,7 @@ import {
   State,
 } from '../../gen/microvm/instance/v1/instance.ts'
 import type { InstanceRecord } from '../../gen/microvm/instance/v1/records.ts'
-import { isScreenGiven, notGiven } from '../qemu/machine/provisions.ts'
+import { notGiven } from '../qemu/machine/provisions.ts'
 import type { BlockGraph } from '../qemu/qmp/client.ts'
 import { qemuId, specKey } from '../spec/spec-key.ts'
 import { configurationsOf, machinesOf, runningOf } from './documents/document-record.ts'
@@ -77,10 +77,9 @@ function runValuesOf(record: Readonly<InstanceRecord>): Record<string, string> {
   const taps = Object.entries(backends).flatMap(([key, backend]) =>
     backend.kind === 'tap' ? [[key, backend.interfaceName]] : [],
   )
-  const sockets = Object.entries(machine.backends).flatMap(([key, { kind }]) => {
-    const isScreen = (kind === 'vnc' || kind === 'spice') && isScreenGiven(machine, key)
-    return kind === 'socket' || isScreen ? [[key, `${OWN_FOLDER}/${key}.sock`]] : []
-  })
+  const sockets = Object.entries(machine.backends).flatMap(([key, { kind }]) =>
+    ['socket', 'spice', 'vnc'].includes(kind) ? [[key, `${OWN_FOLDER}/${key}.sock`]] : [],
+  )
   return { ...pinned, ...Object.fromEntries([...taps, ...sockets]) }
 }
 

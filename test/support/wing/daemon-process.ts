@@ -7,14 +7,17 @@ export async function startDaemonProcess(
   state: string,
   {
     enter = [],
+    words = [],
     env: changed = {},
   }: {
     readonly enter?: readonly string[]
+    /** Of the daemon, besides. */
+    readonly words?: readonly string[]
     readonly env?: Readonly<Record<string, string>>
   } = {},
 ): Promise<ChildProcess> {
   const main = join(projectRoot, 'src/microvm/main.ts')
-  const [program = '', ...argv] = [...enter, process.execPath, main, 'daemon', '--state', state]
+  const [program = '', ...argv] = [...enter, process.execPath, main, 'daemon', '--state', state, ...words]
   const env = { ...process.env, ...changed, MICROVM_ACCEL: 'tcg' }
   const daemon = spawn(program, argv, { env, stdio: ['ignore', 'ignore', 'pipe'] })
   let log = ''

@@ -19,7 +19,7 @@ import { tinyGuest } from './tiny-guest.ts'
 export function openReal(
   stateFolder: string,
   registry: Registry,
-  options: Pick<HostInstancesOptions, 'catalogue' | 'quotas'> = {},
+  options: Pick<HostInstancesOptions, 'catalogue' | 'quotas' | 'secrets'> = {},
 ): Promise<Instances> {
   return openHostInstances({ ...options, stateFolder, registry, log: silentLogger(), acceleration: 'tcg' })
 }

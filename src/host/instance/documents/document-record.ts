@@ -49,20 +49,31 @@ export function newDocument(
   machine: Machine,
 ): DocumentRecord {
   return {
-    ...{ given, isPrivileged, saved: JSON.stringify(machine), desired: '', current: '', backends: '' },
+    ...{ given, isPrivileged, saved: JSON.stringify(machine), ...NOT_RUNNING },
     stability: stability === 'latest' ? Stability.LATEST : Stability.FIXED,
   }
+}
+
+const NOT_RUNNING = { desired: '', current: '', backends: '', passwords: {} }
+
+/** How a host provides a machine: backends by their keys, and the UUIDs of passwords by the keys of screens' backends. */
+export interface Provided {
+  readonly backends: Backends
+  readonly passwords: Readonly<Record<string, string>>
 }
 
 /** What changes with a start of the saved machine, or of another one which then is the saved one. */
 export function withStarted(
   document: DocumentRecord,
   machine: Machine,
-  backends: Backends,
+  { backends, passwords }: Provided,
 ): Partial<InstanceRecord> {
   const text = JSON.stringify(machine)
   const machines = { saved: text, desired: text, current: text, backends: JSON.stringify(backends) }
-  return { document: { ...document, ...machines }, specification: specToProto(asSpec(machine, backends)) }
+  return {
+    document: { ...document, ...machines, passwords: { ...passwords } },
+    specification: specToProto(asSpec(machine, backends)),
+  }
 }
 
 /** What changes with a stop. What was chosen for one run is forgotten, but the files of disks, which snapshots may be on. */
@@ -70,7 +81,7 @@ export function withStopped(record: Readonly<InstanceRecord>): Partial<InstanceR
   const { document } = record
   if (document === undefined) return {}
   return {
-    document: { ...document, desired: '', current: '', backends: '' },
+    document: { ...document, ...NOT_RUNNING },
     ...{ specification: specToProto(stoppedSpec(record)), leaving: [], leavingMs: {} },
   }
 }

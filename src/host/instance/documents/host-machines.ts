@@ -2,16 +2,15 @@ import { AgentError } from '../../../base/errors.ts'
 import { Stability } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { DocumentRecord, InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { checkLinks, openCatalogue } from '../../catalogue/open-catalogue.ts'
-import { resolveBackends } from '../../catalogue/resolve-backends.ts'
+import { resolveBackends, resolveSecrets } from '../../catalogue/resolve-backends.ts'
 import { type Document, parseDocument } from '../../machine/document/document.ts'
 import { expand, fieldsOf } from '../../machine/expand.ts'
 import type { HostFacts } from '../../machine/features/feature.ts'
 import type { Machine } from '../../machine/machine.ts'
 import { withPlugsOf } from '../../machine/plugged.ts'
 import { type AskedQemu, checkCapabilities } from '../../qemu/capabilities.ts'
-import type { Backends } from '../../qemu/machine/as-spec.ts'
 import { checkImages } from './check-images.ts'
-import { machinesOf, withStarted } from './document-record.ts'
+import { machinesOf, type Provided, withStarted } from './document-record.ts'
 import { ownBackends } from './own-files.ts'
 
 /** What this host makes of documents. */
@@ -22,7 +21,7 @@ export interface HostMachines {
     options: { readonly isPrivileged: boolean; readonly uuid?: string },
   ): Promise<Machine>
   /** What this host puts behind the machine's devices. */
-  backends(machine: Machine, record: Readonly<InstanceRecord>, folder: string): Promise<Backends>
+  provide(machine: Machine, record: Readonly<InstanceRecord>, folder: string): Promise<Provided>
 }
 
 export function hostMachines(parts: {
@@ -44,15 +43,17 @@ export function hostMachines(parts: {
       checkCapabilities(whole, capabilities)
       return whole
     },
-    backends: async (machine, { document, properties }, folder) => {
+    provide: async (machine, { document, properties }, folder) => {
       checkCapabilities(machine, await parts.qemu.capabilities())
       const catalogue = await openCatalogue(parts.catalogue)
       const isPrivileged = document?.isPrivileged ?? false
       const tenant = isPrivileged ? undefined : properties?.tenant
-      const found = resolveBackends(machine, tenant, catalogue, namesOf(document))
+      const fields = namesOf(document)
+      const found = resolveBackends(machine, tenant, catalogue, fields)
+      const passwords = resolveSecrets(machine, tenant, catalogue, fields)
       await checkLinks(catalogue, found)
       await checkImages(found)
-      return { ...found, ...ownBackends(machine, folder) }
+      return { backends: { ...found, ...ownBackends(machine, folder) }, passwords }
     },
   }
 }
@@ -69,7 +70,7 @@ export async function provideStart(
   if (machines === undefined) throw new AgentError('UNIMPLEMENTED', 'no machines of documents here')
   const isLatest = document.stability === Stability.LATEST && isColdBoot
   const machine = isLatest ? await expandAnew(machines, document, saved) : saved
-  return withStarted(document, machine, await machines.backends(machine, record, folder))
+  return withStarted(document, machine, await machines.provide(machine, record, folder))
 }
 
 async function expandAnew(

@@ -61,7 +61,8 @@ export async function plannedFeatures(
   const next = withPlugged(machine, wish, key)
   const device = next.devices[key]
   const backend = device?.backend ?? ''
-  const found = (await machines.backends(next, record, context.folder))[backend]
+  const provided = await machines.provide(next, record, context.folder)
+  const found = provided.backends[backend]
   const nextBackends = found === undefined ? backends : { ...backends, [backend]: found }
   const wished = next.backends[backend]
   const add = (to: typeof machine) => ({

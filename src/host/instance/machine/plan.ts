@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto'
 import { join, relative } from 'node:path'
 import { AgentError, messageOf } from '../../../base/errors.ts'
+import { State } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import type { LimitController } from '../../../os/cgroup/limited-cgroups.ts'
 import { type HostCpus, memoryNodes } from '../../catalogue/choose-cpus.ts'
@@ -109,6 +110,7 @@ export function planFor(host: PlanHost): Plan {
         ? []
         : [{ step: 'cpus', words: ['', record.pinnedCpus.join(',')] } as const]),
       ...throttleSteps(hardware),
+      ...(await passwordSteps(hardware, host, record)),
       ...(isMachine
         ? [...filterSteps(spec, folder), ...(await tapSteps(hardware.machine ? withoutItems(spec) : spec))]
         : []),
@@ -151,6 +153,23 @@ function throttleSteps({ machine, backends = {} }: Hardware): readonly PlannedSt
   }))
 }
 
+async function passwordSteps(
+  { machine }: Hardware,
+  host: PlanHost,
+  record: Readonly<InstanceRecord>,
+): Promise<readonly PlannedStep[]> {
+  const passwords = Object.entries(record.document?.passwords ?? {})
+  const steps = passwords.map(async ([key, uuid]): Promise<PlannedStep> => {
+    const { kind = '', options } = machine?.backends[key] ?? {}
+    // As libvirt has it, in UTC.
+    const end = options?.passwordValidTo
+    const time = end === undefined ? 'never' : `${Date.parse(`${end}Z`) / 1000}`
+    const file = await secretFile(host, record, { uuid, path: pathOf('backends', key, 'password') })
+    return { step: 'password', words: [key, kind, time, file] }
+  })
+  return await Promise.all(steps)
+}
+
 type MachinePlace = QemuHost & {
   readonly folder: string
   readonly pathFor: (path: string) => string
@@ -171,27 +190,37 @@ function wordsFor({ spec, machine, backends = {} }: Hardware, host: MachinePlace
   return [...SANDBOX, ...words, ...controlArguments(host.qmp)]
 }
 
-/** The files of the secrets that the tenant's machine names. */
+/** The files of the secrets that open the disks of the tenant's machine. */
 async function secretsOf(
   { backends }: VmSpec,
-  { secrets }: PlanHost,
-  { document, properties }: InstanceRecord,
+  host: PlanHost,
+  record: Readonly<InstanceRecord>,
 ): Promise<ReadonlyMap<string, string>> {
-  const tenant = properties?.tenant ?? ''
-  // The names in a document lead to secrets by the administrator's catalogue.
-  const owners = document === undefined ? [tenant] : [tenant, '']
   const files = new Map<string, string>()
   for (const [key, backend] of Object.entries(backends)) {
     if (backend.kind !== 'file' || backend.encryption === undefined) continue
     const { secret } = backend.encryption
     const path = pathOf('backends', key, BACKEND_FIELDS.file, 'encryption', 'secret')
-    if (secrets === undefined) throw new AgentError('FAILED_PRECONDITION', `${path}: no secrets here`)
-    const file = await fileOf(secrets, owners, secret).catch((error) => {
-      throw new AgentError('FAILED_PRECONDITION', `${path}: ${messageOf(error)}`, { cause: error })
-    })
-    files.set(secret, file)
+    files.set(secret, await secretFile(host, record, { uuid: secret, path }))
   }
   return files
+}
+
+/** The file of a secret that the field at `path` names. */
+async function secretFile(
+  { secrets }: PlanHost,
+  { current, document, properties }: Readonly<InstanceRecord>,
+  { uuid, path }: { readonly uuid: string; readonly path: string },
+): Promise<string> {
+  // A machine that runs has read it, and it may be forgotten by now.
+  if (current === State.PAUSED || current === State.RUNNING) return ''
+  const tenant = properties?.tenant ?? ''
+  // The names in a document lead to secrets by the administrator's catalogue.
+  const owners = document === undefined ? [tenant] : [tenant, '']
+  if (secrets === undefined) throw new AgentError('FAILED_PRECONDITION', `${path}: no secrets here`)
+  return await fileOf(secrets, owners, uuid).catch((error) => {
+    throw new AgentError('FAILED_PRECONDITION', `${path}: ${messageOf(error)}`, { cause: error })
+  })
 }
 
 async function fileOf(

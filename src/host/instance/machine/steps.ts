@@ -22,8 +22,8 @@ import type { HostLinks } from './host-links.ts'
 import { makeFolders, removeFiles } from './instance-files.ts'
 import { cgroupName } from './limits-of.ts'
 import { Machine, QEMU } from './machine.ts'
+import { setPassword, throttleDisk } from './qemu-settings.ts'
 import { linksOfWords } from './tap-links.ts'
-import { throttleDisk } from './throttle-disk.ts'
 import { makeVariables } from './uefi-variables.ts'
 import { withPaths } from './walls.ts'
 
@@ -97,6 +97,7 @@ export type StepName =
   | 'qemu'
   | 'cpus'
   | 'throttle'
+  | 'password'
   | 'tap'
   | 'stream'
   | 'plug'
@@ -192,16 +193,16 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
   },
   /** Words are an empty one, and the exclusive CPUs of this host for QEMU's, in their order. */
   cpus: {
-    make: async (context, { words: [, list = ''] }) =>
-      await pinCpus(
-        context,
-        await answer(context, holderOf(context).children()),
-        list.split(',').map(Number),
-      ),
+    make: async (context, { words: [, list = ''] }) => {
+      const children = await answer(context, holderOf(context).children())
+      await pinCpus(context, children, list.split(',').map(Number))
+    },
     undo: async () => {},
   },
   /** Words are a disk's backend's key, its device in QEMU, and what it may do in a second: times and bytes; 0 is no limit. */
   throttle: { make: (context, { words }) => throttleDisk(context, words), undo: async () => {} },
+  /** Words are a screen's backend's key, its protocol, the end of the password for QEMU, and the file that has it. */
+  password: { make: (context, { words }) => setPassword(context, words), undo: async () => {} },
   /** A tap that QEMU has made, and that goes with QEMU: words are its backend's key, its name, its bridge and its links. */
   tap: {
     make: ({ links }, { words: [, name = '', bridge = '', ...ends] }) =>

@@ -64,7 +64,7 @@ export function provisionsFor(
         return { parts: [{ option: 'object', type: 'rng-random', properties }], properties: { rng: id } }
       }
       case 'display':
-        return { ...NOTHING, words: screen(machine, backendKey, host) }
+        return { ...NOTHING, words: screen(wished, host.ownFile(`${backendKey}.sock`)) }
       default:
         throw new AgentError('INTERNAL', `${pathOf('devices', key)}: no backend for a ${device.kind}`)
     }
@@ -76,10 +76,8 @@ export function notGiven(machine: Machine): readonly string[] {
   return Object.entries(machine.devices).flatMap(([key, { backend = '', kind }]) => {
     const { options = {}, path, kind: wish } = machine.backends[backend] ?? {}
     const at = `not given here: ${pathOf('devices', key)}`
-    if (kind === 'display' && !isScreenGiven(machine, backend))
-      return [
-        `${at} (${options.listen === undefined ? 'a screen with a password' : 'a screen at an address of a network'} is not built yet)`,
-      ]
+    if (kind === 'display' && options.listen !== undefined)
+      return [`${at} at ${options.listen} (its socket is in the instance's folder)`]
     if (wish === 'spice-agent' && !hasSpice(machine)) return [`${at} (no screen by spice)`]
     return wish === 'socket' && path !== undefined
       ? [`${at} at ${path} (its socket is in the instance's folder)`]
@@ -175,23 +173,15 @@ function channel(machine: Machine, key: SpecKey, { kind }: MachineBackend, host:
 }
 
 function hasSpice(machine: Machine): boolean {
-  return Object.entries(machine.backends).some(
-    ([key, { kind }]) => kind === 'spice' && isScreenGiven(machine, key),
-  )
+  return Object.values(machine.backends).some(({ kind }) => kind === 'spice')
 }
 
-/** A screen is a socket in the instance's folder, which only its user and root may pass. */
-export function isScreenGiven({ backends }: Machine, key: string): boolean {
-  const { options } = backends[key] ?? {}
-  return options?.password === undefined && options?.listen === undefined
-}
-
-function screen(machine: Machine, key: SpecKey, host: ProvisionHost): readonly string[] {
-  if (!isScreenGiven(machine, key)) return []
-  const socket = host.ownFile(`${key}.sock`)
-  return machine.backends[key]?.kind === 'vnc'
-    ? ['-vnc', `unix:${socket}`]
-    : ['-spice', `unix=on,addr=${socket},disable-ticketing=on`]
+/** A screen is a socket in the instance's folder, which only its user and root may pass. Its password comes by QMP. */
+function screen({ kind, options }: MachineBackend, socket: string): readonly string[] {
+  const hasPassword = options.password !== undefined
+  return kind === 'vnc'
+    ? ['-vnc', `unix:${socket}${hasPassword ? ',password=on' : ''}`]
+    : ['-spice', `unix=on,addr=${socket}${hasPassword ? '' : ',disable-ticketing=on'}`]
 }
 
 function missing(key: string, found: Backend | undefined, wanted: string): AgentError {

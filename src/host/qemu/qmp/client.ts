@@ -256,6 +256,16 @@ interface QmpCommands {
     args: { readonly 'node-name': string; readonly size: number }
     result: Record<never, never>
   }
+  /** Takes no effect without `password=on` of VNC, or with `disable-ticketing=on` of spice. */
+  set_password: {
+    args: { readonly protocol: ScreenProtocol; readonly password: string }
+    result: Record<never, never>
+  }
+  /** `time` is `never` or seconds since 1970. */
+  expire_password: {
+    args: { readonly protocol: ScreenProtocol; readonly time: string }
+    result: Record<never, never>
+  }
   netdev_add: { args: NetdevOptions; result: Record<never, never> }
   netdev_del: { args: { readonly id: string }; result: Record<never, never> }
   /** Plugs a device in; `bus` is a root port or bridge of machine q35. Other properties belong to the driver. */
@@ -269,6 +279,8 @@ interface QmpCommands {
 }
 
 type QmpCommandName = keyof QmpCommands
+
+type ScreenProtocol = 'vnc' | 'spice'
 
 export interface FdSet {
   readonly 'fdset-id': number

@@ -77,6 +77,10 @@ describe('graphics', () => {
     [{ graphics: true, machine: 'microvm' }, 'graphics: machine microvm has no screen'],
     [{ graphics: { video: 'vga', ram: 2048 } }, 'graphics.ram: video vga has none'],
     [{ graphics: { passwordValidTo: '2030-01-01T00:00:00' } }, 'graphics.passwordValidTo: wants a password'],
+    [
+      { graphics: { password: 'x', passwordValidTo: '2030-02-30T25:00:00' } },
+      'graphics.passwordValidTo: 2030-02-30T25:00:00: no such time',
+    ],
   ])('refuses %j', (features, reason) => {
     expect(refusal(features)).toBe(reason)
   })

@@ -13,6 +13,7 @@ import { BOOTED, bootDisk } from '../../../support/wing/boot-disk.ts'
 import { startDaemonProcess } from '../../../support/wing/daemon-process.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
 import { specification } from '../../../support/wing/requests.ts'
+import { commandLines, filesWith } from './search.ts'
 
 const RIGHT = '6b3f0c62-3d1e-4f0a-9a55-0f4f8f0c2d11'
 const WRONG = '0a7c6c1e-5f0e-4e4e-9a55-0f4f8f0c2d11'
@@ -126,30 +127,3 @@ describe('an encrypted disk', () => {
     expect(filesWith(state, value)).toHaveLength(1)
   })
 })
-
-/** The command lines and environments of all processes that work on the folder. */
-function commandLines(folder: string): readonly string[] {
-  return readdirSync('/proc')
-    .filter((name) => /^\d+$/.test(name) && name !== `${process.pid}`)
-    .flatMap((pid) => {
-      try {
-        const [words, environment] = ['cmdline', 'environ'].map((name) =>
-          readFileSync(`/proc/${pid}/${name}`, 'latin1'),
-        )
-        const isOwn = words?.includes(folder)
-        return isOwn ? [`${words} ${environment}`] : []
-      } catch {
-        // The process has ended meanwhile.
-        return []
-      }
-    })
-}
-
-function filesWith(folder: string, text: string): readonly string[] {
-  return readdirSync(folder, { recursive: true, withFileTypes: true })
-    .flatMap((entry) => {
-      const path = join(entry.parentPath, entry.name)
-      return entry.isFile() && readFileSync(path).includes(text) ? [path] : []
-    })
-    .sort()
-}

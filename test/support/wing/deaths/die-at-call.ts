@@ -1,4 +1,5 @@
-// Preloaded into a program, which dies before its call of number DIE_AT_CALL to a file, a registry, a holder or QEMU.
+// Preloaded into a program, which dies before its call of number DIE_AT_CALL to a file, a registry, a holder or QEMU, or
+// before its first command DIE_AT_COMMAND to QEMU.
 import fs from 'node:fs'
 import { syncBuiltinESMExports } from 'node:module'
 import { Socket } from 'node:net'
@@ -10,6 +11,7 @@ const FILES = ['open', 'writeFile', 'mkdir', 'rename', 'rm', 'unlink', 'chown', 
 
 if (isMainThread) {
   const dies = Number(process.env.DIE_AT_CALL)
+  const deadly = process.env.DIE_AT_COMMAND && `{"execute":"${process.env.DIE_AT_COMMAND}"`
   let calls = 0
   const replace = (
     object: Record<string, Call>,
@@ -19,7 +21,8 @@ if (isMainThread) {
     const call = object[name]
     if (call === undefined) throw new Error(`${name}: not found`)
     object[name] = function (...words) {
-      if (counts(words) && ++calls === dies) process.kill(process.pid, 'SIGKILL')
+      if (counts(words) && (++calls === dies || (deadly && `${words[0]}`.startsWith(deadly))))
+        process.kill(process.pid, 'SIGKILL')
       return call.apply(this, words)
     }
   }

@@ -42,6 +42,8 @@ export const graphics = feature({
     if (!isQxl && qxlOnly !== undefined) refuse(`${at}.${qxlOnly[0]}`, `video ${video} has none`)
     if (wish?.passwordValidTo !== undefined && wish.password === undefined)
       refuse(`${at}.passwordValidTo`, 'wants a password')
+    if (wish?.passwordValidTo !== undefined && Number.isNaN(Date.parse(`${wish.passwordValidTo}Z`)))
+      refuse(`${at}.passwordValidTo`, `${wish.passwordValidTo}: no such time`)
     const vgamem = wish?.vgamem ?? QXL.vgamem
     const properties = present<Scalar>({
       ...{ max_outputs: isQxl || video === 'virtio' ? (wish?.heads ?? 1) : undefined },
