@@ -162,4 +162,5 @@ const NO_EVENT: Omit<Event, 'sequence' | 'atMs'> = {
   ready: undefined,
   clockBehind: undefined,
   renamed: undefined,
+  streamChanged: undefined,
 }

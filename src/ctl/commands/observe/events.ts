@@ -61,6 +61,10 @@ function whatHappened(event: Event): string {
     const all = sandboxId === '' ? names : [`the sandbox is ${sandboxId}`, ...names]
     return `renamed: ${all.join(', ')}`
   }
+  if (event.streamChanged) {
+    const { stream, port, action, total } = event.streamChanged
+    return `${stream} over port ${port} of ${processName(event.streamChanged)} ${action} at byte ${total}`
+  }
   return 'an event that this version of agent-ctl does not know'
 }
 

@@ -464,6 +464,7 @@ export interface Event {
   ready?: GuestReady | undefined;
   clockBehind?: ClockBehind | undefined;
   renamed?: Renamed | undefined;
+  streamChanged?: StreamChanged | undefined;
 }
 
 export interface AgentStarted {
@@ -514,6 +515,23 @@ export interface Renamed {
 export interface RenamedId {
   oldId: string;
   newId: string;
+}
+
+/** A stream over a port has lost its connection, or has one again. */
+export interface StreamChanged {
+  /** Empty for a process that belongs to no container yet. */
+  containerId: string;
+  execId: string;
+  /** `stdin`, `stdout` or `stderr`. */
+  stream: string;
+  port: number;
+  /** `detached`, `attached`, or `ended` for one that got no connection in time. */
+  action: string;
+  /**
+   * How many bytes the guest has written to its connections, or has read from them. Without `agent.stream_resume`, those of
+   * an output before it that the reader does not have, and those of an input after it that were sent, are lost.
+   */
+  total: bigint;
 }
 
 export interface ClockSet {
@@ -4220,6 +4238,7 @@ function createBaseEvent(): Event {
     ready: undefined,
     clockBehind: undefined,
     renamed: undefined,
+    streamChanged: undefined,
   };
 }
 
@@ -4272,6 +4291,9 @@ export const Event: MessageFns<Event> = {
     }
     if (message.renamed !== undefined) {
       Renamed.encode(message.renamed, writer.uint32(114).fork()).join();
+    }
+    if (message.streamChanged !== undefined) {
+      StreamChanged.encode(message.streamChanged, writer.uint32(130).fork()).join();
     }
     return writer;
   },
@@ -4401,6 +4423,14 @@ export const Event: MessageFns<Event> = {
             message.renamed = Renamed.decode(reader, reader.uint32());
             continue;
           }
+          case 16: {
+            if (tag !== 130) {
+              break;
+            }
+
+            message.streamChanged = StreamChanged.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -4455,6 +4485,9 @@ export const Event: MessageFns<Event> = {
       : undefined;
     message.renamed = (object.renamed !== undefined && object.renamed !== null)
       ? Renamed.fromPartial(object.renamed)
+      : undefined;
+    message.streamChanged = (object.streamChanged !== undefined && object.streamChanged !== null)
+      ? StreamChanged.fromPartial(object.streamChanged)
       : undefined;
     return message;
   },
@@ -5004,6 +5037,124 @@ export const RenamedId: MessageFns<RenamedId> = {
     const message = createBaseRenamedId();
     message.oldId = object.oldId ?? "";
     message.newId = object.newId ?? "";
+    return message;
+  },
+};
+
+function createBaseStreamChanged(): StreamChanged {
+  return { containerId: "", execId: "", stream: "", port: 0, action: "", total: 0n };
+}
+
+export const StreamChanged: MessageFns<StreamChanged> = {
+  encode(message: StreamChanged, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.containerId !== "") {
+      writer.uint32(10).string(message.containerId);
+    }
+    if (message.execId !== "") {
+      writer.uint32(18).string(message.execId);
+    }
+    if (message.stream !== "") {
+      writer.uint32(26).string(message.stream);
+    }
+    if (message.port !== 0) {
+      writer.uint32(32).uint32(message.port);
+    }
+    if (message.action !== "") {
+      writer.uint32(42).string(message.action);
+    }
+    if (message.total !== 0n) {
+      if (BigInt.asUintN(64, message.total) !== message.total) {
+        throw new globalThis.Error("value provided for field message.total of type uint64 too large");
+      }
+      writer.uint32(48).uint64(message.total);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): StreamChanged {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseStreamChanged();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.containerId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.execId = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.stream = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.port = reader.uint32();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.action = reader.string();
+            continue;
+          }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.total = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<StreamChanged>): StreamChanged {
+    return StreamChanged.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<StreamChanged>): StreamChanged {
+    const message = createBaseStreamChanged();
+    message.containerId = object.containerId ?? "";
+    message.execId = object.execId ?? "";
+    message.stream = object.stream ?? "";
+    message.port = object.port ?? 0;
+    message.action = object.action ?? "";
+    message.total = (object.total !== undefined && object.total !== null) ? BigInt(object.total) : 0n;
     return message;
   },
 };
