@@ -30,6 +30,7 @@ export function getSandbox({
     agentUptimeMs: BigInt(Math.round(os.clock.monotonicMs() - startedMs)),
     guestUptimeMs: os.clock.boottimeNs() / 1_000_000n,
     guestTimeMs: events.unixMsOf(os.clock.boottimeNs()),
+    frozen: undefined,
   }
 }
 
@@ -59,6 +60,7 @@ export function listContainers(
       storages: [...record.fields.storages],
       exitStatus: init?.status,
       oomKills: record.oomKills,
+      frozen: false,
     }
   })
   return { containers }

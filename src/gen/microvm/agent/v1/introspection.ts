@@ -94,6 +94,17 @@ export interface GetSandboxResponse {
   guestUptimeMs: bigint;
   /** The time of day. */
   guestTimeMs: bigint;
+  /** Absent unless Lifecycle/Quiesce has frozen the pod, or is about to. */
+  frozen: Frozen | undefined;
+}
+
+export interface Frozen {
+  /** In the order in which they were frozen. */
+  containers: string[];
+  /** Mount points. */
+  fileSystems: string[];
+  /** When they are thawed without a call, as time in which the guest runs. */
+  thawInMs: bigint;
 }
 
 export interface ListContainersRequest {
@@ -123,6 +134,8 @@ export interface Container {
     | undefined;
   /** How often the kernel has killed one of its processes because memory ran out, as far as it was reported. */
   oomKills: bigint;
+  /** Whether Lifecycle/Quiesce has frozen it. */
+  frozen: boolean;
 }
 
 export interface ListProcessesRequest {
@@ -464,6 +477,7 @@ export interface Event {
   ready?: GuestReady | undefined;
   clockBehind?: ClockBehind | undefined;
   renamed?: Renamed | undefined;
+  freezeChanged?: FreezeChanged | undefined;
   streamChanged?: StreamChanged | undefined;
 }
 
@@ -561,6 +575,14 @@ export interface GuestReady {
 /** The guest has stood still, and its clock has not been set yet. */
 export interface ClockBehind {
   behindMs: bigint;
+}
+
+/** Lifecycle/Quiesce has frozen the pod, or it was thawed. */
+export interface FreezeChanged {
+  /** `frozen`, `file systems thawed` or `thawed`. */
+  action: string;
+  /** Why it was thawed: `call`, `bound`, `resume` or `end of the sandbox`. */
+  reason: string;
 }
 
 export interface GetStacksRequest {
@@ -1059,6 +1081,7 @@ function createBaseGetSandboxResponse(): GetSandboxResponse {
     agentUptimeMs: 0n,
     guestUptimeMs: 0n,
     guestTimeMs: 0n,
+    frozen: undefined,
   };
 }
 
@@ -1099,6 +1122,9 @@ export const GetSandboxResponse: MessageFns<GetSandboxResponse> = {
         throw new globalThis.Error("value provided for field message.guestTimeMs of type uint64 too large");
       }
       writer.uint32(72).uint64(message.guestTimeMs);
+    }
+    if (message.frozen !== undefined) {
+      Frozen.encode(message.frozen, writer.uint32(82).fork()).join();
     }
     return writer;
   },
@@ -1188,6 +1214,14 @@ export const GetSandboxResponse: MessageFns<GetSandboxResponse> = {
             message.guestTimeMs = reader.uint64() as bigint;
             continue;
           }
+          case 10: {
+            if (tag !== 82) {
+              break;
+            }
+
+            message.frozen = Frozen.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1220,6 +1254,91 @@ export const GetSandboxResponse: MessageFns<GetSandboxResponse> = {
     message.guestTimeMs = (object.guestTimeMs !== undefined && object.guestTimeMs !== null)
       ? BigInt(object.guestTimeMs)
       : 0n;
+    message.frozen = (object.frozen !== undefined && object.frozen !== null)
+      ? Frozen.fromPartial(object.frozen)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseFrozen(): Frozen {
+  return { containers: [], fileSystems: [], thawInMs: 0n };
+}
+
+export const Frozen: MessageFns<Frozen> = {
+  encode(message: Frozen, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.containers) {
+      writer.uint32(10).string(v!);
+    }
+    for (const v of message.fileSystems) {
+      writer.uint32(18).string(v!);
+    }
+    if (message.thawInMs !== 0n) {
+      if (BigInt.asUintN(64, message.thawInMs) !== message.thawInMs) {
+        throw new globalThis.Error("value provided for field message.thawInMs of type uint64 too large");
+      }
+      writer.uint32(24).uint64(message.thawInMs);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Frozen {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseFrozen();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.containers.push(reader.string());
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.fileSystems.push(reader.string());
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.thawInMs = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Frozen>): Frozen {
+    return Frozen.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Frozen>): Frozen {
+    const message = createBaseFrozen();
+    message.containers = object.containers?.map((e) => e) || [];
+    message.fileSystems = object.fileSystems?.map((e) => e) || [];
+    message.thawInMs = (object.thawInMs !== undefined && object.thawInMs !== null) ? BigInt(object.thawInMs) : 0n;
     return message;
   },
 };
@@ -1344,6 +1463,7 @@ function createBaseContainer(): Container {
     storages: [],
     exitStatus: undefined,
     oomKills: 0n,
+    frozen: false,
   };
 }
 
@@ -1375,6 +1495,9 @@ export const Container: MessageFns<Container> = {
         throw new globalThis.Error("value provided for field message.oomKills of type uint64 too large");
       }
       writer.uint32(64).uint64(message.oomKills);
+    }
+    if (message.frozen !== false) {
+      writer.uint32(72).bool(message.frozen);
     }
     return writer;
   },
@@ -1456,6 +1579,14 @@ export const Container: MessageFns<Container> = {
             message.oomKills = reader.uint64() as bigint;
             continue;
           }
+          case 9: {
+            if (tag !== 72) {
+              break;
+            }
+
+            message.frozen = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1481,6 +1612,7 @@ export const Container: MessageFns<Container> = {
     message.storages = object.storages?.map((e) => e) || [];
     message.exitStatus = object.exitStatus ?? undefined;
     message.oomKills = (object.oomKills !== undefined && object.oomKills !== null) ? BigInt(object.oomKills) : 0n;
+    message.frozen = object.frozen ?? false;
     return message;
   },
 };
@@ -4238,6 +4370,7 @@ function createBaseEvent(): Event {
     ready: undefined,
     clockBehind: undefined,
     renamed: undefined,
+    freezeChanged: undefined,
     streamChanged: undefined,
   };
 }
@@ -4291,6 +4424,9 @@ export const Event: MessageFns<Event> = {
     }
     if (message.renamed !== undefined) {
       Renamed.encode(message.renamed, writer.uint32(114).fork()).join();
+    }
+    if (message.freezeChanged !== undefined) {
+      FreezeChanged.encode(message.freezeChanged, writer.uint32(122).fork()).join();
     }
     if (message.streamChanged !== undefined) {
       StreamChanged.encode(message.streamChanged, writer.uint32(130).fork()).join();
@@ -4423,6 +4559,14 @@ export const Event: MessageFns<Event> = {
             message.renamed = Renamed.decode(reader, reader.uint32());
             continue;
           }
+          case 15: {
+            if (tag !== 122) {
+              break;
+            }
+
+            message.freezeChanged = FreezeChanged.decode(reader, reader.uint32());
+            continue;
+          }
           case 16: {
             if (tag !== 130) {
               break;
@@ -4485,6 +4629,9 @@ export const Event: MessageFns<Event> = {
       : undefined;
     message.renamed = (object.renamed !== undefined && object.renamed !== null)
       ? Renamed.fromPartial(object.renamed)
+      : undefined;
+    message.freezeChanged = (object.freezeChanged !== undefined && object.freezeChanged !== null)
+      ? FreezeChanged.fromPartial(object.freezeChanged)
       : undefined;
     message.streamChanged = (object.streamChanged !== undefined && object.streamChanged !== null)
       ? StreamChanged.fromPartial(object.streamChanged)
@@ -5464,6 +5611,73 @@ export const ClockBehind: MessageFns<ClockBehind> = {
   fromPartial(object: DeepPartial<ClockBehind>): ClockBehind {
     const message = createBaseClockBehind();
     message.behindMs = (object.behindMs !== undefined && object.behindMs !== null) ? BigInt(object.behindMs) : 0n;
+    return message;
+  },
+};
+
+function createBaseFreezeChanged(): FreezeChanged {
+  return { action: "", reason: "" };
+}
+
+export const FreezeChanged: MessageFns<FreezeChanged> = {
+  encode(message: FreezeChanged, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.action !== "") {
+      writer.uint32(10).string(message.action);
+    }
+    if (message.reason !== "") {
+      writer.uint32(18).string(message.reason);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): FreezeChanged {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseFreezeChanged();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.action = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.reason = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<FreezeChanged>): FreezeChanged {
+    return FreezeChanged.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<FreezeChanged>): FreezeChanged {
+    const message = createBaseFreezeChanged();
+    message.action = object.action ?? "";
+    message.reason = object.reason ?? "";
     return message;
   },
 };
