@@ -83,8 +83,24 @@ static int64_t pin_namespaces(struct call *call) {
   return run_on_own_thread(call, pin_on_thread);
 }
 
+static void *name_on_thread(void *data) {
+  struct call *call = data;
+  const union argument *given = call->given;
+  int uts = open(given[0].string, O_RDONLY | O_CLOEXEC);
+  bool named = uts >= 0 && setns(uts, CLONE_NEWUTS) == 0 && sethostname(given[1].string, strlen(given[1].string)) == 0;
+  call->result = named ? 0 : -errno;
+  if (uts >= 0) close(uts);
+  return NULL;
+}
+
+/* sethostname(2) in the uts namespace of a file. */
+static int64_t set_hostname_in(struct call *call) {
+  return run_on_own_thread(call, name_on_thread);
+}
+
 const struct addon_function namespace_functions[] = {
     {"cloneMount", "isis", clone_mount, true},
     {"pinNamespaces", "sss", pin_namespaces, true},
+    {"setHostnameIn", "ss", set_hostname_in, true},
     {0},
 };

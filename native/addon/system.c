@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <link.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -79,9 +80,31 @@ static int64_t control(struct call *call) {
   return ioctl(call->given[0].integer, request, call->given[2].data.bytes);
 }
 
+/* Node exports OpenSSL's functions. The symbol is weak: without it the addon loads, and the caller gets ENOSYS. */
+extern int RAND_poll(void) __attribute__((weak));
+
+/*
+ * Reseeds the process's random generators from the kernel (RAND_poll(3)). That reseeds the primary generator; those of
+ * the threads notice, and reseed from it at their next use.
+ */
+static int64_t reseed_generators(struct call *call) {
+  (void)call;
+  if (RAND_poll == NULL) return -ENOSYS;
+  return RAND_poll() == 1 ? 0 : -EIO;
+}
+
+/* A descriptor whose reads do not block, one record each. It begins after the last record, or with the oldest one. */
+static int64_t open_kernel_log(struct call *call) {
+  int fd = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (fd == -1 || call->given[0].integer != 0) return fd;
+  return lseek(fd, 0, SEEK_END) == -1 ? closed_after(fd, -errno) : fd;
+}
+
 const struct addon_function system_functions[] = {
     {"boottimeNs", "", boottime, false},
     {"lockMappedFiles", "", lock_files, false},
+    {"openKernelLog", "b", open_kernel_log, false},
+    {"reseedGenerators", "", reseed_generators, false},
     {"setFileLimit", "iii", set_file_limit, false},
     {"setHostname", "s", set_hostname, false},
     {"setTime", "ii", set_time, false},

@@ -2,6 +2,7 @@ import { join } from 'node:path'
 import type { Logger } from '../base/log.ts'
 import { linuxClock } from './clock.ts'
 import { linuxBlockDevices } from './devices/block-devices.ts'
+import { linuxKernelLog } from './devices/kernel-log.ts'
 import { linuxUevents } from './devices/uevents.ts'
 import { linuxVolumes } from './devices/volumes/volumes.ts'
 import { linuxFiles } from './files/linux-files.ts'
@@ -57,6 +58,7 @@ export function linuxOs(options: {
     descriptors,
     system: linuxSystem(native),
     network: linuxNetwork(native),
+    kernelLog: linuxKernelLog({ native, streams, log }),
     uevents: linuxUevents({ native, streams, clock, log }),
     cgroupEvents: linuxCgroupEvents(native, streams),
     sockets: linuxSockets(native, descriptors),

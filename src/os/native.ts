@@ -99,6 +99,7 @@ export interface Native {
   cloneMount(fromPid: number, source: string, toPid: number, target: string): Promise<number>
   /** Mounts a new ipc and a new uts namespace on existing files. An empty `hostname` changes no name. */
   pinNamespaces(ipc: string, uts: string, hostname: string): Promise<number>
+  setHostnameIn(uts: string, hostname: string): Promise<number>
 
   swapOn(path: string, flags: number): Promise<number>
   /** ioctl(2) for requests that encode the size of their argument (linux/ioctl.h); -EINVAL for a shorter one. */
@@ -152,6 +153,10 @@ export interface Native {
   lockMappedFiles(): number
   /** From now on SIGUSR2 writes the running JavaScript functions to stderr. -ENOSYS if Node lacks the symbols. */
   reportStackOnSignal(): number
+  /** A non-blocking descriptor of /dev/kmsg at its oldest record, or after the last one. */
+  openKernelLog(fromStart: boolean): Fd
+  /** RAND_poll(3): OpenSSL takes new seeds of the kernel for all threads. -ENOSYS if Node lacks the symbol. */
+  reseedGenerators(): number
   setHostname(name: string): number
   /** clock_settime(CLOCK_REALTIME). */
   setTime(seconds: number, nanoseconds: number): number

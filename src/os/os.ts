@@ -1,5 +1,6 @@
 import type { Clock } from './clock.ts'
 import type { BlockDevices } from './devices/block-devices.ts'
+import type { KernelLog } from './devices/kernel-log.ts'
 import type { Uevents } from './devices/uevents.ts'
 import type { Volumes } from './devices/volumes/volumes.ts'
 import type { Files, ScratchFiles } from './files/files.ts'
@@ -34,5 +35,6 @@ export interface Os {
   readonly system: System
   readonly network: Network
   readonly uevents: Uevents
+  readonly kernelLog: KernelLog
   readonly cgroupEvents: CgroupEvents
 }

@@ -19,6 +19,17 @@ export interface LifecyclePayload {
   detachedUntilNs: bigint;
   /** The number of the last line of the kernel's log that has begun a repair, and 1; 0 for none. */
   kernelLine: bigint;
+  clock: ClockMark | undefined;
+}
+
+/** What the host's clock and the guest's said at the same moment. */
+export interface ClockMark {
+  /** `ptp` or `rtc`. */
+  source: string;
+  hostMs: bigint;
+  /** CLOCK_MONOTONIC and CLOCK_REALTIME. */
+  monotonicMs: bigint;
+  realMs: bigint;
 }
 
 export interface Repair {
@@ -32,10 +43,12 @@ export interface Repair {
     | undefined;
   /** When it was asked for, in nanoseconds of CLOCK_BOOTTIME. */
   askedNs: bigint;
+  /** The connection that the call came by. */
+  peer: string;
 }
 
 function createBaseLifecyclePayload(): LifecyclePayload {
-  return { schemaVersion: 0, repairs: [], detachedUntilNs: 0n, kernelLine: 0n };
+  return { schemaVersion: 0, repairs: [], detachedUntilNs: 0n, kernelLine: 0n, clock: undefined };
 }
 
 export const LifecyclePayload: MessageFns<LifecyclePayload> = {
@@ -57,6 +70,9 @@ export const LifecyclePayload: MessageFns<LifecyclePayload> = {
         throw new globalThis.Error("value provided for field message.kernelLine of type uint64 too large");
       }
       writer.uint32(32).uint64(message.kernelLine);
+    }
+    if (message.clock !== undefined) {
+      ClockMark.encode(message.clock, writer.uint32(42).fork()).join();
     }
     return writer;
   },
@@ -106,6 +122,14 @@ export const LifecyclePayload: MessageFns<LifecyclePayload> = {
             message.kernelLine = reader.uint64() as bigint;
             continue;
           }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.clock = ClockMark.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -131,12 +155,117 @@ export const LifecyclePayload: MessageFns<LifecyclePayload> = {
     message.kernelLine = (object.kernelLine !== undefined && object.kernelLine !== null)
       ? BigInt(object.kernelLine)
       : 0n;
+    message.clock = (object.clock !== undefined && object.clock !== null)
+      ? ClockMark.fromPartial(object.clock)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseClockMark(): ClockMark {
+  return { source: "", hostMs: 0n, monotonicMs: 0n, realMs: 0n };
+}
+
+export const ClockMark: MessageFns<ClockMark> = {
+  encode(message: ClockMark, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.source !== "") {
+      writer.uint32(10).string(message.source);
+    }
+    if (message.hostMs !== 0n) {
+      if (BigInt.asIntN(64, message.hostMs) !== message.hostMs) {
+        throw new globalThis.Error("value provided for field message.hostMs of type int64 too large");
+      }
+      writer.uint32(16).int64(message.hostMs);
+    }
+    if (message.monotonicMs !== 0n) {
+      if (BigInt.asIntN(64, message.monotonicMs) !== message.monotonicMs) {
+        throw new globalThis.Error("value provided for field message.monotonicMs of type int64 too large");
+      }
+      writer.uint32(24).int64(message.monotonicMs);
+    }
+    if (message.realMs !== 0n) {
+      if (BigInt.asIntN(64, message.realMs) !== message.realMs) {
+        throw new globalThis.Error("value provided for field message.realMs of type int64 too large");
+      }
+      writer.uint32(32).int64(message.realMs);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ClockMark {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseClockMark();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.source = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.hostMs = reader.int64() as bigint;
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.monotonicMs = reader.int64() as bigint;
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.realMs = reader.int64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ClockMark>): ClockMark {
+    return ClockMark.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ClockMark>): ClockMark {
+    const message = createBaseClockMark();
+    message.source = object.source ?? "";
+    message.hostMs = (object.hostMs !== undefined && object.hostMs !== null) ? BigInt(object.hostMs) : 0n;
+    message.monotonicMs = (object.monotonicMs !== undefined && object.monotonicMs !== null)
+      ? BigInt(object.monotonicMs)
+      : 0n;
+    message.realMs = (object.realMs !== undefined && object.realMs !== null) ? BigInt(object.realMs) : 0n;
     return message;
   },
 };
 
 function createBaseRepair(): Repair {
-  return { told: undefined, request: undefined, askedNs: 0n };
+  return { told: undefined, request: undefined, askedNs: 0n, peer: "" };
 }
 
 export const Repair: MessageFns<Repair> = {
@@ -152,6 +281,9 @@ export const Repair: MessageFns<Repair> = {
         throw new globalThis.Error("value provided for field message.askedNs of type uint64 too large");
       }
       writer.uint32(24).uint64(message.askedNs);
+    }
+    if (message.peer !== "") {
+      writer.uint32(34).string(message.peer);
     }
     return writer;
   },
@@ -193,6 +325,14 @@ export const Repair: MessageFns<Repair> = {
             message.askedNs = reader.uint64() as bigint;
             continue;
           }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.peer = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -217,6 +357,7 @@ export const Repair: MessageFns<Repair> = {
       ? ResumedRequest.fromPartial(object.request)
       : undefined;
     message.askedNs = (object.askedNs !== undefined && object.askedNs !== null) ? BigInt(object.askedNs) : 0n;
+    message.peer = object.peer ?? "";
     return message;
   },
 };

@@ -1,5 +1,7 @@
-import { open } from 'node:fs/promises'
-import { checkErrno, failed } from '../errors.ts'
+import { constants } from 'node:fs'
+import { type FileHandle, open } from 'node:fs/promises'
+import { setTimeout as delay } from 'node:timers/promises'
+import { checkErrno, failed, fromNodeError, kernelError } from '../errors.ts'
 import type { Native } from '../native.ts'
 
 const DEVICE = '/dev/random'
@@ -25,5 +27,38 @@ export async function addEntropy(native: Native, data: Uint8Array): Promise<void
     if (reseeded !== -ENODATA) checkErrno('reseed', DEVICE, reseeded)
   } finally {
     await device.close()
+  }
+}
+
+const HARDWARE = '/dev/hwrng'
+/** The kernel and the driver keep up to 128 bytes of earlier reads, which are the same in all clones of a guest. */
+const STALE_BYTES = 256
+const RETRY_MS = 10
+
+/** Fresh bytes of the host. Does not block a thread: the device answers EAGAIN until the host has. */
+export async function hardwareRandom(bytes: number, signal: AbortSignal): Promise<Uint8Array> {
+  const device = await open(HARDWARE, constants.O_RDONLY | constants.O_NONBLOCK).catch(
+    failed('open', HARDWARE),
+  )
+  try {
+    const read = Buffer.alloc(STALE_BYTES + bytes)
+    for (let length = 0; length < read.length; ) {
+      const got = await readSome(device, read, length)
+      if (got === 0 && signal.aborted) throw kernelError('read', HARDWARE, 'EAGAIN')
+      if (got === 0) await delay(RETRY_MS)
+      length += got
+    }
+    return read.subarray(STALE_BYTES)
+  } finally {
+    await device.close()
+  }
+}
+
+async function readSome(device: FileHandle, into: Buffer, offset: number): Promise<number> {
+  try {
+    return (await device.read(into, offset, into.length - offset)).bytesRead
+  } catch (error) {
+    if (error instanceof Error && 'code' in error && error.code === 'EAGAIN') return 0
+    throw fromNodeError('read', HARDWARE, error)
   }
 }

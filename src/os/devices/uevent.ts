@@ -10,6 +10,8 @@ export interface Uevent {
   readonly interfaceName: string
   /** The alias by which modprobe finds the driver; empty for a device without one. */
   readonly modalias: string
+  /** The machine's generation has changed: it was restored (a vmgenid driver that tells). */
+  readonly isNewGeneration?: boolean
 }
 
 /** Parses `action@path` and `KEY=VALUE` pairs, separated by NULs; undefined when it is not a kernel uevent. */
@@ -24,6 +26,7 @@ export function parseUevent(text: string): Uevent | undefined {
     deviceName: valueAfter(text, '\0DEVNAME='),
     interfaceName: valueAfter(text, '\0INTERFACE='),
     modalias: valueAfter(text, '\0MODALIAS='),
+    ...(valueAfter(text, '\0NEW_VMGENID=') === '1' && { isNewGeneration: true }),
   }
 }
 

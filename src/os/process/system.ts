@@ -1,6 +1,7 @@
 import { readdirSync } from 'node:fs'
 import { setPriority } from 'node:os'
-import { addEntropy } from '../devices/entropy.ts'
+import { addEntropy, hardwareRandom } from '../devices/entropy.ts'
+import { type HostTime, hostTime } from '../devices/host-time.ts'
 import { checkErrno, fromNodeError } from '../errors.ts'
 import type { Native } from '../native.ts'
 
@@ -17,10 +18,18 @@ export interface System {
   reportStackOnSignal(): void
   setUmask(mask: number): void
   setHostname(name: string): void
+  /** Sets the host name in the uts namespace that a file pins, such as `/proc/PID/ns/uts`. */
+  setHostnameIn(namespace: string, name: string): Promise<void>
   /** clock_settime(CLOCK_REALTIME), in microseconds since 1970; EINVAL for a time less than the machine's uptime. */
   setTime(microseconds: bigint): void
   /** Adds bytes to the kernel's entropy, with all bits counted as unpredictable, and reseeds its generator. */
   addEntropy(data: Uint8Array): Promise<void>
+  /** Fresh bytes of /dev/hwrng. ENOENT or ENODEV without a device, EAGAIN when it gives none before `signal` fires. */
+  hardwareRandom(bytes: number, signal: AbortSignal): Promise<Uint8Array>
+  /** Gives the generators of this process new seeds from the kernel's. ENOSYS when Node does not export OpenSSL's. */
+  reseedGenerators(): void
+  /** By the first of /dev/ptp0 and /dev/rtc0 that can be read; undefined without one. */
+  hostTime(): Promise<HostTime | undefined>
   /** Calls `handler` instead of the signal's default action, until the returned function is called. */
   onSignal(signal: HandledSignal, handler: () => void): () => void
   readonly pid: number
@@ -62,12 +71,20 @@ export function linuxSystem(native: Native): System {
     setHostname(name) {
       checkErrno('sethostname', name, native.setHostname(name))
     },
+    async setHostnameIn(namespace, name) {
+      checkErrno(`sethostname ${name} in`, namespace, await native.setHostnameIn(namespace, name))
+    },
     setTime(microseconds) {
       const [seconds, rest] = [microseconds / 1_000_000n, microseconds % 1_000_000n]
       const result = native.setTime(Number(seconds), Number(rest) * 1000)
       checkErrno('set the time to', `${seconds} s`, result)
     },
     addEntropy: (data) => addEntropy(native, data),
+    hardwareRandom,
+    reseedGenerators() {
+      checkErrno('reseed', 'generators', native.reseedGenerators())
+    },
+    hostTime: () => hostTime(native),
     onSignal(signal, handler) {
       process.on(signal, handler)
       return () => process.off(signal, handler)

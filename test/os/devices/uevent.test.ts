@@ -22,6 +22,12 @@ describe('parseUevent', () => {
     })
   })
 
+  it('tells a new generation of the machine', () => {
+    const event = 'change@/devices/platform/QEMUVGID:00\0SUBSYSTEM=platform\0NEW_VMGENID=1\0'
+    expect(parseUevent(event)?.isNewGeneration).toBe(true)
+    expect(parseUevent(RECORDED_UEVENTS.block)?.isNewGeneration).toBeUndefined()
+  })
+
   it('reads the alias of the driver', () => {
     expect(parseUevent(RECORDED_UEVENTS.virtio)).toMatchObject({
       action: 'add',

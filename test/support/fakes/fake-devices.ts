@@ -1,6 +1,7 @@
 import { dirname } from 'node:path/posix'
 import type { BlockDevices } from '../../../src/os/devices/block-devices.ts'
 import type { MappedTarget } from '../../../src/os/devices/device-mapper-message.ts'
+import type { KernelLine, KernelLog } from '../../../src/os/devices/kernel-log.ts'
 import { parseUevent } from '../../../src/os/devices/uevent.ts'
 import type { UeventCounts, UeventListener, Uevents } from '../../../src/os/devices/uevents.ts'
 import type { FileSystemGrowth } from '../../../src/os/devices/volumes/growth.ts'
@@ -113,5 +114,21 @@ export class FakeUevents implements Uevents {
   send(datagram: string): void {
     const event = parseUevent(datagram)
     if (event !== undefined) for (const listener of this.listeners) listener.event(event)
+  }
+}
+
+export class FakeKernelLog implements KernelLog {
+  readonly lines: KernelLine[] = []
+  readonly #followers = new Set<(line: KernelLine) => void>()
+
+  follow(fromStart: boolean, line: (line: KernelLine) => void): void {
+    if (fromStart) for (const each of this.lines) line(each)
+    this.#followers.add(line)
+  }
+
+  say(text: string): void {
+    const line = { sequence: BigInt(this.lines.length), text }
+    this.lines.push(line)
+    for (const follower of this.#followers) follower(line)
   }
 }

@@ -1,6 +1,6 @@
 import type { Os } from '../../../src/os/os.ts'
 import { FakeClock } from './fake-clock.ts'
-import { FakeBlockDevices, FakeUevents, FakeVolumes } from './fake-devices.ts'
+import { FakeBlockDevices, FakeKernelLog, FakeUevents, FakeVolumes } from './fake-devices.ts'
 import { FakeNetwork } from './fake-network.ts'
 import { FakeFiles } from './files/fake-files.ts'
 import { FakeMounts } from './files/fake-mounts.ts'
@@ -28,6 +28,7 @@ export class FakeOs implements Os {
   readonly system = new FakeSystem()
   readonly network = new FakeNetwork()
   readonly uevents = new FakeUevents()
+  readonly kernelLog = new FakeKernelLog()
   readonly volumes = new FakeVolumes(this.files)
   readonly blockDevices = new FakeBlockDevices(this.files)
   readonly cgroupEvents = new FakeCgroupEvents(this.files)

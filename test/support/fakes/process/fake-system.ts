@@ -1,3 +1,4 @@
+import type { HostTime } from '../../../../src/os/devices/host-time.ts'
 import { kernelError } from '../../../../src/os/errors.ts'
 import type { HandledSignal, System } from '../../../../src/os/process/system.ts'
 
@@ -48,8 +49,34 @@ export class FakeSystem implements System {
     this.hostname = name
   }
 
+  /** By uts namespace. */
+  readonly hostnames = new Map<string, string>()
+
+  async setHostnameIn(namespace: string, name: string): Promise<void> {
+    this.hostnames.set(namespace, name)
+  }
+
   setTime(microseconds: bigint): void {
     this.timeUs = microseconds
+  }
+
+  /** What /dev/hwrng gives; undefined without the device. */
+  hardware: Uint8Array | undefined
+  reseeds = 0
+  /** The host's time; undefined without a device that tells it. */
+  host: HostTime | undefined
+
+  async hardwareRandom(bytes: number): Promise<Uint8Array> {
+    if (this.hardware === undefined) throw kernelError('open', '/dev/hwrng', 'ENOENT')
+    return this.hardware.subarray(0, bytes)
+  }
+
+  reseedGenerators(): void {
+    this.reseeds += 1
+  }
+
+  async hostTime(): Promise<HostTime | undefined> {
+    return this.host
   }
 
   async addEntropy(data: Uint8Array): Promise<void> {

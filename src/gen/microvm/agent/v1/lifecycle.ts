@@ -71,7 +71,10 @@ export interface Identity {
   hosts: string;
   /** Lines of /etc/resolv.conf; none: they stay. */
   dns: string[];
-  /** As in UpdateInterface, each found by its hardware address or, for a card that is new, by its device path. */
+  /**
+   * As in UpdateInterface: each is found by its device path, else by its hardware address, else by its name. An interface
+   * with addresses loses all others.
+   */
   interfaces: Interface[];
   /** As in UpdateRoutes. */
   routes: Route[];
