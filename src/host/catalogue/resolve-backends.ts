@@ -9,21 +9,28 @@ import type { Catalogue, Entries, Entry, Table } from './catalogue.ts'
 /** The fields of a document that name a backend, by its key. */
 export type FieldNames = ReadonlyMap<string, string>
 
+interface LookupOptions {
+  readonly fields?: FieldNames
+  /** Whether the administrator gave the machine's document, and with it the paths and bridges in it. */
+  readonly isPrivileged?: boolean
+}
+
 /**
  * What this host puts behind a machine's devices, by the keys of the machine's backends; the firmware's files have
  * the keys `firmware-kernel` and `firmware-initrd`. A backend that names nothing of the host, such as an empty drive or a screen, has none.
  *
- * `tenant` is who gave the machine; undefined or empty: the administrator, who may name everything, host paths too. Throws one
- * error with all that is missing or forbidden: by its field in `fields`, else in the machine. It is PERMISSION_DENIED where a
- * tenant names what is the host's, else FAILED_PRECONDITION. A name of other tenants is told as one that is missing.
+ * `tenant` is whose machine it is; undefined or empty: the administrator's, who may name everything. Throws one
+ * error with all that is missing or forbidden: by its field in `fields`, else in the machine. It is PERMISSION_DENIED for paths and
+ * bridges of the host, which a tenant's machine has only from the administrator (`isPrivileged`), else FAILED_PRECONDITION. A name
+ * of other tenants is told as one that is missing.
  */
 export function resolveBackends(
   machine: Machine,
   tenant: string | undefined,
   catalogue: Catalogue,
-  fields: FieldNames = new Map(),
+  { fields = new Map(), isPrivileged = !tenant }: LookupOptions = {},
 ): Readonly<Record<string, Backend>> {
-  const look = new Lookup({ machine, tenant, catalogue, fields })
+  const look = new Lookup({ machine, tenant, catalogue, fields, isPrivileged })
   const backends: Record<string, Backend> = {}
   for (const [key, backend] of Object.entries(machine.backends)) {
     const found = look.backend(key, backend)
@@ -46,9 +53,9 @@ export function resolveSecrets(
   machine: Machine,
   tenant: string | undefined,
   catalogue: Catalogue,
-  fields: FieldNames = new Map(),
+  { fields = new Map(), isPrivileged = !tenant }: LookupOptions = {},
 ): Readonly<Record<string, string>> {
-  const look = new Lookup({ machine, tenant, catalogue, fields })
+  const look = new Lookup({ machine, tenant, catalogue, fields, isPrivileged })
   const ids = Object.entries(machine.backends).flatMap(([key, { options }]) => {
     const { password } = options
     const entry =
@@ -59,11 +66,10 @@ export function resolveSecrets(
   return Object.fromEntries(ids)
 }
 
-interface LookupParts {
+interface LookupParts extends Required<LookupOptions> {
   readonly machine: Machine
   readonly tenant: string | undefined
   readonly catalogue: Catalogue
-  readonly fields: FieldNames
 }
 
 const MOST_FAULTS = 8
@@ -152,7 +158,7 @@ class Lookup {
   }
 
   #isDeniedAt(at: string): boolean {
-    if (!this.#parts.tenant) return false
+    if (this.#parts.isPrivileged) return false
     this.#isDenied = true
     this.#faults.push(`${at}: is the host's, want a name of the catalogue`)
     return true

@@ -36,7 +36,7 @@ function refusal(features: Features, tenant: string | undefined = 'anne'): unkno
   const document = readDocument({ kind: 'VM', spec: { features } })
   const fields = fieldsOf(document, { isPrivileged: false })
   try {
-    resolveBackends(expanded(features), tenant, CATALOGUE, fields)
+    resolveBackends(expanded(features), tenant, CATALOGUE, { fields })
   } catch (error) {
     return error
   }

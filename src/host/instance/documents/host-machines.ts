@@ -46,11 +46,11 @@ export function hostMachines(parts: {
     provide: async (machine, { document, properties }, folder) => {
       checkCapabilities(machine, await parts.qemu.capabilities())
       const catalogue = await openCatalogue(parts.catalogue)
-      const isPrivileged = document?.isPrivileged ?? false
-      const tenant = isPrivileged ? undefined : properties?.tenant
-      const fields = namesOf(document)
-      const found = resolveBackends(machine, tenant, catalogue, fields)
-      const passwords = resolveSecrets(machine, tenant, catalogue, fields)
+      const options = { fields: namesOf(document), isPrivileged: document?.isPrivileged ?? false }
+      // The tenant may plug in further devices, whoever gave the document.
+      const tenant = properties?.tenant
+      const found = resolveBackends(machine, tenant, catalogue, options)
+      const passwords = resolveSecrets(machine, tenant, catalogue, options)
       await checkLinks(catalogue, found)
       await checkImages(found)
       return { backends: { ...found, ...ownBackends(machine, folder) }, passwords }

@@ -20,8 +20,7 @@ export class CpuChoices {
     const machine = machinesOf({ document })?.current
     if (machine?.cpu.exclusive === undefined) return []
     if (this.#shares === undefined) throw new AgentError('UNIMPLEMENTED', 'cpu.exclusive: not possible here')
-    const tenant = document?.isPrivileged ? undefined : starting.record.properties?.tenant
-    const choose = await this.#shares.chooser(machine, tenant)
+    const choose = await this.#shares.chooser(machine, starting.record.properties?.tenant)
     // Nothing may be waited for between here and the end.
     const others = [...this.#instances.values()].filter((each) => each !== starting)
     const taken = others.flatMap((each) => [...each.record.pinnedCpus, ...(this.#unrecorded.get(each) ?? [])])
