@@ -3,35 +3,57 @@ import { pathOf, refuse, shown } from '../spec/component-path.ts'
 import { MAX_MMIO_DEVICES } from '../spec/limits.ts'
 import { hasPci, type Machine, type MachineDevice } from './machine.ts'
 
-/** Throws INVALID_ARGUMENT that names the field for which no machine can be made, also of one that was written down. */
-export function checkMachine(machine: Machine): void {
+/** How errors name what a machine has. */
+export interface MachinePaths {
+  readonly whole: string
+  readonly device: (key: string) => string
+  /** Below a device. */
+  readonly fields: Readonly<Record<'address' | 'bootOrder' | 'mac' | 'serial', string>>
+}
+
+/** Of a machine that was written down. */
+const OWN_PATHS: MachinePaths = {
+  whole: 'machine',
+  device: (key) => pathOf('devices', key),
+  fields: {
+    ...{ address: 'address', bootOrder: 'properties.bootindex' },
+    ...{ mac: 'properties.mac', serial: 'properties.serial' },
+  },
+}
+
+/** Throws INVALID_ARGUMENT that names the field for which no machine can be made. */
+export function checkMachine(machine: Machine, paths = OWN_PATHS): void {
   const { backends, devices } = machine
-  checkCount(Object.keys(devices).length + Object.keys(backends).length)
-  checkBackends(machine)
-  checkOnce(devices, 'address', placeOf)
-  checkOnce(devices, 'properties.serial', ({ properties: { serial } }) => named('serial', serial))
-  checkOnce(devices, 'properties.mac', ({ properties: { mac } }) => named('MAC', mac))
-  checkOnce(devices, 'properties.bootindex', ({ properties }) => named('boot order', properties.bootindex))
-  checkControllers(machine)
+  checkCount(Object.keys(devices).length + Object.keys(backends).length, paths.whole)
+  checkBackends(machine, paths)
+  const once = (
+    field: keyof MachinePaths['fields'],
+    uniqueOf: (device: MachineDevice) => string | undefined,
+  ) => checkOnce(devices, uniqueOf, { device: paths.device, field: paths.fields[field] })
+  once('address', placeOf)
+  once('serial', ({ properties: { serial } }) => named('serial', serial))
+  once('mac', ({ properties: { mac } }) => named('MAC', mac))
+  once('bootOrder', ({ properties }) => named('boot order', properties.bootindex))
+  checkControllers(machine, paths)
   if (hasPci(machine)) return
   const count = Object.values(devices).filter(({ model }) => MMIO.test(model)).length
   if (count > MAX_MMIO_DEVICES) {
-    refuse('devices', `${count} virtio devices, machine microvm has at most ${MAX_MMIO_DEVICES}`)
+    refuse(paths.whole, `${count} virtio devices, machine microvm has at most ${MAX_MMIO_DEVICES}`)
   }
 }
 
 /** The devices of machine `microvm` that take a place. */
 const MMIO = /^(?:virtio-|vhost-)/
 
-function checkBackends({ backends, devices, firmware }: Machine): void {
+function checkBackends({ backends, devices, firmware }: Machine, paths: MachinePaths): void {
   const users = new Map<string, string>()
   for (const [key, { backend }] of Object.entries(devices)) {
-    if (Object.hasOwn(backends, key)) refuse(pathOf('devices', key), 'key of a backend too, want another')
+    if (Object.hasOwn(backends, key)) refuse(paths.device(key), 'key of a backend too, want another')
     if (backend === undefined) continue
-    const at = pathOf('devices', key, 'backend')
+    const at = `${paths.device(key)}.backend`
     if (!Object.hasOwn(backends, backend)) refuse(at, `${shown(backend)}: no such backend`)
     const other = users.get(backend)
-    if (other !== undefined) refuse(at, `${shown(backend)}: already used by ${pathOf('devices', other)}`)
+    if (other !== undefined) refuse(at, `${shown(backend)}: already used by ${paths.device(other)}`)
     users.set(backend, key)
   }
   const unused = Object.keys(backends).find((key) => !users.has(key) && key !== firmware.variables)
@@ -41,16 +63,16 @@ function checkBackends({ backends, devices, firmware }: Machine): void {
 /** What no two devices may have alike. */
 function checkOnce(
   devices: Machine['devices'],
-  field: string,
   uniqueOf: (device: MachineDevice) => string | undefined,
+  path: { readonly device: MachinePaths['device']; readonly field: string },
 ): void {
   const taken = new Map<string, string>()
   for (const [key, device] of Object.entries(devices)) {
     const value = uniqueOf(device)
     if (value === undefined) continue
     const other = taken.get(value)
-    const at = `${pathOf('devices', key)}.${field}`
-    if (other !== undefined) refuse(at, `${value}: already that of ${pathOf('devices', other)}`)
+    const at = `${path.device(key)}.${path.field}`
+    if (other !== undefined) refuse(at, `${value}: already that of ${path.device(other)}`)
     taken.set(value, key)
   }
 }
@@ -74,11 +96,11 @@ function placeOf({ address }: MachineDevice): string | undefined {
   }
 }
 
-function checkControllers({ devices }: Machine): void {
+function checkControllers({ devices }: Machine, paths: MachinePaths): void {
   for (const [key, { address }] of Object.entries(devices)) {
     if (address === undefined || address.type === 'pci') continue
     const controller = Object.hasOwn(devices, address.controller) ? devices[address.controller] : undefined
-    const at = `${pathOf('devices', key)}.address.controller`
+    const at = `${paths.device(key)}.address.controller`
     if (controller?.kind.endsWith('-controller') !== true)
       refuse(at, `${shown(address.controller)}: no such controller`)
     const most = controller.properties.max_ports

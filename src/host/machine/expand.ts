@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto'
 import { AgentError } from '../../base/errors.ts'
+import { pathOf } from '../spec/component-path.ts'
 import { checkMachine } from './check-machine.ts'
 import type { Document } from './document/document.ts'
 import { domainWishes } from './domain/domain-wishes.ts'
@@ -26,7 +27,11 @@ export function expand(document: Document, options: ExpandOptions): Machine {
   const draft = draftOf(document, options)
   // Its own shape puts the fields in order, and refuses what could not be read again.
   const machine = machineShape.read({ ...draft, devices: placeDevices(draft) }, '')
-  checkMachine(machine)
+  checkMachine(machine, {
+    whole: `${document.at}.features`,
+    device: (key) => draft.devices[key]?.from ?? pathOf('devices', key),
+    fields: { address: 'address', bootOrder: 'bootOrder', mac: 'mac', serial: 'serial' },
+  })
   return machine
 }
 

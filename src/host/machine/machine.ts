@@ -157,3 +157,9 @@ export function isQ35({ board }: Pick<Machine, 'board'>): boolean {
 export function hasPci({ board }: Pick<Machine, 'board'>): boolean {
   return board.machine !== 'microvm'
 }
+
+/** Such as `00:05.0`. */
+export function placeName({ bus, slot, function: func }: PciAddress): string {
+  const [a, b] = [bus, slot].map((number) => number.toString(16).padStart(2, '0'))
+  return `${a}:${b}.${func}`
+}

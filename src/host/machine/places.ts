@@ -1,7 +1,7 @@
 import { refuse } from '../spec/component-path.ts'
 import { rootPort } from './features/devices/controllers.ts'
 import { type Draft, type DraftDevice, present } from './features/draft.ts'
-import { hasPci, isPc, isQ35, type MachineDevice, type PciAddress } from './machine.ts'
+import { hasPci, isPc, isQ35, type MachineDevice, type PciAddress, placeName } from './machine.ts'
 
 /** Slot 2 is for a screen, also where there is none: one that comes later moves nothing. */
 const SCREEN_SLOT = 2
@@ -37,14 +37,11 @@ export function placeDevices(draft: Draft): Readonly<Record<string, MachineDevic
     devices[key] = { ...device, address: { type: 'pci', bus: chassisOf(port), slot: 0, function: 0 } }
   }
   if (isPc(draft)) {
-    const bridge = {
-      kind: 'pci-bridge',
-      model: 'pci-bridge',
-      properties: {},
-      from: waiting.at(-1)?.[1].from ?? 'spec',
-    }
-    for (let count = buses.missingBridges(waiting.length); count > 0; count--) {
-      const numbered = buses.numbered(bridge)
+    const { count, first } = buses.missingBridges(waiting.length)
+    for (let index = 0; index < count; index++) {
+      // An error names the first device for which the bridge is there.
+      const from = waiting[first + index * (BRIDGE_SLOTS - 1)]?.[1].from ?? 'spec'
+      const numbered = buses.numbered({ kind: 'pci-bridge', model: 'pci-bridge', properties: {}, from })
       add(`bridge-${chassisOf(numbered)}`, numbered)
     }
   }
@@ -96,8 +93,8 @@ class Buses {
     return { ...device, properties: { ...device.properties, [name]: this.#last } }
   }
 
-  /** How many bridges the devices want that find no slot on the first bus of pc. */
-  missingBridges(waiting: number): number {
+  /** How many bridges the devices want that find no slot on the first bus of pc, and which of them is the first. */
+  missingBridges(waiting: number): { readonly count: number; readonly first: number } {
     const explicit = Object.values(this.#draft.devices)
     const taken = new Set(
       explicit.flatMap(({ address }) => (address?.type === 'pci' && address.bus === 0 ? [address.slot] : [])),
@@ -105,7 +102,7 @@ class Buses {
     const unplaced = explicit.filter((device) => isBus(device) && device.address === undefined).length
     const slots = Array.from({ length: LAST_SLOT - FIRST_SLOT + 1 }, (_, index) => FIRST_SLOT + index)
     const free = slots.filter((slot) => !taken.has(slot)).length - unplaced
-    return Math.max(0, Math.ceil((waiting - free) / (BRIDGE_SLOTS - 1)))
+    return { count: Math.max(0, Math.ceil((waiting - free) / (BRIDGE_SLOTS - 1))), first: Math.max(0, free) }
   }
 }
 
@@ -180,7 +177,7 @@ class Places {
   }
 
   #take(address: PciAddress, key: string, from: string): void {
-    const name = nameOf(address)
+    const name = placeName(address)
     const other = this.#taken.get(name)
     if (other !== undefined) refuse(`${from}.address`, `${name}: already that of ${other}`)
     this.#taken.set(name, key)
@@ -194,31 +191,29 @@ class Places {
       const own = isPc(this.#draft) ? 1 : 31
       // USB of pc is a function of the board's own slot.
       if (slot === 0 || (slot === own && !(isUsb && isPc(this.#draft))))
-        refuse(at, `${nameOf(address)}: the board's own slot`)
+        refuse(at, `${placeName(address)}: the board's own slot`)
       return
     }
     const kind = kinds.get(bus)
-    if (kind === undefined) refuse(at, `${nameOf(address)}: no port or bridge has bus ${bus}`)
-    if (kind === 'root-port' && slot !== 0) refuse(at, `${nameOf(address)}: a root port has slot 0 only`)
+    if (kind === undefined) refuse(at, `${placeName(address)}: no port or bridge has bus ${bus}`)
+    if (kind === 'root-port' && slot !== 0) refuse(at, `${placeName(address)}: a root port has slot 0 only`)
     if (kind === 'pci-bridge' && slot === 0)
-      refuse(at, `${nameOf(address)}: a bridge has slots 1 to ${BRIDGE_SLOTS}`)
+      refuse(at, `${placeName(address)}: a bridge has slots 1 to ${BRIDGE_SLOTS}`)
   }
 
   /** A guest looks at the other functions of a slot only where function 0 is there. The board's own slot has it. */
   #checkFirstFunction(address: PciAddress, from: string): void {
     const isBoards = address.bus === 0 && address.slot === (isPc(this.#draft) ? 1 : 31)
-    if (address.function === 0 || isBoards || this.#taken.has(nameOf({ ...address, function: 0 }))) return
-    refuse(`${from}.address`, `${nameOf(address)}: no device has function 0 of this slot`)
+    if (address.function === 0 || isBoards || this.#taken.has(placeName({ ...address, function: 0 }))) return
+    refuse(`${from}.address`, `${placeName(address)}: no device has function 0 of this slot`)
   }
 }
 
-function nameOf({ bus, slot, function: func }: PciAddress): string {
-  const [a, b] = [bus, slot].map((number) => number.toString(16).padStart(2, '0'))
-  return `${a}:${b}.${func}`
-}
-
 function noPlace({ from }: DraftDevice): never {
-  return refuse(from, 'no free place on PCI')
+  return refuse(
+    from,
+    `no free place on PCI, want fewer devices: bus 0 has slots ${FIRST_SLOT} to ${LAST_SLOT} for them and their ports`,
+  )
 }
 
 /** Without what only the expansion needs. Function 0 of a slot says that the slot has others. */

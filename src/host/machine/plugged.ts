@@ -3,7 +3,14 @@ import { pathOf, refuse, shown } from '../spec/component-path.ts'
 import { checkMachine } from './check-machine.ts'
 import { isObject } from './document/shape.ts'
 import { FEATURES, featuresShape } from './features/table.ts'
-import { isPc, type Machine, type MachineDevice, machineShape, type PciAddress } from './machine.ts'
+import {
+  isPc,
+  type Machine,
+  type MachineDevice,
+  machineShape,
+  type PciAddress,
+  placeName,
+} from './machine.ts'
 
 /** The features whose devices a running guest takes. */
 const PLUGGED = ['storage', 'network'] as const
@@ -37,6 +44,7 @@ export function withPlugged(machine: Machine, features: unknown, key: string): M
       `${at}.${name}[0].interface`,
       'takes no disk while the machine runs, want virtio-blk or virtio-scsi',
     )
+  if (device.address?.type === 'pci') checkFree(machine, device.address, `${at}.${name}[0].address`)
   const address = device.address ?? (pci === undefined ? undefined : freePlace(machine))
   const next = {
     ...draft,
@@ -44,7 +52,11 @@ export function withPlugged(machine: Machine, features: unknown, key: string): M
     backends,
   }
   const read = machineShape.read(next, '')
-  checkMachine(read)
+  checkMachine(read, {
+    whole: at,
+    device: (each) => (each === key ? `${at}.${name}[0]` : pathOf('devices', each)),
+    fields: { address: 'address', bootOrder: 'bootOrder', mac: 'mac', serial: 'serial' },
+  })
   return read
 }
 
@@ -127,6 +139,15 @@ function placesOf(machine: Machine): readonly PciAddress[] {
     ...slots.map((slot) => ({ type: 'pci', bus: 0, slot, function: 0 }) as const),
     ...ports.map((bus) => ({ type: 'pci', bus, slot: 0, function: 0 }) as const),
   ]
+}
+
+/** Only there does a running machine notice a device. */
+function checkFree(machine: Machine, address: PciAddress, at: string): void {
+  if (address.function === 0 && isFree(machine, address)) return
+  const want = isPc(machine)
+    ? `a free slot of bus 0, ${FIRST_SLOT} to ${LAST_SLOT}`
+    : 'the bus of an empty root port, slot 0'
+  refuse(at, `${placeName(address)}: want ${want}`)
 }
 
 function isFree(machine: Machine, { bus, slot }: PciAddress): boolean {

@@ -45,9 +45,9 @@ export function checkSpec(spec: VmSpec): void {
 }
 
 /** Throws INVALID_ARGUMENT for more components than a specification may have. */
-export function checkCount(count: number): void {
+export function checkCount(count: number, at = 'specification'): void {
   if (count > MAX_COMPONENTS) {
-    refuse('specification', `${count} devices and backends, want at most ${MAX_COMPONENTS}`)
+    refuse(at, `${count} devices and backends, want at most ${MAX_COMPONENTS}`)
   }
 }
 

@@ -98,8 +98,13 @@ export function isToml(path: string): boolean {
 
 /** The value of TOML, in which dates are texts. Throws with the place of a fault. */
 export async function parseToml(text: string): Promise<Json> {
-  const { parse } = await import('smol-toml')
-  return JSON.parse(JSON.stringify(parse(text, { maxDepth: MAX_DEPTH })))
+  const { parse, TomlError } = await import('smol-toml')
+  try {
+    return JSON.parse(JSON.stringify(parse(text, { maxDepth: MAX_DEPTH })))
+  } catch (error) {
+    if (!(error instanceof TomlError)) throw error
+    throw new Error(`${firstLine(error)} at line ${error.line}, column ${error.column}`, { cause: error })
+  }
 }
 
 /** Where a parser shows the place, further lines do. */

@@ -84,7 +84,7 @@ describe('the places on PCI', () => {
     [
       'pc',
       [...Array.from({ length: 28 }, (_, slot) => nic({ slot: slot + 3 })), nic()],
-      'balloon: no free place on PCI',
+      'network[28]: no free place on PCI, want fewer devices',
     ],
     ['microvm', [nic('00:05.0')], 'network[0].address: machine microvm has no PCI'],
     ['q35', Array(240).fill(nic()), 'no free place on PCI'],

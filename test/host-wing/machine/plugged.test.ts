@@ -6,6 +6,35 @@ const MEMORY = { memory: 64, storage: [{ source: 'a' }, { source: 'b' }] }
 const plugged = (machine: ReturnType<typeof expanded>, key: string) =>
   withPlugged(machine, { storage: [{ source: key }] }, key)
 
+describe('a device that is plugged in', () => {
+  it.each([
+    ['pc-q35-7.2', '00:1f.0'],
+    ['pc-q35-7.2', '00:09.0'],
+    ['pc-q35-7.2', '01:05.0'],
+    ['pc-q35-7.2', '77:00.0'],
+    ['pc-i440fx-7.2', '00:00.0'],
+    ['pc-i440fx-7.2', '00:09.1'],
+  ])('on %s is refused at %s, where no running machine takes it', (machine, address) => {
+    const features = { storage: [{ source: 'more', address }] }
+    expect(() => withPlugged(expanded({ ...MEMORY, machine }), features, 'more')).toThrow(
+      `features.storage[0].address: ${address}: want `,
+    )
+  })
+
+  it('is taken at a free place', () => {
+    const machine = expanded({ ...MEMORY, machine: 'pc' })
+    const { devices } = withPlugged(machine, { storage: [{ source: 'more', address: '00:1e.0' }] }, 'more')
+    expect(devices.more?.address).toEqual({ type: 'pci', bus: 0, slot: 30, function: 0 })
+  })
+
+  it('is refused with the serial of another by its own field', () => {
+    const machine = expanded({ memory: 64, storage: [{ source: 'a', serial: 'x' }] })
+    expect(() => withPlugged(machine, { storage: [{ source: 'more', serial: 'x' }] }, 'more')).toThrow(
+      'features.storage[0].serial: serial x: already that of devices.disk0',
+    )
+  })
+})
+
 describe('a machine that is expanded anew', () => {
   it('keeps what was plugged in and out', () => {
     const before = withoutMachineDevices(plugged(expanded(MEMORY), 'more'), ['disk1'])

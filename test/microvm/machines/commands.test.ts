@@ -95,7 +95,7 @@ describe('the commands for machines of a daemon', () => {
     expect(await run('ensure', file('web.toml', toml.join('\n')))).toEqual(done('web: paused\n'))
     expect(await ensure()).toEqual(done('web: paused\n'))
     const { stderr } = await run('ensure', file('wrong.toml', '[properties]\n[properties]\n'))
-    expect(stderr).toMatch(/wrong\.toml: not TOML: .*already.*\n$/)
+    expect(stderr).toMatch(/wrong\.toml: not TOML: .*already.* at line \d+, column \d+\n$/)
   })
 
   it('ensure takes what inspect prints', async () => {

@@ -35,6 +35,8 @@ export function parseYaml(source: string): unknown {
   } catch (error) {
     // The first line names the place; the others only show it.
     const [reason = ''] = messageOf(error).split('\n')
+    if (reason.startsWith('Excessive alias count'))
+      refuse('document', `aliases repeat more than ${MAX_ALIASES} values`)
     return refuse('document', reason.replace(/^document: |:$/g, ''))
   }
 }

@@ -1,3 +1,4 @@
+import { refuse } from '../../spec/component-path.ts'
 import { ensureController, freePort } from './controllers-of.ts'
 import { type Draft, withParts } from './draft.ts'
 
@@ -30,6 +31,9 @@ export function withChannel(draft: Draft, { backend, from, name }: ChannelWish):
   const [prepared, controller] = ensureController(draft, 'virtio-serial', from)
   // Port 0 is for a console.
   const port = freePort(prepared, controller, 1)
+  const ports = Number(prepared.devices[controller]?.properties.max_ports)
+  if (port >= ports)
+    refuse(from, `${controller} has ${ports} ports, the first for a console, want a controller with more`)
   const address = { type: 'port', controller, port } as const
   const device = { kind: 'channel', model: 'virtserialport', address, properties: { name }, from }
   return withParts(prepared, [{ key: `channel${port - 1}`, device, backend }])

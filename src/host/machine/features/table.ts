@@ -27,8 +27,9 @@ export const FEATURES: readonly Feature[] = [
   machine,
   // The identity, from which MACs and serials are derived.
   smbios,
-  memory,
+  // Its model decides how much memory can be reached.
   cpu,
+  memory,
   numa,
   firmware,
   iothreads,

@@ -64,6 +64,13 @@ describe('memory', () => {
       { size: 2, maximum: 4, slots: 0 },
       'memory.slots: 0: memory beyond the size takes slots, want 1 or more',
     ],
+    [{ size: 3, hugePages: '2M' }, 'memory.size: 3: want a multiple of 2 MiB, a page of 2M'],
+    [{ size: 1025, hugePages: '1G' }, 'memory.size: 1025: want a multiple of 1024 MiB, a page of 1G'],
+    [2 ** 20, 'memory.size: 1048576: CPU model Westmere reaches 1007616 MiB with 0 slots'],
+    [
+      { size: 1, maximum: 2 ** 20 },
+      'memory.maximum: 1048576: CPU model Westmere reaches 991232 MiB with 16 slots',
+    ],
     [{ sise: 2 }, 'memory.sise: unknown field, did you mean "size"?'],
   ])('refuses %j', (memory, reason) => {
     expect(refusal({ memory })).toBe(`spec.features.${reason}`)
@@ -114,6 +121,15 @@ describe('cpu', () => {
     [{ topology: { sockets: 85, cores: 3 } }, 'cpu.topology: its last CPU has APIC id 338, want at most 254'],
     [{ count: 2, present: 3 }, 'cpu.present: 3: want the count, 2, or less'],
     [{ features: { 'a,b': true } }, 'cpu.features: "a,b": want the name of a CPU feature'],
+    [
+      { features: { enforce: false } },
+      'cpu.features.enforce: a setting of QEMU and no feature of a CPU, want such as aes or avx2',
+    ],
+    [
+      { features: { 'hv-time': true } },
+      'cpu.features.hv-time: a setting of QEMU and no feature of a CPU, want such as aes or avx2',
+    ],
+    [{ model: 'host', match: 'exact' }, 'cpu.match: exact: model host is another on another host'],
     [{ exclusive: '/cpus' }, 'cpu.exclusive: "/cpus", want a name of 1 to 63 letters, digits, _, . or -'],
     [{ exclusive: { cpus: '0' } }, 'cpu.exclusive.cpus: unknown field, want pool'],
     [{ exclusive: true, count: 2, present: 1 }, 'cpu.present: 1: exclusive CPUs are all present, want 2'],
@@ -162,6 +178,12 @@ describe('numa', () => {
     [[{ cpus: '0', memory: 511 }], 'cells: 511 MiB together, want the size of the memory, 512'],
   ])('refuses %j', (cells, reason) => {
     expect(refusal({ cpu: 4, numa: { cells } })).toBe(`spec.features.numa.${reason}`)
+  })
+
+  it('refuses cells beside those of the host', () => {
+    expect(refusal({ numa: { matchHost: true, cells: [{ cpus: '0', memory: 512 }] } })).toBe(
+      'spec.features.numa.matchHost: true: the host decides the cells, want no cells',
+    )
   })
 })
 
@@ -246,6 +268,10 @@ describe('system', () => {
       'not given here: PIT tick policy (no KVM)',
       'not given here: hyperv (no KVM)',
     ])
+    const clock = { timers: { hypervclock: true } }
+    expect(expanded({ system: { type: 'linux', clock } }, { facts }).notes).toContain(
+      'not given here: hyperv (no KVM)',
+    )
     expect(refusal({ system: { type: 'windows', hyperv: { require: true } } }, facts)).toBe(
       'spec.features.system.hyperv: not given here: no KVM',
     )

@@ -31,7 +31,11 @@ describe('network', () => {
   })
 
   it.each([
-    [{ source: 'lan', mac: '01:00:5e:00:00:01' }, 'network[0].mac: 01:00:5e:00:00:01: address of a group'],
+    [
+      { source: 'lan', mac: '01:00:5e:00:00:01' },
+      'network[0].mac: 01:00:5e:00:00:01: address of a group, want an even first byte',
+    ],
+    [{ source: 'lan', mac: '00:00:00:00:00:00' }, 'network[0].mac: 00:00:00:00:00:00: no address of a card'],
     [
       { source: 'lan', mac: '52:54:00' },
       'network[0].mac: "52:54:00", want six bytes such as 52:54:00:12:34:56',
@@ -50,7 +54,7 @@ describe('network', () => {
   it('refuses one MAC for two cards', () => {
     const nic = { source: 'lan', mac: '52:54:00:00:00:01' }
     expect(refusal({ network: [nic, nic] })).toContain(
-      'devices.nic1.properties.mac: MAC 52:54:00:00:00:01: already',
+      'network[1].mac: MAC 52:54:00:00:00:01: already that of spec.features.network[0]',
     )
   })
 })
@@ -76,6 +80,9 @@ describe('graphics', () => {
   it.each([
     [{ graphics: true, machine: 'microvm' }, 'graphics: machine microvm has no screen'],
     [{ graphics: { video: 'vga', ram: 2048 } }, 'graphics.ram: video vga has none'],
+    [{ graphics: { video: 'vga', heads: 4 } }, 'graphics.heads: 4: video vga has 1'],
+    [{ graphics: { video: 'virtio', vgamem: 65_536 } }, 'graphics.vgamem: video virtio has none'],
+    [{ graphics: { enabled: false, heads: 3 } }, 'graphics.heads: of a feature that is not enabled'],
     [{ graphics: { passwordValidTo: '2030-01-01T00:00:00' } }, 'graphics.passwordValidTo: wants a password'],
     [
       { graphics: { password: 'x', passwordValidTo: '2030-02-30T25:00:00' } },
@@ -237,6 +244,10 @@ describe('channel', () => {
 
   it.each([
     [[{ name: 'a' }, { name: 'a' }], 'channel[1].name: "a": given twice'],
+    [
+      Array.from({ length: 16 }, (_, index) => ({ name: `c${index}` })),
+      'channel[15]: virtio-serial0 has 16 ports, the first for a console, want a controller with more',
+    ],
     [[{ name: 'com.redhat.spice.0' }], 'channel[0].name: com.redhat.spice.0: wants graphics of type spice'],
     [[{ name: 'a', path: '/run/a' }], "channel[0].path: is the host's, want a name of the catalogue"],
   ])('refuses %j', (channel, reason) => {

@@ -92,6 +92,15 @@ describe('storage', () => {
       [{ source: 'a', interface: 'nvme', errorPolicy: 'stop' }],
       'storage[0].errorPolicy: interface nvme has none',
     ],
+    [
+      [{ source: 'a', interface: 'sata', readonly: true }],
+      'storage[0].readonly: true: a disk on ide or sata is written, want virtio-blk or virtio-scsi',
+    ],
+    [[{ source: 'a', io: 'native' }], 'storage[0].io: native: wants cache none or directsync, has writeback'],
+    [
+      [{ source: 'a', interface: 'nvme', cache: 'writethrough' }],
+      'storage[0].cache: writethrough: nvme has a cache of its own, want none, writeback or unsafe',
+    ],
     [Array(7).fill({ type: 'cdrom' }), 'storage[6]: interface sata has 6 units, all in use'],
     [[{ name: 'sata0', source: 'a' }], 'storage[0]: name "sata0": already that of spec.features.controllers'],
   ])('refuses %j', (storage, reason) => {
@@ -111,12 +120,16 @@ describe('storage', () => {
         ],
       })
     expect(twice({ serial: 'x' })).toContain(
-      'devices.disk1.properties.serial: serial x: already that of devices.disk0',
+      'storage[1].serial: serial x: already that of spec.features.storage[0]',
     )
-    expect(twice({ bootOrder: 1 })).toContain(
-      'devices.disk1.properties.bootindex: boot order 1: already that of',
-    )
+    expect(twice({ bootOrder: 1 })).toContain('storage[1].bootOrder: boot order 1: already that of')
     expect(refusal({ storage: Array(1000).fill({ source: 'a' }) })).toContain('no free place on PCI')
+    expect(refusal({ machine: 'pc', storage: Array(1000).fill({ source: 'a' }) })).toMatch(
+      /^storage\[\d+\]: no free place on PCI, want fewer devices/,
+    )
+    expect(refusal({ machine: 'pc', storage: Array(700).fill({ source: 'a' }) })).toMatch(
+      /spec.features: \d+ devices and backends, want at most 1024/,
+    )
     expect(refusal({ storage: Array(1025).fill({ source: 'a' }) })).toBe(
       'storage: 1025 items, want at most 1024',
     )
@@ -160,6 +173,8 @@ describe('controllers', () => {
     ['q35', { type: 'pci-bridge' }, '[0].type: machine pc-q35-7.2 has no pci-bridges'],
     ['q35', { type: 'usb', model: 'piix3-uhci' }, '[0].model: piix3-uhci: machine pc-q35-7.2 has qemu-xhci'],
     ['q35', { type: 'scsi', ports: 3 }, '[0].ports: a controller of type scsi has none'],
+    ['q35', { type: 'root-port', ports: 4 }, '[0].ports: a controller of type root-port has none'],
+    ['q35', { type: 'root-port', model: 'virtio-scsi' }, '[0].model: virtio-scsi: a root-port has one model'],
     ['microvm', { type: 'usb' }, '[0]: machine microvm has no USB'],
   ])('of %s refuse %j', (machine, controller, reason) => {
     expect(refusal({ machine, controllers: [controller] })).toBe(`controllers${reason}`)

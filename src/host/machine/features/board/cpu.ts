@@ -33,6 +33,10 @@ const DEFAULT_MODEL = 'Westmere'
 /** The name without a version is the newest one on a machine without versions, which emulation does not give in full. */
 const UNVERSIONED_MODEL = 'Westmere-v1'
 
+/** What QEMU sets of a CPU besides the features that its guest sees. */
+const NO_FEATURE =
+  /^(?:check|enforce|pmu|migratable|realized|hotplug\w*|l3-cache|legacy-cache|cpuid-0xb|tcg-cpuid|lmce|(?:host|fill|full|x|xen|hv|kvm|vmware|start)[-_].*|kvm|kvmclock-stable-bit)$/
+
 /** QEMU wants x2APIC for more, which its emulation has not. */
 const MAX_APIC_ID = 254
 
@@ -67,6 +71,9 @@ export const cpu = feature({
     }
     const odd = Object.keys(wish.features ?? {}).find((name) => !/^[\w.-]{1,64}$/.test(name))
     if (odd !== undefined) refuse(`${at}.features`, `${shown(odd)}: want the name of a CPU feature`)
+    const word = Object.keys(wish.features ?? {}).find((name) => NO_FEATURE.test(name))
+    if (word !== undefined)
+      refuse(`${at}.features.${word}`, 'a setting of QEMU and no feature of a CPU, want such as aes or avx2')
     const { cores = 1, threads = 1, sockets } = wish.topology ?? {}
     const { count: total = (sockets ?? 1) * cores * threads } = wish
     const isBare = wish.topology === undefined
@@ -91,6 +98,8 @@ export const cpu = feature({
     if (present < total && wish.exclusive !== undefined)
       refuse(`${at}.present`, `${present}: exclusive CPUs are all present, want ${total}`)
     const match = model === 'host' || model === 'max' ? 'host' : 'exact'
+    if (match === 'host' && wish.match === 'exact')
+      refuse(`${at}.match`, `exact: model ${model} is another on another host`)
     const changed = {
       ...draft,
       cpu: {

@@ -7,6 +7,13 @@ import { feature } from '../feature.ts'
 const mib = integer(1, MAX_MEMORY_MIB, 'MiB')
 const DEFAULT_MIB = 512
 
+/** Bits of an address of RAM that each model of QEMU has, and what lies above the RAM: holes of PCI, and the rounding of each slot. */
+const ADDRESS_BITS = 40
+const ABOVE_MIB = 40 * 1024
+const MIB_PER_SLOT = 1024
+
+const HUGE_MIB = { '2M': 2, '1G': 1024 } as const
+
 /** Memory that can be added costs the guest's kernel tables, and addresses that a small CPU model has not. */
 const MOST_DEDUCED_MIB = 256 * 1024
 const GROWTH = 4
@@ -37,6 +44,17 @@ export const memory = feature({
     if (maximum > size && !hasPci(draft)) refuse(`${at}.maximum`, 'machine microvm has no room for memory')
     if (maximum > size && slots === 0)
       refuse(`${at}.slots`, '0: memory beyond the size takes slots, want 1 or more')
+    const most = 2 ** (ADDRESS_BITS - 20) - ABOVE_MIB - slots * MIB_PER_SLOT
+    if (maximum > most && draft.cpu.match === 'exact') {
+      const field = wish.maximum === undefined ? 'size' : 'maximum'
+      refuse(
+        `${at}.${field}`,
+        `${maximum}: CPU model ${draft.cpu.model} reaches ${most} MiB with ${slots} slots`,
+      )
+    }
+    const page = wish.hugePages === undefined ? 1 : HUGE_MIB[wish.hugePages]
+    if (size % page !== 0)
+      refuse(`${at}.size`, `${size}: want a multiple of ${page} MiB, a page of ${wish.hugePages}`)
     return {
       ...draft,
       memory: {

@@ -20,6 +20,8 @@ export const numa = feature({
   ),
   expand: (draft, wish, { at, facts }) => {
     if (wish === undefined) return draft
+    if (wish.matchHost === true && wish.cells !== undefined)
+      refuse(`${at}.matchHost`, 'true: the host decides the cells, want no cells')
     if (wish.cells !== undefined)
       return { ...draft, numa: { matchHost: false, cells: checked(draft, wish.cells, at) } }
     if (wish.matchHost !== true) return draft

@@ -101,5 +101,6 @@ function withClockNotes(draft: Draft, { acceleration }: HostFacts): Draft {
   if (acceleration !== 'tcg') return draft
   const pit =
     draft.clock.timers.pit === undefined ? draft : withNote(draft, 'not given here: PIT tick policy (no KVM)')
-  return draft.hyperv === undefined ? pit : withNote(pit, 'not given here: hyperv (no KVM)')
+  const isAsked = draft.hyperv !== undefined || draft.clock.timers.hypervclock
+  return isAsked ? withNote(pit, 'not given here: hyperv (no KVM)') : pit
 }

@@ -1,7 +1,7 @@
 import { refuse } from '../../../spec/component-path.ts'
 import { integer, list, object, oneOf, optional, type Read } from '../../document/shape.ts'
 import { pciAddress } from '../../document/words.ts'
-import { type Address, hasPci, isPc, isQ35, MAX_CONTROLLERS } from '../../machine.ts'
+import { type Address, hasPci, isPc, isQ35, MAX_CONTROLLERS, placeName } from '../../machine.ts'
 import { controllerOf } from '../controllers-of.ts'
 import { type Draft, type DraftDevice, type Part, pciAddressOf, present, withParts } from '../draft.ts'
 import { feature } from '../feature.ts'
@@ -56,7 +56,10 @@ function partOf(draft: Draft, wish: ControllerWish, from: string, parts: readonl
   const { machine } = draft.board
   const explicit = pciAddressOf(wish.address)
   const number = parts.filter(({ device }) => device.kind === kindOf(wish.type)).length
+  if (wish.ports !== undefined && wish.type !== 'virtio-serial')
+    refuse(`${from}.ports`, `a controller of type ${wish.type} has none`)
   if (wish.type === 'root-port' || wish.type === 'pci-bridge') {
+    if (wish.model !== undefined) refuse(`${from}.model`, `${wish.model}: a ${wish.type} has one model`)
     const isPort = wish.type === 'root-port'
     if (isPort ? !isQ35(draft) : !isPc(draft))
       refuse(`${from}.type`, `machine ${machine} has no ${wish.type}s`)
@@ -68,8 +71,6 @@ function partOf(draft: Draft, wish: ControllerWish, from: string, parts: readonl
   if (model !== undefined && model !== device.model) {
     refuse(`${from}.model`, `${wish.model}: machine ${machine} has ${device.model}`)
   }
-  if (wish.ports !== undefined && wish.type !== 'virtio-serial')
-    refuse(`${from}.ports`, `a controller of type ${wish.type} has none`)
   if (device.address !== undefined) {
     if (explicit !== undefined && shown(explicit) !== shown(device.address)) {
       refuse(`${from}.address`, `${shown(explicit)}: the board has it at ${shown(device.address)}`)
@@ -90,7 +91,5 @@ function kindOf(type: ControllerWish['type']): string {
 }
 
 function shown(address: Address): string {
-  if (address.type !== 'pci') return address.type
-  const [bus, slot] = [address.bus, address.slot].map((number) => number.toString(16).padStart(2, '0'))
-  return `${bus}:${slot}.${address.function}`
+  return address.type === 'pci' ? placeName(address) : address.type
 }

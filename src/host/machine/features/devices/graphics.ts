@@ -40,6 +40,8 @@ export const graphics = feature({
       ([, value]) => value !== undefined,
     )
     if (!isQxl && qxlOnly !== undefined) refuse(`${at}.${qxlOnly[0]}`, `video ${video} has none`)
+    if (video === 'virtio' && wish?.vgamem !== undefined) refuse(`${at}.vgamem`, 'video virtio has none')
+    if (video === 'vga' && (wish?.heads ?? 1) > 1) refuse(`${at}.heads`, `${wish?.heads}: video vga has 1`)
     if (wish?.passwordValidTo !== undefined && wish.password === undefined)
       refuse(`${at}.passwordValidTo`, 'wants a password')
     if (wish?.passwordValidTo !== undefined && Number.isNaN(Date.parse(`${wish.passwordValidTo}Z`)))

@@ -56,7 +56,8 @@ function partOf(draft: Draft, wish: NicWish, index: number, from: string): Part 
   const key = wish.name ?? `nic${index}`
   const mac = (wish.mac ?? derivedMac(draft, key)).toLowerCase()
   if ((Number.parseInt(mac.slice(0, 2), 16) & GROUP_BIT) === 1)
-    refuse(`${from}.mac`, `${mac}: address of a group`)
+    refuse(`${from}.mac`, `${mac}: address of a group, want an even first byte`)
+  if (mac === '00:00:00:00:00:00') refuse(`${from}.mac`, `${mac}: no address of a card, want another`)
   if (model !== 'virtio' && !hasPci(draft))
     refuse(`${from}.model`, `${model}: machine microvm has no PCI, want virtio`)
   if (model !== 'virtio' && queues > 1) refuse(`${from}.queues`, `${queues}: model ${model} has one`)

@@ -166,6 +166,8 @@ function controlledDisk(draft: Draft, disk: Disk, address: Address): DraftDevice
   if (wish.address !== undefined) refuse(`${from}.address`, 'its controller has one, want a unit')
   const bus = interfaceOf(draft, wish) === 'virtio-scsi' ? 'scsi' : 'ide'
   const type = wish.type ?? 'disk'
+  if (wish.readonly === true && bus === 'ide' && type === 'disk')
+    refuse(`${from}.readonly`, 'true: a disk on ide or sata is written, want virtio-blk or virtio-scsi')
   const model = `${bus}-${type === 'cdrom' ? 'cd' : 'hd'}`
   return { kind: type, model, address, properties: propertiesOf(draft, disk), from }
 }
@@ -215,6 +217,11 @@ function backendOf(wish: DiskWish, from: string): NonNullable<Part['backend']> {
   if (source === undefined && !isCdrom) refuse(`${from}.source`, 'missing, want the name of a volume')
   if (isCdrom && wish.readonly === false) refuse(`${from}.readonly`, 'false: a cdrom is read-only')
   if (wish.optional !== undefined && !isCdrom) refuse(`${from}.optional`, 'only a cdrom may be empty')
+  const { cache = 'writeback' } = wish
+  if (wish.io === 'native' && cache !== 'none' && cache !== 'directsync')
+    refuse(`${from}.io`, `native: wants cache none or directsync, has ${cache}`)
+  if (wish.interface === 'nvme' && (cache === 'writethrough' || cache === 'directsync'))
+    refuse(`${from}.cache`, `${cache}: nvme has a cache of its own, want none, writeback or unsafe`)
   const options = present<Scalar>({
     ...{
       format: wish.format,
