@@ -59,8 +59,11 @@ function checkMac(at: string, mac: string): void {
   if (Number.parseInt(mac.slice(0, 2), 16) % 2 === 1) refuse(at, `${mac}: address of a group`)
 }
 
-/** Addresses that no filter uses would make a caller believe that others are not let through. */
-function checkFilters(
+/**
+ * Throws INVALID_ARGUMENT for filters that the card cannot have. Addresses that no filter uses would make a caller believe that
+ * others are not let through.
+ */
+export function checkFilters(
   at: (field: string) => string,
   { filters = [], addresses = [], backend: name }: NicDevice,
   { backends }: VmSpec,
@@ -81,7 +84,8 @@ function checkFilters(
   for (const [index, address] of addresses.entries()) checkAddress(`${at('addresses')}[${index}]`, address)
 }
 
-function checkAddress(at: string, text: string): void {
+/** Throws INVALID_ARGUMENT for what is no address of a guest. */
+export function checkAddress(at: string, text: string): void {
   const bytes = parseIp(text)
   const isGroup = bytes !== undefined && (bytes.length === 4 ? (bytes[0] ?? 0) >= 224 : bytes[0] === 0xff)
   if (bytes === undefined || isGroup || !bytes.some((byte) => byte !== 0))

@@ -46,6 +46,14 @@ describe("a machine as libvirt's domain", () => {
     expect(fields.has('maxMemory')).toBe(false)
   })
 
+  it("tells a filter the guest's addresses", () => {
+    const nic = { source: 'a', filter: 'clean-traffic', addresses: ['10.0.0.2', 'fd00::2'] }
+    const xml = domainXml(expanded({ network: [nic] }))
+    expect(xml.match(/<filterref[\s\S]*<\/filterref>/)?.[0].replace(/>\s+</g, '><')).toBe(
+      '<filterref filter="clean-traffic"><parameter name="IP" value="10.0.0.2"/><parameter name="IPV6" value="fd00::2"/></filterref>',
+    )
+  })
+
   it('has one cell of everything where memory may be added', () => {
     expect(fieldsOf({ memory: 512, cpu: 4 }).get('cpu/numa/cell@cpus')).toBe('0-3')
     expect(fieldsOf({ memory: { size: 512, slots: 0 } }).has('cpu/numa/cell@cpus')).toBe(false)
@@ -66,7 +74,9 @@ describe("a machine as libvirt's domain", () => {
     [{ share: [{ source: 'a', tag: 'a' }] }, 'devices.share0: libvirt has no words for a share here'],
     [{ metadata: { name: 'a' } }, 'devices.metadata0: libvirt has no words for a firmware-item here'],
     [
-      { network: [{ source: 'a', filter: ['no-ip-spoofing', 'no-mac-spoofing'] }] },
+      {
+        network: [{ source: 'a', filter: ['no-ip-spoofing', 'no-mac-spoofing'], addresses: ['10.0.0.2'] }],
+      },
       'backends.nic0-backend.options.filters: libvirt takes one',
     ],
   ])('of %j is refused by name', (features, reason) => {

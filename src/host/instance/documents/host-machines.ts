@@ -9,6 +9,9 @@ import type { HostFacts } from '../../machine/features/feature.ts'
 import type { Machine } from '../../machine/machine.ts'
 import { withPlugsOf } from '../../machine/plugged.ts'
 import { type AskedQemu, checkCapabilities } from '../../qemu/capabilities.ts'
+import { asSpec, type Backends } from '../../qemu/machine/as-spec.ts'
+import { checkFilters } from '../../spec/check-device.ts'
+import { pathOf } from '../../spec/component-path.ts'
 import { checkImages } from './check-images.ts'
 import { machinesOf, type Provided, withStarted } from './document-record.ts'
 import { ownBackends } from './own-files.ts'
@@ -51,10 +54,21 @@ export function hostMachines(parts: {
       const tenant = properties?.tenant
       const found = resolveBackends(machine, tenant, catalogue, options)
       const passwords = resolveSecrets(machine, tenant, catalogue, options)
+      checkCards(machine, found, options.fields)
       await checkLinks(catalogue, found)
       await checkImages(found)
       return { backends: { ...found, ...ownBackends(machine, folder) }, passwords }
     },
+  }
+}
+
+/** Throws INVALID_ARGUMENT that names the field for a filter that the network behind a card cannot have. */
+function checkCards(machine: Machine, backends: Backends, fields: ReadonlyMap<string, string>): void {
+  const spec = asSpec(machine, backends)
+  for (const [key, device] of Object.entries(spec.devices)) {
+    if (device.kind !== 'nic') continue
+    const from = fields.get(device.backend) ?? pathOf('devices', key)
+    checkFilters((field) => `${from}.${field === 'filters' ? 'filter' : field}`, device, spec)
   }
 }
 

@@ -22,7 +22,6 @@ import {
   SANDBOX,
 } from '../../qemu/qemu-arguments.ts'
 import type { Secrets } from '../../secrets/secrets.ts'
-import { checkDevice } from '../../spec/check-device.ts'
 import { BACKEND_FIELDS, DEVICE_FIELDS, pathOf } from '../../spec/component-path.ts'
 import { specFromProto } from '../../spec/from-proto.ts'
 import type { Backend, VmSpec } from '../../spec/spec.ts'
@@ -140,10 +139,7 @@ function hardwareOf(record: Readonly<InstanceRecord>): Hardware {
   }
   if (document.current === '') return { spec: stoppedSpec(record) }
   const { backends, machine } = runningOf(record)
-  const spec = asSpec(machine, backends)
-  for (const [key, device] of Object.entries(spec.devices))
-    if (device.kind === 'nic') checkDevice(key, device, spec)
-  return { spec, machine, backends }
+  return { spec: asSpec(machine, backends), machine, backends }
 }
 
 function throttleSteps({ machine, backends = {} }: Hardware): readonly PlannedStep[] {

@@ -13,6 +13,8 @@ export const serial = text(/^[\w.-]{1,36}$/, '1 to 36 letters, digits, _, . or -
 
 export const macAddress = text(/^([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}$/, 'six bytes such as 52:54:00:12:34:56')
 
+export const ipAddress = text(/^[\da-fA-F.:]{2,45}$/, 'an address such as 10.0.0.2')
+
 /** A line of SMBIOS. QEMU would take a comma for the end of the value. */
 export const label = text(/^[ -+\--~]{1,64}$/, '1 to 64 printable characters of ASCII without commas')
 

@@ -139,6 +139,10 @@ function nicElements({ address, backend, device, key }: Own): readonly Element[]
   if (filters.length > 1)
     refuse(`${pathOf('backends', `${key}-backend`)}.options.filters`, 'libvirt takes one')
   const [filter = ''] = filters
+  const addresses = String(backend?.options.addresses ?? '')
+    .split(',')
+    .filter((value) => value !== '')
+    .map((value) => element('parameter', { name: value.includes(':') ? 'IPV6' : 'IP', value }))
   const kind = backend?.kind === 'bridge' ? 'bridge' : 'network'
   return [
     element(
@@ -148,7 +152,7 @@ function nicElements({ address, backend, device, key }: Own): readonly Element[]
       element('source', { [kind]: backend?.name }),
       element('model', { type: device.model === 'virtio-net' ? 'virtio' : device.model }),
       queues === undefined ? undefined : element('driver', { queues: number(queues) }),
-      filter === '' ? undefined : element('filterref', { filter }),
+      filter === '' ? undefined : element('filterref', { filter }, ...addresses),
       bootindex === undefined ? undefined : element('boot', { order: number(bootindex) }),
       address,
     ),

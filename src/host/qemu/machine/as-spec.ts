@@ -75,8 +75,9 @@ function wordsOf(machine: Machine, device: MachineDevice): Device | undefined {
 
 function filtersAndAddresses(machine: Machine, device: MachineDevice) {
   const filters = filtersOf(machine, device)
-  const usesAddresses = filters.some((name) => name !== 'no-mac-spoofing')
-  return { filters, addresses: usesAddresses ? addressesOf(machine) : [] }
+  const { addresses } = machine.backends[device.backend ?? '']?.options ?? {}
+  if (typeof addresses === 'string') return { filters, addresses: addresses.split(',') }
+  return { filters, addresses: [] }
 }
 
 function filtersOf({ backends }: Machine, { backend = '' }: MachineDevice): readonly NetworkFilter[] {
@@ -84,13 +85,4 @@ function filtersOf({ backends }: Machine, { backend = '' }: MachineDevice): read
   const names = typeof filters === 'string' ? filters.split(',') : []
   const isWished = (name: NetworkFilter) => names.includes(name) || names.includes('clean-traffic')
   return NETWORK_FILTERS.filter(isWished)
-}
-
-/** The addresses that a guest is told are those of its only card. */
-function addressesOf({ backends, devices }: Machine): readonly string[] {
-  if (Object.values(devices).filter(({ kind }) => kind === 'nic').length !== 1) return []
-  const { options } = Object.values(backends).find(({ kind }) => kind === 'metadata') ?? {}
-  return [options?.v4, options?.v6].flatMap((each) =>
-    typeof each === 'string' ? [each.replace(/\/.*/, '')] : [],
-  )
 }

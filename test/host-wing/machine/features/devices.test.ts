@@ -24,10 +24,27 @@ describe('network', () => {
       mac: '00:AA:bb:cc:dd:ee',
       queues: 2,
       filter: ['no-ip-spoofing', 'no-mac-spoofing'],
+      addresses: ['10.0.0.2', 'fd00::2'],
     }
     const { backends, devices } = expanded({ network: [{ ...nic, address: '00:09.0', bootOrder: 2 }] })
     expect(devices.nic0?.properties).toEqual({ mac: '00:aa:bb:cc:dd:ee', bootindex: 2, queues: 2 })
-    expect(backends['nic0-backend']?.options).toEqual({ filters: 'no-ip-spoofing,no-mac-spoofing' })
+    expect(backends['nic0-backend']?.options).toEqual({
+      filters: 'no-ip-spoofing,no-mac-spoofing',
+      addresses: '10.0.0.2,fd00::2',
+    })
+  })
+
+  it("has the guest's addresses for its filters when it is the only one", () => {
+    const nic = { source: 'lan', filter: 'clean-traffic' }
+    const metadata = { v4: { ip: '10.0.0.2/24', peer: '10.0.0.1' }, v6: { ip: 'fd00::2' } }
+    const { backends } = expanded({ network: [nic], metadata })
+    expect(backends['nic0-backend']?.options.addresses).toBe('10.0.0.2,fd00::2')
+    const plain = expanded({ network: [{ ...nic, filter: 'no-mac-spoofing' }], metadata })
+    expect(plain.backends['nic0-backend']?.options).toEqual({ filters: 'no-mac-spoofing' })
+    const missing = 'network[0].addresses: missing, want those that clean-traffic let the guest send from'
+    expect(refusal({ network: [nic] })).toContain(missing)
+    expect(refusal({ network: [nic], metadata: { name: 'web' } })).toContain(missing)
+    expect(refusal({ network: [nic, { source: 'lan' }], metadata })).toContain(missing)
   })
 
   it.each([
@@ -47,6 +64,14 @@ describe('network', () => {
     [{ source: 'lan', model: 'e1000', queues: 2 }, 'network[0].queues: 2: model e1000 has one'],
     [{ source: { kind: 'bridge', name: 'br0' } }, 'network[0].source.kind: "bridge", want network'],
     [{}, 'network[0].source: missing'],
+    [
+      { source: 'lan', filter: 'no-mac-spoofing', addresses: ['10.0.0.2'] },
+      'network[0].addresses: no filter uses them, want no-ip-spoofing or no-arp-spoofing',
+    ],
+    [
+      { source: 'lan', filter: 'no-ip-spoofing', addresses: ['10.0.0.2', '224.0.0.1'] },
+      'network[0].addresses[1]: "224.0.0.1": want the IPv4 or IPv6 address of a guest',
+    ],
   ])('refuses %j', (nic, reason) => {
     expect(refusal({ network: [nic] })).toContain(reason)
   })

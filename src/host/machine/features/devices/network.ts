@@ -1,4 +1,6 @@
+import { checkAddress } from '../../../spec/check-device.ts'
 import { refuse } from '../../../spec/component-path.ts'
+import { MAX_ADDRESSES } from '../../../spec/limits.ts'
 import {
   either,
   integer,
@@ -9,7 +11,7 @@ import {
   type Read,
   type Shape,
 } from '../../document/shape.ts'
-import { bootOrder, catalogueName, macAddress, pciAddress } from '../../document/words.ts'
+import { bootOrder, catalogueName, ipAddress, macAddress, pciAddress } from '../../document/words.ts'
 import { hasPci, type Scalar } from '../../machine.ts'
 import { type Draft, digitsFor, type Part, pciAddressOf, present, withParts } from '../draft.ts'
 import { feature } from '../feature.ts'
@@ -33,6 +35,8 @@ const item = object({
   mac: optional(macAddress),
   queues: optional(integer(1, 16)),
   filter: optional(either(filter, list(filter, MAX_FILTERS), (name) => [name])),
+  /** From which the guest may send; by default those of `metadata`, for the only card. */
+  addresses: optional(list(ipAddress, MAX_ADDRESSES)),
   bootOrder: optional(bootOrder),
   address: optional(pciAddress),
 })
@@ -61,6 +65,9 @@ function partOf(draft: Draft, wish: NicWish, index: number, from: string): Part 
   if (model !== 'virtio' && !hasPci(draft))
     refuse(`${from}.model`, `${model}: machine microvm has no PCI, want virtio`)
   if (model !== 'virtio' && queues > 1) refuse(`${from}.queues`, `${queues}: model ${model} has one`)
+  for (const [each, text] of wish.addresses?.entries() ?? []) checkAddress(`${from}.addresses[${each}]`, text)
+  if (wish.addresses !== undefined && !usesAddresses(wish.filter))
+    refuse(`${from}.addresses`, 'no filter uses them, want no-ip-spoofing or no-arp-spoofing')
   const address = pciAddressOf(wish.address)
   return {
     key,
@@ -76,9 +83,14 @@ function partOf(draft: Draft, wish: NicWish, index: number, from: string): Part 
     },
     backend: {
       ...source,
-      options: wish.filter === undefined ? {} : { filters: wish.filter.join(',') },
+      options: present({ filters: wish.filter?.join(','), addresses: wish.addresses?.join(',') }),
     },
   }
+}
+
+/** Whether the filters of a card compare addresses of IP, which they have to be told. */
+export function usesAddresses(filters: readonly string[] = []): boolean {
+  return filters.some((name) => name !== 'no-mac-spoofing')
 }
 
 /** QEMU's own prefix, and three bytes of this machine's identity. */
