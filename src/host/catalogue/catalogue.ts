@@ -29,13 +29,21 @@ const number = integer(1, Number.MAX_SAFE_INTEGER)
 
 const limits = object({ iops: optional(number), bytes_per_second: optional(number) })
 
+const httpsUrl = text(
+  /^https:\/\/[^\s/?#@\\]+\/[^\s?#\\]*$/,
+  'an address such as https://images.example/disk.raw, without user, password and query',
+)
+
 /** A disk of one writer at a time. */
 const volume = object({
-  path,
+  path: optional(path),
+  /** In place of a path: a raw disk that is read from a server. */
+  url: optional(httpsUrl),
+  username: optional(text(/^[^\p{Cc}:]{1,255}$/u, 'a name without a colon')),
   /** Never of a document: the header of a qcow2 image, which a guest could write into a raw one, names other files. */
   format: optional(oneOf(['raw', 'qcow2'])),
   read_only: optional(boolean),
-  /** The name of the secret that opens a LUKS image. */
+  /** The name of the secret that opens a LUKS image, or goes with the user's name. */
   secret: optional(catalogueName),
   /** A document may wish for less. */
   limits: optional(limits),
@@ -102,6 +110,7 @@ export function readCatalogue(value: unknown): Catalogue {
   const { cpu_pools = {} } = read
   const catalogue = { roots, volumes, images, networks, folders, secrets, cpu_pools }
   checkPlaces(catalogue)
+  checkVolumes(catalogue)
   checkNetworks(catalogue)
   checkSecrets(catalogue)
   checkPools(catalogue)
@@ -131,6 +140,7 @@ function checkPlaces(catalogue: Catalogue): void {
   for (const [table, entries] of Object.entries({ volumes, images, folders })) {
     for (const [name, entry] of Object.entries(entries)) {
       const at = `${table}.${name}.path`
+      if (entry.path === undefined) continue
       checkPath(at, entry.path)
       if (!isPlain(entry.path))
         refuse(at, `${shown(entry.path)}: want it without ".", "//" and a "/" at its end`)
@@ -151,6 +161,22 @@ function isPlain(place: string): boolean {
     .slice(1)
     .split('/')
     .every((part) => part !== '' && part !== '.')
+}
+
+function checkVolumes({ volumes }: Catalogue): void {
+  for (const [name, { format, path: file, read_only, secret: password, url, username }] of Object.entries(
+    volumes,
+  )) {
+    const at = `volumes.${name}`
+    if ((file === undefined) === (url === undefined)) refuse(at, 'want path or url')
+    if (url === undefined && username !== undefined) refuse(`${at}.username`, 'is for a url')
+    if (url === undefined) continue
+    if (!URL.canParse(url)) refuse(`${at}.url`, `${shown(url)}: no address`)
+    if (format === 'qcow2') refuse(`${at}.format`, 'qcow2: only raw disks are read from a server')
+    if (read_only === false) refuse(`${at}.read_only`, 'false: https writes nothing')
+    if ((username === undefined) !== (password === undefined))
+      refuse(at, 'a url has username and secret, or neither')
+  }
 }
 
 function checkNetworks({ networks }: Catalogue): void {

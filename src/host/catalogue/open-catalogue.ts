@@ -1,7 +1,7 @@
 import { constants } from 'node:fs'
 import { open, realpath } from 'node:fs/promises'
 import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
-import type { Backend } from '../spec/spec.ts'
+import type { Backend, NetworkDisk } from '../spec/spec.ts'
 import { type Catalogue, NO_CATALOGUE, readCatalogue } from './catalogue.ts'
 import { followPath } from './fixed-path.ts'
 
@@ -59,7 +59,7 @@ async function readOwn(path: string): Promise<string | undefined> {
  */
 export async function checkLinks(
   { roots }: Catalogue,
-  backends: Readonly<Record<string, Backend>>,
+  backends: Readonly<Record<string, Backend | NetworkDisk>>,
 ): Promise<void> {
   const own = await Promise.all(roots.map((root) => realpath(root).catch(() => root)))
   for (const [key, backend] of Object.entries(backends)) {

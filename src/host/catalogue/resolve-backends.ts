@@ -3,7 +3,7 @@ import { AgentError } from '../../base/errors.ts'
 import { didYouMean } from '../../base/suggest.mjs'
 import { FIRMWARE_KEYS, type Machine, type MachineBackend } from '../machine/machine.ts'
 import { pathOf, shown } from '../spec/component-path.ts'
-import type { Backend, FileBackend } from '../spec/spec.ts'
+import type { Backend, FileBackend, NetworkDisk } from '../spec/spec.ts'
 import type { Catalogue, Entries, Entry, Table } from './catalogue.ts'
 
 /** The fields of a document that name a backend, by its key. */
@@ -29,9 +29,9 @@ export function resolveBackends(
   tenant: string | undefined,
   catalogue: Catalogue,
   { fields = new Map(), isPrivileged = !tenant }: LookupOptions = {},
-): Readonly<Record<string, Backend>> {
+): Readonly<Record<string, Backend | NetworkDisk>> {
   const look = new Lookup({ machine, tenant, catalogue, fields, isPrivileged })
-  const backends: Record<string, Backend> = {}
+  const backends: Record<string, Backend | NetworkDisk> = {}
   for (const [key, backend] of Object.entries(machine.backends)) {
     const found = look.backend(key, backend)
     if (found !== undefined) backends[key] = found
@@ -101,7 +101,7 @@ class Lookup {
     throw new AgentError(code, more > 0 ? `${text}; and ${more} more` : text)
   }
 
-  backend(key: string, backend: MachineBackend): Backend | undefined {
+  backend(key: string, backend: MachineBackend): Backend | NetworkDisk | undefined {
     const { kind, name = '', path } = backend
     if (path !== undefined && this.#isDeniedAt(this.at(key, 'path'))) return undefined
     switch (kind) {
@@ -164,7 +164,7 @@ class Lookup {
     return true
   }
 
-  #volume(key: string, name: string, backend: MachineBackend): Backend | undefined {
+  #volume(key: string, name: string, backend: MachineBackend): FileBackend | NetworkDisk | undefined {
     const { format: wanted, optional, readOnly = false } = backend.options
     const at = this.at(key, 'source')
     const volume = this.#find('volumes', name)
@@ -174,7 +174,7 @@ class Lookup {
       if (optional !== true) this.#miss(['volumes', 'images'], name, at)
       return undefined
     }
-    const isReadOnly = volume === undefined || volume.read_only === true
+    const isReadOnly = volume === undefined || volume.read_only === true || volume.url !== undefined
     if (isReadOnly && readOnly !== true) {
       this.#faults.push(`${this.at(key, 'readonly')}: ${shown(name)} is read-only, want true`)
       return undefined
@@ -189,6 +189,12 @@ class Lookup {
     if (readOnly !== true) this.#written.set(name, at)
     const key_ = volume?.secret
     const secret = key_ === undefined ? undefined : this.#parts.catalogue.secrets[key_]?.id
+    if (volume?.url !== undefined) {
+      const { limits, url, username } = volume
+      const login = username !== undefined && secret !== undefined ? { username, secret } : undefined
+      return { kind: 'network-disk', url, ...(login && { login }), ...optionsOf(backend, limits) }
+    }
+    if (entry.path === undefined) throw new AgentError('INTERNAL', `${at}: want a checked catalogue`)
     return fileOf(backend, {
       path: entry.path,
       format,
@@ -255,24 +261,34 @@ function isFor(
 interface FilePlace {
   readonly path: string
   readonly format?: 'raw' | 'qcow2'
-  readonly limits?: NonNullable<Entry<'volumes'>['limits']>
+  readonly limits?: Entry<'volumes'>['limits']
   readonly secret?: string
 }
 
 /** The options have been read by the shape of `storage`. */
 function fileOf({ options }: MachineBackend, { format, limits, path, secret }: FilePlace): FileBackend {
-  const { bytesPerSecond, cache, format: wanted, io, iopsTotal, readOnly } = options
+  const { format: wanted, readOnly } = options
+  return {
+    ...{ kind: 'file', path, access: readOnly === true ? 'read-only' : 'read-write' },
+    format: format ?? (wanted === 'qcow2' ? 'qcow2' : 'raw'),
+    ...optionsOf({ options }, limits),
+    ...(secret !== undefined && { encryption: { secret } }),
+  }
+}
+
+function optionsOf(
+  { options }: Pick<MachineBackend, 'options'>,
+  limits: FilePlace['limits'],
+): Pick<FileBackend, 'cache' | 'io' | 'limits'> {
+  const { bytesPerSecond, cache, io, iopsTotal } = options
   const own = {
     ...least('iopsTotal', iopsTotal, limits?.iops),
     ...least('bytesPerSecond', bytesPerSecond, limits?.bytes_per_second),
   }
   return {
-    ...{ kind: 'file', path, access: readOnly === true ? 'read-only' : 'read-write' },
-    format: format ?? (wanted === 'qcow2' ? 'qcow2' : 'raw'),
     ...(typeof cache === 'string' && { cache: cache as FileBackend['cache'] }),
     ...(typeof io === 'string' && { io: io as FileBackend['io'] }),
     ...(Object.keys(own).length > 0 && { limits: own }),
-    ...(secret !== undefined && { encryption: { secret } }),
   }
 }
 

@@ -9,7 +9,7 @@ import type { Specification } from '../../gen/microvm/instance/v1/instance.ts'
 import { AGENT_PORT } from '../qemu/vsock/guest-link.ts'
 import { specificationOf } from './devices/plug.ts'
 import type { MachineInstance } from './instance.ts'
-import { guestSocket } from './machine/plan.ts'
+import { guestSocket } from './machine/daemon-steps.ts'
 import { linksOfWords, type TapLink } from './machine/tap-links.ts'
 import { joined } from './streams.ts'
 

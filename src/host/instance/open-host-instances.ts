@@ -19,9 +19,9 @@ import type { Instances } from './instances.ts'
 import { INSTANCE_LIMITS } from './limits.ts'
 import { cpuShares, hostNodes } from './machine/cpu-shares.ts'
 import { hostLinks } from './machine/host-links.ts'
+import { VARIABLES } from './machine/instance-files.ts'
 import { type PlanHost, planFor, type WallFacts } from './machine/plan.ts'
 import type { Holders } from './machine/steps.ts'
-import { VARIABLES } from './machine/uefi-variables.ts'
 import { uidClaims } from './machine/uid-claims.ts'
 import { checkUnused, UIDS, type UidRange } from './machine/uid-range.ts'
 import { type InstancesParts, openInstances } from './open-instances.ts'
@@ -198,4 +198,5 @@ const PROGRAMS = {
   qemu: 'qemu-system-x86_64',
   virtiofsd: '/usr/lib/qemu/virtiofsd',
   passt: 'passt',
+  'storage-daemon': 'qemu-storage-daemon',
 } as const

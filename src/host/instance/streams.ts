@@ -11,7 +11,7 @@ import { type StepRecord, StreamRecord } from '../../gen/microvm/instance/v1/rec
 import { drained, SharedConsole } from './console/shared-console.ts'
 import type { Holder } from './holder/holder.ts'
 import type { MachineInstance } from './instance.ts'
-import { guestSocket } from './machine/plan.ts'
+import { guestSocket } from './machine/daemon-steps.ts'
 import { answer } from './machine/steps.ts'
 import { streamRows } from './record/instance-record.ts'
 import type { Change } from './registry/registry.ts'

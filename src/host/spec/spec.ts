@@ -207,6 +207,15 @@ export type Backend =
   | ContentBackend
   | FolderBackend
 
+/** A disk that a server of the network has, which the guest reads. No specification has one, only machines of documents. */
+export interface NetworkDisk extends Pick<FileBackend, 'cache' | 'io' | 'limits'> {
+  readonly kind: 'network-disk'
+  /** Of https, without user, password and query. */
+  readonly url: string
+  /** By HTTP Basic: `secret` is the id of the password. */
+  readonly login?: { readonly username: string; readonly secret: string } | undefined
+}
+
 /** A raw file or block device below a disk or persistent memory. */
 export interface FileBackend {
   readonly kind: 'file'

@@ -16,6 +16,10 @@ const volume = (own: Readonly<Record<string, unknown>>) => ({
   volumes: { a: { path: '/srv/a', ...own } },
 })
 
+const ofServer = (own: Readonly<Record<string, unknown>>) => ({
+  volumes: { a: { url: 'https://host/a', ...own } },
+})
+
 describe('a catalogue', () => {
   it('is empty without tables', () => {
     expect(readCatalogue({})).toEqual(NO_CATALOGUE)
@@ -34,7 +38,7 @@ describe('a catalogue', () => {
     expect(catalogue.cpu_pools.fast?.cpus).toEqual([2, 3, 8])
   })
 
-  it.each([
+  it.each<[unknown, string]>([
     [{ volume: {} }, 'volume: unknown field, did you mean "volumes"?'],
     [volume({ readonly: true }), 'volumes.a.readonly: unknown field, did you mean "read_only"?'],
     [volume({ path: 'a' }), 'volumes.a.path: "a", want an absolute path'],
@@ -54,6 +58,24 @@ describe('a catalogue', () => {
       'volumes.a.tenants[0]: "../anne", want the name of a tenant: 1 to 32 of a-z, 0-9, _ and -',
     ],
     [volume({ limits: { iops: 0 } }), 'volumes.a.limits.iops: 0, want a whole number, 1 to 9007199254740991'],
+    [volume({ url: 'https://host/a' }), 'volumes.a: want path or url'],
+    [{ volumes: { a: {} } }, 'volumes.a: want path or url'],
+    [volume({ username: 'web' }), 'volumes.a.username: is for a url'],
+    ...[
+      'http://host/a',
+      'https://web:password@host/a',
+      'https://host/a?token=1',
+      'iscsi://host/target/0',
+      'https://host',
+    ].map((url): [unknown, string] => [
+      { volumes: { a: { url } } },
+      `volumes.a.url: ${JSON.stringify(url)}, want an address such as https://images.example/disk.raw, without user, password and query`,
+    ]),
+    [ofServer({ url: 'https://[::/a' }), 'volumes.a.url: "https://[::/a": no address'],
+    [ofServer({ format: 'qcow2' }), 'volumes.a.format: qcow2: only raw disks are read from a server'],
+    [ofServer({ read_only: false }), 'volumes.a.read_only: false: https writes nothing'],
+    [ofServer({ username: 'web' }), 'volumes.a: a url has username and secret, or neither'],
+    [ofServer({ username: 'a:b' }), 'volumes.a.username: "a:b", want a name without a colon'],
     [volume({ secret: 'key' }), 'volumes.a.secret: "key": not in secrets, want one of them'],
     [{ ...volume({}), images: { a: { path: '/srv/b' } } }, 'images.a: already the name of volumes.a'],
     [{ volumes: { '../a': {} } }, 'volumes: "../a", want a name of 1 to 63 letters, digits, _, . or -'],

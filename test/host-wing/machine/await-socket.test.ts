@@ -3,8 +3,9 @@ import { once } from 'node:events'
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { afterEach, describe, expect, it } from 'vitest'
+import { AgentError } from '../../../src/base/errors.ts'
 import type { HeldChild, Holder } from '../../../src/host/instance/holder/holder.ts'
-import { awaitSocket } from '../../../src/host/instance/machine/await-socket.ts'
+import { awaitSocket, explainDaemon } from '../../../src/host/instance/machine/await-socket.ts'
 import { endChild } from '../../support/processes.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
@@ -61,5 +62,24 @@ describe('awaitSocket', () => {
       onBound: () => listeners.forEach((tell) => void tell(child({ code: 3, signal: undefined }))),
     })
     await expect(ending.waited).rejects.toThrow('server: ended with status 3 before it made its socket')
+  })
+})
+
+describe('explainDaemon', () => {
+  it.each([
+    [
+      '--blockdev {"driver":"https","url":"https://host/a}: b","read-only":true}: Unknown driver \'https\'',
+      'backends.disk0: https://host/a}: b: this host reads no disks by https; ./microvm doctor names the package',
+    ],
+    [
+      '--blockdev {"driver":"https","url":"https://host/a","read-only":true}: CURL: Error opening file: 401',
+      'backends.disk0: https://host/a: CURL: Error opening file: 401',
+    ],
+    ['made no socket within 5 ms', 'made no socket within 5 ms'],
+  ])('%s', (text, told) => {
+    const error = new AgentError('UNAVAILABLE', text)
+    expect(explainDaemon(error, { key: 'disk0', name: 'nbd-1', isRoutable: false })).toMatchObject({
+      message: told,
+    })
   })
 })

@@ -15,6 +15,7 @@ const INSTALLED = [
   'ovmf',
   'iproute2',
   'nftables',
+  'qemu-block-extra',
   'qemu-utils',
 ]
 

@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net'
 import { connectSocket } from '../../../src/client/connection/connect-socket.ts'
 import { hybridHandshake } from '../../../src/client/connection/dial.ts'
-import { guestSocket } from '../../../src/host/instance/machine/plan.ts'
+import { guestSocket } from '../../../src/host/instance/machine/daemon-steps.ts'
 import { runFolderOf } from '../../../src/host/instance/open-host-instances.ts'
 import type { TestGuest } from './boot-guest.ts'
 

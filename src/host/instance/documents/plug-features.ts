@@ -63,6 +63,11 @@ export async function plannedFeatures(
   const backend = device?.backend ?? ''
   const provided = await machines.provide(next, record, context.folder)
   const found = provided.backends[backend]
+  if (found?.kind === 'network-disk')
+    throw new AgentError(
+      'FAILED_PRECONDITION',
+      'features.storage: a disk of a server is there from the start on',
+    )
   const nextBackends = found === undefined ? backends : { ...backends, [backend]: found }
   const wished = next.backends[backend]
   const add = (to: typeof machine) => ({

@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { abortable } from '../../../base/abort.ts'
-import { AgentError } from '../../../base/errors.ts'
+import { AgentError, messageOf } from '../../../base/errors.ts'
 import type { Holder } from '../holder/holder.ts'
 import { lastLine } from './machine.ts'
 
@@ -48,6 +48,28 @@ export async function awaitSocket(
     stopListening()
   }
 }
+
+/** The error of a daemon of the backend `key` that could not begin, with what this host lacks where that is known. */
+export function explainDaemon(
+  error: unknown,
+  { key, name, isRoutable }: { readonly key: string; readonly name: string; readonly isRoutable: boolean },
+): unknown {
+  const refused = (text: string) =>
+    new AgentError('FAILED_PRECONDITION', `backends.${key}: ${text}`, { cause: error })
+  const text = messageOf(error)
+  // passt of Debian 12 copies its addresses from an interface with a default route; later ones can do without.
+  if (name.startsWith('passt-') && !isRoutable)
+    return refused(
+      `this host has no interface with a default route, from which passt takes its addresses (${text})`,
+    )
+  const [, url, reason] = STORAGE.exec(text) ?? []
+  if (reason?.includes('Unknown driver'))
+    return refused(`${url}: this host reads no disks by https; ./microvm doctor names the package`)
+  return reason === undefined ? error : refused(`${url}: ${reason}`)
+}
+
+/** The words of qemu-storage-daemon: what was asked, and why not. */
+const STORAGE = /--blockdev \{.*"url":"([^"]*)".*?\}: (.*)$/
 
 /**
  * Whether the process listens on the socket; also when that cannot be seen. A connection would tell, too, but virtiofsd takes

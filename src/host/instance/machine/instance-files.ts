@@ -1,6 +1,7 @@
-import { chmod, chown, mkdir, unlink } from 'node:fs/promises'
+import { chmod, chown, copyFile, mkdir, open, rename, stat, unlink } from 'node:fs/promises'
 import { basename, join } from 'node:path'
-import { errnoOf } from '../../../base/errors.ts'
+import { AgentError, errnoOf } from '../../../base/errors.ts'
+import { OVMF } from '../../qemu/qemu-arguments.ts'
 
 /** The folder in an instance's folder in which its processes make their sockets. They can write nowhere else. */
 export const OWN_FOLDER = 'run'
@@ -27,4 +28,22 @@ export async function removeFiles(folder: string, paths: readonly string[]): Pro
       if (!['ENOENT', 'EISDIR'].includes(errnoOf(error) ?? '')) throw error
     })
   }
+}
+
+/** The name of the file with UEFI's variables, in the folder of what keeps it. */
+export const VARIABLES = 'uefi-variables.fd'
+
+/** Makes the file with UEFI's variables unless it is there, whole or not at all. Throws FAILED_PRECONDITION without OVMF. */
+export async function makeVariables(path: string, from: string = OVMF.variables): Promise<void> {
+  if (await stat(path).catch(() => undefined)) return
+  const made = `${path}.new`
+  await copyFile(from, made).catch((error) => {
+    if (errnoOf(error) !== 'ENOENT') throw error
+    const text = `${from}: no such file; ./microvm doctor names its package`
+    throw new AgentError('FAILED_PRECONDITION', `board.firmware: ${text}`, { cause: error })
+  })
+  await using file = await open(made, 'r+')
+  await file.chmod(0o600)
+  await file.sync()
+  await rename(made, path)
 }

@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto'
 import { join, relative } from 'node:path'
 import { AgentError, messageOf } from '../../../base/errors.ts'
 import { State } from '../../../gen/microvm/instance/v1/instance.ts'
@@ -24,18 +23,18 @@ import {
 import type { Secrets } from '../../secrets/secrets.ts'
 import { BACKEND_FIELDS, DEVICE_FIELDS, pathOf } from '../../spec/component-path.ts'
 import { specFromProto } from '../../spec/from-proto.ts'
-import type { Backend, VmSpec } from '../../spec/spec.ts'
+import type { VmSpec } from '../../spec/spec.ts'
 import { specKey } from '../../spec/spec-key.ts'
 import { runningOf, stoppedSpec } from '../documents/document-record.ts'
 import { rulesOf, tableOf } from '../filters/tap-rules.ts'
 import type { Plan } from '../instance.ts'
 import { layerFiles } from '../snapshots/layers.ts'
-import { OWN_FOLDER } from './instance-files.ts'
+import { daemonSteps, type ProgramName } from './daemon-steps.ts'
+import { OWN_FOLDER, VARIABLES } from './instance-files.ts'
 import { cgroupOf } from './limits-of.ts'
 import { QEMU } from './machine.ts'
 import type { PlannedStep } from './steps.ts'
 import { linksOfTap, wordsOfLinks } from './tap-links.ts'
-import { VARIABLES } from './uefi-variables.ts'
 import { confinement, type ProcessUser, StartOpener } from './walls.ts'
 
 export interface PlanHost {
@@ -44,7 +43,7 @@ export interface PlanHost {
   /** Whether machines outlive this process. */
   readonly isKept: boolean
   /** Finds a program. Rejects with UNAVAILABLE. */
-  readonly program: (name: 'qemu' | 'virtiofsd' | 'passt' | 'vsock-daemon') => Promise<string>
+  readonly program: (name: ProgramName) => Promise<string>
   /** Without them an encrypted disk is refused. */
   readonly secrets?: Pick<Secrets, 'file'> | undefined
   /** Undefined: the processes have all that the daemon has. */
@@ -70,9 +69,8 @@ export function planFor(host: PlanHost): Plan {
     const { spec } = hardware
     const qmp = join(folder, QEMU.socket)
     const isMachine = what === 'machine'
-    const daemons = !isMachine
-      ? []
-      : await daemonSteps(spec, { host, folder, cid: record.cid, uid: record.uid })
+    const secrets = await secretsOf(hardware, host, record)
+    const daemons = isMachine ? await daemonSteps(hardware, { host, folder, record, secrets }) : []
     const { walls } = host
     const pathFor = (socket: string) => (walls === undefined ? socket : relative(folder, socket))
     const variables = host.variables ?? join(folder, VARIABLES)
@@ -86,7 +84,7 @@ export function planFor(host: PlanHost): Plan {
       layers: layerFiles(record, folder),
       blockDevices: blockDevicesOf(spec),
       variables,
-      secrets: await secretsOf(spec, host, record),
+      secrets,
     }
     const program = await host.program('qemu')
     const place = { folder, pathFor, pinned: record.pinnedCpus, nodes: host.nodes ?? new Map() }
@@ -186,18 +184,23 @@ function wordsFor({ spec, machine, backends = {} }: Hardware, host: MachinePlace
   return [...SANDBOX, ...words, ...controlArguments(host.qmp)]
 }
 
-/** The files of the secrets that open the disks of the tenant's machine. */
+/** The files of the secrets by which the disks of the tenant's machine are opened, by their UUIDs. */
 async function secretsOf(
-  { backends }: VmSpec,
+  { spec, backends = {} }: Hardware,
   host: PlanHost,
   record: Readonly<InstanceRecord>,
 ): Promise<ReadonlyMap<string, string>> {
   const files = new Map<string, string>()
-  for (const [key, backend] of Object.entries(backends)) {
-    if (backend.kind !== 'file' || backend.encryption === undefined) continue
-    const { secret } = backend.encryption
-    const path = pathOf('backends', key, BACKEND_FIELDS.file, 'encryption', 'secret')
-    files.set(secret, await secretFile(host, record, { uuid: secret, path }))
+  const all: Backends = { ...backends, ...spec.backends }
+  for (const [key, backend] of Object.entries(all)) {
+    const [uuid, ...fields] =
+      backend.kind === 'network-disk'
+        ? [backend.login?.secret, 'secret']
+        : backend.kind === 'file'
+          ? [backend.encryption?.secret, BACKEND_FIELDS.file, 'encryption', 'secret']
+          : []
+    if (uuid === undefined) continue
+    files.set(uuid, await secretFile(host, record, { uuid, path: pathOf('backends', key, ...fields) }))
   }
   return files
 }
@@ -208,13 +211,13 @@ async function secretFile(
   { current, document, properties }: Readonly<InstanceRecord>,
   { uuid, path }: { readonly uuid: string; readonly path: string },
 ): Promise<string> {
-  // A machine that runs has read it, and it may be forgotten by now.
-  if (current === State.PAUSED || current === State.RUNNING) return ''
   const tenant = properties?.tenant ?? ''
   // The names in a document lead to secrets by the administrator's catalogue.
   const owners = document === undefined ? [tenant] : [tenant, '']
   if (secrets === undefined) throw new AgentError('FAILED_PRECONDITION', `${path}: no secrets here`)
   return await fileOf(secrets, owners, uuid).catch((error) => {
+    // A machine that runs has read it, and it may be forgotten by now.
+    if (current === State.PAUSED || current === State.RUNNING) return ''
     throw new AgentError('FAILED_PRECONDITION', `${path}: ${messageOf(error)}`, { cause: error })
   })
 }
@@ -253,99 +256,6 @@ function qemuUser(
   const kvm = acceleration === 'kvm' ? walls.kvm : 'all'
   const needsRoot = kvm === 'root' || Object.values(backends).some(({ kind }) => kind === 'folder')
   return { uid: needsRoot ? 0 : uid, groups: typeof kvm === 'number' ? [kvm] : [] }
-}
-
-type DaemonBackend = Extract<Backend, { kind: 'virtiofsd' | 'passt' | 'vsock-daemon' }>
-
-interface DaemonPlace {
-  readonly host: PlanHost
-  readonly folder: string
-  readonly cid: number
-  readonly uid: number
-}
-
-/** The daemons that serve backends. Each has a name and a socket of its own in the instance's folder. */
-async function daemonSteps(spec: VmSpec, place: DaemonPlace): Promise<readonly PlannedStep[]> {
-  const steps: PlannedStep[] = []
-  for (const [key, backend] of Object.entries(spec.backends)) {
-    if (!isDaemon(backend)) continue
-    const name =
-      backend.kind === 'vsock-daemon' ? 'vsock' : `${backend.kind}-${shortName(`${place.folder}/${key}`)}`
-    const { socket, args, leftovers } = argumentsOf(backend, name, place)
-    const argv = [await place.host.program(backend.kind), ...args] as const
-    const walls = place.host.walls === undefined ? {} : { walls: wallsOf(backend, place.uid) }
-    steps.push({ step: 'daemon', words: [key, name, socket, ...leftovers], argv, ...walls })
-  }
-  return steps
-}
-
-/** virtiofsd makes files of all users, and has walls of its own. passt is in the host's network. */
-function wallsOf({ kind }: DaemonBackend, uid: number): readonly string[] {
-  return kind === 'virtiofsd' ? [] : confinement({ uid, groups: [] }, kind === 'passt')
-}
-
-/** For paths of sockets, which have little room. /proc/net/unix shows those of all instances, from their folders on. */
-function shortName(key: string): string {
-  return createHash('sha256').update(key).digest('hex').slice(0, 8)
-}
-
-function isDaemon(backend: Backend): backend is DaemonBackend {
-  return backend.kind === 'virtiofsd' || backend.kind === 'passt' || backend.kind === 'vsock-daemon'
-}
-
-interface DaemonArguments {
-  readonly socket: string
-  readonly args: readonly string[]
-  /** Other files that the daemon makes. */
-  readonly leftovers: readonly string[]
-}
-
-/** The daemon 0.3.0 drops a packet of more than two descriptors, which Linux 6.12 sends above some 32 KiB. */
-const VSOCK_BUFFER_BYTES = 28 * 1024
-
-function argumentsOf(backend: DaemonBackend, name: string, place: DaemonPlace): DaemonArguments {
-  const { folder, cid, host } = place
-  const own = join(folder, OWN_FOLDER)
-  const at = (path: string) => (host.walls === undefined ? path : relative(folder, path))
-  switch (backend.kind) {
-    case 'vsock-daemon': {
-      const [socket, guest] = [join(own, 'vhost-user.sock'), guestSocket(folder)]
-      const vm = `guest-cid=${cid},socket=${at(socket)},uds-path=${at(guest)},tx-buffer-size=${VSOCK_BUFFER_BYTES}`
-      return { socket, args: ['--vm', vm], leftovers: [guest] }
-    }
-    case 'virtiofsd': {
-      const socket = join(folder, `${name.replace('virtiofsd', 'fs')}.sock`)
-      const args = [
-        `--socket-path=${socket}`,
-        '-o',
-        `source=${backend.path}`,
-        '-o',
-        'xattr',
-        '-o',
-        'cache=auto',
-      ]
-      return { socket, args, leftovers: [virtiofsdLock(socket)] }
-    }
-    case 'passt': {
-      const socket = join(own, `${name}.sock`)
-      return { socket, args: ['--foreground', ...PASST_OPTIONS, '--socket', at(socket)], leftovers: [] }
-    }
-    default:
-      return backend satisfies never
-  }
-}
-
-/** By default the address of the gateway leads the guest to the ports of this host's loopback. */
-const PASST_OPTIONS = ['--no-map-gw']
-
-/** Where vhost-device-vsock listens for connections to the guest; `_PORT` at its end makes those of the host's ports. */
-export function guestSocket(folder: string): string {
-  return join(folder, OWN_FOLDER, 'vsock.sock')
-}
-
-/** The file by which QEMU 7.2's virtiofsd locks its socket (tools/virtiofsd/fuse_virtio.c). */
-function virtiofsdLock(socket: string): string {
-  return `/run/virtiofsd/${socket.replaceAll('/', '.')}.pid`
 }
 
 /** The rules of the taps that have filters. */

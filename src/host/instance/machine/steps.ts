@@ -16,15 +16,14 @@ import type { ChildPlan, Holder } from '../holder/holder.ts'
 import type { InstanceLimits } from '../limits.ts'
 import { writeRecordFile } from '../record/instance-record.ts'
 import { removeFiles as removeLayerFiles } from '../snapshots/overlay-file.ts'
-import { awaitSocket } from './await-socket.ts'
+import { awaitSocket, explainDaemon } from './await-socket.ts'
 import { type CpuShares, pinCpus } from './cpu-shares.ts'
 import type { HostLinks } from './host-links.ts'
-import { makeFolders, removeFiles } from './instance-files.ts'
+import { makeFolders, makeVariables, removeFiles } from './instance-files.ts'
 import { cgroupName } from './limits-of.ts'
 import { Machine, QEMU } from './machine.ts'
 import { setPassword, throttleDisk } from './qemu-settings.ts'
 import { linksOfWords } from './tap-links.ts'
-import { makeVariables } from './uefi-variables.ts'
 import { withPaths } from './walls.ts'
 
 /** How holders are started and found again. */
@@ -165,7 +164,7 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
       const log = join(context.folder, `${name}.log`)
       const process = { holder, name, log, ms: context.limits.daemonMs }
       await awaitSocket(socket, process, () => startChild(context, plan)).catch((error) => {
-        throw name.startsWith('passt-') && !context.links.isRoutable() ? withoutRoute(key, error) : error
+        throw explainDaemon(error, { key, name, isRoutable: context.links.isRoutable() })
       })
       // The daemon is another user than QEMU.
       if (dirname(socket) === context.folder && uid !== 0) await chown(socket, uid, uid)
@@ -324,14 +323,6 @@ async function startChild(context: StepContext, plan: ChildPlan): Promise<void> 
     const text = `${plan.argv[0]}: no such program; ./microvm doctor names its package`
     throw new AgentError('FAILED_PRECONDITION', text, { cause: error })
   }
-}
-
-/** passt of Debian 12 copies its addresses from an interface with a default route; later ones can do without. */
-function withoutRoute(key: string, error: unknown): AgentError {
-  const text = 'this host has no interface with a default route, from which passt takes its addresses'
-  return new AgentError('FAILED_PRECONDITION', `backends.${key}: ${text} (${messageOf(error)})`, {
-    cause: error,
-  })
 }
 
 /** `holder: start qemu: disk=4:rw:/disk: ENOENT` is of a file. */

@@ -3,13 +3,14 @@ import {
   type Backend,
   type Device,
   NETWORK_FILTERS,
+  type NetworkDisk,
   type NetworkFilter,
   type VmSpec,
 } from '../../spec/spec.ts'
 import { type SpecKey, specKey } from '../../spec/spec-key.ts'
 
 /** What this host puts behind the devices of a machine, by the keys of the machine's backends and {@link FIRMWARE_KEYS}. */
-export type Backends = Readonly<Record<string, Backend>>
+export type Backends = Readonly<Record<string, Backend | NetworkDisk>>
 
 /**
  * An expanded machine in the words of a specification, as far as it has them: its size, and the devices behind which this host
@@ -24,14 +25,16 @@ export function asSpec(machine: Machine, backends: Backends): VmSpec {
   }
   const devices = Object.entries(machine.devices).flatMap(([key, device]): readonly [SpecKey, Device][] => {
     const backend = device.backend === undefined ? undefined : backends[device.backend]
-    const words = backend === undefined ? undefined : wordsOf(machine, device)
+    const words = backend === undefined || isOfNetwork(backend) ? undefined : wordsOf(machine, device)
     return words === undefined ? [] : [[specKey(key), words]]
   })
   const pathOf = (key: string) => {
     const backend = backends[key]
     return backend?.kind === 'content' ? backend.path : undefined
   }
-  const own = Object.entries(backends).filter(([key]) => Object.hasOwn(machine.backends, key))
+  const own = Object.entries(backends).filter(
+    (each): each is [string, Backend] => Object.hasOwn(machine.backends, each[0]) && !isOfNetwork(each[1]),
+  )
   return {
     board: {
       ...{ machine: board.machine, memoryMib: memory.sizeMib, cpus: cpu.present },
@@ -42,6 +45,11 @@ export function asSpec(machine: Machine, backends: Backends): VmSpec {
     devices: Object.fromEntries(devices),
     backends: Object.fromEntries(own.map(([key, backend]) => [specKey(key), backend])),
   }
+}
+
+/** Specifications have no words for these. */
+export function isOfNetwork(backend: Backend | NetworkDisk): backend is NetworkDisk {
+  return backend.kind === 'network-disk'
 }
 
 function wordsOf(machine: Machine, device: MachineDevice): Device | undefined {

@@ -14,9 +14,9 @@ export interface LimitedDisk {
 
 export function limitedDisks({ devices }: Machine, backends: Backends): readonly LimitedDisk[] {
   return Object.entries(devices).flatMap(([key, { backend = '', model }]) => {
-    const file = backends[backend]
-    if (file?.kind !== 'file' || file.limits === undefined) return []
-    const { bytesPerSecond = 0, iopsTotal: iops = 0 } = file.limits
+    const disk = backends[backend]
+    if ((disk?.kind !== 'file' && disk?.kind !== 'network-disk') || disk.limits === undefined) return []
+    const { bytesPerSecond = 0, iopsTotal: iops = 0 } = disk.limits
     // The disk is a child of the device on PCI.
     const inner = model.startsWith('virtio-')
       ? `/machine/peripheral/${qemuName(key)}/virtio-backend`

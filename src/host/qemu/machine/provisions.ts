@@ -1,11 +1,11 @@
 import { AgentError } from '../../../base/errors.ts'
 import type { Machine, MachineBackend, MachineDevice, Scalar } from '../../machine/machine.ts'
 import { pathOf } from '../../spec/component-path.ts'
-import type { Backend, FileBackend } from '../../spec/spec.ts'
+import type { Backend, FileBackend, NetworkDisk } from '../../spec/spec.ts'
 import { nodeNames, qemuId, type SpecKey, specKey } from '../../spec/spec-key.ts'
 import { daemonSocket, keyPart, layerParts, stdio } from '../device-parts.ts'
 import { netdevParts } from '../netdev-parts.ts'
-import type { PartsHost } from '../parts-host.ts'
+import { type PartsHost, socketOf } from '../parts-host.ts'
 import { asSpec, type Backends } from './as-spec.ts'
 import type { MachineHost, Provision } from './machine-arguments.ts'
 
@@ -33,6 +33,7 @@ export function provisionsFor(
     switch (device.kind) {
       case 'disk':
       case 'cdrom':
+        if (found?.kind === 'network-disk') return networkDisk(key, device, found, host)
         return found?.kind === 'file' ? disk(key, device, found, host) : emptyDrive(key, device)
       case 'nic': {
         const card = spec.devices[specKey(key)]
@@ -90,6 +91,30 @@ function emptyDrive(key: string, { kind }: MachineDevice): Provision {
   throw missing(key, undefined, 'a file')
 }
 
+/** The name of the only disk that a storage daemon exports. */
+export const EXPORTED_DISK = 'disk'
+
+/** What the storage daemon of the instance reads from the server. */
+function networkDisk(key: string, device: MachineDevice, from: NetworkDisk, host: PartsHost): Provision {
+  const { cache = 'writeback', io } = from
+  if (io !== undefined) throw refusal(key, ['io'], `${io}: of a file only`)
+  const backend = specKey(device.backend ?? '')
+  const { file: node, format } = nodeNames(backend)
+  const common = {
+    'cache.direct': cache === 'none' || cache === 'directsync',
+    'cache.no-flush': cache === 'unsafe',
+    'read-only': true,
+  }
+  const server = { 'server.type': 'unix', 'server.path': socketOf(host, backend), export: EXPORTED_DISK }
+  return {
+    parts: [
+      { option: 'blockdev', properties: { driver: 'nbd', 'node-name': node, ...server, ...common } },
+      { option: 'blockdev', properties: { driver: 'raw', 'node-name': format, file: node, ...common } },
+    ],
+    properties: { drive: format },
+  }
+}
+
 function disk(key: string, device: MachineDevice, file: FileBackend, host: PartsHost): Provision {
   const { access, cache = 'writeback', encryption, format: kind = 'raw', io, path } = file
   if (encryption !== undefined && kind !== 'raw') throw refusal(key, ['encryption'], 'of a raw file only')
@@ -141,7 +166,7 @@ function disk(key: string, device: MachineDevice, file: FileBackend, host: Parts
 function share(
   key: string,
   device: MachineDevice,
-  found: Backend | undefined,
+  found: Backend | NetworkDisk | undefined,
   { id, socket }: { readonly id: string; readonly socket: () => Provision['parts'][number] },
 ): Provision {
   if (device.model !== 'virtio-9p') {
@@ -184,7 +209,7 @@ function screen({ kind, options }: MachineBackend, socket: string): readonly str
     : ['-spice', `unix=on,addr=${socket}${hasPassword ? '' : ',disable-ticketing=on'}`]
 }
 
-function missing(key: string, found: Backend | undefined, wanted: string): AgentError {
+function missing(key: string, found: Backend | NetworkDisk | undefined, wanted: string): AgentError {
   return refusal(key, ['backend'], `${found?.kind ?? 'nothing'} on this host, want ${wanted}`)
 }
 
