@@ -113,6 +113,8 @@ class Lookup {
         return this.#network(key, name)
       case 'bridge':
         return this.#isDeniedAt(this.at(key, 'source')) ? undefined : this.#tap(key, { bridge: name })
+      case 'tap':
+        return this.#isDeniedAt(this.at(key, 'source')) ? undefined : this.#tap(key, { interface: name })
       case 'folder':
         return this.#folder(key, name, backend)
       case 'console':

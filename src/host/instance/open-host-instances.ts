@@ -78,7 +78,11 @@ export async function openHostInstances(options: HostInstancesOptions): Promise<
     ...options,
     ...hostParts(),
     uids: isRoot ? uidClaims({ range: uids, stateFolder: options.stateFolder, log: options.log }) : undefined,
-    plan: hostPlan({ ...options, isKept: true, variables }, { kvm: kvmUsers() }, cgroups?.controllers),
+    plan: hostPlan(
+      { ...options, isKept: true, isLinked: options.isLeashed === true, variables },
+      { kvm: kvmUsers() },
+      cgroups?.controllers,
+    ),
     machines: hostMachines({
       facts: { acceleration: chosen, numaNodes: nodes.size === 0 ? undefined : [...nodes.values()] },
       qemu: askedQemu(PROGRAMS.qemu, chosen),
@@ -154,11 +158,12 @@ export function hostPlan(
     log,
     acceleration,
     isKept,
+    isLinked,
     variables,
     secrets,
   }: Pick<HostInstancesOptions, 'log' | 'acceleration' | 'secrets'> &
     Pick<InstancesParts, 'isKept'> &
-    Pick<PlanHost, 'variables'>,
+    Pick<PlanHost, 'isLinked' | 'variables'>,
   walls?: WallFacts,
   cgroups?: PlanHost['cgroups'],
 ): Plan {
@@ -170,6 +175,7 @@ export function hostPlan(
     tscKhz: hostTscKhz(),
     walls,
     isKept,
+    isLinked,
     cgroups,
     variables,
     nodes: hostNodes(),

@@ -69,7 +69,7 @@ export const MACHINE_COMMANDS = [
     name: 'hypervisor',
     summary: 'run the machine of VM_SPEC, as the process of a pod',
     details: [
-      'VM_SPEC is a VMSpec of proto/vm.proto, in base64. What it does not say comes from the `specification` of --machine, a file as for ensure. Serves the API on hypervisor.sock in the state folder, and ends with the guest. A first signal presses the power button, a second one kills the machine.',
+      'VM_SPEC is a VMSpec of proto/vm.proto, in base64. What it does not say comes from --machine, a file as for ensure: a document, or the `specification`. Serves the API on hypervisor.sock in the state folder, and ends with the guest. A first signal presses the power button, a second one kills the machine.',
     ],
     options: [
       {
@@ -77,7 +77,7 @@ export const MACHINE_COMMANDS = [
         value: 'FILE',
         completes: 'file',
         isRead: true,
-        summary: 'JSON with the machine; the disk `root` is the root block device',
+        summary: 'the machine; its disk `root` is the root block device',
       },
       { name: 'state', value: 'DIR', completes: 'folder', summary: 'the state folder of this machine alone' },
       { name: 'listen', value: 'PATH', completes: 'file', summary: 'a second socket of the API' },

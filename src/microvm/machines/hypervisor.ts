@@ -6,7 +6,7 @@ import { Instance } from '../../gen/microvm/instance/v1/instance.ts'
 import { runHypervisor } from '../../host/service/hypervisor/run-hypervisor.ts'
 import { UsageError } from '../command-line/usage-error.mjs'
 import type { MachineContext } from './command.ts'
-import { readMessage } from './read-message.ts'
+import { documentOf, readInput, readMessageOf } from './read-message.ts'
 
 const DEFAULT_GRACE_SECONDS = 30
 
@@ -18,8 +18,10 @@ export async function run(context: MachineContext): Promise<number | undefined> 
   const { env, interruptions, reporter, stdio, values } = context
   const path = given(context, 'machine', 'FILE')
   const stateFolder = resolve(given(context, 'state', 'DIR'))
-  const { specification } = await readMessage(context, 'Instance', Instance, 'machine')
-  if (specification === undefined)
+  const input = await readInput(context, 'machine')
+  const machine =
+    (await documentOf(input))?.text ?? (await readMessageOf(input, 'Instance', Instance)).specification
+  if (machine === undefined)
     throw new UsageError(`${path}: no specification, want {"specification": {…}} as for ensure`)
   // Its addon locks the disk that gets an image.
   await buildAgent()
@@ -31,7 +33,7 @@ export async function run(context: MachineContext): Promise<number | undefined> 
   const [listen, maxImageMib] = [values.get('listen'), values.get('max-image-size')]
   const reason = await runHypervisor({
     vmSpec: env.VM_SPEC,
-    machine: specification,
+    machine,
     stateFolder,
     listen: listen === undefined ? undefined : resolve(listen),
     peers: values.get('peer')?.split(',') ?? [],

@@ -178,7 +178,10 @@ describe('a name that a tenant may not use', () => {
     const domain = {
       devices: {
         disks: [{ type: 'file', source: { file: '/dev/sda' }, target: { bus: 'virtio' } }],
-        interfaces: [{ type: 'bridge', source: { bridge: 'br0' } }],
+        interfaces: [
+          { type: 'bridge', source: { bridge: 'br0' } },
+          { type: 'ethernet', target: { dev: 'tap0' } },
+        ],
         rng: { backend: 'random', path: '/dev/random' },
         channels: [{ type: 'unix', source: { path: '/run/a' }, target: { type: 'virtio', name: 'a' } }],
       },
@@ -189,6 +192,7 @@ describe('a name that a tenant may not use', () => {
         message: [
           "backends.disk0-backend.path: is the host's, want a name of the catalogue",
           "backends.nic0-backend.source: is the host's, want a name of the catalogue",
+          "backends.nic1-backend.source: is the host's, want a name of the catalogue",
           "backends.rng0-backend.path: is the host's, want a name of the catalogue",
           "backends.channel0-backend.path: is the host's, want a name of the catalogue",
         ].join('; '),

@@ -12,6 +12,7 @@ import { type AskedQemu, checkCapabilities } from '../../qemu/capabilities.ts'
 import { asSpec, type Backends } from '../../qemu/machine/as-spec.ts'
 import { checkFilters } from '../../spec/check-device.ts'
 import { pathOf } from '../../spec/component-path.ts'
+import { specToProto } from '../../spec/to-proto.ts'
 import { checkImages } from './check-images.ts'
 import { machinesOf, type Provided, withStarted } from './document-record.ts'
 import { ownBackends } from './own-files.ts'
@@ -70,6 +71,15 @@ function checkCards(machine: Machine, backends: Backends, fields: ReadonlyMap<st
     const from = fields.get(device.backend) ?? pathOf('devices', key)
     checkFilters((field) => `${from}.${field === 'filters' ? 'filter' : field}`, device, spec)
   }
+}
+
+/** The machine of the administrator's document as far as no QEMU is asked, and in the words of a specification, with its files. */
+export async function asProvided(document: Document) {
+  const options = { isPrivileged: true, isKept: true }
+  const machine = expand(document, options)
+  const fields = fieldsOf(document, options)
+  const backends = resolveBackends(machine, undefined, await openCatalogue(), { fields })
+  return { machine, specification: specToProto(asSpec(machine, backends)) }
 }
 
 /** What changes in the record before a start. Snapshots take the recorded machine whatever an expansion of today would make. */

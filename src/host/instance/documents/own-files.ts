@@ -20,6 +20,12 @@ export async function makeOwnFiles(machine: Machine, folder: string): Promise<vo
   }
 }
 
+/** What the guest is told by its metadata; undefined when it has none. */
+export function metadataOf({ backends }: Machine): Uint8Array | undefined {
+  const own = Object.values(backends).find(({ kind }) => kind === 'metadata')
+  return own && metadata(own.options)
+}
+
 function metadataPath(folder: string, key: string): string {
   return join(folder, `${key}.pb`)
 }

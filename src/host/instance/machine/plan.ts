@@ -26,6 +26,7 @@ import { specFromProto } from '../../spec/from-proto.ts'
 import type { VmSpec } from '../../spec/spec.ts'
 import { specKey } from '../../spec/spec-key.ts'
 import { runningOf, stoppedSpec } from '../documents/document-record.ts'
+import { metadataOf } from '../documents/own-files.ts'
 import { rulesOf, tableOf } from '../filters/tap-rules.ts'
 import type { Plan } from '../instance.ts'
 import { layerFiles } from '../snapshots/layers.ts'
@@ -52,6 +53,8 @@ export interface PlanHost {
   readonly cgroups?: ReadonlySet<LimitController> | undefined
   /** Where the only machine of a process keeps UEFI's variables; by default they go with the instance. */
   readonly variables?: string | undefined
+  /** Whether a document's metadata are the host's own, so that a tap has the address of its peer. */
+  readonly isLinked?: boolean | undefined
   /** The CPUs of each NUMA node. */
   readonly nodes?: HostCpus['nodes']
 }
@@ -109,7 +112,10 @@ export function planFor(host: PlanHost): Plan {
       ...throttleSteps(hardware),
       ...(await passwordSteps(hardware, host, record)),
       ...(isMachine
-        ? [...filterSteps(spec, folder), ...(await tapSteps(hardware.machine ? withoutItems(spec) : spec))]
+        ? [
+            ...filterSteps(spec, folder),
+            ...(await tapSteps(hardware.machine ? withoutItems(spec) : spec, ownMetadata(hardware, host))),
+          ]
         : []),
     ]
   }
@@ -270,15 +276,19 @@ export function filterSteps({ devices, backends }: VmSpec, folder: string): read
   })
 }
 
-/** The addresses in the metadata of a document are the guest's own matter. */
+/** Elsewhere the addresses in the metadata of a document are the guest's own matter. */
+function ownMetadata({ machine }: Hardware, { isLinked }: PlanHost): Uint8Array | undefined {
+  return machine && isLinked ? metadataOf(machine) : undefined
+}
+
 function withoutItems(spec: VmSpec): VmSpec {
   const devices = Object.entries(spec.devices).filter(([, { kind }]) => kind !== 'fw-cfg')
   return { ...spec, devices: Object.fromEntries(devices) }
 }
 
 /** The taps, and the links of one that is the only one. */
-export async function tapSteps(spec: VmSpec): Promise<readonly PlannedStep[]> {
-  const own = await linksOfTap(spec)
+export async function tapSteps(spec: VmSpec, metadata?: Uint8Array): Promise<readonly PlannedStep[]> {
+  const own = await linksOfTap(spec, metadata)
   return Object.entries(spec.backends).flatMap(([key, backend]): readonly PlannedStep[] => {
     if (backend.kind !== 'tap') return []
     const links = own?.key === key ? wordsOfLinks(own.links) : []

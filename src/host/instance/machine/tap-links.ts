@@ -12,10 +12,12 @@ export type TapLink = Pick<PointToPoint, 'ip' | 'peerIp'>
 
 /**
  * The backend that is the machine's only tap, with its links; undefined without VMMetadata, and where several taps leave
- * open which of them the guest gives its address. Throws FAILED_PRECONDITION for metadata that cannot be read.
+ * open which of them the guest gives its address. `own` is VMMetadata that no file has yet. Throws FAILED_PRECONDITION for metadata
+ * that cannot be read.
  */
 export async function linksOfTap(
   spec: VmSpec,
+  own?: Uint8Array,
 ): Promise<{ readonly key: SpecKey; readonly links: readonly TapLink[] } | undefined> {
   const { devices, backends } = spec
   const taps = Object.values(devices).flatMap((device) =>
@@ -24,7 +26,9 @@ export async function linksOfTap(
   const item = Object.values(devices).find((each) => each.kind === 'fw-cfg' && each.name === METADATA_ITEM)
   const content = item?.kind === 'fw-cfg' ? backends[item.backend] : undefined
   const [key, ...others] = taps
-  if (item?.kind !== 'fw-cfg' || content?.kind !== 'content' || key === undefined || others.length > 0) return
+  if (key === undefined || others.length > 0) return
+  if (own !== undefined) return { key, links: checkLinks(VMMetadata.decode(own).networkConfig).links }
+  if (item?.kind !== 'fw-cfg' || content?.kind !== 'content') return
   try {
     const { networkConfig } = VMMetadata.decode(await readItem(content.path))
     return { key, links: checkLinks(networkConfig).links }

@@ -33,13 +33,16 @@ function unitOf({ bus, dev }: DomainDisk['target'], at: string): number | undefi
 
 /** The wishes of `network`. */
 export function networkWishes(interfaces: readonly DomainInterface[], at: string): readonly unknown[] {
-  return interfaces.map(({ filterRef, mac, source, type = 'bridge', ...own }, index) => {
-    const name = source[type]
-    const odd = type === 'bridge' ? source.network : source.bridge
-    if (name === undefined || odd !== undefined) refuse(`${at}[${index}].source`, `want ${type} alone`)
+  return interfaces.map(({ filterRef, mac, source = {}, target, type = 'bridge', ...own }, index) => {
+    const names = { ...source, ethernet: target?.dev }
+    const name = names[type]
+    const odd = Object.entries(names).some(([each, value]) => each !== type && value !== undefined)
+    const wanted = type === 'ethernet' ? 'target.dev' : type
+    if (name === undefined || odd) refuse(`${at}[${index}].source`, `want ${wanted} alone`)
     const { address, bootOrder, model } = own
+    const kind = type === 'ethernet' ? 'tap' : type
     return {
-      ...{ source: { kind: type, name }, model, bootOrder, address, mac: mac?.address },
+      ...{ source: { kind, name }, model, bootOrder, address, mac: mac?.address },
       filter: filterRef && [filterRef.filter],
     }
   })

@@ -90,8 +90,12 @@ const disk = object({
 })
 
 const networkInterface = object({
-  type: optional(oneOf(['bridge', 'network'])),
-  source: object({ bridge: optional(catalogueName), network: optional(catalogueName) }),
+  type: optional(oneOf(['bridge', 'network', 'ethernet'])),
+  source: optional(object({ bridge: optional(catalogueName), network: optional(catalogueName) })),
+  /** Of type ethernet: the tap that QEMU makes, without a bridge. */
+  target: optional(
+    object({ dev: text(/^[A-Za-z0-9][\w.-]{0,14}$/, 'an interface of at most 15 characters') }),
+  ),
   model: optional(oneOf(['virtio', 'e1000', 'e1000e', 'rtl8139'])),
   mac: optional(object({ address: macAddress })),
   filterRef: optional(

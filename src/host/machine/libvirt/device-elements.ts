@@ -143,13 +143,14 @@ function nicElements({ address, backend, device, key }: Own): readonly Element[]
     .split(',')
     .filter((value) => value !== '')
     .map((value) => element('parameter', { name: value.includes(':') ? 'IPV6' : 'IP', value }))
-  const kind = backend?.kind === 'bridge' ? 'bridge' : 'network'
+  const kind = backend?.kind === 'bridge' || backend?.kind === 'tap' ? backend.kind : 'network'
+  const isTap = kind === 'tap'
   return [
     element(
       'interface',
-      { type: kind },
+      { type: isTap ? 'ethernet' : kind },
       element('mac', { address: String(mac) }),
-      element('source', { [kind]: backend?.name }),
+      isTap ? element('target', { dev: backend?.name }) : element('source', { [kind]: backend?.name }),
       element('model', { type: device.model === 'virtio-net' ? 'virtio' : device.model }),
       queues === undefined ? undefined : element('driver', { queues: number(queues) }),
       filter === '' ? undefined : element('filterref', { filter }, ...addresses),

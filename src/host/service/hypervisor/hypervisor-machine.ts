@@ -19,7 +19,7 @@ const DEFAULT_PEERS: Readonly<Record<IpFamily, string>> = {
 }
 
 /** Keys of what VMSpec adds to a machine. */
-const KEYS = {
+export const KEYS = {
   root: 'root',
   metadata: ['vm-metadata', 'vm-metadata-content'],
   card: ['vm-card', 'vm-tap'],
@@ -86,6 +86,16 @@ function given(path: string): AgentError {
 }
 
 function withCard(machine: Specification, vm: VMSpec): Specification {
+  if (hasCard(machine)) return machine
+  const tap = tapOf(vm)
+  return withPart(machine, KEYS.card, {
+    device: { slot: freeSlot(Object.values(machine.devices)), nic: { mac: tap.mac } },
+    backend: { tap: { interfaceName: tap.name } },
+  })
+}
+
+/** Whether the machine has the one card with a tap that gets the addresses. Throws INVALID_ARGUMENT where others are in its way. */
+export function hasCard(machine: Specification): boolean {
   const devices = Object.values(machine.devices)
   const cards = devices.filter(({ nic }) => nic !== undefined)
   const taps = cards.filter(({ backend }) => machine.backends[backend]?.tap !== undefined)
@@ -96,17 +106,24 @@ function withCard(machine: Specification, vm: VMSpec): Specification {
       throw invalid(
         `--machine: ${pathOf('backends', card.backend, 'tap', 'bridge')}: not possible with an address of VM_SPEC`,
       )
-    return machine
+    return true
   }
   if (cards.length > 0)
     throw invalid(`VM_SPEC: address: the machine has ${taps.length} cards with a tap, want one or no card`)
-  const digest = createHash('sha256').update(`${vm.namespace}/${vm.name}`).digest('hex')
+  return false
+}
+
+/** The tap of a card that VMSpec adds. */
+export function tapOf(vm: VMSpec): { readonly name: string; readonly mac: string } {
+  const digest = digestOf(vm)
   // Locally administered.
   const mac = `52:54:00:${digest.slice(0, 2)}:${digest.slice(2, 4)}:${digest.slice(4, 6)}`
-  return withPart(machine, KEYS.card, {
-    device: { slot: freeSlot(devices), nic: { mac } },
-    backend: { tap: { interfaceName: `vm-${digest.slice(0, 8)}` } },
-  })
+  return { mac, name: `vm-${digest.slice(0, 8)}` }
+}
+
+/** 64 hexadecimal digits of this VM. */
+export function digestOf({ name, namespace }: VMSpec): string {
+  return createHash('sha256').update(`${namespace}/${name}`).digest('hex')
 }
 
 const LAST_SLOT = 30
@@ -136,6 +153,6 @@ export function rootFileOf(machine: Specification, isImageWanted: boolean): stri
   return file.path
 }
 
-function invalid(message: string): AgentError {
+export function invalid(message: string): AgentError {
   return new AgentError('INVALID_ARGUMENT', message)
 }

@@ -4,6 +4,7 @@ import { neverAborted } from '../../../base/abort.ts'
 import type { Logger } from '../../../base/log.ts'
 import {
   ChangeStateRequest_Change as Change,
+  type EnsureInstanceRequest,
   type Specification,
   State,
 } from '../../../gen/microvm/instance/v1/instance.ts'
@@ -17,6 +18,7 @@ import { specFromProto } from '../../spec/from-proto.ts'
 import { specKey } from '../../spec/spec-key.ts'
 import { NO_CONFIGURATION } from '../configuration.ts'
 import { startDaemon } from '../daemon.ts'
+import { documentFor } from './hypervisor-document.ts'
 import { machineOf, metadataOf, rootFileOf } from './hypervisor-machine.ts'
 import { nextRunId } from './run-id.ts'
 import { readVmSpec } from './vm-spec.ts'
@@ -24,8 +26,8 @@ import { readVmSpec } from './vm-spec.ts'
 export interface HypervisorOptions {
   /** VM_SPEC of the environment. */
   readonly vmSpec: string | undefined
-  /** What VMSpec does not say. */
-  readonly machine: Specification
+  /** What VMSpec does not say: a specification, or the text of a document. */
+  readonly machine: Specification | string
   readonly stateFolder: string
   /** A second socket of the API. */
   readonly listen: string | undefined
@@ -52,7 +54,7 @@ export interface HypervisorOptions {
 export async function runHypervisor(options: HypervisorOptions): Promise<string | undefined> {
   const { stateFolder, log, stop, listen, acceleration } = options
   const vm = readVmSpec(options.vmSpec)
-  const plan = planOf(vm, options)
+  const plan = await planOf(vm, options)
   const key = specKey(vm.name)
   const daemon = await startDaemon({
     stateFolder,
@@ -67,13 +69,12 @@ export async function runHypervisor(options: HypervisorOptions): Promise<string 
     const { instances } = daemon
     const runId = await nextRunId(stateFolder, nowNs())
     log.info('hypervisor', { vm: vm.name, namespace: vm.namespace, run: runId })
-    // Of the run before, whose processes have ended with it.
-    for (const { properties } of instances.list(CALLER)) await instances.remove(properties?.key ?? '', CALLER)
-    await writeFile(plan.metadata.path, plan.metadata.bytes, { mode: 0o600 })
+    await endBefore(instances, plan)
+    if (plan.metadata !== undefined) await writeFile(plan.metadata.path, plan.metadata.bytes, { mode: 0o600 })
     await prepare(vm, plan.root, options)
     if (stop.aborted) return undefined
     const properties = { key, tenant: '', labels: {} }
-    const { sequence } = await instances.ensure({ properties, specification: plan.specification }, CALLER)
+    const { sequence } = await instances.ensure({ properties, ...plan.init }, CALLER)
     const ended = endOf(instances, key, sequence)
     await instances.changeState({ key, change: Change.RUN, graceMs: 0 }, CALLER)
     const stopListening = endAtSignals(instances, key, options)
@@ -89,21 +90,44 @@ export async function runHypervisor(options: HypervisorOptions): Promise<string 
 const CALLER: Caller = { tenant: undefined, signal: neverAborted, inStep: () => {} }
 
 interface HypervisorPlan {
-  readonly specification: Specification
+  readonly init: Pick<EnsureInstanceRequest, 'specification' | 'document'>
   readonly root: string | undefined
-  readonly metadata: { readonly path: string; readonly bytes: Uint8Array }
+  /** A file that the machine has; an instance of a document makes its own. */
+  readonly metadata?: { readonly path: string; readonly bytes: Uint8Array }
 }
 
 /** All that can be refused before anything is made. */
-function planOf(vm: VMSpec, { machine, peers, stateFolder }: HypervisorOptions): HypervisorPlan {
-  const path = join(stateFolder, 'metadata.pb')
-  const bytes = VMMetadata.encode(metadataOf(vm, peers)).finish()
-  const specification = machineOf(machine, vm, path)
+async function planOf(
+  vm: VMSpec,
+  { machine, peers, stateFolder }: HypervisorOptions,
+): Promise<HypervisorPlan> {
+  const told = metadataOf(vm, peers)
   const isImageWanted = vm.mode === VMSpec_StartMode.SM_PREPARE_IMAGE
   if (isImageWanted) parseImageUrl(vm.initialImage?.url ?? '')
+  if (typeof machine === 'string') {
+    const { document, specification } = await documentFor(machine, vm, told)
+    return { init: { document }, root: rootFileOf(specification, isImageWanted) }
+  }
+  const path = join(stateFolder, 'metadata.pb')
+  const bytes = VMMetadata.encode(told).finish()
+  const specification = machineOf(machine, vm, path)
   const root = rootFileOf(machine, isImageWanted)
   specFromProto(specification)
-  return { specification, root, metadata: { path, bytes } }
+  return { init: { specification }, root, metadata: { path, bytes } }
+}
+
+/**
+ * Ends the instance of the run before, whose processes have ended with it. That of the same document stays, so that its machine
+ * is the same whatever an expansion of today would make.
+ */
+async function endBefore(instances: Instances, { init: { document } }: HypervisorPlan): Promise<void> {
+  for (const { properties } of instances.list(CALLER)) {
+    const key = properties?.key ?? ''
+    const present = await instances.get(key, CALLER)
+    if (document !== undefined && present.configurations?.document === document)
+      await instances.changeState({ key, change: Change.KILL, graceMs: 0 }, CALLER)
+    else await instances.remove(key, CALLER)
+  }
 }
 
 function nowNs(): bigint {

@@ -16,6 +16,7 @@ import {
   untilPrinted,
 } from '../../../support/wing/hypervisor-process.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
+import { ip } from '../../../support/wing/made-machine.ts'
 
 const MIB = 2 ** 20
 /** Between two calls of a start at which it dies. Each start finds what the death before has left. */
@@ -67,6 +68,13 @@ describe('microvm hypervisor', () => {
     started.push(hypervisor)
     return hypervisor
   }
+
+  const document = (more = '') => `
+kind: VM
+spec:
+  features: { memory: { size: 64, maximum: 64 }, storage: [{ name: root }], console: serial${more} }
+  domain: { devices: { disks: [{ source: { file: ${disk} }, target: { bus: virtio } }] } }
+`
 
   const printed = (text: string) => untilPrinted(state, text)
 
@@ -182,11 +190,15 @@ describe('microvm hypervisor', () => {
     expect(hypervisor.log()).toContain('microvm: hypervisor: QEMU was ended by signal 9')
   })
 
-  it('starts after its death at any step of its start', { timeout: 4 * WAIT_MS }, async () => {
+  it.each([
+    ['specification', STEP],
+    ['document', 3 * STEP],
+  ])('starts a %s after its death at any step of its start', { timeout: 4 * WAIT_MS }, async (kind, step) => {
     writeFileSync(disk, bootDisk(MIB))
+    if (kind === 'document') writeFileSync(join(folder, 'web.json'), document())
     const preload = join(import.meta.dirname, '../../../support/wing/deaths/die-at-call.ts')
     let [last, deaths] = [0n, 0]
-    for (let call = 1; ; call += STEP) {
+    for (let call = 1; ; call += step) {
       const hypervisor = start({}, { NODE_OPTIONS: `--import=${preload}`, DIE_AT_CALL: `${call}` })
       const over = await Promise.race([
         hypervisor.ended,
@@ -202,13 +214,36 @@ describe('microvm hypervisor', () => {
       expect(runId(), `call ${call}`).toBeGreaterThanOrEqual(last)
       last = runId()
     }
-    expect(deaths).toBeGreaterThan(40 / STEP)
+    expect(deaths).toBeGreaterThan(40 / step)
     started.at(-1)?.process.kill('SIGKILL')
     await started.at(-1)?.ended
     const whole = start({})
     await whole.until('the machine runs')
     await printed(BOOTED)
     expect(runId()).toBeGreaterThan(last)
+  })
+
+  it('boots the machine of a document, the same over its deaths, with the addresses of VM_SPEC', async () => {
+    writeFileSync(disk, bootDisk(MIB))
+    writeFileSync(join(folder, 'web.json'), document())
+    const spec = { address: ['10.213.7.2'] }
+    const run = async () => {
+      const hypervisor = start(spec, {}, ['--peer', '10.213.7.1'])
+      await hypervisor.until('the machine runs')
+      await printed(BOOTED)
+      const { configurations, createdMs, runValues } = await instance()
+      hypervisor.process.kill('SIGKILL')
+      const addresses = ip('-o', 'address', 'show', 'dev', runValues['nic0-backend'] ?? '')
+      await hypervisor.ended
+      return { machine: configurations?.current, createdMs, tap: /inet (\S+ peer \S+)/.exec(addresses)?.[1] }
+    }
+    const first = await run()
+    expect(first.tap).toBe('10.213.7.1 peer 10.213.7.2/32')
+    expect(await run()).toEqual(first)
+    writeFileSync(join(folder, 'web.json'), document(', rng: true'))
+    const changed = await run()
+    expect(changed.createdMs).not.toBe(first.createdMs)
+    expect(Object.keys(JSON.parse(changed.machine ?? '').devices)).toContain('rng0')
   })
 
   it('kills its machine at a second signal', async () => {

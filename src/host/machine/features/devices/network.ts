@@ -22,7 +22,7 @@ const MAX_FILTERS = 8
 const filter = oneOf(['no-mac-spoofing', 'no-ip-spoofing', 'no-arp-spoofing', 'clean-traffic'])
 
 interface Source {
-  readonly kind: 'network' | 'bridge'
+  readonly kind: 'network' | 'bridge' | 'tap'
   readonly name: string
 }
 
