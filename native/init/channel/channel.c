@@ -95,10 +95,10 @@ void channel_forget_exit(struct channel *channel, int32_t pid) {
   if (kept_exits_forget(&channel->kept, pid, &unsent)) queue_exit(channel, unsent);
 }
 
-void channel_answer(struct channel *channel, const char name[RECORD_NAME_BYTES], int result) {
-  if (channel->draining) return;
+void channel_answer(struct channel *channel, enum record_kind kind, const char name[RECORD_NAME_BYTES], int result) {
+  if (channel->draining || channel->fd < 0) return;
   struct record *answer = &channel->outgoing[channel->outgoing_count++];
-  *answer = (struct record){.version = RECORD_VERSION, .kind = RECORD_STORE_RESULT};
+  *answer = (struct record){.version = RECORD_VERSION, .kind = kind};
   memcpy(answer->name, name, RECORD_NAME_BYTES);
   answer->result = result;
 }
@@ -156,19 +156,19 @@ void channel_flush(struct channel *channel) {
   }
 }
 
-static bool can_answer(const struct channel *channel) {
-  return channel->outgoing_count < OUTGOING_RECORDS || channel->draining;
+bool channel_can_answer(const struct channel *channel) {
+  return channel->outgoing_count < OUTGOING_RECORDS || channel->draining || channel->fd < 0;
 }
 
 short channel_events(const struct channel *channel) {
   if (channel->fd < 0) return 0;
-  short in = channel->hung_up || !can_answer(channel) ? 0 : POLLIN;
+  short in = channel->hung_up || !channel_can_answer(channel) ? 0 : POLLIN;
   short out = channel->hung_up || unsent_bytes(channel) == 0 ? 0 : POLLOUT;
   return (short)(in | out);
 }
 
 bool channel_receive(struct channel *channel, struct record *record, int *passed) {
-  while (channel->fd >= 0 && !channel->hung_up && can_answer(channel)) {
+  while (channel->fd >= 0 && !channel->hung_up && channel_can_answer(channel)) {
     char *next = (char *)&channel->incoming + channel->incoming_length;
     int fd;
     ssize_t received = message_receive(channel->fd, next, sizeof channel->incoming - channel->incoming_length, &fd);

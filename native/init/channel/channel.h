@@ -54,7 +54,10 @@ void channel_keep_exit(struct channel *channel, int32_t pid);
 /* Drops a registration. An exit that the agent was not sent is queued like any other. */
 void channel_forget_exit(struct channel *channel, int32_t pid);
 
-void channel_answer(struct channel *channel, const char name[RECORD_NAME_BYTES], int result);
+void channel_answer(struct channel *channel, enum record_kind kind, const char name[RECORD_NAME_BYTES], int result);
+
+/* Whether there is room for an answer, or nobody to get it. */
+bool channel_can_answer(const struct channel *channel);
 
 void channel_flush(struct channel *channel);
 

@@ -10,21 +10,28 @@
 
 enum record_kind {
   /* vminit -> agent */
-  RECORD_EXIT = 1,         /* a process was reaped */
-  RECORD_OVERFLOW = 2,     /* `sequence` exits before this record were lost */
-  RECORD_SHUTDOWN = 3,     /* stop in order, then send RECORD_POWER_OFF; `status`: the signal that requested it */
-  RECORD_STORE_RESULT = 4, /* answers RECORD_STORE and RECORD_UNSTORE: `name`, and 0 or an errno in `result` */
-  RECORD_BACKLOG_END = 5,  /* all records of the previous agents' time were sent */
+  RECORD_EXIT = 1,          /* a process was reaped */
+  RECORD_OVERFLOW = 2,      /* `sequence` exits before this record were lost */
+  RECORD_SHUTDOWN = 3,      /* stop in order, then send RECORD_POWER_OFF; `status`: the signal that requested it */
+  RECORD_STORE_RESULT = 4,  /* answers RECORD_STORE and RECORD_UNSTORE: `name`, and 0 or an errno in `result` */
+  RECORD_BACKLOG_END = 5,   /* all records of the previous agents' time were sent */
+  RECORD_FREEZE_RESULT = 6, /* answers the commands 27 to 30: `name`, and 0 or an errno in `result` */
+  RECORD_THAWED = 7,        /* `name` is thawed, with 0 or an errno in `result`; without a name: nothing is frozen */
   /* agent -> vminit */
-  RECORD_POWER_OFF = 16,      /* init mode: power off now */
-  RECORD_END_WITH_AGENT = 19, /* do not restart the agent: vminit ends with it */
-  RECORD_STORE = 20,          /* keep the record's descriptor (SCM_RIGHTS) under `name` */
-  RECORD_UNSTORE = 21,        /* close the descriptor `name` */
-  RECORD_ACK_EXITS = 22,      /* the agent has handled the exits up to `sequence`: drop them */
-  RECORD_KEEP_EXIT = 23,      /* keep the exit of `pid` for this agent and all later ones */
-  RECORD_FORGET_EXIT = 24,    /* drop the registration of `pid` */
-  RECORD_GATE_OPENED = 25,    /* the agent serves: its death does not count towards the restart limit */
-  RECORD_CHECK_BROKER = 26,   /* the broker has reported no outcome for long: check that it is alive */
+  RECORD_POWER_OFF = 16,        /* init mode: power off now */
+  RECORD_END_WITH_AGENT = 19,   /* do not restart the agent: vminit ends with it */
+  RECORD_STORE = 20,            /* keep the record's descriptor (SCM_RIGHTS) under `name` */
+  RECORD_UNSTORE = 21,          /* close the descriptor `name` */
+  RECORD_ACK_EXITS = 22,        /* the agent has handled the exits up to `sequence`: drop them */
+  RECORD_KEEP_EXIT = 23,        /* keep the exit of `pid` for this agent and all later ones */
+  RECORD_FORGET_EXIT = 24,      /* drop the registration of `pid` */
+  RECORD_GATE_OPENED = 25,      /* the agent serves: its death does not count towards the restart limit */
+  RECORD_CHECK_BROKER = 26,     /* the broker has reported no outcome for long: check that it is alive */
+  RECORD_HOLD_FILE_SYSTEM = 27, /* keep the record's descriptor, a folder of the file system `name`, to thaw it */
+  RECORD_HOLD_CGROUP = 28,      /* keep the record's descriptor, the freeze file of the cgroup `name`, to thaw it */
+  RECORD_ARM_THAW = 29,         /* thaw everything after `sequence` ms, counted anew by each such command */
+  RECORD_FREEZE = 30,           /* freeze the file system `name` */
+  RECORD_THAW = 31,             /* thaw everything, or with 1 in `pid` the file systems alone */
 };
 
 /* A message of the channel, in either direction; little endian. */

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <stdbool.h>
+
 #include "../channel/record.h"
 
 #define STORE_CAPACITY 8192
@@ -12,6 +14,9 @@ struct store {
   } entries[STORE_CAPACITY];
   unsigned count;
 };
+
+/* `name` may be any bytes. */
+bool store_is_name(const char name[RECORD_NAME_BYTES]);
 
 /* Returns 0, or an errno: EINVAL, EEXIST, ENOSPC; the caller still owns `fd` then. `name` may be any bytes. */
 int store_put(struct store *store, const char name[RECORD_NAME_BYTES], int fd);

@@ -21,6 +21,7 @@
 #include "agent.h"
 #include "broker-process.h"
 #include "diagnosis.h"
+#include "freeze.h"
 #include "reap.h"
 #include "restart-policy.h"
 #include "signals.h"
@@ -54,6 +55,7 @@ struct supervisor {
   struct broker_process broker;
   struct channel channel;
   struct store store;
+  struct freeze freeze;
   struct restart_policy policy;
   struct restart_policy broker_policy;
   unsigned restarts;
@@ -72,12 +74,14 @@ static void describe_end(int status, char text[64]) {
            signaled ? WTERMSIG(status) : WEXITSTATUS(status));
 }
 
-static noreturn void leave_and_power_off(const struct supervisor *self) {
+static noreturn void leave_and_power_off(struct supervisor *self) {
+  freeze_thaw_now(&self->freeze);
   broker_process_leave(&self->broker, LEAVE_TIMEOUT_MS);
   power_off();
 }
 
-static noreturn void terminate(const struct supervisor *self, int exit_status) {
+static noreturn void terminate(struct supervisor *self, int exit_status) {
+  freeze_thaw_now(&self->freeze);
   if (!self->init_mode) exit(exit_status);
   log_line("powering off");
   leave_and_power_off(self);
@@ -170,7 +174,24 @@ static void start_agent(struct supervisor *self) {
 static void store_descriptor(struct supervisor *self, const struct record *record, int *passed) {
   int result = store_put(&self->store, record->name, *passed);
   if (result == 0) *passed = -1;
-  channel_answer(&self->channel, record->name, result);
+  channel_answer(&self->channel, RECORD_STORE_RESULT, record->name, result);
+}
+
+static void hold_for_thaw(struct supervisor *self, const struct record *record, int *passed) {
+  int result = record->kind == RECORD_HOLD_CGROUP ? freeze_hold_cgroup(&self->freeze, *passed)
+                                                  : freeze_hold_file_system(&self->freeze, record->name, *passed);
+  if (result == 0) *passed = -1;
+  channel_answer(&self->channel, RECORD_FREEZE_RESULT, record->name, result);
+}
+
+static void arm_thaw(struct supervisor *self, uint64_t bound_ms) {
+  static const char no_name[RECORD_NAME_BYTES];
+  channel_answer(&self->channel, RECORD_FREEZE_RESULT, no_name, freeze_arm(&self->freeze, bound_ms));
+}
+
+static void freeze_file_system(struct supervisor *self, const struct record *record) {
+  int error = freeze_begin(&self->freeze, record->name);
+  if (error != 0) channel_answer(&self->channel, RECORD_FREEZE_RESULT, record->name, error);
 }
 
 static void handle_command(struct supervisor *self, const struct record *record, int *passed) {
@@ -190,7 +211,7 @@ static void handle_command(struct supervisor *self, const struct record *record,
       store_descriptor(self, record, passed);
       break;
     case RECORD_UNSTORE:
-      channel_answer(&self->channel, record->name, store_remove(&self->store, record->name));
+      channel_answer(&self->channel, RECORD_STORE_RESULT, record->name, store_remove(&self->store, record->name));
       break;
     case RECORD_ACK_EXITS:
       ring_acknowledge(&self->channel.ring, record->sequence);
@@ -207,6 +228,19 @@ static void handle_command(struct supervisor *self, const struct record *record,
       break;
     case RECORD_CHECK_BROKER:
       broker_process_ping(&self->broker);
+      break;
+    case RECORD_HOLD_FILE_SYSTEM:
+    case RECORD_HOLD_CGROUP:
+      hold_for_thaw(self, record, passed);
+      break;
+    case RECORD_ARM_THAW:
+      arm_thaw(self, record->sequence);
+      break;
+    case RECORD_FREEZE:
+      freeze_file_system(self, record);
+      break;
+    case RECORD_THAW:
+      freeze_thaw(&self->freeze, record->pid != 1);
       break;
     default:
       log_line("ignored a command of unknown kind %u", record->kind);
@@ -229,6 +263,8 @@ static void on_agent_exit(struct supervisor *self, int status) {
   self->agent.pid = 0;
   self->kill_at_ms = NEVER;
   channel_close(&self->channel);
+  /* The next agent must find containers as they run, and disks that take writes. */
+  freeze_thaw_now(&self->freeze);
   if (*self->agent.start_errno != 0) log_line("cannot run %s: %s", self->program, strerror(*self->agent.start_errno));
   follow_agent_end(self, status);
 }
@@ -238,6 +274,7 @@ static void on_broker_exit(struct supervisor *self, int status) {
   char end[64];
   describe_end(status, end);
   broker_process_ended(&self->broker);
+  freeze_thaw(&self->freeze, true);
   int64_t now = monotonic_ms();
   int64_t delay = restart_delay_ms(&self->broker_policy, now);
   if (delay < 0) {
@@ -257,6 +294,7 @@ static void on_hung(struct supervisor *self) {
   log_kernel_stack(self->agent.pid);
   /* Makes it write its JavaScript stack (native/addon/hang-report.c). */
   kill(self->agent.pid, SIGUSR2);
+  freeze_thaw(&self->freeze, true);
   self->kill_at_ms = monotonic_ms() + HUNG_TIMEOUT_MS;
 }
 
@@ -285,6 +323,7 @@ static void request_shutdown(struct supervisor *self, int number) {
   if (self->end_requested) return;
   self->end_requested = true;
   self->stop_by_ms = monotonic_ms() + STOP_TIMEOUT_MS;
+  freeze_thaw(&self->freeze, true);
   channel_publish_shutdown(&self->channel, number);
 }
 
@@ -305,7 +344,7 @@ static void on_signal(struct supervisor *self, const struct signalfd_siginfo *in
   if (signal_is_from_process(info)) kill(self->agent.pid, number);
 }
 
-static noreturn void on_stop_timeout(const struct supervisor *self) {
+static noreturn void on_stop_timeout(struct supervisor *self) {
   log_line("the agent did not stop within %d s", STOP_TIMEOUT_MS / 1000);
   terminate(self, EXIT_FAILURE);
 }
@@ -323,6 +362,12 @@ static void run_expired_timers(struct supervisor *self) {
   if (self->stop_by_ms != NEVER && now >= self->stop_by_ms) on_stop_timeout(self);
   if (self->kill_at_ms != NEVER && now >= self->kill_at_ms) on_hung_timeout(self);
   if (self->start_at_ms != NEVER && now >= self->start_at_ms) start_agent(self);
+}
+
+static void tell_of_freezes(struct supervisor *self) {
+  struct record record;
+  while (channel_can_answer(&self->channel) && freeze_take(&self->freeze, &record))
+    channel_answer(&self->channel, record.kind, record.name, record.result);
 }
 
 static int poll_timeout(const struct supervisor *self) {
@@ -345,6 +390,7 @@ noreturn void supervise(bool init_mode, char *const command[]) {
   self->stop_by_ms = self->kill_at_ms = NEVER;
   self->broker.fd = -1;
   channel_prepare(&self->channel);
+  freeze_prepare(&self->freeze);
   int signals = signals_open(init_mode);
   if (signals < 0 || !agent_prepare(&self->agent, command, init_mode)) {
     log_line("cannot begin: %s", strerror(errno));
@@ -354,6 +400,7 @@ noreturn void supervise(bool init_mode, char *const command[]) {
   for (;;) {
     run_expired_timers(self);
     bool more = reap_batch(self);
+    tell_of_freezes(self);
     channel_flush(&self->channel);
     short events = channel_events(&self->channel);
     struct pollfd polled[] = {

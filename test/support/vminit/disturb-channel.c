@@ -50,7 +50,7 @@ static struct record any_record(void) {
   struct record record;
   for (size_t i = 0; i < sizeof record; i++) ((char *)&record)[i] = (char)random_below(256);
   if (random_below(50) != 0) record.version = RECORD_VERSION;
-  if (random_below(50) != 0) record.kind = RECORD_STORE + (uint32_t)random_below(6);
+  if (random_below(50) != 0) record.kind = RECORD_STORE + (uint32_t)random_below(1 + RECORD_THAW - RECORD_STORE);
   /* This record would end vminit. */
   if (record.kind == RECORD_END_WITH_AGENT) record.kind = RECORD_POWER_OFF;
   if (record.kind == RECORD_KEEP_EXIT || record.kind == RECORD_FORGET_EXIT) record.pid = (int32_t)random_below(40000);

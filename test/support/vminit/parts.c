@@ -3,11 +3,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/netlink.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "boot/initramfs.h"
@@ -16,6 +22,7 @@
 #include "log.h"
 #include "power-button.h"
 #include "supervision/agent-end.h"
+#include "supervision/freeze.h"
 #include "supervision/restart-policy.h"
 #include "supervision/store.h"
 #include "sync.h"
@@ -368,6 +375,88 @@ static int sync_beside_dead_server(int timeout_ms, const char *folder) {
   return umount2(folder, MNT_FORCE | MNT_DETACH);
 }
 
+static struct freeze freezing;
+
+/* Prints records until the time has passed without one, or until everything is thawed. */
+static void print_freezes(int patience_ms) {
+  sigset_t woken;
+  sigemptyset(&woken);
+  sigaddset(&woken, SIGCHLD);
+  struct record record;
+  for (;;) {
+    while (freeze_take(&freezing, &record)) {
+      const char *what = record.kind == RECORD_THAWED ? "thawed" : "answer";
+      printf("%s %s %s\n", what, record.name, record.result == 0 ? "ok" : strerrorname_np(record.result));
+      if (record.kind == RECORD_THAWED && record.name[0] == '\0') return;
+    }
+    const struct timespec patience = {.tv_sec = patience_ms / 1000, .tv_nsec = patience_ms % 1000 * 1000000};
+    if (sigtimedwait(&woken, NULL, &patience) < 0) return;
+  }
+}
+
+/* Starts a process that is in the middle of a write to a file until it is killed: its memory never comes. */
+static pid_t start_stuck_writer(const char *path) {
+  pid_t pid = fork();
+  char wchan_path[64], wchan[64] = "";
+  snprintf(wchan_path, sizeof wchan_path, "/proc/%d/wchan", pid);
+  while (pid != 0 && strstr(wchan, "userfault") == NULL) {
+    int fd = open(wchan_path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || read(fd, wchan, sizeof wchan - 1) < 0) exit(1);
+    close(fd);
+    poll(NULL, 0, 10);
+  }
+  if (pid != 0) return pid;
+  int faults = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+  struct uffdio_api api = {.api = UFFD_API};
+  void *page = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  struct uffdio_register absent = {.range = {(uintptr_t)page, 4096}, .mode = UFFDIO_REGISTER_MODE_MISSING};
+  if (ioctl(faults, UFFDIO_API, &api) != 0 || ioctl(faults, UFFDIO_REGISTER, &absent) != 0) _exit(1);
+  int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  ssize_t written = write(fd, page, 4096);
+  _exit(written != 4096);
+}
+
+/*
+ * parts freeze WORD…: fs:NAME=PATH and cgroup:PATH hold, arm:MS, freeze:NAME, thaw, thaw-fs, now; take:MS prints the
+ * records that come, sleep:MS, sh:COMMAND; stuck:FILE makes a write that does not end before `unstick`
+ */
+static int drive_freezes(char *words[]) {
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGCHLD);
+  sigprocmask(SIG_BLOCK, &blocked, NULL);
+  setlinebuf(stdout);
+  freeze_prepare(&freezing);
+  pid_t stuck = 0;
+  for (; *words != NULL; words++) {
+    char *word = strdup(*words), *rest = word;
+    const char *command = strsep(&rest, ":");
+    char name[RECORD_NAME_BYTES] = "";
+    const char *path = rest;
+    if (strcmp(command, "fs") == 0) path = strchr(rest, '=') + 1;
+    if (rest != NULL) strncpy(name, strsep(&rest, "="), RECORD_NAME_BYTES);
+    int fd = -1, error = -1;
+    if (strcmp(command, "fs") == 0) fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (strcmp(command, "cgroup") == 0) fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (strcmp(command, "fs") == 0) error = freeze_hold_file_system(&freezing, name, fd);
+    if (strcmp(command, "cgroup") == 0) error = freeze_hold_cgroup(&freezing, fd);
+    if (strcmp(command, "arm") == 0) error = freeze_arm(&freezing, strtoull(path, NULL, 10));
+    if (strcmp(command, "freeze") == 0) error = freeze_begin(&freezing, name);
+    if (strcmp(command, "thaw") == 0) freeze_thaw(&freezing, true);
+    if (strcmp(command, "thaw-fs") == 0) freeze_thaw(&freezing, false);
+    if (strcmp(command, "now") == 0) freeze_thaw_now(&freezing);
+    if (strcmp(command, "take") == 0) print_freezes(atoi(path));
+    if (strcmp(command, "sleep") == 0) poll(NULL, 0, atoi(path));
+    if (strcmp(command, "stuck") == 0) stuck = start_stuck_writer(path);
+    if (strcmp(command, "unstick") == 0) kill(stuck, SIGKILL);
+    if (strcmp(command, "sh") == 0 && system(path) != 0) printf("failed: %s\n", path);
+    if (error >= 0) printf("%s %s\n", *words, error == 0 ? "ok" : strerrorname_np(error));
+    if (error != 0 && fd >= 0) close(fd);
+    free(word);
+  }
+  return 0;
+}
+
 /* parts overrun: an error that ASan must report */
 static int overrun(void) {
   char *byte = malloc(1);
@@ -387,6 +476,7 @@ int main(int argc, char *argv[]) {
   if (strcmp(argv[1], "restart-delays") == 0) return print_restart_delays(argv + 2);
   if (strcmp(argv[1], "after-agent") == 0) return print_after_agent(atoi(argv[2]), argv + 3);
   if (strcmp(argv[1], "delete-initramfs") == 0) return delete_tree(argv[2]);
+  if (strcmp(argv[1], "freeze") == 0) return drive_freezes(argv + 2);
   if (strcmp(argv[1], "store") == 0) return store_names(argv + 2);
   if (strcmp(argv[1], "log") == 0) return log_texts(argv + 2);
   if (strcmp(argv[1], "receive") == 0) return print_received(strtoul(argv[2], NULL, 10));
