@@ -39,6 +39,7 @@ enum kind {
   WALL_LISTEN,
   WALL_CONNECT,
   WALL_TAP,
+  WALL_QUEUE,
   WALL_UID,
   WALL_GROUP,
   WALL_NETWORK,
@@ -58,7 +59,7 @@ static const struct kind_name {
 } kinds[] = {
     {"disk=", WALL_DISK, true},     {"read=", WALL_READ, true},       {"map=", WALL_MAP, true},
     {"listen=", WALL_LISTEN, true}, {"connect=", WALL_CONNECT, true}, {"tap=", WALL_TAP, true},
-    {"uid=", WALL_UID, false},      {"group=", WALL_GROUP, false},
+    {"queue=", WALL_QUEUE, true},   {"uid=", WALL_UID, false},        {"group=", WALL_GROUP, false},
 };
 
 static bool skip(const char **text, const char *prefix) {
@@ -89,7 +90,8 @@ static bool parse_path(const char *text, struct wall *wall) {
   else if (wall->kind == WALL_DISK && !skip(&text, "rw:"))
     return false;
   wall->path = text;
-  return *text != '\0' && (wall->kind != WALL_TAP || strlen(text) < IFNAMSIZ);
+  bool is_interface = wall->kind == WALL_TAP || wall->kind == WALL_QUEUE;
+  return *text != '\0' && (!is_interface || strlen(text) < IFNAMSIZ);
 }
 
 static bool parse(const char *word, struct wall *wall) {
@@ -166,10 +168,10 @@ static int connect_to(const char *path) {
   return fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0 ? fd : -1;
 }
 
-/* The interface goes with the descriptor. */
-static int open_tap(const char *name) {
+/* The interface goes with the descriptor, or the last one of those that `more_flags` lets it have. */
+static int open_tap(const char *name, short more_flags) {
   int fd = open("/dev/net/tun", O_RDWR | O_CLOEXEC);
-  struct ifreq request = {.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR};
+  struct ifreq request = {.ifr_flags = (short)(IFF_TAP | IFF_NO_PI | IFF_VNET_HDR | more_flags)};
   strcpy(request.ifr_name, name);
   return fd >= 0 && ioctl(fd, TUNSETIFF, &request) == 0 ? fd : -1;
 }
@@ -235,7 +237,9 @@ static int open_wall(const struct wall *wall, bool has_user) {
     case WALL_CONNECT:
       return connect_to(wall->path);
     case WALL_TAP:
-      return open_tap(wall->path);
+      return open_tap(wall->path, 0);
+    case WALL_QUEUE:
+      return open_tap(wall->path, IFF_MULTI_QUEUE);
     default:
       return -1;
   }

@@ -45,10 +45,18 @@ function network(spec: VmSpec, device: NicDevice, id: string, host: PartsHost): 
   const backend = spec.backends[device.backend]
   switch (backend?.kind) {
     case 'tap': {
-      const fd = host.opener?.tap(backend.interfaceName)
-      if (fd !== undefined) return { option: 'netdev', type: 'tap', properties: { id, fd } }
-      const scripts = { script: 'no', downscript: 'no' }
-      return { option: 'netdev', type: 'tap', properties: { id, ifname: backend.interfaceName, ...scripts } }
+      const { interfaceName: ifname } = backend
+      const { queues = 1 } = device
+      const { opener } = host
+      if (opener === undefined) {
+        const own = { ifname, script: 'no', downscript: 'no', ...(queues > 1 && { queues }) }
+        return { option: 'netdev', type: 'tap', properties: { id, ...own } }
+      }
+      const descriptors =
+        queues > 1
+          ? { fds: Array.from({ length: queues }, () => opener.queue(ifname)).join(':') }
+          : { fd: opener.tap(ifname) }
+      return { option: 'netdev', type: 'tap', properties: { id, ...descriptors } }
     }
     case 'passt': {
       const socket = { 'addr.type': 'unix', 'addr.path': socketOf(host, device.backend) }

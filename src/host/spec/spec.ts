@@ -128,6 +128,8 @@ export interface NicDevice {
   readonly slot: number
   readonly port?: SpecKey | undefined
   readonly mac: string
+  /** Pairs of queues at a tap; 1 by default. */
+  readonly queues?: number | undefined
   /** Whether the network behind the card can be replaced while the machine runs, which takes a hub in QEMU. */
   readonly replaceable?: boolean | undefined
   /** What the guest may not send to its tap; none by default. */

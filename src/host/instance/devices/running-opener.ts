@@ -34,11 +34,19 @@ export class RunningOpener implements Opener {
   }
 
   tap(name: string): string {
+    return this.#openTap(name, 0)
+  }
+
+  queue(name: string): string {
+    return this.#openTap(name, IFF_MULTI_QUEUE)
+  }
+
+  #openTap(name: string, moreFlags: number): string {
     return this.#named(async (native) => {
       const file = await open('/dev/net/tun', 'r+')
       const request = Buffer.alloc(IFREQ_BYTES)
       request.write(name, 'latin1')
-      request.writeUInt16LE(IFF_TAP | IFF_NO_PI | IFF_VNET_HDR, IFNAMSIZ)
+      request.writeUInt16LE(IFF_TAP | IFF_NO_PI | IFF_VNET_HDR | moreFlags, IFNAMSIZ)
       const result = await native.ioctl(file.fd, TUNSETIFF, request)
       if (result < 0) await file.close()
       checkErrno('make', `interface ${name}`, result)
@@ -110,6 +118,7 @@ const FIRST_SET = 1 << 16
 /** linux/if_tun.h, linux/if.h. */
 const TUNSETIFF = 0x4004_54ca
 const IFF_TAP = 0x0002
+const IFF_MULTI_QUEUE = 0x0100
 const IFF_NO_PI = 0x1000
 const IFF_VNET_HDR = 0x4000
 const IFNAMSIZ = 16

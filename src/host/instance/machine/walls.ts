@@ -48,6 +48,10 @@ export class StartOpener implements Opener {
     return `${this.#add('tap', name)}`
   }
 
+  queue(name: string): string {
+    return `${this.#add('queue', name)}`
+  }
+
   connection(socket: string): string {
     return `${this.#add('connect', socket)}`
   }

@@ -66,6 +66,7 @@ function wordsOf(machine: Machine, device: MachineDevice): Device | undefined {
     case 'nic':
       return {
         ...{ kind: 'nic', slot: 0, mac: text(properties.mac), backend },
+        ...(typeof properties.queues === 'number' && { queues: properties.queues }),
         ...filtersAndAddresses(machine, device),
       }
     case 'vsock':

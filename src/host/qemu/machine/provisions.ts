@@ -38,8 +38,12 @@ export function provisionsFor(
       case 'nic': {
         const card = spec.devices[specKey(key)]
         if (card?.kind !== 'nic') throw missing(key, found, 'a network')
-        if (device.properties.queues !== undefined)
-          throw refusal(key, ['properties', 'queues'], 'this host gives a card one queue')
+        if (card.queues !== undefined && found?.kind !== 'tap')
+          throw refusal(
+            key,
+            ['properties', 'queues'],
+            'passt has one queue, want a network with a bridge or tap',
+          )
         return { parts: netdevParts(spec, card, host), properties: { netdev: id } }
       }
       case 'vsock':

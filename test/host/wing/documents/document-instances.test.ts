@@ -183,6 +183,28 @@ const ANNE = tenant('anne')
 const anne = (instances: Instances, to: Change) =>
   instances.changeState({ key: 'web', change: to, graceMs: 100 }, ANNE)
 
+describe('cards with several queues', () => {
+  it('have taps with as many, from the start and plugged in', async () => {
+    ip('link', 'add', 'wingqueues', 'type', 'bridge')
+    undo.push(() => ip('link', 'del', 'wingqueues'))
+    const { instances } = await open('[networks.lan]\nbridge = "wingqueues"\n')
+    const features = '{memory: 64, network: [{source: lan, queues: 3}]}'
+    await instances.ensure(request(`kind: VM\nmetadata: {name: web}\nspec: {features: ${features}}`), ADMIN)
+    const more = { key: 'web', deviceKey: 'more', features: 'network: [{source: lan, queues: 2}]' }
+    await instances.plug(PlugRequest.fromPartial(more), ADMIN)
+    const taps = ip('-d', '-j', 'link', 'show', 'master', 'wingqueues')
+    // QEMU takes all but the first away until the guest's driver wants them.
+    const queues = JSON.parse(taps).map(
+      ({ linkinfo }: TapLink) => linkinfo.info_data.numqueues + linkinfo.info_data.numdisabled,
+    )
+    expect(queues.sort()).toEqual([2, 3])
+  })
+})
+
+interface TapLink {
+  readonly linkinfo: { readonly info_data: { readonly numqueues: number; readonly numdisabled: number } }
+}
+
 describe('an instance that was made of a document', () => {
   it('is one instance for equal documents, and names the first difference of another', async () => {
     const { instances } = await openOwn()
