@@ -15,6 +15,7 @@ import {
   runningParts,
   withoutDesired,
   withoutPresent,
+  withPresent,
 } from '../documents/plug-features.ts'
 import type { MachineInstance } from '../instance.ts'
 import { checkBackendFile } from '../machine/check-files.ts'
@@ -120,14 +121,13 @@ export async function unplug(instance: MachineInstance, request: UnplugRequest):
   const { qmp } = instance.machine()
   refuseWithoutBus(specification)
   refuseLayered(recorded.record, specification.devices[deviceKey]?.backend ?? '')
-  const { document, leaving } = recorded.record
+  const { document, leaving, leavingMs } = recorded.record
   const isFirst = !leaving.includes(deviceKey)
   if (isFirst) {
-    const leavingMs = { ...recorded.record.leavingMs, [deviceKey]: BigInt(Date.now()) }
     const set = {
       ...withoutDesired(recorded.record, [deviceKey]),
       leaving: [...leaving, deviceKey],
-      leavingMs,
+      leavingMs: { ...leavingMs, [deviceKey]: BigInt(Date.now()) },
     }
     await recorded.commit({ set, kind: 'device', text: `device ${deviceKey} is to leave` })
   }
@@ -146,7 +146,8 @@ export async function unplug(instance: MachineInstance, request: UnplugRequest):
   } catch (error) {
     // The guest may have been asked before, or the device may be gone already.
     if (isFirst && (await devicesOf(instance)).includes(id)) {
-      await recorded.commit({ set: { document, leaving }, kind: 'device', text: `device ${deviceKey} stays` })
+      const set = { document, leaving, leavingMs }
+      await recorded.commit({ set, kind: 'device', text: `device ${deviceKey} stays` })
       throw new AgentError('FAILED_PRECONDITION', `device ${deviceKey}: ${messageOf(error)}`, {
         cause: error,
       })
@@ -177,12 +178,11 @@ export async function settlePlugs(instance: MachineInstance): Promise<void> {
   const present = await devicesOf(instance)
   for (const step of recorded.steps.filter((each) => each.step === 'plug')) {
     const [key = ''] = step.words
+    const set = withPresent(recorded.record, key)
     if (present.includes(qemuId(specKey(key)))) {
-      const { document } = recorded.record
-      const set = document === undefined ? {} : { document: { ...document, current: document.desired } }
       await recorded.commit({ set, drop: [step], kind: 'device', text: `device ${key} is present` })
     } else {
-      await removeBackends(instance, [key])
+      await removeBackends(instance, [key], { ...recorded.record, ...set })
       const { backend } = specificationOf(instance).devices[key] ?? {}
       const undone = await undoSteps(instance.context, providerSteps(instance, [backend]))
       await recorded.commit({
@@ -217,8 +217,11 @@ export async function devicesOf(instance: MachineInstance): Promise<readonly str
 }
 
 /** Removes what QEMU has behind devices that are not there. What is missing or still in use stays as it is. */
-async function removeBackends(instance: MachineInstance, keys: readonly string[]): Promise<void> {
-  const { record } = instance
+async function removeBackends(
+  instance: MachineInstance,
+  keys: readonly string[],
+  record = instance.record,
+): Promise<void> {
   const spec = record.document === undefined ? specFromProto(specificationOf(instance)) : undefined
   const running = spec ?? runningSpec(record)
   for (const key of keys) {

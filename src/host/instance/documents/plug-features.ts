@@ -123,6 +123,20 @@ export function withoutDesired(
   return { document: { ...record.document, saved: of(saved), desired: desired ? of(desired) : '' } }
 }
 
+/** What changes when a device is there that is wished. Others that are there may not be wished any more. */
+export function withPresent(record: Readonly<InstanceRecord>, key: string): Partial<InstanceRecord> {
+  const { current, desired } = machinesOf(record) ?? {}
+  const device = desired?.devices[key]
+  if (record.document === undefined || current === undefined || device === undefined) return {}
+  const behind = desired?.backends[device.backend ?? '']
+  const next = {
+    ...current,
+    devices: { ...current.devices, [key]: device },
+    backends: { ...current.backends, ...(behind && { [device.backend ?? '']: behind }) },
+  }
+  return { document: { ...record.document, current: JSON.stringify(next) } }
+}
+
 /** What changes when devices are not there any more. */
 export function withoutPresent(
   record: Readonly<InstanceRecord>,

@@ -1,9 +1,10 @@
 import { execFileSync } from 'node:child_process'
-import { readFileSync } from 'node:fs'
+import { readdirSync, readFileSync } from 'node:fs'
 import { mkdir, rm, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { inspect } from 'node:util'
 import { afterEach, describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../../src/base/abort.ts'
 import {
   ChangeStateRequest_Change as Change,
   EnsureInstanceRequest,
@@ -16,11 +17,15 @@ import type { Instances } from '../../../../src/host/instance/instances.ts'
 import { recordOf, recordRow } from '../../../../src/host/instance/record/instance-record.ts'
 import type { Quotas } from '../../../../src/host/instance/record/quota.ts'
 import { memoryRegistry } from '../../../../src/host/instance/registry/memory-registry.ts'
+import type { Registry, Change as Row } from '../../../../src/host/instance/registry/registry.ts'
 import { readMachine } from '../../../../src/host/machine/document/document.ts'
 import { parseYaml } from '../../../../src/host/machine/document/parse-yaml.ts'
 import { withoutMachineDevices } from '../../../../src/host/machine/plugged.ts'
 import { askedQemu } from '../../../../src/host/qemu/capabilities.ts'
+import type { QmpClient } from '../../../../src/host/qemu/qmp/client.ts'
+import { connectQmp } from '../../../../src/host/qemu/qmp/connect.ts'
 import { openSecrets } from '../../../../src/host/secrets/secrets.ts'
+import { nodeNames, specKey } from '../../../../src/host/spec/spec-key.ts'
 import { microvm } from '../../../support/microvm/run-microvm.ts'
 import { endChild } from '../../../support/processes.ts'
 import { temporaryFolder } from '../../../support/temporary-folder.ts'
@@ -343,6 +348,90 @@ describe('an instance that was made of a document', () => {
     await expect(instances.replaceBackend(replaced, ANNE)).rejects.toMatchObject({ code: 'UNIMPLEMENTED' })
   })
 })
+
+describe('an unplug of a device of a document', () => {
+  it('of a bus that keeps its devices leaves the record as it was', async () => {
+    const { instances, registry } = await openOwn()
+    const made = await instances.ensure(request(OWN), ANNE)
+    const record = async () => recordOf((await registry.load('instances')).get('web') ?? Buffer.alloc(0))
+    const before = await record()
+    await expect(instances.unplug({ key: 'web', deviceKey: 'rng0', graceMs: 1 }, ANNE)).rejects.toMatchObject(
+      {
+        code: 'FAILED_PRECONDITION',
+        message: expect.stringContaining(
+          "device rng0: device_del: Bus 'pcie.0' does not support hotplugging",
+        ),
+      },
+    )
+    expect(await record()).toEqual({ ...before, sequence: expect.anything() })
+    expect((await instances.get('web', ANNE)).configurations).toEqual(made.configurations)
+  })
+
+  it.each(['with', 'without'])(
+    'is kept over the death of the daemon in the plug of another one, %s its device',
+    async (what) => {
+      const opened = await openOwn()
+      const { catalogue, folder, instances, registry } = opened
+      const more = ['more', 'other'].map(
+        (name) => `[volumes.${name}]\npath = "${image(folder, name, 8)}"\ntenants = ["anne"]\n`,
+      )
+      const entries = readFileSync(catalogue, 'utf8').replace('roots = [', `roots = ["${folder}", `)
+      await writeFile(catalogue, `${entries}${more.join('')}`)
+      await instances.ensure(request(OWN), ANNE)
+      const plug = (name: string) =>
+        instances.plug(
+          PlugRequest.fromPartial({ key: 'web', deviceKey: name, features: `storage: [{source: ${name}}]` }),
+          ANNE,
+        )
+      await plug('more')
+      await instances.unplug({ key: 'web', deviceKey: 'more', graceMs: 1 }, ANNE)
+      const begun = await recordsAtPlug(registry, 'web/plug/other', what === 'with')
+      await plug('other').catch(() => {})
+      await instances.close()
+      await registry.commit(begun())
+      const withQmp = async <T>(work: (qmp: QmpClient) => Promise<T>): Promise<T> => {
+        const [own = ''] = readdirSync(join(folder, 'instances'))
+        const qmp = await connectQmp(join(folder, 'instances', own, 'qmp.sock'), neverAborted)
+        return await work(qmp).finally(() => qmp.close())
+      }
+      const node = nodeNames(specKey('other-backend')).file
+      const added = { execute: 'blockdev-add', arguments: { driver: 'null-co', 'node-name': node } }
+      if (what === 'without') await withQmp((qmp) => qmp.command(added, neverAborted))
+      opened.instances = await openReal(folder, registry, { catalogue })
+      const { configurations } = await opened.instances.get('web', ANNE)
+      await opened.instances.close()
+      const nodes = await withQmp((qmp) =>
+        qmp.execute('query-named-block-nodes', { flat: true }, neverAborted),
+      )
+      opened.instances = await openReal(folder, registry, { catalogue })
+      const { current = '', desired = '' } = configurations ?? {}
+      const present = [current, desired].map((text) => {
+        const { devices } = readMachine(JSON.parse(text))
+        return ['more', 'other'].filter((key) => devices[key] !== undefined)
+      })
+      expect(present).toEqual(what === 'with' ? [['more', 'other'], ['other']] : [['more'], []])
+      expect(nodes.some((each) => each['node-name'] === node)).toBe(what === 'with')
+    },
+  )
+})
+
+/** The rows of the registry as they are once the step with this key is in it; `goesOn`: what follows is done too. */
+async function recordsAtPlug(registry: Registry, key: string, goesOn: boolean) {
+  const tables = ['instances', 'steps'] as const
+  const commit = registry.commit.bind(registry)
+  let rows: readonly Row[] = []
+  registry.commit = async (changes) => {
+    await commit(changes)
+    if (!changes.some((change) => change.key === key && change.payload !== undefined)) return
+    const loaded = tables.map(async (table) =>
+      [...(await registry.load(table))].map(([each, payload]) => ({ table, key: each, payload })),
+    )
+    rows = (await Promise.all(loaded)).flat()
+    registry.commit = commit
+    if (!goesOn) throw new Error('the daemon is dead')
+  }
+  return () => rows
+}
 
 describe('./microvm', () => {
   it('makes an instance of a document, which outlives a daemon that is killed', async () => {
