@@ -683,6 +683,8 @@ export interface Layer {
   active: boolean;
   /** What it takes of the host's disk; in answers only. */
   usedBytes: bigint;
+  /** The disk's own file is a qcow2 image, not a raw one. */
+  qcow2Base: boolean;
 }
 
 export interface ListSnapshotsRequest {
@@ -5858,7 +5860,7 @@ export const SnapshotDisk: MessageFns<SnapshotDisk> = {
 };
 
 function createBaseLayer(): Layer {
-  return { id: 0, parent: 0, backend: "", base: "", sizeBytes: 0n, active: false, usedBytes: 0n };
+  return { id: 0, parent: 0, backend: "", base: "", sizeBytes: 0n, active: false, usedBytes: 0n, qcow2Base: false };
 }
 
 export const Layer: MessageFns<Layer> = {
@@ -5889,6 +5891,9 @@ export const Layer: MessageFns<Layer> = {
         throw new globalThis.Error("value provided for field message.usedBytes of type uint64 too large");
       }
       writer.uint32(56).uint64(message.usedBytes);
+    }
+    if (message.qcow2Base !== false) {
+      writer.uint32(64).bool(message.qcow2Base);
     }
     return writer;
   },
@@ -5962,6 +5967,14 @@ export const Layer: MessageFns<Layer> = {
             message.usedBytes = reader.uint64() as bigint;
             continue;
           }
+          case 8: {
+            if (tag !== 64) {
+              break;
+            }
+
+            message.qcow2Base = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -5986,6 +5999,7 @@ export const Layer: MessageFns<Layer> = {
     message.sizeBytes = (object.sizeBytes !== undefined && object.sizeBytes !== null) ? BigInt(object.sizeBytes) : 0n;
     message.active = object.active ?? false;
     message.usedBytes = (object.usedBytes !== undefined && object.usedBytes !== null) ? BigInt(object.usedBytes) : 0n;
+    message.qcow2Base = object.qcow2Base ?? false;
     return message;
   },
 };
