@@ -143,7 +143,7 @@ class HostInstances implements Instances {
         const prepared = await provideStart(machines, starting.record, { folder, isColdBoot: true })
         const { specification } = { ...starting.record, ...prepared }
         if (specification !== undefined) await checkFiles(specification)
-        await prepareStart(starting, specification?.backends)
+        await prepareStart(starting, { ...starting.record, ...prepared })
         return { ...prepared, pinnedCpus: await this.#cpus.choose(starting, prepared.document) }
       },
       checkStart: (starting, prepared) =>

@@ -1,4 +1,5 @@
-import { readFile, stat } from 'node:fs/promises'
+import { constants } from 'node:fs'
+import { open, readFile, stat } from 'node:fs/promises'
 import { AgentError } from '../../../base/errors.ts'
 import type { Layer } from '../../../gen/microvm/instance/v1/instance.ts'
 import { pathOf } from '../../spec/component-path.ts'
@@ -25,8 +26,8 @@ export async function checkLayers(folder: string, layers: readonly Layer[]): Pro
 }
 
 /** Throws FAILED_PRECONDITION when the file below the layers is missing or became smaller. */
-export async function checkBase({ backend, base, sizeBytes }: Layer): Promise<void> {
-  const size = await sizeOf(base)
+export async function checkBase({ backend, base, qcow2Base, sizeBytes }: Layer): Promise<void> {
+  const size = qcow2Base ? await sizeOfImage(base) : await sizeOf(base)
   if (size >= sizeBytes) return
   const text = `${base} has ${size} bytes, want at least ${sizeBytes}: snapshots are on it`
   throw new AgentError('FAILED_PRECONDITION', `${pathOf('backends', backend, 'file', 'path')}: ${text}`)
@@ -40,6 +41,19 @@ export async function sizeOf(path: string): Promise<number> {
   if (!status.isBlockDevice()) return Math.ceil(status.size / SECTOR) * SECTOR
   const [major, minor] = deviceNumbers(status.rdev)
   return Number(await readFile(`/sys/dev/block/${major}:${minor}/size`, 'utf8')) * SECTOR
+}
+
+/** The bytes of the disk in a qcow2 image, by its header (QEMU, interop/qcow2.txt). */
+export async function sizeOfImage(path: string): Promise<number> {
+  const fail = (text: string) => new AgentError('FAILED_PRECONDITION', `${path}: ${text}`)
+  // A FIFO would make it wait for a writer.
+  await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK).catch((error) => {
+    throw fail(error.code)
+  })
+  const { buffer, bytesRead } = await file.read(Buffer.alloc(32), 0, 32, 0)
+  if (bytesRead === 32 && buffer.toString('latin1', 0, 4) === 'QFI\xfb')
+    return Number(buffer.readBigUInt64BE(24))
+  throw fail('not a qcow2 image')
 }
 
 /** As glibc's major(3) and minor(3). */

@@ -59,8 +59,9 @@ export async function openBlocks(
     const isDevice = statSync(lowest.base, { throwIfNoEntry: false })?.isBlockDevice() === true
     const filename = opener?.disk(lowest.base, true) ?? lowest.base
     const file = { driver: isDevice ? 'host_device' : 'file', 'node-name': fileNodeOf(base), filename }
-    const raw = { driver: 'raw', 'node-name': base, file: fileNodeOf(base), 'read-only': true }
-    parts.push({ option: 'blockdev', properties: file }, { option: 'blockdev', properties: raw })
+    const format = lowest.qcow2Base ? { driver: 'qcow2', backing: null } : { driver: 'raw' }
+    const disk = { ...format, 'node-name': base, file: fileNodeOf(base), 'read-only': true }
+    parts.push({ option: 'blockdev', properties: file }, { option: 'blockdev', properties: disk })
   }
   for (const [index, { id }] of chain.entries()) {
     const node = layerNode(id)

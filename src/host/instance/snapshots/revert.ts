@@ -87,10 +87,12 @@ async function layersOn({ context, record }: MachineInstance, snapshot: Snapshot
     const base = baseOf(snapshot, backend)
     const present = layersUpTo(record.layers, layer)
     await checkLayers(context.folder, present)
-    const sizeBytes = record.layers.find((each) => each.base === base)?.sizeBytes ?? (await sizeOf(base))
+    const { qcow2Base = false, sizeBytes = await sizeOf(base) } =
+      record.layers.find((each) => each.base === base) ?? {}
     const id = record.lastLayer + 1 + added.length
     const size = BigInt(sizeBytes)
-    added.push({ id, parent: layer, backend, base, sizeBytes: size, active: true, usedBytes: 0n })
+    const own = { backend, base, qcow2Base, sizeBytes: size }
+    added.push({ id, parent: layer, ...own, active: true, usedBytes: 0n })
   }
   // A file that became smaller has not the content of the snapshot.
   for (const layer of added) await checkBase(layer)

@@ -1,14 +1,14 @@
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { AgentError, messageOf } from '../../../base/errors.ts'
-import type { Backend } from '../../../gen/microvm/instance/v1/instance.ts'
+import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { pathOf } from '../../spec/component-path.ts'
 import type { MachineInstance } from '../instance.ts'
 import { undoSteps } from '../machine/steps.ts'
 import { checkLayers } from './check-layers.ts'
 import { LAYERS_FOLDER, layersOfBackend } from './layers.ts'
 import { canMerge, closeLayer, mergeLayers, settleMerge } from './merge-layers.ts'
-import { settleSnapshot } from './take-snapshot.ts'
+import { isImage, settleSnapshot } from './take-snapshot.ts'
 
 /** Finishes the changes of layers that have begun. To be called in a change, before another one of layers and a start. */
 export async function settleLayers(instance: MachineInstance): Promise<void> {
@@ -28,16 +28,22 @@ export async function settleLayers(instance: MachineInstance): Promise<void> {
  */
 export async function prepareStart(
   instance: MachineInstance,
-  backends: Readonly<Record<string, Backend>> = {},
+  { document, specification }: Pick<InstanceRecord, 'document' | 'specification'>,
 ): Promise<void> {
   const { context } = instance
   await settleLayers(instance)
   const { record } = instance
-  for (const { active, backend, base } of record.layers) {
+  const { backends = {} } = specification ?? {}
+  for (const { active, backend, base, qcow2Base } of record.layers) {
     const path = backends[backend]?.file?.path
-    if (!active || path === undefined || path === base) continue
-    const at = pathOf('backends', backend, 'file', 'path')
-    throw new AgentError('FAILED_PRECONDITION', `${at}: ${path}, want ${base}: snapshots are on that`)
+    if (!active || path === undefined) continue
+    const refuse = (field: string, found: string, wanted: string) => {
+      const at = pathOf('backends', backend, 'file', field)
+      throw new AgentError('FAILED_PRECONDITION', `${at}: ${found}, want ${wanted}: snapshots are on that`)
+    }
+    if (path !== base) refuse('path', path, base)
+    if (isImage({ document }, backend) !== qcow2Base)
+      refuse('format', qcow2Base ? 'raw' : 'qcow2', qcow2Base ? 'qcow2' : 'raw')
   }
   for (const key of Object.keys(backends)) await checkLayers(context.folder, layersOfBackend(record, key))
   await refuseUnknown(instance)

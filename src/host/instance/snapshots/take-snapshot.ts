@@ -23,7 +23,7 @@ import { openerOf } from '../devices/parts-host-of.ts'
 import { refused } from '../devices/plug.ts'
 import type { MachineInstance } from '../instance.ts'
 import type { Caller } from '../instances.ts'
-import { checkLayers, sizeOf } from './check-layers.ts'
+import { checkLayers, sizeOf, sizeOfImage } from './check-layers.ts'
 import { diskNode, type Layers, layerNode, layerPath, layersOfBackend } from './layers.ts'
 import { makeOverlays, removeFiles } from './overlay-file.ts'
 
@@ -141,7 +141,6 @@ async function planOf(
   const { specification } = record
   if (specification === undefined) throw new AgentError('FAILED_PRECONDITION', 'specification: not known yet')
   const keys = disksOf(specification, request.disks, record.leaving)
-  refuseFormats(record, keys)
   const { machine } = context
   checkRoom(instance, specification)
   const sizes = machine === undefined ? undefined : await nodeSizes(machine.qmp, instance.ending)
@@ -155,10 +154,15 @@ async function planOf(
       throw exhausted(`${pathOf('devices', device)}: ${present.length} layers of snapshots, want fewer`)
     await checkLayers(context.folder, present)
     const layer = present.at(-1)?.id ?? 0
-    const size = sizes?.get(diskNode(record, backend)) ?? present.at(-1)?.sizeBytes ?? (await sizeOf(base))
+    const qcow2Base = present[0]?.qcow2Base ?? isImage(record, backend)
+    const size =
+      sizes?.get(diskNode(record, backend)) ??
+      present.at(-1)?.sizeBytes ??
+      (qcow2Base ? await sizeOfImage(base) : await sizeOf(base))
     disks.push({ device, backend, layer })
     const id = record.lastLayer + 1 + added.length
-    added.push({ id, parent: layer, backend, base, sizeBytes: BigInt(size), active: true, usedBytes: 0n })
+    const own = { backend, base, qcow2Base, sizeBytes: BigInt(size) }
+    added.push({ id, parent: layer, ...own, active: true, usedBytes: 0n })
   }
   const state = machine === undefined ? 'stopped' : record.current === State.RUNNING ? 'running' : 'paused'
   const consistency = machine === undefined ? Consistency.STOPPED_MACHINE : Consistency.CRASH
@@ -203,15 +207,11 @@ function disksOf(
   throw new AgentError('FAILED_PRECONDITION', 'disks: the machine has none of which snapshots are taken')
 }
 
-/** A layer is as large as the disk, which the size of such a file does not tell. */
-function refuseFormats({ document, specification }: Readonly<InstanceRecord>, keys: readonly string[]): void {
+/** Whether a backend's file is a qcow2 image, as the catalogue has it. */
+export function isImage({ document }: Pick<InstanceRecord, 'document'>, backend: string): boolean {
   const backends: Backends = JSON.parse(document?.backends || '{}')
-  for (const key of keys) {
-    const found = backends[specKey(specification?.devices[key]?.backend ?? '')]
-    if (found?.kind !== 'file' || (found.format ?? 'raw') === 'raw') continue
-    const text = `${pathOf('devices', key)}: in a file of format ${found.format}, want raw`
-    throw new AgentError('FAILED_PRECONDITION', text)
-  }
+  const found = backends[specKey(backend)]
+  return found?.kind === 'file' && found.format === 'qcow2'
 }
 
 function checkRoom({ record }: MachineInstance, specification: Specification): void {
