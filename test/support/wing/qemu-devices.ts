@@ -25,6 +25,44 @@ export function qemuDevices(words: readonly string[]): readonly CommandLineDevic
   })
 }
 
+/** Options of the board, whose values are pairs of names and values. */
+const BOARD_OPTIONS = ['-machine', '-cpu', '-smp', '-m', '-numa', '-uuid', '-rtc', '-smbios', '-global']
+
+/** What QEMU's arguments say of the board, such as `-smp cores` with its value; numbers and sizes in one form. */
+export function qemuBoard(words: readonly string[]): Readonly<Record<string, string>> {
+  const pairs = words.flatMap((word, index) => {
+    const option = words[index - 1] ?? ''
+    return BOARD_OPTIONS.includes(option)
+      ? word
+          .split(',')
+          .map((pair, place) => [option, place > 0 && !pair.includes('=') ? `${pair}=on` : pair] as const)
+      : []
+  })
+  const entries = pairs.map(([option, pair]): [string, string] => {
+    const at = pair.indexOf('=')
+    if (at < 0) return option === '-m' ? ['-m size', mibOf(pair)] : [option, pair]
+    const [name, value] = [pair.slice(0, at), pair.slice(at + 1)]
+    if (option === '-numa' && name === 'cpus') return [`-numa cpus ${value}`, 'on']
+    if (option === '-m' && name !== 'slots') return [`-m ${name}`, mibOf(value)]
+    return [`${option} ${name}`, /^0x[0-9a-f]+$/.test(value) ? String(Number(value)) : value]
+  })
+  return Object.fromEntries(entries.flatMap(([name, value]) => eachCpu(name, value)))
+}
+
+function mibOf(size: string): string {
+  return size.endsWith('k') ? `${Number.parseInt(size, 10) / 1024}` : `${Number.parseInt(size, 10)}`
+}
+
+/** A range of CPUs as its numbers. */
+function eachCpu(name: string, value: string): readonly (readonly [string, string])[] {
+  const [, first, last] = /^-numa cpus (\d+)-(\d+)$/.exec(name) ?? []
+  if (first === undefined) return [[name, value]]
+  return Array.from({ length: Number(last) - Number(first) + 1 }, (_, index) => [
+    `-numa cpus ${Number(first) + index}`,
+    value,
+  ])
+}
+
 function fieldsOf(word: string): Readonly<Record<string, string>> {
   const entries = word.startsWith('{')
     ? Object.entries<unknown>(JSON.parse(word))
