@@ -114,15 +114,16 @@ export function fileNodeOf(node: string): string {
   return `${node}.a`
 }
 
-/** QEMU reads the secret from the file, so that no command line has it. A dot is in no id, so this is one of no other key. */
-export function keyPart(backend: SpecKey, uuid: string, { secrets, opener }: PartsHost) {
+/**
+ * QEMU reads the secret from the file, so that no command line has it; one that runs gets it by QMP. A dot is in no id, so this is one of no other key. */
+export function keyPart(backend: SpecKey, uuid: string, { secrets, secretValues, opener }: PartsHost) {
+  const id = `${qemuId(backend)}.key`
   const path = secrets?.get(uuid)
-  if (path === undefined)
-    throw new AgentError(
-      'UNIMPLEMENTED',
-      `backend ${backend}: QEMU opens an encrypted disk at its start only`,
-    )
-  const properties = { id: `${qemuId(backend)}.key`, file: opener?.read(path) ?? path }
+  if (path !== undefined) {
+    const properties = { id, file: opener?.read(path) ?? path }
+    return { option: 'object', type: 'secret', properties } as const
+  }
+  const properties = { id, data: secretValues?.get(uuid) ?? '', format: 'base64' }
   return { option: 'object', type: 'secret', properties } as const
 }
 

@@ -34,6 +34,8 @@ export interface PartsHost {
   readonly layers?: ReadonlyMap<SpecKey, readonly LayerFile[]> | undefined
   /** The files of secrets, by their UUIDs. */
   readonly secrets?: ReadonlyMap<string, string> | undefined
+  /** Of a machine that runs: secrets in base64, by their UUIDs. What is there already needs none to be removed. */
+  readonly secretValues?: ReadonlyMap<string, string> | undefined
   /** Paths of those files that are block devices. */
   readonly blockDevices?: ReadonlySet<string> | undefined
 }

@@ -35,21 +35,30 @@ const MAP = /^qemu: (.*): EBUSY$/
  * cannot be opened by its secret; other errors as they are.
  */
 export function explainDisk(error: unknown, asking: DiskUser, path?: string): unknown {
-  const explained = explainSecret(error, asking.record.specification ?? {})
+  const explained = explainSecret(error, asking.record.specification ?? {}, path)
   const text = messageOf(explained)
   const locked = HINT.exec(text)?.[1] ?? MAP.exec(text)?.[1] ?? (LOCK.test(text) ? path : undefined)
   if (locked === undefined) return explained
   return new AgentError('FAILED_PRECONDITION', `${locked}: in use by ${diskUser(locked, asking)}`)
 }
 
-/** QEMU's words (block/crypto.c), after the option of the disk. */
+/** QEMU's words (block/crypto.c), after the option of the disk at its start. */
 const UNLOCK =
-  /node-name=([^,:]+).*: (?:Invalid password, cannot unlock any keyslot|Volume is not in LUKS format)/
+  /(?:node-name=([^,:]+).*: )?(?:Invalid password, cannot unlock any keyslot|Volume is not in LUKS format)/
 
-function explainSecret(error: unknown, { backends = {} }: Partial<Specification>): unknown {
+function explainSecret(
+  error: unknown,
+  { backends = {} }: Partial<Specification>,
+  plugged: string | undefined,
+): unknown {
   const text = messageOf(error)
-  const node = UNLOCK.exec(text)?.[1]
-  const key = Object.keys(backends).find((name) => nodeNames(specKey(name)).format === node)
+  const unlock = UNLOCK.exec(text)
+  if (unlock === null) return error
+  const [, node] = unlock
+  const [key] =
+    Object.entries(backends).find(([name, { file }]) =>
+      node === undefined ? file?.path === plugged : nodeNames(specKey(name)).format === node,
+    ) ?? []
   if (key === undefined) return error
   const isLuks = !text.includes('not in LUKS format')
   const at = pathOf('backends', key, 'file', ...(isLuks ? ['encryption', 'secret'] : ['path']))

@@ -19,7 +19,11 @@ export function partsHostOf(
   {
     opener,
     planned = [],
-  }: { readonly opener?: RunningOpener | undefined; readonly planned?: readonly PlannedStep[] } = {},
+    secretValues,
+  }: {
+    readonly opener?: RunningOpener | undefined
+    readonly planned?: readonly PlannedStep[]
+  } & Pick<PartsHost, 'secretValues'> = {},
 ): PartsHost {
   const daemons = [...recorded.steps, ...planned].filter(({ step }) => step === 'daemon')
   // A QEMU within walls may not pass the folders above its own, which is its working directory.
@@ -27,5 +31,5 @@ export function partsHostOf(
   const sockets = new Map(
     daemons.map(({ words: [key = '', , socket = ''] }) => [specKey(key), pathFor(socket)]),
   )
-  return { cid: record.cid, blockDevices: blockDevicesOf(spec), sockets, opener }
+  return { cid: record.cid, blockDevices: blockDevicesOf(spec), sockets, opener, secretValues }
 }

@@ -1,9 +1,17 @@
-import { AgentError, messageOf } from '../../../base/errors.ts'
+import { readFile } from 'node:fs/promises'
+import { AgentError, errnoOf, messageOf } from '../../../base/errors.ts'
 import { undoAndThrow } from '../../../base/undo.ts'
-import type { PlugRequest, Specification, UnplugRequest } from '../../../gen/microvm/instance/v1/instance.ts'
+import type {
+  Backend,
+  PlugRequest,
+  Specification,
+  UnplugRequest,
+} from '../../../gen/microvm/instance/v1/instance.ts'
 import { deviceParts } from '../../qemu/device-parts.ts'
 import { plugCommand, type QmpCommand, removeCommand } from '../../qemu/parts.ts'
+import type { PartsHost } from '../../qemu/parts-host.ts'
 import { checkCanBeKept } from '../../spec/check-spec.ts'
+import { pathOf } from '../../spec/component-path.ts'
 import { specFromProto } from '../../spec/from-proto.ts'
 import { chipsetOf, type Device, type VmSpec } from '../../spec/spec.ts'
 import { nodeNames, qemuId, type SpecKey, specKey } from '../../spec/spec-key.ts'
@@ -56,7 +64,8 @@ export async function plug(
   }
   const providers = await providersOf(instance, planned.planned, backend)
   await checkSteps(context, [...providers.filters, ...providers.taps])
-  const work = hotPlug(instance, { ...planned, key: specKey(deviceKey), providers })
+  const secretValues = await secretValueOf(backend, own, providers)
+  const work = hotPlug(instance, { ...planned, key: specKey(deviceKey), providers, secretValues })
   const step = recorded.step('plug', [deviceKey])
   const steps = toRecord(instance, [...providers.daemons, ...providers.filters, ...providers.taps])
   const text = `device ${deviceKey}`
@@ -266,7 +275,24 @@ async function reserveCid(
   await recorded.commit({ set: { cid }, kind: 'device', text: `context id ${cid} is the instance's` })
 }
 
-interface HotPlug extends Pick<PlannedDevice, 'spec' | 'partsFor'> {
+/** What opens the disk of the backend, in base64. */
+async function secretValueOf(
+  key: string,
+  backend: Backend | undefined,
+  { secrets }: Providers,
+): Promise<ReadonlyMap<string, string>> {
+  const uuid = backend?.file?.encryption?.secret
+  if (uuid === undefined) return new Map()
+  const value = await readFile(secrets.get(uuid) ?? '', 'base64').catch((error) => {
+    const at = pathOf('backends', key, 'file', 'encryption', 'secret')
+    const text =
+      errnoOf(error) === 'ENOENT' ? 'not found, want it set before (./microvm secret)' : errnoOf(error)
+    throw new AgentError('FAILED_PRECONDITION', `${at}: secret ${uuid}: ${text}`)
+  })
+  return new Map([[uuid, value]])
+}
+
+interface HotPlug extends Pick<PlannedDevice, 'spec' | 'partsFor'>, Pick<PartsHost, 'secretValues'> {
   readonly key: SpecKey
   readonly providers: Providers
 }
@@ -274,12 +300,12 @@ interface HotPlug extends Pick<PlannedDevice, 'spec' | 'partsFor'> {
 /** Returns what plugs the device in. */
 function hotPlug(
   instance: MachineInstance,
-  { spec, key, partsFor, providers }: HotPlug,
+  { spec, key, partsFor, providers, secretValues }: HotPlug,
 ): (machine: Machine) => Promise<void> {
   const { context, record } = instance
   const device = spec.devices[key]
   const opener = openerOf(instance)
-  const host = partsHostOf(instance, spec, { opener, planned: providers.daemons })
+  const host = partsHostOf(instance, spec, { opener, planned: providers.daemons, secretValues })
   const parts = partsFor(host)
   const commands = parts.map((part) => ({
     add: plugCommand(part),

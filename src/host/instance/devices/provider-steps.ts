@@ -12,6 +12,8 @@ export interface Providers {
   readonly daemons: readonly PlannedStep[]
   readonly filters: readonly PlannedStep[]
   readonly taps: readonly PlannedStep[]
+  /** The files of the secrets of the machine's disks, by their UUIDs. */
+  readonly secrets: ReadonlyMap<string, string>
 }
 
 /** What provides the backend `key` with some changes of the record. */
@@ -23,7 +25,13 @@ export async function providersOf(
   const planned = key === '' ? [] : await instance.planned(changes)
   const own = (name: PlannedStep['step']) =>
     planned.filter(({ step, words }) => step === name && words[0] === specKey(key))
-  return { daemons: own('daemon'), filters: own('filter'), taps: [...own('tap'), ...own('throttle')] }
+  const { secrets = new Map() } = planned.find(({ step }) => step === 'qemu') ?? {}
+  return {
+    daemons: own('daemon'),
+    filters: own('filter'),
+    taps: [...own('tap'), ...own('throttle')],
+    secrets,
+  }
 }
 
 /** The recorded steps that provide these backends. */

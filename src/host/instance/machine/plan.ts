@@ -105,7 +105,7 @@ export function planFor(host: PlanHost): Plan {
       ...(cgroup === undefined ? [] : [cgroup]),
       { step: 'holder', words: ['', folder, ...names] },
       ...daemons,
-      { step: 'qemu', words: ['', qmp], ...qemu },
+      { step: 'qemu', words: ['', qmp], secrets, ...qemu },
       ...(record.pinnedCpus.length === 0
         ? []
         : [{ step: 'cpus', words: ['', record.pinnedCpus.join(',')] } as const]),

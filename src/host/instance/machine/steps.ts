@@ -70,6 +70,8 @@ export interface PlannedStep {
   readonly argv?: readonly [string, ...string[]]
   /** Of the process; see {@link ChildPlan}. */
   readonly walls?: readonly string[]
+  /** Of QEMU: the files of the secrets that open its disks, by their UUIDs; '' for one that was forgotten while it runs. */
+  readonly secrets?: ReadonlyMap<string, string>
   /** Of the cgroup. */
   readonly limits?: CgroupLimits
   /** Of the filter: its field in the specification, and what is to be so. */
