@@ -100,6 +100,10 @@ export const LAYERS: readonly Layer[] = [
       'src/gen',
     ],
   },
+  {
+    folder: 'src/agent/lifecycle',
+    imports: ['src/handlers/network', 'src/handlers/sandbox', 'src/state', 'src/os', 'src/base', 'src/gen'],
+  },
   { folder: 'src/agent/policy', imports: ['src/state', 'src/os', 'src/base', 'src/gen'] },
   {
     folder: 'src/agent/introspection',
@@ -121,6 +125,7 @@ export const LAYERS: readonly Layer[] = [
     imports: [
       'src/agent/boot/gate.ts',
       'src/agent/introspection',
+      'src/agent/lifecycle',
       'src/agent/policy',
       'src/agent/tracing/tracer.ts',
       'src/rpc',

@@ -1,13 +1,13 @@
 import { join } from 'node:path'
 import packageJson from '../../package.json' with { type: 'json' }
-import { neverAborted } from '../base/abort.ts'
+import { AgentError } from '../base/errors.ts'
 import { jsonLogger, type Logger, type LogSink } from '../base/log.ts'
 import { ContainersCgroup } from '../handlers/cgroup/containers-cgroup.ts'
 import { createDeviceHandlers } from '../handlers/device/devices.ts'
 import { DEVICE_TYPES } from '../handlers/device/handler-table.ts'
 import { createMemAgent, type MemAgent } from '../handlers/guest/mem-agent/mem-agent.ts'
 import { watchMemory } from '../handlers/guest/memory-watch.ts'
-import { networkQueues } from '../handlers/network/context.ts'
+import { type NetworkContext, networkQueues } from '../handlers/network/context.ts'
 import { NetworkRecord } from '../handlers/network/network-record.ts'
 import { createSandboxContext, type SandboxContext } from '../handlers/sandbox/context.ts'
 import { destroySandbox } from '../handlers/sandbox/destroy-sandbox.ts'
@@ -23,11 +23,9 @@ import { DeviceDrivers } from '../hotplug/device-drivers.ts'
 import { DeviceWaits } from '../hotplug/device-waits.ts'
 import { PciBus } from '../hotplug/pci/pci-bus.ts'
 import type { Hotplug } from '../hotplug/wait-for-device.ts'
-import { openLineFile } from '../os/files/line-file.ts'
 import { linuxStateFiles } from '../os/files/state-files.ts'
 import { type LinuxOs, linuxOs } from '../os/linux-os.ts'
 import { findAgentFolder } from '../os/native.ts'
-import { loadPolicyEngines } from '../os/policy/load-policy-engines.ts'
 import { standardOutput } from '../os/streams/standard-output.ts'
 import { Totals } from '../rpc/limits.ts'
 import type { MethodTable, StreamTable } from '../rpc/method.ts'
@@ -50,14 +48,15 @@ import { Events } from './introspection/events.ts'
 import { featuresOf, PROGRAMS } from './introspection/features.ts'
 import { tellDevices } from './introspection/tell-devices.ts'
 import { tellNetwork } from './introspection/tell-network.ts'
+import { takeIdentity } from './lifecycle/identity.ts'
+import { Lifecycle } from './lifecycle/lifecycle.ts'
 import { LogPort, lostLines, sinkOf } from './log/log-port.ts'
 import { logNodeMessages } from './log/node-messages.ts'
 import { ownFigures } from './own-figures.ts'
-import { INPUT_LOG, InputLog } from './policy/input-log.ts'
-import { Policy } from './policy/policy.ts'
-import { readPolicyFile } from './policy/policy-file.ts'
+import type { Policy } from './policy/policy.ts'
 import { CallsInFlight } from './service/calls-in-flight.ts'
 import { checkCallOf, serviceMethods, streamMethods } from './service/services.ts'
+import { startPolicy } from './start-policy.ts'
 import { stopAgent, stopRequested } from './stop.ts'
 import type { Tracing } from './tracing/tracer.ts'
 import { tracingIfOn } from './tracing/tracing-if-on.ts'
@@ -153,38 +152,6 @@ export async function runAgent(start: AgentStart): Promise<number> {
   return Promise.race([serve(parts, start), os.broker.failed])
 }
 
-/** Restores or loads the policy, which must be in force before the socket opens. */
-async function startPolicy(
-  parts: Pick<AgentContext, 'config' | 'os' | 'log' | 'gate' | 'agentFolder' | 'state'>,
-): Promise<Policy> {
-  const { agentFolder, config, os, log, gate, state } = parts
-  let engines: ReturnType<typeof loadPolicyEngines>
-  let isLoaded = false
-  // The boot mounts the folder of the file.
-  const openInputLog = () => gate.wait(neverAborted).then(() => openLineFile(INPUT_LOG))
-  const policy = new Policy({
-    // Loaded at first use, because most agents never need it.
-    engines: () => {
-      if (!isLoaded) engines = loadPolicyEngines(agentFolder)
-      isLoaded = true
-      return engines
-    },
-    log,
-    inputLog: log.isLogged('debug') ? new InputLog(openInputLog, log) : undefined,
-    state,
-  })
-  try {
-    if (await policy.restore()) return policy
-  } catch (error) {
-    // Without the policy the next agent would let every call pass, so vminit must not start one.
-    await os.supervisor.endWithAgent()
-    throw error
-  }
-  const file = await readPolicyFile(os.files, config.policyFile)
-  if (file !== undefined) await policy.load(file)
-  return policy
-}
-
 async function serve(parts: AgentContext, start: AgentStart): Promise<number> {
   const { given, config, os, log, gate, drivers, policy, totals, tracing } = parts
   const destroyed = Promise.withResolvers<void>()
@@ -207,6 +174,7 @@ async function serve(parts: AgentContext, start: AgentStart): Promise<number> {
     checkCall: checkCallOf(policy),
     totals,
     broker: os.broker,
+    onBroken: () => service.lifecycle.connectionBroke(),
     hangMs: config.hangTimeoutSecs * 1000,
     allowLoopback: config.vsockAllowLoopback,
     tcpPeer: config.serverPeer,
@@ -224,6 +192,7 @@ async function serve(parts: AgentContext, start: AgentStart): Promise<number> {
   // Outside a guest, memory is brought online only when a call asks for it.
   if (given.init) watchMemory(os, log, service.memoryChanged)
   os.supervisor.gateOpened()
+  service.lifecycle.begin(transport)
   if (given.channel.restarts === 0) void service.warnOfHoles()
   if (config.debugConsole && config.debugConsolePort === 0) void debugConsole.runOn('/dev/console')
   else if (config.debugConsole) void warnOfMissingShell(os.files, log)
@@ -258,6 +227,7 @@ interface Service {
   /** To be called after memory went online or offline. */
   readonly memoryChanged: () => Promise<void>
   readonly memAgent: MemAgent
+  readonly lifecycle: Lifecycle
 }
 
 function buildService(parts: AgentContext, onDestroyed: () => void): Service {
@@ -295,6 +265,7 @@ function buildService(parts: AgentContext, onDestroyed: () => void): Service {
     }),
   }
   const network = { os, log, record: parts.networkRecord, hotplug, queues: networkQueues() }
+  const lifecycle = lifecycleOf(parts, calls, { network, sandbox })
   const introspection = {
     sandbox,
     network: parts.networkRecord,
@@ -304,22 +275,43 @@ function buildService(parts: AgentContext, onDestroyed: () => void): Service {
     features: async () => featuresOf({ ...parts, noShell: (await findShells(os.files)).missing }),
     programs: [runtime.binary, ...PROGRAMS],
   }
-  const dependencies = { sandbox, storage: mounts, network, guest, policy, introspection }
+  const dependencies = { sandbox, storage: mounts, network, guest, policy, introspection, lifecycle }
   return {
     methods: serviceMethods(dependencies, { log, gate, totals, calls, nowMs }),
     streams: streamMethods(dependencies, { gate, calls }),
     beginStreams: sandbox.hostConnections.begin,
-    restore: () => {
+    restore: async () => {
       // Not before the boot, which mounts the folder where the event's number is saved.
       events.add({ agentStarted: { restarts: given.channel.restarts } })
       sandbox.requests.settleAll(policy)
-      return restoreSandbox(sandbox)
+      await lifecycle.restore()
+      await restoreSandbox(sandbox)
     },
     destroySandbox: () => destroySandbox(sandbox, {}, NO_CALLER),
     warnOfHoles: sandbox.runtime.warnOfHoles,
     memoryChanged: () => sandbox.containersCgroup.limitAgain(),
     memAgent,
+    lifecycle,
   }
+}
+
+async function notYet(): Promise<never> {
+  throw new AgentError('UNIMPLEMENTED', 'Detach: not in this version of the agent')
+}
+
+function lifecycleOf(
+  { given, os, log, state, events }: AgentContext,
+  calls: CallsInFlight,
+  guest: { readonly network: NetworkContext; readonly sandbox: SandboxContext },
+): Lifecycle {
+  const identity = { ...guest, os, folder: `${OWN_ROOT}/identity` }
+  return new Lifecycle({
+    ...{ os, log, state, events, calls, unixMs: Date.now, isInit: given.init },
+    isFirst: given.channel.restarts === 0,
+    streams: { detach: notYet, attach: async () => {} },
+    frozen: { resumed: async () => {}, ready: async () => {} },
+    takeIdentity: (wanted, signal) => takeIdentity(identity, wanted, signal),
+  })
 }
 
 function sandboxOf(

@@ -46,7 +46,8 @@ export class EventLog {
   readonly #bounds: EventBounds
   /** In the order of their numbers, without a gap. */
   #events: Event[] = []
-  #exits: Exit[] = []
+  /** With the moment of CLOCK_BOOTTIME: when the time of day is set, no exit gets older. */
+  #exits: { readonly exit: Exit; readonly addedNs: bigint }[] = []
   #droppedExits = 0n
   #last: bigint
   #reserved: bigint
@@ -82,7 +83,7 @@ export class EventLog {
   addExit(ended: Omit<Exit, 'sequence'>): void {
     const exit = { ...ended, sequence: this.#last + 1n }
     this.add({ processExited: exit })
-    this.#exits.push(exit)
+    this.#exits.push({ exit, addedNs: this.#clock.boottimeNs() })
     if (this.#exits.length > this.#bounds.exits) {
       this.#exits.shift()
       this.#droppedExits += 1n
@@ -108,15 +109,15 @@ export class EventLog {
 
   /** The exits that are held, the oldest first. */
   exits(): readonly Exit[] {
-    const oldest = BigInt(this.#clock.unixMs() - this.#bounds.exitAgeMs)
-    this.#exits = this.#exits.filter(({ endedAtMs }) => endedAtMs >= oldest)
-    return this.#exits
+    const oldest = this.#clock.boottimeNs() - BigInt(this.#bounds.exitAgeMs) * 1_000_000n
+    this.#exits = this.#exits.filter(({ addedNs }) => addedNs >= oldest)
+    return this.#exits.map(({ exit }) => exit)
   }
 
   /** Drops the exits up to a number. Returns how many there were. */
   acknowledge(upTo: bigint): number {
     const before = this.exits().length
-    this.#exits = this.#exits.filter(({ sequence }) => sequence > upTo)
+    this.#exits = this.#exits.filter(({ exit }) => exit.sequence > upTo)
     return before - this.#exits.length
   }
 

@@ -46,6 +46,8 @@ export interface Call {
   ageMs(): number
   /** Whether an earlier agent had the request, and died without an answer. */
   readonly sentBefore?: boolean | undefined
+  /** Names the connection, such as `vsock 2:1234`. */
+  readonly peer?: string | undefined
   /** The request's data, if that is in a file and not in the request. */
   readonly data?: StoredBytes | undefined
   /** Registers a value that the answer takes away, such as an exit status. A failed call drops it. */

@@ -61,7 +61,10 @@ describe('EventLog', () => {
     expect(log.droppedExits).toBe(1n)
     expect(log.acknowledge(2n)).toBe(1)
     expect(log.exits()).toMatchObject([{ containerId: 'c1' }])
-    clock.ms += 1001
+    // The guest was restored a day later, and its clock set.
+    clock.ms += 24 * 3600 * 1000
+    expect(log.exits()).toMatchObject([{ containerId: 'c1' }])
+    clock.bootMs += 1001
     expect(log.exits()).toEqual([])
     expect(log.after(2n, 10).events).toMatchObject([{ sequence: 3n, processExited: { sequence: 3n } }])
   })
@@ -78,8 +81,8 @@ describe('EventLog', () => {
   }
 
   function made(files = new MemoryStateFiles()) {
-    const clock = { ms: 5000 }
-    const clocks = { unixMs: () => clock.ms, boottimeNs: () => 3_000_000_000n }
+    const clock = { ms: 5000, bootMs: 3000 }
+    const clocks = { unixMs: () => clock.ms, boottimeNs: () => BigInt(clock.bootMs) * 1_000_000n }
     return { clock, log: new EventLog(new StateStore(files), clocks, BOUNDS) }
   }
 })

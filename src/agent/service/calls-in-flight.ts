@@ -23,6 +23,12 @@ export interface CallInFlight {
   readonly startedMs: number
   /** False for work that outlives its call after a deadline or a hang-up. */
   readonly hasCaller: boolean
+  /** Whether the call waits for a process or an event, and whether it changes something. */
+  readonly waits: boolean
+  readonly changes: boolean
+  readonly hasKey: boolean
+  /** Ends the call with an error; undefined until it is served. */
+  readonly interrupt: ((reason: Error) => void) | undefined
   /** Open steps, oldest first; the call waits for the last one. */
   readonly steps: readonly OpenStep[]
 }
@@ -115,14 +121,16 @@ export class CallsInFlight {
 
   /** The caller calls `end` later. `waits`: the call waits for a process or an event, so it is not slow. */
   begin(
-    { name: rpc, waits }: { readonly name: string; readonly waits: boolean },
+    called: { readonly name: string; readonly waits: boolean; readonly changes?: boolean },
     incoming: IncomingCall,
   ): OpenCall {
     const { log, nowMs, tracer } = this.#dependencies
+    const { name: rpc, waits, changes = false } = called
     const isWatched = !waits || log.isLogged('debug')
     const call = new OpenCall({
       rpc,
       waits,
+      changes,
       incoming,
       nowMs,
       isWatched,
@@ -203,6 +211,7 @@ export class CallsInFlight {
 interface BegunCall {
   readonly rpc: string
   readonly waits: boolean
+  readonly changes: boolean
   readonly incoming: IncomingCall
   readonly nowMs: () => number
   readonly figures: CallFigures
@@ -217,6 +226,7 @@ export class OpenCall implements CallInFlight, StepRecorder {
   readonly startedMs: number
   ids: LogFields = {}
   hasCaller = true
+  interrupt: ((reason: Error) => void) | undefined
   /** The number of log lines about its duration. */
   reports = 0
   readonly #begun: BegunCall
@@ -235,6 +245,14 @@ export class OpenCall implements CallInFlight, StepRecorder {
 
   get waits(): boolean {
     return this.#begun.waits
+  }
+
+  get changes(): boolean {
+    return this.#begun.changes
+  }
+
+  get hasKey(): boolean {
+    return this.incoming.metadata?.('idempotency-key') !== undefined
   }
 
   get steps(): readonly OpenStep[] {

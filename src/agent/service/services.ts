@@ -10,11 +10,13 @@ import type { GuestContext } from '../../handlers/guest/context.ts'
 import type { NetworkContext } from '../../handlers/network/context.ts'
 import type { SandboxContext } from '../../handlers/sandbox/context.ts'
 import type { MountContext } from '../../handlers/storage/mount-storage.ts'
+import { limitsOf } from '../../rpc/call-limits.ts'
 import { undecodable } from '../../rpc/count-elements.ts'
 import type { CheckCall, MethodTable, StreamMethod, StreamTable } from '../../rpc/method.ts'
 import { statusOf } from '../../rpc/status.ts'
 import { NO_CALLER } from '../../state/request.ts'
 import type { IntrospectionContext } from '../introspection/context.ts'
+import type { Lifecycle } from '../lifecycle/lifecycle.ts'
 import type { Policy } from '../policy/policy.ts'
 import { containerMethods } from './methods/container.ts'
 import { guestMethods } from './methods/guest.ts'
@@ -37,18 +39,19 @@ export interface ServiceContext {
   readonly guest: GuestContext
   readonly policy: Policy
   readonly introspection: IntrospectionContext
+  readonly lifecycle: Lifecycle
 }
 
 export function declaredMethods(
   dependencies: ServiceContext,
   calls: ServiceView['calls'] = { failed: () => [], list: () => [] },
 ): readonly DeclaredMethod<unknown, unknown>[] {
-  const { sandbox, storage, network, guest, policy, introspection } = dependencies
+  const { sandbox, storage, network, guest, policy, introspection, lifecycle } = dependencies
   const view: ServiceView = { calls, methods: () => methods }
   const methods = [
     ...methodsOf(HealthDefinition, healthMethods(guest.version)),
     ...methodsOf(IntrospectionDefinition, introspectionMethods(guest, introspection, view)),
-    ...methodsOf(LifecycleDefinition, lifecycleMethods()),
+    ...methodsOf(LifecycleDefinition, lifecycleMethods(lifecycle, policy)),
     ...methodsOf(AgentServiceDefinition, {
       ...sandboxMethods(sandbox),
       ...containerMethods(sandbox),
@@ -56,7 +59,7 @@ export function declaredMethods(
       ...stdioMethods(sandbox),
       ...storageMethods(storage, sandbox),
       ...networkMethods(network),
-      ...guestMethods(guest),
+      ...guestMethods(guest, lifecycle),
       ...policyMethods(policy),
     }),
   ]
@@ -65,16 +68,17 @@ export function declaredMethods(
 
 export function serviceMethods(
   dependencies: ServiceContext,
-  wrapper: Omit<WrapperContext, 'policy' | 'requests'>,
+  wrapper: Omit<WrapperContext, 'admit' | 'policy' | 'requests'>,
 ): MethodTable {
-  const { policy } = dependencies
+  const { lifecycle, policy } = dependencies
+  const admit = lifecycle.admit.bind(lifecycle)
   const { requests } = dependencies.sandbox
   const methods = declaredMethods(dependencies, wrapper.calls)
   return new Map(
     methods.map((method) => [
       method.name,
       {
-        serve: wrap(method, { ...wrapper, policy, requests }),
+        serve: wrap(method, { ...wrapper, admit, policy, requests }),
         share: method.rpc.share,
         dataField: method.rpc.dataField,
       },
@@ -83,24 +87,30 @@ export function serviceMethods(
 }
 
 export function streamMethods(
-  { introspection: { events }, policy }: Pick<ServiceContext, 'introspection' | 'policy'>,
+  {
+    introspection: { events },
+    lifecycle,
+    policy,
+  }: Pick<ServiceContext, 'introspection' | 'lifecycle' | 'policy'>,
   { gate, calls }: Pick<WrapperContext, 'gate' | 'calls'>,
 ): StreamTable {
   const check = policy.checkOf(STREAM_EVENTS)
   const streamEvents: StreamMethod = async (payload, incoming, send) => {
     const call = calls.begin({ name: STREAM_EVENTS, waits: true }, incoming)
+    const { signal, release } = limitsOf({ hangup: incoming.hangup, timeoutMs: undefined }, call)
     try {
-      const { hangup } = incoming
-      await gate.wait(hangup)
+      lifecycle.admit(call)
+      await gate.wait(signal)
       const request = decodeStreamEvents(payload)
-      await check(request, { ...NO_CALLER, signal: hangup })
-      for await (const answer of events.stream(request.afterSequence, hangup)) {
+      await check(request, { ...NO_CALLER, signal })
+      for await (const answer of events.stream(request.afterSequence, signal)) {
         await send(GetEventsResponse.encode(answer).finish())
       }
       return undefined
     } catch (error) {
       return { ok: false, ...statusOf(error) }
     } finally {
+      release()
       call.end()
     }
   }

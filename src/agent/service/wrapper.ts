@@ -20,6 +20,8 @@ import type { Checks, DeclaredMethod, Gate, MessageType, Rpc } from './rpc.ts'
 export interface WrapperContext {
   readonly log: Logger
   readonly gate: Gate
+  /** Throws the error of a call that must not begin now. */
+  readonly admit?: (call: OpenCall) => void
   readonly policy: Checks
   /** The limits of all calls together: decoded fields (elements) of requests, and calls at work. */
   readonly totals: Totals
@@ -39,7 +41,7 @@ export function wrap<Request, Response>(
 ): Method {
   const { calls } = dependencies
   const serve = served(method, dependencies)
-  const called = { name: method.name, waits: method.rpc.turn === 'wait' }
+  const called = { name: method.name, waits: method.rpc.turn === 'wait', changes: changesGuest(method.rpc) }
   return (payload, incoming) => {
     const open = calls.begin(called, incoming)
     return recordSteps(open, () => serve(payload, incoming, open))
@@ -48,21 +50,22 @@ export function wrap<Request, Response>(
 
 function served<Request, Response>(
   method: DeclaredMethod<Request, Response>,
-  { log, gate, policy, totals, calls, requests, nowMs }: WrapperContext,
+  { log, gate, admit, policy, totals, calls, requests, nowMs }: WrapperContext,
 ): (payload: Uint8Array, incoming: IncomingCall, open: OpenCall) => Promise<Outcome> {
   const { name, types, rpc } = method
   const check = checkOf(method, policy)
   return async (payload, incoming, open) => {
-    const limits = limitsOf(incoming)
+    const limits = limitsOf(incoming, open)
     const taken: Taken[] = []
     const delivered = (written: boolean) => tell(taken, written, log, { rpc: name })
     let hasFailed = false
-    const { data, number = 0n } = incoming
+    const { data, framing, number = 0n, peer } = incoming
     const call: Call = {
       signal: rpc.onHangup === 'cancel' ? limits.signal : neverAborted,
       number,
       ageMs: () => incoming.ageMs + nowMs() - open.startedMs,
       sentBefore: incoming.sentBefore,
+      peer,
       data,
       beforeEffect: () => {
         if (rpc.recovery === 'at-most-once') requests.answer(call, EMPTY_RESPONSE)
@@ -80,7 +83,7 @@ function served<Request, Response>(
       used.takeElements(countElements(payload, REQUESTS[name]))
       const request = decode(types.request, payload, data)
       open.ids = idsOf(request)
-      limits.signal.throwIfAborted()
+      checkBegin(open, limits.signal, admit)
       if (rpc.gate === 'wait') await inStep('boot', '', () => gate.wait(limits.signal))
       const turn = used.beginWork(limits.signal)
       // Do not await a free place: a later call could begin first.
@@ -115,12 +118,21 @@ function served<Request, Response>(
     used.give(left && { work: left, requestBytes: payload.length })
     open.end(outcome.ok ? undefined : outcome.code, left)
     if (log.isLogged(level)) {
-      const { peer, framing } = incoming
       const fields = { rpc: name, ...open.ids, ms: (nowMs() - open.startedMs).toFixed(1), peer, framing }
       log.log(level, 'rpc', { ...fields, ...resultOf(outcome, loggedMessage) })
     }
     return outcome
   }
+}
+
+function checkBegin(open: OpenCall, signal: AbortSignal, admit: WrapperContext['admit']): void {
+  signal.throwIfAborted()
+  admit?.(open)
+}
+
+/** Waits that take something are no changes, but input is, which a process may have read in part. */
+function changesGuest({ recovery, turn, dataField }: Omit<Rpc<never, unknown>, 'handle'>): boolean {
+  return recovery !== 'read' && (turn !== 'wait' || dataField !== undefined)
 }
 
 /** The policy's check that runs before the handler; undefined without one. */

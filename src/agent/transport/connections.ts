@@ -22,14 +22,26 @@ export interface SharedByConnections {
   readonly startTimer: StartTimer
   /** The broker, which owns the connections of ttRPC. */
   readonly link: BrokerLink
+  /** A connection from another machine has failed: an error, not its end. */
+  readonly onBroken?: () => void
 }
 
 const STOP_MS = 5_000
 
+/** How long a client that is dropped has to read that it is. */
+const DROP_MS = 100
+
+interface OpenConnection {
+  readonly peer: string
+  readonly kind: BrokerPeer['kind']
+  /** Undefined while the framing is being loaded. */
+  readonly served: ServedConnection | undefined
+}
+
 export class Connections {
   readonly #shared: SharedByConnections
-  /** Undefined while the framing of a connection is being loaded. */
-  readonly #open = new Map<Socket, ServedConnection | undefined>()
+  /** The oldest first. */
+  readonly #open = new Map<Socket, OpenConnection>()
   #isStopping = false
   #whenEmpty: (() => void) | undefined
 
@@ -42,7 +54,9 @@ export class Connections {
     if (accepted.framing === 'ttrpc') closeWith(socket, accepted.close)
     socket.once('close', accepted.files.forget)
     // 'close' follows every error and is handled below.
-    socket.on('error', () => {})
+    socket.on('error', () => {
+      if (accepted.peer.kind !== 'unix') this.#shared.onBroken?.()
+    })
     // The end of the client's side ends its calls, so a half-open connection has no use.
     socket.allowHalfOpen = false
     const peer = nameOfPeer(accepted.peer)
@@ -56,7 +70,7 @@ export class Connections {
       refuse('too many connections')
       return
     }
-    this.#open.set(socket, undefined)
+    this.#open.set(socket, { peer, kind: accepted.peer.kind, served: undefined })
     socket.once('close', () => {
       totals.end()
       this.#open.delete(socket)
@@ -75,7 +89,7 @@ export class Connections {
   /** Refuses new calls. Connections close when their calls are answered, or after 5 s. Resolves when all are closed. */
   async stop(): Promise<void> {
     this.#isStopping = true
-    for (const [socket, served] of this.#open) {
+    for (const [socket, { served }] of this.#open) {
       if (served === undefined) socket.destroy()
       else served.drain()
     }
@@ -88,6 +102,26 @@ export class Connections {
     })
     await empty.promise
     stopTimer()
+  }
+
+  /**
+   * Closes the TCP connections that are older than the one of this peer, or all when it is not open: after a restore
+   * their other ends are gone, and nothing tells the kernel. Returns how many there were.
+   */
+  async dropOlder(than: string): Promise<number> {
+    const all = [...this.#open]
+    const end = all.findIndex(([, { peer }]) => peer === than)
+    const dropped = all.slice(0, end === -1 ? undefined : end).filter(([, { kind }]) => kind === 'tcp')
+    const closed = dropped.map(([socket, { served }]) => {
+      const stopTimer = this.#shared.startTimer(DROP_MS, () => socket.destroy())
+      const { promise, resolve } = Promise.withResolvers<void>()
+      socket.once('close', resolve)
+      if (served === undefined) socket.destroy()
+      else served.drain()
+      return promise.then(stopTimer)
+    })
+    await Promise.all(closed)
+    return dropped.length
   }
 
   #serveTtrpc(socket: Socket, own: Pick<AcceptedTtrpc, 'files' | 'peer' | 'totals' | 'sendNow'>): void {
@@ -109,7 +143,8 @@ export class Connections {
   }
 
   #began(socket: Socket, served: ServedConnection): void {
-    this.#open.set(socket, served)
+    const known = this.#open.get(socket)
+    if (known !== undefined) this.#open.set(socket, { ...known, served })
     if (this.#isStopping) served.drain()
   }
 }

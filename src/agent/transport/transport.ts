@@ -9,6 +9,7 @@ export interface Transport {
   readonly port: number | undefined
   /** Stops accepting, then waits like {@link Connections.stop}. */
   stop(): Promise<void>
+  dropOlder: Connections['dropOlder']
 }
 
 /** Opens a socket at the address, hands it to the broker, and serves both framings on every connection. */
@@ -51,6 +52,7 @@ export async function startTransport(
   sockets.release(listening)
   return {
     port: listening.port,
+    dropOlder: (than) => connections.dropOlder(than),
     stop: async () => {
       broker.stopAccepting()
       await Promise.all([connections.stop(), sockets.removePath(listening)])

@@ -39,7 +39,7 @@ describe('the declared RPCs', () => {
     const areas = [
       ...[sandboxMethods, containerMethods, processMethods, stdioMethods].map((area) => area(given.sandbox)),
       storageMethods(given.storage, given.sandbox),
-      ...[networkMethods(given.network), guestMethods(given.guest)],
+      ...[networkMethods(given.network), guestMethods(given.guest, given.lifecycle)],
       policyMethods(given.policy),
     ]
     const names = areas.flatMap((area) => Object.keys(area))

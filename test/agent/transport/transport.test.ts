@@ -47,6 +47,42 @@ describe('startTransport', () => {
     }
   })
 
+  it('drops the TCP connections that are older than the one of a caller', async () => {
+    const broken: string[] = []
+    running = await runTransport(methods, { address: { kind: 'tcp', host: '127.0.0.1', port: 0 } })
+    const sockets: Socket[] = []
+    for (const _ of [1, 2, 3]) {
+      const socket = await running.dial()
+      const answered = once(socket, 'data')
+      socket.write(GO_REQUEST)
+      await answered
+      sockets.push(socket)
+    }
+    const closings = sockets.map((socket, index) => closed(socket).then(() => broken.push(`${index}`)))
+    const caller = `tcp 127.0.0.1 ${sockets[1]?.localPort}`
+    expect(await running.transport.dropOlder(caller)).toBe(1)
+    await closings[0]
+    expect(broken).toEqual(['0'])
+    expect(await running.transport.dropOlder('')).toBe(2)
+    await Promise.all(closings)
+  })
+
+  it('cuts one whose calls do not end, and leaves those of other kinds', async () => {
+    running = await runTransport(methods, { address: { kind: 'tcp', host: '127.0.0.1', port: 0 } })
+    const socket = await running.dial()
+    const call = ttrpcClient(socket).call('test.Echo', 'Held', Buffer.alloc(0))
+    call.catch(() => {})
+    await held.next()
+    const dropping = running.transport.dropOlder('')
+    await turns()
+    running.clock.advance(100)
+    expect(await dropping).toBe(1)
+    await running.close()
+    running = await runTransport(methods)
+    await running.dialTtrpc()
+    expect(await running.transport.dropOlder('')).toBe(0)
+  })
+
   it('carries 2^64-1 over both framings', async () => {
     running = await runTransport(methods)
     const message = GuestDetailsResponse.fromPartial({ memBlockSizeBytes: 2n ** 64n - 1n })

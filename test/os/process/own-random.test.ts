@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { withNativeInOtherProcess } from '../../support/os/real-native.ts'
 
 describe('reseedGenerators', () => {
-  // Needs a function of OpenSSL that Node exports (CONTRIBUTING.md). That clones differ is shown in test/vm/agent/clones.test.ts.
+  // Needs a function of OpenSSL that Node exports (CONTRIBUTING.md).
   it('finds OpenSSL in Node', async () => {
     expect(await withNativeInOtherProcess('console.log(native.reseedGenerators())')).toBe('0\n')
   })

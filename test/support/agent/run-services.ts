@@ -31,9 +31,9 @@ export async function runServices(
   options: Parameters<typeof serviceDependencies>[0] = {},
 ): Promise<RunningServices> {
   const log = options.log ?? silentLogger()
-  const { os, runtime, ...dependencies } = await serviceDependencies(options)
+  const calls = options.calls ?? silentCalls()
+  const { os, runtime, ...dependencies } = await serviceDependencies({ ...options, calls })
   const gate = { wait: async () => {} }
-  const calls = silentCalls()
   const totals = new Totals()
   const { sandbox, guest } = dependencies
   const figures = ownFigures({

@@ -1,6 +1,9 @@
 import { Events } from '../../../src/agent/introspection/events.ts'
 import { tellNetwork } from '../../../src/agent/introspection/tell-network.ts'
+import { takeIdentity } from '../../../src/agent/lifecycle/identity.ts'
+import { Lifecycle } from '../../../src/agent/lifecycle/lifecycle.ts'
 import { Policy } from '../../../src/agent/policy/policy.ts'
+import type { CallsInFlight } from '../../../src/agent/service/calls-in-flight.ts'
 import type { ServiceContext } from '../../../src/agent/service/services.ts'
 import { type Logger, silentLogger } from '../../../src/base/log.ts'
 import { createMemAgent } from '../../../src/handlers/guest/mem-agent/mem-agent.ts'
@@ -12,6 +15,10 @@ import { MEM_AGENT_DEFAULTS } from '../handlers/guest/mem-agent.ts'
 import { noFigures } from '../handlers/guest/own-figures.ts'
 import { type Machine, machine } from '../handlers/machine.ts'
 import { ROOT } from '../handlers/storage/storage-builder.ts'
+import { silentCalls } from './calls-in-flight.ts'
+
+const NO_STREAMS = { detach: async () => [], attach: async () => {} }
+const NOTHING_FROZEN = { resumed: async () => {}, ready: async () => {} }
 
 export async function serviceDependencies(
   options: {
@@ -19,6 +26,7 @@ export async function serviceDependencies(
     /** Without it the image has no policy engine. */
     readonly engines?: PolicyEngines
     readonly log?: Logger
+    readonly calls?: CallsInFlight
   } = {},
 ): Promise<ServiceContext & Pick<Machine, 'os' | 'runtime'>> {
   const { os, runtime, context } = await machine()
@@ -31,12 +39,31 @@ export async function serviceDependencies(
     state: context.state,
   })
   const record = new NetworkRecord(log, tellNetwork(context.events))
+  const network = { os, log, hotplug, record, queues: networkQueues() }
   return {
     ...{ os, runtime },
     policy,
+    lifecycle: new Lifecycle({
+      ...{
+        os,
+        log,
+        state: context.state,
+        events: context.events,
+        unixMs: Date.now,
+        isFirst: true,
+        isInit: true,
+      },
+      ...{ calls: options.calls ?? silentCalls(), streams: NO_STREAMS, frozen: NOTHING_FROZEN },
+      takeIdentity: (identity, signal) =>
+        takeIdentity(
+          { os, network, sandbox: context, folder: '/run/microvm-agent/identity' },
+          identity,
+          signal,
+        ),
+    }),
     sandbox: context,
     storage: { os, log, allowedRoots: [ROOT] },
-    network: { os, log, hotplug, record, queues: networkQueues() },
+    network,
     introspection: {
       ...{ sandbox: context, network: record, events: new Events(context.events, os.clock) },
       ...{ restarts: 0, startedMs: 0, features: async () => [], programs: ['/usr/sbin/runc'] },

@@ -7,9 +7,10 @@ import { resizeVolume } from '../../../handlers/guest/resize-volume.ts'
 import { reseedRandom, setGuestDateTime } from '../../../handlers/guest/seed-and-clock.ts'
 import { addSwap, addSwapPath } from '../../../handlers/guest/swap.ts'
 import { volumeStats } from '../../../handlers/guest/volume-stats.ts'
+import type { Lifecycle } from '../../lifecycle/lifecycle.ts'
 import { cancellable, finishing, type ServiceMethods } from '../rpc.ts'
 
-export function guestMethods(guest: GuestContext) {
+export function guestMethods(guest: GuestContext, lifecycle: Pick<Lifecycle, 'clockWasSet'>) {
   const { files, system, volumes } = guest.os
   const details = guestDetails(guest)
   const metrics = createMetrics(guest)
@@ -23,9 +24,10 @@ export function guestMethods(guest: GuestContext) {
       probeMemory(files, memHotplugProbeAddr),
     ),
     // The time to set is the request's plus its age.
-    setGuestDateTime: finishing('idempotent', async (request, { ageMs }) =>
-      guest.events.add({ clockSet: { stepMs: setGuestDateTime(system, request, ageMs()) } }),
-    ),
+    setGuestDateTime: finishing('idempotent', async (request, { ageMs }) => {
+      guest.events.add({ clockSet: { stepMs: setGuestDateTime(system, request, ageMs()) } })
+      void lifecycle.clockWasSet()
+    }),
     // The same bytes must not be credited as entropy twice.
     reseedRandomDev: finishing('at-most-once', ({ data }, call) => reseedRandom(system, data, call)),
 
