@@ -1,5 +1,6 @@
 import { spawn } from 'node:child_process'
-import { stat } from 'node:fs/promises'
+import { webcrypto } from 'node:crypto'
+import { readFile, stat } from 'node:fs/promises'
 import { delimiter, join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { neverAborted } from '../../base/abort.ts'
@@ -8,7 +9,7 @@ import { SerialQueue } from '../../base/serial-queue.ts'
 import type { Machine, MachineDevice, Scalar } from '../machine/machine.ts'
 import { pathOf, shown } from '../spec/component-path.ts'
 import type { Acceleration } from './host.ts'
-import { typeOf } from './machine/machine-arguments.ts'
+import { machineDeviceParts, typeOf } from './machine/machine-arguments.ts'
 
 /** What a QEMU says of itself. */
 export interface Capabilities {
@@ -21,9 +22,11 @@ export interface Capabilities {
   readonly cpuFeatures: ReadonlySet<string>
 }
 
-/** A QEMU that can be asked. Answers are kept until its file is another one. */
+/** A QEMU that can be asked. Answers are kept until its file has other content. */
 export interface AskedQemu {
   capabilities(): Promise<Capabilities>
+  /** The names of the properties of types of devices that this QEMU has, in the order of `types`. */
+  propertiesOf(types: readonly string[]): Promise<readonly ReadonlySet<string>[]>
   /**
    * All that a named CPU model is: its features, family, model, stepping, vendor and levels, as properties of QEMU's model `base`.
    * Throws FAILED_PRECONDITION for a model or a feature that QEMU does not know.
@@ -36,14 +39,18 @@ export interface AskedQemu {
 
 interface Kept {
   readonly identity: string
+  /** SHA-256 of the program. */
+  readonly hash: Promise<ArrayBuffer>
   readonly answers: Map<string, Promise<unknown>>
+  /** By the names of types. */
+  readonly properties: Map<string, ReadonlySet<string>>
 }
 
 const MOST_WAITING = 16
 const MOST_ANSWERS = 64
 
 export function askedQemu(program: string, acceleration: Acceleration): AskedQemu {
-  let kept: Kept | undefined
+  let kept: Promise<Kept> | undefined
   const queue = new SerialQueue()
   let waiting = 0
   /** One QEMU at a time: each tenant may have any number of documents expanded. */
@@ -57,10 +64,18 @@ export function askedQemu(program: string, acceleration: Acceleration): AskedQem
       waiting -= 1
     }
   }
+  const present = async (): Promise<Kept> => {
+    const before = kept
+    const next = keptOf(program, before)
+    kept = next
+    // The next call looks again.
+    next.catch(() => {
+      if (kept === next) kept = before
+    })
+    return await next
+  }
   const once = async <Answer>(name: string, ask: () => Promise<Answer>): Promise<Answer> => {
-    const identity = await identityOf(program)
-    if (kept?.identity !== identity) kept = { identity, answers: new Map() }
-    const { answers } = kept
+    const { answers } = await present()
     // The name decides the type.
     const known = answers.get(name) as Promise<Answer> | undefined
     if (known !== undefined) return await known
@@ -73,6 +88,15 @@ export function askedQemu(program: string, acceleration: Acceleration): AskedQem
   }
   return {
     capabilities: () => once('capabilities', () => askCapabilities(program, acceleration)),
+    propertiesOf: async (types) => {
+      const { properties } = await present()
+      const missing = types.filter((type) => !properties.has(type))
+      if (missing.length > 0) {
+        const found = await inTurn(() => askProperties(program, acceleration, missing))
+        for (const [index, type] of missing.entries()) properties.set(type, found[index] ?? new Set())
+      }
+      return types.map((type) => properties.get(type) ?? new Set())
+    },
     expandCpu: (model, features) =>
       once(JSON.stringify([model, features]), () =>
         askCpu(program, acceleration, { name: model, props: features }),
@@ -81,7 +105,28 @@ export function askedQemu(program: string, acceleration: Acceleration): AskedQem
 }
 
 /** Throws FAILED_PRECONDITION naming the first part of a machine that this QEMU lacks, or does not give on this host. */
-export function checkCapabilities(machine: Machine, capabilities: Capabilities): void {
+export async function checkHardware(machine: Machine, qemu: AskedQemu): Promise<void> {
+  const capabilities = await qemu.capabilities()
+  checkCapabilities(machine, capabilities)
+  const made = Object.entries(machine.devices).filter(([, device]) => isMade(device))
+  const types = made.map(([, device]) => typeOf(machine, device))
+  const known = await qemu.propertiesOf([...new Set(types)])
+  const named = new Map([...new Set(types)].map((type, index) => [type, known[index]]))
+  for (const [index, [key]] of made.entries()) {
+    const type = types[index] ?? ''
+    const { parts } = machineDeviceParts(machine, key, { provide: () => ({ parts: [], properties: {} }) })
+    const wished = Object.keys(parts.at(-1)?.properties ?? {})
+    const missing = wished.find((name) => !OPTIONS.includes(name) && !named.get(type)?.has(name))
+    if (missing === undefined) continue
+    const text = `not a property of ${type} in this QEMU, ${capabilities.version}`
+    throw new AgentError('FAILED_PRECONDITION', `${pathOf('devices', key, 'properties', missing)}: ${text}`)
+  }
+}
+
+/** Options of QEMU that are properties of no device. */
+const OPTIONS = ['id', 'bus']
+
+function checkCapabilities(machine: Machine, capabilities: Capabilities): void {
   const { cpuFeatures, devices, machines, version } = capabilities
   const lacks = (at: string, name: string) =>
     new AgentError('FAILED_PRECONDITION', `${at}: ${shown(name)}: not in this QEMU, ${version}`)
@@ -152,13 +197,41 @@ async function askCapabilities(program: string, acceleration: Acceleration): Pro
   }
 }
 
-/** Changes when the program is another one. */
-async function identityOf(program: string): Promise<string> {
+/** Throws FAILED_PRECONDITION for a type that is none of a device. */
+async function askProperties(
+  program: string,
+  acceleration: Acceleration,
+  types: readonly string[],
+): Promise<readonly ReadonlySet<string>[]> {
+  const questions = types.map((typename) => ({
+    execute: 'device-list-properties',
+    arguments: { typename },
+  }))
+  const answers = await ask(program, acceleration, questions)
+  return answers.map(
+    (list) => new Set((list as readonly { readonly name: string }[]).map(({ name }) => name)),
+  )
+}
+
+/** What is known of the program. Only one of another time or size is read again. */
+async function keptOf(program: string, before: Promise<Kept> | undefined): Promise<Kept> {
+  const known = await before
+  const { identity, path } = await identityOf(program)
+  if (known?.identity === identity) return known
+  // Nothing waits for the first one.
+  const hash = readFile(path).then((bytes) => webcrypto.subtle.digest('SHA-256', bytes))
+  hash.catch(() => {})
+  const isSame = known !== undefined && Buffer.from(await known.hash).equals(Buffer.from(await hash))
+  return isSame ? { ...known, identity } : { identity, hash, answers: new Map(), properties: new Map() }
+}
+
+/** Changes when the program may be another one. */
+async function identityOf(program: string): Promise<{ readonly identity: string; readonly path: string }> {
   const folders = program.includes('/') ? [''] : (process.env.PATH ?? '').split(delimiter)
   for (const folder of folders) {
     const path = join(folder, program)
     const status = await stat(path).catch(() => undefined)
-    if (status?.isFile()) return [path, status.ino, status.size, status.mtimeMs].join(' ')
+    if (status?.isFile()) return { identity: [path, status.ino, status.size, status.mtimeMs].join(' '), path }
   }
   throw new AgentError(
     'FAILED_PRECONDITION',

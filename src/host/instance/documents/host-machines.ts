@@ -8,7 +8,7 @@ import { expand, fieldsOf } from '../../machine/expand.ts'
 import type { HostFacts } from '../../machine/features/feature.ts'
 import type { Machine } from '../../machine/machine.ts'
 import { withPlugsOf } from '../../machine/plugged.ts'
-import { type AskedQemu, checkCapabilities } from '../../qemu/capabilities.ts'
+import { type AskedQemu, checkHardware } from '../../qemu/capabilities.ts'
 import { asSpec, type Backends } from '../../qemu/machine/as-spec.ts'
 import { checkFilters } from '../../spec/check-device.ts'
 import { pathOf } from '../../spec/component-path.ts'
@@ -36,19 +36,18 @@ export function hostMachines(parts: {
 }): HostMachines {
   return {
     expand: async (document, { isPrivileged, uuid }) => {
-      const capabilities = await parts.qemu.capabilities()
-      const { cpuModels } = capabilities
+      const { cpuModels } = await parts.qemu.capabilities()
       const facts = { ...parts.facts, cpuModels, ...(uuid !== undefined && { uuid }) }
       const machine = expand(document, { facts, isPrivileged, isKept: true })
       const { cpu } = machine
       const isNamed = cpu.match === 'exact'
       const expansion = isNamed ? await parts.qemu.expandCpu(cpu.model, cpu.features) : undefined
       const whole = { ...machine, cpu: { ...cpu, ...(expansion && { expansion }) } }
-      checkCapabilities(whole, capabilities)
+      await checkHardware(whole, parts.qemu)
       return whole
     },
     provide: async (machine, { document, properties }, folder) => {
-      checkCapabilities(machine, await parts.qemu.capabilities())
+      await checkHardware(machine, parts.qemu)
       const catalogue = await openCatalogue(parts.catalogue)
       const options = { fields: namesOf(document), isPrivileged: document?.isPrivileged ?? false }
       // The tenant may plug in further devices, whoever gave the document.

@@ -8,6 +8,7 @@ import { readDocument } from '../../../../src/host/machine/document/document.ts'
 import { parseYaml } from '../../../../src/host/machine/document/parse-yaml.ts'
 import { expand } from '../../../../src/host/machine/expand.ts'
 import type { Machine } from '../../../../src/host/machine/machine.ts'
+import { askedQemu, checkHardware } from '../../../../src/host/qemu/capabilities.ts'
 import { qemuName } from '../../../../src/host/qemu/machine/addresses.ts'
 import { machineArguments } from '../../../../src/host/qemu/machine/machine-arguments.ts'
 import { documents } from '../../../support/host-wing/any-document.ts'
@@ -130,7 +131,8 @@ describe('a real QEMU, paused', () => {
 
   it(
     `has the hardware of ${MACHINES} random documents`,
-    () => {
+    async () => {
+      const qemu = askedQemu('qemu-system-x86_64', 'tcg')
       const machines = fc.sample(documents, MACHINES * 30).flatMap((value) => {
         try {
           return [expand(readDocument(value), { isPrivileged: false })]
@@ -141,6 +143,7 @@ describe('a real QEMU, paused', () => {
       })
       const possible = machines.filter(isPossibleHere).slice(0, MACHINES)
       expect(possible.length).toBe(MACHINES)
+      for (const machine of machines) await checkHardware(machine, qemu)
       for (const machine of possible) expectHardware(machine)
     },
     SAMPLE_MS,
