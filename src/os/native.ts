@@ -168,18 +168,27 @@ export interface Native {
   cancelWatch(fd: Fd, watch: number): number
 
   /**
-   * Owns the descriptors and calls `ended` once. `through` is a whole pipe, whose bytes are moved first, or -1 when the
-   * source is a pipe. With `shutsDown`, shutdown(2) before the close. `tailBytes` above 0 keeps the last bytes. Returns
+   * Owns the descriptors and calls `ended` once. `source` or `target` is -1 for a connection that is not there.
+   * `through` is a whole pipe, whose bytes are moved first, or -1 when the source is a pipe. `flags` are 1: shutdown(2)
+   * before a close, 2: `detached` is called, not `ended`, when the connection's device is gone. `tailBytes` above 0 keeps
+   * the last bytes. `totals` is a file with three numbers at `totalsOffset` (native/addon/relay/stream.h), or -1. Returns
    * the relay's number.
    */
   relayStart(
     source: Fd,
     target: Fd,
     through: Fd,
-    shutsDown: boolean,
+    flags: number,
     tailBytes: number,
+    totals: Fd,
+    totalsOffset: number,
     ended: (bytes: bigint, errno: number, tail: RelayTail | number) => void,
+    detached: () => void,
   ): number
+  /** Closes the connection of a relay between two bytes, then calls `detached`, unless it has none or is over. */
+  relayDetach(relay: number): void
+  /** Owns the connection, and closes it when the relay is over or has one. */
+  relayAttach(relay: number, connection: Fd): number
   /** Ends a relay as after EOF once it has moved what its source holds now. Does nothing when the relay is over. */
   relayDrain(relay: number): void
   /** Ends a relay with ECANCELED. Does nothing when the relay is over. */

@@ -10,5 +10,15 @@ native.watchFd(one, 'read', () => {})
 native.watchFd(other, 'read', () => {})
 const [source] = unwrap('open', 'a socket pair', native.socketPair())
 const [, target] = unwrap('open', 'a pipe', native.pipe())
-native.relayStart(source, target, -1, false, 1000, () => {})
+native.relayStart(
+  source,
+  target,
+  -1,
+  0,
+  1000,
+  -1,
+  0,
+  () => {},
+  () => {},
+)
 parentPort?.postMessage('waiting')

@@ -31,5 +31,8 @@ void addon_handle_opened(struct addon *addon);
 
 void addon_handle_closed(struct addon *addon);
 
-/* Calls a JavaScript function from the loop, runs the microtasks, and deletes the reference. */
+/* Calls a JavaScript function from the loop, and runs the microtasks. */
+void addon_call(struct addon *addon, napi_ref function, size_t count, const napi_value *arguments);
+
+/* The same, and deletes the reference. */
 void addon_call_back(struct addon *addon, napi_ref function, size_t count, const napi_value *arguments);

@@ -54,9 +54,17 @@ static void call_back(struct relay *relay, struct relayed *relayed) {
   arguments[1] = integer_value(env, relayed->stream.error);
   arguments[2] = tail_value(env, relayed->tail);
   napi_ref callback = relayed->owner_data;
+  napi_delete_reference(env, relayed->owner_detached);
   free_relayed(relayed);
   if (LIST_EMPTY(&relay->active)) uv_unref((uv_handle_t *)&relay->ended);
   addon_call_back(relay->addon, callback, 3, arguments);
+}
+
+static struct relayed *find(struct relay *relay, int64_t id) {
+  struct relayed *relayed = NULL;
+  if (relay == NULL) return NULL;
+  LIST_FOREACH(relayed, &relay->active, owned) if (relayed->id == id) break;
+  return relayed;
 }
 
 static void on_ended(uv_async_t *handle) {
@@ -65,6 +73,10 @@ static void on_ended(uv_async_t *handle) {
   napi_handle_scope scope;
   struct relayed *relayed;
   napi_open_handle_scope(env, &scope);
+  for (int64_t id; (id = relay_thread_take_detached(relay->thread)) != 0;) {
+    relayed = find(relay, id);
+    if (relayed != NULL) addon_call(relay->addon, relayed->owner_detached, 0, NULL);
+  }
   while ((relayed = relay_thread_take_ended(relay->thread)) != NULL) call_back(relay, relayed);
   napi_close_handle_scope(env, scope);
 }
@@ -112,7 +124,9 @@ static int add_tail(struct relay *relay, struct relayed *relayed, size_t bytes) 
   return 0;
 }
 
-/* Returns the stream's id. On success the stream owns the callback and the descriptors. */
+enum { SHUTS_DOWN = 1, OUTLIVES_DEVICE = 2 };
+
+/* Returns the stream's id. On success the stream owns the callbacks and the descriptors. */
 static int64_t relay_start(struct call *call) {
   const union argument *given = call->given;
   struct relay *relay = relay_of(addon_of(call->env));
@@ -122,14 +136,19 @@ static int64_t relay_start(struct call *call) {
   int status = stream_open(&relayed->stream, given[0].integer, given[1].integer, given[2].integer);
   const size_t tail_bytes = given[4].integer;
   if (status == 0 && tail_bytes > 0) status = add_tail(relay, relayed, tail_bytes);
+  if (status == 0 && given[5].integer >= 0)
+    status = stream_count(&relayed->stream, (int)given[5].integer, given[6].integer);
   if (status != 0) {
+    tail_free(relayed->tail);
     free(relayed);
     errno = -status;
     return -1;
   }
-  relayed->stream.shuts_down = given[3].integer;
+  relayed->stream.shuts_down = (given[3].integer & SHUTS_DOWN) != 0;
+  relayed->stream.outlives_device = (given[3].integer & OUTLIVES_DEVICE) != 0;
   relayed->id = ++relay->last_id;
-  relayed->owner_data = given[5].function;
+  relayed->owner_data = given[7].function;
+  relayed->owner_detached = given[8].function;
   if (LIST_EMPTY(&relay->active)) uv_ref((uv_handle_t *)&relay->ended);
   LIST_INSERT_HEAD(&relay->active, relayed, owned);
   int64_t id = relayed->id;
@@ -149,12 +168,21 @@ static int64_t relay_stop(struct call *call) {
   return 0;
 }
 
-static int64_t relay_tail(struct call *call) {
+static int64_t relay_detach(struct call *call) {
   struct relay *relay = addon_of(call->env)->relay;
-  struct relayed *relayed = NULL;
-  if (relay != NULL) {
-    LIST_FOREACH(relayed, &relay->active, owned) if (relayed->id == call->given[0].integer) break;
-  }
+  if (relay != NULL) relay_thread_detach(relay->thread, call->given[0].integer);
+  return 0;
+}
+
+static int64_t relay_attach(struct call *call) {
+  struct relay *relay = addon_of(call->env)->relay;
+  if (relay == NULL) return -ENOENT;
+  relay_thread_attach(relay->thread, call->given[0].integer, (int)call->given[1].integer);
+  return 0;
+}
+
+static int64_t relay_tail(struct call *call) {
+  struct relayed *relayed = find(addon_of(call->env)->relay, call->given[0].integer);
   if (relayed == NULL) return -ENOENT;
   call->value = tail_value(call->env, relayed->tail);
   return 0;
@@ -173,8 +201,10 @@ void relay_end(struct addon *addon) {
   struct relayed *relayed;
   addon->relay = NULL;
   relay_thread_stop(relay->thread);
+  while (relay_thread_take_detached(relay->thread) != 0) continue;
   while ((relayed = relay_thread_take_ended(relay->thread)) != NULL) {
     napi_delete_reference(addon->env, relayed->owner_data);
+    napi_delete_reference(addon->env, relayed->owner_detached);
     free_relayed(relayed);
   }
   tap_close(relay->tap);
@@ -183,7 +213,8 @@ void relay_end(struct addon *addon) {
 }
 
 const struct addon_function relay_functions[] = {
-    {"relayStart", "iiibif", relay_start, false}, {"relayDrain", "i", relay_drain, false},
-    {"relayStop", "i", relay_stop, false},        {"relayTail", "i", relay_tail, false},
-    {"relayedBytes", "", relayed_bytes, false},   {0},
+    {"relayStart", "iiiiiiiff", relay_start, false}, {"relayDrain", "i", relay_drain, false},
+    {"relayStop", "i", relay_stop, false},           {"relayDetach", "i", relay_detach, false},
+    {"relayAttach", "ii", relay_attach, false},      {"relayTail", "i", relay_tail, false},
+    {"relayedBytes", "", relayed_bytes, false},      {0},
 };

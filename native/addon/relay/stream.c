@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -32,11 +33,19 @@ static int check_pollable(int fd) {
   return S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode) || S_ISCHR(status.st_mode) ? 0 : -EINVAL;
 }
 
+static int prepare(int fd) {
+  int result = check_pollable(fd);
+  return result == 0 ? make_non_blocking(fd) : result;
+}
+
+static bool is_socket(int fd) {
+  struct stat status;
+  return fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode);
+}
+
 int stream_open(struct stream *stream, int source, int target, int through) {
-  int result = check_pollable(source);
-  if (result == 0) result = check_pollable(target);
-  if (result == 0) result = make_non_blocking(source);
-  if (result == 0) result = make_non_blocking(target);
+  int result = source == -1 ? 0 : prepare(source);
+  if (result == 0 && target != -1) result = prepare(target);
   int held = 0;
   if (result == 0 && through >= 0 && ioctl(through, FIONREAD, &held) != 0) result = -errno;
   if (result != 0) return result;
@@ -45,7 +54,34 @@ int stream_open(struct stream *stream, int source, int target, int through) {
   stream->target = target;
   stream->through = through;
   stream->held_bytes = (size_t)held;
+  stream->is_input = source == -1 || is_socket(source);
   return 0;
+}
+
+/* The page of a file that holds an offset. */
+static size_t page_start(off_t offset) {
+  return (size_t)offset & ~((size_t)sysconf(_SC_PAGESIZE) - 1);
+}
+
+int stream_count(struct stream *stream, int file, off_t offset) {
+  size_t start = page_start(offset);
+  size_t before = (size_t)offset - start;
+  char *page = mmap(NULL, before + sizeof *stream->totals, PROT_READ | PROT_WRITE, MAP_SHARED, file, (off_t)start);
+  if (page == MAP_FAILED) return -errno;
+  struct totals *totals = (struct totals *)(void *)(page + before);
+  stream->totals = totals;
+  if (totals->is_flushing != 0)
+    totals->delivered = totals->received - stream->held_bytes;
+  else
+    totals->received = totals->delivered + stream->held_bytes;
+  totals->is_flushing = 0;
+  return 0;
+}
+
+bool stream_lost_device(const struct stream *stream) {
+  if (!stream->outlives_device || stream->error == 0 || stream->error == ECANCELED) return false;
+  struct pollfd connection = {.fd = stream->is_input ? stream->source : stream->target};
+  return connection.fd != -1 && poll(&connection, 1, 0) == 1 && (connection.revents & POLLERR) != 0;
 }
 
 /* shutdown(2) ends the connection even if another process has the socket open. */
@@ -54,11 +90,27 @@ static void close_side(const struct stream *stream, int fd) {
   close(fd);
 }
 
+void stream_detach(struct stream *stream) {
+  int *connection = stream->is_input ? &stream->source : &stream->target;
+  close_side(stream, *connection);
+  *connection = -1;
+  stream->error = 0;
+}
+
+int stream_attach(struct stream *stream, int connection) {
+  int result = prepare(connection);
+  if (result == 0) *(stream->is_input ? &stream->source : &stream->target) = connection;
+  return result;
+}
+
 void stream_close(struct stream *stream) {
   if (stream->tail != NULL) tail_end(stream->tail);
-  close_side(stream, stream->source);
-  close_side(stream, stream->target);
+  if (stream->source != -1) close_side(stream, stream->source);
+  if (stream->target != -1) close_side(stream, stream->target);
   if (stream->through >= 0) close(stream->through);
+  if (stream->totals == NULL) return;
+  size_t before = (size_t)(uintptr_t)stream->totals & ((size_t)sysconf(_SC_PAGESIZE) - 1);
+  munmap((char *)stream->totals - before, before + sizeof *stream->totals);
 }
 
 void stream_drain(struct stream *stream) {
@@ -78,6 +130,13 @@ static size_t allowed(const struct stream *stream, size_t most) {
 
 static void count_taken(struct stream *stream, size_t bytes) {
   if (stream->is_draining) stream->rest_bytes -= bytes;
+}
+
+static void count_moved(struct stream *stream, uint64_t bytes) {
+  stream->moved_bytes += bytes;
+  if (stream->totals == NULL) return;
+  stream->totals->delivered += bytes;
+  if (stream->through < 0) stream->totals->received = stream->totals->delivered;
 }
 
 static enum stream_state end(struct stream *stream, int error) {
@@ -111,7 +170,7 @@ static enum stream_state move_directly(struct stream *stream) {
   ssize_t moved = deliver(stream, stream->source, allowed(stream, SPLICE_BYTES), &is_full);
   if (moved > 0) {
     count_taken(stream, (size_t)moved);
-    stream->moved_bytes += (uint64_t)moved;
+    count_moved(stream, (uint64_t)moved);
     return is_full ? STREAM_WAITS_FOR_TARGET : STREAM_HAS_MORE;
   }
   if (moved == 0) return end(stream, 0);
@@ -125,6 +184,7 @@ static enum stream_state fill(struct stream *stream) {
   if (moved > 0) {
     count_taken(stream, (size_t)moved);
     stream->held_bytes += (size_t)moved;
+    if (stream->totals != NULL) stream->totals->received += (uint64_t)moved;
     return STREAM_HAS_MORE;
   }
   if (moved == 0) return end(stream, 0);
@@ -135,10 +195,14 @@ static enum stream_state fill(struct stream *stream) {
 
 static enum stream_state flush(struct stream *stream) {
   bool is_full;
+  if (stream->totals != NULL) stream->totals->is_flushing = 1;
   ssize_t moved = deliver(stream, stream->through, stream->held_bytes, &is_full);
+  int error = errno;
+  if (moved > 0) stream->held_bytes -= (size_t)moved;
+  if (moved > 0) count_moved(stream, (uint64_t)moved);
+  if (stream->totals != NULL) stream->totals->is_flushing = 0;
+  errno = error;
   if (moved >= 0) {
-    stream->held_bytes -= (size_t)moved;
-    stream->moved_bytes += (uint64_t)moved;
     return is_full ? STREAM_WAITS_FOR_TARGET : STREAM_HAS_MORE;
   }
   if (errno == EAGAIN) return STREAM_WAITS_FOR_TARGET;
@@ -148,7 +212,11 @@ static enum stream_state flush(struct stream *stream) {
 enum stream_state stream_move(struct stream *stream) {
   enum stream_state state = STREAM_HAS_MORE;
   for (int call = 0; call < CALLS_PER_MOVE && state == STREAM_HAS_MORE; call++) {
-    if (stream->held_bytes > 0)
+    if (stream->target == -1)
+      state = STREAM_WAITS_FOR_CONNECTION;
+    else if (stream->source == -1 && stream->held_bytes == 0)
+      state = stream->is_draining ? end(stream, 0) : STREAM_WAITS_FOR_CONNECTION;
+    else if (stream->held_bytes > 0)
       state = flush(stream);
     else if (stream->is_draining && stream->rest_bytes == 0)
       state = end(stream, 0);

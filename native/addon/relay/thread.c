@@ -20,7 +20,8 @@
 struct command {
   STAILQ_ENTRY(command) entry;
   int64_t id;
-  void (*execute)(struct relay_thread *, struct relayed *);
+  int connection; /* to attach; otherwise -1 */
+  void (*execute)(struct relay_thread *, struct relayed *, int connection);
 };
 STAILQ_HEAD(command_list, command);
 
@@ -31,10 +32,11 @@ struct relay_thread {
   void (*on_ended)(void *);
   void *context;
 
-  pthread_mutex_t lock; /* guards the next four */
+  pthread_mutex_t lock; /* guards the next five */
   struct relayed_list added;
   struct command_list commands;
   struct relayed_list ended;
+  struct command_list detached; /* only their ids */
   bool stopping;
 
   _Atomic uint64_t moved_bytes; /* of all streams; only the thread writes it */
@@ -52,8 +54,32 @@ static void arm(struct relay_thread *thread, int fd, uint32_t events, struct sid
   epoll_ctl(thread->epoll, EPOLL_CTL_MOD, fd, &event);
 }
 
+/* Announces by `on_ended` that the stream waits for another connection. */
+static void detach_now(struct relay_thread *thread, struct relayed *relayed) {
+  struct stream *stream = &relayed->stream;
+  struct command *notice = calloc(1, sizeof *notice);
+  if (notice == NULL) abort();
+  epoll_ctl(thread->epoll, EPOLL_CTL_DEL, stream->is_input ? stream->source : stream->target, NULL);
+  stream_detach(stream);
+  *(stream->is_input ? &relayed->source_side : &relayed->target_side) =
+      (struct side){.relayed = relayed, .is_target = !stream->is_input};
+  relayed->target_rdhup_seen = false;
+  notice->id = relayed->id;
+  pthread_mutex_lock(&thread->lock);
+  STAILQ_INSERT_TAIL(&thread->detached, notice, entry);
+  pthread_mutex_unlock(&thread->lock);
+  thread->on_ended(thread->context);
+}
+
+static void move(struct relay_thread *thread, struct relayed *relayed);
+
 /* The stream is freed only after this batch of events, which may still point to it. */
 static void end(struct relay_thread *thread, struct relayed *relayed) {
+  if (stream_lost_device(&relayed->stream)) {
+    detach_now(thread, relayed);
+    move(thread, relayed);
+    return;
+  }
   /* close(2) keeps the registration while a duplicate of the descriptor exists (man 7 epoll). */
   epoll_ctl(thread->epoll, EPOLL_CTL_DEL, relayed->stream.source, NULL);
   epoll_ctl(thread->epoll, EPOLL_CTL_DEL, relayed->stream.target, NULL);
@@ -79,6 +105,9 @@ static void move(struct relay_thread *thread, struct relayed *relayed) {
     case STREAM_HAS_MORE:
       arm(thread, stream->target, EPOLLOUT | closing, &relayed->target_side);
       break;
+    case STREAM_WAITS_FOR_CONNECTION:
+      if (stream->target != -1) arm(thread, stream->target, closing, &relayed->target_side);
+      break;
     case STREAM_ENDED:
       end(thread, relayed);
       break;
@@ -97,6 +126,8 @@ static void on_event(struct relay_thread *thread, struct side *side, uint32_t ev
   struct relayed *relayed = side->relayed;
   side->is_armed = false;
   if (relayed->state == STREAM_ENDED) return;
+  /* An event of the same batch has shown that the connection is lost. */
+  if ((side->is_target ? relayed->stream.target : relayed->stream.source) == -1) return;
   if (side->is_target && reader_is_gone(relayed, events)) {
     relayed->stream.error = EPIPE;
     end(thread, relayed);
@@ -106,6 +137,7 @@ static void on_event(struct relay_thread *thread, struct side *side, uint32_t ev
 }
 
 static int watch_side(struct relay_thread *thread, int fd, struct side *side) {
+  if (fd == -1) return 0;
   struct epoll_event event = {.events = EPOLLONESHOT, .data.ptr = side};
   return epoll_ctl(thread->epoll, EPOLL_CTL_ADD, fd, &event);
 }
@@ -123,12 +155,32 @@ static void begin(struct relay_thread *thread, struct relayed *relayed) {
   end(thread, relayed);
 }
 
-static void cancel(struct relay_thread *thread, struct relayed *relayed) {
+static void cancel(struct relay_thread *thread, struct relayed *relayed, int connection) {
+  (void)connection;
   relayed->stream.error = ECANCELED;
   end(thread, relayed);
 }
 
-static void drain(struct relay_thread *thread, struct relayed *relayed) {
+static void detach(struct relay_thread *thread, struct relayed *relayed, int connection) {
+  (void)connection;
+  if (relayed->stream.source == -1 || relayed->stream.target == -1) return;
+  detach_now(thread, relayed);
+  move(thread, relayed);
+}
+
+static void attach(struct relay_thread *thread, struct relayed *relayed, int connection) {
+  struct stream *stream = &relayed->stream;
+  bool is_detached = stream->source == -1 || stream->target == -1;
+  if (!is_detached || stream_attach(stream, connection) != 0)
+    close(connection);
+  else if (watch_side(thread, connection, stream->is_input ? &relayed->source_side : &relayed->target_side) != 0)
+    detach_now(thread, relayed);
+  else
+    move(thread, relayed);
+}
+
+static void drain(struct relay_thread *thread, struct relayed *relayed, int connection) {
+  (void)connection;
   if (relayed->stream.is_draining) return;
   stream_drain(&relayed->stream);
   move(thread, relayed);
@@ -138,9 +190,10 @@ static void handle_command(struct relay_thread *thread, const struct command *co
   struct relayed *relayed;
   TAILQ_FOREACH(relayed, &thread->running, entry) {
     if (relayed->id != command->id) continue;
-    command->execute(thread, relayed);
+    command->execute(thread, relayed, command->connection);
     return;
   }
+  if (command->connection != -1) close(command->connection);
 }
 
 static bool handle_commands(struct relay_thread *thread) {
@@ -237,6 +290,7 @@ struct relay_thread *relay_thread_start(void (*on_ended)(void *), void *context)
   pthread_mutex_init(&thread->lock, NULL);
   TAILQ_INIT(&thread->added);
   STAILQ_INIT(&thread->commands);
+  STAILQ_INIT(&thread->detached);
   TAILQ_INIT(&thread->ended);
   TAILQ_INIT(&thread->running);
   TAILQ_INIT(&thread->ending);
@@ -254,11 +308,12 @@ void relay_thread_add(struct relay_thread *thread, struct relayed *relayed) {
   wake(thread);
 }
 
-static void queue_command(struct relay_thread *thread, int64_t id,
-                          void (*execute)(struct relay_thread *, struct relayed *)) {
+static void queue_command(struct relay_thread *thread, int64_t id, int connection,
+                          void (*execute)(struct relay_thread *, struct relayed *, int)) {
   struct command *command = malloc(sizeof *command);
   if (command == NULL) abort();
   command->id = id;
+  command->connection = connection;
   command->execute = execute;
   pthread_mutex_lock(&thread->lock);
   STAILQ_INSERT_TAIL(&thread->commands, command, entry);
@@ -267,11 +322,29 @@ static void queue_command(struct relay_thread *thread, int64_t id,
 }
 
 void relay_thread_drain(struct relay_thread *thread, int64_t id) {
-  queue_command(thread, id, drain);
+  queue_command(thread, id, -1, drain);
 }
 
 void relay_thread_cancel(struct relay_thread *thread, int64_t id) {
-  queue_command(thread, id, cancel);
+  queue_command(thread, id, -1, cancel);
+}
+
+void relay_thread_detach(struct relay_thread *thread, int64_t id) {
+  queue_command(thread, id, -1, detach);
+}
+
+void relay_thread_attach(struct relay_thread *thread, int64_t id, int connection) {
+  queue_command(thread, id, connection, attach);
+}
+
+int64_t relay_thread_take_detached(struct relay_thread *thread) {
+  pthread_mutex_lock(&thread->lock);
+  struct command *notice = STAILQ_FIRST(&thread->detached);
+  if (notice != NULL) STAILQ_REMOVE_HEAD(&thread->detached, entry);
+  pthread_mutex_unlock(&thread->lock);
+  int64_t id = notice == NULL ? 0 : notice->id;
+  free(notice);
+  return id;
 }
 
 struct relayed *relay_thread_take_ended(struct relay_thread *thread) {

@@ -29,9 +29,10 @@ struct relayed {
   enum stream_state state;
   bool target_rdhup_seen; /* epoll would repeat EPOLLRDHUP */
   void *owner_data;
+  void *owner_detached; /* of the owner only */
 };
 
-/* `on_ended` runs on the thread when ended streams can be taken. Returns NULL with errno set. */
+/* `on_ended` runs on the thread when ended or detached streams can be taken. Returns NULL with errno set. */
 struct relay_thread *relay_thread_start(void (*on_ended)(void *), void *context);
 
 /* Hands over a stream whose `id`, `stream` and `owner_data` are set. */
@@ -41,6 +42,15 @@ void relay_thread_add(struct relay_thread *thread, struct relayed *relayed);
 void relay_thread_drain(struct relay_thread *thread, int64_t id);
 
 void relay_thread_cancel(struct relay_thread *thread, int64_t id);
+
+/* Closes the connection of a stream between two bytes. The stream waits for another. */
+void relay_thread_detach(struct relay_thread *thread, int64_t id);
+
+/* Owns the connection, and closes it when the stream has ended or has one. */
+void relay_thread_attach(struct relay_thread *thread, int64_t id, int connection);
+
+/* Returns the id of a stream that has lost its connection since it was asked for, or 0. */
+int64_t relay_thread_take_detached(struct relay_thread *thread);
 
 /* Returns an ended stream, whose descriptors are closed, or NULL. */
 struct relayed *relay_thread_take_ended(struct relay_thread *thread);

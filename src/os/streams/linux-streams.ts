@@ -3,7 +3,7 @@ import { checkErrno, errnoName, kernelError, unwrap } from '../errors.ts'
 import type { Native } from '../native.ts'
 import { AT_FDCWD } from '../open-flags.ts'
 import { Readiness } from './readiness.ts'
-import type { Fd, RelayOptions, RelayResult, Streams } from './streams.ts'
+import type { Fd, RelayOptions, RelayResult, RelayTail, Streams } from './streams.ts'
 
 export function linuxStreams(native: Native): Streams {
   const readiness = new Readiness(native)
@@ -42,8 +42,7 @@ export function linuxStreams(native: Native): Streams {
     },
     relay(source, target, options = {}) {
       options.signal?.throwIfAborted()
-      readiness.abandon(source)
-      readiness.abandon(target)
+      for (const fd of [source, target]) if (fd !== undefined) readiness.abandon(fd)
       return relay(native, source, target, options)
     },
     relayedBytes: () => native.relayedBytes(),
@@ -113,21 +112,43 @@ function writeAt(native: Native, fd: Fd, offset: number, data: Uint8Array): void
   }
 }
 
-function relay(native: Native, source: Fd, target: Fd, options: RelayOptions): Promise<RelayResult> {
-  const { signal, drain, shutsDown = false, keep } = options
+/** The flags of `relayStart`. */
+const [SHUTS_DOWN, OUTLIVES_DEVICE] = [1, 2]
+
+function relay(
+  native: Native,
+  source: Fd | undefined,
+  target: Fd | undefined,
+  options: RelayOptions,
+): Promise<RelayResult> {
+  const { signal, drain, keep, link } = options
   const ended = Promise.withResolvers<RelayResult>()
-  const isPipe = native.pipeSize(source) >= 0
+  const isPipe = source !== undefined && native.pipeSize(source) >= 0
   const through = options.through ?? (isPipe ? undefined : openWholePipe(native))
   let readTail = () => native.relayTail(number)
-  const number = native.relayStart(source, target, through ?? -1, shutsDown, keep?.bytes ?? 0, (...end) => {
-    const [bytes, errno, tail] = end
+  const onEnd = (bytes: bigint, errno: number, tail: RelayTail | number) => {
     readTail = () => tail
     signal?.removeEventListener('abort', onStop)
     drain?.removeEventListener('abort', onDrain)
     ended.resolve({ bytes, errno: errno === 0 ? undefined : errnoName(errno) })
-  })
+  }
+  const number = native.relayStart(
+    source ?? -1,
+    target ?? -1,
+    through ?? -1,
+    (options.shutsDown ? SHUTS_DOWN : 0) + (link?.outlivesDevice ? OUTLIVES_DEVICE : 0),
+    keep?.bytes ?? 0,
+    link?.totals.fd ?? -1,
+    link?.totals.offset ?? 0,
+    onEnd,
+    () => link?.detached(),
+  )
   if (number < 0 && through !== undefined && options.through === undefined) native.close(through)
   checkErrno('relay', `fd ${source} to fd ${target}`, number)
+  link?.started({
+    detach: () => native.relayDetach(number),
+    attach: (connection) => void native.relayAttach(number, connection),
+  })
   keep?.started(() => unwrap('read', `the last bytes of relay ${number}`, readTail()))
   const onStop = () => native.relayStop(number)
   const onDrain = () => native.relayDrain(number)

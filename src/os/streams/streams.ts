@@ -44,9 +44,10 @@ export interface Streams {
   setWindowSize(fd: Fd, rows: number, columns: number): void
   /**
    * Moves bytes on a native thread until EOF, an error or a signal. Owns the descriptors and closes them at the end, so
-   * that EOF is a full close. When it cannot start, it throws and owns nothing. The promise never rejects.
+   * that EOF is a full close. When it cannot start, it throws and owns nothing. The promise never rejects. With a `link`,
+   * one of the two may be missing: the relay then waits for its connection.
    */
-  relay(source: Fd, target: Fd, options?: RelayOptions): Promise<RelayResult>
+  relay(source: Fd | undefined, target: Fd | undefined, options?: RelayOptions): Promise<RelayResult>
   relayedBytes(): bigint
 }
 
@@ -63,6 +64,29 @@ export interface RelayOptions {
   /** shutdown(2) at the end, so that the peer sees it even if others have the socket open. */
   readonly shutsDown?: boolean | undefined
   readonly keep?: RelayKeep | undefined
+  readonly link?: RelayLink | undefined
+}
+
+/** What a relay needs to outlive its connection, which is the one of its two sides that is a socket. */
+export interface RelayLink {
+  /** Where the relay counts, so that the next agent goes on: {@link TOTALS_BYTES} of a file in memory. */
+  readonly totals: { readonly fd: Fd; readonly offset: number }
+  /** Whether the relay waits for another connection when the device is gone; otherwise it ends. */
+  readonly outlivesDevice: boolean
+  /** Called once the relay runs. */
+  started(relay: AttachedRelay): void
+  /** The relay has closed its connection, between two bytes, and waits for another. */
+  detached(): void
+}
+
+/** Bytes delivered to the target, bytes received from the source, and which of both to trust (native/addon/relay/stream.h). */
+export const TOTALS_BYTES = 24
+
+export interface AttachedRelay {
+  /** Closes the connection; does nothing without one. */
+  detach(): void
+  /** Takes over a connection. */
+  attach(connection: Fd): void
 }
 
 export interface RelayKeep {

@@ -1,7 +1,7 @@
 import { abortable } from '../../../../src/base/abort.ts'
 import { errnoOf } from '../../../../src/base/errors.ts'
 import { kernelError } from '../../../../src/os/errors.ts'
-import type { Fd, RelayOptions, RelayResult, Streams } from '../../../../src/os/streams/streams.ts'
+import type { Fd, RelayLink, RelayOptions, RelayResult, Streams } from '../../../../src/os/streams/streams.ts'
 
 /** The pipes behind a descriptor: one for an end of a pipe, both for a side of a pty; or its file in memory. */
 interface OpenFile {
@@ -9,6 +9,7 @@ interface OpenFile {
   readonly to: FakePipe | undefined
   readonly memory?: FakeMemory
   readonly socket?: { isConnected: boolean }
+  readonly isSocket?: boolean
 }
 
 /** In-memory pipes and ptys. The same calls work on the child's ends, so a test plays the child. */
@@ -47,6 +48,7 @@ export class FakeStreams implements Streams {
       from: new FakePipe(65536),
       to: new FakePipe(65536),
       socket: { isConnected: false },
+      isSocket: true,
     })
   }
 
@@ -58,7 +60,7 @@ export class FakeStreams implements Streams {
   otherEnd(socket: Fd): Fd {
     const { from, to, socket: state } = this.#file('connect', socket)
     if (state !== undefined) state.isConnected = true
-    return this.#register({ from: to, to: from })
+    return this.#register({ from: to, to: from, isSocket: true })
   }
 
   #twoWay(capacity: number): readonly [Fd, Fd] {
@@ -173,10 +175,59 @@ export class FakeStreams implements Streams {
     return this.#relayedBytes
   }
 
-  async relay(source: Fd, target: Fd, { signal, drain, through }: RelayOptions = {}): Promise<RelayResult> {
+  async relay(
+    source: Fd | undefined,
+    target: Fd | undefined,
+    { link, ...options }: RelayOptions = {},
+  ): Promise<RelayResult> {
+    const sides = { source, target }
+    for (let bytes = 0n; ; ) {
+      const detaching = new AbortController()
+      const attached = Promise.withResolvers<Fd | undefined>()
+      const { isInput, connection } = this.#connectionOf(sides)
+      const relay = { detach: () => detaching.abort(), attach: (fd: Fd) => attached.resolve(fd) }
+      link?.started(relay)
+      if (connection !== undefined && sides.source !== undefined && sides.target !== undefined) {
+        const result = await this.#relayOnce(sides.source, sides.target, options, detaching.signal)
+        bytes += result.bytes
+        if (link !== undefined) this.#count(link.totals, result.bytes)
+        if (!detaching.signal.aborted) return { ...result, bytes }
+        this.close(connection)
+        link?.detached()
+      }
+      const stop = () => attached.resolve(undefined)
+      options.signal?.addEventListener('abort', stop)
+      if (options.signal?.aborted) stop()
+      const next = await attached.promise
+      sides[isInput ? 'source' : 'target'] = next
+      if (next !== undefined) continue
+      for (const fd of [sides.source, sides.target, options.through]) if (fd !== undefined) this.close(fd)
+      return { bytes, errno: 'ECANCELED' }
+    }
+  }
+
+  #connectionOf({ source, target }: { readonly source: Fd | undefined; readonly target: Fd | undefined }) {
+    const isInput = source === undefined || this.#file('look at', source).isSocket === true
+    return { isInput, connection: isInput ? source : target }
+  }
+
+  #count({ fd, offset }: RelayLink['totals'], bytes: bigint): void {
+    const total = this.readAt(fd, offset, 8).readBigUInt64LE(0) + bytes
+    const counted = Buffer.alloc(16)
+    counted.writeBigUInt64LE(total, 0)
+    counted.writeBigUInt64LE(total, 8)
+    this.writeAt(fd, offset, counted)
+  }
+
+  async #relayOnce(
+    source: Fd,
+    target: Fd,
+    { signal, drain, through }: RelayOptions,
+    detaching: AbortSignal,
+  ): Promise<RelayResult> {
     const moved = { bytes: 0n }
     const stopped = new AbortController()
-    const stop = AbortSignal.any([stopped.signal, ...(signal === undefined ? [] : [signal])])
+    const stop = AbortSignal.any([stopped.signal, detaching, ...(signal === undefined ? [] : [signal])])
     try {
       const gone = this.#readerGone(target, stop)
       gone.catch(() => {})
@@ -188,9 +239,11 @@ export class FakeStreams implements Streams {
     } finally {
       this.#relayedBytes += moved.bytes
       stopped.abort()
-      this.close(source)
-      this.close(target)
-      if (through !== undefined) this.close(through)
+      if (!detaching.aborted) {
+        this.close(source)
+        this.close(target)
+        if (through !== undefined) this.close(through)
+      }
     }
   }
 
