@@ -26,6 +26,7 @@ const BY_SETTING: Partial<
     'the container waits for room when it writes',
   ],
   outputReplayBytes: ['the last output that a stream keeps', 'bytes', 'the oldest bytes are dropped'],
+  streamGraceMs: ['another vsock device for a stream over a port', 's', 'the stream ends'],
   dialTimeoutMs: ['the connection to a port of the host', 's', 'INTERNAL, with the stream and the port'],
   memoryReserve: ['memory that all containers leave', 'MiB', 'the kernel ends a process of a container'],
   cdiTimeoutMs: ['the CDI specification of a device', 's', 'INTERNAL, with the device'],

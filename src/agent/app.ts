@@ -1,6 +1,5 @@
 import { join } from 'node:path'
 import packageJson from '../../package.json' with { type: 'json' }
-import { AgentError } from '../base/errors.ts'
 import { jsonLogger, type Logger, type LogSink } from '../base/log.ts'
 import { ContainersCgroup } from '../handlers/cgroup/containers-cgroup.ts'
 import { createDeviceHandlers } from '../handlers/device/devices.ts'
@@ -295,10 +294,6 @@ function buildService(parts: AgentContext, onDestroyed: () => void): Service {
   }
 }
 
-async function notYet(): Promise<never> {
-  throw new AgentError('UNIMPLEMENTED', 'Detach: not in this version of the agent')
-}
-
 function lifecycleOf(
   { given, os, log, state, events }: AgentContext,
   calls: CallsInFlight,
@@ -308,7 +303,7 @@ function lifecycleOf(
   return new Lifecycle({
     ...{ os, log, state, events, calls, unixMs: Date.now, isInit: given.init },
     isFirst: given.channel.restarts === 0,
-    streams: { detach: notYet, attach: async () => {} },
+    streams: guest.sandbox.ports,
     frozen: { resumed: async () => {}, ready: async () => {} },
     takeIdentity: (wanted, signal) => takeIdentity(identity, wanted, signal),
   })

@@ -39,6 +39,7 @@ export function sandboxConfig(config: AgentConfig, given: AgentArguments): Sandb
     runtime: runtimeChoice(config.runtime),
     containerVsock: config.containerVsock,
     containerPipeSizeBytes: config.containerPipeSizeBytes,
+    streamGraceMs: config.streamGraceMs,
     outputReplayBytes: config.outputReplayBytes,
     sharedRoot: SHARED_ROOT,
     sandboxNamespaceDir: '/run/sandbox-ns',

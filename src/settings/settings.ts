@@ -147,6 +147,11 @@ export const SETTINGS = {
     default: 2000,
     doc: 'How long to wait for the connection to a port of the host that carries a stream of stdio.',
   }),
+  streamGraceMs: agentSetting('stream_grace', {
+    type: seconds,
+    default: 0,
+    doc: 'For how long a stream of stdio waits for another connection when the vsock device is gone ([stdio.md](../stdio.md#when-the-device-goes)); 0: it ends.',
+  }),
   stdioDial: agentSetting('stdio_dial', {
     type: stdioDial,
     default: { kind: 'vsock' },

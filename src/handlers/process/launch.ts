@@ -13,6 +13,7 @@ import { connectPorts, type StdioPorts } from '../stdio/connect-ports.ts'
 import type { HostConnections } from '../stdio/host-connections.ts'
 import type { OutputReplay } from '../stdio/output-replay.ts'
 import type { PortConnections } from '../stdio/port-connections.ts'
+import type { PortLinks } from '../stdio/ports/port-links.ts'
 import { openPipes, type Pipes, type Stdio } from '../stdio/stdio.ts'
 import { StoredDescriptors } from '../stdio/stored-descriptors.ts'
 import { terminalStdio } from '../stdio/terminal-stdio.ts'
@@ -26,6 +27,7 @@ export interface LaunchContext {
   readonly hostConnections: HostConnections
   readonly keys: ProcessKeys
   readonly replay: OutputReplay
+  readonly ports: PortLinks
 }
 
 export interface Launch {
@@ -61,7 +63,7 @@ export async function connectStdio(
  * known. Throws RESOURCE_EXHAUSTED when vminit's store is full. `onFailure` kills the process and closes its streams.
  */
 export async function prepareLaunch(
-  { os, log, config, replay }: LaunchContext,
+  { os, log, config, replay, ports }: LaunchContext,
   process: {
     readonly key: string
     readonly hasTerminal: boolean
@@ -77,7 +79,7 @@ export async function prepareLaunch(
   try {
     connections.keepIn(stored, hasTerminal)
     if (!hasTerminal) {
-      const opened = openPipes({ ...os, replay }, config.containerPipeSizeBytes, connections, stored)
+      const opened = openPipes({ ...os, replay, ports }, config.containerPipeSizeBytes, connections, stored)
       onFailure.add('stdio', () => closeStdio(opened.stdio))
       pipes = opened
     }
@@ -113,7 +115,7 @@ export async function prepareLaunch(
 
   const stdioOnTerminal = async (master: Fd | undefined) => {
     if (master === undefined) throw new Error('the runtime client returned no terminal')
-    const stdio = terminalStdio({ ...os, replay }, master, connections, stored)
+    const stdio = terminalStdio({ ...os, replay, ports }, master, connections, stored)
     onFailure.add('stdio', () => closeStdio(stdio))
     await stored.accepted()
     return stdio

@@ -3,6 +3,7 @@ import type { ProcessState } from '../../gen/state/container.ts'
 import type { Os } from '../../os/os.ts'
 import type { RequestJournal } from '../../state/request-journal.ts'
 import type { OutputReplay } from '../stdio/output-replay.ts'
+import type { PortLinks } from '../stdio/ports/port-links.ts'
 import { restoreStdio } from '../stdio/restore-stdio.ts'
 import type { Stdio } from '../stdio/stdio.ts'
 import { ContainerProcess } from './process.ts'
@@ -13,6 +14,7 @@ export interface RestoreProcessContext {
   readonly config: { readonly containerPipeSizeBytes: number }
   readonly requests: Pick<RequestJournal, 'isSentAgain' | 'settleAll'>
   readonly replay: OutputReplay
+  readonly ports: PortLinks
 }
 
 export function restoreProcess(dependencies: RestoreProcessContext, process: ProcessState): ContainerProcess {
@@ -24,11 +26,11 @@ export function restoreProcess(dependencies: RestoreProcessContext, process: Pro
 
 /** Restores the streams, then delivers or drops what requests had taken that are not sent again. */
 export function restoreStreams(
-  { os, config, requests, replay }: RestoreProcessContext,
+  { os, config, requests, replay, ports }: RestoreProcessContext,
   { key, hasTerminal }: Pick<ProcessState, 'key' | 'hasTerminal'>,
 ): Stdio {
   const { containerPipeSizeBytes: pipeSizeBytes } = config
-  const stdio = restoreStdio({ ...os, replay }, { key, hasTerminal, pipeSizeBytes })
+  const stdio = restoreStdio({ ...os, replay, ports }, { key, hasTerminal, pipeSizeBytes })
   requests.settleAll(stdio)
   return stdio
 }

@@ -6,6 +6,7 @@ import { type OciRuntime, ociRuntime } from '../oci-runtime/client.ts'
 import { ProcessKeys } from '../process/process-keys.ts'
 import type { CarriedBytes } from '../process/stdio-calls.ts'
 import { OutputReplay } from '../stdio/output-replay.ts'
+import { PortLinks } from '../stdio/ports/port-links.ts'
 import { FileCopies } from '../storage/copies/file-copies.ts'
 import { ownNamespaces, type SandboxEnvironment } from './sandbox-config.ts'
 import { SandboxState, standInSandbox } from './sandbox-state.ts'
@@ -21,6 +22,7 @@ export interface SandboxContext extends SandboxEnvironment {
   readonly sysctls: GuestSysctls
   readonly fileCopies: FileCopies
   readonly replay: OutputReplay
+  readonly ports: PortLinks
   readonly carried: CarriedBytes
 }
 
@@ -28,18 +30,37 @@ export function createSandboxContext(dependencies: SandboxEnvironment): SandboxC
   const { os, config, log, state, events } = dependencies
   const requests = new RequestJournal(state, log, dependencies.requestSource)
   const { containerVsock } = config
+  const containers = new ContainerRegistry(state, requests)
   const runtime = ociRuntime(os, { ...config.runtime, root: config.runtimeRoot, containerVsock, log })
   return {
     ...dependencies,
     runtime,
     sandboxState: new SandboxState(standInSandbox(ownNamespaces(config))),
-    containers: new ContainerRegistry(state, requests),
+    containers,
     keys: new ProcessKeys(),
     oom: new OomEvents(log, { state, events, requests }),
     requests,
     sysctls: new GuestSysctls(os.files),
     carried: { stdin: 0, stdout: 0, stderr: 0 },
     replay: new OutputReplay(config.outputReplayBytes),
+    ports: new PortLinks({
+      ...dependencies,
+      graceMs: config.streamGraceMs,
+      ownerOf: (key) => ownerOf(containers, key),
+    }),
     fileCopies: new FileCopies({ os, log, state, requests, root: `${config.sharedRoot}/shared/containers` }),
   }
+}
+
+/** The process that has a key; undefined while it is being made. */
+function ownerOf(
+  containers: ContainerRegistry,
+  key: string,
+): { containerId: string; execId: string } | undefined {
+  for (const { id: containerId, state } of containers.list()) {
+    if (!('parts' in state)) continue
+    for (const [execId, process] of state.parts.processes.trackedByExecId())
+      if (process.key === key) return { containerId, execId }
+  }
+  return undefined
 }

@@ -20,6 +20,7 @@ export async function restoreSandbox(context: SandboxContext): Promise<void> {
   const { log, requests, config, state, sandboxState } = context
   if (!config.restarted) return
   try {
+    context.ports.restore()
     const record = readSandboxRecord(state)
     const action = record && (await chosen(RECOVERY.sandbox, record.fields.phase, () => false))
     if (action === 'remove all') {
@@ -28,6 +29,7 @@ export async function restoreSandbox(context: SandboxContext): Promise<void> {
     } else {
       log.warn('agent restarted: sandbox restored', await restoreAll(context, record, action))
     }
+    context.ports.restored()
     requests.settleAll(context.hostConnections)
   } catch (error) {
     log.critical('saved state not restored', { error: messageOf(error) })

@@ -32,6 +32,8 @@ export interface SandboxConfig {
   readonly containerVsock: ContainerVsock
   /** F_SETPIPE_SZ of stdio pipes; 0 keeps the kernel's size. */
   readonly containerPipeSizeBytes: number
+  /** For how long a stream over a port waits for another connection when its device is gone; 0: it ends. */
+  readonly streamGraceMs: number
   /** How many bytes of its last output each stream keeps. */
   readonly outputReplayBytes: number
   /** Bundles and shared folders, `/run/kata-containers` in a guest. CreateSandbox empties it. */

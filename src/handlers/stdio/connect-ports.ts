@@ -43,7 +43,8 @@ export async function connectPorts(
   }
   const { stdinPort, stdoutPort } = request.ports
   const isShared = stdinPort !== 0 && stdinPort === stdoutPort
-  return new PortConnections(streams, spread(streams, named, byPort), { isShared, settled })
+  const ports = new Map(named.map(({ name, port }) => [name, port]))
+  return new PortConnections(streams, spread(streams, named, byPort), { isShared, settled, ports })
 }
 
 interface NamedPort {

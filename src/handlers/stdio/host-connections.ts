@@ -29,6 +29,8 @@ export interface HostConnections extends TakenByRequests {
 export interface WantedConnection {
   readonly port: number
   readonly stream: StreamName
+  /** For a stream that has had a connection: one that a dead agent has made, and what stores a new one before it is used. */
+  readonly again?: { readonly made: Fd | undefined; keep(fd: Fd): void }
 }
 
 export interface HostConnection {
@@ -67,10 +69,11 @@ function dialHost({ os, config }: Parameters<typeof createHostConnections>[0]): 
     return fd
   }
   return {
-    async connect({ port, stream }, { signal, number }) {
+    async connect({ port, stream, again }, { signal, number }) {
       signal.throwIfAborted()
       const name = `${port.toString(RADIX)}-${number.toString(RADIX)}`
-      const fd = kept.take(name) ?? newSocket(port, name, number !== 0n)
+      const fd = again?.made ?? kept.take(name) ?? newSocket(port, name, number !== 0n)
+      again?.keep(fd)
       try {
         await dial(os, config, { port, fd }, signal)
         return { fd, settled: () => kept.settled(name) }
@@ -187,10 +190,11 @@ function portOf(peer: HostPeer, allowLoopback: boolean): number | undefined {
 async function waitFor(
   waiting: KeptConnections,
   { clock }: Pick<Os, 'clock'>,
-  { port, stream }: WantedConnection,
+  { port, stream, again }: WantedConnection,
   signal: AbortSignal,
 ): Promise<HostConnection> {
   const name = `${port}`
+  if (again?.made !== undefined) return { fd: again.made, settled: async () => {} }
   for (let attempt = 1; ; attempt++) {
     signal.throwIfAborted()
     const fd = waiting.take(name)

@@ -9,6 +9,7 @@ export class PortConnections {
   readonly #fds: Map<StreamName, Fd>
   readonly #settled: () => Promise<void>
   #stored: StoredDescriptors | undefined
+  readonly #ports: ReadonlyMap<StreamName, number>
   /** Whether input and output have the same connection. */
   readonly isShared: boolean
 
@@ -16,11 +17,16 @@ export class PortConnections {
   constructor(
     streams: Pick<Streams, 'close'>,
     fds: ReadonlyMap<StreamName, Fd> = new Map(),
-    options: { readonly isShared?: boolean; readonly settled?: () => Promise<void> } = {},
+    options: {
+      readonly isShared?: boolean
+      readonly settled?: () => Promise<void>
+      readonly ports?: ReadonlyMap<StreamName, number>
+    } = {},
   ) {
     this.#streams = streams
     this.#fds = new Map(fds)
     this.isShared = options.isShared ?? false
+    this.#ports = options.ports ?? new Map()
     this.#settled = options.settled ?? (async () => {})
   }
 
@@ -37,10 +43,10 @@ export class PortConnections {
   }
 
   /** `use` owns the connection unless it throws. Returns undefined when the stream has none. */
-  take<T>(name: StreamName, use: (connection: Fd) => T): T | undefined {
+  take<T>(name: StreamName, use: (connection: Fd, port: number) => T): T | undefined {
     const fd = this.#fds.get(name)
     if (fd === undefined) return undefined
-    const result = use(fd)
+    const result = use(fd, this.#ports.get(name) ?? 0)
     this.#fds.delete(name)
     return result
   }

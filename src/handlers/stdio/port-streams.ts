@@ -6,7 +6,11 @@ import { DRAIN_MS, type ProcessInput, type ProcessOutput, type StreamOs } from '
 import type { StoredDescriptors } from './stored-descriptors.ts'
 
 export interface PortStream {
-  readonly connection: Fd
+  /** Undefined for a stream that had lost it when the previous agent died; `dialled` may be the next one. */
+  readonly connection: Fd | undefined
+  readonly dialled?: Fd | undefined
+  /** 0 when it is not known. */
+  readonly port: number
   readonly fd: Fd
   /** The pipe that bytes of a socket or pty pass; undefined when they come from a pipe. */
   readonly through: Fd | undefined
@@ -26,19 +30,28 @@ export class PortInput implements ProcessInput {
 
   /** Owns the descriptors unless it throws. `hasEnded`: the input ends with what has arrived. */
   constructor(
-    streams: Streams,
-    { connection, fd, through, stored }: PortStream,
+    os: StreamOs,
+    { connection, dialled, port, fd, through, stored }: PortStream,
     { isShared, hasEnded }: { readonly isShared: boolean; readonly hasEnded: boolean },
   ) {
+    const { streams } = os
     this.#streams = streams
     this.#stored = stored
     if (hasEnded) this.#drain.abort()
     const { signal } = this.#stop
-    const options = { signal, drain: this.#drain.signal, through, shutsDown: !isShared }
-    this.ended = streams.relay(connection, fd, options).then(async () => {
-      this.#isOver = true
-      await stored.remove('stdin', 'stdin-host', 'stdin-shared', 'stdin-pipe', 'stdin-end')
-    })
+    const giveUp = () => this.#stop.abort()
+    const link = os.ports?.open({ stored, stream: 'stdin', port, dialled, giveUp })
+    const options = { signal, drain: this.#drain.signal, through, shutsDown: !isShared, link }
+    try {
+      this.ended = streams.relay(connection, fd, options).then(async () => {
+        this.#isOver = true
+        await stored.remove('stdin', 'stdin-host', 'stdin-shared', 'stdin-pipe', 'stdin-end')
+        link?.over()
+      })
+    } catch (error) {
+      link?.over()
+      throw error
+    }
   }
 
   async write(): Promise<never> {
@@ -88,17 +101,32 @@ export class PortOutput implements ProcessOutput {
   readonly ended: Promise<void>
 
   /** Owns the descriptors unless it throws. */
-  constructor(os: StreamOs, name: 'stdout' | 'stderr', { connection, fd, through, stored }: PortStream) {
+  constructor(
+    os: StreamOs,
+    name: 'stdout' | 'stderr',
+    { connection, dialled, port, fd, through, stored }: PortStream,
+  ) {
     this.#clock = os.clock
     this.tail = os.replay?.open()
     const keep = keepIn(this.tail)
-    const options = { signal: this.#stop.signal, drain: this.#drain.signal, through, shutsDown: true, keep }
+    const giveUp = () => this.#stop.abort()
+    const link = os.ports?.open({ stored, stream: name, port, dialled, giveUp })
+    const options = {
+      signal: this.#stop.signal,
+      drain: this.#drain.signal,
+      through,
+      shutsDown: true,
+      keep,
+      link,
+    }
     try {
       this.ended = os.streams.relay(fd, connection, options).then(async () => {
         this.#over.abort()
         await stored.remove(name, `${name}-host`, `${name}-pipe`)
+        link?.over()
       })
     } catch (error) {
+      link?.over()
       this.tail?.close()
       throw error
     }

@@ -2,10 +2,13 @@ import type { StoredBytes } from '../../base/stored-bytes.ts'
 import type { Os } from '../../os/os.ts'
 import type { Call, Taken, TakenByRequests } from '../../state/request.ts'
 import type { OutputReplay, OutputTail } from './output-replay.ts'
+import type { PortLinks } from './ports/port-links.ts'
 
 export interface StreamOs extends Pick<Os, 'clock' | 'streams'> {
   /** Keeps the last output of each stream, for ReadOutput. */
   readonly replay?: OutputReplay
+  /** Lets streams over ports outlive their connections. */
+  readonly ports?: PortLinks
 }
 
 interface KeptStream extends TakenByRequests {

@@ -5,7 +5,8 @@ import { UnreadableState } from '../../state/state-store.ts'
 import { InputStream } from './input-stream.ts'
 import { checkJournal } from './journal-page.ts'
 import { OutputStream } from './output-stream.ts'
-import { PortInput, PortOutput } from './port-streams.ts'
+import type { StreamName } from './port-connections.ts'
+import { PortInput, PortOutput, type PortStream } from './port-streams.ts'
 import type { ProcessInput, ProcessOutput, StreamOs } from './process-streams.ts'
 import { type Stdio, stdioOf, withoutTerminal } from './stdio.ts'
 import { type DescriptorName, StoredDescriptors } from './stored-descriptors.ts'
@@ -35,19 +36,45 @@ export function restoreStdio(os: RestoreOs, process: StoredProcess): Stdio {
     const stderr = restoreOutput(os, stored, 'stderr', capacityBytes)
     return stdioOf({ stdin, stdout, stderr, resize: withoutTerminal })
   }
-  const connection = stored.take('stdout-host')
+  const { host, ...relayed } = connectionOf(os, stored, 'stdout')
   if (master === undefined) {
-    discard(os, stored, [
-      ['stdout-host', connection],
-      taken(stored, 'stdout-pipe'),
-      taken(stored, 'stdout-data'),
-    ])
+    discard(os, stored, [['stdout-host', host], taken(stored, 'stdout-pipe'), taken(stored, 'stdout-data')])
     return stdioOf({ stdin, stdout: CLOSED_OUTPUT, stderr: CLOSED_OUTPUT, resize: () => {} })
   }
   const terminal = { os, master, stdin, stored }
-  if (connection === undefined) return terminalByCalls(terminal)
+  if (!relayed.isByPort) return terminalByCalls(terminal)
   const through = pipeOf(os, stored, 'stdout-pipe')
-  return terminalByPort(terminal, relayedOutput(terminal, connection, through))
+  return terminalByPort(terminal, relayedOutput(terminal, { ...relayed, through }))
+}
+
+interface StoredConnection extends Pick<PortStream, 'connection' | 'dialled' | 'port'> {
+  readonly isByPort: boolean
+  /** What is stored of it. */
+  readonly host: Fd | undefined
+}
+
+/** A stream that has lost its connection still goes over its port. */
+function connectionOf(
+  os: RestoreOs,
+  stored: StoredDescriptors,
+  stream: StreamName,
+  name: DescriptorName = `${stream}-host`,
+): StoredConnection {
+  const record = os.ports?.recordOf(stored.key, stream)
+  let host = stored.take(name)
+  if (host !== undefined && record?.state === 'losing') {
+    discard(os, stored, [[name, host]])
+    host = undefined
+  }
+  const { port = 0, state = 'attached' } = record ?? {}
+  const isLost = state !== 'attached'
+  return {
+    connection: isLost ? undefined : host,
+    dialled: isLost ? host : undefined,
+    port,
+    isByPort: isLost || host !== undefined,
+    host,
+  }
 }
 
 /** Call it before {@link restoreStdio} for a half-made process. Returns false when the terminal was not stored. */
@@ -83,24 +110,21 @@ function refuseDamaged(os: RestoreOs, stored: StoredDescriptors, key: string, na
 
 function restoreInput(os: RestoreOs, stored: StoredDescriptors, isTerminal: boolean): ProcessInput {
   const fd = stored.take('stdin')
-  const [host, shared, end] = [
-    stored.take('stdin-host'),
-    stored.take('stdin-shared'),
-    stored.take('stdin-end'),
-  ]
-  const connection = host ?? shared
+  const port = os.ports?.recordOf(stored.key, 'stdin')?.port
+  const isSharedPort = port !== undefined && os.ports?.recordOf(stored.key, 'stdout')?.port === port
+  const isShared = isSharedPort || stored.has('stdin-shared')
+  const name = isShared ? 'stdin-shared' : 'stdin-host'
+  const { host, isByPort, ...relayed } = connectionOf(os, stored, 'stdin', name)
+  const end = stored.take('stdin-end')
   if (end !== undefined) os.streams.close(end)
-  if (fd === undefined || connection === undefined) {
+  if (fd === undefined || !isByPort) {
     // The relay had ended when the agent died.
-    if (connection !== undefined) {
-      discard(os, stored, [['stdin-host', host], ['stdin-shared', shared], taken(stored, 'stdin-pipe')])
-    }
+    if (host !== undefined) discard(os, stored, [[name, host], taken(stored, 'stdin-pipe')])
     void stored.remove('stdin-end')
     return new InputStream(os.streams, { fd, isTerminal, stored })
   }
   const through = pipeOf(os, stored, 'stdin-pipe')
-  const how = { isShared: shared !== undefined, hasEnded: end !== undefined }
-  return new PortInput(os.streams, { connection, fd, through, stored }, how)
+  return new PortInput(os, { ...relayed, fd, through, stored }, { isShared, hasEnded: end !== undefined })
 }
 
 function restoreOutput(
@@ -110,14 +134,14 @@ function restoreOutput(
   capacityBytes: number,
 ): ProcessOutput {
   const fd = stored.take(name)
-  const connection = stored.take(`${name}-host`)
+  const { host, isByPort, ...relayed } = connectionOf(os, stored, name)
   if (fd === undefined) {
-    discard(os, stored, [[`${name}-host`, connection], taken(stored, `${name}-data`)])
+    discard(os, stored, [[`${name}-host`, host], taken(stored, `${name}-data`)])
     return CLOSED_OUTPUT
   }
-  return connection === undefined
-    ? new OutputStream(os, { fd, capacityBytes, name, isTerminal: false, stored })
-    : new PortOutput(os, name, { connection, fd, through: undefined, stored })
+  return isByPort
+    ? new PortOutput(os, name, { ...relayed, fd, through: undefined, stored })
+    : new OutputStream(os, { fd, capacityBytes, name, isTerminal: false, stored })
 }
 
 /** The previous agent may have died before it stored the relay's pipe. */

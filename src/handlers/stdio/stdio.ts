@@ -60,7 +60,7 @@ export function openPipes(
     stored.put(name, fd)
     const relayed = connections.take(
       name,
-      (connection) => new PortOutput(os, name, { connection, fd, through: undefined, stored }),
+      (connection, port) => new PortOutput(os, name, { connection, port, fd, through: undefined, stored }),
     )
     return relayed ?? new OutputStream(os, { fd, capacityBytes: sizeBytes, name, isTerminal: false, stored })
   }
@@ -132,9 +132,9 @@ export function inputOf(
   const { connections, stored, isTerminal } = input
   stored.put('stdin', fd)
   const { isShared } = connections
-  const relayed = connections.take('stdin', (connection) =>
+  const relayed = connections.take('stdin', (connection, port) =>
     throughPipe(os, stored, 'stdin-pipe', (through) => {
-      return new PortInput(os.streams, { connection, fd, through, stored }, { isShared, hasEnded: false })
+      return new PortInput(os, { connection, port, fd, through, stored }, { isShared, hasEnded: false })
     }),
   )
   return relayed ?? new InputStream(os.streams, { fd, isTerminal, stored })

@@ -18,17 +18,17 @@ type StreamDescriptor = `${'stdin' | 'stdout' | 'stderr'}${'' | '-data' | '-pipe
 /** A process's descriptors in vminit's store, under its key. A stream whose own name is missing is closed. */
 export class StoredDescriptors {
   readonly #store: DescriptorStore
-  readonly #key: string
+  readonly key: string
   readonly #stored = new Map<DescriptorName, Promise<void>>()
 
   constructor(store: DescriptorStore, key: string) {
     this.#store = store
-    this.#key = key
+    this.key = key
   }
 
   /** The caller keeps `fd`. The stored descriptor survives the agent, unless {@link accepted} throws. */
   put(name: DescriptorName, fd: Fd): void {
-    this.#stored.set(name, this.#store.store(`${this.#key}-${name}`, fd))
+    this.#stored.set(name, this.#store.store(`${this.key}-${name}`, fd))
   }
 
   /** Throws RESOURCE_EXHAUSTED when vminit refused a descriptor; the caller then removes what it stored. */
@@ -38,7 +38,7 @@ export class StoredDescriptors {
 
   /** A descriptor of the previous agent; the caller owns it. */
   take(name: DescriptorName): Fd | undefined {
-    const fd = this.#store.take(`${this.#key}-${name}`)
+    const fd = this.#store.take(`${this.key}-${name}`)
     if (fd !== undefined) this.#stored.set(name, Promise.resolve())
     return fd
   }
@@ -46,18 +46,23 @@ export class StoredDescriptors {
   /** Lets {@link take} return `fd`, and stores it unless it is stored. */
   handOver(name: DescriptorName, fd: Fd, isStored: boolean): void {
     if (!isStored) this.put(name, fd)
-    this.#store.handOver(`${this.#key}-${name}`, fd)
+    this.#store.handOver(`${this.key}-${name}`, fd)
+  }
+
+  /** Whether this agent has stored or taken it. */
+  holds(name: DescriptorName): boolean {
+    return this.#stored.has(name)
   }
 
   has(name: DescriptorName): boolean {
-    return this.#store.names().includes(`${this.#key}-${name}`)
+    return this.#store.names().includes(`${this.key}-${name}`)
   }
 
   /** Ignores names that are not stored. Resolves when vminit has closed the others; never rejects. */
   async remove(...names: readonly DescriptorName[]): Promise<void> {
     const stored = names.filter((name) => this.#stored.delete(name))
     // A removal fails only without vminit or the descriptor; nothing is open there then.
-    await Promise.allSettled(stored.map((name) => this.#store.remove(`${this.#key}-${name}`)))
+    await Promise.allSettled(stored.map((name) => this.#store.remove(`${this.key}-${name}`)))
   }
 
   removeAll(): Promise<void> {

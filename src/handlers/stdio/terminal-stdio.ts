@@ -2,7 +2,7 @@ import { AgentError } from '../../base/errors.ts'
 import type { Fd } from '../../os/streams/streams.ts'
 import { OutputStream } from './output-stream.ts'
 import type { PortConnections } from './port-connections.ts'
-import { PortOutput } from './port-streams.ts'
+import { PortOutput, type PortStream } from './port-streams.ts'
 import type { ProcessInput, StreamOs } from './process-streams.ts'
 import { inputOf, type Stdio, stdioOf, throughPipe } from './stdio.ts'
 import type { StoredDescriptors } from './stored-descriptors.ts'
@@ -31,8 +31,10 @@ export function terminalStdio(
   try {
     stdin = onDuplicate(os, master, (fd) => inputOf(os, fd, { connections, stored, isTerminal: true }))
     const terminal = { os, master, stdin, stored }
-    const output = connections.take('stdout', (connection) =>
-      throughPipe(os, stored, 'stdout-pipe', (through) => relayedOutput(terminal, connection, through)),
+    const output = connections.take('stdout', (connection, port) =>
+      throughPipe(os, stored, 'stdout-pipe', (through) =>
+        relayedOutput(terminal, { connection, port, through }),
+      ),
     )
     void connections.close()
     return output === undefined ? terminalByCalls(terminal) : terminalByPort(terminal, output)
@@ -56,8 +58,11 @@ export function terminalByCalls({ os, master, stdin, stored }: Terminal): Stdio 
 }
 
 /** Owns the connection and the pipe unless it throws. */
-export function relayedOutput({ os, master, stored }: Terminal, connection: Fd, through: Fd): PortOutput {
-  return onDuplicate(os, master, (fd) => new PortOutput(os, 'stdout', { connection, fd, through, stored }))
+export function relayedOutput(
+  { os, master, stored }: Terminal,
+  relayed: Pick<PortStream, 'connection' | 'dialled' | 'port' | 'through'>,
+): PortOutput {
+  return onDuplicate(os, master, (fd) => new PortOutput(os, 'stdout', { ...relayed, fd, stored }))
 }
 
 /** The master stays open to set the size. The end of the output ends the terminal. */

@@ -24,6 +24,7 @@ import { FakeRuntime } from './fake-runtime.ts'
 const CONFIG: SandboxConfig = {
   runtime: { kind: 'runc', binary: '/usr/sbin/runc' },
   containerPipeSizeBytes: 0,
+  streamGraceMs: 0,
   outputReplayBytes: 0,
   sharedRoot: '/run/kata-containers',
   sandboxNamespaceDir: '/run/sandbox-ns',

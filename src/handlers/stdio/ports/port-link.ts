@@ -1,0 +1,357 @@
+import { Changes } from '../../../base/changes.ts'
+import { AgentError, errnoOf, messageOf } from '../../../base/errors.ts'
+import type { Logger } from '../../../base/log.ts'
+import type { StreamTotal } from '../../../gen/microvm/agent/v1/lifecycle.ts'
+import type { Os } from '../../../os/os.ts'
+import type { AttachedRelay, Fd, RelayLink } from '../../../os/streams/streams.ts'
+import type { EventLog } from '../../../state/event-log.ts'
+import { NO_CALLER } from '../../../state/request.ts'
+import type { HostConnections } from '../host-connections.ts'
+import type { StreamName } from '../port-connections.ts'
+import type { DescriptorName, StoredDescriptors } from '../stored-descriptors.ts'
+import type { StreamRecord, StreamRecords } from './stream-records.ts'
+
+export interface PortLinkContext {
+  readonly os: Pick<Os, 'clock' | 'streams' | 'descriptors'>
+  readonly log: Logger
+  readonly events: Pick<EventLog, 'add'>
+  readonly hostConnections: Pick<HostConnections, 'connect'>
+  /** For how long a stream waits for another connection when its device is gone; 0: it ends. */
+  readonly graceMs: number
+  /** Which process has a key, undefined as long as no container has it. */
+  readonly ownerOf: (key: string) => { readonly containerId: string; readonly execId: string } | undefined
+}
+
+export interface OpenStream {
+  readonly stored: StoredDescriptors
+  readonly stream: StreamName
+  readonly port: number
+  /** What was dialled for a stream that has lost its connection, when the previous agent died. */
+  readonly dialled?: Fd | undefined
+  /** Ends the stream as after the end of its connection. */
+  readonly giveUp: () => void
+}
+
+/** Of a stream over a port, or of one that has lost its connection. */
+export interface OpenLink extends RelayLink {
+  /** Call it once all descriptors of the stream are closed. */
+  over(): void
+}
+
+/** The pauses between two attempts to connect, doubled each time. A new device ends a pause. */
+const FIRST_PAUSE_MS = 50
+const LONGEST_PAUSE_MS = 5000
+
+/** For how long a stream whose planned stop is over tries to connect, at least. */
+const ATTACHED_WITHIN_MS = 10_000
+
+export type Connected = Awaited<ReturnType<HostConnections['connect']>>
+
+/** A relay that uses the connection. */
+interface End extends OpenStream {
+  relay: AttachedRelay | undefined
+  isDetached: boolean
+}
+
+interface LinkOwner {
+  over(): void
+  /** Resolves when a device has come, or a caller asks for connections. */
+  changed(signal: AbortSignal): Promise<void>
+  connect(signal: AbortSignal, connect: () => Promise<Connected>): Promise<Connected>
+}
+
+/**
+ * The connection of one port, which both streams of a terminal may use. Without it, a stream waits, and its process with
+ * it when the pipe is full. It ends when the port cannot be dialled again within the grace.
+ */
+export class PortLink {
+  port: number
+  readonly #context: PortLinkContext
+  readonly #records: StreamRecords
+  readonly #owner: LinkOwner
+  readonly #key: string
+  readonly #ends = new Map<StreamName, End>()
+  readonly #over = new AbortController()
+  readonly #changes = new Changes()
+  #endNs: bigint
+  #heldNs: bigint
+  #reconnecting: Promise<void> | undefined
+  /** Whether all has been done for a lost connection but to make another. */
+  #isWaiting = false
+  #dialled: Fd | undefined
+
+  constructor(context: PortLinkContext, records: StreamRecords, record: StreamRecord, owner: LinkOwner) {
+    this.#context = context
+    this.#records = records
+    this.#owner = owner
+    this.#key = record.key
+    this.port = record.port
+    this.#endNs = record.endNs
+    this.#heldNs = record.heldNs
+  }
+
+  get names(): readonly string[] {
+    return [...this.#ends.keys()].map((stream) => `${this.#key} ${stream}`)
+  }
+
+  open(stream: OpenStream, isDetached: boolean, totals: RelayLink['totals']): OpenLink {
+    const end: End = { ...stream, relay: undefined, isDetached }
+    this.#ends.set(stream.stream, end)
+    if (stream.dialled !== undefined && this.#dialled !== undefined)
+      this.#context.os.streams.close(stream.dialled)
+    else this.#dialled = stream.dialled
+    return {
+      totals,
+      outlivesDevice: this.#context.graceMs > 0,
+      started: (relay) => {
+        end.relay = relay
+        // Later, because a terminal's other stream is opened after this one.
+        if (isDetached) queueMicrotask(() => this.#lost(end))
+      },
+      detached: () => this.#lost(end),
+      over: () => this.#close(end),
+    }
+  }
+
+  /** Resolves when the streams stand still and that is saved. */
+  async detach(timeoutMs: number): Promise<void> {
+    const nowNs = this.#context.os.clock.boottimeNs()
+    this.#heldNs = nowNs + milliseconds(timeoutMs)
+    this.#endNs = this.#heldNs + milliseconds(Math.max(this.#context.graceMs, ATTACHED_WITHIN_MS))
+    this.#drop()
+    while (!this.#over.signal.aborted && !this.#isWaiting) {
+      await this.#changes.next(this.#over.signal).catch(() => {})
+    }
+    this.#save('detached')
+  }
+
+  move(port: number): void {
+    this.port = port
+    const isAttached = [...this.#ends.values()].some(({ isDetached }) => !isDetached)
+    this.#save(isAttached ? 'attached' : 'detached')
+    if (isAttached) this.#drop()
+  }
+
+  release(): void {
+    if (this.#heldNs === 0n) return
+    const left = milliseconds(Math.max(this.#context.graceMs, ATTACHED_WITHIN_MS))
+    this.#endNs = this.#context.os.clock.boottimeNs() + left
+    this.#heldNs = 0n
+    if (this.#isWaiting) this.#save('detached')
+    this.#changes.announce()
+  }
+
+  totals(): readonly StreamTotal[] {
+    return [...this.#ends.keys()].map((stream) => ({
+      ...this.#ids(),
+      stream,
+      port: this.port,
+      name: new Uint8Array(0),
+      total: this.#totalOf(stream),
+      acknowledged: undefined,
+    }))
+  }
+
+  /** What events and lines tell of its streams. */
+  #told() {
+    return this.totals().map(({ containerId, execId, stream, port, total }) => ({
+      ...{ containerId, execId, stream, port, total },
+    }))
+  }
+
+  #ids(): { readonly containerId: string; readonly execId: string } {
+    return this.#context.ownerOf(this.#key) ?? { containerId: '', execId: '' }
+  }
+
+  #totalOf(stream: StreamName): bigint {
+    const { delivered, received } = this.#records.totals({ key: this.#key, stream })
+    return stream === 'stdin' ? received : delivered
+  }
+
+  #drop(): void {
+    for (const { relay, isDetached } of this.#ends.values()) if (!isDetached) relay?.detach()
+  }
+
+  #close(end: End): void {
+    this.#ends.delete(end.stream)
+    this.#records.free({ key: this.#key, stream: end.stream })
+    if (this.#ends.size > 0) {
+      this.#reconnectIfLost()
+      return
+    }
+    this.#over.abort()
+    this.#owner.over()
+    if (this.#dialled !== undefined) this.#context.os.streams.close(this.#dialled)
+    this.#dialled = undefined
+  }
+
+  #lost(end: End): void {
+    end.isDetached = true
+    this.#drop()
+    this.#reconnectIfLost()
+  }
+
+  #reconnectIfLost(): void {
+    if (this.#reconnecting !== undefined) return
+    if ([...this.#ends.values()].some(({ isDetached }) => !isDetached)) return
+    this.#reconnecting = this.#reconnect()
+      .catch((error: unknown) => {
+        if (!this.#over.signal.aborted) this.#giveUp(messageOf(error))
+      })
+      .finally(() => {
+        this.#reconnecting = undefined
+        this.#isWaiting = false
+      })
+  }
+
+  async #reconnect(): Promise<void> {
+    const { signal } = this.#over
+    await this.#letGo()
+    this.#isWaiting = true
+    this.#changes.announce()
+    let reason = 'no time was left'
+    for (let pauseMs = FIRST_PAUSE_MS; this.#leftMs(this.#endNs) > 0; ) {
+      signal.throwIfAborted()
+      if (this.#leftMs(this.#heldNs) > 0) {
+        await this.#pause(this.#leftMs(this.#heldNs))
+        continue
+      }
+      try {
+        return await this.#attach(await this.#owner.connect(signal, () => this.#connect()))
+      } catch (error) {
+        signal.throwIfAborted()
+        reason = messageOf(error)
+        // Without a device nothing can change before there is one.
+        await this.#pause(errnoOf(error) === 'ENODEV' ? this.#leftMs(this.#endNs) : pauseMs)
+        pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)
+      }
+    }
+    this.#giveUp(reason)
+  }
+
+  /** Saves each step of the loss, and tells it, unless the previous agent has done so. */
+  async #letGo(): Promise<void> {
+    const { graceMs, os, log, events } = this.#context
+    const records = [...this.#ends.values()].map(({ stream }) => this.#records.find(this.#key, stream))
+    if (records.every((record) => record?.state === 'detached')) return
+    if (this.#endNs === 0n) this.#endNs = os.clock.boottimeNs() + milliseconds(graceMs || ATTACHED_WITHIN_MS)
+    this.#save('losing')
+    await this.#forgetConnection()
+    this.#save('detached')
+    for (const told of this.#told()) {
+      events.add({ streamChanged: { ...told, action: 'detached' } })
+      const isPlanned = this.#heldNs > 0n
+      const text = isPlanned
+        ? 'stream detached'
+        : 'stream detached: its connection was lost with what it had taken'
+      log[isPlanned ? 'info' : 'warn'](text, { ...told, total: `${told.total}` })
+    }
+  }
+
+  #connect(): Promise<Connected> {
+    const made = this.#dialled
+    this.#dialled = undefined
+    const [stream = 'stdout'] = this.#ends.keys()
+    const again = { made, keep: (fd: Fd) => this.#store(fd) }
+    return this.#context.hostConnections.connect(
+      { port: this.port, stream, again },
+      { ...NO_CALLER, signal: this.#over.signal },
+    )
+  }
+
+  async #attach({ fd, settled }: Connected): Promise<void> {
+    const { os, events, log } = this.#context
+    const { streams } = os
+    if (this.#over.signal.aborted || this.#leftMs(this.#heldNs) > 0) {
+      streams.close(fd)
+      await Promise.all([settled(), this.#forgetConnection()])
+      throw new AgentError('INTERNAL', 'connected while the streams stand')
+    }
+    this.#store(fd)
+    // Without room in vminit, the stream goes on as long as this agent lives.
+    await Promise.all([...this.#ends.values()].map(({ stored }) => stored.accepted().catch(() => {})))
+    await settled()
+    if (this.#ends.size === 0) return streams.close(fd)
+    this.#endNs = 0n
+    this.#save('attached')
+    this.#isWaiting = false
+    const totals = this.#told()
+    const ends = [...this.#ends.values()]
+    // Duplicates before any relay owns the connection.
+    const connections = ends.map((_, index) => (index === 0 ? fd : streams.duplicate(fd)))
+    for (const [index, end] of ends.entries()) {
+      end.isDetached = false
+      end.relay?.attach(connections[index] ?? fd)
+    }
+    for (const told of totals) {
+      events.add({ streamChanged: { ...told, action: 'attached' } })
+      log.info('stream attached', { ...told, total: `${told.total}` })
+    }
+  }
+
+  /** Stores a connection for each stream, before it is used. */
+  #store(fd: Fd): void {
+    for (const { stored, stream } of this.#ends.values()) {
+      const name = this.#nameOf(stream)
+      if (!stored.holds(name)) stored.put(name, fd)
+    }
+  }
+
+  #nameOf(stream: StreamName): DescriptorName {
+    return stream === 'stdin' && this.#ends.has('stdout') ? 'stdin-shared' : `${stream}-host`
+  }
+
+  async #forgetConnection(): Promise<void> {
+    const names = ['stdin-host', 'stdin-shared', 'stdout-host', 'stderr-host'] as const
+    await Promise.all(
+      [...this.#ends.values()].map(({ stored, stream }) =>
+        stored.remove(...names.filter((name) => name.startsWith(stream))),
+      ),
+    )
+  }
+
+  #giveUp(reason: string): void {
+    for (const told of this.#told()) {
+      this.#context.events.add({ streamChanged: { ...told, action: 'ended' } })
+      this.#context.log.warn('stream ended: no connection in time', {
+        ...told,
+        total: `${told.total}`,
+        reason,
+      })
+    }
+    for (const { giveUp } of [...this.#ends.values()]) giveUp()
+  }
+
+  #save(state: StreamRecord['state']): void {
+    for (const stream of this.#ends.keys()) {
+      const times = { endNs: this.#endNs, heldNs: this.#heldNs }
+      this.#records.save({ key: this.#key, stream, port: this.port, state, ...times })
+    }
+  }
+
+  #leftMs(untilNs: bigint): number {
+    return Number(untilNs - this.#context.os.clock.boottimeNs()) / 1e6
+  }
+
+  /** Waits for a device, a caller that asks for connections, or `ms`; at most until the stream's end. */
+  async #pause(ms: number): Promise<void> {
+    const done = new AbortController()
+    const signal = AbortSignal.any([this.#over.signal, done.signal])
+    const stopTimer = this.#context.os.clock.startTimer(
+      Math.ceil(Math.min(ms, this.#leftMs(this.#endNs))),
+      () => done.abort(),
+    )
+    try {
+      await Promise.race([this.#owner.changed(signal), this.#changes.next(signal)])
+    } catch {
+      // The loop looks again.
+    } finally {
+      stopTimer()
+      done.abort()
+    }
+  }
+}
+
+function milliseconds(ms: number): bigint {
+  return BigInt(Math.ceil(ms)) * 1_000_000n
+}

@@ -1,0 +1,124 @@
+import { withTimeout } from '../../../base/abort.ts'
+import { Changes } from '../../../base/changes.ts'
+import { AgentError } from '../../../base/errors.ts'
+import type { MovedStream, StreamTotal } from '../../../gen/microvm/agent/v1/lifecycle.ts'
+import type { StreamName } from '../port-connections.ts'
+import {
+  type Connected,
+  type OpenLink,
+  type OpenStream,
+  PortLink,
+  type PortLinkContext,
+} from './port-link.ts'
+import { type StreamRecord, StreamRecords } from './stream-records.ts'
+
+/** How many streams connect at a time. */
+const CONNECTING_AT_ONCE = 64
+
+/** How long streams stand that no call attaches. */
+const HELD_MS = 600_000
+
+/** How long relays may take to stop. */
+const STOPPED_WITHIN_MS = 10_000
+
+/** The connections of all streams over ports. */
+export class PortLinks {
+  readonly #context: PortLinkContext
+  readonly #records: StreamRecords
+  readonly #links = new Map<string, PortLink>()
+  readonly #changes = new Changes()
+  #connecting = 0
+
+  constructor(context: PortLinkContext) {
+    this.#context = context
+    this.#records = new StreamRecords(context.os)
+  }
+
+  /** Call it before streams are restored. */
+  restore(): void {
+    this.#records.restore()
+  }
+
+  /** Call it once all streams are restored. */
+  restored(): void {
+    const open = new Set([...this.#links.values()].flatMap(({ names }) => names))
+    this.#records.freeAllBut(({ key, stream }) => open.has(`${key} ${stream}`))
+  }
+
+  recordOf(key: string, stream: StreamName): StreamRecord | undefined {
+    return this.#records.find(key, stream)
+  }
+
+  /** Returns undefined for a stream that has no port of which anything is known. */
+  open(stream: OpenStream): OpenLink | undefined {
+    const { port } = stream
+    const { key } = stream.stored
+    if (port === 0) return undefined
+    const before = this.#records.find(key, stream.stream)
+    const record = before ?? { key, stream: stream.stream, port, state: 'attached', endNs: 0n, heldNs: 0n }
+    const totals = this.#records.add(record)
+    if (totals === undefined) return undefined
+    const name = `${key} ${port}`
+    const link = this.#links.get(name) ?? this.#newLink(name, record)
+    return link.open(stream, record.state !== 'attached', totals)
+  }
+
+  /**
+   * Brings every stream to a stop between two bytes, closes its connection, and returns the totals of all. They stand
+   * until {@link attach}, at most ten minutes. Throws DEADLINE_EXCEEDED when a relay does not stop.
+   */
+  async detach(): Promise<readonly StreamTotal[]> {
+    const stopped = Promise.all([...this.#links.values()].map((link) => link.detach(HELD_MS)))
+    const late = () => new AgentError('DEADLINE_EXCEEDED', 'streams: not stopped in time')
+    await withTimeout(this.#context.os.clock, STOPPED_WITHIN_MS, stopped, late)
+    return this.totals()
+  }
+
+  /**
+   * Connects the streams without a connection, and gives those that are named another, even at the same port. Throws
+   * INVALID_ARGUMENT or NOT_FOUND, and then changes nothing.
+   */
+  async attach(moved: readonly MovedStream[]): Promise<void> {
+    const links = [...this.#links.values()]
+    const ports = new Map(moved.map(({ oldPort, newPort }) => [oldPort, newPort]))
+    if (ports.size < moved.length || new Set(ports.values()).size < moved.length) {
+      throw new AgentError('INVALID_ARGUMENT', 'streams: a port is named twice')
+    }
+    for (const { oldPort, newPort } of moved) {
+      if (newPort === 0) throw new AgentError('INVALID_ARGUMENT', 'streams: new_port is 0')
+      if (!links.some(({ port }) => port === oldPort))
+        throw new AgentError('NOT_FOUND', `streams: no stream has the port ${oldPort}`)
+    }
+    for (const link of links) {
+      const port = ports.get(link.port)
+      if (port !== undefined) link.move(port)
+      link.release()
+    }
+    this.#changes.announce()
+  }
+
+  totals(): readonly StreamTotal[] {
+    return [...this.#links.values()].flatMap((link) => link.totals())
+  }
+
+  #newLink(name: string, record: StreamRecord): PortLink {
+    const link = new PortLink(this.#context, this.#records, record, {
+      over: () => void this.#links.delete(name),
+      changed: (signal) => this.#changes.next(signal),
+      connect: (signal, connect) => this.#connect(signal, connect),
+    })
+    this.#links.set(name, link)
+    return link
+  }
+
+  async #connect(signal: AbortSignal, connect: () => Promise<Connected>): Promise<Connected> {
+    while (this.#connecting >= CONNECTING_AT_ONCE) await this.#changes.next(signal)
+    this.#connecting += 1
+    try {
+      return await connect()
+    } finally {
+      this.#connecting -= 1
+      if (this.#connecting === CONNECTING_AT_ONCE - 1) this.#changes.announce()
+    }
+  }
+}

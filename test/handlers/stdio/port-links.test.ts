@@ -1,0 +1,156 @@
+import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
+import type { Fd } from '../../../src/os/streams/streams.ts'
+import { execRequest, type Machine, machineWithContainer } from '../../support/handlers/machine.ts'
+import { readToEnd, write } from '../../support/handlers/stdio-ends.ts'
+import { settle } from '../../support/pending.ts'
+
+const KEY = { containerId: 'c1', execId: 'e1' }
+const HELD_MS = 600_000
+
+interface Detached extends Machine {
+  readonly stdin: Fd
+  readonly stdout: Fd
+  readonly totals: readonly (readonly [string, number, bigint])[]
+}
+
+/** A process with input and output over ports, whose streams are stopped after some bytes. */
+async function detached(): Promise<Detached> {
+  const made = await machineWithContainer()
+  const { os, handlers, context } = made
+  const ends = [os.hostSockets.accept(7), os.hostSockets.accept(8)] as const
+  const ports = { stdinPort: 7, stdoutPort: 8 }
+  await handlers.execProcess(execRequest('c1', 'e1', {}, ports), neverAborted)
+  const [stdin, stdout] = await Promise.all(ends)
+  write(os, stdin, 'in')
+  write(os, made.runtime.last().stdout, 'output')
+  await settle()
+  const told = await context.ports.detach()
+  const totals = told.map(({ stream, port, total }) => [stream, port, total] as const)
+  return { ...made, stdin, stdout, totals }
+}
+
+const told = ({ context }: Machine) =>
+  context.events
+    .after(0n, 100)
+    .events.flatMap(({ streamChanged }) => (streamChanged === undefined ? [] : [streamChanged]))
+
+describe('streams over ports that a caller stops', () => {
+  it('have all their bytes counted, and their connections closed', async () => {
+    const { os, totals, stdin, stdout, ...made } = await detached()
+    expect(totals).toEqual([
+      ['stdin', 7, 2n],
+      ['stdout', 8, 6n],
+    ])
+    expect(await readToEnd(os, stdout)).toBe('output')
+    expect(() => write(os, stdin, 'more')).toThrow('EPIPE')
+    expect(told({ os, ...made })).toMatchObject([
+      { ...KEY, stream: 'stdin', port: 7, action: 'detached', total: 2n },
+      { ...KEY, stream: 'stdout', port: 8, action: 'detached', total: 6n },
+    ])
+    expect(os.descriptors.stored.filter((name) => name.endsWith('-host'))).toEqual([])
+  })
+
+  it('go on at their ports when they are attached, where they stood', async () => {
+    const { os, context, runtime } = await detached()
+    const process = runtime.last()
+    write(os, process.stdout, ' goes on')
+    const ends = [os.hostSockets.accept(7), os.hostSockets.accept(8)] as const
+    await context.ports.attach([])
+    const [stdin, stdout] = await Promise.all(ends)
+    write(os, stdin, 'put')
+    os.streams.close(stdin)
+    expect(await readToEnd(os, process.stdin)).toBe('input')
+    runtime.end(process.pid, { code: 0 })
+    expect(await readToEnd(os, stdout)).toBe(' goes on')
+  })
+
+  it('go on at the ports that a caller names', async () => {
+    const { os, context, runtime } = await detached()
+    const end = os.hostSockets.accept(80)
+    await context.ports.attach([{ oldPort: 8, newPort: 80 }])
+    write(os, runtime.last().stdout, 'moved')
+    runtime.end(runtime.last().pid, { code: 0 })
+    expect(await readToEnd(os, await end)).toBe('moved')
+  })
+
+  it.each([
+    [[{ oldPort: 9, newPort: 1 }], 'streams: no stream has the port 9'],
+    [[{ oldPort: 8, newPort: 0 }], 'streams: new_port is 0'],
+    [
+      [
+        { oldPort: 8, newPort: 1 },
+        { oldPort: 8, newPort: 2 },
+      ],
+      'streams: a port is named twice',
+    ],
+    [
+      [
+        { oldPort: 7, newPort: 1 },
+        { oldPort: 8, newPort: 1 },
+      ],
+      'streams: a port is named twice',
+    ],
+  ])('stay where they are for the wrong ports %j', async (moved, message) => {
+    const { context } = await detached()
+    await expect(context.ports.attach(moved)).rejects.toThrow(message)
+    expect(context.ports.totals().map(({ port }) => port)).toEqual([7, 8])
+  })
+
+  it('make no attempt before that', async () => {
+    const { os, context, runtime } = await detached()
+    const end = os.hostSockets.accept(8)
+    os.clock.advance(HELD_MS - 1)
+    await settle()
+    expect(told({ os, context, runtime } as Machine).map(({ action }) => action)).toEqual([
+      'detached',
+      'detached',
+    ])
+    await context.ports.attach([])
+    write(os, runtime.last().stdout, 'again')
+    runtime.end(runtime.last().pid, { code: 0 })
+    expect(await readToEnd(os, await end)).toBe('again')
+  })
+
+  it('end as after the end of their connections when no host takes them in time', async () => {
+    const { os, runtime, ...made } = await detached()
+    const process = runtime.last()
+    for (let second = 0; second < 650; second++) {
+      os.clock.advance(1000)
+      await settle()
+    }
+    expect(told({ os, runtime, ...made } as Machine).map(({ action }) => action)).toEqual([
+      ...['detached', 'detached', 'ended', 'ended'],
+    ])
+    expect(() => write(os, process.stdout, 'x')).toThrow('EPIPE')
+    expect(await readToEnd(os, process.stdin)).toBe('in')
+    expect(made.context.ports.totals()).toEqual([])
+  })
+
+  it('end with their container', async () => {
+    const { handlers, context, os } = await detached()
+    await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
+    expect(context.ports.totals()).toEqual([])
+    expect(os.descriptors.stored.filter((name) => name.startsWith('p'))).toEqual([])
+    expect(os.clock.sleeping).toBe(0)
+  })
+
+  it('of a terminal share their next connection too', async () => {
+    const { os, handlers, context, runtime } = await machineWithContainer()
+    const first = os.hostSockets.accept(7)
+    const ports = { stdinPort: 7, stdoutPort: 7 }
+    await handlers.execProcess(execRequest('c1', 'e1', { Terminal: true }, ports), neverAborted)
+    const { stdin: slave, pid } = runtime.last()
+    await first
+    await context.ports.detach()
+    const accepted = os.hostSockets.accept(7)
+    await context.ports.attach([])
+    const end = await accepted
+    write(os, end, 'typed')
+    await os.streams.readable(slave)
+    expect(os.streams.tryRead(slave, 9)?.toString()).toBe('typed')
+    write(os, slave, 'shown')
+    runtime.end(pid, { code: 0 })
+    expect(await readToEnd(os, end)).toBe('shown')
+  })
+})
