@@ -248,7 +248,9 @@ export const MACHINE_COMMANDS = [
   {
     name: 'inspect',
     summary: 'show all of an instance',
-    details: ['Of an instance that was made of a document, an option shows one machine alone.'],
+    details: [
+      'Of an instance that was made of a document, an option shows one machine alone, and without one a summary is shown.',
+    ],
     options: [
       { name: 'saved', summary: 'the machine of the next cold boot' },
       { name: 'desired', summary: 'the machine that the running one is to be' },

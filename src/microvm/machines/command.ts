@@ -57,7 +57,7 @@ export async function changeInstance(
 }
 
 /** Such as `running`, or `stopped (the guest panicked)`. */
-function stateText({ reason, state }: Pick<Instance, 'reason' | 'state'>): string {
+export function stateText({ reason, state }: Pick<Instance, 'reason' | 'state'>): string {
   return `${stateWord(state)}${reason === '' ? '' : ` (${reason})`}`
 }
 

@@ -2,8 +2,16 @@ import { stringify } from 'yaml'
 import { describedMessage } from '../../client/json/described-types.ts'
 import { decodeJson } from '../../client/json/to-json.ts'
 import { type Column, table } from '../../client/output/table.ts'
-import { ageText, bytesText } from '../../client/output/text.ts'
-import { HostCall, type Instance } from '../../gen/microvm/instance/v1/instance.ts'
+import { ageText, bytesText, plainText } from '../../client/output/text.ts'
+import {
+  type Configurations,
+  BackendStatus_Health as Health,
+  HostCall,
+  type Instance,
+  Stability,
+} from '../../gen/microvm/instance/v1/instance.ts'
+import { readMachine } from '../../host/machine/document/document.ts'
+import type { Address, Machine } from '../../host/machine/machine.ts'
 import { UsageError } from '../command-line/usage-error.mjs'
 import {
   argument,
@@ -11,6 +19,7 @@ import {
   type MachineContext,
   print,
   printJson,
+  stateText,
   stateWord,
   timeoutMs,
 } from './command.ts'
@@ -68,8 +77,99 @@ export async function inspect(context: MachineContext): Promise<undefined> {
   )
   const name = MACHINES.find((each) => context.values.has(each))
   if (name !== undefined) return await printMachine(context, instance, name)
+  const { configurations } = instance
   if (context.values.has('json')) await printJson(context, instanceJson(instance))
+  else if (configurations !== undefined) await printSummary(context, instance, configurations)
   else await print(context, `${JSON.stringify(instanceJson(instance), null, 2)}\n`)
+}
+
+/** Its machines are long texts. */
+async function printSummary(
+  context: MachineContext,
+  instance: Instance,
+  { cpus, current, memoryMib, saved, stability }: Configurations,
+): Promise<undefined> {
+  const machine = readMachine(JSON.parse(current || saved))
+  const { holderPid, properties, qemuPid, reboots, runValues, warnings } = instance
+  const labels = Object.entries(properties?.labels ?? {}).map(([name, value]) => `${name}=${value}`)
+  const run = Object.entries(runValues).map(([name, value]) => `${name} ${value}`)
+  const size = `${cpus} CPU${cpus === 1 ? '' : 's'} of ${machine.cpu.model}, ${bytesText(memoryMib * BigInt(MIB))}`
+  const rows: readonly (readonly [name: string, text: string])[] = [
+    ['state', stateText(instance)],
+    ['age', ageText(Math.max(0, Date.now() - Number(instance.createdMs)))],
+    ['tenant', properties?.tenant ?? ''],
+    ['labels', labels.join(' ')],
+    ['machine', `${machine.board.machine}, ${size}`],
+    ['uuid', machine.uuid],
+    ['stability', stability === Stability.LATEST ? 'latest' : 'fixed'],
+    ['processes', qemuPid === 0 ? '' : `QEMU ${qemuPid}, holder ${holderPid}`],
+    ['reboots', reboots === 0 ? '' : `${reboots}`],
+    ['this run', run.join(', ')],
+    ...warnings.map((text) => ['warning', text] as const),
+  ]
+  const lines = rows.flatMap(([name, text]) =>
+    text === '' ? [] : [`${name.padEnd(12)}${plainText(text)}\n`],
+  )
+  await print(context, `${plainText(properties?.key ?? '')}\n${lines.join('')}\n`)
+  await printTable(context, DEVICE_COLUMNS, deviceRows(instance, machine))
+  const shown = current === '' ? '--saved' : '--saved, --desired or --current'
+  await print(context, `\nWith ${shown}: the whole machine. With --json: all.\n`)
+}
+
+interface DeviceRow {
+  readonly key: string
+  readonly model: string
+  readonly place: string
+  readonly behind: string
+  readonly state: string
+}
+
+const DEVICE_COLUMNS: readonly Column<DeviceRow>[] = [
+  { title: 'DEVICE', text: ({ key }) => key },
+  { title: 'MODEL', text: ({ model }) => model },
+  { title: 'PLACE', drop: 2, text: ({ place }) => place },
+  { title: 'BEHIND', drop: 1, text: ({ behind }) => behind },
+  { title: 'STATE', text: ({ state }) => state },
+]
+
+/** Those that the board has anyway, and empty ports, say nothing. */
+function deviceRows({ backends, devices }: Instance, machine: Machine): readonly DeviceRow[] {
+  const own = Object.entries(machine.devices).filter(
+    ([, { builtIn, kind }]) => !builtIn && kind !== 'root-port',
+  )
+  return own.map(([key, { address, backend = '', model, plugged }]) => {
+    const { kind = '', name, path } = machine.backends[backend] ?? {}
+    const { health = Health.UNUSED, lastError = '', sizeBytes = 0n } = backends[backend] ?? {}
+    const { leavingMs } = devices[key] ?? {}
+    const states = [
+      ...(leavingMs === undefined ? [] : [`leaving for ${ageText(Date.now() - Number(leavingMs))}`]),
+      ...(plugged ? ['plugged in'] : []),
+      ...(health === Health.DEAD ? ['dead'] : []),
+      ...(sizeBytes === 0n ? [] : [bytesText(sizeBytes)]),
+      ...(lastError === '' ? [] : [lastError]),
+    ]
+    const behind = [kind, name ?? path ?? ''].join(' ').trim()
+    return { key, model, place: placeText(address), behind, state: states.join(', ') }
+  })
+}
+
+function placeText(address: Address | undefined): string {
+  switch (address?.type) {
+    case undefined:
+      return ''
+    case 'pci':
+      return `${hex(address.bus)}:${hex(address.slot)}.${address.function}`
+    case 'drive':
+      return `${address.controller} ${address.bus}:${address.target}:${address.unit}`
+    case 'port':
+      return `${address.controller} ${address.port}`
+    default:
+      return address satisfies never
+  }
+}
+
+function hex(number: number): string {
+  return number.toString(16).padStart(2, '0')
 }
 
 /** Options that show one machine of an instance that was made of a document. */

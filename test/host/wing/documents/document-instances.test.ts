@@ -465,6 +465,17 @@ describe('./microvm', () => {
     const saved = await run('inspect', 'web', '--saved')
     expect((await run('inspect', 'web', '--current')).stdout).toBe(saved.stdout)
     const before = JSON.parse((await run('inspect', 'web', '--json')).stdout)
+    const summary = (await run('inspect', 'web')).stdout
+    expect(summary).toMatch(
+      /^web\nstate +paused\nage .*\nmachine +pc-q35-7\.2, 1 CPU of Westmere, 64\.0 MiB\n/,
+    )
+    expect(summary).toMatch(
+      /^stability +fixed\nprocesses +QEMU \d+, holder \d+\nwarning +not given here: PIT/m,
+    )
+    expect(summary).toMatch(/^rng0 +virtio-rng +00:04\.0 +random/m)
+    expect(summary).toMatch(
+      /\nWith --saved, --desired or --current: the whole machine\. With --json: all\.\n$/,
+    )
     first.kill('SIGKILL')
     await endChild(first)
     const second = await startDaemonProcess(state)
