@@ -49,7 +49,7 @@ export function newDocument(
   machine: Machine,
 ): DocumentRecord {
   return {
-    ...{ given, isPrivileged, saved: JSON.stringify(machine), ...NOT_RUNNING },
+    ...{ given, isPrivileged, saved: JSON.stringify(machine), ...NOT_RUNNING, clockStart: 0n },
     stability: stability === 'latest' ? Stability.LATEST : Stability.FIXED,
   }
 }
@@ -81,7 +81,7 @@ export function withStopped(record: Readonly<InstanceRecord>): Partial<InstanceR
   const { document } = record
   if (document === undefined) return {}
   return {
-    document: { ...document, ...NOT_RUNNING },
+    document: { ...document, ...NOT_RUNNING, clockStart: 0n },
     ...{ specification: specToProto(stoppedSpec(record)), leaving: [], leavingMs: {} },
   }
 }

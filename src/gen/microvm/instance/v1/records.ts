@@ -69,6 +69,8 @@ export interface DocumentRecord {
   stability: Stability;
   /** UUIDs of the secrets that are passwords of its screens, by the keys of their backends. */
   passwords: { [key: string]: string };
+  /** How far from UTC the clock of the machine that runs began, in seconds. */
+  clockStart: bigint;
 }
 
 export interface DocumentRecord_PasswordsEntry {
@@ -574,6 +576,7 @@ function createBaseDocumentRecord(): DocumentRecord {
     backends: "",
     stability: 0,
     passwords: {},
+    clockStart: 0n,
   };
 }
 
@@ -603,6 +606,12 @@ export const DocumentRecord: MessageFns<DocumentRecord> = {
     globalThis.Object.entries(message.passwords).forEach(([key, value]: [string, string]) => {
       DocumentRecord_PasswordsEntry.encode({ key: key as any, value }, writer.uint32(66).fork()).join();
     });
+    if (message.clockStart !== 0n) {
+      if (BigInt.asIntN(64, message.clockStart) !== message.clockStart) {
+        throw new globalThis.Error("value provided for field message.clockStart of type sint64 too large");
+      }
+      writer.uint32(72).sint64(message.clockStart);
+    }
     return writer;
   },
 
@@ -686,6 +695,14 @@ export const DocumentRecord: MessageFns<DocumentRecord> = {
             }
             continue;
           }
+          case 9: {
+            if (tag !== 72) {
+              break;
+            }
+
+            message.clockStart = reader.sint64() as bigint;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -719,6 +736,9 @@ export const DocumentRecord: MessageFns<DocumentRecord> = {
       },
       {},
     );
+    message.clockStart = (object.clockStart !== undefined && object.clockStart !== null)
+      ? BigInt(object.clockStart)
+      : 0n;
     return message;
   },
 };
