@@ -2,6 +2,7 @@ import { messageOf } from '../../base/errors.ts'
 import { State } from '../../gen/microvm/instance/v1/instance.ts'
 import { settlePlugs } from './devices/plug.ts'
 import { settleReplacements } from './devices/replace-backend.ts'
+import { readClock } from './documents/guest-clock.ts'
 import type { MachineInstance } from './instance.ts'
 import { describeEnd, type Machine, QEMU } from './machine/machine.ts'
 import { answer, connectMachine, isKept, makeSteps, STEPS } from './machine/steps.ts'
@@ -98,6 +99,7 @@ async function takeIn(instance: MachineInstance): Promise<void> {
       await STEPS.tap.make(context, { step, words }, record).catch(warn('tap not connected'))
   }
   await settleStreams(instance).catch(warn('streams not listened on'))
+  await readClock(instance).catch(warn('clock not read'))
   await settleResets(instance)
   await correct(instance, machine)
 }

@@ -3,6 +3,7 @@ import { State } from '../../gen/microvm/instance/v1/instance.ts'
 import type { QmpEvent } from '../qemu/qmp/message.ts'
 import { nodeNames, specKey } from '../spec/spec-key.ts'
 import { finishUnplug } from './devices/plug.ts'
+import { followClock } from './documents/guest-clock.ts'
 import type { MachineInstance } from './instance.ts'
 import { streamRows } from './record/instance-record.ts'
 import { layerNode } from './snapshots/layers.ts'
@@ -23,6 +24,8 @@ export async function followGuest(instance: MachineInstance, { name, data }: Qmp
       return instance.follow('state', () => followState(instance))
     case 'DEVICE_DELETED':
       return instance.follow('unplug', () => finishUnplug(instance))
+    case 'RTC_CHANGE':
+      return followClock(instance, data.offset)
     case 'BLOCK_IO_ERROR':
       return await onDiskError(instance, data)
   }

@@ -9,6 +9,7 @@ import type { QmpEvent } from '../qemu/qmp/message.ts'
 import type { SharedConsole } from './console/shared-console.ts'
 import { explainDisk, refuseOthersBases } from './devices/disk-in-use.ts'
 import { withStopped } from './documents/document-record.ts'
+import { notFound } from './instances.ts'
 import type { Gone, Machine } from './machine/machine.ts'
 import {
   checkSteps,
@@ -79,7 +80,7 @@ export class MachineInstance {
   #events: Promise<void> = Promise.resolve()
   #eventsWaiting = 0
   /** Changes that follow QEMU, and that have not begun. */
-  readonly #following = new Set<string>()
+  readonly #following = new Map<string, () => Promise<void>>()
   #isForgotten = false
 
   constructor({ recorded, plan, hooks, ...parts }: InstanceParts) {
@@ -255,13 +256,15 @@ export class MachineInstance {
     machine.close()
   }
 
-  /** Runs `change` after the present one, once for all that ask for `name` before it begins. */
+  /** Runs the last `change` of those that ask for `name` before it begins, after the present one. */
   follow(name: string, change: () => Promise<void>): void {
-    if (this.#following.has(name)) return
-    this.#following.add(name)
+    const isAsked = this.#following.has(name)
+    this.#following.set(name, change)
+    if (isAsked) return
     const followed = this.change(async () => {
+      const last = this.#following.get(name)
       this.#following.delete(name)
-      await change()
+      await last?.()
     }, neverAborted)
     // The machine's end, by which it fails, is told elsewhere.
     followed.catch((error) => this.#log.debug('event came too late', { error: messageOf(error) }))
@@ -399,8 +402,4 @@ export class MachineInstance {
     this.#hooks.onForgotten()
     this.#log.info('instance removed', { instance: this.key })
   }
-}
-
-export function notFound(key: string): AgentError {
-  return new AgentError('NOT_FOUND', `instance ${key}: not found`)
 }

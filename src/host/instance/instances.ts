@@ -1,3 +1,4 @@
+import { AgentError } from '../../base/errors.ts'
 import type {
   AllocatePortRequest,
   AttachRequest,
@@ -36,6 +37,10 @@ export interface Caller {
   readonly begunMs?: number | undefined
   /** Names the present step of the call. */
   readonly inStep: (step: string) => void
+}
+
+export function notFound(key: string): AgentError {
+  return new AgentError('NOT_FOUND', `instance ${key}: not found`)
 }
 
 export type OwnerCheck = (owner: string, specification: Specification) => Promise<void>

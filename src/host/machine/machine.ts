@@ -11,6 +11,9 @@ export const FIXED_MACHINES = ['pc-q35-7.2', 'pc-i440fx-7.2', 'microvm'] as cons
 export const MAX_CONTROLLERS = 256
 const MAX_UNPLUGGED = 1024
 
+/** A hundred years. */
+export const MAX_CLOCK_SECONDS = 3_155_760_000
+
 /** Keys of what the firmware loads, beside those of a machine's own backends. */
 export const FIRMWARE_KEYS = { kernel: 'firmware-kernel', initrd: 'firmware-initrd' } as const
 
@@ -131,7 +134,12 @@ export const machineShape = object({
     initrd: optional(key),
     commandLine: optional(commandLine),
   }),
-  clock: object({ basis: oneOf(['utc']), adjustmentSeconds: integer(-86_400, 86_400), timers }),
+  clock: object({
+    basis: oneOf(['utc', 'localtime']),
+    /** From the basis; also by how much the guest has set its clock. */
+    adjustmentSeconds: integer(-MAX_CLOCK_SECONDS, MAX_CLOCK_SECONDS),
+    timers,
+  }),
   hyperv: optional(
     object({ relaxed: boolean, vapic: boolean, spinlockRetries: optional(integer(4095, 0xffff_ffff)) }),
   ),

@@ -18,7 +18,7 @@ import { ip } from '../../support/wing/made-machine.ts'
 import { image, openReal } from '../../support/wing/real-wing.ts'
 import { ADMIN, tenant } from '../../support/wing/requests.ts'
 
-/** Tells the guest's hardware at each line that it is sent. */
+/** Tells the guest's hardware at each line that it is sent. A line with a number puts the clock forward by so many seconds. */
 const INIT = `#!/bin/busybox sh
 export PATH=/bin
 /bin/busybox --install -s /bin
@@ -29,7 +29,9 @@ stty -F /dev/ttyS0 -echo
 exec < /dev/ttyS0 > /dev/ttyS0
 echo READY
 while read line; do
-  echo BEGIN $line
+  set -- $line
+  [ -n "$2" ] && date -u -s @$(($(date +%s) + $2)) > /dev/null && hwclock -w -u
+  echo BEGIN $1
   cd /sys/bus/pci/devices
   for each in *; do echo "pci $each $(cat $each/vendor $each/device $each/class $each/subsystem_device | tr '\\n' ' ')"; done
   cd /sys/class/dmi/id
@@ -39,7 +41,8 @@ while read line; do
   # Whether an emulated counter is steady enough to be one depends on the moment.
   sed 's/tsc *//' /sys/devices/system/clocksource/clocksource0/available_clocksource
   ls /sys/devices/system/memory | grep memory
-  echo DONE $line
+  echo clock $(cat /sys/class/rtc/rtc0/since_epoch)
+  echo DONE $1
 done
 `
 
@@ -60,6 +63,8 @@ spec:
 
 const BRIDGES = ['mvdoc0', 'mvdoc1']
 const BOOT_MS = 45_000
+/** More than a clock is off by itself. */
+const FORWARD_S = 7200
 const ANNE = tenant('anne')
 
 describe.skipIf(cannotBoot() !== undefined)(
@@ -117,13 +122,16 @@ describe.skipIf(cannotBoot() !== undefined)(
       return instances.changeState({ key: 'web', change: to, graceMs: 0 }, ANNE)
     }
 
-    /** What the guest says of its hardware. */
-    async function hardware(): Promise<readonly string[]> {
+    /** How far its clock was from this host's when it was last asked. */
+    let clockSeconds = 0
+
+    /** What the guest says of its hardware; it sets its clock before. */
+    async function hardware(forward = 0): Promise<readonly string[]> {
       const [over, id, ready] = [new AbortController(), `q${asked++}`, Promise.withResolvers<void>()]
       const signal = AbortSignal.any([over.signal, AbortSignal.timeout(BOOT_MS)])
       const input = async function* () {
         await ready.promise
-        yield Buffer.from(`${id}\n`)
+        yield Buffer.from(`${id} ${forward || ''}\n`)
       }
       let text = ''
       try {
@@ -137,8 +145,12 @@ describe.skipIf(cannotBoot() !== undefined)(
         if (!over.signal.aborted) throw new Error(`its console:\n${text}`, { cause: error })
       }
       const told = text.slice(text.indexOf(`BEGIN ${id}\n`), text.indexOf(`DONE ${id}\n`))
-      return told.split('\n').slice(1, -1)
+      const lines = told.split('\n').slice(1, -1)
+      clockSeconds = Number(lines.at(-1)?.replace('clock ', '')) - Date.now() / 1000
+      return lines.slice(0, -1)
     }
+
+    const expectForward = () => expect(Math.abs(clockSeconds - FORWARD_S)).toBeLessThan(10)
 
     it('sees the same hardware at two boots with other backends, and after a device came and went', async () => {
       const made = await instances.ensure(
@@ -159,14 +171,21 @@ describe.skipIf(cannotBoot() !== undefined)(
       expect([desired, current]).toEqual([saved, saved])
       const more = 'pci 0000:01:00.0 0x1af4 0x1042 0x010000 0x1100 '
       const withMore = [...first, more].sort()
-      expect((await hardware()).toSorted()).toEqual(withMore)
+      expect((await hardware(FORWARD_S)).toSorted()).toEqual(withMore)
+      expectForward()
       await change(Change.KILL)
       await provide('two', `bridge = "${BRIDGES[1]}"`)
       await change(Change.RUN)
       expect((await hardware()).toSorted()).toEqual(withMore)
+      expectForward()
       const left = await instances.unplug({ key: 'web', deviceKey: 'more', graceMs: 20_000 }, ANNE)
       expect(left.devices.more).toBeUndefined()
-      expect(left.configurations).toEqual(made.configurations)
+      const machine = JSON.parse(made.configurations?.saved ?? '')
+      for (const name of ['saved', 'desired', 'current'] as const) {
+        const { clock, ...rest } = JSON.parse(left.configurations?.[name] ?? '')
+        const adjustmentSeconds = expect.closeTo(FORWARD_S, -1)
+        expect({ ...rest, clock }).toEqual({ ...machine, clock: { ...machine.clock, adjustmentSeconds } })
+      }
       expect(await hardware()).toEqual(first)
     })
   },

@@ -62,6 +62,16 @@ export interface Provided {
   readonly passwords: Readonly<Record<string, string>>
 }
 
+/** By how much the local time of this host is ahead of UTC. */
+export function zoneSeconds(): number {
+  return -60 * new Date().getTimezoneOffset()
+}
+
+/** How far from UTC the clock of the machine is to begin. */
+export function clockStart({ clock }: Machine): number {
+  return clock.adjustmentSeconds + (clock.basis === 'localtime' ? zoneSeconds() : 0)
+}
+
 /** What changes with a start of the saved machine, or of another one which then is the saved one. */
 export function withStarted(
   document: DocumentRecord,
@@ -71,7 +81,10 @@ export function withStarted(
   const text = JSON.stringify(machine)
   const machines = { saved: text, desired: text, current: text, backends: JSON.stringify(backends) }
   return {
-    document: { ...document, ...machines, passwords: { ...passwords } },
+    document: {
+      ...{ ...document, ...machines, passwords: { ...passwords } },
+      clockStart: BigInt(clockStart(machine)),
+    },
     specification: specToProto(asSpec(machine, backends)),
   }
 }

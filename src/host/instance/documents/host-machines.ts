@@ -102,7 +102,10 @@ async function expandAnew(
   saved: Machine,
 ): Promise<Machine> {
   const expanded = await machines.expand(parseDocument(given), { isPrivileged, uuid: saved.uuid })
-  return withPlugsOf(expanded, saved)
+  const next = withPlugsOf(expanded, saved)
+  // The guest may have set it.
+  const { adjustmentSeconds, basis } = saved.clock
+  return basis === next.clock.basis ? { ...next, clock: { ...next.clock, adjustmentSeconds } } : next
 }
 
 /** The fields of the document for errors. A later version may read it no longer, although it starts the machine. */

@@ -25,7 +25,7 @@ import { BACKEND_FIELDS, DEVICE_FIELDS, pathOf } from '../../spec/component-path
 import { specFromProto } from '../../spec/from-proto.ts'
 import type { VmSpec } from '../../spec/spec.ts'
 import { specKey } from '../../spec/spec-key.ts'
-import { runningOf, stoppedSpec } from '../documents/document-record.ts'
+import { runningOf, stoppedSpec, zoneSeconds } from '../documents/document-record.ts'
 import { metadataOf } from '../documents/own-files.ts'
 import { rulesOf, tableOf } from '../filters/tap-rules.ts'
 import type { Plan } from '../instance.ts'
@@ -182,7 +182,7 @@ function wordsFor({ spec, machine, backends = {} }: Hardware, host: MachinePlace
   const ownFile = (name: string) => host.pathFor(join(host.folder, OWN_FOLDER, name))
   const { variables = '' } = host
   const words = machineArguments(machine, {
-    ...{ acceleration: host.acceleration, nowMs: Date.now(), isShared: true },
+    ...{ acceleration: host.acceleration, nowMs: Date.now(), zoneSeconds: zoneSeconds(), isShared: true },
     memoryNodes: memoryNodes(machine, host.pinned, host),
     provide: provisionsFor(machine, backends, { ...host, ownFile }),
     firmwareWords: firmwareWords(machine, backends, { ...host, variables }),

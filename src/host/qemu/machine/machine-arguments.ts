@@ -25,8 +25,9 @@ export interface Provision {
 
 export interface MachineHost {
   readonly acceleration: Acceleration
-  /** For a clock that is apart from UTC. */
+  /** For a clock that is apart from UTC, and by how much local time is ahead of that. */
   readonly nowMs: number
+  readonly zoneSeconds?: number
   readonly provide: (key: string, device: MachineDevice, backend: MachineBackend) => Provision
   /** Whether daemons read and write the guest's memory themselves. The guest does not see it. */
   readonly isShared?: boolean
@@ -47,7 +48,7 @@ export function machineArguments(machine: Machine, host: MachineHost): readonly 
     ...['-machine', machineOption(machine, host), '-accel', host.acceleration],
     ...['-cpu', cpuOption(machine, host), '-smp', smpOption(cpu), ...memoryWords(machine, host)],
     ...(host.firmwareWords ?? []),
-    ...['-uuid', machine.uuid, '-rtc', rtcOption(machine, host.nowMs), ...smbiosWords(machine)],
+    ...['-uuid', machine.uuid, '-rtc', rtcOption(machine, host), ...smbiosWords(machine)],
     // Only KVM's PIT can make up for lost ticks.
     ...(host.acceleration === 'kvm' && machine.clock.timers.pit !== undefined
       ? ['-global', `kvm-pit.lost_tick_policy=${machine.clock.timers.pit}`]
@@ -122,10 +123,12 @@ function memoryWords(machine: Machine, host: MachineHost): readonly string[] {
   return ['-m', `${sizeMib}M${room}`, ...whole, ...cells]
 }
 
-function rtcOption({ clock: { adjustmentSeconds, timers } }: Machine, nowMs: number): string {
-  const time = new Date(nowMs + adjustmentSeconds * 1000).toISOString().slice(0, 19)
+function rtcOption({ clock }: Machine, { nowMs, zoneSeconds = 0 }: MachineHost): string {
+  const { adjustmentSeconds, basis, timers } = clock
+  const seconds = adjustmentSeconds + (basis === 'localtime' ? zoneSeconds : 0)
+  const time = new Date(nowMs + seconds * 1000).toISOString().slice(0, 19)
   const drift = timers.rtc === 'catchup' ? ',driftfix=slew' : ''
-  return `base=${adjustmentSeconds === 0 ? 'utc' : time}${drift}`
+  return `base=${seconds === 0 ? 'utc' : time}${drift}`
 }
 
 function smbiosWords({ smbios }: Machine): readonly string[] {

@@ -250,6 +250,11 @@ interface QmpCommands {
   'x-debug-query-block-graph': { args: Record<never, never>; result: BlockGraph }
   /** Lists the devices that have an id: `path` is `/machine/peripheral`. */
   'qom-list': { args: { readonly path: string }; result: readonly { readonly name: string }[] }
+  /** The time of the clock that the guest reads and sets, as tm(3type) has it. */
+  'qom-get': {
+    args: { readonly path: '/machine'; readonly property: 'rtc-time' }
+    result: Readonly<Record<`tm_${'year' | 'mon' | 'mday' | 'hour' | 'min' | 'sec'}`, number>>
+  }
   'blockdev-del': { args: { readonly 'node-name': string }; result: Record<never, never> }
   /** Enlarges a disk and the file below it; `size` is in bytes. */
   block_resize: {

@@ -370,6 +370,46 @@ describe('an instance that was made of a document', () => {
   })
 })
 
+it.each(['fixed', 'latest'])(
+  'a clock that was set while no daemon ran is kept, stability %s',
+  async (stability) => {
+    const opened = await openOwn()
+    const { catalogue, folder, instances, registry } = opened
+    const given = OWN.replace('spec:', `spec:\n  stability: ${stability}`)
+    await instances.ensure(request(given), ANNE)
+    await instances.close()
+    const year = new Date().getUTCFullYear() + 4
+    await withQmp(folder, async (qmp) => {
+      // Its registers have decimal digits; 9 is the year.
+      for (const [port, value] of [
+        [0x70, 9],
+        [0x71, Number.parseInt(String(year % 100), 16)],
+      ]) {
+        const line = { 'command-line': `o /b ${port} ${value}` }
+        await qmp.command({ execute: 'human-monitor-command', arguments: line }, neverAborted)
+      }
+    })
+    opened.instances = await openReal(folder, registry, { catalogue })
+    const { configurations } = await opened.instances.get('web', ANNE)
+    const clocks = [configurations?.saved, configurations?.desired, configurations?.current].map(
+      (text = '') => readMachine(JSON.parse(text)).clock.adjustmentSeconds,
+    )
+    expect(new Set(clocks).size).toBe(1)
+    expect(new Date(Date.now() + (clocks[0] ?? 0) * 1000).getUTCFullYear()).toBe(year)
+    await anne(opened.instances, Change.KILL)
+    const { qemuPid } = await anne(opened.instances, Change.RUN)
+    expect(qemuWords(qemuPid)).toContainEqual(
+      expect.stringMatching(new RegExp(`^base=${year}-.*,driftfix=slew`)),
+    )
+  },
+)
+
+async function withQmp<T>(folder: string, work: (qmp: QmpClient) => Promise<T>): Promise<T> {
+  const [own = ''] = readdirSync(join(folder, 'instances'))
+  const qmp = await connectQmp(join(folder, 'instances', own, 'qmp.sock'), neverAborted)
+  return await work(qmp).finally(() => qmp.close())
+}
+
 describe('an unplug of a device of a document', () => {
   it('of a bus that keeps its devices leaves the record as it was', async () => {
     const { instances, registry } = await openOwn()
@@ -410,18 +450,13 @@ describe('an unplug of a device of a document', () => {
       await plug('other').catch(() => {})
       await instances.close()
       await registry.commit(begun())
-      const withQmp = async <T>(work: (qmp: QmpClient) => Promise<T>): Promise<T> => {
-        const [own = ''] = readdirSync(join(folder, 'instances'))
-        const qmp = await connectQmp(join(folder, 'instances', own, 'qmp.sock'), neverAborted)
-        return await work(qmp).finally(() => qmp.close())
-      }
       const node = nodeNames(specKey('other-backend')).file
       const added = { execute: 'blockdev-add', arguments: { driver: 'null-co', 'node-name': node } }
-      if (what === 'without') await withQmp((qmp) => qmp.command(added, neverAborted))
+      if (what === 'without') await withQmp(folder, (qmp) => qmp.command(added, neverAborted))
       opened.instances = await openReal(folder, registry, { catalogue })
       const { configurations } = await opened.instances.get('web', ANNE)
       await opened.instances.close()
-      const nodes = await withQmp((qmp) =>
+      const nodes = await withQmp(folder, (qmp) =>
         qmp.execute('query-named-block-nodes', { flat: true }, neverAborted),
       )
       opened.instances = await openReal(folder, registry, { catalogue })
