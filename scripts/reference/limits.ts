@@ -6,7 +6,7 @@ const mebibytes = (value: number) => `${value / MIB} MiB`
 
 /** Writes the numbers of `LIMITS` into the tables of the page, whose words stay. Throws for a limit without a row. */
 export function limitsPage(page: string): string {
-  const { connection, elements, messageBytes, streamMessageBytes } = LIMITS
+  const { connection, elements, keyed, messageBytes, streamMessageBytes } = LIMITS
   const reserves: Readonly<Record<string, { readonly reserve: number }>> = LIMITS.total
   let written = page
   const write = (first: string, cells: readonly (string | undefined)[]) => {
@@ -31,6 +31,11 @@ export function limitsPage(page: string): string {
     `no more requests are served while any wait; ${mebibytes(answerBytes)} close the connection`,
   ])
   write('elements of a request', [number(elements), number(elements)])
+  write('an idempotency key', [`${keyed.keyBytes} bytes`])
+  write('calls that run, and outcomes', [number(keyed.outcomes)])
+  write('an outcome', [`${keyed.outcomeBytes / 1024} KiB`])
+  write('all outcomes', [mebibytes(keyed.totalBytes)])
+  write('the time since a call has ended', [`${keyed.ageMs / 60_000} minutes`])
   write('time for a frame header, or the preface of HTTP/2', [seconds, seconds])
   return written
 }

@@ -1,4 +1,4 @@
-import type { DeclaredMethod } from '../../src/agent/service/rpc.ts'
+import { type DeclaredMethod, keyUseOf } from '../../src/agent/service/rpc.ts'
 import { declaredMethods } from '../../src/agent/service/services.ts'
 import { REQUESTS } from '../../src/gen/message-fields.ts'
 import { serviceDependencies } from '../../test/support/agent/service-dependencies.ts'
@@ -27,10 +27,26 @@ goes away. \`npm run gen\` makes this page from the declarations in \`src/agent/
   A call is sent again only where the [broker](../broker.md) has its connection: ttRPC below \`vminit\`. The outcome of a
   \`journaled\` call is recorded before its answer is sent, unless the record of what it has made tells it, and forgotten when
   the answer was delivered or dropped.
+- **Key**: what becomes of an [idempotency key](#repeating-a-call); empty: it changes nothing, so a key is ignored.
 - **Log**: the level of the line that tells how the call ended; otherwise info.
 
-| RPC | Answered | Turn | Reserve | Policy's rule | Hang-up or deadline | Agent dies | Log |
-|---|---|---|---|---|---|---|---|
+## Repeating a call
+
+A call with the metadata \`idempotency-key\` happens once. Its caller repeats the same request with the same key, over any
+connection, by ttRPC (in the first 16 pairs) or gRPC, and gets the outcome of the first, for 10 minutes after that
+([limits](limits.md#of-calls-with-a-key)). The agent may die meanwhile.
+
+- \`goes on\`: the work goes on when its connection is lost, and the repeated call joins it. \`cancel\` still aborts at the first
+  caller's deadline. \`ends\`: a wait without callers ends, and the repeated call begins anew; what it has told is kept.
+  \`refused\`: what the answer takes away is not kept, so a key is INVALID_ARGUMENT.
+- A key belongs to a method and a request: with any other it is INVALID_ARGUMENT. The policy is asked each time, except by
+  SetPolicy, and its state changes once.
+- CANCELLED, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED and UNAVAILABLE are not kept: the repeated call begins anew.
+- The next agent keeps the outcomes. It carries out a call in which the previous one died when that is repeated, as one that
+  the broker sends again.
+
+| RPC | Answered | Turn | Reserve | Policy's rule | Hang-up or deadline | Agent dies | Key | Log |
+|---|---|---|---|---|---|---|---|---|
 `
 const RESERVE = { ordinary: '', waiting: 'half', reserved: 'all' } as const
 
@@ -44,6 +60,7 @@ function rowOf({ name, rpc }: Partial<DeclaredMethod<unknown, unknown>>): string
   if (name === undefined || rpc === undefined) return ''
   const gate = rpc.gate === 'open' ? 'at once' : ''
   const { turn, share, onHangup, recovery, logLevel } = rpc
+  const use = keyUseOf(rpc)
   const cells = [
     `\`${name}\``,
     gate,
@@ -52,6 +69,7 @@ function rowOf({ name, rpc }: Partial<DeclaredMethod<unknown, unknown>>): string
     ruleOf(name, rpc.rule),
     onHangup,
     recovery,
+    use === 'ignored' ? '' : use,
     logLevel === 'info' ? '' : logLevel,
   ]
   return `|${cells.map((cell) => (cell === '' ? ' |' : ` ${cell} |`)).join('')}\n`

@@ -26,7 +26,7 @@ import { linuxStateFiles } from '../os/files/state-files.ts'
 import { type LinuxOs, linuxOs } from '../os/linux-os.ts'
 import { findAgentFolder } from '../os/native.ts'
 import { standardOutput } from '../os/streams/standard-output.ts'
-import { Totals } from '../rpc/limits.ts'
+import { LIMITS, Totals } from '../rpc/limits.ts'
 import type { MethodTable, StreamTable } from '../rpc/method.ts'
 import { startTimer } from '../rpc/timer.ts'
 import type { AgentConfig } from '../settings/settings.ts'
@@ -54,6 +54,7 @@ import { logNodeMessages } from './log/node-messages.ts'
 import { ownFigures } from './own-figures.ts'
 import type { Policy } from './policy/policy.ts'
 import { CallsInFlight } from './service/calls-in-flight.ts'
+import { KeptOutcomes } from './service/kept-outcomes.ts'
 import { checkCallOf, serviceMethods, streamMethods } from './service/services.ts'
 import { startPolicy } from './start-policy.ts'
 import { stopAgent, stopRequested } from './stop.ts'
@@ -240,6 +241,9 @@ function buildService(parts: AgentContext, onDestroyed: () => void): Service {
   const { state, events } = parts
   const storage = createStorageHandlers({ ...mounts, state, events, bundlesRoot: SHARED_ROOT, hotplug })
   const sandbox = sandboxOf(parts, storage, hotplug, onDestroyed)
+  const { requests } = sandbox
+  const { boottimeNs } = os.clock
+  const outcomes = new KeptOutcomes({ state, requests, log, nowMs, boottimeNs, limits: LIMITS.keyed })
   const memAgent = memAgentOf(parts, sandbox)
   const guest = {
     os,
@@ -276,13 +280,14 @@ function buildService(parts: AgentContext, onDestroyed: () => void): Service {
   }
   const dependencies = { sandbox, storage: mounts, network, guest, policy, introspection, lifecycle }
   return {
-    methods: serviceMethods(dependencies, { log, gate, totals, calls, nowMs }),
+    methods: serviceMethods(dependencies, { log, gate, totals, calls, outcomes, nowMs }),
     streams: streamMethods(dependencies, { gate, calls }),
     beginStreams: sandbox.hostConnections.begin,
     restore: async () => {
       // Not before the boot, which mounts the folder where the event's number is saved.
       events.add({ agentStarted: { restarts: given.channel.restarts } })
-      sandbox.requests.settleAll(policy)
+      outcomes.read()
+      requests.settleAll(policy)
       await lifecycle.restore()
       await restoreSandbox(sandbox)
     },

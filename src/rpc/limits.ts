@@ -40,6 +40,16 @@ export const LIMITS = {
     streams: { limit: 64, reserve: 0 },
   },
   streamMessageBytes: 4096,
+  /** Calls with an idempotency key, of all callers together. */
+  keyed: {
+    keyBytes: 128,
+    /** Calls that run, and outcomes that are kept. */
+    outcomes: 1024,
+    /** Bytes of an answer that is kept. */
+    outcomeBytes: 64 * 1024,
+    totalBytes: 8 * MIB,
+    ageMs: 600_000,
+  },
   /** Calls that work at the same time. Waits for a process do not count; further calls are queued. */
   workingCalls: 64,
   /** gRPC calls that begin, or end with their connection, in one iteration of the event loop. */

@@ -1,6 +1,16 @@
 import type { StatusCodeName } from '../base/errors.ts'
 import type { StoredBytes } from '../base/stored-bytes.ts'
 import type { Share } from './limits.ts'
+import { TRACEPARENT } from './traceparent.ts'
+
+/** Repeated with the same key, a call happens once. */
+export const IDEMPOTENCY_KEY = 'idempotency-key'
+
+/** `NAME NUMBER`: who reads the output of a process, and how many answers it has had. */
+const OUTPUT_READER = 'output-reader'
+
+/** The metadata of ttRPC that is not skipped. */
+export const KNOWN_METADATA: readonly string[] = [TRACEPARENT, IDEMPOTENCY_KEY, OUTPUT_READER]
 
 export interface IncomingCall {
   /** The time left at the call's arrival; undefined means no limit. At 0 the call does not begin. */
@@ -18,8 +28,8 @@ export interface IncomingCall {
   readonly sentBefore?: boolean
   /** The unchecked trace context of the request. */
   readonly traceparent?: string | undefined
-  /** The first text that the caller has sent under a name (gRPC). */
-  readonly metadata?: (name: string) => string | undefined
+  /** The first text that the caller has sent under a name. Of ttRPC only the names of {@link KNOWN_METADATA}. */
+  readonly metadata?: ((name: string) => string | undefined) | undefined
   /** The bytes of {@link ServedMethod.dataField}, which are then not in the payload. Closed when the call has ended. */
   readonly data?: StoredBytes | undefined
 }

@@ -9,7 +9,7 @@ const CONTAINERS = 'containers'
 export function printState(files: StateFiles): string {
   const folders = files.list(CONTAINERS).flatMap((id) => [`${CONTAINERS}/${id}`, `${CONTAINERS}/${id}/execs`])
   const payloads: Record<string, unknown> = {}
-  for (const folder of ['', 'storages', 'copies', 'requests', ...folders]) {
+  for (const folder of ['', 'storages', 'copies', 'requests', 'outcomes', ...folders]) {
     for (const entry of files.list(folder)) {
       const name = folder === '' ? entry : `${folder}/${entry}`
       const bytes = readFile(files, name)

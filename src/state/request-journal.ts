@@ -40,6 +40,8 @@ export class RequestJournal {
   readonly #told = new Set<bigint>()
   /** What the previous agents took, until the outcome of the answers is known. */
   readonly #unsettled = new Map<bigint, readonly Taken[]>()
+  /** Calls with an idempotency key that previous agents began: their callers send them again, over any connection. */
+  readonly #reopened = new Set<bigint>()
   /** Work that the previous agent began, and this one ends. */
   readonly #resumed = new Map<bigint, Promise<void>>()
 
@@ -127,7 +129,20 @@ export class RequestJournal {
 
   /** False for number 0. */
   isSentAgain(number: bigint): boolean {
-    return this.#source.earlierRequests.get(number) === 'open' && !this.#failed.has(number)
+    const isOpen = this.#source.earlierRequests.get(number) === 'open' || this.#reopened.has(number)
+    return isOpen && !this.#failed.has(number)
+  }
+
+  /** To be called before anything is restored: the request is sent again, although the broker does not know it. */
+  reopen(number: bigint): void {
+    this.#reopened.add(number)
+  }
+
+  /** A request that was reopened is not sent again after all: drops what the previous agent took for it. */
+  abandon(number: bigint): void {
+    this.#reopened.delete(number)
+    this.#tell(number, 'dropped')
+    this.#forget(number)
   }
 
   /** The request was carried out; records its empty answer if it is sent again. */
@@ -201,9 +216,7 @@ export class RequestJournal {
 
   /** The record goes last: if this agent dies before, the next one settles it once more. */
   #forgetting(number: bigint, taken: Taken): Taken {
-    const forget = () => {
-      if (this.#recorded.delete(number)) this.#state.remove(nameOf(number))
-    }
+    const forget = () => this.#forget(number)
     return {
       delivered: () => {
         taken.delivered()
@@ -214,6 +227,10 @@ export class RequestJournal {
         forget()
       },
     }
+  }
+
+  #forget(number: bigint): void {
+    if (this.#recorded.delete(number)) this.#state.remove(nameOf(number))
   }
 }
 

@@ -40,7 +40,10 @@ export interface Call {
    * `finish`.
    */
   readonly signal: AbortSignal
-  /** The broker's number of the request (docs/broker.md), also when it is sent again; 0 with gRPC, whose requests never are. */
+  /**
+   * The number of the request, also when it is sent again: the broker's (docs/broker.md), or that of a call with an
+   * idempotency key. 0 for other calls by gRPC, which are never sent again.
+   */
   readonly number: bigint
   /** Milliseconds since the whole request arrived in the guest, perhaps at the previous agent. */
   ageMs(): number
@@ -48,6 +51,8 @@ export interface Call {
   readonly sentBefore?: boolean | undefined
   /** Names the connection, such as `vsock 2:1234`. */
   readonly peer?: string | undefined
+  /** The policy is asked about a call that has happened: its changes of the policy's state are not to be repeated. */
+  readonly hasHappened?: boolean
   /** The request's data, if that is in a file and not in the request. */
   readonly data?: StoredBytes | undefined
   /** Registers a value that the answer takes away, such as an exit status. A failed call drops it. */

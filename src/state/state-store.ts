@@ -9,6 +9,7 @@ import { GuestPayload } from '../gen/state/guest.ts'
 import { LifecyclePayload } from '../gen/state/lifecycle.ts'
 import { NetworkPayload } from '../gen/state/network.ts'
 import { OomPayload } from '../gen/state/oom.ts'
+import { OutcomePayload } from '../gen/state/outcome.ts'
 import { PolicyPayload } from '../gen/state/policy.ts'
 import { RequestPayload } from '../gen/state/request.ts'
 import { SandboxPayload } from '../gen/state/sandbox.ts'
@@ -43,6 +44,7 @@ export const KINDS = {
   storage: kind('StoragePayload', 1, StoragePayload),
   oom: kind('OomPayload', 3, OomPayload),
   request: kind('RequestPayload', 2, RequestPayload),
+  outcome: kind('OutcomePayload', 1, OutcomePayload),
   copy: kind('CopyPayload', 2, CopyPayload),
   policy: kind('PolicyPayload', 1, PolicyPayload),
   events: kind('EventsPayload', 1, EventsPayload),
@@ -59,7 +61,7 @@ function kind<T extends Payload>(name: string, version: number, codec: PayloadCo
 export class UnreadableState extends AgentError {}
 
 /**
- * Room that is kept for work in progress. Request records and replacements of at most `payloadBytes` may use it, and longer
+ * Room that is kept for work in progress. Records of requests and outcomes, and replacements of at most `payloadBytes` may use it, and longer
  * replacements that grow by at most `growthBytes`.
  */
 const RESERVE = { bytes: 24 * 1024 * 1024, files: 8192, payloadBytes: 64 * 1024, growthBytes: 4096 }
@@ -84,7 +86,7 @@ export class StateStore {
 
   #mayTakeReserve({ name: kind }: { readonly name: string }, name: string, bytes: Uint8Array): boolean {
     const isShort = bytes.length <= RESERVE.payloadBytes
-    if (kind === KINDS.request.name) return isShort
+    if (kind === KINDS.request.name || kind === KINDS.outcome.name) return isShort
     const replacedBytes = this.#files.size(name)
     return replacedBytes !== undefined && (isShort || bytes.length <= replacedBytes + RESERVE.growthBytes)
   }

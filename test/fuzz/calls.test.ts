@@ -8,6 +8,7 @@ import { Totals } from '../../src/rpc/limits.ts'
 import type { MethodTable, Outcome } from '../../src/rpc/method.ts'
 import { allRecordings } from '../recordings/recording.ts'
 import { silentCalls } from '../support/agent/calls-in-flight.ts'
+import { keptOutcomes } from '../support/agent/kept-outcomes.ts'
 import { serviceDependencies } from '../support/agent/service-dependencies.ts'
 import type { FakeOs } from '../support/fakes/fake-os.ts'
 import { mutated } from '../support/fuzz/bytes.ts'
@@ -86,6 +87,7 @@ async function callAll(list: readonly Step[]): Promise<void> {
   const calls = silentCalls()
   const methods = serviceMethods(dependencies, {
     ...{ log: silentLogger(), gate, totals, calls, nowMs: () => 0 },
+    outcomes: keptOutcomes(dependencies.sandbox),
   })
   const open: { readonly hangup: AbortController; readonly outcome: Promise<Outcome> }[] = []
   for (const { method: name, payload, how } of list) {

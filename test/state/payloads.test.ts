@@ -89,6 +89,16 @@ const PAYLOADS = {
     ],
   },
   request: { request: 12n, response: new Uint8Array([8, 1]) },
+  outcome: {
+    number: 2n ** 63n + 5n,
+    idempotencyKey: 'k1',
+    method: 'grpc.AgentService/WaitProcess',
+    digest: new Uint8Array(32).fill(7),
+    code: 'OK',
+    response: new Uint8Array([8, 1]),
+    message: '',
+    omittedBytes: 0n,
+  },
   copy: {
     path: ['c1-hosts', 'hosts'],
     temporaryName: '.copyfile-0123',

@@ -67,7 +67,8 @@ export class Detachment {
       throw new AgentError('FAILED_PRECONDITION', `${nameOf(changing)}: is under way`)
     // From here on no other call begins, so the waits that end now are all.
     this.#standFor(timeoutMs === 0 ? DEFAULT_MS : timeoutMs)
-    for (const { waits, interrupt } of open) if (waits) interrupt?.(detached())
+    // Input with a key goes on: its caller repeats it.
+    for (const { changes, waits, interrupt } of open) if (waits && !changes) interrupt?.(detached())
     try {
       const totals = await streams.detach()
       log.info('streams detached', { count: totals.length })

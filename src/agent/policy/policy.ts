@@ -213,7 +213,8 @@ export class Policy implements TakenByRequests {
     if (current === undefined) return
     const verdict = await this.#evaluate(current, rule, request)
     call.signal.throwIfAborted()
-    const refusal = verdict.allowed ? await this.#applyOps(current, rule, verdict.ops, call) : verdict.refusal
+    const ops = verdict.allowed && call.hasHappened !== true ? verdict.ops : []
+    const refusal = verdict.allowed ? await this.#applyOps(current, rule, ops, call) : verdict.refusal
     if (refusal === undefined) return
     if (!current.letsAllPass) throw refusal
     this.#dependencies.log.warn('refused call let pass', { reason: refusal.loggedMessage })

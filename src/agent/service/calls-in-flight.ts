@@ -3,7 +3,7 @@ import { type Distribution, Histogram } from '../../base/histogram.ts'
 import type { LogFields, Logger, LogLevel } from '../../base/log.ts'
 import type { StepName, StepRecorder } from '../../base/step.ts'
 import { truncate } from '../../base/truncate.ts'
-import type { IncomingCall } from '../../rpc/method.ts'
+import { IDEMPOTENCY_KEY, type IncomingCall, type Outcome } from '../../rpc/method.ts'
 import type { StartTimer } from '../../rpc/timer.ts'
 import type { CallTrace, Tracer } from '../tracing/tracer.ts'
 
@@ -26,6 +26,7 @@ export interface CallInFlight {
   /** Whether the call waits for a process or an event, and whether it changes something. */
   readonly waits: boolean
   readonly changes: boolean
+  /** Whether the call has an idempotency key, by which its caller may repeat it. */
   readonly hasKey: boolean
   /** Ends the call with an error; undefined until it is served. */
   readonly interrupt: ((reason: Error) => void) | undefined
@@ -252,7 +253,7 @@ export class OpenCall implements CallInFlight, StepRecorder {
   }
 
   get hasKey(): boolean {
-    return this.incoming.metadata?.('idempotency-key') !== undefined
+    return this.incoming.metadata?.(IDEMPOTENCY_KEY) !== undefined
   }
 
   get steps(): readonly OpenStep[] {
@@ -294,6 +295,27 @@ function logSlow(log: Logger, call: OpenCall, level: LogLevel, now: number): voi
     ...(hasCaller ? {} : { caller: 'left' }),
     ...(step && { step: step.name, of: step.detail, stepMs: (now - step.sinceMs).toFixed(0) }),
   })
+}
+
+/** The line that tells how a call ended. `loggedMessage` stands in for a text that is not for the log. */
+export function logAnswer(
+  log: Logger,
+  level: LogLevel,
+  answered: {
+    readonly open: OpenCall
+    readonly ms: number
+    readonly outcome: Outcome
+    readonly loggedMessage?: string | undefined
+    /** The call had been sent before, and was not carried out again. */
+    readonly repeated?: boolean
+  },
+): void {
+  if (!log.isLogged(level)) return
+  const { loggedMessage, ms, open, outcome, repeated } = answered
+  const { rpc, ids, incoming } = open
+  const result = outcome.ok ? { code: 'OK' } : { code: outcome.code, error: loggedMessage ?? outcome.message }
+  const fields = { rpc, ...ids, ms: ms.toFixed(1), peer: incoming.peer, framing: incoming.framing, repeated }
+  log.log(level, 'rpc', { ...fields, ...result })
 }
 
 interface MethodFigures {

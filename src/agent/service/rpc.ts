@@ -20,6 +20,12 @@ import type { Policy } from '../policy/policy.ts'
  */
 export type Recovery = 'read' | 'idempotent' | 'journaled' | 'at-most-once'
 
+/**
+ * With an idempotency key a call `goes on` without its connection, or it `ends` with it and only its outcome is kept.
+ * `refused`: what its answer takes away cannot be kept. `ignored`: it changes nothing.
+ */
+export type KeyUse = 'goes on' | 'ends' | 'refused' | 'ignored'
+
 export interface Rpc<Request, Response> {
   readonly handle: (request: Request, call: Call) => Promise<Response>
   readonly recovery: Recovery
@@ -29,6 +35,8 @@ export interface Rpc<Request, Response> {
   readonly answeredByRecord?: true
   /** After a hang-up or a deadline, `cancel` aborts the work and waits for its undo; `finish` lets it run to its end. */
   readonly onHangup: 'cancel' | 'finish'
+  /** What becomes of an idempotency key; {@link keyUseOf} has the default. */
+  readonly key?: KeyUse
   /** `open`: answered also while the agent boots. */
   readonly gate: 'wait' | 'open'
   readonly share: Share
@@ -86,6 +94,12 @@ export type ServiceMethods<Definition extends ServiceDefinition> = {
     DecodedBy<Definition['methods'][Name]['requestType']>,
     Answer<DecodedBy<Definition['methods'][Name]['responseType']>>
   >
+}
+
+export function keyUseOf({ key, ownJournal, recovery }: Omit<Rpc<never, unknown>, 'handle'>): KeyUse {
+  if (key !== undefined) return key
+  if (recovery === 'read') return 'ignored'
+  return ownJournal === true ? 'refused' : 'goes on'
 }
 
 type Handle<Request, Response> = (request: Request, call: Call) => Promise<Response>

@@ -18,6 +18,7 @@ import { NO_CALLER } from '../../state/request.ts'
 import type { IntrospectionContext } from '../introspection/context.ts'
 import type { Lifecycle } from '../lifecycle/lifecycle.ts'
 import type { Policy } from '../policy/policy.ts'
+import type { WrapperContext } from './context.ts'
 import { containerMethods } from './methods/container.ts'
 import { guestMethods } from './methods/guest.ts'
 import { healthMethods } from './methods/health.ts'
@@ -30,7 +31,7 @@ import { sandboxMethods } from './methods/sandbox.ts'
 import { stdioMethods } from './methods/stdio.ts'
 import { storageMethods } from './methods/storage.ts'
 import type { DeclaredMethod, MessageType, Rpc, ServiceDefinition, ServiceMethods } from './rpc.ts'
-import { type WrapperContext, wrap } from './wrapper.ts'
+import { wrap } from './wrapper.ts'
 
 export interface ServiceContext {
   readonly sandbox: SandboxContext

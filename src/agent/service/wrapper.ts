@@ -1,35 +1,23 @@
 import { abortable, neverAborted } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
-import type { LogFields, Logger, LogLevel } from '../../base/log.ts'
+import type { Logger, LogLevel } from '../../base/log.ts'
 import { inStep, recordSteps } from '../../base/step.ts'
-import type { StoredBytes } from '../../base/stored-bytes.ts'
 import { REQUESTS } from '../../gen/message-fields.ts'
 import { limitsOf } from '../../rpc/call-limits.ts'
-import { countElements, undecodable } from '../../rpc/count-elements.ts'
+import { countElements } from '../../rpc/count-elements.ts'
 import { encode } from '../../rpc/encode.ts'
 import { exhausted, type Totals } from '../../rpc/limits.ts'
-import type { Encoded, IncomingCall, Method, Outcome } from '../../rpc/method.ts'
+import { type Encoded, IDEMPOTENCY_KEY, type Method, type Outcome } from '../../rpc/method.ts'
 import { failureLevel, statusOf } from '../../rpc/status.ts'
 import { type Call, type Taken, tell } from '../../state/request.ts'
-import { EMPTY_RESPONSE, type RequestJournal } from '../../state/request-journal.ts'
+import { EMPTY_RESPONSE } from '../../state/request-journal.ts'
 import type { Check } from '../policy/policy.ts'
 import { Refusal } from '../policy/verdict.ts'
-import type { CallsInFlight, OpenCall } from './calls-in-flight.ts'
-import type { Checks, DeclaredMethod, Gate, MessageType, Rpc } from './rpc.ts'
-
-export interface WrapperContext {
-  readonly log: Logger
-  readonly gate: Gate
-  /** Throws the error of a call that must not begin now. */
-  readonly admit?: (call: OpenCall) => void
-  readonly policy: Checks
-  /** The limits of all calls together: decoded fields (elements) of requests, and calls at work. */
-  readonly totals: Totals
-  readonly calls: CallsInFlight
-  readonly requests: RequestJournal
-  /** Of a monotonic clock. */
-  readonly nowMs: () => number
-}
+import { logAnswer, type OpenCall } from './calls-in-flight.ts'
+import type { Serve, WrapperContext } from './context.ts'
+import { servedKeyed } from './keyed-calls.ts'
+import { decodeRequest, idsOf } from './read-request.ts'
+import type { Checks, DeclaredMethod, Rpc } from './rpc.ts'
 
 /**
  * A declared RPC as the framings call it: decodes the request, waits for the boot gate, and has the policy check the
@@ -41,25 +29,31 @@ export function wrap<Request, Response>(
 ): Method {
   const { calls } = dependencies
   const serve = served(method, dependencies)
+  const serveKeyed = servedKeyed(method, dependencies, serve)
   const called = { name: method.name, waits: method.rpc.turn === 'wait', changes: changesGuest(method.rpc) }
   return (payload, incoming) => {
     const open = calls.begin(called, incoming)
-    return recordSteps(open, () => serve(payload, incoming, open))
+    const key = serveKeyed && incoming.metadata?.(IDEMPOTENCY_KEY)
+    return recordSteps(open, () =>
+      serveKeyed === undefined || key === undefined
+        ? serve(payload, incoming, open)
+        : serveKeyed({ key, payload, incoming, open }),
+    )
   }
 }
 
 function served<Request, Response>(
   method: DeclaredMethod<Request, Response>,
   { log, gate, admit, policy, totals, calls, requests, nowMs }: WrapperContext,
-): (payload: Uint8Array, incoming: IncomingCall, open: OpenCall) => Promise<Outcome> {
+): Serve {
   const { name, types, rpc } = method
   const check = checkOf(method, policy)
-  return async (payload, incoming, open) => {
+  return async (payload, incoming, open, begins) => {
     const limits = limitsOf(incoming, open)
     const taken: Taken[] = []
     const delivered = (written: boolean) => tell(taken, written, log, { rpc: name })
     let hasFailed = false
-    const { data, framing, number = 0n, peer } = incoming
+    const { data, number = 0n, peer } = incoming
     const call: Call = {
       signal: rpc.onHangup === 'cancel' ? limits.signal : neverAborted,
       number,
@@ -81,7 +75,7 @@ function served<Request, Response>(
     const used = new Used(totals, rpc)
     try {
       used.takeElements(countElements(payload, REQUESTS[name]))
-      const request = decode(types.request, payload, data)
+      const request = decodeRequest(types.request, payload, data)
       open.ids = idsOf(request)
       checkBegin(open, limits.signal, admit)
       if (rpc.gate === 'wait') await inStep('boot', '', () => gate.wait(limits.signal))
@@ -93,6 +87,7 @@ function served<Request, Response>(
       if (encoded === undefined) {
         const checked = check?.(request, { ...call, signal: limits.signal })
         const refusal = checked && (await inStep('policy', '', () => refusalOf(checked)))
+        if (refusal === undefined) begins?.()
         work = refusal === undefined ? rpc.handle(request, call) : refused(rpc, request, call, refusal)
         const response = await answerOf(work, method, limits.signal, log)
         encoded = rpc.encode?.(response) ?? { payload: encode(types.response, response) }
@@ -117,10 +112,7 @@ function served<Request, Response>(
     const left = rpc.onHangup === 'finish' && limits.signal.aborted ? work : undefined
     used.give(left && { work: left, requestBytes: payload.length })
     open.end(outcome.ok ? undefined : outcome.code, left)
-    if (log.isLogged(level)) {
-      const fields = { rpc: name, ...open.ids, ms: (nowMs() - open.startedMs).toFixed(1), peer, framing }
-      log.log(level, 'rpc', { ...fields, ...resultOf(outcome, loggedMessage) })
-    }
+    logAnswer(log, level, { open, ms: nowMs() - open.startedMs, outcome, loggedMessage })
     return outcome
   }
 }
@@ -237,38 +229,4 @@ async function answerOf<Response>(
     }
     throw signal.reason
   }
-}
-
-/** Data that is in a file is read when something looks at the field, such as a rule of the policy. */
-function decode<Request>(
-  type: MessageType<Request>,
-  payload: Uint8Array,
-  data: StoredBytes | undefined,
-): Request {
-  let request: Request
-  try {
-    request = type.decode(payload)
-  } catch (error) {
-    throw undecodable(error)
-  }
-  if (data !== undefined) Object.defineProperty(request, 'data', { get: () => data.read(), enumerable: true })
-  return request
-}
-
-/** The ids for the log line, which never contains environment, arguments or data. */
-function idsOf(request: unknown): LogFields {
-  if (typeof request !== 'object' || request === null) return {}
-  return {
-    containerId: 'containerId' in request ? textOf(request.containerId) : undefined,
-    execId: 'execId' in request ? textOf(request.execId) : undefined,
-    sandboxId: 'sandboxId' in request ? textOf(request.sandboxId) : undefined,
-  }
-}
-
-function textOf(value: unknown): string | undefined {
-  return typeof value === 'string' && value !== '' ? value.slice(0, 128) : undefined
-}
-
-function resultOf(outcome: Outcome, loggedMessage: string | undefined): LogFields {
-  return outcome.ok ? { code: 'OK' } : { code: outcome.code, error: loggedMessage ?? outcome.message }
 }

@@ -4,19 +4,21 @@ import { AgentError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { REQUESTS } from '../../gen/message-fields.ts'
 import { limitsOf } from '../../rpc/call-limits.ts'
+import { canonicalBytes } from '../../rpc/canonical.ts'
 import { countElements, undecodable } from '../../rpc/count-elements.ts'
 import { encode } from '../../rpc/encode.ts'
 import { exhausted, type Totals } from '../../rpc/limits.ts'
-import type {
-  DuplexMethod,
-  DuplexTable,
-  Failure,
-  IncomingCall,
-  Method,
-  MethodTable,
-  Outcome,
-  StreamMethod,
-  StreamTable,
+import {
+  type DuplexMethod,
+  type DuplexTable,
+  type Failure,
+  IDEMPOTENCY_KEY,
+  type IncomingCall,
+  type Method,
+  type MethodTable,
+  type Outcome,
+  type StreamMethod,
+  type StreamTable,
 } from '../../rpc/method.ts'
 import { statusOf } from '../../rpc/status.ts'
 import type { CallJournal } from './call-journal.ts'
@@ -45,8 +47,6 @@ const MOST_OPEN_CALLS = 4096
 
 /** Of one request in a stream of bytes: what a socket is read by. */
 const MESSAGE_BYTES = 64 * 1024 + 256
-
-const IDEMPOTENCY_KEY = 'idempotency-key'
 
 /** The declared methods for the callers of one socket. Without a tenant they are the administrator. */
 export function servedTables(
@@ -189,7 +189,7 @@ class ServedRpc {
     const { name, rpc, types } = this.#method
     const idempotencyKey = isRecorded(rpc) ? given.incoming.metadata?.(IDEMPOTENCY_KEY) : undefined
     if (idempotencyKey === undefined) return work(this.#callOf(given))
-    const canonical = encode(types.request, inOrder(request))
+    const canonical = canonicalBytes(types.request, request)
     // The call's instance is a part of what is asked for.
     const digest = createHash('sha256')
       .update(given.incoming.metadata?.('instance') ?? '')
@@ -295,12 +295,4 @@ function keyOf(request: unknown): string | undefined {
   return typeof properties.key === 'string' && properties.key !== ''
     ? properties.key.slice(0, 128)
     : undefined
-}
-
-/** With the entries of maps in one order, because some clients shuffle them. */
-function inOrder(value: unknown): unknown {
-  if (Array.isArray(value)) return value.map(inOrder)
-  if (typeof value !== 'object' || value === null || value instanceof Uint8Array) return value
-  const entries = Object.entries(value).map(([key, item]) => [key, inOrder(item)] as const)
-  return Object.fromEntries(entries.sort(([a], [b]) => (a < b ? -1 : 1)))
 }

@@ -16,7 +16,7 @@ export interface CallOptions {
   readonly timeoutMs?: number | undefined
   /** Rejects this call with its reason. */
   readonly signal?: AbortSignal | undefined
-  /** The agent reads only `traceparent`. */
+  /** The agent reads `traceparent`, `idempotency-key` and `output-reader`. */
   readonly metadata?: RequestMetadata | undefined
 }
 

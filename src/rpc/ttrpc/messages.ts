@@ -1,9 +1,10 @@
 import { BinaryReader, BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
 import { LONGEST_TIMER_MS } from '../../base/abort.ts'
+import { KNOWN_METADATA } from '../method.ts'
 import { boundTraceparentBytes, TRACEPARENT } from '../traceparent.ts'
 import { allocateFrame, FRAME_HEADER_BYTES, FrameType } from './frame.ts'
 
-// The messages that ttRPC puts around a call. Decoding skips unknown fields and all metadata but the trace context.
+// The messages that ttRPC puts around a call. Decoding skips unknown fields, and metadata of other names than KNOWN_METADATA.
 
 export interface TtrpcRequest {
   readonly service: string
@@ -11,8 +12,8 @@ export interface TtrpcRequest {
   readonly payload: Uint8Array
   /** 0 means no limit. */
   readonly timeoutNano: bigint
-  /** Set by the decoder; the encoder takes it in its metadata. */
-  readonly traceparent?: string | undefined
+  /** The metadata of {@link KNOWN_METADATA}, set by the decoder; undefined without any. */
+  readonly known?: ReadonlyMap<string, string> | undefined
 }
 
 export type RequestMetadata = Readonly<Record<string, string>>
@@ -33,7 +34,7 @@ export function decodeRequest(bytes: Uint8Array): TtrpcRequest {
   let method = ''
   let payload: Uint8Array = NO_BYTES
   let timeoutNano = 0n
-  let traceparent: string | undefined
+  let known: Map<string, string> | undefined
   let pairs = 0
   while (reader.pos < reader.len) {
     const [field, type] = reader.tag()
@@ -43,35 +44,43 @@ export function decodeRequest(bytes: Uint8Array): TtrpcRequest {
     else if (field === 4 && type === WireType.Varint) timeoutNano = BigInt(reader.int64())
     else if (field === 5 && type === WireType.LengthDelimited && pairs < MOST_PAIRS) {
       pairs += 1
-      traceparent = traceparentIn(reader.bytes()) ?? traceparent
+      const [name, value] = knownPair(reader.bytes()) ?? []
+      if (name !== undefined && value !== undefined) known = (known ?? new Map()).set(name, value)
     } else reader.skip(type, field)
   }
-  return { service, method, payload, timeoutNano, traceparent }
+  return { service, method, payload, timeoutNano, known }
 }
 
 /** Callers send one or two pairs of metadata; further pairs than this are skipped. */
 const MOST_PAIRS = 16
 
-/** Returns undefined for any other pair of metadata, also for an invalid one. */
-function traceparentIn(pair: Uint8Array): string | undefined {
+/** Longer values than this are cut; no known name has one. */
+const MOST_VALUE_BYTES = 1024
+
+/** Returns undefined for a pair of another name, also for an invalid one. */
+function knownPair(pair: Uint8Array): readonly [string, string] | undefined {
   const reader = new BinaryReader(pair)
-  let isKey = false
+  let name: string | undefined
   let value: Uint8Array = NO_BYTES
   try {
     while (reader.pos < reader.len) {
       const [field, type] = reader.tag()
-      if (field === 1 && type === WireType.LengthDelimited) isKey = isTraceparent(reader.bytes())
+      if (field === 1 && type === WireType.LengthDelimited) name = knownName(reader.bytes())
       else if (field === 2 && type === WireType.LengthDelimited) value = reader.bytes()
       else reader.skip(type, field)
     }
   } catch {
     return undefined
   }
-  return isKey ? boundTraceparentBytes(value) : undefined
+  if (name === undefined) return undefined
+  const text = () => Buffer.from(value.subarray(0, MOST_VALUE_BYTES)).toString()
+  return [name, name === TRACEPARENT ? boundTraceparentBytes(value) : text()]
 }
 
-function isTraceparent(key: Uint8Array): boolean {
-  return key.length === TRACEPARENT.length && Buffer.from(key).toString('latin1') === TRACEPARENT
+function knownName(bytes: Uint8Array): string | undefined {
+  return KNOWN_METADATA.find(
+    (name) => name.length === bytes.length && Buffer.from(bytes).toString('latin1') === name,
+  )
 }
 
 export function encodeRequestFrame(

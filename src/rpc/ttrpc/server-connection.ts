@@ -5,6 +5,7 @@ import type { ServedConnection } from '../connection.ts'
 import { type ConnectionTotals, LIMITS, type Share } from '../limits.ts'
 import { type Encoded, type Method, type MethodTable, type Outcome, serviceNames } from '../method.ts'
 import type { StartTimer } from '../timer.ts'
+import { TRACEPARENT } from '../traceparent.ts'
 import { type Arrival, BrokerFraming, type BrokerLink } from './broker-framing.ts'
 import type { SendNow } from './data-socket-writer.ts'
 import {
@@ -235,6 +236,7 @@ export class TtrpcServerConnection implements ServedConnection {
 
   #serve(call: OpenCall, method: Method, request: TtrpcRequest, stored: StoredRequest | undefined): void {
     const { number, ageMs, sentBefore } = call.arrival
+    const { known } = request
     this.#calls.set(call.streamId, call)
     this.#openRequestBytes += call.requestBytes
     const onEnd = (outcome: Outcome) => {
@@ -249,7 +251,8 @@ export class TtrpcServerConnection implements ServedConnection {
       number,
       ageMs,
       sentBefore,
-      traceparent: request.traceparent,
+      traceparent: known?.get(TRACEPARENT),
+      metadata: known && ((name) => known.get(name)),
       data: stored?.data,
     }).then(
       onEnd,

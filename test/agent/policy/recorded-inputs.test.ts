@@ -17,6 +17,7 @@ import { RequestJournal } from '../../../src/state/request-journal.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
 import { recordingNamed } from '../../recordings/recording.ts'
 import { silentCalls } from '../../support/agent/calls-in-flight.ts'
+import { keptOutcomes } from '../../support/agent/kept-outcomes.ts'
 import { serviceDependencies } from '../../support/agent/service-dependencies.ts'
 import { FakePolicyEngines } from '../../support/fakes/fake-policy-engines.ts'
 import { MemoryStateFiles } from '../../support/fakes/files/memory-state-files.ts'
@@ -42,6 +43,7 @@ describe('the inputs of checks', () => {
       gate,
       policy,
       requests,
+      outcomes: keptOutcomes({ requests }),
       totals: new Totals(),
       calls: silentCalls(),
       nowMs: () => 0,

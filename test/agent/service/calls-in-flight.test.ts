@@ -5,6 +5,7 @@ import { cancelled, neverAborted } from '../../../src/base/abort.ts'
 import { AddSwapRequest, RemoveContainerRequest, WaitProcessRequest } from '../../../src/gen/agent.ts'
 import { Totals } from '../../../src/rpc/limits.ts'
 import type { IncomingCall, Outcome } from '../../../src/rpc/method.ts'
+import { keptOutcomes } from '../../support/agent/kept-outcomes.ts'
 import { serviceDependencies } from '../../support/agent/service-dependencies.ts'
 import { FakeClock } from '../../support/fakes/fake-clock.ts'
 import { recordingLog } from '../../support/fakes/recording-log.ts'
@@ -26,6 +27,7 @@ async function services(gate = { wait: async () => {} }) {
     gate,
     totals: new Totals(),
     calls,
+    outcomes: keptOutcomes(dependencies.sandbox),
     nowMs,
   })
   const call = (name: string, request: Uint8Array, options: Partial<IncomingCall> = {}): Promise<Outcome> => {

@@ -12,6 +12,7 @@ import type { Call, Taken } from '../../../src/state/request.ts'
 import { RequestJournal, type RequestSource } from '../../../src/state/request-journal.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
 import { silentCalls } from '../../support/agent/calls-in-flight.ts'
+import { keptOutcomes } from '../../support/agent/kept-outcomes.ts'
 import { MemoryStateFiles } from '../../support/fakes/files/memory-state-files.ts'
 import { FakeRequests } from '../../support/handlers/fake-requests.ts'
 import { type LogLine, parseLogLine } from '../../support/log-lines.ts'
@@ -61,7 +62,8 @@ function wrapped(
   requests.read()
   const policy = { checkOf: () => check ?? (() => undefined) }
   const calls = silentCalls(nowMs)
-  const method = wrap(declared, { log, gate, policy, totals, requests, calls, nowMs })
+  const outcomes = keptOutcomes({ requests })
+  const method = wrap(declared, { log, gate, policy, totals, requests, calls, outcomes, nowMs })
   return { method, lines, calls, requests }
 }
 

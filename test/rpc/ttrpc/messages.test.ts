@@ -20,7 +20,7 @@ describe('decodeRequest', () => {
       method: 'Echo',
       payload: Buffer.from('0a0568656c6c6f', 'hex'),
       timeoutNano: 89_999_985_689n,
-      traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01',
+      known: new Map([['traceparent', '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01']]),
     })
     expect(decodeRequest(payloadOf(GO_REQUEST_WITHOUT_PAYLOAD))).toMatchObject({
       method: 'Echo',
@@ -28,10 +28,17 @@ describe('decodeRequest', () => {
     })
   })
 
-  it('reads the trace context in the metadata, if it is short', () => {
+  it('reads the metadata of names that it knows, and the trace context if it is short', () => {
     const request = { service: 's', method: 'm', payload: new Uint8Array(0), timeoutNano: 0n }
     const read = (metadata: Record<string, string>) =>
-      decodeRequest(payloadOf(encodeRequestFrame(1, request, metadata))).traceparent
+      decodeRequest(payloadOf(encodeRequestFrame(1, request, metadata))).known?.get('traceparent')
+    const more = { 'idempotency-key': 'k', 'output-reader': 'r 1', other: 'x' }
+    expect(decodeRequest(payloadOf(encodeRequestFrame(1, request, more))).known).toEqual(
+      new Map([
+        ['idempotency-key', 'k'],
+        ['output-reader', 'r 1'],
+      ]),
+    )
     expect(read({ a: 'b', traceparent: 'x'.repeat(64), c: 'd' })).toBe('x'.repeat(64))
     expect(read({ traceparent: 'x'.repeat(65) })).toBe('too long')
     expect(read({ traceParent: 'x' })).toBeUndefined()
@@ -42,7 +49,7 @@ describe('decodeRequest', () => {
   it('ignores metadata that is no message', () => {
     for (const pair of ['2a01ff', '2a030aff00', '2a00']) {
       const bytes = Buffer.from(`0a0161120162${pair}`, 'hex')
-      expect(decodeRequest(bytes)).toMatchObject({ service: 'a', method: 'b', traceparent: undefined })
+      expect(decodeRequest(bytes)).toMatchObject({ service: 'a', method: 'b', known: undefined })
     }
   })
 

@@ -10,6 +10,7 @@ import type { FakeOs } from '../fakes/fake-os.ts'
 import type { FakeRuntime } from '../handlers/fake-runtime.ts'
 import { grpcConnection } from '../rpc/grpc-client.ts'
 import { silentCalls } from './calls-in-flight.ts'
+import { keptOutcomes } from './kept-outcomes.ts'
 import { runTransport } from './running-transport.ts'
 import { serviceDependencies } from './service-dependencies.ts'
 
@@ -41,7 +42,7 @@ export async function runServices(
   })
   const methods = serviceMethods(
     { ...dependencies, guest: { ...guest, figures } },
-    { log, gate, calls, totals, nowMs: () => 0 },
+    { log, gate, calls, totals, outcomes: keptOutcomes(sandbox), nowMs: () => 0 },
   )
   const transport = await runTransport(methods, {
     checkCall: checkCallOf(dependencies.policy),

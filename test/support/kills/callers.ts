@@ -22,6 +22,7 @@ import { makeNetworkNamespace, type NetworkNamespace } from '../host/network-nam
 import { noPolicyAddon } from '../os/policy-addon.ts'
 import { forward } from '../rpc/forward.ts'
 import { temporaryFolder } from '../temporary-folder.ts'
+import { keyedLife } from './keyed-life.ts'
 import { type Kept, keepsOnly, keptOf, live, makeWatched } from './lives.ts'
 import { oneRun } from './share.ts'
 
@@ -128,7 +129,22 @@ export async function allCallers(folder: string): Promise<readonly Caller[]> {
     },
     ...['the Go runtime', 'runtime-rs', 'agent-ctl'].map((caller) => sequence(replayOf(caller, 'ttrpc'))),
     ...['runc', 'crun'].map((runtime) => lives(runtime, busyboxRoot(temporaryFolder()), watched)),
+    callsWithKeys(busyboxRoot(temporaryFolder())),
   ]
+}
+
+function callsWithKeys(root: string): Caller {
+  const id = 'keyed'
+  return {
+    ...{ name: 'calls with keys over connections that break', links: [], options: {} },
+    play: async (started) => {
+      await started.agent.createSandbox({ sandboxId: 'pod', hostname: 'podname' })
+      await keyedLife(started, root, id)
+    },
+    check: async (started) => {
+      await vi.waitFor(() => expect(leftoversOf(started, id)).toEqual(NOTHING_LEFT), { timeout: 20_000 })
+    },
+  }
 }
 
 /** A caller that checks the leftovers of four lives, each of another kind, beside a container that is there all the time. */

@@ -77,7 +77,7 @@ export function introspectionMethods(guest: GuestContext, given: IntrospectionCo
     signalOnHangup: cancellable(
       'idempotent',
       (request, { signal }) => hangups.wait(usableContainers(given.sandbox), request, signal),
-      { turn: 'wait', rule: { message: 'grpc.SignalProcessRequest' } },
+      { turn: 'wait', rule: { message: 'grpc.SignalProcessRequest' }, key: 'refused' },
     ),
   } satisfies ServiceMethods<typeof IntrospectionDefinition>
 }

@@ -6,6 +6,9 @@ import { type ServiceMethods, taking } from '../rpc.ts'
 export function policyMethods(policy: Policy) {
   return {
     // Journaled, because a repeated call would be checked against the policy that it has set.
-    setPolicy: taking((request, call) => policy.replace(request, call), { rule: 'itself' }),
+    setPolicy: taking((request, call) => policy.replace(request, call), {
+      rule: 'itself',
+      key: 'goes on',
+    }),
   } satisfies Partial<ServiceMethods<typeof AgentServiceDefinition>>
 }

@@ -12,6 +12,6 @@ export function processMethods(sandbox: SandboxContext) {
     execProcess: cancellable('journaled', served(execProcess), { answeredByRecord: true }),
     signalProcess: finishing('at-most-once', served(signalProcess), { share: 'reserved', turn: 'brief' }),
     // Journaled: once an answer is delivered, a later WaitProcess ends NOT_FOUND.
-    waitProcess: taking(served(waitProcess), { share: 'waiting', turn: 'wait' }),
+    waitProcess: taking(served(waitProcess), { share: 'waiting', turn: 'wait', key: 'ends' }),
   } satisfies Partial<ServiceMethods<typeof AgentServiceDefinition>>
 }

@@ -17,7 +17,7 @@ export function stdioMethods(sandbox: SandboxContext) {
   const served = servedWith(sandbox)
   return {
     // Journaled, because bytes that the pipe has taken must not be written again.
-    writeStdin: taking(served(writeStdin), { ...STREAM, dataField: 3 }),
+    writeStdin: taking(served(writeStdin), { ...STREAM, dataField: 3, key: 'goes on' }),
     // Journaled, because the answer removes the bytes from the stream.
     readStdout: taking(served(readStdout), READ),
     readStderr: taking(served(readStderr), READ),

@@ -1,0 +1,34 @@
+import type { LogFields } from '../../base/log.ts'
+import type { StoredBytes } from '../../base/stored-bytes.ts'
+import { undecodable } from '../../rpc/count-elements.ts'
+import type { MessageType } from './rpc.ts'
+
+/** Data that is in a file is read when something looks at the field, such as a rule of the policy. */
+export function decodeRequest<Request>(
+  type: MessageType<Request>,
+  payload: Uint8Array,
+  data: StoredBytes | undefined,
+): Request {
+  let request: Request
+  try {
+    request = type.decode(payload)
+  } catch (error) {
+    throw undecodable(error)
+  }
+  if (data !== undefined) Object.defineProperty(request, 'data', { get: () => data.read(), enumerable: true })
+  return request
+}
+
+/** The ids for the log line, which never contains environment, arguments or data. */
+export function idsOf(request: unknown): LogFields {
+  if (typeof request !== 'object' || request === null) return {}
+  return {
+    containerId: 'containerId' in request ? textOf(request.containerId) : undefined,
+    execId: 'execId' in request ? textOf(request.execId) : undefined,
+    sandboxId: 'sandboxId' in request ? textOf(request.sandboxId) : undefined,
+  }
+}
+
+function textOf(value: unknown): string | undefined {
+  return typeof value === 'string' && value !== '' ? value.slice(0, 128) : undefined
+}
