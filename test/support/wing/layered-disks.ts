@@ -46,8 +46,9 @@ export class LayeredDisks {
     return (await this.open()).ensure(request, ADMIN)
   }
 
-  async open(): Promise<Instances> {
-    this.#instances ??= await openReal(this.folder, this.#registry)
+  async open(registry = this.#registry): Promise<Instances> {
+    this.#registry = registry
+    this.#instances ??= await openReal(this.folder, registry)
     return this.#instances
   }
 

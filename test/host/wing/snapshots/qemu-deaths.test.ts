@@ -4,7 +4,10 @@ import {
   ChangeStateRequest_Change as Change,
   State,
 } from '../../../../src/gen/microvm/instance/v1/instance.ts'
+import { memoryRegistry } from '../../../../src/host/instance/registry/memory-registry.ts'
+import type { Registry } from '../../../../src/host/instance/registry/registry.ts'
 import { QmpClient } from '../../../../src/host/qemu/qmp/client.ts'
+import { BLOCK, io } from '../../../support/wing/layer-bytes.ts'
 import { LayeredDisks } from '../../../support/wing/layered-disks.ts'
 import { ADMIN } from '../../../support/wing/requests.ts'
 
@@ -72,3 +75,43 @@ describe.each(ALL ? DEATHS : DEATHS.filter(([command]) => SOME.includes(command)
     })
   },
 )
+
+describe('a host that fails', () => {
+  const { command: original } = QmpClient.prototype
+  afterEach(() => {
+    QmpClient.prototype.command = original
+  })
+
+  it('once a merged guest has gone on, loses nothing that it wrote since', async () => {
+    const kept = memoryRegistry()
+    const failed = Promise.withResolvers<void>()
+    let isFailed = false
+    const registry: Registry = {
+      ...kept,
+      commit: async (changes) => await (isFailed ? new Promise(() => {}) : kept.commit(changes)),
+    }
+    const machine = new LayeredDisks()
+    await machine.make(registry)
+    await machine.change(Change.RUN)
+    await machine.snapshot('one', 'root')
+    await machine.write('root', [0, 1], [1, 1])
+    const { qemuPid } = await (await machine.open()).get('web', ADMIN)
+    QmpClient.prototype.command = async function (sent, signal) {
+      const answer = await original.call(this, sent, signal)
+      if (sent.execute !== 'cont') return answer
+      await io(this, 'root', `write -P 2 ${BLOCK} ${BLOCK}`)
+      isFailed = true
+      process.kill(qemuPid, 'SIGKILL')
+      failed.resolve()
+      return answer
+    }
+    void machine.rm('').catch(() => {})
+    await failed.promise
+    QmpClient.prototype.command = original
+    await machine.leave()
+    const { state } = await (await machine.open(kept)).get('web', ADMIN)
+    expect(state).toBe(State.STOPPED)
+    expect([machine.files, await machine.bytes('root')]).toEqual([[], [1, 2, 0, 0]])
+    expect(await machine.remove()).toEqual([])
+  })
+})
