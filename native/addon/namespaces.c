@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/syscall.h>
@@ -16,6 +17,9 @@
 #ifndef AT_RECURSIVE
 #define AT_RECURSIVE 0x8000
 #endif
+
+/* With its NUL (man 2 gethostname). */
+#define HOSTNAME_SIZE 65
 
 static int64_t run_on_own_thread(struct call *call, void *(*on_thread)(void *)) {
   pthread_t thread;
@@ -83,24 +87,34 @@ static int64_t pin_namespaces(struct call *call) {
   return run_on_own_thread(call, pin_on_thread);
 }
 
-static void *name_on_thread(void *data) {
+static bool exchange_hostname(int uts, char before[static HOSTNAME_SIZE], const char *hostname) {
+  if (setns(uts, CLONE_NEWUTS) != 0 || gethostname(before, HOSTNAME_SIZE) != 0) return false;
+  size_t length = strlen(hostname);
+  return length == 0 || sethostname(hostname, length) == 0;
+}
+
+static void *exchange_on_thread(void *data) {
   struct call *call = data;
   const union argument *given = call->given;
   int uts = open(given[0].string, O_RDONLY | O_CLOEXEC);
-  bool named = uts >= 0 && setns(uts, CLONE_NEWUTS) == 0 && sethostname(given[1].string, strlen(given[1].string)) == 0;
-  call->result = named ? 0 : -errno;
+  bool done = uts >= 0 && exchange_hostname(uts, call->bytes, given[1].string);
+  call->result = done ? 0 : -errno;
   if (uts >= 0) close(uts);
   return NULL;
 }
 
-/* sethostname(2) in the uts namespace of a file. */
-static int64_t set_hostname_in(struct call *call) {
-  return run_on_own_thread(call, name_on_thread);
+/* The host name of a uts namespace, which gets another one unless that is empty. */
+static int64_t hostname_in(struct call *call) {
+  call->bytes = calloc(1, HOSTNAME_SIZE);
+  if (call->bytes == NULL) return -1;
+  int64_t result = run_on_own_thread(call, exchange_on_thread);
+  call->length = strlen(call->bytes);
+  return result;
 }
 
 const struct addon_function namespace_functions[] = {
     {"cloneMount", "isis", clone_mount, true},
+    {"hostnameIn", "ss", hostname_in, true},
     {"pinNamespaces", "sss", pin_namespaces, true},
-    {"setHostnameIn", "ss", set_hostname_in, true},
     {0},
 };

@@ -1,6 +1,7 @@
 import { AgentError } from '../base/errors.ts'
 import type { AgentServiceDefinition } from '../gen/agent.ts'
 import type { IntrospectionDefinition } from '../gen/microvm/agent/v1/introspection.ts'
+import type { LifecycleDefinition } from '../gen/microvm/agent/v1/lifecycle.ts'
 import { clientFor, type ServiceClient, type ServiceDefinition } from '../rpc/client.ts'
 import type { CallOptions } from '../rpc/ttrpc/client.ts'
 import { CommandFailure, type Context, EXIT } from './command.ts'
@@ -16,6 +17,11 @@ export type Introspection = ServiceClient<typeof IntrospectionDefinition>
 
 export async function introspectionCalls(context: Context): Promise<Introspection> {
   const { IntrospectionDefinition: definition } = await import('../gen/microvm/agent/v1/introspection.ts')
+  return await callsOf(context, definition)
+}
+
+export async function lifecycleCalls(context: Context): Promise<ServiceClient<typeof LifecycleDefinition>> {
+  const { LifecycleDefinition: definition } = await import('../gen/microvm/agent/v1/lifecycle.ts')
   return await callsOf(context, definition)
 }
 

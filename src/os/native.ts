@@ -99,7 +99,8 @@ export interface Native {
   cloneMount(fromPid: number, source: string, toPid: number, target: string): Promise<number>
   /** Mounts a new ipc and a new uts namespace on existing files. An empty `hostname` changes no name. */
   pinNamespaces(ipc: string, uts: string, hostname: string): Promise<number>
-  setHostnameIn(uts: string, hostname: string): Promise<number>
+  /** The host name of the uts namespace at a path. Unless `hostname` is empty, it has that one afterwards. */
+  hostnameIn(namespace: string, hostname: string): Promise<Buffer | number>
 
   swapOn(path: string, flags: number): Promise<number>
   /** ioctl(2) for requests that encode the size of their argument (linux/ioctl.h); -EINVAL for a shorter one. */

@@ -1,5 +1,5 @@
 import { Changes } from '../base/changes.ts'
-import type { Event, EventGap, Exit } from '../gen/microvm/agent/v1/introspection.ts'
+import type { Event, EventGap, Exit, Renamed } from '../gen/microvm/agent/v1/introspection.ts'
 import { KINDS, type StateStore } from './state-store.ts'
 
 /** What has happened: one member of the message's `event`. */
@@ -17,6 +17,9 @@ const NAME = 'events'
 
 /** How many numbers each write of the state reserves. */
 const RESERVED_AT_ONCE = 4096n
+
+/** How many ids one event tells at most. */
+const RENAMED_AT_ONCE = 32
 
 /** The bounds of what is held. */
 export interface EventBounds {
@@ -87,6 +90,17 @@ export class EventLog {
     if (this.#exits.length > this.#bounds.exits) {
       this.#exits.shift()
       this.#droppedExits += 1n
+    }
+  }
+
+  /** Tells other ids, which the exits that are held have from now on. */
+  addRenamed({ sandboxId, containers }: Renamed): void {
+    const ids = new Map(containers.map(({ oldId, newId }) => [oldId, newId]))
+    const named = (exit: Exit) => ({ ...exit, containerId: ids.get(exit.containerId) ?? exit.containerId })
+    if (ids.size > 0) this.#exits = this.#exits.map(({ exit, addedNs }) => ({ exit: named(exit), addedNs }))
+    // A pod may have any number of containers, and each event is held for long.
+    for (let first = 0; first === 0 || first < containers.length; first += RENAMED_AT_ONCE) {
+      this.add({ renamed: { sandboxId, containers: containers.slice(first, first + RENAMED_AT_ONCE) } })
     }
   }
 

@@ -7,6 +7,7 @@ import { Envelope } from '../gen/state/envelope.ts'
 import { EventsPayload } from '../gen/state/events.ts'
 import { GuestPayload } from '../gen/state/guest.ts'
 import { LifecyclePayload } from '../gen/state/lifecycle.ts'
+import { NamesPayload } from '../gen/state/names.ts'
 import { NetworkPayload } from '../gen/state/network.ts'
 import { OomPayload } from '../gen/state/oom.ts'
 import { OutcomePayload } from '../gen/state/outcome.ts'
@@ -37,7 +38,7 @@ const TYPE_PREFIX = 'type.googleapis.com/'
 
 /** The parts of the state (proto/state). Each has its own version. */
 export const KINDS = {
-  container: kind('ContainerPayload', 5, ContainerPayload),
+  container: kind('ContainerPayload', 6, ContainerPayload),
   exec: kind('ExecPayload', 2, ExecPayload),
   spec: kind('SpecPayload', 1, SpecPayload),
   sandbox: kind('SandboxPayload', 1, SandboxPayload),
@@ -48,6 +49,7 @@ export const KINDS = {
   copy: kind('CopyPayload', 2, CopyPayload),
   policy: kind('PolicyPayload', 1, PolicyPayload),
   events: kind('EventsPayload', 1, EventsPayload),
+  names: kind('NamesPayload', 1, NamesPayload),
   network: kind('NetworkPayload', 1, NetworkPayload),
   guest: kind('GuestPayload', 1, GuestPayload),
   lifecycle: kind('LifecyclePayload', 1, LifecyclePayload),

@@ -27,8 +27,8 @@ const HEAD_BYTES = 256
 const MOST_TOLD_APART = 20
 /** A signal is recorded before it is sent. One that is lost in between is not sent again (docs/reference/rpcs.md). */
 const BY_DESIGN = /^after .*: write requests\/SignalProcess 1$/
-/** Operations on files in memory (docs/recovery.md). */
-const JOURNAL = ['writeAt', 'splice', 'sendFile', 'setPosition', 'truncate', 'punchHole']
+/** Operations on files in memory (docs/recovery.md), and what Rename changes before it sets names. */
+const CALLS = ['writeAt', 'splice', 'sendFile', 'setPosition', 'truncate', 'punchHole', 'hostnameIn']
 
 type Callable = (this: unknown, ...words: unknown[]) => unknown
 
@@ -84,7 +84,7 @@ function watched(addon: object): object {
   const copy = Object.fromEntries(
     Object.getOwnPropertyNames(addon).map((name) => [name, Reflect.get(addon, name)]),
   )
-  for (const name of JOURNAL.filter((each) => each in copy)) replace(copy, name, () => name)
+  for (const name of CALLS.filter((each) => each in copy)) replace(copy, name, () => name)
   if ('readAt' in copy) followFiles(copy)
   if ('sendFd' in copy) {
     replace(copy, 'sendFd', ([fd, data]) => toVminit(fd, data))

@@ -25,7 +25,6 @@ const process = (execId: string, key: string, pid: number) => ({
 /** What the fixtures are the bytes of. */
 const PAYLOADS = {
   container: {
-    id: 'c1',
     cgroupPath: '/containers/c1',
     phase: 4,
     request: 2n ** 40n + 5n,
@@ -110,6 +109,17 @@ const PAYLOADS = {
   },
   policy: { text: 'package agent_policy', state: '{"pstate":{"n":1}}', allowed: [13n, 14n] },
   events: { reserved: 4096n },
+  names: {
+    sandboxId: 'other',
+    containers: [{ key: 'c0', createdNs: 2n ** 50n, id: 'c1', former: ['b1'] }],
+    request: 15n,
+    calls: [{ request: 14n, containerId: 'b1', key: 'c0' }],
+    before: {
+      hostnames: [{ key: '', name: 'pod' }],
+      files: [{ path: '/run/hosts', content: new TextEncoder().encode('127.0.0.1 pod\n') }],
+      mountsResolvConf: true,
+    },
+  },
   guest: {
     reclaim: MemAgentMemcgConfig.create({ disabled: true, swappinessMax: 0, periodSecs: 600n }),
     compact: MemAgentCompactConfig.create({ compactThreshold: 2n ** 64n - 1n }),
@@ -161,5 +171,5 @@ it('there is a recorded payload of every kind', () => {
 
 it('a container of version 1, whose record had the added processes, is refused', () => {
   const recorded = new Uint8Array(Buffer.from(REFUSED.container ?? '', 'base64'))
-  expect(() => decodeEnvelope(KINDS.container, recorded)).toThrow('has version 1, want 5')
+  expect(() => decodeEnvelope(KINDS.container, recorded)).toThrow('has version 1, want 6')
 })

@@ -5,7 +5,6 @@ import type {
   ListMountsResponse,
 } from '../../gen/microvm/agent/v1/introspection.ts'
 import type { Container } from '../../handlers/container/container.ts'
-import { unknownContainer } from '../../handlers/container/registry.ts'
 import type { SandboxContext } from '../../handlers/sandbox/context.ts'
 import { GUEST_HOOK_TYPES } from '../../oci/hooks.ts'
 import type { IntrospectionContext } from './context.ts'
@@ -41,7 +40,7 @@ export function containersOf(
 ): readonly Container[] {
   if (containerId === '') return containers.list()
   const container = containers.tryGet(containerId)
-  if (container === undefined) throw unknownContainer('NOT_FOUND')
+  if (container === undefined) throw containers.unknown(containerId, 'NOT_FOUND')
   return [container]
 }
 

@@ -20,6 +20,8 @@ export interface CallInFlight {
   readonly incoming: IncomingCall
   /** Empty until the request is decoded. */
   readonly ids: LogFields
+  /** The same of the container, however long. */
+  readonly containerId: string
   readonly startedMs: number
   /** False for work that outlives its call after a deadline or a hang-up. */
   readonly hasCaller: boolean
@@ -226,6 +228,7 @@ export class OpenCall implements CallInFlight, StepRecorder {
   readonly incoming: IncomingCall
   readonly startedMs: number
   ids: LogFields = {}
+  containerId = ''
   hasCaller = true
   interrupt: ((reason: Error) => void) | undefined
   /** The number of log lines about its duration. */

@@ -1,4 +1,5 @@
 import type { Logger } from '../../base/log.ts'
+import type { ContainerNames } from '../../handlers/container/container-names.ts'
 import type { Totals } from '../../rpc/limits.ts'
 import type { IncomingCall, Outcome } from '../../rpc/method.ts'
 import type { RequestJournal } from '../../state/request-journal.ts'
@@ -16,6 +17,7 @@ export interface WrapperContext {
   readonly totals: Totals
   readonly calls: CallsInFlight
   readonly requests: RequestJournal
+  readonly names: Pick<ContainerNames, 'bringUpToDate'>
   readonly outcomes: KeptOutcomes
   /** Of a monotonic clock. */
   readonly nowMs: () => number

@@ -15,7 +15,7 @@ import type { Check } from '../policy/policy.ts'
 import { logAnswer, type OpenCall } from './calls-in-flight.ts'
 import type { Serve, WrapperContext } from './context.ts'
 import { type KeptCall, type KeyedCall, wrongKey } from './kept-outcomes.ts'
-import { decodeRequest, idsOf } from './read-request.ts'
+import { decodeRequest, named } from './read-request.ts'
 import { type DeclaredMethod, keyUseOf } from './rpc.ts'
 
 interface Keyed {
@@ -114,8 +114,7 @@ class KeyedMethod<Request, Response> {
     checkKey(key)
     if (keyUseOf(rpc) === 'refused') throw wrongKey(`${name} takes none`)
     countElements(payload, REQUESTS[name])
-    const request = decodeRequest(types.request, payload, incoming.data)
-    open.ids = idsOf(request)
+    const request = named(open, decodeRequest(types.request, payload, incoming.data))
     // The broker's file would be lost with the connection.
     const whole = incoming.data === undefined ? payload : encode(types.request, request)
     const digest = createHash('sha256').update(canonicalBytes(types.request, request)).digest()

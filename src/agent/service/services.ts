@@ -52,7 +52,7 @@ export function declaredMethods(
   const methods = [
     ...methodsOf(HealthDefinition, healthMethods(guest.version)),
     ...methodsOf(IntrospectionDefinition, introspectionMethods(guest, introspection, view)),
-    ...methodsOf(LifecycleDefinition, lifecycleMethods(lifecycle, policy)),
+    ...methodsOf(LifecycleDefinition, lifecycleMethods(dependencies, calls)),
     ...methodsOf(AgentServiceDefinition, {
       ...sandboxMethods(sandbox),
       ...containerMethods(sandbox),
@@ -69,17 +69,18 @@ export function declaredMethods(
 
 export function serviceMethods(
   dependencies: ServiceContext,
-  wrapper: Omit<WrapperContext, 'admit' | 'policy' | 'requests'>,
+  wrapper: Omit<WrapperContext, 'admit' | 'policy' | 'requests' | 'names'>,
 ): MethodTable {
   const { lifecycle, policy } = dependencies
   const admit = lifecycle.admit.bind(lifecycle)
-  const { requests } = dependencies.sandbox
+  const { requests, containers } = dependencies.sandbox
+  const { names } = containers
   const methods = declaredMethods(dependencies, wrapper.calls)
   return new Map(
     methods.map((method) => [
       method.name,
       {
-        serve: wrap(method, { ...wrapper, admit, policy, requests }),
+        serve: wrap(method, { ...wrapper, admit, policy, requests, names }),
         share: method.rpc.share,
         dataField: method.rpc.dataField,
       },

@@ -16,7 +16,7 @@ import { Refusal } from '../policy/verdict.ts'
 import { logAnswer, type OpenCall } from './calls-in-flight.ts'
 import type { Serve, WrapperContext } from './context.ts'
 import { servedKeyed } from './keyed-calls.ts'
-import { decodeRequest, idsOf } from './read-request.ts'
+import { bringUpToDate, decodeRequest, named } from './read-request.ts'
 import type { Checks, DeclaredMethod, Rpc } from './rpc.ts'
 
 /**
@@ -44,7 +44,7 @@ export function wrap<Request, Response>(
 
 function served<Request, Response>(
   method: DeclaredMethod<Request, Response>,
-  { log, gate, admit, policy, totals, calls, requests, nowMs }: WrapperContext,
+  { log, gate, admit, policy, totals, calls, requests, names, nowMs }: WrapperContext,
 ): Serve {
   const { name, types, rpc } = method
   const check = checkOf(method, policy)
@@ -75,13 +75,13 @@ function served<Request, Response>(
     const used = new Used(totals, rpc)
     try {
       used.takeElements(countElements(payload, REQUESTS[name]))
-      const request = decodeRequest(types.request, payload, data)
-      open.ids = idsOf(request)
+      const request = named(open, decodeRequest(types.request, payload, data))
       checkBegin(open, limits.signal, admit)
       if (rpc.gate === 'wait') await inStep('boot', '', () => gate.wait(limits.signal))
       const turn = used.beginWork(limits.signal)
       // Do not await a free place: a later call could begin first.
       if (turn !== undefined) await inStep('turn', '', () => turn)
+      if (open.incoming.sentBefore === true) bringUpToDate(names, request, open)
       const again = requests.answerTo(number)
       let encoded: Encoded | undefined = again && { payload: await abortable(again, limits.signal) }
       if (encoded === undefined) {

@@ -13,7 +13,6 @@ export const protobufFileName = "state/container.proto";
 
 export interface ContainerPayload {
   schemaVersion: number;
-  id: string;
   /** Below the root of each hierarchy. */
   cgroupPath: string;
   phase: ContainerPayload_Phase;
@@ -45,7 +44,7 @@ export interface ContainerPayload {
     | undefined;
   /** Kills by the kernel because memory ran out that have become an event. */
   oomKills: bigint;
-  /** Its first id, by which all is named that is kept of it outside the agent. It never changes. */
+  /** Its first id, by which all is named that is kept of it outside the agent. It never changes; names.proto has a later id. */
   key: string;
   /** When its creation began, in nanoseconds of CLOCK_BOOTTIME: no other container has the same key and time. */
   createdNs: bigint;
@@ -125,7 +124,6 @@ export interface SpecPayload {
 function createBaseContainerPayload(): ContainerPayload {
   return {
     schemaVersion: 0,
-    id: "",
     cgroupPath: "",
     phase: 0,
     request: 0n,
@@ -150,9 +148,6 @@ export const ContainerPayload: MessageFns<ContainerPayload> = {
   encode(message: ContainerPayload, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
     if (message.schemaVersion !== 0) {
       writer.uint32(8).uint32(message.schemaVersion);
-    }
-    if (message.id !== "") {
-      writer.uint32(18).string(message.id);
     }
     if (message.cgroupPath !== "") {
       writer.uint32(26).string(message.cgroupPath);
@@ -236,14 +231,6 @@ export const ContainerPayload: MessageFns<ContainerPayload> = {
             }
 
             message.schemaVersion = reader.uint32();
-            continue;
-          }
-          case 2: {
-            if (tag !== 18) {
-              break;
-            }
-
-            message.id = reader.string();
             continue;
           }
           case 3: {
@@ -403,7 +390,6 @@ export const ContainerPayload: MessageFns<ContainerPayload> = {
   fromPartial(object: DeepPartial<ContainerPayload>): ContainerPayload {
     const message = createBaseContainerPayload();
     message.schemaVersion = object.schemaVersion ?? 0;
-    message.id = object.id ?? "";
     message.cgroupPath = object.cgroupPath ?? "";
     message.phase = object.phase ?? 0;
     message.request = (object.request !== undefined && object.request !== null) ? BigInt(object.request) : 0n;

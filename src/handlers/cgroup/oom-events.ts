@@ -8,10 +8,11 @@ import type { Call } from '../../state/request.ts'
 import type { RequestJournal } from '../../state/request-journal.ts'
 import type { StateStore } from '../../state/state-store.ts'
 import type { Cgroup } from './cgroup.ts'
-import { type OomOwner, OomQueue } from './oom-queue.ts'
+import { type Ids, type OomOwner, OomQueue } from './oom-queue.ts'
 import { type OomWatch, RETRIES_MS } from './oom-watch.ts'
 
 export interface OomRecord {
+  readonly id: string
   readonly fields: OomOwner
   /** The number of reported kills. */
   readonly oomKills: bigint
@@ -32,16 +33,16 @@ export class OomEvents {
       readonly state: StateStore
       readonly events: Pick<EventLog, 'add'>
       readonly requests: RequestJournal
+      readonly names: Ids
     },
   ) {
     this.#log = log
     this.#events = parts.events
-    this.queue = new OomQueue(log, parts.state, parts.requests)
+    this.queue = new OomQueue(log, parts)
   }
 
   /** Watches until {@link end}. `before`: the kills reported so far; undefined: all of now. Logs a failure. */
   async watch(
-    containerId: string,
     container: {
       readonly cgroup: Cgroup
       readonly init: { readonly ended: Promise<unknown> }
@@ -54,18 +55,19 @@ export class OomEvents {
     try {
       const reported = before === undefined ? undefined : this.queue.killsOf({ key, createdNs }, before)
       // Save it: once the event has gone to a caller, only the record says that the kill was reported.
-      if (reported !== undefined && reported !== before) this.#save(containerId, record, reported)
+      if (reported !== undefined && reported !== before) this.#save(record, reported)
       const watch = await container.cgroup.watchOom(reported, (kills) => {
+        const containerId = record.id
         this.#log.warn('container out of memory', { containerId })
         this.queue.add({ containerId, kills, key, createdNs })
         this.#events.add({ outOfMemory: { containerId } })
-        this.#save(containerId, record, kills)
+        this.#save(record, kills)
       })
       this.#watches.set(key, watch)
       const look = () => watch.look()
       container.init.ended.then(look, look)
     } catch (error) {
-      this.#log.warn('memory of a container not watched', { containerId, error: messageOf(error) })
+      this.#log.warn('memory of a container not watched', { containerId: record.id, error: messageOf(error) })
     }
   }
 
@@ -79,11 +81,11 @@ export class OomEvents {
     }
   }
 
-  #save(containerId: string, record: OomRecord, kills: bigint): void {
+  #save(record: OomRecord, kills: bigint): void {
     try {
       record.saveOomKills(kills)
     } catch (error) {
-      this.#log.warn('out-of-memory kills not saved', { containerId, error: messageOf(error) })
+      this.#log.warn('out-of-memory kills not saved', { containerId: record.id, error: messageOf(error) })
     }
   }
 

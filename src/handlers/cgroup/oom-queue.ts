@@ -13,19 +13,29 @@ export type OomOwner = Pick<OutOfMemory, 'key' | 'createdNs'>
 
 const CAPACITY = 100
 
+/** The present id of a container that may have been renamed; undefined for a container that is gone. */
+export interface Ids {
+  presentId(container: OomOwner): string | undefined
+}
+
 /** A queue of containers that ran out of memory: each event goes to one caller. Adding never waits. */
 export class OomQueue {
   readonly #log: Logger
   readonly #state: StateStore
   readonly #requests: RequestJournal
+  readonly #names: Ids
   #events: OutOfMemory[] = []
   readonly #changes = new Changes()
   #isClosed = false
 
-  constructor(log: Logger, state: StateStore, requests: RequestJournal) {
+  constructor(
+    log: Logger,
+    parts: { readonly state: StateStore; readonly requests: RequestJournal; readonly names: Ids },
+  ) {
     this.#log = log
-    this.#state = state
-    this.#requests = requests
+    this.#state = parts.state
+    this.#requests = parts.requests
+    this.#names = parts.names
   }
 
   /** Throws UnreadableState. */
@@ -41,11 +51,21 @@ export class OomQueue {
       delivered: () => {},
       dropped: () => {
         if (this.#isClosed || this.#events.some((one) => isSame(one, event))) return
-        this.#events.unshift(event)
+        this.#events.unshift(this.#named(event))
         this.#save()
         this.#changes.announce()
       },
     }
+  }
+
+  /** A Rename has given containers other ids. An event keeps the last id of a container that is removed before it is told. */
+  renamed(): void {
+    this.#events = this.#events.map((event) => this.#named(event))
+    if (this.#events.length > 0) this.#save()
+  }
+
+  #named(event: OutOfMemory): OutOfMemory {
+    return { ...event, containerId: this.#names.presentId(event) ?? event.containerId }
   }
 
   /** A full queue drops the new event and logs that. */
@@ -77,7 +97,7 @@ export class OomQueue {
       if (event !== undefined) {
         this.#attempt(() => this.#requests.take(call, { outOfMemory: event }, this.taken(event)))
         this.#save()
-        return event.containerId
+        return this.#named(event).containerId
       }
       await this.#changes.next(call.signal)
     }

@@ -8,6 +8,7 @@ import {
 import type { ContainerSpec } from '../../oci/container-spec.ts'
 import type { RequestJournal } from '../../state/request-journal.ts'
 import { KINDS, type StateStore, UnreadableState } from '../../state/state-store.ts'
+import type { ContainerNames } from './container-names.ts'
 
 export { Phase }
 
@@ -20,25 +21,35 @@ const EXECS = 'execs'
 /** Keeps the answer to a request once the record no longer tells it. */
 export type Answers = Pick<RequestJournal, 'keep'>
 
+/** What the records of all containers need. */
+export interface Records {
+  readonly state: StateStore
+  readonly answers: Answers
+  readonly names: ContainerNames
+}
+
 /** What is saved of one container for the next agent (proto/state/container.proto). */
 export class ContainerRecord {
   readonly #state: StateStore
   readonly #answers: Answers
+  readonly #names: ContainerNames
   readonly #folder: string
   #fields: Fields
-  #isRemoved = false
+  /** Set when the record is removed. */
+  #lastId: string | undefined
   #spec: ContainerSpec['spec'] | undefined
   /** Added processes by key. Each has a file of its own, so that a change rewrites only one. */
   readonly #execs: Map<string, ProcessState>
 
   constructor(
-    { state, answers }: { readonly state: StateStore; readonly answers: Answers },
-    container: Pick<Fields, 'id' | 'cgroupPath'> & Partial<Fields>,
+    { state, answers, names }: Records,
+    container: Pick<Fields, 'key' | 'cgroupPath'> & Partial<Fields>,
     execs: readonly ProcessState[] = [],
   ) {
     this.#state = state
     this.#answers = answers
-    this.#fields = ContainerPayload.create({ phase: Phase.CREATING, key: container.id, ...container })
+    this.#names = names
+    this.#fields = ContainerPayload.create({ phase: Phase.CREATING, ...container })
     this.#folder = `${FOLDER}/${this.key}`
     this.#execs = new Map(execs.map((process) => [process.key, process]))
   }
@@ -52,6 +63,11 @@ export class ContainerRecord {
     return this.#fields.key
   }
 
+  /** By which callers name it: a Rename changes it. */
+  get id(): string {
+    return this.#lastId ?? this.#names.idOf(this.key)
+  }
+
   get execs(): readonly ProcessState[] {
     return [...this.#execs.values()]
   }
@@ -61,7 +77,7 @@ export class ContainerRecord {
    * `remove`: an answer may be delivered after its container is gone, when another container may have the key.
    */
   save(changes: Partial<Fields>): void {
-    if (this.#isRemoved) return
+    if (this.#lastId !== undefined) return
     const fields = { ...this.#fields, ...changes }
     if (fields.request !== this.#fields.request) this.#answers.keep(this.#fields.request)
     this.#state.write(KINDS.container, `${this.#folder}/record`, fields)
@@ -133,15 +149,17 @@ export class ContainerRecord {
 
   /** Removes the record first, because a record without a specification cannot be restored. */
   remove(): void {
-    this.#isRemoved = true
+    this.#lastId = this.id
     for (const { request } of [this.#fields, ...this.#execs.values()]) this.#answers.keep(request)
     this.#state.remove(`${this.#folder}/record`)
     this.#state.remove(this.#folder)
+    this.#names.forget(this.key)
   }
 }
 
 /** Throws UnreadableState when a record cannot be read. */
-export function readContainerRecords(state: StateStore, answers: Answers): readonly ContainerRecord[] {
+export function readContainerRecords(records: Records): readonly ContainerRecord[] {
+  const { state } = records
   return state.list(FOLDER).flatMap((key) => {
     const payload = state.read(KINDS.container, `${FOLDER}/${key}/record`)
     if (payload === undefined) {
@@ -149,11 +167,7 @@ export function readContainerRecords(state: StateStore, answers: Answers): reado
       state.remove(`${FOLDER}/${key}`)
       return []
     }
-    const record = new ContainerRecord(
-      { state, answers },
-      payload,
-      readExecs(state, `${FOLDER}/${key}/${EXECS}`),
-    )
+    const record = new ContainerRecord(records, payload, readExecs(state, `${FOLDER}/${key}/${EXECS}`))
     if (payload.init !== undefined) record.readSpec()
     return [record]
   })

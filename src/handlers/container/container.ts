@@ -61,7 +61,6 @@ export interface ContainerUpdate {
  * recorded after the state has changed, so that no call waits for ever when the write throws.
  */
 export class Container {
-  readonly id: string
   /** The path of its cgroup below the root of each hierarchy. */
   readonly cgroupPath: string
   readonly record: ContainerRecord
@@ -73,12 +72,16 @@ export class Container {
 
   /** Begins in the state `creating`: `publish`, `restore` or `abandon` must follow. */
   constructor(record: ContainerRecord) {
-    this.id = record.fields.id
     this.cgroupPath = record.fields.cgroupPath
     this.record = record
     const interrupt = new AbortController()
     this.#state = { name: 'creating', interrupt }
     this.creationInterrupted = interrupt.signal
+  }
+
+  /** By which callers name it. */
+  get id(): string {
+    return this.record.id
   }
 
   get state(): ContainerState {

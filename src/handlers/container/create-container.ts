@@ -94,7 +94,7 @@ export async function createContainer(
   const ending = AbortSignal.any([call.signal, container.creationInterrupted])
   const [onFailure, onRemove] = [new UndoList(log), new UndoList(log)]
   const bundle = bundleOf(config.sharedRoot, id)
-  const isMaker = sandbox.pidNamespace.begin(id)
+  const isMaker = sandbox.pidNamespace.begin(container.record)
   onRemove.add('shared pid namespace', () => sandbox.pidNamespace.gone(id))
   try {
     container.record.save({
@@ -135,8 +135,8 @@ function tellEndOf(
   record: ContainerRecord,
   process: ContainerProcess,
 ): void {
-  const { id: containerId, init } = record.fields
-  tellEnd(dependencies, { containerId, execId: '', process, beganNs: init?.beganNs ?? 0n, record })
+  const { init } = record.fields
+  tellEnd(dependencies, { execId: '', process, beganNs: init?.beganNs ?? 0n, record })
 }
 
 async function build(creation: Creation): Promise<ContainerParts> {
@@ -172,14 +172,14 @@ async function build(creation: Creation): Promise<ContainerParts> {
   const cgroup = cgroupAt(os, spec.Linux.CgroupsPath, isV2, log)
   const init = await launchInit(creation, cgroup, { hasTerminal, connections })
   const { record } = creation
-  if (sandbox.pidNamespace.begin(request.containerId)) {
+  if (sandbox.pidNamespace.begin(record)) {
     const { path: pidNamespace } = sandbox.pidNamespace
     // The previous maker of the namespace may have been removed since this creation began.
     if (record.fields.pidNamespace !== pidNamespace) record.save({ pidNamespace })
     await pinPidNamespace({ os, target: sandbox.pidNamespace.path, pid: init.pid, onRemove })
   }
   await cloneSharedMounts(dependencies, { mounts: request.sharedMounts, init }, signal)
-  const processes = new ProcessTable(request.containerId, init)
+  const processes = new ProcessTable(record, init)
   const programBeforeStart = await programOf(os, init.pid)
   const release = () => onRemove.run()
   return {
@@ -211,7 +211,7 @@ async function specFor(
   const { spec: requested, process, linux } = completeSpec(request.OCI)
   const support = await guestSupport({ os, runtime, isV2 }, requested)
   const pid = request.sandboxPidns
-    ? await sandbox.pidNamespace.joinedBy(request.containerId, call.signal)
+    ? await sandbox.pidNamespace.joinedBy(creation.record, call.signal)
     : undefined
   return containerSpec(supportedSpec(requested, support, onDeviation), {
     containerId: request.containerId,
@@ -288,15 +288,15 @@ async function launchInit(
 /** Names of other folders beside the bundles. */
 const RESERVED_IDS = ['sandbox', 'shared']
 
-/** Throws INTERNAL for an invalid or reserved id. A valid id is safe as one component of a path. */
+/** Throws INTERNAL for an invalid or reserved id. */
 export function checkContainerId(id: string): void {
-  if (!/^[A-Za-z0-9][A-Za-z0-9._-]+$/.test(id) || id.length > 255) {
-    const want = "2 to 255 letters, digits, '.', '-' or '_', a letter or digit first"
-    throw new AgentError('INTERNAL', `container id '${id}': invalid, want ${want}`)
-  }
-  if (RESERVED_IDS.includes(id))
-    throw new AgentError(
-      'INTERNAL',
-      `container id '${id}': reserved, want none of ${RESERVED_IDS.join(', ')}`,
-    )
+  const fault = faultOfId(id)
+  if (fault !== undefined) throw new AgentError('INTERNAL', `container id '${id}': ${fault}`)
+}
+
+/** Undefined for a valid id, which is safe as one component of a path. */
+export function faultOfId(id: string): string | undefined {
+  if (!/^[A-Za-z0-9][A-Za-z0-9._-]+$/.test(id) || id.length > 255)
+    return "invalid, want 2 to 255 letters, digits, '.', '-' or '_', a letter or digit first"
+  return RESERVED_IDS.includes(id) ? `reserved, want none of ${RESERVED_IDS.join(', ')}` : undefined
 }

@@ -1,36 +1,46 @@
 import { AgentError, type StatusCodeName } from '../../base/errors.ts'
 import { isWithin } from '../../base/paths.ts'
 import { inStep } from '../../base/step.ts'
-import type { StateStore } from '../../state/state-store.ts'
 import type { ProcessOwners } from '../process/owner.ts'
 import { Container, type ContainerParts } from './container.ts'
-import { type Answers, ContainerRecord } from './container-record.ts'
+import type { ContainerNames } from './container-names.ts'
+import { ContainerRecord, type Records } from './container-record.ts'
 
 export interface FoundContainer {
   readonly container: Container
   readonly parts: ContainerParts
 }
 
-/** The containers of the sandbox by id, including those that are being created. */
+/** The containers of the sandbox, including those that are being created. */
 export class ContainerRegistry implements ProcessOwners {
+  /** By key. */
   readonly #containers = new Map<string, Container>()
-  readonly #records: { readonly state: StateStore; readonly answers: Answers }
+  readonly #records: Records
 
-  constructor(state: StateStore, answers: Answers) {
-    this.#records = { state, answers }
+  constructor(records: Records) {
+    this.#records = records
+  }
+
+  get names(): ContainerNames {
+    return this.#records.names
   }
 
   /**
-   * Reserves an id and a cgroup; records nothing yet. Throws INTERNAL when the id is in use, INVALID_ARGUMENT when the cgroup
-   * equals, contains or lies in that of another container: killing one would kill both.
+   * Reserves an id and a cgroup; records nothing yet. Throws INTERNAL when the id is in use, and ALREADY_EXISTS when it is
+   * the key of a renamed container. Throws INVALID_ARGUMENT when the cgroup equals, contains or lies in that of another
+   * container, because killing one would kill both.
    */
   add(id: string, cgroupPath: string): Container {
-    // The id may also be the key of another container, which names that container's files.
-    const present = this.#containers.get(id) ?? this.list().find(({ record }) => record.key === id)
+    const present = this.tryGet(id)
     if (present !== undefined) {
       throw new AgentError('INTERNAL', `container id '${id}': already exists (${present.state.name})`, {
         fault: 'caller',
       })
+    }
+    const renamed = this.#containers.get(id)
+    if (renamed !== undefined) {
+      const text = `container id '${id}': names what container '${renamed.id}' has in the guest, until that is removed`
+      throw new AgentError('ALREADY_EXISTS', text)
     }
     for (const other of this.#containers.values()) {
       if (isWithin(cgroupPath, other.cgroupPath) || isWithin(other.cgroupPath, cgroupPath)) {
@@ -38,7 +48,7 @@ export class ContainerRegistry implements ProcessOwners {
         throw new AgentError('INVALID_ARGUMENT', `linux.cgroupsPath: '${cgroupPath}': ${where}`)
       }
     }
-    return this.#put(new ContainerRecord(this.#records, { id, cgroupPath }))
+    return this.#put(new ContainerRecord(this.#records, { key: id, cgroupPath }))
   }
 
   /** Adds a container of the previous agent, in the state `creating` until it is restored. */
@@ -48,18 +58,25 @@ export class ContainerRegistry implements ProcessOwners {
 
   #put(record: ContainerRecord): Container {
     const container = new Container(record)
-    this.#containers.set(container.id, container)
+    this.#containers.set(record.key, container)
     return container
   }
 
   /** Forgets a removed container or a failed creation, and ends the waits for its transition. */
   drop(container: Container): void {
-    this.#containers.delete(container.id)
+    this.#containers.delete(container.record.key)
     container.abandon()
   }
 
   tryGet(id: string): Container | undefined {
-    return this.#containers.get(id)
+    return this.#containers.get(this.names.keyOf(id) ?? '')
+  }
+
+  /** The error for an id that no container has; the code differs by call. */
+  unknown(id: string, code: StatusCodeName): AgentError {
+    const renamed = this.#containers.get(this.names.formerKeyOf(id) ?? '')
+    if (renamed === undefined) return unknownContainer(code)
+    return new AgentError('NOT_FOUND', `container id '${id}': is '${renamed.id}' now`)
   }
 
   list(): Container[] {
@@ -71,13 +88,13 @@ export class ContainerRegistry implements ProcessOwners {
   }
 
   get(id: string, code: StatusCodeName): FoundContainer {
-    const container = this.#containers.get(id)
-    if (container === undefined || !('parts' in container.state)) throw unknownContainer(code)
+    const container = this.tryGet(id)
+    if (container === undefined || !('parts' in container.state)) throw this.unknown(id, code)
     return { container, parts: container.state.parts }
   }
 
   async waitFor(id: string, code: StatusCodeName, signal: AbortSignal): Promise<FoundContainer> {
-    const container = this.#containers.get(id)
+    const container = this.tryGet(id)
     if (container?.state.name === 'creating') {
       await inStep('container', `${id}: creating`, () => container.changed(container.state, signal))
     }
@@ -95,7 +112,7 @@ export class ContainerRegistry implements ProcessOwners {
     if (state.name === 'stopped') {
       throw new AgentError('NOT_FOUND', 'Process not found: init process missing')
     }
-    if (state.name !== 'created' && state.name !== 'running') throw unknownContainer('INTERNAL')
+    if (state.name !== 'created' && state.name !== 'running') throw this.unknown(id, 'INTERNAL')
     return state.parts
   }
 }

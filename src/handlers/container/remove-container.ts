@@ -34,7 +34,7 @@ export async function removeContainer(
   call: Call,
 ): Promise<void> {
   const container = dependencies.containers.tryGet(request.containerId)
-  if (container === undefined) throw unknownContainer('INTERNAL')
+  if (container === undefined) throw dependencies.containers.unknown(request.containerId, 'INTERNAL')
   const removed = await endAndRemove(dependencies, container, call, request.timeout)
   if (!removed) throw unknownContainer('INTERNAL')
 }
@@ -97,6 +97,9 @@ async function remove(
     }
     await Promise.all(parts.processes.tracked().map(({ stdio }) => stdio.close()))
     await dependencies.fileCopies.dropOf(parts.record.key)
+    // Since a Rename, files that are copied for the container have its new id.
+    if (!containers.list().some(({ record }) => record.key === container.id))
+      await dependencies.fileCopies.dropOf(container.id)
     await parts.release()
     for (const process of new Set([parts.init, ...parts.processes.tracked()])) process.forgetExit()
     // Answer before the record is removed: a call that is sent again would not find the container.

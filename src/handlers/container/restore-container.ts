@@ -55,7 +55,8 @@ export async function restoreContainer(
   sandbox: ActiveSandbox,
 ): Promise<void> {
   const { os, log, containers, containersCgroup, runtime } = dependencies
-  const { id, cgroupPath, phase } = record.fields
+  const { id } = record
+  const { cgroupPath, phase } = record.fields
   const container = containers.addRestored(record)
   const cgroup = cgroupAt(os, cgroupPath, await usesCgroupV2(os), log)
   const restored = { dependencies, record, sandbox, container, cgroup, processes: [] }
@@ -149,20 +150,20 @@ async function partsOf(restored: Restored, hasStarted: boolean): Promise<Contain
   const { dependencies, record, sandbox, cgroup } = restored
   const { os, config } = dependencies
   const init = initOf(record)
-  const { id, startContainer, poststart, pciAddresses, programBeforeStart, pidNamespace } = record.fields
+  const { startContainer, poststart, pciAddresses, programBeforeStart, pidNamespace } = record.fields
   const first = restoreProcess(dependencies, init)
   restored.processes.push(first)
   // Watch first: the events of ends say whether the container ran out of memory.
-  if (hasStarted && id !== sandbox.id)
-    await dependencies.oom.watch(id, { cgroup, init: first, record }, record.oomKills)
-  const processes = new ProcessTable(id, first)
+  if (hasStarted && record.id !== sandbox.id)
+    await dependencies.oom.watch({ cgroup, init: first, record }, record.oomKills)
+  const processes = new ProcessTable(record, first)
   if (init.forgotten) {
-    processes.forget('', first)
+    processes.forget(first)
     await first.stdio.close()
-  } else tellEnd(dependencies, { containerId: id, execId: '', process: first, beganNs: init.beganNs, record })
+  } else tellEnd(dependencies, { execId: '', process: first, beganNs: init.beganNs, record })
   for (const process of record.execs) await restoreExec(restored, processes, process)
   if (pidNamespace === sandbox.pidNamespace.path) {
-    sandbox.pidNamespace.begin(record.key)
+    sandbox.pidNamespace.begin(record)
     sandbox.pidNamespace.made(record.key, first)
   }
   const release = releaseOf(restored)
@@ -206,7 +207,6 @@ async function restoreExec(
   restored.processes.push(added)
   processes.restore(execId, added)
   tellEnd(dependencies, {
-    containerId: record.fields.id,
     execId,
     process: added,
     beganNs: found.beganNs,
@@ -284,7 +284,7 @@ async function finishCreation(restored: Restored): Promise<void> {
   container.publish({ ...(await partsOf(restored, false)), programBeforeStart })
 }
 
-function initOf({ fields: { id, init } }: ContainerRecord): ProcessState {
+function initOf({ id, fields: { init } }: ContainerRecord): ProcessState {
   if (init === undefined) throw new Error(`the record of container ${id} has no first process`)
   return init
 }

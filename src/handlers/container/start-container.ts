@@ -38,7 +38,7 @@ export async function startContainer(
   let succeeded = false
   try {
     // The sandbox's own container only holds namespaces, so its out-of-memory events are not watched.
-    if (container.id !== sandboxState.active().id) await oom.watch(container.id, parts)
+    if (container.id !== sandboxState.active().id) await oom.watch(parts)
     await startBetweenHooks(dependencies, container.id, parts, interrupted)
     succeeded = true
   } finally {

@@ -62,20 +62,21 @@ async function resourcesOf(
  * `invalid container id`, or INTERNAL when the container is in none of the states `from`.
  */
 export async function beginUpdate(
-  containers: Pick<ContainerRegistry, 'tryGet'>,
+  containers: Pick<ContainerRegistry, 'tryGet' | 'unknown'>,
   containerId: string,
   from: readonly LivingState[],
   signal: AbortSignal,
   intended?: IntendedUpdate,
 ): Promise<ContainerUpdate> {
   const container = containers.tryGet(containerId)
-  if (container === undefined) throw invalidContainerId()
+  if (container === undefined) throw invalidContainerId(containers, containerId)
   while (container.isInTransition) await container.changed(container.state, signal)
-  if (container.state.name === 'gone') throw invalidContainerId()
+  if (container.state.name === 'gone') throw invalidContainerId(containers, containerId)
   return container.beginUpdate(from, intended)
 }
 
 /** The error of updates and statistics for a container that does not exist. */
-export function invalidContainerId(): AgentError {
-  return new AgentError('INVALID_ARGUMENT', 'invalid container id')
+export function invalidContainerId(containers: Pick<ContainerRegistry, 'unknown'>, id: string): AgentError {
+  const error = containers.unknown(id, 'INVALID_ARGUMENT')
+  return error.code === 'NOT_FOUND' ? error : new AgentError('INVALID_ARGUMENT', 'invalid container id')
 }

@@ -92,9 +92,10 @@ export async function execProcess(
     }
     ending.throwIfAborted()
     reservation.publish(added)
-    const { containerId, execId } = request
+    const { execId } = request
+    const containerId = container.record.id
     dependencies.events.add({ processStarted: { containerId, execId, pid: added.pid } })
-    tellEnd(dependencies, { containerId, execId, process: added, beganNs, record: container.record })
+    tellEnd(dependencies, { execId, process: added, beganNs, record: container.record })
   } catch (error) {
     await onFailure.run()
     throw error

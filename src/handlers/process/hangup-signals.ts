@@ -39,9 +39,9 @@ export class HangupSignals {
       await inStep('exit', execId, () => abortable(over, signal))
     } catch (error) {
       if (isLast() && error === cancelled()) {
-        await signalProcess(on, request, NO_CALLER)
+        await signalProcess(on, { ...request, containerId: parts.record.id }, NO_CALLER)
         process.reported
-          .then(() => forgetProcess(parts, execId, process))
+          .then(() => forgetProcess(parts, process))
           .catch((failure: unknown) =>
             on.log.warn('process not forgotten', { containerId, execId, error: messageOf(failure) }),
           )

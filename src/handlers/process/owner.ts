@@ -12,6 +12,8 @@ import type { ProcessTable } from './process-table.ts'
 export interface ProcessRecords {
   /** Names the container to the OCI runtime. */
   readonly key: string
+  /** The container's id, which a Rename changes. */
+  readonly id: string
   readonly oomKills: bigint
   saveProcess(process: ProcessState): void
   dropProcess(key: string): void

@@ -9,24 +9,23 @@ export interface ProcessEventContext {
 }
 
 export interface FollowedProcess {
-  readonly containerId: string
   /** Empty for the first process. */
   readonly execId: string
   readonly process: Pick<ContainerProcess, 'pid' | 'exit' | 'starting'>
   /** In nanoseconds of CLOCK_BOOTTIME. */
   readonly beganNs: bigint
-  readonly record: { readonly key: string; readonly oomKills: bigint }
+  readonly record: { readonly key: string; readonly id: string; readonly oomKills: bigint }
 }
 
 /** Adds an event when the process ends. Never throws. */
 export function tellEnd({ events, oom }: ProcessEventContext, followed: FollowedProcess): void {
-  const { containerId, execId, process, beganNs, record } = followed
+  const { execId, process, beganNs, record } = followed
   const killsBefore = record.oomKills
   const tell = async (exit: ExitRecord) => {
     // The kernel counts an out-of-memory kill before the process ends, but the agent may not have read the count yet.
     await Promise.allSettled([exit.exitCode === 0 || oom.look(record.key), process.starting])
     events.addExit({
-      containerId,
+      containerId: record.id,
       execId,
       pid: process.pid,
       status: exit.exitCode,

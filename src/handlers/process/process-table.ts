@@ -24,12 +24,12 @@ export interface Reservation {
 export class ProcessTable {
   /** Searches for untracked processes run one after the other: each waits for the exits of what it found. */
   readonly untrackedSearch = new SerialQueue()
-  readonly #containerId: string
+  readonly #container: { readonly id: string }
   readonly #entries = new Map<string, Entry>()
   readonly #changes = new Changes()
 
-  constructor(containerId: string, init: ContainerProcess) {
-    this.#containerId = containerId
+  constructor(container: { readonly id: string }, init: ContainerProcess) {
+    this.#container = container
     this.#entries.set('', { name: 'tracked', process: init })
   }
 
@@ -76,11 +76,20 @@ export class ProcessTable {
     return this.get(execId)
   }
 
-  /** Frees the id, if it still names this process. The caller closes its streams. */
-  forget(execId: string, process: ContainerProcess): void {
-    const key = this.#key(execId)
-    const entry = this.#entries.get(key)
-    if (entry?.name === 'tracked' && entry.process === process) this.#entries.delete(key)
+  /** Frees the process's id, if it has one. The caller closes its streams. */
+  forget(process: ContainerProcess): void {
+    for (const [execId, entry] of this.#entries)
+      if (entry.name === 'tracked' && entry.process === process) this.#entries.delete(execId)
+  }
+
+  /** Whether a process has this id, also one that is just being added. */
+  has(execId: string): boolean {
+    return this.#entries.has(execId)
+  }
+
+  /** Whether a process is being added. */
+  get isAdding(): boolean {
+    return [...this.#entries.values()].some(({ name }) => name !== 'tracked')
   }
 
   tracked(): ContainerProcess[] {
@@ -119,7 +128,7 @@ export class ProcessTable {
   }
 
   #key(execId: string): string {
-    return execId === this.#containerId ? '' : execId
+    return execId === this.#container.id ? '' : execId
   }
 
   #notFound(execId: string): AgentError {

@@ -23,7 +23,7 @@ export async function waitProcess(
   requests.take(
     call,
     { exit: process.key, response: WaitProcessResponse.encode({ status }).finish() },
-    { delivered: () => forgetProcess(parts, execId, process), dropped: () => {} },
+    { delivered: () => forgetProcess(parts, process), dropped: () => {} },
   )
   return { status }
 }
@@ -31,10 +31,9 @@ export async function waitProcess(
 /** Called once a caller has the exit status: later calls do not find the process. */
 export function forgetProcess(
   parts: Pick<ProcessOwner, 'init' | 'processes' | 'record'>,
-  execId: string,
   process: ContainerProcess,
 ): void {
-  parts.processes.forget(execId, process)
+  parts.processes.forget(process)
   try {
     parts.record.dropProcess(process.key)
   } finally {

@@ -1,5 +1,6 @@
 import { RequestJournal } from '../../state/request-journal.ts'
 import { OomEvents } from '../cgroup/oom-events.ts'
+import { ContainerNames } from '../container/container-names.ts'
 import { GuestSysctls } from '../container/guest-sysctls.ts'
 import { ContainerRegistry } from '../container/registry.ts'
 import { type OciRuntime, ociRuntime } from '../oci-runtime/client.ts'
@@ -30,7 +31,8 @@ export function createSandboxContext(dependencies: SandboxEnvironment): SandboxC
   const { os, config, log, state, events } = dependencies
   const requests = new RequestJournal(state, log, dependencies.requestSource)
   const { containerVsock } = config
-  const containers = new ContainerRegistry(state, requests)
+  const names = new ContainerNames(state)
+  const containers = new ContainerRegistry({ state, answers: requests, names })
   const runtime = ociRuntime(os, { ...config.runtime, root: config.runtimeRoot, containerVsock, log })
   return {
     ...dependencies,
@@ -38,7 +40,7 @@ export function createSandboxContext(dependencies: SandboxEnvironment): SandboxC
     sandboxState: new SandboxState(standInSandbox(ownNamespaces(config))),
     containers,
     keys: new ProcessKeys(),
-    oom: new OomEvents(log, { state, events, requests }),
+    oom: new OomEvents(log, { state, events, requests, names }),
     requests,
     sysctls: new GuestSysctls(os.files),
     carried: { stdin: 0, stdout: 0, stderr: 0 },

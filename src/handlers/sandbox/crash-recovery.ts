@@ -12,7 +12,7 @@ import { removeStaleResolvConf } from './resolv-conf.ts'
 import { ownNamespaces, type SandboxConfig } from './sandbox-config.ts'
 
 /** The saved state that is removed. The sandbox's record stays, because it says that the sandbox is lost. */
-const STATES: readonly string[] = ['containers', 'copies', 'oom', 'requests', 'storages']
+const STATES: readonly string[] = ['containers', 'copies', 'names', 'oom', 'requests', 'storages']
 
 /** Removes all containers, mounts, bundles and namespaces of the previous agent. Logs failed steps, and never rejects. */
 export async function cleanUpAfterCrash(options: {

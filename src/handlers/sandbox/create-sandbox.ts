@@ -9,6 +9,7 @@ import { emptyFolder } from '../storage/empty-folder.ts'
 import type { SandboxContext } from './context.ts'
 import { emptySharedRoot } from './empty-shared-root.ts'
 import { findGuestHooks } from './guest-hooks.ts'
+import { checkHostname } from './identity.ts'
 import { removeStaleResolvConf, setResolvConf } from './resolv-conf.ts'
 import { Phase, SandboxRecord } from './sandbox-record.ts'
 import type { Sandbox } from './sandbox-state.ts'
@@ -19,13 +20,14 @@ export async function createSandbox(
   request: CreateSandboxRequest,
   { signal, number }: Call,
 ): Promise<void> {
-  checkHostname(request.hostname)
+  checkHostname('hostname', request.hostname)
   const storages = context.storage.mountPointsOf(request.storages)
   const transition = context.sandboxState.beginCreate()
   const ending = AbortSignal.any([signal, transition.interrupted])
   const onDestroy = new UndoList(context.log)
   const record = new SandboxRecord(context.state)
   try {
+    context.containers.names.forgetSandbox()
     record.save({ phase: Phase.CREATING, request: number, id: request.sandboxId, storages })
     const sandbox = await setUp(context, request, { onDestroy, record }, ending)
     ending.throwIfAborted()
@@ -58,8 +60,11 @@ async function setUp(
   const guestHooks = await findGuestHooks(os.files, request.guestHookPath, log)
   record.saveHooks(guestHooks)
   await setResolvConf(os, config.sharedRoot, request.dns, onDestroy)
+  const { names } = context.containers
   return {
-    id: request.sandboxId,
+    get id() {
+      return names.sandboxId ?? request.sandboxId
+    },
     namespaces,
     pidNamespace: new SharedPidNamespace(`${folder}/pid`),
     guestHooks,
@@ -93,8 +98,11 @@ export function restoredSandbox(context: SandboxContext, record: SandboxRecord):
   if (record.fields.phase !== Phase.CREATING)
     onDestroy.add('storages', () => storage.release({ mountPoints: held() }))
   onDestroy.add('resolv.conf', () => removeStaleResolvConf(os, config.sharedRoot))
+  const { names } = context.containers
   return {
-    id,
+    get id() {
+      return names.sandboxId ?? id
+    },
     onDestroy,
     record,
     namespaces: { ipc: `${folder}/ipc`, uts: `${folder}/uts` },
@@ -121,18 +129,6 @@ async function loadKernelModules(
       throw new AgentError('INTERNAL', text)
     }
   }
-}
-
-/** The longest host name that Linux holds (man 2 sethostname). */
-const HOSTNAME_BYTES = 64
-
-/** Throws INVALID_ARGUMENT for a host name that the kernel cannot hold: it accepts every byte but NUL. */
-function checkHostname(hostname: string): void {
-  const bytes = Buffer.byteLength(hostname)
-  if (bytes > HOSTNAME_BYTES) {
-    throw new AgentError('INVALID_ARGUMENT', `hostname: ${bytes} bytes long, want at most ${HOSTNAME_BYTES}`)
-  }
-  if (hostname.includes('\0')) throw new AgentError('INVALID_ARGUMENT', 'hostname: contains a NUL byte')
 }
 
 /** Makes the ipc and uts namespaces of all containers, pinned in `folder`. An empty host name keeps the guest's. */

@@ -28,6 +28,7 @@ export async function destroySandbox(
     context.oom.queue.close()
     const record = transition.sandbox?.record ?? new SandboxRecord(context.state)
     record.save({ phase: Phase.DESTROYED, request: number })
+    if (context.containers.list().length === 0) context.containers.names.clear()
   } catch (error) {
     transition.failed(isUndone)
     throw error

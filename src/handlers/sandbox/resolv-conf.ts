@@ -34,6 +34,12 @@ export async function removeStaleResolvConf(os: Os, sharedRoot: string): Promise
   }
 }
 
+/** The sandbox's file that is mounted over the guest's resolv.conf; undefined when none is. */
+export async function mountedResolvConf({ files }: Os, sharedRoot: string): Promise<string | undefined> {
+  const file = fileBelow(sharedRoot)
+  return (await isSameFile(files, await linkedFile(files, RESOLV_CONF), file)) ? file : undefined
+}
+
 function fileBelow(sharedRoot: string): string {
   return `${sharedRoot}/sandbox/resolv.conf`
 }

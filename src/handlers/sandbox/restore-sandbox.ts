@@ -9,6 +9,7 @@ import { discardStored, isOfProcess } from '../stdio/stored-descriptors.ts'
 import type { SandboxContext } from './context.ts'
 import { cleanUpAfterCrash } from './crash-recovery.ts'
 import { restoredSandbox } from './create-sandbox.ts'
+import { undoRename } from './rename.ts'
 import { Phase, readSandboxRecord, SandboxRecord } from './sandbox-record.ts'
 
 /**
@@ -48,8 +49,7 @@ function toldExit({ containers }: SandboxContext, key: string): Taken {
     for (const { state } of containers.list()) {
       if (!('parts' in state)) continue
       const { parts } = state
-      for (const [execId, process] of parts.processes.trackedByExecId())
-        if (process.key === key) forgetProcess(parts, execId, process)
+      for (const process of parts.processes.tracked()) if (process.key === key) forgetProcess(parts, process)
     }
   }
   return { delivered: forget, dropped: () => {} }
@@ -61,7 +61,9 @@ async function restoreAll(
   action: SandboxAction | undefined,
 ): Promise<{ readonly sandbox: string; readonly containers: number }> {
   const { os, state, storage, containers, keys, sandboxState, requests } = context
-  const records = readContainerRecords(state, requests)
+  const { names } = containers
+  const records = readContainerRecords({ state, answers: requests, names })
+  names.restore(records.map(({ fields }) => fields))
   requests.read()
   context.oom.queue.restore()
   for (const name of os.descriptors.names()) keys.skip(name)
@@ -79,12 +81,14 @@ async function restoreAll(
   }
   sandboxState.restore(isUndone ? 'none' : (sandbox ?? 'none'))
   if (action === 'go on') requests.done(request)
+  requests.done(names.request)
   const active = sandboxState.active()
   await context.fileCopies.restore()
   const restore = (record: ContainerRecord) => restoreContainer(context, record, active)
   const others = records.filter((record) => !isRestoredAlone(record))
   for (const record of records.filter(isRestoredAlone).toSorted(makersFirst)) await restore(record)
   await Promise.all(others.map(restore))
+  if (names.before !== undefined) await undoRename(context, sandbox)
   void context.oom.lookForUnnotified(os.clock)
   // Discard the stored descriptors that no restored process uses: those of hooks and of unfinished creations.
   await discardStored(os.descriptors, os.streams, isOfProcess)
@@ -93,7 +97,7 @@ async function restoreAll(
     await sandbox?.onDestroy.run()
     sandboxRecord?.remove()
   }
-  return { sandbox: id, containers: containers.list().length }
+  return { sandbox: names.sandboxId ?? id, containers: containers.list().length }
 }
 
 /** How long the agent waits for the answers to requests that are sent again, because the broker does not report all. */

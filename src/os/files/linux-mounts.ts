@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { withTimeout } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
 import { inStep } from '../../base/step.ts'
-import { checkErrno, failed, tooLong } from '../errors.ts'
+import { checkErrno, failed, tooLong, unwrap } from '../errors.ts'
 import type { Native } from '../native.ts'
 import type { Tools } from '../process/tools.ts'
 import { linuxFiles } from './linux-files.ts'
@@ -60,6 +60,10 @@ export function linuxMounts(context: MountContext): Mounts {
 
     async pinNamespaces({ ipc, uts, hostname }) {
       checkErrno('pin namespaces', `${ipc}, ${uts}`, await native.pinNamespaces(ipc, uts, hostname))
+    },
+
+    async hostnameIn(namespace, hostname = '') {
+      return unwrap('hostname of', namespace, await native.hostnameIn(namespace, hostname)).toString()
     },
 
     list: () => listMounts(context),

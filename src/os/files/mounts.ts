@@ -37,6 +37,8 @@ export interface Mounts {
     readonly uts: string
     readonly hostname: string
   }): Promise<void>
+  /** The host name of the uts namespace at a path, which has `hostname` afterwards if that is given and not empty. */
+  hostnameIn(namespace: string, hostname?: string): Promise<string>
   list(): Promise<readonly MountEntry[]>
   /** In another process's namespace. ENOENT or EINVAL when the process is gone, EFBIG for a table above 64 MiB. */
   isMounted(pid: number, path: string): Promise<boolean>

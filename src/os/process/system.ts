@@ -2,7 +2,7 @@ import { readdirSync } from 'node:fs'
 import { setPriority } from 'node:os'
 import { addEntropy, hardwareRandom } from '../devices/entropy.ts'
 import { type HostTime, hostTime } from '../devices/host-time.ts'
-import { checkErrno, fromNodeError } from '../errors.ts'
+import { checkErrno, fromNodeError, unwrap } from '../errors.ts'
 import type { Native } from '../native.ts'
 
 export interface System {
@@ -72,7 +72,7 @@ export function linuxSystem(native: Native): System {
       checkErrno('sethostname', name, native.setHostname(name))
     },
     async setHostnameIn(namespace, name) {
-      checkErrno(`sethostname ${name} in`, namespace, await native.setHostnameIn(namespace, name))
+      unwrap(`sethostname ${name} in`, namespace, await native.hostnameIn(namespace, name))
     },
     setTime(microseconds) {
       const [seconds, rest] = [microseconds / 1_000_000n, microseconds % 1_000_000n]

@@ -44,6 +44,7 @@ describe('the inputs of checks', () => {
       policy,
       requests,
       outcomes: keptOutcomes({ requests }),
+      names: { bringUpToDate: () => {} },
       totals: new Totals(),
       calls: silentCalls(),
       nowMs: () => 0,

@@ -68,10 +68,11 @@ describe('a call with an idempotency key', () => {
     const calls = silentCalls(() => nowMs)
     const policy = { checkOf: () => check ?? (() => undefined) }
     const gate = { wait: async () => {} }
+    const names = { bringUpToDate: () => {} }
     const serve = (rpc: Rpc<Message, Message>, name = 'grpc.AgentService/Test') =>
       wrap(
         { name, types: { request: json, response: json }, rpc },
-        { log, gate, policy, totals, calls, requests, outcomes, nowMs: () => nowMs },
+        { log, gate, policy, totals, calls, requests, names, outcomes, nowMs: () => nowMs },
       )
     return { serve, totals, calls, requests, outcomes }
   }

@@ -63,13 +63,16 @@ function wrapped(
   const policy = { checkOf: () => check ?? (() => undefined) }
   const calls = silentCalls(nowMs)
   const outcomes = keptOutcomes({ requests })
-  const method = wrap(declared, { log, gate, policy, totals, requests, calls, outcomes, nowMs })
+  const names = NO_NAMES
+  const method = wrap(declared, { log, gate, policy, totals, requests, names, calls, outcomes, nowMs })
   return { method, lines, calls, requests }
 }
 
 function tellTo(told: boolean[]): Taken {
   return { delivered: () => told.push(true), dropped: () => told.push(false) }
 }
+
+const NO_NAMES = { bringUpToDate: () => {} }
 
 const openGate: Gate = { wait: async () => {} }
 const closedGate = {

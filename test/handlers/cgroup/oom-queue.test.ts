@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { cancelled } from '../../../src/base/abort.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { OomQueue } from '../../../src/handlers/cgroup/oom-queue.ts'
+import { ContainerNames } from '../../../src/handlers/container/container-names.ts'
 import type { RequestState } from '../../../src/os/supervisor/broker-messages.ts'
 import type { Taken } from '../../../src/state/request.ts'
 import { RequestJournal } from '../../../src/state/request-journal.ts'
@@ -13,7 +14,7 @@ import { FakeRequests } from '../../support/handlers/fake-requests.ts'
 function queue(files = new MemoryStateFiles(), states = new Map<bigint, RequestState>()) {
   const [log, state] = [silentLogger(), new StateStore(files)]
   const requests = new RequestJournal(state, log, new FakeRequests(states))
-  return { requests, events: new OomQueue(log, state, requests) }
+  return { requests, events: new OomQueue(log, { state, requests, names: new ContainerNames(state) }) }
 }
 
 function eventOf(containerId: string, kills: bigint, createdNs = 1n) {

@@ -1,10 +1,9 @@
 import { describe, expect, it } from 'vitest'
 import { containerFigures } from '../../../src/handlers/container/container-figures.ts'
 import { ContainerRegistry } from '../../../src/handlers/container/registry.ts'
-import { StateStore } from '../../../src/state/state-store.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 import { MemoryStateFiles } from '../../support/fakes/files/memory-state-files.ts'
-import { NO_ANSWERS } from '../../support/handlers/successor.ts'
+import { recordsIn } from '../../support/handlers/successor.ts'
 
 const ROOT = '/sys/fs/cgroup'
 
@@ -33,7 +32,7 @@ describe('the figures of containers', () => {
 })
 
 function guest() {
-  const containers = new ContainerRegistry(new StateStore(new MemoryStateFiles()), NO_ANSWERS)
+  const containers = new ContainerRegistry(recordsIn(new MemoryStateFiles()))
   for (let number = 0; number < 70; number++) containers.add(`c${number}`, `/pod/c${number}`)
   return { os: new FakeOs(), containers }
 }

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { ProcessState } from '../../../src/gen/state/container.ts'
+import { ContainerNames } from '../../../src/handlers/container/container-names.ts'
 import { ContainerRecord, Phase } from '../../../src/handlers/container/container-record.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
 import { MemoryStateFiles } from '../../support/fakes/files/memory-state-files.ts'
@@ -9,7 +10,10 @@ describe('ContainerRecord', () => {
     const kept: bigint[] = []
     const answers = { keep: (number: bigint) => void kept.push(number) }
     const state = new StateStore(new MemoryStateFiles())
-    const record = new ContainerRecord({ state, answers }, { id: 'c1', cgroupPath: '/c1', request: 1n })
+    const record = new ContainerRecord(
+      { state, answers, names: new ContainerNames(state) },
+      { key: 'c1', cgroupPath: '/c1', request: 1n },
+    )
     const exec = (key: string, request: bigint) => ProcessState.fromPartial({ key, execId: key, request })
     record.save({ phase: Phase.CREATED })
     for (const [key, request] of [

@@ -4,7 +4,6 @@ import { AgentError } from '../../../src/base/errors.ts'
 import { SIGKILL } from '../../../src/base/signals.ts'
 import { LinuxResources } from '../../../src/gen/oci.ts'
 import { Phase, readContainerRecords } from '../../../src/handlers/container/container-record.ts'
-import { StateStore } from '../../../src/state/state-store.ts'
 import { createWithHooks, sandboxWithHooks } from '../../support/handlers/guest-hooks.ts'
 import {
   containerRequest,
@@ -13,7 +12,7 @@ import {
   machineWithSandbox,
   remains,
 } from '../../support/handlers/machine.ts'
-import { NO_ANSWERS } from '../../support/handlers/successor.ts'
+import { recordsIn } from '../../support/handlers/successor.ts'
 import { isPending } from '../../support/pending.ts'
 
 const init = { containerId: 'c1', execId: '' }
@@ -80,7 +79,7 @@ describe('RemoveContainer', () => {
     await new Promise(setImmediate)
     made.os.clock.advance(2000)
     await expect(removed).rejects.toThrow('ETIME')
-    const [record] = readContainerRecords(new StateStore(made.state), NO_ANSWERS)
+    const [record] = readContainerRecords(recordsIn(made.state))
     expect(record?.fields.phase).toBe(Phase.CREATED)
     await made.handlers.startContainer({ containerId: 'c1' }, neverAborted)
   })

@@ -26,7 +26,7 @@ describe('tellEnd', () => {
     tellEnd(
       { events, oom },
       {
-        ...{ containerId: 'c1', execId: 'x', beganNs: 0n, record: { key: 'c1', oomKills: 0n } },
+        ...{ execId: 'x', beganNs: 0n, record: { key: 'c1', id: 'c1', oomKills: 0n } },
         process: { pid: 9, exit: Promise.resolve(record), starting: undefined },
       },
     )

@@ -28,7 +28,7 @@ function processOf(pid: number): ContainerProcess {
 
 function table() {
   const init = processOf(1)
-  return { init, processes: new ProcessTable('c1', init) }
+  return { init, processes: new ProcessTable({ id: 'c1' }, init) }
 }
 
 describe('ProcessTable', () => {
@@ -74,7 +74,7 @@ describe('ProcessTable', () => {
 
   it('distinguishes a forgotten first process from an unknown exec id', () => {
     const { init, processes } = table()
-    processes.forget('c1', init)
+    processes.forget(init)
     expect(() => processes.get('')).toThrow('Process not found: init process missing')
     expect(() => processes.get('e9')).toThrow('Process not found: invalid exec id')
   })
@@ -83,9 +83,9 @@ describe('ProcessTable', () => {
     const { processes } = table()
     const [first, second] = [processOf(2), processOf(3)]
     processes.reserve('e1').publish(first)
-    processes.forget('e1', first)
+    processes.forget(first)
     processes.reserve('e1').publish(second)
-    processes.forget('e1', first)
+    processes.forget(first)
     expect(processes.get('e1')).toBe(second)
   })
 })

@@ -9,7 +9,6 @@ import {
 import { Phase as SandboxPhase } from '../../../src/handlers/sandbox/sandbox-record.ts'
 import { kernelError } from '../../../src/os/errors.ts'
 import { EMPTY_RESPONSE } from '../../../src/state/request-journal.ts'
-import { StateStore } from '../../../src/state/state-store.ts'
 import {
   containerRequest,
   execRequest,
@@ -18,16 +17,17 @@ import {
   machineWithContainer,
   machineWithSandbox,
   remains,
+  renameRequest,
   sandboxRequest,
 } from '../../support/handlers/machine.ts'
 import { write } from '../../support/handlers/stdio-ends.ts'
 import {
   forgetPids,
   isAnswered,
-  NO_ANSWERS,
   OPEN,
   recordContainer,
   recordSandbox,
+  recordsIn,
   successorOf,
 } from '../../support/handlers/successor.ts'
 
@@ -53,7 +53,7 @@ describe('an agent after one that died', () => {
   it('goes on with a container that has another id now, of which nothing else has another name', async () => {
     const before = await machineWithSandbox()
     await before.handlers.createContainer(containerRequest('c1'), neverAborted)
-    recordContainer(before, { id: 'renamed' })
+    await before.handlers.rename(renameRequest({ c1: 'renamed' }), neverAborted)
     const after = await successorOf(before)
     const { handlers } = after
     const container = { containerId: 'renamed' }
@@ -63,7 +63,7 @@ describe('an agent after one that died', () => {
     await handlers.resumeContainer(container, neverAborted)
     await handlers.updateContainer({ ...container, resources: LinuxResources.create() }, neverAborted)
     await expect(handlers.createContainer(containerRequest('c1'), neverAborted)).rejects.toThrow(
-      "container id 'c1': already exists",
+      "container id 'c1': names what container 'renamed' has in the guest, until that is removed",
     )
     await handlers.removeContainer({ ...container, timeout: 0 }, neverAborted)
     expect(after.runtime.calls).toEqual(['create', 'start', 'exec', 'pause', 'resume', 'update', 'delete'])
@@ -135,7 +135,7 @@ describe('an agent after one that died', () => {
     const exit = await wait(after, 'e1')
     expect(exit.status).toBe(4)
     exit.delivered()
-    const [saved] = readContainerRecords(new StateStore(after.state), NO_ANSWERS)
+    const [saved] = readContainerRecords(recordsIn(after.state))
     expect(saved?.execs.map(({ execId, key }) => [execId, key])).toEqual([['e2', 'p3']])
     await expect(wait(await successorOf(after), 'e1')).rejects.toMatchObject({ code: 'NOT_FOUND' })
   })
@@ -198,9 +198,7 @@ describe('an agent after one that died', () => {
     await before.os.files.put(file, `oom_kill ${kills}\n`)
     if (queued > 0) {
       before.os.cgroupEvents.happen(file)
-      await expect
-        .poll(() => readContainerRecords(new StateStore(before.state), NO_ANSWERS)[0]?.fields.oomKills)
-        .toBe(2n)
+      await expect.poll(() => readContainerRecords(recordsIn(before.state))[0]?.fields.oomKills).toBe(2n)
       // Takes back the second save, as a death before it does.
       recordContainer(before, { oomKills: 0n })
     }
@@ -245,9 +243,7 @@ describe('an agent after one that died', () => {
     }
     await start()
     await kill()
-    await expect
-      .poll(() => readContainerRecords(new StateStore(before.state), NO_ANSWERS)[0]?.fields.oomKills)
-      .toBe(1n)
+    await expect.poll(() => readContainerRecords(recordsIn(before.state))[0]?.fields.oomKills).toBe(1n)
     await before.handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
     before.os.clock.advance(1)
     await start()
@@ -311,16 +307,13 @@ describe('an agent after one that died', () => {
     if (verb === 'start') await before.handlers.createContainer(containerRequest('c1'), neverAborted)
     before.runtime.refuse = (called) => (called === verb ? { exitCode: 1 } : undefined)
     await expect(before.handlers[method]({ containerId: 'c1' }, neverAborted, OPEN)).rejects.toThrow(verb)
-    expect(readContainerRecords(new StateStore(before.state), NO_ANSWERS)[0]?.fields.phase).toBe(phase)
+    expect(readContainerRecords(recordsIn(before.state))[0]?.fields.phase).toBe(phase)
     expect(isAnswered(await successorOf(before))).toBe(false)
   })
 
   it('undoes a creation that had come to no process, and lets its caller create again', async () => {
     const before = await machineWithSandbox()
-    new ContainerRecord(
-      { state: new StateStore(before.state), answers: NO_ANSWERS },
-      { id: 'c1', cgroupPath: '/containers/c1' },
-    ).save({
+    new ContainerRecord(recordsIn(before.state), { key: 'c1', cgroupPath: '/containers/c1' }).save({
       request: OPEN,
       sysctls: [{ path: '/proc/sys/net/core/somaxconn', before: '77' }],
       vfioDevices: ['0000:00:05.0'],
@@ -400,7 +393,7 @@ describe('an agent after one that died', () => {
       // The agent dies when the first file is gone.
       if (path === 'containers/c1') throw new Error('dead')
     }
-    const [found] = readContainerRecords(new StateStore(before.state), NO_ANSWERS)
+    const [found] = readContainerRecords(recordsIn(before.state))
     expect(() => found?.remove()).toThrow('dead')
     before.state.beforeChange = () => {}
     expect(before.state.names()).toEqual(expect.arrayContaining(['containers/c1/spec']))
@@ -440,7 +433,7 @@ describe('an agent after one that died', () => {
     const before = await machineWithContainer()
     await before.handlers.createContainer(containerRequest('c2'), neverAborted, OPEN)
     const { stdin } = before.runtime.last()
-    const [, second] = readContainerRecords(new StateStore(before.state), NO_ANSWERS)
+    const [, second] = readContainerRecords(recordsIn(before.state))
     second?.save({ phase: Phase.CREATING })
     const after = await successorOf(before)
     expect(isAnswered(after)).toBe(true)

@@ -1,3 +1,4 @@
+import type { RenameRequest } from '../../../src/gen/microvm/agent/v1/lifecycle.ts'
 import { getOomEvent } from '../../../src/handlers/cgroup/oom-events.ts'
 import { createContainer } from '../../../src/handlers/container/create-container.ts'
 import { getDiagnosticData } from '../../../src/handlers/container/get-diagnostic-data.ts'
@@ -21,6 +22,7 @@ import { createSandbox } from '../../../src/handlers/sandbox/create-sandbox.ts'
 import { destroySandbox } from '../../../src/handlers/sandbox/destroy-sandbox.ts'
 import { onlineCpuMem } from '../../../src/handlers/sandbox/online-cpu-mem.ts'
 import { removeStaleShareMounts } from '../../../src/handlers/sandbox/remove-stale-mounts.ts'
+import { type OpenCall, rename } from '../../../src/handlers/sandbox/rename.ts'
 import { restoreSandbox } from '../../../src/handlers/sandbox/restore-sandbox.ts'
 import { usableContainers } from '../../../src/handlers/sandbox/usable-containers.ts'
 import type { Call, Taken } from '../../../src/state/request.ts'
@@ -29,10 +31,13 @@ import { callOf } from './call.ts'
 export type SandboxCalls = ReturnType<typeof boundCalls>
 
 /** Container calls fail when `usableContainers` throws, as in the declarations. */
-export function boundCalls(context: SandboxContext) {
+export function boundCalls(context: SandboxContext, openCalls: OpenCall[]) {
   const any = bindTo(() => context)
   const usable = bindTo(() => usableContainers(context))
   return {
+    rename: any((sandbox: SandboxContext, request: RenameRequest, call: Call) =>
+      rename(sandbox, request, call, () => openCalls),
+    ),
     restore: () => restoreSandbox(context),
     createSandbox: any(createSandbox),
     destroySandbox: any(destroySandbox),

@@ -1,10 +1,12 @@
 import { neverAborted } from '../../../src/base/abort.ts'
 import { type Logger, silentLogger } from '../../../src/base/log.ts'
 import { CreateContainerRequest, CreateSandboxRequest, ExecProcessRequest } from '../../../src/gen/agent.ts'
+import { RenameRequest } from '../../../src/gen/microvm/agent/v1/lifecycle.ts'
 import type { DeepPartial, Process } from '../../../src/gen/oci.ts'
 import { ContainersCgroup } from '../../../src/handlers/cgroup/containers-cgroup.ts'
 import { createDeviceHandlers } from '../../../src/handlers/device/devices.ts'
 import { createSandboxContext, type SandboxContext } from '../../../src/handlers/sandbox/context.ts'
+import type { OpenCall } from '../../../src/handlers/sandbox/rename.ts'
 import type { SandboxConfig } from '../../../src/handlers/sandbox/sandbox-config.ts'
 import type { HostConnectionsConfig } from '../../../src/handlers/stdio/host-connections.ts'
 import { createHostConnections } from '../../../src/handlers/stdio/host-connections.ts'
@@ -50,6 +52,8 @@ export interface Machine {
   readonly state: MemoryStateFiles
   destroyed(): number
   readonly storage: StorageHandlers
+  /** Calls that a Rename takes for open. */
+  readonly openCalls: OpenCall[]
 }
 
 export async function machine(
@@ -70,6 +74,7 @@ export async function machine(
   const runtime = options.runtime ?? new FakeRuntime(os)
   const storages: string[] = []
   const storage = fakeStorage(storages)
+  const openCalls: OpenCall[] = []
   let destroyed = 0
   const state = options.state ?? new MemoryStateFiles()
   const log = options.log ?? silentLogger()
@@ -98,7 +103,8 @@ export async function machine(
   return {
     os,
     runtime,
-    handlers: boundCalls(context),
+    handlers: boundCalls(context, openCalls),
+    openCalls,
     context,
     storages,
     storage,
@@ -159,6 +165,15 @@ type PartialContainer = Omit<DeepPartial<CreateContainerRequest>, 'containerId'>
 
 export function sandboxRequest(request: Parameters<typeof CreateSandboxRequest.fromPartial>[0] = {}) {
   return CreateSandboxRequest.fromPartial({ sandboxId: 'pod', hostname: 'pod', ...request })
+}
+
+/** A Rename of containers, each to the id that it has here. */
+export function renameRequest(
+  ids: Readonly<Record<string, string>>,
+  request: DeepPartial<RenameRequest> = {},
+): RenameRequest {
+  const containers = Object.entries(ids).map(([oldId, newId]) => ({ oldId, newId }))
+  return RenameRequest.fromPartial({ containers, ...request })
 }
 
 export function containerRequest(

@@ -1,14 +1,23 @@
+import { ContainerNames } from '../../../src/handlers/container/container-names.ts'
 import {
   type Answers,
   type ContainerRecord,
+  type Records,
   readContainerRecords,
 } from '../../../src/handlers/container/container-record.ts'
 import { SandboxRecord } from '../../../src/handlers/sandbox/sandbox-record.ts'
+import type { StateFiles } from '../../../src/os/files/state-files.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
 import { FakeRequests } from './fake-requests.ts'
 import { type Machine, machine } from './machine.ts'
 
-export const NO_ANSWERS: Answers = { keep: () => {} }
+const NO_ANSWERS: Answers = { keep: () => {} }
+
+/** What the records of containers need, of an agent that has not read the names. */
+export function recordsIn(files: StateFiles): Records {
+  const state = new StateStore(files)
+  return { state, answers: NO_ANSWERS, names: new ContainerNames(state) }
+}
 
 /** The number of a repeated request. */
 export const OPEN = 5n
@@ -29,14 +38,14 @@ export async function successorOf(
 }
 
 export function recordContainer({ state }: Machine, changes: Partial<ContainerRecord['fields']>): void {
-  const [found] = readContainerRecords(new StateStore(state), NO_ANSWERS)
+  const [found] = readContainerRecords(recordsIn(state))
   if (found === undefined) throw new Error('no container is recorded')
   found.save(changes)
 }
 
 /** Removes the pids of execs from the dead agent's records. */
 export function forgetPids({ state }: Machine): void {
-  const [found] = readContainerRecords(new StateStore(state), NO_ANSWERS)
+  const [found] = readContainerRecords(recordsIn(state))
   for (const exec of found?.execs ?? []) found?.saveProcess({ ...exec, pid: 0 })
 }
 

@@ -21,6 +21,7 @@ import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/t
 import { AgentServiceDefinition } from '../../../src/gen/agent.ts'
 import { HealthDefinition } from '../../../src/gen/health.ts'
 import { IntrospectionDefinition } from '../../../src/gen/microvm/agent/v1/introspection.ts'
+import { LifecycleDefinition } from '../../../src/gen/microvm/agent/v1/lifecycle.ts'
 import { clientFor, type ServiceClient } from '../../../src/rpc/client.ts'
 import { ttrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import { type AgentLog, readLog } from '../log-lines.ts'
@@ -33,6 +34,7 @@ export interface AgentConnection {
   readonly agent: ServiceClient<typeof AgentServiceDefinition>
   readonly health: ServiceClient<typeof HealthDefinition>
   readonly introspection: ServiceClient<typeof IntrospectionDefinition>
+  readonly lifecycle: ServiceClient<typeof LifecycleDefinition>
   readonly socket: Socket
   close(): void
   readonly closed: Promise<void>
@@ -202,6 +204,7 @@ async function open(path: string): Promise<AgentConnection> {
     agent: clientFor(AgentServiceDefinition, client),
     health: clientFor(HealthDefinition, client),
     introspection: clientFor(IntrospectionDefinition, client),
+    lifecycle: clientFor(LifecycleDefinition, client),
     socket,
     close: () => client.close(),
     closed: client.closed,

@@ -24,6 +24,7 @@ import { forward } from '../rpc/forward.ts'
 import { temporaryFolder } from '../temporary-folder.ts'
 import { keyedLife } from './keyed-life.ts'
 import { type Kept, keepsOnly, keptOf, live, makeWatched } from './lives.ts'
+import { nothingOfRenames, renames } from './renames.ts'
 import { oneRun } from './share.ts'
 
 export interface Caller {
@@ -128,6 +129,11 @@ export async function allCallers(folder: string): Promise<readonly Caller[]> {
       options: underOwnPolicy(folder),
     },
     ...['the Go runtime', 'runtime-rs', 'agent-ctl'].map((caller) => sequence(replayOf(caller, 'ttrpc'))),
+    {
+      ...{ name: RENAMES, links: [], options: {} },
+      play: (started) => renames(started, root),
+      check: nothingOfRenames,
+    },
     ...['runc', 'crun'].map((runtime) => lives(runtime, busyboxRoot(temporaryFolder()), watched)),
     callsWithKeys(busyboxRoot(temporaryFolder())),
   ]
@@ -198,6 +204,7 @@ async function anotherAgent(started: AgentProcess): Promise<void> {
   await vi.waitFor(() => expect(booted()).toBeGreaterThan(before), { timeout: 20_000 })
 }
 
+const RENAMES = 'renames of a pod'
 const NO_SHARED_FOLDER = 'go-shim.no-shared-fs'
 const EVERY_COMMAND = 'agent-ctl.every-command'
 

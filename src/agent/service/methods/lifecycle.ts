@@ -1,13 +1,27 @@
 import { AgentError } from '../../../base/errors.ts'
 import type { LifecycleDefinition } from '../../../gen/microvm/agent/v1/lifecycle.ts'
+import type { SandboxContext } from '../../../handlers/sandbox/context.ts'
+import { rename } from '../../../handlers/sandbox/rename.ts'
 import type { Lifecycle } from '../../lifecycle/lifecycle.ts'
 import type { Policy } from '../../policy/policy.ts'
+import type { CallsInFlight } from '../calls-in-flight.ts'
 import { cancellable, type ServiceMethods } from '../rpc.ts'
 
 const RESUMED = 'microvm.agent.v1.Lifecycle/Resumed'
 
-export function lifecycleMethods(lifecycle: Lifecycle, policy: Policy) {
+interface LifecycleDependencies {
+  readonly lifecycle: Lifecycle
+  readonly policy: Policy
+  readonly sandbox: SandboxContext
+}
+
+export function lifecycleMethods(
+  { lifecycle, policy, sandbox }: LifecycleDependencies,
+  calls: Pick<CallsInFlight, 'list'>,
+) {
   const checkResumed = policy.checkOf(RESUMED)
+  const openCalls = () =>
+    calls.list().map(({ incoming, containerId }) => ({ number: incoming.number ?? 0n, containerId }))
   return {
     // Not queued behind other work: it refuses what works.
     detach: cancellable('idempotent', (request) => lifecycle.detach(request), { turn: 'brief' }),
@@ -27,7 +41,7 @@ export function lifecycleMethods(lifecycle: Lifecycle, policy: Policy) {
     }),
     quiesce: cancellable<unknown, never>('idempotent', notYet('Quiesce')),
     thaw: cancellable<unknown, never>('idempotent', notYet('Thaw'), { rule: 'none' }),
-    rename: cancellable<unknown, never>('idempotent', notYet('Rename')),
+    rename: cancellable('journaled', (request, call) => rename(sandbox, request, call, openCalls)),
   } satisfies ServiceMethods<typeof LifecycleDefinition>
 }
 

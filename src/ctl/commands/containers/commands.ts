@@ -106,4 +106,36 @@ export const containerCommands: readonly Command[] = [
     ],
     load: () => import('./logs.ts'),
   },
+  {
+    name: 'rename',
+    group: 'containers',
+    summary: 'give the sandbox and its containers other ids',
+    details: [
+      'All ids change at once, or none does. Nothing is renamed in the guest: a new container cannot have the first id of one that is still there.',
+    ],
+    arguments: [
+      {
+        name: 'OLD=NEW',
+        summary: "a container's id and its new one; OLD=NEW,HOSTNAME where it has a host name of its own",
+        optional: true,
+        repeated: true,
+        completes: 'container',
+      },
+    ],
+    options: [
+      { name: 'sandbox', value: 'ID', summary: 'the new id of the sandbox' },
+      { name: 'hostname', value: 'NAME', summary: "the sandbox's new host name" },
+      { name: 'dns', value: 'LINE', repeated: true, summary: 'a line of the new /etc/resolv.conf' },
+      {
+        name: 'hosts',
+        value: 'FILE',
+        completes: 'file',
+        summary: 'the new content of what containers have mounted at /etc/hosts',
+      },
+    ],
+    examples: [
+      ['rename --sandbox shop --hostname shop web=shop-web', 'the pod of a clone under its own name'],
+    ],
+    load: () => import('./rename.ts'),
+  },
 ]

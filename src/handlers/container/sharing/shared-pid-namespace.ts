@@ -5,10 +5,15 @@ import type { UndoList } from '../../../base/undo.ts'
 import type { Os } from '../../../os/os.ts'
 import type { ContainerProcess } from '../../process/process.ts'
 
+interface Maker {
+  readonly key: string
+  readonly id: string
+}
+
 type State =
   | { readonly name: 'none' }
-  | { readonly name: 'making'; readonly maker: string }
-  | { readonly name: 'made'; readonly maker: string; readonly init: Pick<ContainerProcess, 'status'> }
+  | { readonly name: 'making'; readonly maker: Maker }
+  | { readonly name: 'made'; readonly maker: Maker; readonly init: Pick<ContainerProcess, 'status'> }
 
 /**
  * The pid namespace that containers may share: that of the sandbox's first container, the maker, whether the maker asked for
@@ -25,38 +30,38 @@ export class SharedPidNamespace {
     this.path = path
   }
 
-  /** Makes container `id` the maker if there is none. Returns whether `id` is the maker. */
-  begin(id: string): boolean {
-    if (this.#state.name === 'none') this.#state = { name: 'making', maker: id }
-    return this.#state.maker === id
+  /** Makes a container the maker if there is none. Returns whether it is the maker. */
+  begin(container: Maker): boolean {
+    if (this.#state.name === 'none') this.#state = { name: 'making', maker: container }
+    return this.#state.maker.key === container.key
   }
 
-  /** Container `id` was created. If it is the maker, others may join now. */
-  made(id: string, init: Pick<ContainerProcess, 'status'>): void {
-    if (this.#state.name !== 'making' || this.#state.maker !== id) return
-    this.#state = { name: 'made', maker: id, init }
+  /** The container was created. If it is the maker, others may join now. */
+  made(key: string, init: Pick<ContainerProcess, 'status'>): void {
+    if (this.#state.name !== 'making' || this.#state.maker.key !== key) return
+    this.#state = { name: 'made', maker: this.#state.maker, init }
     this.#changes.announce()
   }
 
-  /** Container `id` was removed, or its creation failed. If it is the maker, the namespace has ended. */
-  gone(id: string): void {
-    if (this.#state.name === 'none' || this.#state.maker !== id) return
+  /** The container was removed, or its creation failed. If it is the maker, the namespace has ended. */
+  gone(key: string): void {
+    if (this.#state.name === 'none' || this.#state.maker.key !== key) return
     this.#state = { name: 'none' }
     this.#changes.announce()
   }
 
   /**
-   * The path of the namespace to join; undefined when container `id` is or becomes the maker. Waits while another maker is
+   * The path of the namespace to join; undefined when the container is or becomes the maker. Waits while another maker is
    * being created. Throws INTERNAL when the namespace has ended but its maker is not removed: nothing can fork in it.
    */
-  async joinedBy(id: string, signal: AbortSignal): Promise<string | undefined> {
-    while (!this.begin(id)) {
+  async joinedBy(container: Maker, signal: AbortSignal): Promise<string | undefined> {
+    while (!this.begin(container)) {
       const state: State = this.#state
       if (state.name === 'making') {
         await this.#changes.next(signal)
       } else if (state.name === 'made') {
         if (state.init.status === undefined) return this.path
-        const text = `Sandbox does not have sandbox_pidns: it ended with container ${state.maker}, which is to be removed first`
+        const text = `Sandbox does not have sandbox_pidns: it ended with container ${state.maker.id}, which is to be removed first`
         throw new AgentError('INTERNAL', text)
       }
     }

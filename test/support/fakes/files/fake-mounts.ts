@@ -3,7 +3,7 @@ import type { MountEntry, MountPlace, Mounts } from '../../../../src/os/files/mo
 
 type AnyMountRequest = Parameters<Mounts['mount']>[0]
 type MountRequest = Omit<AnyMountRequest, 'refuseLinks'>
-type FakeCall = 'mount' | 'unmount' | 'clone' | 'pin namespaces'
+type FakeCall = 'mount' | 'unmount' | 'clone' | 'pin namespaces' | 'set hostname'
 
 /** A mount table. Mounts do not hide files of `FakeFiles`, except a file bound over a file. */
 export class FakeMounts implements Mounts {
@@ -14,6 +14,8 @@ export class FakeMounts implements Mounts {
   readonly clones: { readonly from: MountPlace; readonly to: MountPlace }[] = []
   /** The host name of each new uts namespace; empty where it kept the machine's name. */
   readonly hostnames: string[] = []
+  /** By the path of the uts namespace. */
+  readonly hostnameOf = new Map<string, string>()
   /** Returns the errno of failing calls for a target; undefined for success. */
   failWith: (call: FakeCall, target: string) => string | undefined = () => undefined
   hasLink: (path: string) => boolean = () => false
@@ -49,10 +51,19 @@ export class FakeMounts implements Mounts {
 
   async pinNamespaces({ ipc, uts, hostname }: Parameters<Mounts['pinNamespaces']>[0]): Promise<void> {
     this.hostnames.push(hostname)
+    this.hostnameOf.set(uts, hostname)
     for (const target of [ipc, uts]) {
       this.#failIfAsked('pin namespaces', target)
       this.#push({ source: 'nsfs', target, type: 'nsfs', flags: [], data: '' })
     }
+  }
+
+  async hostnameIn(namespace: string, hostname = ''): Promise<string> {
+    const before = this.hostnameOf.get(namespace) ?? ''
+    if (hostname === '') return before
+    this.#failIfAsked('set hostname', namespace)
+    this.hostnameOf.set(namespace, hostname)
+    return before
   }
 
   async list(): Promise<readonly MountEntry[]> {
