@@ -11,6 +11,7 @@ import {
 import type { Registry } from '../../../src/host/instance/registry/registry.ts'
 import { daemonsIn, FILTERED } from './leftovers.ts'
 import type { DaemonLifePlan } from './lives/daemon-life.ts'
+import type { DocumentLifePlan } from './lives/document-life.ts'
 import type { LifePlan } from './lives/life.ts'
 import { ensureRequest, file, specification } from './requests.ts'
 import { tinyGuest } from './tiny-guest.ts'
@@ -64,6 +65,17 @@ export function daemonLifePlan(disks: string): DaemonLifePlan {
   addPasstStandIn(join(disks, 'bin'))
   const daemons = () => daemonsIn(dirname(disks))
   return { ...others, request: ensureRequest('web', { specification: change }), tap, shared, daemons }
+}
+
+/** The same for DOCUMENT_LIFE, with a catalogue. */
+export function documentLifePlan(disks: string): DocumentLifePlan {
+  const plan = lifePlan(disks)
+  const catalogue = join(disks, 'catalogue.toml')
+  const volume = (name: string, path: string) => `[volumes.${name}]\npath = "${path}"\n`
+  const lan = `[networks.lan]\ninterface = "${interfaceName('d', disks)}"\n`
+  const entries = [volume('root', join(disks, 'root')), volume('more', plan.data), lan]
+  writeFileSync(catalogue, `roots = ["${disks}"]\n${entries.join('')}`, { mode: 0o600 })
+  return { ...plan, catalogue }
 }
 
 function interfaceName(prefix: string, disks: string): string {

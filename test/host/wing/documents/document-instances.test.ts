@@ -8,6 +8,7 @@ import { neverAborted } from '../../../../src/base/abort.ts'
 import {
   ChangeStateRequest_Change as Change,
   EnsureInstanceRequest,
+  DeviceStatus_Plug as Plug,
   PlugRequest,
   Stability,
   State,
@@ -307,6 +308,28 @@ describe('an instance that was made of a document', () => {
       ])
     },
   )
+
+  it('tells since when its guest keeps a device, for ever, which a cold boot ends', async () => {
+    const opened = await openOwn()
+    const { instances } = opened
+    await instances.ensure(request(OWN), ANNE)
+    // Its firmware finds nothing to boot, and answers no request to let a device go.
+    await anne(instances, Change.RUN)
+    const unplug = (of: Instances) => of.unplug({ key: 'web', deviceKey: 'disk0', graceMs: 50 }, ANNE)
+    const { devices } = await unplug(instances)
+    expect(devices.disk0).toEqual({ plug: Plug.LEAVING, leavingMs: expect.any(BigInt) })
+    const again = await reopen(opened, () => ({}))
+    expect((await unplug(again)).devices).toEqual(devices)
+    const { configurations } = await again.get('web', ANNE)
+    const { current = '', desired = '', saved = '' } = configurations ?? {}
+    const has = (text: string) => 'disk0' in readMachine(JSON.parse(text)).devices
+    expect([current, desired, saved].map(has)).toEqual([true, false, false])
+    await anne(again, Change.KILL)
+    const booted = await anne(again, Change.RUN)
+    expect(booted.devices).not.toHaveProperty('disk0')
+    expect(has(booted.configurations?.current ?? '')).toBe(false)
+    expect(qemuWords(booted.qemuPid).join(' ')).not.toContain('virtio-blk')
+  })
 
   it('is not started with a property that this QEMU lacks', async () => {
     const opened = await openOwn()

@@ -6,9 +6,10 @@ import { leftovers } from '../../../support/wing/leftovers.ts'
 import { type LifeName, runLife } from '../../../support/wing/lives/run-life.ts'
 
 /** The commits of each life; one that has more fails this test. */
-const COMMITS = { machine: 22, daemons: 17 } as const satisfies Record<LifeName, number>
+const COMMITS = { machine: 22, daemons: 17, documents: 19 } as const satisfies Record<LifeName, number>
 /** `npm run instances` takes all moments, and this group one of so many. */
-const SHARE = process.env[INSTANCES.lives] === undefined ? 5 : 1
+const SHARES = { machine: 5, daemons: 5, documents: 10 } as const satisfies Record<LifeName, number>
+const shareOf = (life: LifeName) => (process.env[INSTANCES.lives] === undefined ? SHARES[life] : 1)
 const TIMEOUT_MS = 600_000
 const AT_A_TIME = 3
 
@@ -17,9 +18,9 @@ const deathsOf = (life: LifeName) =>
     .flatMap((when) =>
       Array.from({ length: COMMITS[life] }, (_, index): Death => ({ commit: index + 1, when })),
     )
-    .filter((_, index) => index % SHARE === 0)
+    .filter((_, index) => index % shareOf(life) === 0)
 
-describe.each(['machine', 'daemons'] as const)(
+describe.each(['machine', 'daemons', 'documents'] as const)(
   'the death of a daemon with real machines, in the life %s',
   (life) => {
     it(

@@ -12,8 +12,8 @@ export interface LifeEnd {
   readonly errors: string
 }
 
-/** LIFE and DAEMON_LIFE. */
-export type LifeName = 'machine' | 'daemons'
+/** LIFE, DAEMON_LIFE and DOCUMENT_LIFE. */
+export type LifeName = 'machine' | 'daemons' | 'documents'
 
 /** Runs a daemon's instances in a process of their own, from the call `first` on. */
 export async function runLife(
