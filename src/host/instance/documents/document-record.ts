@@ -94,7 +94,7 @@ export function withStopped(record: Readonly<InstanceRecord>): Partial<InstanceR
   const { document } = record
   if (document === undefined) return {}
   return {
-    document: { ...document, ...NOT_RUNNING, clockStart: 0n },
+    document: { ...document, ...NOT_RUNNING },
     ...{ specification: specToProto(stoppedSpec(record)), leaving: [], leavingMs: {} },
   }
 }

@@ -3,8 +3,8 @@ import { MAX_CLOCK_SECONDS, type Machine } from '../../machine/machine.ts'
 import type { MachineInstance } from '../instance.ts'
 import { clockStart, machinesOf } from './document-record.ts'
 
-/** A clock that is off by less is as it was: it has whole seconds, and QEMU takes a while to begin. */
-const SLACK_SECONDS = 2
+/** A clock that is off by less is as it was: it has whole seconds, QEMU takes a while to begin, and so does its answer. */
+const SLACK_SECONDS = 5
 
 /** Keeps the clock that the guest has set, `offset` seconds from how it began, for later boots. Waits for no change. */
 export function followClock(instance: MachineInstance, offset: unknown): void {

@@ -3,7 +3,7 @@ import { AgentError } from '../../../base/errors.ts'
 import type { EnsureInstanceRequest, Specification } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { DocumentRecord, InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { firstFieldDifference } from '../../machine/diff.ts'
-import { parseDocument } from '../../machine/document/document.ts'
+import { type Document, parseDocument } from '../../machine/document/document.ts'
 import { asSpec } from '../../qemu/machine/as-spec.ts'
 import { checkCanBeKept } from '../../spec/check-spec.ts'
 import { firstDifference } from '../../spec/first-difference.ts'
@@ -57,19 +57,27 @@ function wantedDocument(
   machines: HostMachines | undefined,
 ): WantedInstance {
   if (machines === undefined) throw new AgentError('UNIMPLEMENTED', 'document: no machines of documents here')
-  const document = parseDocument(text)
-  if (document.domain !== undefined && !isPrivileged)
+  const read = (): Document => {
+    const document = parseDocument(text)
+    if (document.domain === undefined || isPrivileged) return document
     throw new AgentError('PERMISSION_DENIED', `${document.at}.domain: only for the administrator`)
+  }
   return {
     differenceTo: ({ document: present }) => {
+      // This version may not read what an earlier one did.
+      if (present?.given === text) return undefined
+      const document = read()
       if (present === undefined) return 'document'
+      const earlier = readRecorded(present.given)
+      if (earlier === undefined) return 'document (recorded by another version)'
       // Labels are properties of the instance.
       const { at: _, labels: __, ...wanted } = document
-      const { at, labels: ___, ...given } = parseDocument(present.given)
+      const { at, labels: ___, ...given } = earlier
       const difference = firstFieldDifference(given, wanted)
       return difference && (difference === 'name' ? 'metadata.name' : `${at}.${difference}`)
     },
     make: async (key) => {
+      const document = read()
       const uuid = isUuid(key) ? key : randomUUID()
       const machine = await machines.expand(document, { isPrivileged, uuid })
       const spec = asSpec(machine, {})
@@ -80,6 +88,15 @@ function wantedDocument(
         cid: own && Number(own.properties['guest-cid'] ?? 0),
       }
     },
+  }
+}
+
+/** Undefined for what this version does not read. */
+function readRecorded(given: string): Document | undefined {
+  try {
+    return parseDocument(given)
+  } catch {
+    return undefined
   }
 }
 

@@ -298,6 +298,12 @@ describe('an instance that was made of a document', () => {
       const third = await reopen(opened, (document) => ({
         given: document.given.replace('rng: true', 'dice: true'),
       }))
+      await expect(third.ensure(request(given), ANNE)).rejects.toMatchObject({
+        code: 'FAILED_PRECONDITION',
+        message: 'instance web: document (recorded by another version): differs from the present one',
+      })
+      const same = given.replace('rng: true', 'dice: true')
+      expect((await third.ensure(request(same), ANNE)).state).toBe(State.STOPPED)
       const started = anne(third, Change.RUN)
       if (isLatest) await expect(started).rejects.toThrow('spec.features.dice: unknown field')
       else expect((await started).state).toBe(State.RUNNING)
