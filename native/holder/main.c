@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -60,10 +61,12 @@ static bool read_start_time(unsigned long long *ticks) {
   return place != NULL && sscanf(place, " %llu", ticks) == 1;
 }
 
-static bool raise_open_files(struct rlimit *before) {
-  if (getrlimit(RLIMIT_NOFILE, before) != 0) return false;
-  const struct rlimit raised = {.rlim_cur = before->rlim_max, .rlim_max = before->rlim_max};
-  return setrlimit(RLIMIT_NOFILE, &raised) == 0;
+/* Also of the children: the vsock daemon and virtiofsd have a descriptor for each connection and file of the guest. */
+static bool raise_open_files(void) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
+  limit.rlim_cur = limit.rlim_max;
+  return setrlimit(RLIMIT_NOFILE, &limit) == 0;
 }
 
 static bool open_signals(struct holder *holder) {
@@ -93,7 +96,7 @@ static bool prepare(struct holder *holder, const char **step) {
   holder->outer_pid = outer_pid();
   if (holder->outer_pid == 0 || !read_start_time(&holder->start_time)) return false;
   *step = "session";
-  if (setsid() < 0 || !raise_open_files(&holder->open_files)) return false;
+  if (setsid() < 0 || !raise_open_files()) return false;
   *step = "epoll";
   holder->epoll = epoll_create1(EPOLL_CLOEXEC);
   if (holder->epoll < 0 || !open_signals(holder)) return false;

@@ -2,7 +2,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/resource.h>
 #include <sys/types.h>
 
 #include "limits.h"
@@ -79,7 +78,6 @@ struct holder {
   uint32_t connections_used; /* all later entries are unused */
   uint32_t rings_used;
   uint32_t rings_waiting;
-  struct rlimit open_files; /* of the children */
   struct child children[CHILDREN_MAX];
   struct ring rings[RINGS_MAX];
   struct connection connections[CONNECTIONS_MAX];

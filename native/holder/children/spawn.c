@@ -33,7 +33,6 @@ static void become_program(struct spawn *spawn, int reports) {
   int output = spawn->console >= 0 ? spawn->console : spawn->log;
   if (spawn->console >= 0 && dup2(spawn->console, STDIN_FILENO) < 0) return;
   if (dup2(output, STDOUT_FILENO) < 0 || dup2(spawn->log, STDERR_FILENO) < 0) return;
-  if (setrlimit(RLIMIT_NOFILE, spawn->open_files) != 0) return;
   int program = spawn->walls == NULL ? -1 : walls_program(spawn->argv[0]);
   if (spawn->walls != NULL) spawn->failed_wall = walls_make(spawn->walls, spawn->wall_count);
   if (spawn->failed_wall >= 0) return;

@@ -2,14 +2,12 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <sys/resource.h>
 #include <sys/types.h>
 
 struct spawn {
   char *const *argv;
   int console; /* the child's stdin and stdout; or -1: /dev/null and the log */
   int log;
-  const struct rlimit *open_files;
   char *const *walls;
   size_t wall_count;
   int failed_wall; /* -1; set by spawn_process to the index of the wall that failed */

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import { buildHolder } from '../../build/native.ts'
+import { buildAddon, buildHolder } from '../../build/native.ts'
 import { LimitedCgroups } from '../../os/cgroup/limited-cgroups.ts'
 import { askedQemu } from '../qemu/capabilities.ts'
 import { type Acceleration, chooseAcceleration, hasAccess, hostTscKhz } from '../qemu/host.ts'
@@ -48,7 +48,7 @@ export interface HostInstancesOptions {
  * FAILED_PRECONDITION where no PID namespace can be made, without which processes would be left behind.
  */
 export async function openHostInstances(options: HostInstancesOptions): Promise<Instances> {
-  const program = await buildHolder()
+  const [program] = await Promise.all([buildHolder(), buildAddon()])
   const holders: Holders = {
     start: async (folder, cgroups) => {
       const holder = await startHolder(folder, program, cgroups)

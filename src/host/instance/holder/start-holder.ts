@@ -1,9 +1,10 @@
-import { execFile } from 'node:child_process'
 import { readdir, readFile } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { promisify } from 'node:util'
-import { AgentError, errnoOf, messageOf } from '../../../base/errors.ts'
+import { AgentError, errnoOf } from '../../../base/errors.ts'
+import { findAgentFolder, loadNative } from '../../../os/native.ts'
+import { startChild } from '../../../os/process/child.ts'
+import { linuxStreams } from '../../../os/streams/linux-streams.ts'
 import { connectToHolder, HolderClient } from './holder-client.ts'
 
 /** How long the program may take to make the namespace and its socket. */
@@ -11,6 +12,9 @@ const START_TIMEOUT_MS = 10_000
 
 /** Between two looks at a holder that was killed. */
 const LOOK_MS = 10
+
+/** Of what the program says of its failure. */
+const MAX_ERROR_BYTES = 4096
 
 /** Exit statuses of `native/holder`. */
 const NO_NAMESPACE = 3
@@ -26,14 +30,7 @@ export async function startHolder(
   program: string,
   cgroups: readonly string[] = [],
 ): Promise<HolderClient> {
-  try {
-    // The holder and its children get nothing else of the daemon's environment.
-    const env = { PATH: process.env.PATH ?? '/usr/sbin:/usr/bin:/sbin:/bin' }
-    const limits = { timeout: START_TIMEOUT_MS, killSignal: 'SIGKILL' } as const
-    await promisify(execFile)(program, [folder, ...cgroups], { env, ...limits })
-  } catch (error) {
-    throw startError(folder, error)
-  }
+  await runHolder(folder, program, cgroups)
   const holder = await findHolder(folder)
   if (holder === undefined) throw new AgentError('UNAVAILABLE', `holder of ${folder}: ended at once`)
   return holder
@@ -70,11 +67,30 @@ async function isHolder(pid: string, folder: string): Promise<boolean> {
   return basename(program) === 'holder' && argument === folder
 }
 
-function startError(folder: string, error: unknown): AgentError {
-  const isExit = error instanceof Error && 'stderr' in error && 'code' in error
-  const text = isExit ? String(error.stderr).trim() : ''
-  const message = `holder of ${folder}: ${text === '' ? messageOf(error) : text}`
-  if (isExit && error.code === NO_NAMESPACE) return new AgentError('FAILED_PRECONDITION', message)
-  if (isExit && error.code === HELD) return new AgentError('ALREADY_EXISTS', message)
-  return new AgentError('UNAVAILABLE', message, { cause: error })
+/** Runs the program until the holder is in the background. By vfork(2): a fork of this process copies its page tables. */
+async function runHolder(folder: string, program: string, cgroups: readonly string[]): Promise<void> {
+  const native = loadNative(findAgentFolder(import.meta.filename))
+  const streams = linuxStreams(native)
+  const words = streams.memoryFile('holder-error')
+  try {
+    const child = await startChild(native, streams, {
+      ...{ argv: [program, folder, ...cgroups], name: undefined, cwd: '/' },
+      // The holder and its children get nothing else of the daemon's environment.
+      env: { PATH: process.env.PATH ?? '/usr/sbin:/usr/bin:/sbin:/bin' },
+      ...{ stdio: [undefined, undefined, words], denied: [], hasTerminal: false },
+    })
+    const timer = setTimeout(child.kill, START_TIMEOUT_MS)
+    const status = await child.exitCode
+    clearTimeout(timer)
+    if (status !== 0)
+      throw startError(folder, status, String(streams.readAt(words, 0, MAX_ERROR_BYTES)).trim())
+  } finally {
+    streams.close(words)
+  }
+}
+
+function startError(folder: string, status: number, text: string): AgentError {
+  const message = `holder of ${folder}: ${text === '' ? `exit status ${status}` : text}`
+  if (status === NO_NAMESPACE) return new AgentError('FAILED_PRECONDITION', message)
+  return new AgentError(status === HELD ? 'ALREADY_EXISTS' : 'UNAVAILABLE', message)
 }

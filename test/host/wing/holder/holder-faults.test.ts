@@ -258,13 +258,13 @@ describe('holder: limits', () => {
     await holder.listen(join(folder, 'port'), 1)
   })
 
-  it('raises its own limit of descriptors, not that of its children', async () => {
+  it('raises the limit of descriptors, also for its children', async () => {
     const folder = holders.newFolder()
     const holder = await holders.start(folder, wrapped('prlimit --nofile=100:2000'))
     const exit = nextExit(holder)
     await holder.start(sh('a', 'log', 'ulimit -Sn'))
     await exit
-    await expect.poll(() => readFileSync(join(folder, 'a.log'), 'utf8')).toBe('100\n')
+    await expect.poll(() => readFileSync(join(folder, 'a.log'), 'utf8')).toBe('2000\n')
     expect(readFileSync(`/proc/${holder.pid}/limits`, 'utf8')).toMatch(/Max open files +2000 +2000/)
   })
 
