@@ -29,16 +29,19 @@ const number = integer(1, Number.MAX_SAFE_INTEGER)
 
 const limits = object({ iops: optional(number), bytes_per_second: optional(number) })
 
-const httpsUrl = text(
-  /^https:\/\/[^\s/?#@\\]+\/[^\s?#\\]*$/,
-  'an address such as https://images.example/disk.raw, without user, password and query',
+const HTTPS = /https:\/\/[^\s/?#@\\]+\/[^\s?#\\]*/
+/** Portal, target and number of the unit. */
+const ISCSI = /iscsi:\/\/([^\s/?#@\\]+)\/((?:iqn|eui|naa)\.[\w.:-]{1,219})\/(\d{1,3})/
+const diskUrl = text(
+  new RegExp(`^(?:${HTTPS.source}|${ISCSI.source})$`),
+  'https://images.example/disk.raw or iscsi://storage.example/iqn.2026-11.example:disk/1, without user, password and query',
 )
 
 /** A disk of one writer at a time. */
 const volume = object({
   path: optional(path),
-  /** In place of a path: a raw disk that is read from a server. */
-  url: optional(httpsUrl),
+  /** In place of a path: a raw disk of a server. */
+  url: optional(diskUrl),
   username: optional(text(/^[^\p{Cc}:]{1,255}$/u, 'a name without a colon')),
   /** Never of a document: the header of a qcow2 image, which a guest could write into a raw one, names other files. */
   format: optional(oneOf(['raw', 'qcow2'])),
@@ -172,8 +175,9 @@ function checkVolumes({ volumes }: Catalogue): void {
     if (url === undefined && username !== undefined) refuse(`${at}.username`, 'is for a url')
     if (url === undefined) continue
     if (!URL.canParse(url)) refuse(`${at}.url`, `${shown(url)}: no address`)
-    if (format === 'qcow2') refuse(`${at}.format`, 'qcow2: only raw disks are read from a server')
-    if (read_only === false) refuse(`${at}.read_only`, 'false: https writes nothing')
+    if (format === 'qcow2') refuse(`${at}.format`, 'qcow2: of a server only raw disks')
+    if (read_only === false && url.startsWith('https:'))
+      refuse(`${at}.read_only`, 'false: https writes nothing')
     if ((username === undefined) !== (password === undefined))
       refuse(at, 'a url has username and secret, or neither')
   }

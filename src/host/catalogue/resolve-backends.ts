@@ -176,7 +176,8 @@ class Lookup {
       if (optional !== true) this.#miss(['volumes', 'images'], name, at)
       return undefined
     }
-    const isReadOnly = volume === undefined || volume.read_only === true || volume.url !== undefined
+    const isReadOnly =
+      volume === undefined || volume.read_only === true || volume.url?.startsWith('https:') === true
     if (isReadOnly && readOnly !== true) {
       this.#faults.push(`${this.at(key, 'readonly')}: ${shown(name)} is read-only, want true`)
       return undefined
@@ -194,7 +195,8 @@ class Lookup {
     if (volume?.url !== undefined) {
       const { limits, url, username } = volume
       const login = username !== undefined && secret !== undefined ? { username, secret } : undefined
-      return { kind: 'network-disk', url, ...(login && { login }), ...optionsOf(backend, limits) }
+      const access = readOnly === true ? 'read-only' : 'read-write'
+      return { kind: 'network-disk', url, access, ...(login && { login }), ...optionsOf(backend, limits) }
     }
     if (entry.path === undefined) throw new AgentError('INTERNAL', `${at}: want a checked catalogue`)
     return fileOf(backend, {

@@ -26,6 +26,7 @@ import { adopt } from './adopt.ts'
 import { connectAgent } from './connect-agent.ts'
 import { watchForPanic } from './console/console-panic.ts'
 import { describeInstance } from './describe-instance.ts'
+import { refuseServed } from './devices/disk-in-use.ts'
 import { plug, unplug } from './devices/plug.ts'
 import { replaceBackend } from './devices/replace-backend.ts'
 import { type HostMachines, provideStart } from './documents/host-machines.ts'
@@ -99,6 +100,8 @@ class HostInstances implements Instances {
   /** Those that are under way. */
   readonly #adoptions = new Map<MachineInstance, Promise<void>>()
   readonly #cpus: CpuChoices
+  /** Those whose start is not recorded yet, with what it would record. */
+  readonly #starting = new Map<MachineInstance, InstanceRecord['document']>()
   #qmpErrors = 0
   readonly snapshot: SnapshotCalls['snapshot']
   readonly snapshots: SnapshotCalls['snapshots']
@@ -144,11 +147,16 @@ class HostInstances implements Instances {
         const { specification } = { ...starting.record, ...prepared }
         if (specification !== undefined) await checkFiles(specification)
         await prepareStart(starting, { ...starting.record, ...prepared })
+        refuseServed(prepared.document, starting, this.#starting)
+        this.#starting.set(starting, prepared.document)
         return { ...prepared, pinnedCpus: await this.#cpus.choose(starting, prepared.document) }
       },
       checkStart: (starting, prepared) =>
         this.#checkQuota({ ...starting.record, ...prepared, state: starting.record.current }, starting),
-      onRecorded: (starting) => this.#cpus.recorded(starting),
+      onRecorded: (starting) => {
+        this.#starting.delete(starting)
+        this.#cpus.recorded(starting)
+      },
       all: () => this.#instances.values(),
     }
     const instance = new MachineInstance({ ...shared, log, recorded, plan, folder, hooks })

@@ -209,12 +209,13 @@ export type Backend =
   | ContentBackend
   | FolderBackend
 
-/** A disk that a server of the network has, which the guest reads. No specification has one, only machines of documents. */
+/** A disk that a server of the network has. No specification has one, only machines of documents. */
 export interface NetworkDisk extends Pick<FileBackend, 'cache' | 'io' | 'limits'> {
   readonly kind: 'network-disk'
-  /** Of https, without user, password and query. */
+  /** Of https, which is only read, or iscsi. */
   readonly url: string
-  /** By HTTP Basic: `secret` is the id of the password. */
+  readonly access: 'read-only' | 'read-write'
+  /** By HTTP Basic or CHAP: `secret` is the id of the password. */
   readonly login?: { readonly username: string; readonly secret: string } | undefined
 }
 

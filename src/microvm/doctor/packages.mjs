@@ -18,7 +18,7 @@ export const HOST_PACKAGES = [
   { name: 'iproute2', why: 'taps and bridges', isNeeded: false },
   { name: 'nftables', why: 'network filters of machines', isNeeded: false },
   { name: 'ovmf', why: 'boots disks by UEFI', isNeeded: false },
-  { name: 'qemu-block-extra', why: 'reads disks by https', isNeeded: false },
+  { name: 'qemu-block-extra', why: 'has disks by https and iscsi', isNeeded: false },
   { name: 'qemu-utils', why: 'makes disk images', isNeeded: false },
 ]
 

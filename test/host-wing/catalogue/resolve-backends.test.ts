@@ -16,6 +16,8 @@ const CATALOGUE = readCatalogue({
     bob: { path: '/srv/bob', tenants: ['bob'] },
     old: { path: '/srv/old', format: 'qcow2', read_only: true, ...both },
     safe: { path: '/srv/safe', secret: 'key', ...anne },
+    web: { url: 'https://host/disk', limits: { iops: 100 } },
+    unit: { url: 'iscsi://host/iqn.a:b/1', username: 'web', secret: 'key' },
   },
   images: { kernel: { path: '/srv/kernel', ...both }, cd: { path: '/srv/cd', ...both } },
   networks: { lan: { bridge: 'br0', ...both }, out: { passt: true, ...anne }, line: { interface: 'tap7' } },
@@ -61,6 +63,17 @@ describe('what the catalogue puts behind a machine', () => {
       'disk1-backend': { path: '/srv/safe', encryption: { secret: KEY } },
       'cdrom0-backend': { path: '/srv/cd', access: 'read-only', format: 'raw' },
     })
+  })
+
+  it('is a disk of a server, which is only read by https', () => {
+    const storage = [{ source: 'web', readonly: true }, { source: 'unit' }]
+    const kind = 'network-disk'
+    expect(resolveBackends(expanded({ storage }), undefined, CATALOGUE)).toMatchObject({
+      'disk0-backend': { kind, url: 'https://host/disk', access: 'read-only', limits: { iopsTotal: 100 } },
+      'disk1-backend': { kind, access: 'read-write', login: { username: 'web', secret: KEY } },
+    })
+    const written = () => resolveBackends(expanded({ storage: [{ source: 'web' }] }), undefined, CATALOGUE)
+    expect(written).toThrow('backends.disk0-backend.readonly: "web" is read-only, want true')
   })
 
   it('is a tap of its own on a bridge, a named tap, or passt', () => {

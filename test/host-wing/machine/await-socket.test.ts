@@ -69,11 +69,11 @@ describe('explainDaemon', () => {
   it.each([
     [
       '--blockdev {"driver":"https","url":"https://host/a}: b","read-only":true}: Unknown driver \'https\'',
-      'backends.disk0: https://host/a}: b: this host reads no disks by https; ./microvm doctor names the package',
+      'backends.disk0: this host has no disks by https; ./microvm doctor names the package',
     ],
     [
       '--blockdev {"driver":"https","url":"https://host/a","read-only":true}: CURL: Error opening file: 401',
-      'backends.disk0: https://host/a: CURL: Error opening file: 401',
+      'backends.disk0: CURL: Error opening file: 401',
     ],
     ['made no socket within 5 ms', 'made no socket within 5 ms'],
   ])('%s', (text, told) => {

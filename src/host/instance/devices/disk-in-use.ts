@@ -7,8 +7,13 @@ import {
   type Specification,
   State,
 } from '../../../gen/microvm/instance/v1/instance.ts'
-import { InstanceRecord, type StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import {
+  type DocumentRecord,
+  InstanceRecord,
+  type StepRecord,
+} from '../../../gen/microvm/instance/v1/records.ts'
 import { pathOf } from '../../spec/component-path.ts'
+import type { NetworkDisk } from '../../spec/spec.ts'
 import { nodeNames, specKey } from '../../spec/spec-key.ts'
 
 /** An instance, as far as it may have a disk open. */
@@ -116,6 +121,35 @@ export function refuseWritten(backends: Backends, asking: DiskUser): void {
       throw new AgentError('FAILED_PRECONDITION', `${pathOf('backends', key, 'file', 'path')}: ${text}`)
     }
   }
+}
+
+/**
+ * Refuses disks of servers that another instance has, which is not stopped or is `starting`, where one of both writes: QEMU
+ * locks files only.
+ */
+export function refuseServed(
+  document: DocumentRecord | undefined,
+  asking: DiskUser,
+  starting: ReadonlyMap<DiskUser, DocumentRecord | undefined>,
+): void {
+  for (const other of asking.all()) {
+    const isStopped = other.record.current === State.STOPPED && !starting.has(other)
+    if (other === asking || isStopped) continue
+    const used = Object.values(disksOf(starting.get(other) ?? other.record.document))
+    for (const [key, { access, url }] of Object.entries(disksOf(document))) {
+      const isShared = ({ access: others }: NetworkDisk) => access === 'read-only' && others === 'read-only'
+      if (!used.some((each) => each.url === url && !isShared(each))) continue
+      const text = `${nameOf(other, asking)} has this disk, want it stopped`
+      throw new AgentError('FAILED_PRECONDITION', `${pathOf('backends', key)}: ${text}`)
+    }
+  }
+}
+
+function disksOf(document: DocumentRecord | undefined): Readonly<Record<string, NetworkDisk>> {
+  const backends: Readonly<Record<string, { readonly kind: string }>> = JSON.parse(document?.backends || '{}')
+  return Object.fromEntries(
+    Object.entries(backends).filter((each): each is [string, NetworkDisk] => each[1].kind === 'network-disk'),
+  )
 }
 
 /** Throws FAILED_PRECONDITION for a file that layers are on: what was written there would be in their snapshots. */

@@ -62,14 +62,15 @@ export function explainDaemon(
     return refused(
       `this host has no interface with a default route, from which passt takes its addresses (${text})`,
     )
-  const [, url, reason] = STORAGE.exec(text) ?? []
-  if (reason?.includes('Unknown driver'))
-    return refused(`${url}: this host reads no disks by https; ./microvm doctor names the package`)
-  return reason === undefined ? error : refused(`${url}: ${reason}`)
+  const [, reason] = STORAGE.exec(text) ?? []
+  if (reason === undefined) return error
+  const [, driver] = /^Unknown driver '(\w+)'/.exec(reason) ?? []
+  if (driver === undefined) return refused(reason)
+  return refused(`this host has no disks by ${driver}; ./microvm doctor names the package`)
 }
 
 /** The words of qemu-storage-daemon: what was asked, and why not. */
-const STORAGE = /--blockdev \{.*"url":"([^"]*)".*?\}: (.*)$/
+const STORAGE = /--blockdev \{.*\}: (.*)$/
 
 /**
  * Whether the process listens on the socket; also when that cannot be seen. A connection would tell, too, but virtiofsd takes

@@ -113,19 +113,29 @@ function argumentsOf(
     }
     case 'network-disk': {
       const socket = join(own, `${name}.sock`)
-      const { login, url } = backend
-      const opened = login && { username: login.username, 'password-secret': 'password' }
-      const disk = { driver: 'https', 'node-name': EXPORTED_DISK, url, ...opened, 'read-only': true }
+      const isReadOnly = backend.access === 'read-only'
+      const disk = { ...serverOf(backend), 'node-name': EXPORTED_DISK, 'read-only': isReadOnly }
+      const written = `writable=${isReadOnly ? 'off' : 'on'}`
       const args = [
         ...(secret === undefined ? [] : ['--object', `secret,id=password,file=${secret}`]),
         ...['--blockdev', JSON.stringify(disk), '--nbd-server', `addr.type=unix,addr.path=${at(socket)}`],
-        ...['--export', `type=nbd,id=export,node-name=${EXPORTED_DISK},name=${EXPORTED_DISK},writable=off`],
+        ...['--export', `type=nbd,id=export,node-name=${EXPORTED_DISK},name=${EXPORTED_DISK},${written}`],
       ]
       return { socket, args, leftovers: [] }
     }
     default:
       return backend satisfies never
   }
+}
+
+/** How QEMU's block drivers reach the disk. */
+function serverOf({ login, url }: NetworkDisk) {
+  const password = login && { 'password-secret': 'password' }
+  if (url.startsWith('https:'))
+    return { driver: 'https', url, ...(login && { username: login.username }), ...password }
+  const [portal = '', target = '', lun] = url.replace('iscsi://', '').split('/')
+  const at = { transport: 'tcp', portal, target, lun: Number(lun) }
+  return { driver: 'iscsi', ...at, ...(login && { user: login.username }), ...password }
 }
 
 /** By default the address of the gateway leads the guest to the ports of this host's loopback. */

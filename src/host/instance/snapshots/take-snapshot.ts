@@ -21,6 +21,7 @@ import { closeUnused } from '../devices/descriptor-sets.ts'
 import { refuseOthersBases, refuseWritten } from '../devices/disk-in-use.ts'
 import { openerOf } from '../devices/parts-host-of.ts'
 import { refused } from '../devices/plug.ts'
+import { machinesOf } from '../documents/document-record.ts'
 import type { MachineInstance } from '../instance.ts'
 import type { Caller } from '../instances.ts'
 import { checkLayers, sizeOf, sizeOfImage } from './check-layers.ts'
@@ -140,6 +141,7 @@ async function planOf(
   const { context } = instance
   const { specification } = record
   if (specification === undefined) throw new AgentError('FAILED_PRECONDITION', 'specification: not known yet')
+  refuseServed(record, request.disks)
   const keys = disksOf(specification, request.disks, record.leaving)
   const { machine } = context
   checkRoom(instance, specification)
@@ -175,6 +177,16 @@ async function planOf(
     added,
     state,
     lastLayer: record.lastLayer + added.length,
+  }
+}
+
+function refuseServed(record: Readonly<InstanceRecord>, disks: readonly string[]): void {
+  const { devices = {} } = machinesOf(record)?.saved ?? {}
+  const backends: Backends = JSON.parse(record.document?.backends || '{}')
+  for (const key of disks) {
+    if (backends[devices[key]?.backend ?? '']?.kind !== 'network-disk') continue
+    const text = `${pathOf('devices', key)}: a server has it, and may have snapshots of its own`
+    throw new AgentError('FAILED_PRECONDITION', text)
   }
 }
 

@@ -98,7 +98,7 @@ function emptyDrive(key: string, { kind }: MachineDevice): Provision {
 /** The name of the only disk that a storage daemon exports. */
 export const EXPORTED_DISK = 'disk'
 
-/** What the storage daemon of the instance reads from the server. */
+/** What the storage daemon of the instance has of the server. */
 function networkDisk(key: string, device: MachineDevice, from: NetworkDisk, host: PartsHost): Provision {
   const { cache = 'writeback', io } = from
   if (io !== undefined) throw refusal(key, ['io'], `${io}: of a file only`)
@@ -107,15 +107,16 @@ function networkDisk(key: string, device: MachineDevice, from: NetworkDisk, host
   const common = {
     'cache.direct': cache === 'none' || cache === 'directsync',
     'cache.no-flush': cache === 'unsafe',
-    'read-only': true,
+    ...(from.access === 'read-only' && { 'read-only': true }),
   }
+  const isThrough = cache === 'writethrough' || cache === 'directsync'
   const server = { 'server.type': 'unix', 'server.path': socketOf(host, backend), export: EXPORTED_DISK }
   return {
     parts: [
       { option: 'blockdev', properties: { driver: 'nbd', 'node-name': node, ...server, ...common } },
       { option: 'blockdev', properties: { driver: 'raw', 'node-name': format, file: node, ...common } },
     ],
-    properties: { drive: format },
+    properties: { drive: format, ...(isThrough && { 'write-cache': 'off' }) },
   }
 }
 
