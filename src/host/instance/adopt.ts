@@ -86,7 +86,7 @@ async function takeIn(instance: MachineInstance): Promise<void> {
   await restoreFilters(instance)
   for (const { step, words } of recorded.steps) {
     // QEMU may have begun just before the daemon died.
-    if (step === 'cpus' || step === 'throttle')
+    if (step === 'cpus' || step === 'throttle' || step === 'balloon')
       await STEPS[step].make(context, { step, words }, record).catch((error) => {
         if (record.current === State.CREATING) throw error
         warn(`${step} not set`)(error)

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import {
   ChangeStateRequest_Change as Change,
@@ -12,6 +12,9 @@ import { ensureBusybox } from '../../../src/image/busybox.ts'
 import { ensureImage } from '../../../src/image/ensure-image.ts'
 import { writeCompressedCpio } from '../../../src/image/formats/cpio.ts'
 import { directory, fileFrom, fileOf } from '../../../src/image/formats/tree.ts'
+import { ensureKernel } from '../../../src/image/kernel/kernel.ts'
+import { loadOrder, readModuleIndex } from '../../../src/image/kernel/module-list.ts'
+import { DEFAULT_KERNEL } from '../../../src/image/packages.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { cannotBoot, progress } from '../../support/vm/boot-guest.ts'
 import { ip } from '../../support/wing/made-machine.ts'
@@ -25,6 +28,7 @@ export PATH=/bin
 mount -t devtmpfs dev /dev
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
+for each in $(cat /modules/order); do insmod /modules/$each; done
 stty -F /dev/ttyS0 -echo
 exec < /dev/ttyS0 > /dev/ttyS0
 echo READY
@@ -41,6 +45,11 @@ while read line; do
   # Whether an emulated counter is steady enough to be one depends on the moment.
   sed 's/tsc *//' /sys/devices/system/clocksource/clocksource0/available_clocksource
   ls /sys/devices/system/memory | grep memory
+  for each in $(seq 50); do
+    pages=$(sed -n 's/balloon_inflate //p' /proc/vmstat)
+    [ $pages -lt 8192 ] && usleep 100000
+  done
+  echo balloon $pages
   echo clock $(cat /sys/class/rtc/rtc0/since_epoch)
   echo DONE $1
 done
@@ -51,7 +60,7 @@ kind: VM
 metadata: { name: web }
 spec:
   features:
-    memory: { size: 192, maximum: 256 }
+    memory: { size: 192, current: 160, maximum: 256 }
     cpu: { count: 2, present: 1 }
     system: linux
     smbios: { manufacturer: Example, product: Document }
@@ -62,7 +71,7 @@ spec:
 `
 
 const BRIDGES = ['mvdoc0', 'mvdoc1']
-const BOOT_MS = 45_000
+const BOOT_MS = 90_000
 /** More than a clock is off by itself. */
 const FORWARD_S = 7200
 const ANNE = tenant('anne')
@@ -102,11 +111,15 @@ describe.skipIf(cannotBoot() !== undefined)(
       kernel = join(folder, 'vmlinuz')
       await writeFile(kernel, readFileSync(built.kernel))
       const busybox = await ensureBusybox(progress)
-      const folders = ['bin', 'dev', 'proc', 'sys'].map((name) => directory(name))
+      const folders = ['bin', 'dev', 'modules', 'proc', 'sys'].map((name) => directory(name))
+      const { modules } = await ensureKernel(DEFAULT_KERNEL, progress)
+      const order = loadOrder(readModuleIndex(modules), ['virtio_pci', 'virtio_balloon'])
       await writeCompressedCpio(join(folder, 'initrd'), [
         ...folders,
         fileFrom('bin/busybox', busybox, 0o755),
         fileOf('init', INIT, 0o755),
+        fileOf('modules/order', order.map((file) => `${basename(file)}\n`).join('')),
+        ...order.map((file) => fileFrom(`modules/${basename(file)}`, join(modules, file))),
       ])
       await provide('one', `bridge = "${BRIDGES[0]}"`)
       instances = await openReal(join(folder, 'state'), memoryRegistry(), { catalogue })
@@ -160,6 +173,8 @@ describe.skipIf(cannotBoot() !== undefined)(
       await change(Change.RUN)
       const first = await hardware()
       expect(first).toContain('dmi sys_vendor Example')
+      // It has given back 32 MiB.
+      expect(first).toContain('balloon 8192')
       expect(first).toContain(`dmi product_uuid ${JSON.parse(made.configurations?.saved ?? '').uuid}`)
       expect(first).toContain('model name\t: Westmere E56xx/L56xx/X56xx (Nehalem-C)')
       const features = 'storage: [{ source: more }]'

@@ -110,6 +110,7 @@ export function planFor(host: PlanHost): Plan {
         ? []
         : [{ step: 'cpus', words: ['', record.pinnedCpus.join(',')] } as const]),
       ...throttleSteps(hardware),
+      ...balloonSteps(hardware),
       ...(await passwordSteps(hardware, host, record)),
       ...(isMachine
         ? [
@@ -151,6 +152,11 @@ function throttleSteps({ machine, backends = {} }: Hardware): readonly PlannedSt
   return disks.map(({ backend, bytesPerSecond, device, iops }) => ({
     ...{ step: 'throttle', words: [backend, device, String(iops), String(bytesPerSecond)] },
   }))
+}
+
+function balloonSteps({ machine }: Hardware): readonly PlannedStep[] {
+  if (machine === undefined || machine.memory.currentMib === machine.memory.sizeMib) return []
+  return [{ step: 'balloon', words: ['', String(machine.memory.currentMib * 2 ** 20)] }]
 }
 
 async function passwordSteps(

@@ -19,6 +19,11 @@ export const throttleDisk: Setting = async (
   await machine?.qmp.command(throttleCommand({ backend, device, ...limits }), ending())
 }
 
+/** Has the guest give back all memory but so many bytes, as soon as it can. */
+export const inflateBalloon: Setting = async ({ ending, machine }, [, bytes]) => {
+  await machine?.qmp.execute('balloon', { value: Number(bytes) }, ending())
+}
+
 /** VNC compares no more (RFC 6143, 7.2.2); spice has so much room (SPICE_MAX_PASSWORD_LENGTH). */
 const MOST_BYTES = { vnc: 8, spice: 60 } as const
 

@@ -22,7 +22,7 @@ import type { HostLinks } from './host-links.ts'
 import { makeFolders, makeVariables, removeFiles } from './instance-files.ts'
 import { cgroupName } from './limits-of.ts'
 import { Machine, QEMU } from './machine.ts'
-import { setPassword, throttleDisk } from './qemu-settings.ts'
+import { inflateBalloon, setPassword, throttleDisk } from './qemu-settings.ts'
 import { linksOfWords } from './tap-links.ts'
 import { withPaths } from './walls.ts'
 
@@ -98,6 +98,7 @@ export type StepName =
   | 'qemu'
   | 'cpus'
   | 'throttle'
+  | 'balloon'
   | 'password'
   | 'tap'
   | 'stream'
@@ -202,6 +203,8 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
   },
   /** Words are a disk's backend's key, its device in QEMU, and what it may do in a second: times and bytes; 0 is no limit. */
   throttle: { make: (context, { words }) => throttleDisk(context, words), undo: async () => {} },
+  /** Words are an empty one, and the bytes of memory that the guest begins with. */
+  balloon: { make: (context, { words }) => inflateBalloon(context, words), undo: async () => {} },
   /** Words are a screen's backend's key, its protocol, the end of the password for QEMU, and the file that has it. */
   password: { make: (context, { words }) => setPassword(context, words), undo: async () => {} },
   /** A tap that QEMU has made, and that goes with QEMU: words are its backend's key, its name, its bridge and its links. */

@@ -261,6 +261,8 @@ interface QmpCommands {
     args: { readonly 'node-name': string; readonly size: number }
     result: Record<never, never>
   }
+  /** `value` is how many bytes of memory the guest is to keep. QEMU remembers it, also for the next boot. */
+  balloon: { args: { readonly value: number }; result: Record<never, never> }
   /** Takes no effect without `password=on` of VNC, or with `disable-ticketing=on` of spice. */
   set_password: {
     args: { readonly protocol: ScreenProtocol; readonly password: string }

@@ -205,6 +205,15 @@ describe('rng', () => {
 })
 
 describe('balloon', () => {
+  it('is there where the guest begins with less than all memory', () => {
+    const memory = { size: 512, current: 256 }
+    expect(expanded({ memory }).devices.balloon0).toBeDefined()
+    const reason = 'balloon: none, but memory.current is 256 of 512 MiB, want one'
+    expect(refusal({ memory, balloon: false })).toContain(reason)
+    expect(refusal({ memory: { ...memory, maximum: 512 }, machine: 'microvm' })).toContain(reason)
+    expect(expanded({ memory: { ...memory, maximum: 512 }, machine: 'microvm', balloon: true })).toBeDefined()
+  })
+
   it('is there unless it is turned off', () => {
     expect(expanded({}).devices.balloon0?.model).toBe('virtio-balloon')
     expect(expanded({ balloon: false }).devices.balloon0).toBeUndefined()

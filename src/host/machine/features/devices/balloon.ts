@@ -1,3 +1,4 @@
+import { refuse } from '../../../spec/component-path.ts'
 import { boolean, optional } from '../../document/shape.ts'
 import { pciAddress } from '../../document/words.ts'
 import { hasPci } from '../../machine.ts'
@@ -10,7 +11,11 @@ export const balloon = feature({
   summary: 'a device by which the host takes memory back; on machines with PCI by default',
   shape: switchable({ deflateOnOom: optional(boolean), address: optional(pciAddress) }),
   expand: (draft, wish, { at }) => {
-    if (!isOn(wish, hasPci(draft))) return draft
+    const { currentMib, sizeMib } = draft.memory
+    if (!isOn(wish, hasPci(draft))) {
+      if (currentMib === sizeMib) return draft
+      return refuse(at, `none, but memory.current is ${currentMib} of ${sizeMib} MiB, want one`)
+    }
     const address = pciAddressOf(wish?.address)
     const device = {
       ...{ kind: 'balloon', model: 'virtio-balloon', from: at },
