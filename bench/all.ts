@@ -33,6 +33,7 @@ const PATHS = [
   ...['guest/hot-plug', 'guest/idle', 'guest/vm-boot', 'guest/guest-memory', 'guest/mem-agent'],
   'guest/counts',
   'host/expand',
+  'host/document-boot',
   'host/registry',
   'host/instance-start',
   'host/host-service',

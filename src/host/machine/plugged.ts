@@ -123,7 +123,7 @@ const LAST_SLOT = 30
 
 /** An empty root port, or on pc a slot of the first bus. */
 function freePlace(machine: Machine): PciAddress {
-  const place = placesOf(machine).find((each) => isFree(machine, each))
+  const place = placesOf(machine).find((each) => isEmpty(machine, each))
   if (place !== undefined) return place
   throw new AgentError(
     'FAILED_PRECONDITION',
@@ -150,8 +150,12 @@ function checkFree(machine: Machine, address: PciAddress, at: string): void {
   refuse(at, `${placeName(address)}: want ${want}`)
 }
 
-function isFree(machine: Machine, { bus, slot }: PciAddress): boolean {
-  if (!placesOf(machine).some((each) => each.bus === bus && each.slot === slot)) return false
+function isFree(machine: Machine, place: PciAddress): boolean {
+  const isOne = placesOf(machine).some(({ bus, slot }) => bus === place.bus && slot === place.slot)
+  return isOne && isEmpty(machine, place)
+}
+
+function isEmpty(machine: Machine, { bus, slot }: PciAddress): boolean {
   return Object.values(machine.devices).every(
     ({ address }) => address?.type !== 'pci' || address.bus !== bus || (bus === 0 && address.slot !== slot),
   )

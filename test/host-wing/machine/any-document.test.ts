@@ -6,12 +6,23 @@ import { documentSchema, readDocument, readMachine } from '../../../src/host/mac
 import { expand } from '../../../src/host/machine/expand.ts'
 import { FEATURES } from '../../../src/host/machine/features/table.ts'
 import type { Machine } from '../../../src/host/machine/machine.ts'
+import { withPlugged, withPlugsOf } from '../../../src/host/machine/plugged.ts'
 import { documents, wishes } from '../../support/host-wing/any-document.ts'
 
 const DOCUMENTS = 10_000
 
 const PATH = /^AgentError: (?:apiVersion|kind|metadata|spec|document)(?:[.[].*)?: /s
 const isInSchema = new Ajv({ strict: false }).compile(documentSchema)
+
+/** The machine with one more disk; undefined where it has no room, or a device of that name. */
+function plugged(machine: Machine): Machine | undefined {
+  try {
+    return withPlugged(machine, { storage: [{ source: 'a' }] }, 'plugged0')
+  } catch (error) {
+    expect(error).toBeInstanceOf(AgentError)
+    return undefined
+  }
+}
 
 /** What is true of a machine whoever made it, said again in other words than those of the code. */
 function expectSound(machine: Machine): void {
@@ -37,6 +48,9 @@ function expectSound(machine: Machine): void {
   const macs = all.flatMap(({ properties: { mac } }) => mac ?? [])
   expect(new Set(macs).size).toBe(macs.length)
   expect(JSON.stringify(Object.values(machine.backends))).not.toContain('/etc/passwd')
+  const more = plugged(machine)
+  // An equal expansion has it at the same place.
+  if (more !== undefined) expect(JSON.stringify(withPlugsOf(machine, more))).toBe(JSON.stringify(more))
   expect(readMachine(JSON.parse(JSON.stringify(machine)))).toEqual(machine)
 }
 
