@@ -275,7 +275,7 @@ function buildService(parts: AgentContext, onDestroyed: () => void): Service {
     events: new Events(events, os.clock),
     restarts: given.channel.restarts,
     startedMs: nowMs(),
-    features: async () => featuresOf({ ...parts, noShell: (await findShells(os.files)).missing }),
+    features: () => featuresIn(parts, lifecycle),
     programs: [runtime.binary, ...PROGRAMS],
   }
   const dependencies = { sandbox, storage: mounts, network, guest, policy, introspection, lifecycle }
@@ -297,6 +297,11 @@ function buildService(parts: AgentContext, onDestroyed: () => void): Service {
     memAgent,
     lifecycle,
   }
+}
+
+async function featuresIn(parts: AgentContext, lifecycle: Lifecycle) {
+  const noShell = (await findShells(parts.os.files)).missing
+  return [...featuresOf({ ...parts, noShell }), await lifecycle.clockFeature()]
 }
 
 function lifecycleOf(

@@ -15,7 +15,7 @@ function stopping(destroySandbox: () => Promise<void>) {
   const steps: string[] = []
   const transport = {
     port: undefined,
-    dropOlder: async () => 0,
+    dropOlder: () => 0,
     stop: async () => {
       steps.push('transport')
     },

@@ -12,7 +12,7 @@ import type { Files } from '../../os/files/files.ts'
 /** `missing` is the reason why the guest lacks the feature; `detail` holds further facts. */
 export interface Feature {
   readonly name: string
-  readonly missing: string | undefined
+  readonly missing?: string | undefined
   readonly detail?: string
 }
 

@@ -81,13 +81,13 @@ export class Detachment {
 
   async attach({ streams: moved }: Pick<AttachRequest, 'streams'>): Promise<void> {
     const { record, streams, log } = this.#parts
-    if (this.#isDetached) {
-      this.#stopTimer()
-      this.#isDetached = false
-      record.change({ detachedUntilNs: 0n })
-      log.info('streams attached')
-    }
+    // It refuses ports that no stream has, and then nothing changes.
     await streams.attach(moved)
+    if (!this.#isDetached) return
+    this.#stopTimer()
+    this.#isDetached = false
+    record.change({ detachedUntilNs: 0n })
+    log.info('streams attached')
   }
 
   /** A restore may have ended connections without the kernel's notice. A caller that has detached them attaches them. */

@@ -78,11 +78,10 @@ export class HostClock {
     return { source: host.source, stoodStillMs, behindMs, noticedMs: 2 * host.precisionMs }
   }
 
-  /** Moves the guest's clock. Throws the kernel's error. */
-  async set({ behindMs }: Pause): Promise<void> {
+  /** Moves the guest's clock. {@link mark} follows. Throws the kernel's error. */
+  set({ behindMs }: Pause): void {
     const { system, unixMs } = this.#parts
     system.setTime(BigInt(Math.round((unixMs() + behindMs) * 1000)))
-    await this.mark()
   }
 }
 

@@ -116,7 +116,10 @@ async function takeInterface(
     .addresses()
     .filter(({ linkIndex, scope }) => linkIndex === link?.index && scope === GLOBAL)
     .filter(({ address }) => !kept.has(canonical(address)))
+  if (foreign.length === 0) return
   for (const address of foreign) os.network.removeAddress(address)
+  // With the first address of a subnet the kernel removes the later ones of it.
+  await updateInterface(network, wanted, signal)
 }
 
 function canonical(address: string): string {

@@ -67,7 +67,8 @@ export class Lifecycle {
     const hostClock = new HostClock({ system, clock, record, unixMs, byDevice: isInit })
     const detachment = new Detachment({ ...parts, record, clock })
     const connections = () => this.#connections
-    const steps = repairSteps({ ...parts, record, hostClock, streams: detachment, connections })
+    const clockWasSet = () => void this.clockWasSet()
+    const steps = repairSteps({ ...parts, record, hostClock, streams: detachment, connections, clockWasSet })
     this.#parts = parts
     this.#record = record
     this.#hostClock = hostClock
@@ -140,10 +141,18 @@ export class Lifecycle {
     )
   }
 
-  /** Milliseconds by which the guest's clock is behind the host's, if that tells it and it matters. */
-  async behindMs(): Promise<number | undefined> {
+  /** What GetCapabilities says of the clock. */
+  async clockFeature(): Promise<{
+    readonly name: string
+    readonly missing?: string
+    readonly detail?: string
+  }> {
     const pause = await this.#hostClock.look()
-    return isBehind(pause) ? Math.round(pause.behindMs) : undefined
+    if (pause === undefined) return { name: 'clock', detail: "nothing tells the host's" }
+    const { behindMs, source } = pause
+    if (!isBehind(pause)) return { name: 'clock', detail: `as the host's, by ${source}` }
+    const side = behindMs > 0 ? 'behind' : 'ahead of'
+    return { name: 'clock', missing: `${Math.abs(Math.round(behindMs))} ms ${side} the host's` }
   }
 
   #onDevice({ action, isNewGeneration, modalias }: Uevent): void {

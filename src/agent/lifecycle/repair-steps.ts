@@ -12,7 +12,7 @@ export interface UntrustedConnections {
    * Closes the TCP connections that are older than the one with this name, or all without it. Those of vsock are left to the
    * kernel, which resets them with their device. Returns how many there were.
    */
-  dropOlder(than: string): Promise<number>
+  dropOlder(than: string): number
 }
 
 /** What Lifecycle/Quiesce has frozen. Both do nothing where nothing is frozen. */
@@ -36,6 +36,8 @@ export interface RepairParts {
   readonly frozen: FrozenPod
   readonly streams: LostStreams
   readonly hostClock: HostClock
+  /** Reads the host's clock again, meanwhile. */
+  readonly clockWasSet: () => void
   readonly events: Pick<EventLog, 'add'>
   /** Makes the guest another one. Throws the first failure. */
   readonly takeIdentity: (identity: Identity, signal: AbortSignal) => Promise<void>
@@ -76,7 +78,7 @@ async function dropConnections(
   { trigger, peer }: RepairUnderWay,
 ): Promise<StepOutcome> {
   if (trigger === 'device') return { state: 'skipped', reason: 'the kernel has reset them' }
-  const count = (await connections()?.dropOlder(peer)) ?? 0
+  const count = connections()?.dropOlder(peer) ?? 0
   // The kernel's word comes before a new device does.
   if (trigger === 'call') await streams.dialAgain()
   return count === 0 ? { state: 'done' } : { state: 'done', reason: `${count} closed` }
@@ -131,7 +133,7 @@ async function renewOwnRandom({ os }: RepairParts, { told }: RepairUnderWay): Pr
 }
 
 async function setClock(
-  { hostClock, os, events }: RepairParts,
+  { clockWasSet, hostClock, os, events }: RepairParts,
   { request, told, askedNs }: RepairUnderWay,
 ): Promise<StepOutcome> {
   const sinceNs = os.clock.boottimeNs() - askedNs
@@ -145,7 +147,8 @@ async function setClock(
     return { state: 'skipped', reason: `is right by ${by}` }
   }
   const stepMs = BigInt(Math.round(pause.behindMs))
-  await hostClock.set(pause)
+  hostClock.set(pause)
+  clockWasSet()
   told.clockStepMs = stepMs
   events.add({ clockSet: { stepMs } })
   return { state: 'done', reason: `moved by ${stepMs} ms, by ${by}` }

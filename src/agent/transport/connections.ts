@@ -106,21 +106,24 @@ export class Connections {
 
   /**
    * Closes the TCP connections that are older than the one of this peer, or all when it is not open: after a restore
-   * their other ends are gone, and nothing tells the kernel. Returns how many there were.
+   * their other ends are gone, and nothing tells the kernel. Returns how many there were. A client that lives has some
+   * time to read that its connection ends.
    */
-  async dropOlder(than: string): Promise<number> {
+  dropOlder(than: string): number {
     const all = [...this.#open]
     const end = all.findIndex(([, { peer }]) => peer === than)
     const dropped = all.slice(0, end === -1 ? undefined : end).filter(([, { kind }]) => kind === 'tcp')
-    const closed = dropped.map(([socket, { served }]) => {
-      const stopTimer = this.#shared.startTimer(DROP_MS, () => socket.destroy())
-      const { promise, resolve } = Promise.withResolvers<void>()
-      socket.once('close', resolve)
-      if (served === undefined) socket.destroy()
-      else served.drain()
-      return promise.then(stopTimer)
-    })
-    await Promise.all(closed)
+    for (const [socket, { served }] of dropped) {
+      if (served === undefined) {
+        socket.destroy()
+        continue
+      }
+      socket.once(
+        'close',
+        this.#shared.startTimer(DROP_MS, () => socket.destroy()),
+      )
+      served.drain()
+    }
     return dropped.length
   }
 

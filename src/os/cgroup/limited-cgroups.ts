@@ -1,4 +1,4 @@
-import { randomUUID } from 'node:crypto'
+import { randomBytes } from 'node:crypto'
 import { access, constants, mkdir, readFile, rmdir, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -55,7 +55,7 @@ export class LimitedCgroups {
     const parents = isV2 ? [join(above, parent)] : controllers.map((name) => join(root, name, parent))
     const found = new LimitedCgroups(controllers, isV2, parents)
     // Another may try at the same time.
-    const trial = `trial-${randomUUID()}`
+    const trial = `trial-${randomBytes(16).toString('hex')}`
     try {
       await found.make(trial, { memoryBytes: 2 ** 30, cpuMilli: 1000, tasks: 1 })
       return found

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { OpenCallView, PortStreams } from '../../../src/agent/lifecycle/detachment.ts'
-import type { AgentError } from '../../../src/base/errors.ts'
+import { AgentError } from '../../../src/base/errors.ts'
 import { ResumedRequest } from '../../../src/gen/microvm/agent/v1/lifecycle.ts'
 import { restoredGuest } from '../../support/agent/restored-guest.ts'
 import { settle } from '../../support/pending.ts'
@@ -91,6 +91,17 @@ describe('Detach', () => {
       expect(done).toEqual(['detach', 'attach '])
       expect(() => lifecycle.admit(openCall(EXEC))).not.toThrow()
     }
+  })
+
+  it('stands when Attach names a stream that there is not', async () => {
+    const attach = async () => {
+      throw new AgentError('NOT_FOUND', 'streams: no stream has the port 9')
+    }
+    const { lifecycle } = await restoredGuest({ parts: { streams: { detach: async () => [], attach } } })
+    await lifecycle.detach({ timeoutMs: 0 })
+    const moved = { streams: [{ oldPort: 9, newPort: 10 }] }
+    await expect(lifecycle.attach(moved)).rejects.toMatchObject({ code: 'NOT_FOUND' })
+    expect(() => lifecycle.admit(openCall(EXEC))).toThrow(DETACHED.message)
   })
 
   it('refuses a longer time', async () => {

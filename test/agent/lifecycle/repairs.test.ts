@@ -252,9 +252,12 @@ describe('the clock', () => {
     }
     const behind = guest.events.after(0n, 100).events.flatMap(({ clockBehind }) => clockBehind ?? [])
     expect(behind).toEqual([{ behindMs: 60_000n }])
-    expect(await guest.lifecycle.behindMs()).toBe(60_000)
+    expect(await guest.lifecycle.clockFeature()).toEqual({
+      name: 'clock',
+      missing: "60000 ms behind the host's",
+    })
     await guest.lifecycle.clockWasSet()
-    expect(await guest.lifecycle.behindMs()).toBeUndefined()
+    expect(await guest.lifecycle.clockFeature()).toEqual({ name: 'clock', detail: "as the host's, by rtc" })
   })
 })
 

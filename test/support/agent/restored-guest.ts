@@ -69,7 +69,7 @@ export async function restoredGuest(
   })
   await lifecycle.restore()
   lifecycle.begin({
-    dropOlder: async (than) => {
+    dropOlder: (than) => {
       dropped.push(than)
       return 1
     },

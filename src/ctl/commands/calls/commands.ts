@@ -12,6 +12,42 @@ const SWITCH: Omit<Option, 'name' | 'summary'> = {
 
 export const callCommands: readonly Command[] = [
   {
+    name: 'resumed',
+    group: 'calls',
+    summary: 'tell the guest that it was restored or cloned, and wait until it is ready',
+    details: [
+      'Gives it random bytes and the time of this machine. Prints the steps, and ends with 1 unless the guest is ready.',
+    ],
+    arguments: [
+      {
+        name: 'IDENTITY',
+        summary: 'for a clone: fields and JSON of its identity (agent-ctl methods Resumed)',
+        optional: true,
+        repeated: true,
+      },
+    ],
+    options: [
+      {
+        name: 'generation',
+        value: 'TEXT',
+        summary: 'the name of this restore (default: one that no other restore has)',
+      },
+    ],
+    examples: [
+      ['resumed', 'repair a guest that was restored'],
+      ['resumed hostname=clone7 file://clone7.json', 'make a clone another guest'],
+    ],
+    load: async () => ({ run: (await import('./resumed.ts')).runResumed }),
+  },
+  {
+    name: 'resume-status',
+    group: 'calls',
+    summary: 'show the steps of the last repair after a restore, or of one by its number',
+    arguments: [{ name: 'NUMBER', summary: 'of the repair', optional: true }],
+    examples: [['resume-status', 'see what was repaired, and why not']],
+    load: async () => ({ run: (await import('./resumed.ts')).runResumeStatus }),
+  },
+  {
     name: 'call',
     group: 'calls',
     summary: 'make one call and print its answer as JSON; the name of the call alone does the same',

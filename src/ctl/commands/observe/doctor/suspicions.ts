@@ -105,6 +105,8 @@ function missingIn({ capabilities = [] }: Findings): string[] {
     if (enabled) return []
     if (name === 'limits of containers')
       return [`limits of containers are refused: ${ADD_CONTROLLERS} (${reason})`]
+    if (name === 'clock')
+      return [`the guest's clock is ${reason}: agent-ctl resumed repairs a guest that was restored`]
     // With any other reason the console is switched off.
     const hasNoShell = name === 'debug console' && reason.startsWith('no shell: ')
     return hasNoShell ? [`the debug console has ${reason}`] : []
