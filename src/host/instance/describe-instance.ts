@@ -12,6 +12,7 @@ import type { InstanceRecord } from '../../gen/microvm/instance/v1/records.ts'
 import { notGiven } from '../qemu/machine/provisions.ts'
 import type { BlockGraph } from '../qemu/qmp/client.ts'
 import { qemuId, specKey } from '../spec/spec-key.ts'
+import { servedDisks } from './devices/disk-in-use.ts'
 import { configurationsOf, machinesOf, runningOf } from './documents/document-record.ts'
 import type { HeldChild } from './holder/holder.ts'
 import type { MachineInstance } from './instance.ts'
@@ -49,7 +50,7 @@ function describe(instance: MachineInstance, facts: Facts | undefined): Instance
   const { children = [] } = facts ?? {}
   return {
     ...described,
-    backends: mapValues(specification.backends, (key) =>
+    backends: mapValues({ ...specification.backends, ...servedDisks(instance.record.document) }, (key) =>
       facts === undefined ? { ...UNKNOWN, health: Health.UNUSED } : backendStatus(instance, key, facts),
     ),
     devices: devicesOf(instance.record),
@@ -115,7 +116,7 @@ async function factsOf(instance: MachineInstance, { qmp, holder }: Machine): Pro
 }
 
 function backendStatus(instance: MachineInstance, key: string, facts: Facts): BackendStatus {
-  const { specification } = instance.record
+  const { document, specification } = instance.record
   const backend = specification?.backends[key]
   const daemon = instance.recorded.steps.find(({ step, words }) => step === 'daemon' && words[0] === key)
   const process = facts.children.findLast(({ name }) => name === daemon?.words[1])
@@ -124,11 +125,13 @@ function backendStatus(instance: MachineInstance, key: string, facts: Facts): Ba
   const isDisk = Object.values(specification?.devices ?? {}).some(
     (device) => device.disk !== undefined && device.backend === key,
   )
-  if (backend?.file === undefined || !isDisk) return { ...UNKNOWN, health, node: qemuId(specKey(key)) }
+  const isServed = servedDisks(document)[key] !== undefined
+  if (!isServed && (backend?.file === undefined || !isDisk))
+    return { ...UNKNOWN, health, node: qemuId(specKey(key)) }
   const node = diskNode(instance.record, key)
   const size = facts.nodes.get(node)
   return {
-    health: size === undefined ? Health.DEAD : Health.READY,
+    health: size === undefined ? Health.DEAD : health,
     node,
     sizeBytes: BigInt(size ?? 0),
     locks: locksOf(node, facts.graph),

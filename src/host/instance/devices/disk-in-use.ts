@@ -135,8 +135,8 @@ export function refuseServed(
   for (const other of asking.all()) {
     const isStopped = other.record.current === State.STOPPED && !starting.has(other)
     if (other === asking || isStopped) continue
-    const used = Object.values(disksOf(starting.get(other) ?? other.record.document))
-    for (const [key, { access, url }] of Object.entries(disksOf(document))) {
+    const used = Object.values(servedDisks(starting.get(other) ?? other.record.document))
+    for (const [key, { access, url }] of Object.entries(servedDisks(document))) {
       const isShared = ({ access: others }: NetworkDisk) => access === 'read-only' && others === 'read-only'
       if (!used.some((each) => each.url === url && !isShared(each))) continue
       const text = `${nameOf(other, asking)} has this disk, want it stopped`
@@ -145,7 +145,8 @@ export function refuseServed(
   }
 }
 
-function disksOf(document: DocumentRecord | undefined): Readonly<Record<string, NetworkDisk>> {
+/** The disks of servers that a running machine has, by the keys of their backends. */
+export function servedDisks(document: DocumentRecord | undefined): Readonly<Record<string, NetworkDisk>> {
   const backends: Readonly<Record<string, { readonly kind: string }>> = JSON.parse(document?.backends || '{}')
   return Object.fromEntries(
     Object.entries(backends).filter((each): each is [string, NetworkDisk] => each[1].kind === 'network-disk'),

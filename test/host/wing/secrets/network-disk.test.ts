@@ -171,6 +171,12 @@ describe('a disk of a server that asks who it is for', () => {
     await io(qmp, 'data', 'flush')
     qmp.close()
     await start()
+    const health = async () =>
+      JSON.parse((await run('inspect', 'web', '--json')).stdout).backends['data-backend']
+    expect(await health()).toMatchObject({ health: 'READY', size_bytes: `${DISK.length}`, locks: ['write'] })
+    const [, pid] = /^nbd-\S+ (\d+) running$/m.exec(readFileSync(join(own(), 'exits'), 'utf8')) ?? []
+    process.kill(Number(pid), 'SIGKILL')
+    await expect.poll(health).toMatchObject({ health: 'DEAD' })
     expect(readFileSync(written).subarray(65_536, 131_072)).toEqual(Buffer.alloc(65_536, 7))
   })
 })
