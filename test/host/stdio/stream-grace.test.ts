@@ -1,37 +1,17 @@
-import { createServer, type Server, type Socket } from 'node:net'
+import type { Socket } from 'node:net'
 import { join } from 'node:path'
 import { buffer } from 'node:stream/consumers'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { type AgentPod, killAgent, startPod } from '../../support/host/agent-pod.ts'
-import { type HostPorts, makeHostPorts } from '../../support/host/host-ports.ts'
+import {
+  type HostPorts,
+  listenForMany,
+  type ManyConnections,
+  makeHostPorts,
+} from '../../support/host/host-ports.ts'
 
 const SIGPIPE = 13
-
-/** A port of the host that takes one connection after the other. */
-interface Port {
-  /** The next connection. */
-  next(): Promise<Socket>
-  close(): Promise<void>
-}
-
-async function listenAt(path: string): Promise<Port> {
-  const [sockets, waiting]: [Socket[], ((socket: Socket) => void)[]] = [[], []]
-  const server: Server = createServer({ allowHalfOpen: true, pauseOnConnect: true }, (socket) => {
-    socket.on('error', () => {})
-    const taker = waiting.shift()
-    if (taker === undefined) sockets.push(socket)
-    else taker(socket)
-  })
-  await new Promise<void>((resolve) => server.listen(path, resolve))
-  return {
-    next: () => {
-      const socket = sockets.shift()
-      return socket === undefined ? new Promise((resolve) => waiting.push(resolve)) : Promise.resolve(socket)
-    },
-    close: async () => void server.close(),
-  }
-}
 
 /** Reads lines of a connection until one of them. */
 async function linesUntil(socket: Socket, last: RegExp): Promise<readonly string[]> {
@@ -57,9 +37,9 @@ const ALL = Array.from({ length: COUNT }, (_, number) => `${number + 1}\n`).join
 describe('streams whose device goes, with agent.stream_grace', () => {
   let host: HostPorts
   let pod: AgentPod
-  const ports: Port[] = []
+  const ports: ManyConnections[] = []
   const listen = async (port: number) => {
-    const made = await listenAt(join(host.folder, `port_${port}`))
+    const made = await listenForMany(join(host.folder, `port_${port}`))
     ports.push(made)
     return made
   }
@@ -68,8 +48,8 @@ describe('streams whose device goes, with agent.stream_grace', () => {
     pod = await startPod({ settings: host.settings })
     await pod.run('host', ['sleep', '1000'])
   })
-  afterEach(async () => {
-    for (const port of ports.splice(0)) await port.close()
+  afterEach(() => {
+    for (const port of ports.splice(0)) port.close()
   })
   afterAll(async () => {
     await pod?.stop()
@@ -101,7 +81,7 @@ describe('streams whose device goes, with agent.stream_grace', () => {
     const listening = await listen(port)
     const added = await pod.add('host', execId, ['seq', `${COUNT}`], { ports: { stdoutPort: port } })
     const first = await listening.next()
-    await listening.close()
+    listening.close()
     await linesUntil(first, /^100$/)
     await loseDevice(first)
     await expect.poll(() => lost(port)).toHaveLength(1)

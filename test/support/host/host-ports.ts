@@ -29,6 +29,28 @@ export function makeHostPorts(settings: HostPorts['settings'] = {}): HostPorts {
   }
 }
 
+/** A port of the host that takes one connection after the other. */
+export interface ManyConnections {
+  next(): Promise<Socket>
+  close(): void
+}
+
+export async function listenForMany(path: string): Promise<ManyConnections> {
+  const [arrived, waiting]: [Socket[], ((socket: Socket) => void)[]] = [[], []]
+  const server = createServer({ allowHalfOpen: true, pauseOnConnect: true }, (socket) => {
+    socket.on('error', () => {})
+    const taker = waiting.shift()
+    if (taker === undefined) arrived.push(socket)
+    else taker(socket)
+  })
+  server.listen(path)
+  await once(server, 'listening')
+  return {
+    next: async () => arrived.shift() ?? (await new Promise((resolve) => waiting.push(resolve))),
+    close: () => void server.close(),
+  }
+}
+
 export async function listenForOne(path: string): Promise<OneConnection> {
   const server = createServer({ allowHalfOpen: true, pauseOnConnect: true })
   const { promise, resolve } = Promise.withResolvers<Socket>()

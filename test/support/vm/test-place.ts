@@ -79,8 +79,12 @@ export async function testPlace({ folder, link, networkNamespace }: TestPlaceOpt
     await instances.close()
     await api.close()
   }
+  const own = ownPlace({ folder, link, service: { socket, close } })
   return {
-    ...ownPlace({ folder, link, service: { socket, close } }),
+    ...own,
+    // A vsock device of the test's own is not the way to the agent.
+    address: ({ devices, ...others }, cid) =>
+      own.address({ ...others, devices: link.backend.kind === 'user-network' ? {} : devices }, cid),
     exited: exited.promise,
     qmp: (signal) => connectQmp(monitor, signal),
   }
