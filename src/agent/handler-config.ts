@@ -40,6 +40,7 @@ export function sandboxConfig(config: AgentConfig, given: AgentArguments): Sandb
     containerVsock: config.containerVsock,
     containerPipeSizeBytes: config.containerPipeSizeBytes,
     streamGraceMs: config.streamGraceMs,
+    streamResume: config.streamResume,
     outputReplayBytes: config.outputReplayBytes,
     sharedRoot: SHARED_ROOT,
     sandboxNamespaceDir: '/run/sandbox-ns',

@@ -171,9 +171,9 @@ export interface Native {
   /**
    * Owns the descriptors and calls `ended` once. `source` or `target` is -1 for a connection that is not there.
    * `through` is a whole pipe, whose bytes are moved first, or -1 when the source is a pipe. `flags` are 1: shutdown(2)
-   * before a close, 2: `detached` is called, not `ended`, when the connection's device is gone. `tailBytes` above 0 keeps
-   * the last bytes. `totals` is a file with three numbers at `totalsOffset` (native/addon/relay/stream.h), or -1. Returns
-   * the relay's number.
+   * before a close, 2: `detached` is called, not `ended`, when the connection's device is gone, 4: it resumes. `tailBytes` above 0 keeps
+   * the last bytes. `totals` is a file with three numbers at `totalsOffset` (native/addon/relay/stream.h), or -1.
+   * `kept` and `sent` are the files of an output that resumes, which the relay owns, or -1. Returns the relay's number.
    */
   relayStart(
     source: Fd,
@@ -183,6 +183,8 @@ export interface Native {
     tailBytes: number,
     totals: Fd,
     totalsOffset: number,
+    kept: Fd,
+    sent: Fd,
     ended: (bytes: bigint, errno: number, tail: RelayTail | number) => void,
     detached: () => void,
   ): number

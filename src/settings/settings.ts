@@ -152,6 +152,11 @@ export const SETTINGS = {
     default: 0,
     doc: 'For how long a stream of stdio waits for another connection when the vsock device is gone ([stdio.md](../stdio.md#when-the-device-goes)); 0: it ends.',
   }),
+  streamResume: agentSetting('stream_resume', {
+    type: boolean,
+    default: false,
+    doc: 'Readers of streams of stdio over ports acknowledge what they have, so that a stream goes on without a loss ([stdio.md](../stdio.md#streams-that-resume)).',
+  }),
   stdioDial: agentSetting('stdio_dial', {
     type: stdioDial,
     default: { kind: 'vsock' },

@@ -275,7 +275,7 @@ describe('relay', () => {
       const [source, writing] = native.pipe();
       const [target, reading] = native.socketPair();
       native.setNonBlocking(writing, true);
-      native.relayStart(source, target, -1, 0, 0, -1, 0, (bytes, errno) => console.log("ended with", errno), () => {});
+      native.relayStart(source, target, -1, 0, 0, -1, 0, -1, -1, (bytes, errno) => console.log("ended with", errno), () => {});
       const started = threads().filter((id) => !before.includes(id));
       const field = (name) =>
         new RegExp('^' + name + ':\\\\s+(\\\\w+)', 'm').exec(readFileSync('/proc/self/task/' + started[0] + '/status', 'utf8'))[1];
@@ -465,7 +465,7 @@ describe('relay', () => {
       const [source, writing] = native.pipe();
       const [target, reading] = native.socketPair();
       const before = pipes();
-      const relay = native.relayStart(source, target, -1, 0, 100, -1, 0, (bytes, errno, { totalBytes, last }) => {
+      const relay = native.relayStart(source, target, -1, 0, 100, -1, 0, -1, -1, (bytes, errno, { totalBytes, last }) => {
         console.log('ended with', errno, bytes, totalBytes, last.length);
       }, () => {});
       const told = () => native.relayTail(relay).last.toString() + native.relayTail(relay).totalBytes;

@@ -7,7 +7,7 @@
 
 #include "../functions.h"
 
-#define MAX_ARGUMENTS 9
+#define MAX_ARGUMENTS 11
 
 /* An argument, by its letter in the function's table. */
 union argument {

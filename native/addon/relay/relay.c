@@ -7,6 +7,7 @@
 
 #include "../functions.h"
 #include "../napi/call.h"
+#include "kept.h"
 #include "thread.h"
 
 struct relay {
@@ -124,7 +125,7 @@ static int add_tail(struct relay *relay, struct relayed *relayed, size_t bytes) 
   return 0;
 }
 
-enum { SHUTS_DOWN = 1, OUTLIVES_DEVICE = 2 };
+enum { SHUTS_DOWN = 1, OUTLIVES_DEVICE = 2, RESUMES = 4 };
 
 /* Returns the stream's id. On success the stream owns the callbacks and the descriptors. */
 static int64_t relay_start(struct call *call) {
@@ -138,6 +139,8 @@ static int64_t relay_start(struct call *call) {
   if (status == 0 && tail_bytes > 0) status = add_tail(relay, relayed, tail_bytes);
   if (status == 0 && given[5].integer >= 0)
     status = stream_count(&relayed->stream, (int)given[5].integer, given[6].integer);
+  if (status == 0 && given[7].integer >= 0)
+    status = kept_open(&relayed->stream, (int)given[7].integer, (int)given[8].integer);
   if (status != 0) {
     tail_free(relayed->tail);
     free(relayed);
@@ -147,8 +150,9 @@ static int64_t relay_start(struct call *call) {
   relayed->stream.shuts_down = (given[3].integer & SHUTS_DOWN) != 0;
   relayed->stream.outlives_device = (given[3].integer & OUTLIVES_DEVICE) != 0;
   relayed->id = ++relay->last_id;
-  relayed->owner_data = given[7].function;
-  relayed->owner_detached = given[8].function;
+  relayed->stream.resumes = (given[3].integer & RESUMES) != 0;
+  relayed->owner_data = given[9].function;
+  relayed->owner_detached = given[10].function;
   if (LIST_EMPTY(&relay->active)) uv_ref((uv_handle_t *)&relay->ended);
   LIST_INSERT_HEAD(&relay->active, relayed, owned);
   int64_t id = relayed->id;
@@ -213,8 +217,12 @@ void relay_end(struct addon *addon) {
 }
 
 const struct addon_function relay_functions[] = {
-    {"relayStart", "iiiiiiiff", relay_start, false}, {"relayDrain", "i", relay_drain, false},
-    {"relayStop", "i", relay_stop, false},           {"relayDetach", "i", relay_detach, false},
-    {"relayAttach", "ii", relay_attach, false},      {"relayTail", "i", relay_tail, false},
-    {"relayedBytes", "", relayed_bytes, false},      {0},
+    {"relayStart", "iiiiiiiiiff", relay_start, false},
+    {"relayDrain", "i", relay_drain, false},
+    {"relayStop", "i", relay_stop, false},
+    {"relayDetach", "i", relay_detach, false},
+    {"relayAttach", "ii", relay_attach, false},
+    {"relayTail", "i", relay_tail, false},
+    {"relayedBytes", "", relayed_bytes, false},
+    {0},
 };

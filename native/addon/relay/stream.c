@@ -5,19 +5,25 @@
 #define _GNU_SOURCE
 #include "stream.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "kept.h"
+
 /* The default of fs.pipe-max-size (man 7 pipe): one call empties a pipe. */
 #define SPLICE_BYTES (1024 * 1024)
 #define CALLS_PER_MOVE 16
+/* How many bytes an input that resumes takes before it tells the host, unless it is idle. */
+#define TOLD_BYTES (64 * 1024)
 /* The most that a drain moves from a pty or socket, whose buffers hold less. */
 #define DRAIN_BYTES (1024 * 1024)
 
@@ -55,6 +61,8 @@ int stream_open(struct stream *stream, int source, int target, int through) {
   stream->through = through;
   stream->held_bytes = (size_t)held;
   stream->is_input = source == -1 || is_socket(source);
+  stream->kept = -1;
+  stream->told = UINT64_MAX;
   return 0;
 }
 
@@ -80,6 +88,8 @@ int stream_count(struct stream *stream, int file, off_t offset) {
 
 bool stream_lost_device(const struct stream *stream) {
   if (!stream->outlives_device || stream->error == 0 || stream->error == ECANCELED) return false;
+  /* A unix socket in the place of a vsock tells it once. */
+  if (stream->error == ECONNRESET) return true;
   struct pollfd connection = {.fd = stream->is_input ? stream->source : stream->target};
   return connection.fd != -1 && poll(&connection, 1, 0) == 1 && (connection.revents & POLLERR) != 0;
 }
@@ -95,11 +105,13 @@ void stream_detach(struct stream *stream) {
   close_side(stream, *connection);
   *connection = -1;
   stream->error = 0;
+  stream->is_stopping = false;
 }
 
 int stream_attach(struct stream *stream, int connection) {
   int result = prepare(connection);
   if (result == 0) *(stream->is_input ? &stream->source : &stream->target) = connection;
+  if (result == 0 && stream->kept != -1) kept_attach(stream);
   return result;
 }
 
@@ -108,6 +120,7 @@ void stream_close(struct stream *stream) {
   if (stream->source != -1) close_side(stream, stream->source);
   if (stream->target != -1) close_side(stream, stream->target);
   if (stream->through >= 0) close(stream->through);
+  if (stream->kept != -1) kept_close(stream);
   if (stream->totals == NULL) return;
   size_t before = (size_t)(uintptr_t)stream->totals & ((size_t)sysconf(_SC_PAGESIZE) - 1);
   munmap((char *)stream->totals - before, before + sizeof *stream->totals);
@@ -209,7 +222,7 @@ static enum stream_state flush(struct stream *stream) {
   return errno == EINTR ? STREAM_HAS_MORE : end(stream, errno);
 }
 
-enum stream_state stream_move(struct stream *stream) {
+static enum stream_state move_bytes(struct stream *stream) {
   enum stream_state state = STREAM_HAS_MORE;
   for (int call = 0; call < CALLS_PER_MOVE && state == STREAM_HAS_MORE; call++) {
     if (stream->target == -1)
@@ -224,4 +237,53 @@ enum stream_state stream_move(struct stream *stream) {
       state = stream->through >= 0 ? fill(stream) : move_directly(stream);
   }
   return state;
+}
+
+/* Returns 0 or an errno. A total is small beside any buffer, and so is sent whole or not at all. */
+static int tell_total(struct stream *stream) {
+  uint64_t received = stream->totals->received;
+  uint64_t total = htole64(received);
+  ssize_t sent = send(stream->source, &total, sizeof total, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent == -1) return errno;
+  if (sent != sizeof total) return EPROTO;
+  stream->told = received;
+  return 0;
+}
+
+uint32_t stream_source_events(const struct stream *stream) {
+  if (stream->is_input) return EPOLLIN | EPOLLOUT;
+  bool has_room = stream->totals->received - stream->totals->acknowledged < KEPT_BYTES;
+  return has_room && !stream->has_ended && !stream->is_stopping ? EPOLLIN : 0;
+}
+
+uint32_t stream_target_events(const struct stream *stream) {
+  if (stream->is_input) return 0;
+  return stream->totals->delivered < stream->totals->received ? EPOLLIN | EPOLLOUT : EPOLLIN;
+}
+
+bool stream_stop(struct stream *stream) {
+  if (stream->kept == -1 || stream->is_stopping || kept_is_settled(stream)) {
+    if (stream->is_input && stream->resumes) tell_total(stream);
+    return true;
+  }
+  stream->is_stopping = true;
+  return false;
+}
+
+static enum stream_state move_input(struct stream *stream) {
+  enum stream_state state = move_bytes(stream);
+  if (state == STREAM_ENDED || stream->source == -1) return state;
+  uint64_t untold = stream->totals->received - stream->told;
+  bool is_idle = state == STREAM_WAITS_FOR_SOURCE;
+  if (stream->told == UINT64_MAX || untold >= TOLD_BYTES || (is_idle && untold > 0)) {
+    int error = tell_total(stream);
+    if (error != 0 && error != EAGAIN) return end(stream, error);
+    if (error == EAGAIN && is_idle) return STREAM_WAITS_FOR_EITHER;
+  }
+  return state;
+}
+
+enum stream_state stream_move(struct stream *stream) {
+  if (stream->kept != -1) return kept_move(stream);
+  return stream->is_input && stream->resumes ? move_input(stream) : move_bytes(stream);
 }

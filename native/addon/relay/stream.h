@@ -13,6 +13,7 @@ enum stream_state {
   STREAM_WAITS_FOR_TARGET,
   STREAM_HAS_MORE,
   STREAM_WAITS_FOR_CONNECTION,
+  STREAM_WAITS_FOR_EITHER, /* of the sides that it wants */
   STREAM_ENDED,
 };
 
@@ -23,6 +24,8 @@ enum stream_state {
 struct totals {
   _Atomic uint64_t delivered;
   _Atomic uint64_t received;
+  _Atomic uint64_t acknowledged; /* by the reader of a stream that resumes */
+  _Atomic uint64_t sent_once;    /* what was delivered of it on any connection: a reader may have it */
   _Atomic uint32_t is_flushing;
 };
 
@@ -33,10 +36,17 @@ struct stream {
   bool is_input;         /* the source is the connection with the host, otherwise the target */
   bool outlives_device;  /* the loss of the connection's device ends only the connection */
   struct totals *totals; /* or NULL */
-  int through;           /* a pipe between them, open for both ends; -1 when the source is a pipe */
-  size_t held_bytes;     /* in that pipe */
-  bool shuts_down;       /* at the end, shutdown(2) both sides */
-  bool is_draining;      /* ends when the source is empty, or after `rest_bytes` */
+  bool resumes;          /* the reader's totals go the other way on the connection */
+  uint64_t told;         /* of an input that resumes: the last total that the host was told */
+  int kept;              /* of an output that resumes: the file that it passes (kept.c); otherwise -1 */
+  int sent;
+  uint64_t punched;
+  bool has_ended;    /* the process's side, of such an output */
+  bool is_stopping;  /* such an output takes nothing more until it is detached */
+  int through;       /* a pipe between them, open for both ends; -1 when the source is a pipe */
+  size_t held_bytes; /* in that pipe */
+  bool shuts_down;   /* at the end, shutdown(2) both sides */
+  bool is_draining;  /* ends when the source is empty, or after `rest_bytes` */
   size_t rest_bytes;
   uint64_t moved_bytes;
   struct tail *tail; /* or NULL; not owned */
@@ -51,6 +61,13 @@ int stream_count(struct stream *stream, int file, off_t offset);
 
 /* Whether the stream has ended because the device of its connection is gone. */
 bool stream_lost_device(const struct stream *stream);
+
+/* The events of the source and of the target for which STREAM_WAITS_FOR_EITHER waits. */
+uint32_t stream_source_events(const struct stream *stream);
+uint32_t stream_target_events(const struct stream *stream);
+
+/* Returns whether the connection can be closed now; otherwise the stream prepares for it. */
+bool stream_stop(struct stream *stream);
 
 /* Closes the connection only. */
 void stream_detach(struct stream *stream);

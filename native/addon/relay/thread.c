@@ -15,6 +15,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "kept.h"
+
 #define EVENTS_PER_WAIT 64
 
 struct command {
@@ -105,6 +107,16 @@ static void move(struct relay_thread *thread, struct relayed *relayed) {
     case STREAM_HAS_MORE:
       arm(thread, stream->target, EPOLLOUT | closing, &relayed->target_side);
       break;
+    case STREAM_WAITS_FOR_EITHER:
+      if (stream->is_stopping && kept_is_settled(stream)) {
+        detach_now(thread, relayed);
+        break;
+      }
+      if (stream_source_events(stream) != 0)
+        arm(thread, stream->source, stream_source_events(stream), &relayed->source_side);
+      if (stream->target != -1)
+        arm(thread, stream->target, stream_target_events(stream) | closing, &relayed->target_side);
+      break;
     case STREAM_WAITS_FOR_CONNECTION:
       if (stream->target != -1) arm(thread, stream->target, closing, &relayed->target_side);
       break;
@@ -164,7 +176,7 @@ static void cancel(struct relay_thread *thread, struct relayed *relayed, int con
 static void detach(struct relay_thread *thread, struct relayed *relayed, int connection) {
   (void)connection;
   if (relayed->stream.source == -1 || relayed->stream.target == -1) return;
-  detach_now(thread, relayed);
+  if (stream_stop(&relayed->stream)) detach_now(thread, relayed);
   move(thread, relayed);
 }
 

@@ -40,7 +40,7 @@ export interface Launch {
 
 /** Connects the ports of a request with the host. The undo closes the connections. */
 export async function connectStdio(
-  { os, hostConnections }: Pick<LaunchContext, 'os' | 'hostConnections'>,
+  { os, hostConnections, ports }: Pick<LaunchContext, 'os' | 'hostConnections' | 'ports'>,
   process: {
     readonly ports: StdioPorts
     readonly hasTerminal: boolean
@@ -49,7 +49,7 @@ export async function connectStdio(
   call: Call,
 ): Promise<PortConnections> {
   const { onFailure, ...wanted } = process
-  const request = { streams: os.streams, host: hostConnections, ...wanted }
+  const request = { streams: os.streams, host: hostConnections, resumes: ports.resumes, ...wanted }
   const connections = await inStep('ports', '', () => connectPorts(request, call))
   onFailure.add('connections of stdio', async () => {
     await connections.close()

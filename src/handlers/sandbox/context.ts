@@ -48,6 +48,7 @@ export function createSandboxContext(dependencies: SandboxEnvironment): SandboxC
     ports: new PortLinks({
       ...dependencies,
       graceMs: config.streamGraceMs,
+      resumes: config.streamResume,
       ownerOf: (key) => ownerOf(containers, key),
     }),
     fileCopies: new FileCopies({ os, log, state, requests, root: `${config.sharedRoot}/shared/containers` }),

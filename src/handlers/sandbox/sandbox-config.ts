@@ -34,6 +34,8 @@ export interface SandboxConfig {
   readonly containerPipeSizeBytes: number
   /** For how long a stream over a port waits for another connection when its device is gone; 0: it ends. */
   readonly streamGraceMs: number
+  /** Whether readers of streams over ports acknowledge what they have. */
+  readonly streamResume: boolean
   /** How many bytes of its last output each stream keeps. */
   readonly outputReplayBytes: number
   /** Bundles and shared folders, `/run/kata-containers` in a guest. CreateSandbox empties it. */

@@ -18,17 +18,21 @@ export async function connectPorts(
     readonly host: HostConnections
     readonly ports: StdioPorts
     readonly hasTerminal: boolean
+    /** Whether readers acknowledge totals on their connections, so that none carries two streams. */
+    readonly resumes: boolean
   },
   call: Call,
 ): Promise<PortConnections> {
-  const { streams, host, hasTerminal } = request
+  const { streams, host, hasTerminal, resumes } = request
   const named = namedPorts(request.ports)
-  if (!hasTerminal) refuseShared(named)
+  if (!hasTerminal) refuseShared(named, 'without a terminal')
+  if (resumes) refuseShared(named, 'with agent.stream_resume')
   const firsts = named.filter(({ port }, index) => named.findIndex((one) => one.port === port) === index)
   const made = await Promise.allSettled(
     firsts.map(async ({ name, port }) => ({
       port,
-      connection: await host.connect({ port, stream: name }, call),
+      // Its opening tells a name that a repeated call would not have, so another connection is made then.
+      connection: await host.connect({ port, stream: name }, resumes ? { ...call, number: 0n } : call),
     })),
   )
   const connected = made.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []))
@@ -62,11 +66,11 @@ function namedPorts({ stdinPort, stdoutPort, stderrPort }: StdioPorts): readonly
 }
 
 /** A connection carries one direction only, so that the end of the stream is a full close. */
-function refuseShared(named: readonly NamedPort[]): void {
+function refuseShared(named: readonly NamedPort[], when: string): void {
   for (const [index, { name, port }] of named.entries()) {
     const other = named.slice(0, index).find((earlier) => earlier.port === port)
     if (other === undefined) continue
-    const text = `${other.name}_port and ${name}_port are both ${port}: without a terminal each stream has a port of its own`
+    const text = `${other.name}_port and ${name}_port are both ${port}: ${when} each stream has a port of its own`
     throw new AgentError('INVALID_ARGUMENT', text)
   }
 }

@@ -40,16 +40,16 @@ export class PortInput implements ProcessInput {
     if (hasEnded) this.#drain.abort()
     const { signal } = this.#stop
     const giveUp = () => this.#stop.abort()
-    const link = os.ports?.open({ stored, stream: 'stdin', port, dialled, giveUp })
+    const link = os.ports?.open({ stored, stream: 'stdin', port, connection, dialled, giveUp })
     const options = { signal, drain: this.#drain.signal, through, shutsDown: !isShared, link }
     try {
-      this.ended = streams.relay(connection, fd, options).then(async () => {
+      this.ended = streams.relay(connection, fd, options).then(async ({ errno }) => {
         this.#isOver = true
         await stored.remove('stdin', 'stdin-host', 'stdin-shared', 'stdin-pipe', 'stdin-end')
-        link?.over()
+        link?.over(errno)
       })
     } catch (error) {
-      link?.over()
+      link?.abandon()
       throw error
     }
   }
@@ -110,7 +110,7 @@ export class PortOutput implements ProcessOutput {
     this.tail = os.replay?.open()
     const keep = keepIn(this.tail)
     const giveUp = () => this.#stop.abort()
-    const link = os.ports?.open({ stored, stream: name, port, dialled, giveUp })
+    const link = os.ports?.open({ stored, stream: name, port, connection, dialled, giveUp })
     const options = {
       signal: this.#stop.signal,
       drain: this.#drain.signal,
@@ -120,13 +120,13 @@ export class PortOutput implements ProcessOutput {
       link,
     }
     try {
-      this.ended = os.streams.relay(fd, connection, options).then(async () => {
+      this.ended = os.streams.relay(fd, connection, options).then(async ({ errno }) => {
         this.#over.abort()
-        await stored.remove(name, `${name}-host`, `${name}-pipe`)
-        link?.over()
+        await stored.remove(name, `${name}-host`, `${name}-pipe`, `${name}-kept`, `${name}-sent`)
+        link?.over(errno)
       })
     } catch (error) {
-      link?.over()
+      link?.abandon()
       this.tail?.close()
       throw error
     }

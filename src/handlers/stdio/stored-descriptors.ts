@@ -1,7 +1,10 @@
 import type { Fd } from '../../os/streams/streams.ts'
 import type { DescriptorStore } from '../../os/supervisor/supervisor.ts'
 
-/** Of stream X, `X-data` has bytes moved by calls, `X-pipe` bytes of a pty or socket; `X-host` is its connection. */
+/**
+ * Of stream X, `X-data` has bytes moved by calls, `X-pipe` bytes of a pty or socket; `X-host` is its connection, `X-kept`
+ * what is sent again, up to the position of `X-sent`.
+ */
 export type DescriptorName =
   | StreamDescriptor
   /** Replaces `stdin-host` when the terminal's output uses the same connection. */
@@ -13,7 +16,8 @@ export type DescriptorName =
   /** The console socket, until the terminal is received. */
   | 'console'
 
-type StreamDescriptor = `${'stdin' | 'stdout' | 'stderr'}${'' | '-data' | '-pipe' | '-host'}`
+type StreamDescriptor =
+  `${'stdin' | 'stdout' | 'stderr'}${'' | '-data' | '-pipe' | '-host' | '-kept' | '-sent'}`
 
 /** A process's descriptors in vminit's store, under its key. A stream whose own name is missing is closed. */
 export class StoredDescriptors {

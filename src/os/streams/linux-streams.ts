@@ -23,6 +23,7 @@ export function linuxStreams(native: Native): Streams {
     tryWrite: (fd, data) => tryWrite(native, fd, data),
     memoryFile: (name) => checkErrno('make', `memory file ${name}`, native.memoryFile(name)),
     wholePipe: () => openWholePipe(native),
+    openAgain: (fd) => openAgain(native, fd, constants.O_RDONLY),
     pipedBytes: (fd) => checkErrno('count', `bytes of fd ${fd}`, native.readableBytes(fd)),
     move: (source, target, maxBytes) => move(native, source, target, maxBytes),
     readAt: (fd, offset, maxBytes) => unwrap('read', `fd ${fd}`, native.readAt(fd, offset, maxBytes)),
@@ -88,12 +89,15 @@ function tryWrite(native: Native, fd: Fd, data: Uint8Array): number {
 function openWholePipe(native: Native): Fd {
   const ends = unwrap('open', 'a pipe', native.pipe())
   try {
-    const path = `/proc/self/fd/${ends[0]}`
-    const how = { flags: constants.O_RDWR | constants.O_NONBLOCK, mode: 0, resolve: 0 }
-    return checkErrno('open', path, native.openAt2(AT_FDCWD, path, how))
+    return openAgain(native, ends[0], constants.O_RDWR | constants.O_NONBLOCK)
   } finally {
     for (const end of ends) native.close(end)
   }
+}
+
+function openAgain(native: Native, fd: Fd, flags: number): Fd {
+  const path = `/proc/self/fd/${fd}`
+  return checkErrno('open', path, native.openAt2(AT_FDCWD, path, { flags, mode: 0, resolve: 0 }))
 }
 
 function move(native: Native, source: Fd, target: Fd, maxBytes: number): number | undefined {
@@ -113,7 +117,7 @@ function writeAt(native: Native, fd: Fd, offset: number, data: Uint8Array): void
 }
 
 /** The flags of `relayStart`. */
-const [SHUTS_DOWN, OUTLIVES_DEVICE] = [1, 2]
+const [SHUTS_DOWN, OUTLIVES_DEVICE, RESUMES] = [1, 2, 4]
 
 function relay(
   native: Native,
@@ -136,10 +140,14 @@ function relay(
     source ?? -1,
     target ?? -1,
     through ?? -1,
-    (options.shutsDown ? SHUTS_DOWN : 0) + (link?.outlivesDevice ? OUTLIVES_DEVICE : 0),
+    (options.shutsDown ? SHUTS_DOWN : 0) +
+      (link?.outlivesDevice ? OUTLIVES_DEVICE : 0) +
+      (link?.resumes ? RESUMES : 0),
     keep?.bytes ?? 0,
     link?.totals.fd ?? -1,
     link?.totals.offset ?? 0,
+    link?.kept?.file ?? -1,
+    link?.kept?.sent ?? -1,
     onEnd,
     () => link?.detached(),
   )

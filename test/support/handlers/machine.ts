@@ -27,6 +27,7 @@ const CONFIG: SandboxConfig = {
   runtime: { kind: 'runc', binary: '/usr/sbin/runc' },
   containerPipeSizeBytes: 0,
   streamGraceMs: 0,
+  streamResume: false,
   outputReplayBytes: 0,
   sharedRoot: '/run/kata-containers',
   sandboxNamespaceDir: '/run/sandbox-ns',

@@ -9,7 +9,9 @@ import { NO_CALLER } from '../../../state/request.ts'
 import type { HostConnections } from '../host-connections.ts'
 import type { StreamName } from '../port-connections.ts'
 import type { DescriptorName, StoredDescriptors } from '../stored-descriptors.ts'
+import { keptOutput, nameOfStream, openingOf } from './resumed-stream.ts'
 import type { StreamRecord, StreamRecords } from './stream-records.ts'
+import { LOST, tellStreams, UNSENT } from './tell-streams.ts'
 
 export interface PortLinkContext {
   readonly os: Pick<Os, 'clock' | 'streams' | 'descriptors'>
@@ -18,6 +20,8 @@ export interface PortLinkContext {
   readonly hostConnections: Pick<HostConnections, 'connect'>
   /** For how long a stream waits for another connection when its device is gone; 0: it ends. */
   readonly graceMs: number
+  /** Whether readers acknowledge what they have, so that a stream goes on without a loss. */
+  readonly resumes: boolean
   /** Which process has a key, undefined as long as no container has it. */
   readonly ownerOf: (key: string) => { readonly containerId: string; readonly execId: string } | undefined
 }
@@ -26,6 +30,8 @@ export interface OpenStream {
   readonly stored: StoredDescriptors
   readonly stream: StreamName
   readonly port: number
+  /** Undefined for a stream that has lost it. */
+  readonly connection: Fd | undefined
   /** What was dialled for a stream that has lost its connection, when the previous agent died. */
   readonly dialled?: Fd | undefined
   /** Ends the stream as after the end of its connection. */
@@ -34,8 +40,10 @@ export interface OpenStream {
 
 /** Of a stream over a port, or of one that has lost its connection. */
 export interface OpenLink extends RelayLink {
-  /** Call it once all descriptors of the stream are closed. */
-  over(): void
+  /** Call it once all descriptors of the stream are closed, with how its relay has ended. */
+  over(errno: string | undefined): void
+  /** Call it in place of `over` when the relay could not start. */
+  abandon(): void
 }
 
 /** The pauses between two attempts to connect, doubled each time. A new device ends a pause. */
@@ -51,6 +59,7 @@ export type Connected = Awaited<ReturnType<HostConnections['connect']>>
 interface End extends OpenStream {
   relay: AttachedRelay | undefined
   isDetached: boolean
+  readonly kept: RelayLink['kept']
 }
 
 interface LinkOwner {
@@ -94,23 +103,63 @@ export class PortLink {
     return [...this.#ends.keys()].map((stream) => `${this.#key} ${stream}`)
   }
 
-  open(stream: OpenStream, isDetached: boolean, totals: RelayLink['totals']): OpenLink {
-    const end: End = { ...stream, relay: undefined, isDetached }
+  /** How many of its streams hold output in memory. */
+  get keptCount(): number {
+    return [...this.#ends.values()].filter(({ kept }) => kept !== undefined).length
+  }
+
+  /** `isNew`: its connection has not been used. */
+  open(stream: OpenStream, totals: RelayLink['totals'], isNew: boolean): OpenLink {
+    const isDetached = stream.connection === undefined
+    const { resumes, graceMs, os } = this.#context
+    const end: End = {
+      ...stream,
+      relay: undefined,
+      isDetached,
+      kept: resumes ? keptOutput(os.streams, stream) : undefined,
+    }
     this.#ends.set(stream.stream, end)
-    if (stream.dialled !== undefined && this.#dialled !== undefined)
-      this.#context.os.streams.close(stream.dialled)
+    if (stream.dialled !== undefined && this.#dialled !== undefined) os.streams.close(stream.dialled)
     else this.#dialled = stream.dialled
+    // A connection that has ended already ends the stream.
+    if (isNew && stream.connection !== undefined) attempt(() => this.#greet(stream.connection ?? -1, end))
     return {
       totals,
-      outlivesDevice: this.#context.graceMs > 0,
+      outlivesDevice: graceMs > 0,
+      resumes,
+      kept: end.kept,
       started: (relay) => {
         end.relay = relay
         // Later, because a terminal's other stream is opened after this one.
         if (isDetached) queueMicrotask(() => this.#lost(end))
       },
       detached: () => this.#lost(end),
-      over: () => this.#close(end),
+      over: (errno) => {
+        // The only end that is the host's fault.
+        const totals = this.totals().filter((one) => one.stream === end.stream)
+        if (errno === 'EPROTO') tellStreams(this.#context, totals, { action: 'ended', why: UNSENT })
+        this.#close(end)
+      },
+      abandon: () => {
+        if (end.kept !== undefined) for (const fd of Object.values(end.kept)) os.streams.close(fd)
+        this.#close(end)
+      },
     }
+  }
+
+  #greet(connection: Fd, { stream, kept }: End): void {
+    const { resumes, os } = this.#context
+    if (!resumes) return
+    const { received, acknowledged } = this.#records.totals({ key: this.#key, stream })
+    const total = stream === 'stdin' ? received : acknowledged
+    if (kept !== undefined) os.streams.setPosition(kept.sent, Number(total))
+    const opening = openingOf(this.#nameIn(stream), total)
+    if (os.streams.tryWrite(connection, opening) < opening.length)
+      throw new AgentError('INTERNAL', `port ${this.port} of the host: it takes no bytes`)
+  }
+
+  #nameIn(stream: StreamName): Uint8Array {
+    return this.#context.resumes ? nameOfStream(this.#key, stream) : new Uint8Array(0)
   }
 
   /** Resolves when the streams stand still and that is saved. */
@@ -118,7 +167,7 @@ export class PortLink {
     const nowNs = this.#context.os.clock.boottimeNs()
     this.#heldNs = nowNs + milliseconds(timeoutMs)
     this.#endNs = this.#heldNs + milliseconds(Math.max(this.#context.graceMs, ATTACHED_WITHIN_MS))
-    this.#drop()
+    this.drop()
     while (!this.#over.signal.aborted && !this.#isWaiting) {
       await this.#changes.next(this.#over.signal).catch(() => {})
     }
@@ -129,7 +178,7 @@ export class PortLink {
     this.port = port
     const isAttached = [...this.#ends.values()].some(({ isDetached }) => !isDetached)
     this.#save(isAttached ? 'attached' : 'detached')
-    if (isAttached) this.#drop()
+    if (isAttached) this.drop()
   }
 
   release(): void {
@@ -142,33 +191,23 @@ export class PortLink {
   }
 
   totals(): readonly StreamTotal[] {
-    return [...this.#ends.keys()].map((stream) => ({
-      ...this.#ids(),
-      stream,
-      port: this.port,
-      name: new Uint8Array(0),
-      total: this.#totalOf(stream),
-      acknowledged: undefined,
-    }))
+    return [...this.#ends.keys()].map((stream) => {
+      const { delivered, received, acknowledged } = this.#records.totals({ key: this.#key, stream })
+      const isInput = stream === 'stdin'
+      return {
+        ...(this.#context.ownerOf(this.#key) ?? { containerId: '', execId: '' }),
+        stream,
+        port: this.port,
+        name: this.#nameIn(stream),
+        total: isInput ? received : delivered,
+        // A guest that reads has what it has read.
+        acknowledged: this.#context.resumes ? (isInput ? received : acknowledged) : undefined,
+      }
+    })
   }
 
-  /** What events and lines tell of its streams. */
-  #told() {
-    return this.totals().map(({ containerId, execId, stream, port, total }) => ({
-      ...{ containerId, execId, stream, port, total },
-    }))
-  }
-
-  #ids(): { readonly containerId: string; readonly execId: string } {
-    return this.#context.ownerOf(this.#key) ?? { containerId: '', execId: '' }
-  }
-
-  #totalOf(stream: StreamName): bigint {
-    const { delivered, received } = this.#records.totals({ key: this.#key, stream })
-    return stream === 'stdin' ? received : delivered
-  }
-
-  #drop(): void {
+  /** Closes its connection, once its readers have told what they have; called again, at once. */
+  drop(): void {
     for (const { relay, isDetached } of this.#ends.values()) if (!isDetached) relay?.detach()
   }
 
@@ -187,7 +226,7 @@ export class PortLink {
 
   #lost(end: End): void {
     end.isDetached = true
-    this.#drop()
+    this.drop()
     this.#reconnectIfLost()
   }
 
@@ -231,51 +270,54 @@ export class PortLink {
 
   /** Saves each step of the loss, and tells it, unless the previous agent has done so. */
   async #letGo(): Promise<void> {
-    const { graceMs, os, log, events } = this.#context
+    const { graceMs, resumes, os } = this.#context
     const records = [...this.#ends.values()].map(({ stream }) => this.#records.find(this.#key, stream))
     if (records.every((record) => record?.state === 'detached')) return
     if (this.#endNs === 0n) this.#endNs = os.clock.boottimeNs() + milliseconds(graceMs || ATTACHED_WITHIN_MS)
     this.#save('losing')
     await this.#forgetConnection()
     this.#save('detached')
-    for (const told of this.#told()) {
-      events.add({ streamChanged: { ...told, action: 'detached' } })
-      const isPlanned = this.#heldNs > 0n
-      const text = isPlanned
-        ? 'stream detached'
-        : 'stream detached: its connection was lost with what it had taken'
-      log[isPlanned ? 'info' : 'warn'](text, { ...told, total: `${told.total}` })
-    }
+    const isPlanned = this.#heldNs > 0n || resumes
+    tellStreams(this.#context, this.totals(), { action: 'detached', why: isPlanned ? '' : LOST })
   }
 
-  #connect(): Promise<Connected> {
-    const made = this.#dialled
+  async #connect(): Promise<Connected> {
+    let made = this.#dialled
     this.#dialled = undefined
+    // It may have been greeted.
+    if (made !== undefined && this.#context.resumes) {
+      this.#context.os.streams.close(made)
+      await this.#forgetConnection()
+      made = undefined
+    }
     const [stream = 'stdout'] = this.#ends.keys()
     const again = { made, keep: (fd: Fd) => this.#store(fd) }
-    return this.#context.hostConnections.connect(
+    return await this.#context.hostConnections.connect(
       { port: this.port, stream, again },
       { ...NO_CALLER, signal: this.#over.signal },
     )
   }
 
   async #attach({ fd, settled }: Connected): Promise<void> {
-    const { os, events, log } = this.#context
-    const { streams } = os
-    if (this.#over.signal.aborted || this.#leftMs(this.#heldNs) > 0) {
-      streams.close(fd)
-      await Promise.all([settled(), this.#forgetConnection()])
-      throw new AgentError('INTERNAL', 'connected while the streams stand')
-    }
+    const { streams } = this.#context.os
     this.#store(fd)
     // Without room in vminit, the stream goes on as long as this agent lives.
     await Promise.all([...this.#ends.values()].map(({ stored }) => stored.accepted().catch(() => {})))
     await settled()
-    if (this.#ends.size === 0) return streams.close(fd)
+    try {
+      this.#over.signal.throwIfAborted()
+      if (this.#leftMs(this.#heldNs) > 0)
+        throw new AgentError('INTERNAL', 'connected while the streams stand')
+      for (const end of this.#ends.values()) this.#greet(fd, end)
+    } catch (error) {
+      streams.close(fd)
+      await this.#forgetConnection()
+      throw error
+    }
     this.#endNs = 0n
     this.#save('attached')
     this.#isWaiting = false
-    const totals = this.#told()
+    const totals = this.totals()
     const ends = [...this.#ends.values()]
     // Duplicates before any relay owns the connection.
     const connections = ends.map((_, index) => (index === 0 ? fd : streams.duplicate(fd)))
@@ -283,10 +325,7 @@ export class PortLink {
       end.isDetached = false
       end.relay?.attach(connections[index] ?? fd)
     }
-    for (const told of totals) {
-      events.add({ streamChanged: { ...told, action: 'attached' } })
-      log.info('stream attached', { ...told, total: `${told.total}` })
-    }
+    tellStreams(this.#context, totals, { action: 'attached', why: '' })
   }
 
   /** Stores a connection for each stream, before it is used. */
@@ -311,14 +350,7 @@ export class PortLink {
   }
 
   #giveUp(reason: string): void {
-    for (const told of this.#told()) {
-      this.#context.events.add({ streamChanged: { ...told, action: 'ended' } })
-      this.#context.log.warn('stream ended: no connection in time', {
-        ...told,
-        total: `${told.total}`,
-        reason,
-      })
-    }
+    tellStreams(this.#context, this.totals(), { action: 'ended', why: `no connection in time: ${reason}` })
     for (const { giveUp } of [...this.#ends.values()]) giveUp()
   }
 
@@ -349,6 +381,14 @@ export class PortLink {
       stopTimer()
       done.abort()
     }
+  }
+}
+
+function attempt(task: () => void): void {
+  try {
+    task()
+  } catch {
+    // The relay finds it out.
   }
 }
 

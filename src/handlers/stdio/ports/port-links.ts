@@ -12,11 +12,18 @@ import {
 } from './port-link.ts'
 import { type StreamRecord, StreamRecords } from './stream-records.ts'
 
+/** The memory of all outputs that wait to be acknowledged: 256 KiB each (native/addon/relay/kept.h). */
+const KEPT_MIB = 16
+const MOST_KEPT = KEPT_MIB * 4
+
 /** How many streams connect at a time. */
 const CONNECTING_AT_ONCE = 64
 
 /** How long streams stand that no call attaches. */
 const HELD_MS = 600_000
+
+/** How long a planned stop waits for the totals of readers. */
+const ACKNOWLEDGED_WITHIN_MS = 5000
 
 /** How long relays may take to stop. */
 const STOPPED_WITHIN_MS = 10_000
@@ -32,6 +39,10 @@ export class PortLinks {
   constructor(context: PortLinkContext) {
     this.#context = context
     this.#records = new StreamRecords(context.os)
+  }
+
+  get resumes(): boolean {
+    return this.#context.resumes
   }
 
   /** Call it before streams are restored. */
@@ -56,11 +67,12 @@ export class PortLinks {
     if (port === 0) return undefined
     const before = this.#records.find(key, stream.stream)
     const record = before ?? { key, stream: stream.stream, port, state: 'attached', endNs: 0n, heldNs: 0n }
+    if (before === undefined) this.#refuseMore(stream)
     const totals = this.#records.add(record)
     if (totals === undefined) return undefined
     const name = `${key} ${port}`
     const link = this.#links.get(name) ?? this.#newLink(name, record)
-    return link.open(stream, record.state !== 'attached', totals)
+    return link.open(stream, totals, before === undefined)
   }
 
   /**
@@ -69,8 +81,13 @@ export class PortLinks {
    */
   async detach(): Promise<readonly StreamTotal[]> {
     const stopped = Promise.all([...this.#links.values()].map((link) => link.detach(HELD_MS)))
+    const { clock } = this.#context.os
     const late = () => new AgentError('DEADLINE_EXCEEDED', 'streams: not stopped in time')
-    await withTimeout(this.#context.os.clock, STOPPED_WITHIN_MS, stopped, late)
+    // A reader that tells no total gets its bytes again later.
+    const stopTimer = clock.startTimer(ACKNOWLEDGED_WITHIN_MS, () => {
+      for (const link of this.#links.values()) link.drop()
+    })
+    await withTimeout(clock, STOPPED_WITHIN_MS, stopped, late).finally(stopTimer)
     return this.totals()
   }
 
@@ -99,6 +116,15 @@ export class PortLinks {
 
   totals(): readonly StreamTotal[] {
     return [...this.#links.values()].flatMap((link) => link.totals())
+  }
+
+  /** Throws RESOURCE_EXHAUSTED when the outputs in memory have no room for one more. */
+  #refuseMore({ stream }: OpenStream): void {
+    if (!this.resumes || stream === 'stdin') return
+    const count = [...this.#links.values()].reduce((sum, { keptCount }) => sum + keptCount, 0)
+    if (count < MOST_KEPT) return
+    const what = `${MOST_KEPT} outputs hold ${KEPT_MIB} MiB until they are acknowledged, want no more`
+    throw new AgentError('RESOURCE_EXHAUSTED', `${stream}: ${what}`)
   }
 
   #newLink(name: string, record: StreamRecord): PortLink {

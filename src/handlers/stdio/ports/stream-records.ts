@@ -32,6 +32,13 @@ export interface StreamRecord {
   readonly heldNs: bigint
 }
 
+interface StreamTotals {
+  readonly delivered: bigint
+  readonly received: bigint
+  /** What the host has of an output. */
+  readonly acknowledged: bigint
+}
+
 /**
  * The records of all streams over ports, in one file in memory that survives the agent. The relay writes the totals of a
  * record. One call writes the rest, so a kill leaves it before or after a change.
@@ -89,14 +96,15 @@ export class StreamRecords {
   }
 
   /** Bytes delivered to the process or the host, and received from them. Exact while the relay stands still. */
-  totals(record: Pick<StreamRecord, 'key' | 'stream'>): {
-    readonly delivered: bigint
-    readonly received: bigint
-  } {
+  totals(record: Pick<StreamRecord, 'key' | 'stream'>): StreamTotals {
     const place = this.#places.get(nameOf(record))
-    if (place === undefined) return { delivered: 0n, received: 0n }
+    if (place === undefined) return { delivered: 0n, received: 0n, acknowledged: 0n }
     const bytes = this.#os.streams.readAt(this.#file(), place * RECORD_BYTES + TOTALS_AT, TOTALS_BYTES)
-    return { delivered: bytes.readBigUInt64LE(0), received: bytes.readBigUInt64LE(8) }
+    return {
+      delivered: bytes.readBigUInt64LE(0),
+      received: bytes.readBigUInt64LE(8),
+      acknowledged: bytes.readBigUInt64LE(16),
+    }
   }
 
   free(record: Pick<StreamRecord, 'key' | 'stream'>): void {

@@ -1,0 +1,114 @@
+import { once } from 'node:events'
+import type { Socket } from 'node:net'
+
+const OPENING_BYTES = 16
+const TOLD_BYTES = 65_536
+
+export interface Opening {
+  readonly name: string
+  readonly total: number
+}
+
+/** Resolves when there may be more to read, or the end. */
+async function changed(socket: Socket): Promise<void> {
+  const over = new AbortController()
+  const { signal } = over
+  const events = ['readable', 'end', 'close'].map((name) => once(socket, name, { signal }).catch(() => {}))
+  await Promise.race(events)
+  over.abort()
+}
+
+async function readOpening(socket: Socket): Promise<{ readonly opening: Opening; readonly rest: Buffer }> {
+  let bytes = Buffer.alloc(0)
+  while (bytes.length < OPENING_BYTES) {
+    const chunk: Buffer | null = socket.read()
+    if (chunk !== null) bytes = Buffer.concat([bytes, chunk])
+    else if (socket.readableEnded || socket.destroyed) throw new Error(`it ended after ${bytes.length} bytes`)
+    else await changed(socket)
+  }
+  const opening = { name: bytes.toString('hex', 0, 8), total: Number(bytes.readBigUInt64LE(8)) }
+  return { opening, rest: bytes.subarray(OPENING_BYTES) }
+}
+
+function totalBytes(total: number): Buffer {
+  const bytes = Buffer.alloc(8)
+  bytes.writeBigUInt64LE(BigInt(total))
+  return bytes
+}
+
+/** The host's side of an output that resumes, over one connection after the other. */
+export class ResumingReader {
+  readonly openings: Opening[] = []
+  #parts: Buffer[] = []
+  total = 0
+
+  get bytes(): Buffer {
+    this.#parts = [Buffer.concat(this.#parts)]
+    return this.#parts[0] ?? Buffer.alloc(0)
+  }
+
+  /** Reads until the connection ends, or has brought `most` bytes. Acknowledges what is not read again. */
+  async read(socket: Socket, most = Number.POSITIVE_INFINITY): Promise<void> {
+    const { opening, rest } = await readOpening(socket)
+    this.openings.push(opening)
+    if (opening.total > this.total) throw new Error(`bytes ${this.total} to ${opening.total} are lost`)
+    let at = opening.total
+    let told = this.total
+    const took = (chunk: Buffer) => {
+      const isNew = Math.max(0, this.total - at)
+      at += chunk.length
+      if (isNew < chunk.length) this.#parts.push(chunk.subarray(isNew))
+      this.total = Math.max(this.total, at)
+    }
+    took(rest)
+    socket.write(totalBytes(this.total))
+    while (this.total < most) {
+      const chunk: Buffer | null = socket.read()
+      if (chunk !== null) took(chunk)
+      if (this.total - told >= TOLD_BYTES || (chunk === null && this.total !== told)) {
+        told = this.total
+        socket.write(totalBytes(told))
+      }
+      if (chunk !== null) continue
+      if (socket.readableEnded || socket.destroyed) return
+      await changed(socket)
+    }
+  }
+}
+
+/** The host's side of an input that resumes. */
+export class ResumingWriter {
+  readonly openings: Opening[] = []
+  readonly #bytes: Buffer
+  /** What the guest has said last. */
+  acknowledged = 0
+
+  constructor(bytes: Buffer) {
+    this.#bytes = bytes
+  }
+
+  /** Writes what the guest lacks, at most `most` bytes, with 64 KiB out. Ends the connection after the last byte. */
+  async write(socket: Socket, most = Number.POSITIVE_INFINITY): Promise<void> {
+    const { opening, rest } = await readOpening(socket)
+    this.openings.push(opening)
+    this.acknowledged = opening.total
+    let pending = rest
+    let at = opening.total
+    const until = Math.min(this.#bytes.length, at + most)
+    while (at < until || this.acknowledged < until) {
+      const piece = Math.min(until - at, this.acknowledged + TOLD_BYTES - at)
+      if (piece > 0) socket.write(this.#bytes.subarray(at, at + piece))
+      at += Math.max(0, piece)
+      const chunk: Buffer | null = socket.read()
+      pending = Buffer.concat([pending, chunk ?? Buffer.alloc(0)])
+      for (; pending.length >= 8; pending = pending.subarray(8)) {
+        this.acknowledged = Number(pending.readBigUInt64LE(0))
+        if (this.acknowledged > at) throw new Error(`the guest has ${this.acknowledged} of ${at} bytes`)
+      }
+      if (chunk !== null) continue
+      if (socket.readableEnded || socket.destroyed) return
+      await changed(socket)
+    }
+    if (until === this.#bytes.length) socket.end()
+  }
+}
