@@ -75,7 +75,7 @@ describe('explainDaemon', () => {
       '--blockdev {"driver":"https","url":"https://host/a","read-only":true}: CURL: Error opening file: 401',
       'backends.disk0: CURL: Error opening file: 401',
     ],
-    ['made no socket within 5 ms', 'made no socket within 5 ms'],
+    ['nbd-1: made no socket within 5 ms', 'backends.disk0: nbd-1: made no socket within 5 ms'],
   ])('%s', (text, told) => {
     const error = new AgentError('UNAVAILABLE', text)
     expect(explainDaemon(error, { key: 'disk0', name: 'nbd-1', isRoutable: false })).toMatchObject({

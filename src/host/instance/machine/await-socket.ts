@@ -62,8 +62,10 @@ export function explainDaemon(
     return refused(
       `this host has no interface with a default route, from which passt takes its addresses (${text})`,
     )
+  if (!name.startsWith('nbd-')) return error
   const [, reason] = STORAGE.exec(text) ?? []
-  if (reason === undefined) return error
+  // Such as a server that does not answer.
+  if (reason === undefined) return new AgentError('UNAVAILABLE', `backends.${key}: ${text}`, { cause: error })
   const [, driver] = /^Unknown driver '(\w+)'/.exec(reason) ?? []
   if (driver === undefined) return refused(reason)
   return refused(`this host has no disks by ${driver}; ./microvm doctor names the package`)
