@@ -31,6 +31,7 @@ const PATHS = [
   'containers/exec-leak',
   'containers/metrics',
   ...['guest/hot-plug', 'guest/idle', 'guest/vm-boot', 'guest/guest-memory', 'guest/mem-agent'],
+  'guest/resume',
   'guest/counts',
   'host/expand',
   'host/document-boot',

@@ -56,6 +56,28 @@ describe.each(['ttrpc', 'grpc'] as const)('Lifecycle over %s', (framing) => {
   })
 })
 
+describe('Lifecycle over a connection that a repair drops', () => {
+  it('is asked for its outcome over another one', async () => {
+    const services = await runServices({ address: { kind: 'tcp', host: '127.0.0.1', port: 0 } })
+    const over = (connection: Parameters<typeof clientFor>[1]) => clientFor(LifecycleDefinition, connection)
+    const dropped = await services.transport.dialTtrpc()
+    const old = over(dropped)
+    const first = await old.resumed({ generation: 'a', seed: SEED })
+    // The kernel's word comes while the caller still has its old connection.
+    services.os.kernelLog.say('random: crng reseeded due to virtual machine fork')
+    const late = old.resumed({ generation: 'b', seed: SEED })
+    late.catch(() => {})
+    await dropped.closed
+    const other = over(await services.transport.dialTtrpc())
+    const again = await other.resumed({ generation: 'b', seed: SEED })
+    expect(await other.getResume({ number: again.number, timeoutMs: 60_000 })).toMatchObject({
+      state: 'ready',
+    })
+    expect(await other.getResume({ number: first.number })).toMatchObject({ generation: 'a', state: 'ready' })
+    await services.close()
+  })
+})
+
 describe('Lifecycle under a policy without rules for it', () => {
   it('lets a guest become ready, and gives it no other identity', async () => {
     const services = await runServices({

@@ -3,6 +3,7 @@ import { checkCallOf, serviceMethods, streamMethods } from '../../../src/agent/s
 import { silentLogger } from '../../../src/base/log.ts'
 import type { SandboxContext } from '../../../src/handlers/sandbox/context.ts'
 import { DeviceWaits } from '../../../src/hotplug/device-waits.ts'
+import type { ListenAddress } from '../../../src/os/sockets/sockets.ts'
 import { Totals } from '../../../src/rpc/limits.ts'
 import type { TtrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import type { StateStore } from '../../../src/state/state-store.ts'
@@ -11,7 +12,7 @@ import type { FakeRuntime } from '../handlers/fake-runtime.ts'
 import { grpcConnection } from '../rpc/grpc-client.ts'
 import { silentCalls } from './calls-in-flight.ts'
 import { keptOutcomes } from './kept-outcomes.ts'
-import { runTransport } from './running-transport.ts'
+import { type RunningTransport, runTransport } from './running-transport.ts'
 import { serviceDependencies } from './service-dependencies.ts'
 
 export interface RunningServices {
@@ -25,11 +26,12 @@ export interface RunningServices {
     readonly ttrpc: Pick<TtrpcClient, 'call'>
     readonly grpc: Pick<TtrpcClient, 'call'>
   }
+  readonly transport: RunningTransport
   close(): Promise<void>
 }
 
 export async function runServices(
-  options: Parameters<typeof serviceDependencies>[0] = {},
+  options: Parameters<typeof serviceDependencies>[0] & { readonly address?: ListenAddress } = {},
 ): Promise<RunningServices> {
   const log = options.log ?? silentLogger()
   const calls = options.calls ?? silentCalls()
@@ -47,7 +49,9 @@ export async function runServices(
   const transport = await runTransport(methods, {
     checkCall: checkCallOf(dependencies.policy),
     streams: streamMethods(dependencies, { gate, calls }),
+    ...(options.address && { address: options.address }),
   })
+  if (options.address !== undefined) dependencies.lifecycle.begin(transport.transport)
   const grpc = grpcConnection(transport.path)
   return {
     ...{ os, runtime },
@@ -55,6 +59,7 @@ export async function runServices(
     state: dependencies.sandbox.state,
     path: transport.path,
     connections: { ttrpc: await transport.dialTtrpc(), grpc },
+    transport,
     close: async () => {
       grpc.close()
       await transport.close()
