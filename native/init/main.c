@@ -34,6 +34,7 @@ static char *const agent_command[] = {
   "vminit\n" \
   "       vminit --compact-memory           for the agent: have the kernel compact memory, until killed\n" \
   "       vminit --unmount FLAGS PATH       for the agent: call umount2(2), exit with its errno\n" \
+  "       vminit --reach PATH               for the agent: look a folder up, exit with the errno\n" \
   "       vminit --version | --help\n" \
   "As the first process of a machine vminit boots it. Without AGENT it runs " AGENT_DIRECTORY "/agent.cjs.\n"
 
@@ -95,6 +96,7 @@ int main(int argc, char *argv[]) {
   if (argc == 2 && strcmp(argv[1], "--broker") == 0) broker_run(BROKER_FD);
   if (argc == 2 && strcmp(argv[1], "--compact-memory") == 0) return compact_memory();
   if (argc == 4 && strcmp(argv[1], "--unmount") == 0) return umount2(argv[3], atoi(argv[2])) == 0 ? 0 : errno;
+  if (argc == 3 && strcmp(argv[1], "--reach") == 0) return open(argv[2], O_PATH | O_DIRECTORY) >= 0 ? 0 : errno;
   if (argc == 2 && strcmp(argv[1], "--version") == 0) return puts("vminit " VERSION) < 0;
   if (argc == 2 && strcmp(argv[1], "--help") == 0) return fputs(USAGE, stdout) < 0;
   return misuse();

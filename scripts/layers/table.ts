@@ -80,6 +80,19 @@ export const LAYERS: readonly Layer[] = [
     ],
   },
   {
+    folder: 'src/handlers/quiesce',
+    imports: [
+      'src/handlers/cgroup',
+      'src/handlers/container',
+      'src/hotplug',
+      'src/oci',
+      'src/state',
+      'src/os',
+      'src/base',
+      'src/gen',
+    ],
+  },
+  {
     folder: 'src/handlers/sandbox',
     imports: ['src/handlers', 'src/hotplug', 'src/oci', 'src/state', 'src/os', 'src/base', 'src/gen'],
   },

@@ -28,6 +28,7 @@ goes away. \`npm run gen\` makes this page from the declarations in \`src/agent/
   \`journaled\` call is recorded before its answer is sent, unless the record of what it has made tells it, and forgotten when
   the answer was delivered or dropped.
 - **Key**: what becomes of an [idempotency key](#repeating-a-call); empty: it changes nothing, so a key is ignored.
+- **Frozen**: whether it is refused, or thaws the pod first, while [Quiesce](../resume.md#a-pod-at-rest) has frozen it.
 - **Log**: the level of the line that tells how the call ended; otherwise info.
 
 ## Repeating a call
@@ -45,9 +46,10 @@ connection, by ttRPC (in the first 16 pairs) or gRPC, and gets the outcome of th
 - The next agent keeps the outcomes. It carries out a call in which the previous one died when that is repeated, as one that
   the broker sends again.
 
-| RPC | Answered | Turn | Reserve | Policy's rule | Hang-up or deadline | Agent dies | Key | Log |
-|---|---|---|---|---|---|---|---|---|
+| RPC | Answered | Turn | Reserve | Policy's rule | Hang-up or deadline | Agent dies | Key | Frozen | Log |
+|---|---|---|---|---|---|---|---|---|---|
 `
+const FROZEN = { serve: '', refuse: 'refused', thaw: 'thaws' } as const
 const RESERVE = { ordinary: '', waiting: 'half', reserved: 'all' } as const
 
 export async function rpcsPage(): Promise<string> {
@@ -59,7 +61,7 @@ export async function rpcsPage(): Promise<string> {
 function rowOf({ name, rpc }: Partial<DeclaredMethod<unknown, unknown>>): string {
   if (name === undefined || rpc === undefined) return ''
   const gate = rpc.gate === 'open' ? 'at once' : ''
-  const { turn, share, onHangup, recovery, logLevel } = rpc
+  const { turn, share, onHangup, recovery, whileFrozen, logLevel } = rpc
   const use = keyUseOf(rpc)
   const cells = [
     `\`${name}\``,
@@ -70,6 +72,7 @@ function rowOf({ name, rpc }: Partial<DeclaredMethod<unknown, unknown>>): string
     onHangup,
     recovery,
     use === 'ignored' ? '' : use,
+    FROZEN[whileFrozen],
     logLevel === 'info' ? '' : logLevel,
   ]
   return `|${cells.map((cell) => (cell === '' ? ' |' : ` ${cell} |`)).join('')}\n`

@@ -8,6 +8,7 @@ import { createMemAgent, type MemAgent } from '../handlers/guest/mem-agent/mem-a
 import { watchMemory } from '../handlers/guest/memory-watch.ts'
 import { type NetworkContext, networkQueues } from '../handlers/network/context.ts'
 import { NetworkRecord } from '../handlers/network/network-record.ts'
+import { Quiesce } from '../handlers/quiesce/quiesce.ts'
 import { createSandboxContext, type SandboxContext } from '../handlers/sandbox/context.ts'
 import { destroySandbox } from '../handlers/sandbox/destroy-sandbox.ts'
 import { restoreSandbox } from '../handlers/sandbox/restore-sandbox.ts'
@@ -42,7 +43,14 @@ import { type AgentArguments, parseArguments } from './config/arguments.ts'
 import { loadConfig } from './config/load-config.ts'
 import { DebugConsole } from './console/debug-console.ts'
 import { findShells, warnOfMissingShell } from './console/find-shells.ts'
-import { memAgentConfig, OWN_ROOT, runtimeChoice, SHARED_ROOT, sandboxConfig } from './handler-config.ts'
+import {
+  freezeChoice,
+  memAgentConfig,
+  OWN_ROOT,
+  runtimeChoice,
+  SHARED_ROOT,
+  sandboxConfig,
+} from './handler-config.ts'
 import { Events } from './introspection/events.ts'
 import { featuresOf, PROGRAMS } from './introspection/features.ts'
 import { tellDevices } from './introspection/tell-devices.ts'
@@ -244,6 +252,7 @@ function buildService(parts: AgentContext, onDestroyed: () => void): Service {
   const { requests } = sandbox
   const { boottimeNs } = os.clock
   const outcomes = new KeptOutcomes({ state, requests, log, nowMs, boottimeNs, limits: LIMITS.keyed })
+  const quiesce = new Quiesce({ os, log, events, containers: sandbox.containers, ...freezeChoice(given) })
   const memAgent = memAgentOf(parts, sandbox)
   const guest = {
     os,
@@ -268,17 +277,16 @@ function buildService(parts: AgentContext, onDestroyed: () => void): Service {
     }),
   }
   const network = { os, log, record: parts.networkRecord, hotplug, queues: networkQueues() }
-  const lifecycle = lifecycleOf(parts, calls, { network, sandbox })
+  const lifecycle = lifecycleOf(parts, calls, { network, sandbox, quiesce })
   const introspection = {
-    sandbox,
+    ...{ sandbox, quiesce },
     network: parts.networkRecord,
     events: new Events(events, os.clock),
-    restarts: given.channel.restarts,
-    startedMs: nowMs(),
+    ...{ restarts: given.channel.restarts, startedMs: nowMs() },
     features: () => featuresIn(parts, lifecycle),
     programs: [runtime.binary, ...PROGRAMS],
   }
-  const dependencies = { sandbox, storage: mounts, network, guest, policy, introspection, lifecycle }
+  const dependencies = { sandbox, storage: mounts, network, guest, policy, introspection, lifecycle, quiesce }
   return {
     methods: serviceMethods(dependencies, { log, gate, totals, calls, outcomes, nowMs }),
     streams: streamMethods(dependencies, { gate, calls }),
@@ -291,7 +299,7 @@ function buildService(parts: AgentContext, onDestroyed: () => void): Service {
       await lifecycle.restore()
       await restoreSandbox(sandbox)
     },
-    destroySandbox: () => destroySandbox(sandbox, {}, NO_CALLER),
+    destroySandbox: () => quiesce.serve('stop', 'thaw', () => destroySandbox(sandbox, {}, NO_CALLER)),
     warnOfHoles: sandbox.runtime.warnOfHoles,
     memoryChanged: () => sandbox.containersCgroup.limitAgain(),
     memAgent,
@@ -307,14 +315,14 @@ async function featuresIn(parts: AgentContext, lifecycle: Lifecycle) {
 function lifecycleOf(
   { given, os, log, state, events }: AgentContext,
   calls: CallsInFlight,
-  guest: { readonly network: NetworkContext; readonly sandbox: SandboxContext },
+  guest: { readonly network: NetworkContext; readonly sandbox: SandboxContext; readonly quiesce: Quiesce },
 ): Lifecycle {
   const identity = { ...guest, os, folder: `${OWN_ROOT}/identity` }
   return new Lifecycle({
     ...{ os, log, state, events, calls, unixMs: Date.now, isInit: given.init },
     isFirst: given.channel.restarts === 0,
     streams: guest.sandbox.ports,
-    frozen: { resumed: async () => {}, ready: async () => {} },
+    frozen: guest.quiesce,
     takeIdentity: (wanted, signal) => takeIdentity(identity, wanted, signal),
   })
 }

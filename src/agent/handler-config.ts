@@ -1,6 +1,7 @@
 import type { MemAgentConfig } from '../handlers/guest/mem-agent/mem-agent.ts'
 import type { RuntimeChoice, SandboxConfig } from '../handlers/sandbox/sandbox-config.ts'
 import type { AgentConfig } from '../settings/settings.ts'
+import { STATE_FOLDER } from './boot/state-folder.ts'
 import type { AgentArguments } from './config/arguments.ts'
 
 /** Bundles, mount points and shared folders. */
@@ -8,6 +9,15 @@ export const SHARED_ROOT = '/run/kata-containers'
 
 /** The agent's state, and the files of the OCI runtime and its runs. */
 export const OWN_ROOT = '/run/microvm-agent'
+
+/** Which file systems Quiesce freezes: in a guest all; below another init, disks may belong to others. */
+export function freezeChoice({ init }: AgentArguments): {
+  readonly ownPaths: readonly string[]
+  readonly below: string | undefined
+} {
+  const ownPaths = ['/', '/tmp', SHARED_ROOT, OWN_ROOT, STATE_FOLDER]
+  return { ownPaths, below: init ? undefined : SHARED_ROOT }
+}
 
 export function memAgentConfig(config: AgentConfig): MemAgentConfig {
   return {

@@ -20,6 +20,7 @@ export type StepName =
   | 'output'
   | 'input'
   | 'event'
+  | 'freeze'
 
 export interface StepRecorder {
   /** The caller calls the returned function once, at the end of the step, with the error if the step failed. */

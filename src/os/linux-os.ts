@@ -41,7 +41,14 @@ export function linuxOs(options: {
   const tools = linuxTools(native, streams)
   const { agentFolder, channel, brokerFd, log } = options
   const files = linuxFiles(native)
-  const { exits, supervisor, descriptors } = connectVminit({ channel, native, streams, files, clock, log })
+  const { exits, supervisor, descriptors, freezer } = connectVminit({
+    channel,
+    native,
+    streams,
+    files,
+    clock,
+    log,
+  })
   return {
     clock,
     files,
@@ -56,6 +63,7 @@ export function linuxOs(options: {
     exits,
     supervisor,
     descriptors,
+    freezer,
     system: linuxSystem(native),
     network: linuxNetwork(native),
     kernelLog: linuxKernelLog({ native, streams, log }),

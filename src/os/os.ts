@@ -12,7 +12,7 @@ import type { Tools } from './process/tools.ts'
 import type { HostSockets } from './sockets/host-sockets.ts'
 import type { Consoles } from './streams/consoles.ts'
 import type { Streams } from './streams/streams.ts'
-import type { DescriptorStore, Exits, Supervisor } from './supervisor/supervisor.ts'
+import type { DescriptorStore, Exits, Freezer, Supervisor } from './supervisor/supervisor.ts'
 
 /**
  * All system calls of the agent; unit tests use a fake. Failures are `AgentError`s of code INTERNAL with the text
@@ -32,6 +32,7 @@ export interface Os {
   readonly exits: Exits
   readonly supervisor: Supervisor
   readonly descriptors: DescriptorStore
+  readonly freezer: Freezer
   readonly system: System
   readonly network: Network
   readonly uevents: Uevents

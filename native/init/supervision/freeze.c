@@ -106,6 +106,7 @@ static void *keep_file_system(void *data) {
     each->state = THAWING;
     control(each, FITHAW);
   }
+  if (each->state == ASKED) each->is_told = false;
   if (each->state != REFUSED) each->state = THAWED;
   announce(freeze);
   pthread_mutex_unlock(&freeze->lock);
@@ -202,7 +203,6 @@ static int start_threads(struct freeze *freeze) {
 
 int freeze_arm(struct freeze *freeze, uint64_t bound_ms) {
   if (bound_ms == 0 || bound_ms > FREEZE_LONGEST_MS) return EINVAL;
-  if (freeze->file_system_count + freeze->cgroup_count == 0) return ENOENT;
   pthread_mutex_lock(&freeze->lock);
   /* Cgroups may stay frozen for longer than the file systems. */
   int error = freeze->thaws_cgroups ? ECANCELED : 0;

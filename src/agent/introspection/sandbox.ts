@@ -11,6 +11,7 @@ import type { IntrospectionContext } from './context.ts'
 
 export function getSandbox({
   sandbox: { sandboxState, containers, events, os },
+  quiesce: { frozen },
   restarts,
   startedMs,
 }: IntrospectionContext): GetSandboxResponse {
@@ -29,7 +30,12 @@ export function getSandbox({
     agentUptimeMs: BigInt(Math.round(os.clock.monotonicMs() - startedMs)),
     guestUptimeMs: os.clock.boottimeNs() / 1_000_000n,
     guestTimeMs: events.unixMsOf(os.clock.boottimeNs()),
-    frozen: undefined,
+    frozen: frozen && {
+      ...frozen,
+      containers: [...frozen.containers],
+      fileSystems: [...frozen.fileSystems],
+      thawInMs: BigInt(frozen.thawInMs),
+    },
   }
 }
 
@@ -45,9 +51,10 @@ export function containersOf(
 }
 
 export function listContainers(
-  { sandbox }: Pick<IntrospectionContext, 'sandbox'>,
+  { sandbox, quiesce }: Pick<IntrospectionContext, 'sandbox' | 'quiesce'>,
   { containerId }: ListContainersRequest,
 ): ListContainersResponse {
+  const frozen = quiesce.frozen?.containers ?? []
   const containers = containersOf(sandbox, containerId).map(({ id, state, cgroupPath, record }) => {
     const { init, processes } = 'parts' in state ? state.parts : {}
     return {
@@ -59,7 +66,7 @@ export function listContainers(
       storages: [...record.fields.storages],
       exitStatus: init?.status,
       oomKills: record.oomKills,
-      frozen: false,
+      frozen: frozen.includes(id),
     }
   })
   return { containers }

@@ -1,3 +1,4 @@
+import type { WhileFrozen } from '../../handlers/quiesce/quiesce.ts'
 import type { Encoder } from '../../rpc/encode.ts'
 import type { Share } from '../../rpc/limits.ts'
 import type { Encoded } from '../../rpc/method.ts'
@@ -40,6 +41,8 @@ export interface Rpc<Request, Response> {
   /** `open`: answered also while the agent boots. */
   readonly gate: 'wait' | 'open'
   readonly share: Share
+  /** What may write to a disk is refused while the pod is frozen. Unless declared otherwise: all but `read`. */
+  readonly whileFrozen: WhileFrozen
   /** `work` waits while `LIMITS.workingCalls` others work. `brief` and `wait` begin at once; `wait` may last very long. */
   readonly turn: 'work' | 'wait' | 'brief'
   /** The policy's rule has the name of the request, or of `message` with the same fields. `itself`: `handle` checks. */
@@ -112,7 +115,7 @@ export function cancellable<Request, Response>(
   handle: Handle<Request, Response>,
   more: More<Request, Response> = {},
 ): Rpc<Request, Response> {
-  return { handle, recovery, ...ORDINARY, onHangup: 'cancel', ...more }
+  return { handle, recovery, ...ORDINARY, whileFrozen: byRecovery(recovery), onHangup: 'cancel', ...more }
 }
 
 /** A cancellable RPC with a journal of its own, because its answer consumes something. */
@@ -129,7 +132,7 @@ export function finishing<Request, Response>(
   handle: Handle<Request, Response>,
   more: More<Request, Response> = {},
 ): Rpc<Request, Response> {
-  return { handle, recovery, ...ORDINARY, onHangup: 'finish', ...more }
+  return { handle, recovery, ...ORDINARY, whileFrozen: byRecovery(recovery), onHangup: 'finish', ...more }
 }
 
 /** An RPC that is answered also while the agent boots, and logged at debug. */
@@ -140,6 +143,13 @@ export function immediate<Request, Response>(
 ): Rpc<Request, Response> {
   return cancellable(recovery, handle, { gate: 'open', turn: 'brief', logLevel: 'debug', ...more })
 }
+
+function byRecovery(recovery: Recovery): WhileFrozen {
+  return recovery === 'read' ? 'serve' : 'refuse'
+}
+
+/** For calls that change something, and write to no disk. */
+export const NO_DISK = { whileFrozen: 'serve' } as const
 
 const ORDINARY = { gate: 'wait', share: 'ordinary', turn: 'work', rule: 'request', logLevel: 'info' } as const
 

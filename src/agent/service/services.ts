@@ -8,6 +8,7 @@ import {
 import { LifecycleDefinition } from '../../gen/microvm/agent/v1/lifecycle.ts'
 import type { GuestContext } from '../../handlers/guest/context.ts'
 import type { NetworkContext } from '../../handlers/network/context.ts'
+import type { Quiesce } from '../../handlers/quiesce/quiesce.ts'
 import type { SandboxContext } from '../../handlers/sandbox/context.ts'
 import type { MountContext } from '../../handlers/storage/mount-storage.ts'
 import { limitsOf } from '../../rpc/call-limits.ts'
@@ -39,6 +40,7 @@ export interface ServiceContext {
   readonly network: NetworkContext
   readonly guest: GuestContext
   readonly policy: Policy
+  readonly quiesce: Quiesce
   readonly introspection: IntrospectionContext
   readonly lifecycle: Lifecycle
 }
@@ -67,11 +69,22 @@ export function declaredMethods(
   return methods
 }
 
+/** Keeps calls that may write to disks away while the pod is frozen. */
+function servedBy<Request, Response>(
+  quiesce: Pick<Quiesce, 'serve'>,
+  { name, types, rpc }: DeclaredMethod<Request, Response>,
+): DeclaredMethod<Request, Response> {
+  if (rpc.whileFrozen === 'serve') return { name, types, rpc }
+  const handle: typeof rpc.handle = (request, call) =>
+    quiesce.serve(name, rpc.whileFrozen, () => rpc.handle(request, call))
+  return { name, types, rpc: { ...rpc, handle } }
+}
+
 export function serviceMethods(
   dependencies: ServiceContext,
   wrapper: Omit<WrapperContext, 'admit' | 'policy' | 'requests' | 'names'>,
 ): MethodTable {
-  const { lifecycle, policy } = dependencies
+  const { lifecycle, policy, quiesce } = dependencies
   const admit = lifecycle.admit.bind(lifecycle)
   const { requests, containers } = dependencies.sandbox
   const { names } = containers
@@ -80,7 +93,7 @@ export function serviceMethods(
     methods.map((method) => [
       method.name,
       {
-        serve: wrap(method, { ...wrapper, admit, policy, requests, names }),
+        serve: wrap(servedBy(quiesce, method), { ...wrapper, admit, policy, requests, names }),
         share: method.rpc.share,
         dataField: method.rpc.dataField,
       },

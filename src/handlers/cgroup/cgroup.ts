@@ -2,6 +2,8 @@ import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { CgroupStats } from '../../gen/agent.ts'
 import {
+  freezeCgroup,
+  freezeFileOf,
   isFrozen,
   killCgroup,
   lookAtMember,
@@ -29,6 +31,10 @@ export interface Cgroup {
   lookAt(pid: number): Promise<{ readonly isMember: boolean; readonly stat: string }>
   /** Sends SIGKILL to every process in it and below it. Logs a failure. */
   killAll(): Promise<void>
+  /** Freezes it and all below it. */
+  readonly freezeFile: string
+  /** See {@link freezeCgroup}. */
+  freeze(signal: AbortSignal): Promise<void>
   /** Does nothing when it does not exist. */
   thaw(): Promise<void>
   /** False when it does not exist. */
@@ -63,6 +69,8 @@ export function cgroupAt(os: Os, path: string, isV2: boolean, log: Logger): Cgro
         log.warn('killing a cgroup failed', { path, error: messageOf(error) })
       }
     },
+    freezeFile: freezeFileOf(freezer, isV2),
+    freeze: (signal) => freezeCgroup(os, freezer, isV2, signal),
     thaw: () => thawCgroup(os, freezer, isV2),
     isFrozen: () => isFrozen(os, freezer, isV2),
     stats: () =>

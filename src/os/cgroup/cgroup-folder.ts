@@ -33,6 +33,32 @@ export async function thawCgroup({ files }: Os, folder: string, isV2: boolean): 
   await files.write(`${folder}/${file}`, thaw)
 }
 
+/** The file that freezes the cgroup `folder` and all below it, by {@link freezeCgroup}. */
+export function freezeFileOf(folder: string, isV2: boolean): string {
+  return `${folder}/${(isV2 ? FREEZER_V2 : FREEZER_V1).file}`
+}
+
+/**
+ * Returns once all its processes are frozen. Stopped ones are; one that waits for a dead disk or server never is. Throws
+ * the reason of `signal`.
+ */
+export async function freezeCgroup(
+  os: Os,
+  folder: string,
+  isV2: boolean,
+  signal: AbortSignal,
+): Promise<void> {
+  const { freeze } = isV2 ? FREEZER_V2 : FREEZER_V1
+  const write = () => os.files.write(freezeFileOf(folder, isV2), freeze)
+  await write()
+  await untilEvent(os, folder, isV2, signal, async () => {
+    if (await isFrozen(os, folder, isV2)) return true
+    // v1 may miss a process that is forked meanwhile.
+    if (!isV2) await write()
+    return false
+  })
+}
+
 /** False when it does not exist. */
 export async function isFrozen({ files }: Os, folder: string, isV2: boolean): Promise<boolean> {
   const [text = ''] = await files.readSmall([`${folder}/${isV2 ? 'cgroup.events' : 'freezer.state'}`])
@@ -169,22 +195,36 @@ async function isRemoved({ files }: Os, folder: string): Promise<boolean> {
 /** Retries while killed processes leave; only v2 notifies of that. Throws EBUSY when one stays. */
 async function removeWhenEmpty(os: Os, folder: string, isV2: boolean): Promise<void> {
   if (await isRemoved(os, folder)) return
-  const changes = new Changes()
-  const events = isV2 ? tryToWatch(os, folder, changes) : undefined
   const givenUp = new AbortController()
-  const removal = async () => {
-    for (;;) {
-      const left =
-        events === undefined ? os.clock.sleep(LOOK_MS, givenUp.signal) : changes.next(givenUp.signal)
-      left.catch(() => {})
-      if (await isRemoved(os, folder)) return
-      await left
-    }
-  }
+  const removal = untilEvent(os, folder, isV2, givenUp.signal, () => isRemoved(os, folder))
   try {
-    await withTimeout(os.clock, LEAVE_MS, removal(), () => kernelError('rmdir', folder, 'EBUSY'))
+    await withTimeout(os.clock, LEAVE_MS, removal, () => kernelError('rmdir', folder, 'EBUSY'))
   } finally {
     givenUp.abort()
+  }
+}
+
+/** Asks after each event of the cgroup, on v1 again and again, until `isDone`. Throws the reason of `signal`. */
+async function untilEvent(
+  os: Os,
+  folder: string,
+  isV2: boolean,
+  signal: AbortSignal,
+  isDone: () => Promise<boolean>,
+): Promise<void> {
+  const changes = new Changes()
+  const events = isV2 ? tryToWatch(os, folder, changes) : undefined
+  const over = new AbortController()
+  const either = AbortSignal.any([signal, over.signal])
+  try {
+    for (;;) {
+      const changed = events === undefined ? os.clock.sleep(LOOK_MS, either) : changes.next(either)
+      changed.catch(() => {})
+      if (await isDone()) return
+      await changed
+    }
+  } finally {
+    over.abort()
     events?.close()
   }
 }

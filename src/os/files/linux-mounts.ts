@@ -9,7 +9,7 @@ import type { Native } from '../native.ts'
 import type { Tools } from '../process/tools.ts'
 import { linuxFiles } from './linux-files.ts'
 import { parseMountLine } from './mountinfo.ts'
-import { MOUNT_FLAG_BITS, type MountEntry, type Mounts } from './mounts.ts'
+import { hasServer, MOUNT_FLAG_BITS, type MountEntry, type Mounts } from './mounts.ts'
 import { MAX_OPTION_BYTES, overlaySettings } from './overlay-settings.ts'
 
 const { EBUSY } = constants.errno
@@ -21,8 +21,7 @@ const LOOK_MS = 10
 /** The time limit of an unmount: a disk may have much to write, and callers wait for a minute. */
 const UNMOUNT_MS = 30_000
 
-/** File systems with a server, which may be dead. */
-const SERVED = /^(virtiofs|9p|fuse|nfs)/
+const REACH_MS = 2000
 
 /** The limit of the guest's mount table, and of a container's, which may have any number of mounts. */
 const MAX_TABLE_BYTES = { own: 16 * 2 ** 20, other: 64 * 2 ** 20 }
@@ -67,6 +66,12 @@ export function linuxMounts(context: MountContext): Mounts {
     },
 
     list: () => listMounts(context),
+
+    async reach(folder) {
+      const reached = context.tools.run([context.vminit, '--reach', folder], { timeoutMs: REACH_MS })
+      const { exitCode } = await withTimeout(CLOCK, REACH_MS, reached, () => unreached(folder))
+      checkErrno('reach', folder, -exitCode)
+    },
 
     async isMounted(pid, path) {
       let found = false
@@ -122,10 +127,15 @@ const CLOCK = { sleep: (ms: number, signal: AbortSignal) => sleep(ms, undefined,
 async function mayLastForEver(context: MountContext, target: string): Promise<boolean> {
   const mounts = await listMounts(context)
   const mount = mounts.findLast(({ mountPoint }) => mountPoint === target)
-  if (mount === undefined || !SERVED.test(mount.type)) return false
+  if (mount === undefined || !hasServer(mount)) return false
   return !mounts.some(
     ({ id, major, minor }) => id !== mount.id && major === mount.major && minor === mount.minor,
   )
+}
+
+function unreached(folder: string): AgentError {
+  const text = `reach ${folder}: ETIMEDOUT: a server on the way has not answered for ${REACH_MS / 1000} s`
+  return new AgentError('DEADLINE_EXCEEDED', text, { errno: 'ETIMEDOUT' })
 }
 
 /** The kernel has removed the mount from the table, and continues to unmount it. */

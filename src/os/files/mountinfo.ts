@@ -9,7 +9,7 @@ export function parseMountLine(line: string): MountEntry {
   const fields = line.split(' ')
   const dash = fields.indexOf('-', 6)
   const [id, parentId, device, , mountPoint, options] = fields
-  const [type, source] = fields.slice(dash + 1)
+  const [type, source, fileSystemOptions] = fields.slice(dash + 1)
   const [major, minor] = device?.split(':') ?? []
   if (dash < 0 || mountPoint === undefined || options === undefined || type === undefined) {
     throw new Error(`mountinfo: invalid line "${line}"`)
@@ -21,6 +21,7 @@ export function parseMountLine(line: string): MountEntry {
     type,
     source: unescapeOctal(source ?? ''),
     options,
+    isReadOnly: fileSystemOptions?.split(',').includes('ro') ?? false,
     major: Number(major),
     minor: Number(minor),
   }

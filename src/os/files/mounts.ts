@@ -6,8 +6,15 @@ export interface MountEntry {
   readonly source: string
   /** The mount's own options (`rw,nosuid,relatime`), not those of its file system. */
   readonly options: string
+  /** Of the file system: no mount of it takes writes. */
+  readonly isReadOnly: boolean
   readonly major: number
   readonly minor: number
+}
+
+/** Whether a server, which may be dead, answers for the file system. */
+export function hasServer({ type }: Pick<MountEntry, 'type'>): boolean {
+  return /^(virtiofs|9p|fuse|nfs)/.test(type)
 }
 
 export interface Mounts {
@@ -40,6 +47,8 @@ export interface Mounts {
   /** The host name of the uts namespace at a path, which has `hostname` afterwards if that is given and not empty. */
   hostnameIn(namespace: string, hostname?: string): Promise<string>
   list(): Promise<readonly MountEntry[]>
+  /** Looks a folder up in another process. ETIMEDOUT after 2 s: a server on the way to it is dead. */
+  reach(folder: string): Promise<void>
   /** In another process's namespace. ENOENT or EINVAL when the process is gone, EFBIG for a table above 64 MiB. */
   isMounted(pid: number, path: string): Promise<boolean>
 }

@@ -10,6 +10,8 @@ export const RecordKind = {
   SHUTDOWN: 3,
   STORE_RESULT: 4,
   BACKLOG_END: 5,
+  FREEZE_RESULT: 6,
+  THAWED: 7,
   POWER_OFF: 16,
   END_WITH_AGENT: 19,
   STORE: 20,
@@ -19,11 +21,16 @@ export const RecordKind = {
   FORGET_EXIT: 24,
   GATE_OPENED: 25,
   CHECK_BROKER: 26,
+  HOLD_FILE_SYSTEM: 27,
+  HOLD_CGROUP: 28,
+  ARM_THAW: 29,
+  FREEZE: 30,
+  THAW: 31,
 } as const
 
 /**
  * A message, little endian: `u32 version, u32 kind, i32 pid, i32 status, u64 boottime_ns, u64 utime_us, u64 stime_us,
- * u64 maxrss_kib, u64 sequence, u64 reserved`. In messages about the store, a name of 32 bytes, the last of which is 0,
+ * u64 maxrss_kib, u64 sequence, u64 reserved`. In messages about the store and freezes, a name of 32 bytes, the last of which is 0,
  * and `i32 result` follow the kind (docs/vminit.md).
  */
 export interface ChannelRecord {

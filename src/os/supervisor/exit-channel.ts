@@ -15,6 +15,7 @@ import {
 import type { ChannelWriter } from './channel-writer.ts'
 import type { VminitStore } from './descriptor-store.ts'
 import { ExitLedger } from './exit-ledger.ts'
+import type { VminitFreezer } from './freezer.ts'
 import type { ExitRecord, Exits, ExitWatch, Supervisor } from './supervisor.ts'
 
 /** Time after an overflow for the records that vminit still holds. */
@@ -35,6 +36,7 @@ interface Parts {
   readonly files: Files
   readonly writer: ChannelWriter
   readonly descriptors: Pick<VminitStore, 'answered' | 'fail'>
+  readonly freezer: Pick<VminitFreezer, 'answered' | 'thawed' | 'fail'>
   readonly clock: Clock
   readonly log: Logger
 }
@@ -166,6 +168,12 @@ export class ExitChannel implements Exits, Supervisor {
       case RecordKind.STORE_RESULT:
         this.#parts.descriptors.answered(bytes)
         break
+      case RecordKind.FREEZE_RESULT:
+        this.#parts.freezer.answered(bytes)
+        break
+      case RecordKind.THAWED:
+        this.#parts.freezer.thawed(bytes)
+        break
       case RecordKind.BACKLOG_END:
         this.#backlogEnded.resolve()
         break
@@ -226,6 +234,7 @@ export class ExitChannel implements Exits, Supervisor {
     this.#gone = new AgentError('FAILED_PRECONDITION', reason)
     this.#ledger.fail(this.#gone)
     this.#parts.descriptors.fail(this.#gone)
+    this.#parts.freezer.fail(this.#gone)
     this.#parts.writer.fail(this.#gone)
     this.#shutdown.resolve(0)
     this.#parts.streams.close(this.#parts.fd)

@@ -70,3 +70,29 @@ export interface Supervisor {
   /** Makes vminit ping the connection broker, and kill it when it does not answer. */
   checkBroker(): void
 }
+
+/** The outcome of a thaw. Names are those of `Freezer.holdFileSystem`. */
+export interface Thawed {
+  /** Still frozen: their disks have not answered. */
+  readonly late: readonly string[]
+  /** Another program has thawed them before (EINVAL), or the disk failed. */
+  readonly failed: readonly { readonly name: string; readonly errno: string }[]
+}
+
+/**
+ * Freezes by vminit, which thaws without the agent: after the bound, when the agent or the broker ends, and before a
+ * power-off. Names are those of `DescriptorStore`. Failures are errors of the kernel.
+ */
+export interface Freezer {
+  /** Gives vminit what it will thaw by. ENOENT when another mount hides the mount point; EBUSY while something is frozen. */
+  holdFileSystem(name: string, mount: { readonly id: number; readonly mountPoint: string }): Promise<void>
+  holdCgroup(name: string, freezeFile: string): Promise<void>
+  /** Everything is thawed after `boundMs`. Called again, the time begins anew; ECANCELED once everything is being thawed. */
+  arm(boundMs: number): Promise<void>
+  /** Freezes a held file system; waits for its disk. EBUSY: another program has frozen it. ECANCELED: it is thawed. */
+  freeze(name: string): Promise<void>
+  /** File systems in the reverse order of their holds, then cgroups. Does not wait longer than `signal`; never throws it. */
+  thaw(what: 'all' | 'file systems', signal: AbortSignal): Promise<Thawed>
+  /** Sets what is called when nothing is frozen any more. */
+  onThawed(thawed: () => void): void
+}

@@ -9,7 +9,8 @@ import type { Fd, Streams } from '../streams/streams.ts'
 import { ChannelWriter } from './channel-writer.ts'
 import { VminitStore } from './descriptor-store.ts'
 import { ExitChannel } from './exit-channel.ts'
-import type { DescriptorStore, Exits, Supervisor } from './supervisor.ts'
+import { VminitFreezer } from './freezer.ts'
+import type { DescriptorStore, Exits, Freezer, Supervisor } from './supervisor.ts'
 
 export interface VminitChannel {
   /** The socket to vminit (`--channel FD`). */
@@ -26,17 +27,27 @@ export function connectVminit(parts: {
   readonly files: Files
   readonly clock: Clock
   readonly log: Logger
-}): { readonly exits: Exits; readonly supervisor: Supervisor; readonly descriptors: DescriptorStore } {
+}): {
+  readonly exits: Exits
+  readonly supervisor: Supervisor
+  readonly descriptors: DescriptorStore
+  readonly freezer: Freezer
+} {
   const { native, streams, log } = parts
   const { fd, storedList } = parts.channel
   checkErrno('unblock', `channel fd ${fd}`, native.setNonBlocking(fd, true))
   const writer = new ChannelWriter(native, streams, fd)
   const inherited = storedList === undefined ? new Map<string, Fd>() : readStoredList(storedList)
   const descriptors = new VminitStore({ writer, inherited, log })
-  const channel = new ExitChannel({ ...parts, fd, writer, descriptors })
+  const freezer = new VminitFreezer({ native, writer, mountOf })
+  const channel = new ExitChannel({ ...parts, fd, writer, descriptors, freezer })
   // It ends with vminit and never rejects.
   void channel.receive()
-  return { exits: channel, supervisor: channel, descriptors }
+  return { exits: channel, supervisor: channel, descriptors, freezer }
+}
+
+function mountOf(fd: Fd): number {
+  return Number(/^mnt_id:\s*(\d+)$/m.exec(readFileSync(`/proc/self/fdinfo/${fd}`, 'utf8'))?.[1])
 }
 
 function readStoredList(list: Fd): Map<string, Fd> {

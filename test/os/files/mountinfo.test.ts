@@ -22,6 +22,7 @@ describe('parseMountLine', () => {
       type: 'ext4',
       source: '/dev/vda1',
       options: 'rw,relatime',
+      isReadOnly: false,
       major: 254,
       minor: 1,
     })

@@ -12,6 +12,7 @@ import { RECORD_BYTES, RecordKind } from '../../../src/os/supervisor/channel-rec
 import { ChannelWriter } from '../../../src/os/supervisor/channel-writer.ts'
 import { VminitStore } from '../../../src/os/supervisor/descriptor-store.ts'
 import { ExitChannel } from '../../../src/os/supervisor/exit-channel.ts'
+import { VminitFreezer } from '../../../src/os/supervisor/freezer.ts'
 import { connectVminit } from '../../../src/os/supervisor/vminit.ts'
 import { FakeClock } from '../../support/fakes/fake-clock.ts'
 import { realNative } from '../../support/os/real-native.ts'
@@ -40,6 +41,7 @@ function openChannel(files: Files = linuxFiles(native)) {
     files,
     writer,
     descriptors,
+    freezer: new VminitFreezer({ native, writer, mountOf: () => 0 }),
     clock,
     log,
   })

@@ -9,6 +9,7 @@ import { type Logger, silentLogger } from '../../../src/base/log.ts'
 import { createMemAgent } from '../../../src/handlers/guest/mem-agent/mem-agent.ts'
 import { networkQueues } from '../../../src/handlers/network/context.ts'
 import { NetworkRecord } from '../../../src/handlers/network/network-record.ts'
+import { Quiesce } from '../../../src/handlers/quiesce/quiesce.ts'
 import type { PolicyEngines } from '../../../src/os/policy/policy-engine.ts'
 import { hotplugOf } from '../handlers/device/device-dependencies.ts'
 import { MEM_AGENT_DEFAULTS } from '../handlers/guest/mem-agent.ts'
@@ -18,7 +19,6 @@ import { ROOT } from '../handlers/storage/storage-builder.ts'
 import { silentCalls } from './calls-in-flight.ts'
 
 const NO_STREAMS = { detach: async () => [], attach: async () => {} }
-const NOTHING_FROZEN = { resumed: async () => {}, ready: async () => {} }
 
 export async function serviceDependencies(
   options: {
@@ -40,8 +40,11 @@ export async function serviceDependencies(
   })
   const record = new NetworkRecord(log, tellNetwork(context.events))
   const network = { os, log, hotplug, record, queues: networkQueues() }
+  const { events, containers } = context
+  const quiesce = new Quiesce({ os, log, events, containers, ownPaths: [], below: undefined })
   return {
     ...{ os, runtime },
+    quiesce,
     policy,
     lifecycle: new Lifecycle({
       ...{
@@ -53,7 +56,7 @@ export async function serviceDependencies(
         isFirst: true,
         isInit: true,
       },
-      ...{ calls: options.calls ?? silentCalls(), streams: NO_STREAMS, frozen: NOTHING_FROZEN },
+      ...{ calls: options.calls ?? silentCalls(), streams: NO_STREAMS, frozen: quiesce },
       takeIdentity: (identity, signal) =>
         takeIdentity(
           { os, network, sandbox: context, folder: '/run/microvm-agent/identity' },
@@ -65,7 +68,7 @@ export async function serviceDependencies(
     storage: { os, log, allowedRoots: [ROOT] },
     network,
     introspection: {
-      ...{ sandbox: context, network: record, events: new Events(context.events, os.clock) },
+      ...{ sandbox: context, network: record, quiesce, events: new Events(context.events, os.clock) },
       ...{ restarts: 0, startedMs: 0, features: async () => [], programs: ['/usr/sbin/runc'] },
     },
     guest: {

@@ -12,6 +12,7 @@ import { FakeHostSockets } from './streams/fake-host-sockets.ts'
 import { FakeStreams } from './streams/fake-streams.ts'
 import { FakeDescriptors } from './supervisor/fake-descriptors.ts'
 import { FakeExits, FakeSupervisor } from './supervisor/fake-exits.ts'
+import { FakeFreezer } from './supervisor/fake-freezer.ts'
 
 export class FakeOs implements Os {
   readonly clock = new FakeClock()
@@ -24,6 +25,7 @@ export class FakeOs implements Os {
   readonly exits = new FakeExits(this.clock)
   readonly supervisor = new FakeSupervisor()
   readonly descriptors = new FakeDescriptors(this.streams)
+  readonly freezer = new FakeFreezer()
   readonly hostSockets = new FakeHostSockets(this.streams, this.descriptors)
   readonly system = new FakeSystem()
   readonly network = new FakeNetwork()

@@ -8,7 +8,7 @@ import { reseedRandom, setGuestDateTime } from '../../../handlers/guest/seed-and
 import { addSwap, addSwapPath } from '../../../handlers/guest/swap.ts'
 import { volumeStats } from '../../../handlers/guest/volume-stats.ts'
 import type { Lifecycle } from '../../lifecycle/lifecycle.ts'
-import { cancellable, finishing, type ServiceMethods } from '../rpc.ts'
+import { cancellable, finishing, NO_DISK, type ServiceMethods } from '../rpc.ts'
 
 export function guestMethods(guest: GuestContext, lifecycle: Pick<Lifecycle, 'clockWasSet'>) {
   const { files, system, volumes } = guest.os
@@ -20,16 +20,22 @@ export function guestMethods(guest: GuestContext, lifecycle: Pick<Lifecycle, 'cl
     getMetrics: cancellable('read', async (_request, { signal }) => ({ metrics: await metrics(signal) })),
 
     // Journaled, because the kernel refuses a block that was probed before.
-    memHotplugByProbe: finishing('journaled', ({ memHotplugProbeAddr }) =>
-      probeMemory(files, memHotplugProbeAddr),
+    memHotplugByProbe: finishing(
+      'journaled',
+      ({ memHotplugProbeAddr }) => probeMemory(files, memHotplugProbeAddr),
+      NO_DISK,
     ),
     // The time to set is the request's plus its age.
-    setGuestDateTime: finishing('idempotent', async (request, { ageMs }) => {
-      guest.events.add({ clockSet: { stepMs: setGuestDateTime(system, request, ageMs()) } })
-      void lifecycle.clockWasSet()
-    }),
+    setGuestDateTime: finishing(
+      'idempotent',
+      async (request, { ageMs }) => {
+        guest.events.add({ clockSet: { stepMs: setGuestDateTime(system, request, ageMs()) } })
+        void lifecycle.clockWasSet()
+      },
+      NO_DISK,
+    ),
     // The same bytes must not be credited as entropy twice.
-    reseedRandomDev: finishing('at-most-once', ({ data }, call) => reseedRandom(system, data, call)),
+    reseedRandomDev: finishing('at-most-once', ({ data }, call) => reseedRandom(system, data, call), NO_DISK),
 
     addSwap: cancellable('idempotent', ({ PCIPath }, { signal }) => addSwap(devices, PCIPath, signal)),
     addSwapPath: finishing('idempotent', ({ path }) => addSwapPath(devices, path)),
@@ -38,7 +44,7 @@ export function guestMethods(guest: GuestContext, lifecycle: Pick<Lifecycle, 'cl
     ),
     resizeVolume: cancellable('idempotent', (request, { signal }) => resizeVolume(devices, request, signal)),
 
-    memAgentMemcgSet: finishing('idempotent', guest.memAgent.setReclaim),
-    memAgentCompactSet: finishing('idempotent', guest.memAgent.setCompact),
+    memAgentMemcgSet: finishing('idempotent', guest.memAgent.setReclaim, NO_DISK),
+    memAgentCompactSet: finishing('idempotent', guest.memAgent.setCompact, NO_DISK),
   } satisfies Partial<ServiceMethods<typeof AgentServiceDefinition>>
 }

@@ -14,7 +14,7 @@ import { Profiles } from '../../introspection/profile.ts'
 import { getSandbox, listContainers, listMounts } from '../../introspection/sandbox.ts'
 import type { CallsInFlight } from '../calls-in-flight.ts'
 import { listCalls, listFailedCalls } from '../list-calls.ts'
-import { cancellable, type DeclaredMethod, immediate, type ServiceMethods } from '../rpc.ts'
+import { cancellable, type DeclaredMethod, immediate, NO_DISK, type ServiceMethods } from '../rpc.ts'
 import { API_VERSION } from './health.ts'
 
 export interface ServiceView {
@@ -54,7 +54,10 @@ export function introspectionMethods(guest: GuestContext, given: IntrospectionCo
       failed: listFailedCalls(service.calls, clock.monotonicMs()),
     })),
     listExits: cancellable('read', async (request) => events.exits(request), BRIEF),
-    acknowledgeExits: cancellable('idempotent', async (request) => events.acknowledge(request), BRIEF),
+    acknowledgeExits: cancellable('idempotent', async (request) => events.acknowledge(request), {
+      ...NO_DISK,
+      ...BRIEF,
+    }),
     getEvents: cancellable('read', (request, { signal }) => events.get(request, signal), WAIT),
     streamEvents: cancellable<unknown, never>(
       'read',
@@ -67,7 +70,10 @@ export function introspectionMethods(guest: GuestContext, given: IntrospectionCo
       ...(await getStacks(given)),
       calls: calls('Introspection/GetStacks'),
     })),
-    readProfile: cancellable('idempotent', (request, call) => profiles.read(request, call), WAIT),
+    readProfile: cancellable('idempotent', (request, call) => profiles.read(request, call), {
+      ...NO_DISK,
+      ...WAIT,
+    }),
     getLoopHistogram: cancellable('read', (request, { signal }) => histogram.measure(request, signal), WAIT),
     // A caller that may read the output may read it again, so the rule is the same.
     readOutput: cancellable('read', async (request) => readOutput(given, request), {
@@ -77,7 +83,7 @@ export function introspectionMethods(guest: GuestContext, given: IntrospectionCo
     signalOnHangup: cancellable(
       'idempotent',
       (request, { signal }) => hangups.wait(usableContainers(given.sandbox), request, signal),
-      { turn: 'wait', rule: { message: 'grpc.SignalProcessRequest' }, key: 'refused' },
+      { ...NO_DISK, turn: 'wait', rule: { message: 'grpc.SignalProcessRequest' }, key: 'refused' },
     ),
   } satisfies ServiceMethods<typeof IntrospectionDefinition>
 }

@@ -6,7 +6,7 @@ import { destroySandbox } from '../../../handlers/sandbox/destroy-sandbox.ts'
 import { onlineCpuMem } from '../../../handlers/sandbox/online-cpu-mem.ts'
 import { removeStaleShareMounts } from '../../../handlers/sandbox/remove-stale-mounts.ts'
 import { servedWith } from '../../../handlers/sandbox/usable-containers.ts'
-import { cancellable, finishing, type ServiceMethods, taking } from '../rpc.ts'
+import { cancellable, finishing, NO_DISK, type ServiceMethods, taking } from '../rpc.ts'
 
 export function sandboxMethods(sandbox: SandboxContext) {
   const served = servedWith(sandbox)
@@ -15,11 +15,12 @@ export function sandboxMethods(sandbox: SandboxContext) {
     destroySandbox: finishing('journaled', (request, call) => destroySandbox(sandbox, request, call), {
       share: 'reserved',
       turn: 'brief',
+      whileFrozen: 'thaw',
     }),
 
     // Journaled, because the answer removes the event from the queue.
-    getOOMEvent: taking(served(getOomEvent), { turn: 'wait' }),
-    onlineCPUMem: cancellable('idempotent', (request, call) => onlineCpuMem(sandbox, request, call)),
+    getOOMEvent: taking(served(getOomEvent), { ...NO_DISK, turn: 'wait' }),
+    onlineCPUMem: cancellable('idempotent', (request, call) => onlineCpuMem(sandbox, request, call), NO_DISK),
     removeStaleVirtiofsShareMounts: cancellable('idempotent', (request, call) =>
       removeStaleShareMounts(sandbox, request, call),
     ),

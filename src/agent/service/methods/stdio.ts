@@ -11,7 +11,7 @@ import { servedWith } from '../../../handlers/sandbox/usable-containers.ts'
 import { NO_OUTPUT, type OutputRead } from '../../../handlers/stdio/process-streams.ts'
 import { encodeBytesField } from '../../../rpc/bytes-field.ts'
 import type { Encoded } from '../../../rpc/method.ts'
-import { finishing, type ServiceMethods, taking } from '../rpc.ts'
+import { finishing, NO_DISK, type ServiceMethods, taking } from '../rpc.ts'
 
 export function stdioMethods(sandbox: SandboxContext) {
   const served = servedWith(sandbox)
@@ -21,13 +21,13 @@ export function stdioMethods(sandbox: SandboxContext) {
     // Journaled, because the answer removes the bytes from the stream.
     readStdout: taking(served(readStdout), READ),
     readStderr: taking(served(readStderr), READ),
-    closeStdin: finishing('idempotent', served(closeStdin)),
-    ttyWinResize: finishing('idempotent', served(ttyWinResize)),
+    closeStdin: finishing('idempotent', served(closeStdin), NO_DISK),
+    ttyWinResize: finishing('idempotent', served(ttyWinResize), NO_DISK),
   } satisfies Partial<ServiceMethods<typeof AgentServiceDefinition>>
 }
 
 /** Such calls are frequent, and wait for the process. */
-const STREAM = { turn: 'wait', logLevel: 'debug' } as const
+const STREAM = { ...NO_DISK, turn: 'wait', logLevel: 'debug' } as const
 
 const READ = {
   ...STREAM,

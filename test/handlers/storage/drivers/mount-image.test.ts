@@ -93,6 +93,7 @@ describe('mountImage', () => {
         id: 99,
         parentId: 1,
         options: '',
+        isReadOnly: false,
         major: 0,
         minor: 1,
       })

@@ -58,6 +58,8 @@ export class FakeMounts implements Mounts {
     }
   }
 
+  reach = async (_folder: string): Promise<void> => {}
+
   async hostnameIn(namespace: string, hostname = ''): Promise<string> {
     const before = this.hostnameOf.get(namespace) ?? ''
     if (hostname === '') return before
@@ -95,6 +97,7 @@ export class FakeMounts implements Mounts {
       type: flags.includes('bind') ? (parent?.type ?? type) : type,
       source,
       options: [flags.includes('ro') ? 'ro' : 'rw', ...flags.filter((flag) => flag !== 'ro')].join(','),
+      isReadOnly: flags.includes('ro') && !flags.includes('bind'),
       major: 0,
       minor: this.#lastId,
     })
