@@ -17,6 +17,8 @@ describe('the arguments of an expanded machine', () => {
     expect(kvm).toContain('-cpu Westmere,hv-relaxed=on,hv-vapic=on,hv-spinlocks=8191,hv-time=on,enforce')
     expect(kvm).toContain('-global kvm-pit.lost_tick_policy=delay')
     expect(kvm).toContain('-rtc base=2026-01-02T01:00:00,driftfix=slew')
+    const local = argumentsOf({ machine: 'pc', system }, { zoneSeconds: 7200 })
+    expect(local).toContain('-rtc base=2026-01-02T03:00:00,driftfix=slew')
     const tcg = argumentsOf({ machine: 'pc', system }, { acceleration: 'tcg' })
     expect(tcg).toContain('-accel tcg -cpu Westmere,enforce')
     expect(tcg).not.toContain('kvm-pit')

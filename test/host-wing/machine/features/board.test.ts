@@ -247,13 +247,14 @@ describe('system', () => {
   it('of Windows has the timers, the interfaces and the channel that Windows knows', () => {
     const { clock, devices, hyperv } = expanded({ system: { type: 'windows', version: 10, arch: 'x86_64' } })
     expect(clock.timers).toEqual({ rtc: 'catchup', pit: 'delay', hpet: false, hypervclock: true })
+    expect(clock.basis).toBe('localtime')
     expect(hyperv).toEqual({ relaxed: true, vapic: true, spinlockRetries: 8191 })
     expect(devices.channel0?.properties).toEqual({ name: 'org.qemu.guest_agent.0' })
   })
 
   it('of Linux has neither Hyper-V nor a channel', () => {
     const { clock, devices, hyperv } = expanded({ system: 'linux' })
-    expect(clock.timers.hypervclock).toBe(false)
+    expect([clock.basis, clock.timers.hypervclock]).toEqual(['utc', false])
     expect(hyperv).toBeUndefined()
     expect(devices.channel0).toBeUndefined()
   })

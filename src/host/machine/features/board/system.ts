@@ -59,7 +59,8 @@ export const system = feature({
     if (isWindows) checkWindows(wish.version, `${at}.version`)
     const { timers } = wish.clock ?? {}
     const clock = {
-      basis: 'utc',
+      // Windows takes the clock of its machine for local time.
+      basis: isWindows ? 'localtime' : 'utc',
       adjustmentSeconds: wish.clock?.adjustment ?? 0,
       timers: {
         ...{ rtc: timers?.rtc ?? 'catchup', pit: timers?.pit ?? 'delay' },
