@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { VMMetadata } from '../../../gen/vm.ts'
 import type { Machine, Scalar } from '../../machine/machine.ts'
 import type { Backends } from '../../qemu/machine/as-spec.ts'
+import { fileError } from '../snapshots/overlay-file.ts'
 
 /** The backends that are files of the instance itself. */
 export function ownBackends({ backends }: Machine, folder: string): Backends {
@@ -16,7 +17,11 @@ export function ownBackends({ backends }: Machine, folder: string): Backends {
 /** Makes the files in an instance's folder that its machine wants. */
 export async function makeOwnFiles(machine: Machine, folder: string): Promise<void> {
   for (const [key, { kind, options }] of Object.entries(machine.backends)) {
-    if (kind === 'metadata') await writeFile(metadataPath(folder, key), metadata(options), { mode: 0o600 })
+    if (kind !== 'metadata') continue
+    const path = metadataPath(folder, key)
+    await writeFile(path, metadata(options), { mode: 0o600 }).catch((error) => {
+      throw fileError(path, error)
+    })
   }
 }
 

@@ -2,6 +2,7 @@ import { chmod, chown, copyFile, mkdir, open, rename, stat, unlink } from 'node:
 import { basename, join } from 'node:path'
 import { AgentError, errnoOf } from '../../../base/errors.ts'
 import { OVMF } from '../../qemu/qemu-arguments.ts'
+import { fileError } from '../snapshots/overlay-file.ts'
 
 /** The folder in an instance's folder in which its processes make their sockets. They can write nowhere else. */
 export const OWN_FOLDER = 'run'
@@ -38,7 +39,7 @@ export async function makeVariables(path: string, from: string = OVMF.variables)
   if (await stat(path).catch(() => undefined)) return
   const made = `${path}.new`
   await copyFile(from, made).catch((error) => {
-    if (errnoOf(error) !== 'ENOENT') throw error
+    if (errnoOf(error) !== 'ENOENT') throw fileError(path, error)
     const text = `${from}: no such file; ./microvm doctor names its package`
     throw new AgentError('FAILED_PRECONDITION', `board.firmware: ${text}`, { cause: error })
   })

@@ -12,6 +12,7 @@ import { pathOf } from '../../spec/component-path.ts'
 import { withoutDevices } from '../devices/specification.ts'
 import { configurationsOf } from '../documents/document-record.ts'
 import type { Change } from '../registry/registry.ts'
+import { fileError } from '../snapshots/overlay-file.ts'
 
 /** The first port that a stream gets; lower ones are well known, the agent's own 1024 among them. */
 const FIRST_PORT = 0x1_0000
@@ -49,7 +50,9 @@ export function recordOf(payload: Uint8Array): InstanceRecord {
 /** Writes the record into the instance's folder, from which the registry can be made anew. */
 export async function writeRecordFile(folder: string, record: InstanceRecord): Promise<void> {
   const path = join(folder, RECORD_FILE)
-  await writeFile(`${path}.new`, InstanceRecord.encode(record).finish(), { mode: 0o600 })
+  await writeFile(`${path}.new`, InstanceRecord.encode(record).finish(), { mode: 0o600 }).catch((error) => {
+    throw fileError(path, error)
+  })
   await rename(`${path}.new`, path)
 }
 
