@@ -27,7 +27,7 @@ export const KERNELS = {
   'bookworm-generic': {
     suite: 'bookworm',
     metapackage: 'linux-image-amd64',
-    modules: ['9p', '9pnet_virtio', 'crc32c_generic'],
+    modules: ['9p', '9pnet_virtio', 'ahci', 'ata_piix', 'crc32c_generic', 'sr_mod'],
   },
 } as const satisfies Readonly<Record<string, KernelChoice>>
 

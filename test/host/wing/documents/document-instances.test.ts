@@ -337,20 +337,37 @@ describe('an instance that was made of a document', () => {
     expect(qemuWords(booted.qemuPid).join(' ')).not.toContain('virtio-blk')
   })
 
-  it('is not started with a property that this QEMU lacks', async () => {
+  it.each([
+    [
+      'a property that this QEMU lacks',
+      ['"properties":{"serial"', '"properties":{"later":true,"serial"'],
+      'FAILED_PRECONDITION',
+      /^devices\.disk0\.properties\.later: not a property of virtio-blk-pci in this QEMU, 7\.2\./,
+    ],
+    [
+      'a CPU that this host does not give',
+      ['"aes":true', '"aes":true,"avx512f":true'],
+      'FAILED_PRECONDITION',
+      /^cpu\.features\.avx512f: of model Westmere: not given here/,
+    ],
+    [
+      'a machine of a later version',
+      ['"apiVersion":"microvm/v1"', '"apiVersion":"microvm/v2"'],
+      'INVALID_ARGUMENT',
+      /^apiVersion: "microvm\/v2", did you mean "microvm\/v1"\?$/,
+    ],
+  ] as const)('is not started with %s', async (_, [from, to], code, message) => {
     const opened = await openOwn()
     await opened.instances.ensure(request(OWN), ANNE)
     await anne(opened.instances, Change.KILL)
-    const instances = await reopen(opened, ({ saved }) => ({
-      saved: saved.replace('"properties":{"serial"', '"properties":{"later":true,"serial"'),
-    }))
-    await expect(anne(instances, Change.RUN)).rejects.toMatchObject({
-      code: 'FAILED_PRECONDITION',
-      message: expect.stringMatching(
-        /^devices\.disk0\.properties\.later: not a property of virtio-blk-pci in this QEMU, 7\.2\./,
-      ),
+    const instances = await reopen(opened, ({ saved }) => {
+      expect(saved).toContain(from)
+      return { saved: saved.replace(from, to) }
     })
-    expect((await instances.get('web', ANNE)).state).toBe(State.STOPPED)
+    await expect(anne(instances, Change.RUN)).rejects.toMatchObject({
+      ...{ code, message: expect.stringMatching(message) },
+    })
+    expect(instances.list(ANNE)[0]?.state).toBe(State.STOPPED)
   })
 
   it('gets its volumes by the catalogue alone, and nothing of the host is told', async () => {
