@@ -1,0 +1,24 @@
+import { FREEZES, freezesTable, readFreezesRun } from './test/freezes-run.ts'
+import { type LongRun, randomSeed, runLong } from './test/long-run.ts'
+
+/**
+ * `npm run freezes -- [--count N] [--seed S]`: guests stop at random moments and go on, half of them with another QEMU. The
+ * exit status is 1 when one lost something.
+ */
+function prepare(): LongRun {
+  const { count, seed } = readFreezesRun(process.argv.slice(2), randomSeed())
+  console.log(`freezes: ${count}, --seed ${seed}`)
+  return {
+    seed,
+    patterns: ['test/vm/agent/freezes.test.ts'],
+    environment: (figures) => ({
+      [FREEZES.count]: String(count),
+      [FREEZES.seed]: String(seed),
+      [FREEZES.figures]: figures,
+      [FREEZES.progressSeconds]: '20',
+    }),
+    table: freezesTable,
+  }
+}
+
+process.exitCode = await runLong('vm', prepare)
