@@ -47,6 +47,7 @@ function devicesOf({ configurations, devices }: Instance): string {
 }
 
 const ALL = 'disk0+lan+more'
+const MORE = 'storage: [{source: more}]'
 
 /**
  * The life of an instance of a document whose devices come and go. Each call can be repeated. The guest is paused, and keeps a
@@ -54,9 +55,7 @@ const ALL = 'disk0+lan+more'
  */
 export const DOCUMENT_LIFE: Readonly<Record<string, Call>> = {
   ensure: leaves('disk0 disk0 disk0', (instances) => instances.ensure(REQUEST, ADMIN)),
-  plugDisk: leaves('disk0+more disk0+more disk0+more', (instances) =>
-    plug(instances, 'more', 'storage: [{source: more}]'),
-  ),
+  plugDisk: leaves('disk0+more disk0+more disk0+more', (instances) => plug(instances, 'more', MORE)),
   plugCard: leaves(`${ALL} ${ALL} ${ALL}`, (instances) =>
     plug(instances, 'lan', 'network: [{source: lan, filter: no-mac-spoofing}]'),
   ),
@@ -64,12 +63,15 @@ export const DOCUMENT_LIFE: Readonly<Record<string, Call>> = {
   reset: leaves('disk0+lan disk0+lan disk0+lan', (instances) => change(instances, Change.RESET)),
   unplugCard: leaves('disk0 disk0 disk0+lan, leaving lan', (instances) => unplug(instances, 'lan')),
   unplugOwn: leaves('  disk0+lan, leaving disk0+lan', (instances) => unplug(instances, 'disk0')),
-  kill: leaves('  ', (instances) => change(instances, Change.KILL)),
-  start: leaves('  ', (instances) => change(instances, Change.RUN)),
+  plugAgain: leaves(`more more ${ALL}, leaving disk0+lan`, (instances) => plug(instances, 'more', MORE)),
+  kill: leaves('more  ', (instances) => change(instances, Change.KILL)),
+  /** The document is expanded anew. */
+  start: leaves('more more more', (instances) => change(instances, Change.RUN)),
   remove: async (instances, plan) => LIFE.remove?.(instances, plan),
 }
 
 const REQUEST = EnsureInstanceRequest.fromPartial({
   properties: { key },
-  document: 'kind: VM\nspec: {features: {memory: {size: 64, maximum: 64}, storage: [{source: root}]}}\n',
+  document:
+    '{kind: VM, spec: {stability: latest, features: {memory: {size: 64, maximum: 64}, storage: [{source: root}]}}}',
 })
