@@ -21,7 +21,14 @@ import { ip } from '../../support/wing/made-machine.ts'
 import { image, openReal } from '../../support/wing/real-wing.ts'
 import { ADMIN, tenant } from '../../support/wing/requests.ts'
 
-/** Tells the guest's hardware at each line that it is sent. A line with a number puts the clock forward by so many seconds. */
+const HOST = '10.213.7.1'
+const OWN = '10.213.7.2'
+const OTHER = '10.213.7.66'
+
+/**
+ * Tells the guest's hardware at each line that it is sent, and of a line with `send` whom it reaches, also by another's address.
+ * A line with a number puts the clock forward by so many seconds.
+ */
 const INIT = `#!/bin/busybox sh
 export PATH=/bin
 /bin/busybox --install -s /bin
@@ -34,6 +41,21 @@ exec < /dev/ttyS0 > /dev/ttyS0
 echo READY
 while read line; do
   set -- $line
+  if [ "$2" = send ]; then
+    echo BEGIN $1
+    mac=$(cat /sys/class/net/eth0/address)
+    try() { name=$1; shift; "$@" > /dev/null 2>&1 && echo $name is answered || echo $name is not; }
+    ip link set eth0 up
+    for each in ${OWN} ${OTHER}; do ip address add $each/24 dev eth0; done
+    try own ping -c 1 -W 5 ${HOST}
+    try address ping -c 1 -W 2 -I ${OTHER} ${HOST}
+    try ARP arping -I eth0 -c 1 -w 2 -s ${OTHER} ${HOST}
+    ip link set eth0 address 52:54:00:00:01:66
+    try MAC arping -I eth0 -c 1 -w 2 -s ${OWN} ${HOST}
+    ip link set eth0 address $mac
+    echo DONE $1
+    continue
+  fi
   [ -n "$2" ] && date -u -s @$(($(date +%s) + $2)) > /dev/null && hwclock -w -u
   echo BEGIN $1
   cd /sys/bus/pci/devices
@@ -66,7 +88,8 @@ spec:
     smbios: { manufacturer: Example, product: Document }
     firmware: { kernel: test, initrd: test-initrd, commandLine: console=ttyS0 quiet mitigations=off }
     storage: [{ source: data, serial: data-of-web }]
-    network: [{ source: lan }]
+    network: [{ source: lan, filter: clean-traffic }]
+    metadata: { v4: { ip: ${OWN}/24, peer: ${HOST} } }
     rng: true
 `
 
@@ -107,13 +130,15 @@ describe.skipIf(cannotBoot() !== undefined)(
 
     beforeAll(async () => {
       for (const bridge of BRIDGES) ip('link', 'add', bridge, 'type', 'bridge')
+      ip('address', 'add', `${HOST}/24`, 'dev', BRIDGES[0] ?? '')
+      ip('link', 'set', BRIDGES[0] ?? '', 'up')
       const built = await ensureImage({ progress })
       kernel = join(folder, 'vmlinuz')
       await writeFile(kernel, readFileSync(built.kernel))
       const busybox = await ensureBusybox(progress)
       const folders = ['bin', 'dev', 'modules', 'proc', 'sys'].map((name) => directory(name))
       const { modules } = await ensureKernel(DEFAULT_KERNEL, progress)
-      const order = loadOrder(readModuleIndex(modules), ['virtio_pci', 'virtio_balloon'])
+      const order = loadOrder(readModuleIndex(modules), ['virtio_pci', 'virtio_balloon', 'virtio_net'])
       await writeCompressedCpio(join(folder, 'initrd'), [
         ...folders,
         fileFrom('bin/busybox', busybox, 0o755),
@@ -140,11 +165,17 @@ describe.skipIf(cannotBoot() !== undefined)(
 
     /** What the guest says of its hardware; it sets its clock before. */
     async function hardware(forward = 0): Promise<readonly string[]> {
+      const lines = await ask(forward === 0 ? '' : String(forward))
+      clockSeconds = Number(lines.at(-1)?.replace('clock ', '')) - Date.now() / 1000
+      return lines.slice(0, -1)
+    }
+
+    async function ask(what: string): Promise<readonly string[]> {
       const [over, id, ready] = [new AbortController(), `q${asked++}`, Promise.withResolvers<void>()]
       const signal = AbortSignal.any([over.signal, AbortSignal.timeout(BOOT_MS)])
       const input = async function* () {
         await ready.promise
-        yield Buffer.from(`${id} ${forward || ''}\n`)
+        yield Buffer.from(`${id} ${what}\n`)
       }
       let text = ''
       try {
@@ -158,9 +189,7 @@ describe.skipIf(cannotBoot() !== undefined)(
         if (!over.signal.aborted) throw new Error(`its console:\n${text}`, { cause: error })
       }
       const told = text.slice(text.indexOf(`BEGIN ${id}\n`), text.indexOf(`DONE ${id}\n`))
-      const lines = told.split('\n').slice(1, -1)
-      clockSeconds = Number(lines.at(-1)?.replace('clock ', '')) - Date.now() / 1000
-      return lines.slice(0, -1)
+      return told.split('\n').slice(1, -1)
     }
 
     const expectForward = () => expect(Math.abs(clockSeconds - FORWARD_S)).toBeLessThan(10)
@@ -177,6 +206,10 @@ describe.skipIf(cannotBoot() !== undefined)(
       expect(first).toContain('balloon 8192')
       expect(first).toContain(`dmi product_uuid ${JSON.parse(made.configurations?.saved ?? '').uuid}`)
       expect(first).toContain('model name\t: Westmere E56xx/L56xx/X56xx (Nehalem-C)')
+      expect(await ask('send')).toEqual([
+        'own is answered',
+        ...['address', 'ARP', 'MAC'].map((name) => `${name} is not`),
+      ])
       const features = 'storage: [{ source: more }]'
       const plugged = await instances.plug(
         { key: 'web', deviceKey: 'more', features, device: undefined, backend: undefined },
