@@ -17,12 +17,13 @@ let daemon: Daemon
 let admin: ReturnType<typeof daemonClient>
 let anne: ReturnType<typeof daemonClient>
 
-function grant(owners: Readonly<Record<string, string>>): void {
+function grant(owners: Readonly<Record<string, string>>, network = 'anne'): void {
   const volumes = Object.entries(owners).map(
     ([name, owner]) =>
       `[volumes.${name}]\npath = "${join(files, name)}"\n${owner && `tenants = ["${owner}"]\n`}`,
   )
-  writeFileSync(catalogue, `roots = ["${files}"]\n${volumes.join('')}`, { mode: 0o600 })
+  const lan = `[networks.lan]\ninterface = "mvtn0"\ntenants = ["${network}"]\n`
+  writeFileSync(catalogue, `roots = ["${files}"]\n${volumes.join('')}${lan}`, { mode: 0o600 })
 }
 
 beforeAll(async () => {
@@ -54,13 +55,15 @@ const ensure = (spec: unknown) =>
 const plug = ({ instances }: typeof anne, source: string) =>
   instances.plug({ key, deviceKey: source, features: `storage: [{ source: ${source} }]` })
 const change = (to: Change) => anne.instances.changeState({ key, change: to })
-const missing = (name: string) => ({
+const missing = (name: string, what = 'volume') => ({
   code: 'FAILED_PRECONDITION',
-  message: expect.stringContaining(`volume "${name}": not in the catalogue for tenant anne`),
+  message: expect.stringContaining(`${what} "${name}": not in the catalogue for tenant anne`),
 })
 
 it("looks the names of a tenant's machine up as the tenant's, also when the administrator has made it", async () => {
-  const machine = (source: string) => ({ features: { memory: 64, storage: [{ source }] } })
+  const machine = (source: string) => ({
+    features: { memory: 64, storage: [{ source }], network: [{ source: 'lan' }] },
+  })
   await expect(ensure(machine('ledger'))).rejects.toMatchObject(missing('ledger'))
   await ensure(machine('root'))
   for (const client of [anne, admin])
@@ -73,6 +76,8 @@ it("looks the names of a tenant's machine up as the tenant's, also when the admi
   await expect(change(Change.RUN)).rejects.toMatchObject(missing('data'))
   grant({ root: 'bob', data: 'anne', ledger: 'bob' })
   await expect(anne.instances.revert({ key, name: 'one' })).rejects.toMatchObject(missing('root'))
+  grant({ root: 'anne', data: 'anne', ledger: 'bob' }, 'bob')
+  await expect(anne.instances.revert({ key, name: 'one' })).rejects.toMatchObject(missing('lan', 'network'))
   grant({ root: 'anne', data: 'anne', ledger: 'bob' })
   await anne.instances.revert({ key, name: 'one' })
   await anne.instances.remove({ key })
