@@ -64,6 +64,15 @@ describe('what doctor finds suspicious', () => {
       ['the agent died and was restarted 2 times, the last time 9s ago: its log tells why'],
     ],
     [
+      'a frozen pod',
+      {
+        sandbox: GetSandboxResponse.fromPartial({
+          frozen: { containers: ['a', 'b'], fileSystems: ['/data'], thawInMs: 9000n },
+        }),
+      },
+      ['the pod is frozen (2 containers, 1 file systems), for 9s at most: agent-ctl thaw'],
+    ],
+    [
       'a call that hangs, with its step',
       {
         calls: [

@@ -48,6 +48,23 @@ export const callCommands: readonly Command[] = [
     load: async () => ({ run: (await import('./resumed.ts')).runResumeStatus }),
   },
   {
+    name: 'quiesce',
+    group: 'calls',
+    summary: 'freeze the containers and the disks of the pod, so that it can be saved or copied at rest',
+    options: [
+      { name: 'for', value: 'TIME', summary: 'when it is thawed without a word (default, and at most: 60s)' },
+    ],
+    examples: [['quiesce --for 10s', 'freeze the pod for ten seconds at most']],
+    load: async () => ({ run: (await import('./quiesce.ts')).runQuiesce }),
+  },
+  {
+    name: 'thaw',
+    group: 'calls',
+    summary: 'thaw what quiesce has frozen; ends with 1 if it was not frozen until then',
+    examples: [['thaw', 'let the pod go on']],
+    load: async () => ({ run: (await import('./quiesce.ts')).runThaw }),
+  },
+  {
     name: 'call',
     group: 'calls',
     summary: 'make one call and print its answer as JSON; the name of the call alone does the same',

@@ -63,6 +63,7 @@ export function suspicionsIn(found: Findings): readonly string[] {
     ...missingIn(found),
     ...failuresIn(found),
     ...unreadIn(found),
+    ...frozenIn(found),
     ...pausedIn(found),
     ...clockIn(found),
     ...slownessIn(found),
@@ -169,6 +170,13 @@ function unreadIn({ processes = [] }: Findings): string[] {
     const reader = ['agent-ctl attach', containerId, execId].join(' ').trimEnd()
     return [`nobody has read ${output}, and ${who}: ${reader} reads it`]
   })
+}
+
+function frozenIn({ sandbox }: Findings): string[] {
+  if (sandbox?.frozen === undefined) return []
+  const { containers, fileSystems, thawInMs } = sandbox.frozen
+  const what = `${containers.length} containers, ${fileSystems.length} file systems`
+  return [`the pod is frozen (${what}), for ${ageText(thawInMs)} at most: agent-ctl thaw`]
 }
 
 function pausedIn({ containers = [] }: Findings): string[] {
