@@ -15,7 +15,7 @@ export async function renames(started: AgentProcess, root: string): Promise<void
   const { agent, introspection, lifecycle } = started
   await agent.createSandbox({ sandboxId: 'pod', hostname: 'podname', dns: ['nameserver 10.0.0.1'] })
   inNamespaceOf(started, 'mkdir', '-p', FOLDER)
-  for (const path of [HOSTS, FIXED]) writeFileSync(started.inside(path), 'pod\n')
+  for (const path of [HOSTS, FIXED]) writeFileSync(started.inside(path), 'podname\n')
   inNamespaceOf(started, 'mount', '--bind', FIXED, FIXED)
   inNamespaceOf(started, 'mount', '-o', 'remount,bind,ro', FIXED)
   const pod = podOf(agent, root)
@@ -35,9 +35,9 @@ export async function renames(started: AgentProcess, root: string): Promise<void
     }
     await lifecycle.rename(RenameRequest.fromPartial({ containers, ...names }))
   }
-  const expectNames = async (to: (name: string) => string, hostname: string) => {
+  const expectNames = async (to: (name: string) => string, hostname: string, ids = ['r1', 'r2']) => {
     const { containers } = await introspection.listContainers({ containerId: '' })
-    expect(containers.map(({ containerId }) => containerId)).toEqual([to('r1'), to('r2')])
+    expect(containers.map(({ containerId }) => containerId).sort()).toEqual(ids.map(to))
     expect((await introspection.getSandbox({})).id).toBe(to('pod'))
     expect(readFileSync(started.inside(HOSTS), 'utf8')).toBe(`${hostname}\n`)
     expect(inNamespaceOf(started, 'nsenter', '--uts=/run/sandbox-ns/uts', 'hostname')).toBe(`${hostname}\n`)
@@ -47,6 +47,7 @@ export async function renames(started: AgentProcess, root: string): Promise<void
   // Its file cannot be written, which shows when the host name has another value already.
   const failing = await pod.run('r3', ['sleep', '1000'], bind(FIXED))
   await expect(rename(same, anew, 'failing')).rejects.toMatchObject({ code: 'INTERNAL' })
+  await expectNames(same, 'podname', ['r1', 'r2', 'r3'])
   await failing.signal(9)
   await pod.remove('r3')
   for (let round = 0; round < ROUNDS; round++) {
