@@ -98,7 +98,7 @@ static void tell_vminit(struct broker *broker) {
 static void on_client_event(struct broker *broker, struct connection *connection, uint32_t events) {
   /* While the client is not read, only these events report its end. */
   if ((events & (EPOLLIN | EPOLLOUT)) == 0 || (connection->client.events & EPOLLIN) == 0) {
-    if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) connection_hang_up(broker, connection);
+    if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) connection_lose_client(broker, connection, 0);
   }
   if (events & EPOLLIN) client_read(broker, connection);
   connection_touch(broker, connection);

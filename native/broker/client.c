@@ -169,7 +169,10 @@ enum progress { PROGRESS_NONE, PROGRESS_MADE, PROGRESS_FRAME };
 
 static enum progress received(struct broker *broker, struct connection *connection, ssize_t bytes) {
   if (bytes > 0) return PROGRESS_MADE;
-  if (bytes == 0 || (errno != EAGAIN && errno != EINTR)) connection_hang_up(broker, connection);
+  if (bytes == 0)
+    connection_hang_up(broker, connection);
+  else if (errno != EAGAIN && errno != EINTR)
+    connection_lose_client(broker, connection, errno);
   return PROGRESS_NONE;
 }
 
@@ -384,7 +387,7 @@ void client_write(struct broker *broker, struct connection *connection) {
     ssize_t bytes = sendmsg(connection->client.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (bytes < 0) {
-      connection_hang_up(broker, connection);
+      connection_lose_client(broker, connection, errno);
       return;
     }
     written(broker, connection, (uint32_t)bytes);

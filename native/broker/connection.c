@@ -1,8 +1,10 @@
 #define _GNU_SOURCE
 #include "connection.h"
 
+#include <errno.h>
 #include <stddef.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "../init/clock.h"
@@ -204,6 +206,15 @@ void connection_hang_up(struct broker *broker, struct connection *connection) {
   discard_incoming_answer(broker, connection);
   if (connection->data.fd < 0) connection_end(broker, connection);
   connection_touch(broker, connection);
+}
+
+void connection_lose_client(struct broker *broker, struct connection *connection, int error) {
+  int pending = 0;
+  socklen_t length = sizeof pending;
+  /* A vsock tells ENOTCONN, and ECONNRESET only here. */
+  if (getsockopt(connection->client.fd, SOL_SOCKET, SO_ERROR, &pending, &length) < 0) pending = 0;
+  connection->was_lost = error == ECONNRESET || error == ENOTCONN || pending == ECONNRESET;
+  connection_hang_up(broker, connection);
 }
 
 static void forget_unsent(struct broker *broker, const struct connection *connection) {

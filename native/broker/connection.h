@@ -18,6 +18,8 @@ void connection_touch(struct broker *broker, struct connection *connection);
 
 /* Closes the client's socket, drops its requests, and settles its answers as dropped. */
 void connection_hang_up(struct broker *broker, struct connection *connection);
+/* The same after an event or an error of the client's socket: a reset is the loss of its device. */
+void connection_lose_client(struct broker *broker, struct connection *connection, int error);
 
 void connection_end(struct broker *broker, struct connection *connection);
 

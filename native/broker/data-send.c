@@ -53,6 +53,10 @@ static bool begin_sending(struct broker *broker, struct connection *connection) 
   uint32_t count = begin_outcomes(broker, connection);
   connection->must_tell = connection->must_tell && connection->has_untold;
   if (request != NULL) connection->outgoing[count++] = envelope_of(request);
+  if (connection->was_lost && connection->client.fd < 0 && !connection->has_untold) {
+    connection->outgoing[count++] = (struct envelope){.kind = ENVELOPE_LOST};
+    connection->was_lost = false;
+  }
   set_sending(connection, count, request);
   return count > 0;
 }

@@ -89,6 +89,7 @@ enum envelope_kind {
   ENVELOPE_OVERSIZED = 2, /* with only the header of a frame whose payload was skipped */
   ENVELOPE_WRITTEN = 3,   /* the kernel has taken the whole answer for the client */
   ENVELOPE_DROPPED = 4,   /* the client is gone */
+  ENVELOPE_LOST = 5,      /* last: the client was lost with the device, and has not hung up */
   /* agent -> broker */
   ENVELOPE_ANSWER = 16,  /* with a whole frame for the client */
   ENVELOPE_NOTHING = 17, /* the request is done and has no answer */

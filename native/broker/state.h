@@ -73,6 +73,7 @@ struct connection {
   bool is_held;    /* waits for free memory */
   bool has_untold; /* some of its outcomes may be untold */
   bool must_tell;  /* tell them without a request */
+  bool was_lost;   /* tell that the client's connection was reset */
   struct connection *next_dirty;
   int64_t deadline_ms; /* for a frame header or after CLOSE; or NEVER */
 

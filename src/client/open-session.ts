@@ -55,6 +55,11 @@ export async function openSession(options: SessionOptions): Promise<Session> {
   return watched(client)
 }
 
+/** One try to connect, of at most 5 s. Rejects with an errno or UNAVAILABLE. */
+export async function dialSession({ address, protocol, signal }: SessionOptions): Promise<Session> {
+  return watched(await connectOnce({ connect: (each) => dial(address, each) }, signal, protocol))
+}
+
 async function failureText(error: unknown, { address, protocol, waitMs }: SessionOptions): Promise<string> {
   const where = addressText(address)
   if (error instanceof AgentError && error.code === 'FAILED_PRECONDITION') return `${where}: ${error.message}`

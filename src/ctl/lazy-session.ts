@@ -1,19 +1,28 @@
-import type { Duplex } from 'node:stream'
+import type { Duplex, Writable } from 'node:stream'
 import { messageOf } from '../base/errors.ts'
 import { type Address, addressText, parseAddress } from '../client/connection/address.ts'
-import { openSession, type Session } from '../client/open-session.ts'
+import { lastingSession } from '../client/lasting-session.ts'
+import { dialSession, openSession, type Session } from '../client/open-session.ts'
 import { type Context, UsageError, type Values } from './command.ts'
 import { explaining } from './explain-failure.ts'
 
 const DEFAULT_WAIT_MS = 60_000
 
+/** Seconds in which a lost agent may answer again. */
+const DEFAULT_RETURN = 10
+const LONGEST_RETURN = 86_400
+
+export interface LazySessionOptions extends Pick<Context, 'values' | 'env' | 'signal'> {
+  readonly stderr: Pick<Writable, 'write'>
+}
+
 /** A session that opens at its first use; the tool closes it. */
 export class LazySession {
-  readonly #options: Pick<Context, 'values' | 'env' | 'signal'>
+  readonly #options: LazySessionOptions
   #opening: Promise<Session> | undefined
   #address: Promise<Address> | undefined
 
-  constructor(options: Pick<Context, 'values' | 'env' | 'signal'>) {
+  constructor(options: LazySessionOptions) {
     this.#options = options
   }
 
@@ -44,10 +53,17 @@ export class LazySession {
   }
 
   async #connect(): Promise<Session> {
-    const { signal, values } = this.#options
+    const { signal, stderr, values } = this.#options
     const protocol = values.text('protocol') === 'grpc' ? 'grpc' : 'ttrpc'
     const address = await this.#whereTo()
-    const session = await openSession({ address, protocol, waitMs: waitMsOf(values), signal })
+    const first = await openSession({ address, protocol, waitMs: waitMsOf(values), signal })
+    const session = lastingSession(first, {
+      dial: (each) => dialSession({ address, protocol, signal: each }),
+      returnMs: (values.number('reconnect', 0, LONGEST_RETURN) ?? DEFAULT_RETURN) * 1000,
+      // A raw terminal does not go back to the first column by itself.
+      onLoss: () => stderr.write('agent-ctl: the connection was lost, dialling again\r\n'),
+      signal,
+    })
     const file = values.text('record')
     if (file === undefined) return explaining(session, session)
     const [{ recorded }, { continuedRecording }] = await Promise.all([

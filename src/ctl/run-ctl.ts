@@ -78,7 +78,8 @@ async function runCommandLine(argv: readonly string[], host: CtlHost, shared?: L
     return 0
   }
   const { command, values } = parsed
-  const session = shared ?? new LazySession({ values, env: host.env, signal: host.interruptions.signal })
+  const { env, io, interruptions } = host
+  const session = shared ?? new LazySession({ values, env, signal: interruptions.signal, stderr: io.stderr })
   try {
     const { run } = await command.load()
     return (await run(contextOf(host, values, session))) ?? 0

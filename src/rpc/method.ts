@@ -6,17 +6,19 @@ import { TRACEPARENT } from './traceparent.ts'
 /** Repeated with the same key, a call happens once. */
 export const IDEMPOTENCY_KEY = 'idempotency-key'
 
-/** `NAME NUMBER`: who reads the output of a process, and how many answers it has had. */
-const OUTPUT_READER = 'output-reader'
+/** Names a read of a process's output: repeated by the same name, it gets the same bytes. */
+export const OUTPUT_READ = 'output-read'
 
 /** The metadata of ttRPC that is not skipped. */
-export const KNOWN_METADATA: readonly string[] = [TRACEPARENT, IDEMPOTENCY_KEY, OUTPUT_READER]
+export const KNOWN_METADATA: readonly string[] = [TRACEPARENT, IDEMPOTENCY_KEY, OUTPUT_READ]
 
 export interface IncomingCall {
   /** The time left at the call's arrival; undefined means no limit. At 0 the call does not begin. */
   readonly timeoutMs: number | undefined
   /** Fires when the client hangs up or cancels. Its reason is not usable: gRPC's bundle has error classes of its own. */
   readonly hangup: AbortSignal
+  /** Whether `hangup` has fired because the connection's device is gone, without a hang-up of the client. */
+  readonly wasLost?: () => boolean
   /** Names the connection in logs, such as `vsock 2:1234` or `unix`. */
   readonly peer: string
   readonly framing: 'ttrpc' | 'grpc'

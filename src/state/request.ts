@@ -53,6 +53,10 @@ export interface Call {
   readonly peer?: string | undefined
   /** The policy is asked about a call that has happened: its changes of the policy's state are not to be repeated. */
   readonly hasHappened?: boolean
+  /** Whether the connection was lost with its device, once `signal` has fired. */
+  readonly wasLost?: (() => boolean) | undefined
+  /** Names a read of output, which its caller may repeat. */
+  readonly outputRead?: string | undefined
   /** The request's data, if that is in a file and not in the request. */
   readonly data?: StoredBytes | undefined
   /** Registers a value that the answer takes away, such as an exit status. A failed call drops it. */

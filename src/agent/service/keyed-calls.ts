@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto'
 import { abortable, deadlineExceeded, neverAborted } from '../../base/abort.ts'
 import type { LogLevel } from '../../base/log.ts'
 import { inStep } from '../../base/step.ts'
@@ -117,6 +116,8 @@ class KeyedMethod<Request, Response> {
     const request = named(open, decodeRequest(types.request, payload, incoming.data))
     // The broker's file would be lost with the connection.
     const whole = incoming.data === undefined ? payload : encode(types.request, request)
+    // Loaded on demand: most agents never need it.
+    const { createHash } = process.getBuiltinModule('node:crypto')
     const digest = createHash('sha256').update(canonicalBytes(types.request, request)).digest()
     signal.throwIfAborted()
     await inStep('boot', '', () => gate.wait(signal))

@@ -51,6 +51,8 @@ export interface Rpc<Request, Response> {
   readonly logLevel: 'info' | 'debug'
   /** The number of the request's last field, `data`, which may stay in a file. */
   readonly dataField?: number
+  /** The caller may name its read (`output-read`). */
+  readonly readsOutput?: true
   /** Encodes the response in place of the generated code. */
   encode?(response: Response): Encoded
   /** Answers a call that the policy refuses; the call runs, its result is dropped. Without it, a refused call fails. */

@@ -7,7 +7,7 @@ import { limitsOf } from '../../rpc/call-limits.ts'
 import { countElements } from '../../rpc/count-elements.ts'
 import { encode } from '../../rpc/encode.ts'
 import { exhausted, type Totals } from '../../rpc/limits.ts'
-import { type Encoded, IDEMPOTENCY_KEY, type Method, type Outcome } from '../../rpc/method.ts'
+import { type Encoded, IDEMPOTENCY_KEY, type Method, OUTPUT_READ, type Outcome } from '../../rpc/method.ts'
 import { failureLevel, statusOf } from '../../rpc/status.ts'
 import { type Call, type Taken, tell } from '../../state/request.ts'
 import { EMPTY_RESPONSE } from '../../state/request-journal.ts'
@@ -53,14 +53,13 @@ function served<Request, Response>(
     const taken: Taken[] = []
     const delivered = (written: boolean) => tell(taken, written, log, { rpc: name })
     let hasFailed = false
-    const { data, number = 0n, peer } = incoming
+    const { data, number = 0n, peer, sentBefore, wasLost } = incoming
     const call: Call = {
       signal: rpc.onHangup === 'cancel' ? limits.signal : neverAborted,
       number,
       ageMs: () => incoming.ageMs + nowMs() - open.startedMs,
-      sentBefore: incoming.sentBefore,
-      peer,
-      data,
+      ...{ sentBefore, peer, data, wasLost },
+      outputRead: rpc.readsOutput && incoming.metadata?.(OUTPUT_READ),
       beforeEffect: () => {
         if (rpc.recovery === 'at-most-once') requests.answer(call, EMPTY_RESPONSE)
       },

@@ -24,6 +24,12 @@ export const GLOBAL_OPTIONS: readonly Option[] = [
     accepts: /^\d+(\.\d+)?$/,
     summary: 'retry until the agent answers, 60 s or as given',
   },
+  {
+    name: 'reconnect',
+    value: 'SECONDS',
+    summary:
+      'how long to dial again when the connection is lost; calls under way are repeated (default 10; 0: not)',
+  },
   { name: 'timeout', value: 'TIME', summary: 'limit of each call, such as 500ms, 5s or 2m' },
   {
     name: 'output',

@@ -53,6 +53,7 @@ function reader(name: 'stdout' | 'stderr') {
     request: ReadStreamRequest,
     call: Call,
   ): Promise<OutputRead> => {
+    checkName(call)
     const stdio = await openStdio(dependencies, request, call)
     if (stdio === undefined) return NO_OUTPUT
     const output = await inStep('output', '', () => stdio[name].read(request.len, call))
@@ -60,6 +61,15 @@ function reader(name: 'stdout' | 'stderr') {
     dependencies.carried[name] += output.length
     return output
   }
+}
+
+const MOST_NAME_BYTES = 128
+
+function checkName({ outputRead }: Call): void {
+  if (outputRead === undefined) return
+  const bytes = Buffer.byteLength(outputRead)
+  if (bytes < 1 || bytes > MOST_NAME_BYTES)
+    throw new AgentError('INVALID_ARGUMENT', `output-read: ${bytes} bytes, want 1 to ${MOST_NAME_BYTES}`)
 }
 
 /** CloseStdin takes effect after earlier writes, and may be repeated. */

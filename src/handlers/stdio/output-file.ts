@@ -6,30 +6,49 @@ import type { OutputRead } from './process-streams.ts'
 /** The states of a range in the journal; a range of the file without a record is unread. */
 const TAKEN = 1
 const DISCARDED = 2
+/** Taken by a read with a name: only another read tells that it has arrived. */
+const NAMED = 3
 
 /** Until all output is discarded, the memory of discarded output is released in pieces of at least this size. */
 const PUNCHED_BYTES = 2 ** 20
 
+/** The number of a request, or of the name of a read. */
+export interface OutputTaker {
+  readonly number: bigint
+  readonly isNamed: boolean
+}
+
 /** Bytes that a request has taken; they are read only when needed. */
 class Range implements OutputRead {
   isDiscarded = false
+  /** Of a read with a name: whether some answer may have arrived, and how many are on their way. */
+  mayHaveArrived = false
+  answers = 0
   readonly #file: OutputFile
   readonly start: number
   readonly length: number
   /** The place of its record in the journal. */
   readonly record: number
   readonly number: bigint
+  readonly isNamed: boolean
   #bytes: Uint8Array | undefined
 
   constructor(
     file: OutputFile,
-    { start, length, record, number }: Pick<Range, 'length' | 'number' | 'record' | 'start'>,
+    {
+      start,
+      length,
+      record,
+      number,
+      isNamed,
+    }: Pick<Range, 'isNamed' | 'length' | 'number' | 'record' | 'start'>,
   ) {
     this.#file = file
     this.start = start
     this.length = length
     this.record = record
     this.number = number
+    this.isNamed = isNamed
   }
 
   get place(): { readonly fd: Fd; readonly offset: number } | undefined {
@@ -103,8 +122,9 @@ export class OutputFile implements TakenByRequests {
       ({ epoch, start, length }) => epoch === this.#epoch && start + length > this.#discarded,
     )
     for (const [record, { state, ...rest }] of used) {
-      const range = new Range(this, { ...rest, record })
+      const range = new Range(this, { ...rest, record, isNamed: state === NAMED })
       range.isDiscarded = state === DISCARDED
+      range.mayHaveArrived = range.isNamed
       this.#insert(range)
     }
   }
@@ -114,7 +134,8 @@ export class OutputFile implements TakenByRequests {
   }
 
   get taken(): readonly (readonly [bigint, OutputRead])[] {
-    return this.#ranges.flatMap((range) => (range.isDiscarded ? [] : [[range.number, range]]))
+    const taken = this.#ranges.filter(({ isDiscarded, isNamed }) => !isDiscarded && !isNamed)
+    return taken.map((range) => [range.number, range])
   }
 
   get unread(): { readonly start: number; readonly length: number } | undefined {
@@ -141,17 +162,29 @@ export class OutputFile implements TakenByRequests {
     return this.#streams.readAt(this.fd, this.#end - bytes, bytes)
   }
 
-  take(start: number, length: number, number: bigint): OutputRead {
-    const range = new Range(this, { start, length, record: this.#journal.reserve(), number })
+  take(start: number, length: number, { number, isNamed }: OutputTaker): OutputRead {
+    const range = new Range(this, { start, length, record: this.#journal.reserve(), number, isNamed })
     // A request without a number is not sent again: the next agent finds its bytes unread.
-    if (number !== 0n) this.#write(range, TAKEN)
+    if (number !== 0n) this.#write(range, isNamed ? NAMED : TAKEN)
     this.#insert(range)
+    range.answers += 1
     return range
   }
 
   takenBy(number: bigint): OutputRead | undefined {
     if (number === 0n) return undefined
-    return this.#ranges.find((one) => one.number === number && !one.isDiscarded)
+    const range = this.#ranges.find((one) => one.number === number && !one.isDiscarded)
+    if (range !== undefined) range.answers += 1
+    return range
+  }
+
+  /** Another read begins: the answers to earlier reads with names have arrived. */
+  acknowledge({ number }: OutputTaker): void {
+    const arrived = this.#ranges.filter(
+      (range) => range.isNamed && range.mayHaveArrived && !range.isDiscarded && range.number !== number,
+    )
+    for (const range of arrived) this.#discard(range)
+    if (arrived.length > 0) this.#changed()
   }
 
   trim(): void {
@@ -178,6 +211,10 @@ export class OutputFile implements TakenByRequests {
 
   settle(range: Range, isDelivered: boolean): void {
     if (this.#isSealed || range.isDiscarded || !this.#ranges.includes(range)) return
+    range.answers -= 1
+    range.mayHaveArrived ||= isDelivered
+    // The kernel may have taken an answer that its reader never gets.
+    if (range.isNamed && (range.mayHaveArrived || range.answers > 0)) return
     if (isDelivered) this.#discard(range)
     else this.#unread(range)
     this.#changed()

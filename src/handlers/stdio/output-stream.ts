@@ -4,7 +4,7 @@ import type { Clock } from '../../os/clock.ts'
 import type { Fd, Streams } from '../../os/streams/streams.ts'
 import type { Call, TakenByRequests } from '../../state/request.ts'
 import { JournalPage } from './journal-page.ts'
-import { OutputFile } from './output-file.ts'
+import { OutputFile, type OutputTaker } from './output-file.ts'
 import type { OutputTail } from './output-replay.ts'
 import { DRAIN_MS, NO_OUTPUT, type OutputRead, type ProcessOutput, type StreamOs } from './process-streams.ts'
 import type { StoredDescriptors } from './stored-descriptors.ts'
@@ -87,7 +87,9 @@ export class OutputStream implements ProcessOutput {
     try {
       if (this.#mayGrow && maxBytes > this.#capacityBytes) this.#grow(maxBytes)
       const file = this.#file ?? (await this.#open())
-      return await this.#next(file, Math.min(maxBytes, this.#capacityBytes), call)
+      const taker = takerOf(call)
+      file.acknowledge(taker)
+      return await this.#next(file, Math.min(maxBytes, this.#capacityBytes), { signal: call.signal, taker })
     } finally {
       this.#readers--
       this.#readAtMs = this.#clock.monotonicMs()
@@ -167,10 +169,14 @@ export class OutputStream implements ProcessOutput {
     if (this.#streams.growPipe(this.#source.fd, wanted)) this.#capacityBytes = wanted
   }
 
-  async #next(file: OutputFile, maxBytes: number, { signal, number }: Call): Promise<OutputRead> {
+  async #next(
+    file: OutputFile,
+    maxBytes: number,
+    { signal, taker }: { readonly signal: AbortSignal; readonly taker: OutputTaker },
+  ): Promise<OutputRead> {
     for (;;) {
       signal.throwIfAborted()
-      const again = file.takenBy(number)
+      const again = file.takenBy(taker.number)
       if (again !== undefined) return again
       if (!file.hasRoom) {
         // Do not wait for room: a closed stream frees no records.
@@ -180,7 +186,7 @@ export class OutputStream implements ProcessOutput {
       }
       const { unread } = file
       if (unread !== undefined) {
-        return file.take(unread.start, Math.min(unread.length, maxBytes), number)
+        return file.take(unread.start, Math.min(unread.length, maxBytes), taker)
       }
       if (this.#ended) return NO_OUTPUT
       const isFinal = this.#final.signal.aborted
@@ -253,4 +259,13 @@ export class OutputStream implements ProcessOutput {
     const own = isTerminal ? 'master' : name
     void stored.remove(own, `${name}-data`, `${name}-pipe`).then(this.#released.resolve)
   }
+}
+
+function takerOf({ number, outputRead }: Call): OutputTaker {
+  if (outputRead === undefined) return { number, isNamed: false }
+  // Loaded on demand: most agents never need it.
+  const { createHash } = process.getBuiltinModule('node:crypto')
+  const digest = createHash('sha256').update(outputRead).digest()
+  // 0 is no number.
+  return { number: digest.readBigUInt64LE() | 1n, isNamed: true }
 }

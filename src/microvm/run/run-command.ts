@@ -4,11 +4,13 @@ import { join } from 'node:path'
 import { abortable } from '../../base/abort.ts'
 import { didYouMean } from '../../base/suggest.mjs'
 import { withTemporaryFolder } from '../../build/temporary-folder.ts'
+import { connectOnce } from '../../client/connection/connect-agent.ts'
 import type { Stdio } from '../../client/container/attach.ts'
 import { agentOf, rootPathOf } from '../../client/container/container-session.ts'
 import { type ContainerRequest, containerSpec } from '../../client/container/container-spec.ts'
 import { openDaemon } from '../../client/daemon/daemon-client.ts'
 import { daemonSocket } from '../../client/daemon/daemon-socket.mjs'
+import { lastingSession } from '../../client/lasting-session.ts'
 import type { Interruptions } from '../../client/terminal/interruptions.ts'
 import { terminalSize } from '../../client/terminal/terminal.ts'
 import { isFromUserSpace } from '../../host/qemu/console-tail.ts'
@@ -49,6 +51,9 @@ const CONTAINER_ID = 'container'
 const HOSTNAME = 'microvm'
 /** The guest unmounts and stops its container within moments or not at all. */
 const POWER_OFF_GRACE_MS = 10_000
+
+/** How long an agent may take to answer again after a loss. */
+const RETURN_MS = 10_000
 
 /** Runs a container in its own microVM and returns the exit status of its process. */
 export async function runCommand(options: RunOptions, host: RunHost): Promise<number> {
@@ -179,8 +184,14 @@ async function placeOf({ folder, host, options }: GuestRun): Promise<Place> {
 
 async function containerThenPowerOff(guest: Guest, run: GuestRun): Promise<number> {
   const { host, options, parts, timings, what } = run
-  const agent = agentOf(guest.connection)
   const signal = AbortSignal.any([host.interruptions.signal, guest.vm.gone])
+  const connection = lastingSession(guest.connection, {
+    dial: (each) => connectOnce({ connect: guest.connect }, each),
+    returnMs: RETURN_MS,
+    onLoss: () => host.stdio.stderr.write('microvm: the connection was lost, dialling again\r\n'),
+    signal,
+  })
+  const agent = agentOf(connection)
   const rootPath = rootPathOf(CONTAINER_ID)
   const terminal = options.tty ? terminalSize(host.stdio) : undefined
   const spec = containerSpec({ ...what, id: CONTAINER_ID, hostname: HOSTNAME, rootPath, terminal })
@@ -199,7 +210,7 @@ async function containerThenPowerOff(guest: Guest, run: GuestRun): Promise<numbe
   try {
     await agent.destroySandbox({}, { timeoutMs: POWER_OFF_GRACE_MS, signal })
     // The agent waits for its clients before it stops.
-    guest.connection.close()
+    connection.close()
     await guest.vm.awaitEnd(POWER_OFF_GRACE_MS)
     timings.end('power-off')
   } catch (error) {

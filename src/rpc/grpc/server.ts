@@ -1,5 +1,6 @@
 import type { Duplex } from 'node:stream'
 import { Server, ServerCredentials } from '@grpc/grpc-js'
+import { errnoOf } from '../../base/errors.ts'
 import type { ServedConnection } from '../connection.ts'
 import { type ConnectionTotals, LIMITS } from '../limits.ts'
 import type { CheckCall, DuplexTable, MethodTable, StreamTable } from '../method.ts'
@@ -42,11 +43,16 @@ export function serveGrpc(socket: Duplex, accepted: AcceptedGrpc): ServedConnect
     'grpc.enable_channelz': 0,
     interceptors: [limitCalls(accepted.totals, methods, bytesOfStreams(streams, duplexes))],
   })
+  let isLost = false
+  const wasLost = () => isLost
+  socket.on('error', (error) => {
+    isLost ||= LOST.includes(errnoOf(error) ?? '')
+  })
   for (const [name, method] of streams) serveStream(server, name, method, peer)
   for (const [name, { serve }] of duplexes) serveDuplex(server, name, serve, peer)
   for (const [name, { serve }] of methods) {
     // grpc-js keeps the first handler of a name.
-    serveUnary(server, name, serve, { peer, inTurn: accepted.totals.inTurn })
+    serveUnary(server, name, serve, { peer, inTurn: accepted.totals.inTurn, wasLost })
   }
   registerHealthWatch(server, accepted.methods, checkCall)
   registerReflection(server, accepted)
@@ -57,6 +63,9 @@ export function serveGrpc(socket: Duplex, accepted: AcceptedGrpc): ServedConnect
   // The connection is closed once the calls have ended; the caller of `drain` limits the time.
   return { drain: () => server.tryShutdown(() => {}) }
 }
+
+/** What a socket tells when its device is gone; a vsock tells the second. */
+const LOST: readonly string[] = ['ECONNRESET', 'ENOTCONN']
 
 function bytesOfStreams(streams: StreamTable, duplexes: DuplexTable): ReadonlyMap<string, number> {
   return new Map([

@@ -27,11 +27,13 @@ export function serveUnary(
 export interface CallingConnection {
   readonly peer: string
   readonly inTurn: InTurn
+  /** Whether its socket has ended with the device, without a hang-up. */
+  readonly wasLost: () => boolean
 }
 
 type UnaryCall = ServerWritableStream<Buffer, Uint8Array>
 
-function serveCall(call: UnaryCall, method: Method, { peer, inTurn }: CallingConnection): void {
+function serveCall(call: UnaryCall, method: Method, { peer, inTurn, wasLost }: CallingConnection): void {
   const deadlineMs = Number(call.getDeadline())
   const hangup = new AbortController()
   let answered: Outcome | undefined
@@ -69,6 +71,7 @@ function serveCall(call: UnaryCall, method: Method, { peer, inTurn }: CallingCon
     framing: 'grpc',
     number: undefined,
     ageMs: 0,
+    wasLost,
     ...metadataOf(call),
   } as const
   method(call.request, incoming).then(

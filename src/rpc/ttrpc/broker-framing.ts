@@ -89,6 +89,8 @@ interface Undelivered {
 
 /** The frames on a data socket of the broker, in envelopes. Each received frame gets an answer, or {@link nothing}. */
 export class BrokerFraming {
+  /** The client has not hung up: its device is gone. */
+  wasLost = false
   readonly #writer: DataSocketWriter
   readonly #events: FramingEvents
   readonly #link: BrokerLink
@@ -247,6 +249,9 @@ export class BrokerFraming {
       case EnvelopeKind.dropped:
         this.#onDelivery(number, kind === EnvelopeKind.written)
         return
+      case EnvelopeKind.lost:
+        this.wasLost = true
+        return
       case EnvelopeKind.request:
       case EnvelopeKind.oversized:
         if ((envelope.flags & FRAME_IN_FILE) !== 0 && kind === EnvelopeKind.request) {
@@ -258,7 +263,7 @@ export class BrokerFraming {
         if (!isFrameLength(envelope)) this.#break(`request ${number}: frame of ${frameBytes} bytes`)
         return
       default:
-        this.#break(`envelope of kind ${kind}, want 1 to 4`)
+        this.#break(`envelope of kind ${kind}, want 1 to 5`)
     }
   }
 

@@ -16,7 +16,7 @@ export interface CallOptions {
   readonly timeoutMs?: number | undefined
   /** Rejects this call with its reason. */
   readonly signal?: AbortSignal | undefined
-  /** The agent reads `traceparent`, `idempotency-key` and `output-reader`. */
+  /** The agent reads `traceparent`, `idempotency-key` and `output-read`. */
   readonly metadata?: RequestMetadata | undefined
 }
 

@@ -7,6 +7,7 @@ export const EnvelopeKind = {
   oversized: 2,
   written: 3,
   dropped: 4,
+  lost: 5,
   answer: 16,
   nothing: 17,
   confirm: 18,

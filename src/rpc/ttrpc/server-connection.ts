@@ -236,7 +236,6 @@ export class TtrpcServerConnection implements ServedConnection {
 
   #serve(call: OpenCall, method: Method, request: TtrpcRequest, stored: StoredRequest | undefined): void {
     const { number, ageMs, sentBefore } = call.arrival
-    const { known } = request
     this.#calls.set(call.streamId, call)
     this.#openRequestBytes += call.requestBytes
     const onEnd = (outcome: Outcome) => {
@@ -251,9 +250,10 @@ export class TtrpcServerConnection implements ServedConnection {
       number,
       ageMs,
       sentBefore,
-      traceparent: known?.get(TRACEPARENT),
-      metadata: known && ((name) => known.get(name)),
+      traceparent: request.known?.get(TRACEPARENT),
+      metadata: request.known && ((name) => request.known?.get(name)),
       data: stored?.data,
+      wasLost: () => this.#framing.wasLost,
     }).then(
       onEnd,
       // Methods do not reject; the agent must survive one that does.

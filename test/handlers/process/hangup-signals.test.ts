@@ -9,21 +9,27 @@ import { isPending } from '../../support/pending.ts'
 const SIGHUP = 1
 const REQUEST = { containerId: 'c1', execId: 'e1', signal: SIGHUP }
 
-async function withWaitingCall() {
+async function withWaitingCall(grace?: { readonly ms: number }) {
   const { context: made, handlers, os, runtime, state } = await machineWithContainer()
   const { log, lines } = recordingLog()
-  const context = { ...made, log }
+  const config = { ...made.config, streamGraceMs: grace?.ms ?? 0 }
+  const context = { ...made, log, config }
   await handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
   const hangups = new HangupSignals()
   const caller = new AbortController()
   const wait = (signal: number, caller = neverAborted) =>
-    hangups.wait(context, { ...REQUEST, signal }, caller)
+    hangups.wait(context, { ...REQUEST, signal }, { signal: caller, wasLost: () => grace !== undefined })
   const waiting = wait(SIGHUP, caller.signal)
   waiting.catch(() => {})
   const sent = () => os.system.signals.map(({ pid, signal }) => [pid, signal])
   const end = () => runtime.end(1002, { signal: SIGHUP })
   const status = () => handlers.waitProcess(REQUEST, neverAborted)
-  return { caller, context, end, hangups, lines, sent, state, status, wait, waiting }
+  return { os, caller, context, end, hangups, lines, sent, state, status, wait, waiting }
+}
+
+/** More turns of the loop than the call needs to find that its caller was lost. */
+async function settled(): Promise<void> {
+  for (let turn = 0; turn < 5; turn++) await new Promise(setImmediate)
 }
 
 describe('SignalOnHangup', () => {
@@ -77,6 +83,39 @@ describe('SignalOnHangup', () => {
     expect(sent()).toEqual([[1002, 15]])
   })
 
+  it('gives a caller that was lost with its device the grace to call again', async () => {
+    const { os, caller, sent, wait, waiting } = await withWaitingCall({ ms: 5000 })
+    caller.abort(cancelled())
+    await settled()
+    os.clock.advance(4999)
+    expect([await isPending(waiting), sent()]).toEqual([true, []])
+    const later = new AbortController()
+    const second = wait(15, later.signal)
+    await expect(waiting).rejects.toMatchObject({ code: 'CANCELLED' })
+    os.clock.advance(10_000)
+    expect([await isPending(second), sent()]).toEqual([true, []])
+    later.abort(cancelled())
+    await settled()
+    os.clock.advance(5000)
+    await expect(second).rejects.toMatchObject({ code: 'CANCELLED' })
+    expect(sent()).toEqual([[1002, 15]])
+  })
+
+  it('signals nothing when the process ends within the grace, or the signal 0 comes', async () => {
+    const one = await withWaitingCall({ ms: 5000 })
+    one.caller.abort(cancelled())
+    await settled()
+    one.end()
+    one.os.clock.advance(5000)
+    await expect(one.waiting).rejects.toMatchObject({ code: 'CANCELLED' })
+    const other = await withWaitingCall({ ms: 5000 })
+    other.caller.abort(cancelled())
+    await settled()
+    await other.wait(0)
+    await expect(other.waiting).rejects.toMatchObject({ code: 'CANCELLED' })
+    expect([one.sent(), other.sent()]).toEqual([[], []])
+  })
+
   it('is cancelled by the signal 0', async () => {
     const { caller, sent, wait, waiting } = await withWaitingCall()
     await wait(0)
@@ -92,6 +131,8 @@ describe('SignalOnHangup', () => {
     [{ signal: 65 }, 'signal: unknown number 65, want at most 64'],
   ])('refuses %j', async (wrong, text) => {
     const { context, hangups } = await withWaitingCall()
-    await expect(hangups.wait(context, { ...REQUEST, ...wrong }, neverAborted)).rejects.toThrow(text)
+    await expect(hangups.wait(context, { ...REQUEST, ...wrong }, { signal: neverAborted })).rejects.toThrow(
+      text,
+    )
   })
 })

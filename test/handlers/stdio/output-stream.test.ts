@@ -36,6 +36,40 @@ describe('OutputStream', () => {
     expect(await read(2)).toBe('c')
   })
 
+  it('gives a read with a name its bytes again, until another read says that they have arrived', async () => {
+    const { stream, write } = outputStream()
+    const named = async (outputRead: string | undefined) =>
+      await stream.read(3, { ...callOf(neverAborted), outputRead })
+    const textOf = (read: { read(): Uint8Array }) => Buffer.from(read.read()).toString()
+    write('abcdefgh')
+    const first = await named('r 1')
+    first.delivered()
+    const again = await named('r 1')
+    expect([textOf(first), textOf(again)]).toEqual(['abc', 'abc'])
+    again.dropped()
+    expect(textOf(await named('r 1'))).toBe('abc')
+    const second = await named('r 2')
+    expect(textOf(second)).toBe('def')
+    // The answer to a dead connection may be given up after another one has arrived.
+    const repeated = await named('r 2')
+    repeated.delivered()
+    second.dropped()
+    expect(textOf(await named(undefined))).toBe('gh')
+  })
+
+  it('makes the bytes of a read with a name unread when none of its answers can have arrived', async () => {
+    const { stream, write } = outputStream()
+    write('abc')
+    const [one, two] = [
+      await stream.read(3, { ...callOf(neverAborted), outputRead: 'r 1' }),
+      await stream.read(3, { ...callOf(neverAborted), outputRead: 'r 1' }),
+    ]
+    one.dropped()
+    two.dropped()
+    const other = await stream.read(3, callOf(neverAborted))
+    expect(Buffer.from(other.read()).toString()).toBe('abc')
+  })
+
   it('enlarges the pipe to the size of a read, up to 1 MiB', async () => {
     const { read, write } = outputStream()
     const first = read(4_000_000)

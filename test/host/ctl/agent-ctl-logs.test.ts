@@ -81,7 +81,9 @@ describe('agent-ctl logs', () => {
     await job.read('stderr')
     const proxy = await cuttingProxy(pod.started.path)
     const onErrors = () => proxy.close()
-    const followed = await ctl(['-a', proxy.address, 'logs', '-f', 'web', 'lost'], { onErrors })
+    const followed = await ctl(['-a', proxy.address, '--reconnect', '0', 'logs', '-f', 'web', 'lost'], {
+      onErrors,
+    })
     expect(followed).toEqual({
       status: 125,
       stdout: 'one\n',

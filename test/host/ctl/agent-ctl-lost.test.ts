@@ -6,7 +6,7 @@ import { ctl } from '../../support/ctl/run-ctl.ts'
 import { type AgentPod, startPod } from '../../support/host/agent-pod.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
-describe.each(['ttrpc', 'grpc'])('agent-ctl whose agent closes the connection, over %s', (protocol) => {
+describe.each(['ttrpc', 'grpc'])('agent-ctl that does not dial again, over %s', (protocol) => {
   let pod: AgentPod
   beforeAll(async () => {
     pod = await startPod()
@@ -19,7 +19,7 @@ describe.each(['ttrpc', 'grpc'])('agent-ctl whose agent closes the connection, o
   /** Runs agent-ctl through a proxy, which ends the connection after this many bytes of a side. */
   async function cut(limits: Parameters<typeof cuttingProxy>[1], ...words: readonly string[]) {
     const proxy = await cuttingProxy(pod.started.path, limits)
-    const run = await ctl(['-a', proxy.address, '--protocol', protocol, ...words])
+    const run = await ctl(['-a', proxy.address, '--reconnect', '0', '--protocol', protocol, ...words])
     proxy.close()
     return run
   }

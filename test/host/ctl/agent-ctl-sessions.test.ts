@@ -125,7 +125,18 @@ describe('agent-ctl in a session on a terminal', () => {
       const proxy = await cuttingProxy(pod.started.path)
       const terminal = startShell()
       await terminal.shows('prompt> ')
-      const exec = ['-a', proxy.address, '--protocol', protocol, 'exec', '-it', 'web', 'sh']
+      const exec = [
+        '-a',
+        proxy.address,
+        '--reconnect',
+        '0',
+        '--protocol',
+        protocol,
+        'exec',
+        '-it',
+        'web',
+        'sh',
+      ]
       terminal.type(`${commandLine(...exec)}\n`)
       await terminal.shows('# ')
       terminal.type('echo in""side\n')

@@ -32,11 +32,11 @@ describe('decodeRequest', () => {
     const request = { service: 's', method: 'm', payload: new Uint8Array(0), timeoutNano: 0n }
     const read = (metadata: Record<string, string>) =>
       decodeRequest(payloadOf(encodeRequestFrame(1, request, metadata))).known?.get('traceparent')
-    const more = { 'idempotency-key': 'k', 'output-reader': 'r 1', other: 'x' }
+    const more = { 'idempotency-key': 'k', 'output-read': 'r 1', other: 'x' }
     expect(decodeRequest(payloadOf(encodeRequestFrame(1, request, more))).known).toEqual(
       new Map([
         ['idempotency-key', 'k'],
-        ['output-reader', 'r 1'],
+        ['output-read', 'r 1'],
       ]),
     )
     expect(read({ a: 'b', traceparent: 'x'.repeat(64), c: 'd' })).toBe('x'.repeat(64))

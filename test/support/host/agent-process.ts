@@ -43,6 +43,8 @@ export interface AgentConnection {
 /** The real agent below the real vminit, on this machine with a separate /run. */
 export interface AgentProcess extends AgentConnection {
   readonly path: string
+  /** Of TCP. */
+  readonly port: number
   readonly vminitPid: number
   readonly containersCgroup: string
   readonly log: AgentLog['lines']
@@ -100,6 +102,8 @@ export async function startAgent(
     readonly settings?: Readonly<Record<string, string>>
     readonly withPolicyEngine?: boolean
     readonly cgroupV2?: boolean
+    /** Serves TCP in place of a unix socket. */
+    readonly tcp?: boolean
     readonly environment?: Readonly<Record<string, string>>
     /** The folder of another agent, by default the built one. */
     readonly installed?: string
@@ -115,7 +119,8 @@ export async function startAgent(
   writeFileSync(config, settingsOf({ ...options, runtime }))
   // crun does not work with the cgroup v2 hierarchy next to those of v1.
   const isCrun = basename(runtime) === 'crun'
-  const args = ['--server-addr', `unix://${path}`, '--config', config, ...(options.args ?? [])]
+  const address = options.tcp === true ? 'tcp://127.0.0.1:0' : `unix://${path}`
+  const args = ['--server-addr', address, '--config', config, ...(options.args ?? [])]
   const cgroups = options.cgroupV2 === true ? [ONLY_V2] : isCrun ? [HIDE_HYBRID] : []
   const command = agentCommand(installed, args, cgroups)
   const [program = '', ...words] = [...(options.network?.enter ?? []), ...command]
@@ -131,11 +136,13 @@ export async function startAgent(
   })
   const pid = child.pid
   if (pid === undefined) throw new Error('unshare could not be started')
-  await log.logged({ msg: 'listening' })
-  const connection = await open(path)
+  const { port } = await log.logged({ msg: 'listening' })
+  const target = options.tcp === true ? Number(port) : path
+  const connection = await open(target)
   return {
     ...connection,
     path,
+    port: Number(port),
     vminitPid: pid,
     containersCgroup: `/containers-${pid}`,
     log: log.lines,
@@ -145,7 +152,7 @@ export async function startAgent(
     agentPid: () => agentBelow(pid),
     openFiles: () => openFilesOf(agentBelow(pid)),
     inside: (inner) => `/proc/${pid}/root${inner}`,
-    connect: () => open(path),
+    connect: () => open(target),
     stop: async () => {
       connection.close()
       await endChild(child)
@@ -196,8 +203,8 @@ async function withPolicyEngine(built: string): Promise<string> {
   return folder
 }
 
-async function open(path: string): Promise<AgentConnection> {
-  const socket = connect(path)
+async function open(target: string | number): Promise<AgentConnection> {
+  const socket = typeof target === 'number' ? connect(target, '127.0.0.1') : connect(target)
   await new Promise<void>((resolve, reject) => socket.once('connect', resolve).once('error', reject))
   const client = ttrpcClient(socket)
   return {

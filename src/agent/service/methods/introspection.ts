@@ -82,7 +82,7 @@ export function introspectionMethods(guest: GuestContext, given: IntrospectionCo
     }),
     signalOnHangup: cancellable(
       'idempotent',
-      (request, { signal }) => hangups.wait(usableContainers(given.sandbox), request, signal),
+      (request, call) => hangups.wait(usableContainers(given.sandbox), request, call),
       { ...NO_DISK, turn: 'wait', rule: { message: 'grpc.SignalProcessRequest' }, key: 'refused' },
     ),
   } satisfies ServiceMethods<typeof IntrospectionDefinition>

@@ -31,6 +31,7 @@ const STREAM = { ...NO_DISK, turn: 'wait', logLevel: 'debug' } as const
 
 const READ = {
   ...STREAM,
+  readsOutput: true,
   /** Does not copy the data. */
   encode: (output: OutputRead): Encoded => encodeBytesField(1, output),
   /** A refused call still reads the bytes, so that the process can go on writing. */
