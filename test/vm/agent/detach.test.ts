@@ -1,0 +1,72 @@
+import { buffer } from 'node:stream/consumers'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { LifecycleDefinition } from '../../../src/gen/microvm/agent/v1/lifecycle.ts'
+import { clientFor, type ServiceClient } from '../../../src/rpc/client.ts'
+import type { Pod } from '../../support/containers/pod.ts'
+import { listenForMany } from '../../support/host/host-ports.ts'
+import { CRUN, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
+import { bootPod } from '../../support/vm/guest-pod.ts'
+import { HOT_VSOCK, HotVsock } from '../../support/vm/hot-vsock.ts'
+
+const LINES = 60_000
+const [PORT, NEXT] = [7001, 7002]
+
+/** Without agent.stream_grace. That no byte is lost is shown in test/host/stdio/detach.test.ts. */
+describe.skipIf(cannotBoot() !== undefined)('a guest whose streams are detached', () => {
+  let guest: TestGuest
+  let pod: Pod
+  let vsock: HotVsock
+  let lifecycle: ServiceClient<typeof LifecycleDefinition>
+  beforeAll(async () => {
+    ;({ guest, pod } = await bootPod({ ...HOT_VSOCK, append: [CRUN] }))
+    vsock = new HotVsock(guest)
+    lifecycle = clientFor(LifecycleDefinition, guest.guest.connection)
+    await pod.run('host', ['sleep', '1000'])
+  })
+  afterAll(async () => {
+    await guest?.stop()
+    await vsock?.end()
+  })
+
+  it('tells what has passed, and connects them again when another device comes', {
+    timeout: 120_000,
+  }, async () => {
+    const listen = (port: number) => listenForMany(`${vsock.path}_${port}`)
+    const [before, other] = [await listen(PORT), await listen(NEXT)]
+    await pod.add('host', 'out', ['seq', `${LINES}`], { ports: { stdoutPort: PORT } })
+    await pod.add('host', 'still', ['sh', '-c', 'read line; echo "$line"'], {
+      ports: { stdinPort: NEXT },
+    })
+    const [first, second] = [await before.next(), await other.next()]
+    const waiting = guest.agent.waitProcess({ containerId: 'host', execId: '' })
+    const ended = expect(waiting).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+    const reading = buffer(first)
+    const { streams } = await lifecycle.detach({ timeoutMs: 120_000 })
+    const got = await reading
+    await ended
+    const told = streams.find(({ port }) => port === PORT)
+    expect(told).toMatchObject({ containerId: 'host', execId: 'out', stream: 'stdout' })
+    expect(Number(told?.total)).toBe(got.length)
+    await expect(pod.add('host', 'late', ['true'])).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+    second.destroy()
+    for (const each of [before, other]) each.close()
+
+    await vsock.unplug()
+    const repair = () => lifecycle.getResume({}).catch(() => undefined)
+    await expect.poll(async () => (await repair())?.state, { timeout: 20_000 }).toBe('ready')
+    expect(await repair()).toMatchObject({ trigger: 'device', randomness: 'unknown' })
+    await expect(pod.add('host', 'late', ['true'])).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+
+    await vsock.plug()
+    const attached = async () => {
+      const { events } = await guest.introspection.getEvents({})
+      return events.flatMap(({ streamChanged }) =>
+        streamChanged?.action === 'attached' ? streamChanged.port : [],
+      )
+    }
+    const after = await Promise.all([PORT, NEXT].map(listen))
+    await expect.poll(attached, { timeout: 20_000 }).toEqual(expect.arrayContaining([PORT, NEXT]))
+    expect(await pod.output('late', 'echo late')).toBe('late\n')
+    for (const each of after) each.close()
+  })
+})
