@@ -73,5 +73,5 @@ export const DOCUMENT_LIFE: Readonly<Record<string, Call>> = {
 const REQUEST = EnsureInstanceRequest.fromPartial({
   properties: { key },
   document:
-    '{kind: VM, spec: {stability: latest, features: {memory: {size: 64, maximum: 64}, storage: [{source: root}]}}}',
+    '{kind: VM, spec: {stability: latest, features: {memory: {size: 64, current: 48, maximum: 64}, storage: [{source: root}]}}}',
 })
