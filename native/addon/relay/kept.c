@@ -141,7 +141,7 @@ static ssize_t send_some(struct stream *stream) {
 }
 
 enum stream_state kept_move(struct stream *stream) {
-  for (int call = 0; call < CALLS_PER_MOVE; call++) {
+  for (int call = 0;; call++) {
     int error = stream->target == -1 ? 0 : take_totals(stream);
     if (error != 0) return end(stream, error);
     ssize_t filled = fill(stream);
@@ -150,7 +150,8 @@ enum stream_state kept_move(struct stream *stream) {
     if (sent < 0) return end(stream, (int)-sent);
     if (stream->has_ended && stream->held_bytes == 0 && kept_is_settled(stream)) return end(stream, 0);
     if (filled == 0 && sent == 0) break;
-    if (call == CALLS_PER_MOVE - 1) return STREAM_HAS_MORE;
+    /* Without a connection nothing but the file's room ends the loop: no event would go on with it. */
+    if (call >= CALLS_PER_MOVE - 1 && stream->target != -1) return STREAM_HAS_MORE;
   }
   return STREAM_WAITS_FOR_EITHER;
 }

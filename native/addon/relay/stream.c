@@ -88,8 +88,8 @@ int stream_count(struct stream *stream, int file, off_t offset) {
 
 bool stream_lost_device(const struct stream *stream) {
   if (!stream->outlives_device || stream->error == 0 || stream->error == ECANCELED) return false;
-  /* A unix socket in the place of a vsock tells it once. */
-  if (stream->error == ECONNRESET) return true;
+  /* Just before its sockets are reset, a removed device refuses bytes. A unix socket in its place tells the reset once. */
+  if (stream->error == ENODEV || stream->error == ENOTCONN || stream->error == ECONNRESET) return true;
   struct pollfd connection = {.fd = stream->is_input ? stream->source : stream->target};
   return connection.fd != -1 && poll(&connection, 1, 0) == 1 && (connection.revents & POLLERR) != 0;
 }
