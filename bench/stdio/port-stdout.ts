@@ -31,6 +31,27 @@ assert total == ${MIB} << 20, total
 print((time.monotonic() - begin) * 1000)
 `
 
+/** Drops the opening, and tells its total after every 64 KiB and at the end. */
+const RESUMING_READER = `
+import socket, struct, sys, time
+server = socket.socket(socket.AF_UNIX)
+server.bind(sys.argv[1])
+server.listen()
+print('listening', flush=True)
+connection, _ = server.accept()
+connection.recv(16, socket.MSG_WAITALL)
+space = bytearray(1 << 20)
+begin = time.monotonic()
+total = told = 0
+while count := connection.recv_into(space):
+    total += count
+    if total - told >= 65536 or total == ${MIB} << 20:
+        connection.send(struct.pack('<Q', total))
+        told = total
+assert total == ${MIB} << 20, total
+print((time.monotonic() - begin) * 1000)
+`
+
 const SPLICE_LOOP = `
 import os, socket, sys
 target = socket.socket(socket.AF_UNIX)
@@ -52,14 +73,18 @@ const target = require('node:net').connect(process.argv[1], () => {
 
 const ports = makeHostPorts()
 const keepingPorts = makeHostPorts({ output_replay_bytes: '65536' })
+const resumingPorts = makeHostPorts({ stream_resume: 'true' })
 const pod = await startPod({ settings: ports.settings })
+const resuming = await startPod({ settings: resumingPorts.settings })
 const keeping = await startPod({ settings: keepingPorts.settings })
 try {
-  for (const each of [pod, keeping]) await each.run('bench', ['/bin/sleep', '1000000'])
+  for (const each of [pod, keeping, resuming]) await each.run('bench', ['/bin/sleep', '1000000'])
   await measure(ports.folder)
 } finally {
   await pod.stop()
   await keeping.stop()
+  await resuming.stop()
+  resumingPorts.remove()
   ports.remove()
   keepingPorts.remove()
 }
@@ -67,12 +92,15 @@ try {
 async function measure(folder: string): Promise<void> {
   const agent: Sample[] = []
   const kept: Sample[] = []
+  const resumed: Sample[] = []
   const splice: Sample[] = []
   const javascript: Sample[] = []
   for (let round = 1; round <= ROUNDS; round++) {
     const at = (kind: number) => 1000 * kind + round
     agent.push(await readWhile(`${folder}/port_${at(1)}`, () => throughPort(pod, at(1))))
     kept.push(await readWhile(`${keepingPorts.folder}/port_${at(1)}`, () => throughPort(keeping, at(1))))
+    const path = `${resumingPorts.folder}/port_${at(1)}`
+    resumed.push(await readWhile(path, () => throughPort(resuming, at(1)), RESUMING_READER))
     splice.push(
       await readWhile(`${folder}/${at(2)}`, (path) =>
         relayed(pod.root, ['python3', '-c', SPLICE_LOOP, path]),
@@ -101,6 +129,14 @@ async function measure(folder: string): Promise<void> {
     phases: { agentCpu: medianOf(kept, 'cpuMs'), agentCpuWithout: medianOf(agent, 'cpuMs') },
   })
   report({
+    figure: 'port stdout that resumes, 1 GiB',
+    unit: 'ms',
+    value: medianOf(resumed, 'elapsedMs'),
+    floor: medianOf(agent, 'elapsedMs'),
+    limit: 1.2,
+    phases: { agentCpu: medianOf(resumed, 'cpuMs'), agentCpuWithout: medianOf(agent, 'cpuMs') },
+  })
+  report({
     figure: 'port stdout, CPU of 1 GiB',
     unit: 'ms',
     value: medianOf(agent, 'cpuMs'),
@@ -115,8 +151,12 @@ interface Sample {
 }
 
 /** `write` sends to a reader at `path` and returns the CPU time of the relay. */
-async function readWhile(path: string, write: (path: string) => Promise<number>): Promise<Sample> {
-  const reader = run(['python3', '-c', READER, path])
+async function readWhile(
+  path: string,
+  write: (path: string) => Promise<number>,
+  program = READER,
+): Promise<Sample> {
+  const reader = run(['python3', '-c', program, path])
   const output = text(reader.stdout)
   await once(reader.stdout, 'data')
   const cpuMs = await write(path)

@@ -1,6 +1,12 @@
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
+import { AgentError } from '../../../src/base/errors.ts'
+import { silentLogger } from '../../../src/base/log.ts'
+import { PortOutput } from '../../../src/handlers/stdio/port-streams.ts'
+import { PortLinks } from '../../../src/handlers/stdio/ports/port-links.ts'
+import { StoredDescriptors } from '../../../src/handlers/stdio/stored-descriptors.ts'
 import type { Fd } from '../../../src/os/streams/streams.ts'
+import { FakeOs } from '../../support/fakes/fake-os.ts'
 import { execRequest, type Machine, machineWithContainer } from '../../support/handlers/machine.ts'
 import { readToEnd, write } from '../../support/handlers/stdio-ends.ts'
 import { settle } from '../../support/pending.ts'
@@ -152,5 +158,54 @@ describe('streams over ports that a caller stops', () => {
     write(os, slave, 'shown')
     runtime.end(pid, { code: 0 })
     expect(await readToEnd(os, end)).toBe('shown')
+  })
+})
+
+describe('a thousand streams over ports', () => {
+  it('are stopped and attached again and again, 64 at a time, and leave nothing behind', async () => {
+    const os = new FakeOs()
+    const dials = { open: 0, most: 0, all: 0 }
+    const ports = new PortLinks({
+      os,
+      log: silentLogger(),
+      events: { add: () => {} },
+      graceMs: 60_000,
+      resumes: false,
+      ownerOf: () => undefined,
+      hostConnections: {
+        connect: async ({ again }) => {
+          dials.open += 1
+          dials.all += 1
+          dials.most = Math.max(dials.most, dials.open)
+          await settle()
+          dials.open -= 1
+          // Every tenth dial fails, and is tried again.
+          if (dials.all % 10 === 0) throw new AgentError('INTERNAL', 'none', { errno: 'ECONNRESET' })
+          const fd = os.streams.socket()
+          os.streams.otherEnd(fd)
+          again?.keep(fd)
+          return { fd, settled: async () => {} }
+        },
+      },
+    })
+    const outputs = Array.from({ length: 1000 }, (_, index) => {
+      const stored = new StoredDescriptors(os.descriptors, `p${index}`)
+      const { parentEnd: fd } = os.streams.pipe('child-writes')
+      stored.put('stdout', fd)
+      const connection = os.streams.socket()
+      os.streams.otherEnd(connection)
+      const stream = { connection, port: index + 1, fd, through: undefined, stored }
+      return new PortOutput({ ...os, ports }, 'stdout', stream)
+    })
+    for (let time = 0; time < 5; time++) {
+      expect(await ports.detach()).toHaveLength(1000)
+      await ports.attach([])
+    }
+    await settle()
+    expect(dials.most).toBe(64)
+    await Promise.all(outputs.map((output) => output.close()))
+    expect(ports.totals()).toEqual([])
+    expect(os.descriptors.stored).toEqual(['stream-records'])
+    expect(os.clock.sleeping).toBe(0)
   })
 })

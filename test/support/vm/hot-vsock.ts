@@ -51,7 +51,8 @@ export class HotVsock {
     const socket = join(this.#guest.folder, `vsock-${this.#count}.sock`)
     const program = await findVsockDaemon(() => {})
     const path = this.path
-    const vm = `guest-cid=${3 + this.#count},socket=${socket},uds-path=${path}`
+    // As in src/host/instance/machine/daemon-steps.ts: the daemon drops packets that are too long.
+    const vm = `guest-cid=${3 + this.#count},socket=${socket},uds-path=${path},tx-buffer-size=28672`
     this.#daemon = spawn(program, ['--vm', vm], { stdio: 'ignore' })
     await once(this.#daemon, 'spawn')
     while (!existsSync(socket)) await sleep(10)

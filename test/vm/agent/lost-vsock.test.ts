@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { StreamChanged } from '../../../src/gen/microvm/agent/v1/introspection.ts'
 import type { Pod } from '../../support/containers/pod.ts'
 import { listenForMany } from '../../support/host/host-ports.ts'
+import { ResumingReader, ResumingWriter } from '../../support/host/resuming-host.ts'
 import { CRUN, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { bootPod } from '../../support/vm/guest-pod.ts'
 import { HOT_VSOCK, HotVsock } from '../../support/vm/hot-vsock.ts'
@@ -85,3 +86,56 @@ describe.skipIf(cannotBoot() !== undefined)('a guest with agent.stream_grace who
     expect(await terminal.wait()).toBe(0)
   })
 })
+
+describe.skipIf(cannotBoot() !== undefined)(
+  'a guest with agent.stream_resume whose vsock device goes',
+  () => {
+    let guest: TestGuest
+    let pod: Pod
+    let vsock: HotVsock
+    beforeAll(async () => {
+      const append = [CRUN, 'agent.stream_grace=60', 'agent.stream_resume=true']
+      ;({ guest, pod } = await bootPod({ ...HOT_VSOCK, append }))
+      vsock = new HotVsock(guest)
+      await pod.run('host', ['sleep', '1000'])
+    })
+    afterAll(async () => {
+      await guest?.stop()
+      await vsock?.end()
+    })
+
+    it('loses and repeats no byte of outputs and inputs, three times', { timeout: 180_000 }, async () => {
+      const listen = (port: number) => listenForMany(`${vsock.path}_${port}`)
+      const sent = Buffer.from(ALL)
+      const reader = { numbers: new ResumingReader(), copy: new ResumingReader() }
+      const writer = new ResumingWriter(sent)
+      let listening = await Promise.all([7101, 7102, 7103].map(listen))
+      const numbers = await pod.add('host', 'numbers', ['seq', `${LINES}`], { ports: { stdoutPort: 7101 } })
+      const copy = await pod.add('host', 'copy', ['cat'], { ports: { stdinPort: 7102, stdoutPort: 7103 } })
+      for (let round = 1; ; round++) {
+        const [first, second, third] = await Promise.all(listening.map((port) => port.next()))
+        if (first === undefined || second === undefined || third === undefined)
+          throw new Error('no connection')
+        const isLast = round === 4
+        const most = isLast ? Number.POSITIVE_INFINITY : round * 60_000
+        const all = [
+          reader.numbers.read(first, most),
+          writer.write(second, isLast ? most : 60_000),
+          reader.copy.read(third, isLast ? most : round * 50_000),
+        ]
+        await Promise.all(all)
+        if (isLast) break
+        // More is on its way in both directions.
+        second.write(sent.subarray(writer.acknowledged, writer.acknowledged + 30_000))
+        await vsock.unplug()
+        for (const port of listening) port.close()
+        await vsock.plug()
+        listening = await Promise.all([7101, 7102, 7103].map(listen))
+      }
+      expect(reader.numbers.bytes.equals(sent)).toBe(true)
+      expect(reader.copy.bytes.equals(sent)).toBe(true)
+      expect([await numbers.wait(), await copy.wait()]).toEqual([0, 0])
+      expect(new Set(writer.openings.map(({ name }) => name)).size).toBe(1)
+    })
+  },
+)
