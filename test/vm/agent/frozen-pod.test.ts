@@ -1,24 +1,14 @@
 import { execFileSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { copyFileSync, readFileSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { copyFileSync, readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
-import { LifecycleDefinition } from '../../../src/gen/microvm/agent/v1/lifecycle.ts'
-import { specKey } from '../../../src/host/spec/spec-key.ts'
-import { clientFor, type ServiceClient } from '../../../src/rpc/client.ts'
-import { bind } from '../../support/containers/container-requests.ts'
 import type { Pod } from '../../support/containers/pod.ts'
-import { storageOf } from '../../support/handlers/storage/storage-builder.ts'
 import { startAgentKiller } from '../../support/vm/agent-killer.ts'
-import { CRUN, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
-import { bootPod } from '../../support/vm/guest-pod.ts'
-import { plugDisk } from '../../support/vm/hot-plug.ts'
+import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
+import { bootDiskPod, type DiskPod } from '../../support/vm/disk-pod.ts'
 
-const DISKS = [
-  { name: 'ext4', slot: 9 },
-  { name: 'xfs', slot: 10 },
-] as const
+const NAMES = ['ext4', 'xfs'] as const
 const IDS = ['one', 'two', 'three', 'four', 'five']
 const MOUNT_POINTS = ['/run/kata-containers/sandbox/storage/xfs', '/run/kata-containers/sandbox/storage/ext4']
 
@@ -39,26 +29,14 @@ function countsIn(name: string, path: string): readonly number[] {
 describe.skipIf(cannotBoot() !== undefined)('a pod of five containers and two disks', () => {
   let guest: TestGuest
   let pod: Pod
-  let lifecycle: ServiceClient<typeof LifecycleDefinition>
+  let lifecycle: DiskPod['lifecycle']
+  let images: DiskPod['images']
+  let onDisks: DiskPod['onDisks']
   let isOff = false
 
   beforeAll(async () => {
-    const devices = Object.fromEntries(
-      DISKS.map(({ name, slot }) => [specKey(`${name}-port`), { kind: 'root-port', slot }] as const),
-    )
-    ;({ guest, pod } = await bootPod({ extra: { devices, backends: {} }, append: [CRUN] }))
-    lifecycle = clientFor(LifecycleDefinition, guest.guest.connection)
-    for (const { name } of DISKS) {
-      const path = image(name)
-      writeFileSync(path, '')
-      execFileSync('truncate', ['-s', '320M', path])
-      execFileSync(`mkfs.${name}`, ['-q', path])
-      const device = { kind: 'disk', slot: 0, serial: name, backend: specKey(`${name}-file`) } as const
-      const backend = { kind: 'file', path, access: 'read-write' } as const
-      const disk = { key: specKey(name), device, backend, bus: specKey(`${name}-port`) }
-      await plugDisk(guest.guest.vm.qmp, disk, guest.guest.vm.gone)
-    }
-    for (const id of IDS) await pod.run(id, ['sh', '-c', WRITING(id)], onDisks())
+    ;({ guest, pod, lifecycle, images, onDisks } = await bootDiskPod())
+    for (const id of IDS) await pod.run(id, ['sh', '-c', WRITING(id)], onDisks)
   }, 400_000)
   afterAll(async () => {
     await guest?.stop()
@@ -68,22 +46,8 @@ describe.skipIf(cannotBoot() !== undefined)('a pod of five containers and two di
     if (!isOff) await lifecycle.thaw({})
   })
 
-  const image = (name: string) => join(guest.folder, `${name}.img`)
-  const onDisks = () => ({
-    storages: DISKS.map(({ name, slot }) =>
-      storageOf({
-        ...{ driver: 'blk', source: `0${slot.toString(16)}/00`, fstype: name },
-        mountPoint: `/run/kata-containers/sandbox/storage/${name}`,
-      }),
-    ),
-    mounts: DISKS.map(({ name }) => bind(`/run/kata-containers/sandbox/storage/${name}`, `/${name}`)),
-  })
   const hashes = () =>
-    DISKS.map(({ name }) =>
-      createHash('sha1')
-        .update(readFileSync(image(name)))
-        .digest('hex'),
-    )
+    NAMES.map((name) => createHash('sha1').update(readFileSync(images[name])).digest('hex'))
 
   async function states(): Promise<readonly string[]> {
     const { containers } = await guest.introspection.listContainers({})
@@ -100,17 +64,14 @@ describe.skipIf(cannotBoot() !== undefined)('a pod of five containers and two di
 
   it('is at rest, with clean disks, until it is thawed', async () => {
     await writes()
-    const beganMs = performance.now()
     const answer = await lifecycle.quiesce({})
-    const ms = performance.now() - beganMs
-    process.stderr.write(`frozen in ${ms.toFixed(0)} ms\n`)
     expect(answer.containers.toSorted()).toEqual(IDS.toSorted())
     expect(answer.fileSystems).toEqual(expect.arrayContaining(MOUNT_POINTS))
     expect((await states()).filter((each) => each.endsWith(' running frozen'))).toHaveLength(IDS.length)
     const before = hashes()
-    const counts = DISKS.map(({ name }) => {
-      copyFileSync(image(name), image(`${name}-copy`))
-      return countsIn(name, image(`${name}-copy`))
+    const counts = NAMES.map((name) => {
+      copyFileSync(images[name], `${images[name]}-copy`)
+      return countsIn(name, `${images[name]}-copy`)
     })
     // A container was frozen between its two writes, or before or after both.
     for (const [index, count] of (counts[0] ?? []).entries())
@@ -159,7 +120,7 @@ describe.skipIf(cannotBoot() !== undefined)('a pod of five containers and two di
         '-c',
         'read a; fsfreeze --freeze /xfs; echo frozen; read b; fsfreeze --unfreeze /xfs; echo thawed; read c',
       ],
-      { ...onDisks(), capabilities: ['CAP_KILL', 'CAP_SYS_CHROOT', 'CAP_SYS_ADMIN'] },
+      { ...onDisks, capabilities: ['CAP_KILL', 'CAP_SYS_CHROOT', 'CAP_SYS_ADMIN'] },
     )
     await freezing.write('\n')
     await freezing.readUntil('frozen\n')
@@ -178,7 +139,7 @@ describe.skipIf(cannotBoot() !== undefined)('a pod of five containers and two di
     await guest.guest.vm.qmp.execute('system_powerdown', {}, AbortSignal.timeout(10_000))
     await guest.guest.vm.exited
     isOff = true
-    const counts = DISKS.map(({ name }) => countsIn(name, image(name)))
+    const counts = NAMES.map((name) => countsIn(name, images[name]))
     expect(counts.flat().every((count) => count > 0)).toBe(true)
     expect(guest.consoleText()).not.toContain('not written within')
   })
