@@ -206,10 +206,12 @@ export class Quiesce {
     freeze.fileSystems = new Map(found.map((each, index) => [`file-system-${index}`, each]))
     freeze.containers = await this.#runningContainers()
     for (const [name, each] of freeze.fileSystems) await this.#holdFileSystem(name, each)
-    for (const [index, { id, cgroup }] of freeze.containers.entries()) {
-      const held = os.freezer.holdCgroup(`cgroup-${index}`, cgroup.freezeFile)
-      await held.catch((error) => fail(`container ${id}`, error, HOLD_FAILURES))
-    }
+    const holds = freeze.containers.map(({ id, cgroup }, index) =>
+      os.freezer
+        .holdCgroup(`cgroup-${index}`, cgroup.freezeFile)
+        .catch((error) => fail(`container ${id}`, error, HOLD_FAILURES)),
+    )
+    await Promise.all(holds)
     await os.freezer.arm(freeze.timeoutMs)
     freeze.boundAtMs = this.#nowMs() + freeze.timeoutMs
   }
@@ -304,6 +306,11 @@ export class Quiesce {
     const freeze = this.#freeze
     if (freeze === undefined || freeze.phase !== 'frozen') return
     await this.#parts.os.freezer.arm(freeze.timeoutMs)
+    // The bound has passed meanwhile, so nothing is held any more.
+    if (freeze.isOver) {
+      await this.#thawBy(freeze, 'all')
+      return
+    }
     freeze.boundAtMs = this.#nowMs() + freeze.timeoutMs
     await this.#thawBy(freeze, 'file systems')
     freeze.fileSystems = new Map()

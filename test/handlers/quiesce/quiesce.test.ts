@@ -352,6 +352,17 @@ describe('a frozen pod after a restore', () => {
     expect(quiesce.frozen).toBeUndefined()
   })
 
+  it('is not armed again when its time was over meanwhile', async () => {
+    const { quiesce, os } = await pod()
+    await quiesce.quiesce({ timeoutMs: 5000 }, CALL)
+    os.freezer.before = async (command) => {
+      if (command === 'arm 5000') os.freezer.thawed()
+    }
+    await quiesce.resumed({ holdsContainers: true })
+    expect(os.freezer.commands.slice(-2)).toEqual(['arm 5000', 'thaw all'])
+    expect(quiesce.frozen).toBeUndefined()
+  })
+
   it('is left alone when it is not frozen', async () => {
     const { quiesce, os } = await pod()
     await quiesce.resumed({ holdsContainers: true })
