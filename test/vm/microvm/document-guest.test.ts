@@ -26,7 +26,7 @@ const OWN = '10.213.7.2'
 const OTHER = '10.213.7.66'
 
 /**
- * Tells the guest's hardware at each line that it is sent, and of a line with `send` whom it reaches, also by another's address.
+ * Tells the guest's hardware at each line that it is sent, and at one with `send` what the host answers, also to another's address.
  * A line with a number puts the clock forward by so many seconds.
  */
 const INIT = `#!/bin/busybox sh
