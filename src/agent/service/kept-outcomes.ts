@@ -100,6 +100,7 @@ export class KeptOutcomes {
   /** A call that {@link find} does not know. Throws RESOURCE_EXHAUSTED. */
   add(keyed: KeyedCall): KeptCall {
     const { boottimeNs, limits, nowMs } = this.#parts
+    if (this.#kept.has(keyed.idempotencyKey)) throw new Error('the key is of a call that is known')
     while (this.#kept.size >= limits.outcomes) {
       if (!this.#displace())
         throw exhausted(

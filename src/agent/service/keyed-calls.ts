@@ -123,7 +123,9 @@ class KeyedMethod<Request, Response> {
     await inStep('boot', '', () => gate.wait(signal))
     requests.begin({ number: incoming.number ?? 0n, takes: (one) => void joined.taken.push(one) })
     const call = { idempotencyKey: key, method: name, digest }
-    const known = await this.#known(call, request, signal)
+    let known = await this.#known(call, request, signal)
+    // An equal call may have come to this place meanwhile.
+    while (known !== outcomes.find(call)) known = await this.#known(call, request, signal)
     const ended = known && outcomes.outcomeOf(known)
     joined.kept = known ?? outcomes.add(call)
     if (ended !== undefined) return ended

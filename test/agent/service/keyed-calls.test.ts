@@ -172,6 +172,14 @@ describe('a call with an idempotency key', () => {
     },
   )
 
+  it('runs once when equal ones come at the same moment', async () => {
+    check = async () => {}
+    const { handle } = counted()
+    const serve = agent().serve(finishing('journaled', handle))
+    const outcomes = await Promise.all([serve(request, callWith('k')), serve(request, callWith('k'))])
+    expect(outcomes.map(textOf)).toEqual(['run 1', 'run 1'])
+  })
+
   it('is checked each time, without changing the policy’s state again', async () => {
     const asked: boolean[] = []
     let allows = true

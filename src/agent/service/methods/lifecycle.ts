@@ -25,7 +25,11 @@ export function lifecycleMethods(
     calls.list().map(({ incoming, containerId }) => ({ number: incoming.number ?? 0n, containerId }))
   return {
     // Not queued behind other work: it refuses what works.
-    detach: cancellable('idempotent', (request) => lifecycle.detach(request), { ...NO_DISK, turn: 'brief' }),
+    detach: cancellable('idempotent', (request) => lifecycle.detach(request), {
+      ...NO_DISK,
+      turn: 'brief',
+      key: 'refused',
+    }),
     attach: cancellable('idempotent', (request) => lifecycle.attach(request), FREE),
     resumed: cancellable(
       'idempotent',
@@ -44,11 +48,12 @@ export function lifecycleMethods(
     quiesce: cancellable('idempotent', (request, call) => quiesce.quiesce(request, call), {
       ...NO_DISK,
       turn: 'wait',
+      key: 'refused',
     }),
     thaw: finishing('idempotent', () => quiesce.thaw(), FREE),
     rename: cancellable('journaled', (request, call) => rename(sandbox, request, call, openCalls)),
   } satisfies ServiceMethods<typeof LifecycleDefinition>
 }
 
-/** Whoever restores a guest can always make it ready. */
-const FREE = { ...NO_DISK, turn: 'brief', rule: 'none' } as const
+/** Whoever restores a guest can always make it ready. An outcome of before says nothing of now, so none takes a key. */
+const FREE = { ...NO_DISK, turn: 'brief', rule: 'none', key: 'refused' } as const
