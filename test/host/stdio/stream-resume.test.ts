@@ -79,6 +79,25 @@ describe('streams over ports with agent.stream_resume', () => {
     expect(new Set(reader.openings.map(({ name }) => name)).size).toBe(1)
   })
 
+  it('lose and repeat nothing when the agent dies at any step of a loss', { timeout: 120_000 }, async () => {
+    const port = await listen(8)
+    const added = await pod.add('host', 'steps', ['seq', `${COUNT}`], { ports: { stdoutPort: 8 } })
+    const reader = new ResumingReader()
+    for (let step = 0; step < 9; step++) {
+      const socket = await port.next()
+      await reader.read(socket, Math.min(reader.total + 150_000, ALL.length - 500_000)).catch(() => {})
+      await loseDevice(socket)
+      // A loss takes some milliseconds, from the relay's notice to the next connection.
+      await sleep(step * 0.7)
+      await killAgent(pod)
+    }
+    const waited = added.wait()
+    // A connection that a dead agent has made ends before its opening.
+    while (reader.total < ALL.length) await reader.read(await port.next()).catch(() => {})
+    expect(reader.bytes.toString() === ALL).toBe(true)
+    expect(await waited).toBe(0)
+  })
+
   it('carry input, whose bytes the process gets once', async () => {
     const [stdin, stdout] = [await listen(3), await listen(4)]
     const added = await pod.add('host', 'cat', ['cat'], { ports: { stdinPort: 3, stdoutPort: 4 } })
