@@ -18,7 +18,7 @@ describe.each(['ttrpc', 'grpc'])(
     const random = randomFrom(SEED)
     const numbers = Array.from({ length: 400_000 }, (_, index) => `${index}\n`).join('')
     /** One request takes it. */
-    const some = numbers.slice(0, 600_000)
+    const some = numbers.slice(0, 800_000)
     let proxy: ResettingProxy | undefined
 
     beforeAll(async () => {

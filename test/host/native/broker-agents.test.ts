@@ -225,6 +225,8 @@ describe('an answer that is kept', () => {
     await roundTrip(broker, agent)
     client.socket.destroy()
     expect((await connection.next(Envelope.dropped)).number).toBe(number)
+    // The kernel resets a unix socket that is closed with unread bytes, as a device that is gone resets a vsock.
+    await connection.next(Envelope.lost)
     await expect(connection.request()).rejects.toThrow('they have ended')
     agent.die()
     expect((await succeed()).states).toEqual(new Map([[number, State.dropped]]))

@@ -334,7 +334,7 @@ describe('a TtrpcServerConnection and its framing', () => {
 
   const echoFrame = requestFrame(1, 'Echo')
   it.each([
-    ['an unknown kind', 5, echoFrame, 'envelope of kind 5, want 1 to 4'],
+    ['an unknown kind', 6, echoFrame, 'envelope of kind 6, want 1 to 5'],
     ['a frame that is too short', request, Buffer.alloc(9), 'request 1: frame of 9 bytes'],
     [
       'a frame shorter than its header says',

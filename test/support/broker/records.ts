@@ -22,6 +22,7 @@ export const Envelope = {
   oversized: 2,
   written: 3,
   dropped: 4,
+  lost: 5,
   answer: 16,
   nothing: 17,
   confirm: 18,
