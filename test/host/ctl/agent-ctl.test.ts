@@ -51,6 +51,21 @@ describe('agent-ctl on a real agent', () => {
     expect(stderr).toMatch(/^agent-ctl: WaitProcess: DEADLINE_EXCEEDED: (timeout|Deadline exceeded)\n$/)
   })
 
+  it('freezes and thaws the pod, and names a frozen one', async () => {
+    expect(await run('quiesce', '--for', '50s')).toMatchObject({
+      status: 0,
+      stdout: 'frozen: container web\n',
+    })
+    expect((await run('quiesce')).stderr).toMatch(
+      /^agent-ctl: Quiesce: FAILED_PRECONDITION: the pod is frozen/,
+    )
+    expect((await run('doctor')).stdout).toMatch(
+      /the pod is frozen \(1 containers, 0 file systems\), for \d+s at most/,
+    )
+    expect(await run('thaw')).toMatchObject({ status: 0, stdout: 'thawed: the pod was at rest until now\n' })
+    expect(await run('-o', 'json', 'thaw')).toMatchObject({ status: 1, stdout: '{"wasFrozen":false}\n' })
+  })
+
   it('runs a program with its streams and its status', async () => {
     const words = ['-a', address, 'exec', '-i', 'web', 'sh', '-c', 'cat; echo err >&2; exit 7']
     expect(await ctl(words, { stdin: 'in\n' })).toEqual({ status: 7, stdout: 'in\n', stderr: 'err\n' })
