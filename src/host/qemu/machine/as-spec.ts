@@ -1,3 +1,4 @@
+import { usesAddresses } from '../../machine/features/devices/network.ts'
 import { FIRMWARE_KEYS, type Machine, type MachineDevice, type Scalar } from '../../machine/machine.ts'
 import {
   type Backend,
@@ -86,7 +87,17 @@ function filtersAndAddresses(machine: Machine, device: MachineDevice) {
   const filters = filtersOf(machine, device)
   const { addresses } = machine.backends[device.backend ?? '']?.options ?? {}
   if (typeof addresses === 'string') return { filters, addresses: addresses.split(',') }
-  return { filters, addresses: [] }
+  return { filters, addresses: usesAddresses(filters) ? addressesOfGuest(machine, device) : [] }
+}
+
+/** Those in the metadata, for the only card of a machine that was recorded before cards had their own. */
+function addressesOfGuest({ backends, devices }: Machine, card: MachineDevice): readonly string[] {
+  const others = Object.values(devices).filter((each) => each !== card && each.kind === 'nic')
+  if (others.some(({ plugged }) => plugged !== true)) return []
+  const { options } = Object.values(backends).find(({ kind }) => kind === 'metadata') ?? {}
+  return [options?.v4, options?.v6].flatMap((each) =>
+    typeof each === 'string' ? [each.replace(/\/.*/, '')] : [],
+  )
 }
 
 function filtersOf({ backends }: Machine, { backend = '' }: MachineDevice): readonly NetworkFilter[] {
