@@ -140,7 +140,12 @@ export class FrozenWork {
 
   /** Compares the guest with what it was at the first look. */
   async look(consoleText: string): Promise<void> {
-    const { agentRestarts } = await this.#repeat(() => this.#now().introspection.getSandbox({}))
+    const restarts = async () =>
+      (await this.#repeat(() => this.#now().introspection.getSandbox({}))).agentRestarts
+    // The kill comes at a moment of the guest, which may be after it has gone on.
+    const late = Date.now() + GOES_ON_MS
+    while ((await restarts()) < this.#kills && Date.now() < late) await delay(100)
+    const agentRestarts = await restarts()
     if (agentRestarts !== this.#kills)
       this.#fault(`${agentRestarts} restarts of the agent, ${this.#kills} kills`)
     const alarm = consoleText.split('\n').find((line) => FALSE_ALARM.test(line))
