@@ -39,6 +39,7 @@ enum kind {
   WALL_LISTEN,
   WALL_CONNECT,
   WALL_TAP,
+  WALL_FIRST_QUEUE,
   WALL_QUEUE,
   WALL_UID,
   WALL_GROUP,
@@ -57,9 +58,16 @@ static const struct kind_name {
   enum kind kind;
   bool has_descriptor;
 } kinds[] = {
-    {"disk=", WALL_DISK, true},     {"read=", WALL_READ, true},       {"map=", WALL_MAP, true},
-    {"listen=", WALL_LISTEN, true}, {"connect=", WALL_CONNECT, true}, {"tap=", WALL_TAP, true},
-    {"queue=", WALL_QUEUE, true},   {"uid=", WALL_UID, false},        {"group=", WALL_GROUP, false},
+    {"disk=", WALL_DISK, true},
+    {"read=", WALL_READ, true},
+    {"map=", WALL_MAP, true},
+    {"listen=", WALL_LISTEN, true},
+    {"connect=", WALL_CONNECT, true},
+    {"tap=", WALL_TAP, true},
+    {"first-queue=", WALL_FIRST_QUEUE, true},
+    {"queue=", WALL_QUEUE, true},
+    {"uid=", WALL_UID, false},
+    {"group=", WALL_GROUP, false},
 };
 
 static bool skip(const char **text, const char *prefix) {
@@ -90,7 +98,7 @@ static bool parse_path(const char *text, struct wall *wall) {
   else if (wall->kind == WALL_DISK && !skip(&text, "rw:"))
     return false;
   wall->path = text;
-  bool is_interface = wall->kind == WALL_TAP || wall->kind == WALL_QUEUE;
+  bool is_interface = wall->kind == WALL_TAP || wall->kind == WALL_FIRST_QUEUE || wall->kind == WALL_QUEUE;
   return *text != '\0' && (!is_interface || strlen(text) < IFNAMSIZ);
 }
 
@@ -169,7 +177,7 @@ static int connect_to(const char *path) {
 }
 
 /* The interface goes with the descriptor, or the last one of those that `more_flags` lets it have. */
-static int open_tap(const char *name, short more_flags) {
+static int open_tap(const char *name, int more_flags) {
   int fd = open("/dev/net/tun", O_RDWR | O_CLOEXEC);
   struct ifreq request = {.ifr_flags = (short)(IFF_TAP | IFF_NO_PI | IFF_VNET_HDR | more_flags)};
   strcpy(request.ifr_name, name);
@@ -238,6 +246,9 @@ static int open_wall(const struct wall *wall, bool has_user) {
       return connect_to(wall->path);
     case WALL_TAP:
       return open_tap(wall->path, 0);
+    /* An interface of several queues that is there could be joined. */
+    case WALL_FIRST_QUEUE:
+      return open_tap(wall->path, IFF_MULTI_QUEUE | IFF_TUN_EXCL);
     case WALL_QUEUE:
       return open_tap(wall->path, IFF_MULTI_QUEUE);
     default:

@@ -5,7 +5,7 @@
 /* What a program is started with besides its arguments, and what it gives up before. All words are of the request. */
 #define WALLS_USAGE \
   "want uid=N, group=N, network=none, processes=own, disk=FD:r|rw:PATH, read=FD:PATH, " \
-  "map=FD:PATH, listen=FD:PATH, connect=FD:PATH, tap=FD:INTERFACE, queue=FD:INTERFACE"
+  "map=FD:PATH, listen=FD:PATH, connect=FD:PATH, tap=FD:INTERFACE, first-queue=FD:INTERFACE, queue=FD:INTERFACE"
 
 /* The first of `count` words that is no wall, or NULL. */
 const char *walls_wrong(char *const *walls, size_t count);

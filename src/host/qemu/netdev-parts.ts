@@ -54,7 +54,7 @@ function network(spec: VmSpec, device: NicDevice, id: string, host: PartsHost): 
       }
       const descriptors =
         queues > 1
-          ? { fds: Array.from({ length: queues }, () => opener.queue(ifname)).join(':') }
+          ? { fds: Array.from({ length: queues }, (_, index) => opener.queue(ifname, index)).join(':') }
           : { fd: opener.tap(ifname) }
       return { option: 'netdev', type: 'tap', properties: { id, ...descriptors } }
     }

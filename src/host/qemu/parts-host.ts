@@ -14,8 +14,8 @@ export interface Opener {
   map(path: string): string
   /** The descriptor of a tap that is made for it. */
   tap(name: string): string
-  /** The descriptor of a further pair of queues of a tap that has several. */
-  queue(name: string): string
+  /** The descriptor of one of several pairs of queues of a tap, which the first one makes. */
+  queue(name: string, index: number): string
   /** The descriptor of a connection to a unix socket. */
   connection(socket: string): string
   /** The descriptor of a device. */

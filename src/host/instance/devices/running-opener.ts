@@ -37,8 +37,8 @@ export class RunningOpener implements Opener {
     return this.#openTap(name, 0)
   }
 
-  queue(name: string): string {
-    return this.#openTap(name, IFF_MULTI_QUEUE)
+  queue(name: string, index: number): string {
+    return this.#openTap(name, IFF_MULTI_QUEUE | (index === 0 ? IFF_TUN_EXCL : 0))
   }
 
   #openTap(name: string, moreFlags: number): string {
@@ -119,6 +119,8 @@ const FIRST_SET = 1 << 16
 const TUNSETIFF = 0x4004_54ca
 const IFF_TAP = 0x0002
 const IFF_MULTI_QUEUE = 0x0100
+/** Refuses a tap of several queues that is there: it would be another's. */
+const IFF_TUN_EXCL = 0x8000
 const IFF_NO_PI = 0x1000
 const IFF_VNET_HDR = 0x4000
 const IFNAMSIZ = 16

@@ -48,8 +48,8 @@ export class StartOpener implements Opener {
     return `${this.#add('tap', name)}`
   }
 
-  queue(name: string): string {
-    return `${this.#add('queue', name)}`
+  queue(name: string, index: number): string {
+    return `${this.#add(index === 0 ? 'first-queue' : 'queue', name)}`
   }
 
   connection(socket: string): string {
@@ -76,7 +76,7 @@ export class StartOpener implements Opener {
 export function withPaths(text: string, walls: readonly string[]): string {
   return text.replace(/\/(?:dev\/fdset|proc\/self\/fd)\/(\d+)/g, (name, fd) => {
     const found = walls
-      .map((wall) => /^\w+=(\d+):(?:rw?:(?=\/))?(.*)$/s.exec(wall))
+      .map((wall) => /^[\w-]+=(\d+):(?:rw?:(?=\/))?(.*)$/s.exec(wall))
       .find((each) => each?.[1] === fd)
     return found?.[2] ?? name
   })

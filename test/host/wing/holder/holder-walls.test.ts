@@ -87,6 +87,14 @@ describe('holder: walls', () => {
     expect(existsSync('/sys/class/net/walltap9')).toBe(false)
   })
 
+  it('join no interface of several queues that another has', async () => {
+    const queues = ['first-queue=3:walltap8', 'queue=4:walltap8']
+    const holder = await holders.start()
+    await holder.start({ name: 'a', output: 'log', argv: ['sleep', '60'], walls: queues })
+    await expect(walled('true', ...queues)).rejects.toThrow('first-queue=3:walltap8: EBUSY')
+    await holder.end()
+  })
+
   it('show only the processes of the holder in /proc, which is another', async () => {
     const script =
       'echo $$; echo $(ls /proc | grep -E "^[0-9]+$" | wc -l); readlink /proc/1/exe; grep -c proc /proc/mounts'
