@@ -21,12 +21,18 @@ const QUIET_MS = 1000
 const MOST_LOSSES = 20
 
 /** What a repeated call needs: a key, a name of a read, nothing, or it cannot be repeated. */
-const REPEATS: Readonly<Record<string, 'named' | 'plain' | 'never'>> = {
+export const REPEATS: Readonly<Record<string, 'named' | 'plain' | 'never'>> = {
   ReadStdout: 'named',
   ReadStderr: 'named',
   // It belongs to its connection.
   SignalOnHangup: 'plain',
   GetOOMEvent: 'never',
+  // They may be done twice.
+  Detach: 'plain',
+  Attach: 'plain',
+  Resumed: 'plain',
+  Quiesce: 'plain',
+  Thaw: 'plain',
 }
 
 /**
