@@ -48,8 +48,9 @@ struct relay_thread {
   struct relayed_list ending;
 };
 
+/* A side without its connection stays as it is: a new connection begins unarmed. */
 static void arm(struct relay_thread *thread, int fd, uint32_t events, struct side *side) {
-  if (side->is_armed && side->events == events) return;
+  if (fd == -1 || (side->is_armed && side->events == events)) return;
   side->is_armed = true;
   side->events = events;
   struct epoll_event event = {.events = events | EPOLLONESHOT, .data.ptr = side};
@@ -105,7 +106,10 @@ static void move(struct relay_thread *thread, struct relayed *relayed) {
       break;
     case STREAM_WAITS_FOR_TARGET:
     case STREAM_HAS_MORE:
-      arm(thread, stream->target, EPOLLOUT | closing, &relayed->target_side);
+      if (stream->target == -1)
+        arm(thread, stream->source, EPOLLIN, &relayed->source_side);
+      else
+        arm(thread, stream->target, EPOLLOUT | closing, &relayed->target_side);
       break;
     case STREAM_WAITS_FOR_EITHER:
       if (stream->is_stopping && kept_is_settled(stream)) {
@@ -114,11 +118,10 @@ static void move(struct relay_thread *thread, struct relayed *relayed) {
       }
       if (stream_source_events(stream) != 0)
         arm(thread, stream->source, stream_source_events(stream), &relayed->source_side);
-      if (stream->target != -1)
-        arm(thread, stream->target, stream_target_events(stream) | closing, &relayed->target_side);
+      arm(thread, stream->target, stream_target_events(stream) | closing, &relayed->target_side);
       break;
     case STREAM_WAITS_FOR_CONNECTION:
-      if (stream->target != -1) arm(thread, stream->target, closing, &relayed->target_side);
+      arm(thread, stream->target, closing, &relayed->target_side);
       break;
     case STREAM_ENDED:
       end(thread, relayed);
