@@ -71,6 +71,19 @@ describe('streams over ports that a caller stops', () => {
     expect(await readToEnd(os, stdout)).toBe(' goes on')
   })
 
+  it('have the connection stored that they use, after a dial that failed', async () => {
+    const { os, context } = await detached()
+    await context.ports.attach([])
+    await settle()
+    const end = os.hostSockets.accept(8)
+    os.clock.advance(50)
+    await end
+    await settle()
+    os.descriptors.restart()
+    const name = os.descriptors.names().find((one) => one.endsWith('stdout-host')) ?? ''
+    expect(os.streams.isConnected(os.descriptors.take(name) ?? -1)).toBe(true)
+  })
+
   it('go on at the ports that a caller names', async () => {
     const { os, context, runtime } = await detached()
     const end = os.hostSockets.accept(80)

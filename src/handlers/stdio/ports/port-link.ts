@@ -292,10 +292,14 @@ export class PortLink {
     }
     const [stream = 'stdout'] = this.#ends.keys()
     const again = { made, keep: (fd: Fd) => this.#store(fd) }
-    return await this.#context.hostConnections.connect(
-      { port: this.port, stream, again },
-      { ...NO_CALLER, signal: this.#over.signal },
-    )
+    const call = { ...NO_CALLER, signal: this.#over.signal }
+    try {
+      return await this.#context.hostConnections.connect({ port: this.port, stream, again }, call)
+    } catch (error) {
+      // Otherwise the next attempt's connection would not be stored.
+      await this.#forgetConnection()
+      throw error
+    }
   }
 
   async #attach({ fd, settled }: Connected): Promise<void> {
