@@ -39,8 +39,8 @@ export interface AskedQemu {
 
 interface Kept {
   readonly identity: string
-  /** SHA-256 of the program. */
-  readonly hash: Promise<ArrayBuffer>
+  /** SHA-256 of the program; undefined where it could not be read. */
+  readonly hash: Promise<Buffer | undefined>
   readonly answers: Map<string, Promise<unknown>>
   /** By the names of types. */
   readonly properties: Map<string, ReadonlySet<string>>
@@ -50,7 +50,8 @@ const MOST_WAITING = 16
 const MOST_ANSWERS = 64
 
 export function askedQemu(program: string, acceleration: Acceleration): AskedQemu {
-  let kept: Promise<Kept> | undefined
+  /** Never rejects. */
+  let kept: Promise<Kept | undefined> = Promise.resolve(undefined)
   const queue = new SerialQueue()
   let waiting = 0
   /** One QEMU at a time: each tenant may have any number of documents expanded. */
@@ -67,11 +68,8 @@ export function askedQemu(program: string, acceleration: Acceleration): AskedQem
   const present = async (): Promise<Kept> => {
     const before = kept
     const next = keptOf(program, before)
-    kept = next
     // The next call looks again.
-    next.catch(() => {
-      if (kept === next) kept = before
-    })
+    kept = next.catch(() => before)
     return await next
   }
   const once = async <Answer>(name: string, ask: () => Promise<Answer>): Promise<Answer> => {
@@ -214,15 +212,18 @@ async function askProperties(
 }
 
 /** What is known of the program. Only one of another time or size is read again. */
-async function keptOf(program: string, before: Promise<Kept> | undefined): Promise<Kept> {
+async function keptOf(program: string, before: Promise<Kept | undefined>): Promise<Kept> {
   const known = await before
   const { identity, path } = await identityOf(program)
   if (known?.identity === identity) return known
   // Nothing waits for the first one.
-  const hash = readFile(path).then((bytes) => webcrypto.subtle.digest('SHA-256', bytes))
-  hash.catch(() => {})
-  const isSame = known !== undefined && Buffer.from(await known.hash).equals(Buffer.from(await hash))
+  const hash = hashOf(path).catch(() => undefined)
+  const isSame = known !== undefined && (await hash)?.equals((await known.hash) ?? Buffer.of())
   return isSame ? { ...known, identity } : { identity, hash, answers: new Map(), properties: new Map() }
+}
+
+async function hashOf(path: string): Promise<Buffer> {
+  return Buffer.from(await webcrypto.subtle.digest('SHA-256', await readFile(path)))
 }
 
 /** Changes when the program may be another one. */
