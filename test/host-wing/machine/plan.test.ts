@@ -1,12 +1,15 @@
 import { describe, expect, it } from 'vitest'
 import { type Limits, Specification } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import { InstanceRecord } from '../../../src/gen/microvm/instance/v1/records.ts'
+import { newDocument } from '../../../src/host/instance/documents/document-record.ts'
 import { MAX_STATE_FOLDER_BYTES } from '../../../src/host/instance/limits.ts'
 import { guestSocket } from '../../../src/host/instance/machine/daemon-steps.ts'
 import { planFor } from '../../../src/host/instance/machine/plan.ts'
+import { readMachine } from '../../../src/host/machine/document/document.ts'
 import { MAX_SOCKET_PATH_BYTES } from '../../../src/host/spec/limits.ts'
 import { instanceFolderName, specKey } from '../../../src/host/spec/spec-key.ts'
 import type { LimitController } from '../../../src/os/cgroup/limited-cgroups.ts'
+import { expanded } from '../../support/host-wing/expansion.ts'
 import { specification } from '../../support/wing/requests.ts'
 
 const UUID = '6b3f0c62-3d1e-4f0a-9a55-0f4f8f0c2d11'
@@ -40,6 +43,23 @@ describe('the plan of a start', () => {
     expect(lengths).toHaveLength(6)
     expect(Math.max(...lengths)).toBe(MAX_SOCKET_PATH_BYTES)
   })
+})
+
+it.each([
+  ['is given back by the balloon', {}, ['67108864']],
+  // As an older version has recorded it.
+  ['stays where there is no balloon', { balloon0: undefined }, []],
+])('memory beyond the current one %s', async (_what, change, expected) => {
+  const { devices, ...rest } = expanded({ memory: { size: 128, current: 64 } })
+  const machine = JSON.stringify({ ...rest, devices: { ...devices, ...change } })
+  const document = newDocument('', 'fixed', true, readMachine(JSON.parse(machine)))
+  const plan = planFor({
+    ...{ acceleration: 'tcg', tscKhz: undefined, isKept: true },
+    program: async (name) => name,
+  })
+  const record = InstanceRecord.fromPartial({ document: { ...document, current: machine, backends: '{}' } })
+  const steps = await plan(record, '/state/instances/web')
+  expect(steps.flatMap(({ step, words }) => (step === 'balloon' ? words.slice(1) : []))).toEqual(expected)
 })
 
 describe('the limits of a start', () => {

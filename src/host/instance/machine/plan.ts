@@ -156,6 +156,8 @@ function throttleSteps({ machine, backends = {} }: Hardware): readonly PlannedSt
 
 function balloonSteps({ machine }: Hardware): readonly PlannedStep[] {
   if (machine === undefined || machine.memory.currentMib === machine.memory.sizeMib) return []
+  // One that was recorded before it was refused, or whose balloon was unplugged: its guest has all memory.
+  if (!Object.values(machine.devices).some(({ kind }) => kind === 'balloon')) return []
   return [{ step: 'balloon', words: ['', String(machine.memory.currentMib * 2 ** 20)] }]
 }
 
