@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
 import { MemAgentCompactConfig, MemAgentMemcgConfig, Storage } from '../../src/gen/agent.ts'
+import { GetResumeResponse, ResumedRequest } from '../../src/gen/microvm/agent/v1/lifecycle.ts'
 import { Hook, Spec } from '../../src/gen/oci.ts'
 import { decodeEnvelope, encodeEnvelope, KINDS, type PayloadKind } from '../../src/state/state-store.ts'
 
@@ -123,6 +124,26 @@ const PAYLOADS = {
   guest: {
     reclaim: MemAgentMemcgConfig.create({ disabled: true, swappinessMax: 0, periodSecs: 600n }),
     compact: MemAgentCompactConfig.create({ compactThreshold: 2n ** 64n - 1n }),
+  },
+  lifecycle: {
+    repairs: [
+      {
+        told: GetResumeResponse.fromPartial({
+          ...{ number: 1n, generation: 'g1', trigger: 'call', state: 'running', clockStepMs: -5n },
+          steps: [{ name: 'randomness', state: 'done', durationMs: 3n }],
+        }),
+        request: ResumedRequest.fromPartial({
+          generation: 'g1',
+          timeNs: 2n ** 60n,
+          identity: { hostname: 'b' },
+        }),
+        askedNs: 2n ** 50n,
+        peer: 'vsock:2:1024',
+      },
+    ],
+    detachedUntilNs: 2n ** 51n,
+    kernelLine: 812n,
+    clock: { source: 'rtc', hostMs: 2n ** 40n, monotonicMs: 5n, realMs: 2n ** 40n + 1n },
   },
   network: {
     settings: [{ kind: 'route', subject: '0.0.0.0/0', value: 'via 10.0.0.1 dev eth0', source: 'metadata' }],

@@ -202,6 +202,8 @@ export function execRequest(
   return ExecProcessRequest.fromPartial({ ...whole, ...request })
 }
 
+const STREAM_RECORDS = 'stream-records'
+
 /** The cgroup of all containers; it stays until the sandbox is destroyed. */
 export const CONTAINERS_CGROUP = '/sys/fs/cgroup/freezer/containers'
 
@@ -210,8 +212,9 @@ export async function remains({ os, runtime, storages, state }: Machine) {
   return {
     files: (await paths(os, '/')).filter((path) => path !== CONTAINERS_CGROUP),
     mounts: os.mounts.entries.map(({ mountPoint }) => mountPoint),
-    fds: os.streams.openFds.length,
-    stored: os.descriptors.stored,
+    // The first stream over a port makes a file for all that follow.
+    fds: os.streams.openFds.length - os.streams.openFilesNamed(STREAM_RECORDS).length,
+    stored: os.descriptors.stored.filter((name) => name !== STREAM_RECORDS),
     processes: runtime.processes.length,
     watches: os.exits.openWatches,
     keptExits: os.exits.kept.size,

@@ -23,6 +23,11 @@ export class FakeStreams implements Streams {
     return [...this.#open.keys()]
   }
 
+  /** Those of files in memory with this name. */
+  openFilesNamed(name: string): readonly Fd[] {
+    return [...this.#open].flatMap(([fd, { memory }]) => (memory?.name === name ? [fd] : []))
+  }
+
   pipe(direction: 'child-writes' | 'child-reads', sizeBytes = 0): { parentEnd: Fd; childEnd: Fd } {
     const pipe = new FakePipe(sizeBytes > 0 ? sizeBytes : 65536)
     const reading = this.#register({ from: pipe, to: undefined })
@@ -115,8 +120,8 @@ export class FakeStreams implements Streams {
     this.windowSizes.set(fd, { rows, columns })
   }
 
-  memoryFile(_name: string): Fd {
-    return this.#register({ from: undefined, to: undefined, memory: new FakeMemory() })
+  memoryFile(name: string): Fd {
+    return this.#register({ from: undefined, to: undefined, memory: new FakeMemory(name) })
   }
 
   openAgain(fd: Fd): Fd {
@@ -387,9 +392,14 @@ const PAGE_BYTES = 4096
 
 /** The pages of a file in memory, and the position that all its descriptors share. */
 class FakeMemory {
+  readonly name: string
   position = 0
   #size = 0
   readonly #pages = new Map<number, Buffer>()
+
+  constructor(name: string) {
+    this.name = name
+  }
 
   get usedBytes(): number {
     return this.#pages.size * PAGE_BYTES
