@@ -18,6 +18,7 @@ import { nodeNames, qemuId, type SpecKey, specKey } from '../../spec/spec-key.ts
 import { machinesOf, runningSpec } from '../documents/document-record.ts'
 import type { HostMachines } from '../documents/host-machines.ts'
 import {
+  backendsBehind,
   type PlannedDevice,
   plannedFeatures,
   runningParts,
@@ -150,8 +151,10 @@ export async function unplug(instance: MachineInstance, request: UnplugRequest):
     () => true,
     () => false,
   )
+  let isAsked = false
   try {
     await qmp.execute('device_del', { id }, instance.ending)
+    isAsked = true
   } catch (error) {
     // The guest may have been asked before, or the device may be gone already.
     if (isFirst && (await devicesOf(instance)).includes(id)) {
@@ -162,7 +165,9 @@ export async function unplug(instance: MachineInstance, request: UnplugRequest):
       })
     }
   }
-  if (!(await devicesOf(instance)).includes(id) || (await isGone)) await finishUnplug(instance)
+  // QEMU lets go of a disk's nodes only when it tells that the device is gone, which it does not list before that any more.
+  const isAbsent = !isAsked && !(await devicesOf(instance)).includes(id)
+  if (isAbsent || (await isGone)) await finishUnplug(instance)
 }
 
 /** Removes from the record what has left the machine. To be called in a change. */
@@ -174,7 +179,7 @@ export async function finishUnplug(instance: MachineInstance): Promise<void> {
   const gone = leaving.filter((key) => !present.includes(qemuId(specKey(key))))
   if (gone.length === 0) return
   await removeBackends(instance, gone)
-  const backends = gone.map((key) => specificationOf(instance).devices[key]?.backend)
+  const backends = backendsBehind(recorded.record, gone)
   const drop = await undoSteps(instance.context, providerSteps(instance, backends))
   const left = leaving.filter((key) => !gone.includes(key))
   const set = { ...withoutPresent(recorded.record, gone), leaving: left }
@@ -192,8 +197,8 @@ export async function settlePlugs(instance: MachineInstance): Promise<void> {
       await recorded.commit({ set, drop: [step], kind: 'device', text: `device ${key} is present` })
     } else {
       await removeBackends(instance, [key], { ...recorded.record, ...set })
-      const { backend } = specificationOf(instance).devices[key] ?? {}
-      const undone = await undoSteps(instance.context, providerSteps(instance, [backend]))
+      const steps = providerSteps(instance, backendsBehind(recorded.record, [key]))
+      const undone = await undoSteps(instance.context, steps)
       await recorded.commit({
         set: withoutPresent(recorded.record, [key]),
         drop: [step, ...undone],
@@ -234,14 +239,17 @@ async function removeBackends(
   const spec = record.document === undefined ? specFromProto(specificationOf(instance)) : undefined
   const running = spec ?? runningSpec(record)
   for (const key of keys) {
-    const device = running.devices[specKey(key)]
-    if (device === undefined || !('backend' in device)) continue
+    const [backend] = backendsBehind(record, [key])
+    if (backend === undefined) continue
     const host = partsHostOf(instance, running)
     const parts = spec === undefined ? runningParts(record, key, host) : deviceParts(spec, specKey(key), host)
     const commands = parts.toReversed().flatMap((part) => removeCommand(part) ?? [])
     // The file of a disk that was replaced may be this node.
-    const other = { execute: 'blockdev-del', arguments: { 'node-name': nodeNames(device.backend).otherFile } }
-    for (const command of [...commands, ...(device.kind === 'disk' ? [other] : [])])
+    const other = {
+      execute: 'blockdev-del',
+      arguments: { 'node-name': nodeNames(specKey(backend)).otherFile },
+    }
+    for (const command of [...commands, ...(running.devices[specKey(key)]?.kind === 'disk' ? [other] : [])])
       await instance
         .machine()
         .qmp.command(command, instance.ending)

@@ -137,6 +137,13 @@ export function withPresent(record: Readonly<InstanceRecord>, key: string): Part
   return { document: { ...record.document, current: JSON.stringify(next) } }
 }
 
+/** The keys of the backends of devices that are in the machine, or were to be. Specifications do not have disks of servers. */
+export function backendsBehind(record: Readonly<InstanceRecord>, keys: readonly string[]): readonly string[] {
+  const { current, desired } = machinesOf(record) ?? {}
+  const all = { ...record.specification?.devices, ...desired?.devices, ...current?.devices }
+  return keys.flatMap((key) => all[key]?.backend || [])
+}
+
 /** What changes when devices are not there any more. */
 export function withoutPresent(
   record: Readonly<InstanceRecord>,
@@ -148,5 +155,12 @@ export function withoutPresent(
   const { current } = machinesOf(record) ?? {}
   if (document === undefined) return { ...own }
   const left = current && JSON.stringify(withoutMachineDevices(current, keys))
-  return { ...own, document: { ...document, current: left ?? '' } }
+  const gone = backendsBehind(record, keys)
+  const backends = Object.entries(JSON.parse(document.backends || '{}')).filter(
+    ([key]) => !gone.includes(key),
+  )
+  return {
+    ...own,
+    document: { ...document, current: left ?? '', backends: JSON.stringify(Object.fromEntries(backends)) },
+  }
 }

@@ -155,6 +155,20 @@ describe('a disk of a server that asks who it is for', () => {
     },
   )
 
+  it('leaves nothing behind when it is unplugged', async (context) => {
+    context.skip(packages === undefined, NO_PACKAGES)
+    await setSecret(password)
+    await ensure('source: unit, name: data, interface: virtio-scsi')
+    expect(await run('unplug', 'web', 'data')).toMatchObject({ status: 0 })
+    expect(commandLines('"driver":"iscsi"')).toEqual([])
+    expect((await ensure('source: unit', 'other')).stdout).toBe('other: paused\n')
+    await endChild(daemon)
+    const qmp = await connectQmp(join(own(), 'qmp.sock'), neverAborted)
+    expect(await qmp.execute('query-named-block-nodes', { flat: true }, neverAborted)).toEqual([])
+    qmp.close()
+    await start()
+  })
+
   it('by iscsi is written by one machine at a time, and has no snapshots here', async (context) => {
     context.skip(packages === undefined, NO_PACKAGES)
     await setSecret(password)
