@@ -46,6 +46,9 @@ const LONGEST_MS = 600_000
 /** Calls that speak of the loss itself. */
 const LIFECYCLE = 'microvm.agent.v1.Lifecycle/'
 
+/** The end of everything that a detachment protects. */
+const DESTROY = 'grpc.AgentService/DestroySandbox'
+
 /** Between Detach and Attach no stream moves a byte, and no call takes anything that its answer would carry. */
 export class Detachment {
   readonly #parts: DetachmentParts
@@ -95,19 +98,31 @@ export class Detachment {
     if (!this.#isDetached) await this.#parts.streams.attach([])
   }
 
-  /** Goes on with what the previous agent began. */
+  /** Goes on with what the previous agent began, once the streams are restored. */
   async restore(): Promise<void> {
-    const { record, clock, streams } = this.#parts
+    const { record, clock, streams, log } = this.#parts
     const { detachedUntilNs } = record.fields
     if (detachedUntilNs === 0n) return
     const leftMs = Number((detachedUntilNs - clock.boottimeNs()) / 1_000_000n)
     this.#standFor(Math.max(1, leftMs))
-    await streams.detach()
+    try {
+      await streams.detach()
+    } catch (error) {
+      log.error('streams not detached', { error: messageOf(error) })
+      await this.attach({ streams: [] })
+    }
   }
 
-  /** Throws UNAVAILABLE for a call that would take or change something while its answer may be lost. */
+  /**
+   * Throws UNAVAILABLE for a call that would take or change something while its answer may be lost. The sandbox's end ends
+   * the detachment.
+   */
   admit({ changes, hasKey, rpc, waits }: NewCall): void {
     if (!this.#isDetached || rpc.startsWith(LIFECYCLE)) return
+    if (rpc === DESTROY) {
+      this.#attachAll()
+      return
+    }
     if (waits || (changes && !hasKey)) throw detached()
   }
 
@@ -118,10 +133,14 @@ export class Detachment {
     record.change({ detachedUntilNs: clock.boottimeNs() + BigInt(ms) * 1_000_000n })
     this.#stopTimer = clock.startTimer(ms, () => {
       log.warn('streams attached without a call', { ms })
-      this.attach({ streams: [] }).catch((error: unknown) =>
-        log.error('streams not attached', { error: messageOf(error) }),
-      )
+      this.#attachAll()
     })
+  }
+
+  #attachAll(): void {
+    this.attach({ streams: [] }).catch((error: unknown) =>
+      this.#parts.log.error('streams not attached', { error: messageOf(error) }),
+    )
   }
 }
 

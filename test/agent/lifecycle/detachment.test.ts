@@ -138,6 +138,31 @@ describe('Detach', () => {
     expect(done).toEqual(['detach', 'attach '])
   })
 
+  it('ends with the sandbox', async () => {
+    const { lifecycle, os, done } = await guestWith([])
+    await lifecycle.detach({ timeoutMs: 0 })
+    expect(() =>
+      lifecycle.admit(openCall({ rpc: 'grpc.AgentService/DestroySandbox', changes: true })),
+    ).not.toThrow()
+    await settle()
+    expect(done).toEqual(['detach', 'attach '])
+    expect(os.clock.sleeping).toBe(0)
+  })
+
+  it('is over where the next agent cannot stop the streams', async () => {
+    const first = await guestWith([])
+    await first.lifecycle.detach({ timeoutMs: 10_000 })
+    const done: string[] = []
+    const detach = async () => {
+      throw new Error('stuck')
+    }
+    const streams = { detach, attach: async () => void done.push('attach') }
+    const { os, state } = first
+    const { lifecycle } = await restoredGuest({ os, state, isFirst: false, parts: { streams } })
+    expect(() => lifecycle.admit(openCall(EXEC))).not.toThrow()
+    expect(done).toEqual(['attach'])
+  })
+
   it('stands when the agent dies, for the rest of its time', async () => {
     const first = await guestWith([])
     await first.lifecycle.detach({ timeoutMs: 10_000 })
