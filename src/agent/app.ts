@@ -296,8 +296,8 @@ function buildService(parts: AgentContext, onDestroyed: () => void): Service {
       events.add({ agentStarted: { restarts: given.channel.restarts } })
       outcomes.read()
       requests.settleAll(policy)
-      await lifecycle.restore()
       await restoreSandbox(sandbox)
+      await lifecycle.restore()
     },
     destroySandbox: () => quiesce.serve('stop', 'thaw', () => destroySandbox(sandbox, {}, NO_CALLER)),
     warnOfHoles: sandbox.runtime.warnOfHoles,

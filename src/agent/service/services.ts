@@ -114,8 +114,8 @@ export function streamMethods(
     const call = calls.begin({ name: STREAM_EVENTS, waits: true }, incoming)
     const { signal, release } = limitsOf({ hangup: incoming.hangup, timeoutMs: undefined }, call)
     try {
-      lifecycle.admit(call)
       await gate.wait(signal)
+      lifecycle.admit(call)
       const request = decodeStreamEvents(payload)
       await check(request, { ...NO_CALLER, signal })
       for await (const answer of events.stream(request.afterSequence, signal)) {

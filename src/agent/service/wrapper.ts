@@ -13,7 +13,7 @@ import { type Call, type Taken, tell } from '../../state/request.ts'
 import { EMPTY_RESPONSE } from '../../state/request-journal.ts'
 import type { Check } from '../policy/policy.ts'
 import { Refusal } from '../policy/verdict.ts'
-import { logAnswer, type OpenCall } from './calls-in-flight.ts'
+import { logAnswer } from './calls-in-flight.ts'
 import type { Serve, WrapperContext } from './context.ts'
 import { servedKeyed } from './keyed-calls.ts'
 import { bringUpToDate, decodeRequest, named } from './read-request.ts'
@@ -75,8 +75,10 @@ function served<Request, Response>(
     try {
       used.takeElements(countElements(payload, REQUESTS[name]))
       const request = named(open, decodeRequest(types.request, payload, data))
-      checkBegin(open, limits.signal, admit)
+      limits.signal.throwIfAborted()
       if (rpc.gate === 'wait') await inStep('boot', '', () => gate.wait(limits.signal))
+      // Not before the gate: what the previous agent has detached is not known until then.
+      admit?.(open)
       const turn = used.beginWork(limits.signal)
       // Do not await a free place: a later call could begin first.
       if (turn !== undefined) await inStep('turn', '', () => turn)
@@ -114,11 +116,6 @@ function served<Request, Response>(
     logAnswer(log, level, { open, ms: nowMs() - open.startedMs, outcome, loggedMessage })
     return outcome
   }
-}
-
-function checkBegin(open: OpenCall, signal: AbortSignal, admit: WrapperContext['admit']): void {
-  signal.throwIfAborted()
-  admit?.(open)
 }
 
 /** Waits that take something are no changes, but input is, which a process may have read in part. */
