@@ -28,7 +28,8 @@ export interface HostClockParts {
  * The one place that knows for how long the guest stood still. CLOCK_MONOTONIC and CLOCK_REALTIME stand with the guest, so
  * it compares them with the host's clock, which it reads only when it is asked.
  *
- * A host may keep local time in its RTC. Therefore a mark holds all three clocks at a moment when the guest's was right.
+ * A host may keep local time in its RTC, so what that said at a mark, when the guest's clock was right, is the difference.
+ * A clock of PTP is right itself.
  */
 export class HostClock {
   readonly #parts: HostClockParts
@@ -72,7 +73,7 @@ export class HostClock {
       return { source: 'call', stoodStillMs, behindMs: Number(told) / 1e6 - realMs, noticedMs: CALL_LATE }
     }
     if (host === undefined || hostMs === undefined || !byDevice) return undefined
-    const before = isMarked ? Number(mark.hostMs - mark.realMs) : 0
+    const before = isMarked && host.source === 'rtc' ? Number(mark.hostMs - mark.realMs) : 0
     const behindMs = hostMs - realMs - before
     // Both readings may be late.
     return { source: host.source, stoodStillMs, behindMs, noticedMs: 2 * host.precisionMs }

@@ -35,8 +35,8 @@ export interface LifecycleParts
   readonly isInit: boolean
 }
 
-/** What the kernel says after another generation of the machine was seen (drivers/char/random.c, drivers/virt/vmgenid.c). */
-const FORKED = 'crng reseeded due to virtual machine fork'
+/** What the kernel says after another generation of the machine was seen (drivers/char/random.c). */
+const FORKED = 'random: crng reseeded due to virtual machine fork'
 
 /** The device type 19 of virtio is a socket device. */
 const VSOCK = 'virtio:d00000013v'
@@ -106,7 +106,7 @@ export class Lifecycle {
     return this.#repairs.waitFor(number, timeoutMs, signal)
   }
 
-  /** To be called before calls are served, once the state can be read. */
+  /** To be called before calls are served, once the streams are restored. */
   async restore(): Promise<void> {
     if (!this.#parts.isFirst) this.#record.restore()
     await this.#detachment.restore()
@@ -120,7 +120,7 @@ export class Lifecycle {
     if (!this.#hostClock.isMarked) void this.clockWasSet()
     // A later agent looks for a line that came while there was none.
     os.kernelLog.follow(!isFirst, ({ sequence, text }) => {
-      if (!text.endsWith(FORKED) || sequence < this.#record.fields.kernelLine) return
+      if (text !== FORKED || sequence < this.#record.fields.kernelLine) return
       this.#record.change({ kernelLine: sequence + 1n })
       this.#trigger('kernel')
     })

@@ -85,6 +85,12 @@ describe('a repair', () => {
     expect(guest.dropped).toEqual([''])
   })
 
+  it('is not begun by a line of the kernel that ends in the text of a program', async () => {
+    const guest = await restoredGuest()
+    guest.os.kernelLog.say(`process '${FORKED}`)
+    await expect(last(guest)).rejects.toMatchObject({ code: 'NOT_FOUND' })
+  })
+
   it('is begun by the kernel event of a new generation', async () => {
     const guest = await restoredGuest()
     guest.os.uevents.send('change@/devices/platform/vmgenid\0SUBSYSTEM=platform\0NEW_VMGENID=1\0')
@@ -212,6 +218,16 @@ describe('the clock', () => {
     const next = await restoredGuest({ os, state, isFirst: false, parts: { unixMs: () => GUEST_MS + 3000 } })
     expect(await resumed(next, { generation: 'a', seed: SEED })).toMatchObject({ clockStepMs: 0n })
     expect(os.system.timeUs).toBeUndefined()
+  })
+
+  it('is moved by a clock of PTP even if it was wrong from the first start', async () => {
+    const os = new FakeOs()
+    os.system.host = { source: 'ptp', ns: BigInt(GUEST_MS + DAY_MS) * 1_000_000n, precisionMs: 1 }
+    const guest = await restoredGuest({ os })
+    await settle()
+    expect(await resumed(guest, { generation: 'a', seed: SEED })).toMatchObject({
+      clockStepMs: BigInt(DAY_MS),
+    })
   })
 
   it('is moved by the time of the call, and by the age of the call', async () => {
