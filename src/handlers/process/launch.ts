@@ -49,6 +49,7 @@ export async function connectStdio(
   call: Call,
 ): Promise<PortConnections> {
   const { onFailure, ...wanted } = process
+  if (Object.values(wanted.ports).some((port) => port !== 0)) ports.checkOpen()
   const request = { streams: os.streams, host: hostConnections, resumes: ports.resumes, ...wanted }
   const connections = await inStep('ports', '', () => connectPorts(request, call))
   onFailure.add('connections of stdio', async () => {

@@ -71,6 +71,31 @@ describe('streams over ports that a caller stops', () => {
     expect(await readToEnd(os, stdout)).toBe(' goes on')
   })
 
+  it('are joined by no other until they are attached, and by one of a call from before', async () => {
+    const { os, handlers, context, runtime } = await machineWithContainer()
+    const exec = (id: string, stdoutPort: number) =>
+      handlers.execProcess(execRequest('c1', id, {}, { stdoutPort }), neverAborted)
+    const first = os.hostSockets.accept(7)
+    const before = exec('before', 7)
+    await first
+    expect(await context.ports.detach()).toEqual([])
+    const waits = 'ports: the streams wait for Attach'
+    await expect(exec('late', 8)).rejects.toMatchObject({ code: 'UNAVAILABLE', message: waits })
+    await before
+    await settle()
+    write(os, runtime.last().stdout, 'output')
+    expect(await readToEnd(os, await first)).toBe('')
+    expect(context.ports.totals()).toMatchObject([{ port: 7, total: 0n }])
+    const next = os.hostSockets.accept(7)
+    await context.ports.attach([])
+    await next
+    runtime.end(runtime.last().pid, { code: 0 })
+    expect(await readToEnd(os, await next)).toBe('output')
+    const end = os.hostSockets.accept(8)
+    await exec('late', 8)
+    await end
+  })
+
   it('have the connection stored that they use, after a dial that failed', async () => {
     const { os, context } = await detached()
     await context.ports.attach([])

@@ -35,6 +35,8 @@ export class PortLinks {
   readonly #links = new Map<string, PortLink>()
   readonly #changes = new Changes()
   #connecting = 0
+  /** Between {@link detach} and {@link attach}. */
+  #standsStill = false
 
   constructor(context: PortLinkContext) {
     this.#context = context
@@ -60,7 +62,16 @@ export class PortLinks {
     return this.#records.find(key, stream)
   }
 
-  /** Returns undefined for a stream that has no port of which anything is known. */
+  /** Throws UNAVAILABLE while the streams stand still. */
+  checkOpen(): void {
+    if (!this.#standsStill) return
+    throw new AgentError('UNAVAILABLE', 'ports: the streams wait for Attach', { fault: 'caller' })
+  }
+
+  /**
+   * Returns undefined for a stream that has no port of which anything is known. One that is begun while the others stand
+   * still, by a call from before, stands still too.
+   */
   open(stream: OpenStream): OpenLink | undefined {
     const { port } = stream
     const { key } = stream.stored
@@ -72,7 +83,10 @@ export class PortLinks {
     if (totals === undefined) return undefined
     const name = `${key} ${port}`
     const link = this.#links.get(name) ?? this.#newLink(name, record)
-    return link.open(stream, totals, before === undefined)
+    const opened = link.open(stream, totals, before === undefined)
+    // Its relay starts in this turn.
+    if (this.#standsStill) queueMicrotask(() => this.#standsStill && void link.detach(HELD_MS))
+    return opened
   }
 
   /**
@@ -80,6 +94,7 @@ export class PortLinks {
    * until {@link attach}, at most ten minutes. Throws DEADLINE_EXCEEDED when a relay does not stop.
    */
   async detach(): Promise<readonly StreamTotal[]> {
+    this.#standsStill = true
     const stopped = Promise.all([...this.#links.values()].map((link) => link.detach(HELD_MS)))
     const { clock } = this.#context.os
     const late = () => new AgentError('DEADLINE_EXCEEDED', 'streams: not stopped in time')
@@ -106,6 +121,7 @@ export class PortLinks {
       if (!links.some(({ port }) => port === oldPort))
         throw new AgentError('NOT_FOUND', `streams: no stream has the port ${oldPort}`)
     }
+    this.#standsStill = false
     for (const link of links) {
       const port = ports.get(link.port)
       if (port !== undefined) link.move(port)
