@@ -6,7 +6,10 @@ export class Changes {
   async next(signal: AbortSignal): Promise<void> {
     signal.throwIfAborted()
     const changed = Promise.withResolvers<void>()
-    const onAbort = () => changed.reject(signal.reason)
+    const onAbort = () => {
+      this.#waiting.delete(changed.resolve)
+      changed.reject(signal.reason)
+    }
     signal.addEventListener('abort', onAbort, { once: true })
     this.#waiting.add(changed.resolve)
     try {
@@ -15,6 +18,14 @@ export class Changes {
       signal.removeEventListener('abort', onAbort)
       this.#waiting.delete(changed.resolve)
     }
+  }
+
+  /** Wakes the caller that has waited longest. */
+  announceOne(): void {
+    const [longest] = this.#waiting
+    if (longest === undefined) return
+    this.#waiting.delete(longest)
+    longest()
   }
 
   announce(): void {

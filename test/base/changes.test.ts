@@ -15,6 +15,17 @@ describe('Changes', () => {
     expect(await isPending(later)).toBe(true)
   })
 
+  it('wakes one waiter, of those who still wait', async () => {
+    const changes = new Changes()
+    const gone = new AbortController()
+    const waits = [gone.signal, neverAborted, neverAborted].map((signal) => changes.next(signal))
+    gone.abort(new Error('gone'))
+    changes.announceOne()
+    await expect(waits[0]).rejects.toThrow('gone')
+    await waits[1]
+    expect(await isPending(waits[2] ?? Promise.resolve())).toBe(true)
+  })
+
   it('ends a wait by its signal', async () => {
     const changes = new Changes()
     const caller = new AbortController()
