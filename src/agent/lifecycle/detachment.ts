@@ -15,6 +15,8 @@ export interface PortStreams {
   detach(): Promise<readonly StreamTotal[]>
   /** Connects those that have no connection. Resolves once they dial. */
   attach(moved: readonly MovedStream[]): Promise<void>
+  /** Closes all connections that can be made again, and makes them. Resolves once they are dialled. */
+  dialAgain(): Promise<void>
 }
 
 /** A call that has not been answered. */
@@ -95,7 +97,7 @@ export class Detachment {
 
   /** A restore may have ended connections without the kernel's notice. A caller that has detached them attaches them. */
   async dialAgain(): Promise<void> {
-    if (!this.#isDetached) await this.#parts.streams.attach([])
+    if (!this.#isDetached) await this.#parts.streams.dialAgain()
   }
 
   /** Goes on with what the previous agent began, once the streams are restored. */

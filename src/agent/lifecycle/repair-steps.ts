@@ -25,7 +25,7 @@ export interface FrozenPod {
 
 /** Streams over ports that have lost their connections. */
 export interface LostStreams {
-  /** Dials again those whose connections nothing has ended, unless a caller has detached them. */
+  /** Dials again, also those whose connections nothing has ended, unless a caller has detached them. */
   dialAgain(): Promise<void>
 }
 

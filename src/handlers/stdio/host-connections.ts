@@ -20,6 +20,8 @@ export interface HostConnectionsConfig {
 }
 
 export interface HostConnections extends TakenByRequests {
+  /** Otherwise the host makes the connections. */
+  readonly dialsHost: boolean
   /** Throws INTERNAL, naming stream and port, when there is no connection. */
   connect(wanted: WantedConnection, call: Call): Promise<HostConnection>
   /** Restores the previous agent's connections and opens the listener. Call it once, before requests are answered. */
@@ -69,6 +71,7 @@ function dialHost({ os, config }: Parameters<typeof createHostConnections>[0]): 
     return fd
   }
   return {
+    dialsHost: true,
     async connect({ port, stream, again }, { signal, number }) {
       signal.throwIfAborted()
       const name = `${port.toString(RADIX)}-${number.toString(RADIX)}`
@@ -156,6 +159,7 @@ function listenForHost(options: {
     log.debug('connection for a stream waits', { port })
   }
   return {
+    dialsHost: false,
     connect: (wanted, { signal }) => waitFor(waiting, os, wanted, signal),
     begin: async () => {
       waiting.restore()

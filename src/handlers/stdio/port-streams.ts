@@ -45,8 +45,9 @@ export class PortInput implements ProcessInput {
     try {
       this.ended = streams.relay(connection, fd, options).then(async ({ errno }) => {
         this.#isOver = true
+        link?.ending(errno)
         await stored.remove('stdin', 'stdin-host', 'stdin-shared', 'stdin-pipe', 'stdin-end')
-        link?.over(errno)
+        link?.over()
       })
     } catch (error) {
       link?.abandon()
@@ -122,8 +123,9 @@ export class PortOutput implements ProcessOutput {
     try {
       this.ended = os.streams.relay(fd, connection, options).then(async ({ errno }) => {
         this.#over.abort()
+        link?.ending(errno)
         await stored.remove(name, `${name}-host`, `${name}-pipe`, `${name}-kept`, `${name}-sent`)
-        link?.over(errno)
+        link?.over()
       })
     } catch (error) {
       link?.abandon()

@@ -22,6 +22,7 @@ async function guestWith(calls: readonly OpenCallView[], options: Parameters<typ
       return [TOTAL]
     },
     attach: async (moved) => void done.push(`attach ${moved.map(({ newPort }) => newPort)}`),
+    dialAgain: async () => void done.push('dial again'),
   }
   const parts = { ...options.parts, streams, calls: { list: () => calls } }
   return { ...(await restoredGuest({ ...options, parts })), done }
@@ -97,7 +98,8 @@ describe('Detach', () => {
     const attach = async () => {
       throw new AgentError('NOT_FOUND', 'streams: no stream has the port 9')
     }
-    const { lifecycle } = await restoredGuest({ parts: { streams: { detach: async () => [], attach } } })
+    const streams = { detach: async () => [], attach, dialAgain: async () => {} }
+    const { lifecycle } = await restoredGuest({ parts: { streams } })
     await lifecycle.detach({ timeoutMs: 0 })
     const moved = { streams: [{ oldPort: 9, newPort: 10 }] }
     await expect(lifecycle.attach(moved)).rejects.toMatchObject({ code: 'NOT_FOUND' })
@@ -114,7 +116,7 @@ describe('Detach', () => {
     const detach = async () => {
       throw new Error('stuck')
     }
-    const streams = { detach, attach: async () => void done.push('attach') }
+    const streams = { detach, attach: async () => void done.push('attach'), dialAgain: async () => {} }
     const { lifecycle } = await restoredGuest({ parts: { streams } })
     await expect(lifecycle.detach({ timeoutMs: 0 })).rejects.toThrow('stuck')
     expect(() => lifecycle.admit(openCall(EXEC))).not.toThrow()
@@ -156,7 +158,7 @@ describe('Detach', () => {
     const detach = async () => {
       throw new Error('stuck')
     }
-    const streams = { detach, attach: async () => void done.push('attach') }
+    const streams = { detach, attach: async () => void done.push('attach'), dialAgain: async () => {} }
     const { os, state } = first
     const { lifecycle } = await restoredGuest({ os, state, isFirst: false, parts: { streams } })
     expect(() => lifecycle.admit(openCall(EXEC))).not.toThrow()

@@ -135,10 +135,58 @@ describe('streams over ports that a caller stops', () => {
       ],
       'streams: a port is named twice',
     ],
+    [[{ oldPort: 7, newPort: 8 }], 'streams: another stream has the port 8'],
   ])('stay where they are for the wrong ports %j', async (moved, message) => {
     const { context } = await detached()
     await expect(context.ports.attach(moved)).rejects.toThrow(message)
     expect(context.ports.totals().map(({ port }) => port)).toEqual([7, 8])
+  })
+
+  it('are dialled again after a restore, where they outlive their connections', async () => {
+    for (const [streamGraceMs, actions] of [
+      [0, []],
+      [5000, ['detached', 'attached']],
+    ] as const) {
+      const made = await machineWithContainer({}, { config: { streamGraceMs } })
+      const { os, handlers, context } = made
+      void os.hostSockets.accept(8)
+      await handlers.execProcess(execRequest('c1', 'e1', {}, { stdoutPort: 8 }), neverAborted)
+      void os.hostSockets.accept(8)
+      await context.ports.dialAgain()
+      await settle()
+      expect(told(made).map(({ action }) => action)).toEqual(actions)
+    }
+  })
+
+  it('are dialled once each, when there are more of them than connect at a time', async () => {
+    const COUNT = 200
+    let dials = 0
+    const made = await machineWithContainer(
+      {},
+      {
+        wrap: (os) => ({
+          ...os,
+          hostSockets: {
+            ...os.hostSockets,
+            socket: (...given) => os.hostSockets.socket(...given),
+            connect: async (...given) => {
+              dials += 1
+              await os.hostSockets.connect(...given)
+            },
+          },
+        }),
+      },
+    )
+    const { os, handlers, context } = made
+    for (let port = 1; port <= COUNT; port++) {
+      void os.hostSockets.accept(port)
+      await handlers.execProcess(execRequest('c1', `e${port}`, {}, { stdoutPort: port }), neverAborted)
+    }
+    await context.ports.detach()
+    dials = 0
+    await context.ports.attach([])
+    for (let turn = 0; turn < 10; turn++) await settle()
+    expect(dials).toBe(COUNT)
   })
 
   it('make no attempt before that', async () => {
@@ -211,6 +259,7 @@ describe('a thousand streams over ports', () => {
       resumes: false,
       ownerOf: () => undefined,
       hostConnections: {
+        dialsHost: true,
         connect: async ({ again }) => {
           dials.open += 1
           dials.all += 1

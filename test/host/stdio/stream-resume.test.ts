@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto'
+import { once } from 'node:events'
 import type { Socket } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -137,6 +138,19 @@ describe('streams over ports with agent.stream_resume', () => {
     socket.write(Buffer.from([0, 0, 0, 0, 1, 0, 0, 0]))
     expect(await added.wait()).toBe(128 + SIGPIPE)
     await pod.started.logged({ msg: 'stream ended: its host claims bytes that were not sent', port: '6' })
+  })
+
+  it('go at once to the port that Attach names, when nobody acknowledges any more', async () => {
+    const [dead, next] = [await listen(10), await listen(11)]
+    const added = await pod.add('host', 'named', ['seq', `${COUNT}`], { ports: { stdoutPort: 10 } })
+    const silent = await dead.next()
+    await once(silent, 'readable')
+    await pod.started.lifecycle.attach({ streams: [{ oldPort: 10, newPort: 11 }] })
+    const reader = new ResumingReader()
+    const waited = added.wait()
+    await reader.read(await next.next())
+    expect(reader.bytes.toString() === ALL).toBe(true)
+    expect(await waited).toBe(0)
   })
 
   it('cannot share the connection of a terminal', async () => {

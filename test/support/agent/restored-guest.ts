@@ -49,6 +49,7 @@ export async function restoredGuest(
     streams: {
       detach: async () => [],
       attach: async (moved) => void streams.push(`attach ${moved.length}`),
+      dialAgain: async () => void streams.push('dial again'),
     },
     frozen: {
       resumed: async ({ holdsContainers }) => void frozen.push(holdsContainers ? 'held' : 'thawed'),

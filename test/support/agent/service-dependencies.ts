@@ -18,7 +18,7 @@ import { type Machine, machine } from '../handlers/machine.ts'
 import { ROOT } from '../handlers/storage/storage-builder.ts'
 import { silentCalls } from './calls-in-flight.ts'
 
-const NO_STREAMS = { detach: async () => [], attach: async () => {} }
+const NO_STREAMS = { detach: async () => [], attach: async () => {}, dialAgain: async () => {} }
 
 export async function serviceDependencies(
   options: {

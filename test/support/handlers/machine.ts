@@ -120,8 +120,11 @@ export async function machineWithSandbox(options: Parameters<typeof machine>[0] 
   return made
 }
 
-export async function machineWithContainer(process: DeepPartial<Process> = {}): Promise<Machine> {
-  const made = await machineWithSandbox()
+export async function machineWithContainer(
+  process: DeepPartial<Process> = {},
+  options: Parameters<typeof machine>[0] = {},
+): Promise<Machine> {
+  const made = await machineWithSandbox(options)
   await made.handlers.createContainer(containerRequest('c1', process), neverAborted)
   await made.handlers.startContainer({ containerId: 'c1' }, neverAborted)
   return made

@@ -17,7 +17,7 @@ export interface PortLinkContext {
   readonly os: Pick<Os, 'clock' | 'streams' | 'descriptors'>
   readonly log: Logger
   readonly events: Pick<EventLog, 'add'>
-  readonly hostConnections: Pick<HostConnections, 'connect'>
+  readonly hostConnections: Pick<HostConnections, 'connect' | 'dialsHost'>
   /** For how long a stream waits for another connection when its device is gone; 0: it ends. */
   readonly graceMs: number
   /** Whether readers acknowledge what they have, so that a stream goes on without a loss. */
@@ -40,8 +40,10 @@ export interface OpenStream {
 
 /** Of a stream over a port, or of one that has lost its connection. */
 export interface OpenLink extends RelayLink {
-  /** Call it once all descriptors of the stream are closed, with how its relay has ended. */
-  over(errno: string | undefined): void
+  /** Call it with how its relay has ended: from then on no connection is stored for the stream. */
+  ending(errno: string | undefined): void
+  /** Call it once all descriptors of the stream are closed. */
+  over(): void
   /** Call it in place of `over` when the relay could not start. */
   abandon(): void
 }
@@ -134,12 +136,13 @@ export class PortLink {
         if (isDetached) queueMicrotask(() => this.#lost(end))
       },
       detached: () => this.#lost(end),
-      over: (errno) => {
-        // The only end that is the host's fault.
+      ending: (errno) => {
         const totals = this.totals().filter((one) => one.stream === end.stream)
         if (errno === 'EPROTO') tellStreams(this.#context, totals, { action: 'ended', why: UNSENT })
-        this.#close(end)
+        this.#ends.delete(end.stream)
+        if (this.#ends.size === 0) this.#over.abort()
       },
+      over: () => this.#close(end),
       abandon: () => {
         if (end.kept !== undefined) for (const fd of Object.values(end.kept)) os.streams.close(fd)
         this.#close(end)
@@ -176,9 +179,10 @@ export class PortLink {
 
   move(port: number): void {
     this.port = port
-    const isAttached = [...this.#ends.values()].some(({ isDetached }) => !isDetached)
-    this.#save(isAttached ? 'attached' : 'detached')
-    if (isAttached) this.drop()
+    this.#save([...this.#ends.values()].some(({ isDetached }) => !isDetached) ? 'attached' : 'detached')
+    // The second time it does not wait for totals, which a dead daemon does not bring.
+    this.drop()
+    this.drop()
   }
 
   release(): void {
@@ -214,10 +218,8 @@ export class PortLink {
   #close(end: End): void {
     this.#ends.delete(end.stream)
     this.#records.free({ key: this.#key, stream: end.stream })
-    if (this.#ends.size > 0) {
-      this.#reconnectIfLost()
-      return
-    }
+    this.#reconnectIfLost()
+    if (this.#ends.size > 0) return
     this.#over.abort()
     this.#owner.over()
     if (this.#dialled !== undefined) this.#context.os.streams.close(this.#dialled)
@@ -231,7 +233,7 @@ export class PortLink {
   }
 
   #reconnectIfLost(): void {
-    if (this.#reconnecting !== undefined) return
+    if (this.#reconnecting !== undefined || this.#ends.size === 0) return
     if ([...this.#ends.values()].some(({ isDetached }) => !isDetached)) return
     this.#reconnecting = this.#reconnect()
       .catch((error: unknown) => {

@@ -34,6 +34,7 @@ export class PortLinks {
   readonly #records: StreamRecords
   readonly #links = new Map<string, PortLink>()
   readonly #changes = new Changes()
+  readonly #slots = new Changes()
   #connecting = 0
   /** Between {@link detach} and {@link attach}. */
   #standsStill = false
@@ -108,7 +109,7 @@ export class PortLinks {
 
   /**
    * Connects the streams without a connection, and gives those that are named another, even at the same port. Throws
-   * INVALID_ARGUMENT or NOT_FOUND, and then changes nothing.
+   * INVALID_ARGUMENT, NOT_FOUND or ALREADY_EXISTS, and then changes nothing.
    */
   async attach(moved: readonly MovedStream[]): Promise<void> {
     const links = [...this.#links.values()]
@@ -120,6 +121,9 @@ export class PortLinks {
       if (newPort === 0) throw new AgentError('INVALID_ARGUMENT', 'streams: new_port is 0')
       if (!links.some(({ port }) => port === oldPort))
         throw new AgentError('NOT_FOUND', `streams: no stream has the port ${oldPort}`)
+      // Two streams of a process with one port would share a connection.
+      if (!ports.has(newPort) && links.some(({ port }) => port === newPort))
+        throw new AgentError('ALREADY_EXISTS', `streams: another stream has the port ${newPort}`)
     }
     this.#standsStill = false
     for (const link of links) {
@@ -128,6 +132,17 @@ export class PortLinks {
       link.release()
     }
     this.#changes.announce()
+  }
+
+  /**
+   * Dials all streams again: the daemon behind their connections may be another. A stream that would not outlive its
+   * connection keeps it, and so does one that the host has dialled, which only {@link attach} can name.
+   */
+  async dialAgain(): Promise<void> {
+    const { graceMs, hostConnections } = this.#context
+    if (graceMs > 0 && hostConnections.dialsHost)
+      for (const link of this.#links.values()) link.move(link.port)
+    await this.attach([])
   }
 
   totals(): readonly StreamTotal[] {
@@ -154,13 +169,13 @@ export class PortLinks {
   }
 
   async #connect(signal: AbortSignal, connect: () => Promise<Connected>): Promise<Connected> {
-    while (this.#connecting >= CONNECTING_AT_ONCE) await this.#changes.next(signal)
+    while (this.#connecting >= CONNECTING_AT_ONCE) await this.#slots.next(signal)
     this.#connecting += 1
     try {
       return await connect()
     } finally {
       this.#connecting -= 1
-      if (this.#connecting === CONNECTING_AT_ONCE - 1) this.#changes.announce()
+      this.#slots.announceOne()
     }
   }
 }
