@@ -142,6 +142,7 @@ static int64_t relay_start(struct call *call) {
   if (status == 0 && given[7].integer >= 0)
     status = kept_open(&relayed->stream, (int)given[7].integer, (int)given[8].integer);
   if (status != 0) {
+    stream_forget_totals(&relayed->stream);
     tail_free(relayed->tail);
     free(relayed);
     errno = -status;

@@ -121,9 +121,14 @@ void stream_close(struct stream *stream) {
   if (stream->target != -1) close_side(stream, stream->target);
   if (stream->through >= 0) close(stream->through);
   if (stream->kept != -1) kept_close(stream);
+  stream_forget_totals(stream);
+}
+
+void stream_forget_totals(struct stream *stream) {
   if (stream->totals == NULL) return;
   size_t before = (size_t)(uintptr_t)stream->totals & ((size_t)sysconf(_SC_PAGESIZE) - 1);
   munmap((char *)stream->totals - before, before + sizeof *stream->totals);
+  stream->totals = NULL;
 }
 
 void stream_drain(struct stream *stream) {

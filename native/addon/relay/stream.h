@@ -84,3 +84,6 @@ void stream_drain(struct stream *stream);
 bool stream_has_reader(const struct stream *stream);
 
 void stream_close(struct stream *stream);
+
+/* For a stream that does not start. */
+void stream_forget_totals(struct stream *stream);
