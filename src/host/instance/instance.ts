@@ -19,7 +19,7 @@ import {
   type StepContext,
   undoSteps,
 } from './machine/steps.ts'
-import { streamRows, withoutLost, writeRecordFile } from './record/instance-record.ts'
+import { hasHolder, streamRows, withoutLost, writeRecordFile } from './record/instance-record.ts'
 import type { Announcement, RecordedInstance } from './record/recorded-instance.ts'
 
 /**
@@ -335,10 +335,8 @@ export class MachineInstance {
     this.diskErrors.clear()
     this.streams.clear()
     const lost = withoutLost(this.record, recorded.steps)
-    // A machine that did not end may still use its CPUs.
-    const isEnded = recorded.steps.every((step) => step.step !== 'holder' || drop.includes(step))
-    const pinnedCpus = isEnded ? [] : this.record.pinnedCpus
-    const set = { current: State.STOPPED, reason, ...lost, ...withStopped(this.record), pinnedCpus }
+    const isEnded = !hasHolder(recorded.steps.filter((step) => !drop.includes(step)))
+    const set = { current: State.STOPPED, reason, ...lost, ...withStopped(this.record, isEnded) }
     const rows = streamRows(drop)
     await recorded.note({ set, drop, rows, kind, text: reason || 'the machine has stopped', frees: true })
     this.#log.info('instance stopped', { instance: this.key, reason })

@@ -15,6 +15,7 @@ import {
 import { pathOf } from '../../spec/component-path.ts'
 import type { NetworkDisk } from '../../spec/spec.ts'
 import { nodeNames, specKey } from '../../spec/spec-key.ts'
+import { hasHolder } from '../record/instance-record.ts'
 
 /** An instance, as far as it may have a disk open. */
 interface DiskUser {
@@ -108,10 +109,15 @@ function isKnown(other: DiskUser, asking: DiskUser): boolean {
   return tenant === '' || tenant === owner
 }
 
+/** What a stop could not end may still write. */
+function isStopped({ record, recorded }: DiskUser): boolean {
+  return record.current === State.STOPPED && !hasHolder(recorded.steps)
+}
+
 /** Refuses files to which an instance may write that is not stopped: a snapshot would not keep what they have. */
 export function refuseWritten(backends: Backends, asking: DiskUser): void {
   for (const other of asking.all()) {
-    if (other === asking || other.record.current === State.STOPPED) continue
+    if (other === asking || isStopped(other)) continue
     const written = Object.values(other.record.specification?.backends ?? {}).flatMap(({ file }) =>
       file?.access === File_Access.READ_WRITE ? [file.path] : [],
     )
@@ -133,8 +139,7 @@ export function refuseServed(
   starting: ReadonlyMap<DiskUser, DocumentRecord | undefined>,
 ): void {
   for (const other of asking.all()) {
-    const isStopped = other.record.current === State.STOPPED && !starting.has(other)
-    if (other === asking || isStopped) continue
+    if (other === asking || (isStopped(other) && !starting.has(other))) continue
     const used = Object.values(servedDisks(starting.get(other) ?? other.record.document))
     for (const [key, { access, url }] of Object.entries(servedDisks(document))) {
       const isShared = ({ access: others }: NetworkDisk) => access === 'read-only' && others === 'read-only'

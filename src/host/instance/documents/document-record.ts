@@ -89,12 +89,18 @@ export function withStarted(
   }
 }
 
-/** What changes with a stop. What was chosen for one run is forgotten, but the files of disks, which snapshots may be on. */
-export function withStopped(record: Readonly<InstanceRecord>): Partial<InstanceRecord> {
-  const { document } = record
-  if (document === undefined) return {}
+/**
+ * What changes with a stop. What was chosen for one run is forgotten, but the files of disks, which snapshots may be on, and what
+ * a machine that has not ended (`isEnded`) may still use.
+ */
+export function withStopped(record: Readonly<InstanceRecord>, isEnded: boolean): Partial<InstanceRecord> {
+  const { document, pinnedCpus } = record
+  const kept = isEnded ? { pinnedCpus: [] } : { pinnedCpus }
+  if (document === undefined) return kept
+  const { backends } = document
   return {
-    document: { ...document, ...NOT_RUNNING },
+    ...kept,
+    document: { ...document, ...NOT_RUNNING, ...(!isEnded && { backends }) },
     ...{ specification: specToProto(stoppedSpec(record)), leaving: [], leavingMs: {} },
   }
 }

@@ -91,6 +91,11 @@ export function withoutLost(
     : { leaving: [], specification: withoutDevices(specification, lost) }
 }
 
+/** Whether processes of the instance may be there, all of which end with the holder. */
+export function hasHolder(steps: readonly StepRecord[]): boolean {
+  return steps.some(({ step }) => step === 'holder')
+}
+
 /** What the record alone tells of an instance. */
 export function instanceOf(record: InstanceRecord): Instance {
   const { properties, specification, awaiting, current, reason, bootId, reboots } = record

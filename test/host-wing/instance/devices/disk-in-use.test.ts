@@ -1,0 +1,38 @@
+import { expect, it } from 'vitest'
+import { State } from '../../../../src/gen/microvm/instance/v1/instance.ts'
+import {
+  DocumentRecord,
+  InstanceRecord,
+  StepRecord,
+} from '../../../../src/gen/microvm/instance/v1/records.ts'
+import { refuseServed, refuseWritten } from '../../../../src/host/instance/devices/disk-in-use.ts'
+import { file, specification } from '../../../support/wing/requests.ts'
+
+const disk = (url: string, access = 'read-write') =>
+  DocumentRecord.fromPartial({
+    backends: JSON.stringify({ 'disk0-backend': { kind: 'network-disk', url, access } }),
+  })
+
+const URL = 'iscsi://host/iqn.2026-11.example:disk/1'
+
+/** An instance that is stopped, beside one that is being made; `steps`: what its stop has left. */
+function others(steps: readonly string[], url = URL) {
+  const record = InstanceRecord.fromPartial({
+    current: State.STOPPED,
+    document: disk(url),
+    specification: specification({ backends: { root: file('/web.img') } }),
+  })
+  const recorded = { steps: steps.map((step) => StepRecord.fromPartial({ step })) }
+  const user = { key: 'web', record, recorded, context: { machine: undefined }, all: () => [user] }
+  const asking = { ...user, key: 'other', all: () => [user] }
+  return { user, asking }
+}
+
+it('a disk is still used by an instance whose processes could not be ended', () => {
+  const { asking: first } = others([])
+  expect(() => refuseServed(disk(URL), first, new Map())).not.toThrow()
+  expect(() => refuseWritten({ root: file('/web.img') }, first)).not.toThrow()
+  const { asking } = others(['holder'])
+  expect(() => refuseServed(disk(URL), asking, new Map())).toThrow('instance web has this disk')
+  expect(() => refuseWritten({ root: file('/web.img') }, asking)).toThrow('instance web may write it')
+})
