@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { State } from '../../gen/microvm/instance/v1/instance.ts'
 import type { QmpEvent } from '../qemu/qmp/message.ts'
 import { nodeNames, specKey } from '../spec/spec-key.ts'
+import { servedDisks } from './devices/disk-in-use.ts'
 import { finishUnplug } from './devices/plug.ts'
 import { followClock } from './documents/guest-clock.ts'
 import type { MachineInstance } from './instance.ts'
@@ -60,8 +61,9 @@ async function onReset(instance: MachineInstance, byGuest: boolean): Promise<voi
 
 async function onDiskError(instance: MachineInstance, data: QmpEvent['data']): Promise<void> {
   const node = String(data['node-name'])
-  const { layers, specification } = instance.record
-  const names = Object.keys(specification?.backends ?? {}).map((key) => nodeNames(specKey(key)))
+  const { document, layers, specification } = instance.record
+  const disks = { ...specification?.backends, ...servedDisks(document) }
+  const names = Object.keys(disks).map((key) => nodeNames(specKey(key)))
   const known = [...names.flatMap((each) => Object.values(each)), ...layers.map(({ id }) => layerNode(id))]
   if (!known.includes(node)) return
   const text = `${String(data.operation)}: ${String(data.reason)}`
