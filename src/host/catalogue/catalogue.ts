@@ -16,6 +16,7 @@ import { catalogueName, uuid } from '../machine/document/words.ts'
 import { checkInterface } from '../spec/check-backend.ts'
 import { checkPath } from '../spec/check-path.ts'
 import { refuse, shown } from '../spec/component-path.ts'
+import { plainDiskUrl } from '../spec/spec.ts'
 
 /** What an administrator lets documents name. All fields have the names of the file. */
 const MAX_ENTRIES = 4096
@@ -167,6 +168,7 @@ function isPlain(place: string): boolean {
 }
 
 function checkVolumes({ volumes }: Catalogue): void {
+  const taken = new Map<string, string>()
   for (const [name, { format, path: file, read_only, secret: password, url, username }] of Object.entries(
     volumes,
   )) {
@@ -180,6 +182,10 @@ function checkVolumes({ volumes }: Catalogue): void {
       refuse(`${at}.read_only`, 'false: https writes nothing')
     if ((username === undefined) !== (password === undefined))
       refuse(at, 'a url has username and secret, or neither')
+    if (read_only === true || url.startsWith('https:')) continue
+    const other = taken.get(plainDiskUrl(url))
+    if (other !== undefined) refuse(`${at}.url`, `already the disk of ${other}`)
+    taken.set(plainDiskUrl(url), at)
   }
 }
 

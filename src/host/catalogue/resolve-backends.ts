@@ -78,8 +78,8 @@ const MOST_FAULTS = 8
 class Lookup {
   readonly #parts: LookupParts
   readonly #faults: string[] = []
-  /** The volumes that the machine writes, with the field of each. */
-  readonly #written = new Map<string, string>()
+  /** The volumes of the machine, with the field of the first disk of each. */
+  readonly #used = new Map<string, { readonly at: string; readonly isReadOnly: boolean }>()
   #isDenied = false
 
   constructor(parts: LookupParts) {
@@ -187,9 +187,10 @@ class Lookup {
       this.#faults.push(`${this.at(key, 'format')}: ${wanted}: ${shown(name)} is ${format}`)
       return undefined
     }
-    const other = this.#written.get(name)
-    if (other !== undefined) this.#faults.push(`${at}: ${shown(name)}: already that of ${other}`)
-    if (readOnly !== true) this.#written.set(name, at)
+    const other = this.#used.get(name)
+    if (other !== undefined && !(other.isReadOnly && readOnly === true))
+      this.#faults.push(`${at}: ${shown(name)}: already that of ${other.at}`)
+    this.#used.set(name, other ?? { at, isReadOnly: readOnly === true })
     const key_ = volume?.secret
     const secret = key_ === undefined ? undefined : this.#parts.catalogue.secrets[key_]?.id
     if (volume?.url !== undefined) {

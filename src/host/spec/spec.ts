@@ -219,6 +219,17 @@ export interface NetworkDisk extends Pick<FileBackend, 'cache' | 'io' | 'limits'
   readonly login?: { readonly username: string; readonly secret: string } | undefined
 }
 
+const ISCSI_PORT = 3260
+
+/** A network disk's address in the words that it has in common with all others of the same disk. */
+export function plainDiskUrl(url: string): string {
+  if (!url.startsWith('iscsi:')) return new URL(url).href
+  // Portals and names of targets are the same in upper and lower case (RFC 3722).
+  const { hostname, pathname, port } = new URL(url.toLowerCase())
+  const [, target = '', unit] = pathname.split('/')
+  return `iscsi://${hostname}:${Number(port || ISCSI_PORT)}/${target}/${Number(unit)}`
+}
+
 /** A raw file or block device below a disk or persistent memory. */
 export interface FileBackend {
   readonly kind: 'file'

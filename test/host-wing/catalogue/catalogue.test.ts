@@ -77,6 +77,15 @@ describe('a catalogue', () => {
     [ofServer({ format: 'qcow2' }), 'volumes.a.format: qcow2: of a server only raw disks'],
     [ofServer({ read_only: false }), 'volumes.a.read_only: false: https writes nothing'],
     [ofServer({ url: 'iscsi://host:3260/iqn.2026-11.a:b/0', read_only: false }), 'taken'],
+    [
+      {
+        volumes: {
+          a: { url: 'iscsi://HOST/iqn.2026-11.A:b/01' },
+          b: { url: 'iscsi://host:3260/iqn.2026-11.a:b/1' },
+        },
+      },
+      'volumes.b.url: already the disk of volumes.a',
+    ],
     [ofServer({ username: 'web' }), 'volumes.a: a url has username and secret, or neither'],
     [ofServer({ username: 'a:b' }), 'volumes.a.username: "a:b", want a name without a colon'],
     [volume({ secret: 'key' }), 'volumes.a.secret: "key": not in secrets, want one of them'],

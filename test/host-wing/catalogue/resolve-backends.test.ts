@@ -160,6 +160,10 @@ describe('a name that a tenant may not use', () => {
       'spec.features.storage[1].source: "anne": already that of spec.features.storage[0].source',
     ],
     [
+      { storage: [{ source: 'anne', readonly: true }, { source: 'anne' }] },
+      'spec.features.storage[1].source: "anne": already that of spec.features.storage[0].source',
+    ],
+    [
       { share: [{ source: 'fixed', tag: 'a' }] },
       'spec.features.share[0].type: virtio-fs: "fixed" is read-only, which only 9p can keep',
     ],

@@ -13,7 +13,7 @@ import {
   type StepRecord,
 } from '../../../gen/microvm/instance/v1/records.ts'
 import { pathOf } from '../../spec/component-path.ts'
-import type { NetworkDisk } from '../../spec/spec.ts'
+import { type NetworkDisk, plainDiskUrl } from '../../spec/spec.ts'
 import { nodeNames, specKey } from '../../spec/spec-key.ts'
 import { hasHolder } from '../record/instance-record.ts'
 
@@ -143,7 +143,7 @@ export function refuseServed(
     const used = Object.values(servedDisks(starting.get(other) ?? other.record.document))
     for (const [key, { access, url }] of Object.entries(servedDisks(document))) {
       const isShared = ({ access: others }: NetworkDisk) => access === 'read-only' && others === 'read-only'
-      if (!used.some((each) => each.url === url && !isShared(each))) continue
+      if (!used.some((each) => plainDiskUrl(each.url) === plainDiskUrl(url) && !isShared(each))) continue
       const text = `${nameOf(other, asking)} has this disk, want it stopped`
       throw new AgentError('FAILED_PRECONDITION', `${pathOf('backends', key)}: ${text}`)
     }

@@ -36,3 +36,14 @@ it('a disk is still used by an instance whose processes could not be ended', () 
   expect(() => refuseServed(disk(URL), asking, new Map())).toThrow('instance web has this disk')
   expect(() => refuseWritten({ root: file('/web.img') }, asking)).toThrow('instance web may write it')
 })
+
+it.each(['iscsi://HOST/iqn.2026-11.Example:disk/01', 'iscsi://host:3260/iqn.2026-11.example:disk/1'])(
+  'a unit of a server is one disk also as %s',
+  (url) => {
+    const { asking } = others(['holder'])
+    expect(() => refuseServed(disk(url), asking, new Map())).toThrow('instance web has this disk')
+    expect(() =>
+      refuseServed(disk(url.replace('host', 'other').replace('HOST', 'other')), asking, new Map()),
+    ).not.toThrow()
+  },
+)
