@@ -1,4 +1,5 @@
 import { stat } from 'node:fs/promises'
+import { AgentError } from '../../../base/errors.ts'
 import type { Snapshot } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { describeInstance } from '../describe-instance.ts'
@@ -27,7 +28,9 @@ export function snapshotCalls(
     return await instance.change(async () => {
       await settleLayers(instance)
       await refuseUnknown(instance)
-      return await work(instance)
+      return await work(instance).catch((error) => {
+        throw areFilesHidden(instance.record, caller) ? withoutPaths(error, instance) : error
+      })
     }, caller.signal)
   }
   return {
@@ -69,6 +72,18 @@ function areFilesHidden({ document }: Readonly<InstanceRecord>, { tenant }: Call
 function withoutFiles(snapshot: Snapshot): Snapshot {
   return { ...snapshot, specification: undefined }
 }
+
+function withoutPaths(error: unknown, { context, record }: MachineInstance): unknown {
+  if (!(error instanceof AgentError)) return error
+  const files = Object.values(record.specification?.backends ?? {}).flatMap(({ file }) => file?.path || [])
+  const paths = [...files, ...record.layers.map(({ base }) => base), context.folder]
+  // A path may begin another one.
+  const longestFirst = paths.toSorted((a, b) => b.length - a.length)
+  const text = longestFirst.reduce((left, path) => left.replaceAll(path, HIDDEN), error.message)
+  return new AgentError(error.code, text, { cause: error })
+}
+
+const HIDDEN = 'a file of the host'
 
 /** The unit of `stat.blocks` (stat(2)). */
 const STAT_BLOCK = 512
