@@ -182,6 +182,7 @@ async function serve(parts: AgentContext, start: AgentStart): Promise<number> {
     checkCall: checkCallOf(policy),
     totals,
     broker: os.broker,
+    boottimeNs: os.clock.boottimeNs,
     onBroken: () => service.lifecycle.connectionBroke(),
     hangMs: config.hangTimeoutSecs * 1000,
     allowLoopback: config.vsockAllowLoopback,

@@ -9,10 +9,10 @@ import type { RepairStep, RepairUnderWay, StepOutcome } from './repairs.ts'
 /** Connections of callers. */
 export interface UntrustedConnections {
   /**
-   * Closes the TCP connections that are older than the one with this name, or all without it. Those of vsock are left to the
-   * kernel, which resets them with their device. Returns how many there were.
+   * Closes the TCP connections that are older than the one with this name, or without it, than this moment. Those of vsock
+   * are left to the kernel, which resets them with their device. Returns how many there were.
    */
-  dropOlder(than: string): number
+  dropOlder(than: string, beforeNs: bigint): number
 }
 
 /** What Lifecycle/Quiesce has frozen. Both do nothing where nothing is frozen. */
@@ -75,10 +75,10 @@ function holdsContainers(trigger: RepairUnderWay['trigger'], identity: Identity 
 
 async function dropConnections(
   { connections, streams }: RepairParts,
-  { trigger, peer }: RepairUnderWay,
+  { trigger, peer, askedNs }: RepairUnderWay,
 ): Promise<StepOutcome> {
   if (trigger === 'device') return { state: 'skipped', reason: 'the kernel has reset them' }
-  const count = connections()?.dropOlder(peer) ?? 0
+  const count = connections()?.dropOlder(peer, askedNs) ?? 0
   // The kernel's word comes before a new device does.
   if (trigger === 'call') await streams.dialAgain()
   return count === 0 ? { state: 'done' } : { state: 'done', reason: `${count} closed` }

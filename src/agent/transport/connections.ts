@@ -20,6 +20,7 @@ export interface SharedByConnections {
   readonly totals: Totals
   readonly log: Logger
   readonly startTimer: StartTimer
+  readonly boottimeNs: () => bigint
   /** The broker, which owns the connections of ttRPC. */
   readonly link: BrokerLink
   /** A connection from another machine has failed: an error, not its end. */
@@ -34,6 +35,7 @@ const DROP_MS = 100
 interface OpenConnection {
   readonly peer: string
   readonly kind: BrokerPeer['kind']
+  readonly acceptedNs: bigint
   /** Undefined while the framing is being loaded. */
   readonly served: ServedConnection | undefined
 }
@@ -70,7 +72,8 @@ export class Connections {
       refuse('too many connections')
       return
     }
-    this.#open.set(socket, { peer, kind: accepted.peer.kind, served: undefined })
+    const acceptedNs = this.#shared.boottimeNs()
+    this.#open.set(socket, { peer, kind: accepted.peer.kind, acceptedNs, served: undefined })
     socket.once('close', () => {
       totals.end()
       this.#open.delete(socket)
@@ -105,13 +108,14 @@ export class Connections {
   }
 
   /**
-   * Closes the TCP connections that are older than the one of this peer, or all when it is not open: after a restore
-   * their other ends are gone, and nothing tells the kernel. Returns how many there were. A client that lives has some
-   * time to read that its connection ends.
+   * Closes the TCP connections that are older than the one of this peer, or when it is not open, than this moment: after a
+   * restore their other ends are gone, and nothing tells the kernel. Returns how many there were. A client that lives has
+   * some time to read that its connection ends.
    */
-  dropOlder(than: string): number {
+  dropOlder(than: string, beforeNs: bigint): number {
     const all = [...this.#open]
-    const end = all.findIndex(([, { peer }]) => peer === than)
+    const own = all.findIndex(([, { peer }]) => peer === than)
+    const end = own === -1 ? all.findIndex(([, { acceptedNs }]) => acceptedNs > beforeNs) : own
     const dropped = all.slice(0, end === -1 ? undefined : end).filter(([, { kind }]) => kind === 'tcp')
     for (const [socket, { served }] of dropped) {
       if (served === undefined) {

@@ -52,7 +52,7 @@ export async function startTransport(
   sockets.release(listening)
   return {
     port: listening.port,
-    dropOlder: (than) => connections.dropOlder(than),
+    dropOlder: (...than) => connections.dropOlder(...than),
     stop: async () => {
       broker.stopAccepting()
       await Promise.all([connections.stop(), sockets.removePath(listening)])

@@ -52,6 +52,7 @@ describe('startTransport with a broker', () => {
       checkCall: async () => undefined,
       totals: new Totals(),
       log: silentLogger(),
+      boottimeNs: () => clock.boottimeNs(),
       startTimer: (ms, expired) => clock.startTimer(ms, expired),
     })
     const hello = await broker.next()

@@ -36,6 +36,7 @@ await withTemporaryFolder(tmpdir(), async (folder) => {
     hangMs: 0,
     allowLoopback: false,
     tcpPeer: '',
+    boottimeNs: () => native.boottimeNs(),
     log: silentLogger(),
   })
   await fake.next()

@@ -57,13 +57,20 @@ describe('startTransport', () => {
       socket.write(GO_REQUEST)
       await answered
       sockets.push(socket)
+      running.clock.advance(10)
     }
     const closings = sockets.map((socket, index) => closed(socket).then(() => broken.push(`${index}`)))
     const caller = `tcp 127.0.0.1 ${sockets[1]?.localPort}`
-    expect(running.transport.dropOlder(caller)).toBe(1)
+    expect(running.transport.dropOlder(caller, 0n)).toBe(1)
     await closings[0]
     expect(broken).toEqual(['0'])
-    running.transport.dropOlder('')
+    const now = running.clock.boottimeNs()
+    // The caller has gone, and has dialled again since.
+    running.transport.dropOlder('tcp 127.0.0.1 1', now - 15_000_000n)
+    await closings[1]
+    await turns()
+    expect(broken).toEqual(['0', '1'])
+    running.transport.dropOlder('', now)
     await Promise.all(closings)
   })
 
@@ -73,7 +80,7 @@ describe('startTransport', () => {
     const call = ttrpcClient(socket).call('test.Echo', 'Held', Buffer.alloc(0))
     call.catch(() => {})
     await held.next()
-    expect(running.transport.dropOlder('')).toBe(1)
+    expect(running.transport.dropOlder('', running.clock.boottimeNs())).toBe(1)
     await turns()
     expect(socket.destroyed).toBe(false)
     const cut = closed(socket)
@@ -82,7 +89,7 @@ describe('startTransport', () => {
     await running.close()
     running = await runTransport(methods)
     await running.dialTtrpc()
-    expect(running.transport.dropOlder('')).toBe(0)
+    expect(running.transport.dropOlder('', running.clock.boottimeNs())).toBe(0)
   })
 
   it('carries 2^64-1 over both framings', async () => {

@@ -75,6 +75,7 @@ export async function runTransport(
     tcpPeer: options.tcpPeer ?? '',
     broker,
     hangMs: 0,
+    boottimeNs: () => clock.boottimeNs(),
     startTimer: (ms, expired) => clock.startTimer(ms, expired),
   })
   const dialled: { destroy(): void }[] = []
