@@ -27,10 +27,10 @@ enum record_kind {
   RECORD_FORGET_EXIT = 24,      /* drop the registration of `pid` */
   RECORD_GATE_OPENED = 25,      /* the agent serves: its death does not count towards the restart limit */
   RECORD_CHECK_BROKER = 26,     /* the broker has reported no outcome for long: check that it is alive */
-  RECORD_HOLD_FILE_SYSTEM = 27, /* keep the record's descriptor, a folder of the file system `name`, to thaw it */
-  RECORD_HOLD_CGROUP = 28,      /* keep the record's descriptor, the freeze file of the cgroup `name`, to thaw it */
+  RECORD_HOLD_FILE_SYSTEM = 27, /* keep the record's descriptor, a folder of the file system `name` */
+  RECORD_HOLD_CGROUP = 28,      /* keep the record's descriptor, the freeze file of the cgroup `name` */
   RECORD_ARM_THAW = 29,         /* thaw everything after `sequence` ms, counted anew by each such command */
-  RECORD_FREEZE = 30,           /* freeze the file system `name` */
+  RECORD_FREEZE = 30,           /* freeze the file system or the cgroup `name` */
   RECORD_THAW = 31,             /* thaw everything, or with 1 in `pid` the file systems alone */
 };
 

@@ -113,19 +113,38 @@ static void *keep_file_system(void *data) {
   return NULL;
 }
 
-static void thaw_cgroup(const struct frozen_cgroup *each) {
-  const char *word = each->is_v2 ? "0" : "THAWED";
-  /* It fails for a cgroup that was removed. */
-  ssize_t written = pwrite(each->fd, word, strlen(word), 0);
-  (void)written;
+/* Writes without the lock, for which the main loop waits. Only the thread of the cgroups does, so no freeze follows a thaw. */
+static void write_cgroup(struct freeze *freeze, struct frozen_cgroup *each, const char *v1, const char *v2) {
+  const char *word = each->is_v2 ? v2 : v1;
+  pthread_mutex_unlock(&freeze->lock);
+  const int error = pwrite(each->fd, word, strlen(word), 0) < 0 ? errno : 0;
+  pthread_mutex_lock(&freeze->lock);
+  each->error = error;
+}
+
+static struct frozen_cgroup *find_asked(struct freeze *freeze) {
+  for (unsigned i = 0; i < freeze->cgroup_count; i++)
+    if (freeze->cgroups[i].is_asked) return &freeze->cgroups[i];
+  return NULL;
 }
 
 static void *keep_cgroups(void *data) {
   struct freeze *freeze = data;
   pthread_mutex_lock(&freeze->lock);
-  while (!freeze->thaws_cgroups) wait_for_change(freeze);
+  while (!freeze->thaws_cgroups) {
+    struct frozen_cgroup *asked = find_asked(freeze);
+    if (asked == NULL || monotonic_ms() >= freeze->bound_at_ms) {
+      wait_for_change(freeze);
+      continue;
+    }
+    asked->is_asked = false;
+    write_cgroup(freeze, asked, "FROZEN", "1");
+    asked->is_told = false;
+    announce(freeze);
+  }
   wait_for_file_systems(freeze, 0);
-  for (unsigned i = freeze->cgroup_count; i > 0; i--) thaw_cgroup(&freeze->cgroups[i - 1]);
+  /* It fails for a cgroup that was removed. */
+  for (unsigned i = freeze->cgroup_count; i > 0; i--) write_cgroup(freeze, &freeze->cgroups[i - 1], "THAWED", "0");
   freeze->cgroups_done = true;
   announce(freeze);
   pthread_mutex_unlock(&freeze->lock);
@@ -156,6 +175,12 @@ static unsigned find(const struct freeze *freeze, const char name[RECORD_NAME_BY
   return index;
 }
 
+static struct frozen_cgroup *find_cgroup(struct freeze *freeze, const char name[RECORD_NAME_BYTES]) {
+  for (unsigned i = 0; i < freeze->cgroup_count; i++)
+    if (strcmp(freeze->cgroups[i].name, name) == 0) return &freeze->cgroups[i];
+  return NULL;
+}
+
 int freeze_hold_file_system(struct freeze *freeze, const char name[RECORD_NAME_BYTES], int fd) {
   struct stat status, root;
   if (!store_is_name(name) || fd < 0 || fstat(fd, &status) != 0 || !S_ISDIR(status.st_mode)) return EINVAL;
@@ -170,14 +195,17 @@ int freeze_hold_file_system(struct freeze *freeze, const char name[RECORD_NAME_B
   return 0;
 }
 
-int freeze_hold_cgroup(struct freeze *freeze, int fd) {
+int freeze_hold_cgroup(struct freeze *freeze, const char name[RECORD_NAME_BYTES], int fd) {
   struct statfs status;
-  if (fd < 0 || fstatfs(fd, &status) != 0) return EINVAL;
+  if (!store_is_name(name) || fd < 0 || fstatfs(fd, &status) != 0) return EINVAL;
   const bool is_v2 = status.f_type == CGROUP2_SUPER_MAGIC;
   if (!is_v2 && status.f_type != CGROUP_SUPER_MAGIC) return EINVAL;
   if (freeze->is_armed) return EBUSY;
+  if (find_cgroup(freeze, name) != NULL) return EEXIST;
   if (freeze->cgroup_count == FREEZE_CGROUPS) return ENOSPC;
-  freeze->cgroups[freeze->cgroup_count++] = (struct frozen_cgroup){fd, is_v2};
+  struct frozen_cgroup *each = &freeze->cgroups[freeze->cgroup_count++];
+  *each = (struct frozen_cgroup){.fd = fd, .is_v2 = is_v2, .is_told = true};
+  strcpy(each->name, name);
   return 0;
 }
 
@@ -222,14 +250,18 @@ int freeze_begin(struct freeze *freeze, const char name[RECORD_NAME_BYTES]) {
   if (!store_is_name(name)) return EINVAL;
   pthread_mutex_lock(&freeze->lock);
   struct frozen_file_system *each = &freeze->file_systems[find(freeze, name)];
+  struct frozen_cgroup *cgroup = find_cgroup(freeze, name);
   int error = 0;
-  if (each == &freeze->file_systems[freeze->file_system_count])
+  if (cgroup == NULL && each == &freeze->file_systems[freeze->file_system_count])
     error = ENOENT;
   else if (!freeze->is_armed || freeze->thaw_began_ms != 0)
     error = ECANCELED;
+  else if (cgroup != NULL)
+    cgroup->is_asked = true;
   else if (each->state != HELD)
     error = EALREADY;
-  if (error == 0) each->state = ASKED;
+  else
+    each->state = ASKED;
   pthread_cond_broadcast(&freeze->changed);
   pthread_mutex_unlock(&freeze->lock);
   return error;
@@ -255,6 +287,7 @@ void freeze_thaw_now(struct freeze *freeze) {
       log_line("file system %u:%u: not thawed within %d ms", major(device), minor(device), FREEZE_THAW_MS);
     freeze->file_systems[i].is_told = true;
   }
+  for (unsigned i = 0; i < freeze->cgroup_count; i++) freeze->cgroups[i].is_told = true;
   if (freeze->is_armed && all_over(freeze)) end_threads(freeze);
   freeze->end_untold = false;
   pthread_mutex_unlock(&freeze->lock);
@@ -273,6 +306,12 @@ bool freeze_take(struct freeze *freeze, struct record *record) {
     struct frozen_file_system *each = &freeze->file_systems[i - 1];
     if (each->is_told) continue;
     tell(record, each->state == THAWED ? RECORD_THAWED : RECORD_FREEZE_RESULT, each->name, each->error);
+    each->is_told = has_record = true;
+  }
+  for (unsigned i = 0; !has_record && i < freeze->cgroup_count; i++) {
+    struct frozen_cgroup *each = &freeze->cgroups[i];
+    if (each->is_told) continue;
+    tell(record, RECORD_FREEZE_RESULT, each->name, each->error);
     each->is_told = has_record = true;
   }
   if (!has_record && freeze->is_armed && all_over(freeze)) {

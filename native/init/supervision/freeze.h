@@ -40,8 +40,12 @@ struct freeze {
   unsigned file_system_count;
   unsigned threads; /* of file systems, that were started */
   struct frozen_cgroup {
+    char name[RECORD_NAME_BYTES];
     int fd; /* of its freeze file */
     bool is_v2;
+    bool is_asked; /* to be frozen */
+    bool is_told;
+    int error;
   } cgroups[FREEZE_CGROUPS];
   unsigned cgroup_count;
   pthread_t cgroup_thread;
@@ -57,12 +61,12 @@ void freeze_prepare(struct freeze *freeze);
 
 /* Keeps a descriptor to thaw by. Returns 0 or an errno; the caller still owns `fd` then. `name` may be any bytes. */
 int freeze_hold_file_system(struct freeze *freeze, const char name[RECORD_NAME_BYTES], int fd);
-int freeze_hold_cgroup(struct freeze *freeze, int fd);
+int freeze_hold_cgroup(struct freeze *freeze, const char name[RECORD_NAME_BYTES], int fd);
 
 /* From now on everything is thawed after `bound_ms`; called again, the time begins anew. Returns 0 or an errno. */
 int freeze_arm(struct freeze *freeze, uint64_t bound_ms);
 
-/* Freezes a file system on its thread. Returns an errno, or 0; then `freeze_take` has the outcome. */
+/* Freezes a file system or a cgroup on its thread. Returns an errno, or 0; then `freeze_take` has the outcome. */
 int freeze_begin(struct freeze *freeze, const char name[RECORD_NAME_BYTES]);
 
 /* Thaws on the threads: file systems in the reverse order of their holds, then the cgroups unless they stay. */

@@ -178,7 +178,7 @@ static void store_descriptor(struct supervisor *self, const struct record *recor
 }
 
 static void hold_for_thaw(struct supervisor *self, const struct record *record, int *passed) {
-  int result = record->kind == RECORD_HOLD_CGROUP ? freeze_hold_cgroup(&self->freeze, *passed)
+  int result = record->kind == RECORD_HOLD_CGROUP ? freeze_hold_cgroup(&self->freeze, record->name, *passed)
                                                   : freeze_hold_file_system(&self->freeze, record->name, *passed);
   if (result == 0) *passed = -1;
   channel_answer(&self->channel, RECORD_FREEZE_RESULT, record->name, result);
@@ -189,7 +189,7 @@ static void arm_thaw(struct supervisor *self, uint64_t bound_ms) {
   channel_answer(&self->channel, RECORD_FREEZE_RESULT, no_name, freeze_arm(&self->freeze, bound_ms));
 }
 
-static void freeze_file_system(struct supervisor *self, const struct record *record) {
+static void begin_freeze(struct supervisor *self, const struct record *record) {
   int error = freeze_begin(&self->freeze, record->name);
   if (error != 0) channel_answer(&self->channel, RECORD_FREEZE_RESULT, record->name, error);
 }
@@ -237,7 +237,7 @@ static void handle_command(struct supervisor *self, const struct record *record,
       arm_thaw(self, record->sequence);
       break;
     case RECORD_FREEZE:
-      freeze_file_system(self, record);
+      begin_freeze(self, record);
       break;
     case RECORD_THAW:
       freeze_thaw(&self->freeze, record->pid != 1);

@@ -2,7 +2,6 @@ import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { CgroupStats } from '../../gen/agent.ts'
 import {
-  freezeCgroup,
   freezeFileOf,
   isFrozen,
   killCgroup,
@@ -10,6 +9,7 @@ import {
   pidsBelow,
   removeCgroup,
   thawCgroup,
+  untilFrozen,
 } from '../../os/cgroup/cgroup-folder.ts'
 import { refreshCpuset } from '../../os/cgroup/cpuset.ts'
 import { hierarchies, ROOT } from '../../os/cgroup/hierarchies.ts'
@@ -33,8 +33,8 @@ export interface Cgroup {
   killAll(): Promise<void>
   /** Freezes it and all below it. */
   readonly freezeFile: string
-  /** See {@link freezeCgroup}. */
-  freeze(signal: AbortSignal): Promise<void>
+  /** See {@link untilFrozen}. */
+  untilFrozen(freeze: () => Promise<void>, signal: AbortSignal): Promise<void>
   /** Does nothing when it does not exist. */
   thaw(): Promise<void>
   /** False when it does not exist. */
@@ -70,7 +70,7 @@ export function cgroupAt(os: Os, path: string, isV2: boolean, log: Logger): Cgro
       }
     },
     freezeFile: freezeFileOf(freezer, isV2),
-    freeze: (signal) => freezeCgroup(os, freezer, isV2, signal),
+    untilFrozen: (freeze, signal) => untilFrozen(os, freezer, isV2, freeze, signal),
     thaw: () => thawCgroup(os, freezer, isV2),
     isFrozen: () => isFrozen(os, freezer, isV2),
     stats: () =>

@@ -6,12 +6,12 @@ import { SerialQueue } from '../../base/serial-queue.ts'
 import { inStep } from '../../base/step.ts'
 import type { QuiesceRequest, QuiesceResponse, ThawResponse } from '../../gen/microvm/agent/v1/lifecycle.ts'
 import type { Os } from '../../os/os.ts'
-import { procStatFields } from '../../os/process/proc-stat.ts'
 import type { Thawed } from '../../os/supervisor/supervisor.ts'
 import type { EventLog } from '../../state/event-log.ts'
 import type { Cgroup } from '../cgroup/cgroup.ts'
 import type { ContainerRegistry } from '../container/registry.ts'
 import { type DiskFileSystem, diskFileSystems, nameOf, refuseOwn } from './disk-file-systems.ts'
+import { waitingProcesses } from './waiting-processes.ts'
 
 /** vminit has no longer bound. */
 const LONGEST_MS = 60_000
@@ -24,9 +24,6 @@ const THAW_MS = 10_000
 
 /** How long vminit may take to say that its bound has passed. */
 const ANSWER_MS = 2000
-
-/** How many processes an error names. */
-const NAMED_PROCESSES = 4
 
 interface Parts {
   readonly os: Os
@@ -41,6 +38,8 @@ interface Parts {
 
 interface RunningContainer {
   readonly id: string
+  /** Its name in vminit. */
+  readonly name: string
   readonly cgroup: Cgroup
 }
 
@@ -206,9 +205,9 @@ export class Quiesce {
     freeze.fileSystems = new Map(found.map((each, index) => [`file-system-${index}`, each]))
     freeze.containers = await this.#runningContainers()
     for (const [name, each] of freeze.fileSystems) await this.#holdFileSystem(name, each)
-    const holds = freeze.containers.map(({ id, cgroup }, index) =>
+    const holds = freeze.containers.map(({ id, name, cgroup }) =>
       os.freezer
-        .holdCgroup(`cgroup-${index}`, cgroup.freezeFile)
+        .holdCgroup(name, cgroup.freezeFile)
         .catch((error) => fail(`container ${id}`, error, HOLD_FAILURES)),
     )
     await Promise.all(holds)
@@ -241,24 +240,28 @@ export class Quiesce {
       if (!('parts' in state)) continue
       const { cgroup } = state.parts
       const exists = (await this.#parts.os.files.stat(cgroup.freezeFile)) !== undefined
-      if (exists && !(await cgroup.isFrozen())) running.push({ id, cgroup })
+      if (exists && !(await cgroup.isFrozen())) running.push({ id, name: `cgroup-${running.length}`, cgroup })
     }
     return running
   }
 
-  async #freezeContainers({ containers }: Freeze, given: AbortSignal): Promise<void> {
+  async #freezeContainers({ containers, timeoutMs }: Freeze, given: AbortSignal): Promise<void> {
     const late = new AbortController()
-    const stopTimer = this.#parts.os.clock.startTimer(CONTAINERS_MS, () => late.abort())
+    const { clock, freezer } = this.#parts.os
+    const stopTimer = clock.startTimer(CONTAINERS_MS, () => late.abort())
     const signal = AbortSignal.any([given, late.signal])
     try {
-      const freezes = containers.map(({ id, cgroup }) =>
-        inStep('freeze', `container ${id}`, () => cgroup.freeze(signal)),
+      const freezes = containers.map(({ id, name, cgroup }) =>
+        inStep('freeze', `container ${id}`, () =>
+          cgroup.untilFrozen(() => freezer.freezeCgroup(name), signal),
+        ),
       )
       for (const [index, outcome] of (await Promise.allSettled(freezes)).entries()) {
         if (outcome.status === 'fulfilled') continue
         given.throwIfAborted()
         const container = containers[index]
         if (container !== undefined && late.signal.aborted) throw await this.#notFrozen(container)
+        if (errnoOf(outcome.reason) === 'ECANCELED') throw tooLate(`container ${container?.id}`, timeoutMs)
         throw outcome.reason
       }
     } finally {
@@ -391,15 +394,4 @@ function fail(subject: string, error: unknown, failures: Failures): never {
   const errno = errnoOf(error) ?? ''
   const [code, text] = failures[errno] ?? ['INTERNAL', messageOf(error)]
   throw new AgentError(code, `${subject}: ${text}`, { cause: error, errno })
-}
-
-/** Processes in a wait of the kernel that no signal ends, other than the freezer's own. */
-async function waitingProcesses(os: Os, cgroup: Cgroup): Promise<readonly number[]> {
-  const waiting: number[] = []
-  for (const pid of await cgroup.members()) {
-    const [stat = '', place = ''] = await os.files.readSmall([`/proc/${pid}/stat`, `/proc/${pid}/wchan`])
-    if (procStatFields(stat)[0] === 'D' && !place.includes('refrigerator')) waiting.push(pid)
-    if (waiting.length === NAMED_PROCESSES) break
-  }
-  return waiting
 }

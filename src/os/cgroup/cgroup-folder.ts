@@ -1,4 +1,4 @@
-import { withTimeout } from '../../base/abort.ts'
+import { abortable, withTimeout } from '../../base/abort.ts'
 import { Changes } from '../../base/changes.ts'
 import { errnoOf, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
@@ -33,28 +33,27 @@ export async function thawCgroup({ files }: Os, folder: string, isV2: boolean): 
   await files.write(`${folder}/${file}`, thaw)
 }
 
-/** The file that freezes the cgroup `folder` and all below it, by {@link freezeCgroup}. */
+/** The file that freezes the cgroup `folder` and all below it, by {@link untilFrozen}. */
 export function freezeFileOf(folder: string, isV2: boolean): string {
   return `${folder}/${(isV2 ? FREEZER_V2 : FREEZER_V1).file}`
 }
 
 /**
- * Returns once all its processes are frozen. Stopped ones are; one that waits for a dead disk or server never is. Throws
- * the reason of `signal`.
+ * Returns once all its processes are frozen by `freeze`, which writes the freeze file. Stopped ones are; one that waits for
+ * a dead disk or server never is. Throws the reason of `signal`.
  */
-export async function freezeCgroup(
+export async function untilFrozen(
   os: Os,
   folder: string,
   isV2: boolean,
+  freeze: () => Promise<void>,
   signal: AbortSignal,
 ): Promise<void> {
-  const { freeze } = isV2 ? FREEZER_V2 : FREEZER_V1
-  const write = () => os.files.write(freezeFileOf(folder, isV2), freeze)
-  await write()
+  await abortable(freeze(), signal)
   await untilEvent(os, folder, isV2, signal, async () => {
     if (await isFrozen(os, folder, isV2)) return true
     // v1 may miss a process that is forked meanwhile.
-    if (!isV2) await write()
+    if (!isV2) await abortable(freeze(), signal)
     return false
   })
 }

@@ -65,8 +65,12 @@ export class VminitFreezer implements Freezer {
   }
 
   async freeze(name: string): Promise<void> {
-    const command = encodeNamed(RecordKind.FREEZE, name)
     this.#frozen.add(name)
+    await this.freezeCgroup(name)
+  }
+
+  async freezeCgroup(name: string): Promise<void> {
+    const command = encodeNamed(RecordKind.FREEZE, name)
     await this.#answer(name, 'freeze', name, () => this.#writer.post(command))
   }
 

@@ -91,6 +91,8 @@ export interface Freezer {
   arm(boundMs: number): Promise<void>
   /** Freezes a held file system; waits for its disk. EBUSY: another program has frozen it. ECANCELED: it is thawed. */
   freeze(name: string): Promise<void>
+  /** Writes a held freeze file. ECANCELED: it is thawed. */
+  freezeCgroup(name: string): Promise<void>
   /** File systems in the reverse order of their holds, then cgroups. Does not wait longer than `signal`; never throws it. */
   thaw(what: 'all' | 'file systems', signal: AbortSignal): Promise<Thawed>
   /** Sets what is called when nothing is frozen any more. */

@@ -74,9 +74,9 @@ describe('Quiesce', () => {
     await expect(quiesce.quiesce({ timeoutMs: 30_000 }, CALL)).resolves.toEqual(FROZEN)
     expect(os.freezer.commands).toEqual([
       ...HELD,
-      ...['arm 30000', 'freeze file-system-0', 'freeze file-system-1'],
+      ...['arm 30000', 'freeze cgroup-0', 'freeze file-system-0', 'freeze file-system-1'],
     ])
-    expect(states).toEqual(['THAWED', 'THAWED', 'THAWED', 'THAWED', 'FROZEN', 'FROZEN'])
+    expect(states).toEqual(['THAWED', 'THAWED', 'THAWED', 'THAWED', 'THAWED', 'FROZEN', 'FROZEN'])
     expect(quiesce.frozen).toEqual({ ...FROZEN, thawInMs: 30_000 })
     expect(events()).toEqual([{ action: 'frozen', reason: '' }])
   })
@@ -189,6 +189,8 @@ describe('Quiesce', () => {
       'DEADLINE_EXCEEDED',
       /\/a \(\/dev\/vd1\): not frozen within 60000 ms/,
     ],
+    ['freeze cgroup-0', 'ECANCELED', 'DEADLINE_EXCEEDED', 'container c1: not frozen within 60000 ms'],
+    ['freeze cgroup-0', 'ENODEV', 'INTERNAL', /ENODEV/],
     ['arm', 'EAGAIN', 'INTERNAL', /EAGAIN/],
   ])('undoes itself when `%s` is %s', async (command, errno, code, message) => {
     const { quiesce, os, events } = await pod()
@@ -200,6 +202,27 @@ describe('Quiesce', () => {
     expect(os.freezer.commands.at(-1)).toBe('thaw all')
     expect(quiesce.frozen).toBeUndefined()
     expect(events()).toEqual([])
+  })
+
+  it('leaves every write of a freeze file to vminit, which thaws after it', async () => {
+    const { quiesce, os } = await pod()
+    os.freezer.failWith = (command) => (command === 'freeze cgroup-0' ? 'ECANCELED' : undefined)
+    await expect(quiesce.quiesce({ timeoutMs: 1 }, CALL)).rejects.toThrow('not frozen within 1 ms')
+    expect((await os.files.readText(FREEZER)).trim()).toBe('THAWED')
+  })
+
+  it('asks on v1 again until all processes are frozen', async () => {
+    const { quiesce, os } = await pod()
+    const { write } = os.files
+    let writes = 0
+    os.files.write = (path, data) => write.call(os.files, path, ++writes < 3 ? 'FREEZING\n' : data)
+    const quiescing = quiesce.quiesce({ timeoutMs: 0 }, CALL)
+    for (let look = 0; look < 3; look++) {
+      await isPending(quiescing)
+      os.clock.advance(10)
+    }
+    await expect(quiescing).resolves.toEqual(FROZEN)
+    expect(os.freezer.commands.filter((each) => each === 'freeze cgroup-0')).toHaveLength(3)
   })
 
   it('names a container that cannot be frozen', async () => {

@@ -35,7 +35,7 @@ echo $sleeper > $cgroup/cgroup.procs
 
 /** The last hold is the first thaw, so the outer one is thawed first. */
 const HELD = 'fs:inner=inner fs:outer=outer cgroup:$STATE'
-const FROZEN = `${HELD} arm:60000 'sh:echo FROZEN > $STATE' freeze:inner take:200 freeze:outer take:200`
+const FROZEN = `${HELD} arm:60000 freeze:cgroup take:200 freeze:inner take:200 freeze:outer take:200`
 
 async function drive(words: string): Promise<{ readonly lines: readonly string[]; readonly stderr: string }> {
   const folder = join(temporaryFolder(), 'mount')
@@ -50,32 +50,35 @@ const SHOW = `'sh:touch inner/after outer/after; cat $STATE'`
 
 describe.concurrent('the dead man', () => {
   it('thaws file systems in the reverse order, then cgroups, when the bound passes', async () => {
-    const asked = `${HELD} arm:700 'sh:echo FROZEN > $STATE' freeze:inner take:200 freeze:outer take:200`
-    const { lines } = await drive(`${asked} 'sh:cat $STATE' take:5000 ${SHOW}`)
+    const asked = `${HELD} arm:2000 freeze:cgroup take:200 freeze:inner take:200 freeze:outer take:200`
+    const { lines } = await drive(`${asked} 'sh:cat $STATE' take:5000 freeze:cgroup ${SHOW}`)
     expect(lines.slice(4)).toEqual([
+      ...['freeze:cgroup ok', 'answer cgroup ok'],
       ...['freeze:inner ok', 'answer inner ok', 'freeze:outer ok', 'answer outer ok', 'FROZEN'],
-      ...['thawed outer ok', 'thawed inner ok', 'thawed  ok', 'THAWED'],
+      ...['thawed outer ok', 'thawed inner ok', 'thawed  ok', 'freeze:cgroup ENOENT', 'THAWED'],
     ])
   })
 
   it('counts the bound anew when it is armed again', async () => {
-    const { lines } = await drive(`${HELD} arm:600 'sh:echo FROZEN > $STATE' sleep:400 arm:600 sleep:400
+    const { lines } = await drive(`${HELD} arm:600 freeze:cgroup sleep:400 arm:600 sleep:400
       'sh:cat $STATE' take:5000 ${SHOW}`)
-    expect(lines.slice(-3)).toEqual(['FROZEN', 'thawed  ok', 'THAWED'])
+    expect(lines.slice(-4)).toEqual(['FROZEN', 'answer cgroup ok', 'thawed  ok', 'THAWED'])
   })
 
   it('thaws the file systems alone on command, and the cgroups at the bound', async () => {
-    const { lines } = await drive(`${FROZEN} thaw-fs take:300 ${SHOW} freeze:inner arm:300 take:5000 ${SHOW}`)
-    expect(lines.slice(-7)).toEqual(
+    const { lines } = await drive(`${FROZEN} thaw-fs take:300 ${SHOW} freeze:inner freeze:cgroup arm:300
+      take:5000 ${SHOW}`)
+    expect(lines.slice(-8)).toEqual(
       [
         ...[
           'thawed inner ok',
           'FROZEN',
           'freeze:inner ECANCELED',
+          'freeze:cgroup ECANCELED',
           'arm:300 ok',
           'thawed  ok',
           'THAWED',
-        ].slice(-6),
+        ].slice(-7),
       ].toSpliced(0, 0, 'thawed outer ok'),
     )
   })
@@ -90,7 +93,7 @@ describe.concurrent('the dead man', () => {
   })
 
   it('waits for no file system that hangs, names it, and thaws it when it can', async () => {
-    const words = `${HELD} arm:60000 'sh:echo FROZEN > $STATE' stuck:inner/file freeze:inner take:300
+    const words = `${HELD} arm:60000 freeze:cgroup take:200 stuck:inner/file freeze:inner take:300
       freeze:outer now 'sh:touch outer/after; cat $STATE' fs:again=outer unstick take:5000 ${SHOW} fs:again=outer`
     const { lines, stderr } = await drive(words)
     expect(stderr).toMatch(/^vminit: file system \d+:\d+: not thawed within 3000 ms\n/)

@@ -109,6 +109,15 @@ describe('a pod', () => {
     await expect(lifecycle.thaw({})).resolves.toEqual({ wasFrozen: false })
   })
 
+  it('stays frozen by no bound, however short it is', async () => {
+    const ids = ['c1', 'c2', 'c3', 'c4']
+    for (const id of ids) await pod.run(id, ['sleep', '1000'])
+    for (let timeoutMs = 1; timeoutMs <= 20; timeoutMs++) {
+      await pod.started.lifecycle.quiesce({ timeoutMs }).catch(() => {})
+      await expect.poll(() => ids.map(freezerOf)).toEqual(ids.map(() => 'THAWED'))
+    }
+  })
+
   it('is thawed when the broker dies', async () => {
     mountDisk()
     await pod.run('counting', COUNTING)
@@ -187,7 +196,7 @@ describe('an agent that dies at any step of a freeze', () => {
       died.push(readFileSync(join(folder, 'died'), 'utf8'))
       rmSync(join(folder, 'died'))
     }
-    const steps = ['command 27', 'command 28', 'command 29', 'write FROZEN', 'command 30', 'command 31']
+    const steps = ['command 27', 'command 28', 'command 29', 'command 30', 'command 30', 'command 31']
     expect(died).toEqual(steps.flatMap((step) => [`before ${step}`, `after ${step}`]))
   })
 })

@@ -58,7 +58,12 @@ describe('freezes by vminit', () => {
     const frozen = made.freeze('fs')
     answer('fs')
     await frozen
-    expect(commands).toEqual(['27 fs 11', '28 cgroup 12', expect.stringMatching(/^29/), '30 fs'])
+    const cgroupFrozen = made.freezeCgroup('cgroup')
+    answer('cgroup')
+    await cgroupFrozen
+    expect(commands).toEqual([
+      ...['27 fs 11', '28 cgroup 12', expect.stringMatching(/^29/), '30 fs', '30 cgroup'],
+    ])
     expect(closed).toEqual([11, 12])
   })
 

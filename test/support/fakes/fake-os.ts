@@ -25,7 +25,7 @@ export class FakeOs implements Os {
   readonly exits = new FakeExits(this.clock)
   readonly supervisor = new FakeSupervisor()
   readonly descriptors = new FakeDescriptors(this.streams)
-  readonly freezer = new FakeFreezer()
+  readonly freezer = new FakeFreezer((path, data) => this.files.write(path, data))
   readonly hostSockets = new FakeHostSockets(this.streams, this.descriptors)
   readonly system = new FakeSystem()
   readonly network = new FakeNetwork()

@@ -1,5 +1,5 @@
 // Preloaded into an agent (NODE_OPTIONS). The agent that finds a number in the file `plan` of MICROVM_FREEZES dies at the step
-// with this number. A step is the moment before or after a command to vminit about a freeze, or a write to a freeze file.
+// with this number. A step is the moment before or after a command to vminit about a freeze.
 import fs from 'node:fs'
 import { join } from 'node:path'
 
@@ -7,11 +7,11 @@ type Callable = (this: unknown, ...words: unknown[]) => unknown
 
 const CHANNEL = 3
 /** HOLD_FILE_SYSTEM and THAW (docs/vminit.md). */
-const [FIRST_KIND, LAST_KIND] = [27, 31]
+const [FIRST_KIND, FREEZE, LAST_KIND] = [27, 30, 31]
 const folder = process.env.MICROVM_FREEZES ?? ''
 const plan = join(folder, 'plan')
 let step = 0
-const written = new Set<unknown>()
+const commands = new Set<string>()
 
 function dieAt(what: string): void {
   if (!fs.existsSync(plan)) return
@@ -22,21 +22,21 @@ function dieAt(what: string): void {
   process.kill(process.pid, 'SIGKILL')
 }
 
-function stepOf(name: string, [target, data]: readonly unknown[]): string | undefined {
-  if (!fs.existsSync(plan)) written.clear()
+function stepOf([target, data]: readonly unknown[]): string | undefined {
+  if (!fs.existsSync(plan)) commands.clear()
   if (!(data instanceof Uint8Array)) return undefined
-  // On v1 the agent repeats the write until all processes are frozen.
-  if (name === 'writeFile' && written.has(target)) return undefined
-  if (name === 'writeFile') written.add(target)
-  if (name === 'writeFile')
-    return `${target}`.endsWith('/freezer.state') ? `write ${Buffer.from(data)}` : undefined
   const kind = target === CHANNEL && data.length >= 8 ? Buffer.from(data).readUInt32LE(4) : 0
-  return kind >= FIRST_KIND && kind <= LAST_KIND ? `command ${kind}` : undefined
+  if (kind < FIRST_KIND || kind > LAST_KIND) return undefined
+  // On v1 the agent repeats the freeze of a cgroup until all processes are frozen.
+  const command = Buffer.from(data).toString('latin1')
+  if (kind === FREEZE && commands.has(command)) return undefined
+  commands.add(command)
+  return `command ${kind}`
 }
 
-function stepped(name: string, call: Callable): Callable {
+function stepped(call: Callable): Callable {
   return (...words) => {
-    const what = stepOf(name, words)
+    const what = stepOf(words)
     if (what === undefined) return call(...words)
     dieAt(`before ${what}`)
     const result = call(...words)
@@ -54,6 +54,6 @@ process.dlopen = (holder: object, ...words: readonly unknown[]) => {
   const copy = Object.fromEntries(
     Object.getOwnPropertyNames(addon).map((name) => [name, Reflect.get(addon, name)]),
   )
-  for (const name of ['sendFd', 'write', 'writeFile']) copy[name] = stepped(name, copy[name])
+  for (const name of ['sendFd', 'write']) copy[name] = stepped(copy[name])
   Reflect.set(holder, 'exports', copy)
 }

@@ -376,6 +376,7 @@ static int sync_beside_dead_server(int timeout_ms, const char *folder) {
 }
 
 static struct freeze freezing;
+static const char cgroup_name[RECORD_NAME_BYTES] = "cgroup";
 
 /* Prints records until the time has passed without one, or until everything is thawed. */
 static void print_freezes(int patience_ms) {
@@ -417,7 +418,7 @@ static pid_t start_stuck_writer(const char *path) {
 }
 
 /*
- * parts freeze WORD…: fs:NAME=PATH and cgroup:PATH hold, arm:MS, freeze:NAME, thaw, thaw-fs, now; take:MS prints the
+ * parts freeze WORD…: fs:NAME=PATH and cgroup:PATH hold, the latter as `cgroup`, arm:MS, freeze:NAME, thaw, thaw-fs, now; take:MS prints the
  * records that come, sleep:MS, sh:COMMAND; stuck:FILE makes a write that does not end before `unstick`
  */
 static int drive_freezes(char *words[]) {
@@ -439,7 +440,7 @@ static int drive_freezes(char *words[]) {
     if (strcmp(command, "fs") == 0) fd = open(path, O_RDONLY | O_CLOEXEC);
     if (strcmp(command, "cgroup") == 0) fd = open(path, O_WRONLY | O_CLOEXEC);
     if (strcmp(command, "fs") == 0) error = freeze_hold_file_system(&freezing, name, fd);
-    if (strcmp(command, "cgroup") == 0) error = freeze_hold_cgroup(&freezing, fd);
+    if (strcmp(command, "cgroup") == 0) error = freeze_hold_cgroup(&freezing, cgroup_name, fd);
     if (strcmp(command, "arm") == 0) error = freeze_arm(&freezing, strtoull(path, NULL, 10));
     if (strcmp(command, "freeze") == 0) error = freeze_begin(&freezing, name);
     if (strcmp(command, "thaw") == 0) freeze_thaw(&freezing, true);

@@ -1,7 +1,7 @@
 import { kernelError } from '../../../../src/os/errors.ts'
 import type { Freezer, Thawed } from '../../../../src/os/supervisor/supervisor.ts'
 
-/** Remembers each command. The test says when a bound passes. */
+/** Remembers each command, and writes freeze files. The test says when a bound passes. */
 export class FakeFreezer implements Freezer {
   readonly commands: string[] = []
   /** Returns the errno of a command, undefined for success. */
@@ -11,6 +11,13 @@ export class FakeFreezer implements Freezer {
   /** Called before a command is answered. */
   before: (command: string) => Promise<void> = async () => {}
   #onThawed: () => void = () => {}
+  readonly #write: (path: string, data: string) => Promise<void>
+  /** Freeze files by their names. */
+  readonly #cgroups = new Map<string, string>()
+
+  constructor(write: (path: string, data: string) => Promise<void>) {
+    this.#write = write
+  }
 
   onThawed(thawed: () => void): void {
     this.#onThawed = thawed
@@ -22,6 +29,7 @@ export class FakeFreezer implements Freezer {
 
   async holdCgroup(name: string, freezeFile: string): Promise<void> {
     await this.#do(`hold ${name} ${freezeFile}`)
+    this.#cgroups.set(name, freezeFile)
   }
 
   async arm(boundMs: number): Promise<void> {
@@ -30,6 +38,12 @@ export class FakeFreezer implements Freezer {
 
   async freeze(name: string): Promise<void> {
     await this.#do(`freeze ${name}`)
+  }
+
+  async freezeCgroup(name: string): Promise<void> {
+    await this.#do(`freeze ${name}`)
+    const file = this.#cgroups.get(name) ?? ''
+    await this.#write(file, file.endsWith('.state') ? 'FROZEN' : '1')
   }
 
   async thaw(what: 'all' | 'file systems'): Promise<Thawed> {
