@@ -5,6 +5,7 @@ import { type Backends, isOfNetwork } from '../../qemu/machine/as-spec.ts'
 import { EXPORTED_DISK } from '../../qemu/machine/provisions.ts'
 import type { Backend, NetworkDisk, VmSpec } from '../../spec/spec.ts'
 import { OWN_FOLDER } from './instance-files.ts'
+import { NETWORK_DISK } from './machine.ts'
 import type { PlannedStep } from './steps.ts'
 import { confinement, StartOpener } from './walls.ts'
 
@@ -51,7 +52,7 @@ export async function daemonSteps(
   return steps
 }
 
-const NAMES = { virtiofsd: 'virtiofsd', passt: 'passt', 'network-disk': 'nbd' } as const
+const NAMES = { virtiofsd: 'virtiofsd', passt: 'passt', 'network-disk': NETWORK_DISK } as const
 
 /** virtiofsd makes files of all users. It and passt, which is in the host's network, have walls of their own. */
 function wallsOf({ kind }: DaemonBackend, uid: number): readonly string[] {

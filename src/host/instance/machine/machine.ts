@@ -1,6 +1,7 @@
 import { open } from 'node:fs/promises'
 import { join } from 'node:path'
 import { AgentError } from '../../../base/errors.ts'
+import { SIGKILL } from '../../../base/signals.ts'
 import type { Clock } from '../../../os/clock.ts'
 import type { QmpClient } from '../../qemu/qmp/client.ts'
 import { connectQmp } from '../../qemu/qmp/connect.ts'
@@ -10,6 +11,9 @@ import type { InstanceLimits } from '../limits.ts'
 
 /** The names of QEMU's process and of its socket in the instance's folder. */
 export const QEMU = { child: 'qemu', socket: 'qmp.sock' } as const
+
+/** What the names of the daemons of network disks begin with. */
+export const NETWORK_DISK = 'nbd'
 
 /** How a machine has ended. */
 export interface Gone {
@@ -25,6 +29,15 @@ export interface MachineParts {
   /** Ends the wait for the greeting. */
   readonly signal: AbortSignal
   readonly onEvent: (event: QmpEvent) => void
+}
+
+/**
+ * QEMU waits for the requests of all disks before it pauses, for ever where a server has stalled: libiscsi connects again without an
+ * end. Without their daemons the requests fail, which costs the guest these disks, not its life.
+ */
+async function endNetworkDisks(holder: Holder): Promise<void> {
+  for (const { name, exit } of await holder.children())
+    if (name.startsWith(`${NETWORK_DISK}-`) && exit === undefined) await holder.kill(name, SIGKILL)
 }
 
 /** A QEMU that runs below a holder, and the session with it. */
@@ -65,6 +78,7 @@ export class Machine {
     try {
       const qmp = await connectQmp(join(folder, QEMU.socket), AbortSignal.any([signal, failed.signal]), {
         commandMs: limits.commandMs,
+        onSlow: () => void endNetworkDisks(holder).catch(() => {}),
         onEvent: (event) => {
           if (machine !== undefined) machine.#receive(event)
           else if (early.length < limits.events) early.push(event)

@@ -26,6 +26,8 @@ export interface PassedDescriptor {
 export interface QmpOptions {
   /** How long QEMU may take for a command. The session ends when that is over. Unlimited by default. */
   readonly commandMs?: number | undefined
+  /** Called once a command has taken half of that. */
+  readonly onSlow?: (() => void) | undefined
   /** Called with each event, from the greeting on. */
   readonly onEvent?: (event: QmpEvent) => void
 }
@@ -112,14 +114,16 @@ export class QmpClient {
     const id = this.#nextId++
     const done = Promise.withResolvers<unknown>()
     this.#waiting.set(id, { command: name, done })
-    const { commandMs } = this.#options
+    const { commandMs, onSlow } = this.#options
     const late = () => this.#fail(`QEMU did not answer \`${name}\` within ${commandMs} ms`)
     const timer = commandMs === undefined ? undefined : setTimeout(late, commandMs)
+    const slow = commandMs === undefined ? undefined : setTimeout(() => onSlow?.(), commandMs / 2)
     try {
       send(encodeCommand(id, name, args))
       return await abortable(done.promise, signal)
     } finally {
       clearTimeout(timer)
+      clearTimeout(slow)
       this.#waiting.delete(id)
     }
   }

@@ -58,7 +58,7 @@ export async function diskByIscsi(
   { folder }: DiskPackages,
   path: string,
   password: string,
-): Promise<{ readonly portal: string; close(): Promise<void> }> {
+): Promise<{ readonly pid: number; readonly portal: string; close(): Promise<void> }> {
   const own = temporaryFolder()
   const port = 20_000 + (process.pid % 10_000)
   const portal = `127.0.0.1:${port}`
@@ -80,5 +80,5 @@ export async function diskByIscsi(
     execFileSync(join(folder, 'usr/sbin/tgtadm'), [...control, '--lld', 'iscsi', ...words.split(' ')], {
       env,
     })
-  return { portal, close: () => endChild(server, 'SIGKILL') }
+  return { pid: server.pid ?? 0, portal, close: () => endChild(server, 'SIGKILL') }
 }

@@ -4,6 +4,7 @@ import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { createServer, type Server } from 'node:https'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../../src/base/abort.ts'
 import { connectQmp } from '../../../../src/host/qemu/qmp/connect.ts'
@@ -154,6 +155,24 @@ describe('a disk of a server that asks who it is for', () => {
       expect(commandLines(`"driver":"${scheme}"`)).toEqual([])
     },
   )
+
+  it('costs the guest no more than itself when its server stalls', async (context) => {
+    context.skip(iscsi === undefined, NO_PACKAGES)
+    await setSecret(password)
+    await ensure('source: unit')
+    const pid = iscsi?.pid ?? 0
+    process.kill(pid, 'SIGSTOP')
+    try {
+      await run('start', 'web')
+      // Its firmware has asked for the first sectors by then.
+      await sleep(3000)
+      expect(await run('pause', 'web')).toMatchObject({ status: 0, stdout: 'web: paused\n' })
+    } finally {
+      process.kill(pid, 'SIGCONT')
+    }
+    const { backends } = JSON.parse((await run('inspect', 'web', '--json')).stdout)
+    expect(backends['disk0-backend']).toMatchObject({ health: 'DEAD' })
+  })
 
   it('leaves nothing behind when it is unplugged', async (context) => {
     context.skip(packages === undefined, NO_PACKAGES)
