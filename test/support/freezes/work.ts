@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
 import { AgentError, messageOf } from '../../../src/base/errors.ts'
 import { type Agent, agentOf } from '../../../src/client/container/container-session.ts'
@@ -105,8 +106,11 @@ export class FrozenWork {
     this.#now().connection.close()
     this.#become(connection)
     const { lifecycle } = this.#now()
-    const { number } = await lifecycle.resumed({ generation })
-    await lifecycle.getResume({ number, timeoutMs: 30_000 })
+    const { number } = await lifecycle.resumed({ generation, seed: randomBytes(32) })
+    const { state, steps } = await lifecycle.getResume({ number, timeoutMs: 30_000 })
+    const failed = steps.filter((step) => step.state === 'failed')
+    if (state !== 'ready') this.#fault(`the repair ${generation} is ${state}`)
+    for (const { name, reason } of failed) this.#fault(`step ${name} of the repair has failed: ${reason}`)
     await lifecycle.attach({})
     this.#thaw()
   }

@@ -64,7 +64,10 @@ describe.skipIf(cannotBoot() !== undefined)('a guest that stands still', () => {
   })
 
   it('is not repaired because a container says so in the log of the kernel', async () => {
-    for (const level of ['', '<0>', '<5>', '<13>']) await ask(probe, `echo "${level}${FORKED}" > /dev/kmsg`)
+    for (const level of ['', '<0>', '<5>', '<13>']) {
+      const said = await ask(probe, `echo "${level}${FORKED}" > /dev/kmsg && echo written`)
+      expect(said, level).toEqual(['written'])
+    }
     await ask(probe, 'sleep 1')
     await expect(first.lifecycle.getResume({})).rejects.toMatchObject({ code: 'NOT_FOUND' })
   })
