@@ -49,7 +49,7 @@ export function newDocument(
   machine: Machine,
 ): DocumentRecord {
   return {
-    ...{ given, isPrivileged, saved: JSON.stringify(machine), ...NOT_RUNNING, clockStart: 0n },
+    ...{ given, isPrivileged, saved: JSON.stringify(machine), ...NOT_RUNNING },
     stability: stability === 'latest' ? Stability.LATEST : Stability.FIXED,
   }
 }

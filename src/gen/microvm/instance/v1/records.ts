@@ -69,8 +69,8 @@ export interface DocumentRecord {
   stability: Stability;
   /** UUIDs of the secrets that are passwords of its screens, by the keys of their backends. */
   passwords: { [key: string]: string };
-  /** How far from UTC the clock of the machine that runs began, in seconds. */
-  clockStart: bigint;
+  /** How far from UTC the clock of the machine that runs began, in seconds. Absent where an older version has started it. */
+  clockStart?: bigint | undefined;
 }
 
 export interface DocumentRecord_PasswordsEntry {
@@ -576,7 +576,7 @@ function createBaseDocumentRecord(): DocumentRecord {
     backends: "",
     stability: 0,
     passwords: {},
-    clockStart: 0n,
+    clockStart: undefined,
   };
 }
 
@@ -606,7 +606,7 @@ export const DocumentRecord: MessageFns<DocumentRecord> = {
     globalThis.Object.entries(message.passwords).forEach(([key, value]: [string, string]) => {
       DocumentRecord_PasswordsEntry.encode({ key: key as any, value }, writer.uint32(66).fork()).join();
     });
-    if (message.clockStart !== 0n) {
+    if (message.clockStart !== undefined) {
       if (BigInt.asIntN(64, message.clockStart) !== message.clockStart) {
         throw new globalThis.Error("value provided for field message.clockStart of type sint64 too large");
       }
@@ -738,7 +738,7 @@ export const DocumentRecord: MessageFns<DocumentRecord> = {
     );
     message.clockStart = (object.clockStart !== undefined && object.clockStart !== null)
       ? BigInt(object.clockStart)
-      : 0n;
+      : undefined;
     return message;
   },
 };
