@@ -9,6 +9,7 @@ import type { QmpEvent } from '../qemu/qmp/message.ts'
 import type { SharedConsole } from './console/shared-console.ts'
 import { explainDisk, refuseOthersBases } from './devices/disk-in-use.ts'
 import { withStopped } from './documents/document-record.ts'
+import { noteClockStart } from './documents/guest-clock.ts'
 import { notFound } from './instances.ts'
 import type { Gone, Machine } from './machine/machine.ts'
 import {
@@ -184,9 +185,9 @@ export class MachineInstance {
     const planned = await this.#record(options)
     try {
       await makeSteps(context, planned, recorded.record)
-      const machine = this.machine()
-      this.watch(machine)
-      if (desired === State.RUNNING) await machine.qmp.execute('cont', {}, this.#ending.signal)
+      this.watch(this.machine())
+      await noteClockStart(this)
+      if (desired === State.RUNNING) await this.machine().qmp.execute('cont', {}, this.#ending.signal)
       await this.#reached(desired)
     } catch (error) {
       const told = this.explain(error)

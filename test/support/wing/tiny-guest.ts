@@ -1,6 +1,8 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 
+const POWER_OFF = [0xba, 0x04, 0x06, 0x00, 0x00, 0x66, 0xb8, 0x00, 0x20, 0x66, 0xef] as const
+
 /** x86 code that runs in 32-bit protected mode, and then halts. */
 const CODE = {
   idle: [],
@@ -9,7 +11,9 @@ const CODE = {
   /** Writes 1 to the port of pvpanic, which machine i440fx has on its ISA bus. */
   panic: [0xba, 0x05, 0x05, 0x00, 0x00, 0xb0, 0x01, 0xee],
   /** Writes SLP_EN to q35's ACPI control register. */
-  powerOff: [0xba, 0x04, 0x06, 0x00, 0x00, 0x66, 0xb8, 0x00, 0x20, 0x66, 0xef],
+  powerOff: POWER_OFF,
+  /** Sets the year of the CMOS clock to 34 of its century, and powers off. */
+  lastClock: [0xb0, 0x09, 0xe6, 0x70, 0xb0, 0x34, 0xe6, 0x71, ...POWER_OFF],
   /** Writes `x` to the first serial port for ever. */
   flood: [0x66, 0xba, 0xf8, 0x03, 0xb0, 0x78, 0xee, 0xeb, 0xfd],
   /** Writes {@link TEXT}, which is behind the code, to the first serial port. */

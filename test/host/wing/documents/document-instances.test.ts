@@ -35,6 +35,7 @@ import { leftovers } from '../../../support/wing/leftovers.ts'
 import { ip } from '../../../support/wing/made-machine.ts'
 import { image, openReal } from '../../../support/wing/real-wing.ts'
 import { ADMIN, ensureRequest, file, tenant } from '../../../support/wing/requests.ts'
+import { tinyGuest } from '../../../support/wing/tiny-guest.ts'
 
 const undo: (() => unknown)[] = []
 
@@ -449,6 +450,26 @@ it.each(['fixed', 'latest'])(
     )
   },
 )
+
+it('a clock is kept that a guest of an older version sets as it powers off', async () => {
+  const opened = await open('')
+  const { folder } = opened
+  const images = `roots = ["${folder}"]\n[images.own]\npath = "${tinyGuest(folder, 'lastClock')}"\n`
+  await writeFile(opened.catalogue, images, { mode: 0o600 })
+  const aheadS = 3600
+  const features = `memory: 64, system: {type: linux, clock: {adjustment: ${aheadS}}}, firmware: {kernel: own}`
+  await opened.instances.ensure(request(`{kind: VM, spec: {features: {${features}}}}`), ADMIN)
+  const instances = await reopen(opened, () => ({ clockStart: undefined }))
+  await instances.changeState({ key: 'web', change: Change.RUN, graceMs: 0 }, ADMIN)
+  const adjustment = async () => {
+    const { saved = '' } = (await instances.get('web', ADMIN)).configurations ?? {}
+    return readMachine(JSON.parse(saved)).clock.adjustmentSeconds
+  }
+  await expect.poll(adjustment, { timeout: 20_000 }).not.toBe(aheadS)
+  const time = new Date(Date.now() + aheadS * 1000)
+  time.setUTCFullYear(2034)
+  expect(Math.abs((await adjustment()) - (time.getTime() - Date.now()) / 1000)).toBeLessThan(5)
+})
 
 async function withQmp<T>(folder: string, work: (qmp: QmpClient) => Promise<T>): Promise<T> {
   const [own = ''] = readdirSync(join(folder, 'instances'))
