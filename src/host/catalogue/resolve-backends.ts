@@ -167,7 +167,7 @@ class Lookup {
   }
 
   #volume(key: string, name: string, backend: MachineBackend): FileBackend | NetworkDisk | undefined {
-    const { format: wanted, optional, readOnly = false } = backend.options
+    const { format: wanted, io, optional, readOnly = false } = backend.options
     const at = this.at(key, 'source')
     const volume = this.#find('volumes', name)
     const entry = volume ?? this.#find('images', name)
@@ -187,6 +187,8 @@ class Lookup {
       this.#faults.push(`${this.at(key, 'format')}: ${wanted}: ${shown(name)} is ${format}`)
       return undefined
     }
+    if (volume?.url !== undefined && io !== undefined)
+      this.#faults.push(`${this.at(key, 'io')}: ${io}: of a file only, and ${shown(name)} has a server`)
     const other = this.#used.get(name)
     if (other !== undefined && !(other.isReadOnly && readOnly === true))
       this.#faults.push(`${at}: ${shown(name)}: already that of ${other.at}`)

@@ -210,7 +210,7 @@ export type Backend =
   | FolderBackend
 
 /** A disk that a server of the network has. No specification has one, only machines of documents. */
-export interface NetworkDisk extends Pick<FileBackend, 'cache' | 'io' | 'limits'> {
+export interface NetworkDisk extends Pick<FileBackend, 'cache' | 'limits'> {
   readonly kind: 'network-disk'
   /** Of https, which is only read, or iscsi. */
   readonly url: string

@@ -74,6 +74,10 @@ describe('what the catalogue puts behind a machine', () => {
     })
     const written = () => resolveBackends(expanded({ storage: [{ source: 'web' }] }), undefined, CATALOGUE)
     expect(written).toThrow('backends.disk0-backend.readonly: "web" is read-only, want true')
+    const threads = expanded({ storage: [{ source: 'unit', io: 'threads' }] })
+    expect(() => resolveBackends(threads, undefined, CATALOGUE)).toThrow(
+      'backends.disk0-backend.io: threads: of a file only, and "unit" has a server',
+    )
   })
 
   it('is a tap of its own on a bridge, a named tap, or passt', () => {

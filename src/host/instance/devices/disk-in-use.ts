@@ -15,6 +15,7 @@ import {
 import { pathOf } from '../../spec/component-path.ts'
 import { type NetworkDisk, plainDiskUrl } from '../../spec/spec.ts'
 import { nodeNames, specKey } from '../../spec/spec-key.ts'
+import { volumeField } from '../documents/host-machines.ts'
 import { hasHolder } from '../record/instance-record.ts'
 
 /** An instance, as far as it may have a disk open. */
@@ -145,7 +146,7 @@ export function refuseServed(
       const isShared = ({ access: others }: NetworkDisk) => access === 'read-only' && others === 'read-only'
       if (!used.some((each) => plainDiskUrl(each.url) === plainDiskUrl(url) && !isShared(each))) continue
       const text = `${nameOf(other, asking)} has this disk, want it stopped`
-      throw new AgentError('FAILED_PRECONDITION', `${pathOf('backends', key)}: ${text}`)
+      throw new AgentError('FAILED_PRECONDITION', `${volumeField(document, key)}: ${text}`)
     }
   }
 }

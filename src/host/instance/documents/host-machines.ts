@@ -2,7 +2,7 @@ import { AgentError } from '../../../base/errors.ts'
 import { Stability } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { DocumentRecord, InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { checkLinks, openCatalogue } from '../../catalogue/open-catalogue.ts'
-import { resolveBackends, resolveSecrets } from '../../catalogue/resolve-backends.ts'
+import { type FieldNames, resolveBackends, resolveSecrets } from '../../catalogue/resolve-backends.ts'
 import { type Document, parseDocument } from '../../machine/document/document.ts'
 import { expand, fieldsOf } from '../../machine/expand.ts'
 import type { HostFacts } from '../../machine/features/feature.ts'
@@ -24,8 +24,13 @@ export interface HostMachines {
     document: Document,
     options: { readonly isPrivileged: boolean; readonly uuid?: string },
   ): Promise<Machine>
-  /** What this host puts behind the machine's devices. */
-  provide(machine: Machine, record: Readonly<InstanceRecord>, folder: string): Promise<Provided>
+  /** What this host puts behind the machine's devices. `plugged`: the fields of devices that the document has not, by their backends. */
+  provide(
+    machine: Machine,
+    record: Readonly<InstanceRecord>,
+    folder: string,
+    plugged?: FieldNames,
+  ): Promise<Provided>
 }
 
 export function hostMachines(parts: {
@@ -46,10 +51,13 @@ export function hostMachines(parts: {
       await checkHardware(whole, parts.qemu)
       return whole
     },
-    provide: async (machine, { document, properties }, folder) => {
+    provide: async (machine, { document, properties }, folder, plugged = new Map()) => {
       await checkHardware(machine, parts.qemu)
       const catalogue = await openCatalogue(parts.catalogue)
-      const options = { fields: namesOf(document), isPrivileged: document?.isPrivileged ?? false }
+      const options = {
+        fields: new Map([...namesOf(document), ...plugged]),
+        isPrivileged: document?.isPrivileged ?? false,
+      }
       // The tenant may plug in further devices, whoever gave the document.
       const tenant = properties?.tenant
       const found = resolveBackends(machine, tenant, catalogue, options)
@@ -108,8 +116,18 @@ async function expandAnew(
   return basis === next.clock.basis ? { ...next, clock: { ...next.clock, adjustmentSeconds } } : next
 }
 
+/** For errors: the field of the document that names the volume behind a device, else that of the backend. */
+export function volumeField(
+  document: DocumentRecord | undefined,
+  key: string,
+  ...names: readonly string[]
+): string {
+  const field = namesOf(document).get(key)
+  return field === undefined ? pathOf('backends', key, ...names) : `${field}.source`
+}
+
 /** The fields of the document for errors. A later version may read it no longer, although it starts the machine. */
-function namesOf(document: DocumentRecord | undefined): ReadonlyMap<string, string> {
+function namesOf(document: DocumentRecord | undefined): FieldNames {
   try {
     return fieldsOf(parseDocument(document?.given ?? ''), { isPrivileged: true })
   } catch {

@@ -61,7 +61,8 @@ export async function plannedFeatures(
   const next = withPlugged(machine, wish, key)
   const device = next.devices[key]
   const backend = device?.backend ?? ''
-  const provided = await machines.provide(next, record, context.folder)
+  const at = `features.${device?.kind === 'nic' ? 'network' : 'storage'}[0]`
+  const provided = await machines.provide(next, record, context.folder, new Map([[backend, at]]))
   const found = provided.backends[backend]
   if (found?.kind === 'network-disk')
     throw new AgentError(

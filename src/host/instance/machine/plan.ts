@@ -26,6 +26,7 @@ import { specFromProto } from '../../spec/from-proto.ts'
 import type { VmSpec } from '../../spec/spec.ts'
 import { specKey } from '../../spec/spec-key.ts'
 import { runningOf, stoppedSpec, zoneSeconds } from '../documents/document-record.ts'
+import { volumeField } from '../documents/host-machines.ts'
 import { metadataOf } from '../documents/own-files.ts'
 import { rulesOf, tableOf } from '../filters/tap-rules.ts'
 import type { Plan } from '../instance.ts'
@@ -214,7 +215,10 @@ async function secretsOf(
           ? [backend.encryption?.secret, BACKEND_FIELDS.file, 'encryption', 'secret']
           : []
     if (uuid === undefined) continue
-    files.set(uuid, await secretFile(host, record, { uuid, path: pathOf('backends', key, ...fields) }))
+    files.set(
+      uuid,
+      await secretFile(host, record, { uuid, path: volumeField(record.document, key, ...fields) }),
+    )
   }
   return files
 }

@@ -33,7 +33,7 @@ export function provisionsFor(
     switch (device.kind) {
       case 'disk':
       case 'cdrom':
-        if (found?.kind === 'network-disk') return networkDisk(key, device, found, host)
+        if (found?.kind === 'network-disk') return networkDisk(device, found, host)
         return found?.kind === 'file' ? disk(key, device, found, host) : emptyDrive(key, device)
       case 'nic': {
         const card = spec.devices[specKey(key)]
@@ -99,9 +99,8 @@ function emptyDrive(key: string, { kind }: MachineDevice): Provision {
 export const EXPORTED_DISK = 'disk'
 
 /** What the storage daemon of the instance has of the server. */
-function networkDisk(key: string, device: MachineDevice, from: NetworkDisk, host: PartsHost): Provision {
-  const { cache = 'writeback', io } = from
-  if (io !== undefined) throw refusal(key, ['io'], `${io}: of a file only`)
+function networkDisk(device: MachineDevice, from: NetworkDisk, host: PartsHost): Provision {
+  const { cache = 'writeback' } = from
   const backend = specKey(device.backend ?? '')
   const { file: node, format } = nodeNames(backend)
   const common = {

@@ -65,10 +65,13 @@ it('a filter is refused by its field where the network has no tap', async () => 
   })
   await ensure([{ source: 'lan', filter: 'no-mac-spoofing' }])
   await expect(plug('out', '{ source: out, filter: no-mac-spoofing }')).rejects.toMatchObject({
-    ...{ code: 'INVALID_ARGUMENT', message: `devices.out.filter: ${message}` },
+    ...{ code: 'INVALID_ARGUMENT', message: `features.network[0].filter: ${message}` },
   })
   await expect(plug('more', '{ source: more, filter: clean-traffic }')).rejects.toMatchObject({
-    ...{ code: 'INVALID_ARGUMENT', message: expect.stringContaining('devices.more.addresses: missing') },
+    ...{
+      code: 'INVALID_ARGUMENT',
+      message: expect.stringContaining('features.network[0].addresses: missing'),
+    },
   })
   await change(Change.KILL)
   await writeNetworks('passt = true')

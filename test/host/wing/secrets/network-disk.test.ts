@@ -111,7 +111,7 @@ describe('a disk of a server that asks who it is for', () => {
       'spec.features.storage[0].readonly: "install" is read-only, want true',
     )
     expect((await ensure(INSTALL)).stderr).toContain(
-      `FAILED_PRECONDITION: backends.disk0-backend.secret: secret ${UUID}: not found`,
+      `FAILED_PRECONDITION: spec.features.storage[0].source: secret ${UUID}: not found`,
     )
     await setSecret(`${password}x`)
     expect((await ensure(INSTALL)).stderr).toContain(
@@ -121,7 +121,7 @@ describe('a disk of a server that asks who it is for', () => {
       /FAILED_PRECONDITION: backends\.disk0-backend: iSCSI: .*Authentication failure/,
     )
     expect((await ensure(`${INSTALL}, io: threads`)).stderr).toContain(
-      'devices.disk0.io: threads: of a file only',
+      'spec.features.storage[0].io: threads: of a file only',
     )
   })
 
@@ -193,7 +193,7 @@ describe('a disk of a server that asks who it is for', () => {
     await setSecret(password)
     await ensure('source: unit, name: data')
     expect((await ensure('source: unit', 'other')).stderr).toContain(
-      'FAILED_PRECONDITION: backends.disk0-backend: instance web has this disk, want it stopped',
+      'FAILED_PRECONDITION: spec.features.storage[0].source: instance web has this disk, want it stopped',
     )
     expect((await run('snapshot', 'web', 'one', '--disks', 'data')).stderr).toContain(
       'devices.data: a server has it, and may have snapshots of its own',
