@@ -9,6 +9,7 @@
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -37,6 +38,12 @@ static void punch(struct stream *stream) {
   stream->punched = until;
 }
 
+/* A part of a total, which stays in the socket, does not wake the thread again and again (vsock, TCP; not AF_UNIX). */
+static void wait_for_whole_totals(int connection) {
+  const int bytes = sizeof(uint64_t);
+  if (connection != -1) setsockopt(connection, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
+}
+
 int kept_open(struct stream *stream, int file, int sent) {
   off_t received = lseek(file, 0, SEEK_CUR);
   off_t delivered = lseek(sent, 0, SEEK_CUR);
@@ -48,16 +55,23 @@ int kept_open(struct stream *stream, int file, int sent) {
   stream->totals->delivered = (uint64_t)delivered;
   if (stream->totals->sent_once < (uint64_t)delivered) stream->totals->sent_once = (uint64_t)delivered;
   punch(stream);
+  wait_for_whole_totals(stream->target);
   return 0;
 }
 
 void kept_attach(struct stream *stream) {
+  wait_for_whole_totals(stream->target);
   stream->totals->delivered = (uint64_t)lseek(stream->sent, 0, SEEK_CUR);
 }
 
 bool kept_is_settled(const struct stream *stream) {
   const struct totals *totals = stream->totals;
   return totals->delivered == totals->received && totals->acknowledged == totals->received;
+}
+
+static bool has_host_ended(int connection) {
+  struct pollfd ended = {.fd = connection, .events = POLLRDHUP};
+  return poll(&ended, 1, 0) == 1;
 }
 
 /* Returns 0 or the errno with which the stream ends. */
@@ -69,7 +83,7 @@ static int take_totals(struct stream *stream) {
     if (count == -1 && errno == EINTR) continue;
     if (count == -1) return errno == EAGAIN ? 0 : errno;
     size_t whole = (size_t)count / sizeof totals[0];
-    if (whole == 0) return 0;
+    if (whole == 0) return has_host_ended(stream->target) ? EPIPE : 0;
     uint64_t total = le64toh(totals[whole - 1]);
     if (total > stream->totals->sent_once) return EPROTO;
     if (total > stream->totals->acknowledged) stream->totals->acknowledged = total;

@@ -140,6 +140,15 @@ describe('streams over ports with agent.stream_resume', () => {
     await pod.started.logged({ msg: 'stream ended: its host claims bytes that were not sent', port: '6' })
   })
 
+  it('end when the host ends in the middle of a total', async () => {
+    const port = await listen(12)
+    const added = await pod.add('host', 'part', ['seq', `${COUNT}`], { ports: { stdoutPort: 12 } })
+    const socket = await port.next()
+    socket.resume()
+    socket.end(Buffer.from([1, 2, 3]))
+    expect(await added.wait()).toBe(128 + SIGPIPE)
+  })
+
   it('go at once to the port that Attach names, when nobody acknowledges any more', async () => {
     const [dead, next] = [await listen(10), await listen(11)]
     const added = await pod.add('host', 'named', ['seq', `${COUNT}`], { ports: { stdoutPort: 10 } })
