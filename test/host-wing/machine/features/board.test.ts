@@ -276,6 +276,9 @@ describe('system', () => {
     expect(refusal({ system: { type: 'windows', hyperv: { require: true } } }, facts)).toBe(
       'spec.features.system.hyperv: not given here: no KVM',
     )
+    expect(refusal({ system: { clock: { timers: { require: true } } } }, facts)).toBe(
+      'spec.features.system.clock.timers: not given here: PIT tick policy (no KVM)',
+    )
     expect(expanded({ system: 'windows' }, { facts: { acceleration: 'kvm' } }).notes).toEqual([])
   })
 

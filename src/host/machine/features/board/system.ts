@@ -39,6 +39,8 @@ export const system = feature({
               pit: optional(oneOf(['catchup', 'delay', 'discard'])),
               hpet: optional(boolean),
               hypervclock: optional(boolean),
+              /** Whether a host that does not give them is refused. */
+              require: optional(boolean),
             }),
           ),
         }),
@@ -71,7 +73,10 @@ export const system = feature({
     const { require, ...asked } = wish.hyperv ?? {}
     const hyperv = isWindows || wish.hyperv !== undefined ? hypervOf(asked, isWindows) : undefined
     const timed = withClockNotes(hyperv === undefined ? own : { ...own, hyperv }, facts)
-    if (require === true && facts.acceleration === 'tcg') refuse(`${at}.hyperv`, 'not given here: no KVM')
+    const isEmulated = facts.acceleration === 'tcg'
+    if (require === true && isEmulated) refuse(`${at}.hyperv`, 'not given here: no KVM')
+    if (timers?.require === true && isEmulated)
+      refuse(`${at}.clock.timers`, 'not given here: PIT tick policy (no KVM)')
     return (wish.guestAgent ?? isWindows) ? withAgentChannel(timed, at) : timed
   },
 })
