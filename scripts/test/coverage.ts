@@ -20,6 +20,7 @@ export const COVERAGE_FLOORS: Readonly<Record<string, number>> = {
   'src/handlers/network': 97,
   'src/handlers/oci-runtime': 97,
   'src/handlers/process': 96,
+  'src/handlers/quiesce': 97,
   'src/handlers/sandbox': 97,
   'src/handlers/stdio': 95,
   'src/handlers/storage': 97,

@@ -35,6 +35,38 @@ async function pod(options: Parameters<typeof machineWithSandbox>[0] = {}): Prom
 }
 
 describe('Rename', () => {
+  it.each([
+    [{ hostname: 'x'.repeat(65) }, 'INVALID_ARGUMENT', '65 bytes long, want at most 64'],
+    [{ hostname: 'a\0b' }, 'INVALID_ARGUMENT', 'contains a NUL byte'],
+    [{ hosts: 'x'.repeat(65_537) }, 'INVALID_ARGUMENT', '65537 bytes long, want at most 65536'],
+    [
+      { containers: [{ oldId: 'c1', newId: 'd1', hostname: 'own' }] },
+      'FAILED_PRECONDITION',
+      "container 'c1': has no UTS namespace of its own",
+    ],
+  ])('refuses %j, and changes nothing', async (request, code, message) => {
+    const made = await pod()
+    const before = await remains(made)
+    await expect(made.handlers.rename(renameRequest({}, request), neverAborted)).rejects.toMatchObject({
+      code,
+      message: expect.stringContaining(message),
+    })
+    expect([idsOf(made), await remains(made)]).toEqual([['c1', 'c2'], before])
+  })
+
+  it('refuses two contents for one file', async () => {
+    const made = await pod()
+    const request = containerRequest('c3')
+    request.OCI?.Mounts.push({ destination: '/etc/hosts', source: HOSTS, type: 'bind', options: ['rbind'] })
+    await made.handlers.createContainer(request, neverAborted)
+    const containers = ['c1', 'c3'].map((oldId) => ({ oldId, newId: `${oldId}n`, hosts: `of ${oldId}\n` }))
+    const refused = made.handlers.rename(renameRequest({}, { containers }), neverAborted)
+    await expect(refused).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      message: expect.stringContaining(`shares ${HOSTS} with another one`),
+    })
+  })
+
   it('gives the sandbox and its containers other ids, for the next agent too', async () => {
     const before = await pod()
     await before.handlers.rename(renameRequest({ c1: 'd1', c2: 'd2' }, { sandboxId: 'other' }), neverAborted)

@@ -81,11 +81,10 @@ describe.skipIf(cannotBoot() !== undefined)(
     const folder = temporaryFolder()
     const state = join(folder, 'state')
     const disk = join(folder, 'mntpoint', 'image')
-    // Other tests have the path and the bridge, which the guest does not see.
-    const document = EXAMPLE.replace(/file: \/mntpoint\S+/, `file: ${disk}`).replace(
-      'bridge: mgmtnet',
-      `bridge: ${BRIDGE}`,
-    )
+    // Another test has the path, the bridge, and the tap whose name comes of the UUID.
+    const document = EXAMPLE.replace(/file: \/mntpoint\S+/, `file: ${disk}`)
+      .replace('bridge: mgmtnet', `bridge: ${BRIDGE}`)
+      .replace('uuid: 11111111-', 'uuid: 22222222-')
     let instances: Instances
 
     beforeAll(async () => {
@@ -162,7 +161,7 @@ path = "${image(folder, 'more', 8)}"
           'dmi sys_vendor KubeVirt',
           'dmi product_name KubeVirt Node',
           'dmi product_serial 11111111-FEED-DEAD-BEEF-111111111111',
-          'dmi product_uuid 11111111-feed-dead-beef-111111111111',
+          'dmi product_uuid 22222222-feed-dead-beef-111111111111',
           'mac 00:aa:bb:cc:dd:ee',
           'model name\t: Westmere E56xx/L56xx/X56xx (Nehalem-C)',
           'cpus 0-15 0-3 ',
