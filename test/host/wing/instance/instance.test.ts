@@ -249,7 +249,7 @@ async function stopped(instances: Instances): Promise<string> {
 describe('a host without PID namespaces', () => {
   it('is refused by name when the instances are opened', async () => {
     const folder = temporaryFolder()
-    const words = [MORTAL_DAEMON, folder, 'ensure', '0', 'before']
+    const words = [MORTAL_DAEMON, 'machine', folder, 'ensure', '0', 'before']
     const without = ['--bounding-set=-sys_admin', '--inh-caps=-sys_admin', process.execPath]
     const run = promisify(execFile)('setpriv', [...without, ...words])
     await expect(run).rejects.toMatchObject({
