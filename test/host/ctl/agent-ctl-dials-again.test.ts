@@ -38,7 +38,10 @@ describe.each(['ttrpc', 'grpc'])(
       options: Parameters<typeof ctl>[1] = {},
     ) {
       proxy = await resettingProxy(pod.started.port, random, limits)
-      const run = await ctl(['-a', proxy.address, '--protocol', protocol, ...words], options)
+      const run = await ctl(
+        ['-a', proxy.address, '--protocol', protocol, '--reconnect', '60', ...words],
+        options,
+      )
       proxy.close()
       const stderr = run.stderr.replaceAll(LOSS, '')
       return { ...run, stderr, losses: proxy.losses(), told: run.stderr.split(LOSS).length - 1 }

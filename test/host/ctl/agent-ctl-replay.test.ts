@@ -80,7 +80,7 @@ describe('agent-ctl record and replay', () => {
     const metadata = [...readFileSync(file, 'utf8').matchAll(/"metadata":(\{[^}]*\})/g)].map(
       ([, text]) => text,
     )
-    expect(metadata.at(-2)).toBe('{"agent-ctl-cfg":"auto-values"}')
+    expect(JSON.parse(metadata.at(-2) ?? '')).toMatchObject({ 'agent-ctl-cfg': 'auto-values' })
     await ctl([...address, 'DestroySandbox'])
     await started.stop()
     started = await startAgent({ network })

@@ -97,9 +97,11 @@ describe.concurrent('the dead man', () => {
       freeze:outer now 'sh:touch outer/after; cat $STATE' fs:again=outer unstick take:5000 ${SHOW} fs:again=outer`
     const { lines, stderr } = await drive(words)
     expect(stderr).toMatch(/^vminit: file system \d+:\d+: not thawed within 3000 ms\n/)
-    const end = lines.slice(lines.indexOf('THAWED')).filter((line) => !line.endsWith(' outer ok'))
+    // The answer about `inner`, whose freeze ends when it is no longer wanted, may come before or after.
+    const others = lines.filter((line) => line !== 'answer inner ok')
+    const end = others.slice(others.indexOf('THAWED')).filter((line) => !line.endsWith(' outer ok'))
     expect(end).toEqual([
-      ...['THAWED', 'fs:again=outer EBUSY', 'answer inner ok', 'thawed inner ok', 'thawed  ok'],
+      ...['THAWED', 'fs:again=outer EBUSY', 'thawed inner ok', 'thawed  ok'],
       ...['THAWED', 'fs:again=outer ok'],
     ])
   })

@@ -60,7 +60,7 @@ it("opens a tenant's encrypted volume by the administrator's secret, once that i
     client.instances.ensureInstance({ properties: { key: 'web', tenant: 'anne' }, document })
   await expect(ensure()).rejects.toMatchObject({
     code: 'FAILED_PRECONDITION',
-    message: expect.stringContaining(`.file.encryption.secret: secret ${UUID}: not found`),
+    message: expect.stringContaining(`spec.features.storage[0].source: secret ${UUID}: not found`),
   })
   await client.secrets.setSecret({ uuid: UUID, value: Buffer.from('another') })
   await expect(ensure()).rejects.toMatchObject({
