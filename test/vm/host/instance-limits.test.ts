@@ -2,7 +2,7 @@ import { join } from 'node:path'
 import { build } from 'esbuild'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { SIGKILL } from '../../../src/base/signals.ts'
-import { buildHolder } from '../../../src/build/native.ts'
+import { buildAddon, buildHolder } from '../../../src/build/native.ts'
 import { specKey } from '../../../src/host/spec/spec-key.ts'
 import { writeExt4 } from '../../../src/image/formats/file-systems.ts'
 import { fileFrom } from '../../../src/image/formats/tree.ts'
@@ -33,7 +33,11 @@ describe.skipIf(cannotBoot() !== undefined)('the limits of an instance on cgroup
       outfile: program,
       ...{ bundle: true, platform: 'node', format: 'esm', logLevel: 'warning' },
     })
-    const files = [fileFrom('limited.mjs', program), fileFrom('holder', await buildHolder(), 0o755)]
+    const files = [
+      fileFrom('limited.mjs', program),
+      fileFrom('addon.node', await buildAddon()),
+      fileFrom('holder', await buildHolder(), 0o755),
+    ]
     await writeExt4(disk, files, { freeBytes: 2 ** 20, label: 'host' })
     const backend = specKey('host-file')
     guest = await bootTestGuest({
