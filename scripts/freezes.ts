@@ -10,7 +10,7 @@ function prepare(): LongRun {
   console.log(`freezes: ${count}, --seed ${seed}`)
   return {
     seed,
-    patterns: ['test/vm/agent/freezes.test.ts'],
+    patterns: ['test/vm/resume/freezes.test.ts'],
     environment: (figures) => ({
       [FREEZES.count]: String(count),
       [FREEZES.seed]: String(seed),

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import type { GetResumeResponse } from '../../src/gen/microvm/agent/v1/lifecycle.ts'
 import { createPod } from '../../test/support/vm/guest-pod.ts'
-import { type MovableGuest, SavedGuest } from '../../test/support/vm/saved-guest.ts'
+import { type MovableGuest, SavedGuest } from '../../test/support/vm/saved/saved-guest.ts'
 import { report } from '../support/figure.ts'
 
 /** How long a guest with a container takes from Resumed to ready, in place, and its steps. */

@@ -4,7 +4,14 @@ import { neverAborted } from '../../../src/base/abort.ts'
 import { QmpClient } from '../../../src/host/qemu/qmp/client.ts'
 import { specKey } from '../../../src/host/spec/spec-key.ts'
 import { duplexPair } from '../../support/rpc/duplex-pair.ts'
-import { growDisk, plugCpu, plugDisk, plugMemory, plugNic, unplugDisk } from '../../support/vm/hot-plug.ts'
+import {
+  growDisk,
+  plugCpu,
+  plugDisk,
+  plugMemory,
+  plugNic,
+  unplugDisk,
+} from '../../support/vm/hot-plug/hot-plug.ts'
 
 /** Output of QEMU 7.2. */
 const GREETING =

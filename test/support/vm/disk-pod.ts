@@ -9,7 +9,7 @@ import type { Pod } from '../containers/pod.ts'
 import { storageOf } from '../handlers/storage/storage-builder.ts'
 import { CRUN, type TestGuest } from './boot-guest.ts'
 import { bootPod } from './guest-pod.ts'
-import { plugDisk } from './hot-plug.ts'
+import { plugDisk } from './hot-plug/hot-plug.ts'
 
 /** File systems by name, each on a disk behind a root port. */
 const DISKS = [

@@ -36,7 +36,7 @@ import {
 } from '../../support/vm/boot-guest.ts'
 import { consoleLine } from '../../support/vm/guest-pod.ts'
 import { type HostNetwork, makeHostNetwork } from '../../support/vm/host-network.ts'
-import { plugDisk } from '../../support/vm/hot-plug.ts'
+import { plugDisk } from '../../support/vm/hot-plug/hot-plug.ts'
 import { copyTree } from './copy-tree.ts'
 
 interface Machine {

@@ -5,8 +5,8 @@ import type { Pod } from '../../support/containers/pod.ts'
 import { storageOf } from '../../support/handlers/storage/storage-builder.ts'
 import { CRUN, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { bootPod } from '../../support/vm/guest-pod.ts'
-import { hotDisk } from '../../support/vm/hot-disk.ts'
-import { type HotDisk, plugDisk, unplugDisk } from '../../support/vm/hot-plug.ts'
+import { hotDisk } from '../../support/vm/hot-plug/hot-disk.ts'
+import { type HotDisk, plugDisk, unplugDisk } from '../../support/vm/hot-plug/hot-plug.ts'
 
 const STORAGE = '/run/kata-containers/sandbox/storage'
 const BRIDGE = specKey('bridge')

@@ -9,7 +9,7 @@ import type { Pod, RemoteProcess } from '../../support/containers/pod.ts'
 import { storageOf } from '../../support/handlers/storage/storage-builder.ts'
 import { CRUN, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { bootPod, consoleLine, GUEST_PROC } from '../../support/vm/guest-pod.ts'
-import { growDisk, type HotDisk, plugCpu, plugDisk, plugMemory } from '../../support/vm/hot-plug.ts'
+import { growDisk, type HotDisk, plugCpu, plugDisk, plugMemory } from '../../support/vm/hot-plug/hot-plug.ts'
 
 const skipped = cannotBoot() !== undefined
 const MIB = 2 ** 20

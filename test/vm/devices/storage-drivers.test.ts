@@ -19,7 +19,7 @@ import {
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { bootTestGuest, CRUN, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { GUEST_PROC } from '../../support/vm/guest-pod.ts'
-import { plugDisk, plugMemory, unplugDisk } from '../../support/vm/hot-plug.ts'
+import { plugDisk, plugMemory, unplugDisk } from '../../support/vm/hot-plug/hot-plug.ts'
 import { programsOf } from '../../support/vm/microvm-process.ts'
 
 const SHARED = '/run/kata-containers/shared/containers'

@@ -6,8 +6,8 @@ import type { Pod } from '../../support/containers/pod.ts'
 import { storageOf } from '../../support/handlers/storage/storage-builder.ts'
 import { CRUN, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { bootPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
-import { hotDisk } from '../../support/vm/hot-disk.ts'
-import { type HotDisk, plugDisk, unplugDisk } from '../../support/vm/hot-plug.ts'
+import { hotDisk } from '../../support/vm/hot-plug/hot-disk.ts'
+import { type HotDisk, plugDisk, unplugDisk } from '../../support/vm/hot-plug/hot-plug.ts'
 
 const DISK_PORT = specKey('disk-port')
 const SCSI_PORT = specKey('scsi-port')

@@ -15,7 +15,7 @@ import {
   type TestGuest,
   type TestGuestOptions,
 } from '../../support/vm/boot-guest.ts'
-import { type HotDisk, plugDisk, unplugDisk } from '../../support/vm/hot-plug.ts'
+import { type HotDisk, plugDisk, unplugDisk } from '../../support/vm/hot-plug/hot-plug.ts'
 
 const PORT = specKey('port')
 const SLOT = 6

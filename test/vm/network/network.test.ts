@@ -7,7 +7,7 @@ import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { CRUN, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { bootPod, consoleLine } from '../../support/vm/guest-pod.ts'
 import { type HostNetwork, makeHostNetwork } from '../../support/vm/host-network.ts'
-import { plugNic } from '../../support/vm/hot-plug.ts'
+import { plugNic } from '../../support/vm/hot-plug/hot-plug.ts'
 import { metadataItem } from '../../support/vm/metadata-item.ts'
 
 const CARDS = { first: '52:54:00:00:01:01', second: '52:54:00:00:01:02', plugged: '52:54:00:00:01:03' }

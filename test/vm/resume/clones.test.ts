@@ -6,7 +6,7 @@ import { RemoteProcess } from '../../support/containers/pod.ts'
 import { type OtlpCollector, startCollector } from '../../support/host/otlp-collector.ts'
 import { cannotBoot } from '../../support/vm/boot-guest.ts'
 import { createPod } from '../../support/vm/guest-pod.ts'
-import { type MovableGuest, SavedGuest, SECOND_MAC } from '../../support/vm/saved-guest.ts'
+import { type MovableGuest, SavedGuest, SECOND_MAC } from '../../support/vm/saved/saved-guest.ts'
 
 const CLONES = 8
 const DAY_SECONDS = 24 * 3600

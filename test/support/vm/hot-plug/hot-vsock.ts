@@ -3,11 +3,11 @@ import { once } from 'node:events'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { findVsockDaemon } from '../../../src/host/qemu/vsock/choose-link.ts'
-import { qemuId, specKey } from '../../../src/host/spec/spec-key.ts'
-import { endChild } from '../processes.ts'
-import type { TestGuest, TestGuestOptions } from './boot-guest.ts'
-import { guestSocketIn } from './dial-guest.ts'
+import { findVsockDaemon } from '../../../../src/host/qemu/vsock/choose-link.ts'
+import { qemuId, specKey } from '../../../../src/host/spec/spec-key.ts'
+import { endChild } from '../../processes.ts'
+import type { TestGuest, TestGuestOptions } from '../boot-guest.ts'
+import { guestSocketIn } from '../dial-guest.ts'
 
 const [PORT, DEVICE, DAEMON] = [specKey('hot-port'), specKey('hot-vsock'), specKey('hot-daemon')]
 

@@ -1,8 +1,8 @@
-import { AgentError } from '../../../src/base/errors.ts'
-import { undoAndThrow } from '../../../src/base/undo.ts'
-import type { QmpClient } from '../../../src/host/qemu/qmp/client.ts'
-import type { DiskDevice, FileBackend, NicDevice, TapBackend } from '../../../src/host/spec/spec.ts'
-import { nodeNames, qemuId, type SpecKey } from '../../../src/host/spec/spec-key.ts'
+import { AgentError } from '../../../../src/base/errors.ts'
+import { undoAndThrow } from '../../../../src/base/undo.ts'
+import type { QmpClient } from '../../../../src/host/qemu/qmp/client.ts'
+import type { DiskDevice, FileBackend, NicDevice, TapBackend } from '../../../../src/host/spec/spec.ts'
+import { nodeNames, qemuId, type SpecKey } from '../../../../src/host/spec/spec-key.ts'
 
 export interface HotDisk {
   readonly key: SpecKey

@@ -1,7 +1,7 @@
 import { execFileSync } from 'node:child_process'
 import { mkdirSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { specKey } from '../../../src/host/spec/spec-key.ts'
+import { specKey } from '../../../../src/host/spec/spec-key.ts'
 import type { HotDisk } from './hot-plug.ts'
 
 const SIZE_BYTES = 4 * 2 ** 20

@@ -6,7 +6,7 @@ import type { Pod } from '../../support/containers/pod.ts'
 import { listenForMany } from '../../support/host/host-ports.ts'
 import { CRUN, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { bootPod } from '../../support/vm/guest-pod.ts'
-import { HOT_VSOCK, HotVsock } from '../../support/vm/hot-vsock.ts'
+import { HOT_VSOCK, HotVsock } from '../../support/vm/hot-plug/hot-vsock.ts'
 
 const LINES = 60_000
 /** What seq writes. */
