@@ -8,6 +8,8 @@ import type { NetworkContext } from '../../handlers/network/context.ts'
 import { updateInterface } from '../../handlers/network/update-interface.ts'
 import { updateRoutes } from '../../handlers/network/update-routes.ts'
 import type { SandboxContext } from '../../handlers/sandbox/context.ts'
+import { checkContent } from '../../handlers/sandbox/identity.ts'
+import { isMountPoint } from '../../os/files/mounts.ts'
 import type { Os } from '../../os/os.ts'
 
 export interface IdentityParts {
@@ -20,7 +22,6 @@ export interface IdentityParts {
 
 /** One label of a host name or several (RFC 1123). */
 const HOSTNAME = /^[a-z0-9]([a-z0-9.-]{0,62}[a-z0-9])?$/i
-const MOST_TEXT_BYTES = 64 * 1024
 
 /** Throws INVALID_ARGUMENT. The calls whose fields these are check the rest. */
 export function checkIdentity({ hostname, hosts, dns }: Identity): void {
@@ -31,8 +32,7 @@ export function checkIdentity({ hostname, hosts, dns }: Identity): void {
     ['hosts', hosts],
     ['dns', dns.join('\n')],
   ] as const) {
-    const bytes = Buffer.byteLength(text)
-    if (bytes > MOST_TEXT_BYTES) throw wrong(`${field}: ${bytes} bytes, want at most ${MOST_TEXT_BYTES}`)
+    checkContent(`identity.${field}`, text)
     if (text.includes('\0')) throw wrong(`${field}: contains a NUL byte`)
   }
 }
@@ -59,7 +59,7 @@ export async function takeIdentity(
 async function takeHostname({ os, sandbox }: IdentityParts, hostname: string): Promise<void> {
   os.system.setHostname(hostname)
   const uts = sandbox.sandboxState.view.sandbox?.namespaces.uts
-  if (uts !== undefined) await os.system.setHostnameIn(uts, hostname)
+  if (uts !== undefined) await os.mounts.hostnameIn(uts, hostname)
 }
 
 /** The guest's hosts with another name in place of its own; empty where they do not have it. */
@@ -81,8 +81,7 @@ async function coverFile(
 ): Promise<void> {
   const { files, mounts } = os
   const place = await realPath(os, target)
-  const isMount = (await mounts.list()).some(({ mountPoint }) => mountPoint === place)
-  if (isMount) return files.write(place, text)
+  if (await isMountPoint(os, place)) return files.write(place, text)
   const source = `${folder}${target}`
   await files.makeDirectories(dirname(source))
   await files.write(source, text, { mode: 0o644 })

@@ -2,7 +2,7 @@ import { readdirSync } from 'node:fs'
 import { setPriority } from 'node:os'
 import { addEntropy, hardwareRandom } from '../devices/entropy.ts'
 import { type HostTime, hostTime } from '../devices/host-time.ts'
-import { checkErrno, fromNodeError, unwrap } from '../errors.ts'
+import { checkErrno, fromNodeError } from '../errors.ts'
 import type { Native } from '../native.ts'
 
 export interface System {
@@ -18,8 +18,6 @@ export interface System {
   reportStackOnSignal(): void
   setUmask(mask: number): void
   setHostname(name: string): void
-  /** Sets the host name in the uts namespace that a file pins, such as `/proc/PID/ns/uts`. */
-  setHostnameIn(namespace: string, name: string): Promise<void>
   /** clock_settime(CLOCK_REALTIME), in microseconds since 1970; EINVAL for a time less than the machine's uptime. */
   setTime(microseconds: bigint): void
   /** Adds bytes to the kernel's entropy, with all bits counted as unpredictable, and reseeds its generator. */
@@ -70,9 +68,6 @@ export function linuxSystem(native: Native): System {
     },
     setHostname(name) {
       checkErrno('sethostname', name, native.setHostname(name))
-    },
-    async setHostnameIn(namespace, name) {
-      unwrap(`sethostname ${name} in`, namespace, await native.hostnameIn(namespace, name))
     },
     setTime(microseconds) {
       const [seconds, rest] = [microseconds / 1_000_000n, microseconds % 1_000_000n]

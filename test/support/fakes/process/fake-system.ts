@@ -49,13 +49,6 @@ export class FakeSystem implements System {
     this.hostname = name
   }
 
-  /** By uts namespace. */
-  readonly hostnames = new Map<string, string>()
-
-  async setHostnameIn(namespace: string, name: string): Promise<void> {
-    this.hostnames.set(namespace, name)
-  }
-
   setTime(microseconds: bigint): void {
     this.timeUs = microseconds
   }
