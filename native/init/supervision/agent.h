@@ -4,7 +4,7 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
-#include "store.h"
+#include "../kept/store.h"
 
 struct agent {
   pid_t pid;        /* 0: none runs */

@@ -14,6 +14,8 @@
 
 #include "../channel/channel.h"
 #include "../clock.h"
+#include "../kept/freeze.h"
+#include "../kept/store.h"
 #include "../log.h"
 #include "../power-button.h"
 #include "../power-off.h"
@@ -21,11 +23,9 @@
 #include "agent.h"
 #include "broker-process.h"
 #include "diagnosis.h"
-#include "freeze.h"
 #include "reap.h"
 #include "restart-policy.h"
 #include "signals.h"
-#include "store.h"
 
 /* No time is set. */
 #define NEVER (-1)
@@ -177,21 +177,12 @@ static void store_descriptor(struct supervisor *self, const struct record *recor
   channel_answer(&self->channel, RECORD_STORE_RESULT, record->name, result);
 }
 
-static void hold_for_thaw(struct supervisor *self, const struct record *record, int *passed) {
-  int result = record->kind == RECORD_HOLD_CGROUP ? freeze_hold_cgroup(&self->freeze, record->name, *passed)
-                                                  : freeze_hold_file_system(&self->freeze, record->name, *passed);
-  if (result == 0) *passed = -1;
-  channel_answer(&self->channel, RECORD_FREEZE_RESULT, record->name, result);
-}
-
-static void arm_thaw(struct supervisor *self, uint64_t bound_ms) {
+static void obey_freeze(struct supervisor *self, const struct record *record, int *passed) {
   static const char no_name[RECORD_NAME_BYTES];
-  channel_answer(&self->channel, RECORD_FREEZE_RESULT, no_name, freeze_arm(&self->freeze, bound_ms));
-}
-
-static void begin_freeze(struct supervisor *self, const struct record *record) {
-  int error = freeze_begin(&self->freeze, record->name);
-  if (error != 0) channel_answer(&self->channel, RECORD_FREEZE_RESULT, record->name, error);
+  int result;
+  if (!freeze_obey(&self->freeze, record, passed, &result)) return;
+  channel_answer(&self->channel, RECORD_FREEZE_RESULT, record->kind == RECORD_ARM_THAW ? no_name : record->name,
+                 result);
 }
 
 static void handle_command(struct supervisor *self, const struct record *record, int *passed) {
@@ -231,16 +222,10 @@ static void handle_command(struct supervisor *self, const struct record *record,
       break;
     case RECORD_HOLD_FILE_SYSTEM:
     case RECORD_HOLD_CGROUP:
-      hold_for_thaw(self, record, passed);
-      break;
     case RECORD_ARM_THAW:
-      arm_thaw(self, record->sequence);
-      break;
     case RECORD_FREEZE:
-      begin_freeze(self, record);
-      break;
     case RECORD_THAW:
-      freeze_thaw(&self->freeze, record->pid != 1);
+      obey_freeze(self, record, passed);
       break;
     default:
       log_line("ignored a command of unknown kind %u", record->kind);

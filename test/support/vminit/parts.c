@@ -19,12 +19,12 @@
 #include "boot/initramfs.h"
 #include "boot/kernel-command-line.h"
 #include "channel/channel.h"
+#include "kept/freeze.h"
+#include "kept/store.h"
 #include "log.h"
 #include "power-button.h"
 #include "supervision/agent-end.h"
-#include "supervision/freeze.h"
 #include "supervision/restart-policy.h"
-#include "supervision/store.h"
 #include "sync.h"
 
 /* parts boot-options LINE…: one line of output for each. Each LINE is in separate memory, whose bounds ASan checks. */

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "channel/record.h"
-#include "supervision/store.h"
+#include "kept/store.h"
 
 #define CHANNEL_FD 3
 #define LIST_FD 4

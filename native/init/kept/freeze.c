@@ -276,6 +276,26 @@ void freeze_thaw(struct freeze *freeze, bool with_cgroups) {
   pthread_mutex_unlock(&freeze->lock);
 }
 
+bool freeze_obey(struct freeze *freeze, const struct record *record, int *passed, int *result) {
+  switch (record->kind) {
+    case RECORD_HOLD_FILE_SYSTEM:
+    case RECORD_HOLD_CGROUP:
+      *result = record->kind == RECORD_HOLD_CGROUP ? freeze_hold_cgroup(freeze, record->name, *passed)
+                                                   : freeze_hold_file_system(freeze, record->name, *passed);
+      if (*result == 0) *passed = -1;
+      return true;
+    case RECORD_ARM_THAW:
+      *result = freeze_arm(freeze, record->sequence);
+      return true;
+    case RECORD_FREEZE:
+      *result = freeze_begin(freeze, record->name);
+      return *result != 0;
+    default:
+      freeze_thaw(freeze, record->pid != 1);
+      return false;
+  }
+}
+
 void freeze_thaw_now(struct freeze *freeze) {
   freeze_thaw(freeze, true);
   pthread_mutex_lock(&freeze->lock);

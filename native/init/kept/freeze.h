@@ -72,6 +72,12 @@ int freeze_begin(struct freeze *freeze, const char name[RECORD_NAME_BYTES]);
 /* Thaws on the threads: file systems in the reverse order of their holds, then the cgroups unless they stay. */
 void freeze_thaw(struct freeze *freeze, bool with_cgroups);
 
+/*
+ * Carries out a command of the agent, one of the five above; sets `*passed` to -1 when it keeps that. Returns whether the
+ * agent gets `*result` as the answer now: 0 or an errno.
+ */
+bool freeze_obey(struct freeze *freeze, const struct record *record, int *passed, int *result);
+
 /* Thaws everything and waits for it, for at most FREEZE_THAW_MS. */
 void freeze_thaw_now(struct freeze *freeze);
 
