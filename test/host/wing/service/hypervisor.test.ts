@@ -232,8 +232,9 @@ spec:
       await hypervisor.until('the machine runs')
       await printed(BOOTED)
       const { configurations, createdMs, runValues } = await instance()
-      hypervisor.process.kill('SIGKILL')
       const addresses = ip('-o', 'address', 'show', 'dev', runValues['nic0-backend'] ?? '')
+      // The tap goes with its QEMU.
+      hypervisor.process.kill('SIGKILL')
       await hypervisor.ended
       return { machine: configurations?.current, createdMs, tap: /inet (\S+ peer \S+)/.exec(addresses)?.[1] }
     }
