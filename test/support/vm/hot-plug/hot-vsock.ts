@@ -1,8 +1,9 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync } from 'node:fs'
+import { existsSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { QmpClient } from '../../../../src/host/qemu/qmp/client.ts'
 import { findVsockDaemon } from '../../../../src/host/qemu/vsock/choose-link.ts'
 import { qemuId, specKey } from '../../../../src/host/spec/spec-key.ts'
 import { endChild } from '../../processes.ts'
@@ -39,32 +40,18 @@ export class HotVsock {
 
   async unplug(): Promise<void> {
     const { qmp, gone } = this.#guest.guest.vm
-    const deleted = qmp.event(({ name, data }) => name === 'DEVICE_DELETED' && data.device === this.#id, gone)
-    await qmp.execute('device_del', { id: this.#id }, gone)
-    await deleted
+    await unplugVsock(qmp, this.#id, gone)
     if (this.#daemon !== undefined) await endChild(this.#daemon)
   }
 
   async plug(): Promise<void> {
     this.#count += 1
     const { qmp, gone } = this.#guest.guest.vm
-    const socket = join(this.#guest.folder, `vsock-${this.#count}.sock`)
-    const program = await findVsockDaemon(() => {})
-    const path = this.path
-    // As in src/host/instance/machine/daemon-steps.ts: the daemon drops packets that are too long.
-    const vm = `guest-cid=${3 + this.#count},socket=${socket},uds-path=${path},tx-buffer-size=28672`
-    this.#daemon = spawn(program, ['--vm', vm], { stdio: 'ignore' })
-    await once(this.#daemon, 'spawn')
-    while (!existsSync(socket)) await sleep(10)
-    const id = `chardev-${this.#count}`
-    const backend = {
-      type: 'socket',
-      data: { addr: { type: 'unix', data: { path: socket } }, server: false },
+    const place = {
+      ...{ id: this.#id, bus: qemuId(PORT), cid: 3 + this.#count, path: this.path },
+      socket: join(this.#guest.folder, `vsock-${this.#count}.sock`),
     }
-    // A command that only this test gives.
-    await qmp.execute('chardev-add' as never, { id, backend } as never, gone)
-    const device = { driver: 'vhost-user-vsock-pci', id: this.#id, chardev: id, bus: qemuId(PORT) }
-    await qmp.execute('device_add', device, gone)
+    this.#daemon = await plugVsock(qmp, place, gone)
   }
 
   /** Where the host listens for a port of the guest, with `_PORT` appended. */
@@ -77,4 +64,52 @@ export class HotVsock {
   async end(): Promise<void> {
     if (this.#daemon !== undefined) await endChild(this.#daemon)
   }
+}
+
+interface VsockPlace {
+  readonly id: string
+  readonly bus: string
+  readonly cid: number
+  /** Between QEMU and the daemon. */
+  readonly socket: string
+  /** Where the host listens for a port of the guest, with `_PORT` appended. */
+  readonly path: string
+}
+
+/** Plugs a vsock device in. Resolves with its new daemon. */
+export async function plugVsock(
+  qmp: QmpClient,
+  { bus, cid, id, path, socket }: VsockPlace,
+  signal: AbortSignal,
+): Promise<ChildProcess> {
+  for (const file of [socket, path]) rmSync(file, { force: true })
+  const program = await findVsockDaemon(() => {})
+  // As in src/host/instance/machine/daemon-steps.ts: the daemon drops packets that are too long.
+  const vm = `guest-cid=${cid},socket=${socket},uds-path=${path},tx-buffer-size=28672`
+  const daemon = spawn(program, ['--vm', vm], { stdio: 'ignore' })
+  await once(daemon, 'spawn')
+  while (!existsSync(socket)) {
+    if (daemon.exitCode !== null) throw new Error(`${program} ended`)
+    await sleep(5)
+  }
+  const command = (execute: string, args: Readonly<Record<string, unknown>>) =>
+    qmp.command({ execute, arguments: args }, signal)
+  const addr = { type: 'unix', data: { path: socket } }
+  await command('chardev-add', {
+    id: chardevOf(id),
+    backend: { type: 'socket', data: { addr, server: false } },
+  })
+  await command('device_add', { driver: 'vhost-user-vsock-pci', id, chardev: chardevOf(id), bus })
+  return daemon
+}
+
+/** Takes a vsock device away from a guest. Its daemon goes on. */
+export async function unplugVsock(qmp: QmpClient, id: string, signal: AbortSignal): Promise<void> {
+  const deleted = qmp.event(({ name, data }) => name === 'DEVICE_DELETED' && data.device === id, signal)
+  await qmp.command({ execute: 'device_del', arguments: { id } }, signal)
+  await deleted
+}
+
+function chardevOf(id: string): string {
+  return `chardev-${id}`
 }

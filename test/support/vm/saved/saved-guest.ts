@@ -3,7 +3,6 @@ import { once } from 'node:events'
 import { closeSync, constants, copyFileSync, openSync, readFileSync, writeSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { setTimeout as delay } from 'node:timers/promises'
 import { cached } from '../../../../src/build/cache.ts'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../../../src/build/temporary-folder.ts'
 import { tool } from '../../../../src/build/tool.ts'
@@ -12,17 +11,14 @@ import { dial } from '../../../../src/client/connection/dial.ts'
 import { type Agent, agentOf } from '../../../../src/client/container/container-session.ts'
 import { IntrospectionDefinition } from '../../../../src/gen/microvm/agent/v1/introspection.ts'
 import { LifecycleDefinition } from '../../../../src/gen/microvm/agent/v1/lifecycle.ts'
-import { hostTscKhz } from '../../../../src/host/qemu/host.ts'
-import { qemuArguments } from '../../../../src/host/qemu/qemu-arguments.ts'
 import type { QmpClient } from '../../../../src/host/qemu/qmp/client.ts'
 import { connectQmp } from '../../../../src/host/qemu/qmp/connect.ts'
 import { chooseLink } from '../../../../src/host/qemu/vsock/choose-link.ts'
 import { ensureContainerRoot } from '../../../../src/image/container-root.ts'
-import { ensureImage } from '../../../../src/image/ensure-image.ts'
-import { type GuestParts, guestSpec } from '../../../../src/microvm/run/guest-spec.ts'
 import { clientFor, type ServiceClient } from '../../../../src/rpc/client.ts'
 import { endChild } from '../../processes.ts'
-import { CRUN, progress } from '../boot-guest.ts'
+import { progress } from '../boot-guest.ts'
+import { goOnFrom, limit, run, savableWords, saveState } from './saving.ts'
 
 /** A running machine of a guest that can be saved. The agent is reached over QEMU's user network. */
 export interface MovableGuest {
@@ -69,13 +65,6 @@ export class SavedGuest {
     return join(this.folder, `root-${index}.ext4`)
   }
 
-  async #save(qmp: QmpClient): Promise<void> {
-    await run(qmp, 'stop', {})
-    await run(qmp, 'migrate-set-capabilities', IGNORE_SHARED)
-    await run(qmp, 'migrate', { uri: `exec:cat > ${join(this.folder, 'state')}` })
-    await until(qmp, 'query-migrate', ['completed'])
-  }
-
   async close(): Promise<void> {
     await Promise.all(this.#machines.map((each) => each.stop()))
     removeTemporaryFolder(this.folder)
@@ -84,29 +73,17 @@ export class SavedGuest {
   async #start(index: number, generation: string, isRestored: boolean, moved = 0): Promise<MovableGuest> {
     const link = await chooseLink({ override: 'tcp', progress })
     const { backend } = link
-    const parts: GuestParts = {
-      ...{ machine: 'pc-q35-7.2', memoryMib: MEMORY_MIB, cpus: 1, append: [CRUN, ...this.#words], link },
-      boot: await ensureImage({ progress }),
-      containerRoot: undefined,
-    }
     const socket = join(this.folder, `qmp-${index}.sock`)
     const clock = join(this.folder, `clock-${index}`)
     const consoleFile = join(this.folder, `console-${index}`)
     writeSeconds(clock, moved)
-    const machine = qemuArguments(guestSpec(parts), {
-      ...{ acceleration: 'tcg', qmp: { socket }, tscKhz: hostTscKhz(), isPaused: isRestored },
-    })
-    const memory = `memory-backend-file,id=memory,size=${MEMORY_MIB}M,mem-path=${join(this.folder, 'memory')}`
-    const disk = `driver=raw,node-name=busybox,file.driver=file,file.filename=${this.#disk(index)}`
-    const words = [
-      ...machine.map((word) => (word.startsWith('pc-q35') ? `${word},memory-backend=memory` : word)),
+    const machine = await savableWords({
+      ...{ link, append: this.#words, socket, memory: join(this.folder, 'memory'), isRestored },
       // A clone copies what it writes.
-      ...['-object', `${memory},share=${isRestored ? 'off' : 'on'}`],
-      ...['-blockdev', disk, '-device', 'virtio-blk-pci,drive=busybox,addr=0x5'],
-      ...['-device', `virtio-net-pci,mac=${SECOND_MAC},addr=0x6`],
-      ...['-device', `vmgenid,guid=${generation}`],
-      ...(isRestored ? ['-incoming', 'defer'] : []),
-    ].filter((word, at, all) => word !== '-sandbox' && all[at - 1] !== '-sandbox')
+      ...{ isPrivate: isRestored, disk: this.#disk(index) },
+    })
+    const card = `virtio-net-pci,mac=${SECOND_MAC},addr=0x6`
+    const words = [...machine, '-device', card, '-device', `vmgenid,guid=${generation}`]
     const output = openSync(consoleFile, 'w')
     const environment = { ...process.env, LD_PRELOAD: await movedClock(), MOVED_CLOCK: clock }
     const child = spawn('qemu-system-x86_64', words, {
@@ -117,18 +94,18 @@ export class SavedGuest {
     const consoleText = () => readFileSync(consoleFile, 'utf8')
     try {
       const qmp = await connectQmp(socket, limit())
-      if (isRestored) await goOn(qmp, join(this.folder, 'state'))
+      if (isRestored) await goOnFrom(qmp, join(this.folder, 'state'))
       const port = backend.kind === 'user-network' ? (backend.forwards?.[0]?.hostPort ?? 0) : 0
       const guest = await connected({ child, qmp, port, consoleText })
       const movable: MovableGuest = {
         ...guest,
         pause: async (seconds) => {
-          await run(qmp, 'stop', {})
+          await run(qmp, 'stop')
           writeSeconds(clock, moved + seconds)
-          await run(qmp, 'cont', {})
+          await run(qmp, 'cont')
         },
         save: async () => {
-          await this.#save(qmp)
+          await saveState(qmp, join(this.folder, 'state'))
           await guest.stop()
         },
       }
@@ -138,25 +115,6 @@ export class SavedGuest {
       await endChild(child)
       throw new Error(`no guest; its console:\n${consoleText()}`, { cause: error })
     }
-  }
-}
-
-const MEMORY_MIB = 512
-const IGNORE_SHARED = { capabilities: [{ capability: 'x-ignore-shared', state: true }] }
-
-async function goOn(qmp: QmpClient, state: string): Promise<void> {
-  await run(qmp, 'migrate-set-capabilities', IGNORE_SHARED)
-  await run(qmp, 'migrate-incoming', { uri: `exec:cat ${state}` })
-  await until(qmp, 'query-status', ['paused', 'running'])
-  await run(qmp, 'cont', {})
-}
-
-async function until(qmp: QmpClient, query: string, wanted: readonly string[]): Promise<void> {
-  for (;;) {
-    const { status } = (await run(qmp, query, {})) as { readonly status?: string }
-    if (status !== undefined && wanted.includes(status)) return
-    if (status === 'failed') throw new Error(`${query}: failed`)
-    await delay(5)
   }
 }
 
@@ -184,14 +142,6 @@ async function connected(machine: {
     introspection: clientFor(IntrospectionDefinition, connection),
     lifecycle: clientFor(LifecycleDefinition, connection),
   }
-}
-
-function run(qmp: QmpClient, execute: string, args: Readonly<Record<string, unknown>>): Promise<unknown> {
-  return qmp.command({ execute, arguments: args }, limit())
-}
-
-function limit(): AbortSignal {
-  return AbortSignal.timeout(120_000)
 }
 
 function writeSeconds(file: string, seconds: number): void {
