@@ -13,6 +13,9 @@ import { endStreams } from './streams.ts'
 /** How often a guest may reboot by itself, unless the specification says. */
 const REBOOT_LIMIT = { count: 3, seconds: 60 }
 
+/** SeaBIOS that is reset resets the machine again, once or more often. */
+const FIRMWARE_MS = 1000
+
 /** Lets the record follow what the guest or QEMU has done by itself. Must not wait for a change of the instance. */
 export async function followGuest(instance: MachineInstance, { name, data }: QmpEvent): Promise<void> {
   switch (name) {
@@ -48,8 +51,11 @@ async function onReset(instance: MachineInstance, byGuest: boolean): Promise<voi
   const { count, seconds } = record.specification?.rebootLimit ?? REBOOT_LIMIT
   const now = context.clock.monotonicMs()
   const recent = record.rebootsMs.filter((time) => now - Number(time) < seconds * 1000)
-  const rebootsMs = byGuest ? [...recent, BigInt(now)] : recent
-  const set = { bootId: randomUUID(), rebootsMs, reboots: record.reboots + (byGuest ? 1 : 0) }
+  const isByFirmware = byGuest && now - instance.resetMs < FIRMWARE_MS
+  const isCounted = byGuest && !isByFirmware
+  if (!isByFirmware) instance.resetMs = now
+  const rebootsMs = isCounted ? [...recent, BigInt(now)] : recent
+  const set = { bootId: randomUUID(), rebootsMs, reboots: record.reboots + (isCounted ? 1 : 0) }
   const text = byGuest ? 'the guest has rebooted' : 'the machine was reset'
   instance.beginBoot(text)
   const drop = await endStreams(instance)

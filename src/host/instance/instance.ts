@@ -67,6 +67,8 @@ export class MachineInstance {
   readonly context: StepContext
   /** The last error of each block node of QEMU, since its start. */
   readonly diskErrors = new Map<string, string>()
+  /** When the guest was last reset, by CLOCK_MONOTONIC; the firmware's own resets after that do not count. */
+  resetMs = -Infinity
   /** Whose port is whose. */
   readonly streams = new Map<number, StreamRecord>()
   /** While someone is connected to it. */

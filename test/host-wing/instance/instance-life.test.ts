@@ -26,6 +26,19 @@ async function stopped(instances: Instances): Promise<string> {
   return (await instances.get('web', ADMIN)).reason
 }
 
+/** Each reboot comes a second after the last one, with what the firmware then resets. */
+async function reboot(wing: FakeWing, instances: Instances, times: number, resets = [true]): Promise<void> {
+  for (let count = 0; count < times; count++) {
+    wing.monotonicMs += 1000
+    const { sequence } = await instances.get('web', ADMIN)
+    for (const guest of resets) wing.holders.qemu.emit('RESET', { guest })
+    const all = sequence + BigInt(resets.length)
+    await expect
+      .poll(async () => (await instances.get('web', ADMIN)).sequence, { interval: 1 })
+      .toBeGreaterThanOrEqual(all)
+  }
+}
+
 describe('the life of an instance', () => {
   it('begins paused, runs, pauses, stops, starts anew, and leaves nothing when it is removed', async () => {
     const wing = new FakeWing()
@@ -153,10 +166,7 @@ describe('a machine that goes wrong', () => {
     ],
     [
       'the guest reboots too often',
-      (wing) => {
-        for (let count = 0; count < 4; count++)
-          wing.holders.qemu.emit('RESET', { guest: true, reason: 'guest-reset' })
-      },
+      (wing, instances) => reboot(wing, instances, 4),
       'the guest rebooted more than 3 times in 60 s',
     ],
   ]
@@ -206,29 +216,36 @@ describe('a machine that goes wrong', () => {
     const instances = await wing.open()
     const { bootId } = await instances.ensure(ensureRequest('web'), ADMIN)
     await change(instances, Change.RUN)
-    for (let count = 0; count < 3; count++)
-      wing.holders.qemu.emit('RESET', { guest: true, reason: 'guest-reset' })
+    await reboot(wing, instances, 3)
     const reset = await change(instances, Change.RESET)
     expect([reset.state, reset.reboots]).toEqual([State.RUNNING, 3])
     expect(reset.bootId).not.toBe(bootId)
   })
 
-  const reboots = (wing: FakeWing, times: number) => {
-    for (let count = 0; count < times; count++)
-      wing.holders.qemu.emit('RESET', { guest: true, reason: 'guest-reset' })
-  }
+  it.each([true, false])(
+    'does not count what its firmware resets after a reset by the guest: %s',
+    async (guest) => {
+      const wing = new FakeWing()
+      const instances = await wing.open()
+      await instances.ensure(ensureRequest('web'), ADMIN)
+      await change(instances, Change.RUN)
+      await reboot(wing, instances, 3, [guest, true, true])
+      const reset = await change(instances, Change.RESET)
+      expect([reset.state, reset.reboots]).toEqual([State.RUNNING, guest ? 3 : 0])
+    },
+  )
 
   it.each([-1, 1])('counts its reboots although the clock is set %i days further', async (days) => {
     const wing = new FakeWing()
     const instances = await wing.open()
     await instances.ensure(ensureRequest('web'), ADMIN)
     await change(instances, Change.RUN)
-    reboots(wing, 3)
+    await reboot(wing, instances, 3)
     await change(instances, Change.RESET)
     vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + days * 86_400_000 })
     try {
-      wing.monotonicMs += 59_000
-      reboots(wing, 1)
+      wing.monotonicMs += 55_000
+      await reboot(wing, instances, 1)
       expect(await stopped(instances)).toBe('the guest rebooted more than 3 times in 60 s')
     } finally {
       vi.useRealTimers()
@@ -241,14 +258,14 @@ describe('a machine that goes wrong', () => {
     await instances.ensure(ensureRequest('web'), ADMIN)
     await change(instances, Change.RUN)
     for (let minutes = 0; minutes < 3; minutes++) {
-      reboots(wing, 3)
+      await reboot(wing, instances, 3)
       wing.monotonicMs += 60_000
       expect((await change(instances, Change.RESET)).state).toBe(State.RUNNING)
     }
-    reboots(wing, 4)
+    await reboot(wing, instances, 4)
     await stopped(instances)
     await change(instances, Change.RUN)
-    reboots(wing, 3)
+    await reboot(wing, instances, 3)
     expect(await change(instances, Change.RESET)).toMatchObject({ state: State.RUNNING, reboots: 16 })
   })
 

@@ -144,7 +144,10 @@ export interface Limits {
   tasks: number;
 }
 
-/** A guest that reboots more often by itself is stopped. Unset: 3 times in 60 s. */
+/**
+ * A guest that reboots more often by itself is stopped. Unset: 3 times in 60 s. What follows a reset within a second is its
+ * firmware's and does not count.
+ */
 export interface RebootLimit {
   count: number;
   seconds: number;
