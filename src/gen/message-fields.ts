@@ -101,6 +101,10 @@ export const REQUESTS: Readonly<Record<string, string>> = {
   "microvm.instance.v1.InstanceService/Revert": "microvm.instance.v1.RevertRequest",
   "microvm.instance.v1.InstanceService/RemoveSnapshot": "microvm.instance.v1.RemoveSnapshotRequest",
   "microvm.instance.v1.InstanceService/Remove": "microvm.instance.v1.RemoveRequest",
+  "microvm.instance.v1.InstanceService/SuspendInstance": "microvm.instance.v1.SuspendInstanceRequest",
+  "microvm.instance.v1.InstanceService/ListSaved": "microvm.instance.v1.ListSavedRequest",
+  "microvm.instance.v1.InstanceService/DeleteSaved": "microvm.instance.v1.DeleteSavedRequest",
+  "microvm.instance.v1.InstanceService/CloneInstance": "microvm.instance.v1.CloneInstanceRequest",
   "microvm.instance.v1.InstanceService/AllocatePort": "microvm.instance.v1.AllocatePortRequest",
   "microvm.instance.v1.InstanceService/Attach": "microvm.instance.v1.AttachRequest",
   "microvm.instance.v1.InstanceService/ListStreams": "microvm.instance.v1.ListStreamsRequest",
@@ -2173,6 +2177,13 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "name": "document",
    "property": "document",
    "oneof": "init"
+  },
+  {
+   "number": 5,
+   "name": "saved",
+   "property": "saved",
+   "message": "microvm.instance.v1.SavedInit",
+   "oneof": "init"
   }
  ],
  "microvm.instance.v1.Properties": [
@@ -2700,6 +2711,31 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "isMap": true
   }
  ],
+ "microvm.instance.v1.SavedInit": [
+  {
+   "number": 1,
+   "name": "name",
+   "property": "name"
+  },
+  {
+   "number": 2,
+   "name": "folder",
+   "property": "folder"
+  },
+  {
+   "number": 3,
+   "name": "replace_components",
+   "property": "replaceComponents",
+   "message": "microvm.instance.v1.Backend",
+   "isMap": true
+  },
+  {
+   "number": 4,
+   "name": "identity",
+   "property": "identity",
+   "message": "microvm.agent.v1.Identity"
+  }
+ ],
  "microvm.instance.v1.ExpandRequest": [
   {
    "number": 1,
@@ -2828,6 +2864,11 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "number": 4,
    "name": "quiesce",
    "property": "quiesce"
+  },
+  {
+   "number": 5,
+   "name": "memory",
+   "property": "memory"
   }
  ],
  "microvm.instance.v1.ListSnapshotsRequest": [
@@ -2871,6 +2912,78 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "number": 1,
    "name": "key",
    "property": "key"
+  }
+ ],
+ "microvm.instance.v1.SuspendInstanceRequest": [
+  {
+   "number": 1,
+   "name": "key",
+   "property": "key"
+  },
+  {
+   "number": 2,
+   "name": "name",
+   "property": "name"
+  },
+  {
+   "number": 3,
+   "name": "folder",
+   "property": "folder"
+  },
+  {
+   "number": 4,
+   "name": "quiesce",
+   "property": "quiesce"
+  },
+  {
+   "number": 5,
+   "name": "without_agent",
+   "property": "withoutAgent"
+  }
+ ],
+ "microvm.instance.v1.ListSavedRequest": [],
+ "microvm.instance.v1.DeleteSavedRequest": [
+  {
+   "number": 1,
+   "name": "name",
+   "property": "name"
+  }
+ ],
+ "microvm.instance.v1.CloneInstanceRequest": [
+  {
+   "number": 1,
+   "name": "key",
+   "property": "key",
+   "oneof": "from"
+  },
+  {
+   "number": 2,
+   "name": "saved",
+   "property": "saved",
+   "oneof": "from"
+  },
+  {
+   "number": 3,
+   "name": "count",
+   "property": "count"
+  },
+  {
+   "number": 4,
+   "name": "name",
+   "property": "name"
+  },
+  {
+   "number": 5,
+   "name": "identity",
+   "property": "identity",
+   "message": "microvm.agent.v1.Identity"
+  },
+  {
+   "number": 6,
+   "name": "replace_components",
+   "property": "replaceComponents",
+   "message": "microvm.instance.v1.Backend",
+   "isMap": true
   }
  ],
  "microvm.instance.v1.AllocatePortRequest": [

@@ -11,6 +11,7 @@ import { specKey } from '../spec/spec-key.ts'
 import { TENANT_NAME, type Tenant } from './configuration.ts'
 import type { HostCalls } from './host-calls.ts'
 import type { ServiceCall, ServiceMethods } from './rpc.ts'
+import { savedMethods } from './snapshots/saved-methods.ts'
 import { snapshotMethods } from './snapshots/snapshot-methods.ts'
 import { checkTenantBackend, checkTenantSpecification } from './tenant-rules.ts'
 
@@ -66,6 +67,7 @@ export function instanceMethods(context: ServiceContext): ServiceMethods<typeof 
         instances.unplug({ ...keyed(timed(request)), deviceKey: specKey(request.deviceKey) }, call),
     },
     ...snapshotMethods(context),
+    ...savedMethods(),
     // Journaled, because an instance that is gone is not found.
     remove: {
       ...JOURNALED,
@@ -126,7 +128,7 @@ async function checkedEnsure(
   request: EnsureInstanceRequest,
   call: ServiceCall,
 ): Promise<EnsureInstanceRequest> {
-  const { properties, specification, migrationTarget, document } = request
+  const { properties, specification, migrationTarget, document, saved } = request
   if (properties === undefined) throw invalid('properties: missing')
   const key = specKey(properties.key)
   if (context.only !== undefined && key !== context.only)
@@ -142,6 +144,7 @@ async function checkedEnsure(
   checkLabels(properties.labels)
   if (migrationTarget !== undefined)
     throw new AgentError('UNIMPLEMENTED', 'migration_target: not built yet, want specification')
+  if (saved !== undefined) throw new AgentError('UNIMPLEMENTED', 'saved: not built yet, want specification')
   if (specification === undefined && document === undefined)
     throw invalid('specification: missing, want it or a document')
   if (specification !== undefined && document !== undefined)

@@ -84,6 +84,13 @@ const CALLS: Readonly<
   revert: ['NOT_FOUND', ({ instances }) => instances.revert({ key: 'a', name: 'one' })],
   removeSnapshot: ['NOT_FOUND', ({ instances }) => instances.removeSnapshot({ key: 'a', name: 'one' })],
   remove: ['NOT_FOUND', ({ instances }) => instances.remove({ key: 'a' })],
+  suspendInstance: ['UNIMPLEMENTED', ({ instances }) => instances.suspendInstance({ key: 'a', name: 'one' })],
+  listSaved: ['UNIMPLEMENTED', ({ instances }) => instances.listSaved({})],
+  deleteSaved: ['UNIMPLEMENTED', ({ instances }) => instances.deleteSaved({ name: 'one' })],
+  cloneInstance: [
+    'UNIMPLEMENTED',
+    ({ instances }) => instances.cloneInstance({ key: 'a', count: 1, name: 'b' }),
+  ],
   allocatePort: [
     'NOT_FOUND',
     ({ instances }) => instances.allocatePort({ key: 'a', container: 'c', stream: 'stdout' }),

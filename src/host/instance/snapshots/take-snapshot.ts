@@ -171,7 +171,7 @@ async function planOf(
   const createdMs = BigInt(Date.now())
   return {
     snapshot: {
-      ...{ name: request.name, createdMs, consistency, stillUs: 0n, disks },
+      ...{ name: request.name, createdMs, consistency, stillUs: 0n, disks, memory: false },
       ...{ specification, machine: record.document?.saved ?? '' },
     },
     added,

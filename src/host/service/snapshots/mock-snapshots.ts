@@ -27,7 +27,7 @@ export abstract class MockSnapshots {
       throw new AgentError('ALREADY_EXISTS', `instance ${key}: snapshot ${name}: exists already`)
     const all = Object.entries(specification?.devices ?? {}).filter(([, { disk }]) => disk !== undefined)
     const snapshot: Snapshot = {
-      ...{ name, createdMs: BigInt(Date.now()), stillUs: 0n, specification, machine: '' },
+      ...{ name, createdMs: BigInt(Date.now()), stillUs: 0n, specification, machine: '', memory: false },
       consistency: state === State.STOPPED ? Consistency.STOPPED_MACHINE : Consistency.CRASH,
       disks: all
         .filter(([device]) => disks.length === 0 || disks.includes(device))

@@ -24,8 +24,10 @@ export function snapshotMethods({
     // Journaled, because a second snapshot would be of another moment.
     snapshot: {
       ...JOURNALED,
-      handle: async ({ key, name, disks, quiesce }, call) => {
-        const request = { key: specKey(key), name: checkedName(name), disks: disks.map(specKey), quiesce }
+      handle: async ({ key, name, disks, quiesce, memory }, call) => {
+        if (memory) throw new AgentError('UNIMPLEMENTED', 'memory: not built yet')
+        const known = { key: specKey(key), name: checkedName(name), disks: disks.map(specKey) }
+        const request = { ...known, quiesce, memory }
         return { snapshot: await instances.snapshot(request, call) }
       },
     },

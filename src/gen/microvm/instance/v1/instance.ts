@@ -3,6 +3,7 @@
 
 /* eslint-disable */
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
+import { Identity } from "../../agent/v1/lifecycle.ts";
 
 export const protobufPackage = "microvm.instance.v1";
 
@@ -74,7 +75,105 @@ export interface EnsureInstanceRequest {
     | MigrationTarget
     | undefined;
   /** A document of kind VM in YAML or JSON (docs/machine.md). It is expanded once, and the machine made paused. */
-  document?: string | undefined;
+  document?:
+    | string
+    | undefined;
+  /** A machine that SuspendInstance has saved goes on. */
+  saved?: SavedInit | undefined;
+}
+
+export interface SavedInit {
+  name: string;
+  /** The folder of the saved machine, in place of the caller's store; for the administrator only. */
+  folder: string;
+  /** Backends that are different here, by key. */
+  replaceComponents: { [key: string]: Backend };
+  /** Who the guest is from now on; absent when it stays who it was. */
+  identity: Identity | undefined;
+}
+
+export interface SavedInit_ReplaceComponentsEntry {
+  key: string;
+  value: Backend | undefined;
+}
+
+export interface SuspendInstanceRequest {
+  key: string;
+  /** Of the saved machine, in the store of the instance's tenant: 1 to 64 of A-Z, a-z, 0-9, _ . - */
+  name: string;
+  /** A new folder for the saved machine, in place of the store; for the administrator only. */
+  folder: string;
+  /** Has the guest write its file systems down before, and its containers stand still. */
+  quiesce: boolean;
+  /** The guest has no agent: none is asked to bring its streams to a stop, nor told of the restore. */
+  withoutAgent: boolean;
+}
+
+/** A machine in a folder of files. It holds all that the guest had in memory, keys too. */
+export interface SavedMachine {
+  name: string;
+  tenant: string;
+  /** Milliseconds since 1970. */
+  createdMs: bigint;
+  /** Key of the instance that it was. */
+  key: string;
+  /** Names this very file set: a UUID. */
+  id: string;
+  folder: string;
+  /** Of its files. */
+  sizeBytes: bigint;
+  /** Key of the instance that was made of it; empty while there is none. */
+  resumedAs: string;
+  /** Such as `QEMU 7.2.22`: what can take it in. */
+  qemu: string;
+  /** The steps in their order. In answers of SuspendInstance only. */
+  steps: StepTime[];
+  /** How long the guest stood still before its end or before it went on, and its callers waited, in microseconds. */
+  stoppedUs: bigint;
+  waitingUs: bigint;
+}
+
+export interface StepTime {
+  name: string;
+  durationUs: bigint;
+}
+
+export interface ListSavedRequest {
+}
+
+export interface ListSavedResponse {
+  machines: SavedMachine[];
+}
+
+export interface DeleteSavedRequest {
+  name: string;
+}
+
+export interface DeleteSavedResponse {
+}
+
+export interface CloneInstanceRequest {
+  /** Key of a paused or running instance. */
+  key?:
+    | string
+    | undefined;
+  /** Name of a saved machine. */
+  saved?: string | undefined;
+  count: number;
+  /** Of the instances that are made: NAME for one, else NAME-1 to NAME-COUNT. */
+  name: string;
+  /** Of each clone, where it differs from the original's. The host's name is followed by the number of the clone. */
+  identity: Identity | undefined;
+  replaceComponents: { [key: string]: Backend };
+}
+
+export interface CloneInstanceRequest_ReplaceComponentsEntry {
+  key: string;
+  value: Backend | undefined;
+}
+
+export interface CloneInstanceResponse {
+  instances: Instance[];
 }
 
 export interface ExpandRequest {
@@ -623,8 +722,10 @@ export interface SnapshotRequest {
   name: string;
   /** Keys of devices; none is all disks that the guest writes to, but those with `no_snapshot`. */
   disks: string[];
-  /** Has the guest write its file systems down before. Refused: not available yet. */
+  /** Has the guest write its file systems down before, and its containers stand still meanwhile. */
   quiesce: boolean;
+  /** Keeps the memory of a machine that runs, too: then Revert lets the machine go on from that moment. */
+  memory: boolean;
 }
 
 export interface SnapshotResponse {
@@ -645,6 +746,8 @@ export interface Snapshot {
     | undefined;
   /** Of an instance that was made of a document: its machine of the next cold boot, of kind Machine in JSON. */
   machine: string;
+  /** The machine's memory was kept. */
+  memory: boolean;
 }
 
 export const Snapshot_Consistency = {
@@ -653,6 +756,8 @@ export const Snapshot_Consistency = {
   CRASH: 1,
   /** STOPPED_MACHINE - No machine ran: the disks are as the last one has left them. */
   STOPPED_MACHINE: 2,
+  /** FILE_SYSTEM - The guest has written its file systems down before. */
+  FILE_SYSTEM: 3,
 } as const;
 
 export type Snapshot_Consistency = typeof Snapshot_Consistency[keyof typeof Snapshot_Consistency];
@@ -661,6 +766,7 @@ export namespace Snapshot_Consistency {
   export type CONSISTENCY_UNSPECIFIED = typeof Snapshot_Consistency.CONSISTENCY_UNSPECIFIED;
   export type CRASH = typeof Snapshot_Consistency.CRASH;
   export type STOPPED_MACHINE = typeof Snapshot_Consistency.STOPPED_MACHINE;
+  export type FILE_SYSTEM = typeof Snapshot_Consistency.FILE_SYSTEM;
 }
 
 export interface SnapshotDisk {
@@ -801,7 +907,13 @@ export interface GetMetricsResponse {
 }
 
 function createBaseEnsureInstanceRequest(): EnsureInstanceRequest {
-  return { properties: undefined, specification: undefined, migrationTarget: undefined, document: undefined };
+  return {
+    properties: undefined,
+    specification: undefined,
+    migrationTarget: undefined,
+    document: undefined,
+    saved: undefined,
+  };
 }
 
 export const EnsureInstanceRequest: MessageFns<EnsureInstanceRequest> = {
@@ -817,6 +929,9 @@ export const EnsureInstanceRequest: MessageFns<EnsureInstanceRequest> = {
     }
     if (message.document !== undefined) {
       writer.uint32(34).string(message.document);
+    }
+    if (message.saved !== undefined) {
+      SavedInit.encode(message.saved, writer.uint32(42).fork()).join();
     }
     return writer;
   },
@@ -866,6 +981,14 @@ export const EnsureInstanceRequest: MessageFns<EnsureInstanceRequest> = {
             message.document = reader.string();
             continue;
           }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.saved = SavedInit.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -893,6 +1016,1018 @@ export const EnsureInstanceRequest: MessageFns<EnsureInstanceRequest> = {
       ? MigrationTarget.fromPartial(object.migrationTarget)
       : undefined;
     message.document = object.document ?? undefined;
+    message.saved = (object.saved !== undefined && object.saved !== null)
+      ? SavedInit.fromPartial(object.saved)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseSavedInit(): SavedInit {
+  return { name: "", folder: "", replaceComponents: {}, identity: undefined };
+}
+
+export const SavedInit: MessageFns<SavedInit> = {
+  encode(message: SavedInit, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    if (message.folder !== "") {
+      writer.uint32(18).string(message.folder);
+    }
+    globalThis.Object.entries(message.replaceComponents).forEach(([key, value]: [string, Backend]) => {
+      SavedInit_ReplaceComponentsEntry.encode({ key: key as any, value }, writer.uint32(26).fork()).join();
+    });
+    if (message.identity !== undefined) {
+      Identity.encode(message.identity, writer.uint32(34).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): SavedInit {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseSavedInit();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.folder = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            const entry3 = SavedInit_ReplaceComponentsEntry.decode(reader, reader.uint32());
+            if (entry3.value !== undefined) {
+              message.replaceComponents[entry3.key] = entry3.value;
+            }
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.identity = Identity.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<SavedInit>): SavedInit {
+    return SavedInit.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<SavedInit>): SavedInit {
+    const message = createBaseSavedInit();
+    message.name = object.name ?? "";
+    message.folder = object.folder ?? "";
+    message.replaceComponents = (globalThis.Object.entries(object.replaceComponents ?? {}) as [string, Backend][])
+      .reduce((acc: { [key: string]: Backend }, [key, value]: [string, Backend]) => {
+        if (value !== undefined) {
+          acc[key] = Backend.fromPartial(value);
+        }
+        return acc;
+      }, {});
+    message.identity = (object.identity !== undefined && object.identity !== null)
+      ? Identity.fromPartial(object.identity)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseSavedInit_ReplaceComponentsEntry(): SavedInit_ReplaceComponentsEntry {
+  return { key: "", value: undefined };
+}
+
+export const SavedInit_ReplaceComponentsEntry: MessageFns<SavedInit_ReplaceComponentsEntry> = {
+  encode(message: SavedInit_ReplaceComponentsEntry, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.key !== "") {
+      writer.uint32(10).string(message.key);
+    }
+    if (message.value !== undefined) {
+      Backend.encode(message.value, writer.uint32(18).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): SavedInit_ReplaceComponentsEntry {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseSavedInit_ReplaceComponentsEntry();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.value = Backend.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<SavedInit_ReplaceComponentsEntry>): SavedInit_ReplaceComponentsEntry {
+    return SavedInit_ReplaceComponentsEntry.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<SavedInit_ReplaceComponentsEntry>): SavedInit_ReplaceComponentsEntry {
+    const message = createBaseSavedInit_ReplaceComponentsEntry();
+    message.key = object.key ?? "";
+    message.value = (object.value !== undefined && object.value !== null)
+      ? Backend.fromPartial(object.value)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseSuspendInstanceRequest(): SuspendInstanceRequest {
+  return { key: "", name: "", folder: "", quiesce: false, withoutAgent: false };
+}
+
+export const SuspendInstanceRequest: MessageFns<SuspendInstanceRequest> = {
+  encode(message: SuspendInstanceRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.key !== "") {
+      writer.uint32(10).string(message.key);
+    }
+    if (message.name !== "") {
+      writer.uint32(18).string(message.name);
+    }
+    if (message.folder !== "") {
+      writer.uint32(26).string(message.folder);
+    }
+    if (message.quiesce !== false) {
+      writer.uint32(32).bool(message.quiesce);
+    }
+    if (message.withoutAgent !== false) {
+      writer.uint32(40).bool(message.withoutAgent);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): SuspendInstanceRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseSuspendInstanceRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.folder = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.quiesce = reader.bool();
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.withoutAgent = reader.bool();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<SuspendInstanceRequest>): SuspendInstanceRequest {
+    return SuspendInstanceRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<SuspendInstanceRequest>): SuspendInstanceRequest {
+    const message = createBaseSuspendInstanceRequest();
+    message.key = object.key ?? "";
+    message.name = object.name ?? "";
+    message.folder = object.folder ?? "";
+    message.quiesce = object.quiesce ?? false;
+    message.withoutAgent = object.withoutAgent ?? false;
+    return message;
+  },
+};
+
+function createBaseSavedMachine(): SavedMachine {
+  return {
+    name: "",
+    tenant: "",
+    createdMs: 0n,
+    key: "",
+    id: "",
+    folder: "",
+    sizeBytes: 0n,
+    resumedAs: "",
+    qemu: "",
+    steps: [],
+    stoppedUs: 0n,
+    waitingUs: 0n,
+  };
+}
+
+export const SavedMachine: MessageFns<SavedMachine> = {
+  encode(message: SavedMachine, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    if (message.tenant !== "") {
+      writer.uint32(18).string(message.tenant);
+    }
+    if (message.createdMs !== 0n) {
+      if (BigInt.asUintN(64, message.createdMs) !== message.createdMs) {
+        throw new globalThis.Error("value provided for field message.createdMs of type uint64 too large");
+      }
+      writer.uint32(24).uint64(message.createdMs);
+    }
+    if (message.key !== "") {
+      writer.uint32(34).string(message.key);
+    }
+    if (message.id !== "") {
+      writer.uint32(42).string(message.id);
+    }
+    if (message.folder !== "") {
+      writer.uint32(50).string(message.folder);
+    }
+    if (message.sizeBytes !== 0n) {
+      if (BigInt.asUintN(64, message.sizeBytes) !== message.sizeBytes) {
+        throw new globalThis.Error("value provided for field message.sizeBytes of type uint64 too large");
+      }
+      writer.uint32(56).uint64(message.sizeBytes);
+    }
+    if (message.resumedAs !== "") {
+      writer.uint32(66).string(message.resumedAs);
+    }
+    if (message.qemu !== "") {
+      writer.uint32(74).string(message.qemu);
+    }
+    for (const v of message.steps) {
+      StepTime.encode(v!, writer.uint32(82).fork()).join();
+    }
+    if (message.stoppedUs !== 0n) {
+      if (BigInt.asUintN(64, message.stoppedUs) !== message.stoppedUs) {
+        throw new globalThis.Error("value provided for field message.stoppedUs of type uint64 too large");
+      }
+      writer.uint32(88).uint64(message.stoppedUs);
+    }
+    if (message.waitingUs !== 0n) {
+      if (BigInt.asUintN(64, message.waitingUs) !== message.waitingUs) {
+        throw new globalThis.Error("value provided for field message.waitingUs of type uint64 too large");
+      }
+      writer.uint32(96).uint64(message.waitingUs);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): SavedMachine {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseSavedMachine();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.tenant = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.createdMs = reader.uint64() as bigint;
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.id = reader.string();
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.folder = reader.string();
+            continue;
+          }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.sizeBytes = reader.uint64() as bigint;
+            continue;
+          }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.resumedAs = reader.string();
+            continue;
+          }
+          case 9: {
+            if (tag !== 74) {
+              break;
+            }
+
+            message.qemu = reader.string();
+            continue;
+          }
+          case 10: {
+            if (tag !== 82) {
+              break;
+            }
+
+            message.steps.push(StepTime.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 11: {
+            if (tag !== 88) {
+              break;
+            }
+
+            message.stoppedUs = reader.uint64() as bigint;
+            continue;
+          }
+          case 12: {
+            if (tag !== 96) {
+              break;
+            }
+
+            message.waitingUs = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<SavedMachine>): SavedMachine {
+    return SavedMachine.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<SavedMachine>): SavedMachine {
+    const message = createBaseSavedMachine();
+    message.name = object.name ?? "";
+    message.tenant = object.tenant ?? "";
+    message.createdMs = (object.createdMs !== undefined && object.createdMs !== null) ? BigInt(object.createdMs) : 0n;
+    message.key = object.key ?? "";
+    message.id = object.id ?? "";
+    message.folder = object.folder ?? "";
+    message.sizeBytes = (object.sizeBytes !== undefined && object.sizeBytes !== null) ? BigInt(object.sizeBytes) : 0n;
+    message.resumedAs = object.resumedAs ?? "";
+    message.qemu = object.qemu ?? "";
+    message.steps = object.steps?.map((e) => StepTime.fromPartial(e)) || [];
+    message.stoppedUs = (object.stoppedUs !== undefined && object.stoppedUs !== null) ? BigInt(object.stoppedUs) : 0n;
+    message.waitingUs = (object.waitingUs !== undefined && object.waitingUs !== null) ? BigInt(object.waitingUs) : 0n;
+    return message;
+  },
+};
+
+function createBaseStepTime(): StepTime {
+  return { name: "", durationUs: 0n };
+}
+
+export const StepTime: MessageFns<StepTime> = {
+  encode(message: StepTime, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    if (message.durationUs !== 0n) {
+      if (BigInt.asUintN(64, message.durationUs) !== message.durationUs) {
+        throw new globalThis.Error("value provided for field message.durationUs of type uint64 too large");
+      }
+      writer.uint32(16).uint64(message.durationUs);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): StepTime {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseStepTime();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.durationUs = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<StepTime>): StepTime {
+    return StepTime.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<StepTime>): StepTime {
+    const message = createBaseStepTime();
+    message.name = object.name ?? "";
+    message.durationUs = (object.durationUs !== undefined && object.durationUs !== null)
+      ? BigInt(object.durationUs)
+      : 0n;
+    return message;
+  },
+};
+
+function createBaseListSavedRequest(): ListSavedRequest {
+  return {};
+}
+
+export const ListSavedRequest: MessageFns<ListSavedRequest> = {
+  encode(_: ListSavedRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ListSavedRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseListSavedRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ListSavedRequest>): ListSavedRequest {
+    return ListSavedRequest.fromPartial(base ?? {});
+  },
+  fromPartial(_: DeepPartial<ListSavedRequest>): ListSavedRequest {
+    const message = createBaseListSavedRequest();
+    return message;
+  },
+};
+
+function createBaseListSavedResponse(): ListSavedResponse {
+  return { machines: [] };
+}
+
+export const ListSavedResponse: MessageFns<ListSavedResponse> = {
+  encode(message: ListSavedResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.machines) {
+      SavedMachine.encode(v!, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ListSavedResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseListSavedResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.machines.push(SavedMachine.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ListSavedResponse>): ListSavedResponse {
+    return ListSavedResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ListSavedResponse>): ListSavedResponse {
+    const message = createBaseListSavedResponse();
+    message.machines = object.machines?.map((e) => SavedMachine.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseDeleteSavedRequest(): DeleteSavedRequest {
+  return { name: "" };
+}
+
+export const DeleteSavedRequest: MessageFns<DeleteSavedRequest> = {
+  encode(message: DeleteSavedRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): DeleteSavedRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseDeleteSavedRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<DeleteSavedRequest>): DeleteSavedRequest {
+    return DeleteSavedRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<DeleteSavedRequest>): DeleteSavedRequest {
+    const message = createBaseDeleteSavedRequest();
+    message.name = object.name ?? "";
+    return message;
+  },
+};
+
+function createBaseDeleteSavedResponse(): DeleteSavedResponse {
+  return {};
+}
+
+export const DeleteSavedResponse: MessageFns<DeleteSavedResponse> = {
+  encode(_: DeleteSavedResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): DeleteSavedResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseDeleteSavedResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<DeleteSavedResponse>): DeleteSavedResponse {
+    return DeleteSavedResponse.fromPartial(base ?? {});
+  },
+  fromPartial(_: DeepPartial<DeleteSavedResponse>): DeleteSavedResponse {
+    const message = createBaseDeleteSavedResponse();
+    return message;
+  },
+};
+
+function createBaseCloneInstanceRequest(): CloneInstanceRequest {
+  return { key: undefined, saved: undefined, count: 0, name: "", identity: undefined, replaceComponents: {} };
+}
+
+export const CloneInstanceRequest: MessageFns<CloneInstanceRequest> = {
+  encode(message: CloneInstanceRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.key !== undefined) {
+      writer.uint32(10).string(message.key);
+    }
+    if (message.saved !== undefined) {
+      writer.uint32(18).string(message.saved);
+    }
+    if (message.count !== 0) {
+      writer.uint32(24).uint32(message.count);
+    }
+    if (message.name !== "") {
+      writer.uint32(34).string(message.name);
+    }
+    if (message.identity !== undefined) {
+      Identity.encode(message.identity, writer.uint32(42).fork()).join();
+    }
+    globalThis.Object.entries(message.replaceComponents).forEach(([key, value]: [string, Backend]) => {
+      CloneInstanceRequest_ReplaceComponentsEntry.encode({ key: key as any, value }, writer.uint32(50).fork()).join();
+    });
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): CloneInstanceRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseCloneInstanceRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.saved = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.count = reader.uint32();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.identity = Identity.decode(reader, reader.uint32());
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            const entry6 = CloneInstanceRequest_ReplaceComponentsEntry.decode(reader, reader.uint32());
+            if (entry6.value !== undefined) {
+              message.replaceComponents[entry6.key] = entry6.value;
+            }
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<CloneInstanceRequest>): CloneInstanceRequest {
+    return CloneInstanceRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<CloneInstanceRequest>): CloneInstanceRequest {
+    const message = createBaseCloneInstanceRequest();
+    message.key = object.key ?? undefined;
+    message.saved = object.saved ?? undefined;
+    message.count = object.count ?? 0;
+    message.name = object.name ?? "";
+    message.identity = (object.identity !== undefined && object.identity !== null)
+      ? Identity.fromPartial(object.identity)
+      : undefined;
+    message.replaceComponents = (globalThis.Object.entries(object.replaceComponents ?? {}) as [string, Backend][])
+      .reduce((acc: { [key: string]: Backend }, [key, value]: [string, Backend]) => {
+        if (value !== undefined) {
+          acc[key] = Backend.fromPartial(value);
+        }
+        return acc;
+      }, {});
+    return message;
+  },
+};
+
+function createBaseCloneInstanceRequest_ReplaceComponentsEntry(): CloneInstanceRequest_ReplaceComponentsEntry {
+  return { key: "", value: undefined };
+}
+
+export const CloneInstanceRequest_ReplaceComponentsEntry: MessageFns<CloneInstanceRequest_ReplaceComponentsEntry> = {
+  encode(
+    message: CloneInstanceRequest_ReplaceComponentsEntry,
+    writer: BinaryWriter = new BinaryWriter(),
+  ): BinaryWriter {
+    if (message.key !== "") {
+      writer.uint32(10).string(message.key);
+    }
+    if (message.value !== undefined) {
+      Backend.encode(message.value, writer.uint32(18).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): CloneInstanceRequest_ReplaceComponentsEntry {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseCloneInstanceRequest_ReplaceComponentsEntry();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.value = Backend.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<CloneInstanceRequest_ReplaceComponentsEntry>): CloneInstanceRequest_ReplaceComponentsEntry {
+    return CloneInstanceRequest_ReplaceComponentsEntry.fromPartial(base ?? {});
+  },
+  fromPartial(
+    object: DeepPartial<CloneInstanceRequest_ReplaceComponentsEntry>,
+  ): CloneInstanceRequest_ReplaceComponentsEntry {
+    const message = createBaseCloneInstanceRequest_ReplaceComponentsEntry();
+    message.key = object.key ?? "";
+    message.value = (object.value !== undefined && object.value !== null)
+      ? Backend.fromPartial(object.value)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseCloneInstanceResponse(): CloneInstanceResponse {
+  return { instances: [] };
+}
+
+export const CloneInstanceResponse: MessageFns<CloneInstanceResponse> = {
+  encode(message: CloneInstanceResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.instances) {
+      Instance.encode(v!, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): CloneInstanceResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseCloneInstanceResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.instances.push(Instance.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<CloneInstanceResponse>): CloneInstanceResponse {
+    return CloneInstanceResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<CloneInstanceResponse>): CloneInstanceResponse {
+    const message = createBaseCloneInstanceResponse();
+    message.instances = object.instances?.map((e) => Instance.fromPartial(e)) || [];
     return message;
   },
 };
@@ -5501,7 +6636,7 @@ export const UnplugRequest: MessageFns<UnplugRequest> = {
 };
 
 function createBaseSnapshotRequest(): SnapshotRequest {
-  return { key: "", name: "", disks: [], quiesce: false };
+  return { key: "", name: "", disks: [], quiesce: false, memory: false };
 }
 
 export const SnapshotRequest: MessageFns<SnapshotRequest> = {
@@ -5517,6 +6652,9 @@ export const SnapshotRequest: MessageFns<SnapshotRequest> = {
     }
     if (message.quiesce !== false) {
       writer.uint32(32).bool(message.quiesce);
+    }
+    if (message.memory !== false) {
+      writer.uint32(40).bool(message.memory);
     }
     return writer;
   },
@@ -5566,6 +6704,14 @@ export const SnapshotRequest: MessageFns<SnapshotRequest> = {
             message.quiesce = reader.bool();
             continue;
           }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.memory = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -5587,6 +6733,7 @@ export const SnapshotRequest: MessageFns<SnapshotRequest> = {
     message.name = object.name ?? "";
     message.disks = object.disks?.map((e) => e) || [];
     message.quiesce = object.quiesce ?? false;
+    message.memory = object.memory ?? false;
     return message;
   },
 };
@@ -5649,7 +6796,16 @@ export const SnapshotResponse: MessageFns<SnapshotResponse> = {
 };
 
 function createBaseSnapshot(): Snapshot {
-  return { name: "", createdMs: 0n, consistency: 0, stillUs: 0n, disks: [], specification: undefined, machine: "" };
+  return {
+    name: "",
+    createdMs: 0n,
+    consistency: 0,
+    stillUs: 0n,
+    disks: [],
+    specification: undefined,
+    machine: "",
+    memory: false,
+  };
 }
 
 export const Snapshot: MessageFns<Snapshot> = {
@@ -5680,6 +6836,9 @@ export const Snapshot: MessageFns<Snapshot> = {
     }
     if (message.machine !== "") {
       writer.uint32(58).string(message.machine);
+    }
+    if (message.memory !== false) {
+      writer.uint32(64).bool(message.memory);
     }
     return writer;
   },
@@ -5753,6 +6912,14 @@ export const Snapshot: MessageFns<Snapshot> = {
             message.machine = reader.string();
             continue;
           }
+          case 8: {
+            if (tag !== 64) {
+              break;
+            }
+
+            message.memory = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -5779,6 +6946,7 @@ export const Snapshot: MessageFns<Snapshot> = {
       ? Specification.fromPartial(object.specification)
       : undefined;
     message.machine = object.machine ?? "";
+    message.memory = object.memory ?? false;
     return message;
   },
 };
@@ -7491,6 +8659,44 @@ export const InstanceServiceDefinition = {
       requestType: RemoveRequest as typeof RemoveRequest,
       requestStream: false,
       responseType: RemoveResponse as typeof RemoveResponse,
+      responseStream: false,
+      options: {},
+    },
+    /**
+     * Saves a paused or running machine with its memory, and ends it. The instance is gone then; EnsureInstance with `saved` makes it
+     * again, here or where the folder of the saved machine was copied to. When it fails, the machine goes on.
+     */
+    suspendInstance: {
+      name: "SuspendInstance",
+      requestType: SuspendInstanceRequest as typeof SuspendInstanceRequest,
+      requestStream: false,
+      responseType: SavedMachine as typeof SavedMachine,
+      responseStream: false,
+      options: {},
+    },
+    /** Lists the caller's saved machines, by name. */
+    listSaved: {
+      name: "ListSaved",
+      requestType: ListSavedRequest as typeof ListSavedRequest,
+      requestStream: false,
+      responseType: ListSavedResponse as typeof ListSavedResponse,
+      responseStream: false,
+      options: {},
+    },
+    deleteSaved: {
+      name: "DeleteSaved",
+      requestType: DeleteSavedRequest as typeof DeleteSavedRequest,
+      requestStream: false,
+      responseType: DeleteSavedResponse as typeof DeleteSavedResponse,
+      responseStream: false,
+      options: {},
+    },
+    /** Makes instances of a saved machine, or of a machine that runs on, each with an identity of its own. */
+    cloneInstance: {
+      name: "CloneInstance",
+      requestType: CloneInstanceRequest as typeof CloneInstanceRequest,
+      requestStream: false,
+      responseType: CloneInstanceResponse as typeof CloneInstanceResponse,
       responseStream: false,
       options: {},
     },

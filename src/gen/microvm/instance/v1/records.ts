@@ -49,6 +49,10 @@ export interface InstanceRecord {
   layers: Layer[];
   /** The id of the latest overlay. */
   lastLayer: number;
+  /** Name, folder and id of the saved machine that this instance was made of. */
+  savedName: string;
+  savedFolder: string;
+  savedId: string;
 }
 
 export interface InstanceRecord_LeavingMsEntry {
@@ -134,6 +138,9 @@ function createBaseInstanceRecord(): InstanceRecord {
     snapshots: [],
     layers: [],
     lastLayer: 0,
+    savedName: "",
+    savedFolder: "",
+    savedId: "",
   };
 }
 
@@ -221,6 +228,15 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
     }
     if (message.lastLayer !== 0) {
       writer.uint32(208).uint32(message.lastLayer);
+    }
+    if (message.savedName !== "") {
+      writer.uint32(218).string(message.savedName);
+    }
+    if (message.savedFolder !== "") {
+      writer.uint32(226).string(message.savedFolder);
+    }
+    if (message.savedId !== "") {
+      writer.uint32(234).string(message.savedId);
     }
     return writer;
   },
@@ -437,6 +453,30 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
             message.lastLayer = reader.uint32();
             continue;
           }
+          case 27: {
+            if (tag !== 218) {
+              break;
+            }
+
+            message.savedName = reader.string();
+            continue;
+          }
+          case 28: {
+            if (tag !== 226) {
+              break;
+            }
+
+            message.savedFolder = reader.string();
+            continue;
+          }
+          case 29: {
+            if (tag !== 234) {
+              break;
+            }
+
+            message.savedId = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -492,6 +532,9 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
     message.snapshots = object.snapshots?.map((e) => Snapshot.fromPartial(e)) || [];
     message.layers = object.layers?.map((e) => Layer.fromPartial(e)) || [];
     message.lastLayer = object.lastLayer ?? 0;
+    message.savedName = object.savedName ?? "";
+    message.savedFolder = object.savedFolder ?? "";
+    message.savedId = object.savedId ?? "";
     return message;
   },
 };
