@@ -6,6 +6,7 @@ import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { buildAddon, buildHolder } from '../../build/native.ts'
 import { LimitedCgroups } from '../../os/cgroup/limited-cgroups.ts'
+import type { Defaults } from '../machine/defaults.ts'
 import { askedQemu } from '../qemu/capabilities.ts'
 import { type Acceleration, chooseAcceleration, hasAccess, hostTscKhz } from '../qemu/host.ts'
 import { findVsockDaemon } from '../qemu/vsock/choose-link.ts'
@@ -37,6 +38,8 @@ export interface HostInstancesOptions {
   /** Whether the machines end with this process, in place of going on without it. */
   readonly isLeashed?: boolean | undefined
   readonly quotas?: InstancesParts['quotas']
+  /** Of the expansion of documents. */
+  readonly defaults?: Defaults | undefined
   /** The path of the catalogue; that of this host by default. */
   readonly catalogue?: string | undefined
   /** Of the instances' processes, where the daemon is root. */
@@ -87,6 +90,7 @@ export async function openHostInstances(options: HostInstancesOptions): Promise<
       facts: { acceleration: chosen, numaNodes: nodes.size === 0 ? undefined : [...nodes.values()] },
       qemu: askedQemu(PROGRAMS.qemu, chosen),
       catalogue: options.catalogue,
+      defaults: options.defaults,
     }),
     cpus: cpuShares(options.catalogue),
     isKept: true,

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto'
 import { AgentError } from '../../base/errors.ts'
 import { pathOf } from '../spec/component-path.ts'
 import { checkMachine } from './check-machine.ts'
+import { DEFAULTS, type Defaults } from './defaults.ts'
 import type { Document } from './document/document.ts'
 import { domainWishes } from './domain/domain-wishes.ts'
 import { mergeWishes } from './domain/merge-wishes.ts'
@@ -17,16 +18,18 @@ export interface ExpandOptions {
   readonly isPrivileged: boolean
   /** Whether the machine is kept by a daemon, to which its guest tells of a panic. */
   readonly isKept?: boolean
+  readonly defaults?: Defaults | undefined
 }
 
 /**
- * The whole machine of a document. The same document and facts give the same machine. Throws INVALID_ARGUMENT or
+ * The whole machine of a document. The same document, facts and defaults give the same machine. Throws INVALID_ARGUMENT or
  * PERMISSION_DENIED that names the field.
  */
 export function expand(document: Document, options: ExpandOptions): Machine {
   const draft = draftOf(document, options)
   // Its own shape puts the fields in order, and refuses what could not be read again.
-  const machine = machineShape.read({ ...draft, devices: placeDevices(draft) }, '')
+  const { defaults: _, ...whole } = draft
+  const machine = machineShape.read({ ...whole, devices: placeDevices(draft) }, '')
   checkMachine(machine, {
     whole: `${document.at}.features`,
     device: (key) => draft.devices[key]?.from ?? pathOf('devices', key),
@@ -51,7 +54,10 @@ export function fieldsOf(document: Document, options: ExpandOptions): ReadonlyMa
   return new Map([...named, ...files, ['cpu-pool', `${document.at}.features.cpu.exclusive`]])
 }
 
-function draftOf(document: Document, { facts = {}, isPrivileged, isKept = false }: ExpandOptions): Draft {
+function draftOf(
+  document: Document,
+  { defaults = DEFAULTS, facts = {}, isPrivileged, isKept = false }: ExpandOptions,
+): Draft {
   const { domain, features, stability } = document
   if (domain !== undefined && !isPrivileged) {
     throw new AgentError('PERMISSION_DENIED', `${document.at}.domain: only for the administrator`)
@@ -60,7 +66,10 @@ function draftOf(document: Document, { facts = {}, isPrivileged, isKept = false 
   const wishes = given === undefined ? features : mergeWishes(features, given.wishes, document.at)
   const promised =
     stability === 'latest' ? ['not promised: stability latest expands anew at each cold boot'] : []
-  const begin = emptyDraft(document.name, facts, [...promised, ...(given?.notes ?? [])])
+  const begin = {
+    ...emptyDraft(document.name, facts, [...promised, ...(given?.notes ?? [])]),
+    defaults,
+  }
   const draft = FEATURES.reduce<Draft>((before, feature) => {
     const { name } = feature
     const at = given?.paths.get(name) ?? `${document.at}.features.${name}`
@@ -75,7 +84,11 @@ const PANIC: Part = {
   device: { kind: 'panic', model: 'pvpanic', properties: {}, from: 'panic0' },
 }
 
-function emptyDraft(name: string | undefined, facts: HostFacts, notes: readonly string[]): Draft {
+function emptyDraft(
+  name: string | undefined,
+  facts: HostFacts,
+  notes: readonly string[],
+): Omit<Draft, 'defaults'> {
   return {
     ...{ apiVersion: API_VERSION, kind: 'Machine', ...(name !== undefined && { name }) },
     uuid: (facts.uuid ?? uuidOf(name ?? '')).toLowerCase(),

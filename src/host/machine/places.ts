@@ -3,17 +3,10 @@ import { rootPort } from './features/devices/controllers.ts'
 import { type Draft, type DraftDevice, present } from './features/draft.ts'
 import { hasPci, isPc, isQ35, type MachineDevice, type PciAddress, placeName } from './machine.ts'
 
-/** Slot 2 is for a screen, also where there is none: one that comes later moves nothing. */
-const SCREEN_SLOT = 2
-const FIRST_SLOT = 3
 const LAST_SLOT = 30
 const BRIDGE_SLOTS = 31
 const FUNCTIONS = 8
 const LAST_BUS = 250
-
-/** The order in which devices take the free places. Others come before the last two. */
-const RANKS = ['video', 'nic', 'scsi-controller', 'virtio-serial-controller', 'usb-controller', 'disk']
-const LAST_RANKS = ['rng', 'balloon']
 
 /**
  * The devices, each with its place on PCI. Explicit places are kept. On q35 a disk and a card get a root port, from which
@@ -57,10 +50,13 @@ export function placeDevices(draft: Draft): Readonly<Record<string, MachineDevic
 }
 
 /** Those that still want a place, in the order of their ranks. */
-function waitingDevices({ devices }: Draft): readonly (readonly [string, DraftDevice])[] {
+function waitingDevices({
+  defaults: { places },
+  devices,
+}: Draft): readonly (readonly [string, DraftDevice])[] {
   const rank = ({ kind }: DraftDevice) => {
-    const [first, last] = [RANKS.indexOf(kind), LAST_RANKS.indexOf(kind)]
-    return first >= 0 ? first : RANKS.length + 1 + last
+    const [first, last] = [places.first.indexOf(kind), places.last.indexOf(kind)]
+    return first >= 0 ? first : places.first.length + 1 + last
   }
   const waiting = Object.entries(devices).filter(
     ([, { address, pci }]) => pci !== undefined && address === undefined,
@@ -100,7 +96,8 @@ class Buses {
       explicit.flatMap(({ address }) => (address?.type === 'pci' && address.bus === 0 ? [address.slot] : [])),
     )
     const unplaced = explicit.filter((device) => isBus(device) && device.address === undefined).length
-    const slots = Array.from({ length: LAST_SLOT - FIRST_SLOT + 1 }, (_, index) => FIRST_SLOT + index)
+    const { firstSlot } = this.#draft.defaults.places
+    const slots = Array.from({ length: LAST_SLOT - firstSlot + 1 }, (_, index) => firstSlot + index)
     const free = slots.filter((slot) => !taken.has(slot)).length - unplaced
     return { count: Math.max(0, Math.ceil((waiting - free) / (BRIDGE_SLOTS - 1))), first: Math.max(0, free) }
   }
@@ -134,10 +131,9 @@ class Places {
   /** Eight root ports share a slot. A bridge has one of its own. */
   placeBus(key: string, device: DraftDevice): DraftDevice {
     // A bridge could else be behind itself.
-    if (device.kind === 'pci-bridge')
-      return this.#placeAt(key, device, this.#freeSlot(0, FIRST_SLOT, LAST_SLOT))
+    if (device.kind === 'pci-bridge') return this.#placeAt(key, device, this.#freeSlot(0))
     if (this.#portSlot === undefined || this.#portFunction === FUNCTIONS) {
-      this.#portSlot = this.#freeSlot(0, FIRST_SLOT, LAST_SLOT) ?? noPlace(device)
+      this.#portSlot = this.#freeSlot(0) ?? this.#noPlace(device)
       this.#portFunction = 0
     }
     const address = { type: 'pci', bus: 0, slot: this.#portSlot, function: this.#portFunction++ } as const
@@ -146,17 +142,14 @@ class Places {
   }
 
   place(key: string, device: DraftDevice): DraftDevice {
-    const screen = device.kind === 'video' ? this.#freeSlot(0, SCREEN_SLOT, SCREEN_SLOT) : undefined
-    return this.#placeAt(
-      key,
-      device,
-      screen ?? this.#freeSlot(0, FIRST_SLOT, LAST_SLOT) ?? this.#behindBridge(),
-    )
+    const { screenSlot } = this.#draft.defaults.places
+    const screen = device.kind === 'video' ? this.#freeSlot(0, screenSlot, screenSlot) : undefined
+    return this.#placeAt(key, device, screen ?? this.#freeSlot(0) ?? this.#behindBridge())
   }
 
   /** Takes a slot of the first bus, or the place. */
   #placeAt(key: string, device: DraftDevice, place: number | PciAddress | undefined): DraftDevice {
-    if (place === undefined) return noPlace(device)
+    if (place === undefined) return this.#noPlace(device)
     const address =
       typeof place === 'number' ? ({ type: 'pci', bus: 0, slot: place, function: 0 } as const) : place
     this.#take(address, key, device.from)
@@ -171,7 +164,11 @@ class Places {
     return undefined
   }
 
-  #freeSlot(bus: number, first: number, last: number): number | undefined {
+  #freeSlot(
+    bus: number,
+    first = this.#draft.defaults.places.firstSlot,
+    last = LAST_SLOT,
+  ): number | undefined {
     for (let slot = first; slot <= last; slot++) if (!this.#slots.has(`${bus}:${slot}`)) return slot
     return undefined
   }
@@ -207,13 +204,14 @@ class Places {
     if (address.function === 0 || isBoards || this.#taken.has(placeName({ ...address, function: 0 }))) return
     refuse(`${from}.address`, `${placeName(address)}: no device has function 0 of this slot`)
   }
-}
 
-function noPlace({ from }: DraftDevice): never {
-  return refuse(
-    from,
-    `no free place on PCI, want fewer devices: bus 0 has slots ${FIRST_SLOT} to ${LAST_SLOT} for them and their ports`,
-  )
+  #noPlace({ from }: DraftDevice): never {
+    const { firstSlot } = this.#draft.defaults.places
+    return refuse(
+      from,
+      `no free place on PCI, want fewer devices: bus 0 has slots ${firstSlot} to ${LAST_SLOT} for them and their ports`,
+    )
+  }
 }
 
 /** Without what only the expansion needs. Function 0 of a slot says that the slot has others. */

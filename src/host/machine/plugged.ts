@@ -1,6 +1,7 @@
 import { AgentError } from '../../base/errors.ts'
 import { pathOf, refuse, shown } from '../spec/component-path.ts'
 import { checkMachine } from './check-machine.ts'
+import { DEFAULTS } from './defaults.ts'
 import { isObject } from './document/shape.ts'
 import { FEATURES, featuresShape } from './features/table.ts'
 import {
@@ -19,7 +20,7 @@ const PLUGGED = ['storage', 'network'] as const
  * The machine with one more device, named `key`, of features that have it alone, at a place that is free while the machine runs.
  * Throws INVALID_ARGUMENT or FAILED_PRECONDITION that names the field.
  */
-export function withPlugged(machine: Machine, features: unknown, key: string): Machine {
+export function withPlugged(machine: Machine, features: unknown, key: string, defaults = DEFAULTS): Machine {
   const at = 'features'
   const [name, item] = onlyItem(features, at)
   const { name: own = key } = item
@@ -31,8 +32,8 @@ export function withPlugged(machine: Machine, features: unknown, key: string): M
   const feature = FEATURES.find((each) => each.name === name)
   if (feature === undefined) return refuse(`${at}.${name}`, 'unknown')
   const context = { facts: {}, at: `${at}.${name}` }
-  const begin = { ...machine, devices: draftOf(machine) }
-  const { devices, backends, ...draft } = feature.expand(begin, wishes[name], context)
+  const begin = { ...machine, devices: draftOf(machine), defaults }
+  const { defaults: _defaults, devices, backends, ...draft } = feature.expand(begin, wishes[name], context)
   const added = Object.keys(devices).filter((each) => !Object.hasOwn(machine.devices, each))
   const other = added.find((each) => each !== key)
   if (other !== undefined) refuse(`${at}.${name}[0]`, `wants ${other}, which this machine has not`)

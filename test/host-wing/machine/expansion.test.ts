@@ -1,12 +1,14 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { DEFAULTS } from '../../../src/host/machine/defaults.ts'
 import { differences } from '../../../src/host/machine/diff.ts'
 import { readDocument, readMachine } from '../../../src/host/machine/document/document.ts'
 import { parseYaml } from '../../../src/host/machine/document/parse-yaml.ts'
 import { expand } from '../../../src/host/machine/expand.ts'
 import { FEATURES } from '../../../src/host/machine/features/table.ts'
 import { expanded } from '../../support/host-wing/expansion.ts'
+import { OTHER_DEFAULTS } from '../../support/host-wing/other-defaults.ts'
 
 const FIXTURES = join(import.meta.dirname, '../../fixtures/machines')
 const fixture = (name: string) => parseYaml(readFileSync(join(FIXTURES, name), 'utf8'))
@@ -185,3 +187,46 @@ describe('the part domain', () => {
     ])
   })
 })
+
+describe('the defaults of an expansion', () => {
+  const disk = { storage: [{ source: 'a' }] }
+  // Between them they leave each default open.
+  const documents = [
+    {
+      ...disk,
+      network: [{ source: 'lan' }],
+      rng: { rate: { bytes: 1 } },
+      share: [{ source: 'a', tag: 'a' }],
+    },
+    { system: 'windows', watchdog: true, graphics: true, balloon: false },
+    { ...disk, graphics: { type: 'vnc' }, rng: true },
+    { rng: true, watchdog: true },
+    { machine: 'microvm' },
+    { memory: 200_000 },
+  ]
+  const machines = (defaults = DEFAULTS) =>
+    documents.map((features) => JSON.stringify(expanded(features, { defaults })))
+  const usual = machines()
+
+  it.each(leaves(DEFAULTS))('have %s, which decides of the hardware', (path) => {
+    expect(machines(withLeaf(DEFAULTS, OTHER_DEFAULTS, path))).not.toEqual(usual)
+  })
+})
+
+type Tree = Readonly<Record<string, unknown>>
+
+function leaves(tree: object, at = ''): readonly string[] {
+  return Object.entries(tree).flatMap(([name, value]) =>
+    typeof value === 'object' && value !== null && !Array.isArray(value)
+      ? leaves(value, `${at}${name}.`)
+      : [`${at}${name}`],
+  )
+}
+
+/** The first tree with one leaf of the other. */
+function withLeaf<T extends object>(tree: T, other: T, path: string): T {
+  const [name = '', ...rest] = path.split('.')
+  const [own, others] = [tree, other].map((each) => (each as Tree)[name])
+  const value = rest.length === 0 ? others : withLeaf(own as object, others as object, rest.join('.'))
+  return { ...tree, [name]: value }
+}

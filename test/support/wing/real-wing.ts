@@ -20,7 +20,7 @@ import { tinyGuest } from './tiny-guest.ts'
 export function openReal(
   stateFolder: string,
   registry: Registry,
-  options: Pick<HostInstancesOptions, 'catalogue' | 'quotas' | 'secrets'> = {},
+  options: Pick<HostInstancesOptions, 'catalogue' | 'defaults' | 'quotas' | 'secrets'> = {},
 ): Promise<Instances> {
   return openHostInstances({ ...options, stateFolder, registry, log: silentLogger(), acceleration: 'tcg' })
 }

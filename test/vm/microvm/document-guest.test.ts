@@ -15,6 +15,7 @@ import { directory, fileFrom, fileOf } from '../../../src/image/formats/tree.ts'
 import { ensureKernel } from '../../../src/image/kernel/kernel.ts'
 import { loadOrder, readModuleIndex } from '../../../src/image/kernel/module-list.ts'
 import { DEFAULT_KERNEL } from '../../../src/image/packages.ts'
+import { OTHER_DEFAULTS } from '../../support/host-wing/other-defaults.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { cannotBoot, progress } from '../../support/vm/boot-guest.ts'
 import { ip } from '../../support/wing/made-machine.ts'
@@ -105,6 +106,7 @@ describe.skipIf(cannotBoot() !== undefined)(
   () => {
     const folder = temporaryFolder()
     const catalogue = join(folder, 'catalogue.toml')
+    const registry = memoryRegistry()
     let instances: Instances
     let kernel = ''
     let [asked, boots] = [0, 0]
@@ -147,7 +149,7 @@ describe.skipIf(cannotBoot() !== undefined)(
         ...order.map((file) => fileFrom(`modules/${basename(file)}`, join(modules, file))),
       ])
       await provide('one', `bridge = "${BRIDGES[0]}"`)
-      instances = await openReal(join(folder, 'state'), memoryRegistry(), { catalogue })
+      instances = await openReal(join(folder, 'state'), registry, { catalogue })
     })
     afterAll(async () => {
       await instances?.remove('web', ADMIN).catch(() => {})
@@ -194,11 +196,9 @@ describe.skipIf(cannotBoot() !== undefined)(
 
     const expectForward = () => expect(Math.abs(clockSeconds - FORWARD_S)).toBeLessThan(10)
 
-    it('sees the same hardware at two boots with other backends, and after a device came and went', async () => {
-      const made = await instances.ensure(
-        EnsureInstanceRequest.fromPartial({ properties: { key: 'web' }, document: DOCUMENT }),
-        ANNE,
-      )
+    it('sees the same hardware at two boots with other backends and defaults, and after a device came and went', async () => {
+      const request = EnsureInstanceRequest.fromPartial({ properties: { key: 'web' }, document: DOCUMENT })
+      const made = await instances.ensure(request, ANNE)
       await change(Change.RUN)
       const first = await hardware()
       expect(first).toContain('dmi sys_vendor Example')
@@ -223,6 +223,15 @@ describe.skipIf(cannotBoot() !== undefined)(
       expectForward()
       await change(Change.KILL)
       await provide('two', `bridge = "${BRIDGES[1]}"`)
+      await instances.close()
+      // What the document wishes of its memory wants a balloon.
+      const defaults = { ...OTHER_DEFAULTS, present: { ...OTHER_DEFAULTS.present, balloon: true } }
+      instances = await openReal(join(folder, 'state'), registry, { catalogue, defaults })
+      const anew = JSON.parse((await instances.expand({ document: DOCUMENT }, ANNE)).machine)
+      expect(anew).toMatchObject({ board: { machine: 'pc-i440fx-7.2' }, cpu: { model: 'Nehalem' } })
+      expect(Object.keys(anew.devices)).toEqual(expect.arrayContaining(['vsock0', 'watchdog0', 'scsi0']))
+      const known = await instances.ensure(request, ANNE)
+      expect(JSON.parse(known.configurations?.saved ?? '').devices).toEqual(JSON.parse(saved ?? '').devices)
       await change(Change.RUN)
       expect((await hardware()).toSorted()).toEqual(withMore)
       expectForward()

@@ -3,6 +3,7 @@ import { Stability } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { DocumentRecord, InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { checkLinks, openCatalogue } from '../../catalogue/open-catalogue.ts'
 import { type FieldNames, resolveBackends, resolveSecrets } from '../../catalogue/resolve-backends.ts'
+import { DEFAULTS, type Defaults } from '../../machine/defaults.ts'
 import { type Document, parseDocument } from '../../machine/document/document.ts'
 import { expand, fieldsOf } from '../../machine/expand.ts'
 import type { HostFacts } from '../../machine/features/feature.ts'
@@ -19,6 +20,7 @@ import { ownBackends } from './own-files.ts'
 
 /** What this host makes of documents. */
 export interface HostMachines {
+  readonly defaults: Defaults
   /** The whole machine of a document, with what this host adds. */
   expand(
     document: Document,
@@ -33,17 +35,22 @@ export interface HostMachines {
   ): Promise<Provided>
 }
 
-export function hostMachines(parts: {
+export function hostMachines({
+  defaults = DEFAULTS,
+  ...parts
+}: {
+  readonly defaults?: Defaults | undefined
   readonly facts: HostFacts
   readonly qemu: AskedQemu
   /** Of the catalogue. */
   readonly catalogue?: string | undefined
 }): HostMachines {
   return {
+    defaults,
     expand: async (document, { isPrivileged, uuid }) => {
       const { cpuModels } = await parts.qemu.capabilities()
       const facts = { ...parts.facts, cpuModels, ...(uuid !== undefined && { uuid }) }
-      const machine = expand(document, { facts, isPrivileged, isKept: true })
+      const machine = expand(document, { defaults, facts, isPrivileged, isKept: true })
       const { cpu } = machine
       const isNamed = cpu.match === 'exact'
       const expansion = isNamed ? await parts.qemu.expandCpu(cpu.model, cpu.features) : undefined

@@ -46,7 +46,7 @@ export async function plannedFeatures(
   const wish = parseYaml(features)
   const present = all.desired?.devices[key]
   if (present !== undefined) {
-    const same = withPlugged(withoutMachineDevices(machine, [key]), wish, key)
+    const same = withPlugged(withoutMachineDevices(machine, [key]), wish, key, machines.defaults)
     const isEqual = JSON.stringify(same.devices[key]) === JSON.stringify({ ...present, plugged: true })
     if (
       isEqual &&
@@ -58,7 +58,7 @@ export async function plannedFeatures(
       `instance ${record.properties?.key}: device ${key}: already plugged`,
     )
   }
-  const next = withPlugged(machine, wish, key)
+  const next = withPlugged(machine, wish, key, machines.defaults)
   const device = next.devices[key]
   const backend = device?.backend ?? ''
   const at = `features.${device?.kind === 'nic' ? 'network' : 'storage'}[0]`

@@ -38,7 +38,13 @@ export function controllerOf(draft: Draft, type: ControllerType, from: string): 
       return { kind, model: 'virtio-scsi', properties, from, ...virtio }
     }
     case 'virtio-serial':
-      return { kind, model: 'virtio-serial', properties: { max_ports: 16 }, from, ...virtio }
+      return {
+        kind,
+        model: 'virtio-serial',
+        properties: { max_ports: draft.defaults.serialPorts },
+        from,
+        ...virtio,
+      }
     default:
       return type satisfies never
   }

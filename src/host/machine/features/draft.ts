@@ -1,10 +1,12 @@
 import { createHash } from 'node:crypto'
 import { pathOf, refuse, shown } from '../../spec/component-path.ts'
+import type { Defaults } from '../defaults.ts'
 import type { PciWish } from '../document/words.ts'
 import type { Machine, MachineBackend, MachineDevice, PciAddress } from '../machine.ts'
 
 /** A machine whose devices may still lack their places. */
 export interface Draft extends Omit<Machine, 'devices'> {
+  readonly defaults: Defaults
   readonly devices: Readonly<Record<string, DraftDevice>>
 }
 

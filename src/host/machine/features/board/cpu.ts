@@ -28,11 +28,6 @@ const exclusive: Shape<Read<typeof pool> | undefined> = {
   schema: { anyOf: [boolean.schema, catalogueName.schema, pool.schema] },
 }
 
-/** x86-64-v2 with AES, which both KVM on each host of the last decade and QEMU's emulation give in full. */
-const DEFAULT_MODEL = 'Westmere'
-/** The name without a version is the newest one on a machine without versions, which emulation does not give in full. */
-const UNVERSIONED_MODEL = 'Westmere-v1'
-
 /** What QEMU sets of a CPU besides the features that its guest sees. */
 const NO_FEATURE =
   /^(?:check|enforce|pmu|migratable|realized|hotplug\w*|l3-cache|legacy-cache|cpuid-0xb|tcg-cpuid|lmce|(?:host|fill|full|x|xen|hv|kvm|vmware|start)[-_].*|kvm|kvmclock-stable-bit)$/
@@ -61,7 +56,8 @@ export const cpu = feature({
   ),
   expand: (draft, wish = {}, { at, facts }) => {
     const isUnversioned = draft.board.machine === 'microvm'
-    const model = wish.model ?? (isUnversioned ? UNVERSIONED_MODEL : DEFAULT_MODEL)
+    const { model: usual, unversionedModel } = draft.defaults.cpu
+    const model = wish.model ?? (isUnversioned ? unversionedModel : usual)
     const models = facts.cpuModels
     if (models !== undefined && !models.includes(model)) {
       refuse(

@@ -2,7 +2,7 @@ import { refuse } from '../../../spec/component-path.ts'
 import { boolean, either, object, oneOf, optional } from '../../document/shape.ts'
 import { catalogueName, commandLine } from '../../document/words.ts'
 import { isQ35 } from '../../machine.ts'
-import { present } from '../draft.ts'
+import { type Draft, present } from '../draft.ts'
 import { feature } from '../feature.ts'
 
 const type = oneOf(['bios', 'uefi'])
@@ -25,7 +25,7 @@ export const firmware = feature({
     (short) => ({ type: short }),
   ),
   expand: (draft, wish = {}, { at }) => {
-    const { commandLine: words, initrd, kernel, secureBoot = false, type: kind = 'bios' } = wish
+    const { commandLine: words, initrd, kernel, secureBoot = false, type: kind = usualOf(draft) } = wish
     const isUefi = kind === 'uefi'
     if (isUefi && draft.board.machine === 'microvm')
       refuse(`${at}.type`, 'machine microvm has no uefi, want bios')
@@ -42,3 +42,7 @@ export const firmware = feature({
     return { ...draft, backends, firmware: { type: kind, secureBoot, ...names } }
   },
 })
+
+function usualOf({ board, defaults }: Draft): 'bios' | 'uefi' {
+  return board.machine === 'microvm' ? 'bios' : defaults.firmware
+}

@@ -12,7 +12,7 @@ export const machine = feature({
   summary: 'the board: q35 (default), pc, or microvm, whose hardware may change with QEMU',
   shape: either(type, object({ type }), (short) => ({ type: short })),
   expand: (draft, wish) => {
-    const { type: name = 'q35' } = wish ?? {}
+    const { type: name = draft.defaults.machine } = wish ?? {}
     const fixed = name === 'q35' || name === 'pc' ? VERSIONED[name] : name
     const changed = { ...draft, board: { ...draft.board, machine: fixed } }
     return fixed === 'microvm'

@@ -5,7 +5,6 @@ import { hasPci } from '../../machine.ts'
 import { feature } from '../feature.ts'
 
 const mib = integer(1, MAX_MEMORY_MIB, 'MiB')
-const DEFAULT_MIB = 512
 
 /** Bits of an address of RAM that each model of QEMU has, and what lies above the RAM: holes of PCI, and the rounding of each slot. */
 const ADDRESS_BITS = 40
@@ -13,11 +12,6 @@ const ABOVE_MIB = 40 * 1024
 const MIB_PER_SLOT = 1024
 
 const HUGE_MIB = { '2M': 2, '1G': 1024 } as const
-
-/** Memory that can be added costs the guest's kernel tables, and addresses that a small CPU model has not. */
-const MOST_DEDUCED_MIB = 256 * 1024
-const GROWTH = 4
-const SLOTS = 16
 
 export const memory = feature({
   name: 'memory',
@@ -34,10 +28,11 @@ export const memory = feature({
     (size) => ({ size }),
   ),
   expand: (draft, wish = {}, { at }) => {
-    const size = wish.size ?? DEFAULT_MIB
-    const deduced = Math.max(size, Math.min(size * GROWTH, MOST_DEDUCED_MIB))
+    const { growth, mostMib, sizeMib, slots: usualSlots } = draft.defaults.memory
+    const size = wish.size ?? sizeMib
+    const deduced = Math.max(size, Math.min(size * growth, mostMib))
     const maximum = wish.maximum ?? (hasPci(draft) && wish.slots !== 0 ? deduced : size)
-    const slots = wish.slots ?? (maximum > size ? SLOTS : 0)
+    const slots = wish.slots ?? (maximum > size ? usualSlots : 0)
     const current = wish.current ?? size
     if (maximum < size) refuse(`${at}.maximum`, `${maximum}: want the size, ${size}, or more`)
     if (current > size) refuse(`${at}.current`, `${current}: want the size, ${size}, or less`)

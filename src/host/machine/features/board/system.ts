@@ -9,8 +9,6 @@ const type = oneOf(['linux', 'windows', 'other'])
 /** The versions of Windows that know Hyper-V's interfaces. */
 const WINDOWS = ['7', '8', '8.1', '10', '2008', '2012', '2016', '2019', '2022', '2025']
 
-const SPINLOCK_RETRIES = 8191
-
 const versionText = text(/^[\w.]{1,16}$/, 'a version such as 10')
 /** YAML takes it for a number. */
 const version: Shape<string> = {
@@ -60,18 +58,22 @@ export const system = feature({
     const isWindows = wish.type === 'windows'
     if (isWindows) checkWindows(wish.version, `${at}.version`)
     const { timers } = wish.clock ?? {}
+    const usual = draft.defaults.timers
     const clock = {
       // Windows takes the clock of its machine for local time.
       basis: isWindows ? 'localtime' : 'utc',
       adjustmentSeconds: wish.clock?.adjustment ?? 0,
       timers: {
-        ...{ rtc: timers?.rtc ?? 'catchup', pit: timers?.pit ?? 'delay' },
-        ...{ hpet: timers?.hpet ?? false, hypervclock: timers?.hypervclock ?? isWindows },
+        ...{ rtc: timers?.rtc ?? usual.rtc, pit: timers?.pit ?? usual.pit },
+        ...{ hpet: timers?.hpet ?? usual.hpet, hypervclock: timers?.hypervclock ?? isWindows },
       },
     } as const
     const own = { ...draft, clock, board: { ...draft.board, acpi: wish.acpi ?? true } }
     const { require, ...asked } = wish.hyperv ?? {}
-    const hyperv = isWindows || wish.hyperv !== undefined ? hypervOf(asked, isWindows) : undefined
+    const hyperv =
+      isWindows || wish.hyperv !== undefined
+        ? hypervOf(asked, isWindows ? draft.defaults : undefined)
+        : undefined
     const timed = withClockNotes(hyperv === undefined ? own : { ...own, hyperv }, facts)
     const isEmulated = facts.acceleration === 'tcg'
     if (require === true && isEmulated) refuse(`${at}.hyperv`, 'not given here: no KVM')
@@ -94,8 +96,12 @@ interface HypervWish {
 }
 
 /** Windows gets all of them unless the wish says otherwise; another guest gets what it asks for. */
-function hypervOf({ relaxed, vapic, spinlockRetries }: HypervWish, isWindows: boolean): Draft['hyperv'] {
-  const retries = spinlockRetries ?? (isWindows ? SPINLOCK_RETRIES : undefined)
+function hypervOf(
+  { relaxed, vapic, spinlockRetries }: HypervWish,
+  windows: Draft['defaults'] | undefined,
+): Draft['hyperv'] {
+  const retries = spinlockRetries ?? windows?.spinlockRetries
+  const isWindows = windows !== undefined
   return {
     ...{ relaxed: relaxed ?? isWindows, vapic: vapic ?? isWindows },
     ...(retries !== undefined && { spinlockRetries: retries }),

@@ -12,7 +12,7 @@ export const balloon = feature({
   shape: switchable({ deflateOnOom: optional(boolean), address: optional(pciAddress) }),
   expand: (draft, wish, { at }) => {
     const { currentMib, sizeMib } = draft.memory
-    if (!isOn(wish, hasPci(draft))) {
+    if (!isOn(wish, draft.defaults.present.balloon && hasPci(draft))) {
       if (currentMib === sizeMib) return draft
       return refuse(at, `none, but memory.current is ${currentMib} of ${sizeMib} MiB, want one`)
     }

@@ -6,14 +6,14 @@ import { feature } from '../feature.ts'
 
 const type = oneOf(['serial', 'virtio', 'none'])
 
-/** Runs after `graphics`: without a screen, a console is the only way to see a guest that fails. */
+/** Runs after `graphics`. */
 export const console = feature({
   name: 'console',
   summary: 'serial (default without a screen), virtio, or none',
   shape: either(type, object({ type }), (short) => ({ type: short })),
   expand: (draft, wish, { at }) => {
     const hasScreen = Object.values(draft.devices).some(({ kind }) => kind === 'display')
-    const { type: kind = hasScreen ? 'none' : 'serial' } = wish ?? {}
+    const { type: kind = hasScreen ? 'none' : draft.defaults.console } = wish ?? {}
     const backend = { kind: 'console' }
     switch (kind) {
       case 'none':

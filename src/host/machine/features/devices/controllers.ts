@@ -15,9 +15,6 @@ const item = object({
 })
 type ControllerWish = Read<typeof item>
 
-/** How many empty root ports a machine of q35 has unless it names some: devices can be plugged in nowhere else. */
-const SPARE_PORTS = 4
-
 export const controllers = feature({
   name: 'controllers',
   summary:
@@ -32,7 +29,7 @@ export const controllers = feature({
       if (part !== undefined) parts.push(part)
     }
     const hasPorts = wishes.some(({ type }) => type === 'root-port')
-    return withParts(draft, [...parts, ...(isQ35(draft) && !hasPorts ? sparePorts(at) : [])])
+    return withParts(draft, [...parts, ...(isQ35(draft) && !hasPorts ? sparePorts(draft, at) : [])])
   },
 })
 
@@ -43,8 +40,11 @@ function boardControllers(draft: Draft, from: string): readonly Part[] {
   return [{ key: `${type}0`, device: controllerOf(draft, type, from) }]
 }
 
-function sparePorts(from: string): readonly Part[] {
-  return Array.from({ length: SPARE_PORTS }, (_, index) => ({ key: `spare${index}`, device: rootPort(from) }))
+function sparePorts({ defaults }: Draft, from: string): readonly Part[] {
+  return Array.from({ length: defaults.sparePorts }, (_, index) => ({
+    key: `spare${index}`,
+    device: rootPort(from),
+  }))
 }
 
 export function rootPort(from: string): DraftDevice {

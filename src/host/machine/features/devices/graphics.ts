@@ -9,9 +9,6 @@ import { isOn, switchable } from '../switchable.ts'
 
 const kib = integer(1024, 1 << 20, 'KiB')
 
-/** KiB, as in libvirt. */
-const QXL = { ram: 65_536, vram: 8192, vgamem: 16_384 }
-
 const MODELS = { qxl: 'qxl-vga', vga: 'VGA', virtio: 'virtio-vga' } as const
 
 export const graphics = feature({
@@ -34,7 +31,9 @@ export const graphics = feature({
   expand: (draft, wish, { at }) => {
     if (!isOn(wish)) return draft
     if (!hasPci(draft)) refuse(at, 'machine microvm has no screen')
-    const { type = 'spice', video = type === 'spice' ? 'qxl' : 'vga' } = wish ?? {}
+    const { qxl, screen: usual, video: usualVideo } = draft.defaults
+    const type: keyof typeof usualVideo = wish?.type ?? usual
+    const { video = usualVideo[type] } = wish ?? {}
     const isQxl = video === 'qxl'
     const qxlOnly = Object.entries({ ram: wish?.ram, vram: wish?.vram }).find(
       ([, value]) => value !== undefined,
@@ -46,11 +45,11 @@ export const graphics = feature({
       refuse(`${at}.passwordValidTo`, 'wants a password')
     if (wish?.passwordValidTo !== undefined && Number.isNaN(Date.parse(`${wish.passwordValidTo}Z`)))
       refuse(`${at}.passwordValidTo`, `${wish.passwordValidTo}: no such time`)
-    const vgamem = wish?.vgamem ?? QXL.vgamem
+    const vgamem = wish?.vgamem ?? qxl.vgamem
     const properties = present<Scalar>({
       ...{ max_outputs: isQxl || video === 'virtio' ? (wish?.heads ?? 1) : undefined },
-      ...{ ram_size: isQxl ? (wish?.ram ?? QXL.ram) * 1024 : undefined },
-      ...{ vram_size: isQxl ? (wish?.vram ?? QXL.vram) * 1024 : undefined },
+      ...{ ram_size: isQxl ? (wish?.ram ?? qxl.ram) * 1024 : undefined },
+      ...{ vram_size: isQxl ? (wish?.vram ?? qxl.vram) * 1024 : undefined },
       ...{ vgamem_mb: video === 'virtio' ? undefined : Math.ceil(vgamem / 1024) },
     })
     const address = pciAddressOf(wish?.address)

@@ -23,7 +23,9 @@ export const input = feature({
     const screen = Object.values(draft.devices).find(({ kind }) => kind === 'display')
     if (screen === undefined && wishes === undefined) return draft
     const usb = screen === undefined ? draft : ensureController(draft, 'usb', screen.from)[0]
-    const byDefault: readonly InputWish[] = [{ type: screen?.model === 'vnc' ? 'tablet' : 'mouse' }]
+    const byDefault: readonly InputWish[] = [
+      { type: draft.defaults.input[screen?.model === 'vnc' ? 'vnc' : 'spice'] },
+    ]
     return (wishes ?? byDefault).reduce(
       (before, wish, index) => withInput(before, wish, `${at}[${index}]`),
       usb,

@@ -56,7 +56,7 @@ export const network = feature({
 const GROUP_BIT = 1
 
 function partOf(draft: Draft, wish: NicWish, index: number, from: string): Part {
-  const { model = 'virtio', queues = 1, source } = wish
+  const { model = hasPci(draft) ? draft.defaults.card : 'virtio', queues = 1, source } = wish
   const key = wish.name ?? `nic${index}`
   const mac = (wish.mac ?? derivedMac(draft, key)).toLowerCase()
   if ((Number.parseInt(mac.slice(0, 2), 16) & GROUP_BIT) === 1)

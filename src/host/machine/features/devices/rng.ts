@@ -15,10 +15,10 @@ export const rng = feature({
     path: hostsOwn,
   }),
   expand: (draft, wish, { at }) => {
-    if (!isOn(wish)) return draft
+    if (!isOn(wish, draft.defaults.present.rng)) return draft
     const properties = present({
       'max-bytes': wish?.rate?.bytes,
-      period: wish?.rate && (wish.rate.periodMs ?? 1000),
+      period: wish?.rate && (wish.rate.periodMs ?? draft.defaults.rngPeriodMs),
     })
     const device = {
       kind: 'rng',

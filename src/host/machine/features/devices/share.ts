@@ -21,7 +21,7 @@ export const share = feature({
   expand: (draft, wishes = [], { at }) => {
     const tags = new Map<string, string>()
     const parts = wishes.map(
-      ({ address: wished, name, readonly = false, source, tag, type = 'virtio-fs' }, index) => {
+      ({ address: wished, name, readonly = false, source, tag, type = draft.defaults.share }, index) => {
         const from = `${at}[${index}]`
         const other = tags.get(tag)
         if (other !== undefined) refuse(`${from}.tag`, `${tag}: already that of ${other}`)

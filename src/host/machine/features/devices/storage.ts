@@ -107,7 +107,7 @@ function isControlled(bus: Interface): bus is keyof typeof UNITS {
 
 function interfaceOf(draft: Draft, wish: DiskWish): Interface {
   if (wish.interface !== undefined) return wish.interface
-  if (wish.type !== 'cdrom') return 'virtio-blk'
+  if (wish.type !== 'cdrom') return draft.defaults.disk
   return isPc(draft) ? 'ide' : isQ35(draft) ? 'sata' : 'virtio-scsi'
 }
 

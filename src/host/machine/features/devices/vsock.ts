@@ -13,7 +13,7 @@ export const vsock = feature({
   summary: 'sockets between guest and host; the daemon chooses the context id unless it is given',
   shape: switchable({ cid: optional(integer(FIRST_CID, LAST_CID)), address: optional(pciAddress) }),
   expand: (draft, wish, { at }) => {
-    if (!isOn(wish)) return draft
+    if (!isOn(wish, draft.defaults.present.vsock)) return draft
     const address = pciAddressOf(wish?.address)
     const device = {
       ...{ kind: 'vsock', model: 'virtio-vsock', properties: { 'guest-cid': wish?.cid ?? 0 }, from: at },

@@ -15,9 +15,9 @@ export const watchdog = feature({
     address: optional(pciAddress),
   }),
   expand: (draft, wish, { at }) => {
-    if (!isOn(wish)) return draft
+    if (!isOn(wish, draft.defaults.present.watchdog && hasPci(draft))) return draft
     if (!hasPci(draft)) refuse(at, 'machine microvm has no watchdog')
-    const { action = 'reset', model = 'i6300esb' } = wish ?? {}
+    const { action = draft.defaults.watchdog.action, model = draft.defaults.watchdog.model } = wish ?? {}
     const isPci = model === 'i6300esb'
     const address = pciAddressOf(wish?.address)
     if (!isPci && address !== undefined) refuse(`${at}.address`, 'ib700 is no device of PCI')
