@@ -4,13 +4,14 @@ import type {
   ListContainersResponse,
   ListMountsResponse,
 } from '../../gen/microvm/agent/v1/introspection.ts'
+import { bundleOf } from '../../handlers/container/bundle.ts'
 import type { Container } from '../../handlers/container/container.ts'
 import type { SandboxContext } from '../../handlers/sandbox/context.ts'
 import { GUEST_HOOK_TYPES } from '../../oci/hooks.ts'
 import type { IntrospectionContext } from './context.ts'
 
 export function getSandbox({
-  sandbox: { sandboxState, containers, events, os },
+  sandbox: { config, sandboxState, containers, events, os },
   quiesce: { frozen },
   restarts,
   startedMs,
@@ -36,6 +37,7 @@ export function getSandbox({
       fileSystems: [...frozen.fileSystems],
       thawInMs: BigInt(frozen.thawInMs),
     },
+    streamGraceMs: BigInt(config.streamGraceMs),
   }
 }
 
@@ -67,6 +69,8 @@ export function listContainers(
       exitStatus: init?.status,
       oomKills: record.oomKills,
       frozen: frozen.includes(id),
+      bundle: bundleOf(sandbox.config.sharedRoot, record.key).folder,
+      vfioDevices: [...record.fields.vfioDevices],
     }
   })
   return { containers }

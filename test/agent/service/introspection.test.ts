@@ -52,12 +52,13 @@ describe.each(['ttrpc', 'grpc'] as const)('introspection over %s', (framing) => 
     it('reports the sandbox and its containers', async () => {
       expect(await introspection().getSandbox({})).toMatchObject({
         ...{ state: 'active', id: 'pod', containers: 1, agentRestarts: 0, guestTimeMs: 1_700_000_000_000n },
-        namespaces: ['/run/sandbox-ns/ipc', '/run/sandbox-ns/uts'],
+        ...{ namespaces: ['/run/sandbox-ns/ipc', '/run/sandbox-ns/uts'], streamGraceMs: 0n },
       })
       const { containers } = await introspection().listContainers({})
       expect(containers).toMatchObject([
         { containerId: 'c1', state: 'running', initPid: 1001, cgroupPath: '/containers/c1', processes: 2 },
       ])
+      expect(containers).toMatchObject([{ bundle: '/run/kata-containers/c1', vfioDevices: [] }])
       expect(containers[0]?.exitStatus).toBeUndefined()
     })
 

@@ -95,7 +95,11 @@ export interface GetSandboxResponse {
   /** The time of day. */
   guestTimeMs: bigint;
   /** Absent unless Lifecycle/Quiesce has frozen the pod, or is about to. */
-  frozen: Frozen | undefined;
+  frozen:
+    | Frozen
+    | undefined;
+  /** `agent.stream_grace`: for how long streams over ports wait for another connection; 0: they end. */
+  streamGraceMs: bigint;
 }
 
 export interface Frozen {
@@ -136,6 +140,10 @@ export interface Container {
   oomKills: bigint;
   /** Whether Lifecycle/Quiesce has frozen it. */
   frozen: boolean;
+  /** The folder of its bundle. */
+  bundle: string;
+  /** Guest addresses of PCI devices that were bound to vfio-pci for it. */
+  vfioDevices: string[];
 }
 
 export interface ListProcessesRequest {
@@ -1082,6 +1090,7 @@ function createBaseGetSandboxResponse(): GetSandboxResponse {
     guestUptimeMs: 0n,
     guestTimeMs: 0n,
     frozen: undefined,
+    streamGraceMs: 0n,
   };
 }
 
@@ -1125,6 +1134,12 @@ export const GetSandboxResponse: MessageFns<GetSandboxResponse> = {
     }
     if (message.frozen !== undefined) {
       Frozen.encode(message.frozen, writer.uint32(82).fork()).join();
+    }
+    if (message.streamGraceMs !== 0n) {
+      if (BigInt.asUintN(64, message.streamGraceMs) !== message.streamGraceMs) {
+        throw new globalThis.Error("value provided for field message.streamGraceMs of type uint64 too large");
+      }
+      writer.uint32(88).uint64(message.streamGraceMs);
     }
     return writer;
   },
@@ -1222,6 +1237,14 @@ export const GetSandboxResponse: MessageFns<GetSandboxResponse> = {
             message.frozen = Frozen.decode(reader, reader.uint32());
             continue;
           }
+          case 11: {
+            if (tag !== 88) {
+              break;
+            }
+
+            message.streamGraceMs = reader.uint64() as bigint;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1257,6 +1280,9 @@ export const GetSandboxResponse: MessageFns<GetSandboxResponse> = {
     message.frozen = (object.frozen !== undefined && object.frozen !== null)
       ? Frozen.fromPartial(object.frozen)
       : undefined;
+    message.streamGraceMs = (object.streamGraceMs !== undefined && object.streamGraceMs !== null)
+      ? BigInt(object.streamGraceMs)
+      : 0n;
     return message;
   },
 };
@@ -1464,6 +1490,8 @@ function createBaseContainer(): Container {
     exitStatus: undefined,
     oomKills: 0n,
     frozen: false,
+    bundle: "",
+    vfioDevices: [],
   };
 }
 
@@ -1498,6 +1526,12 @@ export const Container: MessageFns<Container> = {
     }
     if (message.frozen !== false) {
       writer.uint32(72).bool(message.frozen);
+    }
+    if (message.bundle !== "") {
+      writer.uint32(82).string(message.bundle);
+    }
+    for (const v of message.vfioDevices) {
+      writer.uint32(90).string(v!);
     }
     return writer;
   },
@@ -1587,6 +1621,22 @@ export const Container: MessageFns<Container> = {
             message.frozen = reader.bool();
             continue;
           }
+          case 10: {
+            if (tag !== 82) {
+              break;
+            }
+
+            message.bundle = reader.string();
+            continue;
+          }
+          case 11: {
+            if (tag !== 90) {
+              break;
+            }
+
+            message.vfioDevices.push(reader.string());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1613,6 +1663,8 @@ export const Container: MessageFns<Container> = {
     message.exitStatus = object.exitStatus ?? undefined;
     message.oomKills = (object.oomKills !== undefined && object.oomKills !== null) ? BigInt(object.oomKills) : 0n;
     message.frozen = object.frozen ?? false;
+    message.bundle = object.bundle ?? "";
+    message.vfioDevices = object.vfioDevices?.map((e) => e) || [];
     return message;
   },
 };
