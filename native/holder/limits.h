@@ -21,6 +21,9 @@
 /* Of a kernel, an initrd or a firmware item that only root may read. */
 #define WALL_COPY_BYTES_MAX (1ll << 30)
 
+/* For the memory of another holder, which gives it at once. */
+#define GIVE_TIMEOUT_MS 4000
+
 /* Of one read. */
 #define CHUNK_BYTES 65536
 

@@ -91,6 +91,7 @@ static bool open_listener(struct holder *holder) {
 /* Returns false with errno set and the failed step named. */
 static bool prepare(struct holder *holder, const char **step) {
   for (int i = 0; i < CHILDREN_MAX; i++) holder->children[i].log.fd = -1;
+  holder->memory = -1;
   umask(077);
   *step = "/proc";
   holder->outer_pid = outer_pid();

@@ -25,6 +25,7 @@
 #include "../limits.h"
 #include "../listen.h"
 #include "../words.h"
+#include "memory.h"
 
 #define GROUPS_MAX 8
 
@@ -38,6 +39,7 @@ enum kind {
   WALL_MAP,
   WALL_LISTEN,
   WALL_CONNECT,
+  WALL_MEMORY,
   WALL_TAP,
   WALL_FIRST_QUEUE,
   WALL_QUEUE,
@@ -58,15 +60,11 @@ static const struct kind_name {
   enum kind kind;
   bool has_descriptor;
 } kinds[] = {
-    {"disk=", WALL_DISK, true},
-    {"read=", WALL_READ, true},
-    {"map=", WALL_MAP, true},
-    {"listen=", WALL_LISTEN, true},
-    {"connect=", WALL_CONNECT, true},
-    {"tap=", WALL_TAP, true},
-    {"first-queue=", WALL_FIRST_QUEUE, true},
-    {"queue=", WALL_QUEUE, true},
-    {"uid=", WALL_UID, false},
+    {"disk=", WALL_DISK, true},       {"read=", WALL_READ, true},
+    {"map=", WALL_MAP, true},         {"listen=", WALL_LISTEN, true},
+    {"connect=", WALL_CONNECT, true}, {"memory=", WALL_MEMORY, true},
+    {"tap=", WALL_TAP, true},         {"first-queue=", WALL_FIRST_QUEUE, true},
+    {"queue=", WALL_QUEUE, true},     {"uid=", WALL_UID, false},
     {"group=", WALL_GROUP, false},
 };
 
@@ -165,17 +163,6 @@ static int open_again(const char *path, bool may_copy, bool has_user) {
   return copy;
 }
 
-static int connect_to(const char *path) {
-  struct sockaddr_un address = {.sun_family = AF_UNIX};
-  if (strlen(path) >= sizeof address.sun_path) {
-    errno = ENAMETOOLONG;
-    return -1;
-  }
-  strcpy(address.sun_path, path);
-  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  return fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0 ? fd : -1;
-}
-
 /* The interface goes with the descriptor, or the last one of those that `more_flags` lets it have. */
 static int open_tap(const char *name, int more_flags) {
   int fd = open("/dev/net/tun", O_RDWR | O_CLOEXEC);
@@ -229,7 +216,12 @@ static int open_map(const char *path, bool has_user) {
   return -1;
 }
 
-static int open_wall(const struct wall *wall, bool has_user) {
+static int own_memory(int memory) {
+  if (memory < 0) errno = ENODATA;
+  return memory < 0 ? -1 : fcntl(memory, F_DUPFD_CLOEXEC, WALL_DESCRIPTORS_MAX + 1);
+}
+
+static int open_wall(const struct wall *wall, bool has_user, int memory) {
   switch (wall->kind) {
     case WALL_DISK_READ:
       return open(wall->path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
@@ -244,6 +236,8 @@ static int open_wall(const struct wall *wall, bool has_user) {
       return listen_on(wall->path, 0600);
     case WALL_CONNECT:
       return connect_to(wall->path);
+    case WALL_MEMORY:
+      return strcmp(wall->path, "own") == 0 ? own_memory(memory) : memory_receive(wall->path);
     case WALL_TAP:
       return open_tap(wall->path, 0);
     /* An interface of several queues that is there could be joined. */
@@ -298,7 +292,7 @@ int walls_program(const char *name) {
   return fd;
 }
 
-int walls_make(char *const *walls, size_t count) {
+int walls_make(char *const *walls, size_t count, int memory) {
   struct wall wall;
   gid_t groups[GROUPS_MAX];
   size_t group_count = 0;
@@ -312,7 +306,7 @@ int walls_make(char *const *walls, size_t count) {
   }
   for (int i = 0; i < (int)count; i++) {
     if (!parse(walls[i], &wall) || wall.kind >= WALL_UID) continue;
-    int fd = open_wall(&wall, user >= 0);
+    int fd = open_wall(&wall, user >= 0, memory);
     if (fd < 0 || !place(fd, (int)wall.number)) return i;
   }
   if (network >= 0 && unshare(CLONE_NEWNET) != 0) return network;

@@ -50,6 +50,13 @@ export interface Holder {
    */
   attach(number: number, offset: bigint): Promise<{ readonly first: bigint; readonly stream: Duplex }>
   closeRing(number: number): Promise<void>
+  /**
+   * Takes a memory file with the content of the file at `path`, whose holes stay holes. A `copy` is for QEMU alone; a `sealed` one,
+   * which no one can write, is for the QEMU of any instance (`memory` of native/holder/children/walls.h). A holder has one.
+   */
+  memory(form: 'copy' | 'sealed', path: string): Promise<void>
+  /** Whether it has a sealed memory to give. */
+  hasSealedMemory(): Promise<boolean>
   /** Kills all children and ends the holder. */
   end(): Promise<void>
   /** Resolves when the holder and all its children have ended; never rejects. Stays pending after `disconnect`. */

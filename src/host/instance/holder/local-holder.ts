@@ -93,6 +93,14 @@ export class LocalHolder implements Holder {
     throw new AgentError('UNIMPLEMENTED', `ring ${number}: a machine of one run has the console alone`)
   }
 
+  async memory(_form: 'copy' | 'sealed', path: string): Promise<void> {
+    throw new AgentError('UNIMPLEMENTED', `${path}: a machine of one run has no memory of another`)
+  }
+
+  async hasSealedMemory(): Promise<boolean> {
+    return false
+  }
+
   async end(): Promise<void> {
     this.disconnect()
     await Promise.all([...this.#children.values()].map(({ ended }) => ended))

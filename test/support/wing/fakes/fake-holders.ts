@@ -101,6 +101,15 @@ export class FakeHolder implements Holder {
     else this.#exit(child, undefined)
   }
 
+  async memory(): Promise<void> {
+    this.#request()
+  }
+
+  async hasSealedMemory(): Promise<boolean> {
+    this.#request()
+    return false
+  }
+
   async children(): Promise<readonly HeldChild[]> {
     this.#request()
     return this.#children.map((child) => ({ ...child }))
