@@ -1,4 +1,5 @@
 import { AgentError } from '../../base/errors.ts'
+import type { SavedMemory } from '../spec/spec.ts'
 import type { SpecKey } from '../spec/spec-key.ts'
 
 /**
@@ -20,6 +21,12 @@ export interface Opener {
   connection(socket: string): string
   /** The descriptor of a device. */
   device(path: string): string
+}
+
+/** Names what a machine begins with. */
+export interface MemoryOpener {
+  /** The name of a file that is the guest's memory. */
+  memory(saved: SavedMemory): string
 }
 
 /** The facts of this host that the parts of a machine depend on besides the specification. */

@@ -1,4 +1,4 @@
-import { checkSpec } from '../spec/check-spec.ts'
+import { checkSpec, needsSharedMemory } from '../spec/check-spec.ts'
 import { devicesInOrder } from '../spec/device-order.ts'
 import {
   type Board,
@@ -6,16 +6,18 @@ import {
   chipsetOf,
   type Machine,
   type NvdimmDevice,
+  type SavedMemory,
   type VmSpec,
 } from '../spec/spec.ts'
 import { deviceParts } from './device-parts.ts'
 import type { Acceleration } from './host.ts'
 import { type Part, wordsOf } from './parts.ts'
-import type { PartsHost } from './parts-host.ts'
+import type { MemoryOpener, Opener, PartsHost } from './parts-host.ts'
 
 /** The facts of this host, and of this start, that QEMU's arguments depend on besides the specification. */
 export interface QemuHost extends PartsHost {
   readonly acceleration: Acceleration
+  readonly opener?: (Opener & MemoryOpener) | undefined
   /** QEMU's descriptor of a socket for QMP, which is connected or listens, or the path of the one that QEMU makes. */
   readonly qmp: { readonly fd: number; readonly listens?: true } | { readonly socket: string }
   /** Rate of this machine's time stamp counter in kHz; undefined when unknown. */
@@ -34,13 +36,13 @@ export interface QemuHost extends PartsHost {
 /** QEMU's arguments for `spec`, without the program's name. Throws INVALID_ARGUMENT as {@link checkSpec} does. */
 export function qemuArguments(spec: VmSpec, host: QemuHost): readonly string[] {
   checkSpec(spec)
-  const shared = host.isKept === true || needsSharedMemory(spec)
+  const shared = host.isKept === true || needsSharedMemory(spec.backends)
   return [
     // Only what is written here: no configuration file, no default devices, no screen.
     ...['-no-user-config', '-nodefaults', '-display', 'none', ...(host.isKept ? [] : ['-no-reboot'])],
     ...SANDBOX,
     ...(host.isPaused ? ['-S'] : []),
-    ...boardArguments(spec.board, host, { shared, nvdimms: nvdimmsOf(spec) }),
+    ...boardArguments(spec.board, host, { shared, saved: spec.memory, nvdimms: nvdimmsOf(spec) }),
     ...controlArguments(host.qmp),
     ...(host.isKept ? panicDevice(chipsetOf(spec.board.machine)) : []).flatMap(wordsOf),
     ...devicesInOrder(spec).flatMap(([key]) => deviceParts(spec, key, host).flatMap(wordsOf)),
@@ -67,13 +69,6 @@ export function controlArguments(qmp: QemuHost['qmp']): readonly string[] {
   return [...wordsOf({ option: 'chardev', type: 'socket', properties }), '-mon', 'qmp,mode=control']
 }
 
-/** Whether a daemon reads and writes the guest's memory itself, which then is shared from the start. */
-function needsSharedMemory({ backends }: VmSpec): boolean {
-  return Object.values(backends).some(({ kind }) => SHARING.has(kind))
-}
-
-const SHARING: ReadonlySet<string> = new Set(['vhost-user', 'vsock-daemon', 'virtiofsd'])
-
 function qmpSocket(qmp: QemuHost['qmp']): Part['properties'] {
   if ('socket' in qmp) return { path: qmp.socket, server: true, wait: false }
   return { fd: qmp.fd, ...(qmp.listens && { server: true, wait: false }) }
@@ -89,6 +84,7 @@ function panicDevice(chipset: Chipset): readonly Part[] {
 interface BoardNeeds {
   /** Whether a vhost-user daemon reads and writes the guest's memory itself. */
   readonly shared: boolean
+  readonly saved: SavedMemory | undefined
   readonly nvdimms: readonly NvdimmDevice[]
 }
 
@@ -97,18 +93,33 @@ function nvdimmsOf({ devices }: VmSpec): readonly NvdimmDevice[] {
 }
 
 function boardArguments(board: Board, host: QemuHost, needs: BoardNeeds): readonly string[] {
-  const { shared, nvdimms } = needs
-  const memory = shared ? ',memory-backend=memory' : ''
+  const { saved, shared, nvdimms } = needs
+  const memory = shared || saved ? ',memory-backend=memory' : ''
   const nvdimm = board.room === undefined && nvdimms.length === 0 ? '' : ',nvdimm=on'
   return [
     ...['-machine', `${board.machine},${MACHINE_OPTIONS[chipsetOf(board.machine)]}${memory}${nvdimm}`],
     ...accelerationArguments(board, host),
     ...['-smp', cpuOption(board), '-m', memoryOption(board, nvdimms)],
-    ...(shared ? ['-object', `memory-backend-memfd,id=memory,size=${board.memoryMib}M,share=on`] : []),
+    ...(shared || saved ? memoryBackend('memory', board.memoryMib, { saved, opener: host.opener }) : []),
     ...(board.kernel === undefined
       ? firmwareArguments(board, host)
       : kernelArguments(board, board.kernel, host)),
   ]
+}
+
+/** A whole memory of QEMU's, which a daemon can map too unless it is private. */
+export function memoryBackend(
+  id: string,
+  sizeMib: number,
+  { saved, opener }: { readonly saved: SavedMemory | undefined; readonly opener: MemoryOpener | undefined },
+): readonly string[] {
+  const common = { id, size: `${sizeMib}M` }
+  const properties =
+    saved === undefined
+      ? { ...common, share: true }
+      : { ...common, 'mem-path': opener?.memory(saved) ?? saved.path, share: saved.form === 'copy' }
+  const type = saved === undefined ? 'memory-backend-memfd' : 'memory-backend-file'
+  return wordsOf({ option: 'object', type, properties })
 }
 
 function kernelArguments(board: Board, kernel: string, host: QemuHost): readonly string[] {

@@ -42,6 +42,27 @@ export function checkSpec(spec: VmSpec): void {
   }
   checkPlaces(spec)
   checkOnlyOnes(spec)
+  if (spec.memory?.form === 'private') checkPrivateMemory(spec.backends)
+}
+
+/** The backends whose daemons read and write the guest's memory themselves. */
+const MAPPING: ReadonlySet<Backend['kind']> = new Set(['vhost-user', 'vsock-daemon', 'virtiofsd'])
+
+/** Whether a daemon reads and writes the guest's memory itself. */
+export function needsSharedMemory(backends: VmSpec['backends']): boolean {
+  return Object.values(backends).some(({ kind }) => MAPPING.has(kind))
+}
+
+/**
+ * Throws INVALID_ARGUMENT for a daemon that would map the memory of a template, and not what its guest has written. QEMU 7.2 makes
+ * such a device without a word.
+ */
+function checkPrivateMemory(backends: VmSpec['backends']): void {
+  for (const [key, { kind }] of Object.entries(backends)) {
+    if (!MAPPING.has(kind)) continue
+    const reason = 'vhost-user maps the memory of the template, want a copy of it'
+    refuse(pathOf('backends', key, BACKEND_FIELDS[kind]), reason)
+  }
 }
 
 /** Throws INVALID_ARGUMENT for more components than a specification may have. */

@@ -15,7 +15,19 @@ export interface VmSpec {
   /** {@link REBOOT_LIMIT} by default. */
   readonly rebootLimit?: RebootLimit | undefined
   readonly limits?: Limits | undefined
+  /** What the guest's memory begins with; empty memory by default. */
+  readonly memory?: SavedMemory | undefined
 }
+
+/**
+ * The memory of a guest that was saved. `copy` is the guest's own: QEMU and the daemons of vhost-user devices write to it.
+ * `private` is a template of several guests, from which QEMU alone copies what its guest writes.
+ */
+export type SavedMemory =
+  /** A file; or that of the holder, where QEMU opens nothing of the host itself. */
+  | { readonly form: 'copy'; readonly path: string }
+  /** The socket of the template's keeper; or a file, where QEMU opens all itself. */
+  | { readonly form: 'private'; readonly path: string }
 
 /** What all processes of the machine together may take of the host; 0 is this host's default. */
 export interface Limits {

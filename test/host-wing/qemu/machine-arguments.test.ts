@@ -37,6 +37,18 @@ describe('the arguments of an expanded machine', () => {
     expect(argumentsOf({ memory })).toContain(',memory-backend=memory ')
   })
 
+  it('begin with memory that was saved, unless it would be several or of other pages', () => {
+    const saved = { isShared: true, memory: { form: 'private', path: '/m' } } as const
+    const words = argumentsOf({ memory: 512 }, saved)
+    expect(words).toContain('-object memory-backend-file,id=memory,size=512M,mem-path=/m,share=off ')
+    expect(words).toContain(',memory-backend=memory ')
+    expect(words).not.toContain('memfd')
+    const huge = { size: 512, hugePages: '2M' }
+    expect(() => argumentsOf({ memory: huge }, saved)).toThrow('memory.hugePages: not possible')
+    const numa = { cells: [{ cpus: '0', memory: 512 }] }
+    expect(() => argumentsOf({ memory: 512, numa }, saved)).toThrow('numa.cells: not possible')
+  })
+
   it('say what the board says of itself', () => {
     const uuid = '5f0f3c4e-8a3c-4c59-9a54-0d8b0a0f2e11'
     const words = argumentsOf({ smbios: { product: 'KubeVirt Node', serial: '1', uuid } })

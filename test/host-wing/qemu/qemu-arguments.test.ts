@@ -432,6 +432,18 @@ describe('qemuArguments', () => {
     expect(words).toContain('memory-backend-memfd,id=memory,size=512M,share=on')
   })
 
+  it.each([
+    ['copy', 'on'],
+    ['private', 'off'],
+  ] as const)('begins with a %s of memory that was saved', (form, share) => {
+    const memory = { form, path: '/a,b' } as const
+    const host = { acceleration: 'tcg', qmp: { fd: 3 }, isKept: true } as const
+    const words = qemuArguments({ ...spec([]), memory }, host)
+    expect(words).toContain(`memory-backend-file,id=memory,size=512M,mem-path=/a,,b,share=${share}`)
+    expect(words).toContain('q35,usb=off,memory-backend=memory')
+    expect(words.filter((word) => word.startsWith('memory-backend'))).toHaveLength(1)
+  })
+
   it('shares the memory with daemons to come', () => {
     const words = wordsFor([], { isKept: true })
     expect(words).toContain('memory-backend-memfd,id=memory,size=512M,share=on')

@@ -397,6 +397,23 @@ describe('checkSpec', () => {
     expect(() => checkSpec(vm)).toThrow(sentence)
   })
 
+  it.each<[string, Device, Backend]>([
+    ['vsock_daemon', vsock, { kind: 'vsock-daemon' }],
+    ['vhost_user', vsock, { kind: 'vhost-user', socket: '/s' }],
+    ['virtiofsd', share, { kind: 'virtiofsd', path: '/f' }],
+  ])('refuses %s over private memory, and takes a copy', (name, device, backend) => {
+    const spec = one(device, backend)
+    const text = `backends.b.${name}: vhost-user maps the memory of the template, want a copy of it`
+    expect(() => checkSpec({ ...spec, memory: { form: 'private', path: '/m' } })).toThrow(text)
+    expect(() => checkSpec({ ...spec, memory: { form: 'copy', path: '/m' } })).not.toThrow()
+  })
+
+  it('accepts private memory where QEMU and the kernel have all devices', () => {
+    const memory = { form: 'private', path: '/m' } as const
+    expect(() => checkSpec({ ...one(vsock, { kind: 'vhost-vsock' }), memory })).not.toThrow()
+    expect(() => checkSpec({ ...one(nic, tap), memory })).not.toThrow()
+  })
+
   it('refuses 65,536 components before it looks at them', () => {
     const devices = Array.from(
       { length: 65_536 },

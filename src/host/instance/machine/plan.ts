@@ -193,6 +193,7 @@ function wordsFor({ spec, machine, backends = {} }: Hardware, host: MachinePlace
   const words = machineArguments(machine, {
     ...{ acceleration: host.acceleration, nowMs: Date.now(), zoneSeconds: zoneSeconds(), isShared: true },
     memoryNodes: memoryNodes(machine, host.pinned, host),
+    ...{ memory: spec.memory, opener: host.opener },
     provide: provisionsFor(machine, backends, { ...host, ownFile }),
     firmwareWords: firmwareWords(machine, backends, { ...host, variables }),
   })

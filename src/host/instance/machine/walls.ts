@@ -1,4 +1,5 @@
-import type { Opener } from '../../qemu/parts-host.ts'
+import type { MemoryOpener, Opener } from '../../qemu/parts-host.ts'
+import type { SavedMemory } from '../../spec/spec.ts'
 
 /** Who the processes of an instance are. */
 export interface ProcessUser {
@@ -24,7 +25,7 @@ export function confinement({ uid, groups }: ProcessUser, hasNetwork = false): r
 const FIRST = 3
 
 /** Lets the holder open what QEMU needs at its start. */
-export class StartOpener implements Opener {
+export class StartOpener implements Opener, MemoryOpener {
   /** Words for the holder. */
   readonly walls: string[] = []
   /** Arguments of QEMU that tell it of the descriptors. */
@@ -42,6 +43,10 @@ export class StartOpener implements Opener {
 
   map(path: string): string {
     return `/proc/self/fd/${this.#add('map', path)}`
+  }
+
+  memory({ form, path }: SavedMemory): string {
+    return `/proc/self/fd/${this.#add('memory', form === 'copy' ? 'own' : path)}`
   }
 
   tap(name: string): string {

@@ -8,8 +8,11 @@ import {
   type MachineDevice,
   type Scalar,
 } from '../../machine/machine.ts'
+import type { SavedMemory } from '../../spec/spec.ts'
 import type { Acceleration } from '../host.ts'
 import { type Part, wordsOf } from '../parts.ts'
+import type { MemoryOpener } from '../parts-host.ts'
+import { memoryBackend } from '../qemu-arguments.ts'
 import { addressProperties, busesOf, qemuName } from './addresses.ts'
 
 /** How a host provides a device: parts that QEMU needs before it, and properties that name them. */
@@ -31,6 +34,9 @@ export interface MachineHost {
   readonly provide: (key: string, device: MachineDevice, backend: MachineBackend) => Provision
   /** Whether daemons read and write the guest's memory themselves. The guest does not see it. */
   readonly isShared?: boolean
+  /** What the guest's memory begins with. */
+  readonly memory?: SavedMemory | undefined
+  readonly opener?: MemoryOpener | undefined
   /** The node of the host that memory is to be on, for each cell, or for the whole. Others take over when it is full. */
   readonly memoryNodes?: readonly (number | undefined)[]
   /** QEMU's words for the firmware and what that loads. */
@@ -99,8 +105,20 @@ function smpOption({ count, present, topology }: Machine['cpu']): string {
 }
 
 /** Whether all memory is one object of QEMU. */
-function hasOneBackend({ memory, numa }: Machine, { isShared }: MachineHost): boolean {
-  return (memory.hugePages !== undefined || isShared === true) && numa.cells.length === 0
+function hasOneBackend({ memory, numa }: Machine, { isShared, memory: saved }: MachineHost): boolean {
+  if (saved !== undefined) checkSavedMemory({ memory, numa })
+  return (
+    (memory.hugePages !== undefined || isShared === true || saved !== undefined) && numa.cells.length === 0
+  )
+}
+
+/** A saved memory is one file of ordinary pages. */
+function checkSavedMemory({ memory, numa }: Pick<Machine, 'memory' | 'numa'>): void {
+  const refuse = (at: string, text: string) => {
+    throw new AgentError('FAILED_PRECONDITION', `${at}: ${text}`)
+  }
+  if (memory.hugePages !== undefined) refuse('memory.hugePages', 'not possible for memory that was saved')
+  if (numa.cells.length > 0) refuse('numa.cells', 'not possible for memory that was saved')
 }
 
 function memoryWords(machine: Machine, host: MachineHost): readonly string[] {
@@ -119,7 +137,12 @@ function memoryWords(machine: Machine, host: MachineHost): readonly string[] {
     const numbers = cpus.map((cpu) => `,cpus=${cpu}`).join('')
     return [...backend(`cell${id}`, memoryMib, id), '-numa', `node,nodeid=${id}${numbers},memdev=cell${id}`]
   })
-  const whole = hasOneBackend(machine, host) ? backend('memory', sizeMib) : []
+  const { memory: saved, opener } = host
+  const whole = saved
+    ? memoryBackend('memory', sizeMib, { saved, opener })
+    : hasOneBackend(machine, host)
+      ? backend('memory', sizeMib)
+      : []
   return ['-m', `${sizeMib}M${room}`, ...whole, ...cells]
 }
 
