@@ -394,6 +394,7 @@ function hostConnectionsOf({ config, os, log }: AgentContext): HostConnections {
       dialTimeoutMs: config.dialTimeoutMs,
       listenerPort: config.passfdListenerPort,
       allowLoopback: config.vsockAllowLoopback,
+      resumes: config.streamResume,
     },
   })
 }

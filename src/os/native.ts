@@ -26,6 +26,8 @@ export interface Native {
   close(fd: Fd): number
 
   readableBytes(fd: Fd): number
+  /** One recv(2) with MSG_PEEK, of at most 64 KiB. */
+  peek(fd: Fd, maxBytes: number): Buffer | number
   memoryFile(name: string): Fd
   /** One splice(2) that never blocks, at the positions of both. Returns the bytes moved, 0 at EOF. */
   splice(source: Fd, target: Fd, maxBytes: number): number

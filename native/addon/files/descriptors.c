@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "../functions.h"
@@ -68,6 +69,14 @@ static int64_t readable_bytes(struct call *call) {
   return ioctl(call->given[0].integer, FIONREAD, &ready) == -1 ? -1 : ready;
 }
 
+static int64_t peek(struct call *call) {
+  char *scratch = addon_of(call->env)->scratch;
+  size_t most = (size_t)call->given[1].integer;
+  ssize_t length = recv(call->given[0].integer, scratch, most < SCRATCH_BYTES ? most : SCRATCH_BYTES, MSG_PEEK);
+  if (length >= 0) napi_create_buffer_copy(call->env, length, scratch, NULL, &call->value);
+  return length;
+}
+
 static int64_t write_once(struct call *call) {
   return write(call->given[0].integer, call->given[1].data.bytes, call->given[1].data.length);
 }
@@ -104,6 +113,7 @@ const struct addon_function descriptor_functions[] = {
     {"duplicate", "i", duplicate, false},
     {"read", "ii", read_once, false},
     {"readableBytes", "i", readable_bytes, false},
+    {"peek", "ii", peek, false},
     {"write", "id", write_once, false},
     {"close", "i", close_descriptor, false},
     {"eventFd", "", event_fd, false},

@@ -1,3 +1,4 @@
+import { Changes } from '../../base/changes.ts'
 import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Os } from '../../os/os.ts'
@@ -6,6 +7,7 @@ import type { HostAddress, HostPeer } from '../../os/sockets/host-sockets.ts'
 import type { Fd } from '../../os/streams/streams.ts'
 import { type Call, either, type TakenByRequests } from '../../state/request.ts'
 import type { StreamName } from './port-connections.ts'
+import { NAME_BYTES, OPENING_BYTES } from './ports/resumed-stream.ts'
 
 /** The host's ports: vsock, or, for an agent without a VM, unix sockets in a folder. */
 export type StdioDial = { readonly kind: 'vsock' } | { readonly kind: 'unix'; readonly folder: string }
@@ -17,6 +19,8 @@ export interface HostConnectionsConfig {
   readonly listenerPort: number
   /** Accepts connections of processes in this guest too, for tests. */
   readonly allowLoopback: boolean
+  /** Whether a connection of the host may begin with the name of the stream that goes on over it. */
+  readonly resumes: boolean
 }
 
 export interface HostConnections extends TakenByRequests {
@@ -24,6 +28,10 @@ export interface HostConnections extends TakenByRequests {
   readonly dialsHost: boolean
   /** Throws INTERNAL, naming stream and port, when there is no connection. */
   connect(wanted: WantedConnection, call: Call): Promise<HostConnection>
+  /** Of connections that the host has made, or named. */
+  readonly arrivals?: Changes
+  /** Whether a connection waits that the host has named. */
+  hasNamed?(name: Uint8Array): boolean
   /** Restores the previous agent's connections and opens the listener. Call it once, before requests are answered. */
   begin(): Promise<void>
 }
@@ -32,11 +40,19 @@ export interface WantedConnection {
   readonly port: number
   readonly stream: StreamName
   /** For a stream that has had a connection: one that a dead agent has made, and what stores a new one before it is used. */
-  readonly again?: { readonly made: Fd | undefined; keep(fd: Fd): void }
+  readonly again?: {
+    readonly made: Fd | undefined
+    readonly name: Uint8Array
+    /** Whether the port tells which connection of the host it is; otherwise only the name does. */
+    readonly isByPort: boolean
+    keep(fd: Fd): void
+  }
 }
 
 export interface HostConnection {
   readonly fd: Fd
+  /** Where it comes from, when the host has named its stream. */
+  readonly namedFrom?: number
   /** Call it once the process is made or never will be. Until then, a request sent again gets the same connection. */
   settled(): Promise<void>
 }
@@ -147,7 +163,20 @@ function listenForHost(options: {
   readonly config: HostConnectionsConfig
 }): HostConnections {
   const { os, log, config } = options
-  const waiting = new KeptConnections(os, ACCEPTED, ACCEPTED_AGE_MS)
+  const arrivals = new Changes()
+  const arrived = config.resumes
+    ? (port: string, fd: Fd, taken: AbortSignal) => void named(port, fd, taken)
+    : undefined
+  const waiting = new KeptConnections(os, ACCEPTED, ACCEPTED_AGE_MS, arrived)
+  const named = async (port: string, fd: Fd, taken: AbortSignal) => {
+    try {
+      waiting.nameOf(port, await readName(os, fd, taken))
+      arrivals.announce()
+    } catch (error) {
+      // It was taken, or was closed with less than a name, which only its port can tell.
+      if (!taken.aborted) log.debug('connection for a stream has no name', { port, error: messageOf(error) })
+    }
+  }
   const connection = (fd: Fd, peer: HostPeer) => {
     const port = portOf(peer, config.allowLoopback)
     if (port === undefined) {
@@ -156,10 +185,13 @@ function listenForHost(options: {
       return
     }
     waiting.add(`${port}`, fd)
+    arrivals.announce()
     log.debug('connection for a stream waits', { port })
   }
   return {
     dialsHost: false,
+    arrivals,
+    hasNamed: (name) => waiting.named(name) !== undefined,
     connect: (wanted, { signal }) => waitFor(waiting, os, wanted, signal),
     begin: async () => {
       waiting.restore()
@@ -197,16 +229,40 @@ async function waitFor(
   { port, stream, again }: WantedConnection,
   signal: AbortSignal,
 ): Promise<HostConnection> {
-  const name = `${port}`
   if (again?.made !== undefined) return { fd: again.made, settled: async () => {} }
   for (let attempt = 1; ; attempt++) {
     signal.throwIfAborted()
+    const from = again === undefined ? undefined : waiting.named(again.name)
+    const name = from ?? (again?.isByPort === false ? '' : `${port}`)
     const fd = waiting.take(name)
-    if (fd !== undefined) return { fd, settled: () => waiting.settled(name) }
-    if (attempt === TRIES) break
+    if (fd !== undefined) {
+      const settled = () => waiting.settled(name)
+      return from === undefined ? { fd, settled } : { fd, settled, namedFrom: Number(from) }
+    }
+    // A lost stream waits for arrivals, and takes no place of the streams that connect.
+    if (attempt === TRIES || again !== undefined) break
     await clock.sleep(BETWEEN_TRIES_MS, signal)
   }
   throw new AgentError('INTERNAL', `${stream}: the host has made no connection from its port ${port}`)
+}
+
+/** Leaves the bytes in the connection, so that the next agent finds them. */
+async function readName(
+  { streams, clock }: Pick<Os, 'streams' | 'clock'>,
+  fd: Fd,
+  taken: AbortSignal,
+): Promise<string> {
+  for (;;) {
+    await streams.readable(fd, taken)
+    const opening = streams.peek(fd, OPENING_BYTES)
+    if (opening?.length === OPENING_BYTES) return hex(opening.subarray(0, NAME_BYTES))
+    if (opening?.length === 0) throw new Error('it has ended')
+    await clock.sleep(BETWEEN_TRIES_MS, taken)
+  }
+}
+
+function hex(name: Uint8Array): string {
+  return Buffer.from(name).toString('hex')
 }
 
 /** More than the streams of all processes that can start at once. */
@@ -217,15 +273,35 @@ class KeptConnections {
   readonly #os: Pick<Os, 'streams' | 'clock' | 'descriptors'>
   readonly #prefix: string
   readonly #maxAgeMs: number | undefined
+  readonly #arrived: ((name: string, fd: Fd, taken: AbortSignal) => void) | undefined
   readonly #waiting = new Map<string, { readonly fd: Fd; readonly taken: AbortController }>()
+  /** Of those that wait, by the names of their streams. */
+  readonly #named = new Map<string, string>()
   /** Taken by a request whose process is not made yet. */
   readonly #unsettled = new Set<string>()
 
-  /** Without `maxAgeMs`, connections wait until they are dropped. */
-  constructor(os: Pick<Os, 'streams' | 'clock' | 'descriptors'>, prefix: string, maxAgeMs?: number) {
+  /** Without `maxAgeMs`, connections wait until they are dropped. `arrived` is told those that wait, while they do. */
+  constructor(
+    os: Pick<Os, 'streams' | 'clock' | 'descriptors'>,
+    prefix: string,
+    maxAgeMs?: number,
+    arrived?: (name: string, fd: Fd, taken: AbortSignal) => void,
+  ) {
     this.#os = os
     this.#prefix = prefix
     this.#maxAgeMs = maxAgeMs
+    this.#arrived = arrived
+  }
+
+  /** Closes an earlier connection for the same stream. */
+  nameOf(name: string, stream: string): void {
+    const before = this.#named.get(stream)
+    if (before !== undefined && before !== name) this.drop(before)
+    this.#named.set(stream, name)
+  }
+
+  named(stream: Uint8Array): string | undefined {
+    return this.#named.get(hex(stream))
   }
 
   /** Closes an earlier connection of this name, and the oldest one when too many wait. */
@@ -268,6 +344,7 @@ class KeptConnections {
   #wait(name: string, fd: Fd): void {
     const taken = new AbortController()
     this.#waiting.set(name, { fd, taken })
+    this.#arrived?.(name, fd, taken.signal)
     if (this.#maxAgeMs === undefined) return
     this.#os.clock.sleep(this.#maxAgeMs, taken.signal).then(
       () => this.drop(name),
@@ -291,6 +368,7 @@ class KeptConnections {
     const entry = this.#waiting.get(name)
     entry?.taken.abort()
     this.#waiting.delete(name)
+    for (const [stream, from] of this.#named) if (from === name) this.#named.delete(stream)
     return entry?.fd
   }
 }

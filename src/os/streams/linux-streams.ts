@@ -20,6 +20,7 @@ export function linuxStreams(native: Native): Streams {
     readable: (fd, signal) => readiness.wait(fd, 'read', signal),
     writable: (fd, signal) => readiness.wait(fd, 'write', signal),
     tryRead: (fd, maxBytes) => tryRead(native, fd, maxBytes),
+    peek: (fd, maxBytes) => peek(native, fd, maxBytes),
     tryWrite: (fd, data) => tryWrite(native, fd, data),
     memoryFile: (name) => checkErrno('make', `memory file ${name}`, native.memoryFile(name)),
     wholePipe: () => openWholePipe(native),
@@ -77,6 +78,12 @@ function tryRead(native: Native, fd: Fd, maxBytes: number): Buffer | undefined {
   if (errno === 'EAGAIN') return undefined
   if (errno === 'EIO') return Buffer.alloc(0)
   throw kernelError('read', `fd ${fd}`, errno)
+}
+
+function peek(native: Native, fd: Fd, maxBytes: number): Buffer | undefined {
+  const result = native.peek(fd, maxBytes)
+  if (typeof result === 'number' && errnoName(-result) === 'EAGAIN') return undefined
+  return unwrap('peek', `fd ${fd}`, result)
 }
 
 function tryWrite(native: Native, fd: Fd, data: Uint8Array): number {

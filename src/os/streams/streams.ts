@@ -19,6 +19,8 @@ export interface Streams {
   writable(fd: Fd, signal?: AbortSignal): Promise<void>
   /** One read(2). Returns the bytes, empty at EOF (also for EIO of a pty), or undefined when it would block. */
   tryRead(fd: Fd, maxBytes: number): Buffer | undefined
+  /** The first bytes of a socket, which stay in it; empty at its end. Undefined when there are none. */
+  peek(fd: Fd, maxBytes: number): Buffer | undefined
   /** One write(2). Returns the number of bytes, 0 when it would block. Throws EPIPE when no reader is left. */
   tryWrite(fd: Fd, data: Uint8Array): number
   /** An empty memfd_create(2). Its position is that of all its duplicates, in other processes too. */

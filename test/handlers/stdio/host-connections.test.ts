@@ -68,6 +68,7 @@ describe('connections that the agent has made when it dies', () => {
         dialTimeoutMs: 2000,
         listenerPort: 0,
         allowLoopback: false,
+        resumes: false,
       },
     })
   const WANTED = { port: 1_000_000, stream: 'stdout' } as const

@@ -227,6 +227,39 @@ describe('streams over ports that a caller stops', () => {
     expect(os.clock.sleeping).toBe(0)
   })
 
+  it('that the host dials end when nothing names them, and go on when something does', async () => {
+    const [LISTENER, peer] = [1027, (port: number) => ({ kind: 'vsock', cid: 2, port }) as const]
+    const config = { streamGraceMs: 5000, streamResume: true }
+    for (const isNamed of [false, true]) {
+      const made = await machineWithContainer(
+        {},
+        { config, stdio: { listenerPort: LISTENER, resumes: true } },
+      )
+      const { os, handlers, context, runtime } = made
+      const first = os.hostSockets.dial(LISTENER, peer(8))
+      await handlers.execProcess(execRequest('c1', 'e1', {}, { stdoutPort: 8 }), neverAborted)
+      await settle()
+      const name = os.streams.tryRead(first, 16)?.subarray(0, 8) ?? Buffer.alloc(0)
+      const detached = context.ports.detach()
+      await settle()
+      await detached
+      await context.ports.attach([])
+      const [same, next] = [os.hostSockets.dial(LISTENER, peer(8)), os.hostSockets.dial(LISTENER, peer(9))]
+      if (isNamed) os.streams.tryWrite(next, Buffer.concat([name, Buffer.alloc(8)]))
+      for (let second = 0; second < 15; second++) {
+        await settle()
+        os.clock.advance(1000)
+      }
+      await settle()
+      expect(told(made).map(({ action, port }) => `${action} ${port}`)).toEqual([
+        'detached 8',
+        isNamed ? 'attached 9' : 'ended 8',
+      ])
+      expect(os.streams.tryRead(same, 16)).toBeUndefined()
+      runtime.end(runtime.last().pid, { code: 0 })
+    }
+  })
+
   it('of a terminal share their next connection too', async () => {
     const { os, handlers, context, runtime } = await machineWithContainer()
     const first = os.hostSockets.accept(7)

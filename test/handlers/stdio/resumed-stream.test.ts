@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { keptOutput, nameOfStream, openingOf } from '../../../src/handlers/stdio/ports/resumed-stream.ts'
+import { greet, keptOutput, nameOfStream } from '../../../src/handlers/stdio/ports/resumed-stream.ts'
 import { StoredDescriptors } from '../../../src/handlers/stdio/stored-descriptors.ts'
 import { FakeStreams } from '../../support/fakes/streams/fake-streams.ts'
 
@@ -16,8 +16,10 @@ it('the streams of a guest have different names, each of eight bytes', () => {
 })
 
 it('a connection begins with the name and the total', () => {
-  const opening = openingOf(nameOfStream('p12', 'stdout'), 2n ** 32n + 5n)
-  expect(Buffer.from(opening).toString('hex')).toBe('31000000000000000500000001000000')
+  const streams = new FakeStreams()
+  const { parentEnd, childEnd } = streams.socketPair()
+  greet(streams, childEnd, nameOfStream('p12', 'stdout'), 2n ** 32n + 5n)
+  expect(streams.tryRead(parentEnd, 99)?.toString('hex')).toBe('31000000000000000500000001000000')
 })
 
 it('an output that is kept is the same one again for the next agent', () => {

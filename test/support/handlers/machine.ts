@@ -41,6 +41,7 @@ const STDIO: HostConnectionsConfig = {
   dialTimeoutMs: 2000,
   listenerPort: 0,
   allowLoopback: false,
+  resumes: false,
 }
 
 export interface Machine {

@@ -36,6 +36,11 @@ function totalBytes(total: number): Buffer {
   return bytes
 }
 
+/** How a host begins a connection that it dials for a stream that goes on. */
+export function openingFor(name: string, total: number): Buffer {
+  return Buffer.concat([Buffer.from(name, 'hex'), totalBytes(total)])
+}
+
 /** The host's side of an output that resumes, over one connection after the other. */
 export class ResumingReader {
   readonly openings: Opening[] = []

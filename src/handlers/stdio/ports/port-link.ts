@@ -1,52 +1,15 @@
 import { Changes } from '../../../base/changes.ts'
 import { AgentError, errnoOf, messageOf } from '../../../base/errors.ts'
-import type { Logger } from '../../../base/log.ts'
 import type { StreamTotal } from '../../../gen/microvm/agent/v1/lifecycle.ts'
-import type { Os } from '../../../os/os.ts'
 import type { AttachedRelay, Fd, RelayLink } from '../../../os/streams/streams.ts'
-import type { EventLog } from '../../../state/event-log.ts'
 import { NO_CALLER } from '../../../state/request.ts'
 import type { HostConnections } from '../host-connections.ts'
 import type { StreamName } from '../port-connections.ts'
-import type { DescriptorName, StoredDescriptors } from '../stored-descriptors.ts'
-import { keptOutput, nameOfStream, openingOf } from './resumed-stream.ts'
+import type { DescriptorName } from '../stored-descriptors.ts'
+import type { OpenLink, OpenStream, PortLinkContext } from './open-link.ts'
+import { greet, keptOutput, nameOfStream, takeOpening } from './resumed-stream.ts'
 import type { StreamRecord, StreamRecords } from './stream-records.ts'
 import { LOST, tellStreams, UNSENT } from './tell-streams.ts'
-
-export interface PortLinkContext {
-  readonly os: Pick<Os, 'clock' | 'streams' | 'descriptors'>
-  readonly log: Logger
-  readonly events: Pick<EventLog, 'add'>
-  readonly hostConnections: Pick<HostConnections, 'connect' | 'dialsHost'>
-  /** For how long a stream waits for another connection when its device is gone; 0: it ends. */
-  readonly graceMs: number
-  /** Whether readers acknowledge what they have, so that a stream goes on without a loss. */
-  readonly resumes: boolean
-  /** Which process has a key, undefined as long as no container has it. */
-  readonly ownerOf: (key: string) => { readonly containerId: string; readonly execId: string } | undefined
-}
-
-export interface OpenStream {
-  readonly stored: StoredDescriptors
-  readonly stream: StreamName
-  readonly port: number
-  /** Undefined for a stream that has lost it. */
-  readonly connection: Fd | undefined
-  /** What was dialled for a stream that has lost its connection, when the previous agent died. */
-  readonly dialled?: Fd | undefined
-  /** Ends the stream as after the end of its connection. */
-  readonly giveUp: () => void
-}
-
-/** Of a stream over a port, or of one that has lost its connection. */
-export interface OpenLink extends RelayLink {
-  /** Call it with how its relay has ended: from then on no connection is stored for the stream. */
-  ending(errno: string | undefined): void
-  /** Call it once all descriptors of the stream are closed. */
-  over(): void
-  /** Call it in place of `over` when the relay could not start. */
-  abandon(): void
-}
 
 /** The pauses between two attempts to connect, doubled each time. A new device ends a pause. */
 const FIRST_PAUSE_MS = 50
@@ -90,6 +53,8 @@ export class PortLink {
   /** Whether all has been done for a lost connection but to make another. */
   #isWaiting = false
   #dialled: Fd | undefined
+  /** Whether a caller has named the port from which the host dials it. */
+  #isNamed: boolean
 
   constructor(context: PortLinkContext, records: StreamRecords, record: StreamRecord, owner: LinkOwner) {
     this.#context = context
@@ -99,6 +64,7 @@ export class PortLink {
     this.port = record.port
     this.#endNs = record.endNs
     this.#heldNs = record.heldNs
+    this.#isNamed = record.isNamed
   }
 
   get names(): readonly string[] {
@@ -156,9 +122,17 @@ export class PortLink {
     const { received, acknowledged } = this.#records.totals({ key: this.#key, stream })
     const total = stream === 'stdin' ? received : acknowledged
     if (kept !== undefined) os.streams.setPosition(kept.sent, Number(total))
-    const opening = openingOf(this.#nameIn(stream), total)
-    if (os.streams.tryWrite(connection, opening) < opening.length)
-      throw new AgentError('INTERNAL', `port ${this.port} of the host: it takes no bytes`)
+    greet(os.streams, connection, this.#nameIn(stream), total)
+  }
+
+  #takeOpening(connection: Fd, { stream, giveUp }: End): void {
+    const { resumes, hostConnections, os } = this.#context
+    if (!resumes || hostConnections.dialsHost) return
+    const total = takeOpening(os.streams, connection, { name: this.#nameIn(stream), stream })
+    if (total <= this.#records.totals({ key: this.#key, stream }).received) return
+    tellStreams(this.#context, this.totals(), { action: 'ended', why: UNSENT })
+    giveUp()
+    throw new AgentError('INTERNAL', UNSENT)
   }
 
   #nameIn(stream: StreamName): Uint8Array {
@@ -175,6 +149,12 @@ export class PortLink {
       await this.#changes.next(this.#over.signal).catch(() => {})
     }
     this.#save('detached')
+  }
+
+  /** Goes on at a port that a caller has named. */
+  moveTo(port: number): void {
+    this.#isNamed = true
+    this.move(port)
   }
 
   move(port: number): void {
@@ -293,7 +273,12 @@ export class PortLink {
       made = undefined
     }
     const [stream = 'stdout'] = this.#ends.keys()
-    const again = { made, keep: (fd: Fd) => this.#store(fd) }
+    const again = {
+      made,
+      name: this.#nameIn(stream),
+      isByPort: !this.#context.resumes || this.#isNamed,
+      keep: (fd: Fd) => this.#store(fd),
+    }
     const call = { ...NO_CALLER, signal: this.#over.signal }
     try {
       return await this.#context.hostConnections.connect({ port: this.port, stream, again }, call)
@@ -304,7 +289,7 @@ export class PortLink {
     }
   }
 
-  async #attach({ fd, settled }: Connected): Promise<void> {
+  async #attach({ fd, settled, namedFrom }: Connected): Promise<void> {
     const { streams } = this.#context.os
     this.#store(fd)
     // Without room in vminit, the stream goes on as long as this agent lives.
@@ -314,13 +299,18 @@ export class PortLink {
       this.#over.signal.throwIfAborted()
       if (this.#leftMs(this.#heldNs) > 0)
         throw new AgentError('INTERNAL', 'connected while the streams stand')
-      for (const end of this.#ends.values()) this.#greet(fd, end)
+      for (const end of this.#ends.values()) {
+        this.#takeOpening(fd, end)
+        this.#greet(fd, end)
+      }
+      this.port = namedFrom ?? this.port
     } catch (error) {
       streams.close(fd)
       await this.#forgetConnection()
       throw error
     }
     this.#endNs = 0n
+    this.#isNamed = false
     this.#save('attached')
     this.#isWaiting = false
     const totals = this.totals()
@@ -363,7 +353,8 @@ export class PortLink {
   #save(state: StreamRecord['state']): void {
     for (const stream of this.#ends.keys()) {
       const times = { endNs: this.#endNs, heldNs: this.#heldNs }
-      this.#records.save({ key: this.#key, stream, port: this.port, state, ...times })
+      const isNamed = this.#isNamed
+      this.#records.save({ key: this.#key, stream, port: this.port, state, isNamed, ...times })
     }
   }
 

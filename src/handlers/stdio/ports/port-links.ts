@@ -3,13 +3,8 @@ import { Changes } from '../../../base/changes.ts'
 import { AgentError } from '../../../base/errors.ts'
 import type { MovedStream, StreamTotal } from '../../../gen/microvm/agent/v1/lifecycle.ts'
 import type { StreamName } from '../port-connections.ts'
-import {
-  type Connected,
-  type OpenLink,
-  type OpenStream,
-  PortLink,
-  type PortLinkContext,
-} from './port-link.ts'
+import type { OpenLink, OpenStream, PortLinkContext } from './open-link.ts'
+import { type Connected, PortLink } from './port-link.ts'
 import { type StreamRecord, StreamRecords } from './stream-records.ts'
 
 /** The memory of all outputs that wait to be acknowledged: 256 KiB each (native/addon/relay/kept.h). */
@@ -18,6 +13,8 @@ const MOST_KEPT = KEPT_MIB * 4
 
 /** How many streams connect at a time. */
 const CONNECTING_AT_ONCE = 64
+
+const NEW_RECORD = { state: 'attached', isNamed: false, endNs: 0n, heldNs: 0n } as const
 
 /** How long streams stand that no call attaches. */
 const HELD_MS = 600_000
@@ -78,7 +75,7 @@ export class PortLinks {
     const { key } = stream.stored
     if (port === 0) return undefined
     const before = this.#records.find(key, stream.stream)
-    const record = before ?? { key, stream: stream.stream, port, state: 'attached', endNs: 0n, heldNs: 0n }
+    const record = before ?? { key, stream: stream.stream, port, ...NEW_RECORD }
     if (before === undefined) this.#refuseMore(stream)
     const totals = this.#records.add(record)
     if (totals === undefined) return undefined
@@ -128,7 +125,7 @@ export class PortLinks {
     this.#standsStill = false
     for (const link of links) {
       const port = ports.get(link.port)
-      if (port !== undefined) link.move(port)
+      if (port !== undefined) link.moveTo(port)
       link.release()
     }
     this.#changes.announce()
@@ -136,12 +133,15 @@ export class PortLinks {
 
   /**
    * Dials all streams again: the daemon behind their connections may be another. A stream that would not outlive its
-   * connection keeps it, and so does one that the host has dialled, which only {@link attach} can name.
+   * connection keeps it, and so does one that the host has dialled, unless it has named another.
    */
   async dialAgain(): Promise<void> {
     const { graceMs, hostConnections } = this.#context
-    if (graceMs > 0 && hostConnections.dialsHost)
-      for (const link of this.#links.values()) link.move(link.port)
+    const links = graceMs === 0 ? [] : [...this.#links.values()]
+    for (const link of links) {
+      const isNamed = link.totals().some(({ name }) => hostConnections.hasNamed?.(name))
+      if (hostConnections.dialsHost || isNamed) link.move(link.port)
+    }
     await this.attach([])
   }
 
@@ -161,7 +161,10 @@ export class PortLinks {
   #newLink(name: string, record: StreamRecord): PortLink {
     const link = new PortLink(this.#context, this.#records, record, {
       over: () => void this.#links.delete(name),
-      changed: (signal) => this.#changes.next(signal),
+      changed: async (signal) => {
+        const { arrivals = this.#changes } = this.#context.hostConnections
+        await Promise.race([this.#changes.next(signal), arrivals.next(signal)])
+      },
       connect: (signal, connect) => this.#connect(signal, connect),
     })
     this.#links.set(name, link)

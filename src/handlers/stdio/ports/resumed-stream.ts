@@ -1,8 +1,11 @@
-import type { RelayLink, Streams } from '../../../os/streams/streams.ts'
+import { AgentError } from '../../../base/errors.ts'
+import type { Fd, RelayLink, Streams } from '../../../os/streams/streams.ts'
 import type { StreamName } from '../port-connections.ts'
 import type { StoredDescriptors } from '../stored-descriptors.ts'
 
-const NAME_BYTES = 8
+export const NAME_BYTES = 8
+/** Of a connection: the name of its stream and a total. */
+export const OPENING_BYTES = 2 * NAME_BYTES
 
 const STREAM_NUMBERS = { stdin: 0, stdout: 1, stderr: 2 } as const
 
@@ -13,12 +16,34 @@ export function nameOfStream(key: string, stream: StreamName): Uint8Array {
   return name
 }
 
-/** The first bytes of a connection: the stream's name, and the total of the first byte that follows. */
-export function openingOf(name: Uint8Array, total: bigint): Uint8Array {
-  const opening = Buffer.alloc(2 * NAME_BYTES)
+/** Opens a connection with the stream's name, and the total of the first byte that follows. */
+export function greet(
+  streams: Pick<Streams, 'tryWrite'>,
+  connection: Fd,
+  name: Uint8Array,
+  total: bigint,
+): void {
+  const opening = Buffer.alloc(OPENING_BYTES)
   opening.set(name)
   opening.writeBigUInt64LE(total, NAME_BYTES)
-  return opening
+  if (streams.tryWrite(connection, opening) < opening.length)
+    throw new AgentError('INTERNAL', 'the connection takes no bytes')
+}
+
+/**
+ * Takes the opening of a host that has dialled: before the guest's own, it sends nothing else. Returns the total of an
+ * input, else 0; that of an output is left to its relay.
+ */
+export function takeOpening(
+  streams: Pick<Streams, 'peek' | 'tryRead'>,
+  connection: Fd,
+  { name, stream }: { readonly name: Uint8Array; readonly stream: StreamName },
+): bigint {
+  const opening = streams.peek(connection, OPENING_BYTES) ?? Buffer.alloc(0)
+  if (!opening.subarray(0, NAME_BYTES).equals(name)) return 0n
+  const isWholeInput = stream === 'stdin' && opening.length === OPENING_BYTES
+  streams.tryRead(connection, isWholeInput ? OPENING_BYTES : NAME_BYTES)
+  return isWholeInput ? opening.readBigUInt64LE(NAME_BYTES) : 0n
 }
 
 /** Where an output is until its reader acknowledges it; stored before a byte is in it. */

@@ -27,6 +27,8 @@ export interface StreamRecord {
   readonly stream: StreamName
   readonly port: number
   readonly state: Exclude<(typeof STATES)[number], 'free'>
+  /** Whether a caller has named `port`, from which the host has not dialled yet. */
+  readonly isNamed: boolean
   /** Until when a detached stream waits for a connection, and until when it does not try; CLOCK_BOOTTIME. */
   readonly endNs: bigint
   readonly heldNs: bigint
@@ -153,10 +155,11 @@ function range(from: number, to: number): readonly number[] {
 /** A key has at most 16 characters. */
 const KEY_BYTES = 16
 
-function encode({ key, stream, port, state, endNs, heldNs }: StreamRecord): Buffer {
+function encode({ key, stream, port, state, isNamed, endNs, heldNs }: StreamRecord): Buffer {
   const bytes = Buffer.alloc(TOTALS_AT)
   bytes.writeUInt8(STATES.indexOf(state), 0)
   bytes.writeUInt8(STREAMS.indexOf(stream), 1)
+  bytes.writeUInt8(isNamed ? 1 : 0, 2)
   bytes.writeUInt32LE(port, 4)
   bytes.write(key, 8, KEY_BYTES, 'latin1')
   bytes.writeBigUInt64LE(endNs, 24)
@@ -171,6 +174,7 @@ function decode(bytes: Buffer): StreamRecord | undefined {
   return {
     state,
     stream,
+    isNamed: bytes.readUInt8(2) === 1,
     port: bytes.readUInt32LE(4),
     key: bytes.toString('latin1', 8, 8 + KEY_BYTES).replaceAll('\0', ''),
     endNs: bytes.readBigUInt64LE(24),

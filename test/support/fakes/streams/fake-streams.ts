@@ -108,6 +108,10 @@ export class FakeStreams implements Streams {
     return from.read(maxBytes)
   }
 
+  peek(fd: Fd, maxBytes: number): Buffer | undefined {
+    return this.#file('peek', fd).from?.peek(maxBytes)
+  }
+
   tryWrite(fd: Fd, data: Uint8Array): number {
     const { to } = this.#file('write', fd)
     if (to === undefined) throw kernelError('write', `fd ${fd}`, 'EBADF')
@@ -356,6 +360,10 @@ class FakePipe {
 
   grow(capacity: number): void {
     this.#capacity = Math.max(this.#capacity, capacity)
+  }
+
+  peek(maxBytes: number): Buffer | undefined {
+    return this.isReadable ? this.#bytes.subarray(0, maxBytes) : undefined
   }
 
   /** Returns an empty buffer at EOF, undefined when a read would block. */
