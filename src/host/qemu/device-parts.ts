@@ -85,7 +85,8 @@ function diskParts(spec: VmSpec, id: string, device: DiskDevice, host: PartsHost
     { option: 'blockdev', properties: { ...opened, 'node-name': format, file, ...below } },
     ...layers.flatMap((layer, index) => {
       const backing = layers[index - 1]?.node ?? format
-      return layerParts(layer, { backing, isTop: index === layers.length - 1, opener: host.opener })
+      const isTop = index === layers.length - 1
+      return layerParts(layer, { backing, isTop, opener: host.opener, key: key?.properties.id })
     }),
     placed(spec, device, model, { id, drive, serial: device.serial, ...boot }),
   ]
@@ -97,17 +98,23 @@ function diskParts(spec: VmSpec, id: string, device: DiskDevice, host: PartsHost
  */
 export function layerParts(
   { node, path }: LayerFile,
-  { backing, isTop, opener }: { backing: string | null; isTop: boolean; opener: PartsHost['opener'] },
+  { backing, isTop, key, opener }: LayerPlace,
 ): readonly Part[] {
   const filename = opener?.disk(path, true) ?? path
   const readOnly = isTop ? {} : { 'read-only': true }
+  const encrypted = key === undefined ? {} : { 'encrypt.format': 'luks', 'encrypt.key-secret': key }
+  const names = { 'node-name': node, file: fileNodeOf(node), backing }
   return [
     { option: 'blockdev', properties: { driver: 'file', 'node-name': fileNodeOf(node), filename } },
-    {
-      option: 'blockdev',
-      properties: { driver: 'qcow2', 'node-name': node, file: fileNodeOf(node), backing, ...readOnly },
-    },
+    { option: 'blockdev', properties: { driver: 'qcow2', ...names, ...encrypted, ...readOnly } },
   ]
+}
+
+interface LayerPlace extends Pick<PartsHost, 'opener'> {
+  readonly backing: string | null
+  readonly isTop: boolean
+  /** The object with the secret of an encrypted one. */
+  readonly key: string | undefined
 }
 
 export function fileNodeOf(node: string): string {
@@ -117,7 +124,7 @@ export function fileNodeOf(node: string): string {
 /**
  * QEMU reads the secret from the file, so that no command line has it; one that runs gets it by QMP. A dot is in no id, so this is one of no other key. */
 export function keyPart(backend: SpecKey, uuid: string, { secrets, secretValues, opener }: PartsHost) {
-  const id = `${qemuId(backend)}.key`
+  const id = keyOf(backend)
   const path = secrets?.get(uuid)
   if (path !== undefined) {
     const properties = { id, file: opener?.read(path) ?? path }
@@ -125,6 +132,10 @@ export function keyPart(backend: SpecKey, uuid: string, { secrets, secretValues,
   }
   const properties = { id, data: secretValues?.get(uuid) ?? '', format: 'base64' }
   return { option: 'object', type: 'secret', properties } as const
+}
+
+export function keyOf(backend: SpecKey): string {
+  return `${qemuId(backend)}.key`
 }
 
 /** `unarmed` tells the guest that the memory is read-only. */

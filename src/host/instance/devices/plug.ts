@@ -1,5 +1,4 @@
-import { readFile } from 'node:fs/promises'
-import { AgentError, errnoOf, messageOf } from '../../../base/errors.ts'
+import { AgentError, messageOf } from '../../../base/errors.ts'
 import { undoAndThrow } from '../../../base/undo.ts'
 import type {
   Backend,
@@ -11,7 +10,6 @@ import { deviceParts } from '../../qemu/device-parts.ts'
 import { plugCommand, type QmpCommand, removeCommand } from '../../qemu/parts.ts'
 import type { PartsHost } from '../../qemu/parts-host.ts'
 import { checkCanBeKept } from '../../spec/check-spec.ts'
-import { pathOf } from '../../spec/component-path.ts'
 import { specFromProto } from '../../spec/from-proto.ts'
 import { chipsetOf, type Device, type VmSpec } from '../../spec/spec.ts'
 import { nodeNames, qemuId, type SpecKey, specKey } from '../../spec/spec-key.ts'
@@ -35,6 +33,7 @@ import { closeUnused } from './descriptor-sets.ts'
 import { refuseBases, refuseOthersBases } from './disk-in-use.ts'
 import { openerOf, partsHostOf } from './parts-host-of.ts'
 import { type Providers, providerSteps, providersOf, toRecord } from './provider-steps.ts'
+import { secretValue } from './secret-value.ts'
 import { isEqualBackend, isEqualDevice, withDevice } from './specification.ts'
 
 /**
@@ -290,14 +289,7 @@ async function secretValueOf(
   { secrets }: Providers,
 ): Promise<ReadonlyMap<string, string>> {
   const uuid = backend?.file?.encryption?.secret
-  if (uuid === undefined) return new Map()
-  const value = await readFile(secrets.get(uuid) ?? '', 'base64').catch((error) => {
-    const at = pathOf('backends', key, 'file', 'encryption', 'secret')
-    const text =
-      errnoOf(error) === 'ENOENT' ? 'not found, want it set before (./microvm secret)' : errnoOf(error)
-    throw new AgentError('FAILED_PRECONDITION', `${at}: secret ${uuid}: ${text}`)
-  })
-  return new Map([[uuid, value]])
+  return uuid === undefined ? new Map() : new Map([[uuid, await secretValue(key, uuid, secrets.get(uuid))]])
 }
 
 interface HotPlug extends Pick<PlannedDevice, 'spec' | 'partsFor'>, Pick<PartsHost, 'secretValues'> {

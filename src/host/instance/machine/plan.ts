@@ -73,7 +73,7 @@ export function planFor(host: PlanHost): Plan {
     const { spec } = hardware
     const qmp = join(folder, QEMU.socket)
     const isMachine = what === 'machine'
-    const secrets = await secretsOf(hardware, host, record)
+    const secrets = isMachine ? await secretsOf(hardware, host, record) : await layerSecrets(host, record)
     const daemons = isMachine ? await daemonSteps(hardware, { host, folder, record, secrets }) : []
     const { walls } = host
     const pathFor = (socket: string) => (walls === undefined ? socket : relative(folder, socket))
@@ -222,6 +222,19 @@ async function secretsOf(
     )
   }
   return files
+}
+
+/** Those of the disks with layers; '' for one that is not there. */
+async function layerSecrets(
+  host: PlanHost,
+  record: Readonly<InstanceRecord>,
+): Promise<ReadonlyMap<string, string>> {
+  const encrypted = record.layers.filter(({ secret }) => secret !== '')
+  const files = encrypted.map(async ({ backend, secret }) => {
+    const path = volumeField(record.document, backend)
+    return [secret, await secretFile(host, record, { uuid: secret, path }).catch(() => '')] as const
+  })
+  return new Map(await Promise.all(files))
 }
 
 /** The file of a secret that the field at `path` names. */

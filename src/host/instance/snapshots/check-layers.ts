@@ -4,6 +4,7 @@ import { AgentError } from '../../../base/errors.ts'
 import type { Layer } from '../../../gen/microvm/instance/v1/instance.ts'
 import { pathOf } from '../../spec/component-path.ts'
 import { layerPath } from './layers.ts'
+import { readLuksHeader } from './luks-header.ts'
 
 /** The unit of a disk. */
 const SECTOR = 512
@@ -26,15 +27,27 @@ export async function checkLayers(folder: string, layers: readonly Layer[]): Pro
 }
 
 /** Throws FAILED_PRECONDITION when the file below the layers is missing or became smaller. */
-export async function checkBase({ backend, base, qcow2Base, sizeBytes }: Layer): Promise<void> {
-  const size = qcow2Base ? await sizeOfImage(base) : await sizeOf(base)
+export async function checkBase(layer: Layer): Promise<void> {
+  const { backend, base, sizeBytes } = layer
+  const size = await sizeOfBase(layer)
   if (size >= sizeBytes) return
   const text = `${base} has ${size} bytes, want at least ${sizeBytes}: snapshots are on it`
   throw new AgentError('FAILED_PRECONDITION', `${pathOf('backends', backend, 'file', 'path')}: ${text}`)
 }
 
+/** The bytes of the disk in the file below layers. */
+export async function sizeOfBase({
+  base,
+  qcow2Base,
+  secret,
+}: Pick<Layer, 'base' | 'qcow2Base' | 'secret'>): Promise<number> {
+  if (qcow2Base) return await sizeOfImage(base)
+  const size = await sizeOf(base)
+  return secret === '' ? size : size - (await readLuksHeader(base)).payloadOffset
+}
+
 /** The bytes of the disk in a file or block device, in whole sectors as QEMU counts them. */
-export async function sizeOf(path: string): Promise<number> {
+async function sizeOf(path: string): Promise<number> {
   const status = await stat(path).catch((error) => {
     throw new AgentError('FAILED_PRECONDITION', `${path}: ${error.code}`)
   })
@@ -44,7 +57,7 @@ export async function sizeOf(path: string): Promise<number> {
 }
 
 /** The bytes of the disk in a qcow2 image, by its header (QEMU, interop/qcow2.txt). */
-export async function sizeOfImage(path: string): Promise<number> {
+async function sizeOfImage(path: string): Promise<number> {
   const fail = (text: string) => new AgentError('FAILED_PRECONDITION', `${path}: ${text}`)
   // A FIFO would make it wait for a writer.
   await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK).catch((error) => {

@@ -1,12 +1,13 @@
 import { statSync } from 'node:fs'
 import type { Layer } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
-import { fileNodeOf, layerParts } from '../../qemu/device-parts.ts'
-import { type Part, plugCommand } from '../../qemu/parts.ts'
+import { fileNodeOf, keyOf, layerParts } from '../../qemu/device-parts.ts'
+import { type Part, plugCommand, removeCommand } from '../../qemu/parts.ts'
 import type { QmpClient } from '../../qemu/qmp/client.ts'
 import { nodeNames, specKey } from '../../spec/spec-key.ts'
 import { closeUnused } from '../devices/descriptor-sets.ts'
 import { openerOf } from '../devices/parts-host-of.ts'
+import { secretValue } from '../devices/secret-value.ts'
 import type { MachineInstance } from '../instance.ts'
 import { isKept, makeSteps, undoSteps } from '../machine/steps.ts'
 import { layerNode, layerPath } from './layers.ts'
@@ -55,11 +56,18 @@ export async function openBlocks(
   const opener = openerOf(instance)
   const base = baseNode(record, top)
   const parts: Part[] = []
+  const key = top.secret === '' ? undefined : keyFor(base, top)
+  if (key !== undefined && !chain.every(({ id }) => known.has(layerNode(id)))) {
+    // It is not there before the first object.
+    const objects = await qmp.execute('qom-list', { path: '/objects' }, ending).catch(() => [])
+    if (!objects.some(({ name }) => name === key)) parts.push(await secretPart(instance, key, top))
+  }
   if (!known.has(base)) {
     const isDevice = statSync(lowest.base, { throwIfNoEntry: false })?.isBlockDevice() === true
     const filename = opener?.disk(lowest.base, true) ?? lowest.base
     const file = { driver: isDevice ? 'host_device' : 'file', 'node-name': fileNodeOf(base), filename }
-    const format = lowest.qcow2Base ? { driver: 'qcow2', backing: null } : { driver: 'raw' }
+    const raw = key === undefined ? { driver: 'raw' } : { driver: 'luks', 'key-secret': key }
+    const format = lowest.qcow2Base ? { driver: 'qcow2', backing: null } : raw
     const disk = { ...format, 'node-name': base, file: fileNodeOf(base), 'read-only': true }
     parts.push({ option: 'blockdev', properties: file }, { option: 'blockdev', properties: disk })
   }
@@ -68,12 +76,12 @@ export async function openBlocks(
     const below = chain[index - 1]
     const backing = below === undefined ? base : layerNode(below.id)
     const isTop = index === chain.length - 1
-    if (!known.has(node))
-      parts.push(...layerParts({ node, path: layerPath(context.folder, id) }, { backing, isTop, opener }))
+    const file = { node, path: layerPath(context.folder, id) }
+    if (!known.has(node)) parts.push(...layerParts(file, { backing, isTop, opener, key }))
   }
   const close = async () => {
-    for (const { properties } of parts.toReversed())
-      await qmp.execute('blockdev-del', { 'node-name': `${properties['node-name']}` }, ending).catch(() => {})
+    for (const command of parts.toReversed().flatMap((part) => removeCommand(part) ?? []))
+      await qmp.command(command, ending).catch(() => {})
     if (parts.length > 0) await closeUnused(qmp, ending).catch(() => {})
   }
   try {
@@ -84,4 +92,16 @@ export async function openBlocks(
     await close()
     throw instance.explain(error, lowest.base)
   }
+}
+
+/** QEMU's object with the secret of a chain of layers: a disk of the machine has one already. */
+function keyFor(base: string, { backend }: Layer): string {
+  return base === nodeNames(specKey(backend)).format ? keyOf(specKey(backend)) : `${base}.key`
+}
+
+async function secretPart(instance: MachineInstance, id: string, { backend, secret }: Layer): Promise<Part> {
+  const planned = await instance.planned({}, 'blocks')
+  const file = planned.find(({ step }) => step === 'qemu')?.secrets?.get(secret)
+  const data = await secretValue(backend, secret, file)
+  return { option: 'object', type: 'secret', properties: { id, data, format: 'base64' } }
 }

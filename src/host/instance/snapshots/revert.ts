@@ -6,7 +6,7 @@ import type { MachineInstance } from '../instance.ts'
 import type { Caller, OwnerCheck } from '../instances.ts'
 import { checkFiles } from '../machine/check-files.ts'
 import { undoSteps } from '../machine/steps.ts'
-import { checkBase, checkLayers, sizeOf } from './check-layers.ts'
+import { checkBase, checkLayers, sizeOfBase } from './check-layers.ts'
 import { baseOf, layersUpTo } from './layers.ts'
 import { makeOverlays } from './overlay-file.ts'
 import { below, type Provide } from './take-snapshot.ts'
@@ -87,11 +87,11 @@ async function layersOn({ context, record }: MachineInstance, snapshot: Snapshot
     const base = baseOf(snapshot, backend)
     const present = layersUpTo(record.layers, layer)
     await checkLayers(context.folder, present)
-    const { qcow2Base = false, sizeBytes = await sizeOf(base) } =
-      record.layers.find((each) => each.base === base) ?? {}
+    const { secret = '' } = snapshot.specification?.backends[backend]?.file?.encryption ?? {}
+    const known = record.layers.find((each) => each.base === base)
+    const file = { base, qcow2Base: known?.qcow2Base ?? false, secret }
     const id = record.lastLayer + 1 + added.length
-    const size = BigInt(sizeBytes)
-    const own = { backend, base, qcow2Base, sizeBytes: size }
+    const own = { ...file, backend, sizeBytes: known?.sizeBytes ?? BigInt(await sizeOfBase(file)) }
     added.push({ id, parent: layer, ...own, active: true, usedBytes: 0n })
   }
   // A file that became smaller has not the content of the snapshot.

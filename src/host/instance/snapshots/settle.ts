@@ -34,8 +34,8 @@ export async function prepareStart(
   await settleLayers(instance)
   const { record } = instance
   const { backends = {} } = specification ?? {}
-  for (const { active, backend, base, qcow2Base } of record.layers) {
-    const path = backends[backend]?.file?.path
+  for (const { active, backend, base, qcow2Base, secret } of record.layers) {
+    const { encryption, path } = backends[backend]?.file ?? {}
     if (!active || path === undefined) continue
     const refuse = (field: string, found: string, wanted: string) => {
       const at = pathOf('backends', backend, 'file', field)
@@ -44,6 +44,8 @@ export async function prepareStart(
     if (path !== base) refuse('path', path, base)
     if (isImage({ document }, backend) !== qcow2Base)
       refuse('format', qcow2Base ? 'raw' : 'qcow2', qcow2Base ? 'qcow2' : 'raw')
+    if ((encryption !== undefined) !== (secret !== ''))
+      refuse('encryption', encryption ? 'with a secret' : 'none', secret ? `secret ${secret}` : 'none')
   }
   for (const key of Object.keys(backends)) await checkLayers(context.folder, layersOfBackend(record, key))
   await refuseUnknown(instance)

@@ -44,8 +44,8 @@ export function snapshotCalls(
       const isHidden = areFilesHidden(record, caller)
       const layers = record.layers.map(async (layer) => {
         const status = await stat(layerPath(context.folder, layer.id)).catch(() => undefined)
-        const base = isHidden ? '' : layer.base
-        return { ...layer, base, usedBytes: BigInt((status?.blocks ?? 0) * STAT_BLOCK) }
+        const { base, secret } = isHidden ? { base: '', secret: '' } : layer
+        return { ...layer, base, secret, usedBytes: BigInt((status?.blocks ?? 0) * STAT_BLOCK) }
       })
       const snapshots = isHidden ? record.snapshots.map(withoutFiles) : [...record.snapshots]
       return { snapshots, layers: await Promise.all(layers) }

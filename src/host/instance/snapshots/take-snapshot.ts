@@ -11,7 +11,7 @@ import {
   State,
 } from '../../../gen/microvm/instance/v1/instance.ts'
 import { InstanceRecord, type StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
-import { fileNodeOf, layerParts } from '../../qemu/device-parts.ts'
+import { fileNodeOf, keyOf, layerParts } from '../../qemu/device-parts.ts'
 import type { Backends } from '../../qemu/machine/as-spec.ts'
 import { plugCommand } from '../../qemu/parts.ts'
 import type { QmpClient } from '../../qemu/qmp/client.ts'
@@ -24,7 +24,7 @@ import { refused } from '../devices/plug.ts'
 import { machinesOf } from '../documents/document-record.ts'
 import type { MachineInstance } from '../instance.ts'
 import type { Caller } from '../instances.ts'
-import { checkLayers, sizeOf, sizeOfImage } from './check-layers.ts'
+import { checkLayers, sizeOfBase } from './check-layers.ts'
 import { diskNode, type Layers, layerNode, layerPath, layersOfBackend } from './layers.ts'
 import { makeOverlays, removeFiles } from './overlay-file.ts'
 
@@ -32,6 +32,8 @@ import { makeOverlays, removeFiles } from './overlay-file.ts'
 const MAX_SNAPSHOTS = 64
 /** On top of each other, each an open file and a look-up for what is not in it. */
 const MAX_DEPTH = 32
+/** QEMU takes up to two seconds to open each of these, all of them before it greets. */
+const MAX_ENCRYPTED_DEPTH = 8
 /** Of the record with the configurations of all its snapshots. */
 const MAX_RECORD_BYTES = 4 * 1024 * 1024
 
@@ -150,20 +152,19 @@ async function planOf(
   const disks: Snapshot['disks'] = []
   for (const device of keys) {
     const { backend = '' } = specification.devices[device] ?? {}
-    const base = specification.backends[backend]?.file?.path ?? ''
+    const { encryption, path: base = '' } = specification.backends[backend]?.file ?? {}
     const present = layersOfBackend(record, backend)
-    if (present.length >= MAX_DEPTH)
+    if (present.length >= (encryption === undefined ? MAX_DEPTH : MAX_ENCRYPTED_DEPTH))
       throw exhausted(`${pathOf('devices', device)}: ${present.length} layers of snapshots, want fewer`)
     await checkLayers(context.folder, present)
     const layer = present.at(-1)?.id ?? 0
     const qcow2Base = present[0]?.qcow2Base ?? isImage(record, backend)
+    const file = { base, qcow2Base, secret: encryption?.secret ?? '' }
     const size =
-      sizes?.get(diskNode(record, backend)) ??
-      present.at(-1)?.sizeBytes ??
-      (qcow2Base ? await sizeOfImage(base) : await sizeOf(base))
+      sizes?.get(diskNode(record, backend)) ?? present.at(-1)?.sizeBytes ?? (await sizeOfBase(file))
     disks.push({ device, backend, layer })
     const id = record.lastLayer + 1 + added.length
-    const own = { backend, base, qcow2Base, sizeBytes: BigInt(size) }
+    const own = { ...file, backend, sizeBytes: BigInt(size) }
     added.push({ id, parent: layer, ...own, active: true, usedBytes: 0n })
   }
   const state = machine === undefined ? 'stopped' : record.current === State.RUNNING ? 'running' : 'paused'
@@ -205,8 +206,6 @@ function disksOf(
     if (device.disk.noSnapshot) return ['FAILED_PRECONDITION', 'snapshots leave it out (no_snapshot)']
     if (file?.access !== File_Access.READ_WRITE)
       return ['FAILED_PRECONDITION', 'the guest cannot write to a file of its own, want access READ_WRITE']
-    if (file.encryption !== undefined)
-      return ['FAILED_PRECONDITION', 'encrypted, and what is written after a snapshot would not be']
     return leaving.includes(key) ? ['FAILED_PRECONDITION', 'leaving the machine'] : undefined
   }
   for (const key of wanted) {
@@ -279,9 +278,10 @@ async function putOnTop(instance: MachineInstance, added: readonly Layer[]): Pro
   const { qmp } = instance.machine()
   const signal = instance.ending
   const opener = openerOf(instance)
-  const parts = added.flatMap(({ id }) => {
+  const parts = added.flatMap(({ backend, id, secret }) => {
     const file = { node: layerNode(id), path: layerPath(context.folder, id) }
-    return layerParts(file, { backing: null, isTop: true, opener })
+    const key = secret === '' ? undefined : keyOf(specKey(backend))
+    return layerParts(file, { backing: null, isTop: true, opener, key })
   })
   const actions = added.map(({ id, backend }) => ({
     type: 'blockdev-snapshot' as const,

@@ -157,7 +157,8 @@ function disk(key: string, device: MachineDevice, file: FileBackend, host: Parts
       },
       ...layers.flatMap((layer, index) => {
         const backing = layers[index - 1]?.node ?? format
-        return layerParts(layer, { backing, isTop: index === layers.length - 1, opener: host.opener })
+        const isTop = index === layers.length - 1
+        return layerParts(layer, { backing, isTop, opener: host.opener, key: secret?.properties.id })
       }),
     ],
     properties: {

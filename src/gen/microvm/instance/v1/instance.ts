@@ -794,6 +794,8 @@ export interface Layer {
   usedBytes: bigint;
   /** The disk's own file is a qcow2 image, not a raw one. */
   qcow2Base: boolean;
+  /** Id of the secret that opens both: the disk's own file is a LUKS image, and this one has its header. */
+  secret: string;
 }
 
 export interface ListSnapshotsRequest {
@@ -7031,7 +7033,17 @@ export const SnapshotDisk: MessageFns<SnapshotDisk> = {
 };
 
 function createBaseLayer(): Layer {
-  return { id: 0, parent: 0, backend: "", base: "", sizeBytes: 0n, active: false, usedBytes: 0n, qcow2Base: false };
+  return {
+    id: 0,
+    parent: 0,
+    backend: "",
+    base: "",
+    sizeBytes: 0n,
+    active: false,
+    usedBytes: 0n,
+    qcow2Base: false,
+    secret: "",
+  };
 }
 
 export const Layer: MessageFns<Layer> = {
@@ -7065,6 +7077,9 @@ export const Layer: MessageFns<Layer> = {
     }
     if (message.qcow2Base !== false) {
       writer.uint32(64).bool(message.qcow2Base);
+    }
+    if (message.secret !== "") {
+      writer.uint32(74).string(message.secret);
     }
     return writer;
   },
@@ -7146,6 +7161,14 @@ export const Layer: MessageFns<Layer> = {
             message.qcow2Base = reader.bool();
             continue;
           }
+          case 9: {
+            if (tag !== 74) {
+              break;
+            }
+
+            message.secret = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -7171,6 +7194,7 @@ export const Layer: MessageFns<Layer> = {
     message.active = object.active ?? false;
     message.usedBytes = (object.usedBytes !== undefined && object.usedBytes !== null) ? BigInt(object.usedBytes) : 0n;
     message.qcow2Base = object.qcow2Base ?? false;
+    message.secret = object.secret ?? "";
     return message;
   },
 };
