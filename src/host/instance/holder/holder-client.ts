@@ -288,7 +288,13 @@ function readable(socket: Socket): Promise<void> {
   })
 }
 
-function isAlive(pid: number, startTime: string): boolean {
+/** When a process started, in the kernel's ticks; empty when there is none. */
+export function startTimeOf(pid: number): string {
+  return procStatFields(readStat(pid))[19] ?? ''
+}
+
+/** Whether the process that started then has not ended. */
+export function isAlive(pid: number, startTime: string): boolean {
   const fields = procStatFields(readStat(pid))
   return fields[19] === startTime && fields[0] !== 'Z' && fields[0] !== 'X'
 }

@@ -5,7 +5,7 @@ import { AgentError, errnoOf } from '../../../base/errors.ts'
 import { findAgentFolder, loadNative } from '../../../os/native.ts'
 import { startChild } from '../../../os/process/child.ts'
 import { linuxStreams } from '../../../os/streams/linux-streams.ts'
-import { connectToHolder, HolderClient } from './holder-client.ts'
+import { connectToHolder, HolderClient, isAlive, startTimeOf } from './holder-client.ts'
 
 /** How long the program may take to make the namespace and its socket. */
 const START_TIMEOUT_MS = 10_000
@@ -55,9 +55,10 @@ export async function findHolder(folder: string): Promise<HolderClient | undefin
 export async function killHolder(folder: string): Promise<void> {
   for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
     if (!(await isHolder(pid, folder))) continue
+    const startTime = startTimeOf(Number(pid))
     process.kill(Number(pid), 'SIGKILL')
-    // A zombie has no command line.
-    while (await isHolder(pid, folder)) await sleep(LOOK_MS)
+    // Its command line is gone before its namespace has ended.
+    while (isAlive(Number(pid), startTime)) await sleep(LOOK_MS)
   }
 }
 
