@@ -40,7 +40,7 @@ async function all(
   return (await Promise.all(found)).flat()
 }
 
-const NOTHING = { node: '', numbers: '', driver: '', sizeBytes: 0n, identity: '' } as const
+const NOTHING = { node: '', numbers: '', driver: '', sizeBytes: 0n, identity: '', serial: '' } as const
 
 async function block(files: Files, { name, path }: Place): Promise<Found> {
   const [numbers, sectors] = await Promise.all([read(files, `${path}/dev`), read(files, `${path}/size`)])
@@ -49,6 +49,8 @@ async function block(files: Files, { name, path }: Place): Promise<Found> {
     node: `/dev/${name.replaceAll('!', '/')}`,
     numbers,
     driver: await driverAt(files, `${path}/device`),
+    // Of virtio and of NVMe.
+    serial: (await read(files, `${path}/serial`)) || (await read(files, `${path}/device/serial`)),
     sizeBytes: /^\d+$/.test(sectors) ? BigInt(sectors) * SECTOR_BYTES : 0n,
   }
 }

@@ -44,10 +44,12 @@ export interface Payload {
     | undefined;
   /** Payloads of package linuxcontainer. */
   containers: Any[];
+  /** Calls that the guest's policy has refused, such as `ListContainers`: what they tell is missing in all payloads. */
+  refusedCalls: string[];
 }
 
 function createBasePayload(): Payload {
-  return { schemaVersion: 0, stage: 0, id: "", network: undefined, containers: [] };
+  return { schemaVersion: 0, stage: 0, id: "", network: undefined, containers: [], refusedCalls: [] };
 }
 
 export const Payload: MessageFns<Payload> = {
@@ -66,6 +68,9 @@ export const Payload: MessageFns<Payload> = {
     }
     for (const v of message.containers) {
       Any.encode(v!, writer.uint32(42).fork()).join();
+    }
+    for (const v of message.refusedCalls) {
+      writer.uint32(50).string(v!);
     }
     return writer;
   },
@@ -123,6 +128,14 @@ export const Payload: MessageFns<Payload> = {
             message.containers.push(Any.decode(reader, reader.uint32()));
             continue;
           }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.refusedCalls.push(reader.string());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -147,6 +160,7 @@ export const Payload: MessageFns<Payload> = {
       ? Any.fromPartial(object.network)
       : undefined;
     message.containers = object.containers?.map((e) => Any.fromPartial(e)) || [];
+    message.refusedCalls = object.refusedCalls?.map((e) => e) || [];
     return message;
   },
 };

@@ -269,6 +269,8 @@ export interface Device {
   sizeBytes: bigint;
   /** Of a PCI function: vendor, device and class, such as `1af4:1042 018000`. */
   identity: string;
+  /** Of a disk that has one. */
+  serial: string;
 }
 
 export const Device_Kind = {
@@ -2504,7 +2506,7 @@ export const ListDevicesResponse: MessageFns<ListDevicesResponse> = {
 };
 
 function createBaseDevice(): Device {
-  return { kind: 0, name: "", node: "", numbers: "", driver: "", path: "", sizeBytes: 0n, identity: "" };
+  return { kind: 0, name: "", node: "", numbers: "", driver: "", path: "", sizeBytes: 0n, identity: "", serial: "" };
 }
 
 export const Device: MessageFns<Device> = {
@@ -2535,6 +2537,9 @@ export const Device: MessageFns<Device> = {
     }
     if (message.identity !== "") {
       writer.uint32(66).string(message.identity);
+    }
+    if (message.serial !== "") {
+      writer.uint32(74).string(message.serial);
     }
     return writer;
   },
@@ -2616,6 +2621,14 @@ export const Device: MessageFns<Device> = {
             message.identity = reader.string();
             continue;
           }
+          case 9: {
+            if (tag !== 74) {
+              break;
+            }
+
+            message.serial = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2641,6 +2654,7 @@ export const Device: MessageFns<Device> = {
     message.path = object.path ?? "";
     message.sizeBytes = (object.sizeBytes !== undefined && object.sizeBytes !== null) ? BigInt(object.sizeBytes) : 0n;
     message.identity = object.identity ?? "";
+    message.serial = object.serial ?? "";
     return message;
   },
 };
