@@ -240,6 +240,11 @@ export const LAYERS: readonly Layer[] = [
     packages: ['@bufbuild/protobuf'],
   },
   {
+    folder: 'src/host/migration/payloads',
+    imports: ['src/rpc', 'src/gen', 'src/base'],
+    packages: ['@bufbuild/protobuf'],
+  },
+  {
     folder: 'src/host/service',
     imports: [
       ...[

@@ -1,14 +1,22 @@
 import { once } from 'node:events'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
 import { SIGKILL } from '../../../src/base/signals.ts'
 import {
   type Event,
   IntrospectionDefinition,
   ReadProfileRequest_Kind as ProfileKind,
 } from '../../../src/gen/microvm/agent/v1/introspection.ts'
+import { LifecycleDefinition } from '../../../src/gen/microvm/agent/v1/lifecycle.ts'
+import { Stage as ContainerStage } from '../../../src/gen/state/host/linuxcontainer.ts'
+import { Stage as PodStage } from '../../../src/gen/state/host/pod.ts'
+import { Stage as ProcessStage } from '../../../src/gen/state/host/process.ts'
+import { askGuest } from '../../../src/host/migration/payloads/ask-guest.ts'
+import { restoreInstance, saveInstance } from '../../../src/host/migration/payloads/saved-instance.ts'
 import { clientFor, type ServiceClient } from '../../../src/rpc/client.ts'
 import { type AgentPod, initPidOf, startPod } from '../../support/host/agent-pod.ts'
 import { type HostPorts, makeHostPorts } from '../../support/host/host-ports.ts'
+import { FACTS } from '../../support/host-wing/machine-facts.ts'
 import { grpcConnection } from '../../support/rpc/grpc-client.ts'
 import { ReflectingClient } from './reflecting-client.ts'
 
@@ -199,6 +207,34 @@ describe('an agent with a container, asked what it does', () => {
     const part = await introspection.readOutput({ ...request, offset: totalBytes - 9n, len: 4 })
     expect(Buffer.from(part.data).toString()).toBe(written.subarray(-9, -5).toString())
     await worker.wait()
+  })
+
+  it('tells a host that saves its machine what runs, and how far the streams are', async () => {
+    const port = await host.listen(3)
+    const added = ['sh', '-c', 'echo hello; exec sleep 1000']
+    await pod.add('c1', 'saved', added, { ports: { stdoutPort: 3 } })
+    const socket = await port.connection
+    expect(String((await once(socket.resume(), 'data'))[0])).toBe('hello\n')
+    const lifecycle = clientFor(LifecycleDefinition, connection)
+    const detached = await lifecycle.detach({})
+    const guest = await askGuest(connection, detached, neverAborted)
+    const again = await host.listen(3)
+    await lifecycle.attach({})
+    await again.connection
+    const restored = restoreInstance(saveInstance({ ...FACTS, guest }), 'state')
+    expect(restored.pod).toMatchObject({ stage: PodStage.ACTIVE, id: 'pod', refusedCalls: [] })
+    expect(restored.pod.containers).toMatchObject([
+      { id: 'c1', stage: ContainerStage.RUNNING, ioRetryMs: 0n, layers: [], vpciDevices: [] },
+    ])
+    const { '': init, saved } = restored.pod.containers[0]?.processes ?? {}
+    const { containers } = await introspection.listContainers({})
+    const bundlePath = containers[0]?.bundle
+    const running = { stage: ProcessStage.RUNNING, bundlePath, hasTerminal: false, exit: undefined }
+    expect(init).toMatchObject({ ...running, pid: initPidOf(pod.started, 'c1'), ports: [] })
+    expect(saved).toMatchObject({ ...running, ports: [{ stream: 'stdout', port: 3, total: 6n }] })
+    expect(bundlePath).toMatch(/\/c1$/)
+    await pod.agent.signalProcess({ containerId: 'c1', execId: 'saved', signal: SIGKILL })
+    await pod.agent.waitProcess({ containerId: 'c1', execId: 'saved' })
   })
 
   it('takes a snapshot of its heap, piece by piece', async () => {
