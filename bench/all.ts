@@ -32,6 +32,7 @@ const PATHS = [
   'containers/metrics',
   ...['guest/hot-plug', 'guest/idle', 'guest/vm-boot', 'guest/guest-memory', 'guest/mem-agent'],
   'guest/resume',
+  'guest/device-back',
   'guest/freeze',
   'guest/counts',
   'host/expand',

@@ -49,9 +49,6 @@ const LONGEST_WAIT_MS = 60_000
 /** How long after a look at the host's clock another broken connection is no reason for one. */
 const LOOKS_APART_MS = 1_000
 
-/** vhost-device-vsock 0.3 may carry nothing over a connection that is made right after its device was plugged. */
-const DEVICE_SETTLES_MS = 500
-
 /** What a guest does about a loss of its wire, and after it stood still (docs/resume.md). */
 export class Lifecycle {
   readonly #parts: LifecycleParts
@@ -163,11 +160,8 @@ export class Lifecycle {
     if (!modalias.startsWith(VSOCK)) return
     if (action === 'remove') this.#trigger('device')
     // A new device ends what Detach began.
-    if (action === 'bind') {
-      this.#parts.os.clock.startTimer(DEVICE_SETTLES_MS, () => {
-        this.#detachment.attach({ streams: [] }).catch((error: unknown) => this.#logLook(error))
-      })
-    }
+    if (action === 'bind')
+      this.#detachment.attach({ streams: [] }).catch((error: unknown) => this.#logLook(error))
   }
 
   #trigger(trigger: Trigger): void {

@@ -134,7 +134,6 @@ describe('Detach', () => {
     await settle()
     expect(() => lifecycle.admit(openCall(EXEC))).toThrow(DETACHED.message)
     os.uevents.send(`bind${device}`)
-    os.clock.advance(500)
     await settle()
     expect(() => lifecycle.admit(openCall(EXEC))).not.toThrow()
     expect(done).toEqual(['detach', 'attach '])

@@ -56,9 +56,16 @@ export class HotVsock {
 
   /** Where the host listens for a port of the guest, with `_PORT` appended. */
   get path(): string {
-    return this.#count === 0
-      ? guestSocketIn(this.#guest.folder)
-      : join(this.#guest.folder, `guest-${this.#count}.sock`)
+    return this.#count === 0 ? guestSocketIn(this.#guest.folder) : this.#pathOf(this.#count)
+  }
+
+  /** The {@link path} after the next plug. */
+  get nextPath(): string {
+    return this.#pathOf(this.#count + 1)
+  }
+
+  #pathOf(count: number): string {
+    return join(this.#guest.folder, `guest-${count}.sock`)
   }
 
   async end(): Promise<void> {
