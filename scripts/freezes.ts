@@ -1,9 +1,10 @@
+import { writeFileSync } from 'node:fs'
 import { FREEZES, freezesTable, readFreezesRun } from './test/freezes-run.ts'
 import { type LongRun, randomSeed, runLong } from './test/long-run.ts'
 
 /**
  * `npm run freezes -- [--count N] [--seed S]`: guests stop at random moments and go on, half of them with another QEMU. The
- * exit status is 1 when one lost something.
+ * exit status is 1 when one lost something. SIGTERM ends the run after the next freeze.
  */
 function prepare(): LongRun {
   const { count, seed } = readFreezesRun(process.argv.slice(2), randomSeed())
@@ -11,12 +12,17 @@ function prepare(): LongRun {
   return {
     seed,
     patterns: ['test/vm/resume/freezes.test.ts'],
-    environment: (figures) => ({
-      [FREEZES.count]: String(count),
-      [FREEZES.seed]: String(seed),
-      [FREEZES.figures]: figures,
-      [FREEZES.progressSeconds]: '20',
-    }),
+    environment: (figures) => {
+      const stop = `${figures}-stop`
+      process.once('SIGTERM', () => writeFileSync(stop, ''))
+      return {
+        [FREEZES.count]: String(count),
+        [FREEZES.seed]: String(seed),
+        [FREEZES.figures]: figures,
+        [FREEZES.stop]: stop,
+        [FREEZES.progressSeconds]: '20',
+      }
+    },
     table: freezesTable,
   }
 }

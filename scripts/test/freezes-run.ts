@@ -7,6 +7,8 @@ export const FREEZES = {
   seed: 'MICROVM_FREEZES_SEED',
   /** The file to which each test appends its figures, one JSON line each. */
   figures: 'MICROVM_FREEZES_FIGURES',
+  /** The file that ends the run after the next freeze. */
+  stop: 'MICROVM_FREEZES_STOP',
   /** Seconds between two progress lines; without it none are written. */
   progressSeconds: 'MICROVM_FREEZES_PROGRESS_SECONDS',
 } as const
@@ -52,7 +54,7 @@ export interface FreezesFigures {
 }
 
 export function freezesTable(file: string): readonly string[] {
-  const rows = readFigures<FreezesFigures>(file)
+  const rows = byKind(readFigures<FreezesFigures>(file))
   if (rows.length === 0) return []
   return figuresTable('guests frozen:', [
     ['', 'freezes', 'seconds', 'answer ms'],
@@ -62,4 +64,16 @@ export function freezesTable(file: string): readonly string[] {
     ),
     ['all', rows.reduce((sum, { count }) => sum + count, 0)],
   ])
+}
+
+function byKind(figures: readonly FreezesFigures[]): readonly FreezesFigures[] {
+  const rows = new Map<string, FreezesFigures>()
+  for (const { kind, count, seconds, slowestAnswerMs } of figures) {
+    const known = rows.get(kind) ?? { count: 0, seconds: 0, slowestAnswerMs: 0 }
+    rows.set(kind, {
+      ...{ kind, count: known.count + count, seconds: known.seconds + seconds },
+      slowestAnswerMs: Math.max(known.slowestAnswerMs, slowestAnswerMs),
+    })
+  }
+  return [...rows.values()].toSorted((one, other) => one.kind.localeCompare(other.kind))
 }

@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { closeSync, copyFileSync, existsSync, openSync, readFileSync, rmSync } from 'node:fs'
-import { createServer, type Server } from 'node:net'
+import { createServer, type Server, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
@@ -78,13 +78,10 @@ export class FreezingMachine {
     await goOnFrom(this.#monitor(), this.#path('state'))
   }
 
-  /** Gives what the guest writes to a port, over any number of connections; in a guest without vsock nothing comes. */
-  async listen(port: number, onText: (text: string) => void): Promise<void> {
-    const server = createServer((socket) =>
-      socket
-        .setEncoding('utf8')
-        .on('data', onText)
-        .on('error', () => {}),
+  /** Gives each connection of the guest to a port; in a guest without vsock none comes. */
+  async listen(port: number, onConnection: (socket: Socket) => void): Promise<void> {
+    const server = createServer({ allowHalfOpen: true, pauseOnConnect: true }, (socket) =>
+      onConnection(socket.on('error', () => {})),
     )
     this.#servers.push(server)
     await once(server.listen(`${this.#path('vsock.sock')}_${port}`), 'listening')

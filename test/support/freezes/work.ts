@@ -1,4 +1,6 @@
 import { randomBytes } from 'node:crypto'
+import type { Socket } from 'node:net'
+import { availableParallelism, loadavg } from 'node:os'
 import { setTimeout as delay } from 'node:timers/promises'
 import { AgentError, messageOf } from '../../../src/base/errors.ts'
 import { type Agent, agentOf } from '../../../src/client/container/container-session.ts'
@@ -7,6 +9,7 @@ import { LifecycleDefinition } from '../../../src/gen/microvm/agent/v1/lifecycle
 import { clientFor, type ServiceClient } from '../../../src/rpc/client.ts'
 import type { CallOptions, TtrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import { execProcessRequest } from '../containers/container-requests.ts'
+import { ResumingReader } from '../host/resuming-host.ts'
 import { startAgentKiller } from '../vm/agent-killer.ts'
 import { createPod, GUEST_PROC } from '../vm/guest-pod.ts'
 
@@ -20,7 +23,7 @@ interface Session {
 /** Of the host. */
 export const PORT = 5001
 /** With the kernel command line's word for streams that outlive their device. */
-export const WORDS = ['agent.stream_grace=600']
+export const WORDS = ['agent.stream_grace=600', 'agent.stream_resume=true']
 
 const PRINT = 'i=0; while :; do echo line $i; i=$((i + 1)); usleep 200000; done'
 /** Descriptors of each process of the agent, then the numbers of mounts, processes and cgroups. */
@@ -31,7 +34,7 @@ done
 echo mounts $(wc -l < /guest/proc/1/mountinfo)
 echo end
 done`
-const GOES_ON_MS = 60_000
+const GOES_ON_MS = 180_000
 /** The agent opens and closes descriptors at any time. */
 const FDS_BY_CHANCE = 12
 const FALSE_ALARM = /has not answered|\bhung\b|soft lockup|rcu_sched|rpc in progress.*WARN|died too often/i
@@ -47,7 +50,10 @@ export class FrozenWork {
   #kills = 0
   readonly #lines = new Lines()
   readonly #portLines = new Lines()
+  readonly #portReader = new ResumingReader((bytes) => this.#portLines.add(bytes.toString()))
+  #portReading = Promise.resolve()
   #hasPort = false
+  #reads = 0
   #echoed = 0
   #execs = 0
   #readers: Promise<unknown> = Promise.resolve()
@@ -57,13 +63,14 @@ export class FrozenWork {
     return this.#kills
   }
 
-  /** The text that a container writes to {@link PORT}. */
-  portText(text: string): void {
-    try {
-      this.#portLines.add(text)
-    } catch (error) {
-      this.#fault(`port: ${messageOf(error)}`)
-    }
+  /** Takes the next connection of the container that writes to {@link PORT}. */
+  portConnected(socket: Socket): void {
+    const read = () => this.#portReader.read(socket)
+    // One that ends before its first bytes was dialled in vain.
+    const isInVain = (error: unknown) => messageOf(error).startsWith('it ended after')
+    this.#portReading = this.#portReading.then(read).catch((error: unknown) => {
+      if (!isInVain(error)) this.#fault(`port: ${messageOf(error)}`)
+    })
   }
 
   /** Without vsock nothing is written to ports. */
@@ -79,8 +86,11 @@ export class FrozenWork {
     this.#readers = Promise.all([this.#readLines(), this.#echo()])
   }
 
-  /** Brings all streams to a stop. With a time, the agent is killed that many milliseconds of the guest later. */
-  async detach(killAfterMs: number | undefined): Promise<void> {
+  /**
+   * Brings all streams to a stop, if the loss of the connections is planned; else only begins no other calls. With a time,
+   * the agent is killed that many milliseconds of the guest later.
+   */
+  async detach(killAfterMs: number | undefined, isPlanned: boolean): Promise<void> {
     if (killAfterMs !== undefined) {
       this.#kills += 1
       const data = Buffer.from(`${Math.round(killAfterMs)}\n`)
@@ -90,7 +100,7 @@ export class FrozenWork {
     const { promise, resolve } = Promise.withResolvers<void>()
     this.#thawed = promise
     this.#thaw = resolve
-    for (;;) {
+    while (isPlanned) {
       try {
         await this.#now().lifecycle.detach({ timeoutMs: 600_000 })
         return
@@ -107,8 +117,10 @@ export class FrozenWork {
     this.#become(connection)
     const { lifecycle } = this.#now()
     const { number } = await lifecycle.resumed({ generation, seed: randomBytes(32) })
-    const { state, steps } = await lifecycle.getResume({ number, timeoutMs: 30_000 })
-    const failed = steps.filter((step) => step.state === 'failed')
+    const { state, steps } = await lifecycle.getResume({ number, timeoutMs: 60_000 })
+    // Where the guest hardly runs, a step may be late.
+    const isLate = (reason: string) => isBusy() && reason.startsWith('not done within')
+    const failed = steps.filter((step) => step.state === 'failed' && !isLate(step.reason))
     if (state !== 'ready') this.#fault(`the repair ${generation} is ${state}`)
     for (const { name, reason } of failed) this.#fault(`step ${name} of the repair has failed: ${reason}`)
     await lifecycle.attach({})
@@ -178,7 +190,7 @@ export class FrozenWork {
     )
     let text = ''
     while (!text.endsWith('end\n')) {
-      const { data } = await this.#repeat((agent) => agent.readStdout({ ...key, len: 32_768 }))
+      const { data } = await this.#read(key)
       text += Buffer.from(data).toString()
     }
     const entries = text.split('\n').flatMap((line) => {
@@ -191,7 +203,7 @@ export class FrozenWork {
   async #readLines(): Promise<void> {
     const key = { containerId: 'printer', execId: '' }
     await this.#whileOn(async () => {
-      const { data } = await this.#repeat((agent) => agent.readStdout({ ...key, len: 4096 }))
+      const { data } = await this.#read(key)
       this.#lines.add(Buffer.from(data).toString())
     })
   }
@@ -205,13 +217,20 @@ export class FrozenWork {
       await this.#repeat(write, line.trim())
       let got = ''
       while (got.length < line.length) {
-        const { data } = await this.#repeat((agent) => agent.readStdout({ ...key, len: 4096 }))
+        const { data } = await this.#read(key)
         got += Buffer.from(data).toString()
       }
       if (got !== line) throw new Error(`'${got}' in place of '${line}'`)
       this.#echoed += 1
       await delay(200)
     })
+  }
+
+  /** With a name, so that bytes whose answer is lost come again. */
+  #read(key: { readonly containerId: string; readonly execId: string }) {
+    this.#reads += 1
+    const options = { metadata: { 'output-read': `read ${this.#reads}` } }
+    return this.#repeat((agent) => agent.readStdout({ ...key, len: 32_768 }, options))
   }
 
   async #whileOn(work: () => Promise<void>): Promise<void> {
@@ -258,6 +277,12 @@ export class FrozenWork {
   #fault(text: string): void {
     this.faults.push(text)
   }
+}
+
+/** Whether the machine has far more to do than it can. */
+export function isBusy(): boolean {
+  const [load = 0] = loadavg()
+  return load > 2 * availableParallelism()
 }
 
 function notFound(error: unknown): false {

@@ -44,8 +44,13 @@ export function openingFor(name: string, total: number): Buffer {
 /** The host's side of an output that resumes, over one connection after the other. */
 export class ResumingReader {
   readonly openings: Opening[] = []
+  readonly #onNew: (bytes: Buffer) => void
   #parts: Buffer[] = []
   total = 0
+
+  constructor(onNew: (bytes: Buffer) => void = () => {}) {
+    this.#onNew = onNew
+  }
 
   get bytes(): Buffer {
     this.#parts = [Buffer.concat(this.#parts)]
@@ -62,7 +67,10 @@ export class ResumingReader {
     const took = (chunk: Buffer) => {
       const isNew = Math.max(0, this.total - at)
       at += chunk.length
-      if (isNew < chunk.length) this.#parts.push(chunk.subarray(isNew))
+      if (isNew < chunk.length) {
+        this.#parts.push(chunk.subarray(isNew))
+        this.#onNew(chunk.subarray(isNew))
+      }
       this.total = Math.max(this.total, at)
     }
     took(rest)

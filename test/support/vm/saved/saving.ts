@@ -9,7 +9,7 @@ import { CRUN, progress } from '../boot-guest.ts'
 
 const MEMORY_MIB = 512
 const IGNORE_SHARED = { capabilities: [{ capability: 'x-ignore-shared', state: true }] }
-const LIMIT_MS = 120_000
+const LIMIT_MS = 300_000
 
 interface SavableMachine {
   readonly link: GuestLink
