@@ -80,6 +80,7 @@ export async function plug(
       drop: [step, ...undone],
       kind: 'device',
       text: `${text} was not plugged in: ${messageOf(error)}`,
+      frees: true,
     })
     throw error
   }

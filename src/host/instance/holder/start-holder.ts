@@ -93,5 +93,6 @@ async function runHolder(folder: string, program: string, cgroups: readonly stri
 function startError(folder: string, status: number, text: string): AgentError {
   const message = `holder of ${folder}: ${text === '' ? `exit status ${status}` : text}`
   if (status === NO_NAMESPACE) return new AgentError('FAILED_PRECONDITION', message)
+  if (text.endsWith(': ENOSPC')) return new AgentError('RESOURCE_EXHAUSTED', message)
   return new AgentError(status === HELD ? 'ALREADY_EXISTS' : 'UNAVAILABLE', message)
 }

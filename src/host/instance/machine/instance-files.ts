@@ -1,4 +1,4 @@
-import { chmod, chown, copyFile, mkdir, open, rename, stat, unlink } from 'node:fs/promises'
+import { chmod, chown, copyFile, mkdir, open, rename, rm, stat, unlink } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { AgentError, errnoOf } from '../../../base/errors.ts'
 import { OVMF } from '../../qemu/qemu-arguments.ts'
@@ -9,9 +9,11 @@ export const OWN_FOLDER = 'run'
 
 /** What the daemon and the holder write is in a folder that the instance's user may pass, and no one else. */
 export async function makeFolders(folder: string, uid: number): Promise<void> {
-  await mkdir(folder, { mode: 0o700, recursive: true })
   const own = join(folder, OWN_FOLDER)
-  await mkdir(own, { mode: 0o700, recursive: true })
+  for (const path of [folder, own])
+    await mkdir(path, { mode: 0o700, recursive: true }).catch((error) => {
+      throw fileError(path, error)
+    })
   if (uid === 0) return
   await chown(folder, 0, uid)
   await chmod(folder, 0o710)
@@ -38,13 +40,18 @@ export const VARIABLES = 'uefi-variables.fd'
 export async function makeVariables(path: string, from: string = OVMF.variables): Promise<void> {
   if (await stat(path).catch(() => undefined)) return
   const made = `${path}.new`
-  await copyFile(from, made).catch((error) => {
+  await copyFile(from, made).catch(async (error) => {
+    await rm(made, { force: true })
     if (errnoOf(error) !== 'ENOENT') throw fileError(path, error)
     const text = `${from}: no such file; ./microvm doctor names its package`
     throw new AgentError('FAILED_PRECONDITION', `board.firmware: ${text}`, { cause: error })
   })
-  await using file = await open(made, 'r+')
-  await file.chmod(0o600)
-  await file.sync()
-  await rename(made, path)
+  try {
+    await using file = await open(made, 'r+')
+    await file.chmod(0o600)
+    await file.sync()
+    await rename(made, path)
+  } catch (error) {
+    throw fileError(path, error)
+  }
 }

@@ -24,7 +24,7 @@ import { cgroupName } from './limits-of.ts'
 import { Machine, QEMU } from './machine.ts'
 import { inflateBalloon, setPassword, throttleDisk } from './qemu-settings.ts'
 import { linksOfWords } from './tap-links.ts'
-import { withPaths } from './walls.ts'
+import { explainStart, withPaths } from './walls.ts'
 
 /** How holders are started and found again. */
 export interface Holders {
@@ -323,17 +323,11 @@ async function startChild(context: StepContext, plan: ChildPlan): Promise<void> 
   try {
     await answer(context, holderOf(context).start(plan))
   } catch (error) {
-    if (error instanceof AgentError && error.code === 'FAILED_PRECONDITION') throw withoutWall(error)
-    if (!(error instanceof AgentError) || error.code !== 'NOT_FOUND') throw error
+    if (!(error instanceof AgentError)) throw error
+    if (error.code !== 'NOT_FOUND') throw explainStart(error, context.folder, plan)
     const text = `${plan.argv[0]}: no such program; ./microvm doctor names its package`
     throw new AgentError('FAILED_PRECONDITION', text, { cause: error })
   }
-}
-
-/** `holder: start qemu: disk=4:rw:/disk: ENOENT` is of a file. */
-function withoutWall(error: AgentError): AgentError {
-  const text = error.message.replace(/^holder: start (\S+: )\w+=\d+:(?:rw?:)?/, '$1')
-  return new AgentError(error.code, text)
 }
 
 async function endHolder(context: StepContext): Promise<void> {

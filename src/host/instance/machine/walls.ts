@@ -1,5 +1,8 @@
+import { join } from 'node:path'
+import { AgentError } from '../../../base/errors.ts'
 import type { MemoryOpener, Opener } from '../../qemu/parts-host.ts'
 import type { SavedMemory } from '../../spec/spec.ts'
+import type { ChildPlan } from '../holder/holder.ts'
 
 /** Who the processes of an instance are. */
 export interface ProcessUser {
@@ -90,4 +93,21 @@ export function withPaths(text: string, walls: readonly string[]): string {
 /** By this name QEMU finds the descriptor of a set that allows what it wants to do (`-add-fd` of qemu(1)). */
 export function fileOfSet(set: number): string {
   return `/dev/fdset/${set}`
+}
+
+/** `holder: start qemu: disk=4:rw:/disk: ENOENT` is of a file. */
+const WALL = /^holder: start (\S+: )\w+=\d+:(?:rw?:)?/
+const FULL = /: ENOSPC$/
+
+/** The holder's error of a process that it could not start, with the file. */
+export function explainStart(
+  { code, message }: AgentError,
+  folder: string,
+  { name, output }: Pick<ChildPlan, 'name' | 'output'>,
+): AgentError {
+  if (!FULL.test(message)) return new AgentError(code, message.replace(WALL, '$1'))
+  // There is no room for a socket of the process, or for what the holder keeps of its output.
+  const own = output === 'console' ? `console.ring or ${name}.log` : `${name}.log`
+  const file = WALL.test(message) ? message.replace(WALL, '').replace(FULL, '') : own
+  return new AgentError('RESOURCE_EXHAUSTED', `${join(folder, file)}: ENOSPC`)
 }

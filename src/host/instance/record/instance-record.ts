@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import { rename, writeFile } from 'node:fs/promises'
+import { rename, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import {
   type Instance,
@@ -50,9 +50,12 @@ export function recordOf(payload: Uint8Array): InstanceRecord {
 /** Writes the record into the instance's folder, from which the registry can be made anew. */
 export async function writeRecordFile(folder: string, record: InstanceRecord): Promise<void> {
   const path = join(folder, RECORD_FILE)
-  await writeFile(`${path}.new`, InstanceRecord.encode(record).finish(), { mode: 0o600 }).catch((error) => {
-    throw fileError(path, error)
-  })
+  await writeFile(`${path}.new`, InstanceRecord.encode(record).finish(), { mode: 0o600 }).catch(
+    async (error) => {
+      await rm(`${path}.new`, { force: true })
+      throw fileError(path, error)
+    },
+  )
   await rename(`${path}.new`, path)
 }
 

@@ -53,7 +53,8 @@ export async function revert(
     await recorded.commit({ set, drop: steps, kind: 'snapshot', text: `snapshot ${name} was restored` })
   } catch (error) {
     const drop = await undoSteps(context, steps)
-    await recorded.note({ drop, kind: 'snapshot', text: `snapshot ${name} was not restored` })
+    const text = `snapshot ${name} was not restored`
+    await recorded.note({ drop, kind: 'snapshot', text, frees: true })
     throw error
   }
 }

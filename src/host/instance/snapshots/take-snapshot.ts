@@ -82,7 +82,7 @@ export async function takeSnapshot(
   } catch (error) {
     await removeFiles(context.folder, planned.added)
     const text = `snapshot ${name} was not taken: ${messageOf(error)}`
-    await recorded.note({ drop: [step], kind: 'snapshot', text })
+    await recorded.note({ drop: [step], kind: 'snapshot', text, frees: true })
     throw error
   } finally {
     await thaw()
@@ -109,7 +109,7 @@ export async function settleSnapshot(instance: MachineInstance, step: StepRecord
   else {
     if (machine !== undefined) await removeNodes(machine.qmp, added, instance.ending)
     await removeFiles(context.folder, added)
-    await recorded.note({ drop: [step], kind: 'snapshot', text: 'a snapshot was not taken' })
+    await recorded.note({ drop: [step], kind: 'snapshot', text: 'a snapshot was not taken', frees: true })
   }
   if (state === 'running') await machine?.qmp.execute('cont', {}, instance.ending)
 }

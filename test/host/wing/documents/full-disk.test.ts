@@ -1,45 +1,57 @@
-import { execFileSync } from 'node:child_process'
-import { mkdtempSync, readdirSync, rmdirSync, rmSync, statfsSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { execFile } from 'node:child_process'
+import { chmodSync, readFileSync } from 'node:fs'
+import { promisify } from 'node:util'
 import { expect, it } from 'vitest'
-import { EnsureInstanceRequest, State } from '../../../../src/gen/microvm/instance/v1/instance.ts'
-import { memoryRegistry } from '../../../../src/host/instance/registry/memory-registry.ts'
-import { openReal } from '../../../support/wing/real-wing.ts'
-import { ADMIN } from '../../../support/wing/requests.ts'
+import { temporaryFolder } from '../../../support/temporary-folder.ts'
+import type { Attempt } from '../../../support/wing/full-disk.ts'
+import { leftovers } from '../../../support/wing/leftovers.ts'
 
-const KIB = 1024
+const SCRIPT = new URL('../../../support/wing/full-disk.ts', import.meta.url).pathname
 
-it.each([
-  ['metadata0-backend.pb', 'metadata: { name: web }', 0],
-  ['specification.binpb', 'rng: true', 0],
-  ['uefi-variables.fd', 'firmware: uefi', 64 * KIB],
-])(
-  'a full state folder without room for %s refuses the instance and leaves nothing',
-  async (name, feature, room) => {
-    // Not among the temporary folders: those of dead runs are swept, which a mount would prevent.
-    const small = mkdtempSync('/run/full-')
-    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=8m,mode=755', 'tmpfs', small])
-    const instances = await openReal(join(small, 's'), memoryRegistry())
-    try {
-      const document = `{ kind: VM, spec: { features: { memory: 64, ${feature} } } }`
-      const request = EnsureInstanceRequest.fromPartial({ properties: { key: 'web' }, document })
-      const { bavail, bsize } = statfsSync(small)
-      const filler = join(small, 'filler')
-      writeFileSync(filler, Buffer.alloc(bavail * bsize - room, 1))
-      await expect(instances.ensure(request, ADMIN)).rejects.toMatchObject({
-        code: 'RESOURCE_EXHAUSTED',
-        message: expect.stringMatching(new RegExp(`^${small}/.*/${name}: ENOSPC$`)),
-      })
-      expect(instances.list(ADMIN)).toEqual([])
-      expect(readdirSync(join(small, 's'))).toEqual(['instances'])
-      expect(readdirSync(join(small, 's', 'instances'))).toEqual([])
-      rmSync(filler)
-      expect((await instances.ensure(request, ADMIN)).state).toBe(State.PAUSED)
-    } finally {
-      await instances.remove('web', ADMIN).catch(() => {})
-      await instances.close()
-      execFileSync('umount', ['-l', small])
-      rmdirSync(small)
-    }
-  },
-)
+const REGISTRY = 'registry.sqlite'
+/** The files for which each call may have no room, besides the registry. */
+const WANTED: Readonly<Record<Attempt['call'], readonly string[]>> = {
+  ensure: [
+    ...['n-*', 'run', 'metadata0-backend.pb', 'specification.binpb', 'uefi-variables.fd', 'exits'],
+    ...['holder.sock', 'console.ring or qemu.log', 'qmp.sock'],
+  ],
+  run: ['specification.binpb', 'qmp.sock'],
+  plug: [],
+  snapshot: ['*.qcow2'],
+  revert: ['*.qcow2'],
+  merge: [],
+}
+
+it('a full disk refuses each step of a life by its file, leaves nothing of it, and takes it once there is room', async () => {
+  const folder = temporaryFolder()
+  chmodSync(folder, 0o755)
+  const words = ['--mount', '--propagation', 'private', process.execPath, SCRIPT, folder]
+  const { stdout } = await promisify(execFile)('unshare', words, { maxBuffer: 2 ** 24 })
+  const attempts = stdout
+    .trimEnd()
+    .split('\n')
+    .map((line): Attempt => JSON.parse(line))
+  const failed = attempts.filter(({ message }) => message !== undefined)
+  expect(failed.filter(({ left }) => left.length > 0)).toEqual([])
+  expect(failed.filter(({ code }) => code !== 'RESOURCE_EXHAUSTED')).toEqual([])
+  const named = failed.map(({ call, message = '' }) => ({ call, file: fileOf(message, folder) }))
+  expect(named.filter(({ file }) => file === REGISTRY)).not.toEqual([])
+  for (const [call, files] of Object.entries(WANTED)) {
+    const own = new Set(named.flatMap((each) => (each.call === call ? [each.file] : [])))
+    own.delete(REGISTRY)
+    expect([call, [...own].sort()]).toEqual([call, files.toSorted()])
+  }
+  // All of them have succeeded in the end.
+  expect(attempts).toHaveLength(failed.length + 2 * Object.keys(WANTED).length)
+  expect(leftovers(folder)).toEqual([])
+  expect(readFileSync('/proc/self/mounts', 'utf8')).not.toContain(folder)
+}, 240_000)
+
+/** `/folder/full/s/instances/n-1/exits: ENOSPC` is of `exits`, and so is `holder of /folder/full/s/instances/n-1: exits: ENOSPC`. */
+function fileOf(message: string, folder: string): string {
+  const [, path = '', file] =
+    /^(?:holder of )?(\/.*?)(?:: ([\w.]+))?: (?:ENOSPC|database or disk is full)$/.exec(message) ?? []
+  if (!path.startsWith(`${folder}/`)) return message
+  const name = file ?? path.slice(path.lastIndexOf('/') + 1)
+  return name.replace(/^\d+/, '*').replace(/^n-\w+$/, 'n-*')
+}
