@@ -1,6 +1,7 @@
 import { open } from 'node:fs/promises'
 import { join } from 'node:path'
 import { AgentError } from '../../../base/errors.ts'
+import type { Logger } from '../../../base/log.ts'
 import { SIGKILL } from '../../../base/signals.ts'
 import type { Clock } from '../../../os/clock.ts'
 import type { QmpClient } from '../../qemu/qmp/client.ts'
@@ -26,6 +27,7 @@ export interface MachineParts {
   readonly holder: Holder
   readonly limits: InstanceLimits
   readonly clock: Pick<Clock, 'sleep'>
+  readonly log: Pick<Logger, 'warn'>
   /** Ends the wait for the greeting. */
   readonly signal: AbortSignal
   readonly onEvent: (event: QmpEvent) => void
@@ -35,9 +37,15 @@ export interface MachineParts {
  * QEMU waits for the requests of all disks before it pauses, for ever where a server has stalled: libiscsi connects again without an
  * end. Without their daemons the requests fail, which costs the guest these disks, not its life.
  */
-async function endNetworkDisks(holder: Holder): Promise<void> {
-  for (const { name, exit } of await holder.children())
-    if (name.startsWith(`${NETWORK_DISK}-`) && exit === undefined) await holder.kill(name, SIGKILL)
+async function endNetworkDisks({ holder, log }: MachineParts, command: string): Promise<void> {
+  for (const { name, exit } of await holder.children()) {
+    if (!name.startsWith(`${NETWORK_DISK}-`) || exit !== undefined) continue
+    log.warn('daemon of a network disk killed', {
+      daemon: name,
+      reason: `QEMU is slow to answer \`${command}\``,
+    })
+    await holder.kill(name, SIGKILL)
+  }
 }
 
 /** A QEMU that runs below a holder, and the session with it. */
@@ -78,7 +86,7 @@ export class Machine {
     try {
       const qmp = await connectQmp(join(folder, QEMU.socket), AbortSignal.any([signal, failed.signal]), {
         commandMs: limits.commandMs,
-        onSlow: () => void endNetworkDisks(holder).catch(() => {}),
+        onSlow: (command) => void endNetworkDisks(parts, command).catch(() => {}),
         onEvent: (event) => {
           if (machine !== undefined) machine.#receive(event)
           else if (early.length < limits.events) early.push(event)

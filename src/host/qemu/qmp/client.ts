@@ -26,8 +26,8 @@ export interface PassedDescriptor {
 export interface QmpOptions {
   /** How long QEMU may take for a command. The session ends when that is over. Unlimited by default. */
   readonly commandMs?: number | undefined
-  /** Called once a command has taken half of that. */
-  readonly onSlow?: (() => void) | undefined
+  /** Called with the name of a command once that has taken half as long. */
+  readonly onSlow?: ((command: string) => void) | undefined
   /** Called with each event, from the greeting on. */
   readonly onEvent?: (event: QmpEvent) => void
 }
@@ -117,7 +117,7 @@ export class QmpClient {
     const { commandMs, onSlow } = this.#options
     const late = () => this.#fail(`QEMU did not answer \`${name}\` within ${commandMs} ms`)
     const timer = commandMs === undefined ? undefined : setTimeout(late, commandMs)
-    const slow = commandMs === undefined ? undefined : setTimeout(() => onSlow?.(), commandMs / 2)
+    const slow = commandMs === undefined ? undefined : setTimeout(() => onSlow?.(name), commandMs / 2)
     try {
       send(encodeCommand(id, name, args))
       return await abortable(done.promise, signal)

@@ -172,6 +172,9 @@ describe('a disk of a server that asks who it is for', () => {
     }
     const { backends } = JSON.parse((await run('inspect', 'web', '--json')).stdout)
     expect(backends['disk0-backend']).toMatchObject({ health: 'DEAD' })
+    expect(log).toMatch(
+      /"msg":"daemon of a network disk killed".*"daemon":"nbd-\w+","reason":"QEMU is slow to answer `stop`"/,
+    )
   })
 
   it('leaves nothing behind when it is unplugged', async (context) => {
