@@ -15,21 +15,21 @@ const DATA_FILE = 1n << 2n
  * and show it to the guest.
  */
 export async function checkImages(backends: Backends): Promise<void> {
-  for (const [key, backend] of Object.entries(backends)) {
-    if (backend.kind !== 'file' || backend.format !== 'qcow2') continue
-    // A FIFO would make it wait for a writer.
-    await using file = await open(backend.path, constants.O_RDONLY | constants.O_NONBLOCK).catch(
-      () => undefined,
-    )
-    // QEMU tells of what is not there, or is no disk.
-    if (file === undefined || !isDisk(await file.stat())) continue
-    const { buffer } = await file.read(Buffer.alloc(HEADER_BYTES), 0, HEADER_BYTES, 0)
-    const hasDataFile =
-      buffer.readUInt32BE(4) >= 3 && (buffer.readBigUInt64BE(INCOMPATIBLE) & DATA_FILE) !== 0n
-    if (buffer.readBigUInt64BE(BACKING_FILE) === 0n && !hasDataFile) continue
-    const text = `${backend.path}: an image that names another file, want one that has all in itself`
-    throw new AgentError('FAILED_PRECONDITION', `${pathOf('backends', key, 'file', 'path')}: ${text}`)
-  }
+  for (const [key, backend] of Object.entries(backends))
+    if (backend.kind === 'file' && backend.format === 'qcow2') await checkImage(key, backend.path)
+}
+
+/** The same for the image of one backend. */
+export async function checkImage(key: string, path: string): Promise<void> {
+  // A FIFO would make it wait for a writer.
+  await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK).catch(() => undefined)
+  // QEMU tells of what is not there, or is no disk.
+  if (file === undefined || !isDisk(await file.stat())) return
+  const { buffer } = await file.read(Buffer.alloc(HEADER_BYTES), 0, HEADER_BYTES, 0)
+  const hasDataFile = buffer.readUInt32BE(4) >= 3 && (buffer.readBigUInt64BE(INCOMPATIBLE) & DATA_FILE) !== 0n
+  if (buffer.readBigUInt64BE(BACKING_FILE) === 0n && !hasDataFile) return
+  const text = `${path}: an image that names another file, want one that has all in itself`
+  throw new AgentError('FAILED_PRECONDITION', `${pathOf('backends', key, 'file', 'path')}: ${text}`)
 }
 
 function isDisk(status: Stats): boolean {

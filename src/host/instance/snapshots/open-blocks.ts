@@ -8,6 +8,7 @@ import { nodeNames, specKey } from '../../spec/spec-key.ts'
 import { closeUnused } from '../devices/descriptor-sets.ts'
 import { openerOf } from '../devices/parts-host-of.ts'
 import { secretValue } from '../devices/secret-value.ts'
+import { checkImage } from '../documents/check-images.ts'
 import type { MachineInstance } from '../instance.ts'
 import { isKept, makeSteps, undoSteps } from '../machine/steps.ts'
 import { layerNode, layerPath } from './layers.ts'
@@ -63,6 +64,7 @@ export async function openBlocks(
     if (!objects.some(({ name }) => name === key)) parts.push(await secretPart(instance, key, top))
   }
   if (!known.has(base)) {
+    if (lowest.qcow2Base) await checkImage(top.backend, lowest.base)
     const isDevice = statSync(lowest.base, { throwIfNoEntry: false })?.isBlockDevice() === true
     const filename = opener?.disk(lowest.base, true) ?? lowest.base
     const file = { driver: isDevice ? 'host_device' : 'file', 'node-name': fileNodeOf(base), filename }

@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process'
-import { readdirSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, it } from 'vitest'
 import { neverAborted } from '../../../../src/base/abort.ts'
@@ -92,6 +92,18 @@ it('snapshots of a volume that is a qcow2 image go back to its bytes, and are me
     message: 'backends.root-backend.file.format: raw, want qcow2: snapshots are on that',
   })
   put('qcow2')
+  const incompatible = (bits: bigint) => {
+    const bytes = readFileSync(root)
+    bytes.writeBigUInt64BE(bits, 72)
+    writeFileSync(root, bytes)
+  }
+  // Its clusters would be in a file that the image names.
+  incompatible(4n)
+  await expect(removeAll()).rejects.toMatchObject({
+    code: 'FAILED_PRECONDITION',
+    message: `backends.root-backend.file.path: ${root}: an image that names another file, want one that has all in itself`,
+  })
+  incompatible(0n)
   await removeAll()
   expect(await layers()).toEqual([])
   await has(2)
