@@ -298,7 +298,7 @@ class HostInstances implements Instances {
       plug(
         instance,
         { ...request, deviceKey },
-        { chooseCid: (cid) => this.#chooseCid(cid), machines: this.#parts.machines },
+        { ...this.#parts, chooseCid: (cid) => this.#chooseCid(cid), starting: this.#starting },
       ),
     )
   }

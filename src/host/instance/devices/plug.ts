@@ -10,8 +10,9 @@ import { deviceParts } from '../../qemu/device-parts.ts'
 import { plugCommand, type QmpCommand, removeCommand } from '../../qemu/parts.ts'
 import type { PartsHost } from '../../qemu/parts-host.ts'
 import { checkCanBeKept } from '../../spec/check-spec.ts'
+import { pathOf } from '../../spec/component-path.ts'
 import { specFromProto } from '../../spec/from-proto.ts'
-import { chipsetOf, type Device, type VmSpec } from '../../spec/spec.ts'
+import { chipsetOf, type Device, type NetworkDisk, type VmSpec } from '../../spec/spec.ts'
 import { nodeNames, qemuId, type SpecKey, specKey } from '../../spec/spec-key.ts'
 import { machinesOf, runningSpec } from '../documents/document-record.ts'
 import type { HostMachines } from '../documents/host-machines.ts'
@@ -30,7 +31,7 @@ import type { Machine } from '../machine/machine.ts'
 import { checkSteps, makeSteps, undoSteps } from '../machine/steps.ts'
 import { refuseLayered } from '../snapshots/layers.ts'
 import { closeUnused } from './descriptor-sets.ts'
-import { refuseBases, refuseOthersBases } from './disk-in-use.ts'
+import { refuseBases, refuseOthersBases, refuseServed, servedDisks } from './disk-in-use.ts'
 import { openerOf, partsHostOf } from './parts-host-of.ts'
 import { type Providers, providerSteps, providersOf, toRecord } from './provider-steps.ts'
 import { secretValue } from './secret-value.ts'
@@ -43,7 +44,7 @@ import { isEqualBackend, isEqualDevice, withDevice } from './specification.ts'
 export async function plug(
   instance: MachineInstance,
   request: PlugRequest,
-  { chooseCid, machines }: PlugParts,
+  { chooseCid, machines, starting }: PlugParts,
 ): Promise<void> {
   const { recorded, context } = instance
   const { deviceKey } = request
@@ -64,12 +65,14 @@ export async function plug(
   }
   const providers = await providersOf(instance, planned.planned, backend)
   await checkSteps(context, [...providers.filters, ...providers.taps])
-  const secretValues = await secretValueOf(backend, own, providers)
+  const served = servedDisks(planned.done.document)[backend]
+  const secretValues = await secretValueOf(backend, { ...own, served }, providers)
   const work = hotPlug(instance, { ...planned, key: specKey(deviceKey), providers, secretValues })
   const step = recorded.step('plug', [deviceKey])
   const steps = toRecord(instance, [...providers.daemons, ...providers.filters, ...providers.taps])
   const text = `device ${deviceKey}`
   if (own !== undefined) refuseOthersBases({ [backend]: own }, instance)
+  if (served !== undefined) refuseServed(planned.done.document, instance, starting)
   await recorded.commit({ set, add: [step, ...steps], kind: 'device', text: `${text} is plugged in` })
   try {
     await work(instance.machine())
@@ -89,7 +92,9 @@ export async function plug(
 
 interface PlugParts {
   readonly chooseCid: (wanted: number) => number
-  readonly machines: HostMachines | undefined
+  readonly machines?: HostMachines | undefined
+  /** Instances that are about to start, with their documents. */
+  readonly starting: Parameters<typeof refuseServed>[2]
 }
 
 /** Undefined for one that is there already. */
@@ -283,14 +288,16 @@ async function reserveCid(
   await recorded.commit({ set: { cid }, kind: 'device', text: `context id ${cid} is the instance's` })
 }
 
-/** What opens the disk of the backend, in base64. */
+/** What opens the disk of the backend, in base64. The daemon of a server's disk gets it by a descriptor. */
 async function secretValueOf(
   key: string,
-  backend: Backend | undefined,
+  { file, served }: Partial<Backend> & { readonly served: NetworkDisk | undefined },
   { secrets }: Providers,
 ): Promise<ReadonlyMap<string, string>> {
-  const uuid = backend?.file?.encryption?.secret
-  return uuid === undefined ? new Map() : new Map([[uuid, await secretValue(key, uuid, secrets.get(uuid))]])
+  const uuid = file?.encryption?.secret ?? served?.login?.secret
+  if (uuid === undefined) return new Map()
+  const fields = served === undefined ? ['file', 'encryption', 'secret'] : ['secret']
+  return new Map([[uuid, await secretValue(pathOf('backends', key, ...fields), uuid, secrets.get(uuid))]])
 }
 
 interface HotPlug extends Pick<PlannedDevice, 'spec' | 'partsFor'>, Pick<PartsHost, 'secretValues'> {

@@ -64,11 +64,6 @@ export async function plannedFeatures(
   const at = `features.${device?.kind === 'nic' ? 'network' : 'storage'}[0]`
   const provided = await machines.provide(next, record, context.folder, new Map([[backend, at]]))
   const found = provided.backends[backend]
-  if (found?.kind === 'network-disk')
-    throw new AgentError(
-      'FAILED_PRECONDITION',
-      'features.storage: a disk of a server is there from the start on',
-    )
   const nextBackends = found === undefined ? backends : { ...backends, [backend]: found }
   const wished = next.backends[backend]
   const add = (to: typeof machine) => ({

@@ -4,6 +4,7 @@ import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts
 import { fileNodeOf, keyOf, layerParts } from '../../qemu/device-parts.ts'
 import { type Part, plugCommand, removeCommand } from '../../qemu/parts.ts'
 import type { QmpClient } from '../../qemu/qmp/client.ts'
+import { pathOf } from '../../spec/component-path.ts'
 import { nodeNames, specKey } from '../../spec/spec-key.ts'
 import { closeUnused } from '../devices/descriptor-sets.ts'
 import { openerOf } from '../devices/parts-host-of.ts'
@@ -104,6 +105,6 @@ function keyFor(base: string, { backend }: Layer): string {
 async function secretPart(instance: MachineInstance, id: string, { backend, secret }: Layer): Promise<Part> {
   const planned = await instance.planned({}, 'blocks')
   const file = planned.find(({ step }) => step === 'qemu')?.secrets?.get(secret)
-  const data = await secretValue(backend, secret, file)
+  const data = await secretValue(pathOf('backends', backend, 'file', 'encryption', 'secret'), secret, file)
   return { option: 'object', type: 'secret', properties: { id, data, format: 'base64' } }
 }

@@ -1,5 +1,6 @@
 import type { ChildProcess } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
+import { once } from 'node:events'
 import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { createServer, type Server } from 'node:https'
 import type { AddressInfo } from 'node:net'
@@ -7,9 +8,11 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../../src/base/abort.ts'
+import { projectRoot } from '../../../../src/build/project.ts'
 import { connectQmp } from '../../../../src/host/qemu/qmp/connect.ts'
 import { instanceFolderName, specKey } from '../../../../src/host/spec/spec-key.ts'
 import { makeCertificate } from '../../../support/host-wing/image-server.ts'
+import { daemonClient } from '../../../support/host-wing/running-daemon.ts'
 import { microvm } from '../../../support/microvm/run-microvm.ts'
 import { endChild } from '../../../support/processes.ts'
 import { temporaryFolder } from '../../../support/temporary-folder.ts'
@@ -71,8 +74,9 @@ describe('a disk of a server that asks who it is for', () => {
     expect(leftovers(state)).toEqual([])
   })
 
-  async function start() {
+  async function start(env: Readonly<Record<string, string>> = {}) {
     daemon = await startDaemonProcess(state, {
+      env,
       enter: ['unshare', '--mount', 'sh', '-c', mount, 'sh'],
       words: ['--config', join(folder, 'daemon.toml')],
     })
@@ -98,6 +102,33 @@ describe('a disk of a server that asks who it is for', () => {
     const features = `{memory: 64, storage: [{${disk}, bootOrder: 1}]}`
     writeFileSync(file, `kind: VM\nmetadata: {name: ${key}}\nspec: {features: ${features}}\n`)
     return run('ensure', file)
+  }
+
+  /** A machine without a disk, and its file with one more. */
+  function bare(key = 'web') {
+    const file = join(folder, 'vm.yaml')
+    writeFileSync(file, `kind: VM\nmetadata: {name: ${key}}\nspec: {features: {memory: 64}}\n`)
+    return run('ensure', file)
+  }
+
+  function plug(disk: string, key = 'web') {
+    const file = join(folder, 'more.yaml')
+    writeFileSync(file, `storage: [{${disk}}]\n`)
+    return run('plug', key, 'data', file)
+  }
+
+  const runningDaemons = () => commandLines(`":"${iscsi?.portal}"`).concat(commandLines(`":"${url}"`))
+
+  /** What there is of the plugged disk in the three machines and on the host. */
+  async function traces(): Promise<readonly string[]> {
+    const { configurations } = JSON.parse((await run('inspect', 'web', '--json')).stdout)
+    const has = (name: string) => configurations[name].includes('data-backend')
+    const sockets = readdirSync(join(own(), 'run')).filter((name) => name.startsWith('nbd-'))
+    return [
+      ...['saved', 'desired', 'current'].filter(has),
+      ...sockets.map(() => 'socket'),
+      ...runningDaemons().map(() => 'daemon'),
+    ]
   }
 
   const INSTALL = 'source: install, readonly: true'
@@ -153,6 +184,74 @@ describe('a disk of a server that asks who it is for', () => {
       expect(filesWith(state, password)).toEqual([join(state, 'secrets/admin', UUID)])
       await run('kill', 'web')
       expect(commandLines(`"driver":"${scheme}"`)).toEqual([])
+    },
+  )
+
+  it.for([
+    ['https', INSTALL],
+    ['iscsi', 'source: unit'],
+  ])('by %s is plugged into a machine that runs, and unplugged', async ([, disk = ''], context) => {
+    context.skip(packages === undefined, NO_PACKAGES)
+    await setSecret(password)
+    await bare()
+    await run('start', 'web')
+    expect(await plug(disk)).toMatchObject({ status: 0 })
+    const { backends } = JSON.parse((await run('inspect', 'web', '--json')).stdout)
+    expect(backends['data-backend']).toMatchObject({ health: 'READY', size_bytes: `${DISK.length}` })
+    expect(await traces()).toEqual(['saved', 'desired', 'current', 'socket', 'daemon'])
+    expect([log, ...answers, ...commandLines(folder)].join('\n')).not.toContain(password)
+    expect(filesWith(state, password)).toEqual([join(state, 'secrets/admin', UUID)])
+    await run('unplug', 'web', 'data', '--grace', '1')
+    // Nothing runs in the guest that would let it go.
+    expect(await run('reset', 'web')).toMatchObject({ status: 0 })
+    await expect.poll(traces, { timeout: 10_000 }).toEqual([])
+    expect(await plug(disk)).toMatchObject({ status: 0 })
+  })
+
+  it('leaves nothing behind when it cannot be plugged', async (context) => {
+    context.skip(packages === undefined, NO_PACKAGES)
+    await bare()
+    await run('secret', 'rm', UUID)
+    expect((await plug(INSTALL)).stderr).toContain(
+      `FAILED_PRECONDITION: backends.data-backend.secret: secret ${UUID}: not found, want it set before`,
+    )
+    await setSecret(`${password}x`)
+    expect((await plug('source: unit')).stderr).toMatch(
+      /FAILED_PRECONDITION: backends\.data-backend: iSCSI: .*Authentication failure/,
+    )
+    await setSecret(password)
+    expect((await ensure('source: unit', 'other')).stdout).toBe('other: paused\n')
+    expect((await plug('source: unit')).stderr).toContain(
+      'FAILED_PRECONDITION: backends.data-backend: instance other has this disk, want it stopped',
+    )
+    await run('rm', 'other')
+    expect(await traces()).toEqual([])
+    expect(await plug('source: unit')).toMatchObject({ status: 0 })
+    expect((await ensure('source: unit', 'other')).stderr).toContain(
+      'spec.features.storage[0].source: instance web has this disk, want it stopped',
+    )
+  })
+
+  it.for(['blockdev-add', 'device_add'])(
+    'leaves nothing behind when the daemon dies at %s',
+    async (command, context) => {
+      context.skip(packages === undefined, NO_PACKAGES)
+      await setSecret(password)
+      await bare()
+      await endChild(daemon)
+      const preload = join(projectRoot, 'test/support/wing/deaths/die-at-call.ts')
+      await start({ NODE_OPTIONS: `--import=${preload}`, DIE_AT_COMMAND: command })
+      const death = once(daemon, 'exit')
+      const client = daemonClient(join(state, 'admin.sock'))
+      const features = 'storage: [{source: unit}]'
+      const plugged = client.instances.plug({ key: 'web', deviceKey: 'data', features })
+      await expect(plugged).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+      client.close()
+      expect(await death).toEqual([null, 'SIGKILL'])
+      expect(runningDaemons()).toHaveLength(1)
+      await start()
+      await expect.poll(traces).toEqual([])
+      expect(await plug('source: unit')).toMatchObject({ status: 0 })
     },
   )
 
