@@ -103,7 +103,10 @@ describe('a recorded machine', () => {
       },
       data: {
         ...{ stage: 2, leavingMs: 5n, guestName: 'nvme0n1' },
-        mounts: [{ partition: 2, mountPoint: '/mnt/part', type: 'xfs', readOnly: false }],
+        mounts: [
+          { partition: 2, mountPoint: '/mnt/part', type: 'xfs', readOnly: false },
+          { partition: 2, mountPoint: '/run/kata-containers/c2/rootfs', type: 'xfs', readOnly: false },
+        ],
       },
       image: { stage: 1, leavingMs: undefined, guestName: 'pmem0', mounts: [] },
     })
@@ -177,7 +180,13 @@ describe('a recorded machine', () => {
       },
     })
     expect(c2).toMatchObject({
-      ...{ id: 'c2', stage: ContainerStage.CREATED, layers: [], diskReservations: [], shareReservations: [] },
+      ...{
+        id: 'c2',
+        stage: ContainerStage.CREATED,
+        layers: ['/mnt/part'],
+        diskReservations: [],
+        shareReservations: [],
+      },
       vpciDevices: ['0000:00:08.0', '0000:00:09.1'],
       processes: { '': { stage: ProcessStage.CREATED, pid: 103, ports: [{ stream: 'stdin', total: 4n }] } },
     })

@@ -108,6 +108,8 @@ export const FACTS: MachineFacts = {
         { mountPoint: '/mnt/part', type: 'xfs', source: '/dev/nvme0n1p2' },
         { mountPoint: '/run/shared', type: 'virtiofs', source: 'kataShared' },
         { mountPoint: '/tmp', type: 'tmpfs', source: 'kataShared' },
+        { mountPoint: '/run/kata-containers/k1/rootfs', type: 'tmpfs', source: 'tmpfs' },
+        { mountPoint: '/run/kata-containers/c2/rootfs', type: 'xfs', source: '/dev/nvme0n1p2' },
       ],
       storages: [
         {

@@ -11,6 +11,7 @@ import { specToProto } from '../../../src/host/spec/to-proto.ts'
 import { ensureContainerRoot } from '../../../src/image/container-root.ts'
 import { ensureImage } from '../../../src/image/ensure-image.ts'
 import { containerRootSource, type GuestParts, guestSpec } from '../../../src/microvm/run/guest-spec.ts'
+import type { TtrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import { daemonClient } from '../host-wing/running-daemon.ts'
 import { type MicrovmRun, microvm } from '../microvm/run-microvm.ts'
 import { endChild } from '../processes.ts'
@@ -20,6 +21,8 @@ import { CRUN, progress } from './boot-guest.ts'
 /** A daemon in a process of its own, with one booted guest, the instance `web`. */
 export interface DaemonGuest {
   readonly agent: Agent
+  /** To the agent. */
+  readonly connection: TtrpcClient
   readonly rootSource: string
   readonly client: ReturnType<typeof daemonClient>
   readonly daemonPid: number
@@ -71,7 +74,7 @@ export async function bootInDaemon(options: {
     const dialer = { connect: (each: AbortSignal) => connectMachine(socket, 'web', each) }
     const connection = await connectAgent(dialer, signal)
     return {
-      agent: agentOf(connection),
+      ...{ agent: agentOf(connection), connection },
       rootSource: containerRootSource(parts),
       client,
       daemonPid: daemon.pid ?? 0,

@@ -3,11 +3,15 @@ import { createHash } from 'node:crypto'
 import { copyFileSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
 import {
   ChangeStateRequest_Change as Change,
   File_Access,
   State,
 } from '../../../src/gen/microvm/instance/v1/instance.ts'
+import { InstanceRecord } from '../../../src/gen/microvm/instance/v1/records.ts'
+import { askGuest } from '../../../src/host/migration/payloads/ask-guest.ts'
+import { restoreInstance, saveInstance } from '../../../src/host/migration/payloads/saved-instance.ts'
 import { specKey } from '../../../src/host/spec/spec-key.ts'
 import { bind } from '../../support/containers/container-requests.ts'
 import { type Pod, podOf } from '../../support/containers/pod.ts'
@@ -86,6 +90,29 @@ describe.skipIf(cannotBoot() !== undefined)('a guest of the daemon', { timeout: 
     expect([sums.size, moves > 10]).toEqual([4, true])
     const { backends } = await guest.client.instances.getInstance({ key: 'web' })
     expect(backends['data-file']).toMatchObject({ lastError: '' })
+  })
+
+  it('has its disks saved by their keys, with their names and mounts in the guest', async () => {
+    const { specification, properties } = await guest.client.instances.getInstance({ key: 'web' })
+    const record = { ...InstanceRecord.create(), properties, specification, current: State.RUNNING }
+    const told = await askGuest(guest.connection, { streams: [] }, neverAborted)
+    const facts = {
+      record,
+      steps: [],
+      streams: [],
+      rings: [],
+      compatibility: undefined,
+      guest: told,
+      savedMs: 0n,
+    }
+    const { devices, pod: saved } = restoreInstance(saveInstance(facts), 'state')
+    expect(devices.disks).toMatchObject({
+      disks: {
+        data: { stage: 1, guestName: expect.stringMatching(/^vd[a-z]$/), mounts: [{ mountPoint: DATA }] },
+      },
+      reservations: { [DATA]: { stage: 1, disk: 'data', partition: 0, references: 1 } },
+    })
+    expect(saved).toMatchObject({ id: 'pod', containers: [{ id: 'writer', layers: [ROOT] }] })
   })
 
   const read = (name: string) =>

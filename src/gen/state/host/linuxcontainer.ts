@@ -43,8 +43,8 @@ export interface Payload {
   /** For how long its streams wait for another connection, in milliseconds; 0: they end. */
   ioRetryMs: bigint;
   /**
-   * Mount points of the storages that its root file system is made of, in the order in which they were attached. Each may be a
-   * reservation of package scsi or share; one that is neither has no device.
+   * Mount points of storages that its root file system is made of, which may be held by the sandbox. Each may be a reservation of
+   * package scsi or share; one that is neither has no device.
    */
   layers: string[];
   /** The reservations that it holds, by mount point. */

@@ -33,12 +33,27 @@ export function saveContainer(guest: GuestFacts, container: Container, { disks, 
   })
   return pack(KIND, {
     ...{ id: containerId, stage: stageOf('container', state), ioRetryMs: guest.sandbox.streamGraceMs },
-    layers: storages.filter((mountPoint) => bundle !== '' && isWithin(mountPoint, bundle)),
+    layers: layersOf(guest, bundle, { disks, shares }),
     diskReservations: storages.filter((mountPoint) => Object.hasOwn(disks, mountPoint)),
     shareReservations: storages.filter((mountPoint) => Object.hasOwn(shares, mountPoint)),
     vpciDevices: [...vfioDevices],
     processes: Object.fromEntries(processes),
   })
+}
+
+/** The storages in the bundle, and the one of a disk or a share that its root is a mount of. */
+function layersOf(
+  { mounts: { mounts, storages } }: GuestFacts,
+  bundle: string,
+  reserved: Reserved,
+): string[] {
+  const root = mounts.find(({ mountPoint }) => mountPoint === `${bundle}/rootfs`)
+  const own = storages.filter(({ mountPoint, device, source }) => {
+    if (bundle !== '' && isWithin(mountPoint, bundle)) return true
+    const isReserved = Object.hasOwn(reserved.disks, mountPoint) || Object.hasOwn(reserved.shares, mountPoint)
+    return isReserved && (device || source) === root?.source
+  })
+  return own.map(({ mountPoint }) => mountPoint)
 }
 
 export function restoreContainer(any: Any | undefined, where: string): SavedContainer {
