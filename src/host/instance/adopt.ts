@@ -106,7 +106,8 @@ async function takeIn(instance: MachineInstance): Promise<void> {
 
 /** The daemon may have died before it made them, and others may have taken them away since. */
 async function restoreFilters(instance: MachineInstance): Promise<void> {
-  const { context, record } = instance
+  const { context, record, recorded } = instance
+  if (!recorded.steps.some(({ step }) => step === 'filter')) return
   const planned = await instance.planned()
   const taps = planned.filter(
     ({ step, words: [, name = ''] }) => step === 'tap' && context.links.exists(name),

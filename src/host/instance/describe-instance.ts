@@ -1,5 +1,5 @@
 import { withTimeout } from '../../base/abort.ts'
-import { AgentError } from '../../base/errors.ts'
+import { AgentError, messageOf } from '../../base/errors.ts'
 import {
   BackendStatus,
   type DeviceStatus,
@@ -62,18 +62,28 @@ function describe(instance: MachineInstance, facts: Facts | undefined): Instance
 
 /** What an instance that was made of a document has besides. */
 function documentOf({ record }: MachineInstance): Partial<Instance> {
-  const machines = machinesOf(record)
+  const machines = machinesOrFault(record)
   if (machines === undefined) return {}
+  const configurations = configurationsOf(record)
+  if (typeof machines === 'string') return { configurations, warnings: [machines] }
   const machine = machines.current ?? machines.saved
-  const warnings = [...machine.notes, ...notGiven(machine)]
-  return { configurations: configurationsOf(record), warnings }
+  return { configurations, warnings: [...machine.notes, ...notGiven(machine)] }
+}
+
+/** The sentence is why this version does not read them. */
+function machinesOrFault(record: Readonly<InstanceRecord>): ReturnType<typeof machinesOf> | string {
+  try {
+    return machinesOf(record)
+  } catch (error) {
+    return messageOf(error)
+  }
 }
 
 /** What was chosen for the machine that runs. Its sockets are in the instance's folder. */
 function runValuesOf(record: Readonly<InstanceRecord>): Record<string, string> {
   const { pinnedCpus } = record
   const pinned = pinnedCpus.length === 0 ? {} : { cpus: pinnedCpus.join(',') }
-  if (!record.document?.current) return pinned
+  if (!record.document?.current || typeof machinesOrFault(record) === 'string') return pinned
   const { backends, machine } = runningOf(record)
   const taps = Object.entries(backends).flatMap(([key, backend]) =>
     backend.kind === 'tap' ? [[key, backend.interfaceName]] : [],
@@ -86,9 +96,10 @@ function runValuesOf(record: Readonly<InstanceRecord>): Record<string, string> {
 
 function devicesOf(record: Readonly<InstanceRecord>): Record<string, DeviceStatus> {
   const { leaving, leavingMs, specification } = record
-  const machines = machinesOf(record)
+  const machines = machinesOrFault(record)
+  const isRead = machines !== undefined && typeof machines !== 'string'
   const devices: Readonly<Record<string, unknown>> =
-    (machines === undefined ? specification : machines.current)?.devices ?? {}
+    (isRead ? machines.current : specification)?.devices ?? {}
   return mapValues(devices, (key) =>
     leaving.includes(key) ? { plug: Plug.LEAVING, leavingMs: leavingMs[key] } : { plug: Plug.PRESENT },
   )

@@ -27,7 +27,7 @@ import { connectAgent } from './connect-agent.ts'
 import { watchForPanic } from './console/console-panic.ts'
 import { describeInstance } from './describe-instance.ts'
 import { refuseServed } from './devices/disk-in-use.ts'
-import { plug, unplug } from './devices/plug.ts'
+import { plug, reserveCid, unplug } from './devices/plug.ts'
 import { replaceBackend } from './devices/replace-backend.ts'
 import { type HostMachines, provideStart } from './documents/host-machines.ts'
 import { type WantedInstance, wantedInstance } from './documents/wanted-instance.ts'
@@ -146,6 +146,9 @@ class HostInstances implements Instances {
         const prepared = await provideStart(machines, starting.record, { folder, isColdBoot: true })
         const { specification } = { ...starting.record, ...prepared }
         if (specification !== undefined) await checkFiles(specification)
+        // A machine that is expanded anew may have a device that the one before had not.
+        const vsock = Object.values(specification?.devices ?? {}).find((device) => device.vsock)?.vsock
+        if (vsock !== undefined) await reserveCid(starting, vsock.cid, (cid) => this.#chooseCid(cid))
         await prepareStart(starting, { ...starting.record, ...prepared })
         refuseServed(prepared.document, starting, this.#starting)
         this.#starting.set(starting, prepared.document)

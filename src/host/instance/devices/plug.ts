@@ -278,7 +278,7 @@ function checkHotPlug(next: Specification, key: SpecKey): VmSpec {
 }
 
 /** The context id stays the instance's when the device leaves. */
-async function reserveCid(
+export async function reserveCid(
   { record, recorded }: MachineInstance,
   wanted: number,
   chooseCid: (wanted: number) => number,

@@ -1,8 +1,8 @@
-import { AgentError } from '../../../base/errors.ts'
+import { AgentError, messageOf } from '../../../base/errors.ts'
 import { type Configurations, Stability } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { DocumentRecord, InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { type Document, readMachine } from '../../machine/document/document.ts'
-import type { Machine } from '../../machine/machine.ts'
+import { API_VERSION, type Machine } from '../../machine/machine.ts'
 import { asSpec, type Backends } from '../../qemu/machine/as-spec.ts'
 import { backendFromProto } from '../../spec/from-proto.ts'
 import type { VmSpec } from '../../spec/spec.ts'
@@ -19,11 +19,15 @@ export interface Machines {
 
 type Recorded = Readonly<Pick<InstanceRecord, 'document'>>
 
-/** Undefined for an instance that was made of a specification. Throws INVALID_ARGUMENT for machines of a later version. */
+/** Undefined for an instance that was made of a specification. Throws FAILED_PRECONDITION for machines of a later version. */
 export function machinesOf({ document }: Recorded): Machines | undefined {
   if (document === undefined) return undefined
   const { saved, desired, current } = document
-  return { saved: parse(saved), desired: optional(desired), current: optional(current) }
+  return {
+    saved: parse(saved, 'saved'),
+    desired: optional(desired, 'desired'),
+    current: optional(current, 'current'),
+  }
 }
 
 /** The machine that runs and what this host puts behind it. Throws FAILED_PRECONDITION when none runs. */
@@ -33,7 +37,7 @@ export function runningOf({ document }: Recorded): {
 } {
   if (document === undefined || document.current === '')
     throw new AgentError('FAILED_PRECONDITION', 'the machine does not run')
-  return { machine: parse(document.current), backends: JSON.parse(document.backends) }
+  return { machine: parse(document.current, 'current'), backends: JSON.parse(document.backends) }
 }
 
 /** The machine that runs, in the words of a specification. */
@@ -101,7 +105,8 @@ export function withStopped(record: Readonly<InstanceRecord>, isEnded: boolean):
   return {
     ...kept,
     document: { ...document, ...NOT_RUNNING, ...(!isEnded && { backends }) },
-    ...{ specification: specToProto(stoppedSpec(record)), leaving: [], leavingMs: {} },
+    ...(isRead(document.saved) && { specification: specToProto(stoppedSpec(record)) }),
+    ...{ leaving: [], leavingMs: {} },
   }
 }
 
@@ -110,7 +115,7 @@ export function stoppedSpec({ document, specification }: Readonly<InstanceRecord
   const backends = Object.entries(specification?.backends ?? {}).flatMap(([key, backend]) =>
     backend.file === undefined ? [] : [[key, backendFromProto(key, backend)] as const],
   )
-  return asSpec(parse(document?.saved ?? ''), Object.fromEntries(backends))
+  return asSpec(parse(document?.saved ?? '', 'saved'), Object.fromEntries(backends))
 }
 
 /** As an answer has them; `isShort` leaves the texts out. */
@@ -127,10 +132,26 @@ export function configurationsOf(
   return { ...texts, memoryMib, cpus, stability: stability || Stability.FIXED }
 }
 
-function optional(text: string): Machine | undefined {
-  return text === '' ? undefined : parse(text)
+function optional(text: string, name: keyof Machines): Machine | undefined {
+  return text === '' ? undefined : parse(text, name)
 }
 
-function parse(text: string): Machine {
-  return readMachine(JSON.parse(text))
+/** Whether this version reads the machine. One that it does not read stays as it is recorded. */
+function isRead(text: string): boolean {
+  try {
+    return parse(text, 'saved') !== undefined
+  } catch {
+    return false
+  }
+}
+
+function parse(text: string, name: keyof Machines): Machine {
+  const value = JSON.parse(text)
+  try {
+    return readMachine(value)
+  } catch (error) {
+    const wrong = value.apiVersion === API_VERSION ? messageOf(error) : `apiVersion: ${value.apiVersion}`
+    const advice = 'written by another version, want that one or a later one'
+    throw new AgentError('FAILED_PRECONDITION', `${name} machine: ${wrong}: ${advice}`, { cause: error })
+  }
 }

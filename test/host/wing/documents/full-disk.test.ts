@@ -45,7 +45,7 @@ it('a full disk refuses each step of a life by its file, leaves nothing of it, a
   expect(attempts).toHaveLength(failed.length + 2 * Object.keys(WANTED).length)
   expect(leftovers(folder)).toEqual([])
   expect(readFileSync('/proc/self/mounts', 'utf8')).not.toContain(folder)
-}, 240_000)
+}, 600_000)
 
 /** `/folder/full/s/instances/n-1/exits: ENOSPC` is of `exits`, and so is `holder of /folder/full/s/instances/n-1: exits: ENOSPC`. */
 function fileOf(message: string, folder: string): string {
