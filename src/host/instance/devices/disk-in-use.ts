@@ -1,12 +1,6 @@
 import { statSync } from 'node:fs'
 import { AgentError, messageOf } from '../../../base/errors.ts'
-import {
-  type Backend,
-  File_Access,
-  type Layer,
-  type Specification,
-  State,
-} from '../../../gen/microvm/instance/v1/instance.ts'
+import { type Backend, File_Access, type Layer, State } from '../../../gen/microvm/instance/v1/instance.ts'
 import {
   type DocumentRecord,
   InstanceRecord,
@@ -17,6 +11,7 @@ import { type NetworkDisk, plainDiskUrl } from '../../spec/spec.ts'
 import { nodeNames, specKey } from '../../spec/spec-key.ts'
 import { volumeField } from '../documents/host-machines.ts'
 import { hasHolder } from '../record/instance-record.ts'
+import { layerNode } from '../snapshots/layers.ts'
 
 /** An instance, as far as it may have a disk open. */
 interface DiskUser {
@@ -42,7 +37,7 @@ const MAP = /^qemu: (.*): EBUSY$/
  * cannot be opened by its secret; other errors as they are.
  */
 export function explainDisk(error: unknown, asking: DiskUser, path?: string): unknown {
-  const explained = explainSecret(error, asking.record.specification ?? {}, path)
+  const explained = explainSecret(error, asking.record, path)
   const text = messageOf(explained)
   const locked = HINT.exec(text)?.[1] ?? MAP.exec(text)?.[1] ?? (LOCK.test(text) ? path : undefined)
   if (locked === undefined) return explained
@@ -55,14 +50,16 @@ const UNLOCK =
 
 function explainSecret(
   error: unknown,
-  { backends = {} }: Partial<Specification>,
+  { layers, specification }: Readonly<InstanceRecord>,
   plugged: string | undefined,
 ): unknown {
   const text = messageOf(error)
   const unlock = UNLOCK.exec(text)
   if (unlock === null) return error
   const [, node] = unlock
-  const [key] =
+  const { backends = {} } = specification ?? {}
+  const layer = layers.find(({ id }) => layerNode(id) === node)
+  const [key = layer?.backend] =
     Object.entries(backends).find(([name, { file }]) =>
       node === undefined ? file?.path === plugged : nodeNames(specKey(name)).format === node,
     ) ?? []
@@ -70,7 +67,8 @@ function explainSecret(
   const isLuks = !text.includes('not in LUKS format')
   const at = pathOf('backends', key, 'file', ...(isLuks ? ['encryption', 'secret'] : ['path']))
   const { path = '', encryption } = backends[key]?.file ?? {}
-  const told = isLuks ? `${encryption?.secret} does not open ${path}` : `${path}: not a LUKS image`
+  const file = layer === undefined ? path : `layer ${layer.id}, want the one at the time of its snapshot`
+  const told = isLuks ? `${encryption?.secret} does not open ${file}` : `${path}: not a LUKS image`
   return new AgentError('FAILED_PRECONDITION', `${at}: ${told}`)
 }
 

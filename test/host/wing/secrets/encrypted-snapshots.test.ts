@@ -129,6 +129,13 @@ describe('snapshots of an encrypted disk', () => {
       message: `backends.safe-backend.file.encryption: none, want secret ${UUID}: snapshots are on that`,
     })
     web.catalogue()
+    // Of its first key, which another secret would have made.
+    const key = web.changeLayer(1, 4 * BLOCK + 4096)
+    await expect(web.to(Change.RUN)).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      message: `backends.safe-backend.file.encryption.secret: ${UUID} does not open layer 1, want the one at the time of its snapshot`,
+    })
+    web.changeLayer(1, 4 * BLOCK + 4096, key)
     await web.to(Change.RUN)
     await web.removeAll()
     await web.to(Change.KILL)
@@ -194,6 +201,15 @@ async function encryptedDisks(kind: 'specification' | 'document', luks: string, 
     },
     layersWith: (byte: number) =>
       readdirSync(join(own(), 'disks')).filter((name) => contentOf(join(own(), 'disks', name), byte)),
+    /** Returns the byte that was there. */
+    changeLayer: (id: number, place: number, byte?: number): number => {
+      const path = join(own(), 'disks', `${id}.qcow2`)
+      const bytes = readFileSync(path)
+      const before = bytes.readUInt8(place)
+      bytes.writeUInt8(byte ?? before ^ 0xff, place)
+      writeFileSync(path, bytes)
+      return before
+    },
     inClear: (byte: number) => contentOf(disk, byte),
     remove: async () => {
       await instances.remove(key, ADMIN)
