@@ -30,6 +30,8 @@ export interface GuestFacts {
   readonly refusedCalls: readonly string[]
 }
 
+const AT_ONCE = 16
+
 /**
  * Asks the agent what {@link GuestFacts} has. To be called between Detach, whose answer has `streams`, and the end of the
  * connection: no container changes then, but processes may end.
@@ -51,20 +53,37 @@ export async function askGuest(
     }
   }
   const options = { signal }
-  const sandbox = await ask('GetSandbox', calls.getSandbox({}, options), GetSandboxResponse.create())
-  const { containers } = await ask('ListContainers', calls.listContainers({}, options), { containers: [] })
-  const processes: Process[] = []
-  for (const { containerId } of containers) {
+  // The guest waits for this, so all is asked at once.
+  const [sandbox, { containers }, mounts, { devices }, network] = await Promise.all([
+    ask('GetSandbox', calls.getSandbox({}, options), GetSandboxResponse.create()),
+    ask('ListContainers', calls.listContainers({}, options), { containers: [] }),
+    ask('ListMounts', calls.listMounts({}, options), ListMountsResponse.create()),
+    ask('ListDevices', calls.listDevices({}, options), { devices: [] }),
+    ask('GetNetwork', calls.getNetwork({}, options), GetNetworkResponse.create()),
+  ])
+  const processesOf = async ({ containerId }: Container) => {
     const none = { processes: [], omitted: 0 }
-    const listed = await ask('ListProcesses', calls.listProcesses({ containerId }, options), none)
-    processes.push(...trackedIn(containerId, listed))
+    const answer = await ask('ListProcesses', calls.listProcesses({ containerId }, options), none)
+    return trackedIn(containerId, answer)
+  }
+  const processes: Process[] = []
+  for (let at = 0; at < containers.length; at += AT_ONCE) {
+    const listed = await Promise.all(containers.slice(at, at + AT_ONCE).map(processesOf))
+    processes.push(...listed.flat())
   }
   // After the processes, so that one that has ended since is among them.
   const { exits } = await ask('ListExits', calls.listExits({}, options), { exits: [], dropped: 0n })
-  const mounts = await ask('ListMounts', calls.listMounts({}, options), ListMountsResponse.create())
-  const { devices } = await ask('ListDevices', calls.listDevices({}, options), { devices: [] })
-  const network = await ask('GetNetwork', calls.getNetwork({}, options), GetNetworkResponse.create())
-  return { sandbox, containers, processes, exits, mounts, devices, network, streams, refusedCalls: refused }
+  return {
+    sandbox,
+    containers,
+    processes,
+    exits,
+    mounts,
+    devices,
+    network,
+    streams,
+    refusedCalls: refused.toSorted(),
+  }
 }
 
 /** The agent lists the tracked ones first, and leaves out what is too much. */
