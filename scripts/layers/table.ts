@@ -245,9 +245,19 @@ export const LAYERS: readonly Layer[] = [
     packages: ['@bufbuild/protobuf'],
   },
   {
+    folder: 'src/host/migration',
+    imports: [
+      ...['src/host/instance', 'src/host/qemu', 'src/host/spec'],
+      ...['src/client', 'src/rpc', 'src/gen', 'src/base', 'src/os', 'src/build'],
+    ],
+    node: 'all',
+    packages: ['@bufbuild/protobuf'],
+  },
+  {
     folder: 'src/host/service',
     imports: [
       ...[
+        'src/host/migration',
         'src/host/instance',
         'src/host/secrets',
         'src/host/catalogue',

@@ -3,9 +3,11 @@ import { State } from '../../gen/microvm/instance/v1/instance.ts'
 import { settlePlugs } from './devices/plug.ts'
 import { settleReplacements } from './devices/replace-backend.ts'
 import { readClock } from './documents/guest-clock.ts'
+import { answer } from './holder/ask-holder.ts'
 import type { MachineInstance } from './instance.ts'
 import { describeEnd, type Machine, QEMU } from './machine/machine.ts'
-import { answer, connectMachine, isKept, makeSteps, STEPS } from './machine/steps.ts'
+import { connectMachine, isKept, makeSteps, STEPS } from './machine/steps.ts'
+import type { Moves } from './moves.ts'
 import { settleResets } from './reset.ts'
 import { settleLayers } from './snapshots/settle.ts'
 import { settleStreams } from './streams.ts'
@@ -15,15 +17,18 @@ import { settleStreams } from './streams.ts'
  * finishes the change that was under way. Never throws: an instance that cannot be taken in again is stopped, with the
  * reason. To be called in a change.
  */
-export async function adopt(instance: MachineInstance): Promise<void> {
+export async function adopt(instance: MachineInstance, moves?: Pick<Moves, 'settle'>): Promise<void> {
   const { context, record } = instance
   try {
     const isLive = await findMachine(instance)
     if (record.desired === State.REMOVING) return await instance.finishRemoval()
-    if (!isLive) return await finishWithoutMachine(instance)
+    if (!isLive) {
+      if (await moves?.settle(instance)) return
+      return await finishWithoutMachine(instance)
+    }
     if (record.desired === State.STOPPED || record.current === State.STOPPING)
       return await instance.tearDown(record.reason)
-    await takeIn(instance)
+    await takeIn(instance, moves)
   } catch (error) {
     context.log.warn('instance not adopted', { instance: instance.key, error: messageOf(error) })
     const stopped = instance.tearDown(`not taken in again: ${messageOf(error)}`)
@@ -71,7 +76,7 @@ async function endOf({ context }: MachineInstance): Promise<string> {
   return exit === undefined ? 'QEMU has ended' : await describeEnd(context.folder, exit)
 }
 
-async function takeIn(instance: MachineInstance): Promise<void> {
+async function takeIn(instance: MachineInstance, moves?: Pick<Moves, 'settle'>): Promise<void> {
   const { context, record, recorded } = instance
   const { holder } = context
   if (holder === undefined) return
@@ -80,6 +85,7 @@ async function takeIn(instance: MachineInstance): Promise<void> {
     context.log.warn(text, { instance: instance.key, error: messageOf(error) })
   context.machine = machine
   instance.watch(machine)
+  if (await moves?.settle(instance)) return
   await settleLayers(instance)
   await settlePlugs(instance)
   await settleReplacements(instance)

@@ -47,13 +47,27 @@ async function openSocketOf(uid: number, path: string): Promise<FileHandle> {
   throw new AgentError('PERMISSION_DENIED', `${path}: no socket of the instance's user`)
 }
 
-async function dialAgent(instance: MachineInstance, signal: AbortSignal): Promise<Duplex> {
+/** A connection to the agent in the guest. */
+export async function dialAgent(instance: MachineInstance, signal: AbortSignal): Promise<Duplex> {
   const { context, record } = instance
   const address = agentAddress(specificationOf(instance), { folder: context.folder, cid: record.cid })
   if (address?.kind === 'hvsock') return await dialHybrid(instance, signal)
   if (address !== undefined) return await dial(address, signal)
   const { ip, peerIp } = ownLink(instance)
   return await connectSocket({ host: ip, port: AGENT_PORT, localAddress: peerIp, noDelay: true }, signal)
+}
+
+/** Whether the machine has a way to an agent. */
+export function hasAgentWay(instance: MachineInstance): boolean {
+  const { context, record } = instance
+  if (agentAddress(specificationOf(instance), { folder: context.folder, cid: record.cid }) !== undefined)
+    return true
+  try {
+    ownLink(instance)
+    return true
+  } catch {
+    return false
+  }
 }
 
 /** The link of the machine's tap whose end on this host is the only address that the agent lets connect. */

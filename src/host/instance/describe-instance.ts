@@ -14,11 +14,13 @@ import type { BlockGraph } from '../qemu/qmp/client.ts'
 import { qemuId, specKey } from '../spec/spec-key.ts'
 import { servedDisks } from './devices/disk-in-use.ts'
 import { configurationsOf, machinesOf, runningOf } from './documents/document-record.ts'
+import type { WantedInstance } from './documents/wanted-instance.ts'
+import { answer } from './holder/ask-holder.ts'
 import type { HeldChild } from './holder/holder.ts'
 import type { MachineInstance } from './instance.ts'
+import type { Caller } from './instances.ts'
 import { OWN_FOLDER } from './machine/instance-files.ts'
 import { type Machine, QEMU } from './machine/machine.ts'
-import { answer } from './machine/steps.ts'
 import { instanceOf } from './record/instance-record.ts'
 import { diskNode } from './snapshots/layers.ts'
 
@@ -41,6 +43,37 @@ export async function describeInstance(instance: MachineInstance): Promise<Insta
 
 /** How calls to QEMU and its holder fail when these end. */
 const LOST: readonly string[] = ['UNAVAILABLE', 'ABORTED']
+
+/**
+ * The present instance once its changes are over; undefined when it could not be made. Throws when it is another one than is asked
+ * for.
+ */
+export async function describeEqual(
+  known: MachineInstance,
+  wanted: Pick<WantedInstance, 'differenceTo'>,
+  caller: Pick<Caller, 'inStep' | 'signal' | 'tenant'>,
+): Promise<Instance | undefined> {
+  const { key, record } = known
+  if (!isVisible(known, caller)) throw new AgentError('ALREADY_EXISTS', `instance ${key}: the key is taken`)
+  const difference = wanted.differenceTo(record)
+  if (difference !== undefined)
+    throw new AgentError(
+      'FAILED_PRECONDITION',
+      `instance ${key}: ${difference}: differs from the present one`,
+    )
+  caller.inStep('waiting for the changes before')
+  try {
+    await known.change(async () => {}, caller.signal)
+    return await describeInstance(known)
+  } catch (error) {
+    if (known.isForgotten) return undefined
+    throw error
+  }
+}
+
+export function isVisible({ record }: MachineInstance, { tenant }: Pick<Caller, 'tenant'>): boolean {
+  return tenant === undefined || record.properties?.tenant === tenant
+}
 
 function describe(instance: MachineInstance, facts: Facts | undefined): Instance {
   const { machine } = instance.context

@@ -4,6 +4,7 @@ import type { QmpEvent } from '../qemu/qmp/message.ts'
 import { nodeNames, specKey } from '../spec/spec-key.ts'
 import { servedDisks } from './devices/disk-in-use.ts'
 import { finishUnplug } from './devices/plug.ts'
+import { settleReplugs } from './devices/replug.ts'
 import { followClock } from './documents/guest-clock.ts'
 import type { MachineInstance } from './instance.ts'
 import { streamRows } from './record/instance-record.ts'
@@ -27,7 +28,11 @@ export async function followGuest(instance: MachineInstance, { name, data }: Qmp
     case 'RESUME':
       return instance.follow('state', () => followState(instance))
     case 'DEVICE_DELETED':
-      return instance.follow('unplug', () => finishUnplug(instance))
+      return instance.follow('unplug', async () => {
+        await finishUnplug(instance)
+        // One that left late for an operation that has failed.
+        await settleReplugs(instance)
+      })
     case 'RTC_CHANGE':
       return followClock(instance, data.offset)
     case 'BLOCK_IO_ERROR':

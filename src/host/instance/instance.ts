@@ -8,10 +8,14 @@ import type { InstanceRecord, StreamRecord } from '../../gen/microvm/instance/v1
 import type { QmpEvent } from '../qemu/qmp/message.ts'
 import type { SharedConsole } from './console/shared-console.ts'
 import { explainDisk, refuseOthersBases } from './devices/disk-in-use.ts'
+import type { PlugParts } from './devices/plug-parts.ts'
 import { withStopped } from './documents/document-record.ts'
 import { noteClockStart } from './documents/guest-clock.ts'
 import { notFound } from './instances.ts'
+import { EventQueue } from './machine/event-queue.ts'
 import type { Gone, Machine } from './machine/machine.ts'
+import type { Plan } from './machine/plan.ts'
+import { type StartOptions, withResume } from './machine/saved-start.ts'
 import {
   checkSteps,
   isKept,
@@ -22,16 +26,6 @@ import {
 } from './machine/steps.ts'
 import { hasHolder, streamRows, withoutLost, writeRecordFile } from './record/instance-record.ts'
 import type { Announcement, RecordedInstance } from './record/recorded-instance.ts'
-
-/**
- * What a start makes; computed from the record, and from what this host has. `blocks` is a QEMU without a machine, which only
- * opens disks.
- */
-export type Plan = (
-  record: Readonly<InstanceRecord>,
-  folder: string,
-  what?: 'machine' | 'blocks',
-) => Promise<readonly PlannedStep[]>
 
 /** What happens to an instance, for those around it. */
 export interface InstanceHooks {
@@ -46,13 +40,14 @@ export interface InstanceHooks {
    * What each start changes in the record before it is planned: an instance that was made of a document is provided anew. Throws
    * when what the machine needs is not there.
    */
-  readonly prepareStart: (instance: MachineInstance) => Promise<Partial<InstanceRecord>>
+  readonly prepareStart: (instance: MachineInstance, isSaved: boolean) => Promise<Partial<InstanceRecord>>
   /** Throws when the stopped instance may not be started. */
   readonly checkStart: (instance: MachineInstance, prepared: Partial<InstanceRecord>) => void
   /** Called once a start is recorded, or could not be. */
   readonly onRecorded: (instance: MachineInstance) => void
   /** All instances of this host. */
   readonly all: () => Iterable<MachineInstance>
+  readonly plugParts: PlugParts
 }
 
 export interface InstanceParts extends Omit<StepContext, 'holder' | 'machine' | 'onEvent' | 'ending'> {
@@ -73,15 +68,14 @@ export class MachineInstance {
   readonly streams = new Map<number, StreamRecord>()
   /** While someone is connected to it. */
   console: SharedConsole | undefined
+  readonly plugParts: PlugParts
   readonly #queue = new SerialQueue()
   readonly #plan: Plan
   readonly #hooks: InstanceHooks
   readonly #log: Logger
   #ending = new AbortController()
   #boot = new AbortController()
-  /** The handling of QEMU's events, one after the other. */
-  #events: Promise<void> = Promise.resolve()
-  #eventsWaiting = 0
+  readonly #events: EventQueue
   /** Changes that follow QEMU, and that have not begun. */
   readonly #following = new Map<string, () => Promise<void>>()
   #isForgotten = false
@@ -90,24 +84,18 @@ export class MachineInstance {
     this.recorded = recorded
     this.#plan = plan
     this.#hooks = hooks
+    this.plugParts = hooks.plugParts
     this.#log = parts.log
-    const onEvent = (event: QmpEvent) => {
-      if (this.#eventsWaiting === parts.limits.events) return this.#onFlood(event)
-      this.#eventsWaiting += 1
-      const handled = this.#events.then(() => hooks.onEvent(this, event))
-      this.#events = handled
-        .catch((error) =>
-          this.#log.warn('event not followed', { event: event.name, error: messageOf(error) }),
-        )
-        .finally(() => {
-          this.#eventsWaiting -= 1
-        })
-    }
+    this.#events = new EventQueue({
+      ...{ limit: parts.limits.events, log: parts.log },
+      follow: (event) => hooks.onEvent(this, event),
+      onFlood: (event) => this.#onFlood(event),
+    })
     this.context = {
       ...parts,
       holder: undefined,
       machine: undefined,
-      onEvent,
+      onEvent: (event) => this.#events.push(event),
       ending: () => this.#ending.signal,
     }
   }
@@ -149,7 +137,7 @@ export class MachineInstance {
 
   /** Resolves when the record has followed the events of QEMU that have come. */
   async eventsFollowed(): Promise<void> {
-    await this.#events
+    await this.#events.followed()
   }
 
   /** A signal that fires with `signal`, or once another boot of the guest begins. */
@@ -169,7 +157,10 @@ export class MachineInstance {
   }
 
   /** What a start makes, by the present record with some changes; `blocks`: what opens the disks of an instance that is stopped. */
-  planned(changes: Partial<InstanceRecord> = {}, what?: 'blocks'): Promise<readonly PlannedStep[]> {
+  planned(
+    changes: Partial<InstanceRecord> = {},
+    what?: 'incoming' | 'blocks',
+  ): Promise<readonly PlannedStep[]> {
     return this.#plan({ ...this.record, ...changes }, this.context.folder, what)
   }
 
@@ -181,14 +172,14 @@ export class MachineInstance {
   }
 
   /** Makes the machine, paused; `isNew`: forgets the instance when that fails. To be called in a change. */
-  async start(options: { readonly isNew: boolean; readonly desired: State }): Promise<void> {
+  async start(options: StartOptions): Promise<void> {
     const { context, recorded } = this
-    const { isNew, desired } = options
+    const { isNew, desired, saved } = options
     const planned = await this.#record(options)
     try {
       await makeSteps(context, planned, recorded.record)
       this.watch(this.machine())
-      await noteClockStart(this)
+      await (saved === undefined ? noteClockStart(this) : saved.load())
       if (desired === State.RUNNING) await this.machine().qmp.execute('cont', {}, this.#ending.signal)
       await this.#reached(desired)
     } catch (error) {
@@ -210,19 +201,23 @@ export class MachineInstance {
   }
 
   /** Writes down what a start is about to make. */
-  async #record({ isNew, desired }: { readonly isNew: boolean; readonly desired: State }) {
+  async #record({ isNew, desired, saved }: StartOptions) {
     const { context, recorded } = this
     try {
-      const prepared = await this.#hooks.prepareStart(this)
-      const planned = await this.planned(prepared)
+      const prepared = await this.#hooks.prepareStart(this, saved !== undefined)
+      const planned =
+        saved === undefined
+          ? await this.planned(prepared)
+          : withResume(await this.planned(prepared, 'incoming'), saved)
       await checkSteps(context, planned)
       if (!isNew) this.#hooks.checkStart(this, prepared)
       refuseOthersBases({ ...this.record, ...prepared }.specification?.backends, this)
-      const add = planned.map(({ step, words }) => recorded.step(step, words))
+      const own = planned.map(({ step, words }) => recorded.step(step, words))
+      const add = [...own, ...(saved?.steps ?? [])]
       const another = isNew ? {} : { bootId: randomUUID(), rebootsMs: [] }
       const set = { ...prepared, desired, current: State.CREATING, reason: '', ...another }
       const text = isNew ? 'the instance is being made' : 'the machine is being started'
-      await recorded.commit({ set, add, kind: isNew ? 'created' : 'state', text })
+      await recorded.commit({ set, add, rows: saved?.rows ?? [], kind: isNew ? 'created' : 'state', text })
       return planned
     } catch (error) {
       if (isNew) this.#forgotten()

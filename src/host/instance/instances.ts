@@ -14,10 +14,12 @@ import type {
   RemoveSnapshotResponse,
   ReplaceBackendRequest,
   RevertRequest,
+  SavedMachine,
   Snapshot,
   SnapshotRequest,
   Specification,
   Stream,
+  SuspendInstanceRequest,
   UnplugRequest,
   WatchInstancesRequest,
   WatchInstancesResponse,
@@ -51,7 +53,8 @@ export type OwnerCheck = (owner: string, specification: Specification) => Promis
  * for again after the daemon's death, so one that finds its outcome answers it: `unplug` of a device that is gone succeeds.
  */
 export interface Instances {
-  ensure(request: EnsureInstanceRequest, caller: Caller): Promise<Instance>
+  /** `checkOwner` is for a saved machine. */
+  ensure(request: EnsureInstanceRequest, caller: Caller, checkOwner?: OwnerCheck): Promise<Instance>
   expand(request: ExpandRequest, caller: Caller): Promise<ExpandResponse>
   get(key: string, caller: Caller): Promise<Instance>
   list(caller: Caller): readonly Instance[]
@@ -66,6 +69,9 @@ export interface Instances {
   revert(request: RevertRequest, checkOwner: OwnerCheck, caller: Caller): Promise<Instance>
   removeSnapshot(request: RemoveSnapshotRequest, caller: Caller): Promise<RemoveSnapshotResponse>
   remove(key: string, caller: Caller): Promise<void>
+  suspend(request: SuspendInstanceRequest, caller: Caller): Promise<SavedMachine>
+  listSaved(caller: Caller): Promise<readonly SavedMachine[]>
+  deleteSaved(name: string, caller: Caller): Promise<void>
   allocatePort(request: AllocatePortRequest, caller: Caller): Promise<Stream>
   attach(request: AttachRequest, caller: Caller): AsyncIterable<AttachResponse>
   streams(key: string, caller: Caller): Promise<readonly Stream[]>

@@ -15,16 +15,17 @@ import { hostMachines } from './documents/host-machines.ts'
 import { nftFilters } from './filters/nft.ts'
 import { LocalHolder } from './holder/local-holder.ts'
 import { findHolder, killHolder, startHolder } from './holder/start-holder.ts'
-import type { Plan } from './instance.ts'
 import type { Instances } from './instances.ts'
 import { INSTANCE_LIMITS } from './limits.ts'
 import { cpuShares, hostNodes } from './machine/cpu-shares.ts'
 import { hostLinks } from './machine/host-links.ts'
 import { VARIABLES } from './machine/instance-files.ts'
+import type { Plan } from './machine/plan.ts'
 import { type PlanHost, planFor, type WallFacts } from './machine/plan.ts'
 import type { Holders } from './machine/steps.ts'
 import { uidClaims } from './machine/uid-claims.ts'
 import { checkUnused, UIDS, type UidRange } from './machine/uid-range.ts'
+import type { Moves } from './moves.ts'
 import { type InstancesParts, openInstances } from './open-instances.ts'
 import type { Registry } from './registry/registry.ts'
 
@@ -44,6 +45,16 @@ export interface HostInstancesOptions {
   readonly catalogue?: string | undefined
   /** Of the instances' processes, where the daemon is root. */
   readonly uids?: UidRange | undefined
+  /** Opens what saves machines. */
+  readonly openMoves?: ((host: MovesHost) => Moves) | undefined
+}
+
+/** What machines as files depend on. */
+export interface MovesHost {
+  readonly stateFolder: string
+  readonly acceleration: Acceleration
+  readonly qemuVersion: () => Promise<string>
+  readonly log: Logger
 }
 
 /**
@@ -77,6 +88,7 @@ export async function openHostInstances(options: HostInstancesOptions): Promise<
   if (isRoot) await checkUnused(uids)
   const chosen = chosenAcceleration(options.acceleration)
   const nodes = hostNodes()
+  const qemu = askedQemu(PROGRAMS.qemu, chosen)
   return await openInstances({
     ...options,
     ...hostParts(),
@@ -88,13 +100,17 @@ export async function openHostInstances(options: HostInstancesOptions): Promise<
     ),
     machines: hostMachines({
       facts: { acceleration: chosen, numaNodes: nodes.size === 0 ? undefined : [...nodes.values()] },
-      qemu: askedQemu(PROGRAMS.qemu, chosen),
+      qemu,
       catalogue: options.catalogue,
       defaults: options.defaults,
     }),
     cpus: cpuShares(options.catalogue),
     isKept: true,
     isWalled: true,
+    moves: options.openMoves?.({
+      ...{ stateFolder: options.stateFolder, acceleration: chosen, log: options.log },
+      qemuVersion: async () => (await qemu.capabilities()).version,
+    }),
     cgroups,
     holders,
   })

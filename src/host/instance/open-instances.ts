@@ -25,20 +25,22 @@ import { instanceFolderName, specKey } from '../spec/spec-key.ts'
 import { adopt } from './adopt.ts'
 import { connectAgent } from './connect-agent.ts'
 import { watchForPanic } from './console/console-panic.ts'
-import { describeInstance } from './describe-instance.ts'
+import { describeEqual, describeInstance, isVisible } from './describe-instance.ts'
 import { refuseServed } from './devices/disk-in-use.ts'
 import { plug, reserveCid, unplug } from './devices/plug.ts'
 import { replaceBackend } from './devices/replace-backend.ts'
 import { type HostMachines, provideStart } from './documents/host-machines.ts'
-import { type WantedInstance, wantedInstance } from './documents/wanted-instance.ts'
+import { wantedInstance } from './documents/wanted-instance.ts'
 import { followGuest } from './follow-guest.ts'
-import { type InstanceHooks, MachineInstance, type Plan } from './instance.ts'
+import { type InstanceHooks, MachineInstance } from './instance.ts'
 import { printInstanceMetrics } from './instance-metrics.ts'
-import { type Caller, type Instances, notFound } from './instances.ts'
+import { type Caller, type Instances, notFound, type OwnerCheck } from './instances.ts'
 import { checkFiles } from './machine/check-files.ts'
 import { CpuChoices } from './machine/cpu-choices.ts'
+import type { Plan } from './machine/plan.ts'
 import type { StepContext } from './machine/steps.ts'
 import type { Uids } from './machine/uid-claims.ts'
+import type { Moves } from './moves.ts'
 import { InstanceChanges } from './record/changes.ts'
 import { chooseCid } from './record/choose-ids.ts'
 import { instanceOf, newRecord, recordOf } from './record/instance-record.ts'
@@ -46,6 +48,7 @@ import { checkQuota, type Quotas, type QuotaUse } from './record/quota.ts'
 import { RecordedInstance } from './record/recorded-instance.ts'
 import type { Registry } from './registry/registry.ts'
 import { reset } from './reset.ts'
+import { type SavedCalls, savedCalls } from './saved-calls.ts'
 import { mergeLater, prepareStart } from './snapshots/settle.ts'
 import { type SnapshotCalls, snapshotCalls } from './snapshots/snapshot-calls.ts'
 import { allocatePort, attach, console, listStreams } from './streams.ts'
@@ -70,6 +73,8 @@ export interface InstancesParts extends SharedParts {
   readonly uids?: Uids | undefined
   /** Whether machines outlive this process. Then some specifications are refused, and the console's text may tell of a panic. */
   readonly isKept: boolean
+  /** Without them no machine is saved. */
+  readonly moves?: Moves | undefined
 }
 
 /** Opens the instances of a state folder, and takes in again those that run. */
@@ -107,6 +112,10 @@ class HostInstances implements Instances {
   readonly snapshots: SnapshotCalls['snapshots']
   readonly revert: SnapshotCalls['revert']
   readonly removeSnapshot: SnapshotCalls['removeSnapshot']
+  readonly #saved: SavedCalls
+  readonly suspend: Instances['suspend']
+  readonly listSaved: Instances['listSaved']
+  readonly deleteSaved: Instances['deleteSaved']
 
   constructor(parts: InstancesParts, changes: InstanceChanges) {
     this.#parts = parts
@@ -120,11 +129,21 @@ class HostInstances implements Instances {
     this.snapshots = calls.snapshots
     this.revert = calls.revert
     this.removeSnapshot = calls.removeSnapshot
+    this.#saved = savedCalls({
+      moves: parts.moves,
+      find: (key) => this.#instances.get(key),
+      takenIn: (key, caller) => this.#takenIn(key, caller),
+      add: (record) => this.#addSaved(record),
+    })
+    this.suspend = this.#saved.suspend
+    this.listSaved = this.#saved.listSaved
+    this.deleteSaved = this.#saved.deleteSaved
     this.#cpus = new CpuChoices(parts.cpus, this.#instances)
   }
 
   add(key: string, record: InstanceRecord, steps: readonly StepRecord[]): MachineInstance {
-    const { registry, plan, isKept, onlyFolder, quotas: _, uids, machines, ...shared } = this.#parts
+    const { moves: _, quotas: __, ...parts } = this.#parts
+    const { registry, plan, isKept, onlyFolder, uids, machines, ...shared } = parts
     const log = shared.log.with({ instance: key })
     const recorded = new RecordedInstance({ key, registry, changes: this.#changes, log }, record, steps)
     const name = instanceFolderName(specKey(key))
@@ -142,14 +161,16 @@ class HostInstances implements Instances {
         if (recorded.record.uid !== 0) uids?.release(recorded.record.uid)
       },
       onQmpError: () => (this.#qmpErrors += 1),
-      prepareStart: async (starting) => {
-        const prepared = await provideStart(machines, starting.record, { folder, isColdBoot: true })
+      prepareStart: async (starting, isSaved) => {
+        const prepared = await provideStart(machines, starting.record, { folder, isColdBoot: !isSaved })
         const { specification } = { ...starting.record, ...prepared }
         if (specification !== undefined) await checkFiles(specification)
         // A machine that is expanded anew may have a device that the one before had not.
         const vsock = Object.values(specification?.devices ?? {}).find((device) => device.vsock)?.vsock
-        if (vsock !== undefined) await reserveCid(starting, vsock.cid, (cid) => this.#chooseCid(cid))
-        await prepareStart(starting, { ...starting.record, ...prepared })
+        if (vsock !== undefined && !isSaved)
+          await reserveCid(starting, vsock.cid, (cid) => this.#chooseCid(cid))
+        // The layers of a saved machine come with its other files, which were checked.
+        if (!isSaved) await prepareStart(starting, { ...starting.record, ...prepared })
         refuseServed(prepared.document, starting, this.#starting)
         this.#starting.set(starting, prepared.document)
         return { ...prepared, pinnedCpus: await this.#cpus.choose(starting, prepared.document) }
@@ -161,10 +182,20 @@ class HostInstances implements Instances {
         this.#cpus.recorded(starting)
       },
       all: () => this.#instances.values(),
+      plugParts: { chooseCid: (cid) => this.#chooseCid(cid), machines, starting: this.#starting },
     }
     const instance = new MachineInstance({ ...shared, log, recorded, plan, folder, hooks })
     this.#instances.set(key, instance)
     return instance
+  }
+
+  /** An instance of a saved machine, with a user and a context id that no other has. */
+  #addSaved(record: InstanceRecord): MachineInstance {
+    this.#checkQuota({ ...record, state: State.CREATING })
+    const isTaken = this.#records().some(({ cid }) => cid === record.cid)
+    const cid = isTaken && record.cid !== 0 ? this.#chooseCid(0) : record.cid
+    const own = { cid, uid: this.#parts.uids?.claim() ?? 0 }
+    return this.add(record.properties?.key ?? '', { ...record, ...own }, [])
   }
 
   addStream(record: StreamRecord): void {
@@ -180,7 +211,7 @@ class HostInstances implements Instances {
       const before = lanes[lane]
       const adoption = instance.change(async () => {
         await before
-        await adopt(instance)
+        await adopt(instance, this.#parts.moves)
       }, neverAborted)
       lanes[lane] = adoption
       this.#adoptions.set(instance, adoption)
@@ -198,12 +229,13 @@ class HostInstances implements Instances {
     return { machine: JSON.stringify(machine) }
   }
 
-  async ensure(request: EnsureInstanceRequest, caller: Caller): Promise<Instance> {
+  async ensure(request: EnsureInstanceRequest, caller: Caller, checkOwner?: OwnerCheck): Promise<Instance> {
+    if (request.saved !== undefined) return await this.#saved.ensure(request, caller, checkOwner)
     const wanted = wantedInstance(request, caller, this.#parts)
     const key = specKey(request.properties?.key ?? '')
     const known = this.#instances.get(key)
     if (known !== undefined)
-      return (await this.#describeEqual(known, wanted, caller)) ?? (await this.ensure(request, caller))
+      return (await describeEqual(known, wanted, caller)) ?? (await this.ensure(request, caller))
     const tenant = caller.tenant ?? request.properties?.tenant ?? ''
     const properties = { key, tenant, labels: request.properties?.labels ?? {} }
     const { cid, document, specification } = await wanted.make(key)
@@ -222,40 +254,13 @@ class HostInstances implements Instances {
     return await describeInstance(instance)
   }
 
-  /**
-   * The instance once its changes are over; undefined when it could not be made. Throws when it is another one than is asked
-   * for.
-   */
-  async #describeEqual(
-    known: MachineInstance,
-    wanted: WantedInstance,
-    caller: Caller,
-  ): Promise<Instance | undefined> {
-    const { key, record } = known
-    if (!isVisible(known, caller)) throw new AgentError('ALREADY_EXISTS', `instance ${key}: the key is taken`)
-    const difference = wanted.differenceTo(record)
-    if (difference !== undefined)
-      throw new AgentError(
-        'FAILED_PRECONDITION',
-        `instance ${key}: ${difference}: differs from the present one`,
-      )
-    caller.inStep('waiting for the changes before')
-    try {
-      await known.change(async () => {}, caller.signal)
-      return await describeInstance(known)
-    } catch (error) {
-      if (known.isForgotten) return undefined
-      throw error
-    }
-  }
-
   async get(key: string, caller: Caller): Promise<Instance> {
     return await describeInstance(await this.#takenIn(key, caller))
   }
 
   list(caller: Caller): readonly Instance[] {
     const visible = [...this.#instances.values()].filter((instance) => isVisible(instance, caller))
-    return visible.map(({ record }) => instanceOf(record)).sort((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1))
+    return visible.sort((a, b) => (a.key < b.key ? -1 : 1)).map(({ record }) => instanceOf(record))
   }
 
   watch(request: WatchInstancesRequest, { tenant, signal }: Caller): AsyncIterable<WatchInstancesResponse> {
@@ -298,11 +303,7 @@ class HostInstances implements Instances {
     const instance = this.#get(request.key, caller)
     const deviceKey = specKey(request.deviceKey)
     return await this.#change(instance, caller, () =>
-      plug(
-        instance,
-        { ...request, deviceKey },
-        { ...this.#parts, chooseCid: (cid) => this.#chooseCid(cid), starting: this.#starting },
-      ),
+      plug(instance, { ...request, deviceKey }, instance.plugParts),
     )
   }
 
@@ -344,10 +345,11 @@ class HostInstances implements Instances {
   }
 
   metrics(): string {
-    return printInstanceMetrics(
+    const figures = printInstanceMetrics(
       this.#records().map(({ current }) => current),
       { changes: this.#changes.counts, qmpErrors: this.#qmpErrors },
     )
+    return `${figures}${this.#parts.moves?.metrics() ?? ''}`
   }
 
   async close(): Promise<void> {
@@ -391,12 +393,4 @@ class HostInstances implements Instances {
   #records(): readonly Readonly<InstanceRecord>[] {
     return [...this.#instances.values()].map(({ record }) => record)
   }
-}
-
-function isVisible({ record }: MachineInstance, { tenant }: Caller): boolean {
-  return tenant === undefined || record.properties?.tenant === tenant
-}
-
-function keyOf({ properties }: Instance): string {
-  return properties?.key ?? ''
 }

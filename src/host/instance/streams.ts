@@ -9,10 +9,10 @@ import type {
 } from '../../gen/microvm/instance/v1/instance.ts'
 import { type StepRecord, StreamRecord } from '../../gen/microvm/instance/v1/records.ts'
 import { drained, SharedConsole } from './console/shared-console.ts'
+import { answer } from './holder/ask-holder.ts'
 import type { Holder } from './holder/holder.ts'
 import type { MachineInstance } from './instance.ts'
 import { guestSocket } from './machine/daemon-steps.ts'
-import { answer } from './machine/steps.ts'
 import { streamRows } from './record/instance-record.ts'
 import type { Change } from './registry/registry.ts'
 
@@ -59,6 +59,20 @@ export async function allocatePort(
     throw error
   }
   return { ...record, first: 0n, end: 0n, closed: false }
+}
+
+/** The ports on which no connection of the guest is. */
+export async function closedPorts({ context, streams }: MachineInstance): Promise<readonly number[]> {
+  const rings = await answer(context, context.holder?.rings() ?? Promise.resolve([]))
+  return [...streams.keys()].filter((port) =>
+    rings.some(({ number, isClosed }) => number === port && isClosed),
+  )
+}
+
+/** Listens on a port whose connection has ended; the bytes that come follow those before. */
+export async function listenAgain(instance: MachineInstance, port: number): Promise<void> {
+  const { context } = instance
+  await answer(context, holderOf(instance).listen(`${guestSocket(context.folder)}_${port}`, port))
 }
 
 /** Listens again on the ports that an earlier daemon has reserved and not listened on yet. */

@@ -138,6 +138,7 @@ async function openInstances(
   const quotas = quotasOf(options.configuration.tenants)
   if (options.mock) return new MockInstances({ quotas })
   const { openHostInstances } = await import('../instance/open-host-instances.ts')
+  const { openMigration } = await import('../migration/migration.ts')
   const { stateFolder, log, acceleration } = options
   const { uids, catalogue } = options.configuration
   const isLeashed = options.only !== undefined
@@ -151,6 +152,8 @@ async function openInstances(
     uids,
     catalogue,
     isLeashed,
+    // A hypervisor's machine ends with it.
+    openMoves: isLeashed ? undefined : (host) => openMigration(host),
   })
 }
 

@@ -11,8 +11,8 @@ import { specKey } from '../spec/spec-key.ts'
 import { TENANT_NAME, type Tenant } from './configuration.ts'
 import type { HostCalls } from './host-calls.ts'
 import type { ServiceCall, ServiceMethods } from './rpc.ts'
-import { savedMethods } from './snapshots/saved-methods.ts'
-import { snapshotMethods } from './snapshots/snapshot-methods.ts'
+import { checkSaved, savedMethods } from './snapshots/saved-methods.ts'
+import { checkOwner, snapshotMethods } from './snapshots/snapshot-methods.ts'
 import { checkTenantBackend, checkTenantSpecification } from './tenant-rules.ts'
 
 export interface ServiceContext {
@@ -27,10 +27,7 @@ export interface ServiceContext {
 export function instanceMethods(context: ServiceContext): ServiceMethods<typeof InstanceServiceDefinition> {
   const { instances, calls } = context
   return {
-    ensureInstance: {
-      ...IDEMPOTENT,
-      handle: async (request, call) => instances.ensure(await checkedEnsure(context, request, call), call),
-    },
+    ensureInstance: { ...IDEMPOTENT, handle: (request, call) => ensure(context, request, call) },
     expand: { ...READ, handle: async (request, call) => instances.expand(request, call) },
     getInstance: { ...READ, handle: async ({ key }, call) => instances.get(specKey(key), call) },
     listInstances: { ...READ, handle: async (_request, call) => ({ instances: [...instances.list(call)] }) },
@@ -67,7 +64,7 @@ export function instanceMethods(context: ServiceContext): ServiceMethods<typeof 
         instances.unplug({ ...keyed(timed(request)), deviceKey: specKey(request.deviceKey) }, call),
     },
     ...snapshotMethods(context),
-    ...savedMethods(),
+    ...savedMethods(context),
     // Journaled, because an instance that is gone is not found.
     remove: {
       ...JOURNALED,
@@ -123,6 +120,17 @@ const MAX_LABELS_BYTES = 64 * 1024
 /** Bytes of one message of a stream of bytes. */
 const PIECE_BYTES = 1024 * 1024
 
+async function ensure(
+  context: ServiceContext,
+  request: EnsureInstanceRequest,
+  call: ServiceCall,
+): ReturnType<Instances['ensure']> {
+  const checked = await checkedEnsure(context, request, call)
+  return await context.instances.ensure(checked, call, (owner, specification) =>
+    checkOwner(context.tenants, owner, specification),
+  )
+}
+
 async function checkedEnsure(
   context: ServiceContext,
   request: EnsureInstanceRequest,
@@ -144,11 +152,12 @@ async function checkedEnsure(
   checkLabels(properties.labels)
   if (migrationTarget !== undefined)
     throw new AgentError('UNIMPLEMENTED', 'migration_target: not built yet, want specification')
-  if (saved !== undefined) throw new AgentError('UNIMPLEMENTED', 'saved: not built yet, want specification')
-  if (specification === undefined && document === undefined)
-    throw invalid('specification: missing, want it or a document')
-  if (specification !== undefined && document !== undefined)
-    throw invalid('document: given with a specification, want one of them')
+  const [init, ...others] = Object.entries({ specification, document, saved }).flatMap(([name, value]) =>
+    value === undefined ? [] : [name],
+  )
+  if (init === undefined) throw invalid('specification: missing, want it or a document')
+  if (others.length > 0) throw invalid(`${others[0]}: given with a ${init}, want one of them`)
+  if (saved !== undefined) await checkSaved(tenant, saved)
   if (tenant !== undefined && specification !== undefined)
     await checkTenantSpecification(tenant, specification)
   return { ...request, properties: { ...properties, key, tenant: tenant?.name ?? properties.tenant } }

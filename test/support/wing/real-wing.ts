@@ -9,6 +9,8 @@ import {
   openHostInstances,
 } from '../../../src/host/instance/open-host-instances.ts'
 import type { Registry } from '../../../src/host/instance/registry/registry.ts'
+import type { AtStep } from '../../../src/host/migration/faults.ts'
+import { openMigration } from '../../../src/host/migration/migration.ts'
 import { daemonsIn, FILTERED } from './leftovers.ts'
 import type { DaemonLifePlan } from './lives/daemon-life.ts'
 import type { DocumentLifePlan } from './lives/document-life.ts'
@@ -20,9 +22,17 @@ import { tinyGuest } from './tiny-guest.ts'
 export function openReal(
   stateFolder: string,
   registry: Registry,
-  options: Pick<HostInstancesOptions, 'catalogue' | 'defaults' | 'quotas' | 'secrets'> = {},
+  {
+    atStep,
+    ...options
+  }: Pick<HostInstancesOptions, 'catalogue' | 'defaults' | 'quotas' | 'secrets'> & {
+    readonly atStep?: AtStep | undefined
+  } = {},
 ): Promise<Instances> {
-  return openHostInstances({ ...options, stateFolder, registry, log: silentLogger(), acceleration: 'tcg' })
+  return openHostInstances({
+    ...{ ...options, stateFolder, registry, log: silentLogger(), acceleration: 'tcg' },
+    openMoves: (host) => openMigration(host, atStep),
+  })
 }
 
 /** The life of an instance with files in `disks`, which are made. */

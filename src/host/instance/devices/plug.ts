@@ -15,7 +15,6 @@ import { specFromProto } from '../../spec/from-proto.ts'
 import { chipsetOf, type Device, type NetworkDisk, type VmSpec } from '../../spec/spec.ts'
 import { nodeNames, qemuId, type SpecKey, specKey } from '../../spec/spec-key.ts'
 import { machinesOf, runningSpec } from '../documents/document-record.ts'
-import type { HostMachines } from '../documents/host-machines.ts'
 import {
   backendsBehind,
   type PlannedDevice,
@@ -33,6 +32,7 @@ import { refuseLayered } from '../snapshots/layers.ts'
 import { closeUnused } from './descriptor-sets.ts'
 import { refuseBases, refuseOthersBases, refuseServed, servedDisks } from './disk-in-use.ts'
 import { openerOf, partsHostOf } from './parts-host-of.ts'
+import type { PlugParts } from './plug-parts.ts'
 import { type Providers, providerSteps, providersOf, toRecord } from './provider-steps.ts'
 import { secretValue } from './secret-value.ts'
 import { isEqualBackend, isEqualDevice, withDevice } from './specification.ts'
@@ -88,13 +88,6 @@ export async function plug(
     throw error
   }
   await recorded.note({ set: done, drop: [step], kind: 'device', text: `${text} is present` })
-}
-
-interface PlugParts {
-  readonly chooseCid: (wanted: number) => number
-  readonly machines?: HostMachines | undefined
-  /** Instances that are about to start, with their documents. */
-  readonly starting: Parameters<typeof refuseServed>[2]
 }
 
 /** Undefined for one that is there already. */

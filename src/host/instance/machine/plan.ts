@@ -29,7 +29,6 @@ import { runningOf, stoppedSpec, zoneSeconds } from '../documents/document-recor
 import { volumeField } from '../documents/host-machines.ts'
 import { metadataOf } from '../documents/own-files.ts'
 import { rulesOf, tableOf } from '../filters/tap-rules.ts'
-import type { Plan } from '../instance.ts'
 import { layerFiles } from '../snapshots/layers.ts'
 import { daemonSteps, type ProgramName } from './daemon-steps.ts'
 import { OWN_FOLDER, VARIABLES } from './instance-files.ts'
@@ -38,6 +37,16 @@ import { QEMU } from './machine.ts'
 import type { PlannedStep } from './steps.ts'
 import { linksOfTap, wordsOfLinks } from './tap-links.ts'
 import { confinement, type ProcessUser, StartOpener } from './walls.ts'
+
+/**
+ * What a start makes; computed from the record, and from what this host has. `incoming` is a machine that waits for the state of a
+ * saved one, `blocks` a QEMU without a machine, which only opens disks.
+ */
+export type Plan = (
+  record: Readonly<InstanceRecord>,
+  folder: string,
+  what?: 'machine' | 'incoming' | 'blocks',
+) => Promise<readonly PlannedStep[]>
 
 export interface PlanHost {
   readonly acceleration: Acceleration
@@ -72,7 +81,7 @@ export function planFor(host: PlanHost): Plan {
     const hardware = hardwareOf(record)
     const { spec } = hardware
     const qmp = join(folder, QEMU.socket)
-    const isMachine = what === 'machine'
+    const isMachine = what !== 'blocks'
     const secrets = isMachine ? await secretsOf(hardware, host, record) : await layerSecrets(host, record)
     const daemons = isMachine ? await daemonSteps(hardware, { host, folder, record, secrets }) : []
     const { walls } = host
@@ -93,7 +102,9 @@ export function planFor(host: PlanHost): Plan {
     const program = await host.program('qemu')
     const place = { folder, pathFor, pinned: record.pinnedCpus, nodes: host.nodes ?? new Map() }
     const argumentsFor = (qemuHost: QemuHost) =>
-      isMachine ? wordsFor(hardware, { ...qemuHost, ...place }) : blockArguments(qemuHost)
+      isMachine
+        ? [...wordsFor(hardware, { ...qemuHost, ...place }), ...(what === 'incoming' ? INCOMING : [])]
+        : blockArguments(qemuHost)
     const qemu =
       walls === undefined
         ? { argv: [program, ...argumentsFor({ ...facts, qmp: { socket: qmp } })] as const }
@@ -122,6 +133,9 @@ export function planFor(host: PlanHost): Plan {
     ]
   }
 }
+
+/** The state of a saved machine is given later. */
+const INCOMING = ['-incoming', 'defer']
 
 /** Words of the step are an empty one, the file, and what it is a copy of. */
 function variablesSteps({ spec, machine }: Hardware, path: string): readonly PlannedStep[] {

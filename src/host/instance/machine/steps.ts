@@ -1,7 +1,6 @@
 import { chown, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
-import { withTimeout } from '../../../base/abort.ts'
-import { AgentError, errnoOf, messageOf } from '../../../base/errors.ts'
+import { AgentError, messageOf } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
 import { SIGKILL } from '../../../base/signals.ts'
 import type { InstanceRecord, StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
@@ -12,9 +11,11 @@ import type { QmpEvent } from '../../qemu/qmp/message.ts'
 import { makeOwnFiles } from '../documents/own-files.ts'
 import type { PacketFilters } from '../filters/nft.ts'
 import { type Ruleset, tableOf, withoutTable } from '../filters/tap-rules.ts'
+import { answer, endRunning } from '../holder/ask-holder.ts'
 import type { ChildPlan, Holder } from '../holder/holder.ts'
 import type { InstanceLimits } from '../limits.ts'
 import { writeRecordFile } from '../record/instance-record.ts'
+import { claimSaved, releaseSaved } from '../record/saved-claim.ts'
 import { removeFiles as removeLayerFiles } from '../snapshots/overlay-file.ts'
 import { awaitSocket, explainDaemon } from './await-socket.ts'
 import { type CpuShares, pinCpus } from './cpu-shares.ts'
@@ -78,6 +79,8 @@ export interface PlannedStep {
   readonly filter?: { readonly path: string; readonly ruleset: Ruleset }
   /** Whose files are to be in the folder. */
   readonly machine?: MachineOfDocument
+  /** Brings files of a saved machine. */
+  readonly bring?: () => Promise<void>
 }
 
 interface Step {
@@ -90,6 +93,7 @@ interface Step {
 
 export type StepName =
   | 'folder'
+  | 'resume'
   | 'variables'
   | 'cgroup'
   | 'filter'
@@ -108,6 +112,9 @@ export type StepName =
   | 'snapshot'
   | 'merge'
   | 'layer'
+  | 'suspend'
+  | 'replug'
+  | 'repair'
 
 /** What is made for an instance, in this order. It is undone in the reverse order. */
 export const STEPS: Readonly<Record<StepName, Step>> = {
@@ -119,6 +126,15 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
       await writeRecordFile(folder, record)
     },
     undo: ({ folder }) => rm(folder, { recursive: true, force: true }),
+  },
+  /** Words are an empty one, the folder of the saved machine, its id, and the instance's key. It is no other's from then on. */
+  resume: {
+    isKept: true,
+    make: async (context, { words: [, saved = '', id = '', key = ''], bring }) => {
+      await claimSaved(saved, { id, folder: context.folder, key })
+      await bring?.()
+    },
+    undo: ({ folder }, [, saved = '', id = '']) => releaseSaved(saved, { id, folder }),
   },
   /** What UEFI remembers: words are an empty one and the path. A file in another folder outlives the instance. */
   variables: {
@@ -235,6 +251,12 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
     make: async () => {},
     undo: ({ folder }, [id]) => removeLayerFiles(folder, [{ id: Number(id) }]),
   },
+  /** Words are an empty one, the folder of the saved machine, its id, and the state that the machine had. */
+  suspend: { isKept: true, make: async () => {}, undo: async () => {} },
+  /** A device that was unplugged for a while: words are its key, and an encoded PlugRequest in base64. */
+  replug: { make: async () => {}, undo: async () => {} },
+  /** The guest is to be told that it was restored: words are an empty one, and an encoded ResumedRequest in base64. */
+  repair: { make: async () => {}, undo: async () => {} },
 }
 
 const ORDER: readonly string[] = Object.keys(STEPS)
@@ -309,16 +331,6 @@ function isStepName(name: string): name is StepName {
   return Object.hasOwn(STEPS, name)
 }
 
-/** Waits for the holder's answer, which a holder that is stopped does not give. */
-export function answer<T>(
-  { clock, limits }: StepContext,
-  work: Promise<T>,
-  ms = limits.holderMs,
-): Promise<T> {
-  const late = () => new AgentError('UNAVAILABLE', `the holder did not answer within ${ms} ms`)
-  return withTimeout(clock, ms, work, late)
-}
-
 async function startChild(context: StepContext, plan: ChildPlan): Promise<void> {
   try {
     await answer(context, holderOf(context).start(plan))
@@ -338,37 +350,6 @@ async function endHolder(context: StepContext): Promise<void> {
   if (holder) await endRunning(context, holder)
   // A holder that was killed leaves its socket.
   await rm(join(folder, 'holder.sock'), { force: true })
-}
-
-async function endRunning(context: StepContext, holder: Holder): Promise<void> {
-  const { endMs } = context.limits
-  try {
-    await answer(context, holder.end(), endMs)
-    await answer(context, holder.ended, endMs)
-  } catch {
-    // A holder that has just ended tells so first: its pid may soon be another process's.
-    if (await hasEnded(context, holder)) return
-    if (holder.pid !== undefined) killIfAlive(holder.pid)
-    await answer(context, holder.ended)
-  }
-}
-
-/** Several times what a holder's client needs to learn of its end. */
-const LOOK_MS = 100
-
-async function hasEnded(context: StepContext, holder: Holder): Promise<boolean> {
-  return await answer(context, holder.ended, LOOK_MS).then(
-    () => true,
-    () => false,
-  )
-}
-
-function killIfAlive(pid: number): void {
-  try {
-    process.kill(pid, 'SIGKILL')
-  } catch (error) {
-    if (errnoOf(error) !== 'ESRCH') throw error
-  }
 }
 
 /** Kills a process of the holder and waits for its end. Without a holder, no process is left. */

@@ -3,13 +3,14 @@ import { rename, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import {
   type Instance,
+  PlugRequest,
   type Properties,
   type Specification,
   State,
 } from '../../../gen/microvm/instance/v1/instance.ts'
 import { InstanceRecord, StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { pathOf } from '../../spec/component-path.ts'
-import { withoutDevices } from '../devices/specification.ts'
+import { withDevice, withoutDevices } from '../devices/specification.ts'
 import { configurationsOf } from '../documents/document-record.ts'
 import type { Change } from '../registry/registry.ts'
 import { fileError } from '../snapshots/overlay-file.ts'
@@ -82,16 +83,24 @@ export function streamRows(steps: readonly StepRecord[]): readonly Change[] {
   return ports.map((key) => ({ table: 'streams', key, payload: undefined }))
 }
 
-/** What a stop takes from a record: the devices that were leaving, and those of an unfinished plug. */
+/** What a stop takes from a record: the devices that were leaving, and those of an unfinished plug. What left for a while is back. */
 export function withoutLost(
   { specification, leaving }: Readonly<InstanceRecord>,
   steps: readonly StepRecord[],
 ): Partial<InstanceRecord> {
   const unfinished = steps.flatMap(({ step, words }) => (step === 'plug' ? words.slice(0, 1) : []))
   const lost = [...leaving, ...unfinished]
-  return specification === undefined || lost.length === 0
-    ? {}
-    : { leaving: [], specification: withoutDevices(specification, lost) }
+  const back = steps.flatMap(({ step, words: [, text = ''] }) =>
+    step === 'replug' ? [PlugRequest.decode(Buffer.from(text, 'base64'))] : [],
+  )
+  if (specification === undefined || lost.length + back.length === 0) return {}
+  const left = withoutDevices(specification, lost)
+  const whole = back.reduce(
+    (sum, { deviceKey, device, backend }) =>
+      device === undefined ? sum : withDevice(sum, deviceKey, { device, backend }),
+    left,
+  )
+  return { leaving: [], specification: whole }
 }
 
 /** Whether processes of the instance may be there, all of which end with the holder. */

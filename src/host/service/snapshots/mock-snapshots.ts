@@ -37,6 +37,18 @@ export abstract class MockSnapshots {
     return snapshot
   }
 
+  async suspend(): Promise<never> {
+    throw new AgentError('UNIMPLEMENTED', 'a mock has no machines that could be saved')
+  }
+
+  async listSaved(): Promise<never> {
+    return await this.suspend()
+  }
+
+  async deleteSaved(): Promise<never> {
+    return await this.suspend()
+  }
+
   async snapshots(key: string, caller: Caller): Promise<ListSnapshotsResponse> {
     this.seen(key, caller)
     return { snapshots: [...this.#of(key)], layers: [] }

@@ -59,13 +59,13 @@ export function snapshotMethods({
 
 const JOURNALED = { role: 'owner', onDaemonDeath: 'journaled' } as const
 
-function checkedName(name: string): string {
+export function checkedName(name: string): string {
   if (/^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$/.test(name)) return name
   throw invalid(`name: ${JSON.stringify(name.slice(0, 64))}, want 1 to 64 of A-Z, a-z, 0-9, _ . -`)
 }
 
 /** Throws PERMISSION_DENIED naming all that a tenant may not use any more. The administrator, an empty name, may use all. */
-async function checkOwner(
+export async function checkOwner(
   tenants: readonly Tenant[],
   owner: string,
   specification: Specification,

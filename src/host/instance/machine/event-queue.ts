@@ -1,0 +1,41 @@
+import { messageOf } from '../../../base/errors.ts'
+import type { Logger } from '../../../base/log.ts'
+import type { QmpEvent } from '../../qemu/qmp/message.ts'
+
+interface EventQueueParts {
+  readonly limit: number
+  readonly follow: (event: QmpEvent) => Promise<void>
+  readonly onFlood: (event: QmpEvent) => void
+  readonly log: Logger
+}
+
+/** The handling of QEMU's events, one after the other. */
+export class EventQueue {
+  readonly #parts: EventQueueParts
+  #last: Promise<void> = Promise.resolve()
+  #waiting = 0
+
+  constructor(parts: EventQueueParts) {
+    this.#parts = parts
+  }
+
+  push(event: QmpEvent): void {
+    const { follow, limit, log, onFlood } = this.#parts
+    if (this.#waiting === limit) {
+      onFlood(event)
+      return
+    }
+    this.#waiting += 1
+    const handled = this.#last.then(() => follow(event))
+    this.#last = handled
+      .catch((error) => log.warn('event not followed', { event: event.name, error: messageOf(error) }))
+      .finally(() => {
+        this.#waiting -= 1
+      })
+  }
+
+  /** Resolves when the events that have come were handled. */
+  async followed(): Promise<void> {
+    await this.#last
+  }
+}

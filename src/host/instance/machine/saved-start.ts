@@ -1,0 +1,32 @@
+import type { State } from '../../../gen/microvm/instance/v1/instance.ts'
+import type { StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import type { Change } from '../registry/registry.ts'
+import type { PlannedStep } from './steps.ts'
+
+/** What makes a machine of a saved one. */
+export interface SavedStart {
+  /** Of the step `resume`. */
+  readonly words: readonly string[]
+  /** Steps and rows of what the machine had. */
+  readonly steps: readonly StepRecord[]
+  readonly rows: readonly Change[]
+  /** Brings the files of the saved machine into the folder of the instance. */
+  readonly bring: () => Promise<void>
+  /** Gives the machine, which waits for it, the saved state. */
+  readonly load: () => Promise<void>
+}
+
+export interface StartOptions {
+  readonly isNew: boolean
+  readonly desired: State
+  readonly saved?: SavedStart
+}
+
+/** Files are brought into the folder before anything else is made. */
+export function withResume(
+  planned: readonly PlannedStep[],
+  { bring, words }: SavedStart,
+): readonly PlannedStep[] {
+  const after = planned.findIndex(({ step }) => step === 'folder') + 1
+  return [...planned.slice(0, after), { step: 'resume', words, bring }, ...planned.slice(after)]
+}

@@ -1,0 +1,33 @@
+import type {
+  SavedInit,
+  SavedMachine,
+  SuspendInstanceRequest,
+} from '../../gen/microvm/instance/v1/instance.ts'
+import type { InstanceRecord } from '../../gen/microvm/instance/v1/records.ts'
+import type { MachineInstance } from './instance.ts'
+import type { Caller } from './instances.ts'
+import type { SavedStart } from './machine/saved-start.ts'
+
+/** A saved machine that was checked, before anything of it starts. */
+export interface SavedContent {
+  /** What a new instance of it begins with, but its key, tenant, labels, user, and context id. */
+  readonly record: Partial<InstanceRecord>
+  readonly start: (instance: MachineInstance) => SavedStart
+}
+
+/** Machines as files (src/host/migration). */
+export interface Moves {
+  /** Saves the machine, and ends the instance. To be called in a change. */
+  suspend(instance: MachineInstance, request: SuspendInstanceRequest, caller: Caller): Promise<SavedMachine>
+  /** Throws FAILED_PRECONDITION naming the file that is missing or damaged, or what this host lacks. */
+  open(init: SavedInit, tenant: string): Promise<SavedContent>
+  /** Starts a new instance, and waits until its guest is ready. To be called in a change. */
+  resume(instance: MachineInstance, content: SavedContent, init: SavedInit, caller: Caller): Promise<void>
+  /** Finishes or undoes what an earlier daemon has begun. Returns whether the instance is gone. To be called in a change. */
+  settle(instance: MachineInstance): Promise<boolean>
+  /** Of one tenant, or of all. */
+  list(tenant: string | undefined): Promise<readonly SavedMachine[]>
+  remove(name: string, tenant: string): Promise<void>
+  /** In Prometheus text form. */
+  metrics(): string
+}

@@ -1,0 +1,55 @@
+import { readFile, rm, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { AgentError, errnoOf } from '../../../base/errors.ts'
+
+/** Who a saved machine has become. */
+export interface SavedClaim {
+  /** Of the saved machine. */
+  readonly id: string
+  /** Of the instance. */
+  readonly folder: string
+  readonly key: string
+}
+
+/** In the folder of a saved machine. */
+const CLAIM_FILE = 'resumed.json'
+
+/** Throws FAILED_PRECONDITION when an instance was made of the saved machine already, unless it is this very one. */
+export async function claimSaved(saved: string, claim: SavedClaim): Promise<void> {
+  const path = join(saved, CLAIM_FILE)
+  try {
+    await writeFile(path, JSON.stringify(claim), { flag: 'wx', mode: 0o600, flush: true })
+  } catch (error) {
+    if (errnoOf(error) !== 'EEXIST') throw error
+    const present = await readClaim(saved)
+    if (present?.id === claim.id && present.folder === claim.folder) return
+    throw resumedAlready(saved, present)
+  }
+}
+
+export function resumedAlready(saved: string, claim: SavedClaim | undefined): AgentError {
+  const text = `${saved}: was resumed already${claim && `, as instance ${claim.key}`}: its guest must not run twice`
+  return new AgentError('FAILED_PRECONDITION', text)
+}
+
+/** Undefined where no instance was made of it. */
+export async function readClaim(saved: string): Promise<SavedClaim | undefined> {
+  const text = await readFile(join(saved, CLAIM_FILE), 'utf8').catch((error) => {
+    if (errnoOf(error) === 'ENOENT') return undefined
+    throw error
+  })
+  if (text === undefined) return undefined
+  try {
+    const { id, folder, key } = JSON.parse(text)
+    return { id: String(id), folder: String(folder), key: String(key) }
+  } catch {
+    // The daemon, or its host, has died while it was written.
+    return { id: '', folder: '', key: '' }
+  }
+}
+
+export async function releaseSaved(saved: string, claim: Omit<SavedClaim, 'key'>): Promise<void> {
+  const present = await readClaim(saved)
+  const isOwn = present?.folder === claim.folder && present.id === claim.id
+  if (isOwn || present?.id === '') await rm(join(saved, CLAIM_FILE), { force: true })
+}

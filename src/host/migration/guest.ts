@@ -1,0 +1,154 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { AgentError, messageOf } from '../../base/errors.ts'
+import { connectAgent } from '../../client/connection/connect-agent.ts'
+import {
+  type DetachResponse,
+  LifecycleDefinition,
+  type ResumedRequest,
+} from '../../gen/microvm/agent/v1/lifecycle.ts'
+import { clientFor, type ServiceClient } from '../../rpc/client.ts'
+import { dialAgent } from '../instance/connect-agent.ts'
+import type { MachineInstance } from '../instance/instance.ts'
+import { closedPorts, listenAgain, listStreams } from '../instance/streams.ts'
+
+type Lifecycle = ServiceClient<typeof LifecycleDefinition>
+
+/** How long a guest that runs may take to answer a first call, and for one step. */
+const REACH_MS = 10_000
+const STEP_MS = 20_000
+/** Of a suspend: the guest stands still before. */
+const DETACHED_MS = 60_000
+
+/** Calls the agent of the guest over a connection of its own. Rejects with DEADLINE_EXCEEDED when it does not answer. */
+async function withAgent<T>(
+  instance: MachineInstance,
+  work: (agent: Lifecycle) => Promise<T>,
+  reachMs = REACH_MS,
+): Promise<T> {
+  const late = AbortSignal.timeout(reachMs)
+  const dialer = { connect: (signal: AbortSignal) => dialAgent(instance, signal) }
+  const connection = await connectAgent(dialer, AbortSignal.any([instance.ending, late])).catch((error) => {
+    instance.ending.throwIfAborted()
+    if (!late.aborted) throw error
+    throw new AgentError('DEADLINE_EXCEEDED', `the agent did not answer within ${reachMs} ms`)
+  })
+  try {
+    return await work(clientFor(LifecycleDefinition, connection))
+  } finally {
+    connection.close()
+  }
+}
+
+export async function quiesce(instance: MachineInstance, timeoutMs: number): Promise<void> {
+  await withAgent(instance, (agent) => agent.quiesce({ timeoutMs }, { timeoutMs: STEP_MS }))
+}
+
+/** Returns whether all was still frozen. */
+export async function thaw(instance: MachineInstance): Promise<boolean> {
+  return (await withAgent(instance, (agent) => agent.thaw({}, { timeoutMs: STEP_MS }))).wasFrozen
+}
+
+/**
+ * Brings the streams of the guest to a stop, and waits until the holder has every byte of them. Returns the ports to which the guest
+ * connects again; the holder listens there.
+ */
+export async function detach(instance: MachineInstance): Promise<readonly number[]> {
+  const before = new Set(await closedPorts(instance))
+  const { streams } = await withAgent(instance, (agent) =>
+    agent.detach({ timeoutMs: DETACHED_MS }, { timeoutMs: STEP_MS }),
+  )
+  const ports = streams
+    .map(({ port }) => port)
+    .filter((port) => instance.streams.has(port) && !before.has(port))
+  await drain(instance, streams, ports)
+  for (const port of ports) await listenAgain(instance, port)
+  return ports
+}
+
+const DRAIN_MS = 10_000
+const LOOK_MS = 5
+
+async function drain(
+  instance: MachineInstance,
+  totals: DetachResponse['streams'],
+  ports: readonly number[],
+): Promise<void> {
+  const late = AbortSignal.timeout(DRAIN_MS)
+  for (;;) {
+    const rings = await listStreams(instance)
+    const open = rings.filter(({ closed, port }) => ports.includes(port) && !closed)
+    if (open.length === 0) return checkTotals(instance, totals, rings)
+    if (late.aborted) {
+      const list = open.map(({ port }) => port).join(', ')
+      throw new AgentError('DEADLINE_EXCEEDED', `ports ${list}: their connections did not end`)
+    }
+    await delay(LOOK_MS)
+  }
+}
+
+function checkTotals(
+  { context, key }: MachineInstance,
+  totals: DetachResponse['streams'],
+  rings: Awaited<ReturnType<typeof listStreams>>,
+): void {
+  for (const { port, stream, total } of totals) {
+    const ring = rings.find((each) => each.port === port)
+    if (ring === undefined || stream === 'stdin' || ring.end >= total) continue
+    const lost = `${total - ring.end}`
+    context.log.warn('bytes of a stream are lost', { instance: key, port, bytes: lost })
+  }
+}
+
+/** Lets the streams of a guest go on that was not saved. */
+export async function attachStreams(instance: MachineInstance): Promise<void> {
+  await withAgent(instance, (agent) => agent.attach({}, { timeoutMs: STEP_MS }))
+}
+
+/** How long a restored guest may take until it is ready. */
+const READY_MS = 120_000
+const LOOK_AT_REPAIR_MS = 30_000
+
+/**
+ * Tells the guest that it was restored, and waits until it is ready. Throws FAILED_PRECONDITION or DEADLINE_EXCEEDED with the step in
+ * which the guest stands; it runs all the same.
+ */
+export async function repair(instance: MachineInstance, request: ResumedRequest): Promise<void> {
+  const late = AbortSignal.timeout(READY_MS)
+  let number: bigint | undefined
+  let stands = 'agent'
+  while (!late.aborted) {
+    try {
+      const seen = await withAgent(
+        instance,
+        async (agent) => {
+          number = (await agent.resumed(request, { timeoutMs: STEP_MS })).number
+          return await agent.getResume(
+            { number, timeoutMs: LOOK_AT_REPAIR_MS },
+            { timeoutMs: LOOK_AT_REPAIR_MS + STEP_MS },
+          )
+        },
+        READY_MS,
+      )
+      const { name = stands, reason = '' } = seen.steps.findLast((step) => step.state !== 'skipped') ?? {}
+      stands = name
+      if (seen.state === 'ready') return
+      const failed = seen.steps.find((step) => step.state === 'failed')
+      if (seen.state === 'failed')
+        throw new AgentError(
+          'FAILED_PRECONDITION',
+          `its guest runs and is not ready: step ${failed?.name ?? name}: ${failed?.reason ?? reason}`,
+        )
+    } catch (error) {
+      instance.ending.throwIfAborted()
+      if (!(error instanceof AgentError) || !PASSES.includes(error.code)) throw error
+      instance.context.log.debug('guest not asked', { error: messageOf(error) })
+    }
+  }
+  throw new AgentError(
+    'DEADLINE_EXCEEDED',
+    `its guest runs and is not ready: step ${stands}: no end within ${READY_MS} ms`,
+  )
+}
+
+/** A connection over a device that was just plugged in may be lost. */
+const PASSES: readonly string[] = ['UNAVAILABLE', 'DEADLINE_EXCEEDED', 'CANCELLED']

@@ -1,0 +1,107 @@
+import { createHash } from 'node:crypto'
+import { type FileHandle, open, readdir, readlink, stat } from 'node:fs/promises'
+import { AgentError } from '../../base/errors.ts'
+
+/** What a file is, apart from where it has holes. */
+export interface FileFacts {
+  readonly sizeBytes: number
+  /** SHA-256 of the blocks that are not zero, each with its number. */
+  readonly digest: string
+}
+
+const BLOCK_BYTES = 64 * 1024
+const CHUNK_BLOCKS = 32
+const ZERO = Buffer.alloc(BLOCK_BYTES)
+
+/** Reads a file whole; `write` gets the blocks that are not zero. */
+async function scan(
+  from: FileHandle,
+  sizeBytes: number,
+  write: (data: Buffer, position: number) => Promise<unknown>,
+): Promise<FileFacts> {
+  const hash = createHash('sha256')
+  const number = Buffer.alloc(8)
+  const chunk = Buffer.allocUnsafe(BLOCK_BYTES * CHUNK_BLOCKS)
+  for (let at = 0; at < sizeBytes; ) {
+    const { bytesRead } = await from.read(chunk, 0, Math.min(chunk.length, sizeBytes - at), at)
+    if (bytesRead === 0) throw new AgentError('FAILED_PRECONDITION', `${at} bytes, want ${sizeBytes}`)
+    // Not to cut a block in two.
+    const isWhole = bytesRead % BLOCK_BYTES === 0 || at + bytesRead === sizeBytes
+    const length = isWhole ? bytesRead : bytesRead - (bytesRead % BLOCK_BYTES)
+    if (length === 0) throw new AgentError('INTERNAL', `${bytesRead} bytes of a block at a time`)
+    let first: number | undefined
+    const flush = async (end: number) => {
+      if (first !== undefined) await writeAll(write, chunk.subarray(first, end), at + first)
+      first = undefined
+    }
+    for (let offset = 0; offset < length; offset += BLOCK_BYTES) {
+      const block = chunk.subarray(offset, Math.min(offset + BLOCK_BYTES, length))
+      if (block.equals(block.length === BLOCK_BYTES ? ZERO : ZERO.subarray(0, block.length))) {
+        await flush(offset)
+        continue
+      }
+      number.writeBigUInt64LE(BigInt((at + offset) / BLOCK_BYTES))
+      hash.update(number).update(block)
+      first ??= offset
+    }
+    await flush(length)
+    at += length
+  }
+  return { sizeBytes, digest: hash.digest('hex') }
+}
+
+async function writeAll(
+  write: (data: Buffer, position: number) => Promise<unknown>,
+  data: Buffer,
+  position: number,
+): Promise<void> {
+  await write(data, position)
+}
+
+/** Copies a file without what is zero; the new one is on the disk, and only its owner can read it. */
+export async function copySparse(from: string, to: string): Promise<FileFacts> {
+  await using source = await open(from, 'r')
+  await using target = await open(to, 'wx', 0o600)
+  const { size } = await source.stat()
+  await target.truncate(size)
+  const facts = await scan(source, size, (data, position) => writeWhole(target, data, position))
+  await target.sync()
+  return facts
+}
+
+/** Fills memory, all of which is zero so far. */
+export async function fillMemory(from: string, to: string): Promise<void> {
+  await using source = await open(from, 'r')
+  await using target = await open(to, 'r+')
+  const { size } = await source.stat()
+  await scan(source, size, (data, position) => writeWhole(target, data, position))
+}
+
+export async function factsOf(path: string): Promise<FileFacts> {
+  await using file = await open(path, 'r')
+  const { size } = await file.stat()
+  return await scan(file, size, async () => {})
+}
+
+async function writeWhole(target: FileHandle, data: Buffer, position: number): Promise<void> {
+  for (let done = 0; done < data.length; ) {
+    const { bytesWritten } = await target.write(data, done, data.length - done, position + done)
+    done += bytesWritten
+  }
+}
+
+/** QEMU's name for it (backends/hostmem-memfd.c). */
+const MEMORY = '/memfd:memory-backend-memfd (deleted)'
+
+/** The memory of a guest, as a file of its QEMU; undefined where it is not one file of that size. */
+export async function memoryOf(pid: number, sizeBytes: number): Promise<string | undefined> {
+  const folder = `/proc/${pid}/fd`
+  const found: string[] = []
+  for (const name of await readdir(folder).catch(() => [])) {
+    const path = `${folder}/${name}`
+    if ((await readlink(path).catch(() => '')) === MEMORY) found.push(path)
+  }
+  const [only, ...others] = found
+  if (only === undefined || others.length > 0) return undefined
+  return (await stat(only)).size === sizeBytes ? only : undefined
+}

@@ -1,0 +1,102 @@
+import { rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import { AgentError, messageOf } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import type { SavedMachine } from '../../gen/microvm/instance/v1/instance.ts'
+import { settleReplugs } from '../instance/devices/replug.ts'
+import type { MachineInstance } from '../instance/instance.ts'
+import type { Moves } from '../instance/moves.ts'
+import { faultsOf } from './faults.ts'
+import { MoveFigures } from './move-figures.ts'
+import { openSaved, resume, settleRepair, settleResume } from './resume.ts'
+import { describeSaved, type HostFacts, hostCpu, isSaved, readManifest, savedIn } from './saved-folder.ts'
+import { suspend, undoSuspend } from './suspend.ts'
+
+/** What this host has for machines as files. */
+export interface MigrationHost {
+  readonly stateFolder: string
+  readonly acceleration: string
+  readonly qemuVersion: () => Promise<string>
+  readonly log: Logger
+}
+
+/** Below the state folder; what the administrator's own instances are saved as is no tenant's. */
+const STORE = 'saved'
+const OWN = '+own'
+
+export function openMigration(
+  { acceleration, log, qemuVersion, stateFolder }: MigrationHost,
+  atStep = faultsOf(process.env.MICROVM_TEST_FAULTS),
+): Moves {
+  const store = join(stateFolder, STORE)
+  const storeOf = (tenant: string) => join(store, tenant === '' ? OWN : tenant)
+  const host = async (): Promise<HostFacts> => ({
+    ...{ qemu: `QEMU ${await qemuVersion()}`, acceleration, cpu: hostCpu(acceleration) },
+  })
+  const figures = new MoveFigures()
+  return {
+    suspend: async (instance, request, caller) => {
+      const tenant = instance.record.properties?.tenant ?? ''
+      const folder = request.folder || join(storeOf(tenant), request.name)
+      const parts = { folder, host: await host(), atStep }
+      const saved = await figures.counted('suspend', () => suspend(instance, request, parts, caller))
+      figures.stopped(saved)
+      return saved
+    },
+    open: async (init, tenant) => {
+      const folder = init.folder || join(storeOf(tenant), init.name)
+      return await openSaved(init, { folder, host: await host(), atStep })
+    },
+    resume: (instance, content, init, caller) =>
+      figures.counted('resume', () => resume(instance, content, init, { atStep, caller })),
+    settle: (instance) => settle(instance, log),
+    list: async (tenant) => {
+      const stores = tenant === undefined ? await savedIn(store) : [storeOf(tenant)]
+      return await describe((await Promise.all(stores.map(savedIn))).flat(), log)
+    },
+    remove: async (name, tenant) => {
+      const folder = join(storeOf(tenant), name)
+      if (!(await savedIn(storeOf(tenant))).includes(folder))
+        throw new AgentError('NOT_FOUND', `saved machine ${name}: not found`)
+      await rm(folder, { recursive: true, force: true })
+    },
+    metrics: () => figures.print(),
+  }
+}
+
+/** One that cannot be read is left out. */
+async function describe(folders: readonly string[], log: Logger): Promise<readonly SavedMachine[]> {
+  const all = folders.map(async (folder) => {
+    try {
+      return await describeSaved(folder, await readManifest(folder))
+    } catch (error) {
+      log.warn('saved machine not read', { folder, error: messageOf(error) })
+      return []
+    }
+  })
+  return (await Promise.all(all)).flat()
+}
+
+async function settle(instance: MachineInstance, log: Logger): Promise<boolean> {
+  const { context, recorded } = instance
+  const find = (name: string) => recorded.steps.find(({ step }) => step === name)
+  const [resumeStep, suspendStep] = [find('resume'), find('suspend')]
+  if (resumeStep !== undefined && (await settleResume(instance, resumeStep))) return true
+  if (suspendStep !== undefined) {
+    const [, folder = '', id = ''] = suspendStep.words
+    if (await isSaved(folder, id)) {
+      await instance.finishRemoval()
+      return true
+    }
+    if (context.machine === undefined) await rm(`${folder}.new`, { recursive: true, force: true })
+    else await undoSuspend(instance, suspendStep)
+    const text = 'the machine was not saved: the daemon has ended meanwhile'
+    await recorded.note({ drop: [suspendStep], kind: 'state', text })
+  }
+  if (context.machine === undefined) return false
+  await settleReplugs(instance)
+  void settleRepair(instance).catch((error) =>
+    log.warn('guest not repaired', { instance: instance.key, error: messageOf(error) }),
+  )
+  return false
+}

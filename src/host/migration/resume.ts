@@ -1,0 +1,263 @@
+import { randomBytes } from 'node:crypto'
+import { once } from 'node:events'
+import { readFile, stat } from 'node:fs/promises'
+import { connect } from 'node:net'
+import { join } from 'node:path'
+import { AgentError, messageOf } from '../../base/errors.ts'
+import { ResumedRequest } from '../../gen/microvm/agent/v1/lifecycle.ts'
+import { PlugRequest, type SavedInit, State } from '../../gen/microvm/instance/v1/instance.ts'
+import { InstanceRecord, type StepRecord, StreamRecord } from '../../gen/microvm/instance/v1/records.ts'
+import { plug } from '../instance/devices/plug.ts'
+import { answer } from '../instance/holder/ask-holder.ts'
+import type { MachineInstance } from '../instance/instance.ts'
+import type { Caller } from '../instance/instances.ts'
+import { guestSocket } from '../instance/machine/daemon-steps.ts'
+import { QEMU } from '../instance/machine/machine.ts'
+import type { SavedStart } from '../instance/machine/saved-start.ts'
+import type { SavedContent } from '../instance/moves.ts'
+import { readClaim, resumedAlready } from '../instance/record/saved-claim.ts'
+import { listenAgain } from '../instance/streams.ts'
+import { pathOf } from '../spec/component-path.ts'
+import type { AtStep } from './faults.ts'
+import { repair } from './guest.ts'
+import { loadDevices } from './machine-state.ts'
+import { fillMemory, memoryOf } from './memory-file.ts'
+import {
+  bring,
+  checkContent,
+  checkHost,
+  checkOutside,
+  FILES,
+  type HostFacts,
+  type Manifest,
+  readManifest,
+  removeContent,
+} from './saved-folder.ts'
+
+export interface ResumeParts {
+  readonly folder: string
+  readonly host: HostFacts
+  readonly atStep: AtStep
+}
+
+/** Checks a saved machine whole, before anything starts. */
+export async function openSaved(
+  init: SavedInit,
+  { folder, host, atStep }: ResumeParts,
+): Promise<SavedContent> {
+  const manifest = await readManifest(folder)
+  const claim = await readClaim(folder)
+  // What was resumed has no files left, so this is told first; an instance whose making is repeated takes its own claim over.
+  if (claim !== undefined && !(await isOpen(folder))) throw resumedAlready(folder, claim)
+  checkHost(folder, manifest, host)
+  await checkContent(folder, manifest)
+  const record = InstanceRecord.decode(await readFile(join(folder, FILES.record)))
+  const replaced = replacedRecord(record, init)
+  for (const file of manifest.outside)
+    await checkOutside(file, replaced.specification?.backends[file.backend]?.file?.path ?? file.path)
+  return {
+    record: {
+      ...replaced,
+      ...{ savedName: init.name, savedFolder: folder, savedId: manifest.id },
+    },
+    start: (instance) => startOf(instance, { folder, manifest, atStep }),
+  }
+}
+
+interface Opened {
+  readonly folder: string
+  readonly manifest: Manifest
+  readonly atStep: AtStep
+}
+
+function startOf(instance: MachineInstance, opened: Opened): SavedStart {
+  const { context, key, recorded } = instance
+  const { folder, manifest } = opened
+  const streams = manifest.streams.map(({ isLive: _, ...stream }) => ({ ...stream, instance: key }))
+  return {
+    words: ['', folder, manifest.id, key],
+    steps: streams.map(({ port }) => {
+      const socket = `${guestSocket(context.folder)}_${port}`
+      return recorded.step('stream', [`${port}`, socket, join(context.folder, 'streams', `${port}.ring`)])
+    }),
+    rows: streams.map((stream) => ({
+      table: 'streams',
+      key: `${key}/${stream.port}`,
+      payload: StreamRecord.encode(stream).finish(),
+    })),
+    bring: () => bringFiles(opened, context.folder),
+    load: () => load(instance, opened),
+  }
+}
+
+/** Whether the files of a machine are there that was claimed: its resume was cut short. */
+async function isOpen(folder: string): Promise<boolean> {
+  return await stat(join(folder, FILES.record)).then(
+    () => true,
+    () => false,
+  )
+}
+
+/** With other backends, to which the layers and the snapshots follow. */
+function replacedRecord(record: InstanceRecord, { replaceComponents }: SavedInit): InstanceRecord {
+  const { specification } = record
+  const keys = Object.keys(replaceComponents)
+  if (keys.length === 0 || specification === undefined) return record
+  const fail = (key: string, text: string) =>
+    new AgentError('FAILED_PRECONDITION', `saved.${pathOf('replaceComponents', key)}: ${text}`)
+  const moved = new Map<string, string>()
+  for (const [key, backend] of Object.entries(replaceComponents)) {
+    if (record.document !== undefined) throw fail(key, 'names of a document are looked up in the catalogue')
+    const present = specification.backends[key]
+    if (present === undefined) throw fail(key, 'no such backend, only backends can be replaced')
+    const [kind, wanted] = [backend, present].map((each) =>
+      Object.entries(each)
+        .flatMap(([name, value]) => (value === undefined ? [] : [name]))
+        .join(),
+    )
+    if (kind !== wanted) throw fail(key, `${kind}, want ${wanted} as before: the guest would see it`)
+    if (present.file?.access !== backend.file?.access) throw fail(key, 'another access than before')
+    if (present.file !== undefined && backend.file !== undefined)
+      moved.set(present.file.path, backend.file.path)
+  }
+  const specOf = (present: NonNullable<typeof specification>) => ({
+    ...present,
+    backends: { ...present.backends, ...replaceComponents },
+  })
+  return {
+    ...record,
+    specification: specOf(specification),
+    layers: record.layers.map((layer) => ({ ...layer, base: moved.get(layer.base) ?? layer.base })),
+    snapshots: record.snapshots.map((snapshot) => ({
+      ...snapshot,
+      ...(snapshot.specification && { specification: specOf(snapshot.specification) }),
+    })),
+  }
+}
+
+const BROUGHT: readonly string[] = [FILES.record, FILES.memory, FILES.devices]
+
+async function bringFiles({ atStep, folder, manifest }: Opened, to: string): Promise<void> {
+  await atStep('import', 'files')
+  for (const name of Object.keys(manifest.files))
+    if (!BROUGHT.includes(name)) await bring(join(folder, name), join(to, name), 'copy')
+}
+
+async function load(instance: MachineInstance, { folder, manifest, atStep }: Opened): Promise<void> {
+  const { context, recorded } = instance
+  const { holder, qmp } = instance.machine()
+  for (const { isLive: _, ...stream } of manifest.streams)
+    instance.streams.set(stream.port, { ...stream, instance: instance.key })
+  if (manifest.memoryForm === 'file') {
+    await atStep('import', 'memory')
+    const children = await answer(context, holder.children())
+    const pid = children.find(({ name, exit }) => name === QEMU.child && exit === undefined)?.pid ?? 0
+    const memory = await memoryOf(pid, manifest.files[FILES.memory]?.sizeBytes ?? 0)
+    if (memory === undefined) throw new AgentError('INTERNAL', 'QEMU: its memory is not one file')
+    await fillMemory(join(folder, FILES.memory), memory)
+  }
+  await atStep('import', 'devices')
+  const path = join(folder, FILES.devices)
+  await loadDevices(qmp, { path, form: manifest.memoryForm, signal: instance.ending })
+  await atStep('import', 'streams')
+  for (const { port, isLive } of manifest.streams) {
+    await listenAgain(instance, port)
+    if (!isLive) await endStream(`${guestSocket(context.folder)}_${port}`)
+  }
+  if (manifest.unplugged !== '') {
+    await atStep('import', 'plug')
+    const request = PlugRequest.decode(Buffer.from(manifest.unplugged, 'base64'))
+    await plug(instance, { ...request, key: instance.key }, instance.plugParts)
+  }
+  await atStep('import', 'cont')
+  context.log.info('saved machine loaded', { instance: recorded.key, folder })
+}
+
+/** A stream that had ended has all its bytes, and ends again. */
+async function endStream(path: string): Promise<void> {
+  const socket = connect(path)
+  await once(socket, 'connect')
+  socket.destroy()
+}
+
+/** Starts the machine, and tells its guest. When the guest is not ready in time, it runs all the same. */
+export async function resume(
+  instance: MachineInstance,
+  content: SavedContent,
+  init: SavedInit,
+  { atStep, caller }: { readonly atStep: AtStep; readonly caller: Pick<Caller, 'inStep'> },
+): Promise<void> {
+  const folder = content.record.savedFolder ?? ''
+  const manifest = await readManifest(folder)
+  caller.inStep('loading the saved machine')
+  const desired = manifest.state === 'running' ? State.RUNNING : State.PAUSED
+  await instance.start({ isNew: true, desired, saved: content.start(instance) })
+  await atStep('import', 'commit')
+  const request = ResumedRequest.fromPartial({
+    generation: `${manifest.id}/${randomBytes(8).toString('hex')}`,
+    seed: randomBytes(64),
+    ...(init.identity && { identity: init.identity }),
+  })
+  await commitResume(instance, manifest.hasAgent ? request : undefined)
+  await removeContent(folder, manifest)
+  await atStep('import', 'repair')
+  caller.inStep('waiting until the guest is ready')
+  await settleRepair(instance)
+}
+
+/** The machine runs, and is no saved one any more. */
+async function commitResume(instance: MachineInstance, request: ResumedRequest | undefined): Promise<void> {
+  const { recorded } = instance
+  const drop = recorded.steps.filter(({ step }) => step === 'resume')
+  const words = request && Buffer.from(ResumedRequest.encode(request).finish()).toString('base64')
+  const add = words === undefined ? [] : [recorded.step('repair', ['', words])]
+  const { current } = recorded.record
+  await recorded.commit({
+    set: { desired: current },
+    add,
+    drop,
+    kind: 'state',
+    text: 'the saved machine goes on',
+  })
+}
+
+/** Tells the guest that it was restored, unless it has been told and is ready. */
+export async function settleRepair(instance: MachineInstance): Promise<void> {
+  const { recorded } = instance
+  for (const step of recorded.steps.filter((each) => each.step === 'repair')) {
+    const request = ResumedRequest.decode(Buffer.from(step.words[1] ?? '', 'base64'))
+    try {
+      await repair(instance, { ...request, timeNs: BigInt(Date.now()) * 1_000_000n })
+    } catch (error) {
+      throw error instanceof AgentError
+        ? new AgentError(error.code, `instance ${instance.key}: ${error.message}`, { cause: error })
+        : error
+    } finally {
+      await recorded.note({ drop: [step], kind: 'state', text: 'the guest was told of its restore' })
+    }
+  }
+}
+
+/** Decides what becomes of a resume that another daemon has begun. Returns whether the instance is gone. */
+export async function settleResume(instance: MachineInstance, { words }: StepRecord): Promise<boolean> {
+  const { context } = instance
+  const { machine } = context
+  const runs =
+    machine !== undefined && (await machine.qmp.execute('query-status', {}, instance.ending)).running
+  if (!runs) {
+    await instance.finishRemoval()
+    return true
+  }
+  const [, folder = ''] = words
+  const manifest = await readManifest(folder).catch(() => undefined)
+  const request = ResumedRequest.fromPartial({
+    generation: `${manifest?.id ?? ''}/${randomBytes(8).toString('hex')}`,
+    seed: randomBytes(64),
+  })
+  await commitResume(instance, manifest?.hasAgent ? request : undefined)
+  if (manifest !== undefined)
+    await removeContent(folder, manifest).catch((error) =>
+      context.log.warn('files of a saved machine not removed', { error: messageOf(error) }),
+    )
+  return false
+}

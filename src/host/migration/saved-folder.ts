@@ -1,0 +1,225 @@
+import { readFileSync } from 'node:fs'
+import { copyFile, link, mkdir, open, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { AgentError, errnoOf } from '../../base/errors.ts'
+import type { SavedMachine } from '../../gen/microvm/instance/v1/instance.ts'
+import { readClaim } from '../instance/record/saved-claim.ts'
+import { fileError } from '../instance/snapshots/overlay-file.ts'
+import type { MemoryForm } from './machine-state.ts'
+import { type FileFacts, factsOf } from './memory-file.ts'
+
+/** The files of a saved machine, in its folder. */
+export const FILES = {
+  manifest: 'manifest.json',
+  /** An InstanceRecord. */
+  record: 'record.binpb',
+  memory: 'memory',
+  devices: 'devices',
+} as const
+
+/** A file that is not in the folder, and has to be the same: a disk, or what the machine was booted from. */
+export interface OutsideFile {
+  /** The field that names it. */
+  readonly field: string
+  /** Key of its backend; '' for one of the board. */
+  readonly backend: string
+  readonly path: string
+  readonly sizeBytes: number
+  /** A disk shows by its time that it was written; of a file that machines only boot from, this is empty, and the digest counts. */
+  readonly changed: string
+  readonly digest: string
+}
+
+export interface SavedStream {
+  readonly port: number
+  readonly container: string
+  readonly exec: string
+  readonly stream: string
+  /** The guest is going to connect again. */
+  readonly isLive: boolean
+}
+
+/** What a folder of a saved machine has, and what can take it in. */
+export interface Manifest {
+  readonly version: 1
+  readonly id: string
+  readonly name: string
+  readonly tenant: string
+  readonly key: string
+  readonly createdMs: number
+  readonly host: HostFacts
+  readonly state: 'running' | 'paused'
+  readonly memoryForm: MemoryForm
+  /** Whether the guest's agent is to be told of the restore. */
+  readonly hasAgent: boolean
+  /** An encoded PlugRequest in base64 of the device that was unplugged, or ''. */
+  readonly unplugged: string
+  readonly files: Readonly<Record<string, FileFacts>>
+  readonly outside: readonly OutsideFile[]
+  readonly streams: readonly SavedStream[]
+}
+
+/** What the state of a machine depends on, besides the machine. */
+export interface HostFacts {
+  readonly qemu: string
+  readonly acceleration: string
+  /** The CPU of the host, where the guest runs on it. */
+  readonly cpu: string
+}
+
+const VERSION = 1
+
+/** Writes the manifest, and gives the folder its name: from then on there is a saved machine. */
+export async function publish(work: string, folder: string, manifest: Manifest): Promise<void> {
+  const path = join(work, FILES.manifest)
+  await writeFile(path, `${JSON.stringify(manifest)}\n`, { flag: 'wx', mode: 0o600, flush: true })
+  for (const part of [join(work, 'disks'), join(work, 'streams'), work]) await syncFolder(part)
+  // One that was resumed has nothing left that is of use.
+  const old = `${folder}.old`
+  await rm(old, { recursive: true, force: true })
+  await rename(folder, old).catch(ignore('ENOENT'))
+  await rename(work, folder)
+  await syncFolder(dirname(folder))
+  await rm(old, { recursive: true, force: true })
+}
+
+function ignore(errno: string): (error: unknown) => void {
+  return (error) => {
+    if (errnoOf(error) !== errno) throw error
+  }
+}
+
+async function syncFolder(path: string): Promise<void> {
+  const folder = await open(path).catch(ignore('ENOENT'))
+  await folder?.sync()
+  await folder?.close()
+}
+
+/** Rejects with NOT_FOUND, or FAILED_PRECONDITION for what this version does not read. */
+export async function readManifest(folder: string): Promise<Manifest> {
+  const path = join(folder, FILES.manifest)
+  const text = await readFile(path, 'utf8').catch((error) => {
+    if (['ENOENT', 'ENOTDIR'].includes(errnoOf(error) ?? ''))
+      throw new AgentError('NOT_FOUND', `${folder}: no saved machine`)
+    throw fileError(path, error)
+  })
+  const fail = (what: string) => new AgentError('FAILED_PRECONDITION', `${path}: ${what}`)
+  let manifest: Manifest
+  try {
+    manifest = JSON.parse(text)
+  } catch {
+    throw fail('damaged')
+  }
+  if (manifest.version !== VERSION) throw fail(`version ${String(manifest.version)}, want ${VERSION}`)
+  const isWhole =
+    typeof manifest.id === 'string' && typeof manifest.files === 'object' && manifest.files !== null
+  if (!isWhole || manifest.host === undefined) throw fail('damaged')
+  return manifest
+}
+
+/** Whether the folder has this very machine. */
+export async function isSaved(folder: string, id: string): Promise<boolean> {
+  return await readManifest(folder).then(
+    (manifest) => manifest.id === id,
+    () => false,
+  )
+}
+
+/** Throws FAILED_PRECONDITION naming the first file that is missing or another one. */
+export async function checkContent(folder: string, { files }: Manifest): Promise<void> {
+  for (const [name, { sizeBytes, digest }] of Object.entries(files)) {
+    const path = join(folder, name)
+    const fail = (what: string) => new AgentError('FAILED_PRECONDITION', `${path}: ${what}`)
+    const status = await stat(path).catch(() => undefined)
+    if (status === undefined) throw fail('missing')
+    if (status.size !== sizeBytes) throw fail(`${status.size} bytes, want ${sizeBytes}`)
+    if ((await factsOf(path)).digest !== digest) throw fail('damaged: its digest is another one')
+  }
+}
+
+/** Throws FAILED_PRECONDITION where this host would make another machine. */
+export function checkHost(folder: string, { host: saved }: Manifest, host: HostFacts): void {
+  const names: readonly (keyof HostFacts)[] = ['qemu', 'acceleration', 'cpu']
+  const other = names.find((name) => saved[name] !== host[name])
+  if (other === undefined) return
+  const text = `saved with ${other} ${saved[other] || '(none)'}, this host has ${host[other] || '(none)'}`
+  throw new AgentError('FAILED_PRECONDITION', `${folder}: ${text}`)
+}
+
+/** Of the CPU of this host, for guests that run on it. */
+export function hostCpu(acceleration: string): string {
+  if (acceleration !== 'kvm') return ''
+  const text = readFileSync('/proc/cpuinfo', 'utf8')
+  return ['vendor_id', 'cpu family', 'model', 'stepping', 'flags']
+    .map((name) => new RegExp(`^${name}\\s*: (.*)$`, 'm').exec(text)?.[1] ?? '')
+    .join('/')
+}
+
+/** The present facts of a file outside the folder. */
+export async function outsideFacts(
+  file: Pick<OutsideFile, 'field' | 'backend' | 'path'>,
+): Promise<OutsideFile> {
+  const status = await stat(file.path, { bigint: true }).catch((error) => {
+    throw new AgentError('FAILED_PRECONDITION', `${file.field}: ${file.path}: ${errnoOf(error)}`)
+  })
+  const isBoot = file.backend === ''
+  return {
+    ...file,
+    sizeBytes: Number(status.size),
+    changed: isBoot || status.isBlockDevice() ? '' : `${status.mtimeNs}`,
+    digest: isBoot ? (await factsOf(file.path)).digest : '',
+  }
+}
+
+/** Throws FAILED_PRECONDITION for a file that is not as it was. A copy elsewhere has another time. */
+export async function checkOutside(saved: OutsideFile, path: string): Promise<void> {
+  const { field } = saved
+  const now = await outsideFacts({ ...saved, path })
+  const fail = (what: string) => new AgentError('FAILED_PRECONDITION', `${field}: ${path}: ${what}`)
+  if (now.sizeBytes !== saved.sizeBytes) throw fail(`${now.sizeBytes} bytes, want ${saved.sizeBytes}`)
+  if (now.digest !== saved.digest) throw fail('another file than the machine was saved with')
+  if (path === saved.path && now.changed !== saved.changed)
+    throw fail('was written since the machine was saved: its guest would see another disk')
+}
+
+/** Brings a file of a saved machine elsewhere; where both names can be of one file, and it stays as it is, they are. */
+export async function bring(from: string, to: string, how: 'link' | 'copy'): Promise<void> {
+  await mkdir(dirname(to), { recursive: true, mode: 0o700 })
+  await rm(to, { force: true })
+  if (how === 'link')
+    try {
+      return await link(from, to)
+    } catch (error) {
+      if (!['EXDEV', 'EPERM', 'EMLINK'].includes(errnoOf(error) ?? '')) throw error
+    }
+  await copyFile(from, to)
+  await using file = await open(to, 'r+')
+  await file.chmod(0o600)
+  await file.sync()
+}
+
+/** As answers have it. */
+export async function describeSaved(folder: string, manifest: Manifest): Promise<SavedMachine> {
+  const { id, name, tenant, key, createdMs, files, host } = manifest
+  const claim = await readClaim(folder)
+  return {
+    ...{ name, tenant, key, id, folder, qemu: host.qemu, createdMs: BigInt(createdMs) },
+    sizeBytes: BigInt(Object.values(files).reduce((sum, file) => sum + file.sizeBytes, 0)),
+    resumedAs: claim === undefined ? '' : claim.key,
+    ...{ steps: [], stoppedUs: 0n, waitingUs: 0n },
+  }
+}
+
+/** The saved machines in the folder of a store. */
+export async function savedIn(store: string): Promise<readonly string[]> {
+  const names = await readdir(store).catch((error) => {
+    ignore('ENOENT')(error)
+    return []
+  })
+  return names.filter((name) => !/\.(new|old)$/.test(name)).map((name) => join(store, name))
+}
+
+/** Removes what a machine that goes on needs no more: the memory has keys. */
+export async function removeContent(folder: string, { files }: Manifest): Promise<void> {
+  for (const name of Object.keys(files)) await rm(join(folder, name), { force: true })
+}

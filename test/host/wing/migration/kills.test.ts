@@ -1,0 +1,128 @@
+import { existsSync, readdirSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { INSTANCES } from '../../../../scripts/test/instances-run.ts'
+import { State } from '../../../../src/gen/microvm/instance/v1/instance.ts'
+import type { Operation } from '../../../../src/host/migration/faults.ts'
+import { CountingMachines } from '../../../support/wing/counting-machine.ts'
+import { leftovers } from '../../../support/wing/leftovers.ts'
+import { ADMIN } from '../../../support/wing/requests.ts'
+
+const EXPORT = ['stop', 'folder', 'memory', 'devices', 'disks', 'rings', 'manifest', 'end'] as const
+const IMPORT = ['files', 'memory', 'devices', 'streams', 'cont', 'commit', 'repair'] as const
+const TIMEOUT_MS = 240_000
+
+const NAMES: Readonly<Record<number, string>> = { [State.RUNNING]: 'running', [State.STOPPED]: 'stopped' }
+
+type Killed = 'daemon' | 'qemu' | 'holder'
+
+/** What there is of the one machine: an instance in a state, or a saved machine that is no instance. */
+async function found(host: CountingMachines): Promise<string> {
+  const instances = await host.open()
+  const own = await Promise.all(
+    instances.list(ADMIN).map(({ properties }) => instances.get(properties?.key ?? '', ADMIN)),
+  )
+  const saved = await instances.listSaved(ADMIN)
+  const states = own.map(({ state }) => NAMES[state] ?? `state ${state}`)
+  return [...states, ...saved.flatMap(({ resumedAs }) => (resumedAs === '' ? ['suspended'] : []))].join(
+    ' and ',
+  )
+}
+
+/** Kills at a step. A daemon that dies answers nothing more; the next one takes the instances in. */
+async function killAt(
+  host: CountingMachines,
+  {
+    killed,
+    operation,
+    step,
+  }: { readonly killed: Killed; readonly operation: Operation; readonly step: string },
+  work: () => Promise<unknown>,
+): Promise<void> {
+  const reached = Promise.withResolvers<void>()
+  host.atStep = async (in_, at) => {
+    if (in_ !== operation || at !== step) return
+    host.atStep = async () => {}
+    if (killed === 'daemon') {
+      reached.resolve()
+      return await new Promise(() => {})
+    }
+    const [pid] = host.pidsOf(killed)
+    if (pid !== undefined) process.kill(pid, 'SIGKILL')
+  }
+  const done = work().then(
+    () => {},
+    () => {},
+  )
+  await Promise.race([done, reached.promise])
+  if (killed === 'daemon') await host.leave()
+  // The end of QEMU is followed after the change.
+  else await (await host.open()).get('web', ADMIN).catch(() => {})
+}
+
+/** `npm run instances` kills QEMU and the holder at all steps, and this group at a few. */
+const ALL = process.env[INSTANCES.lives] !== undefined
+
+/** What the machine is after the death at a step. A QEMU that is killed takes a memory with it that is nowhere else yet. */
+const EXPECTED: Readonly<
+  Record<Killed, { readonly export: readonly string[]; readonly import: readonly string[] }>
+> = {
+  daemon: {
+    export: [...Array.from({ length: 7 }, () => 'running'), 'suspended'],
+    import: [...Array.from({ length: 5 }, () => 'suspended'), 'running', 'running'],
+  },
+  qemu: {
+    export: [...Array.from({ length: 4 }, () => 'stopped'), ...Array.from({ length: 4 }, () => 'suspended')],
+    // There is none yet at the first step.
+    import: ['running', ...Array.from({ length: 4 }, () => 'suspended'), 'stopped', 'stopped'],
+  },
+  holder: {
+    export: [...Array.from({ length: 6 }, () => 'stopped'), 'suspended', 'suspended'],
+    import: ['running', ...Array.from({ length: 4 }, () => 'suspended'), 'stopped', 'stopped'],
+  },
+}
+
+function stepsOf(
+  killed: Killed,
+  operation: Operation,
+): readonly (readonly [step: string, expected: string])[] {
+  const names = operation === 'export' ? EXPORT : IMPORT
+  const all = names.map((name, index) => [name, EXPECTED[killed][operation][index] ?? ''] as const)
+  return ALL || killed === 'daemon' ? all : all.filter(([name]) => FEW.includes(name))
+}
+
+const FEW: readonly string[] = ['devices', 'end', 'cont']
+
+describe('a machine is running or suspended, never half and never twice', { timeout: TIMEOUT_MS }, () => {
+  it.each(['daemon', 'qemu', 'holder'] as const)('after a kill -9 of its %s at any step', async (killed) => {
+    const host = new CountingMachines()
+    await host.make()
+    const run = async () => {
+      const before = await found(host)
+      if (before === 'suspended') await host.resume()
+      else if (before !== 'running') await host.again()
+    }
+    for (const [step, expected] of stepsOf(killed, 'export')) {
+      await run()
+      await killAt(host, { killed, operation: 'export', step }, () => host.suspend())
+      await expect.poll(() => found(host), { timeout: 10_000, message: step }).toBe(expected)
+      const store = join(host.folder, 'saved/+own')
+      const names = existsSync(store) ? readdirSync(store) : []
+      expect(
+        names.filter((name) => name !== 'one'),
+        step,
+      ).toEqual([])
+    }
+    for (const [step, expected] of stepsOf(killed, 'import')) {
+      if ((await found(host)) !== 'suspended') {
+        await run()
+        await host.suspend()
+      }
+      await killAt(host, { killed, operation: 'import', step }, () => host.resume())
+      await expect.poll(() => found(host), { timeout: 10_000, message: step }).toBe(expected)
+      if (expected === 'running') await host.counted('web', 10)
+    }
+    await host.end()
+    expect(leftovers(host.folder)).toEqual([])
+  })
+})

@@ -1,0 +1,157 @@
+import { mkdirSync, readdirSync, readFileSync, readlinkSync } from 'node:fs'
+import { basename, join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import {
+  ChangeStateRequest_Change as Change,
+  ChangeStateRequest,
+  type DeepPartial,
+  EnsureInstanceRequest,
+  type Instance,
+  type SavedMachine,
+  type Specification,
+  SuspendInstanceRequest,
+} from '../../../src/gen/microvm/instance/v1/instance.ts'
+import { readRing } from '../../../src/host/instance/holder/holder-files.ts'
+import type { Instances } from '../../../src/host/instance/instances.ts'
+import { memoryRegistry } from '../../../src/host/instance/registry/memory-registry.ts'
+import type { Registry } from '../../../src/host/instance/registry/registry.ts'
+import type { AtStep } from '../../../src/host/migration/faults.ts'
+import { instanceFolderName, specKey } from '../../../src/host/spec/spec-key.ts'
+import { temporaryFolder } from '../temporary-folder.ts'
+import { image, openReal } from './real-wing.ts'
+import { ADMIN, ensureRequest, file } from './requests.ts'
+import { tinyGuest } from './tiny-guest.ts'
+
+/** A state folder with instances whose guest counts in its memory, and tells each number over its console. */
+export class CountingMachines {
+  readonly folder: string
+  readonly disks: string
+  #registry: Registry
+  #instances: Instances | undefined
+  /** Called before each step of a suspend and a resume. */
+  atStep: AtStep = async () => {}
+
+  constructor(folder = temporaryFolder(), disks = join(folder, 'images'), registry = memoryRegistry()) {
+    this.folder = folder
+    this.disks = disks
+    this.#registry = registry
+    mkdirSync(disks, { recursive: true })
+  }
+
+  async open(): Promise<Instances> {
+    this.#instances ??= await openReal(this.folder, this.#registry, {
+      atStep: (operation, step) => this.atStep(operation, step),
+    })
+    return this.#instances
+  }
+
+  /** Lets go of the machines, as a daemon that dies. */
+  async leave(): Promise<void> {
+    await this.#instances?.close()
+    this.#instances = undefined
+  }
+
+  /** A machine that runs and has told some numbers. */
+  async make(key = 'web', change: DeepPartial<Specification> = {}): Promise<Instance> {
+    const made = await (await this.open()).ensure(this.request(key, change), ADMIN)
+    await this.change(Change.RUN, key)
+    await this.counted(key, 1)
+    return made
+  }
+
+  request(key = 'web', { board, devices, backends }: DeepPartial<Specification> = {}): EnsureInstanceRequest {
+    const all = ensureRequest(key, {
+      specification: {
+        board: { kernel: tinyGuest(this.disks, 'count'), ...board },
+        devices: {
+          root: { backend: 'root-file', slot: 3, disk: { serial: 'root' } },
+          port: { slot: 4, rootPort: {} },
+          console: { backend: 'output', serial: {} },
+          ...devices,
+        },
+        backends: { 'root-file': file(image(this.disks, 'root', 16)), output: { console: {} }, ...backends },
+      },
+    })
+    return all
+  }
+
+  async change(change: Change, key = 'web'): Promise<Instance> {
+    return (await this.open()).changeState(ChangeStateRequest.fromPartial({ key, change }), ADMIN)
+  }
+
+  async suspend(change: DeepPartial<SuspendInstanceRequest> = {}, caller = ADMIN): Promise<SavedMachine> {
+    const request = SuspendInstanceRequest.fromPartial({ key: 'web', name: 'one', ...change })
+    return (await this.open()).suspend(request, caller)
+  }
+
+  async resume(
+    saved: EnsureInstanceRequest['saved'] | { readonly name?: string; readonly folder?: string } = {},
+    key = 'web',
+  ): Promise<Instance> {
+    const request = EnsureInstanceRequest.fromPartial({
+      properties: { key },
+      saved: { name: 'one', ...saved },
+    })
+    return (await this.open()).ensure(request, ADMIN)
+  }
+
+  folderOf(key = 'web'): string {
+    return join(this.folder, 'instances', instanceFolderName(specKey(key)))
+  }
+
+  /** What the guest has told, each number one more than that before; throws where it is not. */
+  async told(key = 'web'): Promise<{ readonly first: bigint; readonly end: bigint; readonly last: number }> {
+    const { bytes, end, first } = await readRing(this.folderOf(key), 0)
+    for (let at = 1; at < bytes.length; at++)
+      if (bytes[at] !== (Number(bytes[at - 1]) + 1) % 256)
+        throw new Error(`byte ${first + BigInt(at)}: ${bytes[at - 1]} is followed by ${bytes[at]}`)
+    return { first, end, last: bytes.at(-1) ?? 0 }
+  }
+
+  /** Resolves once the guest has told so many numbers more. */
+  async counted(key: string, more: number): Promise<void> {
+    const { end } = await readRing(this.folderOf(key), 0).catch(() => ({ end: 0n }))
+    const late = AbortSignal.timeout(60_000)
+    while ((await readRing(this.folderOf(key), 0)).end < end + BigInt(more))
+      await delay(10, undefined, { signal: late })
+  }
+
+  /** Starts a machine that has ended. What it tells is another count. */
+  async again(key = 'web'): Promise<void> {
+    await this.change(Change.RUN, key)
+    await this.counted(key, 1)
+  }
+
+  /** Of QEMU, or of the holder. */
+  pidsOf(what: 'qemu' | 'holder'): readonly number[] {
+    return readdirSync('/proc').flatMap((pid) => {
+      const words = /^\d+$/.test(pid) ? commandOf(pid) : []
+      const isQemu = basename(words[0] ?? '').startsWith('qemu-system') && cwdOf(pid) === this.folderOf()
+      const isHolder = basename(words[0] ?? '') === 'holder' && words[1] === this.folderOf()
+      return (what === 'qemu' ? isQemu : isHolder) ? [Number(pid)] : []
+    })
+  }
+
+  /** Removes all instances. */
+  async end(): Promise<void> {
+    const instances = await this.open()
+    for (const { properties } of instances.list(ADMIN)) await instances.remove(properties?.key ?? '', ADMIN)
+    await this.leave()
+  }
+}
+
+function commandOf(pid: string): readonly string[] {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0')
+  } catch {
+    return []
+  }
+}
+
+function cwdOf(pid: string): string {
+  try {
+    return readlinkSync(`/proc/${pid}/cwd`)
+  } catch {
+    return ''
+  }
+}

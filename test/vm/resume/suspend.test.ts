@@ -1,0 +1,134 @@
+import { execFileSync } from 'node:child_process'
+import { cpSync, readdirSync } from 'node:fs'
+import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { connectAgent } from '../../../src/client/connection/connect-agent.ts'
+import { agentOf } from '../../../src/client/container/container-session.ts'
+import { connectMachine } from '../../../src/client/daemon/connect-machine.ts'
+import { LifecycleDefinition } from '../../../src/gen/microvm/agent/v1/lifecycle.ts'
+import { ChangeStateRequest_Change as Change, State } from '../../../src/gen/microvm/instance/v1/instance.ts'
+import { readRing } from '../../../src/host/instance/holder/holder-files.ts'
+import { specKey } from '../../../src/host/spec/spec-key.ts'
+import { specToProto } from '../../../src/host/spec/to-proto.ts'
+import { ensureContainerRoot } from '../../../src/image/container-root.ts'
+import { ensureImage } from '../../../src/image/ensure-image.ts'
+import { guestSpec } from '../../../src/microvm/run/guest-spec.ts'
+import { clientFor } from '../../../src/rpc/client.ts'
+import { podOf } from '../../support/containers/pod.ts'
+import { daemonClient } from '../../support/host-wing/running-daemon.ts'
+import { endChild } from '../../support/processes.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
+import { CRUN, cannotBoot, progress } from '../../support/vm/boot-guest.ts'
+import { ROOT } from '../../support/vm/guest-pod.ts'
+import { startDaemonProcess } from '../../support/wing/daemon-process.ts'
+
+const LINES = 300
+const COUNT = `i=0; while [ $i -lt ${LINES} ]; do echo line $i; i=$((i+1)); usleep 20000; done`
+const NAMES = ['a', 'b', 'c'] as const
+const BOOT_MS = 120_000
+
+/** A daemon with a state folder of its own, as another host has it. */
+async function startHost(state: string) {
+  const daemon = await startDaemonProcess(state)
+  const socket = join(state, 'admin.sock')
+  const client = daemonClient(socket)
+  const connected = async () => {
+    const dialer = { connect: (signal: AbortSignal) => connectMachine(socket, 'web', signal) }
+    return await connectAgent(dialer, AbortSignal.timeout(BOOT_MS))
+  }
+  return {
+    ...client,
+    connected,
+    own: () => join(state, 'instances', readdirSync(join(state, 'instances'))[0] ?? ''),
+    end: async () => {
+      await client.instances.remove({ key: 'web' }).catch(() => {})
+      client.close()
+      await endChild(daemon)
+    },
+  }
+}
+
+describe.skipIf(cannotBoot() !== undefined)('a pod that is suspended', { timeout: 180_000 }, () => {
+  const folder = temporaryFolder()
+  const disk = join(folder, 'containers.img')
+  let first: Awaited<ReturnType<typeof startHost>>
+  let second: Awaited<ReturnType<typeof startHost>>
+
+  beforeAll(async () => {
+    execFileSync('cp', ['--sparse=always', await ensureContainerRoot(progress), disk])
+    first = await startHost(join(folder, 'one'))
+    second = await startHost(join(folder, 'two'))
+    const backend = specKey('containers-file')
+    const specification = specToProto(
+      guestSpec({
+        ...{ machine: 'pc-i440fx-7.2', memoryMib: 512, cpus: 1, append: [CRUN] },
+        boot: await ensureImage({ progress }),
+        containerRoot: undefined,
+        link: {
+          device: (slot, key) => ({ kind: 'vsock', slot, cid: 0, backend: key }),
+          backend: { kind: 'vsock-daemon' },
+          commandLine: [],
+        },
+        extra: {
+          devices: { [specKey('containers')]: { kind: 'disk', slot: 5, serial: 'containers', backend } },
+          backends: { [backend]: { kind: 'file', path: disk, access: 'read-write' } },
+        },
+      }),
+    )
+    await first.instances.ensureInstance({ properties: { key: 'web' }, specification })
+    await first.instances.changeState({ key: 'web', change: Change.RUN })
+    const signal = AbortSignal.timeout(BOOT_MS)
+    const console = async () => (await readRing(first.own(), 0)).bytes.toString('latin1')
+    while (!(await console()).includes('"booted"')) await delay(50, undefined, { signal })
+  }, BOOT_MS)
+  afterAll(async () => {
+    await first?.end()
+    await second?.end()
+  })
+
+  it('goes on at another host with every byte and every exit', async () => {
+    const connection = await first.connected()
+    const agent = agentOf(connection)
+    const storages = [{ driver: 'blk', fstype: 'ext4', options: [], source: '05', mountPoint: ROOT }]
+    await agent.createSandbox({ sandboxId: 'pod', hostname: 'web', storages })
+    const pod = podOf(agent, ROOT)
+    await pod.run('host', ['sleep', '1000'])
+    const ports = new Map<string, number>()
+    for (const name of NAMES) {
+      const { port } = await first.instances.allocatePort({
+        key: 'web',
+        container: 'host',
+        exec: name,
+        stream: 'stdout',
+      })
+      ports.set(name, port)
+      await pod.add('host', name, ['sh', '-c', `${COUNT}; exit 7`], { ports: { stdoutPort: port } })
+    }
+    await pod.add('host', 'early', ['sh', '-c', 'exit 3'])
+    const ring = async (own: string, name: string) =>
+      (await readRing(own, ports.get(name) ?? 0)).bytes.toString()
+    while (!(await ring(first.own(), 'c')).includes('line 5\n')) await delay(20)
+    connection.close()
+    const saved = await first.instances.suspendInstance({ key: 'web', name: 'pod' })
+    expect(await first.instances.listInstances({})).toEqual({ instances: [] })
+    const copy = join(folder, 'copy')
+    cpSync(saved.folder, copy, { recursive: true })
+
+    const resumed = await second.instances.ensureInstance({
+      properties: { key: 'web' },
+      saved: { name: 'pod', folder: copy },
+    })
+    expect(resumed.state).toBe(State.RUNNING)
+    const there = await second.connected()
+    const lifecycle = clientFor(LifecycleDefinition, there)
+    const { state, trigger } = await lifecycle.getResume({})
+    expect({ state, trigger }).toEqual({ state: 'ready', trigger: 'call' })
+    const exits = NAMES.map((execId) => agentOf(there).waitProcess({ containerId: 'host', execId }))
+    expect((await Promise.all(exits)).map(({ status }) => status)).toEqual([7, 7, 7])
+    expect((await agentOf(there).waitProcess({ containerId: 'host', execId: 'early' })).status).toBe(3)
+    const all = Array.from({ length: LINES }, (_, index) => `line ${index}\n`).join('')
+    for (const name of NAMES) expect(await ring(second.own(), name)).toBe(all)
+    there.close()
+  })
+})
