@@ -55,7 +55,9 @@ static void wait_until(struct freeze *freeze, int64_t time_ms) {
 }
 
 static void begin_thaw(struct freeze *freeze, bool with_cgroups) {
-  if (freeze->thaw_began_ms == 0) freeze->thaw_began_ms = monotonic_ms();
+  const int64_t now_ms = monotonic_ms();
+  if (freeze->thaw_began_ms == 0) freeze->thaw_began_ms = now_ms;
+  if (with_cgroups && !freeze->thaws_cgroups) freeze->thaw_by_ms = now_ms + FREEZE_THAW_MS;
   freeze->thaws_cgroups |= with_cgroups;
 }
 
@@ -157,7 +159,7 @@ static void release(struct freeze *freeze) {
   for (unsigned i = 0; i < freeze->cgroup_count; i++) close(freeze->cgroups[i].fd);
   freeze->file_system_count = freeze->cgroup_count = freeze->threads = 0;
   freeze->is_armed = freeze->cgroups_done = freeze->thaws_cgroups = false;
-  freeze->thaw_began_ms = 0;
+  freeze->thaw_began_ms = freeze->thaw_by_ms = 0;
 }
 
 /* The threads have nothing left to do but to return. */
@@ -299,11 +301,12 @@ bool freeze_obey(struct freeze *freeze, const struct record *record, int *passed
 void freeze_thaw_now(struct freeze *freeze) {
   freeze_thaw(freeze, true);
   pthread_mutex_lock(&freeze->lock);
-  const int64_t end_ms = monotonic_ms() + FREEZE_THAW_MS;
+  const int64_t end_ms = freeze->thaw_by_ms;
+  const bool waits = monotonic_ms() < end_ms;
   while (!all_over(freeze) && monotonic_ms() < end_ms) wait_until(freeze, end_ms);
   for (unsigned i = 0; i < freeze->file_system_count; i++) {
     const dev_t device = freeze->file_systems[i].device;
-    if (!is_over(&freeze->file_systems[i]))
+    if (waits && !is_over(&freeze->file_systems[i]))
       log_line("file system %u:%u: not thawed within %d ms", major(device), minor(device), FREEZE_THAW_MS);
     freeze->file_systems[i].is_told = true;
   }

@@ -13,7 +13,7 @@
 /* The longest time for which anything stays frozen. */
 #define FREEZE_LONGEST_MS 60000
 
-/* How long a thaw holds up the power-off, or the next agent: a dead disk never answers. */
+/* How long a thaw holds up the power-off, or the next agent, from its begin on: a dead disk never answers. */
 #define FREEZE_THAW_MS 3000
 
 enum freeze_state { HELD, ASKED, FREEZING, FROZEN, REFUSED, THAWING, THAWED };
@@ -55,6 +55,7 @@ struct freeze {
   bool end_untold; /* the agent is to be told that nothing is frozen */
   int64_t bound_at_ms;
   int64_t thaw_began_ms; /* 0: not yet */
+  int64_t thaw_by_ms;    /* when the wait for the thaw of everything is over */
 };
 
 void freeze_prepare(struct freeze *freeze);
@@ -78,7 +79,7 @@ void freeze_thaw(struct freeze *freeze, bool with_cgroups);
  */
 bool freeze_obey(struct freeze *freeze, const struct record *record, int *passed, int *result);
 
-/* Thaws everything and waits for it, for at most FREEZE_THAW_MS. */
+/* Thaws everything and waits for it, until FREEZE_THAW_MS after its begin. */
 void freeze_thaw_now(struct freeze *freeze);
 
 /* Returns the next record for the agent, if there is one. A SIGCHLD says that there may be. */

@@ -94,9 +94,10 @@ describe.concurrent('the dead man', () => {
 
   it('waits for no file system that hangs, names it, and thaws it when it can', async () => {
     const words = `${HELD} arm:60000 freeze:cgroup take:200 stuck:inner/file freeze:inner take:300
-      freeze:outer now 'sh:touch outer/after; cat $STATE' fs:again=outer unstick take:5000 ${SHOW} fs:again=outer`
+      freeze:outer now now 'sh:touch outer/after; cat $STATE' fs:again=outer unstick take:5000 ${SHOW} fs:again=outer`
     const { lines, stderr } = await drive(words)
-    expect(stderr).toMatch(/^vminit: file system \d+:\d+: not thawed within 3000 ms\n/)
+    // The end of the agent and the power-off wait for it once.
+    expect(stderr.replaceAll(/\d+:\d+/g, 'N')).toBe('vminit: file system N: not thawed within 3000 ms\n')
     // The answer about `inner`, whose freeze ends when it is no longer wanted, may come before or after.
     const others = lines.filter((line) => line !== 'answer inner ok')
     const end = others.slice(others.indexOf('THAWED')).filter((line) => !line.endsWith(' outer ok'))
