@@ -15,7 +15,8 @@ import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 const DISK = '/run/kata-containers/disk'
 const FOREIGN = '/run/kata-containers/foreign'
-const COUNTING = ['sh', '-c', 'i=0; while true; do echo $i; i=$((i+1)); sleep 0.05; done']
+/** It ends some minutes after a test that was stopped. */
+const COUNTING = ['sh', '-c', 'i=0; while [ $i -lt 6000 ]; do echo $i; i=$((i+1)); sleep 0.05; done']
 
 let pod: AgentPod
 

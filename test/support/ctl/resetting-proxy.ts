@@ -9,8 +9,9 @@ export interface ResettingProxy {
 }
 
 /**
- * A proxy before an agent on TCP. Each connection ends after a number of bytes, in both directions together, between
- * `least` and `most`: the agent sees a reset, as of a device that is gone, and the client an end.
+ * A proxy before an agent on TCP. Each connection ends after a number of bytes, in both directions together: the first one
+ * between `least` and `most`, each later one after more, because an answer grows while a slow client dials again. The agent
+ * sees a reset, as of a device that is gone, and the client an end.
  */
 export async function resettingProxy(
   port: number,
@@ -25,7 +26,7 @@ export async function resettingProxy(
       open.add(socket)
       socket.on('error', () => {}).once('close', () => open.delete(socket))
     }
-    let left = Math.round(least + random() * (most - least))
+    let left = Math.round((1 + losses) * (least + random() * (most - least)))
     const pass = (from: typeof client, to: typeof client) => {
       from.on('data', (chunk: Buffer) => {
         if (left <= 0) return

@@ -62,6 +62,15 @@ describe.skipIf(cannotBoot() !== undefined)('a pod of five containers and two di
     await expect.poll(() => hashes().join(), { timeout: 60_000, interval: 500 }).not.toBe(before)
   }
 
+  /** How long the pod takes to be frozen now, on this machine. */
+  async function timeOfFreeze(): Promise<number> {
+    const beganMs = performance.now()
+    await lifecycle.quiesce({})
+    const ms = Math.ceil(performance.now() - beganMs)
+    await lifecycle.thaw({})
+    return ms
+  }
+
   it('is at rest, with clean disks, until it is thawed', async () => {
     await writes()
     const answer = await lifecycle.quiesce({})
@@ -84,9 +93,10 @@ describe.skipIf(cannotBoot() !== undefined)('a pod of five containers and two di
   })
 
   it('is thawed by vminit when its time is over', async () => {
-    await lifecycle.quiesce({ timeoutMs: 4000 })
+    const freezeMs = await timeOfFreeze()
+    await lifecycle.quiesce({ timeoutMs: Math.min(60_000, 2000 + 4 * freezeMs) })
     await expect
-      .poll(async () => (await guest.introspection.getSandbox({})).frozen, { timeout: 30_000 })
+      .poll(async () => (await guest.introspection.getSandbox({})).frozen, { timeout: 120_000 })
       .toBeUndefined()
     await writes()
     await expect(lifecycle.thaw({})).resolves.toEqual({ wasFrozen: false })
@@ -99,7 +109,7 @@ describe.skipIf(cannotBoot() !== undefined)('a pod of five containers and two di
 
   it('is thawed before the next agent serves when the agent is killed', async () => {
     const killer = await startAgentKiller(pod)
-    await killer.begin(6000)
+    await killer.begin(2000 + 4 * (await timeOfFreeze()))
     await lifecycle.quiesce({})
     const before = (await guest.introspection.getSandbox({})).agentRestarts
     await expect
@@ -136,7 +146,7 @@ describe.skipIf(cannotBoot() !== undefined)('a pod of five containers and two di
 
   it('is thawed first when the guest is powered off', async () => {
     await lifecycle.quiesce({})
-    await guest.guest.vm.qmp.execute('system_powerdown', {}, AbortSignal.timeout(10_000))
+    await guest.guest.vm.qmp.execute('system_powerdown', {}, AbortSignal.timeout(60_000))
     await guest.guest.vm.exited
     isOff = true
     const counts = NAMES.map((name) => countsIn(name, images[name]))

@@ -16,6 +16,7 @@ import { connectQmp } from '../../../../src/host/qemu/qmp/connect.ts'
 import { chooseLink } from '../../../../src/host/qemu/vsock/choose-link.ts'
 import { ensureContainerRoot } from '../../../../src/image/container-root.ts'
 import { clientFor, type ServiceClient } from '../../../../src/rpc/client.ts'
+import type { TtrpcClient } from '../../../../src/rpc/ttrpc/client.ts'
 import { endChild } from '../../processes.ts'
 import { progress } from '../boot-guest.ts'
 import { goOnFrom, limit, run, savableWords, saveState } from './saving.ts'
@@ -28,6 +29,8 @@ export interface MovableGuest {
   readonly rootSource: string
   readonly qmp: QmpClient
   consoleText(): string
+  /** Makes another connection. Resolves once a Check over it is answered. */
+  connect(): Promise<Pick<MovableGuest, 'introspection' | 'lifecycle'> & { close(): void }>
   /** Stops the machine; its host's time of day goes on by so much before the guest does. */
   pause(seconds: number): Promise<void>
   /** Saves the guest's state beside its memory, and ends the machine. */
@@ -136,9 +139,19 @@ async function connected(machine: {
     child.kill('SIGKILL')
     await ended
   }
+  const connect = async () => {
+    const other = await connectAgent(dialer, limit())
+    return { ...clientsOf(other), close: () => other.close() }
+  }
   return {
-    ...{ qmp, consoleText, rootSource, stop },
+    ...{ qmp, consoleText, rootSource, connect, stop },
     agent: agentOf(connection),
+    ...clientsOf(connection),
+  }
+}
+
+function clientsOf(connection: TtrpcClient): Pick<MovableGuest, 'introspection' | 'lifecycle'> {
+  return {
     introspection: clientFor(IntrospectionDefinition, connection),
     lifecycle: clientFor(LifecycleDefinition, connection),
   }
