@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -26,17 +27,20 @@ spec:
     memory: { size: 64, maximum: 64 }
     cpu: 1
     storage: [{ source: root-of-web }, { source: left-out, snapshot: false }]
+    network: [{ source: lan }]
 `
 
 it('snapshots of a machine of a document keep it, and look its names up again', async () => {
   const folder = temporaryFolder()
   const catalogue = join(folder, 'catalogue.toml')
   const [root = '', other = '', out = ''] = ['root', 'other', 'out'].map((name) => image(folder, name, 8))
-  const write = (path = '', owner = 'anne', more = '') =>
+  const tap = `s${createHash('sha256').update(folder).digest('hex').slice(0, 10)}`
+  const write = (path = '', owner = 'anne', more = '', neighbour = 'anne') =>
     writeFile(
       catalogue,
       `roots = ["${folder}"]\n[volumes.root-of-web]\npath = "${path}"\ntenants = ["${owner}"]\n${more}
-[volumes.left-out]\npath = "${out}"\ntenants = ["anne"]\n`,
+[volumes.left-out]\npath = "${out}"\ntenants = ["anne"]
+[networks.lan]\ninterface = "${tap}"\ntenants = ["${neighbour}"]\n`,
       { mode: 0o600 },
     )
   await write(root)
@@ -63,6 +67,11 @@ it('snapshots of a machine of a document keep it, and look its names up again', 
   await expect(revert('two')).rejects.toMatchObject({
     code: 'FAILED_PRECONDITION',
     message: expect.stringMatching(/^spec\.features\.storage\[0\]\.source: .*root-of-web/),
+  })
+  await write(root, 'anne', '', 'bob')
+  await expect(revert('two')).rejects.toMatchObject({
+    code: 'FAILED_PRECONDITION',
+    message: expect.stringMatching(/^spec\.features\.network\[0\]\.source: .*lan/),
   })
   await write(root)
   await revert('two')
