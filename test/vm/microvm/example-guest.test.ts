@@ -10,6 +10,7 @@ import {
 } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import type { Instances } from '../../../src/host/instance/instances.ts'
 import { memoryRegistry } from '../../../src/host/instance/registry/memory-registry.ts'
+import type { Defaults } from '../../../src/host/machine/defaults.ts'
 import { readMachine } from '../../../src/host/machine/document/document.ts'
 import { openSecrets } from '../../../src/host/secrets/secrets.ts'
 import { ensureBusybox } from '../../../src/image/busybox.ts'
@@ -17,6 +18,7 @@ import { writeCompressedCpio } from '../../../src/image/formats/cpio.ts'
 import { directory, fileFrom, fileOf } from '../../../src/image/formats/tree.ts'
 import { ensureKernel } from '../../../src/image/kernel/kernel.ts'
 import { loadOrder, readModuleIndex } from '../../../src/image/kernel/module-list.ts'
+import { OTHER_DEFAULTS } from '../../support/host-wing/other-defaults.ts'
 import { makeInitrdDisk } from '../../support/loader/loader-disk.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { cannotBoot, progress } from '../../support/vm/boot-guest.ts'
@@ -85,7 +87,10 @@ describe.skipIf(cannotBoot() !== undefined)(
     const document = EXAMPLE.replace(/file: \/mntpoint\S+/, `file: ${disk}`)
       .replace('bridge: mgmtnet', `bridge: ${BRIDGE}`)
       .replace('uuid: 11111111-', 'uuid: 22222222-')
+    const registry = memoryRegistry()
+    const catalogue = join(folder, 'catalogue.toml')
     let instances: Instances
+    let open: (defaults?: Defaults) => Promise<Instances>
 
     beforeAll(async () => {
       const kernel = await ensureKernel('bookworm-generic', progress)
@@ -101,7 +106,6 @@ describe.skipIf(cannotBoot() !== undefined)(
       await makeInitrdDisk(join(folder, 'disk'), files, progress)
       const secrets = await openSecrets(join(folder, 'secrets'))
       await secrets.set('', PASSWORD, Buffer.from('*****'))
-      const catalogue = join(folder, 'catalogue.toml')
       const entries = `roots = ["${folder}"]
 [secrets.display0]
 id = "${PASSWORD}"
@@ -111,7 +115,8 @@ bridge = "${BRIDGE}"
 path = "${image(folder, 'more', 8)}"
 `
       await writeFile(catalogue, entries, { mode: 0o600 })
-      instances = await openReal(state, memoryRegistry(), { catalogue, secrets })
+      open = (defaults) => openReal(state, registry, { catalogue, secrets, defaults })
+      instances = await open()
     }, BOOT_MS)
     afterAll(async () => {
       await instances?.remove('web', ADMIN).catch(() => {})
@@ -148,7 +153,7 @@ path = "${image(folder, 'more', 8)}"
       return text.split('\n').slice(0, -2).sort()
     }
 
-    it('has its hardware at two boots with other backends, and after a device came and went', async () => {
+    it('has its hardware at two boots with other backends and defaults, and after a device came and went', async () => {
       provide()
       const request = EnsureInstanceRequest.fromPartial({ properties: { key: 'web' }, document })
       const made = await instances.ensure(request, ADMIN)
@@ -181,9 +186,11 @@ path = "${image(folder, 'more', 8)}"
       expect(disks).toHaveLength(2)
       await change(Change.KILL)
       provide()
+      await instances.close()
+      instances = await open(OTHER_DEFAULTS)
       await change(Change.RUN)
       expect(await hardware()).toEqual(first)
-      const features = 'storage: [{ source: more }]'
+      const features = 'storage: [{ source: more, interface: virtio-blk }]'
       await instances.plug(PlugRequest.fromPartial({ key: 'web', deviceKey: 'more', features }), ADMIN)
       const more = (await hardware()).filter((line) => !first.includes(line))
       expect(more).toEqual([expect.stringMatching(/^pci 0000:00:\w\w\.0 0x1af4 0x1001 0x010000 /)])
