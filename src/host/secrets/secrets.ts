@@ -1,5 +1,5 @@
 import { mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises'
-import { join } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 import { AgentError, errnoOf } from '../../base/errors.ts'
 import type { Secret } from '../../gen/microvm/instance/v1/secret.ts'
 import { isUuid, specKey } from '../spec/spec-key.ts'
@@ -42,7 +42,6 @@ export async function openSecrets(folder: string): Promise<Secrets> {
       const present = await names(join(folder, folderOf(tenant)))
       if (present.length >= MAX_SECRETS && !present.includes(checkedUuid(uuid)))
         throw new AgentError('RESOURCE_EXHAUSTED', `secrets: ${present.length}, want at most ${MAX_SECRETS}`)
-      await mkdir(join(folder, folderOf(tenant)), { recursive: true, mode: 0o700 })
       await writeWhole(path, value)
       return await described(tenant, checkedUuid(uuid))
     },
@@ -102,16 +101,17 @@ function absent(error: unknown): undefined {
 async function writeWhole(path: string, value: Uint8Array): Promise<void> {
   const unfinished = `${path}${UNFINISHED}`
   try {
+    await mkdir(dirname(path), { recursive: true, mode: 0o700 })
     await rm(unfinished, { force: true })
     await using file = await open(unfinished, 'wx', 0o600)
     await file.writeFile(value)
     await file.sync()
     await rename(unfinished, path)
-    await using folder = await open(join(path, '..'))
+    await using folder = await open(dirname(path))
     await folder.sync()
   } catch (error) {
     await rm(unfinished, { force: true }).catch(() => {})
     const code = errnoOf(error) === 'ENOSPC' ? 'RESOURCE_EXHAUSTED' : 'INTERNAL'
-    throw new AgentError(code, `secret not written: ${errnoOf(error)}`, { cause: error })
+    throw new AgentError(code, `secret ${basename(path)}: not written: ${errnoOf(error)}`, { cause: error })
   }
 }

@@ -1,4 +1,4 @@
-import { readdirSync, statSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readdirSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { MAX_SECRET_BYTES, openSecrets } from '../../../src/host/secrets/secrets.ts'
@@ -36,6 +36,17 @@ describe('secrets', () => {
     writeFileSync(join(folder, 'admin', `${OTHER}.new`), 'hun')
     expect(await (await openSecrets(folder)).list('')).toMatchObject([{ uuid: UUID }])
     expect(readdirSync(join(folder, 'admin'))).toEqual([UUID])
+  })
+
+  it('that cannot be written are named by their UUIDs', async () => {
+    const folder = join(temporaryFolder(), 'secrets')
+    const secrets = await openSecrets(folder)
+    await secrets.set('', UUID, value)
+    mkdirSync(join(folder, 'admin', `${OTHER}.new`))
+    await expect(secrets.set('', OTHER, value)).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: expect.stringMatching(`^secret ${OTHER}: not written: E`),
+    })
   })
 
   it('are refused without a word of what was given', async () => {
