@@ -1,15 +1,13 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import { connectAgent } from '../../client/connection/connect-agent.ts'
-import {
-  type DetachResponse,
-  LifecycleDefinition,
-  type ResumedRequest,
-} from '../../gen/microvm/agent/v1/lifecycle.ts'
+import { LifecycleDefinition, type ResumedRequest } from '../../gen/microvm/agent/v1/lifecycle.ts'
 import { clientFor, type ServiceClient } from '../../rpc/client.ts'
+import type { TtrpcClient } from '../../rpc/ttrpc/client.ts'
 import { dialAgent } from '../instance/connect-agent.ts'
 import type { MachineInstance } from '../instance/instance.ts'
 import { closedPorts, listenAgain, listStreams } from '../instance/streams.ts'
+import { askGuest, type GuestFacts } from './payloads/ask-guest.ts'
 
 type Lifecycle = ServiceClient<typeof LifecycleDefinition>
 
@@ -22,7 +20,7 @@ const DETACHED_MS = 60_000
 /** Calls the agent of the guest over a connection of its own. Rejects with DEADLINE_EXCEEDED when it does not answer. */
 async function withAgent<T>(
   instance: MachineInstance,
-  work: (agent: Lifecycle) => Promise<T>,
+  work: (agent: Lifecycle, connection: Pick<TtrpcClient, 'call'>) => Promise<T>,
   reachMs = REACH_MS,
 ): Promise<T> {
   const late = AbortSignal.timeout(reachMs)
@@ -33,7 +31,7 @@ async function withAgent<T>(
     throw new AgentError('DEADLINE_EXCEEDED', `the agent did not answer within ${reachMs} ms`)
   })
   try {
-    return await work(clientFor(LifecycleDefinition, connection))
+    return await work(clientFor(LifecycleDefinition, connection), connection)
   } finally {
     connection.close()
   }
@@ -49,20 +47,25 @@ export async function thaw(instance: MachineInstance): Promise<boolean> {
 }
 
 /**
- * Brings the streams of the guest to a stop, and waits until the holder has every byte of them. Returns the ports to which the guest
- * connects again; the holder listens there.
+ * Brings the streams of the guest to a stop, and waits until the holder has every byte of them. Returns what the agent tells of the
+ * guest then, and the ports to which it connects again; the holder listens there.
  */
-export async function detach(instance: MachineInstance): Promise<readonly number[]> {
+export async function detach(
+  instance: MachineInstance,
+): Promise<{ readonly livePorts: readonly number[]; readonly guest: GuestFacts }> {
   const before = new Set(await closedPorts(instance))
-  const { streams } = await withAgent(instance, (agent) =>
-    agent.detach({ timeoutMs: DETACHED_MS }, { timeoutMs: STEP_MS }),
-  )
+  const guest = await withAgent(instance, async (agent, connection) => {
+    const detached = await agent.detach({ timeoutMs: DETACHED_MS }, { timeoutMs: STEP_MS })
+    const late = AbortSignal.timeout(STEP_MS)
+    return await askGuest(connection, detached, AbortSignal.any([instance.ending, late]))
+  })
+  const { streams } = guest
   const ports = streams
     .map(({ port }) => port)
     .filter((port) => instance.streams.has(port) && !before.has(port))
   await drain(instance, streams, ports)
   for (const port of ports) await listenAgain(instance, port)
-  return ports
+  return { livePorts: ports, guest }
 }
 
 const DRAIN_MS = 10_000
@@ -70,7 +73,7 @@ const LOOK_MS = 5
 
 async function drain(
   instance: MachineInstance,
-  totals: DetachResponse['streams'],
+  totals: GuestFacts['streams'],
   ports: readonly number[],
 ): Promise<void> {
   const late = AbortSignal.timeout(DRAIN_MS)
@@ -88,7 +91,7 @@ async function drain(
 
 function checkTotals(
   { context, key }: MachineInstance,
-  totals: DetachResponse['streams'],
+  totals: GuestFacts['streams'],
   rings: Awaited<ReturnType<typeof listStreams>>,
 ): void {
   for (const { port, stream, total } of totals) {

@@ -1,12 +1,12 @@
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
-import { readFile, stat } from 'node:fs/promises'
+import { stat } from 'node:fs/promises'
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import { ResumedRequest } from '../../gen/microvm/agent/v1/lifecycle.ts'
 import { PlugRequest, type SavedInit, State } from '../../gen/microvm/instance/v1/instance.ts'
-import { InstanceRecord, type StepRecord, StreamRecord } from '../../gen/microvm/instance/v1/records.ts'
+import { type InstanceRecord, type StepRecord, StreamRecord } from '../../gen/microvm/instance/v1/records.ts'
 import { plug } from '../instance/devices/plug.ts'
 import { answer } from '../instance/holder/ask-holder.ts'
 import type { MachineInstance } from '../instance/instance.ts'
@@ -33,6 +33,7 @@ import {
   readManifest,
   removeContent,
 } from './saved-folder.ts'
+import { readState } from './state-file.ts'
 
 export interface ResumeParts {
   readonly folder: string
@@ -51,8 +52,7 @@ export async function openSaved(
   if (claim !== undefined && !(await isOpen(folder))) throw resumedAlready(folder, claim)
   checkHost(folder, manifest, host)
   await checkContent(folder, manifest)
-  const record = InstanceRecord.decode(await readFile(join(folder, FILES.record)))
-  const replaced = replacedRecord(record, init)
+  const replaced = replacedRecord(await readState(join(folder, FILES.state)), init)
   for (const file of manifest.outside)
     await checkOutside(file, replaced.specification?.backends[file.backend]?.file?.path ?? file.path)
   return {
@@ -92,7 +92,7 @@ function startOf(instance: MachineInstance, opened: Opened): SavedStart {
 
 /** Whether the files of a machine are there that was claimed: its resume was cut short. */
 async function isOpen(folder: string): Promise<boolean> {
-  return await stat(join(folder, FILES.record)).then(
+  return await stat(join(folder, FILES.state)).then(
     () => true,
     () => false,
   )
@@ -135,7 +135,7 @@ function replacedRecord(record: InstanceRecord, { replaceComponents }: SavedInit
   }
 }
 
-const BROUGHT: readonly string[] = [FILES.record, FILES.memory, FILES.devices]
+const BROUGHT: readonly string[] = [FILES.state, FILES.memory, FILES.devices]
 
 async function bringFiles({ atStep, folder, manifest }: Opened, to: string): Promise<void> {
   await atStep('import', 'files')

@@ -11,8 +11,8 @@ import { type FileFacts, factsOf } from './memory-file.ts'
 /** The files of a saved machine, in its folder. */
 export const FILES = {
   manifest: 'manifest.json',
-  /** An InstanceRecord. */
-  record: 'record.binpb',
+  /** What this host's side knows of it: an envelope of proto/state/host. */
+  state: 'state.binpb',
   memory: 'memory',
   devices: 'devices',
 } as const

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import { mkdir, rm, writeFile } from 'node:fs/promises'
+import { mkdir, rm } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { AgentError, messageOf } from '../../base/errors.ts'
@@ -11,11 +11,12 @@ import {
   State,
   type SuspendInstanceRequest,
 } from '../../gen/microvm/instance/v1/instance.ts'
-import { InstanceRecord, type StepRecord } from '../../gen/microvm/instance/v1/records.ts'
+import type { StepRecord } from '../../gen/microvm/instance/v1/records.ts'
 import { hasAgentWay } from '../instance/connect-agent.ts'
 import { specificationOf } from '../instance/devices/plug.ts'
 import { settleReplugs, unplugForAWhile } from '../instance/devices/replug.ts'
 import { answer } from '../instance/holder/ask-holder.ts'
+import type { Ring } from '../instance/holder/holder.ts'
 import type { MachineInstance } from '../instance/instance.ts'
 import type { Caller } from '../instance/instances.ts'
 import { VARIABLES } from '../instance/machine/instance-files.ts'
@@ -28,6 +29,7 @@ import type { AtStep } from './faults.ts'
 import { attachStreams, detach, quiesce, thaw } from './guest.ts'
 import { cancelSaving, checkSavable, type MemoryForm, saveDevices } from './machine-state.ts'
 import { copySparse, type FileFacts, factsOf, memoryOf } from './memory-file.ts'
+import type { GuestFacts } from './payloads/ask-guest.ts'
 import {
   bring,
   describeSaved,
@@ -38,6 +40,7 @@ import {
   publish,
   readManifest,
 } from './saved-folder.ts'
+import { writeState } from './state-file.ts'
 
 /** The work of one suspend. */
 interface Suspend {
@@ -54,6 +57,9 @@ interface Suspend {
   readonly vsock: string | undefined
   readonly files: Map<string, FileFacts>
   livePorts: readonly number[]
+  /** What its agent has told; undefined without one. */
+  guest: GuestFacts | undefined
+  rings: readonly Ring[]
   memoryForm: MemoryForm
   unplugged: string
   stoppedAt: number
@@ -83,7 +89,7 @@ const STEPS: readonly Step[] = [
     isNeeded: ({ hasAgent }) => hasAgent,
     make: async (work) => {
       work.instance.beginBoot('the machine is being saved, want Attach again from the offset')
-      work.livePorts = await detach(work.instance)
+      Object.assign(work, await detach(work.instance))
     },
     undo: async ({ instance }) => {
       for (const port of await closedPorts(instance)) await listenAgain(instance, port)
@@ -170,7 +176,8 @@ export async function suspend(
       hasAgent,
       vsock,
     },
-    ...{ files: new Map(), livePorts: [], memoryForm: 'stream', unplugged: '', stoppedAt: 0 },
+    ...{ files: new Map(), livePorts: [], guest: undefined, rings: [] },
+    ...{ memoryForm: 'stream', unplugged: '', stoppedAt: 0 },
   }
   const begun = performance.now()
   const step = suspendStep(work)
@@ -329,10 +336,12 @@ async function saveDisks({ files, instance, work }: Suspend): Promise<void> {
   files.set(VARIABLES, await factsOf(join(work, VARIABLES)))
 }
 
-async function saveRings({ files, instance, work }: Suspend): Promise<void> {
+async function saveRings(saving: Suspend): Promise<void> {
+  const { files, instance, work } = saving
   const { context, streams } = instance
-  for (const number of await drainedRings(instance)) {
-    if (number !== 0 && !streams.has(number)) continue
+  const rings = await drainedRings(instance)
+  saving.rings = rings.filter(({ number }) => number === 0 || streams.has(number))
+  for (const { number } of saving.rings) {
     const name = number === 0 ? 'console.ring' : `streams/${number}.ring`
     await bring(join(context.folder, name), join(work, name), 'copy')
     files.set(name, await factsOf(join(work, name)))
@@ -344,13 +353,13 @@ const QUIET_TURNS = 3
 const TURN_MS = 5
 
 /** The rings of the holder, once they have all that QEMU has sent. */
-async function drainedRings(instance: MachineInstance): Promise<readonly number[]> {
+async function drainedRings(instance: MachineInstance): Promise<readonly Ring[]> {
   const { holder } = instance.machine()
   for (let [before, quiet] = ['', 0]; ; ) {
     const rings = await answer(instance.context, holder.rings())
     const now = rings.map(({ end, number }) => `${number}:${end}`).join()
     quiet = now === before ? quiet + 1 : 0
-    if (quiet === QUIET_TURNS) return rings.map(({ number }) => number)
+    if (quiet === QUIET_TURNS) return rings
     before = now
     await delay(TURN_MS)
   }
@@ -359,14 +368,10 @@ async function drainedRings(instance: MachineInstance): Promise<readonly number[
 async function manifestOf(work: Suspend): Promise<Manifest> {
   const { files, hasAgent, host, id, instance, livePorts, memoryForm, request, unplugged } = work
   const { record, streams } = instance
-  const saved: InstanceRecord = {
-    ...record,
-    ...{ resets: [], pinnedCpus: [], reason: '', savedFolder: '', savedId: '', savedName: '' },
-    ...(record.document && { document: { ...record.document, saved: record.document.current } }),
-  }
-  const path = join(work.work, FILES.record)
-  await writeFile(path, InstanceRecord.encode(saved).finish(), { flag: 'wx', mode: 0o600, flush: true })
-  files.set(FILES.record, await factsOf(path))
+  const createdMs = Date.now()
+  const path = join(work.work, FILES.state)
+  await writeState(path, instance, { ...work, createdMs })
+  files.set(FILES.state, await factsOf(path))
   const { board, backends } = specificationOf(instance)
   const boot = (['kernel', 'initrd', 'vmlinux'] as const).flatMap((name) =>
     board?.[name] ? [{ field: `board.${name}`, backend: '', path: board[name] }] : [],
@@ -379,7 +384,7 @@ async function manifestOf(work: Suspend): Promise<Manifest> {
   return {
     version: 1,
     ...{ id, name: request.name, tenant: record.properties?.tenant ?? '', key: instance.key },
-    ...{ createdMs: Date.now(), host, state: work.wasRunning ? 'running' : 'paused', memoryForm, hasAgent },
+    ...{ createdMs, host, state: work.wasRunning ? 'running' : 'paused', memoryForm, hasAgent },
     unplugged,
     files: Object.fromEntries(files),
     outside: await Promise.all([...boot, ...disks].map(outsideFacts)),

@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process'
-import { cpSync, readdirSync } from 'node:fs'
+import { cpSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
@@ -8,7 +8,11 @@ import { agentOf } from '../../../src/client/container/container-session.ts'
 import { connectMachine } from '../../../src/client/daemon/connect-machine.ts'
 import { LifecycleDefinition } from '../../../src/gen/microvm/agent/v1/lifecycle.ts'
 import { ChangeStateRequest_Change as Change, State } from '../../../src/gen/microvm/instance/v1/instance.ts'
+import { Stage as ContainerStage } from '../../../src/gen/state/host/linuxcontainer.ts'
+import { Stage as PodStage } from '../../../src/gen/state/host/pod.ts'
+import { Stage as ProcessStage } from '../../../src/gen/state/host/process.ts'
 import { readRing } from '../../../src/host/instance/holder/holder-files.ts'
+import { restoreInstance } from '../../../src/host/migration/payloads/saved-instance.ts'
 import { specKey } from '../../../src/host/spec/spec-key.ts'
 import { specToProto } from '../../../src/host/spec/to-proto.ts'
 import { ensureContainerRoot } from '../../../src/image/container-root.ts'
@@ -114,6 +118,22 @@ describe.skipIf(cannotBoot() !== undefined)('a pod that is suspended', { timeout
     expect(await first.instances.listInstances({})).toEqual({ instances: [] })
     const copy = join(folder, 'copy')
     cpSync(saved.folder, copy, { recursive: true })
+    const {
+      pod: known,
+      record,
+      rings,
+      streams,
+    } = restoreInstance(readFileSync(join(copy, 'state.binpb')), 'state')
+    expect(record).toMatchObject({ properties: { key: 'web' }, nextPort: Math.max(...ports.values()) + 1 })
+    expect(streams.map(({ exec, port }) => [exec, port])).toEqual([...ports])
+    expect(known).toMatchObject({ stage: PodStage.ACTIVE, id: 'pod', refusedCalls: [] })
+    expect(known.containers).toMatchObject([{ id: 'host', stage: ContainerStage.RUNNING, layers: [ROOT] }])
+    const processes = known.containers[0]?.processes ?? {}
+    expect(processes.early).toMatchObject({ stage: ProcessStage.EXITED, exit: { status: 3 }, ports: [] })
+    for (const [name, port] of ports) {
+      const total = rings.find(({ number }) => number === port)?.end
+      expect(processes[name]).toMatchObject({ stage: ProcessStage.RUNNING, ports: [{ port, total }] })
+    }
 
     const resumed = await second.instances.ensureInstance({
       properties: { key: 'web' },

@@ -11,7 +11,11 @@ import {
 } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { Any } from '../../../../src/gen/google/protobuf/any.ts'
 import { Device, State } from '../../../../src/gen/microvm/instance/v1/instance.ts'
+import { Payload as Migration } from '../../../../src/gen/state/host/migration.ts'
+import { Payload as Vm } from '../../../../src/gen/state/host/vm.ts'
+import { factsOf } from '../../../../src/host/migration/memory-file.ts'
 import { temporaryFolder } from '../../../support/temporary-folder.ts'
 import { CountingMachines } from '../../../support/wing/counting-machine.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
@@ -37,7 +41,7 @@ describe('a machine that is suspended', { timeout: TIMEOUT_MS }, () => {
     ])
     expect((await host.open()).list(ADMIN)).toEqual([])
     expect(leftovers(host.folder)).toEqual([])
-    for (const name of ['memory', 'devices', 'manifest.json', 'record.binpb', 'console.ring'])
+    for (const name of ['memory', 'devices', 'manifest.json', 'state.binpb', 'console.ring'])
       expect(statSync(join(saved.folder, name)).mode & 0o777, name).toBe(0o600)
     // It is a sparse copy.
     expect(statSync(join(saved.folder, 'memory')).blocks * 512).toBeLessThan(16 * 2 ** 20)
@@ -104,7 +108,7 @@ describe('a machine that is suspended', { timeout: TIMEOUT_MS }, () => {
       cpSync(kept, folder, { recursive: true })
     }
     const at = (name: string) => join(folder, name)
-    for (const name of ['memory', 'devices', 'record.binpb', 'console.ring']) {
+    for (const name of ['memory', 'devices', 'state.binpb', 'console.ring']) {
       await refused(() => rmSync(at(name)), `${at(name)}: missing`)
       await refused(() => truncateSync(at(name), 100), `${at(name)}: 100 bytes, want`)
       await refused(() => flip(at(name)), `${at(name)}: damaged: its digest is another one`)
@@ -118,6 +122,24 @@ describe('a machine that is suspended', { timeout: TIMEOUT_MS }, () => {
     await refused(
       manifest((text) => text.replace('"version":1', '"version":2')),
       'manifest.json: version 2, want 1',
+    )
+    const envelope = Any.decode(readFileSync(at('state.binpb')))
+    const payload = Migration.decode(envelope.value)
+    const vm = Vm.decode(payload.vm?.value ?? new Uint8Array())
+    const typeUrl = payload.vm?.typeUrl ?? ''
+    payload.vm = { typeUrl, value: Vm.encode({ ...vm, schemaVersion: 2 }).finish() }
+    const later = join(temporaryFolder(), 'state')
+    writeFileSync(later, Any.encode({ ...envelope, value: Migration.encode(payload).finish() }).finish())
+    const facts = await factsOf(later)
+    await refused(
+      () => {
+        cpSync(later, at('state.binpb'))
+        manifest((text) => {
+          const { files, ...rest } = JSON.parse(text)
+          return JSON.stringify({ ...rest, files: { ...files, 'state.binpb': facts } })
+        })()
+      },
+      `${at('state.binpb')}: vm: type ${typeUrl}, version 2: unknown, want ${typeUrl}, version 1`,
     )
     await refused(
       manifest((text) => text.replace('QEMU 7.', 'QEMU 6.')),
