@@ -24,13 +24,14 @@ export function openReal(
   registry: Registry,
   {
     atStep,
+    log = silentLogger(),
     ...options
-  }: Pick<HostInstancesOptions, 'catalogue' | 'defaults' | 'quotas' | 'secrets'> & {
+  }: Partial<Pick<HostInstancesOptions, 'catalogue' | 'defaults' | 'log' | 'quotas' | 'secrets'>> & {
     readonly atStep?: AtStep | undefined
   } = {},
 ): Promise<Instances> {
   return openHostInstances({
-    ...{ ...options, stateFolder, registry, log: silentLogger(), acceleration: 'tcg' },
+    ...{ ...options, stateFolder, registry, log, acceleration: 'tcg' },
     openMoves: (host) => openMigration(host, atStep),
   })
 }

@@ -4,6 +4,7 @@ import { copyFileSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../../src/base/abort.ts'
+import { jsonLogger } from '../../../../src/base/log.ts'
 import {
   Backend,
   ChangeStateRequest_Change as Change,
@@ -61,8 +62,8 @@ describe('snapshots of an encrypted disk', () => {
     await web.secrets.set('', UUID, Buffer.from(value))
     await web.to(Change.RUN)
     await web.write(0x33)
-    const told = commandLines(web.folder).join('\n')
-    expect(told).not.toContain(value)
+    const told = commandLines(web.folder)
+    expect(told.filter((text) => text.includes('qemu-system'))).toHaveLength(1)
     await web.to(Change.KILL)
     expect([0x11, 0x22, 0x33].map(web.layersWith)).toEqual([[], ['2.qcow2'], ['4.qcow2']])
     for (const [name, byte] of [
@@ -82,6 +83,9 @@ describe('snapshots of an encrypted disk', () => {
     expect(await web.layers()).toEqual([])
     await web.to(Change.KILL)
     expect([web.has([]), web.inClear(0x55)]).toEqual([0x55, false])
+    const isTold = (text: string) => [...told, ...web.log].some((line) => line.includes(text))
+    expect([isTold(web.folder), isTold(value), isTold(base64(value))]).toEqual([true, false, false])
+    expect(filesWith(web.folder, base64(value))).toEqual([])
     expect(filesWith(web.folder, value)).toEqual([
       join(web.folder, 'key'),
       join(web.folder, 'secrets/admin', UUID),
@@ -110,6 +114,13 @@ describe('snapshots of an encrypted disk', () => {
     await web.removeAll()
     expect(await web.layers()).toEqual([])
     expect(web.has([])).toBe(0x66)
+    expect(web.log.some((line) => line.includes(base64(value)))).toBe(false)
+    for (let count = 1; count <= 8; count++) await web.snapshot(`s${count}`)
+    await expect(web.snapshot('last')).rejects.toMatchObject({
+      code: 'RESOURCE_EXHAUSTED',
+      message: 'devices.safe: 8 layers of snapshots, want fewer',
+    })
+    await web.to(Change.RUN)
     expect(await web.remove()).toEqual([])
   })
 
@@ -161,13 +172,15 @@ async function encryptedDisks(kind: 'specification' | 'document', luks: string, 
   const secrets = await openSecrets(join(folder, 'secrets'))
   await secrets.set('', UUID, Buffer.from(value))
   const registry = await openRegistry(folder)
-  const open = () => openReal(folder, registry, { catalogue, secrets })
+  const lines: string[] = []
+  const log = jsonLogger({ sink: (line) => lines.push(line), level: () => 'trace', version: '', pid: 0 })
+  const open = () => openReal(folder, registry, { catalogue, log, secrets })
   let instances = await open()
   const own = () => join(folder, 'instances', readdirSync(join(folder, 'instances'))[0] ?? '')
   const contentOf = (path: string, byte: number) => readFileSync(path).includes(Buffer.alloc(32, byte))
   const layers = async () => (await instances.snapshots(key, ADMIN)).layers
   return {
-    ...{ folder, disk, secrets, layers, catalogue: writeCatalogue },
+    ...{ folder, disk, secrets, layers, log: lines, catalogue: writeCatalogue },
     ensure: () => instances.ensure(kind === 'document' ? DOCUMENT : described(disk, plain), ADMIN),
     to: (change: Change) => instances.changeState({ key, change, graceMs: 0 }, ADMIN),
     snapshot: (name: string) => instances.snapshot(SnapshotRequest.fromPartial({ key, name }), ADMIN),
@@ -218,6 +231,10 @@ async function encryptedDisks(kind: 'specification' | 'document', luks: string, 
       return leftovers(folder)
     },
   }
+}
+
+function base64(text: string): string {
+  return Buffer.from(text).toString('base64')
 }
 
 const DOCUMENT = EnsureInstanceRequest.fromPartial({
