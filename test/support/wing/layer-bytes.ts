@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process'
 import { closeSync, openSync, readSync } from 'node:fs'
 import { join } from 'node:path'
 import { neverAborted } from '../../../src/base/abort.ts'
@@ -26,6 +27,29 @@ export function bytesOf(
     }
     return at(join(disks, disk), block * BLOCK, 1).readUInt8()
   })
+}
+
+/** The first byte of a block of a LUKS disk with all its layers, read by QEMU with the secret in the file `key`. */
+export function decryptedByte(
+  own: string,
+  disk: string,
+  layers: readonly Layer[],
+  key: string,
+  block: number,
+): number {
+  const opened = (id: number): object => {
+    const at = (filename: string) => ({ file: { driver: 'file', filename } })
+    if (id === 0) return { driver: 'luks', 'key-secret': 'k', ...at(disk) }
+    const backing = opened(layers.find((layer) => layer.id === id)?.parent ?? 0)
+    const encrypt = { format: 'luks', 'key-secret': 'k' }
+    return { driver: 'qcow2', encrypt, ...at(join(own, 'disks', `${id}.qcow2`)), backing }
+  }
+  const active = layers.find((layer) => layer.active && layer.base === disk)
+  const words = ['--object', `secret,id=k,file=${key}`, '-r', '-c', `read -v ${block * BLOCK} 512`]
+  const read = execFileSync('qemu-io', [...words, `json:${JSON.stringify(opened(active?.id ?? 0))}`], {
+    encoding: 'utf8',
+  })
+  return Number.parseInt(/^\S+: {2}(\S+)/.exec(read)?.[1] ?? '', 16)
 }
 
 /** Runs a command of qemu-io on a disk of the machine. */

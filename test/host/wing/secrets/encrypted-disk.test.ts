@@ -12,6 +12,7 @@ import { temporaryFolder } from '../../../support/temporary-folder.ts'
 import { BOOTED, bootDisk } from '../../../support/wing/boot-disk.ts'
 import { startDaemonProcess } from '../../../support/wing/daemon-process.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
+import { luksImage } from '../../../support/wing/luks-image.ts'
 import { specification } from '../../../support/wing/requests.ts'
 import { commandLines, filesWith } from './search.ts'
 
@@ -38,8 +39,7 @@ describe('an encrypted disk', () => {
       writeFileSync(join(folder, 'keys', name), text)
     writeFileSync(join(folder, 'plain'), bootDisk(2 ** 20))
     const key = ['--object', `secret,id=k,file=${join(folder, 'keys/right')}`]
-    const options = 'key-secret=k,iter-time=10'
-    execFileSync('qemu-img', ['create', '-q', ...key, '-f', 'luks', '-o', options, disk, '1M'])
+    luksImage(disk, 1, value)
     const target = `driver=luks,key-secret=k,file.filename=${disk}`
     execFileSync('qemu-img', [
       'convert',

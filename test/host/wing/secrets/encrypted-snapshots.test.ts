@@ -1,8 +1,7 @@
-import { execFileSync } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { copyFileSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../../src/base/abort.ts'
 import { jsonLogger } from '../../../../src/base/log.ts'
 import {
@@ -17,8 +16,9 @@ import { openRegistry } from '../../../../src/host/instance/registry/open-regist
 import { connectQmp } from '../../../../src/host/qemu/qmp/connect.ts'
 import { openSecrets } from '../../../../src/host/secrets/secrets.ts'
 import { temporaryFolder } from '../../../support/temporary-folder.ts'
-import { BLOCK, io } from '../../../support/wing/layer-bytes.ts'
+import { BLOCK, decryptedByte, io } from '../../../support/wing/layer-bytes.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
+import { luksImage } from '../../../support/wing/luks-image.ts'
 import { image, openReal } from '../../../support/wing/real-wing.ts'
 import { ADMIN, ensureRequest, file } from '../../../support/wing/requests.ts'
 import { commandLines, filesWith } from './search.ts'
@@ -28,17 +28,7 @@ const key = 'web'
 
 describe('snapshots of an encrypted disk', () => {
   const value = `value-${randomBytes(12).toString('hex')}`
-  let luks = ''
-
-  beforeAll(() => {
-    const folder = temporaryFolder()
-    luks = join(folder, 'luks')
-    writeFileSync(join(folder, 'key'), value)
-    const secret = ['--object', `secret,id=k,file=${join(folder, 'key')}`]
-    // It takes seconds, however short a time a secret is to take.
-    const options = ['-o', 'key-secret=k,iter-time=10']
-    execFileSync('qemu-img', ['create', '-q', '-f', 'luks', ...secret, ...options, luks, '8M'])
-  })
+  const luks = luksImage(join(temporaryFolder(), 'luks'), 8, value)
 
   it('keep what the guest wrote, and have none of it in clear', async () => {
     const web = await encryptedDisks('specification', luks, value)
@@ -160,7 +150,6 @@ async function encryptedDisks(kind: 'specification' | 'document', luks: string, 
   const folder = temporaryFolder()
   const [disk, plain] = [join(folder, 'safe'), image(folder, 'open', 8)]
   writeFileSync(join(folder, 'key'), value)
-  const secret = ['--object', `secret,id=k,file=${join(folder, 'key')}`]
   copyFileSync(luks, disk)
   const catalogue = join(folder, 'catalogue.toml')
   const writeCatalogue = (how = 'secret = "safe"') => {
@@ -196,22 +185,8 @@ async function encryptedDisks(kind: 'specification' | 'document', luks: string, 
       instances = await open()
     },
     /** The byte of the stopped instance's encrypted disk, put together from its layers by the secret. */
-    has: (present: Awaited<ReturnType<typeof layers>>): number => {
-      const opened = (id: number): object =>
-        id === 0
-          ? { driver: 'luks', 'key-secret': 'k', file: { driver: 'file', filename: disk } }
-          : {
-              driver: 'qcow2',
-              encrypt: { format: 'luks', 'key-secret': 'k' },
-              file: { driver: 'file', filename: join(own(), 'disks', `${id}.qcow2`) },
-              backing: opened(present.find((layer) => layer.id === id)?.parent ?? 0),
-            }
-      const active = present.find((layer) => layer.active && layer.base === disk)
-      const all = `json:${JSON.stringify(opened(active?.id ?? 0))}`
-      const words = [...secret, '-r', '-c', `read -v ${BLOCK} 512`, all]
-      const read = execFileSync('qemu-io', words, { encoding: 'utf8' })
-      return Number.parseInt(/^\S+: {2}(\S+)/.exec(read)?.[1] ?? '', 16)
-    },
+    has: (present: Awaited<ReturnType<typeof layers>>) =>
+      decryptedByte(own(), disk, present, join(folder, 'key'), 1),
     layersWith: (byte: number) =>
       readdirSync(join(own(), 'disks')).filter((name) => contentOf(join(own(), 'disks', name), byte)),
     /** Returns the byte that was there. */

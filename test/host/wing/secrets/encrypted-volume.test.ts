@@ -1,4 +1,3 @@
-import { execFileSync } from 'node:child_process'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, it } from 'vitest'
@@ -8,6 +7,7 @@ import { type Daemon, startDaemon } from '../../../../src/host/service/daemon.ts
 import { daemonClient } from '../../../support/host-wing/running-daemon.ts'
 import { temporaryFolder } from '../../../support/temporary-folder.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
+import { luksImage } from '../../../support/wing/luks-image.ts'
 import { filesWith } from './search.ts'
 
 const UUID = '6b3f0c62-3d1e-4f0a-9a55-0f4f8f0c2d11'
@@ -21,10 +21,7 @@ let client: ReturnType<typeof daemonClient>
 
 beforeAll(async () => {
   mkdirSync(files)
-  writeFileSync(join(folder, 'key'), VALUE)
-  const disk = join(files, 'safe.luks')
-  const key = ['--object', `secret,id=k,file=${join(folder, 'key')}`, '-o', 'key-secret=k,iter-time=10']
-  execFileSync('qemu-img', ['create', '-q', '-f', 'luks', ...key, disk, '1M'])
+  const disk = luksImage(join(files, 'safe.luks'), 1, VALUE)
   const catalogue = join(folder, 'catalogue.toml')
   const text = `roots = ["${files}"]
 [secrets.of-safe]

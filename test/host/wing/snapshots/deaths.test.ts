@@ -1,10 +1,12 @@
 import { spawn } from 'node:child_process'
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { INSTANCES } from '../../../../scripts/test/instances-run.ts'
 import { projectRoot } from '../../../../src/build/project.ts'
 import { temporaryFolder } from '../../../support/temporary-folder.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
+import { luksImage } from '../../../support/wing/luks-image.ts'
 
 const DAEMON = join(projectRoot, 'test/support/wing/deaths/mortal-snapshots.ts')
 /** `npm run instances` takes all moments, and this group one of a few calls. */
@@ -22,49 +24,72 @@ const CALLS = [
   ['mergeStopped', { commit: 8, qmp: 20 }],
 ] as const
 
+/** Of an encrypted disk, whose layers QEMU opens by its secret. */
+const ENCRYPTED = CALLS.filter(([call]) => (ALL ? call.startsWith('merge') : call === 'mergeStopped'))
+
+describe.each(ENCRYPTED)("the death of a daemon in an encrypted disk's call %s", (call, least) => {
+  const folder = temporaryFolder()
+  const luks = luksImage(join(folder, 'luks'), 16, 'a secret')
+  writeFileSync(join(folder, 'key'), 'a secret')
+
+  it(
+    'is followed by the same call that ends well, and no byte is lost',
+    () => dieAtEach(call, least, 'qmp', luks),
+    TIMEOUT_MS,
+  )
+})
+
 describe.each(ALL ? CALLS : CALLS.filter(([call]) => call === 'snapshot' || call === 'mergeTop'))(
   'the death of a daemon in the call %s',
   (call, least) => {
     it.each(['commit', 'qmp'] as const)(
       'at each %s is followed by the same call that ends well, and no byte is lost',
-      async (kind) => {
-        if (!ALL) return expect(await dieAndGoOn([call, kind, '2', 'after'])).toBe(true)
-        let [moment, number] = [0, 0]
-        let isOver = false
-        const live = async () => {
-          while (!isOver) {
-            const [at, when] = [Math.floor(moment / 2) + 1, moment % 2 === 0 ? 'before' : 'after']
-            moment += 1
-            if (!(await dieAndGoOn([call, kind, `${at}`, when]))) isOver = true
-            else number = Math.max(number, at)
-          }
-        }
-        await Promise.all(Array.from({ length: AT_A_TIME }, live))
-        expect(number).toBeGreaterThanOrEqual(least[kind])
-      },
+      (kind) => dieAtEach(call, least, kind),
       TIMEOUT_MS,
     )
   },
 )
 
+async function dieAtEach(
+  call: string,
+  least: Readonly<Record<'commit' | 'qmp', number>>,
+  kind: 'commit' | 'qmp',
+  luks?: string,
+): Promise<void> {
+  if (!ALL) return expect(await dieAndGoOn([call, kind, '2', 'after'], luks)).toBe(true)
+  let [moment, number] = [0, 0]
+  let isOver = false
+  const live = async () => {
+    while (!isOver) {
+      const [at, when] = [Math.floor(moment / 2) + 1, moment % 2 === 0 ? 'before' : 'after']
+      moment += 1
+      if (!(await dieAndGoOn([call, kind, `${at}`, when], luks))) isOver = true
+      else number = Math.max(number, at)
+    }
+  }
+  await Promise.all(Array.from({ length: AT_A_TIME }, live))
+  expect(number).toBeGreaterThanOrEqual(least[kind])
+}
+
 /** Whether the call has such a moment. */
-async function dieAndGoOn(death: readonly string[]): Promise<boolean> {
+async function dieAndGoOn(death: readonly string[], luks: string | undefined): Promise<boolean> {
   const folder = temporaryFolder()
   const at = death.join(' ')
-  const { last, signal, errors } = await run(folder, 'ensure', death)
+  const { last, signal, errors } = await run(folder, 'ensure', luks, death)
   if (last === 'end') {
     expect([signal, errors, leftovers(folder)], at).toEqual([null, '', []])
     return false
   }
   expect([signal, errors], at).toEqual(['SIGKILL', ''])
-  expect(await run(folder, last), `${at}, in ${last}`).toMatchObject({ last: 'end', errors: '' })
+  expect(await run(folder, last, luks), `${at}, in ${last}`).toMatchObject({ last: 'end', errors: '' })
   expect(leftovers(folder), at).toEqual([])
   return true
 }
 
-async function run(folder: string, first: string, death: readonly string[] = []) {
+async function run(folder: string, first: string, luks?: string, death: readonly string[] = []) {
   const child = spawn(process.execPath, [DAEMON, folder, first, ...death], {
     stdio: ['ignore', 'pipe', 'pipe'],
+    env: { ...process.env, ...(luks !== undefined && { MORTAL_LUKS: luks }) },
   })
   const [output, errors] = [child.stdout, child.stderr].map((stream) => {
     const text = { all: '' }

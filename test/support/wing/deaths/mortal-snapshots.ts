@@ -1,6 +1,7 @@
 // A daemon's instances that live the life of disks with snapshots, and die in a call: FOLDER FIRST CALL KIND NUMBER WHEN.
-import { existsSync, mkdirSync } from 'node:fs'
-import { join } from 'node:path'
+// With the path of a LUKS image in MORTAL_LUKS, and of its secret beside it in `key`, the disk is a copy of it.
+import { copyFileSync, existsSync, mkdirSync, readFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import {
   ChangeStateRequest_Change as Change,
   type Layer,
@@ -10,8 +11,9 @@ import {
 import type { Instances } from '../../../../src/host/instance/instances.ts'
 import { openRegistry } from '../../../../src/host/instance/registry/open-registry.ts'
 import { QmpClient } from '../../../../src/host/qemu/qmp/client.ts'
+import { openSecrets } from '../../../../src/host/secrets/secrets.ts'
 import { instanceFolderName, specKey } from '../../../../src/host/spec/spec-key.ts'
-import { BLOCK, bytesOf, io } from '../layer-bytes.ts'
+import { BLOCK, bytesOf, decryptedByte, io } from '../layer-bytes.ts'
 import { image, openReal } from '../real-wing.ts'
 import { ADMIN, ensureRequest, file } from '../requests.ts'
 import { tinyGuest } from '../tiny-guest.ts'
@@ -20,9 +22,18 @@ import { mortalRegistry } from './mortal-registry.ts'
 const [, , folder = '', first = '', deadly = '', kind = '', number = '0', when = 'before'] = process.argv
 const disks = join(folder, 'images')
 mkdirSync(disks, { recursive: true })
-const root = existsSync(join(disks, 'root')) ? join(disks, 'root') : image(disks, 'root', 16)
+const luks = process.env.MORTAL_LUKS
+const luksKey = luks && join(dirname(luks), 'key')
+const root = join(disks, 'root')
+if (!existsSync(root) && luks === undefined) image(disks, 'root', 16)
+if (!existsSync(root) && luks !== undefined) copyFileSync(luks, root)
 const board = { kernel: tinyGuest(disks, 'idle') }
-const request = ensureRequest('web', { specification: { board, backends: { 'root-file': file(root) } } })
+const backend = file(root)
+const UUID = '6b3f0c62-3d1e-4f0a-9a55-0f4f8f0c2d11'
+if (luks !== undefined && backend.file !== undefined) backend.file.encryption = { secret: UUID }
+const secrets = await openSecrets(join(folder, 'secrets'))
+if (luksKey !== undefined) await secrets.set('', UUID, readFileSync(luksKey))
+const request = ensureRequest('web', { specification: { board, backends: { 'root-file': backend } } })
 const key = 'web'
 /** Each call may be the repetition of one in which an earlier daemon has died. */
 const caller = (name: string) => ({ ...ADMIN, isRepeated: true, callKey: `/${name}` })
@@ -44,13 +55,11 @@ const has =
   (wanted: readonly number[], count: number) =>
   async (instances: Instances): Promise<void> => {
     const { layers } = await instances.snapshots(key, ADMIN)
-    const found = bytesOf(
-      join(folder, 'instances', instanceFolderName(specKey(key))),
-      disks,
-      'root',
-      topOf(layers),
-      layers,
-    ).join()
+    const own = join(folder, 'instances', instanceFolderName(specKey(key)))
+    const found =
+      luksKey === undefined
+        ? bytesOf(own, disks, 'root', topOf(layers), layers).join()
+        : [0, 1, 2, 3].map((block) => decryptedByte(own, root, layers, luksKey, block)).join()
     if (found !== wanted.join()) throw new Error(`bytes ${found}, want ${wanted}`)
     if (layers.length !== count) throw new Error(`${layers.length} layers, want ${count}`)
   }
@@ -111,7 +120,7 @@ const registry =
         },
       }
     : mortalRegistry(real, { commit: Number.MAX_SAFE_INTEGER, when: 'before' }, die)
-const instances = await openReal(folder, registry)
+const instances = await openReal(folder, registry, { secrets })
 const names = Object.keys(CALLS)
 for (const name of names.slice(names.indexOf(first))) {
   current = name
