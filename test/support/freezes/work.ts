@@ -66,7 +66,7 @@ export class FrozenWork {
   /** Takes the next connection of the container that writes to {@link PORT}. */
   portConnected(socket: Socket): void {
     const read = () => this.#portReader.read(socket)
-    // One that ends before its first bytes was dialled in vain.
+    // A connection that ends before its first bytes has carried none.
     const isInVain = (error: unknown) => messageOf(error).startsWith('it ended after')
     this.#portReading = this.#portReading.then(read).catch((error: unknown) => {
       if (!isInVain(error)) this.#fault(`port: ${messageOf(error)}`)
