@@ -24,6 +24,7 @@ import { forward } from '../rpc/forward.ts'
 import { temporaryFolder } from '../temporary-folder.ts'
 import { keyedLife } from './keyed-life.ts'
 import { type Kept, keepsOnly, keptOf, live, makeWatched } from './lives.ts'
+import { nothingOfLosses, plannedLosses } from './planned-losses.ts'
 import { nothingOfRenames, renames } from './renames.ts'
 import { oneRun } from './share.ts'
 
@@ -134,9 +135,24 @@ export async function allCallers(folder: string): Promise<readonly Caller[]> {
       play: (started) => renames(started, root),
       check: nothingOfRenames,
     },
+    losses(root),
     ...['runc', 'crun'].map((runtime) => lives(runtime, busyboxRoot(temporaryFolder()), watched)),
     callsWithKeys(busyboxRoot(temporaryFolder())),
   ]
+}
+
+function losses(root: string): Caller {
+  const folder = temporaryFolder()
+  const settings = {
+    stdio_dial: `"unix:${folder}"`,
+    stream_grace: '{ secs = 60, nanos = 0 }',
+    stream_resume: 'true',
+  }
+  return {
+    ...{ name: 'planned losses and repairs', links: [], options: { settings } },
+    play: (started) => plannedLosses(started, root, folder),
+    check: nothingOfLosses,
+  }
 }
 
 function callsWithKeys(root: string): Caller {

@@ -192,7 +192,10 @@ export class PortLink {
 
   /** Closes its connection, once its readers have told what they have; called again, at once. */
   drop(): void {
-    for (const { relay, isDetached } of this.#ends.values()) if (!isDetached) relay?.detach()
+    const attached = [...this.#ends.values()].filter(({ isDetached }) => !isDetached)
+    // The relay shuts the connection down, which the next agent must not take for the host's end.
+    if (attached.length > 0) this.#save('losing')
+    for (const { relay } of attached) relay?.detach()
   }
 
   #close(end: End): void {
