@@ -1,50 +1,13 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { AgentError, messageOf } from '../../base/errors.ts'
-import { connectAgent } from '../../client/connection/connect-agent.ts'
-import { LifecycleDefinition, type ResumedRequest } from '../../gen/microvm/agent/v1/lifecycle.ts'
-import { clientFor, type ServiceClient } from '../../rpc/client.ts'
-import type { TtrpcClient } from '../../rpc/ttrpc/client.ts'
-import { dialAgent } from '../instance/connect-agent.ts'
+import type { ResumedRequest } from '../../gen/microvm/agent/v1/lifecycle.ts'
+import { STEP_MS, withAgent } from '../instance/ask-agent.ts'
 import type { MachineInstance } from '../instance/instance.ts'
 import { closedPorts, listenAgain, listStreams } from '../instance/streams.ts'
 import { askGuest, type GuestFacts } from './payloads/ask-guest.ts'
 
-type Lifecycle = ServiceClient<typeof LifecycleDefinition>
-
-/** How long a guest that runs may take to answer a first call, and for one step. */
-const REACH_MS = 10_000
-const STEP_MS = 20_000
 /** Of a suspend: the guest stands still before. */
 const DETACHED_MS = 60_000
-
-/** Calls the agent of the guest over a connection of its own. Rejects with DEADLINE_EXCEEDED when it does not answer. */
-async function withAgent<T>(
-  instance: MachineInstance,
-  work: (agent: Lifecycle, connection: Pick<TtrpcClient, 'call'>) => Promise<T>,
-  reachMs = REACH_MS,
-): Promise<T> {
-  const late = AbortSignal.timeout(reachMs)
-  const dialer = { connect: (signal: AbortSignal) => dialAgent(instance, signal) }
-  const connection = await connectAgent(dialer, AbortSignal.any([instance.ending, late])).catch((error) => {
-    instance.ending.throwIfAborted()
-    if (!late.aborted) throw error
-    throw new AgentError('DEADLINE_EXCEEDED', `the agent did not answer within ${reachMs} ms`)
-  })
-  try {
-    return await work(clientFor(LifecycleDefinition, connection), connection)
-  } finally {
-    connection.close()
-  }
-}
-
-export async function quiesce(instance: MachineInstance, timeoutMs: number): Promise<void> {
-  await withAgent(instance, (agent) => agent.quiesce({ timeoutMs }, { timeoutMs: STEP_MS }))
-}
-
-/** Returns whether all was still frozen. */
-export async function thaw(instance: MachineInstance): Promise<boolean> {
-  return (await withAgent(instance, (agent) => agent.thaw({}, { timeoutMs: STEP_MS }))).wasFrozen
-}
 
 /**
  * Brings the streams of the guest to a stop, and waits until the holder has every byte of them. Returns what the agent tells of the

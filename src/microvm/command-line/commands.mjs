@@ -11,6 +11,7 @@ import {
   SOCKET,
   TIMEOUT,
 } from './command-words.mjs'
+import { SAVED_COMMANDS } from './saved-commands.mjs'
 
 /** @typedef {import('./command-words.mjs').CommandOption} CommandOption */
 /** @typedef {import('./command-words.mjs').CommandArgument} CommandArgument */
@@ -197,6 +198,7 @@ export const MACHINE_COMMANDS = [
     ],
     options: [
       { name: 'disks', value: 'DEVICES', summary: 'only these, separated by commas (default: all)' },
+      { name: 'quiesce', summary: 'have the guest write its file systems down before' },
       ...ASKS,
     ],
     arguments: [KEY, SNAPSHOT],
@@ -236,6 +238,7 @@ export const MACHINE_COMMANDS = [
     arguments: [KEY],
     examples: [['merge web && ./microvm rm web', 'remove an instance, and keep what its disks have']],
   },
+  ...SAVED_COMMANDS,
   {
     name: 'ps',
     summary: 'list the instances',

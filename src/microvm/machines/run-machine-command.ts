@@ -37,6 +37,10 @@ const COMMANDS: Readonly<Record<string, () => Promise<RunMachineCommand>>> = {
   revert: async () => (await import('./snapshots.ts')).revert,
   'rm-snapshot': async () => (await import('./snapshots.ts')).remove,
   merge: async () => (await import('./snapshots.ts')).remove,
+  suspend: async () => (await import('./saved.ts')).suspend,
+  resume: async () => (await import('./saved.ts')).resume,
+  saved: async () => (await import('./saved.ts')).list,
+  'rm-saved': async () => (await import('./saved.ts')).remove,
   ps: async () => (await import('./show.ts')).list,
   calls: async () => (await import('./show.ts')).calls,
   metrics: async () => (await import('./show.ts')).metrics,
@@ -50,7 +54,7 @@ const COMMANDS: Readonly<Record<string, () => Promise<RunMachineCommand>>> = {
 }
 
 /** The commands that change nothing. */
-const READS = ['ps', 'snapshots', 'inspect', 'keys', 'calls', 'metrics']
+const READS = ['ps', 'snapshots', 'saved', 'inspect', 'keys', 'calls', 'metrics']
 
 async function changeState(): Promise<RunMachineCommand> {
   return (await import('./change-state.ts')).run

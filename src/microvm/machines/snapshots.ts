@@ -14,9 +14,10 @@ export async function take(context: MachineContext): Promise<undefined> {
   const { calls } = await context.daemon()
   const [key, name] = [argument(context, 'KEY'), argument(context, 'SNAPSHOT')]
   const disks = (context.values.get('disks') ?? '').split(',').filter((disk) => disk !== '')
+  const quiesce = context.values.has('quiesce')
   const endWait = context.reporter.wait(`taking snapshot ${name}`)
   const answer = await calls
-    .snapshot({ key, name, disks }, { timeoutMs: timeoutMs(context) })
+    .snapshot({ key, name, disks, quiesce }, { timeoutMs: timeoutMs(context) })
     .finally(endWait)
   const snapshot = answer.snapshot ?? Snapshot.create()
   if (context.values.has('json')) {
@@ -82,6 +83,7 @@ function columnsAt(nowMs: number): readonly Column<Snapshot>[] {
 }
 
 function consistent({ consistency }: Snapshot): string {
+  if (consistency === Consistency.FILE_SYSTEM) return 'file system'
   return consistency === Consistency.CRASH ? 'crash' : 'stopped'
 }
 

@@ -7,7 +7,7 @@ import { connectAgent } from '../../../src/client/connection/connect-agent.ts'
 import { agentOf } from '../../../src/client/container/container-session.ts'
 import { connectMachine } from '../../../src/client/daemon/connect-machine.ts'
 import { LifecycleDefinition } from '../../../src/gen/microvm/agent/v1/lifecycle.ts'
-import { ChangeStateRequest_Change as Change, State } from '../../../src/gen/microvm/instance/v1/instance.ts'
+import { ChangeStateRequest_Change as Change } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import { Stage as ContainerStage } from '../../../src/gen/state/host/linuxcontainer.ts'
 import { Stage as PodStage } from '../../../src/gen/state/host/pod.ts'
 import { Stage as ProcessStage } from '../../../src/gen/state/host/process.ts'
@@ -21,6 +21,7 @@ import { guestSpec } from '../../../src/microvm/run/guest-spec.ts'
 import { clientFor } from '../../../src/rpc/client.ts'
 import { podOf } from '../../support/containers/pod.ts'
 import { daemonClient } from '../../support/host-wing/running-daemon.ts'
+import { microvm } from '../../support/microvm/run-microvm.ts'
 import { endChild } from '../../support/processes.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { CRUN, cannotBoot, progress } from '../../support/vm/boot-guest.ts'
@@ -44,6 +45,7 @@ async function startHost(state: string) {
   return {
     ...client,
     connected,
+    run: (...words: readonly string[]) => microvm([...words, '--socket', socket]),
     own: () => join(state, 'instances', readdirSync(join(state, 'instances'))[0] ?? ''),
     end: async () => {
       await client.instances.remove({ key: 'web' }).catch(() => {})
@@ -114,7 +116,15 @@ describe.skipIf(cannotBoot() !== undefined)('a pod that is suspended', { timeout
       (await readRing(own, ports.get(name) ?? 0)).bytes.toString()
     while (!(await ring(first.own(), 'c')).includes('line 5\n')) await delay(20)
     connection.close()
-    const saved = await first.instances.suspendInstance({ key: 'web', name: 'pod' })
+    const rest = await first.run('snapshot', '--quiesce', 'web', 'rest')
+    expect(rest.stdout).toMatch(
+      /^web: rest: containers \(consistent: file system; the guest stood still for /,
+    )
+    const { stdout, stderr } = await first.run('suspend', '--json', 'web', 'pod')
+    expect(stderr).toBe('')
+    const saved = JSON.parse(stdout)
+    expect(Number(saved.waiting_us)).toBeGreaterThan(Number(saved.stopped_us))
+    expect((await first.run('saved')).stdout).toMatch(/^NAME +WAS +AGE +RESUMED AS +FOLDER\npod +web +/)
     expect(await first.instances.listInstances({})).toEqual({ instances: [] })
     const copy = join(folder, 'copy')
     cpSync(saved.folder, copy, { recursive: true })
@@ -135,11 +145,16 @@ describe.skipIf(cannotBoot() !== undefined)('a pod that is suspended', { timeout
       expect(processes[name]).toMatchObject({ stage: ProcessStage.RUNNING, ports: [{ port, total }] })
     }
 
-    const resumed = await second.instances.ensureInstance({
-      properties: { key: 'web' },
-      saved: { name: 'pod', folder: copy },
+    expect(await second.run('resume', '--folder', copy, 'pod', 'web')).toMatchObject({
+      status: 0,
+      stdout: 'web: running\n',
     })
-    expect(resumed.state).toBe(State.RUNNING)
+    const { snapshots } = await second.instances.listSnapshots({ key: 'web' })
+    expect(snapshots.map(({ name }) => name)).toEqual(['rest'])
+    expect(await second.run('resume', '--folder', copy, 'pod', 'other')).toMatchObject({
+      status: 1,
+      stderr: expect.stringContaining('was resumed already, as instance web'),
+    })
     const there = await second.connected()
     const lifecycle = clientFor(LifecycleDefinition, there)
     const { state, trigger } = await lifecycle.getResume({})

@@ -17,6 +17,7 @@ import { plugCommand } from '../../qemu/parts.ts'
 import type { QmpClient } from '../../qemu/qmp/client.ts'
 import { pathOf } from '../../spec/component-path.ts'
 import { specKey } from '../../spec/spec-key.ts'
+import { quiesce, thaw } from '../ask-agent.ts'
 import { closeUnused } from '../devices/descriptor-sets.ts'
 import { refuseOthersBases, refuseWritten } from '../devices/disk-in-use.ts'
 import { openerOf } from '../devices/parts-host-of.ts'
@@ -37,15 +38,10 @@ const MAX_ENCRYPTED_DEPTH = 8
 /** Of the record with the configurations of all its snapshots. */
 const MAX_RECORD_BYTES = 4 * 1024 * 1024
 
-/** Has the guest write down what it holds in memory, and stop writing. Returns what lets it go on. */
-type Quiesce = (instance: MachineInstance) => Promise<() => Promise<void>>
-
-const noQuiesce: Quiesce = async () => {
-  throw new AgentError('UNIMPLEMENTED', 'quiesce: not available')
-}
+/** How long a guest may stand at rest for a snapshot. */
+const QUIESCE_MS = 30_000
 
 interface SnapshotOptions extends Pick<Caller, 'isRepeated'> {
-  readonly quiesce?: Quiesce
   /** What a start would change in the record. */
   readonly provide: Provide
 }
@@ -59,7 +55,7 @@ export type Provide = (
 export async function takeSnapshot(
   instance: MachineInstance,
   request: SnapshotRequest,
-  { quiesce = noQuiesce, isRepeated = false, provide }: SnapshotOptions,
+  { isRepeated = false, provide }: SnapshotOptions,
 ): Promise<Snapshot> {
   const { recorded, context, record } = instance
   const { name } = request
@@ -68,9 +64,9 @@ export async function takeSnapshot(
   if (known !== undefined)
     throw new AgentError('ALREADY_EXISTS', `instance ${instance.key}: snapshot ${name}: exists already`)
   const planned = await planOf(instance, request, await providedOf(instance, provide))
-  const thaw = request.quiesce ? await quiesce(instance) : async () => {}
+  if (request.quiesce) await rest(instance, planned)
   const step = stepOf(instance, planned)
-  let stillUs = 0
+  let [stillUs, wasAtRest] = [0, false]
   try {
     const text = `snapshot ${name} is being taken`
     const set = { lastLayer: planned.lastLayer }
@@ -85,9 +81,26 @@ export async function takeSnapshot(
     await recorded.note({ drop: [step], kind: 'snapshot', text, frees: true })
     throw error
   } finally {
-    await thaw()
+    if (request.quiesce) wasAtRest = await endRest(instance)
   }
-  return await keepSnapshot(instance, step, stillUs)
+  return await keepSnapshot(instance, step, { stillUs, wasAtRest })
+}
+
+/** Has the guest write down what it holds in memory, and stop writing. */
+async function rest(instance: MachineInstance, { state }: Planned): Promise<void> {
+  if (state !== 'running')
+    throw new AgentError('FAILED_PRECONDITION', `quiesce: the machine is ${state}, want it running`)
+  await quiesce(instance, QUIESCE_MS).catch((error) => {
+    throw error instanceof AgentError ? new AgentError(error.code, `quiesce: ${error.message}`) : error
+  })
+}
+
+/** Returns whether the guest was at rest until now. It ends the rest by itself where it cannot be told. */
+async function endRest(instance: MachineInstance): Promise<boolean> {
+  return await thaw(instance).catch((error) => {
+    instance.context.log.warn('guest not thawed', { error: messageOf(error) })
+    return false
+  })
 }
 
 /** Finishes what an earlier daemon has begun. To be called in a change. */
@@ -105,7 +118,7 @@ export async function settleSnapshot(instance: MachineInstance, step: StepRecord
           () => false,
         )
       : await areOnTop(machine.qmp, added, instance.ending)
-  if (isTaken) await keepSnapshot(instance, step, 0)
+  if (isTaken) await keepSnapshot(instance, step, { stillUs: 0, wasAtRest: false })
   else {
     if (machine !== undefined) await removeNodes(machine.qmp, added, instance.ending)
     await removeFiles(context.folder, added)
@@ -253,10 +266,15 @@ function plannedOf({ key }: MachineInstance, { words }: StepRecord): Omit<Planne
 }
 
 /** Writes down that the layers are the ones that the guest writes to. */
-async function keepSnapshot(instance: MachineInstance, step: StepRecord, stillUs: number): Promise<Snapshot> {
+async function keepSnapshot(
+  instance: MachineInstance,
+  step: StepRecord,
+  { stillUs, wasAtRest }: { readonly stillUs: number; readonly wasAtRest: boolean },
+): Promise<Snapshot> {
   const { recorded, record } = instance
   const { added, snapshot: planned } = plannedOf(instance, step)
-  const snapshot = { ...planned, stillUs: BigInt(stillUs) }
+  const consistency = wasAtRest ? Consistency.FILE_SYSTEM : planned.consistency
+  const snapshot = { ...planned, consistency, stillUs: BigInt(stillUs) }
   const set: Layers = {
     layers: [...below(record.layers, added), ...added],
     snapshots: [...record.snapshots, snapshot],

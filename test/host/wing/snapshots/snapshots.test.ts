@@ -155,8 +155,8 @@ describe('snapshots of the disks of a real machine', () => {
     })
     const quiesced = SnapshotRequest.fromPartial({ key: 'web', name: 'two', quiesce: true })
     await expect(instances.snapshot(quiesced, ADMIN)).rejects.toMatchObject({
-      code: 'UNIMPLEMENTED',
-      message: 'quiesce: not available',
+      code: 'FAILED_PRECONDITION',
+      message: 'quiesce: the machine is paused, want it running',
     })
     expect(machine.files).toEqual(['1.qcow2'])
     expect(await machine.remove()).toEqual([])

@@ -1,0 +1,49 @@
+import { ASKS, KEY } from './command-words.mjs'
+
+const FOLDER = /** @type {const} */ ({ name: 'folder', value: 'DIR', completes: 'folder' })
+
+/**
+ * The commands for machines as files.
+ * @type {readonly import('./commands.mjs').MachineCommand[]}
+ */
+export const SAVED_COMMANDS = [
+  {
+    name: 'suspend',
+    summary: 'save a machine with its memory, and end it',
+    details: [
+      'Its instance is gone then; resume makes it again, and it goes on. What is saved holds all that the guest had in memory, keys too. Its disks stay where they are, and must not be written.',
+    ],
+    options: [
+      { ...FOLDER, summary: 'a new folder for it, for the administrator (default: in the store)' },
+      { name: 'quiesce', summary: 'have the guest write its file systems down before' },
+      { name: 'without-agent', summary: 'ask no agent in the guest to bring its streams to a stop' },
+      ...ASKS,
+    ],
+    arguments: [KEY, { name: 'NAME', summary: 'of what is saved (default: KEY)', isOptional: true }],
+    examples: [['suspend web && ./microvm resume web', 'save it, and let it go on']],
+  },
+  {
+    name: 'resume',
+    summary: 'let a saved machine go on, once',
+    options: [{ ...FOLDER, summary: 'where it is, for the administrator (default: in the store)' }, ...ASKS],
+    arguments: [
+      { name: 'NAME', summary: 'what suspend has called it' },
+      { ...KEY, summary: 'of the instance (default: NAME)', isOptional: true },
+    ],
+    examples: [['resume web', 'let it go on']],
+  },
+  {
+    name: 'saved',
+    summary: 'list the machines that are saved',
+    options: ASKS,
+    arguments: [],
+    examples: [['saved --json', 'with sizes and ids']],
+  },
+  {
+    name: 'rm-saved',
+    summary: 'remove a saved machine',
+    options: ASKS,
+    arguments: [{ name: 'NAME', summary: 'what suspend has called it' }],
+    examples: [['rm-saved web', 'remove its files']],
+  },
+]

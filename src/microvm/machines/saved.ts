@@ -1,0 +1,75 @@
+import { describedMessage } from '../../client/json/described-types.ts'
+import { decodeJson } from '../../client/json/to-json.ts'
+import type { Column } from '../../client/output/table.ts'
+import { ageText, plainText } from '../../client/output/text.ts'
+import { ListSavedResponse, SavedMachine } from '../../gen/microvm/instance/v1/instance.ts'
+import { argument, changeInstance, type MachineContext, print, printJson, timeoutMs } from './command.ts'
+import { printTable } from './show.ts'
+
+/** The commands about machines as files. NAME is KEY's, and KEY is NAME's, unless they are given. */
+export async function suspend(context: MachineContext): Promise<undefined> {
+  const { calls } = await context.daemon()
+  const { values } = context
+  const key = argument(context, 'KEY')
+  const name = argument(context, 'NAME') || key
+  const request = {
+    ...{ key, name, folder: values.get('folder') ?? '' },
+    ...{ quiesce: values.has('quiesce'), withoutAgent: values.has('without-agent') },
+  }
+  const endWait = context.reporter.wait(`saving ${key}`)
+  const saved = await calls.suspendInstance(request, { timeoutMs: timeoutMs(context) }).finally(endWait)
+  if (values.has('json')) {
+    await printJson(context, json('SavedMachine', SavedMachine, saved))
+    return
+  }
+  const times = `the guest stood still for ${milliseconds(saved.stoppedUs)}, its callers waited for ${milliseconds(saved.waitingUs)}`
+  await print(context, `${plainText(`${key}: saved as ${name} in ${saved.folder} (${times})`)}\n`)
+  context.reporter.progress('its memory holds all that the guest knew, keys too')
+}
+
+export async function resume(context: MachineContext): Promise<undefined> {
+  const name = argument(context, 'NAME')
+  const key = argument(context, 'KEY') || name
+  const saved = { name, folder: context.values.get('folder') ?? '' }
+  await changeInstance(context, `resuming ${name}`, (calls) =>
+    calls.ensureInstance({ properties: { key }, saved }, { timeoutMs: timeoutMs(context) }),
+  )
+}
+
+export async function list(context: MachineContext): Promise<undefined> {
+  const { calls } = await context.daemon()
+  const answer = await calls.listSaved({}, { timeoutMs: timeoutMs(context) })
+  if (context.values.has('json'))
+    await printJson(context, json('ListSavedResponse', ListSavedResponse, answer))
+  else await printTable(context, columnsAt(Date.now()), answer.machines)
+}
+
+export async function remove(context: MachineContext): Promise<undefined> {
+  const { calls } = await context.daemon()
+  const name = argument(context, 'NAME')
+  await calls.deleteSaved({ name }, { timeoutMs: timeoutMs(context) })
+  if (context.values.has('json')) await printJson(context, { name })
+  else await print(context, `${plainText(name)}: removed\n`)
+}
+
+function json<Message>(
+  name: string,
+  type: { encode(message: Message): { finish(): Uint8Array } },
+  message: Message,
+): unknown {
+  return decodeJson(describedMessage(`microvm.instance.v1.${name}`), type.encode(message).finish())
+}
+
+function columnsAt(nowMs: number): readonly Column<SavedMachine>[] {
+  return [
+    { title: 'NAME', text: ({ name }) => name },
+    { title: 'WAS', text: ({ key }) => key },
+    { title: 'AGE', text: ({ createdMs }) => ageText(Math.max(0, nowMs - Number(createdMs))) },
+    { title: 'RESUMED AS', text: ({ resumedAs }) => resumedAs },
+    { title: 'FOLDER', drop: 1, text: ({ folder }) => folder },
+  ]
+}
+
+function milliseconds(us: bigint): string {
+  return `${(Number(us) / 1000).toFixed(1)} ms`
+}
