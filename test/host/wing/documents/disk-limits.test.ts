@@ -47,8 +47,9 @@ describe('the limits of a disk', () => {
     [{ iopsTotal: 20 }, 'sata'],
   ])('are kept by QEMU: %j of %s', (limits, model) => {
     const rate = readsPerSecond(limits, model)
-    expect(rate).toBeGreaterThan(10)
-    expect(rate).toBeLessThan(24)
+    expect(rate).toBeGreaterThan(5)
+    // Without a limit it is hundreds.
+    expect(rate).toBeLessThan(40)
   })
 
   it('are set at the start of an instance, and again when it is taken in', async () => {

@@ -108,14 +108,3 @@ describe('a machine that a later version has written', () => {
     expect((await instances.get('web', ADMIN)).configurations).toEqual(stopped.configurations)
   })
 })
-
-it('a CPU feature that this host cannot give any more is named, and no machine is made', async () => {
-  const { reopen } = await made('fixed')
-  const instances = await reopen(DEFAULTS, (text) => text.replace('"aes":true', '"aes":true,"avx512f":true'))
-  await change(instances, Change.KILL)
-  await expect(change(instances, Change.RUN)).rejects.toMatchObject({
-    code: 'FAILED_PRECONDITION',
-    message: 'cpu.features.avx512f: of model Westmere: not given here',
-  })
-  expect((await instances.get('web', ADMIN)).state).toBe(State.STOPPED)
-})
