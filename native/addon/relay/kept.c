@@ -1,7 +1,7 @@
 /*
- * An output whose reader acknowledges totals. It passes a file in memory: splice(2) into it and sendfile(2) out of it move
- * bytes and the position of an open file in one call, so a kill loses and repeats none. A total is taken from the
- * connection only once it is noted.
+ * An output whose reader acknowledges totals. Its bytes stay in the pipe `kept` until they are acknowledged. They are sent
+ * from the pipe `sent`, which gets references to them by tee(2). What a call has moved can be told by the length of
+ * its pipe afterwards, so a kill loses and repeats none. A total is taken from the connection only once it is noted.
  */
 #define _GNU_SOURCE
 #include "kept.h"
@@ -10,32 +10,44 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/sendfile.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "tail.h"
 
-#define PUNCHED_BYTES (64 * 1024)
 #define CALLS_PER_MOVE 16
 #define TOTALS_PER_CALL 64
+/* For `sent_end`: the pipe `sent` has nothing that counts. */
+#define NOTHING UINT64_MAX
 
 static enum stream_state end(struct stream *stream, int error) {
   stream->error = error;
   return STREAM_ENDED;
 }
 
-/* Frees whole pages only: the rest of a page may still be on its way. */
-static void punch(struct stream *stream) {
-  uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-  const struct totals *totals = stream->totals;
+static size_t smaller(size_t one, size_t other) {
+  return one < other ? one : other;
+}
+
+static bool forget(const struct stream *stream, int pipe, size_t length) {
+  while (length > 0) {
+    ssize_t forgotten = splice(pipe, NULL, stream->nowhere, NULL, length, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+    if (forgotten <= 0) return false;
+    length -= (size_t)forgotten;
+  }
+  return true;
+}
+
+static void drop_acknowledged(struct stream *stream) {
+  struct totals *totals = stream->totals;
   /* A reader may have more than what this connection has brought. */
-  uint64_t last = totals->acknowledged < totals->delivered ? totals->acknowledged : totals->delivered;
-  uint64_t until = last & ~(page - 1);
-  if (until < stream->punched + PUNCHED_BYTES) return;
-  fallocate(stream->kept, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)stream->punched,
-            (off_t)(until - stream->punched));
-  stream->punched = until;
+  uint64_t until = totals->acknowledged < totals->delivered ? totals->acknowledged : totals->delivered;
+  if (until <= totals->dropped) return;
+  totals->is_dropping = 1;
+  if (forget(stream, stream->kept, (size_t)(until - totals->dropped))) totals->dropped = until;
+  totals->is_dropping = 0;
+  stream->is_kept_full = false;
 }
 
 /* A part of a total, which stays in the socket, does not wake the thread again and again (vsock, TCP; not AF_UNIX). */
@@ -44,24 +56,37 @@ static void wait_for_whole_totals(int connection) {
   if (connection != -1) setsockopt(connection, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
 }
 
-int kept_open(struct stream *stream, int file, int sent) {
-  off_t received = lseek(file, 0, SEEK_CUR);
-  off_t delivered = lseek(sent, 0, SEEK_CUR);
-  if (received == -1 || delivered == -1) return -errno;
+void kept_detach(struct stream *stream) {
+  int length;
+  stream->totals->sent_end = NOTHING;
+  stream->sent_bytes = 0;
+  if (ioctl(stream->sent, FIONREAD, &length) == 0) forget(stream, stream->sent, (size_t)length);
+}
+
+int kept_open(struct stream *stream, int kept, int sent) {
+  int kept_bytes, sent_bytes;
   if (stream->totals == NULL) return -EINVAL;
-  stream->kept = file;
+  if (ioctl(kept, FIONREAD, &kept_bytes) != 0 || ioctl(sent, FIONREAD, &sent_bytes) != 0) return -errno;
+  stream->nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  if (stream->nowhere == -1) return -errno;
+  stream->kept = kept;
   stream->sent = sent;
-  stream->totals->received = (uint64_t)received;
-  stream->totals->delivered = (uint64_t)delivered;
-  if (stream->totals->sent_once < (uint64_t)delivered) stream->totals->sent_once = (uint64_t)delivered;
-  punch(stream);
+  struct totals *totals = stream->totals;
+  if (totals->is_dropping != 0)
+    totals->dropped = totals->received - (uint64_t)kept_bytes;
+  else
+    totals->received = totals->dropped + (uint64_t)kept_bytes;
+  totals->is_dropping = 0;
+  if (totals->sent_end != NOTHING) totals->delivered = totals->sent_end - (uint64_t)sent_bytes;
+  if (totals->sent_once < totals->delivered) totals->sent_once = totals->delivered;
+  kept_detach(stream);
+  drop_acknowledged(stream);
   wait_for_whole_totals(stream->target);
   return 0;
 }
 
-void kept_attach(struct stream *stream) {
+void kept_attach(const struct stream *stream) {
   wait_for_whole_totals(stream->target);
-  stream->totals->delivered = (uint64_t)lseek(stream->sent, 0, SEEK_CUR);
 }
 
 bool kept_is_settled(const struct stream *stream) {
@@ -88,13 +113,16 @@ static int take_totals(struct stream *stream) {
     if (total > stream->totals->sent_once) return EPROTO;
     if (total > stream->totals->acknowledged) stream->totals->acknowledged = total;
     if (recv(stream->target, totals, whole * sizeof totals[0], MSG_DONTWAIT) == -1) return errno;
-    punch(stream);
     if (whole < TOTALS_PER_CALL) return 0;
   }
 }
 
 static size_t room(const struct stream *stream) {
-  return KEPT_BYTES - (size_t)(stream->totals->received - stream->totals->acknowledged);
+  return stream->is_kept_full ? 0 : KEPT_BYTES - (size_t)(stream->totals->received - stream->totals->dropped);
+}
+
+bool kept_has_room(const struct stream *stream) {
+  return room(stream) > 0;
 }
 
 static ssize_t keep_some(const struct stream *stream, int pipe, size_t length) {
@@ -103,8 +131,11 @@ static ssize_t keep_some(const struct stream *stream, int pipe, size_t length) {
   return splice(pipe, NULL, stream->kept, NULL, length, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
 }
 
-static size_t smaller(size_t one, size_t other) {
-  return one < other ? one : other;
+/* A pipe has a number of places, and a few bytes take one. */
+static bool is_kept_full(struct stream *stream) {
+  struct pollfd source = {.fd = stream->source, .events = POLLIN};
+  stream->is_kept_full = stream->held_bytes > 0 || (poll(&source, 1, 0) == 1 && (source.revents & POLLIN) != 0);
+  return stream->is_kept_full;
 }
 
 /* One call that moves bytes of the source. Returns what it moved, 0 when there is nothing, or -errno. */
@@ -114,6 +145,7 @@ static ssize_t fill(struct stream *stream) {
   if (stream->is_stopping || most == 0) return 0;
   if (stream->held_bytes > 0) {
     ssize_t moved = keep_some(stream, stream->through, smaller(most, stream->held_bytes));
+    if (moved == -1 && errno == EAGAIN) is_kept_full(stream);
     if (moved <= 0) return moved == 0 || errno == EAGAIN ? 0 : -errno;
     stream->held_bytes -= (size_t)moved;
     stream->totals->received += (uint64_t)moved;
@@ -134,7 +166,7 @@ static ssize_t fill(struct stream *stream) {
   }
   if (moved == -1 && errno == EINTR) return 1;
   if (moved == -1 && errno == EAGAIN) {
-    stream->has_ended = stream->is_draining;
+    stream->has_ended = (stream->through >= 0 || !is_kept_full(stream)) && stream->is_draining;
     return 0;
   }
   /* The master of a pty returns EIO once no process has the other side open. */
@@ -143,11 +175,28 @@ static ssize_t fill(struct stream *stream) {
   return 0;
 }
 
+/* Returns how many bytes wait to be sent, or -errno. */
+static ssize_t offer(struct stream *stream) {
+  struct totals *totals = stream->totals;
+  if (stream->sent_bytes > 0) return (ssize_t)stream->sent_bytes;
+  totals->sent_end = NOTHING;
+  ssize_t offered = tee(stream->kept, stream->sent, KEPT_BYTES, SPLICE_F_NONBLOCK);
+  if (offered == -1) return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+  size_t before = smaller((size_t)(totals->delivered - totals->dropped), (size_t)offered);
+  if (!forget(stream, stream->sent, before)) return -EIO;
+  stream->sent_bytes = (size_t)offered - before;
+  if (stream->sent_bytes > 0) totals->sent_end = totals->dropped + (uint64_t)offered;
+  return (ssize_t)stream->sent_bytes;
+}
+
 static ssize_t send_some(struct stream *stream) {
   struct totals *totals = stream->totals;
   if (stream->target == -1 || totals->delivered == totals->received) return 0;
-  ssize_t sent = sendfile(stream->target, stream->sent, NULL, (size_t)(totals->received - totals->delivered));
+  ssize_t offered = offer(stream);
+  if (offered <= 0) return offered;
+  ssize_t sent = splice(stream->sent, NULL, stream->target, NULL, (size_t)offered, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
   if (sent == -1) return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+  stream->sent_bytes -= (size_t)sent;
   totals->delivered += (uint64_t)sent;
   if (totals->delivered > totals->sent_once) totals->sent_once = totals->delivered;
   stream->moved_bytes += (uint64_t)sent;
@@ -158,13 +207,14 @@ enum stream_state kept_move(struct stream *stream) {
   for (int call = 0;; call++) {
     int error = stream->target == -1 ? 0 : take_totals(stream);
     if (error != 0) return end(stream, error);
+    drop_acknowledged(stream);
     ssize_t filled = fill(stream);
     if (filled < 0) return end(stream, (int)-filled);
     ssize_t sent = send_some(stream);
     if (sent < 0) return end(stream, (int)-sent);
     if (stream->has_ended && stream->held_bytes == 0 && kept_is_settled(stream)) return end(stream, 0);
     if (filled == 0 && sent == 0) break;
-    /* Without a connection nothing but the file's room ends the loop: no event would go on with it. */
+    /* Without a connection nothing but the pipe's room ends the loop: no event would go on with it. */
     if (call >= CALLS_PER_MOVE - 1 && stream->target != -1) return STREAM_HAS_MORE;
   }
   return STREAM_WAITS_FOR_EITHER;
@@ -173,4 +223,5 @@ enum stream_state kept_move(struct stream *stream) {
 void kept_close(const struct stream *stream) {
   close(stream->kept);
   close(stream->sent);
+  close(stream->nowhere);
 }

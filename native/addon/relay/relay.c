@@ -138,7 +138,7 @@ static int64_t relay_start(struct call *call) {
   const size_t tail_bytes = given[4].integer;
   if (status == 0 && tail_bytes > 0) status = add_tail(relay, relayed, tail_bytes);
   if (status == 0 && given[5].integer >= 0)
-    status = stream_count(&relayed->stream, (int)given[5].integer, given[6].integer);
+    status = stream_count(&relayed->stream, (int)given[5].integer, given[6].integer, given[7].integer >= 0);
   if (status == 0 && given[7].integer >= 0)
     status = kept_open(&relayed->stream, (int)given[7].integer, (int)given[8].integer);
   if (status != 0) {

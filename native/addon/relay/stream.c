@@ -71,13 +71,14 @@ static size_t page_start(off_t offset) {
   return (size_t)offset & ~((size_t)sysconf(_SC_PAGESIZE) - 1);
 }
 
-int stream_count(struct stream *stream, int file, off_t offset) {
+int stream_count(struct stream *stream, int file, off_t offset, bool resumes_output) {
   size_t start = page_start(offset);
   size_t before = (size_t)offset - start;
   char *page = mmap(NULL, before + sizeof *stream->totals, PROT_READ | PROT_WRITE, MAP_SHARED, file, (off_t)start);
   if (page == MAP_FAILED) return -errno;
   struct totals *totals = (struct totals *)(void *)(page + before);
   stream->totals = totals;
+  if (resumes_output) return 0;
   if (totals->is_flushing != 0)
     totals->delivered = totals->received - stream->held_bytes;
   else
@@ -104,6 +105,7 @@ void stream_detach(struct stream *stream) {
   int *connection = stream->is_input ? &stream->source : &stream->target;
   close_side(stream, *connection);
   *connection = -1;
+  if (stream->kept != -1) kept_detach(stream);
   stream->error = 0;
   stream->is_stopping = false;
 }
@@ -257,13 +259,13 @@ static int tell_total(struct stream *stream) {
 
 uint32_t stream_source_events(const struct stream *stream) {
   if (stream->is_input) return EPOLLIN | EPOLLOUT;
-  bool has_room = stream->totals->received - stream->totals->acknowledged < KEPT_BYTES;
-  return has_room && !stream->has_ended && !stream->is_stopping ? EPOLLIN : 0;
+  return kept_has_room(stream) && !stream->has_ended && !stream->is_stopping ? EPOLLIN : 0;
 }
 
 uint32_t stream_target_events(const struct stream *stream) {
   if (stream->is_input) return 0;
-  return stream->totals->delivered < stream->totals->received ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  /* A full connection brings totals while it empties: one event for several of them. */
+  return stream->sent_bytes > 0 ? EPOLLOUT : EPOLLIN;
 }
 
 bool stream_stop(struct stream *stream) {

@@ -27,6 +27,10 @@ struct totals {
   _Atomic uint64_t acknowledged; /* by the reader of a stream that resumes */
   _Atomic uint64_t sent_once;    /* what was delivered of it on any connection: a reader may have it */
   _Atomic uint32_t is_flushing;
+  /* Of an output that resumes (kept.c): while acknowledged bytes are dropped, what was received is exact, else `dropped`. */
+  _Atomic uint32_t is_dropping;
+  _Atomic uint64_t dropped;
+  _Atomic uint64_t sent_end; /* at the end of the pipe `sent`; UINT64_MAX: `delivered` is exact */
 };
 
 /* Owns its descriptors, which are non-blocking. */
@@ -38,9 +42,11 @@ struct stream {
   struct totals *totals; /* or NULL */
   bool resumes;          /* the reader's totals go the other way on the connection */
   uint64_t told;         /* of an input that resumes: the last total that the host was told */
-  int kept;              /* of an output that resumes: the file that it passes (kept.c); otherwise -1 */
+  int kept;              /* of an output that resumes: the pipe where it waits (kept.c); otherwise -1 */
   int sent;
-  uint64_t punched;
+  int nowhere;
+  size_t sent_bytes; /* in the pipe `sent` */
+  bool is_kept_full;
   bool has_ended;    /* the process's side, of such an output */
   bool is_stopping;  /* such an output takes nothing more until it is detached */
   int through;       /* a pipe between them, open for both ends; -1 when the source is a pipe */
@@ -56,8 +62,8 @@ struct stream {
 /* One of `source` and `target` may be -1. Returns 0, or -errno, in which case the caller still owns the descriptors. */
 int stream_open(struct stream *stream, int source, int target, int through);
 
-/* Goes on with the totals at `offset` in a file. Returns 0 or -errno. */
-int stream_count(struct stream *stream, int file, off_t offset);
+/* Goes on with the totals at `offset` in a file; those of an output that resumes are left to kept_open. Returns 0 or -errno. */
+int stream_count(struct stream *stream, int file, off_t offset, bool resumes_output);
 
 /* Whether the stream has ended because the device of its connection is gone. */
 bool stream_lost_device(const struct stream *stream);

@@ -3,7 +3,7 @@ import type { DescriptorStore } from '../../os/supervisor/supervisor.ts'
 
 /**
  * Of stream X, `X-data` has bytes moved by calls, `X-pipe` bytes of a pty or socket; `X-host` is its connection, `X-kept`
- * what is sent again, up to the position of `X-sent`.
+ * what is not acknowledged, `X-sent` what of that is not sent.
  */
 export type DescriptorName =
   | StreamDescriptor

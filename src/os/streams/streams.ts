@@ -25,8 +25,6 @@ export interface Streams {
   tryWrite(fd: Fd, data: Uint8Array): number
   /** An empty memfd_create(2). Its position is that of all its duplicates, in other processes too. */
   memoryFile(name: string): Fd
-  /** Another open file of a file in memory, for reading, with a position of its own: the start. */
-  openAgain(fd: Fd): Fd
   /** Both ends of a new pipe as one non-blocking descriptor: it never ends, and never lacks a reader. */
   wholePipe(): Fd
   pipedBytes(fd: Fd): number
@@ -79,16 +77,16 @@ export interface RelayLink {
   readonly outlivesDevice: boolean
   /** Whether the reader's totals go the other way on the connection ([stdio.md](docs/stdio.md#streams-that-resume)). */
   readonly resumes: boolean
-  /** Of an output that resumes: a file in memory that ends at its position, and another open file of it. The relay owns both. */
-  readonly kept: { readonly file: Fd; readonly sent: Fd } | undefined
+  /** Of an output that resumes: two pipes ({@link Streams.wholePipe}) with its bytes until they are acknowledged, and sent. The relay owns both. */
+  readonly kept: { readonly pipe: Fd; readonly sent: Fd } | undefined
   /** Called once the relay runs. */
   started(relay: AttachedRelay): void
   /** The relay has closed its connection, between two bytes, and waits for another. */
   detached(): void
 }
 
-/** Bytes delivered, received, acknowledged and sent once, and which of the first two to trust (native/addon/relay/stream.h). */
-export const TOTALS_BYTES = 40
+/** Bytes delivered, received, acknowledged and sent once, and which of them to trust (native/addon/relay/stream.h). */
+export const TOTALS_BYTES = 56
 
 export interface AttachedRelay {
   /** Closes the connection; does nothing without one. */

@@ -121,7 +121,7 @@ export class PortLink {
     if (!resumes) return
     const { received, acknowledged } = this.#records.totals({ key: this.#key, stream })
     const total = stream === 'stdin' ? received : acknowledged
-    if (kept !== undefined) os.streams.setPosition(kept.sent, Number(total))
+    if (kept !== undefined) this.#records.sendFrom({ key: this.#key, stream }, total)
     greet(os.streams, connection, this.#nameIn(stream), total)
   }
 

@@ -46,17 +46,22 @@ export function takeOpening(
   return isWholeInput ? opening.readBigUInt64LE(NAME_BYTES) : 0n
 }
 
+/** The most pages of an output that its reader has not acknowledged (native/addon/relay/kept.h). */
+const KEPT_BYTES = 256 * 1024
+
 /** Where an output is until its reader acknowledges it; stored before a byte is in it. */
 export function keptOutput(
-  streams: Pick<Streams, 'memoryFile' | 'openAgain'>,
+  streams: Pick<Streams, 'wholePipe' | 'growPipe'>,
   { stream, stored }: { readonly stream: StreamName; readonly stored: StoredDescriptors },
 ): RelayLink['kept'] {
   if (stream === 'stdin') return undefined
-  const before = stored.take(`${stream}-kept`)
-  const file = before ?? streams.memoryFile(`${stream}-kept`)
-  if (before === undefined) stored.put(`${stream}-kept`, file)
-  const sentBefore = stored.take(`${stream}-sent`)
-  const sent = sentBefore ?? streams.openAgain(file)
-  if (sentBefore === undefined) stored.put(`${stream}-sent`, sent)
-  return { file, sent }
+  const pipeOf = (name: `${'stdout' | 'stderr'}-${'kept' | 'sent'}`) => {
+    const before = stored.take(name)
+    if (before !== undefined) return before
+    const pipe = streams.wholePipe()
+    streams.growPipe(pipe, KEPT_BYTES)
+    stored.put(name, pipe)
+    return pipe
+  }
+  return { pipe: pipeOf(`${stream}-kept`), sent: pipeOf(`${stream}-sent`) }
 }

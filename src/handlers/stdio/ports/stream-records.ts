@@ -109,6 +109,14 @@ export class StreamRecords {
     }
   }
 
+  /** Sets what was delivered of an output that resumes, whose relay has no connection. */
+  sendFrom(record: Pick<StreamRecord, 'key' | 'stream'>, total: bigint): void {
+    const place = this.#places.get(nameOf(record))
+    const bytes = Buffer.alloc(8)
+    bytes.writeBigUInt64LE(total)
+    if (place !== undefined) this.#os.streams.writeAt(this.#file(), place * RECORD_BYTES + TOTALS_AT, bytes)
+  }
+
   free(record: Pick<StreamRecord, 'key' | 'stream'>): void {
     const place = this.#places.get(nameOf(record))
     if (place === undefined) return

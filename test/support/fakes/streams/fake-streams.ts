@@ -128,10 +128,6 @@ export class FakeStreams implements Streams {
     return this.#register({ from: undefined, to: undefined, memory: new FakeMemory(name) })
   }
 
-  openAgain(fd: Fd): Fd {
-    return this.#register({ from: undefined, to: undefined, memory: this.#memory('open', fd) })
-  }
-
   wholePipe(): Fd {
     const pipe = new FakePipe(65536)
     return this.#register({ from: pipe, to: pipe })
