@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { AgentError } from '../../../src/base/errors.ts'
 import { Any } from '../../../src/gen/google/protobuf/any.ts'
 import { State } from '../../../src/gen/microvm/instance/v1/instance.ts'
+import { InstanceRecord } from '../../../src/gen/microvm/instance/v1/records.ts'
 import { Payload as Container, Stage as ContainerStage } from '../../../src/gen/state/host/linuxcontainer.ts'
 import { Payload as Migration } from '../../../src/gen/state/host/migration.ts'
 import { Payload as Network } from '../../../src/gen/state/host/network.ts'
@@ -92,6 +93,15 @@ describe('a recorded machine', () => {
       ...{ streams: FACTS.streams, rings: FACTS.rings },
       ...{ compatibility: FACTS.compatibility, savedMs: FACTS.savedMs },
     })
+  })
+
+  it('has each field of the record of an instance, but those that a host chooses anew', () => {
+    const { record } = restoreInstance(RECORDED, 'state')
+    const others = Object.keys(InstanceRecord.create()).filter((name) => !Object.hasOwn(record, name))
+    expect(others.toSorted()).toEqual([
+      ...['awaiting', 'desired', 'pinnedCpus', 'rebootsMs', 'savedFolder', 'savedId', 'savedName'],
+      ...['sequence', 'uid'],
+    ])
   })
 
   it('is read with its devices, each with what the guest had of it', () => {
