@@ -2,6 +2,8 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 
 const POWER_OFF = [0xba, 0x04, 0x06, 0x00, 0x00, 0x66, 0xb8, 0x00, 0x20, 0x66, 0xef] as const
+/** Counts to 2^27: QEMU that ends at once may lose its last event. */
+const WAIT = [0xb9, 0x00, 0x00, 0x00, 0x08, 0x49, 0x75, 0xfd] as const
 
 /** x86 code that runs in 32-bit protected mode, and then halts. */
 const CODE = {
@@ -13,7 +15,7 @@ const CODE = {
   /** Writes SLP_EN to q35's ACPI control register. */
   powerOff: POWER_OFF,
   /** Sets the year of the CMOS clock to 34 of its century, and powers off. */
-  lastClock: [0xb0, 0x09, 0xe6, 0x70, 0xb0, 0x34, 0xe6, 0x71, ...POWER_OFF],
+  lastClock: [0xb0, 0x09, 0xe6, 0x70, 0xb0, 0x34, 0xe6, 0x71, ...WAIT, ...POWER_OFF],
   /** Writes `x` to the first serial port for ever. */
   flood: [0x66, 0xba, 0xf8, 0x03, 0xb0, 0x78, 0xee, 0xeb, 0xfd],
   /** Counts in memory for ever, and writes each number, modulo 256, to the first serial port. */
