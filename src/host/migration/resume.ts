@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { stat } from 'node:fs/promises'
 import { connect } from 'node:net'
 import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import { ResumedRequest } from '../../gen/microvm/agent/v1/lifecycle.ts'
 import { PlugRequest, type SavedInit, State } from '../../gen/microvm/instance/v1/instance.ts'
@@ -202,8 +203,12 @@ export async function resume(
   await removeContent(folder, manifest)
   await atStep('import', 'repair')
   caller.inStep('waiting until the guest is ready')
+  // Its vsock daemon may go deaf when it is dialled before the guest has taken the device.
+  if (manifest.unplugged !== '') await delay(DEVICE_SETTLES_MS)
   await settleRepair(instance)
 }
+
+const DEVICE_SETTLES_MS = 500
 
 /** The machine runs, and is no saved one any more. */
 async function commitResume(instance: MachineInstance, request: ResumedRequest | undefined): Promise<void> {

@@ -65,7 +65,7 @@ export class CountingMachines {
         board: { kernel: tinyGuest(this.disks, 'count'), ...board },
         devices: {
           root: { backend: 'root-file', slot: 3, disk: { serial: 'root' } },
-          port: { slot: 4, rootPort: {} },
+          ...(board?.machine === undefined && { port: { slot: 4, rootPort: {} } }),
           console: { backend: 'output', serial: {} },
           ...devices,
         },

@@ -12,7 +12,12 @@ import {
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { Any } from '../../../../src/gen/google/protobuf/any.ts'
-import { Device, State } from '../../../../src/gen/microvm/instance/v1/instance.ts'
+import {
+  ChangeStateRequest_Change as Change,
+  Device,
+  DeviceStatus_Plug as Plug,
+  State,
+} from '../../../../src/gen/microvm/instance/v1/instance.ts'
 import { Payload as Migration } from '../../../../src/gen/state/host/migration.ts'
 import { Payload as Vm } from '../../../../src/gen/state/host/vm.ts'
 import { factsOf } from '../../../../src/host/migration/memory-file.ts'
@@ -167,6 +172,33 @@ describe('a machine that is suspended', { timeout: TIMEOUT_MS }, () => {
     await (await host.open()).deleteSaved('one', ADMIN)
     expect(await (await host.open()).listSaved(ADMIN)).toEqual([])
     await host.leave()
+  })
+
+  it('goes on when its guest keeps the device that has to leave, which comes back once it has gone', async () => {
+    const host = new CountingMachines()
+    await host.make('web', {
+      board: { machine: 'pc-i440fx-7.2' },
+      devices: { vsock: Device.fromPartial({ backend: 'socket', slot: 6, vsock: {} }) },
+      backends: { socket: { vsockDaemon: {} } },
+    })
+    const instances = await host.open()
+    const plugged = async () => (await instances.get('web', ADMIN)).devices.vsock?.plug
+    await expect(host.suspend({ withoutAgent: true })).rejects.toMatchObject({
+      code: 'DEADLINE_EXCEEDED',
+      message: 'unplug: device vsock: the guest did not let it go within 10000 ms',
+    })
+    await host.counted('web', 300)
+    await host.told()
+    expect(await plugged()).toBe(Plug.LEAVING)
+    await expect(host.suspend({ withoutAgent: true })).rejects.toMatchObject({
+      message: 'devices.vsock: leaving the machine',
+    })
+    // QEMU takes it away.
+    await host.change(Change.RESET)
+    await expect.poll(plugged, { timeout: 20_000 }).toBe(Plug.PRESENT)
+    expect((await instances.get('web', ADMIN)).specification?.devices.vsock).toMatchObject({ slot: 6 })
+    await host.end()
+    expect(leftovers(host.folder)).toEqual([])
   })
 
   it('is refused by name, and goes on, where something of it cannot be saved', async () => {
