@@ -1,3 +1,5 @@
+import { neverAborted } from '../../base/abort.ts'
+import { SerialQueue } from '../../base/serial-queue.ts'
 import type { Clock } from '../../os/clock.ts'
 import type { HostTime } from '../../os/devices/host-time.ts'
 import type { System } from '../../os/process/system.ts'
@@ -33,6 +35,8 @@ export interface HostClockParts {
  */
 export class HostClock {
   readonly #parts: HostClockParts
+  /** An RTC is open once at a time. */
+  readonly #readings = new SerialQueue()
 
   constructor(parts: HostClockParts) {
     this.#parts = parts
@@ -40,8 +44,8 @@ export class HostClock {
 
   /** To be called when the guest's clock is right: at the first start, and when it was set. Never throws. */
   async mark(): Promise<void> {
-    const { clock, record, system, unixMs } = this.#parts
-    const host = await system.hostTime()
+    const { clock, record, unixMs } = this.#parts
+    const host = await this.#read()
     if (host === undefined) return
     record.change({
       clock: {
@@ -59,8 +63,8 @@ export class HostClock {
 
   /** `told` is the host's time now as a call says it. Undefined where nothing tells the host's time. */
   async look(told?: bigint): Promise<Pause | undefined> {
-    const { byDevice, clock, record, system, unixMs } = this.#parts
-    const host = await system.hostTime()
+    const { byDevice, clock, record, unixMs } = this.#parts
+    const host = await this.#read()
     const [monotonicMs, realMs] = [clock.monotonicMs(), unixMs()]
     const mark = record.fields.clock
     const isMarked = mark !== undefined && mark.source === host?.source
@@ -77,6 +81,10 @@ export class HostClock {
     const behindMs = hostMs - realMs - before
     // Both readings may be late.
     return { source: host.source, stoodStillMs, behindMs, noticedMs: 2 * host.precisionMs }
+  }
+
+  #read(): Promise<HostTime | undefined> {
+    return this.#readings.run(() => this.#parts.system.hostTime(), neverAborted)
   }
 
   /** Moves the guest's clock. {@link mark} follows. Throws the kernel's error. */

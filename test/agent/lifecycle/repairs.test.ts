@@ -208,6 +208,14 @@ describe('the clock', () => {
     expect(os.system.timeUs).toBe(BigInt(GUEST_MS + 5000 + DAY_MS) * 1000n)
   })
 
+  it('is read by one at a time', async () => {
+    const os = new FakeOs()
+    os.system.host = rtc(GUEST_MS)
+    const { lifecycle } = await restoredGuest({ os })
+    const looks = await Promise.all([lifecycle.clockFeature(), lifecycle.clockFeature()])
+    expect(looks.map(({ detail }) => detail)).toEqual(["as the host's, by rtc", "as the host's, by rtc"])
+  })
+
   it('is not moved by an RTC in local time, not even after a death of the agent', async () => {
     const os = new FakeOs()
     os.system.host = rtc(GUEST_MS + 7_200_000)

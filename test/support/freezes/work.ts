@@ -144,12 +144,25 @@ export class FrozenWork {
 
   /** Waits until lines are read and echoed that were not before. */
   async goesOn(): Promise<void> {
-    const reached = () => [this.#lines.count, this.#echoed, ...(this.#hasPort ? [this.#portLines.count] : [])]
+    const reached = () =>
+      new Map([
+        ['lines', this.#lines.count],
+        ['echoes', this.#echoed],
+        ...(this.#hasPort ? [['lines of the port', this.#portLines.count] as const] : []),
+      ])
     const before = reached()
     const late = Date.now() + GOES_ON_MS
-    while (reached().some((count, at) => count < (before[at] ?? 0) + 2)) {
-      if (Date.now() > late) return this.#fault(`lines, echoes and lines of the port stand at ${reached()}`)
-      if (this.faults.length > 0) return
+    for (;;) {
+      const standing = [...reached()].filter(([what, count]) => count < (before.get(what) ?? 0) + 2)
+      if (standing.length === 0 || this.faults.length > 0) return
+      if (Date.now() > late) {
+        const { events } = await this.#now().introspection.getEvents({ afterSequence: 0n, timeoutMs: 0 })
+        const told = events.flatMap(({ streamChanged }) => streamChanged ?? []).slice(-4)
+        const text = told.map(({ action, total }) => `${action} at ${total}`).join(', ')
+        return this.#fault(
+          `${standing.map(([what, at]) => `${what} stand at ${at}`).join(', ')}; stream: ${text}`,
+        )
+      }
       await delay(10)
     }
   }

@@ -68,9 +68,16 @@ export class FakeSystem implements System {
     this.reseeds += 1
   }
 
+  /** An RTC that is being read is not there for another reader. */
   async hostTime(): Promise<HostTime | undefined> {
+    if (this.#isReading) return undefined
+    this.#isReading = true
+    await Promise.resolve()
+    this.#isReading = false
     return this.host
   }
+
+  #isReading = false
 
   async addEntropy(data: Uint8Array): Promise<void> {
     this.entropy.push(Buffer.from(data).toString())
