@@ -1,6 +1,7 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { expect, vi } from 'vitest'
 import { RenameRequest } from '../../../src/gen/microvm/agent/v1/lifecycle.ts'
+import { LinuxResources } from '../../../src/gen/oci.ts'
 import { podOf } from '../containers/pod.ts'
 import { inNamespaceOf, leftoversOf, NOTHING_LEFT } from '../host/agent-pod.ts'
 import type { AgentProcess } from '../host/agent-process.ts'
@@ -57,6 +58,11 @@ export async function renames(started: AgentProcess, root: string): Promise<void
     await expectNames(same, 'same')
   }
   await rename(same, anew, 'last')
+  // A renamed container has its new limits by its new id.
+  const limit = { Pids: { Limit: 77n } }
+  await agent.updateContainer({ containerId: anew('r1'), resources: LinuxResources.fromPartial(limit) })
+  const { cgroupStats } = await agent.statsContainer({ containerId: anew('r1') })
+  expect(cgroupStats?.pidsStats?.limit).toBe(77n)
   for (const name of ['r1', 'r2']) {
     await agent.writeStdin({ containerId: anew(name), execId: anew(name), data: Buffer.from('\n') })
   }
