@@ -7,7 +7,7 @@ import { type Daemon, startDaemon } from '../../../../src/host/service/daemon.ts
 import { daemonClient } from '../../../support/host-wing/running-daemon.ts'
 import { temporaryFolder } from '../../../support/temporary-folder.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
-import { luksImage } from '../../../support/wing/luks-image.ts'
+import { luksImage } from './luks-image.ts'
 import { filesWith } from './search.ts'
 
 const UUID = '6b3f0c62-3d1e-4f0a-9a55-0f4f8f0c2d11'

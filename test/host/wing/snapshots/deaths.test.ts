@@ -6,7 +6,7 @@ import { INSTANCES } from '../../../../scripts/test/instances-run.ts'
 import { projectRoot } from '../../../../src/build/project.ts'
 import { temporaryFolder } from '../../../support/temporary-folder.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
-import { luksImage } from '../../../support/wing/luks-image.ts'
+import { luksImage } from '../secrets/luks-image.ts'
 
 const DAEMON = join(projectRoot, 'test/support/wing/deaths/mortal-snapshots.ts')
 /** `npm run instances` takes all moments, and this group one of a few calls. */
