@@ -46,6 +46,8 @@ export class ResumingReader {
   readonly openings: Opening[] = []
   readonly #onNew: (bytes: Buffer) => void
   #parts: Buffer[] = []
+  #socket: Socket | undefined
+  #at = 0
   total = 0
 
   constructor(onNew: (bytes: Buffer) => void = () => {}) {
@@ -59,25 +61,11 @@ export class ResumingReader {
 
   /** Reads until the connection ends, or has brought `most` bytes. Acknowledges what is not read again. */
   async read(socket: Socket, most = Number.POSITIVE_INFINITY): Promise<void> {
-    const { opening, rest } = await readOpening(socket)
-    this.openings.push(opening)
-    if (opening.total > this.total) throw new Error(`bytes ${this.total} to ${opening.total} are lost`)
-    let at = opening.total
+    if (socket !== this.#socket) await this.#open(socket)
     let told = this.total
-    const took = (chunk: Buffer) => {
-      const isNew = Math.max(0, this.total - at)
-      at += chunk.length
-      if (isNew < chunk.length) {
-        this.#parts.push(chunk.subarray(isNew))
-        this.#onNew(chunk.subarray(isNew))
-      }
-      this.total = Math.max(this.total, at)
-    }
-    took(rest)
-    socket.write(totalBytes(this.total))
     while (this.total < most) {
       const chunk: Buffer | null = socket.read()
-      if (chunk !== null) took(chunk)
+      if (chunk !== null) this.#take(chunk)
       if (this.total - told >= TOLD_BYTES || (chunk === null && this.total !== told)) {
         told = this.total
         socket.write(totalBytes(told))
@@ -86,6 +74,27 @@ export class ResumingReader {
       if (socket.readableEnded || socket.destroyed) return
       await changed(socket)
     }
+    if (this.total !== told) socket.write(totalBytes(this.total))
+  }
+
+  async #open(socket: Socket): Promise<void> {
+    const { opening, rest } = await readOpening(socket)
+    this.openings.push(opening)
+    if (opening.total > this.total) throw new Error(`bytes ${this.total} to ${opening.total} are lost`)
+    this.#socket = socket
+    this.#at = opening.total
+    this.#take(rest)
+    socket.write(totalBytes(this.total))
+  }
+
+  #take(chunk: Buffer): void {
+    const isNew = Math.max(0, this.total - this.#at)
+    this.#at += chunk.length
+    if (isNew < chunk.length) {
+      this.#parts.push(chunk.subarray(isNew))
+      this.#onNew(chunk.subarray(isNew))
+    }
+    this.total = Math.max(this.total, this.#at)
   }
 }
 
@@ -93,6 +102,9 @@ export class ResumingReader {
 export class ResumingWriter {
   readonly openings: Opening[] = []
   readonly #bytes: Buffer
+  #socket: Socket | undefined
+  #pending = Buffer.alloc(0)
+  #at = 0
   /** What the guest has said last. */
   acknowledged = 0
 
@@ -102,26 +114,42 @@ export class ResumingWriter {
 
   /** Writes what the guest lacks, at most `most` bytes, with 64 KiB out. Ends the connection after the last byte. */
   async write(socket: Socket, most = Number.POSITIVE_INFINITY): Promise<void> {
-    const { opening, rest } = await readOpening(socket)
-    this.openings.push(opening)
-    this.acknowledged = opening.total
-    let pending = rest
-    let at = opening.total
-    const until = Math.min(this.#bytes.length, at + most)
-    while (at < until || this.acknowledged < until) {
-      const piece = Math.min(until - at, this.acknowledged + TOLD_BYTES - at)
-      if (piece > 0) socket.write(this.#bytes.subarray(at, at + piece))
-      at += Math.max(0, piece)
+    if (socket !== this.#socket) await this.#open(socket)
+    await this.writeUntil(socket, this.#at + most)
+  }
+
+  /** The same, up to a total. */
+  async writeUntil(socket: Socket, total: number): Promise<void> {
+    if (socket !== this.#socket) await this.#open(socket)
+    const until = Math.min(this.#bytes.length, total)
+    while (this.#at < until || this.acknowledged < until) {
+      const piece = Math.min(until - this.#at, this.acknowledged + TOLD_BYTES - this.#at)
+      if (piece > 0) socket.write(this.#bytes.subarray(this.#at, this.#at + piece))
+      this.#at += Math.max(0, piece)
       const chunk: Buffer | null = socket.read()
-      pending = Buffer.concat([pending, chunk ?? Buffer.alloc(0)])
-      for (; pending.length >= 8; pending = pending.subarray(8)) {
-        this.acknowledged = Number(pending.readBigUInt64LE(0))
-        if (this.acknowledged > at) throw new Error(`the guest has ${this.acknowledged} of ${at} bytes`)
-      }
+      this.#takeTotals(chunk ?? Buffer.alloc(0))
       if (chunk !== null) continue
       if (socket.readableEnded || socket.destroyed) return
       await changed(socket)
     }
     if (until === this.#bytes.length) socket.end()
+  }
+
+  async #open(socket: Socket): Promise<void> {
+    const { opening, rest } = await readOpening(socket)
+    this.openings.push(opening)
+    this.#socket = socket
+    this.#at = this.acknowledged = opening.total
+    this.#pending = Buffer.alloc(0)
+    this.#takeTotals(rest)
+  }
+
+  #takeTotals(chunk: Buffer): void {
+    this.#pending = Buffer.concat([this.#pending, chunk])
+    for (; this.#pending.length >= 8; this.#pending = this.#pending.subarray(8)) {
+      this.acknowledged = Number(this.#pending.readBigUInt64LE(0))
+      if (this.acknowledged > this.#at)
+        throw new Error(`the guest has ${this.acknowledged} of ${this.#at} bytes`)
+    }
   }
 }

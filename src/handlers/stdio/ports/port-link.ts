@@ -144,6 +144,7 @@ export class PortLink {
     const nowNs = this.#context.os.clock.boottimeNs()
     this.#heldNs = nowNs + milliseconds(timeoutMs)
     this.#endNs = this.#heldNs + milliseconds(Math.max(this.#context.graceMs, ATTACHED_WITHIN_MS))
+    this.#saveLoss()
     this.drop()
     while (!this.#over.signal.aborted && !this.#isWaiting) {
       await this.#changes.next(this.#over.signal).catch(() => {})
@@ -159,10 +160,15 @@ export class PortLink {
 
   move(port: number): void {
     this.port = port
-    this.#save([...this.#ends.values()].some(({ isDetached }) => !isDetached) ? 'attached' : 'detached')
+    this.#saveLoss()
     // The second time it does not wait for totals, which a dead daemon does not bring.
     this.drop()
     this.drop()
+  }
+
+  /** Before a relay shuts its connection down, which the next agent would take for the host's end. */
+  #saveLoss(): void {
+    this.#save([...this.#ends.values()].some(({ isDetached }) => !isDetached) ? 'losing' : 'detached')
   }
 
   release(): void {
