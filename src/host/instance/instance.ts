@@ -15,7 +15,7 @@ import { notFound } from './instances.ts'
 import { EventQueue } from './machine/event-queue.ts'
 import type { Gone, Machine } from './machine/machine.ts'
 import type { Plan } from './machine/plan.ts'
-import { type StartOptions, withResume } from './machine/saved-start.ts'
+import { type StartOptions, withSaved } from './machine/saved-start.ts'
 import {
   checkSteps,
   isKept,
@@ -208,7 +208,7 @@ export class MachineInstance {
       const planned =
         saved === undefined
           ? await this.planned(prepared)
-          : withResume(await this.planned(prepared, 'incoming'), saved)
+          : withSaved(await this.planned(prepared, 'incoming'), saved)
       await checkSteps(context, planned)
       if (!isNew) this.#hooks.checkStart(this, prepared)
       refuseOthersBases({ ...this.record, ...prepared }.specification?.backends, this)
@@ -334,7 +334,8 @@ export class MachineInstance {
     this.streams.clear()
     const lost = withoutLost(this.record, recorded.steps)
     const isEnded = !hasHolder(recorded.steps.filter((step) => !drop.includes(step)))
-    const set = { current: State.STOPPED, reason, ...lost, ...withStopped(this.record, isEnded) }
+    const ended = withStopped(this.record, isEnded)
+    const set = { current: State.STOPPED, reason, privateMemory: '', ...lost, ...ended }
     const rows = streamRows(drop)
     await recorded.note({ set, drop, rows, kind, text: reason || 'the machine has stopped', frees: true })
     this.#log.info('instance stopped', { instance: this.key, reason })

@@ -13,6 +13,8 @@ export interface SavedContent {
   /** What a new instance of it begins with, but its key, tenant, labels, user, and context id. */
   readonly record: Partial<InstanceRecord>
   readonly start: (instance: MachineInstance) => SavedStart
+  /** Of a clone: the hardware addresses of its cards, by those that its guest has from before. */
+  readonly macs?: ReadonlyMap<string, string>
 }
 
 /** Machines as files (src/host/migration). */
@@ -21,6 +23,8 @@ export interface Moves {
   suspend(instance: MachineInstance, request: SuspendInstanceRequest, caller: Caller): Promise<SavedMachine>
   /** Throws FAILED_PRECONDITION naming the file that is missing or damaged, or what this host lacks. */
   open(init: SavedInit, tenant: string): Promise<SavedContent>
+  /** The same for a clone, for which the saved machine stays. */
+  openClone(init: SavedInit, tenant: string): Promise<SavedContent>
   /** Starts a new instance, and waits until its guest is ready. To be called in a change. */
   resume(instance: MachineInstance, content: SavedContent, init: SavedInit, caller: Caller): Promise<void>
   /** Finishes or undoes what an earlier daemon has begun. Returns whether the instance is gone. To be called in a change. */

@@ -54,6 +54,7 @@ export interface MovesHost {
   readonly stateFolder: string
   readonly acceleration: Acceleration
   readonly qemuVersion: () => Promise<string>
+  readonly holders: Holders
   readonly log: Logger
 }
 
@@ -108,7 +109,7 @@ export async function openHostInstances(options: HostInstancesOptions): Promise<
     isKept: true,
     isWalled: true,
     moves: options.openMoves?.({
-      ...{ stateFolder: options.stateFolder, acceleration: chosen, log: options.log },
+      ...{ stateFolder: options.stateFolder, acceleration: chosen, holders, log: options.log },
       qemuVersion: async () => (await qemu.capabilities()).version,
     }),
     cgroups,

@@ -113,6 +113,7 @@ class HostInstances implements Instances {
   readonly revert: SnapshotCalls['revert']
   readonly removeSnapshot: SnapshotCalls['removeSnapshot']
   readonly #saved: SavedCalls
+  readonly clone: Instances['clone']
   readonly suspend: Instances['suspend']
   readonly listSaved: Instances['listSaved']
   readonly deleteSaved: Instances['deleteSaved']
@@ -135,6 +136,7 @@ class HostInstances implements Instances {
       takenIn: (key, caller) => this.#takenIn(key, caller),
       add: (record) => this.#addSaved(record),
     })
+    this.clone = this.#saved.clone
     this.suspend = this.#saved.suspend
     this.listSaved = this.#saved.listSaved
     this.deleteSaved = this.#saved.deleteSaved
@@ -192,8 +194,10 @@ class HostInstances implements Instances {
   /** An instance of a saved machine, with a user and a context id that no other has. */
   #addSaved(record: InstanceRecord): MachineInstance {
     this.#checkQuota({ ...record, state: State.CREATING })
-    const isTaken = this.#records().some(({ cid }) => cid === record.cid)
-    const cid = isTaken && record.cid !== 0 ? this.#chooseCid(0) : record.cid
+    const { cid: wanted, specification } = record
+    const isFree = wanted !== 0 && !this.#records().some(({ cid }) => cid === wanted)
+    const hasVsock = Object.values(specification?.devices ?? {}).some(({ vsock }) => vsock !== undefined)
+    const cid = isFree ? wanted : hasVsock || wanted !== 0 ? this.#chooseCid(0) : 0
     const own = { cid, uid: this.#parts.uids?.claim() ?? 0 }
     return this.add(record.properties?.key ?? '', { ...record, ...own }, [])
   }

@@ -1,7 +1,9 @@
 import { neverAborted } from '../../base/abort.ts'
-import { AgentError } from '../../base/errors.ts'
+import { AgentError, messageOf } from '../../base/errors.ts'
+import { Identity } from '../../gen/microvm/agent/v1/lifecycle.ts'
 import {
-  type EnsureInstanceRequest,
+  type CloneInstanceRequest,
+  EnsureInstanceRequest,
   type Instance,
   SavedInit,
   State,
@@ -22,7 +24,7 @@ interface SavedHost {
   readonly add: (record: InstanceRecord) => MachineInstance
 }
 
-export interface SavedCalls extends Pick<Instances, 'suspend' | 'listSaved' | 'deleteSaved'> {
+export interface SavedCalls extends Pick<Instances, 'clone' | 'suspend' | 'listSaved' | 'deleteSaved'> {
   readonly ensure: (
     request: EnsureInstanceRequest,
     caller: Caller,
@@ -37,21 +39,25 @@ export function savedCalls(host: SavedHost): SavedCalls {
     throw new AgentError('UNIMPLEMENTED', 'no machines are saved here')
   }
   const listSaved: SavedCalls['listSaved'] = async ({ tenant }) => await moves().list(tenant)
-  const ensure: SavedCalls['ensure'] = async (request, caller, checkOwner) => {
+  const ensureOf = async (
+    request: EnsureInstanceRequest,
+    how: { readonly caller: Caller; readonly checkOwner: OwnerCheck | undefined; readonly isClone: boolean },
+  ): Promise<Instance> => {
+    const { caller, checkOwner, isClone } = how
     const { properties, saved = SavedInit.create() } = request
     const key = specKey(properties?.key ?? '')
     const known = host.find(key)
     if (known !== undefined) {
-      const described = await describeEqual(known, wantedSaved(saved), caller)
-      return described ?? (await ensure(request, caller, checkOwner))
+      const described = await describeEqual(known, wantedSaved(saved, isClone), caller)
+      return described ?? (await ensureOf(request, how))
     }
     const tenant = caller.tenant ?? properties?.tenant ?? ''
     caller.inStep('checking the saved machine')
-    const content = await moves().open(saved, tenant)
+    const content = await (isClone ? moves().openClone(saved, tenant) : moves().open(saved, tenant))
     const { specification } = content.record
     if (specification !== undefined) await checkOwner?.(tenant, specification)
     // Another call may have made it meanwhile.
-    if (host.find(key) !== undefined) return await ensure(request, caller, checkOwner)
+    if (host.find(key) !== undefined) return await ensureOf(request, how)
     const instance = host.add({
       ...InstanceRecord.create(),
       ...content.record,
@@ -62,7 +68,12 @@ export function savedCalls(host: SavedHost): SavedCalls {
     return await describeInstance(instance)
   }
   return {
-    ensure,
+    ensure: (request, caller, checkOwner) => ensureOf(request, { caller, checkOwner, isClone: false }),
+    clone: (request, caller, checkOwner) =>
+      cloneInstances(request, (key, saved) => {
+        const ensured = EnsureInstanceRequest.fromPartial({ properties: { key }, saved })
+        return ensureOf(ensured, { caller, checkOwner, isClone: true })
+      }),
     listSaved,
     suspend: async (request, caller) => {
       if (host.find(specKey(request.key)) === undefined && caller.isRepeated === true) {
@@ -83,9 +94,79 @@ export function savedCalls(host: SavedHost): SavedCalls {
   }
 }
 
-function wantedSaved({ folder, name }: SavedInit): Pick<WantedInstance, 'differenceTo'> {
+function wantedSaved({ folder, name }: SavedInit, isClone: boolean): Pick<WantedInstance, 'differenceTo'> {
   return {
-    differenceTo: ({ savedFolder, savedName }) =>
-      savedName === name && (folder === '' || folder === savedFolder) ? undefined : 'saved',
+    differenceTo: ({ clone, savedFolder, savedName }) =>
+      clone === isClone && savedName === name && (folder === '' || folder === savedFolder)
+        ? undefined
+        : 'saved',
   }
 }
+
+/** How many are made at a time: each fills its memory, and its guest is busy with its repair. */
+const AT_ONCE = 4
+
+/**
+ * Makes the clones that are asked for by `make`, which finds those that are there already. When some fail, the others stay, and the
+ * error names both.
+ */
+async function cloneInstances(
+  request: CloneInstanceRequest,
+  make: (key: string, init: SavedInit) => Promise<Instance>,
+): Promise<readonly Instance[]> {
+  const { count, replaceComponents, saved: name = '' } = request
+  const clones = Array.from({ length: count }, (_, index) => ({
+    key: keyOf(request, index + 1),
+    init: SavedInit.fromPartial({ name, replaceComponents, identity: identityOf(request, index + 1) }),
+  }))
+  const outcomes = new Map<string, Instance | AgentError>()
+  const waiting = [...clones]
+  const lane = async () => {
+    for (let next = waiting.shift(); next !== undefined; next = waiting.shift())
+      outcomes.set(next.key, await make(next.key, next.init).catch(failureOf))
+  }
+  await Promise.all(Array.from({ length: AT_ONCE }, lane))
+  const made: Instance[] = []
+  const failed: string[] = []
+  let first: AgentError | undefined
+  for (const { key } of clones) {
+    const outcome = outcomes.get(key)
+    if (!(outcome instanceof AgentError)) made.push(...(outcome === undefined ? [] : [outcome]))
+    else {
+      first ??= outcome
+      failed.push(`clone ${key}: ${outcome.message}`)
+    }
+  }
+  if (first === undefined) return made
+  const names = made.map(({ properties }) => properties?.key ?? '').join(', ')
+  const others = names === '' ? 'no clone was made' : `made: ${names}`
+  throw new AgentError(first.code, `${failed.join('; ')}; ${others}`, { cause: first })
+}
+
+function failureOf(error: unknown): AgentError {
+  return error instanceof AgentError ? error : new AgentError('INTERNAL', messageOf(error), { cause: error })
+}
+
+function keyOf({ count, name }: CloneInstanceRequest, number: number): string {
+  return specKey(count === 1 ? name : `${name}-${number}`)
+}
+
+/** A host's name is its own in each clone. */
+function identityOf(request: CloneInstanceRequest, number: number): Identity {
+  const { count, identity } = request
+  const key = keyOf(request, number)
+  const given = identity?.hostname ?? ''
+  const hostname = given === '' ? hostnameOf(key) : count === 1 ? given : `${given}-${number}`
+  return Identity.fromPartial({ ...identity, hostname })
+}
+
+/** The key as far as it can be the name of a host (RFC 1123). */
+function hostnameOf(key: string): string {
+  const name = key
+    .replace(/[^A-Za-z0-9.-]+/g, '-')
+    .slice(-MAX_HOSTNAME)
+    .replace(/^[.-]+|[.-]+$/g, '')
+  return name === '' ? 'clone' : name
+}
+
+const MAX_HOSTNAME = 64

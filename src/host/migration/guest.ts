@@ -1,6 +1,9 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { AgentError, messageOf } from '../../base/errors.ts'
-import type { ResumedRequest } from '../../gen/microvm/agent/v1/lifecycle.ts'
+import { IntrospectionDefinition } from '../../gen/microvm/agent/v1/introspection.ts'
+import { Identity, type ResumedRequest } from '../../gen/microvm/agent/v1/lifecycle.ts'
+import { Interface } from '../../gen/types.ts'
+import { clientFor } from '../../rpc/client.ts'
 import { STEP_MS, withAgent } from '../instance/ask-agent.ts'
 import type { MachineInstance } from '../instance/instance.ts'
 import { closedPorts, listenAgain, listStreams } from '../instance/streams.ts'
@@ -68,6 +71,36 @@ function checkTotals(
 /** Lets the streams of a guest go on that was not saved. */
 export async function attachStreams(instance: MachineInstance): Promise<void> {
   await withAgent(instance, (agent) => agent.attach({}, { timeoutMs: STEP_MS }))
+}
+
+/**
+ * Who a guest is to be, with the hardware addresses that its cards get: `macs` are pairs of an old and a new one. The names of the
+ * cards are in the guest alone.
+ */
+export async function ownIdentity(
+  instance: MachineInstance,
+  identity: Identity | undefined,
+  macs: readonly string[],
+): Promise<Identity | undefined> {
+  if (macs.length === 0) return identity
+  const pairs = new Map(
+    macs.flatMap((mac, at) => (at % 2 === 0 ? [[mac, macs[at + 1] ?? mac] as const] : [])),
+  )
+  const { interfaces } = await withAgent(
+    instance,
+    (_, connection) => clientFor(IntrospectionDefinition, connection).getNetwork({}, { timeoutMs: STEP_MS }),
+    READY_MS,
+  )
+  const wished = identity?.interfaces ?? []
+  const cards = interfaces.flatMap(({ hardwareAddress, name }) => {
+    const own = pairs.get(hardwareAddress.toLowerCase())
+    const isWished = wished.some((each) => each.name === name && each.hwAddr !== '')
+    if (own === undefined || isWished) return []
+    const found = wished.find((each) => each.name === name) ?? Interface.fromPartial({ name })
+    return [{ ...found, hwAddr: own }]
+  })
+  const others = wished.filter(({ name }) => !cards.some((card) => card.name === name))
+  return Identity.fromPartial({ ...identity, interfaces: [...others, ...cards] })
 }
 
 /** How long a restored guest may take until it is ready. */

@@ -1,12 +1,16 @@
 import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
+import { neverAborted } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { SavedMachine } from '../../gen/microvm/instance/v1/instance.ts'
 import { settleReplugs } from '../instance/devices/replug.ts'
 import type { MachineInstance } from '../instance/instance.ts'
+import type { Holders } from '../instance/machine/steps.ts'
 import type { Moves } from '../instance/moves.ts'
+import { openClone } from './clone.ts'
 import { faultsOf } from './faults.ts'
+import { openKeepers } from './keepers.ts'
 import { MoveFigures } from './move-figures.ts'
 import { openSaved, resume, settleRepair, settleResume } from './resume.ts'
 import { describeSaved, type HostFacts, hostCpu, isSaved, readManifest, savedIn } from './saved-folder.ts'
@@ -17,6 +21,7 @@ export interface MigrationHost {
   readonly stateFolder: string
   readonly acceleration: string
   readonly qemuVersion: () => Promise<string>
+  readonly holders: Holders
   readonly log: Logger
 }
 
@@ -25,7 +30,7 @@ const STORE = 'saved'
 const OWN = '+own'
 
 export function openMigration(
-  { acceleration, log, qemuVersion, stateFolder }: MigrationHost,
+  { acceleration, holders, log, qemuVersion, stateFolder }: MigrationHost,
   atStep = faultsOf(process.env.MICROVM_TEST_FAULTS),
 ): Moves {
   const store = join(stateFolder, STORE)
@@ -34,6 +39,15 @@ export function openMigration(
     ...{ qemu: `QEMU ${await qemuVersion()}`, acceleration, cpu: hostCpu(acceleration) },
   })
   const figures = new MoveFigures()
+  const keepers = openKeepers({ stateFolder, holders, log })
+  const checked = new Map<string, string>()
+  keepers
+    .endOthers(async () => {
+      const stores = await savedIn(store)
+      const all = await describe((await Promise.all(stores.map(savedIn))).flat(), log)
+      return new Set(all.flatMap(({ id, resumedAs }) => (resumedAs === '' ? [id] : [])))
+    })
+    .catch((error) => log.warn('keepers not ended', { error: messageOf(error) }))
   return {
     suspend: async (instance, request, caller) => {
       const tenant = instance.record.properties?.tenant ?? ''
@@ -47,8 +61,16 @@ export function openMigration(
       const folder = init.folder || join(storeOf(tenant), init.name)
       return await openSaved(init, { folder, host: await host(), atStep })
     },
+    openClone: async (init, tenant) => {
+      const folder = init.folder || join(storeOf(tenant), init.name)
+      return await openClone(init, { folder, host: await host(), atStep, keepers, checked })
+    },
     resume: (instance, content, init, caller) =>
-      figures.counted('resume', () => resume(instance, content, init, { atStep, caller })),
+      figures.counted(content.macs === undefined ? 'resume' : 'clone', async () => {
+        await resume(instance, content, init, { atStep, caller })
+        // Its memory was taken away, so there will be no clones.
+        if (content.macs === undefined) await keepers.end(content.record.savedId ?? '')
+      }),
     settle: (instance) => settle(instance, log),
     list: async (tenant) => {
       const stores = tenant === undefined ? await savedIn(store) : [storeOf(tenant)]
@@ -58,7 +80,9 @@ export function openMigration(
       const folder = join(storeOf(tenant), name)
       if (!(await savedIn(storeOf(tenant))).includes(folder))
         throw new AgentError('NOT_FOUND', `saved machine ${name}: not found`)
+      const manifest = await readManifest(folder).catch(() => undefined)
       await rm(folder, { recursive: true, force: true })
+      if (manifest !== undefined) await keepers.end(manifest.id)
     },
     metrics: () => figures.print(),
   }
@@ -81,6 +105,11 @@ async function settle(instance: MachineInstance, log: Logger): Promise<boolean> 
   const { context, recorded } = instance
   const find = (name: string) => recorded.steps.find(({ step }) => step === name)
   const [resumeStep, suspendStep] = [find('resume'), find('suspend')]
+  // Its call is made again, with who the guest is to be.
+  if (find('clone') !== undefined) {
+    await instance.finishRemoval()
+    return true
+  }
   if (resumeStep !== undefined && (await settleResume(instance, resumeStep))) return true
   if (suspendStep !== undefined) {
     const [, folder = '', id = ''] = suspendStep.words
@@ -95,8 +124,10 @@ async function settle(instance: MachineInstance, log: Logger): Promise<boolean> 
   }
   if (context.machine === undefined) return false
   await settleReplugs(instance)
-  void settleRepair(instance).catch((error) =>
-    log.warn('guest not repaired', { instance: instance.key, error: messageOf(error) }),
-  )
+  void settleRepair(instance).catch((error) => {
+    log.warn('guest not repaired', { instance: instance.key, error: messageOf(error) })
+    // It may be the same as others.
+    if (recorded.record.clone) void instance.remove(neverAborted).catch(() => {})
+  })
   return false
 }

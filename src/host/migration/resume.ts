@@ -20,7 +20,7 @@ import { readClaim, resumedAlready } from '../instance/record/saved-claim.ts'
 import { listenAgain } from '../instance/streams.ts'
 import { pathOf } from '../spec/component-path.ts'
 import type { AtStep } from './faults.ts'
-import { repair } from './guest.ts'
+import { ownIdentity, repair } from './guest.ts'
 import { loadDevices } from './machine-state.ts'
 import { fillMemory, memoryOf } from './memory-file.ts'
 import {
@@ -42,24 +42,34 @@ export interface ResumeParts {
   readonly atStep: AtStep
 }
 
+/** Runs a check of files, unless they are as they were when they were checked before. */
+export type CheckOnce = (name: string, paths: readonly string[], check: () => Promise<void>) => Promise<void>
+
 /** Checks a saved machine whole, before anything starts. */
 export async function openSaved(
   init: SavedInit,
   { folder, host, atStep }: ResumeParts,
-): Promise<SavedContent> {
+  once: CheckOnce = (_name, _paths, check) => check(),
+): Promise<SavedContent & { readonly manifest: Manifest }> {
   const manifest = await readManifest(folder)
   const claim = await readClaim(folder)
   // What was resumed has no files left, so this is told first; an instance whose making is repeated takes its own claim over.
   if (claim !== undefined && !(await isOpen(folder))) throw resumedAlready(folder, claim)
   checkHost(folder, manifest, host)
-  await checkContent(folder, manifest)
+  const { files, id } = manifest
+  const content = [FILES.manifest, ...Object.keys(files)].map((name) => join(folder, name))
+  await once(id, content, () => checkContent(folder, manifest))
   const replaced = replacedRecord(await readState(join(folder, FILES.state)), init)
-  for (const file of manifest.outside)
-    await checkOutside(file, replaced.specification?.backends[file.backend]?.file?.path ?? file.path)
+  for (const file of manifest.outside) {
+    const { path } = replaced.specification?.backends[file.backend]?.file ?? file
+    await once(`${id} ${file.field}`, [path], () => checkOutside(file, path))
+  }
   return {
+    manifest,
     record: {
       ...replaced,
       ...{ savedName: init.name, savedFolder: folder, savedId: manifest.id },
+      clone: manifest.isClone,
     },
     start: (instance) => startOf(instance, { folder, manifest, atStep }),
   }
@@ -69,6 +79,8 @@ interface Opened {
   readonly folder: string
   readonly manifest: Manifest
   readonly atStep: AtStep
+  /** What is plugged in, in place of the device that was unplugged. */
+  readonly ownPlug?: (request: PlugRequest) => PlugRequest
 }
 
 function startOf(instance: MachineInstance, opened: Opened): SavedStart {
@@ -76,6 +88,7 @@ function startOf(instance: MachineInstance, opened: Opened): SavedStart {
   const { folder, manifest } = opened
   const streams = manifest.streams.map(({ isLive: _, ...stream }) => ({ ...stream, instance: key }))
   return {
+    step: 'resume',
     words: ['', folder, manifest.id, key],
     steps: streams.map(({ port }) => {
       const socket = `${guestSocket(context.folder)}_${port}`
@@ -136,20 +149,26 @@ function replacedRecord(record: InstanceRecord, { replaceComponents }: SavedInit
   }
 }
 
-const BROUGHT: readonly string[] = [FILES.state, FILES.memory, FILES.devices]
+/** What is not brought into the folder of the instance. */
+export const LOADED: readonly string[] = [FILES.state, FILES.memory, FILES.devices]
 
 async function bringFiles({ atStep, folder, manifest }: Opened, to: string): Promise<void> {
   await atStep('import', 'files')
   for (const name of Object.keys(manifest.files))
-    if (!BROUGHT.includes(name)) await bring(join(folder, name), join(to, name), 'copy')
+    if (!LOADED.includes(name)) await bring(join(folder, name), join(to, name), 'copy')
 }
 
-async function load(instance: MachineInstance, { folder, manifest, atStep }: Opened): Promise<void> {
+/** Gives a machine, which waits for it, the state of a saved one. */
+export async function load(
+  instance: MachineInstance,
+  { folder, manifest, atStep, ownPlug = (request) => request }: Opened,
+): Promise<void> {
   const { context, recorded } = instance
   const { holder, qmp } = instance.machine()
   for (const { isLive: _, ...stream } of manifest.streams)
     instance.streams.set(stream.port, { ...stream, instance: instance.key })
-  if (manifest.memoryForm === 'file') {
+  // Private memory is there from the start.
+  if (manifest.memoryForm === 'file' && instance.record.privateMemory === '') {
     await atStep('import', 'memory')
     const children = await answer(context, holder.children())
     const pid = children.find(({ name, exit }) => name === QEMU.child && exit === undefined)?.pid ?? 0
@@ -167,7 +186,7 @@ async function load(instance: MachineInstance, { folder, manifest, atStep }: Ope
   }
   if (manifest.unplugged !== '') {
     await atStep('import', 'plug')
-    const request = PlugRequest.decode(Buffer.from(manifest.unplugged, 'base64'))
+    const request = ownPlug(PlugRequest.decode(Buffer.from(manifest.unplugged, 'base64')))
     await plug(instance, { ...request, key: instance.key }, instance.plugParts)
   }
   await atStep('import', 'cont')
@@ -199,23 +218,33 @@ export async function resume(
     seed: randomBytes(64),
     ...(init.identity && { identity: init.identity }),
   })
-  await commitResume(instance, manifest.hasAgent ? request : undefined)
-  await removeContent(folder, manifest)
+  await commitResume(instance, manifest.hasAgent ? request : undefined, content.macs)
+  if (content.macs === undefined) await removeContent(folder, manifest)
   await atStep('import', 'repair')
   caller.inStep('waiting until the guest is ready')
   // Its vsock daemon may go deaf when it is dialled before the guest has taken the device.
   if (manifest.unplugged !== '') await delay(DEVICE_SETTLES_MS)
-  await settleRepair(instance)
+  try {
+    await settleRepair(instance)
+  } catch (error) {
+    // It may be the same as others, which two guests must not be.
+    if (content.macs !== undefined) await instance.finishRemoval()
+    throw error
+  }
 }
 
 const DEVICE_SETTLES_MS = 500
 
 /** The machine runs, and is no saved one any more. */
-async function commitResume(instance: MachineInstance, request: ResumedRequest | undefined): Promise<void> {
+async function commitResume(
+  instance: MachineInstance,
+  request: ResumedRequest | undefined,
+  macs: ReadonlyMap<string, string> = new Map(),
+): Promise<void> {
   const { recorded } = instance
-  const drop = recorded.steps.filter(({ step }) => step === 'resume')
+  const drop = recorded.steps.filter(({ step }) => step === 'resume' || step === 'clone')
   const words = request && Buffer.from(ResumedRequest.encode(request).finish()).toString('base64')
-  const add = words === undefined ? [] : [recorded.step('repair', ['', words])]
+  const add = words === undefined ? [] : [recorded.step('repair', ['', words, ...[...macs].flat()])]
   const { current } = recorded.record
   await recorded.commit({
     set: { desired: current },
@@ -230,9 +259,15 @@ async function commitResume(instance: MachineInstance, request: ResumedRequest |
 export async function settleRepair(instance: MachineInstance): Promise<void> {
   const { recorded } = instance
   for (const step of recorded.steps.filter((each) => each.step === 'repair')) {
-    const request = ResumedRequest.decode(Buffer.from(step.words[1] ?? '', 'base64'))
+    const [, text = '', ...macs] = step.words
+    const request = ResumedRequest.decode(Buffer.from(text, 'base64'))
     try {
-      await repair(instance, { ...request, timeNs: BigInt(Date.now()) * 1_000_000n })
+      const identity = await ownIdentity(instance, request.identity, macs)
+      await repair(instance, {
+        ...request,
+        ...(identity && { identity }),
+        timeNs: BigInt(Date.now()) * 1_000_000n,
+      })
     } catch (error) {
       throw error instanceof AgentError
         ? new AgentError(error.code, `instance ${instance.key}: ${error.message}`, { cause: error })

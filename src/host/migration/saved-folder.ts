@@ -50,6 +50,8 @@ export interface Manifest {
   readonly host: HostFacts
   readonly state: 'running' | 'paused'
   readonly memoryForm: MemoryForm
+  /** Other machines have its disks' own files too. */
+  readonly isClone: boolean
   /** Whether the guest's agent is to be told of the restore. */
   readonly hasAgent: boolean
   /** An encoded PlugRequest in base64 of the device that was unplugged, or ''. */

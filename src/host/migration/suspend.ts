@@ -386,7 +386,7 @@ async function manifestOf(work: Suspend): Promise<Manifest> {
     version: 1,
     ...{ id, name: request.name, tenant: record.properties?.tenant ?? '', key: instance.key },
     ...{ createdMs, host, state: work.wasRunning ? 'running' : 'paused', memoryForm, hasAgent },
-    unplugged,
+    ...{ isClone: record.clone, unplugged },
     files: Object.fromEntries(files),
     outside: await Promise.all([...boot, ...disks].map(outsideFacts)),
     streams: [...streams.values()].map(({ port, container, exec, stream }) => ({

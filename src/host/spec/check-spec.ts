@@ -57,7 +57,7 @@ export function needsSharedMemory(backends: VmSpec['backends']): boolean {
  * Throws INVALID_ARGUMENT for a daemon that would map the memory of a template, and not what its guest has written. QEMU 7.2 makes
  * such a device without a word.
  */
-function checkPrivateMemory(backends: VmSpec['backends']): void {
+export function checkPrivateMemory(backends: VmSpec['backends']): void {
   for (const [key, { kind }] of Object.entries(backends)) {
     if (!MAPPING.has(kind)) continue
     const reason = 'vhost-user maps the memory of the template, want a copy of it'

@@ -33,6 +33,27 @@ export const SAVED_COMMANDS = [
     examples: [['resume web', 'let it go on']],
   },
   {
+    name: 'clone',
+    summary: 'make instances of a saved machine, which stays',
+    details: [
+      'Each clone has disks, addresses, names and random numbers of its own. What programs of the guest have in memory, keys too, all of them have.',
+    ],
+    options: [
+      { name: 'count', value: 'NUMBER', summary: 'how many, as KEY-1, KEY-2 and so on (default: 1)' },
+      {
+        name: 'hostname',
+        value: 'NAME',
+        summary: "the guest's; of several clones, with their numbers (default: KEY)",
+      },
+      ...ASKS,
+    ],
+    arguments: [
+      { name: 'SAVED', summary: 'the name of the saved machine' },
+      { name: 'KEY', summary: 'the key of the new instance' },
+    ],
+    examples: [['clone --count 3 ready worker', 'make worker-1, worker-2 and worker-3']],
+  },
+  {
     name: 'saved',
     summary: 'list the machines that are saved',
     options: ASKS,

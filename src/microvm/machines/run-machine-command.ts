@@ -33,6 +33,7 @@ const COMMANDS: Readonly<Record<string, () => Promise<RunMachineCommand>>> = {
   unplug: async () => (await import('./devices.ts')).unplug,
   replace: async () => (await import('./devices.ts')).replace,
   snapshot: async () => (await import('./snapshots.ts')).take,
+  clone: async () => (await import('./saved.ts')).clone,
   snapshots: async () => (await import('./snapshots.ts')).list,
   revert: async () => (await import('./snapshots.ts')).revert,
   'rm-snapshot': async () => (await import('./snapshots.ts')).remove,

@@ -2,7 +2,12 @@ import { describedMessage } from '../../client/json/described-types.ts'
 import { decodeJson } from '../../client/json/to-json.ts'
 import type { Column } from '../../client/output/table.ts'
 import { ageText, plainText } from '../../client/output/text.ts'
-import { ListSavedResponse, SavedMachine } from '../../gen/microvm/instance/v1/instance.ts'
+import {
+  CloneInstanceResponse,
+  ListSavedResponse,
+  SavedMachine,
+} from '../../gen/microvm/instance/v1/instance.ts'
+import { UsageError } from '../command-line/usage-error.mjs'
 import { argument, changeInstance, type MachineContext, print, printJson, timeoutMs } from './command.ts'
 import { printTable } from './show.ts'
 
@@ -50,6 +55,29 @@ export async function remove(context: MachineContext): Promise<undefined> {
   await calls.deleteSaved({ name }, { timeoutMs: timeoutMs(context) })
   if (context.values.has('json')) await printJson(context, { name })
   else await print(context, `${plainText(name)}: removed\n`)
+}
+
+/** Makes clones of a saved machine. */
+export async function clone(context: MachineContext): Promise<undefined> {
+  const { calls } = await context.daemon()
+  const [saved, name] = [argument(context, 'SAVED'), argument(context, 'KEY')]
+  const count = countOf(context.values.get('count') ?? '1')
+  const hostname = context.values.get('hostname') ?? ''
+  const endWait = context.reporter.wait(`cloning ${saved}`)
+  const identity = hostname === '' ? undefined : { hostname }
+  const answer = await calls
+    .cloneInstance({ saved, name, count, identity }, { timeoutMs: timeoutMs(context) })
+    .finally(endWait)
+  if (context.values.has('json')) {
+    await printJson(context, json('CloneInstanceResponse', CloneInstanceResponse, answer))
+    return
+  }
+  for (const { properties } of answer.instances) await print(context, `${plainText(properties?.key ?? '')}\n`)
+}
+
+function countOf(text: string): number {
+  if (/^[1-9]\d{0,3}$/.test(text)) return Number(text)
+  throw new UsageError(`--count ${text}: want a number from 1 on`)
 }
 
 function json<Message>(

@@ -99,8 +99,8 @@ describe('a recorded machine', () => {
     const { record } = restoreInstance(RECORDED, 'state')
     const others = Object.keys(InstanceRecord.create()).filter((name) => !Object.hasOwn(record, name))
     expect(others.toSorted()).toEqual([
-      ...['awaiting', 'desired', 'pinnedCpus', 'rebootsMs', 'savedFolder', 'savedId', 'savedName'],
-      ...['sequence', 'uid'],
+      ...['awaiting', 'clone', 'desired', 'pinnedCpus', 'privateMemory', 'rebootsMs'],
+      ...['savedFolder', 'savedId', 'savedName', 'sequence', 'uid'],
     ])
   })
 

@@ -68,6 +68,21 @@ describe('the commands for machines of a daemon', () => {
     return { status, stdout: '', stderr: `microvm: ${text}\n` }
   }
 
+  it('clone a saved machine, of which a mock has none', async () => {
+    expect(await run('clone', 'one', 'web', '--count', '0')).toMatchObject({
+      status: 2,
+      stderr: expect.stringContaining('--count 0: want a number from 1 on'),
+    })
+    expect(await run('clone', 'one', 'web', '--count', '65')).toMatchObject({
+      status: 1,
+      stderr: expect.stringContaining('count: 65, want 1 to 64'),
+    })
+    expect(await run('clone', 'one', 'web')).toMatchObject({
+      status: 1,
+      stderr: expect.stringContaining('a mock has no machines that could be saved'),
+    })
+  })
+
   it('ensure makes an instance once', async () => {
     expect(await ensure()).toEqual(done('web: paused\n'))
     expect(await ensure()).toEqual(done('web: paused\n'))

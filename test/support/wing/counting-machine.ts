@@ -123,11 +123,12 @@ export class CountingMachines {
   }
 
   /** Of QEMU, or of the holder. */
-  pidsOf(what: 'qemu' | 'holder'): readonly number[] {
+  pidsOf(what: 'qemu' | 'holder', key = 'web'): readonly number[] {
+    const folder = this.folderOf(key)
     return readdirSync('/proc').flatMap((pid) => {
       const words = /^\d+$/.test(pid) ? commandOf(pid) : []
-      const isQemu = basename(words[0] ?? '').startsWith('qemu-system') && cwdOf(pid) === this.folderOf()
-      const isHolder = basename(words[0] ?? '') === 'holder' && words[1] === this.folderOf()
+      const isQemu = basename(words[0] ?? '').startsWith('qemu-system') && cwdOf(pid) === folder
+      const isHolder = basename(words[0] ?? '') === 'holder' && words[1] === folder
       return (what === 'qemu' ? isQemu : isHolder) ? [Number(pid)] : []
     })
   }

@@ -86,8 +86,16 @@ function diskUser(path: string, asking: DiskUser): string {
 
 /** Refuses files that layers of other instances are on, which keep no lock while they are stopped. */
 export function refuseOthersBases(backends: Backends = {}, asking: DiskUser): void {
+  // A clone writes to its own layers alone.
+  const written = Object.fromEntries(
+    Object.entries(backends).filter(([key]) => !asking.record.clone || !hasLayers(asking, key)),
+  )
   for (const other of asking.all())
-    if (other !== asking) refuseBases(backends, layersOf(other), nameOf(other, asking))
+    if (other !== asking) refuseBases(written, layersOf(other), nameOf(other, asking))
+}
+
+function hasLayers({ record }: DiskUser, key: string): boolean {
+  return record.layers.some(({ active, backend }) => active && backend === key)
 }
 
 /** With those that a snapshot is about to make. */

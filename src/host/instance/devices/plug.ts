@@ -9,9 +9,9 @@ import type {
 import { deviceParts } from '../../qemu/device-parts.ts'
 import { plugCommand, type QmpCommand, removeCommand } from '../../qemu/parts.ts'
 import type { PartsHost } from '../../qemu/parts-host.ts'
-import { checkCanBeKept } from '../../spec/check-spec.ts'
+import { checkCanBeKept, checkPrivateMemory } from '../../spec/check-spec.ts'
 import { pathOf } from '../../spec/component-path.ts'
-import { specFromProto } from '../../spec/from-proto.ts'
+import { backendFromProto, specFromProto } from '../../spec/from-proto.ts'
 import { chipsetOf, type Device, type NetworkDisk, type VmSpec } from '../../spec/spec.ts'
 import { nodeNames, qemuId, type SpecKey, specKey } from '../../spec/spec-key.ts'
 import { machinesOf, runningSpec } from '../documents/document-record.ts'
@@ -61,6 +61,8 @@ export async function plug(
   const own = specification.backends[backend]
   if (own !== undefined) {
     await checkBackendFile(backend, own)
+    if (recorded.record.privateMemory !== '')
+      checkPrivateMemory({ [specKey(backend)]: backendFromProto(backend, own) })
     refuseBases({ [backend]: own }, recorded.record.layers, `instance ${instance.key}`)
   }
   const providers = await providersOf(instance, planned.planned, backend)

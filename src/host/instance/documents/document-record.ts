@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto'
 import { AgentError, messageOf } from '../../../base/errors.ts'
 import { type Configurations, Stability } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { DocumentRecord, InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
@@ -56,6 +57,22 @@ export function newDocument(
     ...{ given, isPrivileged, saved: JSON.stringify(machine), ...NOT_RUNNING },
     stability: stability === 'latest' ? Stability.LATEST : Stability.FIXED,
   }
+}
+
+/** The document of a clone: its machines have an identity of their own, and cards with the addresses that `newMac` returns. */
+export function withOwnHardware(document: DocumentRecord, newMac: (mac: string) => string): DocumentRecord {
+  const uuid = randomUUID()
+  const own = (name: 'saved' | 'desired' | 'current') => {
+    if (document[name] === '') return ''
+    const machine = parse(document[name], name)
+    const devices = Object.entries(machine.devices).map(([key, device]) => {
+      const { mac } = device.properties
+      if (typeof mac !== 'string') return [key, device]
+      return [key, { ...device, properties: { ...device.properties, mac: newMac(mac) } }]
+    })
+    return JSON.stringify({ ...machine, uuid, devices: Object.fromEntries(devices) })
+  }
+  return { ...document, saved: own('saved'), desired: own('desired'), current: own('current') }
 }
 
 const NOT_RUNNING = { desired: '', current: '', backends: '', passwords: {} }

@@ -78,7 +78,7 @@ export interface WallFacts {
 /** What a start makes on this host, in the order of the table of steps. */
 export function planFor(host: PlanHost): Plan {
   return async (record, folder, what = 'machine') => {
-    const hardware = hardwareOf(record)
+    const hardware = hardwareOf(record, what === 'incoming')
     const { spec } = hardware
     const qmp = join(folder, QEMU.socket)
     const isMachine = what !== 'blocks'
@@ -151,15 +151,16 @@ interface Hardware {
   readonly backends?: Backends
 }
 
-function hardwareOf(record: Readonly<InstanceRecord>): Hardware {
-  const { document, specification } = record
+function hardwareOf(record: Readonly<InstanceRecord>, isIncoming: boolean): Hardware {
+  const { document, specification, privateMemory: path } = record
+  const memory = isIncoming && path !== '' ? { memory: { form: 'private', path } as const } : {}
   if (document === undefined) {
-    if (specification !== undefined) return { spec: specFromProto(specification) }
+    if (specification !== undefined) return { spec: { ...specFromProto(specification), ...memory } }
     throw new AgentError('FAILED_PRECONDITION', 'specification: not known yet')
   }
   if (document.current === '') return { spec: stoppedSpec(record) }
   const { backends, machine } = runningOf(record)
-  return { spec: asSpec(machine, backends), machine, backends }
+  return { spec: { ...asSpec(machine, backends), ...memory }, machine, backends }
 }
 
 function throttleSteps({ machine, backends = {} }: Hardware): readonly PlannedStep[] {

@@ -5,7 +5,7 @@ import type { PlannedStep } from './steps.ts'
 
 /** What makes a machine of a saved one. */
 export interface SavedStart {
-  /** Of the step `resume`. */
+  readonly step: 'resume' | 'clone'
   readonly words: readonly string[]
   /** Steps and rows of what the machine had. */
   readonly steps: readonly StepRecord[]
@@ -23,10 +23,10 @@ export interface StartOptions {
 }
 
 /** Files are brought into the folder before anything else is made. */
-export function withResume(
+export function withSaved(
   planned: readonly PlannedStep[],
-  { bring, words }: SavedStart,
+  { bring, step, words }: SavedStart,
 ): readonly PlannedStep[] {
-  const after = planned.findIndex(({ step }) => step === 'folder') + 1
-  return [...planned.slice(0, after), { step: 'resume', words, bring }, ...planned.slice(after)]
+  const after = planned.findIndex((each) => each.step === 'folder') + 1
+  return [...planned.slice(0, after), { step, words, bring }, ...planned.slice(after)]
 }

@@ -94,6 +94,7 @@ interface Step {
 export type StepName =
   | 'folder'
   | 'resume'
+  | 'clone'
   | 'variables'
   | 'cgroup'
   | 'filter'
@@ -136,6 +137,8 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
     },
     undo: ({ folder }, [, saved = '', id = '']) => releaseSaved(saved, { id, folder }),
   },
+  /** Words are an empty one, the folder of the saved machine, which stays, and its id. */
+  clone: { isKept: true, make: async (_, { bring }) => await bring?.(), undo: async () => {} },
   /** What UEFI remembers: words are an empty one and the path. A file in another folder outlives the instance. */
   variables: {
     isKept: true,

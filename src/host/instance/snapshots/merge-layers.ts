@@ -32,6 +32,10 @@ export async function removeSnapshot(
   { isRepeated = false }: Pick<Caller, 'isRepeated'>,
 ): Promise<number> {
   const { recorded, record } = instance
+  if (record.clone) {
+    const text = `instance ${instance.key}: a clone, whose layers are on files of other machines, want them to stay`
+    throw new AgentError('FAILED_PRECONDITION', text)
+  }
   if (!all && !isRepeated) snapshotOf(instance, name)
   const snapshots = record.snapshots.filter((each) => !all && each.name !== name)
   const text = all ? 'all snapshots are removed' : `snapshot ${name} is removed`
@@ -42,6 +46,7 @@ export async function removeSnapshot(
 
 /** Whether there are layers that no snapshot needs. */
 export function canMerge({ record, recorded }: MachineInstance): boolean {
+  if (record.clone) return false
   return nextChange(record) !== undefined || recorded.steps.some(({ step }) => step === 'merge')
 }
 

@@ -167,8 +167,7 @@ async function planOf(
     const { backend = '' } = specification.devices[device] ?? {}
     const { encryption, path: base = '' } = specification.backends[backend]?.file ?? {}
     const present = layersOfBackend(record, backend)
-    if (present.length >= (encryption === undefined ? MAX_DEPTH : MAX_ENCRYPTED_DEPTH))
-      throw exhausted(`${pathOf('devices', device)}: ${present.length} layers of snapshots, want fewer`)
+    checkDepth(device, present.length, encryption !== undefined)
     await checkLayers(context.folder, present)
     const layer = present.at(-1)?.id ?? 0
     const qcow2Base = present[0]?.qcow2Base ?? isImage(record, backend)
@@ -244,6 +243,12 @@ function checkRoom({ record }: MachineInstance, specification: Specification): v
   const bytes = InstanceRecord.encode({ ...record, specification }).finish().length
   if (2 * bytes > MAX_RECORD_BYTES)
     throw exhausted(`${bytes} bytes of configurations of snapshots, want less: RemoveSnapshot merges them`)
+}
+
+/** Throws RESOURCE_EXHAUSTED when one more layer would be too many. */
+export function checkDepth(device: string, layers: number, isEncrypted: boolean): void {
+  if (layers >= (isEncrypted ? MAX_ENCRYPTED_DEPTH : MAX_DEPTH))
+    throw exhausted(`${pathOf('devices', device)}: ${layers} layers of snapshots, want fewer`)
 }
 
 function exhausted(text: string): AgentError {

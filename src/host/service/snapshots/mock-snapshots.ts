@@ -41,6 +41,10 @@ export abstract class MockSnapshots {
     throw new AgentError('UNIMPLEMENTED', 'a mock has no machines that could be saved')
   }
 
+  async clone(): Promise<never> {
+    return await this.suspend()
+  }
+
   async listSaved(): Promise<never> {
     return await this.suspend()
   }

@@ -1,19 +1,25 @@
 import { isAbsolute, normalize } from 'node:path'
 import { AgentError } from '../../../base/errors.ts'
-import type { InstanceServiceDefinition, SavedInit } from '../../../gen/microvm/instance/v1/instance.ts'
+import type {
+  CloneInstanceRequest,
+  InstanceServiceDefinition,
+  SavedInit,
+} from '../../../gen/microvm/instance/v1/instance.ts'
 import type { Instances } from '../../instance/instances.ts'
 import { pathOf } from '../../spec/component-path.ts'
 import { specKey } from '../../spec/spec-key.ts'
 import type { Tenant } from '../configuration.ts'
 import type { ServiceMethods } from '../rpc.ts'
 import { checkTenantBackend } from '../tenant-rules.ts'
-import { checkedName } from './snapshot-methods.ts'
+import { checkedName, checkOwner } from './snapshot-methods.ts'
 
 /** The RPCs about machines as files. */
 export function savedMethods({
   instances,
+  tenants,
 }: {
   readonly instances: Instances
+  readonly tenants: readonly Tenant[]
 }): Pick<
   ServiceMethods<typeof InstanceServiceDefinition>,
   'suspendInstance' | 'listSaved' | 'deleteSaved' | 'cloneInstance'
@@ -42,14 +48,47 @@ export function savedMethods({
         return {}
       },
     },
-    cloneInstance: { ...JOURNALED, handle: notBuilt },
+    // Journaled, because the saved machine may be gone by the next time.
+    cloneInstance: {
+      ...JOURNALED,
+      handle: async (request, call) => {
+        await checkClone(
+          tenants.find(({ name }) => name === call.tenant),
+          request,
+        )
+        const clones = await instances.clone(request, call, (owner, specification) =>
+          checkOwner(tenants, owner, specification),
+        )
+        return { instances: [...clones] }
+      },
+    },
   }
 }
 
 const JOURNALED = { role: 'owner', onDaemonDeath: 'journaled' } as const
 
-async function notBuilt(): Promise<never> {
-  throw new AgentError('UNIMPLEMENTED', 'not built yet')
+/** Of one call. */
+const MAX_CLONES = 64
+
+async function checkClone(
+  tenant: Tenant | undefined,
+  { count, identity, key, name, replaceComponents, saved }: CloneInstanceRequest,
+): Promise<void> {
+  const invalid = (text: string) => new AgentError('INVALID_ARGUMENT', text)
+  if (key !== undefined)
+    throw new AgentError(
+      'UNIMPLEMENTED',
+      'key: no clone of a machine that runs, want it suspended, and saved',
+    )
+  if (saved === undefined) throw invalid('saved: missing')
+  if (count < 1 || count > MAX_CLONES) throw invalid(`count: ${count}, want 1 to ${MAX_CLONES}`)
+  specKey(name)
+  const isShared = (identity?.interfaces ?? []).some(
+    (each) => each.hwAddr !== '' || each.IPAddresses.length > 0,
+  )
+  if (count > 1 && isShared)
+    throw invalid('identity.interfaces: addresses of several clones, want a count of 1')
+  await checkSaved(tenant, { name: saved, folder: '', replaceComponents, identity })
 }
 
 /** Throws what is wrong with the form `saved` of EnsureInstance. */

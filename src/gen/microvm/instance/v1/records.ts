@@ -53,6 +53,10 @@ export interface InstanceRecord {
   savedName: string;
   savedFolder: string;
   savedId: string;
+  /** It was cloned: other machines have its disks' own files and lower overlays too, which are never written. */
+  clone: boolean;
+  /** Socket of the process that keeps the memory with which the present run began, and which is not the guest's own; else empty. */
+  privateMemory: string;
 }
 
 export interface InstanceRecord_LeavingMsEntry {
@@ -141,6 +145,8 @@ function createBaseInstanceRecord(): InstanceRecord {
     savedName: "",
     savedFolder: "",
     savedId: "",
+    clone: false,
+    privateMemory: "",
   };
 }
 
@@ -237,6 +243,12 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
     }
     if (message.savedId !== "") {
       writer.uint32(234).string(message.savedId);
+    }
+    if (message.clone !== false) {
+      writer.uint32(240).bool(message.clone);
+    }
+    if (message.privateMemory !== "") {
+      writer.uint32(250).string(message.privateMemory);
     }
     return writer;
   },
@@ -477,6 +489,22 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
             message.savedId = reader.string();
             continue;
           }
+          case 30: {
+            if (tag !== 240) {
+              break;
+            }
+
+            message.clone = reader.bool();
+            continue;
+          }
+          case 31: {
+            if (tag !== 250) {
+              break;
+            }
+
+            message.privateMemory = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -535,6 +563,8 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
     message.savedName = object.savedName ?? "";
     message.savedFolder = object.savedFolder ?? "";
     message.savedId = object.savedId ?? "";
+    message.clone = object.clone ?? false;
+    message.privateMemory = object.privateMemory ?? "";
     return message;
   },
 };
