@@ -15,16 +15,20 @@ import { Any } from '../../../../src/gen/google/protobuf/any.ts'
 import {
   ChangeStateRequest_Change as Change,
   Device,
+  EnsureInstanceRequest,
   DeviceStatus_Plug as Plug,
   State,
+  SuspendInstanceRequest,
 } from '../../../../src/gen/microvm/instance/v1/instance.ts'
 import { Payload as Migration } from '../../../../src/gen/state/host/migration.ts'
 import { Payload as Vm } from '../../../../src/gen/state/host/vm.ts'
+import { memoryRegistry } from '../../../../src/host/instance/registry/memory-registry.ts'
 import { factsOf } from '../../../../src/host/migration/memory-file.ts'
 import { temporaryFolder } from '../../../support/temporary-folder.ts'
 import { CountingMachines } from '../../../support/wing/counting-machine.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
-import { image } from '../../../support/wing/real-wing.ts'
+import { DOCUMENT_LIFE } from '../../../support/wing/lives/document-life.ts'
+import { documentLifePlan, image, openReal } from '../../../support/wing/real-wing.ts'
 import { ADMIN, file, tenant } from '../../../support/wing/requests.ts'
 
 const TIMEOUT_MS = 60_000
@@ -172,6 +176,24 @@ describe('a machine that is suspended', { timeout: TIMEOUT_MS }, () => {
     await (await host.open()).deleteSaved('one', ADMIN)
     expect(await (await host.open()).listSaved(ADMIN)).toEqual([])
     await host.leave()
+  })
+
+  it('of a document has the machine that ran, with what was plugged in', async () => {
+    const folder = temporaryFolder()
+    const plan = documentLifePlan(join(folder, 'images'))
+    const instances = await openReal(folder, memoryRegistry(), { catalogue: plan.catalogue })
+    await DOCUMENT_LIFE.ensure?.(instances, plan)
+    await DOCUMENT_LIFE.plugDisk?.(instances, plan)
+    await instances.changeState({ key: 'web', change: Change.RUN, graceMs: 0 }, ADMIN)
+    const { configurations } = await instances.get('web', ADMIN)
+    const suspend = { key: 'web', name: 'one', withoutAgent: true }
+    await instances.suspend(SuspendInstanceRequest.fromPartial(suspend), ADMIN)
+    const request = EnsureInstanceRequest.fromPartial({ properties: { key: 'web' }, saved: { name: 'one' } })
+    const resumed = await instances.ensure(request, ADMIN)
+    expect([resumed.state, resumed.configurations?.current]).toEqual([State.RUNNING, configurations?.current])
+    await instances.remove('web', ADMIN)
+    await instances.close()
+    expect(leftovers(folder)).toEqual([])
   })
 
   it('goes on when its guest keeps the device that has to leave, which comes back once it has gone', async () => {
