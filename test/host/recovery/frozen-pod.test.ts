@@ -96,8 +96,12 @@ describe('a pod', () => {
     const { lifecycle } = pod.started
     mountDisk()
     const counting = await pod.run('counting', COUNTING)
-    await lifecycle.quiesce({ timeoutMs: 3000 })
-    await expect.poll(() => freezerOf('counting'), { timeout: 10_000 }).toBe('THAWED')
+    const beganMs = performance.now()
+    await lifecycle.quiesce({})
+    const freezeMs = Math.ceil(performance.now() - beganMs)
+    await lifecycle.thaw({})
+    await lifecycle.quiesce({ timeoutMs: 1000 + 8 * freezeMs })
+    await expect.poll(() => freezerOf('counting'), { timeout: 60_000 }).toBe('THAWED')
     write()
     await pod.started.logged({ msg: 'pod thawed', reason: 'bound' })
 
