@@ -6,7 +6,7 @@ import type { SavedContent } from '../instance/moves.ts'
 import { readClaim, resumedAlready } from '../instance/record/saved-claim.ts'
 import { makeOverlays } from '../instance/snapshots/overlay-file.ts'
 import { needsSharedMemory } from '../spec/check-spec.ts'
-import { specFromProto } from '../spec/from-proto.ts'
+import { backendFromProto } from '../spec/from-proto.ts'
 import { cloneRecord, ownPlug } from './clone-record.ts'
 import type { Keepers } from './keepers.ts'
 import { LOADED, load, openSaved, type ResumeParts } from './resume.ts'
@@ -63,7 +63,10 @@ export async function openClone(init: SavedInit, parts: CloneParts): Promise<Sav
 /** QEMU alone reads and writes the memory of the machine, which was saved as a file. */
 function isPrivate({ specification }: InstanceRecord, { memoryForm, unplugged }: Manifest): boolean {
   if (memoryForm !== 'file' || unplugged !== '' || specification === undefined) return false
-  return !needsSharedMemory(specFromProto(specification).backends)
+  const backends = Object.entries(specification.backends).map(
+    ([key, backend]) => [key, backendFromProto(key, backend)] as const,
+  )
+  return !needsSharedMemory(Object.fromEntries(backends))
 }
 
 async function refuseClaimed(folder: string): Promise<void> {

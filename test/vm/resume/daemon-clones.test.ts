@@ -105,10 +105,8 @@ describe.skipIf(cannotBoot() !== undefined)('clones that a daemon makes', { time
   it('share no name, address, context id or random byte, and no disk', async () => {
     const { folder } = await client.instances.suspendInstance({ key: 'web', name: 'pod' })
     const [memory, before] = [await factsOf(join(folder, 'memory')), digestOf(disk)]
-    const begun = performance.now()
     const request = { saved: 'pod', count: CLONES, name: 'twin', identity: { hostname: 'host' } }
     const { instances } = await client.instances.cloneInstance(request)
-    console.log('clones', performance.now() - begun)
     const shown: Record<string, string>[] = []
     for (const instance of instances) shown.push(await look(instance))
     for (const name of Object.keys(shown[0] ?? {})) {

@@ -1,19 +1,25 @@
 import { createHash } from 'node:crypto'
-import { readdirSync, readFileSync, truncateSync, utimesSync, writeFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync, truncateSync, utimesSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, describe, expect, it } from 'vitest'
 import {
+  ChangeStateRequest_Change as Change,
   CloneInstanceRequest,
   type DeepPartial,
   type Instance,
   PlugRequest,
   State,
+  SuspendInstanceRequest,
 } from '../../../../src/gen/microvm/instance/v1/instance.ts'
 import { readRing } from '../../../../src/host/instance/holder/holder-files.ts'
 import { findHolder } from '../../../../src/host/instance/holder/start-holder.ts'
+import { memoryRegistry } from '../../../../src/host/instance/registry/memory-registry.ts'
 import { factsOf } from '../../../../src/host/migration/memory-file.ts'
+import { temporaryFolder } from '../../../support/temporary-folder.ts'
 import { CountingMachines } from '../../../support/wing/counting-machine.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
+import { DOCUMENT_LIFE } from '../../../support/wing/lives/document-life.ts'
+import { documentLifePlan, openReal } from '../../../support/wing/real-wing.ts'
 import { ADMIN } from '../../../support/wing/requests.ts'
 
 let host = new CountingMachines()
@@ -53,7 +59,8 @@ afterEach(async () => {
   for (const { name } of await instances.listSaved(ADMIN)) await instances.deleteSaved(name, ADMIN)
   await host.leave()
   expect(leftovers(host.folder)).toEqual([])
-  expect(readdirSync(join(host.folder, 'keepers'))).toEqual([])
+  const keepers = join(host.folder, 'keepers')
+  expect(existsSync(keepers) ? readdirSync(keepers) : []).toEqual([])
   host = new CountingMachines()
 })
 
@@ -117,7 +124,7 @@ describe('clones of a machine that was saved', () => {
       message: expect.stringMatching(/snapshots of instance c-[12] are on it/),
     })
     // A clone that boots anew has its own disk, and memory that daemons can map.
-    await instances.changeState({ key: 'c-1', change: 5, graceMs: 0 }, ADMIN)
+    await instances.changeState({ key: 'c-1', change: Change.KILL, graceMs: 0 }, ADMIN)
     await host.again('c-1')
     expect(readFileSync(`/proc/${host.pidsOf('qemu', 'c-1')[0]}/cmdline`, 'utf8')).toContain('share=on')
     expect((await factsOf(join(folder, 'memory'))).sizeBytes).toBeGreaterThan(0)
@@ -145,6 +152,28 @@ describe('clones of a machine that was saved', () => {
     await expect(instances.removeSnapshot({ key: 'd', name: '', all: true }, ADMIN)).rejects.toMatchObject({
       code: 'FAILED_PRECONDITION',
     })
+  })
+
+  it('of a document have a UUID of their own', async () => {
+    const folder = temporaryFolder()
+    const plan = documentLifePlan(join(folder, 'images'))
+    const instances = await openReal(folder, memoryRegistry(), { catalogue: plan.catalogue })
+    await DOCUMENT_LIFE.ensure?.(instances, plan)
+    await instances.changeState({ key: 'web', change: Change.RUN, graceMs: 0 }, ADMIN)
+    const { configurations } = await instances.get('web', ADMIN)
+    const suspend = { key: 'web', name: 'one', withoutAgent: true }
+    await instances.suspend(SuspendInstanceRequest.fromPartial(suspend), ADMIN)
+    const request = CloneInstanceRequest.fromPartial({ saved: 'one', count: 2, name: 'c' })
+    const clones = await instances.clone(request, ADMIN, noCheck)
+    expect(clones.map(({ state }) => state)).toEqual([State.RUNNING, State.RUNNING])
+    const machines = [configurations, ...clones.map((each) => each.configurations)].map(
+      (each) => each?.current ?? '',
+    )
+    expect(new Set(machines.map((text) => JSON.parse(text).uuid)).size).toBe(3)
+    for (const key of ['c-1', 'c-2']) await instances.remove(key, ADMIN)
+    await instances.deleteSaved('one', ADMIN)
+    await instances.close()
+    expect(leftovers(folder)).toEqual([])
   })
 
   it('are refused, by name, of what has changed, is gone, or goes on', async () => {
