@@ -68,11 +68,6 @@ function checkTotals(
   }
 }
 
-/** Lets the streams of a guest go on that was not saved. */
-export async function attachStreams(instance: MachineInstance): Promise<void> {
-  await withAgent(instance, (agent) => agent.attach({}, { timeoutMs: STEP_MS }))
-}
-
 /**
  * Who a guest is to be, with the hardware addresses that its cards get: `macs` are pairs of an old and a new one. The names of the
  * cards are in the guest alone.

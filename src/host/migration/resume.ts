@@ -3,11 +3,11 @@ import { once } from 'node:events'
 import { stat } from 'node:fs/promises'
 import { connect } from 'node:net'
 import { join } from 'node:path'
-import { setTimeout as delay } from 'node:timers/promises'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import { ResumedRequest } from '../../gen/microvm/agent/v1/lifecycle.ts'
 import { PlugRequest, type SavedInit, State } from '../../gen/microvm/instance/v1/instance.ts'
 import { type InstanceRecord, type StepRecord, StreamRecord } from '../../gen/microvm/instance/v1/records.ts'
+import { vsockTaken } from '../instance/ask-agent.ts'
 import { plug } from '../instance/devices/plug.ts'
 import { answer } from '../instance/holder/ask-holder.ts'
 import type { MachineInstance } from '../instance/instance.ts'
@@ -222,8 +222,6 @@ export async function resume(
   if (content.macs === undefined) await removeContent(folder, manifest)
   await atStep('import', 'repair')
   caller.inStep('waiting until the guest is ready')
-  // Its vsock daemon may go deaf when it is dialled before the guest has taken the device.
-  if (manifest.unplugged !== '') await delay(DEVICE_SETTLES_MS)
   try {
     await settleRepair(instance)
   } catch (error) {
@@ -232,8 +230,6 @@ export async function resume(
     throw error
   }
 }
-
-const DEVICE_SETTLES_MS = 500
 
 /** The machine runs, and is no saved one any more. */
 async function commitResume(
@@ -262,6 +258,7 @@ export async function settleRepair(instance: MachineInstance): Promise<void> {
     const [, text = '', ...macs] = step.words
     const request = ResumedRequest.decode(Buffer.from(text, 'base64'))
     try {
+      await vsockTaken(instance)
       const identity = await ownIdentity(instance, request.identity, macs)
       await repair(instance, {
         ...request,

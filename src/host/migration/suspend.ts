@@ -12,7 +12,7 @@ import {
   type SuspendInstanceRequest,
 } from '../../gen/microvm/instance/v1/instance.ts'
 import type { StepRecord } from '../../gen/microvm/instance/v1/records.ts'
-import { quiesce, thaw } from '../instance/ask-agent.ts'
+import { attachStreams, quiesce, thaw } from '../instance/ask-agent.ts'
 import { hasAgentWay } from '../instance/connect-agent.ts'
 import { specificationOf } from '../instance/devices/plug.ts'
 import { settleReplugs, unplugForAWhile } from '../instance/devices/replug.ts'
@@ -27,7 +27,7 @@ import { fileError } from '../instance/snapshots/overlay-file.ts'
 import { closedPorts, listenAgain } from '../instance/streams.ts'
 import { pathOf } from '../spec/component-path.ts'
 import type { AtStep } from './faults.ts'
-import { attachStreams, detach } from './guest.ts'
+import { detach } from './guest.ts'
 import { cancelSaving, checkSavable, type MemoryForm, saveDevices } from './machine-state.ts'
 import { copySparse, type FileFacts, factsOf, memoryOf } from './memory-file.ts'
 import type { GuestFacts } from './payloads/ask-guest.ts'
@@ -162,6 +162,7 @@ export async function suspend(
   const { qmp } = instance.machine()
   const wasRunning = record.current === State.RUNNING
   const hasAgent = !request.withoutAgent && hasAgentWay(instance)
+  await settleReplugs(instance)
   const vsock = await checkSuspend(instance, { wasRunning, hasAgent })
   if (vsock === undefined) await checkSavable(qmp, instance.ending)
   await refuseTaken(folder)

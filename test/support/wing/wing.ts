@@ -44,7 +44,10 @@ export class FakeWing {
     this.#limits = limits
   }
 
-  open(registry: Registry = this.registry, parts: Pick<InstancesParts, 'quotas'> = {}): Promise<Instances> {
+  open(
+    registry: Registry = this.registry,
+    parts: Pick<InstancesParts, 'quotas' | 'moves'> = {},
+  ): Promise<Instances> {
     return openInstances({
       ...parts,
       isKept: true,

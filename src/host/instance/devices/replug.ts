@@ -1,8 +1,10 @@
-import { AgentError } from '../../../base/errors.ts'
+import { setTimeout as delay } from 'node:timers/promises'
+import { AgentError, messageOf } from '../../../base/errors.ts'
 import { PlugRequest } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import { attachStreams } from '../ask-agent.ts'
 import type { MachineInstance } from '../instance.ts'
-import { plug, specificationOf, unplug } from './plug.ts'
+import { plug, settlePlugs, specificationOf, unplug } from './plug.ts'
 
 /** The step `replug` of a device that leaves for a while. */
 function replugStep({ key, recorded, record }: MachineInstance, deviceKey: string): StepRecord {
@@ -38,14 +40,46 @@ export async function unplugForAWhile(
   throw new AgentError('DEADLINE_EXCEEDED', text)
 }
 
-/** Plugs in again what has left for a while. A device that is still leaving comes back once it has gone. To be called in a change. */
-export async function settleReplugs(instance: MachineInstance): Promise<void> {
-  const { recorded } = instance
-  for (const step of recorded.steps.filter((each) => each.step === 'replug')) {
-    const [key = ''] = step.words
-    if (recorded.record.leaving.includes(key)) continue
-    if (specificationOf(instance).devices[key] === undefined)
-      await plug(instance, plugRequestOf(step), instance.plugParts)
-    await recorded.note({ drop: [step], kind: 'device', text: `device ${key} is back` })
+/** So long after a plug that has failed it is tried again, then twice as long each time. */
+const RETRY_MS = 1000
+const LONGEST_RETRY_MS = 60_000
+
+/**
+ * Plugs in again what has left for a while, and lets its streams go on. A device that is still leaving comes back once it has gone,
+ * and one that cannot be plugged in is tried again later. To be called in a change.
+ */
+export async function settleReplugs(instance: MachineInstance, retryMs = RETRY_MS): Promise<void> {
+  const { context, recorded } = instance
+  const steps = recorded.steps.filter(({ step }) => step === 'replug')
+  if (steps.length === 0) return
+  try {
+    // The daemon may have died while it plugged it in, or the guest may have let it go since.
+    await settlePlugs(instance)
+    for (const step of steps) {
+      const [key = ''] = step.words
+      if (recorded.record.leaving.includes(key)) continue
+      if (specificationOf(instance).devices[key] === undefined)
+        await plug(instance, plugRequestOf(step), instance.plugParts)
+      await recorded.note({ drop: [step], kind: 'device', text: `device ${key} is back` })
+      void attachStreams(instance).catch((error) =>
+        context.log.debug('streams not attached', { instance: instance.key, error: messageOf(error) }),
+      )
+    }
+  } catch (error) {
+    context.log.warn('device not plugged in again', { instance: instance.key, error: messageOf(error) })
+    retryLater(instance, retryMs)
   }
+}
+
+/** While the machine is the same one. */
+function retryLater(instance: MachineInstance, retryMs: number): void {
+  const { machine } = instance.context
+  delay(retryMs, undefined, { signal: instance.ending, ref: false }).then(
+    () => {
+      if (machine === undefined || instance.context.machine !== machine) return
+      const next = Math.min(2 * retryMs, LONGEST_RETRY_MS)
+      instance.follow('replug', () => settleReplugs(instance, next))
+    },
+    () => {},
+  )
 }

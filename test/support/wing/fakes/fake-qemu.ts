@@ -126,6 +126,8 @@ export class FakeQemu {
         return {}
       case 'qom-list':
         return [...this.devices].map((name) => ({ name, type: 'child<device>' }))
+      case 'x-query-virtio-status':
+        return { 'vhost-started': true }
       case 'query-block-jobs':
         return []
       case 'x-debug-query-block-graph':

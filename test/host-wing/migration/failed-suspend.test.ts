@@ -1,0 +1,123 @@
+import { describe, expect, it } from 'vitest'
+import { silentLogger } from '../../../src/base/log.ts'
+import {
+  ChangeStateRequest_Change as Change,
+  Device,
+  DeviceStatus_Plug as Plug,
+  SuspendInstanceRequest,
+} from '../../../src/gen/microvm/instance/v1/instance.ts'
+import type { Instances } from '../../../src/host/instance/instances.ts'
+import type { Registry, Change as RowChange } from '../../../src/host/instance/registry/registry.ts'
+import type { AtStep } from '../../../src/host/migration/faults.ts'
+import { openMigration } from '../../../src/host/migration/migration.ts'
+import { ADMIN, ensureRequest, specification } from '../../support/wing/requests.ts'
+import { FakeWing } from '../../support/wing/wing.ts'
+
+const TIMEOUT_MS = 30_000
+
+/** A machine with vsock, of a daemon that may die: then nothing that it writes reaches the registry any more. */
+class SuspendedWing extends FakeWing {
+  isDead = false
+  atStep: AtStep = async () => {}
+
+  async daemon(dies: (changes: readonly RowChange[]) => boolean = () => false): Promise<Instances> {
+    this.isDead = false
+    const registry: Registry = {
+      load: (table) => this.registry.load(table),
+      close: () => this.registry.close(),
+      commit: async (changes, how) => {
+        if (this.isDead) return await new Promise(() => {})
+        await this.registry.commit(changes, how)
+        if (!dies(changes)) return
+        this.isDead = true
+        await new Promise(() => {})
+      },
+    }
+    const host = { stateFolder: this.folder, acceleration: 'tcg', qemuVersion: async () => '7.2.0' }
+    const parts = { ...host, holders: this.holders, log: silentLogger() }
+    const moves = openMigration(parts, (operation, step) => this.atStep(operation, step))
+    return await this.open(registry, { moves })
+  }
+
+  async make(instances: Instances): Promise<void> {
+    this.holders.prepare = ({ devices }) => devices.add('name-vsock')
+    const { devices, backends } = specification()
+    const change = {
+      devices: { ...devices, vsock: Device.fromPartial({ backend: 'socket', port: 'port', vsock: {} }) },
+      backends: { ...backends, socket: { vsockDaemon: {} } },
+    }
+    await instances.ensure(ensureRequest('web', { specification: change }), ADMIN)
+    await instances.changeState({ key: 'web', change: Change.RUN, graceMs: 0 }, ADMIN)
+  }
+
+  async unfinished(): Promise<readonly string[]> {
+    return (await this.rows()).filter((key) => /\/(plug|replug|suspend)\//.test(key))
+  }
+}
+
+const suspend = (instances: Instances) =>
+  instances.suspend(
+    SuspendInstanceRequest.fromPartial({ key: 'web', name: 'one', withoutAgent: true }),
+    ADMIN,
+  )
+
+const isWritten = (step: string) => (changes: readonly RowChange[]) =>
+  changes.some(({ key, payload }) => payload !== undefined && key.startsWith(`web/${step}/`))
+
+describe('the vsock device of a machine that was not saved', { timeout: TIMEOUT_MS }, () => {
+  const plugOf = async (instances: Instances) => (await instances.get('web', ADMIN)).devices.vsock?.plug
+
+  it('comes back when the daemon dies, and the guest lets it go before the next one', async () => {
+    const wing = new SuspendedWing()
+    const before = await wing.daemon()
+    await wing.make(before)
+    const { qemu } = wing.holders
+    qemu.isPolite = false
+    void suspend(before).catch(() => {})
+    await expect.poll(() => qemu.commands).toContain('device_del')
+    wing.isDead = true
+    await before.close()
+    qemu.letGo()
+    const after = await wing.daemon()
+    expect(await plugOf(after)).toBe(Plug.PRESENT)
+    expect([...qemu.devices]).toEqual(['name-vsock'])
+    expect(await wing.unfinished()).toEqual([])
+  })
+
+  it('comes back when the daemon dies while it is plugged in', async () => {
+    const wing = new SuspendedWing()
+    const before = await wing.daemon(isWritten('plug'))
+    await wing.make(before)
+    wing.atStep = async (_, step) => {
+      if (step === 'memory') throw new Error('asked for')
+    }
+    void suspend(before).catch(() => {})
+    await expect.poll(() => wing.isDead).toBe(true)
+    await before.close()
+    const { qemu } = wing.holders
+    expect([...qemu.devices]).toEqual([])
+    const after = await wing.daemon()
+    expect(await plugOf(after)).toBe(Plug.PRESENT)
+    expect([...qemu.devices]).toEqual(['name-vsock'])
+    expect(await wing.unfinished()).toEqual([])
+  })
+
+  it('comes back later when it cannot be plugged in at once', async () => {
+    const wing = new SuspendedWing()
+    const instances = await wing.daemon()
+    await wing.make(instances)
+    const { qemu } = wing.holders
+    wing.atStep = async (_, step) => {
+      if (step !== 'memory') return
+      qemu.failures.set('device_add', 'busy')
+      throw new Error('asked for')
+    }
+    await expect(suspend(instances)).rejects.toThrow('asked for')
+    // After what follows the end of the device.
+    await instances.changeState({ key: 'web', change: Change.RUN, graceMs: 0 }, ADMIN)
+    expect(await plugOf(instances)).toBeUndefined()
+    qemu.failures.clear()
+    await expect.poll(() => wing.unfinished(), { timeout: 10_000 }).toEqual([])
+    expect(await plugOf(instances)).toBe(Plug.PRESENT)
+  })
+})
