@@ -1,4 +1,3 @@
-import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { neverAborted } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
@@ -13,7 +12,20 @@ import { faultsOf } from './faults.ts'
 import { openKeepers } from './keepers.ts'
 import { MoveFigures } from './move-figures.ts'
 import { openSaved, resume, settleRepair, settleResume } from './resume.ts'
-import { describeSaved, type HostFacts, hostCpu, isSaved, readManifest, savedIn } from './saved-folder.ts'
+import {
+  checkRemovable,
+  describeSaved,
+  type HostFacts,
+  hostCpu,
+  isSaved,
+  namesIn,
+  readManifest,
+  removeLeft,
+  removeSaved,
+  removeWork,
+  savedIn,
+  sweep,
+} from './saved-folder.ts'
 import { suspend, undoSuspend } from './suspend.ts'
 
 /** What this host has for machines as files. */
@@ -41,9 +53,20 @@ export function openMigration(
   const figures = new MoveFigures()
   const keepers = openKeepers({ stateFolder, holders, log })
   const checked = new Map<string, string>()
+  /** The folders of saved machines that are being made or removed. */
+  const held = new Set<string>()
+  async function hold<Result>(folder: string, work: () => Promise<Result>): Promise<Result> {
+    if (held.has(folder)) throw new AgentError('ALREADY_EXISTS', `${folder}: being saved or removed`)
+    held.add(folder)
+    return await work().finally(() => held.delete(folder))
+  }
+  const storesIn = async () => (await namesIn(store)).map((name) => join(store, name))
+  storesIn()
+    .then((stores) => Promise.all(stores.map(sweep)))
+    .catch((error) => log.warn('saved machines not removed', { error: messageOf(error) }))
   keepers
     .endOthers(async () => {
-      const stores = await savedIn(store)
+      const stores = await storesIn()
       const all = await describe((await Promise.all(stores.map(savedIn))).flat(), log)
       return new Set(all.flatMap(({ id, resumedAs }) => (resumedAs === '' ? [id] : [])))
     })
@@ -53,7 +76,9 @@ export function openMigration(
       const tenant = instance.record.properties?.tenant ?? ''
       const folder = request.folder || join(storeOf(tenant), request.name)
       const parts = { folder, host: await host(), atStep }
-      const saved = await figures.counted('suspend', () => suspend(instance, request, parts, caller))
+      const saved = await hold(folder, () =>
+        figures.counted('suspend', () => suspend(instance, request, parts, caller)),
+      )
       figures.stopped(saved)
       return saved
     },
@@ -73,7 +98,7 @@ export function openMigration(
       }),
     settle: (instance) => settle(instance, log),
     list: async (tenant) => {
-      const stores = tenant === undefined ? await savedIn(store) : [storeOf(tenant)]
+      const stores = tenant === undefined ? await storesIn() : [storeOf(tenant)]
       return await describe((await Promise.all(stores.map(savedIn))).flat(), log)
     },
     remove: async (name, tenant) => {
@@ -81,7 +106,10 @@ export function openMigration(
       if (!(await savedIn(storeOf(tenant))).includes(folder))
         throw new AgentError('NOT_FOUND', `saved machine ${name}: not found`)
       const manifest = await readManifest(folder).catch(() => undefined)
-      await rm(folder, { recursive: true, force: true })
+      await hold(folder, async () => {
+        await checkRemovable(folder)
+        await removeSaved(folder)
+      })
       if (manifest !== undefined) await keepers.end(manifest.id)
     },
     metrics: () => figures.print(),
@@ -111,14 +139,17 @@ async function settle(instance: MachineInstance, log: Logger): Promise<boolean> 
     return true
   }
   if (resumeStep !== undefined && (await settleResume(instance, resumeStep))) return true
+  const { clone, savedFolder, savedId } = recorded.record
+  if (savedFolder !== '' && !clone) await removeLeft(savedFolder, { id: savedId, folder: context.folder })
   if (suspendStep !== undefined) {
     const [, folder = '', id = ''] = suspendStep.words
-    if (await isSaved(folder, id)) {
+    const isWhole = await isSaved(folder, id)
+    if (isWhole || context.machine === undefined) await removeWork(folder, id)
+    if (isWhole) {
       await instance.finishRemoval()
       return true
     }
-    if (context.machine === undefined) await rm(`${folder}.new`, { recursive: true, force: true })
-    else await undoSuspend(instance, suspendStep)
+    if (context.machine !== undefined) await undoSuspend(instance, suspendStep)
     const text = 'the machine was not saved: the daemon has ended meanwhile'
     await recorded.note({ drop: [suspendStep], kind: 'state', text })
   }

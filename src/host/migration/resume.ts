@@ -1,6 +1,5 @@
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
-import { stat } from 'node:fs/promises'
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { AgentError, messageOf } from '../../base/errors.ts'
@@ -30,6 +29,7 @@ import {
   checkOutside,
   FILES,
   type HostFacts,
+  isOpen,
   type Manifest,
   readManifest,
   removeContent,
@@ -102,14 +102,6 @@ function startOf(instance: MachineInstance, opened: Opened): SavedStart {
     bring: () => bringFiles(opened, context.folder),
     load: () => load(instance, opened),
   }
-}
-
-/** Whether the files of a machine are there that was claimed: its resume was cut short. */
-async function isOpen(folder: string): Promise<boolean> {
-  return await stat(join(folder, FILES.state)).then(
-    () => true,
-    () => false,
-  )
 }
 
 /** With other backends, to which the layers and the snapshots follow. */

@@ -1,9 +1,10 @@
+import { randomUUID } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { copyFile, link, mkdir, open, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { AgentError, errnoOf } from '../../base/errors.ts'
 import type { SavedMachine } from '../../gen/microvm/instance/v1/instance.ts'
-import { readClaim } from '../instance/record/saved-claim.ts'
+import { CLAIM_FILE, readClaim, type SavedClaim } from '../instance/record/saved-claim.ts'
 import { fileError } from '../instance/snapshots/overlay-file.ts'
 import type { MemoryForm } from './machine-state.ts'
 import { type FileFacts, factsOf } from './memory-file.ts'
@@ -71,18 +72,87 @@ export interface HostFacts {
 
 const VERSION = 1
 
-/** Writes the manifest, and gives the folder its name: from then on there is a saved machine. */
-export async function publish(work: string, folder: string, manifest: Manifest): Promise<void> {
+/** Where a machine is saved before it gets its name. No name of a saved machine begins so. */
+export function workOf(folder: string, id: string): string {
+  return join(dirname(folder), `${WORK}new-${id}`)
+}
+
+/** What was in its place before: what is left of one that was resumed. */
+function oldOf(folder: string, id: string): string {
+  return join(dirname(folder), `${WORK}old-${id}`)
+}
+
+const WORK = '+'
+
+/** Removes what a save leaves that was cut short. */
+export async function removeWork(folder: string, id: string): Promise<void> {
+  for (const path of [workOf(folder, id), oldOf(folder, id)]) await rm(path, { recursive: true, force: true })
+}
+
+/**
+ * Throws ALREADY_EXISTS unless the folder is not there, or has no more than the note of what a saved machine has become: nothing else
+ * may be removed.
+ */
+export async function checkFree(folder: string): Promise<void> {
+  const entries = await readdir(folder, { recursive: true, withFileTypes: true }).catch((error) => {
+    if (errnoOf(error) !== 'ENOENT') throw fileError(folder, error)
+    return undefined
+  })
+  if (entries === undefined) return
+  const fail = (text: string) => new AgentError('ALREADY_EXISTS', `${folder}: ${text}`)
+  const isSavedOne = await readManifest(folder).then(
+    () => true,
+    () => false,
+  )
+  if (!isSavedOne) throw fail('there already, and no saved machine, want a new folder')
+  const claim = await readClaim(folder)
+  if (claim === undefined) throw fail('a saved machine is there already')
+  const others = entries.filter((entry) => !entry.isDirectory() && !isNote(entry.name))
+  if (others.some(({ name }) => name === FILES.state)) throw fail(beingResumed(claim))
+  if (others.length > 0) throw fail('has files of others, want a new folder')
+}
+
+function isNote(name: string): boolean {
+  return name === FILES.manifest || name.startsWith(CLAIM_FILE)
+}
+
+function beingResumed({ key }: SavedClaim): string {
+  return `being resumed, as instance ${key}`
+}
+
+/** Throws FAILED_PRECONDITION for a machine that is being resumed. */
+export async function checkRemovable(folder: string): Promise<void> {
+  const claim = await readClaim(folder)
+  if (claim === undefined || !(await isOpen(folder))) return
+  throw new AgentError('FAILED_PRECONDITION', `${folder}: ${beingResumed(claim)}`)
+}
+
+/** Whether the files of a machine are there, which is claimed or not. */
+export async function isOpen(folder: string): Promise<boolean> {
+  return await stat(join(folder, FILES.state)).then(
+    () => true,
+    () => false,
+  )
+}
+
+/**
+ * Writes the manifest, and gives the folder its name: from then on there is a saved machine. What goes wrong afterwards is told to
+ * `warn`.
+ */
+export async function publish(
+  folder: string,
+  manifest: Manifest,
+  warn: (error: unknown) => void,
+): Promise<void> {
+  const [work, old] = [workOf(folder, manifest.id), oldOf(folder, manifest.id)]
   const path = join(work, FILES.manifest)
   await writeFile(path, `${JSON.stringify(manifest)}\n`, { flag: 'wx', mode: 0o600, flush: true })
   for (const part of [join(work, 'disks'), join(work, 'streams'), work]) await syncFolder(part)
-  // One that was resumed has nothing left that is of use.
-  const old = `${folder}.old`
-  await rm(old, { recursive: true, force: true })
+  await checkFree(folder)
   await rename(folder, old).catch(ignore('ENOENT'))
   await rename(work, folder)
-  await syncFolder(dirname(folder))
-  await rm(old, { recursive: true, force: true })
+  await syncFolder(dirname(folder)).catch(warn)
+  await rm(old, { recursive: true, force: true }).catch(warn)
 }
 
 function ignore(errno: string): (error: unknown) => void {
@@ -214,14 +284,38 @@ export async function describeSaved(folder: string, manifest: Manifest): Promise
 
 /** The saved machines in the folder of a store. */
 export async function savedIn(store: string): Promise<readonly string[]> {
-  const names = await readdir(store).catch((error) => {
+  const names = await namesIn(store)
+  return names.filter((name) => !name.startsWith(WORK)).map((name) => join(store, name))
+}
+
+export async function namesIn(folder: string): Promise<readonly string[]> {
+  return await readdir(folder).catch((error) => {
     ignore('ENOENT')(error)
     return []
   })
-  return names.filter((name) => !/\.(new|old)$/.test(name)).map((name) => join(store, name))
+}
+
+/** Removes a saved machine: whole, for its name is gone first. */
+export async function removeSaved(folder: string): Promise<void> {
+  const old = oldOf(folder, randomUUID())
+  await rename(folder, old)
+  await rm(old, { recursive: true, force: true })
+}
+
+/** Removes what an earlier daemon has not removed to its end. */
+export async function sweep(store: string): Promise<void> {
+  for (const name of await namesIn(store))
+    if (name.startsWith(`${WORK}old-`)) await rm(join(store, name), { recursive: true, force: true })
 }
 
 /** Removes what a machine that goes on needs no more: the memory has keys. */
 export async function removeContent(folder: string, { files }: Manifest): Promise<void> {
   for (const name of Object.keys(files)) await rm(join(folder, name), { force: true })
+}
+
+/** Removes what a resume has left that was cut short once its machine ran. */
+export async function removeLeft(folder: string, own: Omit<SavedClaim, 'key'>): Promise<void> {
+  const claim = await readClaim(folder).catch(() => undefined)
+  if (claim?.id !== own.id || claim.folder !== own.folder || !(await isOpen(folder))) return
+  await removeContent(folder, await readManifest(folder))
 }

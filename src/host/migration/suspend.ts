@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import { mkdir, rm } from 'node:fs/promises'
+import { mkdir } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { AgentError, messageOf } from '../../base/errors.ts'
@@ -33,6 +33,7 @@ import { copySparse, type FileFacts, factsOf, memoryOf } from './memory-file.ts'
 import type { GuestFacts } from './payloads/ask-guest.ts'
 import {
   bring,
+  checkFree,
   describeSaved,
   FILES,
   type HostFacts,
@@ -40,6 +41,8 @@ import {
   outsideFacts,
   publish,
   readManifest,
+  removeWork,
+  workOf,
 } from './saved-folder.ts'
 import { writeState } from './state-file.ts'
 
@@ -71,7 +74,9 @@ interface Step {
   readonly isNeeded?: (work: Suspend) => boolean
   readonly make: (work: Suspend) => Promise<void>
   /** Also for a step that was not done, or by another daemon. Must not depend on what `make` has kept in memory. */
-  readonly undo?: (work: Pick<Suspend, 'instance' | 'work' | 'wasRunning' | 'hasAgent'>) => Promise<void>
+  readonly undo?: (
+    work: Pick<Suspend, 'instance' | 'folder' | 'id' | 'wasRunning' | 'hasAgent'>,
+  ) => Promise<void>
 }
 
 /** How long a guest stays at rest that was asked for it: until it stands still. */
@@ -122,10 +127,9 @@ const STEPS: readonly Step[] = [
     name: 'folder',
     make: async ({ work }) => {
       await mkdir(dirname(work), { recursive: true, mode: 0o700 })
-      await rm(work, { recursive: true, force: true })
       await mkdir(work, { mode: 0o700 })
     },
-    undo: ({ work }) => rm(work, { recursive: true, force: true }),
+    undo: ({ folder, id }) => removeWork(folder, id),
   },
   { name: 'memory', make: saveMemory },
   {
@@ -141,7 +145,12 @@ const STEPS: readonly Step[] = [
   { name: 'rings', make: saveRings },
   {
     name: 'manifest',
-    make: async (work) => await publish(work.work, work.folder, await manifestOf(work)),
+    make: async (work) => {
+      const { log } = work.instance.context
+      await publish(work.folder, await manifestOf(work), (error) =>
+        log.error('folder of a saved machine not finished', { folder: work.folder, error: messageOf(error) }),
+      )
+    },
   },
 ]
 
@@ -165,14 +174,15 @@ export async function suspend(
   await settleReplugs(instance)
   const vsock = await checkSuspend(instance, { wasRunning, hasAgent })
   if (vsock === undefined) await checkSavable(qmp, instance.ending)
-  await refuseTaken(folder)
+  await checkFree(folder)
+  const id = randomUUID()
   const work: Suspend = {
     ...{
       instance,
       request,
       folder,
-      work: `${folder}.new`,
-      id: randomUUID(),
+      work: workOf(folder, id),
+      id,
       host,
       wasRunning,
       hasAgent,
@@ -236,10 +246,9 @@ function suspendStep({ folder, hasAgent, id, instance, wasRunning }: Suspend): S
 
 /** Undoes what another daemon has begun. The machine is there. */
 export async function undoSuspend(instance: MachineInstance, { words }: StepRecord): Promise<void> {
-  const [, folder = '', , state, agent] = words
+  const [, folder = '', id = '', state, agent] = words
   const work = {
-    instance,
-    work: `${folder}.new`,
+    ...{ instance, folder, id },
     wasRunning: state === 'running',
     hasAgent: agent === 'agent',
   }
@@ -302,16 +311,6 @@ function refusalOf({ disk }: Device, backend: Backend | undefined): string | und
   if (backend?.file?.access === File_Access.SCRATCH)
     return 'what the guest has written to access SCRATCH is not saved, want READ_WRITE'
   return undefined
-}
-
-async function refuseTaken(folder: string): Promise<void> {
-  const present = await readManifest(folder).catch((error) => {
-    if (error instanceof AgentError && error.code === 'NOT_FOUND') return undefined
-    throw error
-  })
-  if (present === undefined) return
-  const { resumedAs } = await describeSaved(folder, present)
-  if (resumedAs === '') throw new AgentError('ALREADY_EXISTS', `${folder}: a saved machine is there already`)
 }
 
 async function saveMemory(work: Suspend): Promise<void> {

@@ -1,4 +1,5 @@
-import { readFile, rm, writeFile } from 'node:fs/promises'
+import { randomUUID } from 'node:crypto'
+import { link, readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { AgentError, errnoOf } from '../../../base/errors.ts'
 
@@ -12,18 +13,23 @@ export interface SavedClaim {
 }
 
 /** In the folder of a saved machine. */
-const CLAIM_FILE = 'resumed.json'
+export const CLAIM_FILE = 'resumed.json'
 
 /** Throws FAILED_PRECONDITION when an instance was made of the saved machine already, unless it is this very one. */
 export async function claimSaved(saved: string, claim: SavedClaim): Promise<void> {
   const path = join(saved, CLAIM_FILE)
+  // It has its name once it is whole, so that nobody reads a part of it.
+  const own = `${path}.${randomUUID()}`
   try {
-    await writeFile(path, JSON.stringify(claim), { flag: 'wx', mode: 0o600, flush: true })
+    await writeFile(own, JSON.stringify(claim), { flag: 'wx', mode: 0o600, flush: true })
+    await link(own, path)
   } catch (error) {
     if (errnoOf(error) !== 'EEXIST') throw error
     const present = await readClaim(saved)
     if (present?.id === claim.id && present.folder === claim.folder) return
     throw resumedAlready(saved, present)
+  } finally {
+    await rm(own, { force: true })
   }
 }
 
@@ -43,13 +49,12 @@ export async function readClaim(saved: string): Promise<SavedClaim | undefined> 
     const { id, folder, key } = JSON.parse(text)
     return { id: String(id), folder: String(folder), key: String(key) }
   } catch {
-    // The daemon, or its host, has died while it was written.
     return { id: '', folder: '', key: '' }
   }
 }
 
 export async function releaseSaved(saved: string, claim: Omit<SavedClaim, 'key'>): Promise<void> {
   const present = await readClaim(saved)
-  const isOwn = present?.folder === claim.folder && present.id === claim.id
-  if (isOwn || present?.id === '') await rm(join(saved, CLAIM_FILE), { force: true })
+  if (present?.folder === claim.folder && present.id === claim.id)
+    await rm(join(saved, CLAIM_FILE), { force: true })
 }

@@ -234,7 +234,7 @@ describe('a machine that is suspended', { timeout: TIMEOUT_MS }, () => {
     const full = join(temporaryFolder(), 'file')
     writeFileSync(full, '')
     await expect(host.suspend({ key: 'next', folder: join(full, 'saved') })).rejects.toMatchObject({
-      message: expect.stringMatching(/^folder: .*EEXIST/),
+      message: expect.stringMatching(/^\/.*ENOTDIR/),
     })
     await host.counted('next', 300)
     await host.told('next')
