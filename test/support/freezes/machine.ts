@@ -19,6 +19,7 @@ import { endChild } from '../processes.ts'
 import { progress } from '../vm/boot-guest.ts'
 import { plugVsock, unplugVsock } from '../vm/hot-plug/hot-vsock.ts'
 import { goOnFrom, limit, run, savableWords, saveState } from '../vm/saved/saving.ts'
+import { isBusy } from './work.ts'
 
 /** `stop`: QEMU stops the guest, whose vsock was unplugged. `restore`: the guest is saved, and goes on in another QEMU. */
 export type Way = 'stop' | 'restore'
@@ -26,6 +27,8 @@ export type Way = 'stop' | 'restore'
 const PORT = 'plug'
 /** A guest's vsock daemon was deaf once in seven when the host connected right after the plug, never after this time. */
 const PLUGGED_MS = 500
+/** Where the guest hardly runs, it takes longer to see its device. */
+const PLUGGED_BUSY_MS = 5000
 
 /** A guest that stops and goes on. Its busybox disk is at `05`. */
 export class FreezingMachine {
@@ -132,7 +135,7 @@ export class FreezingMachine {
       ...{ socket: this.#path('vhost.sock'), path: this.#path('vsock.sock') },
     }
     this.#daemon = await plugVsock(this.#monitor(), place, limit())
-    await delay(PLUGGED_MS)
+    await delay(isBusy() ? PLUGGED_BUSY_MS : PLUGGED_MS)
   }
 
   async #unplug(): Promise<void> {
