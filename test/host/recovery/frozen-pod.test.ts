@@ -170,7 +170,7 @@ describe('a pod', () => {
       pod.started,
       'sh',
       '-c',
-      `cat /dev/zero > ${DISK}/full 2> /dev/null || true; umount ${FOREIGN}`,
+      `cat /dev/zero > ${DISK}/full 2> /dev/null || true; sync -f ${DISK}; umount ${FOREIGN}`,
     )
     await pod.run('counting', COUNTING)
     await expect(pod.started.lifecycle.quiesce({})).resolves.toMatchObject({ fileSystems: [DISK] })
