@@ -27,6 +27,8 @@ export interface Moves {
   openClone(init: SavedInit, tenant: string): Promise<SavedContent>
   /** Starts a new instance, and waits until its guest is ready. To be called in a change. */
   resume(instance: MachineInstance, content: SavedContent, init: SavedInit, caller: Caller): Promise<void>
+  /** Tells the guest of a resumed machine of its restore, unless it is ready. To be called in a change. */
+  repair(instance: MachineInstance): Promise<void>
   /** Finishes or undoes what an earlier daemon has begun. Returns whether the instance is gone. To be called in a change. */
   settle(instance: MachineInstance): Promise<boolean>
   /** Of one tenant, or of all. */

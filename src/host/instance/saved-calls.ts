@@ -49,7 +49,9 @@ export function savedCalls(host: SavedHost): SavedCalls {
     const known = host.find(key)
     if (known !== undefined) {
       const described = await describeEqual(known, wantedSaved(saved, isClone), caller)
-      return described ?? (await ensureOf(request, how))
+      if (described === undefined) return await ensureOf(request, how)
+      await known.change(() => moves().repair(known), caller.signal)
+      return described
     }
     const tenant = caller.tenant ?? properties?.tenant ?? ''
     caller.inStep('checking the saved machine')

@@ -13,13 +13,16 @@ import { askGuest, type GuestFacts } from './payloads/ask-guest.ts'
 const DETACHED_MS = 60_000
 
 /**
- * Brings the streams of the guest to a stop, and waits until the holder has every byte of them. Returns what the agent tells of the
- * guest then, and the ports to which it connects again; the holder listens there.
+ * Brings the streams of the guest to a stop, and waits until the holder has every byte of them; it listens then where the agent
+ * connects again. Returns what the agent tells of the guest. `noteEnded` gets the ports whose streams have ended, before any other
+ * is closed and again after.
  */
 export async function detach(
   instance: MachineInstance,
-): Promise<{ readonly livePorts: readonly number[]; readonly guest: GuestFacts }> {
-  const before = new Set(await closedPorts(instance))
+  noteEnded: (ports: readonly number[]) => Promise<void>,
+): Promise<GuestFacts> {
+  const before = await closedPorts(instance)
+  await noteEnded(before)
   const guest = await withAgent(instance, async (agent, connection) => {
     const detached = await agent.detach({ timeoutMs: DETACHED_MS }, { timeoutMs: STEP_MS })
     const late = AbortSignal.timeout(STEP_MS)
@@ -28,10 +31,11 @@ export async function detach(
   const { streams } = guest
   const ports = streams
     .map(({ port }) => port)
-    .filter((port) => instance.streams.has(port) && !before.has(port))
+    .filter((port) => instance.streams.has(port) && !before.includes(port))
   await drain(instance, streams, ports)
+  await noteEnded((await closedPorts(instance)).filter((port) => !ports.includes(port)))
   for (const port of ports) await listenAgain(instance, port)
-  return { livePorts: ports, guest }
+  return guest
 }
 
 const DRAIN_MS = 10_000

@@ -96,6 +96,7 @@ export function openMigration(
         // Its memory was taken away, so there will be no clones.
         if (content.macs === undefined) await keepers.end(content.record.savedId ?? '')
       }),
+    repair: settleRepair,
     settle: (instance) => settle(instance, log),
     list: async (tenant) => {
       const stores = tenant === undefined ? await storesIn() : [storeOf(tenant)]

@@ -14,6 +14,7 @@ import type { Caller } from '../instance/instances.ts'
 import { guestSocket } from '../instance/machine/daemon-steps.ts'
 import { QEMU } from '../instance/machine/machine.ts'
 import type { SavedStart } from '../instance/machine/saved-start.ts'
+import { RUNS } from '../instance/machine/steps.ts'
 import type { SavedContent } from '../instance/moves.ts'
 import { readClaim, resumedAlready } from '../instance/record/saved-claim.ts'
 import { listenAgain } from '../instance/streams.ts'
@@ -100,9 +101,33 @@ function startOf(instance: MachineInstance, opened: Opened): SavedStart {
       payload: StreamRecord.encode(stream).finish(),
     })),
     bring: () => bringFiles(opened, context.folder),
-    load: () => load(instance, opened),
+    load: async () => {
+      await load(instance, opened)
+      if (manifest.state === 'running') await run(instance)
+    },
   }
 }
+
+/** Lets a machine run that was loaded. From then on the saved one is of no use, whatever happens. */
+async function run(instance: MachineInstance): Promise<void> {
+  const { recorded } = instance
+  const { qmp } = instance.machine()
+  const step = recorded.steps.find((each) => each.step === 'resume')
+  if (step === undefined) return
+  const text = 'the saved machine is to run'
+  const runs = { ...step, words: [...step.words.slice(0, RUNS_WORD), RUNS] }
+  await recorded.commit({ add: [runs], kind: 'state', text })
+  try {
+    await qmp.execute('cont', {}, instance.ending)
+  } catch (error) {
+    // QEMU has refused it.
+    if (!qmp.isClosed && !instance.ending.aborted)
+      await recorded.commit({ add: [step], kind: 'state', text: messageOf(error) })
+    throw error
+  }
+}
+
+const RUNS_WORD = 4
 
 /** With other backends, to which the layers and the snapshots follow. */
 function replacedRecord(record: InstanceRecord, { replaceComponents }: SavedInit): InstanceRecord {
@@ -203,7 +228,17 @@ export async function resume(
   const manifest = await readManifest(folder)
   caller.inStep('loading the saved machine')
   const desired = manifest.state === 'running' ? State.RUNNING : State.PAUSED
-  await instance.start({ isNew: true, desired, saved: content.start(instance) })
+  const removed = () =>
+    removeContent(folder, manifest).catch((error) =>
+      instance.context.log.warn('files of a saved machine not removed', { error: messageOf(error) }),
+    )
+  try {
+    await instance.start({ isNew: true, desired, saved: content.start(instance) })
+  } catch (error) {
+    // Its guest may have run.
+    if ((await readClaim(folder))?.folder === instance.context.folder) await removed()
+    throw error
+  }
   await atStep('import', 'commit')
   const request = ResumedRequest.fromPartial({
     generation: `${manifest.id}/${randomBytes(8).toString('hex')}`,
@@ -211,7 +246,7 @@ export async function resume(
     ...(init.identity && { identity: init.identity }),
   })
   await commitResume(instance, manifest.hasAgent ? request : undefined, content.macs)
-  if (content.macs === undefined) await removeContent(folder, manifest)
+  if (content.macs === undefined) await removed()
   await atStep('import', 'repair')
   caller.inStep('waiting until the guest is ready')
   try {
@@ -228,14 +263,14 @@ async function commitResume(
   instance: MachineInstance,
   request: ResumedRequest | undefined,
   macs: ReadonlyMap<string, string> = new Map(),
+  current = instance.record.current,
 ): Promise<void> {
   const { recorded } = instance
   const drop = recorded.steps.filter(({ step }) => step === 'resume' || step === 'clone')
   const words = request && Buffer.from(ResumedRequest.encode(request).finish()).toString('base64')
   const add = words === undefined ? [] : [recorded.step('repair', ['', words, ...[...macs].flat()])]
-  const { current } = recorded.record
   await recorded.commit({
-    set: { desired: current },
+    set: { current, desired: current },
     add,
     drop,
     kind: 'state',
@@ -249,6 +284,8 @@ export async function settleRepair(instance: MachineInstance): Promise<void> {
   for (const step of recorded.steps.filter((each) => each.step === 'repair')) {
     const [, text = '', ...macs] = step.words
     const request = ResumedRequest.decode(Buffer.from(text, 'base64'))
+    const told = () =>
+      recorded.note({ drop: [step], kind: 'state', text: 'the guest was told of its restore' })
     try {
       await vsockTaken(instance)
       const identity = await ownIdentity(instance, request.identity, macs)
@@ -258,12 +295,12 @@ export async function settleRepair(instance: MachineInstance): Promise<void> {
         timeNs: BigInt(Date.now()) * 1_000_000n,
       })
     } catch (error) {
-      throw error instanceof AgentError
-        ? new AgentError(error.code, `instance ${instance.key}: ${error.message}`, { cause: error })
-        : error
-    } finally {
-      await recorded.note({ drop: [step], kind: 'state', text: 'the guest was told of its restore' })
+      if (!(error instanceof AgentError)) throw error
+      // It has told that it fails; otherwise it is told again by the next call, or the next daemon.
+      if (error.code === 'FAILED_PRECONDITION') await told()
+      throw new AgentError(error.code, `instance ${instance.key}: ${error.message}`, { cause: error })
     }
+    await told()
   }
 }
 
@@ -271,9 +308,10 @@ export async function settleRepair(instance: MachineInstance): Promise<void> {
 export async function settleResume(instance: MachineInstance, { words }: StepRecord): Promise<boolean> {
   const { context } = instance
   const { machine } = context
-  const runs =
-    machine !== undefined && (await machine.qmp.execute('query-status', {}, instance.ending)).running
-  if (!runs) {
+  const hasRun =
+    words[RUNS_WORD] === RUNS ||
+    (machine !== undefined && (await machine.qmp.execute('query-status', {}, instance.ending)).running)
+  if (!hasRun) {
     await instance.finishRemoval()
     return true
   }
@@ -283,7 +321,7 @@ export async function settleResume(instance: MachineInstance, { words }: StepRec
     generation: `${manifest?.id ?? ''}/${randomBytes(8).toString('hex')}`,
     seed: randomBytes(64),
   })
-  await commitResume(instance, manifest?.hasAgent ? request : undefined)
+  await commitResume(instance, manifest?.hasAgent ? request : undefined, undefined, State.RUNNING)
   if (manifest !== undefined)
     await removeContent(folder, manifest).catch((error) =>
       context.log.warn('files of a saved machine not removed', { error: messageOf(error) }),

@@ -4,9 +4,6 @@ import { dirname, join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import {
-  type Backend,
-  type Device,
-  File_Access,
   type SavedMachine,
   State,
   type SuspendInstanceRequest,
@@ -26,6 +23,7 @@ import { layerPath } from '../instance/snapshots/layers.ts'
 import { fileError } from '../instance/snapshots/overlay-file.ts'
 import { closedPorts, listenAgain } from '../instance/streams.ts'
 import { pathOf } from '../spec/component-path.ts'
+import { checkSuspend } from './check-suspend.ts'
 import type { AtStep } from './faults.ts'
 import { detach } from './guest.ts'
 import { cancelSaving, checkSavable, type MemoryForm, saveDevices } from './machine-state.ts'
@@ -38,6 +36,7 @@ import {
   FILES,
   type HostFacts,
   type Manifest,
+  type OutsideFile,
   outsideFacts,
   publish,
   readManifest,
@@ -60,7 +59,8 @@ interface Suspend {
   /** Key of the vsock device whose daemon reads the guest's memory. */
   readonly vsock: string | undefined
   readonly files: Map<string, FileFacts>
-  livePorts: readonly number[]
+  /** As QEMU has left them. */
+  disks: readonly OutsideFile[]
   /** What its agent has told; undefined without one. */
   guest: GuestFacts | undefined
   rings: readonly Ring[]
@@ -95,10 +95,14 @@ const STEPS: readonly Step[] = [
     isNeeded: ({ hasAgent }) => hasAgent,
     make: async (work) => {
       work.instance.beginBoot('the machine is being saved, want Attach again from the offset')
-      Object.assign(work, await detach(work.instance))
+      work.guest = await detach(work.instance, (ports) => noteEnded(work.instance, ports))
     },
     undo: async ({ instance }) => {
-      for (const port of await closedPorts(instance)) await listenAgain(instance, port)
+      const ended = suspendStepOf(instance)?.words[ENDED]?.split(',').map(Number)
+      // It has not begun.
+      if (ended === undefined) return
+      for (const port of await closedPorts(instance))
+        if (!ended.includes(port)) await listenAgain(instance, port)
       await attachStreams(instance)
     },
   },
@@ -120,7 +124,12 @@ const STEPS: readonly Step[] = [
       await work.instance.machine().qmp.execute('stop', {}, work.instance.ending)
     },
     undo: async ({ instance, wasRunning }) => {
-      if (wasRunning) await instance.machine().qmp.execute('cont', {}, instance.ending)
+      const { qmp } = instance.machine()
+      const { status } = await qmp.execute('query-status', {}, instance.ending)
+      // QEMU takes its disks again, and can be saved again, only once it has run.
+      if (!wasRunning && status !== 'postmigrate') return
+      await qmp.execute('cont', {}, instance.ending)
+      if (!wasRunning) await qmp.execute('stop', {}, instance.ending)
     },
   },
   {
@@ -134,8 +143,11 @@ const STEPS: readonly Step[] = [
   { name: 'memory', make: saveMemory },
   {
     name: 'devices',
-    make: async ({ files, instance, memoryForm: form, work }) => {
+    make: async (saving) => {
+      const { files, instance, memoryForm: form, work } = saving
       const path = join(work, FILES.devices)
+      // QEMU locks them no more after it.
+      saving.disks = await disksOf(instance)
       await saveDevices(instance.machine().qmp, { path, form, signal: instance.ending })
       files.set(FILES.devices, await factsOf(path))
     },
@@ -188,7 +200,7 @@ export async function suspend(
       hasAgent,
       vsock,
     },
-    ...{ files: new Map(), livePorts: [], guest: undefined, rings: [] },
+    ...{ files: new Map(), disks: [], guest: undefined, rings: [] },
     ...{ memoryForm: 'stream', unplugged: '', stoppedAt: 0 },
   }
   const begun = performance.now()
@@ -244,6 +256,21 @@ function suspendStep({ folder, hasAgent, id, instance, wasRunning }: Suspend): S
   return instance.recorded.step('suspend', ['', folder, id, state, hasAgent ? 'agent' : ''])
 }
 
+/** Which word of the step has the ports whose streams have ended. */
+const ENDED = 5
+
+function suspendStepOf({ recorded }: MachineInstance): StepRecord | undefined {
+  return recorded.steps.find(({ step }) => step === 'suspend')
+}
+
+/** Notes the ports whose streams end also when the machine is not saved. */
+async function noteEnded(instance: MachineInstance, ports: readonly number[]): Promise<void> {
+  const { recorded } = instance
+  const words = [...(suspendStepOf(instance)?.words.slice(0, ENDED) ?? []), ports.join()]
+  const text = 'the streams of the guest are being stopped'
+  await recorded.commit({ add: [recorded.step('suspend', words)], kind: 'state', text })
+}
+
 /** Undoes what another daemon has begun. The machine is there. */
 export async function undoSuspend(instance: MachineInstance, { words }: StepRecord): Promise<void> {
   const [, folder = '', id = '', state, agent] = words
@@ -267,50 +294,6 @@ async function undo(work: Parameters<NonNullable<Step['undo']>>[0], steps: reado
       .undo?.(work)
       .catch((error) => context.log.warn('undo step failed', { step: step.name, error: messageOf(error) }))
   }
-}
-
-/** Throws naming what cannot be saved. Returns the key of the device that is unplugged for it. */
-async function checkSuspend(
-  instance: MachineInstance,
-  { wasRunning, hasAgent }: Pick<Suspend, 'wasRunning' | 'hasAgent'>,
-): Promise<string | undefined> {
-  const { record, recorded, key } = instance
-  const fail = (text: string) => new AgentError('FAILED_PRECONDITION', text)
-  const { board, backends, devices } = specificationOf(instance)
-  const [leaving] = record.leaving
-  if (leaving !== undefined) throw fail(`${pathOf('devices', leaving)}: leaving the machine`)
-  const busy = recorded.steps.find(({ step }) => UNFINISHED.includes(step))
-  if (busy !== undefined) throw fail(`instance ${key}: step ${busy.step} has not ended`)
-  let vsock: string | undefined
-  for (const [name, device] of Object.entries(devices)) {
-    const refusal = refusalOf(device, backends[device.backend])
-    if (refusal !== undefined) throw fail(`${pathOf('devices', name)}: ${refusal}`)
-    if (backends[device.backend]?.vsockDaemon === undefined) continue
-    vsock = name
-    const at = pathOf('devices', name)
-    const cannot = `${at}: its daemon reads the guest's memory, so it has to leave`
-    if (record.document !== undefined) throw fail(`${cannot}, and that of a document cannot`)
-    if (board?.machine === 'microvm') throw fail(`${cannot}, and machine microvm lets none go`)
-    if (/q35/.test(board?.machine ?? '') && device.port === '')
-      throw fail(`${cannot}, and the first bus of q35 lets none go, want it in a root port`)
-    if (!wasRunning) throw fail(`${cannot}, and the guest is paused, want it running`)
-  }
-  if (hasAgent && !wasRunning)
-    throw fail(`instance ${key}: paused, and its agent cannot be asked, want it running or without_agent`)
-  return vsock
-}
-
-const UNFINISHED: readonly string[] = ['plug', 'reset', 'replace', 'snapshot', 'merge', 'suspend', 'replug']
-
-function refusalOf({ disk }: Device, backend: Backend | undefined): string | undefined {
-  if (disk?.nvme) return 'an NVMe disk cannot be saved, want a virtio one'
-  if (backend?.vhostUser !== undefined)
-    return "a vhost-user daemon reads the guest's memory, want it unplugged"
-  if (backend?.virtiofsd !== undefined) return "virtiofsd reads the guest's memory, want it unplugged"
-  if (backend?.folder !== undefined) return 'a folder that QEMU serves cannot be saved'
-  if (backend?.file?.access === File_Access.SCRATCH)
-    return 'what the guest has written to access SCRATCH is not saved, want READ_WRITE'
-  return undefined
 }
 
 async function saveMemory(work: Suspend): Promise<void> {
@@ -367,20 +350,16 @@ async function drainedRings(instance: MachineInstance): Promise<readonly Ring[]>
 }
 
 async function manifestOf(work: Suspend): Promise<Manifest> {
-  const { files, hasAgent, host, id, instance, livePorts, memoryForm, request, unplugged } = work
+  const { files, hasAgent, host, id, instance, memoryForm, request, rings, unplugged } = work
   const { record, streams } = instance
   const createdMs = Date.now()
   const path = join(work.work, FILES.state)
   await writeState(path, instance, { ...work, createdMs })
   files.set(FILES.state, await factsOf(path))
-  const { board, backends } = specificationOf(instance)
+  await refuseWrites(work)
+  const { board } = specificationOf(instance)
   const boot = (['kernel', 'initrd', 'vmlinux'] as const).flatMap((name) =>
     board?.[name] ? [{ field: `board.${name}`, backend: '', path: board[name] }] : [],
-  )
-  const disks = Object.entries(backends).flatMap(([backend, { file }]) =>
-    file === undefined
-      ? []
-      : [{ field: pathOf('backends', backend, 'file', 'path'), backend, path: file.path }],
   )
   return {
     version: 1,
@@ -388,9 +367,31 @@ async function manifestOf(work: Suspend): Promise<Manifest> {
     ...{ createdMs, host, state: work.wasRunning ? 'running' : 'paused', memoryForm, hasAgent },
     ...{ isClone: record.clone, unplugged },
     files: Object.fromEntries(files),
-    outside: await Promise.all([...boot, ...disks].map(outsideFacts)),
+    outside: [...(await Promise.all(boot.map(outsideFacts))), ...work.disks],
     streams: [...streams.values()].map(({ port, container, exec, stream }) => ({
-      ...{ port, container, exec, stream, isLive: livePorts.includes(port) },
+      ...{
+        port,
+        container,
+        exec,
+        stream,
+        isLive: hasAgent && rings.some(({ isClosed, number }) => number === port && !isClosed),
+      },
     })),
   }
+}
+
+async function disksOf(instance: MachineInstance): Promise<readonly OutsideFile[]> {
+  const disks = Object.entries(specificationOf(instance).backends).flatMap(([backend, { file }]) =>
+    file === undefined
+      ? []
+      : [{ field: pathOf('backends', backend, 'file', 'path'), backend, path: file.path }],
+  )
+  return await Promise.all(disks.map(outsideFacts))
+}
+
+/** Throws FAILED_PRECONDITION for a disk that another has written since QEMU has left it. */
+async function refuseWrites({ disks, instance }: Suspend): Promise<void> {
+  for (const { changed, field, path } of await disksOf(instance))
+    if (disks.find((disk) => disk.field === field)?.changed !== changed)
+      throw new AgentError('FAILED_PRECONDITION', `${field}: ${path}: another has written it meanwhile`)
 }

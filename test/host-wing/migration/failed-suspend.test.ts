@@ -6,6 +6,7 @@ import {
   DeviceStatus_Plug as Plug,
   SuspendInstanceRequest,
 } from '../../../src/gen/microvm/instance/v1/instance.ts'
+import { StepRecord } from '../../../src/gen/microvm/instance/v1/records.ts'
 import type { Instances } from '../../../src/host/instance/instances.ts'
 import type { Registry, Change as RowChange } from '../../../src/host/instance/registry/registry.ts'
 import type { AtStep } from '../../../src/host/migration/faults.ts'
@@ -55,11 +56,8 @@ class SuspendedWing extends FakeWing {
   }
 }
 
-const suspend = (instances: Instances) =>
-  instances.suspend(
-    SuspendInstanceRequest.fromPartial({ key: 'web', name: 'one', withoutAgent: true }),
-    ADMIN,
-  )
+const suspend = (instances: Instances, withoutAgent = true) =>
+  instances.suspend(SuspendInstanceRequest.fromPartial({ key: 'web', name: 'one', withoutAgent }), ADMIN)
 
 const isWritten = (step: string) => (changes: readonly RowChange[]) =>
   changes.some(({ key, payload }) => payload !== undefined && key.startsWith(`web/${step}/`))
@@ -119,5 +117,34 @@ describe('the vsock device of a machine that was not saved', { timeout: TIMEOUT_
     qemu.failures.clear()
     await expect.poll(() => wing.unfinished(), { timeout: 10_000 }).toEqual([])
     expect(await plugOf(instances)).toBe(Plug.PRESENT)
+  })
+})
+
+describe('the streams of a machine that was not saved', { timeout: TIMEOUT_MS }, () => {
+  it('go on, but for those that had ended before', async () => {
+    const wing = new SuspendedWing()
+    const isBegun = (changes: readonly RowChange[]) =>
+      changes.some(
+        ({ key, payload }) =>
+          key.startsWith('web/suspend/') &&
+          payload !== undefined &&
+          StepRecord.decode(payload).words[5] !== undefined,
+      )
+    const before = await wing.daemon(isBegun)
+    await wing.make(before)
+    const [holder] = wing.holders.running.values()
+    const ports: number[] = []
+    for (const stream of ['stdin', 'stdout', 'stderr'])
+      ports.push((await before.allocatePort({ key: 'web', container: 'c', exec: '', stream }, ADMIN)).port)
+    const [ended = 0, live = 0] = ports
+    holder?.endRing(ended)
+    void suspend(before, false).catch(() => {})
+    await expect.poll(() => wing.isDead).toBe(true)
+    await before.close()
+    // The agent lets it go.
+    holder?.endRing(live)
+    const after = await wing.daemon()
+    await after.get('web', ADMIN)
+    expect((await after.streams('web', ADMIN)).map(({ closed }) => closed)).toEqual([true, false, false])
   })
 })

@@ -84,14 +84,30 @@ function diskUser(path: string, asking: DiskUser): string {
   return disksHere(asking).length > 1 ? 'another disk of the machine' : 'another process'
 }
 
-/** Refuses files that layers of other instances are on, which keep no lock while they are stopped. */
+/** Refuses files that layers of other instances are on, and those of a machine that is being saved or loaded: no lock is on them. */
 export function refuseOthersBases(backends: Backends = {}, asking: DiskUser): void {
   // A clone writes to its own layers alone.
   const written = Object.fromEntries(
     Object.entries(backends).filter(([key]) => !asking.record.clone || !hasLayers(asking, key)),
   )
-  for (const other of asking.all())
-    if (other !== asking) refuseBases(written, layersOf(other), nameOf(other, asking))
+  for (const other of asking.all()) {
+    if (other === asking) continue
+    refuseBases(written, layersOf(other), nameOf(other, asking))
+    if (other.recorded.steps.some(({ step }) => step === 'suspend' || step === 'resume'))
+      refuseShared(written, other, asking)
+  }
+}
+
+function refuseShared(backends: Backends, other: DiskUser, asking: DiskUser): void {
+  const others = Object.values(other.record.specification?.backends ?? {})
+  for (const [key, { file }] of Object.entries(backends)) {
+    const isHere = file && isSameFile(file.path)
+    const found = others.find((each) => each.file && isHere?.(each.file.path))?.file
+    const isWritten = [found, file].some((each) => each?.access === File_Access.READ_WRITE)
+    if (found === undefined || !isWritten) continue
+    const text = `${found.path}: ${nameOf(other, asking)} is being saved or loaded with it`
+    throw new AgentError('FAILED_PRECONDITION', `${pathOf('backends', key, 'file', 'path')}: ${text}`)
+  }
 }
 
 function hasLayers({ record }: DiskUser, key: string): boolean {

@@ -117,6 +117,9 @@ export type StepName =
   | 'replug'
   | 'repair'
 
+/** A saved machine that has run is resumed no more: its disks may have what its memory does not know. */
+export const RUNS = 'runs'
+
 /** What is made for an instance, in this order. It is undone in the reverse order. */
 export const STEPS: Readonly<Record<StepName, Step>> = {
   folder: {
@@ -128,14 +131,19 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
     },
     undo: ({ folder }) => rm(folder, { recursive: true, force: true }),
   },
-  /** Words are an empty one, the folder of the saved machine, its id, and the instance's key. It is no other's from then on. */
+  /**
+   * Words are an empty one, the folder of the saved machine, its id, the instance's key, and RUNS once its guest may have run. It is
+   * no other's from then on.
+   */
   resume: {
     isKept: true,
     make: async (context, { words: [, saved = '', id = '', key = ''], bring }) => {
       await claimSaved(saved, { id, folder: context.folder, key })
       await bring?.()
     },
-    undo: ({ folder }, [, saved = '', id = '']) => releaseSaved(saved, { id, folder }),
+    undo: async ({ folder }, [, saved = '', id = '', , runs]) => {
+      if (runs !== RUNS) await releaseSaved(saved, { id, folder })
+    },
   },
   /** Words are an empty one, the folder of the saved machine, which stays, and its id. */
   clone: { isKept: true, make: async (_, { bring }) => await bring?.(), undo: async () => {} },
@@ -254,7 +262,10 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
     make: async () => {},
     undo: ({ folder }, [id]) => removeLayerFiles(folder, [{ id: Number(id) }]),
   },
-  /** Words are an empty one, the folder of the saved machine, its id, and the state that the machine had. */
+  /**
+   * Words are an empty one, the folder of the saved machine, its id, the state that the machine had, `agent` if that was asked, and
+   * the ports whose streams had ended.
+   */
   suspend: { isKept: true, make: async () => {}, undo: async () => {} },
   /** A device that was unplugged for a while: words are its key, and an encoded PlugRequest in base64. */
   replug: { make: async () => {}, undo: async () => {} },

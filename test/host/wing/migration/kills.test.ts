@@ -93,6 +93,29 @@ function stepsOf(
 
 const FEW: readonly string[] = ['devices', 'end', 'cont']
 
+describe('a saved machine whose guest has run', { timeout: TIMEOUT_MS }, () => {
+  it('is not resumed a second time after the death of its daemon and its QEMU', async () => {
+    const host = new CountingMachines()
+    await host.make()
+    await host.suspend()
+    const reached = Promise.withResolvers<void>()
+    host.atStep = async (_, at) => {
+      if (at !== 'commit') return
+      for (const pid of host.pidsOf('qemu')) process.kill(pid, 'SIGKILL')
+      reached.resolve()
+      await new Promise(() => {})
+    }
+    void host.resume().catch(() => {})
+    await reached.promise
+    await host.leave()
+    host.atStep = async () => {}
+    await expect.poll(() => found(host), { timeout: 10_000 }).toBe('stopped')
+    await expect(host.resume({}, 'other')).rejects.toMatchObject({ code: 'FAILED_PRECONDITION' })
+    await host.end()
+    expect(leftovers(host.folder)).toEqual([])
+  })
+})
+
 describe('a machine is running or suspended, never half and never twice', { timeout: TIMEOUT_MS }, () => {
   it.each(['daemon', 'qemu', 'holder'] as const)('after a kill -9 of its %s at any step', async (killed) => {
     const host = new CountingMachines()

@@ -1,3 +1,4 @@
+import { spawnSync } from 'node:child_process'
 import {
   cpSync,
   existsSync,
@@ -11,6 +12,7 @@ import {
 } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { messageOf } from '../../../../src/base/errors.ts'
 import { Any } from '../../../../src/gen/google/protobuf/any.ts'
 import {
   ChangeStateRequest_Change as Change,
@@ -221,6 +223,47 @@ describe('a machine that is suspended', { timeout: TIMEOUT_MS }, () => {
     expect((await instances.get('web', ADMIN)).specification?.devices.vsock).toMatchObject({ slot: 6 })
     await host.end()
     expect(leftovers(host.folder)).toEqual([])
+  })
+
+  it('that is paused has its disks again when it is not saved, and is saved later', async () => {
+    const host = new CountingMachines()
+    await host.make()
+    await host.change(Change.PAUSE)
+    host.atStep = async (_, at) => {
+      if (at === 'manifest') throw new Error('asked for')
+    }
+    await expect(host.suspend()).rejects.toThrow('asked for')
+    const write = () => spawnSync('qemu-io', ['-f', 'raw', '-c', 'write 0 512', join(host.disks, 'root')])
+    expect(write().stderr.toString()).toMatch(/Failed to get .*lock/)
+    expect((await (await host.open()).get('web', ADMIN)).state).toBe(State.PAUSED)
+    host.atStep = async () => {}
+    await host.suspend()
+    expect(await host.resume()).toMatchObject({ state: State.PAUSED })
+    await host.change(Change.RUN)
+    await host.counted('web', 300)
+    await host.told()
+    await host.end()
+  })
+
+  it('shares its disks with nobody while it is saved', async () => {
+    const host = new CountingMachines()
+    await host.make()
+    const root = join(host.disks, 'root')
+    const started: unknown[] = []
+    host.atStep = async (_, at) => {
+      if (at !== 'rings') return
+      const instances = await host.open()
+      started.push(await instances.ensure(host.request('other'), ADMIN).catch(messageOf))
+      writeFileSync(root, 'x', { flag: 'r+' })
+    }
+    await expect(host.suspend()).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      message: `manifest: backends.root-file.file.path: ${root}: another has written it meanwhile`,
+    })
+    const field = 'backends.root-file.file.path'
+    expect(started).toEqual([`${field}: ${root}: instance web is being saved or loaded with it`])
+    await host.counted('web', 300)
+    await host.end()
   })
 
   it('is refused by name, and goes on, where something of it cannot be saved', async () => {

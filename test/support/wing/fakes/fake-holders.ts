@@ -151,6 +151,13 @@ export class FakeHolder implements Holder {
     this.#rings.set(number, { ring, bytes })
   }
 
+  /** The guest ends a connection. */
+  endRing(number: number): void {
+    const { ring, bytes } = this.#rings.get(number) ?? {}
+    if (ring !== undefined && bytes !== undefined)
+      this.#rings.set(number, { ring: { ...ring, isClosed: true }, bytes })
+  }
+
   async end(): Promise<void> {
     this.#request()
     this.die()

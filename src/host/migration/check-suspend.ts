@@ -1,0 +1,49 @@
+import { AgentError } from '../../base/errors.ts'
+import { type Backend, type Device, File_Access } from '../../gen/microvm/instance/v1/instance.ts'
+import { specificationOf } from '../instance/devices/plug.ts'
+import type { MachineInstance } from '../instance/instance.ts'
+import { pathOf } from '../spec/component-path.ts'
+
+/** Throws naming what cannot be saved. Returns the key of the device that is unplugged for it. */
+export async function checkSuspend(
+  instance: MachineInstance,
+  { wasRunning, hasAgent }: { readonly wasRunning: boolean; readonly hasAgent: boolean },
+): Promise<string | undefined> {
+  const { record, recorded, key } = instance
+  const fail = (text: string) => new AgentError('FAILED_PRECONDITION', text)
+  const { board, backends, devices } = specificationOf(instance)
+  const [leaving] = record.leaving
+  if (leaving !== undefined) throw fail(`${pathOf('devices', leaving)}: leaving the machine`)
+  const busy = recorded.steps.find(({ step }) => UNFINISHED.includes(step))
+  if (busy !== undefined) throw fail(`instance ${key}: step ${busy.step} has not ended`)
+  let vsock: string | undefined
+  for (const [name, device] of Object.entries(devices)) {
+    const refusal = refusalOf(device, backends[device.backend])
+    if (refusal !== undefined) throw fail(`${pathOf('devices', name)}: ${refusal}`)
+    if (backends[device.backend]?.vsockDaemon === undefined) continue
+    vsock = name
+    const at = pathOf('devices', name)
+    const cannot = `${at}: its daemon reads the guest's memory, so it has to leave`
+    if (record.document !== undefined) throw fail(`${cannot}, and that of a document cannot`)
+    if (board?.machine === 'microvm') throw fail(`${cannot}, and machine microvm lets none go`)
+    if (/q35/.test(board?.machine ?? '') && device.port === '')
+      throw fail(`${cannot}, and the first bus of q35 lets none go, want it in a root port`)
+    if (!wasRunning) throw fail(`${cannot}, and the guest is paused, want it running`)
+  }
+  if (hasAgent && !wasRunning)
+    throw fail(`instance ${key}: paused, and its agent cannot be asked, want it running or without_agent`)
+  return vsock
+}
+
+const UNFINISHED: readonly string[] = ['plug', 'reset', 'replace', 'snapshot', 'merge', 'suspend', 'replug']
+
+function refusalOf({ disk }: Device, backend: Backend | undefined): string | undefined {
+  if (disk?.nvme) return 'an NVMe disk cannot be saved, want a virtio one'
+  if (backend?.vhostUser !== undefined)
+    return "a vhost-user daemon reads the guest's memory, want it unplugged"
+  if (backend?.virtiofsd !== undefined) return "virtiofsd reads the guest's memory, want it unplugged"
+  if (backend?.folder !== undefined) return 'a folder that QEMU serves cannot be saved'
+  if (backend?.file?.access === File_Access.SCRATCH)
+    return 'what the guest has written to access SCRATCH is not saved, want READ_WRITE'
+  return undefined
+}
