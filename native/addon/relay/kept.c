@@ -30,13 +30,16 @@ static size_t smaller(size_t one, size_t other) {
   return one < other ? one : other;
 }
 
-static bool forget(const struct stream *stream, int pipe, size_t length) {
-  while (length > 0) {
-    ssize_t forgotten = splice(pipe, NULL, stream->nowhere, NULL, length, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
-    if (forgotten <= 0) return false;
-    length -= (size_t)forgotten;
+/* Returns how many bytes are gone. */
+static size_t forget(const struct stream *stream, int pipe, size_t length) {
+  size_t forgotten = 0;
+  while (forgotten < length) {
+    ssize_t count = splice(pipe, NULL, stream->nowhere, NULL, length - forgotten, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+    if (count == -1 && errno == EINTR) continue;
+    if (count <= 0) break;
+    forgotten += (size_t)count;
   }
-  return true;
+  return forgotten;
 }
 
 static void drop_acknowledged(struct stream *stream) {
@@ -45,7 +48,7 @@ static void drop_acknowledged(struct stream *stream) {
   uint64_t until = totals->acknowledged < totals->delivered ? totals->acknowledged : totals->delivered;
   if (until <= totals->dropped) return;
   totals->is_dropping = 1;
-  if (forget(stream, stream->kept, (size_t)(until - totals->dropped))) totals->dropped = until;
+  totals->dropped += forget(stream, stream->kept, (size_t)(until - totals->dropped));
   totals->is_dropping = 0;
   stream->is_kept_full = false;
 }
@@ -131,10 +134,10 @@ static ssize_t keep_some(const struct stream *stream, int pipe, size_t length) {
   return splice(pipe, NULL, stream->kept, NULL, length, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
 }
 
-/* A pipe has a number of places, and a few bytes take one. */
+/* A pipe has a number of places, and a few bytes take one. The source is not asked: it may have bytes by now. */
 static bool is_kept_full(struct stream *stream) {
-  struct pollfd source = {.fd = stream->source, .events = POLLIN};
-  stream->is_kept_full = stream->held_bytes > 0 || (poll(&source, 1, 0) == 1 && (source.revents & POLLIN) != 0);
+  struct pollfd kept = {.fd = stream->kept, .events = POLLOUT};
+  stream->is_kept_full = poll(&kept, 1, 0) == 0;
   return stream->is_kept_full;
 }
 
@@ -145,7 +148,8 @@ static ssize_t fill(struct stream *stream) {
   if (stream->is_stopping || most == 0) return 0;
   if (stream->held_bytes > 0) {
     ssize_t moved = keep_some(stream, stream->through, smaller(most, stream->held_bytes));
-    if (moved == -1 && errno == EAGAIN) is_kept_full(stream);
+    if (moved == -1 && errno == EINTR) return 1;
+    if (moved == -1 && errno == EAGAIN) stream->is_kept_full = true;
     if (moved <= 0) return moved == 0 || errno == EAGAIN ? 0 : -errno;
     stream->held_bytes -= (size_t)moved;
     stream->totals->received += (uint64_t)moved;
@@ -183,7 +187,7 @@ static ssize_t offer(struct stream *stream) {
   ssize_t offered = tee(stream->kept, stream->sent, KEPT_BYTES, SPLICE_F_NONBLOCK);
   if (offered == -1) return errno == EAGAIN || errno == EINTR ? 0 : -errno;
   size_t before = smaller((size_t)(totals->delivered - totals->dropped), (size_t)offered);
-  if (!forget(stream, stream->sent, before)) return -EIO;
+  if (forget(stream, stream->sent, before) < before) return -EIO;
   stream->sent_bytes = (size_t)offered - before;
   if (stream->sent_bytes > 0) totals->sent_end = totals->dropped + (uint64_t)offered;
   return (ssize_t)stream->sent_bytes;

@@ -42,6 +42,14 @@ export function buildDyingHolder(): Promise<string> {
   return compile('test-dying-holder', [...holderSources, source], ['-Wl,--wrap=pwrite'])
 }
 
+/** The parts of the relay that an output which resumes needs, in the cases of kept-steps.c. */
+export function buildKeptSteps(): Promise<string> {
+  const parts = ['kept', 'stream', 'tail'].map((name) => join(nativeRoot, 'addon/relay', `${name}.c`))
+  const source = join(projectRoot, 'test/support/os/kept-steps.c')
+  const flags = [...SANITIZER_FLAGS, `-I${nativeRoot}`, '-Wl,--wrap=splice']
+  return compile('test-kept-steps', [...parts, source], flags)
+}
+
 export function buildParts(): Promise<string> {
   const parts = vminitSources.filter((source) => !source.endsWith('/main.c'))
   return compile('test-parts', [...parts, join(import.meta.dirname, 'parts.c')], SANITIZED_VMINIT)
