@@ -37,7 +37,7 @@ const O_PATH = 0o10_000_000
  * The instance's processes own the folder of this socket, and could have put a link to a socket of another there. Rejects
  * with PERMISSION_DENIED for what is no socket of theirs.
  */
-async function openSocketOf(uid: number, path: string): Promise<FileHandle> {
+export async function openSocketOf(uid: number, path: string): Promise<FileHandle> {
   const file = await open(path, O_PATH | constants.O_NOFOLLOW).catch((error) => {
     throw new AgentError('UNAVAILABLE', `${path}: ${errnoOf(error)}`)
   })

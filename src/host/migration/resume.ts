@@ -7,6 +7,7 @@ import { ResumedRequest } from '../../gen/microvm/agent/v1/lifecycle.ts'
 import { PlugRequest, type SavedInit, State } from '../../gen/microvm/instance/v1/instance.ts'
 import { type InstanceRecord, type StepRecord, StreamRecord } from '../../gen/microvm/instance/v1/records.ts'
 import { vsockTaken } from '../instance/ask-agent.ts'
+import { openSocketOf } from '../instance/connect-agent.ts'
 import { plug } from '../instance/devices/plug.ts'
 import { answer } from '../instance/holder/ask-holder.ts'
 import type { MachineInstance } from '../instance/instance.ts'
@@ -114,6 +115,8 @@ async function run(instance: MachineInstance): Promise<void> {
   const { qmp } = instance.machine()
   const step = recorded.steps.find((each) => each.step === 'resume')
   if (step === undefined) return
+  // A QEMU that has ended by now has not run it.
+  await qmp.execute('query-status', {}, instance.ending)
   const text = 'the saved machine is to run'
   const runs = { ...step, words: [...step.words.slice(0, RUNS_WORD), RUNS] }
   await recorded.commit({ add: [runs], kind: 'state', text })
@@ -199,7 +202,7 @@ export async function load(
   await atStep('import', 'streams')
   for (const { port, isLive } of manifest.streams) {
     await listenAgain(instance, port)
-    if (!isLive) await endStream(`${guestSocket(context.folder)}_${port}`)
+    if (!isLive) await endStream(instance, `${guestSocket(context.folder)}_${port}`)
   }
   if (manifest.unplugged !== '') {
     await atStep('import', 'plug')
@@ -211,8 +214,9 @@ export async function load(
 }
 
 /** A stream that had ended has all its bytes, and ends again. */
-async function endStream(path: string): Promise<void> {
-  const socket = connect(path)
+async function endStream({ record: { uid } }: MachineInstance, path: string): Promise<void> {
+  await using file = uid === 0 ? undefined : await openSocketOf(uid, path)
+  const socket = connect(file === undefined ? path : `/proc/self/fd/${file.fd}`)
   await once(socket, 'connect')
   socket.destroy()
 }
