@@ -134,7 +134,7 @@ class HostInstances implements Instances {
       moves: parts.moves,
       find: (key) => this.#instances.get(key),
       takenIn: (key, caller) => this.#takenIn(key, caller),
-      add: (record) => this.#addSaved(record),
+      ...{ add: (record) => this.#addSaved(record), quotas: parts.quotas },
     })
     this.clone = this.#saved.clone
     this.suspend = this.#saved.suspend

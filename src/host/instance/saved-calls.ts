@@ -6,6 +6,7 @@ import {
   EnsureInstanceRequest,
   type Instance,
   SavedInit,
+  type SavedMachine,
   State,
 } from '../../gen/microvm/instance/v1/instance.ts'
 import { InstanceRecord } from '../../gen/microvm/instance/v1/records.ts'
@@ -15,6 +16,7 @@ import type { WantedInstance } from './documents/wanted-instance.ts'
 import type { MachineInstance } from './instance.ts'
 import type { Caller, Instances, OwnerCheck } from './instances.ts'
 import type { Moves } from './moves.ts'
+import { checkSavedQuota, type Quotas } from './record/quota.ts'
 
 interface SavedHost {
   readonly moves: Moves | undefined
@@ -22,6 +24,7 @@ interface SavedHost {
   /** The instance that the caller may see. */
   readonly takenIn: (key: string, caller: Caller) => Promise<MachineInstance>
   readonly add: (record: InstanceRecord) => MachineInstance
+  readonly quotas: Quotas | undefined
 }
 
 export interface SavedCalls extends Pick<Instances, 'clone' | 'suspend' | 'listSaved' | 'deleteSaved'> {
@@ -38,7 +41,8 @@ export function savedCalls(host: SavedHost): SavedCalls {
     if (host.moves !== undefined) return host.moves
     throw new AgentError('UNIMPLEMENTED', 'no machines are saved here')
   }
-  const listSaved: SavedCalls['listSaved'] = async ({ tenant }) => await moves().list(tenant)
+  const listSaved: SavedCalls['listSaved'] = async (caller) =>
+    (await moves().list(caller.tenant)).map((saved) => seenBy(saved, caller))
   const ensureOf = async (
     request: EnsureInstanceRequest,
     how: { readonly caller: Caller; readonly checkOwner: OwnerCheck | undefined; readonly isClone: boolean },
@@ -84,7 +88,14 @@ export function savedCalls(host: SavedHost): SavedCalls {
         if (done !== undefined) return done
       }
       const instance = await host.takenIn(request.key, caller)
-      return await instance.change(() => moves().suspend(instance, request, caller), caller.signal)
+      const saved = await instance.change(async () => {
+        const { quotas = new Map() } = host
+        const { properties, specification } = instance.record
+        if (request.folder === '' && quotas.has(properties?.tenant ?? ''))
+          checkSavedQuota(quotas, { properties, specification }, await moves().list(properties?.tenant))
+        return await moves().suspend(instance, request, caller)
+      }, caller.signal)
+      return seenBy(saved, caller)
     },
     deleteSaved: async (name, { isRepeated = false, tenant }) => {
       await moves()
@@ -94,6 +105,11 @@ export function savedCalls(host: SavedHost): SavedCalls {
         })
     },
   }
+}
+
+/** A tenant may not know where the host has it. */
+function seenBy(saved: SavedMachine, { tenant }: Pick<Caller, 'tenant'>): SavedMachine {
+  return tenant === undefined ? saved : { ...saved, folder: '' }
 }
 
 function wantedSaved({ folder, name }: SavedInit, isClone: boolean): Pick<WantedInstance, 'differenceTo'> {

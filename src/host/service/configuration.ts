@@ -64,7 +64,7 @@ type Fail = (text: string) => never
 function tenantOf(name: string, value: unknown, fail: Fail): Tenant {
   const where = `tenants.${name}`
   if (!TENANT_NAME.test(name)) fail(`${where}: invalid name, want 1 to 32 of a-z, 0-9, _ and -`)
-  const names = ['uid', 'folders', 'instances', 'memory_mib', 'cpus']
+  const names = ['uid', 'folders', 'instances', 'memory_mib', 'cpus', 'saved_machines', 'saved_mib']
   const { uid, folders = [], ...numbers } = table(where, value, names, fail)
   if (typeof uid !== 'number' || !Number.isInteger(uid) || uid < 0 || uid > MOST_UID)
     return fail(`${where}.uid: want the number of a user`)
@@ -85,6 +85,8 @@ function quotaOf(where: string, numbers: Readonly<Record<string, unknown>>, fail
     instances: number('instances', DEFAULT_QUOTA.instances),
     memoryMib: number('memory_mib', DEFAULT_QUOTA.memoryMib),
     cpus: number('cpus', DEFAULT_QUOTA.cpus),
+    savedMachines: number('saved_machines', DEFAULT_QUOTA.savedMachines),
+    savedMib: number('saved_mib', DEFAULT_QUOTA.savedMib),
   }
 }
 

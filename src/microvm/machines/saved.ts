@@ -28,7 +28,10 @@ export async function suspend(context: MachineContext): Promise<undefined> {
     return
   }
   const times = `the guest stood still for ${milliseconds(saved.stoppedUs)}, its callers waited for ${milliseconds(saved.waitingUs)}`
-  await print(context, `${plainText(`${key}: saved as ${name} in ${saved.folder} (${times})`)}\n`)
+  await print(
+    context,
+    `${plainText(`${key}: saved as ${name}${saved.folder && ` in ${saved.folder}`} (${times})`)}\n`,
+  )
   context.reporter.progress('its memory holds all that the guest knew, keys too')
 }
 

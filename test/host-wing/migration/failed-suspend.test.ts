@@ -8,6 +8,7 @@ import {
 } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import { StepRecord } from '../../../src/gen/microvm/instance/v1/records.ts'
 import type { Instances } from '../../../src/host/instance/instances.ts'
+import { DEFAULT_QUOTA, type Quota } from '../../../src/host/instance/record/quota.ts'
 import type { Registry, Change as RowChange } from '../../../src/host/instance/registry/registry.ts'
 import type { AtStep } from '../../../src/host/migration/faults.ts'
 import { openMigration } from '../../../src/host/migration/migration.ts'
@@ -19,6 +20,7 @@ const TIMEOUT_MS = 30_000
 /** A machine with vsock, of a daemon that may die: then nothing that it writes reaches the registry any more. */
 class SuspendedWing extends FakeWing {
   isDead = false
+  quota: Partial<Quota> = {}
   atStep: AtStep = async () => {}
 
   async daemon(dies: (changes: readonly RowChange[]) => boolean = () => false): Promise<Instances> {
@@ -37,17 +39,18 @@ class SuspendedWing extends FakeWing {
     const host = { stateFolder: this.folder, acceleration: 'tcg', qemuVersion: async () => '7.2.0' }
     const parts = { ...host, holders: this.holders, log: silentLogger() }
     const moves = openMigration(parts, (operation, step) => this.atStep(operation, step))
-    return await this.open(registry, { moves })
+    const quotas = new Map([['anne', { ...DEFAULT_QUOTA, ...this.quota }]])
+    return await this.open(registry, { moves, quotas })
   }
 
-  async make(instances: Instances): Promise<void> {
+  async make(instances: Instances, tenant = ''): Promise<void> {
     this.holders.prepare = ({ devices }) => devices.add('name-vsock')
     const { devices, backends } = specification()
     const change = {
       devices: { ...devices, vsock: Device.fromPartial({ backend: 'socket', port: 'port', vsock: {} }) },
       backends: { ...backends, socket: { vsockDaemon: {} } },
     }
-    await instances.ensure(ensureRequest('web', { specification: change }), ADMIN)
+    await instances.ensure(ensureRequest('web', { tenant, specification: change }), ADMIN)
     await instances.changeState({ key: 'web', change: Change.RUN, graceMs: 0 }, ADMIN)
   }
 
@@ -146,5 +149,22 @@ describe('the streams of a machine that was not saved', { timeout: TIMEOUT_MS },
     const after = await wing.daemon()
     await after.get('web', ADMIN)
     expect((await after.streams('web', ADMIN)).map(({ closed }) => closed)).toEqual([true, false, false])
+  })
+})
+
+describe('a machine of a tenant', () => {
+  it.each([
+    [{ savedMachines: 0 }, '1 saved machines, want at most 0'],
+    [{ savedMib: 63 }, '64 MiB of saved machines, want at most 63'],
+  ])('is not saved beyond its quota %o, and goes on', async (quota, text) => {
+    const wing = new SuspendedWing()
+    wing.quota = quota
+    const instances = await wing.daemon()
+    await wing.make(instances, 'anne')
+    await expect(suspend(instances)).rejects.toMatchObject({
+      code: 'RESOURCE_EXHAUSTED',
+      message: `tenant anne: ${text}`,
+    })
+    expect(wing.holders.qemu.commands).not.toContain('device_del')
   })
 })

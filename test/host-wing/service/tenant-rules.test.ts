@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { AgentError } from '../../../src/base/errors.ts'
 import type { Backend, DeepPartial } from '../../../src/gen/microvm/instance/v1/instance.ts'
+import { DEFAULT_QUOTA } from '../../../src/host/instance/record/quota.ts'
 import {
   type DaemonClient,
   type RunningDaemon,
@@ -64,7 +65,7 @@ describe('what a tenant may give to a machine', () => {
     symlinkSync(join(folder, 'secret'), join(own, 'link'))
     symlinkSync(join(own, 'disk'), join(own, 'own-link'))
     symlinkSync(folder, join(own, 'up'))
-    const quota = { instances: 1000, memoryMib: 1_000_000, cpus: 1000 }
+    const quota = { ...DEFAULT_QUOTA, instances: 1000, memoryMib: 1_000_000, cpus: 1000 }
     const tenants = [{ name: 'anne', uid, folders: [own], quota }]
     running = await runMockDaemon({ configuration: { tenants } })
     anne = running.client('anne')

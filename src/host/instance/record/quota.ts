@@ -1,5 +1,10 @@
 import { AgentError } from '../../../base/errors.ts'
-import { type Instance, State } from '../../../gen/microvm/instance/v1/instance.ts'
+import {
+  type Instance,
+  type SavedMachine,
+  type Specification,
+  State,
+} from '../../../gen/microvm/instance/v1/instance.ts'
 
 /** What the instances of one tenant may take together. */
 export interface Quota {
@@ -7,9 +12,15 @@ export interface Quota {
   /** Of the guests that are not stopped: with the room for more, or the limit of an instance where that is larger. */
   readonly memoryMib: number
   readonly cpus: number
+  /** Those in the store that were not resumed, and what their files have. */
+  readonly savedMachines: number
+  readonly savedMib: number
 }
 
-export const DEFAULT_QUOTA: Quota = { instances: 64, memoryMib: 65_536, cpus: 128 }
+export const DEFAULT_QUOTA: Quota = {
+  ...{ instances: 64, memoryMib: 65_536, cpus: 128 },
+  ...{ savedMachines: 64, savedMib: 131_072 },
+}
 
 /** By the names of the tenants that have one. */
 export type Quotas = ReadonlyMap<string, Quota>
@@ -22,25 +33,49 @@ export function checkQuota(quotas: Quotas, next: QuotaUse, others: readonly Quot
   const tenant = tenantOf(next)
   const quota = quotas.get(tenant)
   if (quota === undefined) return
-  const check = (amount: number, what: string, most: number) => {
-    if (amount <= most) return
-    throw new AgentError('RESOURCE_EXHAUSTED', `tenant ${tenant}: ${amount} ${what}, want at most ${most}`)
-  }
+  const check = checkOf(tenant)
   const own = others.filter((other) => tenantOf(other) === tenant)
   const machines = [next, ...own.filter(({ state }) => state !== State.STOPPED)]
   const boards = machines.flatMap(({ specification }) => specification?.board ?? [])
-  const memory = machines.map(({ specification: { board, limits } = {} }) =>
-    Math.max(
-      Number((board?.memoryMib ?? 0n) + (board?.room?.memoryMib ?? 0n)),
-      Number(limits?.memoryMib ?? 0n),
-    ),
+  const memory = machines.map(({ specification }) =>
+    Math.max(memoryOf(specification), Number(specification?.limits?.memoryMib ?? 0n)),
   )
-  const sum = (numbers: readonly number[]) => numbers.reduce((total, each) => total + each, 0)
   check(own.length + 1, 'instances', quota.instances)
   check(sum(memory), 'MiB of memory in machines', quota.memoryMib)
   check(sum(boards.map(({ cpus, room }) => cpus + (room?.cpus ?? 0))), 'CPUs in machines', quota.cpus)
 }
 
-function tenantOf({ properties }: QuotaUse): string {
+/** The same for the machine of `next` as one more saved machine, which may take as much as its memory. */
+export function checkSavedQuota(
+  quotas: Quotas,
+  next: Pick<QuotaUse, 'properties' | 'specification'>,
+  saved: readonly SavedMachine[],
+): void {
+  const tenant = tenantOf(next)
+  const quota = quotas.get(tenant)
+  if (quota === undefined) return
+  const check = checkOf(tenant)
+  const own = saved.filter((each) => each.tenant === tenant && each.resumedAs === '')
+  const mib = Math.ceil(sum(own.map(({ sizeBytes }) => Number(sizeBytes))) / 2 ** 20)
+  check(own.length + 1, 'saved machines', quota.savedMachines)
+  check(mib + memoryOf(next.specification), 'MiB of saved machines', quota.savedMib)
+}
+
+function checkOf(tenant: string): (amount: number, what: string, most: number) => void {
+  return (amount, what, most) => {
+    if (amount <= most) return
+    throw new AgentError('RESOURCE_EXHAUSTED', `tenant ${tenant}: ${amount} ${what}, want at most ${most}`)
+  }
+}
+
+function memoryOf({ board }: Partial<Specification> = {}): number {
+  return Number((board?.memoryMib ?? 0n) + (board?.room?.memoryMib ?? 0n))
+}
+
+function sum(numbers: readonly number[]): number {
+  return numbers.reduce((total, each) => total + each, 0)
+}
+
+function tenantOf({ properties }: Pick<QuotaUse, 'properties'>): string {
   return properties?.tenant ?? ''
 }

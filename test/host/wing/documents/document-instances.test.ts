@@ -17,6 +17,7 @@ import { DocumentRecord } from '../../../../src/gen/microvm/instance/v1/records.
 import type { Instances } from '../../../../src/host/instance/instances.ts'
 import { recordOf, recordRow } from '../../../../src/host/instance/record/instance-record.ts'
 import type { Quotas } from '../../../../src/host/instance/record/quota.ts'
+import { DEFAULT_QUOTA } from '../../../../src/host/instance/record/quota.ts'
 import { memoryRegistry } from '../../../../src/host/instance/registry/memory-registry.ts'
 import type { Registry, Change as Row } from '../../../../src/host/instance/registry/registry.ts'
 import { readMachine } from '../../../../src/host/machine/document/document.ts'
@@ -378,7 +379,7 @@ describe('an instance that was made of a document', () => {
   })
 
   it('counts against the quota of its tenant', async () => {
-    const quotas = new Map([['anne', { instances: 4, memoryMib: 100, cpus: 4 }]])
+    const quotas = new Map([['anne', { ...DEFAULT_QUOTA, instances: 4, memoryMib: 100, cpus: 4 }]])
     const { instances } = await openOwn(quotas)
     await instances.ensure(request(OWN), ANNE)
     const other = OWN.replaceAll('web', 'more').replace('root-of-more', 'root-of-web')
