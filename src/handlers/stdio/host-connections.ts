@@ -170,8 +170,11 @@ function listenForHost(options: {
   const waiting = new KeptConnections(os, ACCEPTED, ACCEPTED_AGE_MS, arrived)
   const named = async (port: string, fd: Fd, taken: AbortSignal) => {
     try {
-      waiting.nameOf(port, await readName(os, fd, taken))
+      const name = await readName(os, fd, taken)
+      taken.throwIfAborted()
+      waiting.nameOf(port, name)
       arrivals.announce()
+      log.debug('connection for a stream has its name', { port })
     } catch (error) {
       // It was taken, or was closed with less than a name, which only its port can tell.
       if (!taken.aborted) log.debug('connection for a stream has no name', { port, error: messageOf(error) })

@@ -260,6 +260,68 @@ describe('streams over ports that a caller stops', () => {
     }
   })
 
+  it('that the host dials, and that do not resume, go on only at the port that a caller names', async () => {
+    const [LISTENER, peer] = [1027, (port: number) => ({ kind: 'vsock', cid: 2, port }) as const]
+    for (const isNamed of [false, true]) {
+      const made = await machineWithContainer(
+        {},
+        { config: { streamGraceMs: 5000 }, stdio: { listenerPort: LISTENER } },
+      )
+      const { os, handlers, context, runtime } = made
+      os.hostSockets.dial(LISTENER, peer(8))
+      await handlers.execProcess(execRequest('c1', 'e1', {}, { stdoutPort: 8 }), neverAborted)
+      await settle()
+      await context.ports.detach()
+      const [same, next] = [os.hostSockets.dial(LISTENER, peer(8)), os.hostSockets.dial(LISTENER, peer(9))]
+      await context.ports.attach(isNamed ? [{ oldPort: 8, newPort: 9 }] : [])
+      await settle()
+      const process = runtime.last()
+      const send = () => write(os, process.stdout, 'to whom it is meant for')
+      if (isNamed) send()
+      for (let second = 0; second < 15; second++) {
+        await settle()
+        os.clock.advance(1000)
+      }
+      await settle()
+      if (!isNamed) expect(send).toThrow('EPIPE')
+      runtime.end(process.pid, { code: 0 })
+      await settle()
+      const got = [same, next].map((end) => os.streams.tryRead(end, 99)?.toString())
+      expect(got).toEqual([undefined, isNamed ? 'to whom it is meant for' : undefined])
+    }
+  })
+
+  it('that resume take no byte of the opening for input, however late it comes', async () => {
+    const [LISTENER, peer] = [1027, (port: number) => ({ kind: 'vsock', cid: 2, port }) as const]
+    const config = { streamGraceMs: 60_000, streamResume: true }
+    for (const early of [0, 8, 12]) {
+      const made = await machineWithContainer(
+        {},
+        { config, stdio: { listenerPort: LISTENER, resumes: true } },
+      )
+      const { os, handlers, context, runtime } = made
+      const first = os.hostSockets.dial(LISTENER, peer(8))
+      await handlers.execProcess(execRequest('c1', 'e1', {}, { stdinPort: 8 }), neverAborted)
+      await settle()
+      const opening = Buffer.concat([os.streams.tryRead(first, 8) ?? Buffer.alloc(0), Buffer.alloc(8)])
+      await context.ports.detach()
+      const next = os.hostSockets.dial(LISTENER, peer(9))
+      if (early > 0) os.streams.tryWrite(next, opening.subarray(0, early))
+      await context.ports.attach([{ oldPort: 8, newPort: 9 }])
+      await settle()
+      os.streams.tryWrite(next, opening.subarray(early))
+      for (let turn = 0; turn < 10; turn++) {
+        await settle()
+        os.clock.advance(100)
+      }
+      expect(os.streams.tryRead(next, 16)).toEqual(opening)
+      write(os, next, 'input')
+      await settle()
+      expect(os.streams.tryRead(runtime.last().stdin, 99)?.toString(), `${early} bytes early`).toBe('input')
+      runtime.end(runtime.last().pid, { code: 0 })
+    }
+  })
+
   it('of a terminal share their next connection too', async () => {
     const { os, handlers, context, runtime } = await machineWithContainer()
     const first = os.hostSockets.accept(7)

@@ -21,8 +21,12 @@ describe('streams that resume, for which the host dials', () => {
   let host: HostPorts
   let pod: AgentPod
   const dial = (port: number) => dialFrom(host.folder, port, LISTENER)
+  const accepted = (port: number) =>
+    pod.started.logged({ msg: 'connection for a stream waits', port: `${port}` })
+  const named = (port: number) =>
+    pod.started.logged({ msg: 'connection for a stream has its name', port: `${port}` })
   beforeAll(async () => {
-    const settings = { stream_grace: '{ secs = 60 }', stream_resume: 'true' }
+    const settings = { stream_grace: '{ secs = 60 }', stream_resume: 'true', log_level: '"debug"' }
     host = makeHostPorts({ ...settings, passfd_listener_port: `${LISTENER}` })
     pod = await startPod({ settings: host.settings })
     await pod.run('host', ['sleep', '1000'])
@@ -75,18 +79,22 @@ describe('streams that resume, for which the host dials', () => {
     const opening = openingFor(writer.openings[0]?.name ?? '', writer.acknowledged)
     nextStdin.write(opening.subarray(0, 5))
     nextStdout.write(openingFor(reader.openings[0]?.name ?? '', reader.total))
-    await sleep(50)
+    await Promise.all([accepted(113), named(114)])
     nextStdin.write(opening.subarray(5))
     await Promise.all([writer.write(nextStdin), reader.read(nextStdout)])
     expect(reader.bytes.equals(ALL)).toBe(true)
     expect(await added.wait()).toBe(0)
   })
 
-  it('go on over a connection whose port Attach names', async () => {
-    const { added, reader } = await lost('attached', 121)
+  it('wait for their name on a connection whose port Attach names', async () => {
+    const { added, reader, name } = await lost('attached', 121)
+    const opening = openingFor(name, reader.total)
     await pod.started.lifecycle.attach({ streams: [{ oldPort: 121, newPort: 122 }] })
     await killAgent(pod)
     const second = await dial(122)
+    second.write(opening.subarray(0, 10))
+    await accepted(122)
+    second.write(opening.subarray(10))
     const waited = added.wait()
     await reader.read(second)
     expect(reader.bytes.equals(ALL)).toBe(true)
@@ -101,7 +109,7 @@ describe('streams that resume, for which the host dials', () => {
     const opening = openingFor(reader.openings[0]?.name ?? '', reader.total)
     const [early, late] = [await dial(132), await dial(133)]
     early.write(opening)
-    await sleep(200)
+    await named(132)
     late.write(opening)
     await closed(early)
     expect(early.bytesRead).toBe(0)
@@ -116,14 +124,14 @@ describe('streams that resume, for which the host dials', () => {
     const { added, reader, name } = await lost('other', 141)
     const [same, other] = [await dial(141), await dial(142)]
     other.write(openingFor('ff'.repeat(8), reader.total))
-    await sleep(300)
-    expect([same.bytesRead, other.bytesRead]).toEqual([0, 0])
+    await Promise.all([accepted(141), named(142)])
     const right = await dial(143)
     right.write(openingFor(name, reader.total))
     const waited = added.wait()
     await reader.read(right)
     expect(reader.bytes.equals(ALL)).toBe(true)
     expect(await waited).toBe(0)
+    expect([same.bytesRead, other.bytesRead]).toEqual([0, 0])
     for (const socket of [same, other]) socket.destroy()
   })
 

@@ -53,7 +53,7 @@ export class PortLink {
   /** Whether all has been done for a lost connection but to make another. */
   #isWaiting = false
   #dialled: Fd | undefined
-  /** Whether a caller has named the port from which the host dials it. */
+  /** Whether a caller has named the port from which the host dials it, the only way to tell a stream that does not resume. */
   #isNamed: boolean
 
   constructor(context: PortLinkContext, records: StreamRecords, record: StreamRecord, owner: LinkOwner) {
@@ -128,7 +128,7 @@ export class PortLink {
   #takeOpening(connection: Fd, { stream, giveUp }: End): void {
     const { resumes, hostConnections, os } = this.#context
     if (!resumes || hostConnections.dialsHost) return
-    const total = takeOpening(os.streams, connection, { name: this.#nameIn(stream), stream })
+    const total = takeOpening(os.streams, connection, stream)
     if (total <= this.#records.totals({ key: this.#key, stream }).received) return
     tellStreams(this.#context, this.totals(), { action: 'ended', why: UNSENT })
     giveUp()
@@ -285,7 +285,7 @@ export class PortLink {
     const again = {
       made,
       name: this.#nameIn(stream),
-      isByPort: !this.#context.resumes || this.#isNamed,
+      isByPort: !this.#context.resumes && this.#isNamed,
       keep: (fd: Fd) => this.#store(fd),
     }
     const call = { ...NO_CALLER, signal: this.#over.signal }

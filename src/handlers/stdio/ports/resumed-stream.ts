@@ -31,19 +31,12 @@ export function greet(
 }
 
 /**
- * Takes the opening of a host that has dialled: before the guest's own, it sends nothing else. Returns the total of an
- * input, else 0; that of an output is left to its relay.
+ * Takes the opening of a host that has dialled, which has come as a whole: before the guest's own, it sends nothing
+ * else. Returns the total of an input, else 0; that of an output is left to its relay.
  */
-export function takeOpening(
-  streams: Pick<Streams, 'peek' | 'tryRead'>,
-  connection: Fd,
-  { name, stream }: { readonly name: Uint8Array; readonly stream: StreamName },
-): bigint {
-  const opening = streams.peek(connection, OPENING_BYTES) ?? Buffer.alloc(0)
-  if (!opening.subarray(0, NAME_BYTES).equals(name)) return 0n
-  const isWholeInput = stream === 'stdin' && opening.length === OPENING_BYTES
-  streams.tryRead(connection, isWholeInput ? OPENING_BYTES : NAME_BYTES)
-  return isWholeInput ? opening.readBigUInt64LE(NAME_BYTES) : 0n
+export function takeOpening(streams: Pick<Streams, 'tryRead'>, connection: Fd, stream: StreamName): bigint {
+  const opening = streams.tryRead(connection, stream === 'stdin' ? OPENING_BYTES : NAME_BYTES)
+  return opening?.length === OPENING_BYTES ? opening.readBigUInt64LE(NAME_BYTES) : 0n
 }
 
 /** The most pages of an output that its reader has not acknowledged (native/addon/relay/kept.h). */

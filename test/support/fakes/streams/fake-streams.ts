@@ -44,7 +44,7 @@ export class FakeStreams implements Streams {
   }
 
   socketPair(): { parentEnd: Fd; childEnd: Fd } {
-    const [parentEnd, childEnd] = this.#twoWay(65536)
+    const [parentEnd, childEnd] = this.#twoWay(65536, true)
     return { parentEnd, childEnd }
   }
 
@@ -68,9 +68,12 @@ export class FakeStreams implements Streams {
     return this.#register({ from: to, to: from, isSocket: true })
   }
 
-  #twoWay(capacity: number): readonly [Fd, Fd] {
+  #twoWay(capacity: number, isSocket = false): readonly [Fd, Fd] {
     const [up, down] = [new FakePipe(capacity), new FakePipe(capacity)]
-    return [this.#register({ from: up, to: down }), this.#register({ from: down, to: up })]
+    return [
+      this.#register({ from: up, to: down, isSocket }),
+      this.#register({ from: down, to: up, isSocket }),
+    ]
   }
 
   close(fd: Fd): void {
