@@ -1,4 +1,6 @@
 import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
+import { AgentError } from '../../../src/base/errors.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import {
   ChangeStateRequest_Change as Change,
@@ -7,11 +9,13 @@ import {
   SuspendInstanceRequest,
 } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import { StepRecord } from '../../../src/gen/microvm/instance/v1/records.ts'
+import type { MachineInstance } from '../../../src/host/instance/instance.ts'
 import type { Instances } from '../../../src/host/instance/instances.ts'
 import { DEFAULT_QUOTA, type Quota } from '../../../src/host/instance/record/quota.ts'
 import type { Registry, Change as RowChange } from '../../../src/host/instance/registry/registry.ts'
 import type { AtStep } from '../../../src/host/migration/faults.ts'
 import { openMigration } from '../../../src/host/migration/migration.ts'
+import { settleRepair } from '../../../src/host/migration/resume.ts'
 import { ADMIN, ensureRequest, specification } from '../../support/wing/requests.ts'
 import { FakeWing } from '../../support/wing/wing.ts'
 
@@ -166,5 +170,34 @@ describe('a machine of a tenant', () => {
       message: `tenant anne: ${text}`,
     })
     expect(wing.holders.qemu.commands).not.toContain('device_del')
+  })
+})
+
+describe('a guest that is to be told of its restore', () => {
+  const REPAIR = StepRecord.fromPartial({ instance: 'web', step: 'repair', words: ['', ''] })
+  const VSOCK = Device.fromPartial({ backend: 'socket', port: 'port', vsock: {} })
+  it.each([
+    ['INTERNAL', []],
+    ['DEADLINE_EXCEEDED', []],
+    ['FAILED_PRECONDITION', [REPAIR]],
+  ] as const)('is told again after %s, unless it has said that it fails', async (code, dropped) => {
+    const drops: StepRecord[] = []
+    const instance = {
+      key: 'web',
+      record: {
+        specification: specification({
+          devices: { vsock: VSOCK },
+          backends: { socket: { vsockDaemon: {} } },
+        }),
+      },
+      recorded: {
+        steps: [REPAIR],
+        note: async ({ drop = [] }: { readonly drop?: readonly StepRecord[] }) => void drops.push(...drop),
+      },
+      ending: neverAborted,
+      machine: () => ({ qmp: { command: () => Promise.reject(new AgentError(code, 'cut')) } }),
+    } as unknown as MachineInstance
+    await expect(settleRepair(instance)).rejects.toMatchObject({ code, message: 'instance web: cut' })
+    expect(drops).toEqual(dropped)
   })
 })
