@@ -64,8 +64,8 @@ export async function takeSnapshot(
   if (known !== undefined)
     throw new AgentError('ALREADY_EXISTS', `instance ${instance.key}: snapshot ${name}: exists already`)
   const planned = await planOf(instance, request, await providedOf(instance, provide))
-  if (request.quiesce) await rest(instance, planned)
   const step = stepOf(instance, planned)
+  if (request.quiesce) await rest(instance, planned)
   let [stillUs, wasAtRest] = [0, false]
   try {
     const text = `snapshot ${name} is being taken`
@@ -90,7 +90,9 @@ export async function takeSnapshot(
 async function rest(instance: MachineInstance, { state }: Planned): Promise<void> {
   if (state !== 'running')
     throw new AgentError('FAILED_PRECONDITION', `quiesce: the machine is ${state}, want it running`)
-  await quiesce(instance, QUIESCE_MS).catch((error) => {
+  await quiesce(instance, QUIESCE_MS).catch(async (error) => {
+    // A guest whose answer is lost may be at rest; one that refuses may be so for others.
+    if (error?.code !== 'FAILED_PRECONDITION') await endRest(instance)
     throw error instanceof AgentError ? new AgentError(error.code, `quiesce: ${error.message}`) : error
   })
 }

@@ -1,0 +1,79 @@
+import { once } from 'node:events'
+import { readdirSync, writeFileSync } from 'node:fs'
+import { createServer, type Server, type Socket } from 'node:net'
+import { join } from 'node:path'
+import { afterEach, describe, expect, it } from 'vitest'
+import { StatusCode } from '../../../../src/base/errors.ts'
+import {
+  Backend,
+  ChangeStateRequest_Change as Change,
+  ChangeStateRequest,
+  Device,
+  SnapshotRequest,
+} from '../../../../src/gen/microvm/instance/v1/instance.ts'
+import { guestSocket } from '../../../../src/host/instance/machine/daemon-steps.ts'
+import { FrameReader } from '../../../../src/rpc/ttrpc/frame.ts'
+import { decodeRequest, encodeErrorFrame, encodeResponseFrame } from '../../../../src/rpc/ttrpc/messages.ts'
+import { ADMIN, ensureRequest, file, specification } from '../../../support/wing/requests.ts'
+import { FakeWing } from '../../../support/wing/wing.ts'
+
+type Answer = (socket: Socket, streamId: number) => void
+
+/** An agent behind a machine's vsock, which answers Quiesce in its own way, and says yes to all else. */
+function startAgent(calls: string[], quiesce: Answer): Server {
+  return createServer((socket) => {
+    const frames = new FrameReader({
+      onFrame: ({ streamId }, payload) => {
+        const { method } = decodeRequest(payload)
+        if (method !== 'Check') calls.push(method)
+        if (method === 'Quiesce') quiesce(socket, streamId)
+        else socket.write(encodeResponseFrame(streamId, new Uint8Array(0)))
+      },
+      onOversizedFrame: () => socket.destroy(),
+    })
+    socket.on('error', () => {})
+    socket.once('data', () => {
+      socket.write('OK 1024\n')
+      socket.on('data', (bytes) => frames.push(bytes))
+    })
+  })
+}
+
+describe('a snapshot of a guest at rest', () => {
+  let server: Server | undefined
+  afterEach(() => void server?.close())
+
+  async function callsOf(quiesce: Answer) {
+    const calls: string[] = []
+    const wing = new FakeWing()
+    const instances = await wing.open()
+    const disk = join(wing.folder, 'disk')
+    writeFileSync(disk, Buffer.alloc(4096))
+    const { devices } = specification()
+    const vsock = Device.fromPartial({ backend: 'daemon', slot: 10, vsock: {} })
+    const daemon = Backend.fromPartial({ vsockDaemon: {} })
+    const wanted = { devices: { ...devices, vsock }, backends: { 'root-file': file(disk), daemon } }
+    await instances.ensure(ensureRequest('web', { specification: wanted }), ADMIN)
+    await instances.changeState(ChangeStateRequest.fromPartial({ key: 'web', change: Change.RUN }), ADMIN)
+    const [name = ''] = readdirSync(join(wing.folder, 'instances'))
+    server = startAgent(calls, quiesce)
+    server.listen(guestSocket(join(wing.folder, 'instances', name)))
+    await once(server, 'listening')
+    const request = SnapshotRequest.fromPartial({ key: 'web', name: 'one', quiesce: true })
+    const error: unknown = await instances.snapshot(request, ADMIN).catch((error) => error)
+    return { error, calls }
+  }
+
+  it('thaws it when the answer is lost', async () => {
+    const { error, calls } = await callsOf((socket) => socket.destroy())
+    expect(error).toMatchObject({ code: 'UNAVAILABLE', message: 'quiesce: ttrpc: closed' })
+    expect(calls).toEqual(['Quiesce', 'Thaw'])
+  })
+
+  it('leaves it to others when it is refused: they may have brought it to rest', async () => {
+    const status = { code: StatusCode.FAILED_PRECONDITION, message: 'frozen already' }
+    const { error, calls } = await callsOf((socket, id) => socket.write(encodeErrorFrame(id, status)))
+    expect(error).toMatchObject({ code: 'FAILED_PRECONDITION', message: 'quiesce: frozen already' })
+    expect(calls).toEqual(['Quiesce'])
+  })
+})
