@@ -9,8 +9,9 @@ import { needsSharedMemory } from '../spec/check-spec.ts'
 import { backendFromProto } from '../spec/from-proto.ts'
 import { cloneRecord, ownPlug } from './clone-record.ts'
 import type { Keepers } from './keepers.ts'
+import { FILES, type Manifest } from './manifest.ts'
 import { LOADED, load, openSaved, type ResumeParts } from './resume.ts'
-import { bring, FILES, type Manifest } from './saved-folder.ts'
+import { bring } from './saved-folder.ts'
 
 export interface CloneParts extends ResumeParts {
   readonly keepers: Keepers

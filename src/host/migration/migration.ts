@@ -10,16 +10,15 @@ import type { Moves } from '../instance/moves.ts'
 import { openClone } from './clone.ts'
 import { faultsOf } from './faults.ts'
 import { openKeepers } from './keepers.ts'
+import { type HostFacts, readManifest } from './manifest.ts'
 import { MoveFigures } from './move-figures.ts'
 import { openSaved, resume, settleRepair, settleResume } from './resume.ts'
 import {
   checkRemovable,
   describeSaved,
-  type HostFacts,
   hostCpu,
   isSaved,
   namesIn,
-  readManifest,
   removeLeft,
   removeSaved,
   removeWork,

@@ -1,76 +1,20 @@
 import { randomUUID } from 'node:crypto'
 import { readFileSync } from 'node:fs'
-import { copyFile, link, mkdir, open, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
+import { copyFile, link, mkdir, open, readdir, realpath, rename, rm, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { AgentError, errnoOf } from '../../base/errors.ts'
 import type { SavedMachine } from '../../gen/microvm/instance/v1/instance.ts'
 import { CLAIM_FILE, readClaim, type SavedClaim } from '../instance/record/saved-claim.ts'
 import { fileError } from '../instance/snapshots/overlay-file.ts'
-import type { MemoryForm } from './machine-state.ts'
-import { type FileFacts, factsOf } from './memory-file.ts'
-
-/** The files of a saved machine, in its folder. */
-export const FILES = {
-  manifest: 'manifest.json',
-  /** What this host's side knows of it: an envelope of proto/state/host. */
-  state: 'state.binpb',
-  memory: 'memory',
-  devices: 'devices',
-} as const
-
-/** A file that is not in the folder, and has to be the same: a disk, or what the machine was booted from. */
-export interface OutsideFile {
-  /** The field that names it. */
-  readonly field: string
-  /** Key of its backend; '' for one of the board. */
-  readonly backend: string
-  readonly path: string
-  readonly sizeBytes: number
-  /** A disk shows by its time that it was written; of a file that machines only boot from, this is empty, and the digest counts. */
-  readonly changed: string
-  readonly digest: string
-}
-
-export interface SavedStream {
-  readonly port: number
-  readonly container: string
-  readonly exec: string
-  readonly stream: string
-  /** The guest is going to connect again. */
-  readonly isLive: boolean
-}
-
-/** What a folder of a saved machine has, and what can take it in. */
-export interface Manifest {
-  readonly version: 1
-  readonly id: string
-  readonly name: string
-  readonly tenant: string
-  readonly key: string
-  readonly createdMs: number
-  readonly host: HostFacts
-  readonly state: 'running' | 'paused'
-  readonly memoryForm: MemoryForm
-  /** Other machines have its disks' own files too. */
-  readonly isClone: boolean
-  /** Whether the guest's agent is to be told of the restore. */
-  readonly hasAgent: boolean
-  /** An encoded PlugRequest in base64 of the device that was unplugged, or ''. */
-  readonly unplugged: string
-  readonly files: Readonly<Record<string, FileFacts>>
-  readonly outside: readonly OutsideFile[]
-  readonly streams: readonly SavedStream[]
-}
-
-/** What the state of a machine depends on, besides the machine. */
-export interface HostFacts {
-  readonly qemu: string
-  readonly acceleration: string
-  /** The CPU of the host, where the guest runs on it. */
-  readonly cpu: string
-}
-
-const VERSION = 1
+import {
+  FILES,
+  type HostFacts,
+  type Manifest,
+  type OutsideFile,
+  readManifest,
+  writeManifest,
+} from './manifest.ts'
+import { factsOf } from './memory-file.ts'
 
 /** Where a machine is saved before it gets its name. No name of a saved machine begins so. */
 export function workOf(folder: string, id: string): string {
@@ -142,16 +86,15 @@ export async function isOpen(folder: string): Promise<boolean> {
 export async function publish(
   folder: string,
   manifest: Manifest,
-  warn: (error: unknown) => void,
+  { warn, sync = syncFolder }: { readonly warn: (error: unknown) => void; readonly sync?: typeof syncFolder },
 ): Promise<void> {
   const [work, old] = [workOf(folder, manifest.id), oldOf(folder, manifest.id)]
-  const path = join(work, FILES.manifest)
-  await writeFile(path, `${JSON.stringify(manifest)}\n`, { flag: 'wx', mode: 0o600, flush: true })
-  for (const part of [join(work, 'disks'), join(work, 'streams'), work]) await syncFolder(part)
+  await writeManifest(work, manifest)
+  for (const part of [join(work, 'disks'), join(work, 'streams'), work]) await sync(part)
   await checkFree(folder)
   await rename(folder, old).catch(ignore('ENOENT'))
   await rename(work, folder)
-  await syncFolder(dirname(folder)).catch(warn)
+  await sync(dirname(folder)).catch(warn)
   await rm(old, { recursive: true, force: true }).catch(warn)
 }
 
@@ -165,28 +108,6 @@ async function syncFolder(path: string): Promise<void> {
   const folder = await open(path).catch(ignore('ENOENT'))
   await folder?.sync()
   await folder?.close()
-}
-
-/** Rejects with NOT_FOUND, or FAILED_PRECONDITION for what this version does not read. */
-export async function readManifest(folder: string): Promise<Manifest> {
-  const path = join(folder, FILES.manifest)
-  const text = await readFile(path, 'utf8').catch((error) => {
-    if (['ENOENT', 'ENOTDIR'].includes(errnoOf(error) ?? ''))
-      throw new AgentError('NOT_FOUND', `${folder}: no saved machine`)
-    throw fileError(path, error)
-  })
-  const fail = (what: string) => new AgentError('FAILED_PRECONDITION', `${path}: ${what}`)
-  let manifest: Manifest
-  try {
-    manifest = JSON.parse(text)
-  } catch {
-    throw fail('damaged')
-  }
-  if (manifest.version !== VERSION) throw fail(`version ${String(manifest.version)}, want ${VERSION}`)
-  const isWhole =
-    typeof manifest.id === 'string' && typeof manifest.files === 'object' && manifest.files !== null
-  if (!isWhole || manifest.host === undefined) throw fail('damaged')
-  return manifest
 }
 
 /** Whether the folder has this very machine. */
@@ -204,6 +125,8 @@ export async function checkContent(folder: string, { files }: Manifest): Promise
     const fail = (what: string) => new AgentError('FAILED_PRECONDITION', `${path}: ${what}`)
     const status = await stat(path).catch(() => undefined)
     if (status === undefined) throw fail('missing')
+    if ((await realpath(path)) !== join(await realpath(folder), name) || !status.isFile())
+      throw fail('want a file of its own, no link')
     if (status.size !== sizeBytes) throw fail(`${status.size} bytes, want ${sizeBytes}`)
     if ((await factsOf(path)).digest !== digest) throw fail('damaged: its digest is another one')
   }

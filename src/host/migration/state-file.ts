@@ -2,9 +2,9 @@ import { readFile, writeFile } from 'node:fs/promises'
 import { InstanceRecord } from '../../gen/microvm/instance/v1/records.ts'
 import type { Ring } from '../instance/holder/holder.ts'
 import type { MachineInstance } from '../instance/instance.ts'
+import type { HostFacts } from './manifest.ts'
 import type { GuestFacts } from './payloads/ask-guest.ts'
 import { restoreInstance, saveInstance } from './payloads/saved-instance.ts'
-import type { HostFacts } from './saved-folder.ts'
 
 /** Writes to a new file what this host's side knows of a machine that stands still. `guest` is undefined without an agent. */
 export async function writeState(

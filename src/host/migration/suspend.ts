@@ -27,22 +27,10 @@ import { checkSuspend } from './check-suspend.ts'
 import type { AtStep } from './faults.ts'
 import { detach } from './guest.ts'
 import { cancelSaving, checkSavable, type MemoryForm, saveDevices } from './machine-state.ts'
+import { FILES, type HostFacts, type Manifest, type OutsideFile, readManifest } from './manifest.ts'
 import { copySparse, type FileFacts, factsOf, memoryOf } from './memory-file.ts'
 import type { GuestFacts } from './payloads/ask-guest.ts'
-import {
-  bring,
-  checkFree,
-  describeSaved,
-  FILES,
-  type HostFacts,
-  type Manifest,
-  type OutsideFile,
-  outsideFacts,
-  publish,
-  readManifest,
-  removeWork,
-  workOf,
-} from './saved-folder.ts'
+import { bring, checkFree, describeSaved, outsideFacts, publish, removeWork, workOf } from './saved-folder.ts'
 import { writeState } from './state-file.ts'
 
 /** The work of one suspend. */
@@ -159,9 +147,13 @@ const STEPS: readonly Step[] = [
     name: 'manifest',
     make: async (work) => {
       const { log } = work.instance.context
-      await publish(work.folder, await manifestOf(work), (error) =>
-        log.error('folder of a saved machine not finished', { folder: work.folder, error: messageOf(error) }),
-      )
+      await publish(work.folder, await manifestOf(work), {
+        warn: (error) =>
+          log.error('folder of a saved machine not finished', {
+            folder: work.folder,
+            error: messageOf(error),
+          }),
+      })
     },
   },
 ]
@@ -205,7 +197,7 @@ export async function suspend(
   }
   const begun = performance.now()
   const step = suspendStep(work)
-  await recorded.commit({ add: [step], kind: 'state', text: `the machine is being saved in ${folder}` })
+  await recorded.commit({ add: [step], kind: 'state', text: `the machine is being saved as ${request.name}` })
   const times: SavedMachine['steps'] = []
   const done: Step[] = []
   try {

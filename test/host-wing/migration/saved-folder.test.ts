@@ -1,43 +1,93 @@
 import * as files from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
-import { beforeEach, describe, expect, it, vi } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { claimSaved, readClaim, releaseSaved } from '../../../src/host/instance/record/saved-claim.ts'
-import { isSaved, type Manifest, publish, workOf } from '../../../src/host/migration/saved-folder.ts'
+import { type Manifest, readManifest, writeManifest } from '../../../src/host/migration/manifest.ts'
+import { isSaved, publish, workOf } from '../../../src/host/migration/saved-folder.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
-/** Paths that cannot be opened, as on a disk that fails. */
-const broken = new Set<string>()
-
-vi.mock('node:fs/promises', { spy: true })
-
 const ID = 'a1b2c3d4-0000-4000-8000-000000000001'
+
+const FACTS = { sizeBytes: 1, digest: '0'.repeat(64) }
 
 const MANIFEST: Manifest = {
   ...{ version: 1, id: ID, name: 'one', tenant: '', key: 'web', createdMs: 1, state: 'running' },
   host: { qemu: 'QEMU 7.2.22', acceleration: 'tcg', cpu: '' },
   ...{ memoryForm: 'stream', isClone: false, hasAgent: false, unplugged: '' },
-  ...{ files: {}, outside: [], streams: [] },
+  files: { 'state.binpb': FACTS, devices: FACTS },
+  ...{ outside: [], streams: [] },
 }
-
-beforeEach(async () => {
-  broken.clear()
-  const { open } = await vi.importActual<typeof files>('node:fs/promises')
-  vi.mocked(files.open).mockImplementation(async (path, ...others) => {
-    if (broken.has(String(path))) throw Object.assign(new Error('asked for'), { code: 'EIO' })
-    return await open(path, ...others)
-  })
-})
 
 describe('a saved machine that has its name', () => {
   it('is there, whatever goes wrong afterwards', async () => {
     const folder = join(temporaryFolder(), 'one')
     await files.mkdir(workOf(folder, ID))
-    broken.add(dirname(folder))
     const warned: unknown[] = []
-    await publish(folder, MANIFEST, (error) => warned.push(error))
-    expect(warned).toMatchObject([{ code: 'EIO' }])
+    const failing = async (path: string) => {
+      if (path === dirname(folder)) throw new Error('asked for')
+    }
+    await publish(folder, MANIFEST, { warn: (error) => warned.push(error), sync: failing })
+    expect(warned).toEqual([new Error('asked for')])
     expect(await isSaved(folder, ID)).toBe(true)
     expect(await files.readdir(dirname(folder))).toEqual([basename(folder)])
+  })
+})
+
+describe('a manifest', () => {
+  const known = { 'state.binpb': FACTS, devices: FACTS }
+  const outside = { field: 'f', backend: '', path: '/k', sizeBytes: 1, changed: '', digest: '' }
+  const stream = { port: 1, container: '', exec: '', stream: 'stdin', isLive: true }
+  const whole = { ...MANIFEST, files: known, outside: [outside], streams: [stream] }
+  const written = async (manifest: unknown) => {
+    const folder = temporaryFolder()
+    await writeManifest(folder, manifest as Manifest)
+    return folder
+  }
+
+  it('is read as it was written', async () => {
+    expect(await readManifest(await written(whole))).toEqual(whole)
+    const files_ = { ...known, memory: FACTS, 'disks/12.qcow2': FACTS, 'streams/65536.ring': FACTS }
+    const more = { ...whole, memoryForm: 'file', files: files_ }
+    expect(await readManifest(await written(more))).toEqual(more)
+  })
+
+  it.each([
+    ['id', { id: '../../etc' }],
+    ['id', { id: undefined }],
+    ['name', { name: 1 }],
+    ['createdMs', { createdMs: -1 }],
+    ['host', { host: { qemu: 'QEMU 7' } }],
+    ['state', { state: 'gone' }],
+    ['memoryForm', { memoryForm: 'other' }],
+    ['isClone', { isClone: 'yes' }],
+    ['unplugged', { unplugged: 7 }],
+    ['files', { files: { ...known, '../manifest.json': FACTS } }],
+    ['files', { files: { ...known, 'disks/../../x.qcow2': FACTS } }],
+    ['files', { files: { ...known, 'manifest.json': FACTS } }],
+    ['files', { files: { ...known, devices: { sizeBytes: 1 } } }],
+    ['files: no devices', { files: { 'state.binpb': FACTS } }],
+    ['files: no memory', { memoryForm: 'file' }],
+    ['outside', { outside: {} }],
+    ['outside', { outside: [{ ...outside, path: 'k' }] }],
+    ['streams', { streams: [{ ...stream, port: '../1' }] }],
+    ['streams', { streams: [{ ...stream, port: 2 ** 32 }] }],
+  ])('is refused for its %s where that is %o', async (field, change) => {
+    await expect(readManifest(await written({ ...whole, ...change }))).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      message: expect.stringMatching(new RegExp(`manifest.json: damaged: ${field}$`)),
+    })
+  })
+
+  it('is refused when a bit of it is another one', async () => {
+    const folder = await written(whole)
+    const path = join(folder, 'manifest.json')
+    const bytes = await files.readFile(path)
+    for (let at = 0; at < bytes.length - 1; at += 5) {
+      const flipped = Uint8Array.from(bytes)
+      flipped[at] = (flipped[at] ?? 0) ^ (1 << (at & 3))
+      await files.writeFile(path, flipped)
+      await expect(readManifest(folder), `byte ${at}`).rejects.toMatchObject({ code: 'FAILED_PRECONDITION' })
+    }
   })
 })
 
@@ -57,24 +107,6 @@ describe('the claim of a saved machine', () => {
     expect(await files.readdir(saved)).toEqual(['resumed.json'])
     await releaseSaved(saved, claimOf(winner))
     expect(await files.readdir(saved)).toEqual([])
-  })
-
-  it('is not there before it is whole', async () => {
-    const saved = temporaryFolder()
-    const { writeFile } = await vi.importActual<typeof files>('node:fs/promises')
-    const [begun, go] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
-    vi.mocked(files.writeFile).mockImplementationOnce(async (path, text, options) => {
-      await writeFile(path, '', options)
-      begun.resolve()
-      await go.promise
-      await writeFile(path, text)
-    })
-    const claimed = claimSaved(saved, claimOf('web'))
-    await begun.promise
-    expect(await readClaim(saved)).toBeUndefined()
-    go.resolve()
-    await claimed
-    expect(await readClaim(saved)).toEqual(claimOf('web'))
   })
 
   it('keeps others out when it cannot be read, and is not released by them', async () => {

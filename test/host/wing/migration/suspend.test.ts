@@ -1,4 +1,6 @@
 import { spawnSync } from 'node:child_process'
+import { createHash } from 'node:crypto'
+
 import {
   cpSync,
   existsSync,
@@ -6,6 +8,7 @@ import {
   readFileSync,
   rmSync,
   statSync,
+  symlinkSync,
   truncateSync,
   utimesSync,
   writeFileSync,
@@ -124,11 +127,30 @@ describe('a machine that is suspended', { timeout: TIMEOUT_MS }, () => {
       await refused(() => truncateSync(at(name), 100), `${at(name)}: 100 bytes, want`)
       await refused(() => flip(at(name)), `${at(name)}: damaged: its digest is another one`)
     }
-    const manifest = (change: (text: string) => string) => () =>
-      writeFileSync(at('manifest.json'), change(readFileSync(at('manifest.json'), 'utf8')))
+    const manifest = (change: (text: string) => string) => () => {
+      const path = at('manifest.json')
+      writeFileSync(path, withDigest(change(readFileSync(path, 'utf8'))))
+    }
     await refused(
       manifest((text) => text.slice(0, 100)),
       'manifest.json: damaged',
+    )
+    await refused(
+      () =>
+        writeFileSync(
+          at('manifest.json'),
+          readFileSync(at('manifest.json'), 'utf8').replace('"running"', '"paused"'),
+        ),
+      'manifest.json: damaged: its digest is another one',
+    )
+    const passwd = join(temporaryFolder(), 'passwd')
+    await refused(
+      () => {
+        cpSync(at('console.ring'), passwd)
+        rmSync(at('console.ring'))
+        symlinkSync(passwd, at('console.ring'))
+      },
+      `${at('console.ring')}: want a file of its own, no link`,
     )
     await refused(
       manifest((text) => text.replace('"version":1', '"version":2')),
@@ -310,6 +332,17 @@ describe('a machine that is suspended', { timeout: TIMEOUT_MS }, () => {
     expect(leftovers(host.folder)).toEqual([])
   })
 })
+
+/** The manifest as one who knows its form would write it. */
+function withDigest(text: string): string {
+  try {
+    const { digest: _, ...manifest } = JSON.parse(text)
+    const digest = createHash('sha256').update(JSON.stringify(manifest)).digest('hex')
+    return JSON.stringify({ ...manifest, digest })
+  } catch {
+    return text
+  }
+}
 
 /** Changes one bit in a byte that is not zero. */
 function flip(path: string): void {
