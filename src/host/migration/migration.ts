@@ -59,6 +59,7 @@ export function openMigration(
     held.add(folder)
     return await work().finally(() => held.delete(folder))
   }
+  const toldTo = (tenant = '') => withoutStore(tenant === '' ? '' : `${storeOf(tenant)}/`)
   const storesIn = async () => (await namesIn(store)).map((name) => join(store, name))
   storesIn()
     .then((stores) => Promise.all(stores.map(sweep)))
@@ -77,21 +78,23 @@ export function openMigration(
       const parts = { folder, host: await host(), atStep }
       const saved = await hold(folder, () =>
         figures.counted('suspend', () => suspend(instance, request, parts, caller)),
-      )
+      ).catch(toldTo(tenant))
       figures.stopped(saved)
       return saved
     },
     open: async (init, tenant) => {
       const folder = init.folder || join(storeOf(tenant), init.name)
-      return await openSaved(init, { folder, host: await host(), atStep })
+      return await openSaved(init, { folder, host: await host(), atStep }).catch(toldTo(tenant))
     },
     openClone: async (init, tenant) => {
       const folder = init.folder || join(storeOf(tenant), init.name)
-      return await openClone(init, { folder, host: await host(), atStep, keepers, checked })
+      const parts = { folder, host: await host(), atStep, keepers, checked }
+      return await openClone(init, parts).catch(toldTo(tenant))
     },
     resume: (instance, content, init, caller) =>
       figures.counted(content.macs === undefined ? 'resume' : 'clone', async () => {
-        await resume(instance, content, init, { atStep, caller })
+        const told = toldTo(instance.record.properties?.tenant)
+        await resume(instance, content, init, { atStep, caller }).catch(told)
         // Its memory was taken away, so there will be no clones.
         if (content.macs === undefined) await keepers.end(content.record.savedId ?? '')
       }),
@@ -113,6 +116,14 @@ export function openMigration(
       if (manifest !== undefined) await keepers.end(manifest.id)
     },
     metrics: () => figures.print(),
+  }
+}
+
+/** A tenant may not know where the host has its store. */
+function withoutStore(path: string): (error: unknown) => never {
+  return (error) => {
+    if (path === '' || !(error instanceof AgentError)) throw error
+    throw new AgentError(error.code, error.message.replaceAll(path, ''), { cause: error })
   }
 }
 

@@ -5,6 +5,7 @@ import { silentLogger } from '../../../src/base/log.ts'
 import {
   ChangeStateRequest_Change as Change,
   Device,
+  EnsureInstanceRequest,
   DeviceStatus_Plug as Plug,
   SuspendInstanceRequest,
 } from '../../../src/gen/microvm/instance/v1/instance.ts'
@@ -16,7 +17,7 @@ import type { Registry, Change as RowChange } from '../../../src/host/instance/r
 import type { AtStep } from '../../../src/host/migration/faults.ts'
 import { openMigration } from '../../../src/host/migration/migration.ts'
 import { settleRepair } from '../../../src/host/migration/resume.ts'
-import { ADMIN, ensureRequest, specification } from '../../support/wing/requests.ts'
+import { ADMIN, ensureRequest, specification, tenant } from '../../support/wing/requests.ts'
 import { FakeWing } from '../../support/wing/wing.ts'
 
 const TIMEOUT_MS = 30_000
@@ -170,6 +171,17 @@ describe('a machine of a tenant', () => {
       message: `tenant anne: ${text}`,
     })
     expect(wing.holders.qemu.commands).not.toContain('device_del')
+  })
+})
+
+describe('a tenant', () => {
+  it('is not told where the host has its saved machines', async () => {
+    const instances = await new SuspendedWing().daemon()
+    const request = EnsureInstanceRequest.fromPartial({ properties: { key: 'web' }, saved: { name: 'one' } })
+    await expect(instances.ensure(request, tenant('anne'))).rejects.toMatchObject({
+      code: 'NOT_FOUND',
+      message: 'one: no saved machine',
+    })
   })
 })
 
