@@ -276,7 +276,7 @@ describe('streams over ports that a caller stops', () => {
       await context.ports.attach(isNamed ? [{ oldPort: 8, newPort: 9 }] : [])
       await settle()
       const process = runtime.last()
-      const send = () => write(os, process.stdout, 'to whom it is meant for')
+      const send = () => write(os, process.stdout, 'what is meant for it')
       if (isNamed) send()
       for (let second = 0; second < 15; second++) {
         await settle()
@@ -287,7 +287,7 @@ describe('streams over ports that a caller stops', () => {
       runtime.end(process.pid, { code: 0 })
       await settle()
       const got = [same, next].map((end) => os.streams.tryRead(end, 99)?.toString())
-      expect(got).toEqual([undefined, isNamed ? 'to whom it is meant for' : undefined])
+      expect(got).toEqual([undefined, isNamed ? 'what is meant for it' : undefined])
     }
   })
 
