@@ -8,7 +8,7 @@ import type { MachineInstance } from '../instance/instance.ts'
 import type { Holders } from '../instance/machine/steps.ts'
 import type { Moves } from '../instance/moves.ts'
 import { openClone } from './clone.ts'
-import { faultsOf } from './faults.ts'
+import type { AtStep } from './faults.ts'
 import { openKeepers } from './keepers.ts'
 import { type HostFacts, readManifest } from './manifest.ts'
 import { MoveFigures } from './move-figures.ts'
@@ -42,7 +42,7 @@ const OWN = '+own'
 
 export function openMigration(
   { acceleration, holders, log, qemuVersion, stateFolder }: MigrationHost,
-  atStep = faultsOf(process.env.MICROVM_TEST_FAULTS),
+  atStep: AtStep = async () => {},
 ): Moves {
   const store = join(stateFolder, STORE)
   const storeOf = (tenant: string) => join(store, tenant === '' ? OWN : tenant)

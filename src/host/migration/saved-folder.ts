@@ -197,9 +197,10 @@ export async function bring(from: string, to: string, how: 'link' | 'copy'): Pro
 export async function describeSaved(folder: string, manifest: Manifest): Promise<SavedMachine> {
   const { id, name, tenant, key, createdMs, files, host } = manifest
   const claim = await readClaim(folder)
+  const isSpent = claim !== undefined && !(await isOpen(folder))
   return {
     ...{ name, tenant, key, id, folder, qemu: host.qemu, createdMs: BigInt(createdMs) },
-    sizeBytes: BigInt(Object.values(files).reduce((sum, file) => sum + file.sizeBytes, 0)),
+    sizeBytes: isSpent ? 0n : BigInt(Object.values(files).reduce((sum, file) => sum + file.sizeBytes, 0)),
     resumedAs: claim === undefined ? '' : claim.key,
     ...{ steps: [], stoppedUs: 0n, waitingUs: 0n },
   }

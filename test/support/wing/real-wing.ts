@@ -15,6 +15,7 @@ import { daemonsIn, FILTERED } from './leftovers.ts'
 import type { DaemonLifePlan } from './lives/daemon-life.ts'
 import type { DocumentLifePlan } from './lives/document-life.ts'
 import type { LifePlan } from './lives/life.ts'
+import { faultsOf } from './migration-faults.ts'
 import { ensureRequest, file, specification } from './requests.ts'
 import { tinyGuest } from './tiny-guest.ts'
 
@@ -23,7 +24,7 @@ export function openReal(
   stateFolder: string,
   registry: Registry,
   {
-    atStep,
+    atStep = faultsOf(process.env.MICROVM_TEST_FAULTS),
     log = silentLogger(),
     ...options
   }: Partial<Pick<HostInstancesOptions, 'catalogue' | 'defaults' | 'log' | 'quotas' | 'secrets'>> & {

@@ -1,11 +1,17 @@
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import {
+  ChangeStateRequest_Change as Change,
+  EnsureInstanceRequest,
+  State,
+} from '../../../../src/gen/microvm/instance/v1/instance.ts'
+import type { Caller } from '../../../../src/host/instance/instances.ts'
 import { temporaryFolder } from '../../../support/temporary-folder.ts'
 import { CountingMachines } from '../../../support/wing/counting-machine.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
 import { image } from '../../../support/wing/real-wing.ts'
-import { ADMIN, file } from '../../../support/wing/requests.ts'
+import { ADMIN, file, tenant } from '../../../support/wing/requests.ts'
 
 const TIMEOUT_MS = 60_000
 
@@ -87,6 +93,44 @@ describe('where machines are saved', { timeout: TIMEOUT_MS }, () => {
     await host.told('z')
     await host.suspend({ key: 'y', name: 'same' })
     expect(readdirSync(join(host.folder, 'saved/+own')).toSorted()).toEqual(['same', 'x', 'x.new'])
+    await host.end()
+    expect(leftovers(host.folder)).toEqual([])
+  })
+
+  it('is of one tenant, which is not told where they are', async () => {
+    const host = new CountingMachines()
+    const instances = await host.open()
+    const make = async (key: string, name = 'anne') => {
+      const request = host.request(key, own(host, key))
+      await instances.ensure({ ...request, properties: { key, tenant: name, labels: {} } }, ADMIN)
+      await host.change(Change.RUN, key)
+      await host.counted(key, 1)
+    }
+    const [anne, bob] = [tenant('anne'), tenant('bob')]
+    await make('a')
+    const saved = await host.suspend({ key: 'a' }, anne)
+    const listed = await instances.listSaved(anne)
+    expect([saved, ...listed].map(({ folder, name }) => [folder, name])).toEqual(Array(2).fill(['', 'one']))
+    expect(Number(saved.sizeBytes)).toBeGreaterThan(64 * 2 ** 20)
+    // It is there for no other.
+    const resume = (key: string, caller: Caller) =>
+      instances.ensure(
+        EnsureInstanceRequest.fromPartial({ properties: { key }, saved: { name: 'one' } }),
+        caller,
+      )
+    expect(await instances.listSaved(bob)).toEqual([])
+    for (const other of [() => resume('x', bob), () => instances.deleteSaved('one', bob)])
+      await expect(other()).rejects.toMatchObject({
+        code: 'NOT_FOUND',
+        message: expect.not.stringContaining(host.folder),
+      })
+    await make('b')
+    await expect(host.suspend({ key: 'b' }, anne)).rejects.toMatchObject({
+      message: 'one: a saved machine is there already',
+    })
+    expect(await resume('a', anne)).toMatchObject({ state: State.RUNNING })
+    // What was resumed takes nothing.
+    expect(await instances.listSaved(anne)).toMatchObject([{ resumedAs: 'a', sizeBytes: 0n }])
     await host.end()
     expect(leftovers(host.folder)).toEqual([])
   })
