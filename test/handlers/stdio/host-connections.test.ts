@@ -146,6 +146,25 @@ describe('waiting for connections from the host', () => {
     expect(os.streams.tryRead(other, 1)).toBeUndefined()
   })
 
+  it.each(Array.from({ length: 24 }, (_, turns) => turns))(
+    'has no name of a connection that is taken %i turns after it came with one',
+    async (turns) => {
+      const os = new FakeOs()
+      const config = { dial: { kind: 'vsock' }, dialTimeoutMs: 2000, listenerPort: LISTENER } as const
+      const connections = createHostConnections({
+        ...{ os, log: silentLogger() },
+        config: { ...config, allowLoopback: false, resumes: true },
+      })
+      await connections.begin()
+      const name = Buffer.from('streams-')
+      write(os, os.hostSockets.dial(LISTENER, { ...HOST, port: 8 }), `${name}12345678`)
+      for (let turn = 0; turn < turns; turn++) await Promise.resolve()
+      await connections.connect({ port: 8, stream: 'stdout' }, callOf(neverAborted))
+      await settle()
+      expect(connections.hasNamed?.(name)).toBe(false)
+    },
+  )
+
   it('waits for a connection that arrives after its request', async () => {
     const { os, handlers, runtime } = await listening()
     const call = handlers.execProcess(request, neverAborted)
