@@ -86,10 +86,7 @@ function diskUser(path: string, asking: DiskUser): string {
 
 /** Refuses files that layers of other instances are on, and those of a machine that is being saved or loaded: no lock is on them. */
 export function refuseOthersBases(backends: Backends = {}, asking: DiskUser): void {
-  // A clone writes to its own layers alone.
-  const written = Object.fromEntries(
-    Object.entries(backends).filter(([key]) => !asking.record.clone || !hasLayers(asking, key)),
-  )
+  const written = writtenBy(asking, backends)
   for (const other of asking.all()) {
     if (other === asking) continue
     refuseBases(written, layersOf(other), nameOf(other, asking))
@@ -110,8 +107,10 @@ function refuseShared(backends: Backends, other: DiskUser, asking: DiskUser): vo
   }
 }
 
-function hasLayers({ record }: DiskUser, key: string): boolean {
-  return record.layers.some(({ active, backend }) => active && backend === key)
+/** Without those of which a clone writes to its own layers alone, which are never merged. */
+function writtenBy({ record }: DiskUser, backends: Backends): Backends {
+  const hasLayers = (key: string) => record.layers.some(({ active, backend }) => active && backend === key)
+  return Object.fromEntries(Object.entries(backends).filter(([key]) => !record.clone || !hasLayers(key)))
 }
 
 /** With those that a snapshot is about to make. */
@@ -141,7 +140,8 @@ function isStopped({ record, recorded }: DiskUser): boolean {
 export function refuseWritten(backends: Backends, asking: DiskUser): void {
   for (const other of asking.all()) {
     if (other === asking || isStopped(other)) continue
-    const written = Object.values(other.record.specification?.backends ?? {}).flatMap(({ file }) =>
+    const all = writtenBy(other, other.record.specification?.backends ?? {})
+    const written = Object.values(all).flatMap(({ file }) =>
       file?.access === File_Access.READ_WRITE ? [file.path] : [],
     )
     for (const [key, { file }] of Object.entries(backends)) {

@@ -37,6 +37,20 @@ it('a disk is still used by an instance whose processes could not be ended', () 
   expect(() => refuseWritten({ root: file('/web.img') }, asking)).toThrow('instance web may write it')
 })
 
+it('a clone that runs writes to its own layers, and not to the file that is below them', () => {
+  const { asking, user } = others(['holder'])
+  const layers = [{ id: 1, base: '/web.img', backend: 'root', active: true }]
+  const besides = (change: object) => {
+    const other = { ...user, record: InstanceRecord.fromPartial({ ...user.record, ...change }) }
+    return { ...asking, all: () => [other] }
+  }
+  const refused = (change: object) => () => refuseWritten({ root: file('/web.img') }, besides(change))
+  expect(refused({ clone: true, layers })).not.toThrow()
+  expect(refused({ clone: true })).toThrow('instance web may write it')
+  // Another machine merges its layers into it.
+  expect(refused({ layers })).toThrow('instance web may write it')
+})
+
 it.each(['iscsi://HOST/iqn.2026-11.Example:disk/01', 'iscsi://host:3260/iqn.2026-11.example:disk/1'])(
   'a unit of a server is one disk also as %s',
   (url) => {
