@@ -53,7 +53,10 @@ export function openKeepers(parts: {
     const folder = join(root, id)
     const known = await found(folder)
     // An earlier daemon may have died before its keeper had the memory.
-    const isReady = await known?.hasSealedMemory()
+    const isReady = await known?.hasSealedMemory().catch((error) => {
+      log.warn('keeper made again', { folder, error: messageOf(error) })
+      return false
+    })
     if (isReady) known?.disconnect()
     else await known?.end()
     if (isReady) return join(folder, 'holder.sock')

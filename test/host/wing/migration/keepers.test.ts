@@ -106,6 +106,20 @@ describe('keepers', () => {
     expect(existsSync(folderOf(ID))).toBe(false)
   })
 
+  it('are made again when they do not tell whether they have the memory', async () => {
+    const { open, memory, starts } = place()
+    await open().keep(ID, memory)
+    const mute = open({
+      find: async (folder) => {
+        const holder = await findHolder(folder)
+        const hasSealedMemory = async () => Promise.reject(new Error('the holder does not answer'))
+        return holder && Object.assign(holder, { hasSealedMemory })
+      },
+    })
+    expect(await given(await mute.keep(ID, memory))).toBe('memory of a guest')
+    expect(starts()).toBe(2)
+  })
+
   it('keep nothing of what is not right', async () => {
     const { open, memory, folderOf } = place()
     await expect(open().keep(ID, `${memory}-not`)).rejects.toMatchObject({ code: 'NOT_FOUND' })
