@@ -2984,6 +2984,11 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "property": "replaceComponents",
    "message": "microvm.instance.v1.Backend",
    "isMap": true
+  },
+  {
+   "number": 7,
+   "name": "without_agent",
+   "property": "withoutAgent"
   }
  ],
  "microvm.instance.v1.AllocatePortRequest": [

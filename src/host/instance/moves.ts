@@ -1,4 +1,5 @@
 import type {
+  CloneInstanceRequest,
   SavedInit,
   SavedMachine,
   SuspendInstanceRequest,
@@ -23,8 +24,12 @@ export interface Moves {
   suspend(instance: MachineInstance, request: SuspendInstanceRequest, caller: Caller): Promise<SavedMachine>
   /** Throws FAILED_PRECONDITION naming the file that is missing or damaged, or what this host lacks. */
   open(init: SavedInit, tenant: string): Promise<SavedContent>
-  /** The same for a clone, for which the saved machine stays. */
-  openClone(init: SavedInit, tenant: string): Promise<SavedContent>
+  /** The same for a clone, for which the saved machine stays. It is refused of a guest that has no agent, unless it is wanted so. */
+  openClone(
+    init: SavedInit,
+    tenant: string,
+    how: Pick<CloneInstanceRequest, 'withoutAgent'>,
+  ): Promise<SavedContent>
   /** Starts a new instance, and waits until its guest is ready. To be called in a change. */
   resume(instance: MachineInstance, content: SavedContent, init: SavedInit, caller: Caller): Promise<void>
   /** Tells the guest of a resumed machine of its restore, unless it is ready. To be called in a change. */

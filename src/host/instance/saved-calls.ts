@@ -35,6 +35,13 @@ export interface SavedCalls extends Pick<Instances, 'clone' | 'suspend' | 'listS
   ) => Promise<Instance>
 }
 
+interface EnsureCall {
+  readonly caller: Caller
+  readonly checkOwner: OwnerCheck | undefined
+  /** Without it, the saved machine itself goes on. */
+  readonly clone?: Pick<CloneInstanceRequest, 'withoutAgent'>
+}
+
 /** What is asked about machines as files. */
 export function savedCalls(host: SavedHost): SavedCalls {
   const moves = (): Moves => {
@@ -43,23 +50,22 @@ export function savedCalls(host: SavedHost): SavedCalls {
   }
   const listSaved: SavedCalls['listSaved'] = async (caller) =>
     (await moves().list(caller.tenant)).map((saved) => seenBy(saved, caller))
-  const ensureOf = async (
-    request: EnsureInstanceRequest,
-    how: { readonly caller: Caller; readonly checkOwner: OwnerCheck | undefined; readonly isClone: boolean },
-  ): Promise<Instance> => {
-    const { caller, checkOwner, isClone } = how
+  const ensureOf = async (request: EnsureInstanceRequest, how: EnsureCall): Promise<Instance> => {
+    const { caller, checkOwner, clone } = how
     const { properties, saved = SavedInit.create() } = request
     const key = specKey(properties?.key ?? '')
     const known = host.find(key)
     if (known !== undefined) {
-      const described = await describeEqual(known, wantedSaved(saved, isClone), caller)
+      const described = await describeEqual(known, wantedSaved(saved, clone !== undefined), caller)
       if (described === undefined) return await ensureOf(request, how)
       await known.change(() => moves().repair(known), caller.signal)
       return described
     }
     const tenant = caller.tenant ?? properties?.tenant ?? ''
     caller.inStep('checking the saved machine')
-    const content = await (isClone ? moves().openClone(saved, tenant) : moves().open(saved, tenant))
+    const content = await (clone === undefined
+      ? moves().open(saved, tenant)
+      : moves().openClone(saved, tenant, clone))
     const { specification } = content.record
     if (specification !== undefined) await checkOwner?.(tenant, specification)
     // Another call may have made it meanwhile.
@@ -74,11 +80,11 @@ export function savedCalls(host: SavedHost): SavedCalls {
     return await describeInstance(instance)
   }
   return {
-    ensure: (request, caller, checkOwner) => ensureOf(request, { caller, checkOwner, isClone: false }),
+    ensure: (request, caller, checkOwner) => ensureOf(request, { caller, checkOwner }),
     clone: (request, caller, checkOwner) =>
       cloneInstances(request, (key, saved) => {
         const ensured = EnsureInstanceRequest.fromPartial({ properties: { key }, saved })
-        return ensureOf(ensured, { caller, checkOwner, isClone: true })
+        return ensureOf(ensured, { caller, checkOwner, clone: request })
       }),
     listSaved,
     suspend: async (request, caller) => {
@@ -114,8 +120,8 @@ function seenBy(saved: SavedMachine, { tenant }: Pick<Caller, 'tenant'>): SavedM
 
 function wantedSaved({ folder, name }: SavedInit, isClone: boolean): Pick<WantedInstance, 'differenceTo'> {
   return {
-    differenceTo: ({ clone, savedFolder, savedName }) =>
-      clone === isClone && savedName === name && (folder === '' || folder === savedFolder)
+    differenceTo: ({ madeByClone, savedFolder, savedName }) =>
+      madeByClone === isClone && savedName === name && (folder === '' || folder === savedFolder)
         ? undefined
         : 'saved',
   }
@@ -187,4 +193,5 @@ function hostnameOf(key: string): string {
   return name === '' ? 'clone' : name
 }
 
-const MAX_HOSTNAME = 64
+/** Linux's limit, in bytes. */
+export const MAX_HOSTNAME = 64

@@ -44,7 +44,8 @@ export async function cloneRecord(
     added,
     record: {
       ...saved,
-      ...{ bootId: randomUUID(), cid: 0, clone: true, reboots: 0, rebootsMs: [], resets: [], snapshots: [] },
+      ...{ bootId: randomUUID(), cid: 0, clone: true, madeByClone: true },
+      ...{ reboots: 0, rebootsMs: [], resets: [], snapshots: [] },
       lastLayer: saved.lastLayer + added.length,
       layers: [...kept, ...added],
       specification: {
@@ -83,9 +84,9 @@ function ownBackend(backend: Backend): Backend {
   return { ...backend, tap: { ...backend.tap, interfaceName: `mv${randomBytes(6).toString('hex')}` } }
 }
 
-/** QEMU's own prefix, as of a machine whose addresses are not given. */
+/** Given by no maker, as QEMU's own are, and too many to be drawn twice. */
 function randomMac(): string {
-  return `52:54:00${[...randomBytes(3)].map((byte) => `:${byte.toString(16).padStart(2, '0')}`).join('')}`
+  return `52${[...randomBytes(5)].map((byte) => `:${byte.toString(16).padStart(2, '0')}`).join('')}`
 }
 
 /** The layers that the disks have, below new ones. */

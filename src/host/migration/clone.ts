@@ -1,5 +1,6 @@
 import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
+import { AgentError } from '../../base/errors.ts'
 import type { SavedInit } from '../../gen/microvm/instance/v1/instance.ts'
 import { InstanceRecord } from '../../gen/microvm/instance/v1/records.ts'
 import type { SavedContent } from '../instance/moves.ts'
@@ -17,11 +18,13 @@ export interface CloneParts extends ResumeParts {
   readonly keepers: Keepers
   /** What files of saved machines were like when this daemon has read them. */
   readonly checked: Map<string, string>
+  /** Whether clones are wanted of a guest that has no agent, which would make them different. */
+  readonly withoutAgent: boolean
 }
 
 /** Checks a saved machine of which a clone is to be made. The saved one stays as it is. */
 export async function openClone(init: SavedInit, parts: CloneParts): Promise<SavedContent> {
-  const { atStep, checked, folder, keepers } = parts
+  const { atStep, checked, folder, keepers, withoutAgent } = parts
   await refuseClaimed(folder)
   const { manifest, ...content } = await openSaved(init, parts, async (name, paths, check) => {
     const looks = await looksOf(paths)
@@ -29,6 +32,11 @@ export async function openClone(init: SavedInit, parts: CloneParts): Promise<Sav
     await check()
     checked.set(name, looks)
   })
+  if (!manifest.hasAgent && !withoutAgent)
+    throw new AgentError(
+      'FAILED_PRECONDITION',
+      `${folder}: was saved without its agent, so clones would share random numbers, the host's name and hardware addresses, want without_agent`,
+    )
   const saved = InstanceRecord.fromPartial(content.record)
   const replaced = new Set(Object.keys(init.replaceComponents))
   const { added, macs, record } = await cloneRecord(saved, replaced)

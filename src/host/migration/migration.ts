@@ -7,7 +7,7 @@ import { settleReplugs } from '../instance/devices/replug.ts'
 import type { MachineInstance } from '../instance/instance.ts'
 import type { Holders } from '../instance/machine/steps.ts'
 import type { Moves } from '../instance/moves.ts'
-import { openClone } from './clone.ts'
+import { type CloneParts, openClone } from './clone.ts'
 import type { AtStep } from './faults.ts'
 import { openKeepers } from './keepers.ts'
 import { type HostFacts, readManifest } from './manifest.ts'
@@ -51,7 +51,7 @@ export function openMigration(
   })
   const figures = new MoveFigures()
   const keepers = openKeepers({ stateFolder, holders, log })
-  const checked = new Map<string, string>()
+  const clones = { keepers, checked: new Map<string, string>() }
   /** The folders of saved machines that are being made or removed. */
   const held = new Set<string>()
   async function hold<Result>(folder: string, work: () => Promise<Result>): Promise<Result> {
@@ -86,9 +86,9 @@ export function openMigration(
       const folder = init.folder || join(storeOf(tenant), init.name)
       return await openSaved(init, { folder, host: await host(), atStep }).catch(toldTo(tenant))
     },
-    openClone: async (init, tenant) => {
+    openClone: async (init, tenant, { withoutAgent }) => {
       const folder = init.folder || join(storeOf(tenant), init.name)
-      const parts = { folder, host: await host(), atStep, keepers, checked }
+      const parts = { folder, host: await host(), atStep, ...clones, withoutAgent }
       return await openClone(init, parts).catch(toldTo(tenant))
     },
     resume: (instance, content, init, caller) =>
@@ -96,7 +96,7 @@ export function openMigration(
         const told = toldTo(instance.record.properties?.tenant)
         await resume(instance, content, init, { atStep, caller }).catch(told)
         // Its memory was taken away, so there will be no clones.
-        if (content.macs === undefined) await keepers.end(content.record.savedId ?? '')
+        if (content.macs === undefined) await endClones(clones, content.record.savedId ?? '')
       }),
     repair: settleRepair,
     settle: (instance) => settle(instance, log),
@@ -113,7 +113,7 @@ export function openMigration(
         await checkRemovable(folder)
         await removeSaved(folder)
       })
-      if (manifest !== undefined) await keepers.end(manifest.id)
+      if (manifest !== undefined) await endClones(clones, manifest.id)
     },
     metrics: () => figures.print(),
   }
@@ -125,6 +125,15 @@ function withoutStore(path: string): (error: unknown) => never {
     if (path === '' || !(error instanceof AgentError)) throw error
     throw new AgentError(error.code, error.message.replaceAll(path, ''), { cause: error })
   }
+}
+
+/** There will be no more of the saved machine. */
+async function endClones(
+  { checked, keepers }: Pick<CloneParts, 'checked' | 'keepers'>,
+  id: string,
+): Promise<void> {
+  for (const name of [...checked.keys()].filter((each) => each.startsWith(id))) checked.delete(name)
+  await keepers.end(id)
 }
 
 /** One that cannot be read is left out. */
@@ -150,8 +159,9 @@ async function settle(instance: MachineInstance, log: Logger): Promise<boolean> 
     return true
   }
   if (resumeStep !== undefined && (await settleResume(instance, resumeStep))) return true
-  const { clone, savedFolder, savedId } = recorded.record
-  if (savedFolder !== '' && !clone) await removeLeft(savedFolder, { id: savedId, folder: context.folder })
+  const { madeByClone, savedFolder, savedId } = recorded.record
+  if (savedFolder !== '' && !madeByClone)
+    await removeLeft(savedFolder, { id: savedId, folder: context.folder })
   if (suspendStep !== undefined) {
     const [, folder = '', id = ''] = suspendStep.words
     const isWhole = await isSaved(folder, id)
@@ -165,11 +175,16 @@ async function settle(instance: MachineInstance, log: Logger): Promise<boolean> 
     await recorded.note({ drop: [suspendStep], kind: 'state', text })
   }
   if (context.machine === undefined) return false
+  const { machine } = context
   await settleReplugs(instance)
   void settleRepair(instance).catch((error) => {
     log.warn('guest not repaired', { instance: instance.key, error: messageOf(error) })
-    // It may be the same as others.
-    if (recorded.record.clone) void instance.remove(neverAborted).catch(() => {})
+    if (!recorded.record.madeByClone) return
+    // It may be the same as others; one that was stopped meanwhile boots anew.
+    const removed = instance.change(async () => {
+      if (context.machine === machine) await instance.finishRemoval()
+    }, neverAborted)
+    removed.catch((failure) => log.warn('clone not removed', { error: messageOf(failure) }))
   })
   return false
 }

@@ -294,8 +294,8 @@ export async function settleRepair(instance: MachineInstance): Promise<void> {
       })
     } catch (error) {
       if (!(error instanceof AgentError)) throw error
-      // It has told that it fails; otherwise it is told again by the next call, or the next daemon.
-      if (error.code === 'FAILED_PRECONDITION') await told()
+      // It has told that it fails; otherwise it is told again by the next call, or the next daemon. A clone is removed.
+      if (error.code === 'FAILED_PRECONDITION' && !recorded.record.madeByClone) await told()
       throw new AgentError(error.code, `instance ${instance.key}: ${error.message}`, { cause: error })
     }
     await told()

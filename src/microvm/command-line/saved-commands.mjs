@@ -45,6 +45,10 @@ export const SAVED_COMMANDS = [
         value: 'NAME',
         summary: "the guest's; of several clones, with their numbers (default: KEY)",
       },
+      {
+        name: 'without-agent',
+        summary: 'also of a guest without one: its clones share random numbers and addresses',
+      },
       ...ASKS,
     ],
     arguments: [

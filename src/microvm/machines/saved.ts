@@ -68,8 +68,9 @@ export async function clone(context: MachineContext): Promise<undefined> {
   const hostname = context.values.get('hostname') ?? ''
   const endWait = context.reporter.wait(`cloning ${saved}`)
   const identity = hostname === '' ? undefined : { hostname }
+  const withoutAgent = context.values.has('without-agent')
   const answer = await calls
-    .cloneInstance({ saved, name, count, identity }, { timeoutMs: timeoutMs(context) })
+    .cloneInstance({ saved, name, count, identity, withoutAgent }, { timeoutMs: timeoutMs(context) })
     .finally(endWait)
   if (context.values.has('json')) {
     await printJson(context, json('CloneInstanceResponse', CloneInstanceResponse, answer))

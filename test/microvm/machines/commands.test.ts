@@ -77,7 +77,16 @@ describe('the commands for machines of a daemon', () => {
       status: 1,
       stderr: expect.stringContaining('count: 65, want 1 to 64'),
     })
-    expect(await run('clone', 'one', 'web')).toMatchObject({
+    const long = `--hostname=${'h'.repeat(62)}`
+    expect(await run('clone', 'one', 'web', '--count', '10', long)).toMatchObject({
+      status: 1,
+      stderr: expect.stringContaining('identity.hostname: 65 bytes with its number, want at most 64'),
+    })
+    expect(await run('clone', 'one', 'web', '--hostname', 'h', '--without-agent')).toMatchObject({
+      status: 1,
+      stderr: expect.stringContaining('identity: no agent takes it, want none'),
+    })
+    expect(await run('clone', 'one', 'web', '--count', '9', long)).toMatchObject({
       status: 1,
       stderr: expect.stringContaining('a mock has no machines that could be saved'),
     })

@@ -6,6 +6,7 @@ import type {
   SavedInit,
 } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { Instances } from '../../instance/instances.ts'
+import { MAX_HOSTNAME } from '../../instance/saved-calls.ts'
 import { pathOf } from '../../spec/component-path.ts'
 import { specKey } from '../../spec/spec-key.ts'
 import type { Tenant } from '../configuration.ts'
@@ -72,7 +73,7 @@ const MAX_CLONES = 64
 
 async function checkClone(
   tenant: Tenant | undefined,
-  { count, identity, key, name, replaceComponents, saved }: CloneInstanceRequest,
+  { count, identity, key, name, replaceComponents, saved, withoutAgent }: CloneInstanceRequest,
 ): Promise<void> {
   const invalid = (text: string) => new AgentError('INVALID_ARGUMENT', text)
   if (key !== undefined)
@@ -83,6 +84,11 @@ async function checkClone(
   if (saved === undefined) throw invalid('saved: missing')
   if (count < 1 || count > MAX_CLONES) throw invalid(`count: ${count}, want 1 to ${MAX_CLONES}`)
   specKey(name)
+  const hostname = identity?.hostname ?? ''
+  const length = Buffer.byteLength(count === 1 ? hostname : `${hostname}-${count}`)
+  if (hostname !== '' && length > MAX_HOSTNAME)
+    throw invalid(`identity.hostname: ${length} bytes with its number, want at most ${MAX_HOSTNAME}`)
+  if (withoutAgent && identity !== undefined) throw invalid('identity: no agent takes it, want none')
   const isShared = (identity?.interfaces ?? []).some(
     (each) => each.hwAddr !== '' || each.IPAddresses.length > 0,
   )

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto'
 import { existsSync, readdirSync, readFileSync, truncateSync, utimesSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
 import { afterEach, describe, expect, it } from 'vitest'
 import {
   ChangeStateRequest_Change as Change,
@@ -11,8 +12,10 @@ import {
   State,
   SuspendInstanceRequest,
 } from '../../../../src/gen/microvm/instance/v1/instance.ts'
+import { StepRecord } from '../../../../src/gen/microvm/instance/v1/records.ts'
 import { readRing } from '../../../../src/host/instance/holder/holder-files.ts'
 import { findHolder } from '../../../../src/host/instance/holder/start-holder.ts'
+import { stepKey, stepRow } from '../../../../src/host/instance/record/instance-record.ts'
 import { memoryRegistry } from '../../../../src/host/instance/registry/memory-registry.ts'
 import { factsOf } from '../../../../src/host/migration/memory-file.ts'
 import { temporaryFolder } from '../../../support/temporary-folder.ts'
@@ -22,14 +25,22 @@ import { DOCUMENT_LIFE } from '../../../support/wing/lives/document-life.ts'
 import { documentLifePlan, openReal } from '../../../support/wing/real-wing.ts'
 import { ADMIN } from '../../../support/wing/requests.ts'
 
-let host = new CountingMachines()
+let registry = memoryRegistry()
+const newHost = () => {
+  registry = memoryRegistry()
+  return new CountingMachines(undefined, undefined, registry)
+}
+let host = newHost()
 const noCheck = async () => {}
 
 async function clone(
   request: DeepPartial<CloneInstanceRequest> = {},
   { saved = 'one' } = {},
 ): Promise<readonly Instance[]> {
-  const whole = CloneInstanceRequest.fromPartial({ saved, count: 1, name: 'c', ...request })
+  const whole = CloneInstanceRequest.fromPartial({
+    ...{ saved, count: 1, name: 'c', withoutAgent: true },
+    ...request,
+  })
   return await (await host.open()).clone(whole, ADMIN, noCheck)
 }
 
@@ -61,7 +72,7 @@ afterEach(async () => {
   expect(leftovers(host.folder)).toEqual([])
   const keepers = join(host.folder, 'keepers')
   expect(existsSync(keepers) ? readdirSync(keepers) : []).toEqual([])
-  host = new CountingMachines()
+  host = newHost()
 })
 
 describe('clones of a machine that was saved', () => {
@@ -154,6 +165,55 @@ describe('clones of a machine that was saved', () => {
     })
   })
 
+  it('are told from the machine that one of them became, by whoever asks for it again', async () => {
+    await host.make()
+    await host.suspend()
+    await clone()
+    await host.suspend({ key: 'c', name: 'two' })
+    const { bootId } = await host.resume({ name: 'two' }, 'c')
+    expect(await host.resume({ name: 'two' }, 'c')).toMatchObject({ bootId })
+    await expect(clone({}, { saved: 'two' })).rejects.toMatchObject({
+      message: expect.stringMatching(/^clone c: instance c: saved: differs/),
+    })
+  })
+
+  it.each([
+    ['a clone, which may be the same as others', false],
+    ['and not the machine that a clone became', true],
+  ])('are removed when a later daemon cannot repair %s', async (_, isResumed) => {
+    await host.make()
+    await host.suspend()
+    await clone()
+    if (isResumed) {
+      await host.suspend({ key: 'c', name: 'two' })
+      await host.resume({ name: 'two' }, 'c')
+    }
+    await host.leave()
+    // An earlier daemon has died in the repair. There is no agent that could be told.
+    const step = StepRecord.create({ instance: 'c', step: 'repair', words: ['', ''] })
+    await registry.commit([stepRow(step)])
+    await host.open()
+    const hasRepair = async () => (await registry.load('steps')).has(stepKey(step))
+    const late = AbortSignal.timeout(60_000)
+    while (await hasRepair()) await delay(10, undefined, { signal: late })
+    // It is removed in a change, after which this one has its turn.
+    const paused = await host.change(Change.PAUSE, 'c').then(
+      ({ state }) => state,
+      ({ code }) => code,
+    )
+    expect(paused).toBe(isResumed ? State.PAUSED : 'NOT_FOUND')
+  })
+
+  it('are refused of a guest that had no agent, unless they are asked for so', async () => {
+    await host.make()
+    const { folder } = await host.suspend()
+    await expect(clone({ withoutAgent: false })).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      message: `clone c: ${folder}: was saved without its agent, so clones would share random numbers, the host's name and hardware addresses, want without_agent; no clone was made`,
+    })
+    expect(ofClones()).toEqual([])
+  })
+
   it('of a document have a UUID of their own', async () => {
     const folder = temporaryFolder()
     const plan = documentLifePlan(join(folder, 'images'))
@@ -163,7 +223,12 @@ describe('clones of a machine that was saved', () => {
     const { configurations } = await instances.get('web', ADMIN)
     const suspend = { key: 'web', name: 'one', withoutAgent: true }
     await instances.suspend(SuspendInstanceRequest.fromPartial(suspend), ADMIN)
-    const request = CloneInstanceRequest.fromPartial({ saved: 'one', count: 2, name: 'c' })
+    const request = CloneInstanceRequest.fromPartial({
+      saved: 'one',
+      count: 2,
+      name: 'c',
+      withoutAgent: true,
+    })
     const clones = await instances.clone(request, ADMIN, noCheck)
     expect(clones.map(({ state }) => state)).toEqual([State.RUNNING, State.RUNNING])
     const machines = [configurations, ...clones.map((each) => each.configurations)].map(

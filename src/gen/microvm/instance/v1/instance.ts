@@ -165,6 +165,8 @@ export interface CloneInstanceRequest {
   /** Of each clone, where it differs from the original's. The host's name is followed by the number of the clone. */
   identity: Identity | undefined;
   replaceComponents: { [key: string]: Backend };
+  /** Also when the guest was saved without its agent: its clones share random numbers, the host's name and hardware addresses. */
+  withoutAgent: boolean;
 }
 
 export interface CloneInstanceRequest_ReplaceComponentsEntry {
@@ -1780,7 +1782,15 @@ export const DeleteSavedResponse: MessageFns<DeleteSavedResponse> = {
 };
 
 function createBaseCloneInstanceRequest(): CloneInstanceRequest {
-  return { key: undefined, saved: undefined, count: 0, name: "", identity: undefined, replaceComponents: {} };
+  return {
+    key: undefined,
+    saved: undefined,
+    count: 0,
+    name: "",
+    identity: undefined,
+    replaceComponents: {},
+    withoutAgent: false,
+  };
 }
 
 export const CloneInstanceRequest: MessageFns<CloneInstanceRequest> = {
@@ -1803,6 +1813,9 @@ export const CloneInstanceRequest: MessageFns<CloneInstanceRequest> = {
     globalThis.Object.entries(message.replaceComponents).forEach(([key, value]: [string, Backend]) => {
       CloneInstanceRequest_ReplaceComponentsEntry.encode({ key: key as any, value }, writer.uint32(50).fork()).join();
     });
+    if (message.withoutAgent !== false) {
+      writer.uint32(56).bool(message.withoutAgent);
+    }
     return writer;
   },
 
@@ -1870,6 +1883,14 @@ export const CloneInstanceRequest: MessageFns<CloneInstanceRequest> = {
             }
             continue;
           }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.withoutAgent = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1901,6 +1922,7 @@ export const CloneInstanceRequest: MessageFns<CloneInstanceRequest> = {
         }
         return acc;
       }, {});
+    message.withoutAgent = object.withoutAgent ?? false;
     return message;
   },
 };

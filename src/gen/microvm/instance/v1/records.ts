@@ -57,6 +57,8 @@ export interface InstanceRecord {
   clone: boolean;
   /** Socket of the process that keeps the memory with which the present run began, and which is not the guest's own; else empty. */
   privateMemory: string;
+  /** CloneInstance has made it. A clone that was saved and resumed still has `clone`, and not this. */
+  madeByClone: boolean;
 }
 
 export interface InstanceRecord_LeavingMsEntry {
@@ -147,6 +149,7 @@ function createBaseInstanceRecord(): InstanceRecord {
     savedId: "",
     clone: false,
     privateMemory: "",
+    madeByClone: false,
   };
 }
 
@@ -249,6 +252,9 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
     }
     if (message.privateMemory !== "") {
       writer.uint32(250).string(message.privateMemory);
+    }
+    if (message.madeByClone !== false) {
+      writer.uint32(256).bool(message.madeByClone);
     }
     return writer;
   },
@@ -505,6 +511,14 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
             message.privateMemory = reader.string();
             continue;
           }
+          case 32: {
+            if (tag !== 256) {
+              break;
+            }
+
+            message.madeByClone = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -565,6 +579,7 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
     message.savedId = object.savedId ?? "";
     message.clone = object.clone ?? false;
     message.privateMemory = object.privateMemory ?? "";
+    message.madeByClone = object.madeByClone ?? false;
     return message;
   },
 };
