@@ -83,8 +83,12 @@ describe('a pod that is renamed', () => {
     await pod.agent.signalProcess({ containerId: 'd1', execId: '', signal: 9 })
     // This call came before the Rename, and was sent again.
     expect(await waited).toBe(137)
-    const { exits } = await introspection.listExits({ afterSequence: 0n, containerId: 'd1' })
-    expect(exits.map(({ execId, status }) => [execId, status])).toEqual([
+    const exitsOf = async () => {
+      const { exits } = await introspection.listExits({ afterSequence: 0n, containerId: 'd1' })
+      return exits.map(({ execId, status }) => [execId, status])
+    }
+    // An exit is told once the count of out-of-memory kills has been read, which no WaitProcess awaits.
+    await expect.poll(exitsOf).toEqual([
       ['x', 0],
       ['', 137],
     ])
