@@ -203,6 +203,7 @@ describe('a guest that is to be told of its restore', () => {
         }),
       },
       recorded: {
+        record: { madeByClone: false },
         steps: [REPAIR],
         note: async ({ drop = [] }: { readonly drop?: readonly StepRecord[] }) => void drops.push(...drop),
       },
