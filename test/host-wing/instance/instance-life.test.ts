@@ -211,6 +211,16 @@ describe('a machine that goes wrong', () => {
     expect((await change(instances, Change.RUN)).state).toBe(State.RUNNING)
   })
 
+  it('is told by the last event of a QEMU that exits at once', async () => {
+    const wing = new FakeWing()
+    const instances = await wing.open()
+    await instances.ensure(ensureRequest('web'), ADMIN)
+    await change(instances, Change.RUN)
+    wing.holders.qemu.emit('GUEST_PANICKED')
+    wing.holders.qemu.end()
+    expect(await stopped(instances)).toBe('the guest panicked')
+  })
+
   it('keeps running while it reboots no more often than it may, with another boot id each time', async () => {
     const wing = new FakeWing()
     const instances = await wing.open()

@@ -128,10 +128,12 @@ export class Machine {
       exited.promise.then(() => 'exit' as const),
       holderEnded,
     ])
-    this.close()
     const over = new AbortController()
     const late = clock.sleep(limits.exitMs, over.signal).catch(() => {})
     const child = await Promise.race([exited.promise, holderEnded, late])
+    // The last events of a QEMU that has exited may not have been read yet.
+    if (ended === 'exit') await Promise.race([this.qmp.ended, late])
+    this.close()
     over.abort()
     stopListening()
     if (child === 'holder') return { kind: 'holder died', reason: 'the holder died' }
