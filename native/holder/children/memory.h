@@ -4,7 +4,7 @@
 
 /*
  * Returns a memory file with the content of the file at `path`, whose holes stay holes, or -1 with errno set. A sealed one
- * can be mapped privately, and be written by nobody.
+ * can be mapped privately; no process can write to it.
  */
 int memory_open(const char *path, bool is_sealed);
 

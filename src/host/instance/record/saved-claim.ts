@@ -18,7 +18,7 @@ export const CLAIM_FILE = 'resumed.json'
 /** Throws FAILED_PRECONDITION when an instance was made of the saved machine already, unless it is this very one. */
 export async function claimSaved(saved: string, claim: SavedClaim): Promise<void> {
   const path = join(saved, CLAIM_FILE)
-  // It has its name once it is whole, so that nobody reads a part of it.
+  // It gets its name once it is whole: a rival never reads a part of it.
   const own = `${path}.${randomUUID()}`
   try {
     await writeFile(own, JSON.stringify(claim), { flag: 'wx', mode: 0o600, flush: true })
