@@ -192,32 +192,26 @@ static void close_ring(struct holder *holder, struct connection *connection, cha
   answer(holder, connection, "ok");
 }
 
-/* Takes the content of a file, for a machine or, sealed, for all that ask. */
+/* Takes the content of a file, for all that ask. */
 static void make_memory(struct holder *holder, struct connection *connection, char **words) {
-  bool is_sealed = strcmp(words[1], "sealed") == 0;
-  if (!is_sealed && strcmp(words[1], "copy") != 0) {
-    refuse(holder, connection, "INVALID_ARGUMENT", "memory: unknown, want copy or sealed");
-    return;
-  }
   if (holder->memory >= 0) {
     refuse(holder, connection, "ALREADY_EXISTS", "memory: the holder has one");
     return;
   }
-  holder->memory = memory_open(words[2], is_sealed);
-  holder->is_sealed = is_sealed;
+  holder->memory = memory_open(words[1]);
   if (holder->memory >= 0) {
     answer(holder, connection, "ok");
     return;
   }
   char what[160];
-  snprintf(what, sizeof what, "memory of %.128s", words[2]);
+  snprintf(what, sizeof what, "memory of %.128s", words[1]);
   refuse_errno(holder, connection, what);
 }
 
 static void give_memory(struct holder *holder, struct connection *connection, char **words) {
   (void)words;
-  if (holder->memory < 0 || !holder->is_sealed)
-    refuse(holder, connection, "NOT_FOUND", "memory: none that is sealed");
+  if (holder->memory < 0)
+    refuse(holder, connection, "NOT_FOUND", "memory: none");
   else if (!memory_send(connection->socket.fd, holder->memory))
     connection_close(holder, connection);
 }
@@ -255,7 +249,7 @@ static const struct verb {
     {"rings", 1, 1, begin_list_rings},
     {"attach", 3, 3, attach},
     {"close", 2, 2, close_ring},
-    {"memory", 3, 3, make_memory},
+    {"memory", 2, 2, make_memory},
     {"give", 1, 1, give_memory},
     {"watch", 1, 1, watch},
     {"leash", 1, 1, leash},

@@ -74,8 +74,7 @@ struct holder {
   unsigned long long start_time;
   uint64_t ends;
   int exits_file;
-  int memory; /* a memory file, or -1 */
-  bool is_sealed;
+  int memory; /* a sealed memory file, or -1 */
   uint32_t clients;
   uint32_t connections_used; /* all later entries are unused */
   uint32_t rings_used;

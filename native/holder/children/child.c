@@ -107,7 +107,6 @@ struct child *child_start(struct holder *holder, const struct child_plan *plan, 
       .log = -1,
       .walls = plan->walls,
       .wall_count = plan->wall_count,
-      .memory = holder->memory,
       .failed_wall = -1,
   };
   if (plan->is_console && !open_console(holder, &ring, &spawn.console)) return NULL;

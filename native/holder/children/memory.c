@@ -44,7 +44,7 @@ static bool copy_data(int from, int to, off_t size) {
   return true;
 }
 
-int memory_open(const char *path, bool is_sealed) {
+int memory_open(const char *path) {
   int from = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW | O_NONBLOCK);
   struct stat status;
   if (from < 0 || fstat(from, &status) != 0) return failed(from);
@@ -54,7 +54,7 @@ int memory_open(const char *path, bool is_sealed) {
   }
   int memory = memfd_create("memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   bool is_whole = memory >= 0 && ftruncate(memory, status.st_size) == 0 && copy_data(from, memory, status.st_size) &&
-                  (!is_sealed || fcntl(memory, F_ADD_SEALS, SEALS) == 0);
+                  fcntl(memory, F_ADD_SEALS, SEALS) == 0;
   failed(from);
   return is_whole ? memory : failed(memory);
 }

@@ -3,10 +3,10 @@
 #include <stdbool.h>
 
 /*
- * Returns a memory file with the content of the file at `path`, whose holes stay holes, or -1 with errno set. A sealed one
- * can be mapped privately; no process can write to it.
+ * Returns a memory file with the content of the file at `path`, whose holes stay holes, or -1 with errno set. It can be
+ * mapped privately; no process can write to it.
  */
-int memory_open(const char *path, bool is_sealed);
+int memory_open(const char *path);
 
 /* Sends the memory file to the other end of a connection, with a line. Returns false with errno set. */
 bool memory_send(int socket, int memory);

@@ -34,7 +34,7 @@ static void become_program(struct spawn *spawn, int reports) {
   if (spawn->console >= 0 && dup2(spawn->console, STDIN_FILENO) < 0) return;
   if (dup2(output, STDOUT_FILENO) < 0 || dup2(spawn->log, STDERR_FILENO) < 0) return;
   int program = spawn->walls == NULL ? -1 : walls_program(spawn->argv[0]);
-  if (spawn->walls != NULL) spawn->failed_wall = walls_make(spawn->walls, spawn->wall_count, spawn->memory);
+  if (spawn->walls != NULL) spawn->failed_wall = walls_make(spawn->walls, spawn->wall_count);
   if (spawn->failed_wall >= 0) return;
   reset_signals();
   execvp(spawn->argv[0], spawn->argv);

@@ -10,7 +10,6 @@ struct spawn {
   int log;
   char *const *walls;
   size_t wall_count;
-  int memory;      /* the holder's, or -1 */
   int failed_wall; /* -1; set by spawn_process to the index of the wall that failed */
   pid_t pid;       /* set by spawn_process */
   pid_t outer_pid; /* set by spawn_process: in the namespace that /proc is of */

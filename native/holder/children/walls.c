@@ -216,12 +216,7 @@ static int open_map(const char *path, bool has_user) {
   return -1;
 }
 
-static int own_memory(int memory) {
-  if (memory < 0) errno = ENODATA;
-  return memory < 0 ? -1 : fcntl(memory, F_DUPFD_CLOEXEC, WALL_DESCRIPTORS_MAX + 1);
-}
-
-static int open_wall(const struct wall *wall, bool has_user, int memory) {
+static int open_wall(const struct wall *wall, bool has_user) {
   switch (wall->kind) {
     case WALL_DISK_READ:
       return open(wall->path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
@@ -237,7 +232,7 @@ static int open_wall(const struct wall *wall, bool has_user, int memory) {
     case WALL_CONNECT:
       return connect_to(wall->path);
     case WALL_MEMORY:
-      return strcmp(wall->path, "own") == 0 ? own_memory(memory) : memory_receive(wall->path);
+      return memory_receive(wall->path);
     case WALL_TAP:
       return open_tap(wall->path, 0);
     /* An interface of several queues that is there could be joined. */
@@ -292,7 +287,7 @@ int walls_program(const char *name) {
   return fd;
 }
 
-int walls_make(char *const *walls, size_t count, int memory) {
+int walls_make(char *const *walls, size_t count) {
   struct wall wall;
   gid_t groups[GROUPS_MAX];
   size_t group_count = 0;
@@ -306,7 +301,7 @@ int walls_make(char *const *walls, size_t count, int memory) {
   }
   for (int i = 0; i < (int)count; i++) {
     if (!parse(walls[i], &wall) || wall.kind >= WALL_UID) continue;
-    int fd = open_wall(&wall, user >= 0, memory);
+    int fd = open_wall(&wall, user >= 0);
     if (fd < 0 || !place(fd, (int)wall.number)) return i;
   }
   if (network >= 0 && unshare(CLONE_NEWNET) != 0) return network;

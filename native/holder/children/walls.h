@@ -5,7 +5,7 @@
 /* What a program is started with besides its arguments, and what it gives up before. All words are of the request. */
 #define WALLS_USAGE \
   "want uid=N, group=N, network=none, processes=own, disk=FD:r|rw:PATH, read=FD:PATH, " \
-  "map=FD:PATH, listen=FD:PATH, connect=FD:PATH, memory=FD:own|SOCKET, tap=FD:INTERFACE, " \
+  "map=FD:PATH, listen=FD:PATH, connect=FD:PATH, memory=FD:SOCKET, tap=FD:INTERFACE, " \
   "first-queue=FD:INTERFACE, queue=FD:INTERFACE"
 
 /* The first of `count` words that is no wall, or NULL. */
@@ -19,6 +19,6 @@ int walls_program(const char *name);
 
 /*
  * Runs in the child: opens the descriptors with the holder's rights, then leaves the network, then becomes the user.
- * `memory` is the holder's own memory file, or -1. Returns -1, or the index of the wall that failed with errno set.
+ * Returns -1, or the index of the wall that failed with errno set.
  */
-int walls_make(char *const *walls, size_t count, int memory);
+int walls_make(char *const *walls, size_t count);

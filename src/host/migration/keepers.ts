@@ -63,7 +63,7 @@ export function openKeepers(parts: {
     await mkdir(folder, { mode: 0o700, recursive: true })
     const holder = await holders.start(folder, [])
     try {
-      await holder.memory('sealed', path)
+      await holder.memory(path)
     } catch (error) {
       await holder.end()
       await rm(folder, { recursive: true, force: true })

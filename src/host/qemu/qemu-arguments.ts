@@ -117,7 +117,7 @@ export function memoryBackend(
   const properties =
     saved === undefined
       ? { ...common, share: true }
-      : { ...common, 'mem-path': opener?.memory(saved) ?? saved.path, share: saved.form === 'copy' }
+      : { ...common, 'mem-path': opener?.memory(saved) ?? saved.path, share: false }
   const type = saved === undefined ? 'memory-backend-memfd' : 'memory-backend-file'
   return wordsOf({ option: 'object', type, properties })
 }

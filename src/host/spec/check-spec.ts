@@ -42,7 +42,7 @@ export function checkSpec(spec: VmSpec): void {
   }
   checkPlaces(spec)
   checkOnlyOnes(spec)
-  if (spec.memory?.form === 'private') checkPrivateMemory(spec.backends)
+  if (spec.memory !== undefined) checkPrivateMemory(spec.backends)
 }
 
 /** The backends whose daemons read and write the guest's memory themselves. */
@@ -60,7 +60,7 @@ export function needsSharedMemory(backends: VmSpec['backends']): boolean {
 export function checkPrivateMemory(backends: VmSpec['backends']): void {
   for (const [key, { kind }] of Object.entries(backends)) {
     if (!MAPPING.has(kind)) continue
-    const reason = 'vhost-user maps the memory of the template, want a copy of it'
+    const reason = 'vhost-user maps the memory of the template itself'
     refuse(pathOf('backends', key, BACKEND_FIELDS[kind]), reason)
   }
 }

@@ -19,15 +19,11 @@ export interface VmSpec {
   readonly memory?: SavedMemory | undefined
 }
 
-/**
- * The memory of a guest that was saved. `copy` is the guest's own: QEMU and the daemons of vhost-user devices write to it.
- * `private` is a template of several guests, from which QEMU alone copies what its guest writes.
- */
-export type SavedMemory =
-  /** A file; or that of the holder, where QEMU opens nothing of the host itself. */
-  | { readonly form: 'copy'; readonly path: string }
+/** The memory of a saved guest, a template of several: QEMU alone copies what its own guest writes. */
+export interface SavedMemory {
   /** The socket of the template's keeper; or a file, where QEMU opens all itself. */
-  | { readonly form: 'private'; readonly path: string }
+  readonly path: string
+}
 
 /** What all processes of the machine together may take of the host; 0 is this host's default. */
 export interface Limits {

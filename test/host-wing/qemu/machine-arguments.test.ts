@@ -38,7 +38,7 @@ describe('the arguments of an expanded machine', () => {
   })
 
   it('begin with memory that was saved, unless it would be several or of other pages', () => {
-    const saved = { isShared: true, memory: { form: 'private', path: '/m' } } as const
+    const saved = { isShared: true, memory: { path: '/m' } } as const
     const words = argumentsOf({ memory: 512 }, saved)
     expect(words).toContain('-object memory-backend-file,id=memory,size=512M,mem-path=/m,share=off ')
     expect(words).toContain(',memory-backend=memory ')

@@ -401,15 +401,15 @@ describe('checkSpec', () => {
     ['vsock_daemon', vsock, { kind: 'vsock-daemon' }],
     ['vhost_user', vsock, { kind: 'vhost-user', socket: '/s' }],
     ['virtiofsd', share, { kind: 'virtiofsd', path: '/f' }],
-  ])('refuses %s over private memory, and takes a copy', (name, device, backend) => {
+  ])('refuses %s over the memory of a template', (name, device, backend) => {
     const spec = one(device, backend)
-    const text = `backends.b.${name}: vhost-user maps the memory of the template, want a copy of it`
-    expect(() => checkSpec({ ...spec, memory: { form: 'private', path: '/m' } })).toThrow(text)
-    expect(() => checkSpec({ ...spec, memory: { form: 'copy', path: '/m' } })).not.toThrow()
+    const text = `backends.b.${name}: vhost-user maps the memory of the template itself`
+    expect(() => checkSpec({ ...spec, memory: { path: '/m' } })).toThrow(text)
+    expect(() => checkSpec(spec)).not.toThrow()
   })
 
   it('accepts private memory where QEMU and the kernel have all devices', () => {
-    const memory = { form: 'private', path: '/m' } as const
+    const memory = { path: '/m' }
     expect(() => checkSpec({ ...one(vsock, { kind: 'vhost-vsock' }), memory })).not.toThrow()
     expect(() => checkSpec({ ...one(nic, tap), memory })).not.toThrow()
   })

@@ -113,8 +113,8 @@ export class HolderClient implements Holder {
     await this.#command('close', String(number))
   }
 
-  async memory(form: 'copy' | 'sealed', path: string): Promise<void> {
-    await this.#commandWithin(MEMORY_TIMEOUT_MS, ['memory', form, path])
+  async memory(path: string): Promise<void> {
+    await this.#commandWithin(MEMORY_TIMEOUT_MS, ['memory', path])
   }
 
   async hasSealedMemory(): Promise<boolean> {

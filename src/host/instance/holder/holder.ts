@@ -54,7 +54,7 @@ export interface Holder {
    * Takes a memory file with the content of the file at `path`, whose holes stay holes. A `copy` is for QEMU alone; a `sealed` one,
    * which no one can write, is for the QEMU of any instance (`memory` of native/holder/children/walls.h). A holder has one.
    */
-  memory(form: 'copy' | 'sealed', path: string): Promise<void>
+  memory(path: string): Promise<void>
   /** Whether it has a sealed memory to give. */
   hasSealedMemory(): Promise<boolean>
   /** Kills all children and ends the holder. */

@@ -93,7 +93,7 @@ export class LocalHolder implements Holder {
     throw new AgentError('UNIMPLEMENTED', `ring ${number}: a machine of one run has the console alone`)
   }
 
-  async memory(_form: 'copy' | 'sealed', path: string): Promise<void> {
+  async memory(path: string): Promise<void> {
     throw new AgentError('UNIMPLEMENTED', `${path}: a machine of one run has no memory of another`)
   }
 

@@ -153,7 +153,7 @@ interface Hardware {
 
 function hardwareOf(record: Readonly<InstanceRecord>, isIncoming: boolean): Hardware {
   const { document, specification, privateMemory: path } = record
-  const memory = isIncoming && path !== '' ? { memory: { form: 'private', path } as const } : {}
+  const memory = isIncoming && path !== '' ? { memory: { path } } : {}
   if (document === undefined) {
     if (specification !== undefined) return { spec: { ...specFromProto(specification), ...memory } }
     throw new AgentError('FAILED_PRECONDITION', 'specification: not known yet')

@@ -48,8 +48,8 @@ export class StartOpener implements Opener, MemoryOpener {
     return `/proc/self/fd/${this.#add('map', path)}`
   }
 
-  memory({ form, path }: SavedMemory): string {
-    return `/proc/self/fd/${this.#add('memory', form === 'copy' ? 'own' : path)}`
+  memory({ path }: SavedMemory): string {
+    return `/proc/self/fd/${this.#add('memory', path)}`
   }
 
   tap(name: string): string {

@@ -32,7 +32,7 @@ function savedMemory(): string {
 async function keeper(path: string): Promise<{ readonly holder: HolderClient; readonly socket: string }> {
   const folder = holders.newFolder()
   const holder = await holders.start(folder)
-  await holder.memory('sealed', path)
+  await holder.memory(path)
   return { holder, socket: join(folder, 'holder.sock') }
 }
 
@@ -96,37 +96,23 @@ describe('holder: memory', () => {
     expect(String(Buffer.concat(chunks))).toMatch(/^[0-9a-f]{64} {2}-/)
   })
 
-  it('that is a copy is for the own processes, and leaves the file as it was', async () => {
-    const path = savedMemory()
-    const before = digest(readFileSync(path))
-    const script = `printf new 1<>/proc/self/fd/3; head -c 4 /proc/self/fd/3; ${SUM}`
-    const text = await seen(script, 'own', (holder) => holder.memory('copy', path))
-    expect(text).toMatch(/^newa[0-9a-f]{64}/)
-    expect(digest(readFileSync(path))).toBe(before)
-    const folder = holders.newFolder()
-    const holder = await holders.start(folder)
-    await holder.memory('copy', path)
-    await expect(seen('true', join(folder, 'holder.sock'))).rejects.toThrow(/: ENODATA$/)
-  })
-
   it('is refused where there is none, and a second time', async () => {
     const path = savedMemory()
     const folder = holders.newFolder()
     const holder = await holders.start(folder)
     await expect(seen('true', join(folder, 'holder.sock'))).rejects.toThrow(/: ENODATA$/)
     expect(await holder.hasSealedMemory()).toBe(false)
-    await expect(seen('true', 'own')).rejects.toThrow('memory=3:own: ENODATA')
-    await expect(holder.memory('sealed', `${path}-not`)).rejects.toMatchObject({ code: 'NOT_FOUND' })
-    await expect(holder.memory('sealed', folder)).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+    await expect(holder.memory(`${path}-not`)).rejects.toMatchObject({ code: 'NOT_FOUND' })
+    await expect(holder.memory(folder)).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
     symlinkSync(path, join(folder, 'link'))
-    await expect(holder.memory('sealed', join(folder, 'link'))).rejects.toThrow('ELOOP')
+    await expect(holder.memory(join(folder, 'link'))).rejects.toThrow('ELOOP')
     execFileSync('mkfifo', [join(folder, 'pipe')])
-    await expect(holder.memory('copy', join(folder, 'pipe'))).rejects.toMatchObject({
+    await expect(holder.memory(join(folder, 'pipe'))).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
     })
-    await holder.memory('sealed', path)
+    await holder.memory(path)
     expect(await holder.hasSealedMemory()).toBe(true)
     expect((await holder.children()).length).toBe(0)
-    await expect(holder.memory('copy', path)).rejects.toMatchObject({ code: 'ALREADY_EXISTS' })
+    await expect(holder.memory(path)).rejects.toMatchObject({ code: 'ALREADY_EXISTS' })
   })
 })

@@ -329,7 +329,7 @@ describe('clones of a machine that was saved', () => {
     })
     await expect((await host.open()).plug(request, ADMIN)).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
-      message: 'backends.link.vsock_daemon: vhost-user maps the memory of the template, want a copy of it',
+      message: 'backends.link.vsock_daemon: vhost-user maps the memory of the template itself',
     })
   })
 })

@@ -67,11 +67,11 @@ describe('the memory of a guest that was saved', () => {
     const before = digest(path)
     const keeping = holders.newFolder()
     const keeper = await holders.start(keeping)
-    await keeper.memory('sealed', path)
+    await keeper.memory(path)
     const socket = join(keeping, 'holder.sock')
     const clones = Array.from({ length: 3 }, async (_, index) => {
       const folder = holders.newFolder()
-      const saved = { form: 'private', path: socket } as const
+      const saved = { path: socket }
       return await memoryOf(await holders.start(folder), folder, saved, FIRST_USER + index)
     })
     for (const seen of await Promise.all(clones)) expect(seen).toBe(TEXT)
@@ -82,17 +82,6 @@ describe('the memory of a guest that was saved', () => {
     await look.start({ name: 'sum', output: 'log', argv, walls: [`memory=3:${socket}`] })
     await ended
     expect(readFileSync(join(folder, 'sum.log'), 'utf8').split(' ')[0]).toBe(before)
-    expect(digest(path)).toBe(before)
-  })
-
-  it('is a copy of its own, which daemons can map', async () => {
-    const path = template()
-    const before = digest(path)
-    const folder = holders.newFolder()
-    const holder = await holders.start(folder)
-    await holder.memory('copy', path)
-    const seen = await memoryOf(holder, folder, { form: 'copy', path }, FIRST_USER)
-    expect(seen).toBe(TEXT)
     expect(digest(path)).toBe(before)
   })
 })
