@@ -4,6 +4,7 @@ import { neverAborted } from '../../../src/base/abort.ts'
 import { QmpClient } from '../../../src/host/qemu/qmp/client.ts'
 import { specKey } from '../../../src/host/spec/spec-key.ts'
 import { duplexPair } from '../../support/rpc/duplex-pair.ts'
+import { socketPair } from '../../support/rpc/socket-pair.ts'
 import {
   growDisk,
   plugCpu,
@@ -51,6 +52,20 @@ function ok(command: Command, value: unknown = {}): string {
 }
 
 describe('QmpClient', () => {
+  it('reads the last events of a QEMU that has ended, though a command comes too late for it', async () => {
+    const { client: socket, server: qemu } = await socketPair()
+    const events: string[] = []
+    qemu.once('data', () => qemu.write('{"return": {}, "id": 1}\r\n'))
+    qemu.write(GREETING)
+    const client = await QmpClient.open(socket, neverAborted, { onEvent: ({ name }) => events.push(name) })
+    await new Promise((resolve) => qemu.write(SHUTDOWN, resolve))
+    qemu.destroy()
+    await expect(client.execute('query-status', {}, neverAborted)).rejects.toMatchObject({
+      code: 'UNAVAILABLE',
+    })
+    expect(events).toEqual(['SHUTDOWN'])
+  })
+
   it('negotiates after the greeting, before anything else', async () => {
     const { commands } = await open(() => [])
     expect(commands).toEqual([{ execute: 'qmp_capabilities', arguments: {}, id: 1 }])

@@ -1,7 +1,8 @@
+import { writeSync } from 'node:fs'
 import { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { abortable } from '../../../base/abort.ts'
-import { AgentError, messageOf } from '../../../base/errors.ts'
+import { AgentError, errnoOf, messageOf } from '../../../base/errors.ts'
 import { checkErrno } from '../../../os/errors.ts'
 import type { Native } from '../../../os/native.ts'
 import { handleOf } from '../../../os/sockets/socket-handles.ts'
@@ -90,7 +91,7 @@ export class QmpClient {
 
   /** Runs a command that adds or removes a part of the machine. Rejects as {@link execute} does. */
   async command(command: QmpCommand, signal: AbortSignal): Promise<unknown> {
-    return await this.#run(command, (text) => void this.#socket.write(text), signal)
+    return await this.#run(command, (text) => this.#write(text), signal)
   }
 
   /** Runs a command that takes the descriptor that is sent with it, which stays open here. */
@@ -103,6 +104,25 @@ export class QmpClient {
       if (sent < data.length) this.#socket.write(data.subarray(sent))
     }
     await this.#run(command, send, signal)
+  }
+
+  /**
+   * Node destroys a socket whose write fails, with all that was not read of it: the last events of a QEMU that has just
+   * ended would be lost. Reading tells of the end.
+   */
+  #write(text: string): void {
+    const data = Buffer.from(text)
+    let sent = 0
+    const fd = this.#socket instanceof Socket ? handleOf(this.#socket)?.fd : undefined
+    if (fd !== undefined && fd >= 0 && this.#socket.writableLength === 0) {
+      try {
+        sent = writeSync(fd, data)
+      } catch (error) {
+        if (errnoOf(error) === 'EPIPE') return
+        if (errnoOf(error) !== 'EAGAIN') throw error
+      }
+    }
+    if (sent < data.length) this.#socket.write(data.subarray(sent))
   }
 
   async #run(
