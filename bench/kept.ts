@@ -57,8 +57,8 @@ export function keptPage(kept: Kept): string {
   return [
     '# Figures that are kept',
     '',
-    'Made by `npm run bench -- --keep`. Medians; a ratio above its limit is bold. [Performance](../performance.md) says what each',
-    'figure is.',
+    'Made by `npm run bench -- --keep`. Medians; a ratio above its limit is bold. [Performance](../performance.md#figures)',
+    'says how to find what a figure is.',
     '',
     '| figure | value | floor | ratio | limit | measured |',
     '|---|---|---|---|---|---|',

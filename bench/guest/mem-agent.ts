@@ -3,7 +3,10 @@ import type { Pod } from '../../test/support/containers/pod.ts'
 import { bootPod } from '../../test/support/vm/guest-pod.ts'
 import { report } from '../support/figure.ts'
 
-/** The mem-agent runs for this many periods of one second. A period may free what the previous one left. */
+/**
+ * Memory of an idle container after a reclaim by the mem-agent, against a program that asks the kernel for all of it. The
+ * mem-agent runs for this many periods of one second. A period may free what the previous one left.
+ */
 const PERIODS = 8
 
 async function idleContainer(pod: Pod, id: string, reclaim: () => Promise<unknown>) {
