@@ -3,6 +3,8 @@ import { type Backend, type Device, File_Access } from '../../gen/microvm/instan
 import { specificationOf } from '../instance/devices/plug.ts'
 import type { MachineInstance } from '../instance/instance.ts'
 import { pathOf } from '../spec/component-path.ts'
+import type { OutsideFile } from './manifest.ts'
+import { outsideFacts } from './saved-folder.ts'
 
 /** Throws naming what cannot be saved. Returns the key of the device that is unplugged for it. */
 export async function checkSuspend(
@@ -46,4 +48,21 @@ function refusalOf({ disk }: Device, backend: Backend | undefined): string | und
   if (backend?.file?.access === File_Access.SCRATCH)
     return 'what the guest has written to access SCRATCH is not saved, want READ_WRITE'
   return undefined
+}
+
+/** The files of its disks, as they are now. */
+export async function disksOf(instance: MachineInstance): Promise<readonly OutsideFile[]> {
+  const disks = Object.entries(specificationOf(instance).backends).flatMap(([backend, { file }]) =>
+    file === undefined
+      ? []
+      : [{ field: pathOf('backends', backend, 'file', 'path'), backend, path: file.path }],
+  )
+  return await Promise.all(disks.map(outsideFacts))
+}
+
+/** Throws FAILED_PRECONDITION for a disk that another has written since QEMU has left it. */
+export async function refuseWrites(instance: MachineInstance, disks: readonly OutsideFile[]): Promise<void> {
+  for (const { changed, field, path } of await disksOf(instance))
+    if (disks.find((disk) => disk.field === field)?.changed !== changed)
+      throw new AgentError('FAILED_PRECONDITION', `${field}: ${path}: another has written it meanwhile`)
 }

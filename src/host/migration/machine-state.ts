@@ -1,5 +1,6 @@
 import { open } from 'node:fs/promises'
 import { dirname } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
 import { abortable } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
 import { buildAddon } from '../../build/native.ts'
@@ -47,6 +48,32 @@ export async function cancelSaving(qmp: QmpClient, signal: AbortSignal): Promise
   await qmp.command({ execute: 'migrate_cancel', arguments: {} }, signal)
   await ended.done.catch(() => {})
   ended.forget()
+}
+
+/** Another process may have what QEMU has to take back. */
+const GO_ON_TIMES = 4
+const FIRST_PAUSE_MS = 100
+
+/** Lets a machine go on as it was before it was saved, or could not be; tried again with growing pauses. */
+export async function goOn(
+  qmp: QmpClient,
+  { wasRunning, signal }: { readonly wasRunning: boolean; readonly signal: AbortSignal },
+): Promise<void> {
+  const { status } = await qmp.execute('query-status', {}, signal)
+  // QEMU takes its disks again, and can be saved again, only once it has run.
+  if (!wasRunning && status !== 'postmigrate') return
+  let pauseMs = FIRST_PAUSE_MS
+  for (let left = GO_ON_TIMES; ; left--) {
+    try {
+      await qmp.execute('cont', {}, signal)
+      break
+    } catch (error) {
+      if (left === 1 || qmp.isClosed || signal.aborted) throw error
+    }
+    await delay(pauseMs, undefined, { signal })
+    pauseMs *= 4
+  }
+  if (!wasRunning) await qmp.execute('stop', {}, signal)
 }
 
 /** Gives a QEMU that waits for it the devices of a saved machine; it is paused then. */

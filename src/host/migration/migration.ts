@@ -170,9 +170,9 @@ async function settle(instance: MachineInstance, log: Logger): Promise<boolean> 
       await instance.finishRemoval()
       return true
     }
-    if (context.machine !== undefined) await undoSuspend(instance, suspendStep)
+    const set = context.machine === undefined ? {} : await undoSuspend(instance, suspendStep)
     const text = 'the machine was not saved: the daemon has ended meanwhile'
-    await recorded.note({ drop: [suspendStep], kind: 'state', text })
+    await recorded.note({ set, drop: [suspendStep], kind: 'state', text })
   }
   if (context.machine === undefined) return false
   const { machine } = context

@@ -8,7 +8,7 @@ import {
   State,
   type SuspendInstanceRequest,
 } from '../../gen/microvm/instance/v1/instance.ts'
-import type { StepRecord } from '../../gen/microvm/instance/v1/records.ts'
+import type { InstanceRecord, StepRecord } from '../../gen/microvm/instance/v1/records.ts'
 import { attachStreams, quiesce, thaw } from '../instance/ask-agent.ts'
 import { hasAgentWay } from '../instance/connect-agent.ts'
 import { specificationOf } from '../instance/devices/plug.ts'
@@ -22,11 +22,10 @@ import { QEMU } from '../instance/machine/machine.ts'
 import { layerPath } from '../instance/snapshots/layers.ts'
 import { fileError } from '../instance/snapshots/overlay-file.ts'
 import { closedPorts, listenAgain } from '../instance/streams.ts'
-import { pathOf } from '../spec/component-path.ts'
-import { checkSuspend } from './check-suspend.ts'
+import { checkSuspend, disksOf, refuseWrites } from './check-suspend.ts'
 import type { AtStep } from './faults.ts'
 import { detach } from './guest.ts'
-import { cancelSaving, checkSavable, type MemoryForm, saveDevices } from './machine-state.ts'
+import { cancelSaving, checkSavable, goOn, type MemoryForm, saveDevices } from './machine-state.ts'
 import { FILES, type HostFacts, type Manifest, type OutsideFile, readManifest } from './manifest.ts'
 import { copySparse, type FileFacts, factsOf, memoryOf } from './memory-file.ts'
 import type { GuestFacts } from './payloads/ask-guest.ts'
@@ -111,14 +110,7 @@ const STEPS: readonly Step[] = [
       work.stoppedAt = performance.now()
       await work.instance.machine().qmp.execute('stop', {}, work.instance.ending)
     },
-    undo: async ({ instance, wasRunning }) => {
-      const { qmp } = instance.machine()
-      const { status } = await qmp.execute('query-status', {}, instance.ending)
-      // QEMU takes its disks again, and can be saved again, only once it has run.
-      if (!wasRunning && status !== 'postmigrate') return
-      await qmp.execute('cont', {}, instance.ending)
-      if (!wasRunning) await qmp.execute('stop', {}, instance.ending)
-    },
+    undo: ({ instance, wasRunning }) => goOn(instance.machine().qmp, { wasRunning, signal: instance.ending }),
   },
   {
     name: 'folder',
@@ -175,6 +167,8 @@ export async function suspend(
   const { qmp } = instance.machine()
   const wasRunning = record.current === State.RUNNING
   const hasAgent = !request.withoutAgent && hasAgentWay(instance)
+  // What an earlier suspend could not let go on.
+  if (!wasRunning) await goOn(qmp, { wasRunning, signal: instance.ending })
   await settleReplugs(instance)
   const vsock = await checkSuspend(instance, { wasRunning, hasAgent })
   if (vsock === undefined) await checkSavable(qmp, instance.ending)
@@ -211,10 +205,10 @@ export async function suspend(
       times.push({ name: each.name, durationUs: us(performance.now() - from) })
     }
   } catch (error) {
-    await undo(work, done)
+    const fault = await undo(work, done)
     const text = `the machine was not saved: ${messageOf(error)}`
-    await recorded.note({ drop: [step], kind: 'state', text })
-    throw named(error, done[0]?.name ?? 'begin', folder)
+    await recorded.note({ set: standing(fault), drop: [step], kind: 'state', text })
+    throw named(error, { step: done[0]?.name ?? 'begin', folder, fault })
   }
   const stoppedUs = us(performance.now() - work.stoppedAt)
   await atStep('export', 'end')
@@ -235,11 +229,21 @@ function msOf({ name, durationUs }: SavedMachine['steps'][number]): readonly [st
   return [`${name}_ms`, (Number(durationUs) / 1000).toFixed(1)]
 }
 
-/** The step in front of what went wrong. */
-function named(error: unknown, step: string, folder: string): unknown {
+/** The step in front of what went wrong, and what else did in its undo. */
+function named(
+  error: unknown,
+  { step, folder, fault }: { readonly step: string; readonly folder: string; readonly fault: string },
+): unknown {
   const told = fileError(folder, error)
   if (!(told instanceof AgentError)) return told
-  return new AgentError(told.code, `${step}: ${told.message}`, { cause: error })
+  return new AgentError(told.code, [`${step}: ${told.message}`, ...(fault ? [fault] : [])].join('; '), {
+    cause: error,
+  })
+}
+
+/** What the record says of a machine that does not go on, which `fault` is the reason of. */
+function standing(fault: string): Partial<InstanceRecord> {
+  return fault === '' ? {} : { current: State.PAUSED, desired: State.PAUSED, reason: fault }
 }
 
 /** Words are as the table of steps has them. */
@@ -263,8 +267,11 @@ async function noteEnded(instance: MachineInstance, ports: readonly number[]): P
   await recorded.commit({ add: [recorded.step('suspend', words)], kind: 'state', text })
 }
 
-/** Undoes what another daemon has begun. The machine is there. */
-export async function undoSuspend(instance: MachineInstance, { words }: StepRecord): Promise<void> {
+/** Undoes what another daemon has begun. The machine is there. Returns what the record is to say of it. */
+export async function undoSuspend(
+  instance: MachineInstance,
+  { words }: StepRecord,
+): Promise<Partial<InstanceRecord>> {
   const [, folder = '', id = '', state, agent] = words
   const work = {
     ...{ instance, folder, id },
@@ -272,21 +279,30 @@ export async function undoSuspend(instance: MachineInstance, { words }: StepReco
     hasAgent: agent === 'agent',
   }
   // It may not have gone so far that there was anything to thaw.
-  await undo(work, STEPS.filter(({ name }) => name !== 'quiesce').toReversed())
+  return standing(await undo(work, STEPS.filter(({ name }) => name !== 'quiesce').toReversed()))
 }
 
-async function undo(work: Parameters<NonNullable<Step['undo']>>[0], steps: readonly Step[]): Promise<void> {
-  const { context } = work.instance
+/** Returns why the machine does not go on; empty when it does. */
+async function undo(work: Parameters<NonNullable<Step['undo']>>[0], steps: readonly Step[]): Promise<string> {
+  const { context, key } = work.instance
+  let fault = ''
   // The guest has to run before it can take its device again, and have that before it can be asked.
   const order = ['devices', 'folder', 'stop', 'unplug', 'detach', 'quiesce']
   const wanted = order.flatMap((name) => steps.find((step) => step.name === name) ?? [])
-  for (const step of wanted) {
-    if (step.name === 'detach' && !work.hasAgent) continue
-    await step
-      .undo?.(work)
-      .catch((error) => context.log.warn('undo step failed', { step: step.name, error: messageOf(error) }))
+  for (const { name, undo: undoStep } of wanted) {
+    if (name === 'detach' && !work.hasAgent) continue
+    // A guest that stands still cannot be asked; what it was asked for ends by itself once it runs.
+    if (fault !== '' && ASKS_GUEST.includes(name)) continue
+    await undoStep?.(work).catch((error) => {
+      const text = messageOf(error)
+      context.log.warn('undo step failed', { step: name, error: text })
+      if (name === 'stop') fault = `instance ${key} does not go on: ${text}`
+    })
   }
+  return fault
 }
+
+const ASKS_GUEST: readonly string[] = ['detach', 'quiesce']
 
 async function saveMemory(work: Suspend): Promise<void> {
   const { instance } = work
@@ -348,7 +364,7 @@ async function manifestOf(work: Suspend): Promise<Manifest> {
   const path = join(work.work, FILES.state)
   await writeState(path, instance, { ...work, createdMs })
   files.set(FILES.state, await factsOf(path))
-  await refuseWrites(work)
+  await refuseWrites(instance, work.disks)
   const { board } = specificationOf(instance)
   const boot = (['kernel', 'initrd', 'vmlinux'] as const).flatMap((name) =>
     board?.[name] ? [{ field: `board.${name}`, backend: '', path: board[name] }] : [],
@@ -370,20 +386,4 @@ async function manifestOf(work: Suspend): Promise<Manifest> {
       },
     })),
   }
-}
-
-async function disksOf(instance: MachineInstance): Promise<readonly OutsideFile[]> {
-  const disks = Object.entries(specificationOf(instance).backends).flatMap(([backend, { file }]) =>
-    file === undefined
-      ? []
-      : [{ field: pathOf('backends', backend, 'file', 'path'), backend, path: file.path }],
-  )
-  return await Promise.all(disks.map(outsideFacts))
-}
-
-/** Throws FAILED_PRECONDITION for a disk that another has written since QEMU has left it. */
-async function refuseWrites({ disks, instance }: Suspend): Promise<void> {
-  for (const { changed, field, path } of await disksOf(instance))
-    if (disks.find((disk) => disk.field === field)?.changed !== changed)
-      throw new AgentError('FAILED_PRECONDITION', `${field}: ${path}: another has written it meanwhile`)
 }

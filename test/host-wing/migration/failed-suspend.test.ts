@@ -1,68 +1,23 @@
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { AgentError } from '../../../src/base/errors.ts'
-import { silentLogger } from '../../../src/base/log.ts'
 import {
   ChangeStateRequest_Change as Change,
   Device,
   EnsureInstanceRequest,
   DeviceStatus_Plug as Plug,
+  State,
   SuspendInstanceRequest,
 } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import { StepRecord } from '../../../src/gen/microvm/instance/v1/records.ts'
 import type { MachineInstance } from '../../../src/host/instance/instance.ts'
 import type { Instances } from '../../../src/host/instance/instances.ts'
-import { DEFAULT_QUOTA, type Quota } from '../../../src/host/instance/record/quota.ts'
-import type { Registry, Change as RowChange } from '../../../src/host/instance/registry/registry.ts'
-import type { AtStep } from '../../../src/host/migration/faults.ts'
-import { openMigration } from '../../../src/host/migration/migration.ts'
+import type { Change as RowChange } from '../../../src/host/instance/registry/registry.ts'
 import { settleRepair } from '../../../src/host/migration/resume.ts'
-import { ADMIN, ensureRequest, specification, tenant } from '../../support/wing/requests.ts'
-import { FakeWing } from '../../support/wing/wing.ts'
+import { ADMIN, specification, tenant } from '../../support/wing/requests.ts'
+import { SuspendedWing } from '../../support/wing/suspended-wing.ts'
 
 const TIMEOUT_MS = 30_000
-
-/** A machine with vsock, of a daemon that may die: then nothing that it writes reaches the registry any more. */
-class SuspendedWing extends FakeWing {
-  isDead = false
-  quota: Partial<Quota> = {}
-  atStep: AtStep = async () => {}
-
-  async daemon(dies: (changes: readonly RowChange[]) => boolean = () => false): Promise<Instances> {
-    this.isDead = false
-    const registry: Registry = {
-      load: (table) => this.registry.load(table),
-      close: () => this.registry.close(),
-      commit: async (changes, how) => {
-        if (this.isDead) return await new Promise(() => {})
-        await this.registry.commit(changes, how)
-        if (!dies(changes)) return
-        this.isDead = true
-        await new Promise(() => {})
-      },
-    }
-    const host = { stateFolder: this.folder, acceleration: 'tcg', qemuVersion: async () => '7.2.0' }
-    const parts = { ...host, holders: this.holders, log: silentLogger() }
-    const moves = openMigration(parts, (operation, step) => this.atStep(operation, step))
-    const quotas = new Map([['anne', { ...DEFAULT_QUOTA, ...this.quota }]])
-    return await this.open(registry, { moves, quotas })
-  }
-
-  async make(instances: Instances, tenant = ''): Promise<void> {
-    this.holders.prepare = ({ devices }) => devices.add('name-vsock')
-    const { devices, backends } = specification()
-    const change = {
-      devices: { ...devices, vsock: Device.fromPartial({ backend: 'socket', port: 'port', vsock: {} }) },
-      backends: { ...backends, socket: { vsockDaemon: {} } },
-    }
-    await instances.ensure(ensureRequest('web', { tenant, specification: change }), ADMIN)
-    await instances.changeState({ key: 'web', change: Change.RUN, graceMs: 0 }, ADMIN)
-  }
-
-  async unfinished(): Promise<readonly string[]> {
-    return (await this.rows()).filter((key) => /\/(plug|replug|suspend)\//.test(key))
-  }
-}
 
 const suspend = (instances: Instances, withoutAgent = true) =>
   instances.suspend(SuspendInstanceRequest.fromPartial({ key: 'web', name: 'one', withoutAgent }), ADMIN)
@@ -157,6 +112,69 @@ describe('the streams of a machine that was not saved', { timeout: TIMEOUT_MS },
   })
 })
 
+describe('a machine that was not saved, and does not go on', { timeout: TIMEOUT_MS }, () => {
+  const text = /; instance web does not go on: .*Failed to get "write" lock$/
+  const stands = {
+    state: State.PAUSED,
+    reason: expect.stringMatching(/^instance web does not go on: .*Failed to get "write" lock$/),
+  }
+
+  it('is told by the answer and the record, and goes on once it is asked to', async () => {
+    const wing = new SuspendedWing()
+    const instances = await wing.daemon()
+    await wing.make(instances)
+    const { qemu } = wing.holders
+    wing.atStep = async (_, step) => {
+      if (step !== 'memory') return
+      qemu.failures.set('cont', 'Failed to get "write" lock')
+      throw new AgentError('INTERNAL', 'asked for')
+    }
+    await expect(suspend(instances)).rejects.toThrow(text)
+    expect(qemu.commands.filter((command) => command === 'cont').length).toBeGreaterThan(3)
+    expect(await instances.get('web', ADMIN)).toMatchObject(stands)
+    qemu.failures.clear()
+    const run = { key: 'web', change: Change.RUN, graceMs: 0 }
+    expect(await instances.changeState(run, ADMIN)).toMatchObject({ state: State.RUNNING, reason: '' })
+  })
+
+  it('is tried again within the suspend', async () => {
+    const wing = new SuspendedWing()
+    const instances = await wing.daemon()
+    await wing.make(instances)
+    const { qemu } = wing.holders
+    wing.atStep = async (_, step) => {
+      if (step !== 'memory') return
+      qemu.failures.set('cont', 'Failed to get "write" lock')
+      throw new AgentError('INTERNAL', 'asked for')
+    }
+    const failed = suspend(instances)
+    await expect.poll(() => qemu.commands.filter((command) => command === 'cont').length).toBe(2)
+    qemu.failures.clear()
+    await expect(failed).rejects.toThrow(/asked for$/)
+    expect(await instances.get('web', ADMIN)).toMatchObject({ state: State.RUNNING, reason: '' })
+  })
+
+  it('is told by the next daemon too', async () => {
+    const wing = new SuspendedWing()
+    const before = await wing.daemon()
+    await wing.make(before)
+    const { qemu } = wing.holders
+    const stopped = Promise.withResolvers<void>()
+    wing.atStep = async (_, step) => {
+      if (step !== 'memory') return
+      stopped.resolve()
+      await new Promise(() => {})
+    }
+    void suspend(before).catch(() => {})
+    await stopped.promise
+    wing.isDead = true
+    await before.close()
+    qemu.failures.set('cont', 'Failed to get "write" lock')
+    const after = await wing.daemon()
+    expect(await after.get('web', ADMIN)).toMatchObject(stands)
+  })
+})
+
 describe('a machine of a tenant', () => {
   it.each([
     [{ savedMachines: 0 }, '1 saved machines, want at most 0'],
@@ -165,7 +183,7 @@ describe('a machine of a tenant', () => {
     const wing = new SuspendedWing()
     wing.quota = quota
     const instances = await wing.daemon()
-    await wing.make(instances, 'anne')
+    await wing.make(instances, { tenant: 'anne' })
     await expect(suspend(instances)).rejects.toMatchObject({
       code: 'RESOURCE_EXHAUSTED',
       message: `tenant anne: ${text}`,

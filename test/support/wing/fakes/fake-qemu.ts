@@ -22,6 +22,7 @@ export class FakeQemu {
   /** The resets that the guest has seen: a guest that has not run since the last one sees no other. */
   resets = 0
   #hasRun = false
+  #isSaved = false
   /** Whether a command is the last of its client, which dies before or after it is carried out. */
   isLast: () => 'before' | 'after' | undefined = () => undefined
   /** Called once a network has gone, with its tap. */
@@ -97,10 +98,14 @@ export class FakeQemu {
   #execute(command: string, args: Arguments): unknown {
     switch (command) {
       case 'query-status':
-        return { running: this.isRunning, status: this.isRunning ? 'running' : 'paused' }
+        return {
+          running: this.isRunning,
+          status: this.isRunning ? 'running' : this.#isSaved ? 'postmigrate' : 'paused',
+        }
       case 'cont':
       case 'stop':
         this.isRunning = command === 'cont'
+        this.#isSaved &&= !this.isRunning
         this.#hasRun ||= this.isRunning
         this.emit(this.isRunning ? 'RESUME' : 'STOP')
         return {}
@@ -128,6 +133,11 @@ export class FakeQemu {
         return [...this.devices].map((name) => ({ name, type: 'child<device>' }))
       case 'x-query-virtio-status':
         return { 'vhost-started': true }
+      case 'migrate':
+      case 'migrate-incoming':
+        this.#isSaved = command === 'migrate'
+        this.emit('MIGRATION', { status: 'completed' })
+        return {}
       case 'query-block-jobs':
         return []
       case 'x-debug-query-block-graph':
