@@ -49,8 +49,7 @@ export async function openSocketOf(uid: number, path: string): Promise<FileHandl
 
 /** A connection to the agent in the guest. */
 export async function dialAgent(instance: MachineInstance, signal: AbortSignal): Promise<Duplex> {
-  const { context, record } = instance
-  const address = agentAddress(specificationOf(instance), { folder: context.folder, cid: record.cid })
+  const address = ownAddress(instance)
   if (address?.kind === 'hvsock') return await dialHybrid(instance, signal)
   if (address !== undefined) return await dial(address, signal)
   const { ip, peerIp } = ownLink(instance)
@@ -59,15 +58,19 @@ export async function dialAgent(instance: MachineInstance, signal: AbortSignal):
 
 /** Whether the machine has a way to an agent. */
 export function hasAgentWay(instance: MachineInstance): boolean {
-  const { context, record } = instance
-  if (agentAddress(specificationOf(instance), { folder: context.folder, cid: record.cid }) !== undefined)
-    return true
+  if (ownAddress(instance) !== undefined) return true
   try {
     ownLink(instance)
     return true
   } catch {
     return false
   }
+}
+
+/** Where the agent listens besides a tap of the machine. */
+export function ownAddress(instance: MachineInstance): Address | undefined {
+  const { context, record } = instance
+  return agentAddress(specificationOf(instance), { folder: context.folder, cid: record.cid })
 }
 
 /** The link of the machine's tap whose end on this host is the only address that the agent lets connect. */

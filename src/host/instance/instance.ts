@@ -205,11 +205,12 @@ export class MachineInstance {
     const { context, recorded } = this
     try {
       const prepared = await this.#hooks.prepareStart(this, saved !== undefined)
-      const planned =
+      const all =
         saved === undefined
           ? await this.planned(prepared)
           : withSaved(await this.planned(prepared, 'incoming'), saved)
-      await checkSteps(context, planned)
+      await checkSteps(context, all)
+      const planned = saved?.keepsTapsDown ? all.filter(({ step }) => step !== 'tap') : all
       if (!isNew) this.#hooks.checkStart(this, prepared)
       refuseOthersBases({ ...this.record, ...prepared }.specification?.backends, this)
       const own = planned.map(({ step, words }) => recorded.step(step, words))

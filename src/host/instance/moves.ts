@@ -32,7 +32,9 @@ export interface Moves {
   ): Promise<SavedContent>
   /** Starts a new instance, and waits until its guest is ready. To be called in a change. */
   resume(instance: MachineInstance, content: SavedContent, init: SavedInit, caller: Caller): Promise<void>
-  /** Tells the guest of a resumed machine of its restore, unless it is ready. To be called in a change. */
+  /** Throws NOT_FOUND unless a machine is saved so, and FAILED_PRECONDITION when it has become an instance. */
+  refuseGone(init: Pick<SavedInit, 'folder' | 'name'>, tenant: string): Promise<void>
+  /** Tells the guest of a resumed machine of its restore, unless it is ready. A clone that fails is removed. To be called in a change. */
   repair(instance: MachineInstance): Promise<void>
   /** Finishes or undoes what an earlier daemon has begun. Returns whether the instance is gone. To be called in a change. */
   settle(instance: MachineInstance): Promise<boolean>

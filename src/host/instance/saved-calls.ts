@@ -11,7 +11,7 @@ import {
 } from '../../gen/microvm/instance/v1/instance.ts'
 import { InstanceRecord } from '../../gen/microvm/instance/v1/records.ts'
 import { specKey } from '../spec/spec-key.ts'
-import { describeEqual, describeInstance } from './describe-instance.ts'
+import { describeEqual, describeInstance, isVisible } from './describe-instance.ts'
 import type { WantedInstance } from './documents/wanted-instance.ts'
 import type { MachineInstance } from './instance.ts'
 import type { Caller, Instances, OwnerCheck } from './instances.ts'
@@ -54,14 +54,17 @@ export function savedCalls(host: SavedHost): SavedCalls {
     const { caller, checkOwner, clone } = how
     const { properties, saved = SavedInit.create() } = request
     const key = specKey(properties?.key ?? '')
+    const tenant = caller.tenant ?? properties?.tenant ?? ''
     const known = host.find(key)
     if (known !== undefined) {
-      const described = await describeEqual(known, wantedSaved(saved, clone !== undefined), caller)
+      const wanted = wantedSaved(saved, clone !== undefined)
+      if (isVisible(known, caller) && wanted.differenceTo(known.record) !== undefined)
+        await refuseGone(moves(), known, { ...saved, tenant })
+      const described = await describeEqual(known, wanted, caller)
       if (described === undefined) return await ensureOf(request, how)
       await known.change(() => moves().repair(known), caller.signal)
       return described
     }
-    const tenant = caller.tenant ?? properties?.tenant ?? ''
     caller.inStep('checking the saved machine')
     const content = await (clone === undefined
       ? moves().open(saved, tenant)
@@ -125,6 +128,20 @@ function wantedSaved({ folder, name }: SavedInit, isClone: boolean): Pick<Wanted
         ? undefined
         : 'saved',
   }
+}
+
+/** Throws what has become of a saved machine that is asked for with the key of another instance. */
+async function refuseGone(
+  moves: Moves,
+  { key, record }: MachineInstance,
+  { folder, name, tenant }: Pick<SavedInit, 'folder' | 'name'> & { readonly tenant: string },
+): Promise<void> {
+  await moves.refuseGone({ folder, name }, tenant).catch((error) => {
+    if (!(error instanceof AgentError) || error.code !== 'NOT_FOUND') throw error
+    const does = record.current === State.RUNNING ? 'runs' : 'is there'
+    const text = `${name}: no machine is saved under this name, and instance ${key} ${does}`
+    throw new AgentError('NOT_FOUND', text, { cause: error })
+  })
 }
 
 /** How many are made at a time: each fills its memory, and its guest is busy with its repair. */

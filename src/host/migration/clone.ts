@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { AgentError } from '../../base/errors.ts'
 import type { SavedInit } from '../../gen/microvm/instance/v1/instance.ts'
 import { InstanceRecord } from '../../gen/microvm/instance/v1/records.ts'
+import { ownAddress } from '../instance/connect-agent.ts'
 import type { SavedContent } from '../instance/moves.ts'
 import { readClaim, resumedAlready } from '../instance/record/saved-claim.ts'
 import { makeOverlays } from '../instance/snapshots/overlay-file.ts'
@@ -52,6 +53,8 @@ export async function openClone(init: SavedInit, parts: CloneParts): Promise<Sav
       ...content.start(instance),
       step: 'clone',
       words: ['', folder, manifest.id],
+      // An agent that is reached over the tap alone is told over it.
+      keepsTapsDown: manifest.hasAgent && (manifest.unplugged !== '' || ownAddress(instance) !== undefined),
       bring: async () => {
         const { context } = instance
         await atStep('import', 'files')

@@ -2,17 +2,18 @@ import { join } from 'node:path'
 import { neverAborted } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import type { SavedMachine } from '../../gen/microvm/instance/v1/instance.ts'
+import type { SavedInit, SavedMachine } from '../../gen/microvm/instance/v1/instance.ts'
 import { settleReplugs } from '../instance/devices/replug.ts'
 import type { MachineInstance } from '../instance/instance.ts'
 import type { Holders } from '../instance/machine/steps.ts'
 import type { Moves } from '../instance/moves.ts'
+import { readClaim, resumedAlready } from '../instance/record/saved-claim.ts'
 import { type CloneParts, openClone } from './clone.ts'
 import type { AtStep } from './faults.ts'
 import { openKeepers } from './keepers.ts'
 import { type HostFacts, readManifest } from './manifest.ts'
 import { MoveFigures } from './move-figures.ts'
-import { openSaved, resume, settleRepair, settleResume } from './resume.ts'
+import { openSaved, repairOrRemove, resume, settleRepair, settleResume } from './resume.ts'
 import {
   checkRemovable,
   describeSaved,
@@ -46,6 +47,8 @@ export function openMigration(
 ): Moves {
   const store = join(stateFolder, STORE)
   const storeOf = (tenant: string) => join(store, tenant === '' ? OWN : tenant)
+  const folderOf = ({ folder, name }: Pick<SavedInit, 'folder' | 'name'>, tenant: string) =>
+    folder || join(storeOf(tenant), name)
   const host = async (): Promise<HostFacts> => ({
     ...{ qemu: `QEMU ${await qemuVersion()}`, acceleration, cpu: hostCpu(acceleration) },
   })
@@ -66,15 +69,14 @@ export function openMigration(
     .catch((error) => log.warn('saved machines not removed', { error: messageOf(error) }))
   keepers
     .endOthers(async () => {
-      const stores = await storesIn()
-      const all = await describe((await Promise.all(stores.map(savedIn))).flat(), log)
+      const all = await describe(await storesIn(), log)
       return new Set(all.flatMap(({ id, resumedAs }) => (resumedAs === '' ? [id] : [])))
     })
     .catch((error) => log.warn('keepers not ended', { error: messageOf(error) }))
   return {
     suspend: async (instance, request, caller) => {
       const tenant = instance.record.properties?.tenant ?? ''
-      const folder = request.folder || join(storeOf(tenant), request.name)
+      const folder = folderOf(request, tenant)
       const parts = { folder, host: await host(), atStep }
       const saved = await hold(folder, () =>
         figures.counted('suspend', () => suspend(instance, request, parts, caller)),
@@ -83,12 +85,11 @@ export function openMigration(
       return saved
     },
     open: async (init, tenant) => {
-      const folder = init.folder || join(storeOf(tenant), init.name)
-      return await openSaved(init, { folder, host: await host(), atStep }).catch(toldTo(tenant))
+      const parts = { folder: folderOf(init, tenant), host: await host(), atStep }
+      return await openSaved(init, parts).catch(toldTo(tenant))
     },
     openClone: async (init, tenant, { withoutAgent }) => {
-      const folder = init.folder || join(storeOf(tenant), init.name)
-      const parts = { folder, host: await host(), atStep, ...clones, withoutAgent }
+      const parts = { folder: folderOf(init, tenant), host: await host(), atStep, ...clones, withoutAgent }
       return await openClone(init, parts).catch(toldTo(tenant))
     },
     resume: (instance, content, init, caller) =>
@@ -98,12 +99,10 @@ export function openMigration(
         // Its memory was taken away, so there will be no clones.
         if (content.macs === undefined) await endClones(clones, content.record.savedId ?? '')
       }),
-    repair: settleRepair,
+    repair: repairOrRemove,
+    refuseGone: (init, tenant) => refuseGone(folderOf(init, tenant)).catch(toldTo(tenant)),
     settle: (instance) => settle(instance, log),
-    list: async (tenant) => {
-      const stores = tenant === undefined ? await storesIn() : [storeOf(tenant)]
-      return await describe((await Promise.all(stores.map(savedIn))).flat(), log)
-    },
+    list: async (tenant) => describe(tenant === undefined ? await storesIn() : [storeOf(tenant)], log),
     remove: async (name, tenant) => {
       const folder = join(storeOf(tenant), name)
       if (!(await savedIn(storeOf(tenant))).includes(folder))
@@ -117,6 +116,12 @@ export function openMigration(
     },
     metrics: () => figures.print(),
   }
+}
+
+async function refuseGone(folder: string): Promise<void> {
+  await readManifest(folder)
+  const claim = await readClaim(folder)
+  if (claim !== undefined) throw resumedAlready(folder, claim)
 }
 
 /** A tenant may not know where the host has its store. */
@@ -136,8 +141,9 @@ async function endClones(
   await keepers.end(id)
 }
 
-/** One that cannot be read is left out. */
-async function describe(folders: readonly string[], log: Logger): Promise<readonly SavedMachine[]> {
+/** The saved machines of stores; one that cannot be read is left out. */
+async function describe(stores: readonly string[], log: Logger): Promise<readonly SavedMachine[]> {
+  const folders = (await Promise.all(stores.map(savedIn))).flat()
   const all = folders.map(async (folder) => {
     try {
       return await describeSaved(folder, await readManifest(folder))

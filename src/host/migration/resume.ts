@@ -15,7 +15,7 @@ import type { Caller } from '../instance/instances.ts'
 import { guestSocket } from '../instance/machine/daemon-steps.ts'
 import { QEMU } from '../instance/machine/machine.ts'
 import type { SavedStart } from '../instance/machine/saved-start.ts'
-import { RUNS } from '../instance/machine/steps.ts'
+import { makeSteps, RUNS } from '../instance/machine/steps.ts'
 import type { SavedContent } from '../instance/moves.ts'
 import { readClaim, resumedAlready } from '../instance/record/saved-claim.ts'
 import { listenAgain } from '../instance/streams.ts'
@@ -247,11 +247,15 @@ export async function resume(
   if (content.macs === undefined) await removed()
   await atStep('import', 'repair')
   caller.inStep('waiting until the guest is ready')
+  await repairOrRemove(instance)
+}
+
+/** Tells the guest that it was restored. A clone that is not ready is removed: it may be the same as others. To be called in a change. */
+export async function repairOrRemove(instance: MachineInstance): Promise<void> {
   try {
     await settleRepair(instance)
   } catch (error) {
-    // It may be the same as others, which two guests must not be.
-    if (content.macs !== undefined) await instance.finishRemoval()
+    if (instance.record.madeByClone) await instance.finishRemoval()
     throw error
   }
 }
@@ -298,8 +302,20 @@ export async function settleRepair(instance: MachineInstance): Promise<void> {
       if (error.code === 'FAILED_PRECONDITION' && !recorded.record.madeByClone) await told()
       throw new AgentError(error.code, `instance ${instance.key}: ${error.message}`, { cause: error })
     }
+    await connectTaps(instance)
     await told()
   }
+}
+
+/** Sets up what a clone's start has left down: until its repair, the guest has the addresses of the original. */
+async function connectTaps(instance: MachineInstance): Promise<void> {
+  const { context, recorded } = instance
+  const has = (key = '') => recorded.steps.some(({ step, words }) => step === 'tap' && words[0] === key)
+  const taps = (await instance.planned()).filter(({ step, words: [key] }) => step === 'tap' && !has(key))
+  if (taps.length === 0) return
+  const add = taps.map(({ step, words }) => recorded.step(step, words))
+  await recorded.commit({ add, kind: 'state', text: 'the taps of the clone are being set up' })
+  await makeSteps(context, taps, recorded.record)
 }
 
 /** Decides what becomes of a resume that another daemon has begun. Returns whether the instance is gone. */

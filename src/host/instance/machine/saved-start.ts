@@ -10,6 +10,8 @@ export interface SavedStart {
   /** Steps and rows of what the machine had. */
   readonly steps: readonly StepRecord[]
   readonly rows: readonly Change[]
+  /** Its taps are set up once its guest is repaired. */
+  readonly keepsTapsDown?: boolean
   /** Brings the files of the saved machine into the folder of the instance. */
   readonly bring: () => Promise<void>
   /** Gives the machine, which waits for it, the saved state. */

@@ -1,6 +1,5 @@
-import { once } from 'node:events'
 import { readdirSync, writeFileSync } from 'node:fs'
-import { createServer, type Server, type Socket } from 'node:net'
+import type { Server } from 'node:net'
 import { join } from 'node:path'
 import { afterEach, describe, expect, it } from 'vitest'
 import { StatusCode } from '../../../../src/base/errors.ts'
@@ -12,38 +11,16 @@ import {
   SnapshotRequest,
 } from '../../../../src/gen/microvm/instance/v1/instance.ts'
 import { guestSocket } from '../../../../src/host/instance/machine/daemon-steps.ts'
-import { FrameReader } from '../../../../src/rpc/ttrpc/frame.ts'
-import { decodeRequest, encodeErrorFrame, encodeResponseFrame } from '../../../../src/rpc/ttrpc/messages.ts'
+import { encodeErrorFrame } from '../../../../src/rpc/ttrpc/messages.ts'
+import { type Answer, startAgent } from '../../../support/wing/fakes/fake-agent.ts'
 import { ADMIN, ensureRequest, file, specification } from '../../../support/wing/requests.ts'
 import { FakeWing } from '../../../support/wing/wing.ts'
-
-type Answer = (socket: Socket, streamId: number) => void
-
-/** An agent behind a machine's vsock, which answers Quiesce in its own way, and says yes to all else. */
-function startAgent(calls: string[], quiesce: Answer): Server {
-  return createServer((socket) => {
-    const frames = new FrameReader({
-      onFrame: ({ streamId }, payload) => {
-        const { method } = decodeRequest(payload)
-        if (method !== 'Check') calls.push(method)
-        if (method === 'Quiesce') quiesce(socket, streamId)
-        else socket.write(encodeResponseFrame(streamId, new Uint8Array(0)))
-      },
-      onOversizedFrame: () => socket.destroy(),
-    })
-    socket.on('error', () => {})
-    socket.once('data', () => {
-      socket.write('OK 1024\n')
-      socket.on('data', (bytes) => frames.push(bytes))
-    })
-  })
-}
 
 describe('a snapshot of a guest at rest', () => {
   let server: Server | undefined
   afterEach(() => void server?.close())
 
-  async function callsOf(quiesce: Answer) {
+  async function callsOf(Quiesce: Answer) {
     const calls: string[] = []
     const wing = new FakeWing()
     const instances = await wing.open()
@@ -56,9 +33,8 @@ describe('a snapshot of a guest at rest', () => {
     await instances.ensure(ensureRequest('web', { specification: wanted }), ADMIN)
     await instances.changeState(ChangeStateRequest.fromPartial({ key: 'web', change: Change.RUN }), ADMIN)
     const [name = ''] = readdirSync(join(wing.folder, 'instances'))
-    server = startAgent(calls, quiesce)
-    server.listen(guestSocket(join(wing.folder, 'instances', name)))
-    await once(server, 'listening')
+    const socket = guestSocket(join(wing.folder, 'instances', name))
+    server = await startAgent(socket, calls, { Quiesce })
     const request = SnapshotRequest.fromPartial({ key: 'web', name: 'one', quiesce: true })
     const error: unknown = await instances.snapshot(request, ADMIN).catch((error) => error)
     return { error, calls }

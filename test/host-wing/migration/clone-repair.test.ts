@@ -1,0 +1,113 @@
+import type { Server } from 'node:net'
+import { afterEach, describe, expect, it } from 'vitest'
+import { GetResumeResponse } from '../../../src/gen/microvm/agent/v1/lifecycle.ts'
+import {
+  CloneInstanceRequest,
+  EnsureInstanceRequest,
+  type Instance,
+  SuspendInstanceRequest,
+} from '../../../src/gen/microvm/instance/v1/instance.ts'
+import type { Instances } from '../../../src/host/instance/instances.ts'
+import { guestSocket } from '../../../src/host/instance/machine/daemon-steps.ts'
+import { encodeResponseFrame } from '../../../src/rpc/ttrpc/messages.ts'
+import { type Answer, startAgent } from '../../support/wing/fakes/fake-agent.ts'
+import { ADMIN, tenant } from '../../support/wing/requests.ts'
+import { SuspendedWing } from '../../support/wing/suspended-wing.ts'
+
+const servers: Server[] = []
+afterEach(() => {
+  for (const server of servers.splice(0)) server.close()
+})
+
+const resumeAnswer =
+  (state: 'ready' | 'failed'): Answer =>
+  (socket, streamId) =>
+    socket.write(
+      encodeResponseFrame(
+        streamId,
+        GetResumeResponse.encode(GetResumeResponse.fromPartial({ state })).finish(),
+      ),
+    )
+
+/** A machine with a tap is saved; an agent in its clone `c` ends the repair as `outcome` says. */
+async function saved(outcome: () => 'ready' | 'failed') {
+  const wing = new SuspendedWing()
+  const instances = await wing.daemon()
+  await wing.makeWithTap(instances)
+  const own = { GetResume: (...at: Parameters<Answer>) => resumeAnswer(outcome())(...at) }
+  servers.push(await startAgent(guestSocket(wing.folderOf('web')), [], own))
+  wing.atStep = async (operation, step) => {
+    if (operation === 'import' && step === 'repair')
+      servers.push(await startAgent(guestSocket(wing.folderOf('c')), [], own))
+  }
+  await instances.suspend(SuspendInstanceRequest.fromPartial({ key: 'web', name: 'one' }), ADMIN)
+  return { wing, instances }
+}
+
+async function clone(instances: Instances): Promise<readonly Instance[]> {
+  const request = CloneInstanceRequest.fromPartial({ saved: 'one', count: 1, name: 'c' })
+  return await instances.clone(request, ADMIN, async () => {})
+}
+
+/** The daemon dies as it is about to tell the guest of a clone. Returns the next one. */
+async function diedInRepair(wing: SuspendedWing, instances: Instances): Promise<Instances> {
+  const { atStep } = wing
+  wing.atStep = async (operation, step) => {
+    await atStep(operation, step)
+    if (step !== 'repair') return
+    wing.isDead = true
+    await new Promise(() => {})
+  }
+  void clone(instances).catch(() => {})
+  await expect.poll(() => wing.isDead).toBe(true)
+  await instances.close()
+  return await wing.daemon()
+}
+
+describe('the tap of a clone', () => {
+  const tapOf = ([instance]: readonly Instance[]) =>
+    instance?.specification?.backends['lan-tap']?.tap?.interfaceName ?? ''
+
+  it('is set up once its guest is ready: until then it has the addresses of the original', async () => {
+    const { wing, instances } = await saved(() => {
+      expect([...wing.links.keys()]).toEqual(['lan0'])
+      return 'ready'
+    })
+    const clones = await clone(instances)
+    expect([...wing.links.keys()]).toEqual(['lan0', tapOf(clones)])
+    expect(await wing.rows()).toContain('c/tap/lan-tap')
+  })
+
+  it('is set up by the next daemon, where the daemon has died before', async () => {
+    const { wing, instances } = await saved(() => 'ready')
+    const next = await diedInRepair(wing, instances)
+    expect([...wing.links.keys()]).toEqual(['lan0'])
+    const tap = tapOf([await next.get('c', ADMIN)])
+    await expect.poll(() => [...wing.links.keys()], { timeout: 20_000 }).toEqual(['lan0', tap])
+  })
+})
+
+describe('a clone that is asked for again', () => {
+  it('is removed when its repair fails, before the call is answered', async () => {
+    const { wing, instances } = await saved(() => 'failed')
+    const next = await diedInRepair(wing, instances)
+    const left = await clone(next).catch((error) => ({ error, keys: next.list(ADMIN) }))
+    expect(left).toEqual({
+      error: expect.objectContaining({ message: expect.stringMatching(/its guest runs and is not ready/) }),
+      keys: [],
+    })
+  })
+})
+
+describe('a machine that is not saved', () => {
+  it('is told from the instance of its name that is there', async () => {
+    const wing = new SuspendedWing()
+    const instances = await wing.daemon()
+    await wing.makeWithTap(instances)
+    const request = EnsureInstanceRequest.fromPartial({ properties: { key: 'web' }, saved: { name: 'web' } })
+    const text = 'web: no machine is saved under this name, and instance web runs'
+    await expect(instances.ensure(request, ADMIN)).rejects.toMatchObject({ code: 'NOT_FOUND', message: text })
+    // Another tenant is not told what there is.
+    await expect(instances.ensure(request, tenant('anne'))).rejects.toMatchObject({ code: 'ALREADY_EXISTS' })
+  })
+})
