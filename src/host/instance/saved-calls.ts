@@ -69,8 +69,9 @@ export function savedCalls(host: SavedHost): SavedCalls {
     const content = await (clone === undefined
       ? moves().open(saved, tenant)
       : moves().openClone(saved, tenant, clone))
-    const { specification } = content.record
-    if (specification !== undefined) await checkOwner?.(tenant, specification)
+    const { document, specification } = content.record
+    // What is behind the machine of a document is looked up by the tenant's rules as it starts.
+    if (document === undefined && specification !== undefined) await checkOwner?.(tenant, specification)
     // Another call may have made it meanwhile.
     if (host.find(key) !== undefined) return await ensureOf(request, how)
     const instance = host.add({

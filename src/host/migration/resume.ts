@@ -20,14 +20,13 @@ import type { SavedContent } from '../instance/moves.ts'
 import { readClaim, resumedAlready } from '../instance/record/saved-claim.ts'
 import { listenAgain } from '../instance/streams.ts'
 import { pathOf } from '../spec/component-path.ts'
-import { specFromProto } from '../spec/from-proto.ts'
 import type { AtStep } from './faults.ts'
 import { ownIdentity, repair } from './guest.ts'
 import { loadDevices } from './machine-state.ts'
 import { FILES, type HostFacts, type Manifest, readManifest } from './manifest.ts'
 import { fillMemory, memoryOf } from './memory-file.ts'
 import { bring, checkContent, checkHost, checkOutside, isOpen, removeContent } from './saved-folder.ts'
-import { readState } from './state-file.ts'
+import { checkState, readState } from './state-file.ts'
 
 export interface ResumeParts {
   readonly folder: string
@@ -53,9 +52,7 @@ export async function openSaved(
   const content = [FILES.manifest, ...Object.keys(files)].map((name) => join(folder, name))
   await once(id, content, () => checkContent(folder, manifest))
   const replaced = replacedRecord(await readState(join(folder, FILES.state)), init)
-  // What is expanded from a document was checked by its own rules.
-  const { document, specification } = replaced
-  if (document === undefined && specification !== undefined) specFromProto(specification)
+  await checkState(replaced, { folder, manifest })
   for (const file of manifest.outside) {
     const { path } = replaced.specification?.backends[file.backend]?.file ?? file
     await once(`${id} ${file.field}`, [path], () => checkOutside(file, path))

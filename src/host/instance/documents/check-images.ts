@@ -21,15 +21,23 @@ export async function checkImages(backends: Backends): Promise<void> {
 
 /** The same for the image of one backend. */
 export async function checkImage(key: string, path: string): Promise<void> {
+  const { hasBacking, hasDataFile } = await namedBy(path)
+  if (!hasBacking && !hasDataFile) return
+  const text = `${path}: an image that names another file, want one that has all in itself`
+  throw new AgentError('FAILED_PRECONDITION', `${pathOf('backends', key, 'file', 'path')}: ${text}`)
+}
+
+/** What a qcow2 image names. */
+export async function namedBy(
+  path: string,
+): Promise<{ readonly hasBacking: boolean; readonly hasDataFile: boolean }> {
   // A FIFO would make it wait for a writer.
   await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK).catch(() => undefined)
   // QEMU tells of what is not there, or is no disk.
-  if (file === undefined || !isDisk(await file.stat())) return
+  if (file === undefined || !isDisk(await file.stat())) return { hasBacking: false, hasDataFile: false }
   const { buffer } = await file.read(Buffer.alloc(HEADER_BYTES), 0, HEADER_BYTES, 0)
   const hasDataFile = buffer.readUInt32BE(4) >= 3 && (buffer.readBigUInt64BE(INCOMPATIBLE) & DATA_FILE) !== 0n
-  if (buffer.readBigUInt64BE(BACKING_FILE) === 0n && !hasDataFile) return
-  const text = `${path}: an image that names another file, want one that has all in itself`
-  throw new AgentError('FAILED_PRECONDITION', `${pathOf('backends', key, 'file', 'path')}: ${text}`)
+  return { hasBacking: buffer.readBigUInt64BE(BACKING_FILE) !== 0n, hasDataFile }
 }
 
 function isDisk(status: Stats): boolean {

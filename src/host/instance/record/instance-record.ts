@@ -16,7 +16,7 @@ import type { Change } from '../registry/registry.ts'
 import { fileError } from '../snapshots/overlay-file.ts'
 
 /** The first port that a stream gets; lower ones are well known, the agent's own 1024 among them. */
-const FIRST_PORT = 0x1_0000
+export const FIRST_PORT = 0x1_0000
 
 export function newRecord(
   properties: Properties,
