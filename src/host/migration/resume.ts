@@ -134,6 +134,11 @@ function replacedRecord(record: InstanceRecord, { replaceComponents }: SavedInit
   for (const [key, backend] of Object.entries(replaceComponents)) {
     if (record.document !== undefined) throw fail(key, 'names of a document are looked up in the catalogue')
     const present = specification.backends[key]
+    if (present === undefined && specification.devices[key] !== undefined)
+      throw fail(
+        key,
+        `a device, which stays as the guest knows it, want its backend ${specification.devices[key].backend}`,
+      )
     if (present === undefined) throw fail(key, 'no such backend, only backends can be replaced')
     const [kind, wanted] = [backend, present].map((each) =>
       Object.entries(each)

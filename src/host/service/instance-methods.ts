@@ -11,7 +11,7 @@ import { specKey } from '../spec/spec-key.ts'
 import { TENANT_NAME, type Tenant } from './configuration.ts'
 import type { HostCalls } from './host-calls.ts'
 import type { ServiceCall, ServiceMethods } from './rpc.ts'
-import { checkSaved, savedMethods } from './snapshots/saved-methods.ts'
+import { checkedSaved, savedMethods } from './snapshots/saved-methods.ts'
 import { checkOwner, snapshotMethods } from './snapshots/snapshot-methods.ts'
 import { checkTenantBackend, checkTenantSpecification } from './tenant-rules.ts'
 
@@ -157,10 +157,14 @@ async function checkedEnsure(
   )
   if (init === undefined) throw invalid('specification: missing, want it or a document')
   if (others.length > 0) throw invalid(`${others[0]}: given with a ${init}, want one of them`)
-  if (saved !== undefined) await checkSaved(tenant, saved)
+  const checked = saved && (await checkedSaved(tenant, saved))
   if (tenant !== undefined && specification !== undefined)
     await checkTenantSpecification(tenant, specification)
-  return { ...request, properties: { ...properties, key, tenant: tenant?.name ?? properties.tenant } }
+  return {
+    ...request,
+    saved: checked,
+    properties: { ...properties, key, tenant: tenant?.name ?? properties.tenant },
+  }
 }
 
 function checkLabels(labels: Readonly<Record<string, string>>): void {

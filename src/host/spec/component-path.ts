@@ -33,7 +33,7 @@ const MAX_SHOWN = 128
 
 /** The path of a part of a specification by its names in JSON: `devices.root.slot`, `devices["a b"]`, `board.memory_mib`. */
 export function pathOf(field: string, ...names: readonly string[]): string {
-  const isKeyed = field === 'devices' || field === 'backends'
+  const isKeyed = ['devices', 'backends', 'replaceComponents'].includes(field)
   const shownNames = names.map((name, index) => (isKeyed && index === 0 ? name : jsonName(name)))
   return [jsonName(field), ...shownNames].reduce((path, name) => {
     if (!/^[\w-]+$/.test(name)) return `${path}[${shown(name)}]`

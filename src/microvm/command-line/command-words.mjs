@@ -1,6 +1,7 @@
 /**
  * An option of a command. A `value` that is a number has its bounds; one that is read must be a file.
- * @typedef {import('../../client/completion.mjs').Option & { summary: string, number?: readonly [number, number], isRead?: boolean }} CommandOption
+ * Of one that may be given several times, the values are lines.
+ * @typedef {import('../../client/completion.mjs').Option & { summary: string, number?: readonly [number, number], isRead?: boolean, isRepeated?: boolean }} CommandOption
  */
 
 /**

@@ -26,7 +26,9 @@ export function parseCommand(command, words) {
     if (token.kind === 'positional') positional.push(token.value)
     if (token.kind !== 'option') continue
     const option = optionOf(token, command)
-    values.set(option.name, wordOf(option, token))
+    const before = option.isRepeated ? values.get(option.name) : undefined
+    const word = wordOf(option, token)
+    values.set(option.name, before === undefined ? word : `${before}\n${word}`)
   }
   if (values.has('help')) return { kind: 'text', text: commandHelp(command) }
   for (const [index, { name, isOptional }] of command.arguments.entries()) {
@@ -71,7 +73,7 @@ function optionOf({ name, rawName }, command) {
  * @param {CommandOption} option
  * @param {OptionToken} token
  */
-function wordOf({ name, number, value: meta }, { rawName, value }) {
+function wordOf({ isRepeated, name, number, value: meta }, { rawName, value }) {
   if (meta === undefined) {
     if (value !== undefined) throw new UsageError(`${rawName} takes no value`)
     return ''
@@ -84,6 +86,7 @@ function wordOf({ name, number, value: meta }, { rawName, value }) {
   ) {
     throw new UsageError(`--${name} ${value}: give a whole number from ${number[0]} to ${number[1]}`)
   }
+  if (isRepeated && value.includes('\n')) throw new UsageError(`--${name}: a line feed in it, want none`)
   return value
 }
 

@@ -1,5 +1,13 @@
 import { ASKS, KEY } from './command-words.mjs'
 
+/** @type {import('./command-words.mjs').CommandOption} */
+const REPLACE = {
+  name: 'replace',
+  value: 'KEY=FILE',
+  isRepeated: true,
+  summary: 'provide the backend KEY by that in FILE, as replace has it; may be given again for others',
+}
+
 const FOLDER = /** @type {const} */ ({ name: 'folder', value: 'DIR', completes: 'folder' })
 
 /**
@@ -25,12 +33,22 @@ export const SAVED_COMMANDS = [
   {
     name: 'resume',
     summary: 'let a saved machine go on, once',
-    options: [{ ...FOLDER, summary: 'where it is, for the administrator (default: in the store)' }, ...ASKS],
+    options: [
+      { ...FOLDER, summary: 'where it is, for the administrator (default: in the store)' },
+      REPLACE,
+      ...ASKS,
+    ],
     arguments: [
       { name: 'NAME', summary: 'what suspend has called it' },
       { ...KEY, summary: 'of the instance (default: NAME)', isOptional: true },
     ],
-    examples: [['resume web', 'let it go on']],
+    examples: [
+      ['resume web', 'let it go on'],
+      [
+        'resume web --folder /copied/web --replace root-file=disk.json',
+        'let it go on with a copy of its disk',
+      ],
+    ],
   },
   {
     name: 'clone',
@@ -49,6 +67,7 @@ export const SAVED_COMMANDS = [
         name: 'without-agent',
         summary: 'also of a guest without one: its clones share random numbers and addresses',
       },
+      REPLACE,
       ...ASKS,
     ],
     arguments: [

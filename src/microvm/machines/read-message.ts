@@ -134,8 +134,12 @@ export interface Input {
 
 /** The text of the file that an argument names, or of stdin for `-`, and what messages call it. */
 export async function readInput(context: MachineContext, name: string): Promise<Input> {
-  const path = argument(context, name)
-  if (path === '-') return { shown: 'stdin', text: await streamText(context.stdio.stdin) }
+  return await inputOf(context, argument(context, name))
+}
+
+/** The same for the file at `path`. */
+export async function inputOf({ stdio }: Pick<MachineContext, 'stdio'>, path: string): Promise<Input> {
+  if (path === '-') return { shown: 'stdin', text: await streamText(stdio.stdin) }
   return { shown: path, text: fileText(path) }
 }
 

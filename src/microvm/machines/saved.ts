@@ -3,12 +3,14 @@ import { decodeJson } from '../../client/json/to-json.ts'
 import type { Column } from '../../client/output/table.ts'
 import { ageText, plainText } from '../../client/output/text.ts'
 import {
+  Backend,
   CloneInstanceResponse,
   ListSavedResponse,
   SavedMachine,
 } from '../../gen/microvm/instance/v1/instance.ts'
 import { UsageError } from '../command-line/usage-error.mjs'
 import { argument, changeInstance, type MachineContext, print, printJson, timeoutMs } from './command.ts'
+import { inputOf, readMessageOf } from './read-message.ts'
 import { printTable } from './show.ts'
 
 /** The commands about machines as files. NAME is KEY's, and KEY is NAME's, unless they are given. */
@@ -38,7 +40,8 @@ export async function suspend(context: MachineContext): Promise<undefined> {
 export async function resume(context: MachineContext): Promise<undefined> {
   const name = argument(context, 'NAME')
   const key = argument(context, 'KEY') || name
-  const saved = { name, folder: context.values.get('folder') ?? '' }
+  const replaceComponents = await replacedBy(context)
+  const saved = { name, folder: context.values.get('folder') ?? '', replaceComponents }
   await changeInstance(context, `resuming ${name}`, (calls) =>
     calls.ensureInstance({ properties: { key }, saved }, { timeoutMs: timeoutMs(context) }),
   )
@@ -66,17 +69,29 @@ export async function clone(context: MachineContext): Promise<undefined> {
   const [saved, name] = [argument(context, 'SAVED'), argument(context, 'KEY')]
   const count = countOf(context.values.get('count') ?? '1')
   const hostname = context.values.get('hostname') ?? ''
+  const replaceComponents = await replacedBy(context)
   const endWait = context.reporter.wait(`cloning ${saved}`)
   const identity = hostname === '' ? undefined : { hostname }
   const withoutAgent = context.values.has('without-agent')
-  const answer = await calls
-    .cloneInstance({ saved, name, count, identity, withoutAgent }, { timeoutMs: timeoutMs(context) })
-    .finally(endWait)
+  const request = { saved, name, count, identity, withoutAgent, replaceComponents }
+  const answer = await calls.cloneInstance(request, { timeoutMs: timeoutMs(context) }).finally(endWait)
   if (context.values.has('json')) {
     await printJson(context, json('CloneInstanceResponse', CloneInstanceResponse, answer))
     return
   }
   for (const { properties } of answer.instances) await print(context, `${plainText(properties?.key ?? '')}\n`)
+}
+
+/** The backends of `--replace`, by their keys. */
+async function replacedBy(context: MachineContext): Promise<Record<string, Backend>> {
+  const backends: Record<string, Backend> = {}
+  for (const word of context.values.get('replace')?.split('\n') ?? []) {
+    const [, key = '', path = ''] = /^([^=]+)=(.+)$/.exec(word) ?? []
+    if (key === '') throw new UsageError(`--replace ${word}: give it as KEY=FILE`)
+    if (Object.hasOwn(backends, key)) throw new UsageError(`--replace ${word}: ${key} is given twice`)
+    backends[key] = await readMessageOf(await inputOf(context, path), 'Backend', Backend)
+  }
+  return backends
 }
 
 function countOf(text: string): number {

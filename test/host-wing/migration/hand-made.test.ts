@@ -14,7 +14,7 @@ import { type Manifest, readManifest, writeManifest } from '../../../src/host/mi
 import { factsOf } from '../../../src/host/migration/memory-file.ts'
 import { saveInstance } from '../../../src/host/migration/payloads/saved-instance.ts'
 import { readState } from '../../../src/host/migration/state-file.ts'
-import { ADMIN } from '../../support/wing/requests.ts'
+import { ADMIN, file } from '../../support/wing/requests.ts'
 import { SuspendedWing } from '../../support/wing/suspended-wing.ts'
 
 interface Change {
@@ -127,6 +127,26 @@ const CASES: readonly (readonly [string, Change, string])[] = [
   ],
   ['no machine of its document', document({ saved: '{}' }), 'saved machine: '],
 ]
+
+describe('what is replaced of a saved machine', () => {
+  it.each([
+    ['root', 'a device, which stays as the guest knows it, want its backend root-file'],
+    ['other', 'no such backend, only backends can be replaced'],
+  ])('is one of its backends, which %s is not', async (key, text) => {
+    const wing = new SuspendedWing()
+    const instances = await wing.daemon()
+    await wing.makeWithTap(instances)
+    const request = { key: 'web', name: 'one', withoutAgent: true }
+    await instances.suspend(SuspendInstanceRequest.fromPartial(request), ADMIN)
+    const saved = { name: 'one', replaceComponents: { [key]: file(join(wing.folder, 'disk-1M')) } }
+    const resumed = EnsureInstanceRequest.fromPartial({ properties: { key: 'web' }, saved })
+    await expect(instances.ensure(resumed, ADMIN)).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      message: `saved.replace_components.${key}: ${text}`,
+    })
+    expect(instances.list(ADMIN)).toEqual([])
+  })
+})
 
 describe('a folder that was made by hand, with digests that fit', () => {
   it.each(CASES)('is refused for %s', async (_, change, text) => {

@@ -92,6 +92,34 @@ describe('the commands for machines of a daemon', () => {
     })
   })
 
+  it('resume and clone with backends in place of others, by their keys', async () => {
+    const [disk, other] = [file('disk.json', DATA.backend), file('other.json', { files: {} })]
+    const uuid = 'a1b2c3d4-0000-4000-8000-000000000001'
+    for (const words of [
+      ['resume', 'one'],
+      ['clone', 'one', 'web'],
+    ]) {
+      const replacing = (...list: readonly string[]) =>
+        run(...words, ...list.flatMap((each) => ['--replace', each]))
+      const refused = (status: number, text: string | RegExp) => ({
+        status,
+        stderr: expect.stringMatching(text),
+      })
+      expect(await replacing('disk-file')).toMatchObject(
+        refused(2, '--replace disk-file: give it as KEY=FILE'),
+      )
+      expect(await replacing(`a=${disk}`, `a=${disk}`)).toMatchObject(refused(2, 'a is given twice'))
+      expect(await replacing(`a=${other}`)).toMatchObject(refused(2, `${other}: `))
+      const text = `saved.replace_components.${uuid.toUpperCase()}: the same key as another`
+      expect(await replacing(`${uuid}=${disk}`, `${uuid.toUpperCase()}=${disk}`)).toMatchObject(
+        refused(1, text),
+      )
+      expect(await replacing(`a=${disk}`, `b=${disk}`)).toMatchObject(
+        refused(1, /a mock has no machines that could be saved|specification: missing/),
+      )
+    }
+  })
+
   it('ensure makes an instance once', async () => {
     expect(await ensure()).toEqual(done('web: paused\n'))
     expect(await ensure()).toEqual(done('web: paused\n'))

@@ -1,6 +1,7 @@
 import { isAbsolute, normalize } from 'node:path'
 import { AgentError } from '../../../base/errors.ts'
 import type {
+  Backend,
   CloneInstanceRequest,
   InstanceServiceDefinition,
   SavedInit,
@@ -53,12 +54,11 @@ export function savedMethods({
     cloneInstance: {
       ...JOURNALED,
       handle: async (request, call) => {
-        await checkClone(
-          tenants.find(({ name }) => name === call.tenant),
-          request,
-        )
-        const clones = await instances.clone(request, call, (owner, specification) =>
-          checkOwner(tenants, owner, specification),
+        const tenant = tenants.find(({ name }) => name === call.tenant)
+        const clones = await instances.clone(
+          await checkedClone(tenant, request),
+          call,
+          (owner, specification) => checkOwner(tenants, owner, specification),
         )
         return { instances: [...clones] }
       },
@@ -71,10 +71,11 @@ const JOURNALED = { role: 'owner', onDaemonDeath: 'journaled' } as const
 /** Of one call. */
 const MAX_CLONES = 64
 
-async function checkClone(
+async function checkedClone(
   tenant: Tenant | undefined,
-  { count, identity, key, name, replaceComponents, saved, withoutAgent }: CloneInstanceRequest,
-): Promise<void> {
+  request: CloneInstanceRequest,
+): Promise<CloneInstanceRequest> {
+  const { count, identity, key, name, saved, withoutAgent } = request
   const invalid = (text: string) => new AgentError('INVALID_ARGUMENT', text)
   if (key !== undefined)
     throw new AgentError(
@@ -94,19 +95,24 @@ async function checkClone(
   )
   if (count > 1 && isShared)
     throw invalid('identity.interfaces: addresses of several clones, want a count of 1')
-  await checkSaved(tenant, { name: saved, folder: '', replaceComponents, identity })
+  const init = { name: saved, folder: '', replaceComponents: request.replaceComponents, identity }
+  const { replaceComponents } = await checkedSaved(tenant, init)
+  return { ...request, replaceComponents }
 }
 
-/** Throws what is wrong with the form `saved` of EnsureInstance. */
-export async function checkSaved(
-  tenant: Tenant | undefined,
-  { folder, name, replaceComponents }: SavedInit,
-): Promise<void> {
-  checkFolder('saved.folder', folder, tenant?.name)
-  checkedName(name)
-  for (const [key, backend] of Object.entries(replaceComponents))
-    if (tenant !== undefined)
-      await checkTenantBackend(tenant, `saved.${pathOf('replaceComponents', key)}`, backend)
+/** The form `saved` of EnsureInstance, with the keys as specifications have them. Throws what is wrong with it. */
+export async function checkedSaved(tenant: Tenant | undefined, init: SavedInit): Promise<SavedInit> {
+  checkFolder('saved.folder', init.folder, tenant?.name)
+  checkedName(init.name)
+  const replaceComponents: Record<string, Backend> = {}
+  for (const [given, backend] of Object.entries(init.replaceComponents)) {
+    const [key, at] = [specKey(given), `saved.${pathOf('replaceComponents', given)}`]
+    if (Object.hasOwn(replaceComponents, key))
+      throw new AgentError('INVALID_ARGUMENT', `${at}: the same key as another`)
+    if (tenant !== undefined) await checkTenantBackend(tenant, at, backend)
+    replaceComponents[key] = backend
+  }
+  return { ...init, replaceComponents }
 }
 
 function checkFolder(field: string, folder: string, tenant: string | undefined): void {
