@@ -71,4 +71,5 @@ export async function vsockTaken(instance: MachineInstance): Promise<void> {
 export async function attachStreams(instance: MachineInstance): Promise<void> {
   await vsockTaken(instance)
   await withAgent(instance, (agent) => agent.attach({}, { timeoutMs: STEP_MS }))
+  instance.recorded.timeline?.answered()
 }

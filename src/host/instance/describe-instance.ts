@@ -77,8 +77,8 @@ export function isVisible({ record }: MachineInstance, { tenant }: Pick<Caller, 
 
 function describe(instance: MachineInstance, facts: Facts | undefined): Instance {
   const { machine } = instance.context
-  const described = { ...instanceOf(instance.record), ...documentOf(instance) }
-  const { specification } = instance.record
+  const { operations, specification } = instance.record
+  const described = { ...instanceOf(instance.record), ...documentOf(instance), operations }
   if (specification === undefined) return described
   const { children = [] } = facts ?? {}
   return {

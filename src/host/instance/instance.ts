@@ -95,7 +95,7 @@ export class MachineInstance {
       ...parts,
       holder: undefined,
       machine: undefined,
-      onEvent: (event) => this.#events.push(event),
+      onEvent: (event) => this.#events.push(event, recorded.timeline),
       ending: () => this.#ending.signal,
     }
   }

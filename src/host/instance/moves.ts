@@ -8,6 +8,7 @@ import type { InstanceRecord } from '../../gen/microvm/instance/v1/records.ts'
 import type { MachineInstance } from './instance.ts'
 import type { Caller } from './instances.ts'
 import type { SavedStart } from './machine/saved-start.ts'
+import type { Timeline } from './record/timeline.ts'
 
 /** A saved machine that was checked, before anything of it starts. */
 export interface SavedContent {
@@ -16,6 +17,8 @@ export interface SavedContent {
   readonly start: (instance: MachineInstance) => SavedStart
   /** Of a clone: the hardware addresses of its cards, by those that its guest has from before. */
   readonly macs?: ReadonlyMap<string, string>
+  /** Since the call. */
+  readonly timeline?: Timeline
 }
 
 /** Machines as files (src/host/migration). */

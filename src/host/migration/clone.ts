@@ -66,6 +66,7 @@ export async function openClone(init: SavedInit, parts: CloneParts): Promise<Sav
         await makeOverlays(context.folder, added)
         // It may have been resumed meanwhile, which takes its files away.
         await refuseClaimed(folder)
+        instance.recorded.timeline?.begin('machine')
       },
       load: () => load(instance, { folder, manifest, atStep, ownPlug }),
     }),

@@ -120,6 +120,7 @@ export async function repair(instance: MachineInstance, request: ResumedRequest)
         instance,
         async (agent) => {
           number = (await agent.resumed(request, { timeoutMs: STEP_MS })).number
+          instance.recorded.timeline?.answered()
           return await agent.getResume(
             { number, timeoutMs: LOOK_AT_REPAIR_MS },
             { timeoutMs: LOOK_AT_REPAIR_MS + STEP_MS },
@@ -129,6 +130,7 @@ export async function repair(instance: MachineInstance, request: ResumedRequest)
       )
       const { name = stands, reason = '' } = seen.steps.findLast((step) => step.state !== 'skipped') ?? {}
       stands = name
+      if (seen.state !== 'running') instance.recorded.timeline?.guest(seen.steps)
       if (seen.state === 'ready') return
       const failed = seen.steps.find((step) => step.state === 'failed')
       if (seen.state === 'failed')

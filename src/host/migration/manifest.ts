@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto'
 import { readFile, writeFile } from 'node:fs/promises'
 import { isAbsolute, join } from 'node:path'
 import { AgentError, errnoOf } from '../../base/errors.ts'
+import type { StandingSince } from '../instance/record/timeline.ts'
 import { fileError } from '../instance/snapshots/overlay-file.ts'
 import type { MemoryForm } from './machine-state.ts'
 import type { FileFacts } from './memory-file.ts'
@@ -57,6 +58,9 @@ export interface Manifest {
   readonly files: Readonly<Record<string, FileFacts>>
   readonly outside: readonly OutsideFile[]
   readonly streams: readonly SavedStream[]
+  /** An encoded Operation in base64: its suspend until now. Absent in those of earlier versions, like what follows. */
+  readonly operation?: string
+  readonly standing?: StandingSince
 }
 
 /** What the state of a machine depends on, besides the machine. */
@@ -140,6 +144,8 @@ const FILE_NAME =
 
 const isFacts = has({ sizeBytes: isCount, digest: isLike(/^[0-9a-f]{64}$/) })
 
+const isBase64 = isLike(/^[A-Za-z0-9+/]*=*$/)
+
 const FIELDS: Readonly<Record<Exclude<keyof Manifest, 'version'>, Check>> = {
   id: isLike(/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/),
   ...{ name: isText, tenant: isText, key: isText, createdMs: isCount },
@@ -147,7 +153,7 @@ const FIELDS: Readonly<Record<Exclude<keyof Manifest, 'version'>, Check>> = {
   state: isLike(/^(running|paused)$/),
   memoryForm: isLike(/^(stream|file)$/),
   ...{ isClone: isFlag, hasAgent: isFlag },
-  unplugged: isLike(/^[A-Za-z0-9+/]*=*$/),
+  unplugged: isBase64,
   files: (files) =>
     isObject(files) && Object.entries(files).every(([name, facts]) => FILE_NAME.test(name) && isFacts(facts)),
   outside: isList(
@@ -157,4 +163,6 @@ const FIELDS: Readonly<Record<Exclude<keyof Manifest, 'version'>, Check>> = {
     }),
   ),
   streams: isList(has({ port: isPort, container: isText, exec: isText, stream: isText, isLive: isFlag })),
+  operation: (value) => value === undefined || isBase64(value),
+  standing: (value) => value === undefined || has({ stoppedMs: isCount, detachedMs: isCount })(value),
 }

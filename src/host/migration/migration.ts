@@ -8,9 +8,10 @@ import type { MachineInstance } from '../instance/instance.ts'
 import type { Holders } from '../instance/machine/steps.ts'
 import type { Moves } from '../instance/moves.ts'
 import { readClaim, resumedAlready } from '../instance/record/saved-claim.ts'
+import { Timeline } from '../instance/record/timeline.ts'
 import { type CloneParts, openClone } from './clone.ts'
 import type { AtStep } from './faults.ts'
-import { openKeepers } from './keepers.ts'
+import { type Keepers, openKeepers } from './keepers.ts'
 import { type HostFacts, readManifest } from './manifest.ts'
 import { MoveFigures } from './move-figures.ts'
 import { openSaved, repairOrRemove, resume, settleRepair, settleResume } from './resume.ts'
@@ -52,6 +53,10 @@ export function openMigration(
   const host = async (): Promise<HostFacts> => ({
     ...{ qemu: `QEMU ${await qemuVersion()}`, acceleration, cpu: hostCpu(acceleration) },
   })
+  const partsOf = async (timeline: Timeline, folder: string) => ({
+    ...{ folder, host: await host() },
+    atStep: timed(timeline, atStep),
+  })
   const figures = new MoveFigures()
   const keepers = openKeepers({ stateFolder, holders, log })
   const clones = { keepers, checked: new Map<string, string>() }
@@ -64,41 +69,38 @@ export function openMigration(
   }
   const toldTo = (tenant = '') => withoutStore(tenant === '' ? '' : `${storeOf(tenant)}/`)
   const storesIn = async () => (await namesIn(store)).map((name) => join(store, name))
-  storesIn()
-    .then((stores) => Promise.all(stores.map(sweep)))
-    .catch((error) => log.warn('saved machines not removed', { error: messageOf(error) }))
-  keepers
-    .endOthers(async () => {
-      const all = await describe(await storesIn(), log)
-      return new Set(all.flatMap(({ id, resumedAs }) => (resumedAs === '' ? [id] : [])))
-    })
-    .catch((error) => log.warn('keepers not ended', { error: messageOf(error) }))
+  removeLeftOver(storesIn, keepers, log)
   return {
     suspend: async (instance, request, caller) => {
       const tenant = instance.record.properties?.tenant ?? ''
       const folder = folderOf(request, tenant)
-      const parts = { folder, host: await host(), atStep }
-      const saved = await hold(folder, () =>
-        figures.counted('suspend', () => suspend(instance, request, parts, caller)),
-      ).catch(toldTo(tenant))
-      figures.stopped(saved)
-      return saved
+      const timeline = new Timeline('suspend')
+      const parts = await partsOf(timeline, folder)
+      const work = () => suspend(instance, request, parts, caller)
+      return await hold(folder, () => figures.counted(instance, timeline, work)).catch(toldTo(tenant))
     },
     open: async (init, tenant) => {
-      const parts = { folder: folderOf(init, tenant), host: await host(), atStep }
-      return await openSaved(init, parts).catch(toldTo(tenant))
+      const timeline = new Timeline('resume')
+      const parts = await partsOf(timeline, folderOf(init, tenant))
+      const content = await openSaved(init, parts).catch(toldTo(tenant))
+      timeline.stoodSince(content.manifest.standing)
+      return { ...content, timeline }
     },
     openClone: async (init, tenant, { withoutAgent }) => {
-      const parts = { folder: folderOf(init, tenant), host: await host(), atStep, ...clones, withoutAgent }
-      return await openClone(init, parts).catch(toldTo(tenant))
+      const timeline = new Timeline('clone')
+      const own = await partsOf(timeline, folderOf(init, tenant))
+      const content = await openClone(init, { ...own, ...clones, withoutAgent }).catch(toldTo(tenant))
+      return { ...content, timeline }
     },
-    resume: (instance, content, init, caller) =>
-      figures.counted(content.macs === undefined ? 'resume' : 'clone', async () => {
+    resume: (instance, content, init, caller) => {
+      const { timeline = new Timeline('resume') } = content
+      return figures.counted(instance, timeline, async () => {
         const told = toldTo(instance.record.properties?.tenant)
-        await resume(instance, content, init, { atStep, caller }).catch(told)
+        await resume(instance, content, init, { atStep: timed(timeline, atStep), caller }).catch(told)
         // Its memory was taken away, so there will be no clones.
         if (content.macs === undefined) await endClones(clones, content.record.savedId ?? '')
-      }),
+      })
+    },
     repair: repairOrRemove,
     refuseGone: (init, tenant) => refuseGone(folderOf(init, tenant)).catch(toldTo(tenant)),
     settle: (instance) => settle(instance, log),
@@ -115,6 +117,27 @@ export function openMigration(
       if (manifest !== undefined) await endClones(clones, manifest.id)
     },
     metrics: () => figures.print(),
+  }
+}
+
+/** Removes in the background what earlier daemons have not removed to its end. */
+function removeLeftOver(storesIn: () => Promise<readonly string[]>, keepers: Keepers, log: Logger): void {
+  storesIn()
+    .then((stores) => Promise.all(stores.map(sweep)))
+    .catch((error) => log.warn('saved machines not removed', { error: messageOf(error) }))
+  keepers
+    .endOthers(async () => {
+      const all = await describe(await storesIn(), log)
+      return new Set(all.flatMap(({ id, resumedAs }) => (resumedAs === '' ? [id] : [])))
+    })
+    .catch((error) => log.warn('keepers not ended', { error: messageOf(error) }))
+}
+
+/** The timeline has the steps, too. */
+function timed(timeline: Timeline, atStep: AtStep): AtStep {
+  return (operation, step) => {
+    timeline.begin(step)
+    return atStep(operation, step)
   }
 }
 

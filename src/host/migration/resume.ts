@@ -18,6 +18,7 @@ import type { SavedStart } from '../instance/machine/saved-start.ts'
 import { makeSteps, RUNS } from '../instance/machine/steps.ts'
 import type { SavedContent } from '../instance/moves.ts'
 import { readClaim, resumedAlready } from '../instance/record/saved-claim.ts'
+import { withOperation } from '../instance/record/timeline.ts'
 import { listenAgain } from '../instance/streams.ts'
 import { pathOf } from '../spec/component-path.ts'
 import type { AtStep } from './faults.ts'
@@ -25,7 +26,15 @@ import { ownIdentity, repair } from './guest.ts'
 import { loadDevices } from './machine-state.ts'
 import { FILES, type HostFacts, type Manifest, readManifest } from './manifest.ts'
 import { fillMemory, memoryOf } from './memory-file.ts'
-import { bring, checkContent, checkHost, checkOutside, isOpen, removeContent } from './saved-folder.ts'
+import {
+  bring,
+  checkContent,
+  checkHost,
+  checkOutside,
+  isOpen,
+  operationOf,
+  removeContent,
+} from './saved-folder.ts'
 import { checkState, readState } from './state-file.ts'
 
 export interface ResumeParts {
@@ -62,6 +71,7 @@ export async function openSaved(
     record: {
       ...replaced,
       ...{ savedName: init.name, savedFolder: folder, savedId: manifest.id },
+      operations: [operationOf(manifest) ?? []].flat(),
       clone: manifest.isClone,
     },
     start: (instance) => startOf(instance, { folder, manifest, atStep }),
@@ -92,7 +102,10 @@ function startOf(instance: MachineInstance, opened: Opened): SavedStart {
       key: `${key}/${stream.port}`,
       payload: StreamRecord.encode(stream).finish(),
     })),
-    bring: () => bringFiles(opened, context.folder),
+    bring: async () => {
+      await bringFiles(opened, context.folder)
+      instance.recorded.timeline?.begin('machine')
+    },
     load: async () => {
       await load(instance, opened)
       if (manifest.state === 'running') await run(instance)
@@ -273,8 +286,13 @@ async function commitResume(
   const drop = recorded.steps.filter(({ step }) => step === 'resume' || step === 'clone')
   const words = request && Buffer.from(ResumedRequest.encode(request).finish()).toString('base64')
   const add = words === undefined ? [] : [recorded.step('repair', ['', words, ...[...macs].flat()])]
+  const { operations } = recorded.record
+  const operation = instance.recorded.timeline?.operation()
   await recorded.commit({
-    set: { current, desired: current },
+    set: {
+      ...{ current, desired: current },
+      operations: operation === undefined ? operations : withOperation(operations, operation),
+    },
     add,
     drop,
     kind: 'state',

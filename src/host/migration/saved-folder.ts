@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs'
 import { copyFile, link, mkdir, open, readdir, realpath, rename, rm, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { AgentError, errnoOf } from '../../base/errors.ts'
-import type { SavedMachine } from '../../gen/microvm/instance/v1/instance.ts'
+import { Operation, type SavedMachine } from '../../gen/microvm/instance/v1/instance.ts'
 import { CLAIM_FILE, readClaim, type SavedClaim } from '../instance/record/saved-claim.ts'
 import { fileError } from '../instance/snapshots/overlay-file.ts'
 import {
@@ -202,8 +202,13 @@ export async function describeSaved(folder: string, manifest: Manifest): Promise
     ...{ name, tenant, key, id, folder, qemu: host.qemu, createdMs: BigInt(createdMs) },
     sizeBytes: isSpent ? 0n : BigInt(Object.values(files).reduce((sum, file) => sum + file.sizeBytes, 0)),
     resumedAs: claim === undefined ? '' : claim.key,
-    ...{ steps: [], stoppedUs: 0n, waitingUs: 0n },
+    ...{ steps: [], stoppedUs: 0n, waitingUs: 0n, operation: operationOf(manifest) },
   }
+}
+
+/** Its suspend; undefined where an earlier version has saved it. */
+export function operationOf({ operation }: Manifest): Operation | undefined {
+  return operation === undefined ? undefined : Operation.decode(Buffer.from(operation, 'base64'))
 }
 
 /** The saved machines in the folder of a store. */

@@ -4,6 +4,7 @@ import { dirname, join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import {
+  Operation,
   type SavedMachine,
   State,
   type SuspendInstanceRequest,
@@ -357,6 +358,13 @@ async function drainedRings(instance: MachineInstance): Promise<readonly Ring[]>
   }
 }
 
+/** What a resume tells of the suspend. */
+function timesOf({ recorded: { timeline } }: MachineInstance): Pick<Manifest, 'operation' | 'standing'> {
+  if (timeline === undefined) return {}
+  const operation = Operation.encode(timeline.operation()).finish()
+  return { operation: Buffer.from(operation).toString('base64'), standing: timeline.since }
+}
+
 async function manifestOf(work: Suspend): Promise<Manifest> {
   const { files, hasAgent, host, id, instance, memoryForm, request, rings, unplugged } = work
   const { record, streams } = instance
@@ -376,6 +384,7 @@ async function manifestOf(work: Suspend): Promise<Manifest> {
     ...{ isClone: record.clone, unplugged },
     files: Object.fromEntries(files),
     outside: [...(await Promise.all(boot.map(outsideFacts))), ...work.disks],
+    ...timesOf(instance),
     streams: [...streams.values()].map(({ port, container, exec, stream }) => ({
       ...{
         port,

@@ -11,7 +11,7 @@ import {
 import { UsageError } from '../command-line/usage-error.mjs'
 import { argument, changeInstance, type MachineContext, print, printJson, timeoutMs } from './command.ts'
 import { inputOf, readMessageOf } from './read-message.ts'
-import { printTable } from './show.ts'
+import { milliseconds, printTable } from './show.ts'
 
 /** The commands about machines as files. NAME is KEY's, and KEY is NAME's, unless they are given. */
 export async function suspend(context: MachineContext): Promise<undefined> {
@@ -115,8 +115,4 @@ function columnsAt(nowMs: number): readonly Column<SavedMachine>[] {
     { title: 'RESUMED AS', text: ({ resumedAs }) => resumedAs },
     { title: 'FOLDER', drop: 1, text: ({ folder }) => folder },
   ]
-}
-
-function milliseconds(us: bigint): string {
-  return `${(Number(us) / 1000).toFixed(1)} ms`
 }

@@ -8,6 +8,8 @@ import {
   BackendStatus_Health as Health,
   HostCall,
   type Instance,
+  Operation,
+  type OperationStep,
   Stability,
 } from '../../gen/microvm/instance/v1/instance.ts'
 import { readMachine } from '../../host/machine/document/document.ts'
@@ -75,12 +77,44 @@ export async function inspect(context: MachineContext): Promise<undefined> {
     { key: argument(context, 'KEY') },
     { timeoutMs: timeoutMs(context) },
   )
+  if (context.values.has('timeline')) return await printTimeline(context, instance)
   const name = MACHINES.find((each) => context.values.has(each))
   if (name !== undefined) return await printMachine(context, instance, name)
   const { configurations } = instance
   if (context.values.has('json')) await printJson(context, instanceJson(instance))
   else if (configurations !== undefined) await printSummary(context, instance, configurations)
   else await print(context, `${JSON.stringify(instanceJson(instance), null, 2)}\n`)
+}
+
+const STEP_COLUMNS: readonly Column<OperationStep>[] = [
+  { title: 'START', right: true, text: ({ startUs }) => milliseconds(startUs) },
+  { title: 'DURATION', right: true, text: ({ durationUs }) => milliseconds(durationUs) },
+  { title: 'STEP', text: ({ guest, name }) => (guest ? `guest: ${name}` : name) },
+  { title: 'STATE', text: ({ state }) => state },
+]
+
+async function printTimeline(context: MachineContext, instance: Instance): Promise<undefined> {
+  const { operations, properties } = instance
+  if (operations.length === 0 && !context.values.has('json'))
+    await print(context, `${plainText(properties?.key ?? '')}: no suspend, resume or clone\n`)
+  for (const operation of operations) {
+    if (context.values.has('json')) {
+      const type = describedMessage('microvm.instance.v1.Operation')
+      await printJson(context, decodeJson(type, Operation.encode(operation).finish()))
+      continue
+    }
+    const { durationUs, failure, kind, startedMs, steps, stoppedUs, waitingUs } = operation
+    const begun = new Date(Number(startedMs)).toISOString()
+    const fault = failure === '' ? '' : `, failed: ${failure}`
+    await print(context, `${plainText(`${kind} ${begun}: ${milliseconds(durationUs)}${fault}`)}\n`)
+    await printTable(context, STEP_COLUMNS, steps)
+    const times = `guest stopped ${milliseconds(stoppedUs)}, callers waiting ${milliseconds(waitingUs)}`
+    await print(context, `${times}\n\n`)
+  }
+}
+
+export function milliseconds(us: bigint): string {
+  return `${(Number(us) / 1000).toFixed(1)} ms`
 }
 
 /** Its machines are long texts. */

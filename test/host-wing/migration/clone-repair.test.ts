@@ -5,6 +5,7 @@ import {
   CloneInstanceRequest,
   EnsureInstanceRequest,
   type Instance,
+  type Operation,
   SuspendInstanceRequest,
 } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import type { Instances } from '../../../src/host/instance/instances.ts'
@@ -19,13 +20,18 @@ afterEach(() => {
   for (const server of servers.splice(0)) server.close()
 })
 
+const steps = [
+  { name: 'clock', state: 'done', durationMs: 2n },
+  { name: 'ready', state: 'done', durationMs: 1n },
+]
+
 const resumeAnswer =
   (state: 'ready' | 'failed'): Answer =>
   (socket, streamId) =>
     socket.write(
       encodeResponseFrame(
         streamId,
-        GetResumeResponse.encode(GetResumeResponse.fromPartial({ state })).finish(),
+        GetResumeResponse.encode(GetResumeResponse.fromPartial({ state, steps })).finish(),
       ),
     )
 
@@ -96,6 +102,80 @@ describe('a clone that is asked for again', () => {
       error: expect.objectContaining({ message: expect.stringMatching(/its guest runs and is not ready/) }),
       keys: [],
     })
+  })
+})
+
+describe('the timeline of an operation', () => {
+  const stepsOf = (operation: Operation | undefined) =>
+    operation?.steps.map(({ guest, name, state }) => `${guest ? 'guest ' : ''}${name} ${state}`)
+
+  it('is kept with what is saved, and with the instance of it, also by the next daemon', async () => {
+    const { wing, instances } = await saved(() => 'ready')
+    const [machine] = await instances.listSaved(ADMIN)
+    await clone(instances)
+    await instances.close()
+    const next = await wing.daemon()
+    const { operations } = await next.get('c', ADMIN)
+    expect(operations.map(({ failure, kind }) => [kind, failure])).toEqual([
+      ['suspend', ''],
+      ['clone', ''],
+    ])
+    const [suspended, cloned] = operations
+    expect(suspended).toEqual(machine?.operation)
+    expect(stepsOf(suspended)).toEqual(
+      ['detach', 'unplug', 'stop', 'folder', 'memory', 'devices', 'disks', 'rings', 'manifest'].map(
+        (name) => `${name} done`,
+      ),
+    )
+    expect(stepsOf(cloned)).toEqual([
+      ...['check', 'files', 'machine', 'devices', 'streams', 'plug', 'cont', 'commit', 'repair'].map(
+        (name) => `${name} done`,
+      ),
+      'guest clock done',
+      'guest ready done',
+    ])
+    for (const { durationUs, steps, stoppedUs, waitingUs } of operations) {
+      expect(waitingUs).toBeGreaterThanOrEqual(stoppedUs)
+      expect(stoppedUs).toBeGreaterThan(0n)
+      for (const step of steps) expect(step.startUs + step.durationUs).toBeLessThanOrEqual(durationUs)
+    }
+    const metrics = next.metrics() + instances.metrics()
+    for (const kind of ['suspend', 'clone'])
+      expect(metrics).toContain(`microvm_guest_stopped_seconds_count{operation="${kind}"} 1`)
+  })
+
+  it('tells of a resume for how long the guest stood still since its suspend', async () => {
+    const { wing, instances } = await saved(() => 'ready')
+    wing.atStep = async (operation, step) => {
+      if (operation === 'import' && step === 'repair')
+        servers.push(
+          await startAgent(guestSocket(wing.folderOf('web')), [], { GetResume: resumeAnswer('ready') }),
+        )
+    }
+    // It has gone with its QEMU.
+    wing.links.clear()
+    const [machine] = await instances.listSaved(ADMIN)
+    const request = EnsureInstanceRequest.fromPartial({ properties: { key: 'web' }, saved: { name: 'one' } })
+    const { operations } = await instances.ensure(request, ADMIN)
+    const [suspended, resumed] = operations
+    expect([suspended?.kind, resumed?.kind]).toEqual(['suspend', 'resume'])
+    expect(resumed?.stoppedUs).toBeGreaterThan(machine?.operation?.stoppedUs ?? 0n)
+  })
+
+  it('of a suspend that fails has the reason, and when the guest ran again', async () => {
+    const wing = new SuspendedWing()
+    const instances = await wing.daemon()
+    await wing.makeWithTap(instances)
+    wing.atStep = async (_, step) => {
+      if (step === 'memory') throw new Error('asked for')
+    }
+    const request = SuspendInstanceRequest.fromPartial({ key: 'web', name: 'one', withoutAgent: true })
+    await expect(instances.suspend(request, ADMIN)).rejects.toThrow('asked for')
+    const [operation, ...others] = (await instances.get('web', ADMIN)).operations
+    expect(others).toEqual([])
+    expect(operation).toMatchObject({ kind: 'suspend', failure: expect.stringContaining('asked for') })
+    expect(operation?.stoppedUs).toBeGreaterThan(0n)
+    expect(operation?.stoppedUs).toBeLessThan(operation?.durationUs ?? 0n)
   })
 })
 

@@ -99,7 +99,16 @@ describe('a recorded machine', () => {
     const { record } = restoreInstance(RECORDED, 'state')
     const others = Object.keys(InstanceRecord.create()).filter((name) => !Object.hasOwn(record, name))
     expect(others.toSorted()).toEqual([
-      ...['awaiting', 'clone', 'desired', 'madeByClone', 'pinnedCpus', 'privateMemory', 'rebootsMs'],
+      ...[
+        'awaiting',
+        'clone',
+        'desired',
+        'madeByClone',
+        'operations',
+        'pinnedCpus',
+        'privateMemory',
+        'rebootsMs',
+      ],
       ...['savedFolder', 'savedId', 'savedName', 'sequence', 'uid'],
     ])
   })

@@ -120,6 +120,12 @@ describe('the commands for machines of a daemon', () => {
     }
   })
 
+  it('inspect shows the timelines of operations, of which a mock has none', async () => {
+    await ensure()
+    expect(await run('inspect', '--timeline', 'web')).toEqual(done('web: no suspend, resume or clone\n'))
+    expect(await run('inspect', '--timeline', '--json', 'web')).toEqual(done(''))
+  })
+
   it('ensure makes an instance once', async () => {
     expect(await ensure()).toEqual(done('web: paused\n'))
     expect(await ensure()).toEqual(done('web: paused\n'))

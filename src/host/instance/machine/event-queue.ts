@@ -1,6 +1,7 @@
 import { messageOf } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
 import type { QmpEvent } from '../../qemu/qmp/message.ts'
+import type { Timeline } from '../record/timeline.ts'
 
 interface EventQueueParts {
   readonly limit: number
@@ -19,7 +20,9 @@ export class EventQueue {
     this.#parts = parts
   }
 
-  push(event: QmpEvent): void {
+  /** `timeline` is told at once. */
+  push(event: QmpEvent, timeline?: Pick<Timeline, 'event'>): void {
+    timeline?.event(event.name)
     const { follow, limit, log, onFlood } = this.#parts
     if (this.#waiting === limit) {
       onFlood(event)

@@ -133,6 +133,7 @@ export function instanceOf(record: InstanceRecord): Instance {
     warnings: warningsOf(record),
     uid,
     runValues: {},
+    operations: [],
   }
 }
 

@@ -4,6 +4,7 @@ import type { InstanceRecord, StepRecord } from '../../../gen/microvm/instance/v
 import type { Change, Registry } from '../registry/registry.ts'
 import type { InstanceChanges } from './changes.ts'
 import { recordRow, stepKey, stepRow, withoutStep } from './instance-record.ts'
+import type { Timeline } from './timeline.ts'
 
 /** What a change is called, for those who watch. */
 export interface Announcement {
@@ -40,6 +41,8 @@ interface RecordParts {
 /** What the registry knows of one instance: its record and its steps. */
 export class RecordedInstance {
   readonly key: string
+  /** Of the suspend, resume or clone that is under way. */
+  timeline: Timeline | undefined
   readonly #registry: Registry
   readonly #changes: InstanceChanges
   readonly #log: Logger

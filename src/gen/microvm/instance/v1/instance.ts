@@ -131,6 +131,8 @@ export interface SavedMachine {
   /** How long the guest stood still before its end or before it went on, and its callers waited, in microseconds. */
   stoppedUs: bigint;
   waitingUs: bigint;
+  /** The suspend, until the manifest was written. */
+  operation: Operation | undefined;
 }
 
 export interface StepTime {
@@ -531,6 +533,8 @@ export interface Instance {
    * interfaces and the sockets.
    */
   runValues: { [key: string]: string };
+  /** The last suspends, resumes and clones, the oldest first. A list of instances leaves them out. */
+  operations: Operation[];
 }
 
 export interface Instance_BackendsEntry {
@@ -546,6 +550,34 @@ export interface Instance_DevicesEntry {
 export interface Instance_RunValuesEntry {
   key: string;
   value: string;
+}
+
+/** A suspend, resume or clone. */
+export interface Operation {
+  /** `suspend`, `resume` or `clone`. */
+  kind: string;
+  /** Milliseconds since 1970. */
+  startedMs: bigint;
+  durationUs: bigint;
+  /** Why it has failed; empty when it has not. */
+  failure: string;
+  /** In their order; those of the guest's repair follow the step in which they were. */
+  steps: OperationStep[];
+  /** How long the guest stood still, until this operation's end at most; of a resume, since the suspend. */
+  stoppedUs: bigint;
+  /** From Detach until the guest's agent has answered again, or else until the guest ran; of a clone, from its own start. */
+  waitingUs: bigint;
+}
+
+export interface OperationStep {
+  name: string;
+  /** It is one of the guest's repair. */
+  guest: boolean;
+  /** Since the start of the operation. */
+  startUs: bigint;
+  durationUs: bigint;
+  /** `done`, `skipped` or `failed`. */
+  state: string;
 }
 
 /**
@@ -1315,6 +1347,7 @@ function createBaseSavedMachine(): SavedMachine {
     steps: [],
     stoppedUs: 0n,
     waitingUs: 0n,
+    operation: undefined,
   };
 }
 
@@ -1367,6 +1400,9 @@ export const SavedMachine: MessageFns<SavedMachine> = {
         throw new globalThis.Error("value provided for field message.waitingUs of type uint64 too large");
       }
       writer.uint32(96).uint64(message.waitingUs);
+    }
+    if (message.operation !== undefined) {
+      Operation.encode(message.operation, writer.uint32(106).fork()).join();
     }
     return writer;
   },
@@ -1480,6 +1516,14 @@ export const SavedMachine: MessageFns<SavedMachine> = {
             message.waitingUs = reader.uint64() as bigint;
             continue;
           }
+          case 13: {
+            if (tag !== 106) {
+              break;
+            }
+
+            message.operation = Operation.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1509,6 +1553,9 @@ export const SavedMachine: MessageFns<SavedMachine> = {
     message.steps = object.steps?.map((e) => StepTime.fromPartial(e)) || [];
     message.stoppedUs = (object.stoppedUs !== undefined && object.stoppedUs !== null) ? BigInt(object.stoppedUs) : 0n;
     message.waitingUs = (object.waitingUs !== undefined && object.waitingUs !== null) ? BigInt(object.waitingUs) : 0n;
+    message.operation = (object.operation !== undefined && object.operation !== null)
+      ? Operation.fromPartial(object.operation)
+      : undefined;
     return message;
   },
 };
@@ -4987,6 +5034,7 @@ function createBaseInstance(): Instance {
     warnings: [],
     uid: 0,
     runValues: {},
+    operations: [],
   };
 }
 
@@ -5052,6 +5100,9 @@ export const Instance: MessageFns<Instance> = {
     globalThis.Object.entries(message.runValues).forEach(([key, value]: [string, string]) => {
       Instance_RunValuesEntry.encode({ key: key as any, value }, writer.uint32(146).fork()).join();
     });
+    for (const v of message.operations) {
+      Operation.encode(v!, writer.uint32(154).fork()).join();
+    }
     return writer;
   },
 
@@ -5221,6 +5272,14 @@ export const Instance: MessageFns<Instance> = {
             }
             continue;
           }
+          case 19: {
+            if (tag !== 154) {
+              break;
+            }
+
+            message.operations.push(Operation.decode(reader, reader.uint32()));
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -5288,6 +5347,7 @@ export const Instance: MessageFns<Instance> = {
       },
       {},
     );
+    message.operations = object.operations?.map((e) => Operation.fromPartial(e)) || [];
     return message;
   },
 };
@@ -5493,6 +5553,258 @@ export const Instance_RunValuesEntry: MessageFns<Instance_RunValuesEntry> = {
     const message = createBaseInstance_RunValuesEntry();
     message.key = object.key ?? "";
     message.value = object.value ?? "";
+    return message;
+  },
+};
+
+function createBaseOperation(): Operation {
+  return { kind: "", startedMs: 0n, durationUs: 0n, failure: "", steps: [], stoppedUs: 0n, waitingUs: 0n };
+}
+
+export const Operation: MessageFns<Operation> = {
+  encode(message: Operation, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.kind !== "") {
+      writer.uint32(10).string(message.kind);
+    }
+    if (message.startedMs !== 0n) {
+      if (BigInt.asUintN(64, message.startedMs) !== message.startedMs) {
+        throw new globalThis.Error("value provided for field message.startedMs of type uint64 too large");
+      }
+      writer.uint32(16).uint64(message.startedMs);
+    }
+    if (message.durationUs !== 0n) {
+      if (BigInt.asUintN(64, message.durationUs) !== message.durationUs) {
+        throw new globalThis.Error("value provided for field message.durationUs of type uint64 too large");
+      }
+      writer.uint32(24).uint64(message.durationUs);
+    }
+    if (message.failure !== "") {
+      writer.uint32(34).string(message.failure);
+    }
+    for (const v of message.steps) {
+      OperationStep.encode(v!, writer.uint32(42).fork()).join();
+    }
+    if (message.stoppedUs !== 0n) {
+      if (BigInt.asUintN(64, message.stoppedUs) !== message.stoppedUs) {
+        throw new globalThis.Error("value provided for field message.stoppedUs of type uint64 too large");
+      }
+      writer.uint32(48).uint64(message.stoppedUs);
+    }
+    if (message.waitingUs !== 0n) {
+      if (BigInt.asUintN(64, message.waitingUs) !== message.waitingUs) {
+        throw new globalThis.Error("value provided for field message.waitingUs of type uint64 too large");
+      }
+      writer.uint32(56).uint64(message.waitingUs);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Operation {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseOperation();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.kind = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.startedMs = reader.uint64() as bigint;
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.durationUs = reader.uint64() as bigint;
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.failure = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.steps.push(OperationStep.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.stoppedUs = reader.uint64() as bigint;
+            continue;
+          }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.waitingUs = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Operation>): Operation {
+    return Operation.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Operation>): Operation {
+    const message = createBaseOperation();
+    message.kind = object.kind ?? "";
+    message.startedMs = (object.startedMs !== undefined && object.startedMs !== null) ? BigInt(object.startedMs) : 0n;
+    message.durationUs = (object.durationUs !== undefined && object.durationUs !== null)
+      ? BigInt(object.durationUs)
+      : 0n;
+    message.failure = object.failure ?? "";
+    message.steps = object.steps?.map((e) => OperationStep.fromPartial(e)) || [];
+    message.stoppedUs = (object.stoppedUs !== undefined && object.stoppedUs !== null) ? BigInt(object.stoppedUs) : 0n;
+    message.waitingUs = (object.waitingUs !== undefined && object.waitingUs !== null) ? BigInt(object.waitingUs) : 0n;
+    return message;
+  },
+};
+
+function createBaseOperationStep(): OperationStep {
+  return { name: "", guest: false, startUs: 0n, durationUs: 0n, state: "" };
+}
+
+export const OperationStep: MessageFns<OperationStep> = {
+  encode(message: OperationStep, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    if (message.guest !== false) {
+      writer.uint32(16).bool(message.guest);
+    }
+    if (message.startUs !== 0n) {
+      if (BigInt.asUintN(64, message.startUs) !== message.startUs) {
+        throw new globalThis.Error("value provided for field message.startUs of type uint64 too large");
+      }
+      writer.uint32(24).uint64(message.startUs);
+    }
+    if (message.durationUs !== 0n) {
+      if (BigInt.asUintN(64, message.durationUs) !== message.durationUs) {
+        throw new globalThis.Error("value provided for field message.durationUs of type uint64 too large");
+      }
+      writer.uint32(32).uint64(message.durationUs);
+    }
+    if (message.state !== "") {
+      writer.uint32(42).string(message.state);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): OperationStep {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseOperationStep();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.guest = reader.bool();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.startUs = reader.uint64() as bigint;
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.durationUs = reader.uint64() as bigint;
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.state = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<OperationStep>): OperationStep {
+    return OperationStep.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<OperationStep>): OperationStep {
+    const message = createBaseOperationStep();
+    message.name = object.name ?? "";
+    message.guest = object.guest ?? false;
+    message.startUs = (object.startUs !== undefined && object.startUs !== null) ? BigInt(object.startUs) : 0n;
+    message.durationUs = (object.durationUs !== undefined && object.durationUs !== null)
+      ? BigInt(object.durationUs)
+      : 0n;
+    message.state = object.state ?? "";
     return message;
   },
 };

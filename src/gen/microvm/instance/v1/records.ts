@@ -3,7 +3,7 @@
 
 /* eslint-disable */
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
-import { Awaiting, Layer, Properties, Snapshot, Specification, Stability, State } from "./instance.ts";
+import { Awaiting, Layer, Operation, Properties, Snapshot, Specification, Stability, State } from "./instance.ts";
 
 export const protobufPackage = "microvm.instance.v1";
 
@@ -59,6 +59,7 @@ export interface InstanceRecord {
   privateMemory: string;
   /** CloneInstance has made it. A clone that was saved and resumed still has `clone`, and not this. */
   madeByClone: boolean;
+  operations: Operation[];
 }
 
 export interface InstanceRecord_LeavingMsEntry {
@@ -150,6 +151,7 @@ function createBaseInstanceRecord(): InstanceRecord {
     clone: false,
     privateMemory: "",
     madeByClone: false,
+    operations: [],
   };
 }
 
@@ -255,6 +257,9 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
     }
     if (message.madeByClone !== false) {
       writer.uint32(256).bool(message.madeByClone);
+    }
+    for (const v of message.operations) {
+      Operation.encode(v!, writer.uint32(266).fork()).join();
     }
     return writer;
   },
@@ -519,6 +524,14 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
             message.madeByClone = reader.bool();
             continue;
           }
+          case 33: {
+            if (tag !== 266) {
+              break;
+            }
+
+            message.operations.push(Operation.decode(reader, reader.uint32()));
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -580,6 +593,7 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
     message.clone = object.clone ?? false;
     message.privateMemory = object.privateMemory ?? "";
     message.madeByClone = object.madeByClone ?? false;
+    message.operations = object.operations?.map((e) => Operation.fromPartial(e)) || [];
     return message;
   },
 };

@@ -1,0 +1,121 @@
+import type { Operation, OperationStep } from '../../../gen/microvm/instance/v1/instance.ts'
+
+/** Of an instance. */
+const MOST_OPERATIONS = 8
+const MOST_STEPS = 64
+const MOST_TEXT = 300
+
+/** When a guest stood still and its callers waited, in milliseconds since 1970; 0 where that did not begin. */
+export interface StandingSince {
+  readonly stoppedMs: number
+  readonly detachedMs: number
+}
+
+/** A step of the guest's own repair, as its agent tells it. */
+export interface GuestStep {
+  readonly name: string
+  readonly state: string
+  readonly durationMs: bigint
+}
+
+/** The steps of a suspend, resume or clone as they happen, with how long the guest stood still, and its callers waited. */
+export class Timeline {
+  readonly kind: 'suspend' | 'resume' | 'clone'
+  readonly #startedMs = Date.now()
+  readonly #begun = performance.now()
+  readonly #steps: OperationStep[] = []
+  #stopped: number | undefined
+  #resumed: number | undefined
+  #detached: number | undefined
+  #answered: number | undefined
+
+  constructor(kind: Timeline['kind']) {
+    this.kind = kind
+    if (kind !== 'suspend') this.begin('check')
+    if (kind === 'clone') [this.#stopped, this.#detached] = [0, 0]
+  }
+
+  /** Of a resume: what the suspend has left. */
+  stoodSince({ stoppedMs, detachedMs }: StandingSince = { stoppedMs: 0, detachedMs: 0 }): void {
+    if (stoppedMs === 0) return
+    this.#stopped = Math.min(0, stoppedMs - this.#startedMs)
+    this.#detached = Math.min(0, (detachedMs || stoppedMs) - this.#startedMs)
+  }
+
+  /** Ends the step before. */
+  begin(name: string): void {
+    const now = this.#now()
+    this.#end(now)
+    if (this.#steps.length < MOST_STEPS)
+      this.#steps.push({ name, guest: false, startUs: us(now), durationUs: 0n, state: '' })
+    if (name === 'detach') this.#detached ??= now
+  }
+
+  /** Steps that have just ended, one after the other, below the present one. */
+  guest(steps: readonly GuestStep[]): void {
+    const whole = steps.reduce((sum, { durationMs }) => sum + Number(durationMs), 0)
+    let at = Math.max(0, this.#now() - whole)
+    const own = steps.map(({ durationMs, name, state }) => {
+      const step = { name, guest: true, startUs: us(at), durationUs: durationMs * 1000n, state }
+      at += Number(durationMs)
+      return step
+    })
+    this.#steps.push(...own.slice(0, MOST_STEPS - this.#steps.length))
+  }
+
+  /** By QEMU's events. */
+  event(name: string): void {
+    if (name === 'STOP') {
+      this.#stopped ??= this.#now()
+      this.#detached ??= this.#stopped
+    }
+    if (name === 'RESUME') this.#resumed = this.#now()
+  }
+
+  /** The guest's agent answers callers again. */
+  answered(): void {
+    this.#answered ??= this.#now()
+  }
+
+  get since(): StandingSince {
+    const at = (time: number | undefined) => (time === undefined ? 0 : Math.round(this.#startedMs + time))
+    return { stoppedMs: at(this.#stopped), detachedMs: at(this.#detached) }
+  }
+
+  /** Until now, where the guest still stands and callers still wait. */
+  operation(failure = ''): Operation {
+    const now = this.#now()
+    this.#end(now)
+    const last = this.#answered ?? this.#resumed ?? now
+    return {
+      ...{ kind: this.kind, startedMs: BigInt(this.#startedMs), durationUs: us(now) },
+      failure: failure.slice(0, MOST_TEXT),
+      steps: this.#steps.map((step) => ({ ...step })),
+      stoppedUs: this.#stopped === undefined ? 0n : us((this.#resumed ?? now) - this.#stopped),
+      waitingUs: this.#detached === undefined ? 0n : us(last - this.#detached),
+    }
+  }
+
+  #end(now: number): void {
+    const step = this.#steps.findLast(({ guest }) => !guest)
+    if (step === undefined || step.state !== '') return
+    step.durationUs = us(now) - step.startUs
+    step.state = 'done'
+  }
+
+  #now(): number {
+    return performance.now() - this.#begun
+  }
+}
+
+function us(ms: number): bigint {
+  return BigInt(Math.max(0, Math.round(ms * 1000)))
+}
+
+/** With one more, the oldest of too many left out; one that has begun is replaced by its end. */
+export function withOperation(operations: readonly Operation[], next: Operation): Operation[] {
+  const others = operations.filter(
+    ({ kind, startedMs }) => kind !== next.kind || startedMs !== next.startedMs,
+  )
+  return [...others, next].slice(-MOST_OPERATIONS)
+}
