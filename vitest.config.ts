@@ -73,7 +73,8 @@ export default defineConfig({
           setupFiles: ['test/support/vm/show-guests.ts'],
           // A guest keeps about one CPU busy, and often waits.
           maxWorkers: 2,
-          testTimeout: 240_000,
+          // A test may boot its guest, which may take 120 s twice (test/support/vm/boot-guest.ts).
+          testTimeout: 400_000,
           hookTimeout: 600_000,
         },
       },

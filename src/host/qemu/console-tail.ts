@@ -6,6 +6,8 @@ const KEPT_LINES = 60
 
 /** The last lines of a program's output, such as a guest's serial console; passes every line to its listeners. */
 export class ConsoleTail {
+  /** Resolves when the output has ended, after its last line. */
+  readonly ended: Promise<void>
   readonly #lines: string[] = []
   readonly #listeners = new Set<(line: string) => void>()
 
@@ -14,6 +16,7 @@ export class ConsoleTail {
     output.on('data', (chunk: Buffer) => {
       for (const line of splitter.push(chunk)) this.#add(line)
     })
+    this.ended = new Promise((resolve) => output.once('close', resolve))
   }
 
   get lines(): readonly string[] {

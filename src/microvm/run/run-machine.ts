@@ -79,12 +79,11 @@ function machineOf(daemon: DaemonClient, instance: Instance, remove: () => Promi
   const key = properties?.key ?? ''
   const gone = new AbortController()
   const ended = endOf(daemon, key, sequence).then((how) => gone.abort(new AgentError('UNAVAILABLE', how)))
-  const output = Readable.from(consoleOf(daemon, key))
-  const shown = new Promise((resolve) => output.once('close', resolve))
+  const console = new ConsoleTail(Readable.from(consoleOf(daemon, key)))
   return {
     pid,
     cid,
-    console: new ConsoleTail(output),
+    console,
     gone: gone.signal,
     run: async (signal) => {
       await daemon.calls.changeState({ key, change: Change.RUN, graceMs: 0 }, { signal })
@@ -92,7 +91,7 @@ function machineOf(daemon: DaemonClient, instance: Instance, remove: () => Promi
     awaitEnd: async (graceMs) => void (await within(graceMs, ended)),
     close: async () => {
       await remove().catch(() => {})
-      await within(CONSOLE_MS, shown)
+      await within(CONSOLE_MS, console.ended)
       daemon.close()
     },
   }

@@ -3,6 +3,9 @@ import type { Pod } from '../containers/pod.ts'
 export interface AgentKiller {
   /** Kills the agent after `afterMs`; resolves before that. */
   begin(afterMs: number): Promise<void>
+  /** Resolves when the kill no longer depends on the container of the killer. */
+  begun(): Promise<void>
+  /** Returns the pid. */
   killed(): Promise<string>
 }
 
@@ -18,7 +21,7 @@ const KILLER = [
 
 const ASK_KILLER = [
   'until [ -p /kill ]; do usleep 10000; done; exec 3<> /kill 4<> /killed; echo up;',
-  'while read ms; do echo $ms >&3; read pid <&4; echo $pid; done',
+  'while read ms; do echo $ms >&3; echo begun; read pid <&4; echo killed $pid; done',
 ].join(' ')
 
 export function agentKillingHook(root: string, first = 'true'): { Path: string; Args: string[] } {
@@ -36,8 +39,21 @@ export async function startAgentKiller(pod: Pod): Promise<AgentKiller> {
     spec: { Hooks: { Poststart: [hook] } },
   })
   await asking.readUntil('up\n')
+  let unread = ''
+  const said = async (wanted: RegExp) => {
+    let found = wanted.exec(unread)
+    while (found === null) {
+      const chunk = await asking.read()
+      if (chunk.length === 0) throw new Error(`the killer ended before ${wanted}: ${unread}`)
+      unread += chunk.toString()
+      found = wanted.exec(unread)
+    }
+    unread = unread.slice(found.index + found[0].length)
+    return found[1] ?? ''
+  }
   return {
     begin: (afterMs) => asking.write(`${Math.round(afterMs)}\n`),
-    killed: async () => (await asking.readUntil('\n')).trim(),
+    begun: async () => void (await said(/begun\n/)),
+    killed: () => said(/killed (\d+)\n/),
   }
 }

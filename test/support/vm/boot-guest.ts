@@ -31,6 +31,7 @@ export interface TestGuest {
 
 export interface TestVm extends RunMachine {
   readonly qmp: QmpClient
+  /** How QEMU has ended, once the console has shown all. */
   readonly exited: Promise<ChildExit>
 }
 
@@ -90,7 +91,11 @@ async function bootOnce(options: TestGuestOptions): Promise<TestGuest> {
     }
     const booted = await bootGuest({ parts, place, started, signal })
     const qmp = (await connecting) ?? (await place.qmp(signal))
-    const guest = { ...booted, vm: { ...booted.vm, qmp, exited: place.exited } }
+    const exited = place.exited.then(async (exit) => {
+      await booted.vm.console.ended
+      return exit
+    })
+    const guest = { ...booted, vm: { ...booted.vm, qmp, exited } }
     const stop = async () => {
       runningGuests.delete(running)
       qmp.close()

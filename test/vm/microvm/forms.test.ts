@@ -1,13 +1,15 @@
-import { describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
+import { ensureImage } from '../../../src/image/ensure-image.ts'
 import { KATA_COMMAND_LINE } from '../../fixtures/kata-command-line.ts'
 import type { Pod } from '../../support/containers/pod.ts'
-import { cannotBoot, type TestGuestOptions } from '../../support/vm/boot-guest.ts'
+import { cannotBoot, progress, type TestGuestOptions } from '../../support/vm/boot-guest.ts'
 import { expectToOutliveAgent } from '../../support/vm/container-life.ts'
 import { bootPod, consoleLine, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 
 interface Form {
   readonly name: string
-  readonly options: TestGuestOptions
+  readonly image: Pick<TestGuestOptions, 'kernel' | 'form'>
+  readonly options: Omit<TestGuestOptions, 'kernel' | 'form'>
   /** The root as mounted. */
   readonly root: RegExp
   readonly release: RegExp
@@ -17,6 +19,7 @@ interface Form {
 const FORMS: readonly Form[] = [
   {
     name: 'the disk root in 128 MiB, with a console on its command line that is not there,',
+    image: {},
     options: { memoryMib: 128, append: ['console=hvc0'] },
     root: /^\/dev\/vda \/ erofs ro/m,
     release: /^6\.12\./,
@@ -24,14 +27,16 @@ const FORMS: readonly Form[] = [
   },
   {
     name: 'the partitioned root on Debian 12’s kernel, in 128 MiB with crun,',
-    options: { memoryMib: 128, kernel: 'bookworm', form: 'partitioned', append: ['agent.runtime=crun'] },
+    image: { kernel: 'bookworm', form: 'partitioned' },
+    options: { memoryMib: 128, append: ['agent.runtime=crun'] },
     root: /^\/dev\/vda1 \/ erofs ro/m,
     release: /^6\.1\./,
     execs: { inTurn: 1, atOnce: 5 },
   },
   {
     name: 'all in one initrd in 448 MiB, under the command line that Kata writes,',
-    options: { memoryMib: 448, form: 'initrd', console: 'virtio', append: KATA_COMMAND_LINE },
+    image: { form: 'initrd' },
+    options: { memoryMib: 448, console: 'virtio', append: KATA_COMMAND_LINE },
     root: /^\S+ \/ rootfs /m,
     release: /^6\.12\./,
     execs: { inTurn: 1, atOnce: 1 },
@@ -50,10 +55,15 @@ async function expectExecs(pod: Pod, { inTurn, atOnce }: Form['execs']): Promise
 }
 
 describe.skipIf(cannotBoot() !== undefined)('a guest whose image is', () => {
+  // The first time, this fetches a kernel that no other test has.
+  beforeAll(async () => {
+    for (const { image } of FORMS) await ensureImage({ ...image, progress })
+  })
+
   it.each(FORMS)(
     '$name boots without a shell, runs a container, adds processes, and continues when its agent dies',
-    async ({ options, root, release, execs }) => {
-      const { guest, pod } = await bootPod(options)
+    async ({ image, options, root, release, execs }) => {
+      const { guest, pod } = await bootPod({ ...image, ...options })
       try {
         expect(await pod.output('release', 'uname -r')).toMatch(release)
         expect(await pod.output('mounts', 'cat /guest/proc/1/mounts', { mounts: [GUEST_PROC] })).toMatch(root)
