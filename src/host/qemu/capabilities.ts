@@ -1,13 +1,13 @@
 import { spawn } from 'node:child_process'
 import { webcrypto } from 'node:crypto'
 import { readFile, stat } from 'node:fs/promises'
-import { delimiter, join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { neverAborted } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
 import { SerialQueue } from '../../base/serial-queue.ts'
 import type { Machine, MachineDevice, Scalar } from '../machine/machine.ts'
 import { pathOf, shown } from '../spec/component-path.ts'
+import { noSuchProgram, placesOf } from './find-program.ts'
 import type { Acceleration } from './host.ts'
 import { machineDeviceParts, typeOf } from './machine/machine-arguments.ts'
 
@@ -228,16 +228,11 @@ async function hashOf(path: string): Promise<Buffer> {
 
 /** Changes when the program may be another one. */
 async function identityOf(program: string): Promise<{ readonly identity: string; readonly path: string }> {
-  const folders = program.includes('/') ? [''] : (process.env.PATH ?? '').split(delimiter)
-  for (const folder of folders) {
-    const path = join(folder, program)
+  for (const path of placesOf(program)) {
     const status = await stat(path).catch(() => undefined)
     if (status?.isFile()) return { identity: [path, status.ino, status.size, status.mtimeMs].join(' '), path }
   }
-  throw new AgentError(
-    'FAILED_PRECONDITION',
-    `${program}: no such program; ./microvm doctor names its package`,
-  )
+  throw noSuchProgram(program)
 }
 
 interface Question {

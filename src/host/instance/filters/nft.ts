@@ -1,8 +1,8 @@
 import { execFile } from 'node:child_process'
 import { existsSync } from 'node:fs'
-import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { AgentError, messageOf } from '../../../base/errors.ts'
+import { noSuchProgram, placesOf } from '../../qemu/find-program.ts'
 import type { Ruleset } from './tap-rules.ts'
 
 /** The packet filters of this host. Both reject with FAILED_PRECONDITION and the words of nft(8). */
@@ -13,6 +13,8 @@ export interface PacketFilters {
   apply(ruleset: Ruleset): Promise<void>
 }
 
+/** A daemon's PATH may lack these. */
+const ADMINISTRATORS = ['/usr/sbin', '/sbin']
 /** For one call of nft(8). */
 const NFT_MS = 10_000
 /** Of its output that an error tells. */
@@ -26,9 +28,8 @@ export function nftFilters(): PacketFilters {
 }
 
 async function runNft(ruleset: Ruleset, ...options: readonly string[]): Promise<void> {
-  const program = findNft()
-  if (program === undefined)
-    throw new AgentError('FAILED_PRECONDITION', 'nft: no such program; ./microvm doctor names its package')
+  const program = placesOf('nft', ADMINISTRATORS).find((path) => existsSync(path))
+  if (program === undefined) throw noSuchProgram('nft')
   try {
     // It cannot open a stdin that is a socket, as Node's pipes are.
     await promisify(execFile)(program, [...options, '-j', JSON.stringify(ruleset)], { timeout: NFT_MS })
@@ -37,10 +38,4 @@ async function runNft(ruleset: Ruleset, ...options: readonly string[]): Promise<
     const [line = ''] = text.trim().split('\n')
     throw new AgentError('FAILED_PRECONDITION', `nft: ${line.slice(0, MAX_TOLD)}`, { cause: error })
   }
-}
-
-/** A daemon's PATH may lack the folders of the administrator. */
-function findNft(): string | undefined {
-  const folders = [...(process.env.PATH ?? '').split(':'), '/usr/sbin', '/sbin']
-  return folders.map((folder) => join(folder, 'nft')).find((path) => path.startsWith('/') && existsSync(path))
 }

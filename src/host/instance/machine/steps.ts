@@ -349,10 +349,7 @@ async function startChild(context: StepContext, plan: ChildPlan): Promise<void> 
   try {
     await answer(context, holderOf(context).start(plan))
   } catch (error) {
-    if (!(error instanceof AgentError)) throw error
-    if (error.code !== 'NOT_FOUND') throw explainStart(error, context.folder, plan)
-    const text = `${plan.argv[0]}: no such program; ./microvm doctor names its package`
-    throw new AgentError('FAILED_PRECONDITION', text, { cause: error })
+    throw error instanceof AgentError ? explainStart(error, context.folder, plan) : error
   }
 }
 

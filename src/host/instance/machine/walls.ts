@@ -1,5 +1,7 @@
+import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { AgentError } from '../../../base/errors.ts'
+import { noSuchProgram, placesOf } from '../../qemu/find-program.ts'
 import type { MemoryOpener, Opener } from '../../qemu/parts-host.ts'
 import type { SavedMemory } from '../../spec/spec.ts'
 import type { ChildPlan } from '../holder/holder.ts'
@@ -103,9 +105,20 @@ const FULL = /: ENOSPC$/
 export function explainStart(
   { code, message }: AgentError,
   folder: string,
-  { name, output }: Pick<ChildPlan, 'name' | 'output'>,
+  { name, argv: [program], walls = [], output }: ChildPlan,
 ): AgentError {
-  if (!FULL.test(message)) return new AgentError(code, message.replace(WALL, '$1'))
+  const ofFile = message.replace(WALL, '$1')
+  if (ofFile === message && (code === 'NOT_FOUND' || code === 'PERMISSION_DENIED')) {
+    // A folder of PATH that is closed to the user makes execvp(3) fail with EACCES.
+    const found = placesOf(program).find((path) => existsSync(path))
+    if (found === undefined || code === 'NOT_FOUND') return noSuchProgram(program)
+    const [uid] = walls.flatMap((wall) => /^uid=(\d+)$/.exec(wall)?.[1] ?? [])
+    return new AgentError(
+      'FAILED_PRECONDITION',
+      `${found}: user ${uid ?? process.getuid?.()} may not execute it`,
+    )
+  }
+  if (!FULL.test(message)) return new AgentError(code, ofFile)
   // There is no room for a socket of the process, or for what the holder keeps of its output.
   const own = output === 'console' ? `console.ring or ${name}.log` : `${name}.log`
   const file = WALL.test(message) ? message.replace(WALL, '').replace(FULL, '') : own

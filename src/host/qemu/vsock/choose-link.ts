@@ -1,11 +1,12 @@
 import { spawnSync } from 'node:child_process'
 import { constants } from 'node:fs'
 import { createServer } from 'node:net'
-import { delimiter, join } from 'node:path'
+import { join } from 'node:path'
 import { AgentError, messageOf } from '../../../base/errors.ts'
 import { buildAgent } from '../../../build/agent.ts'
 import { cached } from '../../../build/cache.ts'
 import { extractPackage, fetchPackages } from '../../../debian/packages.ts'
+import { placesOf } from '../find-program.ts'
 import { hasAccess } from '../host.ts'
 import { AGENT_PORT, type GuestLink, VSOCK_KINDS, type VsockKind } from './guest-link.ts'
 
@@ -120,8 +121,7 @@ const PROGRAM = 'vhost-device-vsock'
  * unpacked below build/ and never installed. Later runs find it there. Throws UNAVAILABLE when neither has it.
  */
 export async function findVsockDaemon(progress: (line: string) => void): Promise<string> {
-  const installed = (process.env.PATH ?? '').split(delimiter).map((folder) => join(folder, PROGRAM))
-  const found = installed.find((path) => hasAccess(path, constants.X_OK))
+  const found = placesOf(PROGRAM).find((path) => hasAccess(path, constants.X_OK))
   if (found !== undefined) return found
   const [fetched] = await fetchPackages({ suite: 'sid', packages: [PROGRAM], progress })
   if (fetched === undefined) throw new AgentError('UNAVAILABLE', `Debian sid gave no package ${PROGRAM}`)

@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process'
-import { readdirSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { promisify } from 'node:util'
@@ -144,13 +144,32 @@ describe('a process that fails', () => {
     expect(leftovers(folder)).toEqual([])
   })
 
-  it('names a program that this host lacks', async () => {
+  it.each(['a folder', 'a folder that is closed to QEMU'])(
+    'names a program that this host lacks, with %s on PATH',
+    async (which) => {
+      const { instances, plan, folder } = await open()
+      const closed = join(temporaryFolder(), 'closed')
+      mkdirSync(closed, { mode: 0o700 })
+      vi.stubEnv('PATH', which === 'a folder' ? '/nowhere' : closed)
+      const made = instances.ensure(plan.request, ADMIN).finally(() => vi.unstubAllEnvs())
+      await expect(made).rejects.toMatchObject({
+        code: 'FAILED_PRECONDITION',
+        message: 'qemu-system-x86_64: no such program; ./microvm doctor names its package',
+      })
+      expect(leftovers(folder)).toEqual([])
+    },
+  )
+
+  it('names a program that QEMU’s user may not execute', async () => {
     const { instances, plan, folder } = await open()
-    vi.stubEnv('PATH', '/nowhere')
+    const bin = temporaryFolder()
+    const program = join(bin, 'qemu-system-x86_64')
+    writeFileSync(program, '#!/bin/sh\n', { mode: 0o700 })
+    vi.stubEnv('PATH', bin)
     const made = instances.ensure(plan.request, ADMIN).finally(() => vi.unstubAllEnvs())
     await expect(made).rejects.toMatchObject({
       code: 'FAILED_PRECONDITION',
-      message: 'qemu-system-x86_64: no such program; ./microvm doctor names its package',
+      message: expect.stringMatching(new RegExp(`^${program}: user \\d+ may not execute it$`)),
     })
     expect(leftovers(folder)).toEqual([])
   })
