@@ -1,5 +1,6 @@
 #include "agent-end.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 
@@ -8,6 +9,12 @@
 
 int shell_status(int status) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+void describe_end(int status, char text[END_TEXT_BYTES]) {
+  const bool signaled = WIFSIGNALED(status);
+  snprintf(text, END_TEXT_BYTES, signaled ? "was killed by signal %d" : "exited with status %d",
+           signaled ? WTERMSIG(status) : WEXITSTATUS(status));
 }
 
 enum after_agent after_agent(const struct agent_end *end) {

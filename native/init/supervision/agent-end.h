@@ -28,3 +28,8 @@ enum after_agent after_agent(const struct agent_end *end);
 
 /* The exit status that a shell would report. */
 int shell_status(int status);
+
+#define END_TEXT_BYTES 64
+
+/* Says how a process has ended. */
+void describe_end(int status, char text[END_TEXT_BYTES]);

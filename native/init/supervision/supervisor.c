@@ -68,12 +68,6 @@ struct supervisor {
   bool gate_opened;
 };
 
-static void describe_end(int status, char text[64]) {
-  bool signaled = WIFSIGNALED(status);
-  snprintf(text, 64, signaled ? "was killed by signal %d" : "exited with status %d",
-           signaled ? WTERMSIG(status) : WEXITSTATUS(status));
-}
-
 static noreturn void leave_and_power_off(struct supervisor *self) {
   freeze_thaw_now(&self->freeze);
   broker_process_leave(&self->broker, LEAVE_TIMEOUT_MS);
@@ -89,7 +83,7 @@ static noreturn void terminate(struct supervisor *self, int exit_status) {
 
 /* Plans a restart. Terminates after too many delayed ones. */
 static void restart(struct supervisor *self, int status, bool at_once) {
-  char end[64];
+  char end[END_TEXT_BYTES];
   describe_end(status, end);
   int64_t now = monotonic_ms();
   int64_t delay = at_once ? 0 : restart_delay_ms(&self->policy, now);
@@ -113,7 +107,7 @@ static void follow_agent_end(struct supervisor *self, int status) {
       .gate_opened = self->gate_opened,
       .is_first = self->restarts == 0,
   };
-  char text[64];
+  char text[END_TEXT_BYTES];
   describe_end(status, text);
   switch (after_agent(&end)) {
     case END_AS_REQUESTED:
@@ -256,7 +250,7 @@ static void on_agent_exit(struct supervisor *self, int status) {
 
 /* The clients' connections are gone, so the agent is killed, too. */
 static void on_broker_exit(struct supervisor *self, int status) {
-  char end[64];
+  char end[END_TEXT_BYTES];
   describe_end(status, end);
   broker_process_ended(&self->broker);
   freeze_thaw(&self->freeze, true);
