@@ -2,6 +2,7 @@ import { chownSync, mkdirSync, readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { silentLogger } from '../../../src/base/log.ts'
+import { registerMachine } from '../../../src/client/machines/register.ts'
 import { uidClaims } from '../../../src/host/instance/machine/uid-claims.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
@@ -16,13 +17,13 @@ describe('the user of an instance', () => {
   })
 
   const open = (index: number, kept: readonly number[] = []) => {
-    const claims = { folder: join(folder, 'claims'), log: silentLogger() }
+    const claims = { folder: join(folder, 'run/claims'), log: silentLogger() }
     const stateFolder = stateFolders[index] ?? ''
     const uids = uidClaims({ ...claims, stateFolder, range: { first: 1000, count: 4 } })
     uids.keep(kept)
     return uids
   }
-  const claimed = () => readdirSync(join(folder, 'claims')).map(Number).toSorted()
+  const claimed = () => readdirSync(join(folder, 'run/claims')).map(Number).toSorted()
 
   it('is of no other daemon of the host', () => {
     const [one, other] = [open(0), open(1)]
@@ -39,7 +40,7 @@ describe('the user of an instance', () => {
     const uid = open(0).claim()
     open(0, [uid])
     expect(claimed()).toEqual([uid])
-    rmSync(join(folder, 'claims'), { recursive: true })
+    rmSync(join(folder, 'run/claims'), { recursive: true })
     open(0, [uid])
     expect(claimed()).toEqual([uid])
   })
@@ -54,6 +55,11 @@ describe('the user of an instance', () => {
     expect(claimed()).toEqual([])
   })
 
+  it('is claimed in a folder of which runs have another part', () => {
+    open(0).claim()
+    registerMachine(join(folder, 'run'), 'web').remove()
+  })
+
   it.runIf(process.getuid?.() === 0)('is taken by a folder whose record cannot be read', () => {
     const unreadable = join(stateFolders[0] ?? '', 'instances/unreadable')
     mkdirSync(unreadable)
@@ -63,7 +69,7 @@ describe('the user of an instance', () => {
   })
 
   it('is another one than the last', () => {
-    const claims = { folder: join(folder, 'claims'), log: silentLogger() }
+    const claims = { folder: join(folder, 'run/claims'), log: silentLogger() }
     const uids = uidClaims({
       ...claims,
       stateFolder: stateFolders[0] ?? '',

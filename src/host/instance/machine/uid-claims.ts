@@ -57,7 +57,8 @@ export function uidClaims(parts: {
   return {
     keep: (uids) => {
       const kept = new Set([...uids, ...groupsOf(join(stateFolder, 'instances'))])
-      mkdirSync(folder, { recursive: true, mode: 0o755 })
+      // The folder above is also that of the runs of ./microvm, which is for its user alone.
+      mkdirSync(folder, { recursive: true, mode: 0o700 })
       for (const name of readdirSync(folder)) {
         const target = targetOf(pathOf(name))
         if (target !== undefined && target !== stateFolder && !existsSync(target)) unclaim(name)
