@@ -75,8 +75,10 @@ async function bootAndRun(options: RunOptions, host: RunHost, publish: Publish):
   return await withTemporaryFolder(tmpdir(), async (folder) => {
     const preparing = prepare(options, folder, host)
     const { parts, what } = await abortable(preparing, interruptions.signal)
+    // The first time, this fetches what the guest is reached by.
+    const place = await placeOf(options, folder, host)
     const timings = new Timings(() => performance.now())
-    const status = await inGuest({ options, host, parts, what, timings, folder, publish })
+    const status = await inGuest({ options, host, parts, what, timings, place, publish })
     if (options.json) host.stdio.stderr.write(timings.json())
     else if (options.timings || isDemonstration(options)) host.stdio.stderr.write(timings.table())
     return status
@@ -132,7 +134,7 @@ interface GuestRun {
   readonly parts: Omit<GuestParts, 'link'>
   readonly what: WhatToRun
   readonly timings: Timings
-  readonly folder: string
+  readonly place: Place
   readonly publish: Publish
 }
 
@@ -152,8 +154,7 @@ async function inGuest(run: GuestRun): Promise<number> {
     const { signal } = interruptions
     reporter.detail('starting QEMU')
     const endWait = reporter.wait('booting the guest')
-    const boot = async () => bootGuest({ parts: run.parts, place: await placeOf(run), started, signal })
-    const guest = await boot().finally(endWait)
+    const guest = await bootGuest({ parts: run.parts, place: run.place, started, signal }).finally(endWait)
     timings.end('agent')
     run.publish(guest.address)
     try {
@@ -169,8 +170,11 @@ async function inGuest(run: GuestRun): Promise<number> {
   }
 }
 
-async function placeOf({ folder, host, options }: GuestRun): Promise<Place> {
-  const { environment, interruptions, reporter } = host
+async function placeOf(
+  options: RunOptions,
+  folder: string,
+  { environment, interruptions, reporter }: RunHost,
+): Promise<Place> {
   if (!options.daemon)
     return await openOwnPlace({
       folder,
