@@ -21,7 +21,10 @@ if (isMainThread) {
     const call = object[name]
     if (call === undefined) throw new Error(`${name}: not found`)
     object[name] = function (...words) {
-      if (counts(words) && (++calls === dies || (deadly && `${words[0]}`.startsWith(deadly))))
+      if (
+        counts(words) &&
+        (++calls === dies || (deadly && words.some((word) => `${word}`.startsWith(deadly))))
+      )
         process.kill(process.pid, 'SIGKILL')
       return call.apply(this, words)
     }
@@ -29,6 +32,10 @@ if (isMainThread) {
   const isOfState = ([path]: readonly unknown[]) => String(path).includes('/state')
   for (const name of FILES) replace(fs.promises as unknown as Record<string, Call>, name, isOfState)
   replace(Worker.prototype as unknown as Record<string, Call>, 'postMessage', () => true)
+  // The client of QMP writes so where the socket takes it.
+  replace(fs as unknown as Record<string, Call>, 'writeSync', ([, data]) =>
+    `${data}`.startsWith('{"execute"'),
+  )
   // Those to the log are to a stream of another kind.
   replace(
     Socket.prototype as unknown as Record<string, Call>,
