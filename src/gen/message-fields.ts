@@ -2796,6 +2796,11 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "name": "backend",
    "property": "backend",
    "message": "microvm.instance.v1.Backend"
+  },
+  {
+   "number": 4,
+   "name": "source",
+   "property": "source"
   }
  ],
  "microvm.instance.v1.PlugRequest": [

@@ -294,13 +294,9 @@ class HostInstances implements Instances {
     }
   }
 
-  async replaceBackend(
-    { key, backendKey, backend }: ReplaceBackendRequest,
-    caller: Caller,
-  ): Promise<Instance> {
-    if (backend === undefined) throw new AgentError('INVALID_ARGUMENT', 'backend: missing')
+  async replaceBackend({ key, ...replaced }: ReplaceBackendRequest, caller: Caller): Promise<Instance> {
     const instance = this.#get(key, caller)
-    return await this.#change(instance, caller, () => replaceBackend(instance, specKey(backendKey), backend))
+    return await this.#change(instance, caller, () => replaceBackend(instance, replaced))
   }
 
   async plug(request: PlugRequest, caller: Caller): Promise<Instance> {

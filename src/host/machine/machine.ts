@@ -81,6 +81,8 @@ const backend = object({
   name: optional(label),
   path: optional(hostPath),
   options: record(scalar),
+  /** Another one stood there in the document. */
+  replaced: optional(boolean),
 })
 export type MachineBackend = Read<typeof backend>
 

@@ -3,6 +3,7 @@ import { pathOf, refuse, shown } from '../spec/component-path.ts'
 import { checkMachine } from './check-machine.ts'
 import { DEFAULTS } from './defaults.ts'
 import { isObject } from './document/shape.ts'
+import { catalogueName } from './document/words.ts'
 import { FEATURES, featuresShape } from './features/table.ts'
 import {
   isPc,
@@ -75,9 +76,28 @@ export function withoutMachineDevices(machine: Machine, keys: readonly string[])
   }
 }
 
+/** The tables of the catalogue that have a name for a backend, by its kind. */
+const NAMED: Readonly<Record<string, string>> = {
+  ...{ volume: 'volume', file: 'volume', empty: 'volume' },
+  ...{ network: 'network', bridge: 'network', tap: 'network' },
+  folder: 'folder',
+}
+
+/** The machine with another volume, network or folder behind a device. Throws NOT_FOUND, or INVALID_ARGUMENT that names the field. */
+export function withSource(machine: Machine, backend: string, source: string): Machine {
+  const present = machine.backends[backend]
+  if (present === undefined) throw new AgentError('NOT_FOUND', `backend ${backend}: not found`)
+  const kind = NAMED[present.kind]
+  if (kind === undefined)
+    return refuse('source', `no ${present.kind} has a name in the catalogue, want a disk, card or share`)
+  const name = catalogueName.read(source, 'source')
+  const next = { kind, name, options: present.options, replaced: true }
+  return { ...machine, backends: { ...machine.backends, [backend]: next } }
+}
+
 /**
- * The machine of a new expansion with what was plugged into the one before and out of it. A device keeps its place where that is
- * free. Throws as {@link withPlugged} does.
+ * The machine of a new expansion with what was plugged into the one before and out of it, and what was put behind its devices. A
+ * device keeps its place where that is free. Throws as {@link withPlugged} does.
  */
 export function withPlugsOf(machine: Machine, before: Machine): Machine {
   const { unplugged = [] } = before
@@ -92,6 +112,12 @@ export function withPlugsOf(machine: Machine, before: Machine): Machine {
     const behind = before.backends[backend]
     const devices = { ...next.devices, [key]: { ...device, ...place } }
     next = { ...next, devices, backends: { ...next.backends, ...(behind && { [backend]: behind }) } }
+  }
+  for (const [key, { name = '', replaced }] of Object.entries(before.backends)) {
+    if (replaced !== true || next.backends[key]?.replaced) continue
+    if (!Object.hasOwn(next.backends, key))
+      refuse(pathOf('backends', key), 'replaced, and not of the document')
+    next = withSource(next, key, name)
   }
   const read = machineShape.read({ ...next, ...(unplugged.length > 0 && { unplugged }) }, '')
   checkMachine(read)

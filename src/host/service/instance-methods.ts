@@ -41,10 +41,11 @@ export function instanceMethods(context: ServiceContext): ServiceMethods<typeof 
     replaceBackend: {
       ...IDEMPOTENT,
       handle: async (request, call) => {
-        const { backend, backendKey } = request
-        if (backend === undefined) throw invalid('backend: missing')
+        const { backend, backendKey, source } = request
+        if (backend === undefined && source === undefined) throw invalid('backend: missing')
+        if (backend !== undefined && source !== undefined) throw invalid('source: beside backend, want one')
         const tenant = tenantOf(context, call)
-        if (tenant !== undefined) await checkTenantBackend(tenant, 'backend', backend)
+        if (tenant && backend) await checkTenantBackend(tenant, 'backend', backend)
         return instances.replaceBackend({ ...keyed(request), backendKey: specKey(backendKey) }, call)
       },
     },

@@ -185,10 +185,18 @@ export const MACHINE_COMMANDS = [
   {
     name: 'replace',
     summary: 'provide a device from elsewhere while the guest goes on',
-    details: ['FILE has the new backend.'],
-    options: ASKS,
-    arguments: [KEY, { name: 'BACKEND', summary: 'the key of the backend' }, FILE],
-    examples: [['replace web data-file other.json', 'take another file for the disk']],
+    details: [
+      'FILE has the new backend. An instance that was made of a document takes a name of the catalogue.',
+    ],
+    options: [
+      { name: 'source', value: 'NAME', summary: 'in place of FILE: the name of a volume, network or folder' },
+      ...ASKS,
+    ],
+    arguments: [KEY, { name: 'BACKEND', summary: 'the key of the backend' }, { ...FILE, isOptional: true }],
+    examples: [
+      ['replace web data-file other.json', 'take another file for the disk'],
+      ['replace web disk0-backend --source fast', 'take the volume `fast`'],
+    ],
   },
   {
     name: 'snapshot',

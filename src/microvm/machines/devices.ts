@@ -37,9 +37,13 @@ export async function unplug(context: MachineContext): Promise<undefined> {
 }
 
 export async function replace(context: MachineContext): Promise<undefined> {
-  const backend = await readMessage(context, 'Backend', Backend)
   const [key, backendKey] = [argument(context, 'KEY'), argument(context, 'BACKEND')]
+  const { values } = context
+  const source = values.get('source')
+  if (values.has('FILE') === (source !== undefined))
+    throw new UsageError('replace: want either FILE or --source, see ./microvm replace --help')
+  const by = source === undefined ? { backend: await readMessage(context, 'Backend', Backend) } : { source }
   await changeInstance(context, `replacing ${backendKey}`, (calls) =>
-    calls.replaceBackend({ key, backendKey, backend }, { timeoutMs: timeoutMs(context) }),
+    calls.replaceBackend({ key, backendKey, ...by }, { timeoutMs: timeoutMs(context) }),
   )
 }

@@ -1,5 +1,10 @@
 import { describe, expect, it } from 'vitest'
-import { withoutMachineDevices, withPlugged, withPlugsOf } from '../../../src/host/machine/plugged.ts'
+import {
+  withoutMachineDevices,
+  withPlugged,
+  withPlugsOf,
+  withSource,
+} from '../../../src/host/machine/plugged.ts'
 import { expanded, pciPlace } from '../../support/host-wing/expansion.ts'
 
 const MEMORY = { memory: 64, storage: [{ source: 'a' }, { source: 'b' }] }
@@ -35,7 +40,41 @@ describe('a device that is plugged in', () => {
   })
 })
 
+describe('another name behind a device', () => {
+  it('takes the place of a path or nothing, and leaves the rest as it was', () => {
+    const machine = expanded({ ...MEMORY, storage: [{ source: 'a', cache: 'none' }, { type: 'cdrom' }] })
+    const replaced = withSource(withSource(machine, 'disk0-backend', 'b'), 'cdrom0-backend', 'dvd')
+    expect(replaced.backends).toMatchObject({
+      'disk0-backend': { kind: 'volume', name: 'b', options: { cache: 'none' }, replaced: true },
+      'cdrom0-backend': { kind: 'volume', name: 'dvd', options: { readOnly: true }, replaced: true },
+    })
+    expect({ ...replaced, backends: machine.backends }).toEqual(machine)
+  })
+
+  it.each([
+    ['disk9-backend', 'b', 'backend disk9-backend: not found'],
+    ['rng0-backend', 'b', 'source: no random has a name in the catalogue, want a disk, card or share'],
+    ['disk0-backend', '/srv/b', 'source: "/srv/b", want a name of 1 to 63 letters'],
+    ['disk0-backend', '', 'source: "", want a name of 1 to 63 letters'],
+  ])('is refused for %s by %j', (backend, source, message) => {
+    const machine = expanded({ ...MEMORY, storage: [{ source: 'a' }], rng: true })
+    expect(() => withSource(machine, backend, source)).toThrow(message)
+  })
+})
+
 describe('a machine that is expanded anew', () => {
+  it('keeps the names that were put behind its devices, and refuses one that the document lacks', () => {
+    const of = (cache: string) => expanded({ ...MEMORY, storage: [{ source: 'a', cache }] })
+    const before = withSource(of('none'), 'disk0-backend', 'b')
+    const next = withPlugsOf(of('unsafe'), before)
+    expect(next.backends['disk0-backend']).toMatchObject({ name: 'b', options: { cache: 'unsafe' } })
+    expect(() => withPlugsOf(expanded({ memory: 64 }), before)).toThrow(
+      'backends.disk0-backend: replaced, and not of the document',
+    )
+    const plug = withSource(plugged(expanded(MEMORY), 'more'), 'more-backend', 'c')
+    expect(withPlugsOf(expanded(MEMORY), plug).backends['more-backend']).toMatchObject({ name: 'c' })
+  })
+
   it('keeps what was plugged in and out', () => {
     const before = withoutMachineDevices(plugged(expanded(MEMORY), 'more'), ['disk1'])
     const next = withPlugsOf(expanded({ ...MEMORY, watchdog: true }), before)

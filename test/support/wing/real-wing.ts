@@ -83,9 +83,10 @@ export function daemonLifePlan(disks: string): DaemonLifePlan {
 export function documentLifePlan(disks: string): DocumentLifePlan {
   const plan = lifePlan(disks)
   const catalogue = join(disks, 'catalogue.toml')
-  const volume = (name: string, path: string) => `[volumes.${name}]\npath = "${path}"\n`
+  const volume = (name: string, path: string, more = '') => `[volumes.${name}]\npath = "${path}"\n${more}`
   const lan = `[networks.lan]\ninterface = "${interfaceName('d', disks)}"\n`
-  const entries = [volume('root', join(disks, 'root')), volume('more', plan.data), lan]
+  const other = volume('other', plan.other, 'limits = { iops = 1000 }\n')
+  const entries = [volume('root', join(disks, 'root')), volume('more', plan.data), other, lan]
   writeFileSync(catalogue, `roots = ["${disks}"]\n${entries.join('')}`, { mode: 0o600 })
   return { ...plan, catalogue }
 }

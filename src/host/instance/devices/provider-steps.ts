@@ -1,4 +1,3 @@
-import type { Specification } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { InstanceRecord, StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { specKey } from '../../spec/spec-key.ts'
 import type { MachineInstance } from '../instance.ts'
@@ -26,12 +25,19 @@ export async function providersOf(
   const own = (name: PlannedStep['step']) =>
     planned.filter(({ step, words }) => step === name && words[0] === specKey(key))
   const { secrets = new Map() } = planned.find(({ step }) => step === 'qemu') ?? {}
+  const limits = own('throttle')
+  // QEMU keeps those of a disk's earlier backend.
+  const lifted = limits.length > 0 ? [] : providerSteps(instance, [key]).flatMap(withoutLimits)
   return {
     daemons: own('daemon'),
     filters: own('filter'),
-    taps: [...own('tap'), ...own('throttle')],
+    taps: [...own('tap'), ...limits, ...lifted],
     secrets,
   }
+}
+
+function withoutLimits({ step, words: [key = '', device = ''] }: StepRecord): readonly PlannedStep[] {
+  return step === 'throttle' ? [{ step, words: [key, device, '0', '0'] }] : []
 }
 
 /** The recorded steps that provide these backends. */
@@ -63,12 +69,12 @@ export function toRecord(
   return planned.map(({ step, words }) => recorded.step(step, words))
 }
 
-/** Filters the tap of a backend and makes it a port of its bridge; does nothing for another backend. */
+/** Filters the tap of a backend with some changes of the record, and makes it a port of its bridge; does nothing for another backend. */
 export async function connectTap(
   instance: MachineInstance,
-  specification: Specification,
+  changes: Partial<InstanceRecord>,
   key: string,
 ): Promise<void> {
-  const { filters, taps } = await providersOf(instance, { specification }, key)
+  const { filters, taps } = await providersOf(instance, changes, key)
   await makeSteps(instance.context, [...filters, ...taps], instance.record)
 }

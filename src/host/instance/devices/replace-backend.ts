@@ -1,61 +1,81 @@
 import { AgentError, messageOf } from '../../../base/errors.ts'
-import { type Backend, File_Access, type Specification } from '../../../gen/microvm/instance/v1/instance.ts'
-import type { StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import {
+  type Backend,
+  type File,
+  File_Access,
+  type ReplaceBackendRequest,
+  type Specification,
+} from '../../../gen/microvm/instance/v1/instance.ts'
+import type { InstanceRecord, StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import { deviceParts } from '../../qemu/device-parts.ts'
+import type { Part } from '../../qemu/parts.ts'
 import { checkCanBeKept } from '../../spec/check-spec.ts'
 import { specFromProto } from '../../spec/from-proto.ts'
+import { specKey } from '../../spec/spec-key.ts'
+import { runningSpec } from '../documents/document-record.ts'
+import { runningParts } from '../documents/plug-features.ts'
+import { plannedSource, type ReplacedSource, withReplaced } from '../documents/replace-source.ts'
 import type { MachineInstance } from '../instance.ts'
 import { checkBackendFile } from '../machine/check-files.ts'
-import { checkSteps, makeSteps, undoSteps } from '../machine/steps.ts'
+import { checkSteps, makeSteps, type PlannedStep, undoSteps } from '../machine/steps.ts'
 import { refuseLayered } from '../snapshots/layers.ts'
 import { refuseBases, refuseOthersBases } from './disk-in-use.ts'
-import { openerOf } from './parts-host-of.ts'
+import { openerOf, partsHostOf } from './parts-host-of.ts'
 import { specificationOf } from './plug.ts'
 import { connectTap, otherSteps, providersOf, toRecord } from './provider-steps.ts'
 import { hasFile, replaceFile } from './replace-file.ts'
 import { isReplaceable, replaceNetwork, restoreNetwork } from './replace-network.ts'
+import type { RunningOpener } from './running-opener.ts'
 import { isEqualBackend } from './specification.ts'
 
-/** Provides a device from elsewhere. The guest goes on, and may use the device meanwhile. To be called in a change. */
+/** A backend before it is replaced. */
+interface PlannedBackend {
+  readonly before: Specification
+  readonly after: Specification
+  /** What the record has once it is replaced. */
+  readonly set: Partial<InstanceRecord>
+  /** Of the step, besides the paths: what an instance that was made of a document has then. */
+  readonly source?: ReplacedSource
+}
+
+/**
+ * Provides a device from elsewhere: by another backend, or by another name of the catalogue. The guest goes on, and may use the
+ * device meanwhile. To be called in a change.
+ */
 export async function replaceBackend(
   instance: MachineInstance,
-  key: string,
-  backend: Backend,
+  request: Omit<ReplaceBackendRequest, 'key'>,
 ): Promise<void> {
   const { recorded, context } = instance
-  if (recorded.record.document !== undefined)
-    throw new AgentError(
-      'UNIMPLEMENTED',
-      `instance ${instance.key}: was made of a document, whose backends are looked up in the catalogue at each start`,
-    )
-  const before = specificationOf(instance)
-  const present = before.backends[key]
-  if (present === undefined)
-    throw new AgentError('NOT_FOUND', `instance ${instance.key}: backend ${key}: not found`)
-  if (isEqualBackend(present, backend)) return
-  const after = { ...before, backends: { ...before.backends, [key]: backend } }
-  checkCanBeKept(specFromProto(after))
-  await checkBackendFile(key, backend)
+  const key = specKey(request.backendKey)
+  const planned = await plannedBackend(instance, { ...request, backendKey: key })
+  if (planned === undefined) return
+  const { after, before, set, source } = planned
+  const [present, backend] = [before.backends[key], after.backends[key]]
+  const next = backend === undefined ? {} : { [key]: backend }
+  if (backend !== undefined) await checkBackendFile(key, backend)
   refuseLayered(recorded.record, key)
-  refuseBases({ [key]: backend }, recorded.record.layers, `instance ${instance.key}`)
-  const done = { set: { specification: after }, kind: 'backend' } as const
+  refuseBases(next, recorded.record.layers, `instance ${instance.key}`)
+  const done = { set, kind: 'backend' } as const
   const text = `backend ${key} was replaced`
-  refuseOthersBases({ [key]: backend }, instance)
+  refuseOthersBases(next, instance)
   if (context.machine === undefined) return await recorded.commit({ ...done, text })
-  const work = replacement(key, before, after)
-  const providers = await providersOf(instance, { specification: after }, key)
+  const work = replacement(instance, key, planned)
+  const providers = await providersOf(instance, set, key)
   const { daemons, filters, taps } = providers
-  if (backend.tap?.interfaceName !== present.tap?.interfaceName)
+  if (backend?.tap?.interfaceName !== present?.tap?.interfaceName)
     await checkSteps(context, [...filters, ...taps])
-  const step = recorded.step('replace', [key, present.file?.path ?? '', backend.file?.path ?? ''])
+  const paths = [present, backend].map((each) => each?.file?.path ?? '')
+  const step = recorded.step('replace', [key, ...paths, ...(source ? [JSON.stringify(source)] : [])])
   const added = toRecord(instance, daemons)
-  refuseOthersBases({ [key]: backend }, instance)
+  refuseOthersBases(next, instance)
   await recorded.commit({ add: [step, ...added], kind: 'backend', text: `backend ${key} is being replaced` })
   let told: string
   try {
     await makeSteps(context, daemons, recorded.record)
-    told = await work(instance)
+    told = await work()
   } catch (failure) {
-    const error = instance.explain(failure, backend.file?.path)
+    const error = instance.explain(failure, backend?.file?.path)
     const undone = await undoSteps(context, added)
     const reason = messageOf(error)
     await recorded.note({ drop: [step, ...undone], kind: 'backend', text: `backend ${key} stays: ${reason}` })
@@ -64,6 +84,32 @@ export async function replaceBackend(
   const ended = await undoSteps(context, otherSteps(instance, key, providers))
   const add = toRecord(instance, [...filters, ...taps])
   await recorded.note({ ...done, add, drop: [step, ...ended], text: `${text}${told}` })
+  await makeSteps(context, limitsIn(taps), recorded.record)
+}
+
+/** Undefined for a backend that is the present one. */
+async function plannedBackend(
+  instance: MachineInstance,
+  { backend, backendKey: key, source }: Omit<ReplaceBackendRequest, 'key'>,
+): Promise<PlannedBackend | undefined> {
+  const { plugParts, record } = instance
+  const before = specificationOf(instance)
+  if (source !== undefined) {
+    const replaced = await plannedSource(instance, { backendKey: key, source }, plugParts.machines)
+    if (replaced === undefined) return undefined
+    const set = withReplaced(record, key, replaced)
+    return { before, after: set.specification, set, source: replaced }
+  }
+  if (record.document !== undefined)
+    throw new AgentError('INVALID_ARGUMENT', 'backend: the instance was made of a document, want source')
+  if (backend === undefined) throw new AgentError('INVALID_ARGUMENT', 'backend: missing')
+  const present = before.backends[key]
+  if (present === undefined)
+    throw new AgentError('NOT_FOUND', `instance ${instance.key}: backend ${key}: not found`)
+  if (isEqualBackend(present, backend)) return undefined
+  const after = { ...before, backends: { ...before.backends, [key]: backend } }
+  checkCanBeKept(specFromProto(after))
+  return { before, after, set: { specification: after } }
 }
 
 /**
@@ -73,16 +119,31 @@ export async function replaceBackend(
 export async function settleReplacements(instance: MachineInstance): Promise<void> {
   const { recorded } = instance
   for (const step of recorded.steps.filter((each) => each.step === 'replace')) {
-    const [key = '', , path = ''] = step.words
+    const [key = '', , path = '', source] = step.words
     const before = specificationOf(instance)
     const file = before.backends[key]?.file
     const isDone = file !== undefined && (await hasFile(instance, key, path))
     const undone = file === undefined ? await settleNetwork(instance, key, before) : []
-    const backends = { ...before.backends, [key]: { file: { ...file, path } } }
-    const set = isDone ? { specification: { ...before, backends } as Specification } : {}
+    const set = isDone ? withFile(recorded.record, key, { file: { ...file, path }, source }) : {}
+    const add = isDone ? toRecord(instance, limitsIn((await providersOf(instance, set, key)).taps)) : []
     const text = `backend ${key} ${isDone ? 'was replaced' : 'stays'}`
-    await recorded.commit({ set, drop: [step, ...undone], kind: 'backend', text })
+    await recorded.commit({ set, add, drop: [step, ...undone], kind: 'backend', text })
   }
+}
+
+function withFile(
+  record: Readonly<InstanceRecord>,
+  key: string,
+  { file, source }: { readonly file: File; readonly source: string | undefined },
+): Partial<InstanceRecord> {
+  if (source !== undefined) return withReplaced(record, key, JSON.parse(source))
+  const { specification } = record
+  if (specification === undefined) return {}
+  return { specification: { ...specification, backends: { ...specification.backends, [key]: { file } } } }
+}
+
+function limitsIn(taps: readonly PlannedStep[]): readonly PlannedStep[] {
+  return taps.filter(({ step }) => step === 'throttle')
 }
 
 /** Returns the steps of the other network, which are undone. A network that cannot be restored is dead. */
@@ -95,15 +156,19 @@ async function settleNetwork(
   await restoreNetwork(instance, key, specification).catch((error) =>
     context.log.warn('network not restored', { backend: key, error: messageOf(error) }),
   )
-  const providers = await providersOf(instance, { specification }, key)
+  const providers = await providersOf(instance, {}, key)
   return await undoSteps(context, otherSteps(instance, key, providers))
 }
 
-/** What replaces a backend of a machine; it returns what is to be told besides. */
-type Replacement = (instance: MachineInstance) => Promise<string>
-
-function replacement(key: string, before: Specification, after: Specification): Replacement {
+/** Returns what replaces the backend of a machine that runs, and tells what is to be told besides. */
+function replacement(
+  instance: MachineInstance,
+  key: string,
+  { after, before, set, source }: PlannedBackend,
+): () => Promise<string> {
   const [present, next] = [before.backends[key], after.backends[key]]
+  const nothing = async () => ''
+  if (isEqualBackend(present, next)) return nothing
   if (present?.file !== undefined && next?.file !== undefined) {
     const { path, access } = next.file
     if (present.file.encryption !== undefined || next.file.encryption !== undefined)
@@ -117,9 +182,10 @@ function replacement(key: string, before: Specification, after: Specification): 
         `backends.${key}.file.access: differs from what the guest has seen`,
       )
     if (access !== File_Access.SCRATCH)
-      return (instance) => {
-        const isReadOnly = access === File_Access.READ_ONLY
-        return replaceFile(instance, key, { path, isReadOnly, opener: openerOf(instance) })
+      return async () => {
+        const opener = openerOf(instance)
+        const nodes = blockParts(instance, key, { after, set, opener })
+        return await replaceFile(instance, key, { path, nodes, opener })
       }
     throw new AgentError(
       'UNIMPLEMENTED',
@@ -128,20 +194,43 @@ function replacement(key: string, before: Specification, after: Specification): 
   }
   const isNetwork = next?.tap !== undefined || next?.passt !== undefined
   if (next?.tap !== undefined && present?.tap?.interfaceName === next.tap.interfaceName)
-    return async (instance) => {
-      await connectTap(instance, after, key)
+    return async () => {
+      await connectTap(instance, set, key)
       return ''
     }
   if (isNetwork && isReplaceable(key, before))
-    return async (instance) => {
-      await replaceNetwork(instance, key, { before, after })
+    return async () => {
+      await replaceNetwork(instance, key, { before, after, set })
       return ''
     }
-  throw new AgentError('UNIMPLEMENTED', `backend ${key}: ${refusal(present)}`)
+  throw new AgentError('UNIMPLEMENTED', `backend ${key}: ${refusal(present, source !== undefined)}`)
 }
 
-function refusal(present: Backend | undefined): string {
-  return present?.tap === undefined && present?.passt === undefined
-    ? 'only the file of a disk and the network of a NIC can be replaced'
-    : 'another netdev below a realized NIC does not exist in QEMU 7.2; a replaceable NIC takes another tap or passt'
+/** The block nodes of a disk, as a start makes them. */
+function blockParts(
+  instance: MachineInstance,
+  key: string,
+  {
+    after,
+    set,
+    opener,
+  }: Pick<PlannedBackend, 'after' | 'set'> & { readonly opener: RunningOpener | undefined },
+): readonly Part[] {
+  const running = set.document && { ...instance.record, ...set }
+  const spec = running ? runningSpec(running) : specFromProto(after)
+  const host = partsHostOf(instance, spec, { opener })
+  const device = specKey(
+    Object.keys(after.devices).find((each) => after.devices[each]?.backend === key) ?? '',
+  )
+  const parts = running ? runningParts(running, device, host) : deviceParts(spec, device, host)
+  return parts.filter(({ option }) => option === 'blockdev')
+}
+
+function refusal(present: Backend | undefined, isOfDocument: boolean): string {
+  if (present?.tap === undefined && present?.passt === undefined)
+    return 'only the file of a disk and the network of a NIC can be replaced'
+  const wanted = isOfDocument
+    ? 'want a bridge in place of a bridge, or the machine stopped'
+    : 'a replaceable NIC takes another tap or passt'
+  return `another netdev below a realized NIC does not exist in QEMU 7.2; ${wanted}`
 }

@@ -1,6 +1,6 @@
-import { statSync } from 'node:fs'
 import { AgentError } from '../../../base/errors.ts'
 import { undoAndThrow } from '../../../base/undo.ts'
+import { type Part, plugCommand } from '../../qemu/parts.ts'
 import type { BlockNode, QmpClient } from '../../qemu/qmp/client.ts'
 import { type NodeNames, nodeNames, specKey } from '../../spec/spec-key.ts'
 import { blockNodes, closeUnused } from './descriptor-sets.ts'
@@ -16,7 +16,8 @@ export interface QmpUser {
 
 export interface FileReplacement {
   readonly path: string
-  readonly isReadOnly: boolean
+  /** The nodes of the new file and of the disk, as a start makes them. */
+  readonly nodes: readonly Part[]
   /** Of a QEMU that cannot open the file itself. */
   readonly opener?: RunningOpener | undefined
 }
@@ -28,7 +29,7 @@ export interface FileReplacement {
 export async function replaceFile(
   instance: QmpUser,
   key: string,
-  { path, isReadOnly, opener }: FileReplacement,
+  { path, nodes: parts, opener }: FileReplacement,
 ): Promise<string> {
   const { qmp } = instance.machine()
   const signal = instance.ending
@@ -38,14 +39,14 @@ export async function replaceFile(
   const [old, added] = nodes.some((node) => node['node-name'] === names.otherFile)
     ? [names.otherFile, names.file]
     : [names.file, names.otherFile]
-  const isDevice = statSync(path, { throwIfNoEntry: false })?.isBlockDevice() === true
-  const driver = isDevice ? 'host_device' : 'file'
-  const filename = opener?.disk(path, !isReadOnly) ?? path
-  const node = { driver, 'node-name': added, filename, 'read-only': isReadOnly } as const
-  const reopen = (file: string, limit: AbortSignal) => {
-    const format = { driver: 'raw', 'node-name': names.format, 'read-only': isReadOnly, file } as const
-    return qmp.execute('blockdev-reopen', { options: [format] }, limit)
+  const optionsOf = (name: string) => {
+    const part = parts.find(({ properties }) => properties['node-name'] === name)
+    if (part !== undefined) return plugCommand(part).arguments
+    throw new AgentError('INTERNAL', `backend ${key}: no block node ${name}`)
   }
+  const [node, format] = [{ ...optionsOf(names.file), 'node-name': added }, optionsOf(names.format)]
+  const reopen = (file: string, limit: AbortSignal) =>
+    qmp.execute('blockdev-reopen', { options: [{ ...format, file }] }, limit)
   try {
     await opener?.open(qmp, signal)
     await qmp.execute('blockdev-add', node, signal)

@@ -1,5 +1,6 @@
 import { AgentError } from '../../../base/errors.ts'
 import type { Specification } from '../../../gen/microvm/instance/v1/instance.ts'
+import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { replaceableParts } from '../../qemu/netdev-parts.ts'
 import { plugCommand, type QmpCommand, removeCommand } from '../../qemu/parts.ts'
 import { specFromProto } from '../../spec/from-proto.ts'
@@ -10,6 +11,13 @@ import { openerOf, partsHostOf } from './parts-host-of.ts'
 import { connectTap, providersOf } from './provider-steps.ts'
 import type { RunningOpener } from './running-opener.ts'
 
+interface ReplacedNetwork {
+  readonly before: Specification
+  readonly after: Specification
+  /** What the record has once it is replaced. */
+  readonly set: Partial<InstanceRecord>
+}
+
 /**
  * Replaces the network behind a card that is at a port of a hub, by a tap or by passt, whose daemon runs already. When that
  * fails, the network is as before. What an earlier daemon has left half done is made whole.
@@ -17,7 +25,7 @@ import type { RunningOpener } from './running-opener.ts'
 export async function replaceNetwork(
   instance: MachineInstance,
   key: string,
-  { before, after }: { readonly before: Specification; readonly after: Specification },
+  { before, after, set }: ReplacedNetwork,
 ): Promise<void> {
   const { qmp } = instance.machine()
   const run = async ({ opener, add }: NetworkCommands) => {
@@ -28,12 +36,12 @@ export async function replaceNetwork(
   for (const command of old.remove) await qmp.command(command, instance.ending).catch(() => {})
   try {
     await run(next)
-    await connectTap(instance, after, key)
+    await connectTap(instance, set, key)
   } catch (error) {
     for (const command of next.remove) await qmp.command(command, instance.ending).catch(() => {})
     await next.opener?.discard(qmp, instance.ending).catch(() => {})
     await run(old).catch(() => {})
-    await connectTap(instance, before, key).catch(() => {})
+    await connectTap(instance, {}, key).catch(() => {})
     throw error
   }
 }
@@ -48,8 +56,8 @@ export async function restoreNetwork(
   specification: Specification,
 ): Promise<void> {
   const { context, record } = instance
-  if (!isReplaceable(key, specification)) return await connectTap(instance, specification, key)
-  const { daemons } = await providersOf(instance, { specification }, key)
+  if (!isReplaceable(key, specification)) return await connectTap(instance, {}, key)
+  const { daemons } = await providersOf(instance, {}, key)
   const children = context.holder === undefined ? [] : await answer(context, context.holder.children())
   for (const daemon of daemons) {
     const child = children.findLast(({ name }) => name === daemon.words[1])
@@ -57,7 +65,7 @@ export async function restoreNetwork(
     await STEPS.daemon.undo(context, daemon.words)
     await STEPS.daemon.make(context, daemon, record)
   }
-  await replaceNetwork(instance, key, { before: specification, after: specification })
+  await replaceNetwork(instance, key, { before: specification, after: specification, set: {} })
 }
 
 export function isReplaceable(key: string, { devices }: Specification): boolean {

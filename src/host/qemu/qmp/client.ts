@@ -243,12 +243,7 @@ interface QmpCommands {
     result: readonly { readonly 'cpu-index': number; readonly 'thread-id': number }[]
   }
   'blockdev-add': { args: BlockdevOptions; result: Record<never, never> }
-  'blockdev-reopen': {
-    args: {
-      readonly options: readonly [{ driver: 'raw'; 'node-name': string; 'read-only': boolean; file: string }]
-    }
-    result: Record<never, never>
-  }
+  'blockdev-reopen': { args: { readonly options: readonly [BlockdevOptions] }; result: Record<never, never> }
   'query-named-block-nodes': { args: { readonly flat: true }; result: readonly BlockNode[] }
   /** Lists the descriptors that were given to QEMU; `opaque` is the path of the file. */
   'query-fdsets': { args: Record<never, never>; result: readonly FdSet[] }
@@ -358,21 +353,8 @@ export interface BlockGraph {
   }[]
 }
 
-type FileDriver = 'file' | 'host_device'
-
-type BlockdevOptions =
-  | {
-      readonly driver: 'raw'
-      readonly 'node-name': string
-      readonly 'read-only'?: boolean
-      readonly file: { readonly driver: FileDriver; readonly filename: string; readonly 'node-name'?: string }
-    }
-  | {
-      readonly driver: FileDriver
-      readonly 'node-name': string
-      readonly filename: string
-      readonly 'read-only': boolean
-    }
+/** As parts of a machine have them. */
+type BlockdevOptions = Readonly<Record<string, unknown>>
 
 /** An existing tap interface, which no script may change. */
 interface NetdevOptions {

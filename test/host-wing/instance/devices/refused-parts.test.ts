@@ -46,9 +46,13 @@ it('closes in QEMU the file of a block node, and the descriptor of a part, that 
   writeFileSync(path, '')
   const opener = new RunningOpener()
   opener.device('/dev/null')
+  const filename = opener.disk(path, true)
   const replaced = replaceFile({ machine: () => ({ qmp }), ending: neverAborted }, 'disk', {
     path,
-    isReadOnly: false,
+    nodes: [
+      { option: 'blockdev', properties: { driver: 'file', 'node-name': 'name-disk.a', filename } },
+      { option: 'blockdev', properties: { driver: 'raw', 'node-name': 'name-disk', file: 'name-disk.a' } },
+    ],
     opener,
   })
   await expect(replaced).rejects.toMatchObject({

@@ -407,7 +407,7 @@ describe('an instance that was made of a document', () => {
     const asSpecification = PlugRequest.fromPartial({ key: 'web', deviceKey: 'x', device })
     await expect(instances.plug(asSpecification, ANNE)).rejects.toThrow('made of a document, want features')
     const replaced = { key: 'web', backendKey: 'disk0-backend', backend: file('/x') }
-    await expect(instances.replaceBackend(replaced, ANNE)).rejects.toMatchObject({ code: 'UNIMPLEMENTED' })
+    await expect(instances.replaceBackend(replaced, ANNE)).rejects.toThrow('made of a document, want source')
   })
 })
 

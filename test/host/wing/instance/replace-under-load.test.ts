@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { expect, it } from 'vitest'
 import { neverAborted } from '../../../../src/base/abort.ts'
 import { replaceFile } from '../../../../src/host/instance/devices/replace-file.ts'
+import type { Part } from '../../../../src/host/qemu/parts.ts'
 import type { QmpClient } from '../../../../src/host/qemu/qmp/client.ts'
 import { connectQmp } from '../../../../src/host/qemu/qmp/connect.ts'
 import { nodeNames, specKey } from '../../../../src/host/spec/spec-key.ts'
@@ -26,7 +27,10 @@ it('replaces the file of a disk that is written to, and loses no write', async (
     const written = writeUntil(qmp, done.signal)
     for (let count = 1; count <= REPLACEMENTS; count++) {
       const path = count % 2 === 1 ? second : first
-      await replaceFile({ machine: () => ({ qmp }), ending: neverAborted }, KEY, { path, isReadOnly: false })
+      await replaceFile({ machine: () => ({ qmp }), ending: neverAborted }, KEY, {
+        path,
+        nodes: nodesOf(path),
+      })
     }
     done.abort()
     const blocks = await written
@@ -50,7 +54,7 @@ it('refuses another name of the same file, which QEMU has locked, and goes on wi
   await withDisk({ folder, path: first, machine }, async (qmp) => {
     const replacing = replaceFile({ machine: () => ({ qmp }), ending: neverAborted }, KEY, {
       path: other,
-      isReadOnly: false,
+      nodes: nodesOf(other),
     })
     await expect(replacing).rejects.toMatchObject({
       code: 'FAILED_PRECONDITION',
@@ -60,6 +64,13 @@ it('refuses another name of the same file, which QEMU has locked, and goes on wi
     expect(nodes.map((node) => node.file)).toEqual([first, first])
   })
 })
+
+function nodesOf(filename: string): readonly Part[] {
+  return [
+    { option: 'blockdev', properties: { driver: 'file', 'node-name': file, filename } },
+    { option: 'blockdev', properties: { driver: 'raw', 'node-name': format, file } },
+  ]
+}
 
 interface Disk {
   readonly folder: string

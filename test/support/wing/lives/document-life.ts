@@ -3,6 +3,7 @@ import {
   EnsureInstanceRequest,
   type Instance,
   PlugRequest,
+  ReplaceBackendRequest,
 } from '../../../../src/gen/microvm/instance/v1/instance.ts'
 import type { Instances } from '../../../../src/host/instance/instances.ts'
 import { ADMIN } from '../requests.ts'
@@ -56,6 +57,15 @@ const MORE = 'storage: [{source: more}]'
 export const DOCUMENT_LIFE: Readonly<Record<string, Call>> = {
   ensure: leaves('disk0 disk0 disk0', (instances) => instances.ensure(REQUEST, ADMIN)),
   plugDisk: leaves('disk0+more disk0+more disk0+more', (instances) => plug(instances, 'more', MORE)),
+  replaceDisk: async (instances) => {
+    const { configurations } = await instances.replaceBackend(
+      ReplaceBackendRequest.fromPartial({ key, backendKey: 'more-backend', source: 'other' }),
+      ADMIN,
+    )
+    const { current = '', desired = '', saved = '' } = configurations ?? {}
+    const names = [saved, desired, current].map((text) => JSON.parse(text).backends['more-backend'].name)
+    if (names.join() !== 'other,other,other') throw new Error(`machines have ${names}, want other`)
+  },
   plugCard: leaves(`${ALL} ${ALL} ${ALL}`, (instances) =>
     plug(instances, 'lan', 'network: [{source: lan, filter: no-mac-spoofing}]'),
   ),

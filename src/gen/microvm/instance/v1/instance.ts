@@ -723,7 +723,11 @@ export namespace ChangeStateRequest_Change {
 export interface ReplaceBackendRequest {
   key: string;
   backendKey: string;
-  backend: Backend | undefined;
+  backend:
+    | Backend
+    | undefined;
+  /** Of an instance that was made of a document, in place of backend: a name of the catalogue. */
+  source?: string | undefined;
 }
 
 export interface PlugRequest {
@@ -6705,7 +6709,7 @@ export const ChangeStateRequest: MessageFns<ChangeStateRequest> = {
 };
 
 function createBaseReplaceBackendRequest(): ReplaceBackendRequest {
-  return { key: "", backendKey: "", backend: undefined };
+  return { key: "", backendKey: "", backend: undefined, source: undefined };
 }
 
 export const ReplaceBackendRequest: MessageFns<ReplaceBackendRequest> = {
@@ -6718,6 +6722,9 @@ export const ReplaceBackendRequest: MessageFns<ReplaceBackendRequest> = {
     }
     if (message.backend !== undefined) {
       Backend.encode(message.backend, writer.uint32(26).fork()).join();
+    }
+    if (message.source !== undefined) {
+      writer.uint32(34).string(message.source);
     }
     return writer;
   },
@@ -6759,6 +6766,14 @@ export const ReplaceBackendRequest: MessageFns<ReplaceBackendRequest> = {
             message.backend = Backend.decode(reader, reader.uint32());
             continue;
           }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.source = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -6781,6 +6796,7 @@ export const ReplaceBackendRequest: MessageFns<ReplaceBackendRequest> = {
     message.backend = (object.backend !== undefined && object.backend !== null)
       ? Backend.fromPartial(object.backend)
       : undefined;
+    message.source = object.source ?? undefined;
     return message;
   },
 };
