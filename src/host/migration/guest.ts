@@ -38,6 +38,14 @@ export async function detach(
   return guest
 }
 
+/** Ends those who came after {@link detach}, those of a guest without an agent, and those of the console: the machine was saved. */
+export function endCallers(instance: MachineInstance): void {
+  const text =
+    'the machine was saved: once it is resumed, want Attach again from the offset, and another console'
+  instance.beginBoot(text)
+  instance.console?.end(new AgentError('ABORTED', `instance ${instance.key}: ${text}`))
+}
+
 const DRAIN_MS = 10_000
 const LOOK_MS = 5
 

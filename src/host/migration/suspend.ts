@@ -25,7 +25,7 @@ import { fileError } from '../instance/snapshots/overlay-file.ts'
 import { closedPorts, listenAgain } from '../instance/streams.ts'
 import { checkSuspend, disksOf, refuseWrites } from './check-suspend.ts'
 import type { AtStep } from './faults.ts'
-import { detach } from './guest.ts'
+import { detach, endCallers } from './guest.ts'
 import { cancelSaving, checkSavable, goOn, type MemoryForm, saveDevices } from './machine-state.ts'
 import { FILES, type HostFacts, type Manifest, type OutsideFile, readManifest } from './manifest.ts'
 import { copySparse, type FileFacts, factsOf, memoryOf } from './memory-file.ts'
@@ -214,6 +214,7 @@ export async function suspend(
   const stoppedUs = us(performance.now() - work.stoppedAt)
   await atStep('export', 'end')
   caller.inStep('ending the machine that was saved')
+  endCallers(instance)
   await instance
     .finishRemoval()
     .catch((error) => context.log.error('saved machine not removed', { error: messageOf(error) }))

@@ -1,5 +1,6 @@
 import type { Duplex } from 'node:stream'
 import { abortable } from '../../../base/abort.ts'
+import type { AgentError } from '../../../base/errors.ts'
 import { SerialQueue } from '../../../base/serial-queue.ts'
 import type { Holder } from '../holder/holder.ts'
 
@@ -34,6 +35,7 @@ export class SharedConsole {
   #end = 0
   #stream: Duplex | undefined
   #isOver = false
+  #reason: AgentError | undefined
   #callers = 0
   #news = Promise.withResolvers<void>()
   /** Where the caller is that has read furthest. */
@@ -73,6 +75,12 @@ export class SharedConsole {
     }
   }
 
+  /** Ends it for all callers: they get what has come, and then `reason`. */
+  end(reason: AgentError): void {
+    this.#reason = reason
+    this.#finish()
+  }
+
   async *#output(signal: AbortSignal): AsyncGenerator<Uint8Array> {
     let position = Math.max(this.#first, this.#end - CONSOLE_LIMITS.tailBytes)
     for (;;) {
@@ -85,7 +93,8 @@ export class SharedConsole {
         position += piece.length
         yield piece
         this.#taken(position)
-      } else if (this.#isOver) return
+      } else if (this.#reason !== undefined) throw this.#reason
+      else if (this.#isOver) return
       else await abortable(this.#news.promise, signal)
     }
   }
