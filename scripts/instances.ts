@@ -22,6 +22,7 @@ try {
       'test/host/wing/instance/lives.test.ts',
       'test/host/wing/service/daemon-deaths.test.ts',
       'test/host/wing/snapshots',
+      'test/host/wing/migration',
     ],
     write: (text) => process.stdout.write(text),
     env: { ...process.env, [INSTANCES.lives]: String(lives), [INSTANCES.seed]: String(seed) },
