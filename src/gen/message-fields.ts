@@ -82,6 +82,7 @@ export const REQUESTS: Readonly<Record<string, string>> = {
   "microvm.agent.v1.Introspection/SignalOnHangup": "microvm.agent.v1.SignalOnHangupRequest",
   "microvm.agent.v1.Lifecycle/Detach": "microvm.agent.v1.DetachRequest",
   "microvm.agent.v1.Lifecycle/Attach": "microvm.agent.v1.AttachRequest",
+  "microvm.agent.v1.Lifecycle/ListStreams": "microvm.agent.v1.ListStreamsRequest",
   "microvm.agent.v1.Lifecycle/Resumed": "microvm.agent.v1.ResumedRequest",
   "microvm.agent.v1.Lifecycle/GetResume": "microvm.agent.v1.GetResumeRequest",
   "microvm.agent.v1.Lifecycle/Quiesce": "microvm.agent.v1.QuiesceRequest",
@@ -2018,6 +2019,7 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "property": "newPort"
   }
  ],
+ "microvm.agent.v1.ListStreamsRequest": [],
  "microvm.agent.v1.ResumedRequest": [
   {
    "number": 1,

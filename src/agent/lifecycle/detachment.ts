@@ -13,6 +13,8 @@ import type { LifecycleRecord } from './lifecycle-record.ts'
 export interface PortStreams {
   /** Brings each to a stop between two bytes, and closes its connection. Resolves with what has passed. */
   detach(): Promise<readonly StreamTotal[]>
+  /** What has passed until now. */
+  totals(): readonly StreamTotal[]
   /** Connects those that have no connection. Resolves once they dial. */
   attach(moved: readonly MovedStream[]): Promise<void>
   /** Closes all connections that can be made again, and makes them. Resolves once they are dialled. */

@@ -6,6 +6,7 @@ import type {
   DetachResponse,
   GetResumeRequest,
   GetResumeResponse,
+  ListStreamsResponse,
   ResumedRequest,
   ResumedResponse,
 } from '../../gen/microvm/agent/v1/lifecycle.ts'
@@ -83,6 +84,10 @@ export class Lifecycle {
   async attach(request: AttachRequest): Promise<object> {
     await this.#detachment.attach(request)
     return {}
+  }
+
+  listStreams(): ListStreamsResponse {
+    return { streams: [...this.#parts.streams.totals()] }
   }
 
   /** Throws UNAVAILABLE for a call that must not begin while the streams are detached. */

@@ -7,7 +7,7 @@ import { settle } from '../../support/pending.ts'
 
 const TOTAL = {
   ...{ containerId: 'c', execId: '', stream: 'stdout', port: 5, name: new Uint8Array(), total: 7n },
-  acknowledged: undefined,
+  ...{ acknowledged: undefined, state: 'detached' },
 }
 
 function openCall(given: Partial<OpenCallView> & { readonly rpc: string }): OpenCallView {
@@ -21,6 +21,7 @@ async function guestWith(calls: readonly OpenCallView[], options: Parameters<typ
       done.push('detach')
       return [TOTAL]
     },
+    totals: () => [TOTAL],
     attach: async (moved) => void done.push(`attach ${moved.map(({ newPort }) => newPort)}`),
     dialAgain: async () => void done.push('dial again'),
   }
@@ -98,7 +99,7 @@ describe('Detach', () => {
     const attach = async () => {
       throw new AgentError('NOT_FOUND', 'streams: no stream has the port 9')
     }
-    const streams = { detach: async () => [], attach, dialAgain: async () => {} }
+    const streams = { detach: async () => [], totals: () => [], attach, dialAgain: async () => {} }
     const { lifecycle } = await restoredGuest({ parts: { streams } })
     await lifecycle.detach({ timeoutMs: 0 })
     const moved = { streams: [{ oldPort: 9, newPort: 10 }] }
@@ -116,7 +117,8 @@ describe('Detach', () => {
     const detach = async () => {
       throw new Error('stuck')
     }
-    const streams = { detach, attach: async () => void done.push('attach'), dialAgain: async () => {} }
+    const attach = async () => void done.push('attach')
+    const streams = { detach, totals: () => [], attach, dialAgain: async () => {} }
     const { lifecycle } = await restoredGuest({ parts: { streams } })
     await expect(lifecycle.detach({ timeoutMs: 0 })).rejects.toThrow('stuck')
     expect(() => lifecycle.admit(openCall(EXEC))).not.toThrow()
@@ -157,7 +159,8 @@ describe('Detach', () => {
     const detach = async () => {
       throw new Error('stuck')
     }
-    const streams = { detach, attach: async () => void done.push('attach'), dialAgain: async () => {} }
+    const attach = async () => void done.push('attach')
+    const streams = { detach, totals: () => [], attach, dialAgain: async () => {} }
     const { os, state } = first
     const { lifecycle } = await restoredGuest({ os, state, isFirst: false, parts: { streams } })
     expect(() => lifecycle.admit(openCall(EXEC))).not.toThrow()

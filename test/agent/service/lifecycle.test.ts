@@ -6,7 +6,8 @@ import { Identity, LifecycleDefinition } from '../../../src/gen/microvm/agent/v1
 import { clientFor } from '../../../src/rpc/client.ts'
 import { type RunningServices, runServices } from '../../support/agent/run-services.ts'
 import { FakePolicyEngines } from '../../support/fakes/fake-policy-engines.ts'
-import { containerRequest, sandboxRequest } from '../../support/handlers/machine.ts'
+import { containerRequest, execRequest, sandboxRequest } from '../../support/handlers/machine.ts'
+import { write } from '../../support/handlers/stdio-ends.ts'
 
 const SEED = Buffer.alloc(32, 1)
 
@@ -34,6 +35,22 @@ describe.each(['ttrpc', 'grpc'] as const)('Lifecycle over %s', (framing) => {
   it('knows no repair before the first', async () => {
     const none = { code: 'NOT_FOUND', message: 'repairs: there was none yet' }
     await expect(lifecycle().getResume({})).rejects.toMatchObject(none)
+  })
+
+  it('lists the streams over ports, with what has passed', async () => {
+    await agent().createSandbox(sandboxRequest())
+    await agent().createContainer(containerRequest('c1'))
+    await agent().startContainer({ containerId: 'c1' })
+    expect(await lifecycle().listStreams({})).toEqual({ streams: [] })
+    const end = services.os.hostSockets.accept(8)
+    await agent().execProcess(execRequest('c1', 'e1', {}, { stdoutPort: 8 }))
+    write(services.os, services.runtime.last().stdout, 'output')
+    await end
+    const stream = { containerId: 'c1', execId: 'e1', stream: 'stdout', port: 8 }
+    const listed = async () => (await lifecycle().listStreams({})).streams
+    expect(await listed()).toMatchObject([{ ...stream, state: 'attached' }])
+    await lifecycle().detach({})
+    expect(await listed()).toMatchObject([{ ...stream, state: 'detached', total: 6n }])
   })
 
   it('ends a wait at Detach without taking anything, and takes it after Attach', async () => {
@@ -96,6 +113,7 @@ describe('Lifecycle under a policy without rules for it', () => {
     const refused = { code: 'PERMISSION_DENIED' }
     await expect(lifecycle.resumed({ generation: 'b', identity })).rejects.toMatchObject(refused)
     await expect(lifecycle.detach({})).rejects.toMatchObject(refused)
+    await expect(lifecycle.listStreams({})).rejects.toMatchObject(refused)
     await services.close()
   })
 })

@@ -265,7 +265,7 @@ describe('any machine', () => {
             const { pid, hasTerminal, exitStatus, execId } = process
             expect(saved.processes[execId]).toMatchObject({ pid, hasTerminal })
             expect(saved.processes[execId]?.exit?.status).toBe(exitStatus)
-            const known = ports.map(({ containerId: _c, execId: _e, ...port }) => port)
+            const known = ports.map(({ containerId: _c, execId: _e, state: _s, ...port }) => port)
             expect(saved.processes[execId]?.ports).toEqual(known)
           }
         }

@@ -35,6 +35,7 @@ describe('streams that are detached, without agent.stream_grace', () => {
       { containerId: 'host', execId, port: number, total: BigInt(before.length) },
     ])
     if (isKilled) await killAgent(pod)
+    expect((await lifecycle.listStreams({})).streams).toEqual(streams)
     await expect(pod.add('host', 'late', ['true'])).rejects.toMatchObject({ code: 'UNAVAILABLE' })
     await lifecycle.attach({})
     const rest = await buffer(await port.next())

@@ -48,6 +48,7 @@ export async function restoredGuest(
     calls: silentCalls(),
     streams: {
       detach: async () => [],
+      totals: () => [],
       attach: async (moved) => void streams.push(`attach ${moved.length}`),
       dialAgain: async () => void streams.push('dial again'),
     },

@@ -18,8 +18,6 @@ import { type Machine, machine } from '../handlers/machine.ts'
 import { ROOT } from '../handlers/storage/storage-builder.ts'
 import { silentCalls } from './calls-in-flight.ts'
 
-const NO_STREAMS = { detach: async () => [], attach: async () => {}, dialAgain: async () => {} }
-
 export async function serviceDependencies(
   options: {
     readonly memAgent?: boolean
@@ -56,7 +54,7 @@ export async function serviceDependencies(
         isFirst: true,
         isInit: true,
       },
-      ...{ calls: options.calls ?? silentCalls(), streams: NO_STREAMS, frozen: quiesce },
+      ...{ calls: options.calls ?? silentCalls(), streams: context.ports, frozen: quiesce },
       takeIdentity: (identity, signal) =>
         takeIdentity(
           { os, network, sandbox: context, folder: '/run/microvm-agent/identity' },

@@ -31,6 +31,7 @@ export function lifecycleMethods(
       key: 'refused',
     }),
     attach: cancellable('idempotent', (request) => lifecycle.attach(request), FREE),
+    listStreams: cancellable('read', async () => lifecycle.listStreams(), { turn: 'brief' }),
     resumed: cancellable(
       'idempotent',
       async (request, call) => {

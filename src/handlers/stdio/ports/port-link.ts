@@ -186,12 +186,11 @@ export class PortLink {
       const isInput = stream === 'stdin'
       return {
         ...(this.#context.ownerOf(this.#key) ?? { containerId: '', execId: '' }),
-        stream,
-        port: this.port,
-        name: this.#nameIn(stream),
+        ...{ stream, port: this.port, name: this.#nameIn(stream) },
         total: isInput ? received : delivered,
         // A guest that reads has what it has read.
         acknowledged: this.#context.resumes ? (isInput ? received : acknowledged) : undefined,
+        state: this.#records.find(this.#key, stream)?.state ?? '',
       }
     })
   }

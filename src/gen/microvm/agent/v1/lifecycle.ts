@@ -37,7 +37,11 @@ export interface StreamTotal {
   /** Bytes that the guest has written to its connections, or has read from them. */
   total: bigint;
   /** Bytes that the reader says it has; absent without `agent.stream_resume`. */
-  acknowledged?: bigint | undefined;
+  acknowledged?:
+    | bigint
+    | undefined;
+  /** `attached`, `losing` while its connection is being closed, or `detached`. */
+  state: string;
 }
 
 export interface AttachRequest {
@@ -51,6 +55,13 @@ export interface MovedStream {
 }
 
 export interface AttachResponse {
+}
+
+export interface ListStreamsRequest {
+}
+
+export interface ListStreamsResponse {
+  streams: StreamTotal[];
 }
 
 export interface ResumedRequest {
@@ -287,6 +298,7 @@ function createBaseStreamTotal(): StreamTotal {
     name: new Uint8Array(0),
     total: 0n,
     acknowledged: undefined,
+    state: "",
   };
 }
 
@@ -318,6 +330,9 @@ export const StreamTotal: MessageFns<StreamTotal> = {
         throw new globalThis.Error("value provided for field message.acknowledged of type uint64 too large");
       }
       writer.uint32(56).uint64(message.acknowledged);
+    }
+    if (message.state !== "") {
+      writer.uint32(66).string(message.state);
     }
     return writer;
   },
@@ -391,6 +406,14 @@ export const StreamTotal: MessageFns<StreamTotal> = {
             message.acknowledged = reader.uint64() as bigint;
             continue;
           }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.state = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -417,6 +440,7 @@ export const StreamTotal: MessageFns<StreamTotal> = {
     message.acknowledged = (object.acknowledged !== undefined && object.acknowledged !== null)
       ? BigInt(object.acknowledged)
       : undefined;
+    message.state = object.state ?? "";
     return message;
   },
 };
@@ -582,6 +606,104 @@ export const AttachResponse: MessageFns<AttachResponse> = {
   },
   fromPartial(_: DeepPartial<AttachResponse>): AttachResponse {
     const message = createBaseAttachResponse();
+    return message;
+  },
+};
+
+function createBaseListStreamsRequest(): ListStreamsRequest {
+  return {};
+}
+
+export const ListStreamsRequest: MessageFns<ListStreamsRequest> = {
+  encode(_: ListStreamsRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ListStreamsRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseListStreamsRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ListStreamsRequest>): ListStreamsRequest {
+    return ListStreamsRequest.fromPartial(base ?? {});
+  },
+  fromPartial(_: DeepPartial<ListStreamsRequest>): ListStreamsRequest {
+    const message = createBaseListStreamsRequest();
+    return message;
+  },
+};
+
+function createBaseListStreamsResponse(): ListStreamsResponse {
+  return { streams: [] };
+}
+
+export const ListStreamsResponse: MessageFns<ListStreamsResponse> = {
+  encode(message: ListStreamsResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.streams) {
+      StreamTotal.encode(v!, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ListStreamsResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseListStreamsResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.streams.push(StreamTotal.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ListStreamsResponse>): ListStreamsResponse {
+    return ListStreamsResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ListStreamsResponse>): ListStreamsResponse {
+    const message = createBaseListStreamsResponse();
+    message.streams = object.streams?.map((e) => StreamTotal.fromPartial(e)) || [];
     return message;
   },
 };
@@ -1675,6 +1797,18 @@ export const LifecycleDefinition = {
       requestType: AttachRequest as typeof AttachRequest,
       requestStream: false,
       responseType: AttachResponse as typeof AttachResponse,
+      responseStream: false,
+      options: {},
+    },
+    /**
+     * Lists the streams over ports, for a host that has lost what it knew of them. While a stream is attached, its totals are
+     * those of a moment.
+     */
+    listStreams: {
+      name: "ListStreams",
+      requestType: ListStreamsRequest as typeof ListStreamsRequest,
+      requestStream: false,
+      responseType: ListStreamsResponse as typeof ListStreamsResponse,
       responseStream: false,
       options: {},
     },
