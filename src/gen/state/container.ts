@@ -107,6 +107,16 @@ export interface ProcessState {
   beganNs: bigint;
   /** Whether a caller has got its exit status: it is not to be found any more. */
   forgotten: boolean;
+  /** Of an added process that a caller of SignalOnHangup has, or has left. */
+  hangup: HangupState | undefined;
+}
+
+export interface HangupState {
+  signal: number;
+  /** When it is sent unless a caller comes back, in nanoseconds of CLOCK_BOOTTIME; 0 while there is a caller. */
+  dueNs: bigint;
+  /** Whether it was sent: the process is forgotten at its end. */
+  sent: boolean;
 }
 
 /** A process that was added to the container. */
@@ -556,7 +566,16 @@ export const Sysctl: MessageFns<Sysctl> = {
 };
 
 function createBaseProcessState(): ProcessState {
-  return { execId: "", key: "", hasTerminal: false, request: 0n, pid: 0, beganNs: 0n, forgotten: false };
+  return {
+    execId: "",
+    key: "",
+    hasTerminal: false,
+    request: 0n,
+    pid: 0,
+    beganNs: 0n,
+    forgotten: false,
+    hangup: undefined,
+  };
 }
 
 export const ProcessState: MessageFns<ProcessState> = {
@@ -587,6 +606,9 @@ export const ProcessState: MessageFns<ProcessState> = {
     }
     if (message.forgotten !== false) {
       writer.uint32(56).bool(message.forgotten);
+    }
+    if (message.hangup !== undefined) {
+      HangupState.encode(message.hangup, writer.uint32(66).fork()).join();
     }
     return writer;
   },
@@ -660,6 +682,14 @@ export const ProcessState: MessageFns<ProcessState> = {
             message.forgotten = reader.bool();
             continue;
           }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.hangup = HangupState.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -684,6 +714,91 @@ export const ProcessState: MessageFns<ProcessState> = {
     message.pid = object.pid ?? 0;
     message.beganNs = (object.beganNs !== undefined && object.beganNs !== null) ? BigInt(object.beganNs) : 0n;
     message.forgotten = object.forgotten ?? false;
+    message.hangup = (object.hangup !== undefined && object.hangup !== null)
+      ? HangupState.fromPartial(object.hangup)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseHangupState(): HangupState {
+  return { signal: 0, dueNs: 0n, sent: false };
+}
+
+export const HangupState: MessageFns<HangupState> = {
+  encode(message: HangupState, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.signal !== 0) {
+      writer.uint32(8).uint32(message.signal);
+    }
+    if (message.dueNs !== 0n) {
+      if (BigInt.asUintN(64, message.dueNs) !== message.dueNs) {
+        throw new globalThis.Error("value provided for field message.dueNs of type uint64 too large");
+      }
+      writer.uint32(16).uint64(message.dueNs);
+    }
+    if (message.sent !== false) {
+      writer.uint32(24).bool(message.sent);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): HangupState {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseHangupState();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.signal = reader.uint32();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.dueNs = reader.uint64() as bigint;
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.sent = reader.bool();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<HangupState>): HangupState {
+    return HangupState.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<HangupState>): HangupState {
+    const message = createBaseHangupState();
+    message.signal = object.signal ?? 0;
+    message.dueNs = (object.dueNs !== undefined && object.dueNs !== null) ? BigInt(object.dueNs) : 0n;
+    message.sent = object.sent ?? false;
     return message;
   },
 };

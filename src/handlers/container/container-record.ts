@@ -1,6 +1,7 @@
 import type { Hook } from '../../gen/oci.ts'
 import {
   ContainerPayload,
+  type HangupState,
   ContainerPayload_Phase as Phase,
   type ProcessState,
   type Sysctl,
@@ -108,6 +109,12 @@ export class ContainerRecord {
     }
     this.#state.write(KINDS.exec, `${this.#folder}/${EXECS}/${process.key}`, { process })
     this.#execs.set(process.key, process)
+  }
+
+  /** Does nothing when the process, or its container, is gone. */
+  saveHangup(key: string, hangup: HangupState | undefined): void {
+    const exec = this.#execs.get(key)
+    if (exec !== undefined && this.#lastId === undefined) this.saveProcess({ ...exec, hangup })
   }
 
   /** Records that callers can no longer ask for the process. */

@@ -83,6 +83,11 @@ export class ContainerRegistry implements ProcessOwners {
     return [...this.#containers.values()]
   }
 
+  /** Of the containers whose creation has ended. */
+  made(): readonly ContainerParts[] {
+    return this.list().flatMap(({ state }) => ('parts' in state ? [state.parts] : []))
+  }
+
   cgroupPaths(): readonly string[] {
     return this.list().map(({ cgroupPath }) => cgroupPath)
   }

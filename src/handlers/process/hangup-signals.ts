@@ -3,9 +3,10 @@ import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { inStep } from '../../base/step.ts'
 import type { SignalOnHangupRequest } from '../../gen/microvm/agent/v1/introspection.ts'
+import { HangupState } from '../../gen/state/container.ts'
 import type { Os } from '../../os/os.ts'
 import { type Call, NO_CALLER } from '../../state/request.ts'
-import type { ProcessOwners } from './owner.ts'
+import type { ProcessOwner, ProcessOwners } from './owner.ts'
 import type { ContainerProcess } from './process.ts'
 import { checkSignal, type SignalOs, signalProcess } from './signal-process.ts'
 import { forgetProcess } from './wait-process.ts'
@@ -17,9 +18,27 @@ export interface HangupContext {
   readonly config: { readonly streamGraceMs: number }
 }
 
-/** The waiting calls of SignalOnHangup, one for each process. */
+/** How long callers have to come back after a death of the agent, which ends their gRPC connections. */
+const RETURN_MS = 10_000
+/** The same for a caller that was lost with its device before: it may have come back while there was no agent. */
+const LOST_RETURN_MS = 2_000
+
+/** A process that was added to a container, and the call that has it. */
+interface Held {
+  readonly parts: ProcessOwner
+  readonly execId: string
+  readonly process: ContainerProcess
+  /** Resolves when another call takes its place. */
+  readonly replaced: Promise<void>
+  isReplaced: boolean
+}
+
+/**
+ * The calls of SignalOnHangup, one for each process. The record of the process tells the next agent that there is a caller,
+ * and when the signal is due.
+ */
 export class HangupSignals {
-  readonly #waiting = new Map<ContainerProcess, () => void>()
+  readonly #replace = new Map<ContainerProcess, () => void>()
 
   /**
    * SignalOnHangup: resolves when the process has ended or a later call replaces this one. When the caller hangs up, signals
@@ -38,44 +57,121 @@ export class HangupSignals {
     const process = parts.processes.get(execId)
     if (process === parts.init)
       throw new AgentError('INVALID_ARGUMENT', 'exec_id: the first process, want one that was added')
-    this.#waiting.get(process)?.()
-    if (request.signal === 0) return
-    const replaced = Promise.withResolvers<void>()
-    let isReplaced = false
-    const replace = () => {
-      isReplaced = true
-      replaced.resolve()
+    const { record } = parts
+    if (request.signal === 0) {
+      this.#replace.get(process)?.()
+      record.saveHangup(process.key, undefined)
+      return
     }
-    this.#waiting.set(process, replace)
-    const isLast = () => this.#waiting.get(process) === replace
+    record.saveHangup(process.key, HangupState.fromPartial({ signal: request.signal }))
+    const held = this.#hold(parts, execId, process)
     try {
-      const over = Promise.race([process.ended, replaced.promise])
+      const over = Promise.race([process.ended, held.replaced])
       await inStep('exit', execId, () => abortable(over, signal))
+      if (!held.isReplaced) record.saveHangup(process.key, undefined)
     } catch (error) {
-      if (isLast() && error === cancelled()) {
-        // The error of a gRPC client's socket comes after the end of its calls.
-        await new Promise(setImmediate)
-        if (wasLost?.() === true) await graceAfter(on, replaced.promise)
-        if (!isReplaced) {
-          await signalProcess(on, { ...request, containerId: parts.record.id }, NO_CALLER)
-          process.reported
-            .then(() => forgetProcess(parts, process))
-            .catch((failure: unknown) =>
-              on.log.warn('process not forgotten', { containerId, execId, error: messageOf(failure) }),
-            )
-        }
-      }
+      if (!held.isReplaced) await this.#left(on, held, request.signal, { error, wasLost })
       throw error
     } finally {
-      if (isLast()) this.#waiting.delete(process)
+      this.#release(held)
     }
   }
-}
 
-/** Waits for the end of the grace, unless `over` comes first. */
-async function graceAfter({ os, config }: HangupContext, over: Promise<unknown>): Promise<void> {
-  const stop = new AbortController()
-  const elapsed = os.clock.sleep(config.streamGraceMs, stop.signal).catch(() => {})
-  await Promise.race([elapsed, over])
-  stop.abort()
+  /** Goes on with the processes whose callers the previous agent had, or had lost. Call it before calls are served. */
+  restore(on: HangupContext, containers: readonly ProcessOwner[]): void {
+    for (const parts of containers) {
+      for (const { key, execId, hangup } of parts.record.execs) {
+        const process = parts.processes.find(execId)
+        if (hangup === undefined || process?.key !== key) continue
+        const held = this.#hold(parts, execId, process)
+        void this.#goOn(on, held, hangup).catch((error: unknown) => {
+          if (process.status === undefined)
+            on.log.warn('process of a lost caller not signalled', {
+              ...{ containerId: parts.record.id, execId, error: messageOf(error) },
+            })
+        })
+      }
+    }
+  }
+
+  /** The call has failed, and no other has the process. */
+  async #left(
+    on: HangupContext,
+    held: Held,
+    signal: number,
+    { error, wasLost }: { readonly error: unknown; readonly wasLost: Call['wasLost'] },
+  ): Promise<void> {
+    const { parts, process } = held
+    if (error !== cancelled()) {
+      parts.record.saveHangup(process.key, undefined)
+      return
+    }
+    // The error of a gRPC client's socket comes after the end of its calls.
+    await new Promise(setImmediate)
+    if (wasLost?.() === true) await this.#wait(on, held, signal, on.config.streamGraceMs)
+    if (!held.isReplaced) await this.#send(on, held, signal)
+  }
+
+  async #goOn(on: HangupContext, held: Held, { signal, dueNs, sent }: HangupState): Promise<void> {
+    try {
+      if (sent) {
+        this.#forgetAtEnd(on, held)
+        return
+      }
+      const leftMs = Number(dueNs - on.os.clock.boottimeNs()) / 1e6
+      const ms =
+        dueNs === 0n ? Math.max(on.config.streamGraceMs, RETURN_MS) : Math.max(leftMs, LOST_RETURN_MS)
+      await this.#wait(on, held, signal, ms)
+      if (!held.isReplaced) await this.#send(on, held, signal)
+    } finally {
+      this.#release(held)
+    }
+  }
+
+  /** Waits until the signal is due, unless a caller comes. */
+  async #wait({ os }: HangupContext, held: Held, signal: number, ms: number): Promise<void> {
+    const { parts, process, replaced } = held
+    if (held.isReplaced) return
+    const dueNs = os.clock.boottimeNs() + BigInt(Math.ceil(ms)) * 1_000_000n
+    parts.record.saveHangup(process.key, HangupState.fromPartial({ signal, dueNs }))
+    const stop = new AbortController()
+    const elapsed = os.clock.sleep(Math.ceil(ms), stop.signal).catch(() => {})
+    await Promise.race([elapsed, replaced])
+    stop.abort()
+  }
+
+  /** A death of the agent meanwhile may send the signal twice. */
+  async #send(on: HangupContext, held: Held, signal: number): Promise<void> {
+    const { parts, execId, process } = held
+    await signalProcess(on, { containerId: parts.record.id, execId, signal }, NO_CALLER)
+    parts.record.saveHangup(process.key, HangupState.fromPartial({ signal, sent: true }))
+    this.#forgetAtEnd(on, held)
+  }
+
+  #forgetAtEnd({ log }: HangupContext, { parts, execId, process }: Held): void {
+    process.reported
+      .then(() => forgetProcess(parts, process))
+      .catch((failure: unknown) =>
+        log.warn('process not forgotten', {
+          ...{ containerId: parts.record.id, execId, error: messageOf(failure) },
+        }),
+      )
+  }
+
+  /** Replaces the call that has the process. */
+  #hold(parts: ProcessOwner, execId: string, process: ContainerProcess): Held {
+    this.#replace.get(process)?.()
+    const { promise, resolve } = Promise.withResolvers<void>()
+    const held = { parts, execId, process, replaced: promise, isReplaced: false }
+    this.#replace.set(process, () => {
+      this.#replace.delete(process)
+      held.isReplaced = true
+      resolve()
+    })
+    return held
+  }
+
+  #release({ process, isReplaced }: Held): void {
+    if (!isReplaced) this.#replace.delete(process)
+  }
 }

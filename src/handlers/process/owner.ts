@@ -1,6 +1,6 @@
 import type { StatusCodeName } from '../../base/errors.ts'
 import type { Process } from '../../gen/oci.ts'
-import { ProcessState } from '../../gen/state/container.ts'
+import { type HangupState, ProcessState } from '../../gen/state/container.ts'
 import type { ContainerRules } from '../../oci/denied-calls.ts'
 import type { PciAddresses } from '../../oci/pci-environment.ts'
 import type { Os } from '../../os/os.ts'
@@ -15,7 +15,9 @@ export interface ProcessRecords {
   /** The container's id, which a Rename changes. */
   readonly id: string
   readonly oomKills: bigint
+  readonly execs: readonly ProcessState[]
   saveProcess(process: ProcessState): void
+  saveHangup(key: string, hangup: HangupState | undefined): void
   dropProcess(key: string): void
 }
 

@@ -4,6 +4,7 @@ import { ContainerNames } from '../container/container-names.ts'
 import { GuestSysctls } from '../container/guest-sysctls.ts'
 import { ContainerRegistry } from '../container/registry.ts'
 import { type OciRuntime, ociRuntime } from '../oci-runtime/client.ts'
+import { HangupSignals } from '../process/hangup-signals.ts'
 import { ProcessKeys } from '../process/process-keys.ts'
 import type { CarriedBytes } from '../process/stdio-calls.ts'
 import { OutputReplay } from '../stdio/output-replay.ts'
@@ -25,6 +26,7 @@ export interface SandboxContext extends SandboxEnvironment {
   readonly replay: OutputReplay
   readonly ports: PortLinks
   readonly carried: CarriedBytes
+  readonly hangups: HangupSignals
 }
 
 export function createSandboxContext(dependencies: SandboxEnvironment): SandboxContext {
@@ -44,6 +46,7 @@ export function createSandboxContext(dependencies: SandboxEnvironment): SandboxC
     requests,
     sysctls: new GuestSysctls(os.files),
     carried: { stdin: 0, stdout: 0, stderr: 0 },
+    hangups: new HangupSignals(),
     replay: new OutputReplay(config.outputReplayBytes),
     ports: new PortLinks({
       ...dependencies,

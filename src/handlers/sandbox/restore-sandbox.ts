@@ -32,6 +32,7 @@ export async function restoreSandbox(context: SandboxContext): Promise<void> {
     }
     context.ports.restored()
     requests.settleAll(context.hostConnections)
+    context.hangups.restore(context, context.containers.made())
   } catch (error) {
     log.critical('saved state not restored', { error: messageOf(error) })
     new SandboxRecord(state).save({ phase: Phase.LOST })

@@ -1,22 +1,22 @@
 import { describe, expect, it } from 'vitest'
 import { cancelled, deadlineExceeded, neverAborted } from '../../../src/base/abort.ts'
-import { HangupSignals } from '../../../src/handlers/process/hangup-signals.ts'
 import { kernelError } from '../../../src/os/errors.ts'
 import { recordingLog } from '../../support/fakes/recording-log.ts'
 import { execRequest, machineWithContainer } from '../../support/handlers/machine.ts'
+import { successorOf } from '../../support/handlers/successor.ts'
 import { isPending } from '../../support/pending.ts'
 
 const SIGHUP = 1
 const REQUEST = { containerId: 'c1', execId: 'e1', signal: SIGHUP }
 
 async function withWaitingCall(grace?: { readonly ms: number }) {
-  const { context: made, handlers, os, runtime, state } = await machineWithContainer()
   const { log, lines } = recordingLog()
-  const config = { ...made.config, streamGraceMs: grace?.ms ?? 0 }
-  const context = { ...made, log, config }
+  const machine = await machineWithContainer({}, { config: { streamGraceMs: grace?.ms ?? 0 } })
+  const { handlers, os, runtime, state } = machine
+  const context = { ...machine.context, log }
   await handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
-  const hangups = new HangupSignals()
   const caller = new AbortController()
+  const { hangups } = context
   const wait = (signal: number, caller = neverAborted) =>
     hangups.wait(context, { ...REQUEST, signal }, { signal: caller, wasLost: () => grace !== undefined })
   const waiting = wait(SIGHUP, caller.signal)
@@ -24,7 +24,16 @@ async function withWaitingCall(grace?: { readonly ms: number }) {
   const sent = () => os.system.signals.map(({ pid, signal }) => [pid, signal])
   const end = () => runtime.end(1002, { signal: SIGHUP })
   const status = () => handlers.waitProcess(REQUEST, neverAborted)
-  return { os, caller, context, end, hangups, lines, sent, state, status, wait, waiting }
+  return { machine, os, caller, context, end, hangups, lines, sent, state, status, wait, waiting }
+}
+
+/** The next agent, with the same clock. The timers of the one that has died are stopped. */
+async function nextAgent({ machine, os }: Awaited<ReturnType<typeof withWaitingCall>>) {
+  os.clock.stopAll()
+  const { context, handlers } = await successorOf(machine)
+  const wait = (signal: number, caller: AbortSignal) =>
+    context.hangups.wait(context, { ...REQUEST, signal }, { signal: caller })
+  return { wait, status: () => handlers.waitProcess(REQUEST, neverAborted) }
 }
 
 /** More turns of the loop than the call needs to find that its caller was lost. */
@@ -122,6 +131,81 @@ describe('SignalOnHangup', () => {
     await waiting
     caller.abort(cancelled())
     expect(sent()).toEqual([])
+  })
+
+  it('signals the process at the end of the grace although the agent has died within it', async () => {
+    const first = await withWaitingCall({ ms: 5000 })
+    first.caller.abort(cancelled())
+    await settled()
+    first.os.clock.advance(2500)
+    await nextAgent(first)
+    first.os.clock.advance(2499)
+    await settled()
+    expect(first.sent()).toEqual([])
+    first.os.clock.advance(1)
+    await settled()
+    expect(first.sent()).toEqual([[1002, SIGHUP]])
+  })
+
+  it('gives a lost caller that may have come back without an agent two seconds more', async () => {
+    const first = await withWaitingCall({ ms: 5000 })
+    first.caller.abort(cancelled())
+    await settled()
+    first.os.clock.advance(4900)
+    const next = await nextAgent(first)
+    first.os.clock.advance(1999)
+    const later = new AbortController()
+    const second = next.wait(15, later.signal)
+    first.os.clock.advance(60_000)
+    expect([await isPending(second), first.sent()]).toEqual([true, []])
+    later.abort(cancelled())
+    await expect(second).rejects.toMatchObject({ code: 'CANCELLED' })
+    expect(first.sent()).toEqual([[1002, 15]])
+  })
+
+  it.each([
+    [0, 10_000],
+    [20_000, 20_000],
+  ])(
+    'signals the process of a caller that does not come back after a death, with a grace of %i ms',
+    async (graceMs, dueMs) => {
+      const first = await withWaitingCall({ ms: graceMs })
+      await nextAgent(first)
+      first.os.clock.advance(dueMs - 1)
+      await settled()
+      // Another death changes nothing.
+      await nextAgent(first)
+      expect(first.sent()).toEqual([])
+      first.os.clock.advance(2000)
+      await settled()
+      expect(first.sent()).toEqual([[1002, SIGHUP]])
+    },
+  )
+
+  it('forgets a process at its end that the agent before has signalled', async () => {
+    const first = await withWaitingCall()
+    first.caller.abort(cancelled())
+    await expect(first.waiting).rejects.toMatchObject({ code: 'CANCELLED' })
+    const next = await nextAgent(first)
+    first.end()
+    await expect
+      .poll(() => next.status().catch(({ message }) => message))
+      .toBe('Process not found: invalid exec id')
+    expect(first.sent()).toEqual([[1002, SIGHUP]])
+  })
+
+  it('signals nothing after a death when the signal 0 had come, or the call had ended', async () => {
+    const cancelling = await withWaitingCall()
+    await cancelling.wait(0)
+    const late = await withWaitingCall()
+    late.caller.abort(deadlineExceeded())
+    await expect(late.waiting).rejects.toMatchObject({ code: 'DEADLINE_EXCEEDED' })
+    for (const first of [cancelling, late]) {
+      await nextAgent(first)
+      first.os.clock.advance(60_000)
+      await settled()
+      expect(first.sent()).toEqual([])
+    }
   })
 
   it.each([

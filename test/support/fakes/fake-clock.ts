@@ -33,6 +33,11 @@ export class FakeClock implements Clock {
     return this.#sleepers.size
   }
 
+  /** The process that has started the timers is dead. */
+  stopAll(): void {
+    this.#sleepers.clear()
+  }
+
   advance(ms: number): void {
     this.#nowNs += nanoseconds(ms)
     for (const sleeper of this.#sleepers) {

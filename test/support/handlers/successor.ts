@@ -32,7 +32,13 @@ export async function successorOf(
   os.descriptors.restart()
   const source = new FakeRequests([[OPEN, 'open'], ...settled])
   void answered.then((outcome) => source.settle(OPEN, outcome))
-  const made = await machine({ os, runtime, state, requestSource: source, config: { restarted: true } })
+  const made = await machine({
+    os,
+    runtime,
+    state,
+    requestSource: source,
+    config: { ...before.context.config, restarted: true },
+  })
   await made.handlers.restore()
   return made
 }

@@ -1,7 +1,6 @@
 import { AgentError } from '../../../base/errors.ts'
 import type { IntrospectionDefinition } from '../../../gen/microvm/agent/v1/introspection.ts'
 import type { GuestContext } from '../../../handlers/guest/context.ts'
-import { HangupSignals } from '../../../handlers/process/hangup-signals.ts'
 import { usableContainers } from '../../../handlers/sandbox/usable-containers.ts'
 import { getCapabilities } from '../../introspection/capabilities.ts'
 import type { IntrospectionContext } from '../../introspection/context.ts'
@@ -24,9 +23,8 @@ export interface ServiceView {
 
 export function introspectionMethods(guest: GuestContext, given: IntrospectionContext, service: ServiceView) {
   const { files, clock } = guest.os
-  const { events } = given
+  const { events, sandbox } = given
   const profiles = new Profiles(guest.os)
-  const hangups = new HangupSignals()
   const histogram = new LoopHistogram(clock)
   const recoveryOf = (method: string) => service.methods().find(({ name }) => name === method)?.rpc.recovery
   const calls = (own: string) =>
@@ -82,7 +80,7 @@ export function introspectionMethods(guest: GuestContext, given: IntrospectionCo
     }),
     signalOnHangup: cancellable(
       'idempotent',
-      (request, call) => hangups.wait(usableContainers(given.sandbox), request, call),
+      (request, call) => sandbox.hangups.wait(usableContainers(sandbox), request, call),
       { ...NO_DISK, turn: 'wait', rule: { message: 'grpc.SignalProcessRequest' }, key: 'refused' },
     ),
   } satisfies ServiceMethods<typeof IntrospectionDefinition>

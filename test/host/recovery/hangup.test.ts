@@ -1,0 +1,58 @@
+import { once } from 'node:events'
+import { connect } from 'node:net'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { grpcConnection } from '../../../src/client/connection/grpc-connection.ts'
+import { IntrospectionDefinition } from '../../../src/gen/microvm/agent/v1/introspection.ts'
+import { clientFor } from '../../../src/rpc/client.ts'
+import { ttrpcClient } from '../../../src/rpc/ttrpc/client.ts'
+import { type AgentPod, killAgent, startPod } from '../../support/host/agent-pod.ts'
+
+const SIGHUP = 1
+const GRACE_MS = 3000
+/** A shell that stays until it is told to end. */
+const STAYS = ['sh', '-c', 'while sleep 0.1; do :; done']
+
+describe.each([
+  ['ttrpc', ttrpcClient],
+  ['grpc', grpcConnection],
+] as const)('programs whose callers by %s lose their device, and whose agent dies', (framing, client) => {
+  let pod: AgentPod
+  beforeAll(async () => {
+    const grace = `{ secs = ${GRACE_MS / 1000}, nanos = 0 }`
+    pod = await startPod({ tcp: true, settings: { stream_grace: grace } })
+    await pod.run('web', ['sleep', '1000'])
+  })
+  afterAll(() => pod?.stop())
+
+  /** A caller that has the process by SignalOnHangup. */
+  async function caller(execId: string) {
+    const socket = connect(pod.started.port, '127.0.0.1')
+    await once(socket, 'connect')
+    const { signalOnHangup } = clientFor(IntrospectionDefinition, client(socket))
+    const waiting = signalOnHangup({ containerId: 'web', execId, signal: SIGHUP })
+    waiting.catch(() => {})
+    const { introspection } = pod.started
+    const waits = async () =>
+      (await introspection.listCalls({})).calls.filter(({ step }) => step === `exit ${execId}`)
+    await expect.poll(waits).toHaveLength(1)
+    return { waiting, lose: () => void socket.resetAndDestroy() }
+  }
+
+  it('go on when the caller comes back within the grace, and get the signal at its end when it does not', async () => {
+    const [kept, left] = [`kept-${framing}`, `left-${framing}`]
+    const added = [await pod.add('web', kept, STAYS, { terminal: true }), await pod.add('web', left, STAYS)]
+    const callers = [await caller(kept), await caller(left)]
+    const lostMs = performance.now()
+    for (const each of callers) each.lose()
+    await Promise.all(callers.map(({ waiting }) => expect(waiting).rejects.toThrow()))
+    await killAgent(pod)
+    const again = await caller(kept)
+    const ends = added.map((each) => each.wait())
+    expect(await ends[1]).toBe(128 + SIGHUP)
+    expect(performance.now() - lostMs).toBeGreaterThanOrEqual(GRACE_MS)
+    const { processes } = await pod.started.introspection.listProcesses({ containerId: 'web' })
+    expect(processes.find(({ execId }) => execId === kept)?.exitStatus).toBeUndefined()
+    again.lose()
+    expect(await ends[0]).toBe(128 + SIGHUP)
+  })
+})
