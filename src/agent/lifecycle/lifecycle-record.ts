@@ -11,7 +11,13 @@ type Fields = Omit<LifecyclePayload, 'schemaVersion'>
 export class LifecycleRecord {
   readonly #state: StateStore
   readonly #log: Logger
-  #fields: Fields = { repairs: [], detachedUntilNs: 0n, kernelLine: 0n, clock: undefined }
+  #fields: Fields = {
+    repairs: [],
+    detachedUntilNs: 0n,
+    kernelLine: 0n,
+    clock: undefined,
+    kernelLogFromUs: 0n,
+  }
 
   constructor(state: StateStore, log: Logger) {
     this.#state = state

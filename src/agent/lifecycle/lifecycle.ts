@@ -120,9 +120,11 @@ export class Lifecycle {
     this.#connections = connections
     this.#repairs.restore()
     if (!this.#hostClock.isMarked) void this.clockWasSet()
+    if (isFirst) this.#record.change({ kernelLogFromUs: BigInt(Math.round(os.clock.monotonicMs() * 1000)) })
     // A later agent looks for a line that came while there was none.
-    os.kernelLog.follow(!isFirst, ({ sequence, text }) => {
-      if (text !== FORKED || sequence < this.#record.fields.kernelLine) return
+    os.kernelLog.follow(!isFirst, ({ sequence, text, timeUs }) => {
+      const { kernelLine, kernelLogFromUs } = this.#record.fields
+      if (text !== FORKED || sequence < kernelLine || (!isFirst && timeUs < kernelLogFromUs)) return
       this.#record.change({ kernelLine: sequence + 1n })
       this.#trigger('kernel')
     })

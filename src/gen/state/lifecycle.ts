@@ -19,7 +19,11 @@ export interface LifecyclePayload {
   detachedUntilNs: bigint;
   /** The number of the last line of the kernel's log that has begun a repair, and 1; 0 for none. */
   kernelLine: bigint;
-  clock: ClockMark | undefined;
+  clock:
+    | ClockMark
+    | undefined;
+  /** When the first agent began to follow the kernel's log, in microseconds of CLOCK_MONOTONIC: older lines begin no repair. */
+  kernelLogFromUs: bigint;
 }
 
 /** What the host's clock and the guest's said at the same moment. */
@@ -48,7 +52,7 @@ export interface Repair {
 }
 
 function createBaseLifecyclePayload(): LifecyclePayload {
-  return { schemaVersion: 0, repairs: [], detachedUntilNs: 0n, kernelLine: 0n, clock: undefined };
+  return { schemaVersion: 0, repairs: [], detachedUntilNs: 0n, kernelLine: 0n, clock: undefined, kernelLogFromUs: 0n };
 }
 
 export const LifecyclePayload: MessageFns<LifecyclePayload> = {
@@ -73,6 +77,12 @@ export const LifecyclePayload: MessageFns<LifecyclePayload> = {
     }
     if (message.clock !== undefined) {
       ClockMark.encode(message.clock, writer.uint32(42).fork()).join();
+    }
+    if (message.kernelLogFromUs !== 0n) {
+      if (BigInt.asUintN(64, message.kernelLogFromUs) !== message.kernelLogFromUs) {
+        throw new globalThis.Error("value provided for field message.kernelLogFromUs of type uint64 too large");
+      }
+      writer.uint32(48).uint64(message.kernelLogFromUs);
     }
     return writer;
   },
@@ -130,6 +140,14 @@ export const LifecyclePayload: MessageFns<LifecyclePayload> = {
             message.clock = ClockMark.decode(reader, reader.uint32());
             continue;
           }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.kernelLogFromUs = reader.uint64() as bigint;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -158,6 +176,9 @@ export const LifecyclePayload: MessageFns<LifecyclePayload> = {
     message.clock = (object.clock !== undefined && object.clock !== null)
       ? ClockMark.fromPartial(object.clock)
       : undefined;
+    message.kernelLogFromUs = (object.kernelLogFromUs !== undefined && object.kernelLogFromUs !== null)
+      ? BigInt(object.kernelLogFromUs)
+      : 0n;
     return message;
   },
 };

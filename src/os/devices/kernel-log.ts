@@ -8,6 +8,8 @@ import type { Streams } from '../streams/streams.ts'
 /** A message of the kernel itself: root in a container may write to /dev/kmsg, but not as the kernel. */
 export interface KernelLine {
   readonly sequence: bigint
+  /** By CLOCK_MONOTONIC, but for what that clock is adjusted by. */
+  readonly timeUs: bigint
   readonly text: string
 }
 
@@ -59,7 +61,8 @@ function nextRecord(streams: Pick<Streams, 'tryRead'>, fd: number): string | und
 
 /** `PRIORITY,SEQUENCE,TIME,FLAGS;TEXT` (Documentation/ABI/testing/dev-kmsg). Undefined unless its facility is the kernel. */
 export function parseRecord(record: string): KernelLine | undefined {
-  const [, priority, sequence, text] = /^(\d+),(\d+),[^;]*;([^\n]*)/.exec(record) ?? []
-  if (priority === undefined || sequence === undefined || text === undefined) return undefined
-  return Number(priority) < 8 ? { sequence: BigInt(sequence), text } : undefined
+  const [, priority, sequence, time, text] = /^(\d+),(\d+),(\d+),[^;]*;([^\n]*)/.exec(record) ?? []
+  if (priority === undefined || sequence === undefined || time === undefined || text === undefined)
+    return undefined
+  return Number(priority) < 8 ? { sequence: BigInt(sequence), timeUs: BigInt(time), text } : undefined
 }

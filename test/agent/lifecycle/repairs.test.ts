@@ -104,8 +104,17 @@ describe('a repair', () => {
     const { os, state } = first
     const second = await restoredGuest({ os, state, isFirst: false })
     expect(await last(second)).toMatchObject({ number: 1n })
-    os.kernelLog.lines.push({ sequence: 1n, text: FORKED })
+    os.kernelLog.sayAlone(FORKED)
     expect(await last(await restoredGuest({ os, state, isFirst: false }))).toMatchObject({ number: 2n })
+  })
+
+  it('is not begun by a line from before the first agent, which the next one reads', async () => {
+    const os = new FakeOs()
+    os.kernelLog.sayAlone(FORKED)
+    os.clock.advance(1)
+    const { state } = await restoredGuest({ os })
+    const next = await restoredGuest({ os, state, isFirst: false })
+    await expect(last(next)).rejects.toMatchObject({ code: 'NOT_FOUND' })
   })
 
   it('is one for a device that comes and goes', async () => {
@@ -331,6 +340,7 @@ describe('the death of an agent', () => {
   it('at any write of a repair is followed by an agent that ends it', async () => {
     const states: Uint8Array[] = []
     const dying = new MemoryStateFiles()
+    const guest = await restoredGuest({ state: dying })
     const write = dying.write.bind(dying)
     dying.write = (path, bytes) => {
       write(path, bytes)
@@ -338,7 +348,7 @@ describe('the death of an agent', () => {
     }
     const identity = Identity.fromPartial({ hostname: 'clone' })
     const request = { generation: 'a', seed: SEED, identity, timeNs: BigInt(GUEST_MS + DAY_MS) * 1_000_000n }
-    await resumed(await restoredGuest({ state: dying }), request)
+    await resumed(guest, request)
     // The request, seven steps, and the mark of the clock where there is one.
     expect(states.length).toBeGreaterThanOrEqual(8)
     for (const [index, bytes] of states.entries()) {

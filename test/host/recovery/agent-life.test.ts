@@ -96,7 +96,7 @@ describe('an agent that is killed, and whose state cannot be read', () => {
     expect(mounts).toEqual([STATE_FOLDER])
     for (const folder of ['/run/kata-containers', '/run/microvm-agent/state'])
       expect(inNamespaceOf(pod.started, 'ls', folder), folder).toBe('')
-    expect(inNamespaceOf(pod.started, 'ls', STATE_FOLDER)).toBe('events\nsandbox\n')
+    expect(inNamespaceOf(pod.started, 'ls', STATE_FOLDER)).toBe('events\nlifecycle\nsandbox\n')
     expect(inNamespaceOf(pod.started, 'cat', '/etc/resolv.conf')).toBe(
       readFileSync('/etc/resolv.conf', 'utf8'),
     )

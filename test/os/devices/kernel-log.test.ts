@@ -9,8 +9,12 @@ const FORKED = 'random: crng reseeded due to virtual machine fork'
 
 describe('parseRecord', () => {
   it('reads what the kernel says', () => {
-    expect(parseRecord(`5,1186,123456789,-;${FORKED}\n`)).toEqual({ sequence: 1186n, text: FORKED })
-    expect(parseRecord(`6,7,1,-,caller=T1;one\n SUBSYSTEM=pci\n`)).toEqual({ sequence: 7n, text: 'one' })
+    expect(parseRecord(`5,1186,123456789,-;${FORKED}\n`)).toEqual({
+      ...{ sequence: 1186n, timeUs: 123_456_789n, text: FORKED },
+    })
+    expect(parseRecord(`6,7,1,-,caller=T1;one\n SUBSYSTEM=pci\n`)).toEqual({
+      ...{ sequence: 7n, timeUs: 1n, text: 'one' },
+    })
   })
 
   it.each([

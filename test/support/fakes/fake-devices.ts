@@ -1,4 +1,5 @@
 import { dirname } from 'node:path/posix'
+import type { Clock } from '../../../src/os/clock.ts'
 import type { BlockDevices } from '../../../src/os/devices/block-devices.ts'
 import type { MappedTarget } from '../../../src/os/devices/device-mapper-message.ts'
 import type { KernelLine, KernelLog } from '../../../src/os/devices/kernel-log.ts'
@@ -120,15 +121,27 @@ export class FakeUevents implements Uevents {
 export class FakeKernelLog implements KernelLog {
   readonly lines: KernelLine[] = []
   readonly #followers = new Set<(line: KernelLine) => void>()
+  readonly #clock: Pick<Clock, 'boottimeNs'>
+
+  constructor(clock: Pick<Clock, 'boottimeNs'>) {
+    this.#clock = clock
+  }
 
   follow(fromStart: boolean, line: (line: KernelLine) => void): void {
     if (fromStart) for (const each of this.lines) line(each)
     this.#followers.add(line)
   }
 
-  say(text: string): void {
-    const line = { sequence: BigInt(this.lines.length), text }
+  /** While there is no agent. */
+  sayAlone(text: string): KernelLine {
+    const timeUs = this.#clock.boottimeNs() / 1000n
+    const line = { sequence: BigInt(this.lines.length), timeUs, text }
     this.lines.push(line)
+    return line
+  }
+
+  say(text: string): void {
+    const line = this.sayAlone(text)
     for (const follower of this.#followers) follower(line)
   }
 }

@@ -30,7 +30,7 @@ export class FakeOs implements Os {
   readonly system = new FakeSystem()
   readonly network = new FakeNetwork()
   readonly uevents = new FakeUevents()
-  readonly kernelLog = new FakeKernelLog()
+  readonly kernelLog = new FakeKernelLog(this.clock)
   readonly volumes = new FakeVolumes(this.files)
   readonly blockDevices = new FakeBlockDevices(this.files)
   readonly cgroupEvents = new FakeCgroupEvents(this.files)
