@@ -32,8 +32,10 @@ describe.each([
     const waiting = signalOnHangup({ containerId: 'web', execId, signal: SIGHUP })
     waiting.catch(() => {})
     const { introspection } = pod.started
-    const waits = async () =>
-      (await introspection.listCalls({})).calls.filter(({ step }) => step === `exit ${execId}`)
+    const waits = async () => {
+      const { calls } = await introspection.listCalls({})
+      return calls.filter(({ method, step }) => method.endsWith('SignalOnHangup') && step.includes(execId))
+    }
     await expect.poll(waits).toHaveLength(1)
     return { waiting, lose: () => void socket.resetAndDestroy() }
   }
@@ -41,13 +43,13 @@ describe.each([
   it('go on when the caller comes back within the grace, and get the signal at its end when it does not', async () => {
     const [kept, left] = [`kept-${framing}`, `left-${framing}`]
     const added = [await pod.add('web', kept, STAYS, { terminal: true }), await pod.add('web', left, STAYS)]
+    const ends = added.map((each) => each.wait())
     const callers = [await caller(kept), await caller(left)]
     const lostMs = performance.now()
     for (const each of callers) each.lose()
     await Promise.all(callers.map(({ waiting }) => expect(waiting).rejects.toThrow()))
     await killAgent(pod)
     const again = await caller(kept)
-    const ends = added.map((each) => each.wait())
     expect(await ends[1]).toBe(128 + SIGHUP)
     expect(performance.now() - lostMs).toBeGreaterThanOrEqual(GRACE_MS)
     const { processes } = await pod.started.introspection.listProcesses({ containerId: 'web' })
