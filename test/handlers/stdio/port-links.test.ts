@@ -5,6 +5,7 @@ import { silentLogger } from '../../../src/base/log.ts'
 import { PortOutput } from '../../../src/handlers/stdio/port-streams.ts'
 import { PortLinks } from '../../../src/handlers/stdio/ports/port-links.ts'
 import { StoredDescriptors } from '../../../src/handlers/stdio/stored-descriptors.ts'
+import { kernelError } from '../../../src/os/errors.ts'
 import type { Fd } from '../../../src/os/streams/streams.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 import { execRequest, type Machine, machineWithContainer } from '../../support/handlers/machine.ts'
@@ -94,6 +95,21 @@ describe('streams over ports that a caller stops', () => {
     const end = os.hostSockets.accept(8)
     await exec('late', 8)
     await end
+  })
+
+  it('are dialled again at once when a device comes while they find none', async () => {
+    const { os, context } = await detached()
+    const { connect } = os.hostSockets
+    let isFirst = true
+    os.hostSockets.connect = async (...given) => {
+      if (!isFirst) return await connect.call(os.hostSockets, ...given)
+      isFirst = false
+      await context.ports.attach([])
+      throw kernelError('connect', 'a port', 'ENODEV')
+    }
+    const ends = [os.hostSockets.accept(7), os.hostSockets.accept(8)] as const
+    await context.ports.attach([])
+    await Promise.all(ends)
   })
 
   it('have the connection stored that they use, after a dial that failed', async () => {

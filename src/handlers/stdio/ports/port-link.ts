@@ -241,18 +241,20 @@ export class PortLink {
     let reason = 'no time was left'
     for (let pauseMs = FIRST_PAUSE_MS; this.#leftMs(this.#endNs) > 0; ) {
       signal.throwIfAborted()
-      if (this.#leftMs(this.#heldNs) > 0) {
-        await this.#pause(this.#leftMs(this.#heldNs))
-        continue
-      }
+      // Before the attempt, which finds no device that comes during it.
+      const watch = this.#watch()
       try {
-        return await this.#attach(await this.#owner.connect(signal, () => this.#connect()))
+        const heldMs = this.#leftMs(this.#heldNs)
+        if (heldMs > 0) await watch.changed(heldMs)
+        else return await this.#attach(await this.#owner.connect(signal, () => this.#connect()))
       } catch (error) {
         signal.throwIfAborted()
         reason = messageOf(error)
         // Without a device nothing can change before there is one.
-        await this.#pause(errnoOf(error) === 'ENODEV' ? this.#leftMs(this.#endNs) : pauseMs)
+        await watch.changed(errnoOf(error) === 'ENODEV' ? this.#leftMs(this.#endNs) : pauseMs)
         pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)
+      } finally {
+        watch.end()
       }
     }
     this.#giveUp(reason)
@@ -370,21 +372,18 @@ export class PortLink {
     return Number(untilNs - this.#context.os.clock.boottimeNs()) / 1e6
   }
 
-  /** Waits for a device, a caller that asks for connections, or `ms`; at most until the stream's end. */
-  async #pause(ms: number): Promise<void> {
+  /** Looks from now on for a device, and for a caller that asks for connections. */
+  #watch(): { changed(withinMs: number): Promise<void>; end(): void } {
     const done = new AbortController()
     const signal = AbortSignal.any([this.#over.signal, done.signal])
-    const stopTimer = this.#context.os.clock.startTimer(
-      Math.ceil(Math.min(ms, this.#leftMs(this.#endNs))),
-      () => done.abort(),
-    )
-    try {
-      await Promise.race([this.#owner.changed(signal), this.#changes.next(signal)])
-    } catch {
-      // The loop looks again.
-    } finally {
-      stopTimer()
-      done.abort()
+    const changed = Promise.race([this.#owner.changed(signal), this.#changes.next(signal)]).catch(() => {})
+    return {
+      // At most until the stream's end.
+      changed: async (withinMs) => {
+        const ms = Math.ceil(Math.min(withinMs, this.#leftMs(this.#endNs)))
+        await Promise.race([changed, this.#context.os.clock.sleep(ms, signal).catch(() => {})])
+      },
+      end: () => done.abort(),
     }
   }
 }
