@@ -2,8 +2,9 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
-import { type AgentPod, startPod } from '../../test/support/host/agent-pod.ts'
+import type { AgentPod } from '../../test/support/host/agent-pod.ts'
 import { makeHostPorts } from '../../test/support/host/host-ports.ts'
+import { benchPod } from '../support/bench-pod.ts'
 import { benchEnvironment, median, report } from '../support/figure.ts'
 import { cpuMsOf } from '../support/process-figures.ts'
 
@@ -74,9 +75,9 @@ const target = require('node:net').connect(process.argv[1], () => {
 const ports = makeHostPorts()
 const keepingPorts = makeHostPorts({ output_replay_bytes: '65536' })
 const resumingPorts = makeHostPorts({ stream_resume: 'true' })
-const pod = await startPod({ settings: ports.settings })
-const resuming = await startPod({ settings: resumingPorts.settings })
-const keeping = await startPod({ settings: keepingPorts.settings })
+const pod = await benchPod({ settings: ports.settings })
+const resuming = await benchPod({ settings: resumingPorts.settings })
+const keeping = await benchPod({ settings: keepingPorts.settings })
 try {
   for (const each of [pod, keeping, resuming]) await each.run('bench', ['/bin/sleep', '1000000'])
   await measure(ports.folder)
