@@ -76,8 +76,6 @@ export class MachineInstance {
   #ending = new AbortController()
   #boot = new AbortController()
   readonly #events: EventQueue
-  /** Changes that follow QEMU, and that have not begun. */
-  readonly #following = new Map<string, () => Promise<void>>()
   #isForgotten = false
 
   constructor({ recorded, plan, hooks, ...parts }: InstanceParts) {
@@ -257,14 +255,7 @@ export class MachineInstance {
 
   /** Runs the last `change` of those that ask for `name` before it begins, after the present one. */
   follow(name: string, change: () => Promise<void>): void {
-    const isAsked = this.#following.has(name)
-    this.#following.set(name, change)
-    if (isAsked) return
-    const followed = this.change(async () => {
-      const last = this.#following.get(name)
-      this.#following.delete(name)
-      await last?.()
-    }, neverAborted)
+    const followed = this.#events.lastOf(name, change, (last) => this.change(last, neverAborted))
     // The machine's end, by which it fails, is told elsewhere.
     followed.catch((error) => this.#log.debug('event came too late', { error: messageOf(error) }))
   }

@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises'
 import { isAbsolute, normalize } from 'node:path'
 import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
-import { UIDS, type UidRange } from '../instance/machine/uid-range.ts'
+import { UIDS, type UidRange } from '../instance/machine/uids.ts'
 import { DEFAULT_QUOTA, type Quota, type Quotas } from '../instance/record/quota.ts'
 
 export interface Tenant {

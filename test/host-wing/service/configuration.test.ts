@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { UIDS } from '../../../src/host/instance/machine/uid-range.ts'
+import { UIDS } from '../../../src/host/instance/machine/uids.ts'
 import { DEFAULT_QUOTA } from '../../../src/host/instance/record/quota.ts'
 import { readConfiguration } from '../../../src/host/service/configuration.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'

@@ -10,11 +10,15 @@ interface EventQueueParts {
   readonly log: Logger
 }
 
-/** The handling of QEMU's events, one after the other. */
+type Change = () => Promise<void>
+
+/** The handling of QEMU's events, one after the other, and the changes that follow from them. */
 export class EventQueue {
   readonly #parts: EventQueueParts
   #last: Promise<void> = Promise.resolve()
   #waiting = 0
+  /** By name, those that have not begun. */
+  readonly #changes = new Map<string, Change>()
 
   constructor(parts: EventQueueParts) {
     this.#parts = parts
@@ -35,6 +39,18 @@ export class EventQueue {
       .finally(() => {
         this.#waiting -= 1
       })
+  }
+
+  /** Has `run` make the last `change` of those that ask for `name` before it begins. */
+  async lastOf(name: string, change: Change, run: (last: Change) => Promise<void>): Promise<void> {
+    const isAsked = this.#changes.has(name)
+    this.#changes.set(name, change)
+    if (isAsked) return
+    await run(async () => {
+      const last = this.#changes.get(name)
+      this.#changes.delete(name)
+      await last?.()
+    })
   }
 
   /** Resolves when the events that have come were handled. */

@@ -24,7 +24,7 @@ import {
 } from '../../../../src/gen/microvm/instance/v1/instance.ts'
 import { readExits } from '../../../../src/host/instance/holder/holder-files.ts'
 import type { Instances } from '../../../../src/host/instance/instances.ts'
-import { UIDS } from '../../../../src/host/instance/machine/uid-range.ts'
+import { UIDS } from '../../../../src/host/instance/machine/uids.ts'
 import { memoryRegistry } from '../../../../src/host/instance/registry/memory-registry.ts'
 import { findVsockDaemon } from '../../../../src/host/qemu/vsock/choose-link.ts'
 import { instanceFolderName, specKey } from '../../../../src/host/spec/spec-key.ts'

@@ -1,8 +1,8 @@
 import { AgentError } from '../../../base/errors.ts'
 import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
-import { machinesOf } from '../documents/document-record.ts'
 import type { MachineInstance } from '../instance.ts'
-import type { CpuShares } from './cpu-shares.ts'
+import type { CpuShares } from '../machine/cpu-shares.ts'
+import { machinesOf } from './document-record.ts'
 
 /** Gives each CPU of this host to one instance at most. The records have them; between choice and record they are here. */
 export class CpuChoices {
