@@ -117,7 +117,8 @@ describe('a disk of a server that asks who it is for', () => {
     return run('plug', key, 'data', file)
   }
 
-  const runningDaemons = () => commandLines(`":"${iscsi?.portal}"`).concat(commandLines(`":"${url}"`))
+  const runningDaemons = () =>
+    commandLines(state, `":"${iscsi?.portal}"`).concat(commandLines(state, `":"${url}"`))
 
   /** What there is of the plugged disk in the three machines and on the host. */
   async function traces(): Promise<readonly string[]> {
@@ -167,7 +168,7 @@ describe('a disk of a server that asks who it is for', () => {
       expect((await ensure(disk)).stdout).toBe('web: paused\n')
       const pid = await qemuPid()
       expect(readFileSync(`/proc/${pid}/net/dev`, 'utf8').trim().split('\n')).toHaveLength(3)
-      const held = commandLines(`"driver":"${scheme}"`)
+      const held = commandLines(state, `"driver":"${scheme}"`)
       expect(held).toHaveLength(1)
       expect(readFileSync(`/proc/${pid}/cmdline`, 'latin1')).not.toContain(scheme)
       await run('start', 'web')
@@ -183,7 +184,7 @@ describe('a disk of a server that asks who it is for', () => {
         expect(told).not.toContain(text)
       expect(filesWith(state, password)).toEqual([join(state, 'secrets/admin', UUID)])
       await run('kill', 'web')
-      expect(commandLines(`"driver":"${scheme}"`)).toEqual([])
+      expect(commandLines(state, `"driver":"${scheme}"`)).toEqual([])
     },
   )
 
@@ -281,7 +282,7 @@ describe('a disk of a server that asks who it is for', () => {
     await setSecret(password)
     await ensure('source: unit, name: data, interface: virtio-scsi')
     expect(await run('unplug', 'web', 'data')).toMatchObject({ status: 0 })
-    expect(commandLines('"driver":"iscsi"')).toEqual([])
+    expect(commandLines(state, '"driver":"iscsi"')).toEqual([])
     expect((await ensure('source: unit', 'other')).stdout).toBe('other: paused\n')
     await endChild(daemon)
     const qmp = await connectQmp(join(own(), 'qmp.sock'), neverAborted)

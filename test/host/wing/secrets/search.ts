@@ -1,8 +1,8 @@
-import { readdirSync, readFileSync } from 'node:fs'
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
 import { join } from 'node:path'
 
-/** The command lines and environments of all processes that work on the folder. */
-export function commandLines(folder: string): readonly string[] {
+/** The command lines and environments of all processes that work on or in the folder, and have `text` in their command line. */
+export function commandLines(folder: string, text = ''): readonly string[] {
   return readdirSync('/proc')
     .filter((name) => /^\d+$/.test(name) && name !== `${process.pid}`)
     .flatMap((pid) => {
@@ -10,8 +10,10 @@ export function commandLines(folder: string): readonly string[] {
         const [words, environment] = ['cmdline', 'environ'].map((name) =>
           readFileSync(`/proc/${pid}/${name}`, 'latin1'),
         )
-        const isOwn = words?.includes(folder)
-        return isOwn ? [`${words} ${environment}`] : []
+        // Those of an instance are in its folder.
+        const isOwn =
+          words?.includes(folder) || `${readlinkSync(`/proc/${pid}/cwd`)}/`.startsWith(`${folder}/`)
+        return isOwn && words?.includes(text) ? [`${words} ${environment}`] : []
       } catch {
         // The process has ended meanwhile.
         return []
