@@ -33,9 +33,11 @@ const limits = object({ iops: optional(number), bytes_per_second: optional(numbe
 const HTTPS = /https:\/\/[^\s/?#@\\]+\/[^\s?#\\]*/
 /** Portal, target and number of the unit. */
 const ISCSI = /iscsi:\/\/([^\s/?#@\\]+)\/((?:iqn|eui|naa)\.[\w.:-]{1,219})\/(\d{1,3})/
+/** NBD in TLS: server and export. */
+const NBDS = /nbds:\/\/([^\s/?#@\\]+)\/[\w.~/-]{0,255}/
 const diskUrl = text(
-  new RegExp(`^(?:${HTTPS.source}|${ISCSI.source})$`),
-  'https://images.example/disk.raw or iscsi://storage.example/iqn.2026-11.example:disk/1, without user, password and query',
+  new RegExp(`^(?:${HTTPS.source}|${ISCSI.source}|${NBDS.source})$`),
+  'https://images.example/disk.raw, iscsi://storage.example/iqn.2026-11.example:disk/1 or nbds://storage.example/disk, without user, password and query',
 )
 
 /** A disk of one writer at a time. */
@@ -44,10 +46,13 @@ const volume = object({
   /** In place of a path: a raw disk of a server. */
   url: optional(diskUrl),
   username: optional(text(/^[^\p{Cc}:]{1,255}$/u, 'a name without a colon')),
+  /** Of nbds: the file with the certificates in PEM that the server's is to be signed by, and the name in that. */
+  ca: optional(path),
+  tls_name: optional(text(/^[A-Za-z0-9.:-]{1,253}$/, 'the name of a host')),
   /** Never of a document: the header of a qcow2 image, which a guest could write into a raw one, names other files. */
   format: optional(oneOf(['raw', 'qcow2'])),
   read_only: optional(boolean),
-  /** The name of the secret that opens a LUKS image, or goes with the user's name. */
+  /** The name of the secret that opens a LUKS image, goes with the user's name, or has the certificate and key of a client in PEM. */
   secret: optional(catalogueName),
   /** A document may wish for less. */
   limits: optional(limits),
@@ -143,21 +148,23 @@ function checkPlaces(catalogue: Catalogue): void {
   }
   for (const [table, entries] of Object.entries({ volumes, images, folders })) {
     for (const [name, entry] of Object.entries(entries)) {
-      const at = `${table}.${name}.path`
-      if (entry.path === undefined) continue
-      checkPath(at, entry.path)
-      if (!isPlain(entry.path))
-        refuse(at, `${shown(entry.path)}: want it without ".", "//" and a "/" at its end`)
-      if (roots.some((root) => entry.path.startsWith(`${root}/`))) continue
-      const want =
-        roots.length === 0 ? 'want the folder above in roots' : `want one below ${roots.join(' or ')}`
-      refuse(at, `${shown(entry.path)}: ${want}`)
+      const own: Readonly<Record<string, string | undefined>> = entry
+      for (const field of ['path', 'ca'] as const) checkPlace(`${table}.${name}.${field}`, own[field], roots)
     }
   }
   for (const name of Object.keys(images)) {
     // A disk names either.
     if (Object.hasOwn(volumes, name)) refuse(`images.${name}`, `already the name of volumes.${name}`)
   }
+}
+
+function checkPlace(at: string, place: string | undefined, roots: readonly string[]): void {
+  if (place === undefined) return
+  checkPath(at, place)
+  if (!isPlain(place)) refuse(at, `${shown(place)}: want it without ".", "//" and a "/" at its end`)
+  if (roots.some((root) => place.startsWith(`${root}/`))) return
+  const want = roots.length === 0 ? 'want the folder above in roots' : `want one below ${roots.join(' or ')}`
+  refuse(at, `${shown(place)}: ${want}`)
 }
 
 function isPlain(place: string): boolean {
@@ -169,24 +176,33 @@ function isPlain(place: string): boolean {
 
 function checkVolumes({ volumes }: Catalogue): void {
   const taken = new Map<string, string>()
-  for (const [name, { format, path: file, read_only, secret: password, url, username }] of Object.entries(
-    volumes,
-  )) {
+  for (const [name, volume] of Object.entries(volumes)) {
+    const { format, path: file, read_only, url } = volume
     const at = `volumes.${name}`
     if ((file === undefined) === (url === undefined)) refuse(at, 'want path or url')
-    if (url === undefined && username !== undefined) refuse(`${at}.username`, 'is for a url')
+    checkLogin(at, volume)
     if (url === undefined) continue
     if (!URL.canParse(url)) refuse(`${at}.url`, `${shown(url)}: no address`)
     if (format === 'qcow2') refuse(`${at}.format`, 'qcow2: of a server only raw disks')
     if (read_only === false && url.startsWith('https:'))
       refuse(`${at}.read_only`, 'false: https writes nothing')
-    if ((username === undefined) !== (password === undefined))
-      refuse(at, 'a url has username and secret, or neither')
     if (read_only === true || url.startsWith('https:')) continue
     const other = taken.get(plainDiskUrl(url))
     if (other !== undefined) refuse(`${at}.url`, `already the disk of ${other}`)
     taken.set(plainDiskUrl(url), at)
   }
+}
+
+/** By which the server and its client know each other. */
+function checkLogin(at: string, { ca, secret: known, tls_name, url, username }: Entry<'volumes'>): void {
+  const isTls = url?.startsWith('nbds:') === true
+  if (isTls && ca === undefined) refuse(`${at}.ca`, 'missing, nbds has no certificates of its own')
+  for (const [field, value] of Object.entries({ ca, tls_name }))
+    if (!isTls && value !== undefined) refuse(`${at}.${field}`, 'is for a url of nbds')
+  if (username !== undefined && (url === undefined || isTls))
+    refuse(`${at}.username`, 'is for https and iscsi')
+  if (url !== undefined && !isTls && (username === undefined) !== (known === undefined))
+    refuse(at, 'a url has username and secret, or neither')
 }
 
 function checkNetworks({ networks }: Catalogue): void {

@@ -63,10 +63,10 @@ export async function checkLinks(
 ): Promise<void> {
   const own = await Promise.all(roots.map((root) => realpath(root).catch(() => root)))
   for (const [key, backend] of Object.entries(backends)) {
-    if (!('path' in backend) || !roots.some((root) => backend.path.startsWith(`${root}/`))) continue
-    const fail = (text: string) =>
-      new AgentError('FAILED_PRECONDITION', `backends.${key}: ${backend.path}: ${text}`)
-    const found = await followPath(backend.path).catch((error) => {
+    const path = 'path' in backend ? backend.path : 'tls' in backend ? backend.tls?.ca : undefined
+    if (path === undefined || !roots.some((root) => path.startsWith(`${root}/`))) continue
+    const fail = (text: string) => new AgentError('FAILED_PRECONDITION', `backends.${key}: ${path}: ${text}`)
+    const found = await followPath(path).catch((error) => {
       const code = errnoOf(error) ?? messageOf(error)
       throw fail(code === 'ELOOP' ? 'its links are a loop' : code)
     })

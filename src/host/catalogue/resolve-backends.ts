@@ -196,10 +196,18 @@ class Lookup {
     const key_ = volume?.secret
     const secret = key_ === undefined ? undefined : this.#parts.catalogue.secrets[key_]?.id
     if (volume?.url !== undefined) {
-      const { limits, url, username } = volume
+      const { ca, limits, tls_name: name, url, username } = volume
       const login = username !== undefined && secret !== undefined ? { username, secret } : undefined
+      const tls = ca && { ca, ...(name && { name }), ...(secret && { secret }) }
       const access = readOnly === true ? 'read-only' : 'read-write'
-      return { kind: 'network-disk', url, access, ...(login && { login }), ...optionsOf(backend, limits) }
+      const from = {
+        kind: 'network-disk',
+        url,
+        access,
+        ...(login && { login }),
+        ...(tls && { tls }),
+      } as const
+      return { ...from, ...optionsOf(backend, limits) }
     }
     if (entry.path === undefined) throw new AgentError('INTERNAL', `${at}: want a checked catalogue`)
     return fileOf(backend, {

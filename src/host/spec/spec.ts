@@ -220,22 +220,44 @@ export type Backend =
 /** A disk that a server of the network has. No specification has one, only machines of documents. */
 export interface NetworkDisk extends Pick<FileBackend, 'cache' | 'limits'> {
   readonly kind: 'network-disk'
-  /** Of https, which is only read, or iscsi. */
+  /** Of https, which is only read, iscsi or nbds. */
   readonly url: string
   readonly access: 'read-only' | 'read-write'
   /** By HTTP Basic or CHAP: `secret` is the id of the password. */
   readonly login?: { readonly username: string; readonly secret: string } | undefined
+  /** Of nbds: a file of certificates, a name of the server, and the id of the secret with the client's certificate and key. */
+  readonly tls?: { readonly ca: string; readonly name?: string; readonly secret?: string } | undefined
+}
+
+/** The id of the secret by which the server knows this host. */
+export function secretOfDisk({ login, tls }: NetworkDisk): string | undefined {
+  return login?.secret ?? tls?.secret
 }
 
 const ISCSI_PORT = 3260
+const NBD_PORT = 10809
 
 /** A network disk's address in the words that it has in common with all others of the same disk. */
 export function plainDiskUrl(url: string): string {
-  if (!url.startsWith('iscsi:')) return new URL(url).href
+  if (url.startsWith('https:')) return new URL(url).href
+  if (url.startsWith('nbds:')) {
+    const { host, port, name } = nbdServerOf(url)
+    return `nbds://${host.toLowerCase()}:${port}/${name}`
+  }
   // Portals and names of targets are the same in upper and lower case (RFC 3722).
   const { hostname, pathname, port } = new URL(url.toLowerCase())
   const [, target = '', unit] = pathname.split('/')
   return `iscsi://${hostname}:${Number(port || ISCSI_PORT)}/${target}/${Number(unit)}`
+}
+
+/** Where a server of NBD has a disk. */
+export function nbdServerOf(url: string): {
+  readonly host: string
+  readonly port: number
+  readonly name: string
+} {
+  const { hostname, pathname, port } = new URL(url)
+  return { host: hostname.replace(/^\[|\]$/g, ''), port: Number(port || NBD_PORT), name: pathname.slice(1) }
 }
 
 /** A raw file or block device below a disk or persistent memory. */

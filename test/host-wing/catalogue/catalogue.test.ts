@@ -20,6 +20,16 @@ const ofServer = (own: Readonly<Record<string, unknown>>) => ({
   volumes: { a: { url: 'https://host/a', ...own } },
 })
 
+const ofNbd = (own: Readonly<Record<string, unknown>>) => ({
+  roots: ['/srv'],
+  secrets: { key: { id: '6b3f0c62-3d1e-4f0a-9a55-0f4f8f0c2d11' } },
+  volumes: {
+    a: Object.fromEntries(
+      Object.entries({ url: 'nbds://host/a', ca: '/srv/ca.pem', ...own }).filter(([, value]) => value),
+    ),
+  },
+})
+
 describe('a catalogue', () => {
   it('is empty without tables', () => {
     expect(readCatalogue({})).toEqual(NO_CATALOGUE)
@@ -60,7 +70,7 @@ describe('a catalogue', () => {
     [volume({ limits: { iops: 0 } }), 'volumes.a.limits.iops: 0, want a whole number, 1 to 9007199254740991'],
     [volume({ url: 'https://host/a' }), 'volumes.a: want path or url'],
     [{ volumes: { a: {} } }, 'volumes.a: want path or url'],
-    [volume({ username: 'web' }), 'volumes.a.username: is for a url'],
+    [volume({ username: 'web' }), 'volumes.a.username: is for https and iscsi'],
     ...[
       'http://host/a',
       'https://web:password@host/a',
@@ -68,11 +78,30 @@ describe('a catalogue', () => {
       'iscsi://host/target/0',
       'iscsi://web@host/iqn.a:b/0',
       'nbd://host/disk',
+      'nbds://web@host/disk',
+      'nbds://host/a?b=1',
       'https://host',
     ].map((url): [unknown, string] => [
       { volumes: { a: { url } } },
-      `volumes.a.url: ${JSON.stringify(url)}, want https://images.example/disk.raw or iscsi://storage.example/iqn.2026-11.example:disk/1, without user, password and query`,
+      `volumes.a.url: ${JSON.stringify(url)}, want https://images.example/disk.raw, iscsi://storage.example/iqn.2026-11.example:disk/1 or nbds://storage.example/disk, without user, password and query`,
     ]),
+    [ofNbd({ ca: undefined }), 'volumes.a.ca: missing, nbds has no certificates of its own'],
+    [ofNbd({ ca: '/etc/ca.pem' }), 'volumes.a.ca: "/etc/ca.pem": want one below /srv'],
+    [ofNbd({ ca: '/srv/../ca.pem' }), 'volumes.a.ca: "/srv/../ca.pem": has ".."'],
+    [ofNbd({ username: 'web', secret: 'key' }), 'volumes.a.username: is for https and iscsi'],
+    [ofNbd({ tls_name: 'a b' }), 'volumes.a.tls_name: "a b", want the name of a host'],
+    [volume({ tls_name: 'host' }), 'volumes.a.tls_name: is for a url of nbds'],
+    [volume({ ca: '/srv/ca.pem' }), 'volumes.a.ca: is for a url of nbds'],
+    [
+      {
+        roots: ['/srv'],
+        volumes: {
+          a: { url: 'nbds://HOST/a', ca: '/srv/ca.pem' },
+          b: { url: 'nbds://host:10809/a', ca: '/srv/b.pem' },
+        },
+      },
+      'volumes.b.url: already the disk of volumes.a',
+    ],
     [ofServer({ url: 'https://[::/a' }), 'volumes.a.url: "https://[::/a": no address'],
     [ofServer({ format: 'qcow2' }), 'volumes.a.format: qcow2: of a server only raw disks'],
     [ofServer({ read_only: false }), 'volumes.a.read_only: false: https writes nothing'],

@@ -17,6 +17,7 @@ const CATALOGUE = readCatalogue({
     old: { path: '/srv/old', format: 'qcow2', read_only: true, ...both },
     safe: { path: '/srv/safe', secret: 'key', ...anne },
     web: { url: 'https://host/disk', limits: { iops: 100 } },
+    export: { url: 'nbds://host/disk', ca: '/srv/ca.pem', tls_name: 'disks', secret: 'key' },
     unit: { url: 'iscsi://host/iqn.a:b/1', username: 'web', secret: 'key' },
   },
   images: { kernel: { path: '/srv/kernel', ...both }, cd: { path: '/srv/cd', ...both } },
@@ -66,11 +67,12 @@ describe('what the catalogue puts behind a machine', () => {
   })
 
   it('is a disk of a server, which is only read by https', () => {
-    const storage = [{ source: 'web', readonly: true }, { source: 'unit' }]
+    const storage = [{ source: 'web', readonly: true }, { source: 'unit' }, { source: 'export' }]
     const kind = 'network-disk'
     expect(resolveBackends(expanded({ storage }), undefined, CATALOGUE)).toMatchObject({
       'disk0-backend': { kind, url: 'https://host/disk', access: 'read-only', limits: { iopsTotal: 100 } },
       'disk1-backend': { kind, access: 'read-write', login: { username: 'web', secret: KEY } },
+      'disk2-backend': { kind, tls: { ca: '/srv/ca.pem', name: 'disks', secret: KEY } },
     })
     const written = () => resolveBackends(expanded({ storage: [{ source: 'web' }] }), undefined, CATALOGUE)
     expect(written).toThrow('backends.disk0-backend.readonly: "web" is read-only, want true')

@@ -12,7 +12,7 @@ import type { PartsHost } from '../../qemu/parts-host.ts'
 import { checkCanBeKept, checkPrivateMemory } from '../../spec/check-spec.ts'
 import { pathOf } from '../../spec/component-path.ts'
 import { backendFromProto, specFromProto } from '../../spec/from-proto.ts'
-import { chipsetOf, type Device, type NetworkDisk, type VmSpec } from '../../spec/spec.ts'
+import { chipsetOf, type Device, type NetworkDisk, secretOfDisk, type VmSpec } from '../../spec/spec.ts'
 import { nodeNames, qemuId, type SpecKey, specKey } from '../../spec/spec-key.ts'
 import { machinesOf, runningSpec } from '../documents/document-record.ts'
 import {
@@ -289,7 +289,7 @@ async function secretValueOf(
   { file, served }: Partial<Backend> & { readonly served: NetworkDisk | undefined },
   { secrets }: Providers,
 ): Promise<ReadonlyMap<string, string>> {
-  const uuid = file?.encryption?.secret ?? served?.login?.secret
+  const uuid = file?.encryption?.secret ?? (served && secretOfDisk(served))
   if (uuid === undefined) return new Map()
   const fields = served === undefined ? ['file', 'encryption', 'secret'] : ['secret']
   return new Map([[uuid, await secretValue(pathOf('backends', key, ...fields), uuid, secrets.get(uuid))]])

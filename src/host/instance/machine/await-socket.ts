@@ -67,12 +67,15 @@ export function explainDaemon(
   // Such as a server that does not answer.
   if (reason === undefined) return new AgentError('UNAVAILABLE', `backends.${key}: ${text}`, { cause: error })
   const [, driver] = /^Unknown driver '(\w+)'/.exec(reason) ?? []
-  if (driver === undefined) return refused(reason)
+  if (driver === undefined) return refused(reason === UNTRUSTED ? `${reason}: it may have expired` : reason)
   return refused(`this host has no disks by ${driver}; ./microvm doctor names the package`)
 }
 
 /** The words of qemu-storage-daemon: what was asked, and why not. */
-const STORAGE = /--blockdev \{.*\}: (.*)$/
+const STORAGE = /--(?:blockdev \{.*\}|object [^:]*): (.*)$/
+
+/** QEMU's words (crypto/tlssession.c) for a certificate whose issuer it knows. */
+const UNTRUSTED = 'The certificate is not trusted'
 
 /**
  * Whether the process listens on the socket; also when that cannot be seen. A connection would tell, too, but virtiofsd takes

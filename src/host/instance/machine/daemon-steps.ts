@@ -3,7 +3,7 @@ import { join, relative } from 'node:path'
 import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { type Backends, isOfNetwork } from '../../qemu/machine/as-spec.ts'
 import { EXPORTED_DISK } from '../../qemu/machine/provisions.ts'
-import type { Backend, NetworkDisk, VmSpec } from '../../spec/spec.ts'
+import { type Backend, type NetworkDisk, nbdServerOf, secretOfDisk, type VmSpec } from '../../spec/spec.ts'
 import { OWN_FOLDER } from './instance-files.ts'
 import { NETWORK_DISK } from './machine.ts'
 import type { PlannedStep } from './steps.ts'
@@ -30,24 +30,22 @@ export async function daemonSteps(
   { spec, backends = {} }: { readonly spec: VmSpec; readonly backends?: Backends },
   place: DaemonPlace,
 ): Promise<readonly PlannedStep[]> {
-  const { folder, host, record, secrets } = place
+  const { folder, host, record } = place
   const steps: PlannedStep[] = []
   const disks = Object.entries(backends).filter(([, backend]) => isOfNetwork(backend))
   for (const [key, backend] of [...Object.entries(spec.backends), ...disks]) {
     if (!isDaemon(backend)) continue
     const name =
       backend.kind === 'vsock-daemon' ? 'vsock' : `${NAMES[backend.kind]}-${shortName(`${folder}/${key}`)}`
-    const login = backend.kind === 'network-disk' ? backend.login : undefined
-    const secret = login && secrets.get(login.secret)
-    const opener = host.walls === undefined || secret === undefined ? undefined : new StartOpener()
-    const { socket, args, leftovers } = argumentsOf(backend, name, {
-      ...{ ...place, secret: secret && (opener?.read(secret) ?? secret) },
-    })
+    const opener = host.walls === undefined ? undefined : new StartOpener()
+    const read = (path: string) => opener?.read(path) ?? path
+    const { socket, args, leftovers, links } = argumentsOf(backend, name, { ...place, read })
     const program = backend.kind === 'network-disk' ? 'storage-daemon' : backend.kind
     const argv = [await host.program(program), ...args] as const
     const own = [...(opener?.walls ?? []), ...wallsOf(backend, record.uid)]
     const walls = host.walls === undefined ? {} : { walls: own }
-    steps.push({ step: 'daemon', words: [key, name, socket, ...leftovers], argv, ...walls })
+    const words = [key, name, socket, ...leftovers]
+    steps.push({ step: 'daemon', words, argv, ...walls, ...(links && { links }) })
   }
   return steps
 }
@@ -74,8 +72,9 @@ function isDaemon(backend: Backend | NetworkDisk): backend is DaemonBackend {
 interface DaemonArguments {
   readonly socket: string
   readonly args: readonly string[]
-  /** Other files that the daemon makes. */
+  /** Other files that are made for the daemon or by it; a folder ends in a slash. */
   readonly leftovers: readonly string[]
+  readonly links?: PlannedStep['links']
 }
 
 /** The daemon 0.3.0 drops a packet of more than two descriptors, which Linux 6.12 sends above some 32 KiB. */
@@ -84,9 +83,12 @@ const VSOCK_BUFFER_BYTES = 28 * 1024
 function argumentsOf(
   backend: DaemonBackend,
   name: string,
-  place: DaemonPlace & { readonly secret: string | undefined },
+  place: DaemonPlace & {
+    /** By what name the daemon opens a file. */
+    readonly read: (path: string) => string
+  },
 ): DaemonArguments {
-  const { folder, host, record, secret } = place
+  const { folder, host, read, record, secrets } = place
   const own = join(folder, OWN_FOLDER)
   const at = (path: string) => (host.walls === undefined ? path : relative(folder, path))
   switch (backend.kind) {
@@ -117,23 +119,47 @@ function argumentsOf(
       const isReadOnly = backend.access === 'read-only'
       const disk = { ...serverOf(backend), 'node-name': EXPORTED_DISK, 'read-only': isReadOnly }
       const written = `writable=${isReadOnly ? 'off' : 'on'}`
+      const file = secrets.get(secretOfDisk(backend) ?? '')
+      const secret = file === undefined ? undefined : read(file)
+      const links = backend.tls && linksOf(join(folder, `${name}.tls`), read(backend.tls.ca), secret)
+      const objects = links
+        ? [`tls-creds-x509,id=${CREDENTIALS},endpoint=client,verify-peer=on,dir=${at(links.folder)}`]
+        : secret === undefined
+          ? []
+          : [`secret,id=${PASSWORD},file=${secret}`]
       const args = [
-        ...(secret === undefined ? [] : ['--object', `secret,id=password,file=${secret}`]),
+        ...objects.flatMap((object) => ['--object', object]),
         ...['--blockdev', JSON.stringify(disk), '--nbd-server', `addr.type=unix,addr.path=${at(socket)}`],
         ...['--export', `type=nbd,id=export,node-name=${EXPORTED_DISK},name=${EXPORTED_DISK},${written}`],
       ]
-      return { socket, args, leftovers: [] }
+      return { socket, args, leftovers: links ? [`${links.folder}/`] : [], ...(links && { links }) }
     }
     default:
       return backend satisfies never
   }
 }
 
+/** Names of the storage daemon's objects. */
+const PASSWORD = 'password'
+const CREDENTIALS = 'tls'
+
+/** QEMU reads certificates by these names in a folder (docs/system/tls.rst). */
+function linksOf(folder: string, ca: string, client: string | undefined) {
+  const own = client === undefined ? {} : { 'client-cert.pem': client, 'client-key.pem': client }
+  return { folder, targets: { 'ca-cert.pem': ca, ...own } }
+}
+
 /** How QEMU's block drivers reach the disk. */
-function serverOf({ login, url }: NetworkDisk) {
-  const password = login && { 'password-secret': 'password' }
+function serverOf({ login, tls, url }: NetworkDisk) {
+  const password = login && { 'password-secret': PASSWORD }
   if (url.startsWith('https:'))
     return { driver: 'https', url, ...(login && { username: login.username }), ...password }
+  if (url.startsWith('nbds:')) {
+    const { host, name, port } = nbdServerOf(url)
+    const server = { type: 'inet', host, port: `${port}` }
+    const checked = { 'tls-creds': CREDENTIALS, 'tls-hostname': tls?.name ?? host }
+    return { driver: 'nbd', server, export: name, ...checked }
+  }
   const [portal = '', target = '', lun] = url.replace('iscsi://', '').split('/')
   const at = { transport: 'tcp', portal, target, lun: Number(lun) }
   return { driver: 'iscsi', ...at, ...(login && { user: login.username }), ...password }

@@ -1,4 +1,4 @@
-import { chmod, chown, copyFile, mkdir, open, rename, rm, stat, unlink } from 'node:fs/promises'
+import { chmod, chown, copyFile, mkdir, open, rename, rm, stat, symlink, unlink } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { AgentError, errnoOf } from '../../../base/errors.ts'
 import { OVMF } from '../../qemu/qemu-arguments.ts'
@@ -20,12 +20,28 @@ export async function makeFolders(folder: string, uid: number): Promise<void> {
   await chown(own, uid, uid)
 }
 
-/** In this instance's folder, also when its steps were written down in a folder that has been moved or copied since. */
+/** Makes a folder of symbolic links anew. A process that may pass the instance's folder can open what they lead to. */
+export async function makeLinks(folder: string, targets: Readonly<Record<string, string>>): Promise<void> {
+  try {
+    await rm(folder, { recursive: true, force: true })
+    await mkdir(folder)
+    await chmod(folder, 0o711)
+    for (const [name, target] of Object.entries(targets)) await symlink(target, join(folder, name))
+  } catch (error) {
+    throw fileError(folder, error)
+  }
+}
+
+/** Removes files, and folders whose paths end in a slash. In this instance's folder, also when its steps were written down in a folder that has been moved or copied since. */
 export async function removeFiles(folder: string, paths: readonly string[]): Promise<void> {
   const name = `/${basename(folder)}/`
   for (const path of paths) {
     const at = path.lastIndexOf(name)
     const file = at < 0 ? path : join(folder, path.slice(at + name.length))
+    if (file.endsWith('/')) {
+      await rm(file, { recursive: true, force: true })
+      continue
+    }
     // What is a folder by now, its processes have made; it goes with the instance's folder.
     await unlink(file).catch((error) => {
       if (!['ENOENT', 'EISDIR'].includes(errnoOf(error) ?? '')) throw error

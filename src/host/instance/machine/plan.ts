@@ -23,7 +23,7 @@ import {
 import type { Secrets } from '../../secrets/secrets.ts'
 import { BACKEND_FIELDS, DEVICE_FIELDS, pathOf } from '../../spec/component-path.ts'
 import { specFromProto } from '../../spec/from-proto.ts'
-import type { VmSpec } from '../../spec/spec.ts'
+import { secretOfDisk, type VmSpec } from '../../spec/spec.ts'
 import { specKey } from '../../spec/spec-key.ts'
 import { runningOf, stoppedSpec, zoneSeconds } from '../documents/document-record.ts'
 import { volumeField } from '../documents/host-machines.ts'
@@ -226,7 +226,7 @@ async function secretsOf(
   for (const [key, backend] of Object.entries(all)) {
     const [uuid, ...fields] =
       backend.kind === 'network-disk'
-        ? [backend.login?.secret, 'secret']
+        ? [secretOfDisk(backend), 'secret']
         : backend.kind === 'file'
           ? [backend.encryption?.secret, BACKEND_FIELDS.file, 'encryption', 'secret']
           : []

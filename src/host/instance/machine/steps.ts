@@ -20,7 +20,7 @@ import { removeFiles as removeLayerFiles } from '../snapshots/overlay-file.ts'
 import { awaitSocket, explainDaemon } from './await-socket.ts'
 import { type CpuShares, pinCpus } from './cpu-shares.ts'
 import type { HostLinks } from './host-links.ts'
-import { makeFolders, makeVariables, removeFiles } from './instance-files.ts'
+import { makeFolders, makeLinks, makeVariables, removeFiles } from './instance-files.ts'
 import { cgroupName } from './limits-of.ts'
 import { Machine, QEMU } from './machine.ts'
 import { inflateBalloon, setPassword, throttleDisk } from './qemu-settings.ts'
@@ -77,6 +77,8 @@ export interface PlannedStep {
   readonly limits?: CgroupLimits
   /** Of the filter: its field in the specification, and what is to be so. */
   readonly filter?: { readonly path: string; readonly ruleset: Ruleset }
+  /** Of the process: a folder of links, by their names, which are made before it. */
+  readonly links?: { readonly folder: string; readonly targets: Readonly<Record<string, string>> }
   /** Whose files are to be in the folder. */
   readonly machine?: MachineOfDocument
   /** Brings files of a saved machine. */
@@ -188,7 +190,8 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
   },
   /** The daemon of a device: words are its backend's key, its name, its socket, and other files that it leaves. */
   daemon: {
-    make: async (context, { words: [key = '', name = '', socket = ''], argv, walls }, { uid }) => {
+    make: async (context, { words: [key = '', name = '', socket = ''], argv, links, walls }, { uid }) => {
+      if (links !== undefined) await makeLinks(links.folder, links.targets)
       const holder = holderOf(context)
       const plan = { name, argv: present(argv), walls, output: 'log' } as const
       const log = join(context.folder, `${name}.log`)

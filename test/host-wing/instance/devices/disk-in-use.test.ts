@@ -61,3 +61,14 @@ it.each(['iscsi://HOST/iqn.2026-11.Example:disk/01', 'iscsi://host:3260/iqn.2026
     ).not.toThrow()
   },
 )
+
+it.each([
+  ['nbds://HOST:10809/disk', true],
+  ['nbds://host/Disk', false],
+  ['nbds://host:10810/disk', false],
+])('an export of a server is the disk nbds://host/disk also as %s: %s', (url, isSame) => {
+  const { asking } = others(['holder'], 'nbds://host/disk')
+  const refused = expect(() => refuseServed(disk(url), asking, new Map()))
+  if (isSame) refused.toThrow('instance web has this disk')
+  else refused.not.toThrow()
+})
