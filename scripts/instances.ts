@@ -23,6 +23,7 @@ try {
       'test/host/wing/service/daemon-deaths.test.ts',
       'test/host/wing/snapshots',
       'test/host/wing/migration',
+      'test/host/wing/documents/full-disk.test.ts',
     ],
     write: (text) => process.stdout.write(text),
     env: { ...process.env, [INSTANCES.lives]: String(lives), [INSTANCES.seed]: String(seed) },

@@ -179,18 +179,28 @@ export async function checkOutside(saved: OutsideFile, path: string): Promise<vo
 
 /** Brings a file of a saved machine elsewhere; where both names can be of one file, and it stays as it is, they are. */
 export async function bring(from: string, to: string, how: 'link' | 'copy'): Promise<void> {
-  await mkdir(dirname(to), { recursive: true, mode: 0o700 })
-  await rm(to, { force: true })
-  if (how === 'link')
-    try {
-      return await link(from, to)
-    } catch (error) {
-      if (!['EXDEV', 'EPERM', 'EMLINK'].includes(errnoOf(error) ?? '')) throw error
-    }
-  await copyFile(from, to)
-  await using file = await open(to, 'r+')
-  await file.chmod(0o600)
-  await file.sync()
+  try {
+    await mkdir(dirname(to), { recursive: true, mode: 0o700 })
+    await rm(to, { force: true })
+    if (how === 'link' && (await isLinked(from, to))) return
+    await copyFile(from, to)
+    await using file = await open(to, 'r+')
+    await file.chmod(0o600)
+    await file.sync()
+  } catch (error) {
+    throw fileError(to, error)
+  }
+}
+
+/** Whether another name of the file could be made. */
+async function isLinked(from: string, to: string): Promise<boolean> {
+  try {
+    await link(from, to)
+    return true
+  } catch (error) {
+    if (!['EXDEV', 'EPERM', 'EMLINK'].includes(errnoOf(error) ?? '')) throw error
+    return false
+  }
 }
 
 /** As answers have it. */

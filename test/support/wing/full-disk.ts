@@ -1,14 +1,16 @@
-// Calls of a daemon whose state folder has ever more room, until they succeed: FOLDER. Each attempt is a line of JSON. The state
-// folder is a file system of its own, so that this wants a mount namespace.
+// Calls of a daemon whose state folder has ever more room, until they succeed: FOLDER CALL… Each attempt is a line of JSON. The
+// state folder is a file system of its own, so that this wants a mount namespace.
 import { execFileSync } from 'node:child_process'
-import { mkdirSync, readdirSync, rmSync, statfsSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, rmSync, statfsSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { AgentError, messageOf } from '../../../src/base/errors.ts'
 import {
   ChangeStateRequest_Change as Change,
+  CloneInstanceRequest,
   EnsureInstanceRequest,
   PlugRequest,
   SnapshotRequest,
+  SuspendInstanceRequest,
 } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import { openRegistry } from '../../../src/host/instance/registry/open-registry.ts'
 import { image, openReal } from './real-wing.ts'
@@ -24,7 +26,7 @@ export interface Attempt {
   readonly left: readonly string[]
 }
 
-type Call = 'ensure' | 'run' | 'plug' | 'snapshot' | 'revert' | 'merge'
+type Call = 'ensure' | 'run' | 'plug' | 'snapshot' | 'revert' | 'merge' | 'suspend' | 'resume' | 'clone'
 
 interface Work {
   readonly before: () => Promise<unknown>
@@ -32,13 +34,13 @@ interface Work {
   readonly undo: () => Promise<unknown>
 }
 
-await main(process.argv[2] ?? '')
+await main(process.argv[2] ?? '', process.argv.slice(3))
 
-async function main(folder: string): Promise<void> {
+async function main(folder: string, calls: readonly string[]): Promise<void> {
   const [full, disks] = ['full', 'disks'].map((each) => join(folder, each))
   if (full === undefined || disks === undefined) throw new Error('no folders')
   for (const each of [full, disks]) mkdirSync(each)
-  const options = 'size=16m,nr_inodes=200,mode=755'
+  const options = 'size=96m,nr_inodes=200,mode=755'
   execFileSync('mount', ['-t', 'tmpfs', '-o', options, 'tmpfs', full])
   const catalogue = join(disks, 'catalogue.toml')
   const volumes = ['root', 'more'].map((each) => `[volumes.${each}]\npath = "${image(disks, each, 8)}"\n`)
@@ -68,6 +70,15 @@ async function main(folder: string): Promise<void> {
   const kill = () => change(Change.KILL)
   const features = 'storage: [{source: more}]'
   const plug = () => instances.plug(PlugRequest.fromPartial({ key, deviceKey: 'more', features }), ADMIN)
+  const name = 's'
+  const suspend = () =>
+    instances.suspend(SuspendInstanceRequest.fromPartial({ key, name, withoutAgent: true }), ADMIN)
+  const resume = () =>
+    instances.ensure(EnsureInstanceRequest.fromPartial({ properties: { key }, saved: { name } }), ADMIN)
+  const clone = () => {
+    const request = { saved: name, count: 1, name: 'clone', withoutAgent: true }
+    return instances.clone(CloneInstanceRequest.fromPartial(request), ADMIN, nothing)
+  }
   const works: Readonly<Record<Call, Work>> = {
     ensure: { before: nothing, call: ensure, undo: remove },
     run: { before: inOrder(ensure, kill), call: run, undo: kill },
@@ -79,14 +90,23 @@ async function main(folder: string): Promise<void> {
       undo: nothing,
     },
     merge: { before: inOrder(ensure, run, snapshot), call: merge, undo: snapshot },
+    suspend: { before: inOrder(ensure, run, snapshot), call: suspend, undo: resume },
+    resume: { before: inOrder(ensure, run, snapshot, suspend), call: resume, undo: suspend },
+    clone: {
+      before: inOrder(ensure, run, snapshot, suspend),
+      call: clone,
+      undo: () => instances.remove('clone', ADMIN),
+    },
   }
 
   /** Files and rows, and what the instance is. */
   const present = async (): Promise<readonly string[]> => {
-    const files = readdirSync(join(state, 'instances'), { recursive: true }).map(String)
+    const files = ['instances', 'saved', 'keepers'].flatMap((each) => filesIn(join(state, each)))
     const steps = [...(await registry.load('steps')).keys()].map((step) => `step ${step}`)
-    const all = instances.list(ADMIN).map(({ properties, state: is }) => `${properties?.key} is ${is}`)
-    const [own] = all.length === 0 ? [] : [await instances.get(key, ADMIN)]
+    const listed = instances.list(ADMIN)
+    const all = listed.map(({ properties, state: is }) => `${properties?.key} is ${is}`)
+    const [first] = listed
+    const own = first && (await instances.get(first.properties?.key ?? '', ADMIN))
     const devices = Object.keys(own?.devices ?? {}).map((each) => `device ${each}`)
     const { configurations: { saved, desired, current } = {} } = own ?? {}
     const machines = [saved, desired, current].map((machine, index) => `machine ${index}: ${machine}`)
@@ -106,7 +126,8 @@ async function main(folder: string): Promise<void> {
   }
 
   try {
-    for (const [name, { before, call, undo }] of Object.entries(works)) {
+    for (const [what, { before, call, undo }] of Object.entries(works)) {
+      if (!calls.includes(what)) continue
       await before()
       // Folders and logs that stay are there from now on.
       await call()
@@ -115,7 +136,7 @@ async function main(folder: string): Promise<void> {
         let [step, last] = [1, '']
         for (let room = 0; ; room += step) {
           const { message, ...others } = await attempt(call, resource, room)
-          process.stdout.write(`${JSON.stringify({ call: name, message, ...others })}\n`)
+          process.stdout.write(`${JSON.stringify({ call: what, message, ...others })}\n`)
           if (message !== undefined) await call()
           await undo()
           if (message === undefined) break
@@ -126,12 +147,17 @@ async function main(folder: string): Promise<void> {
         }
       }
       await remove().catch(() => {})
+      await instances.deleteSaved(name, ADMIN).catch(() => {})
     }
   } finally {
     await remove().catch(() => {})
     await instances.close()
     await registry.close()
   }
+}
+
+function filesIn(folder: string): readonly string[] {
+  return existsSync(folder) ? readdirSync(folder, { recursive: true }).map(String) : []
 }
 
 function codeOf(error: unknown): string {
@@ -143,7 +169,7 @@ function fill(folder: string, resource: Attempt['resource'], room: number): void
   mkdirSync(folder)
   if (resource === 'blocks') {
     const { bavail, bsize } = statfsSync(folder)
-    writeFileSync(join(folder, 'filler'), Buffer.alloc((bavail - room) * bsize, 1))
+    writeFileSync(join(folder, 'filler'), Buffer.alloc(Math.max(0, bavail - room) * bsize, 1))
     return
   }
   const { ffree } = statfsSync(folder)

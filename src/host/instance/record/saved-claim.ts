@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { link, readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { AgentError, errnoOf } from '../../../base/errors.ts'
+import { fileError } from '../snapshots/overlay-file.ts'
 
 /** Who a saved machine has become. */
 export interface SavedClaim {
@@ -24,7 +25,7 @@ export async function claimSaved(saved: string, claim: SavedClaim): Promise<void
     await writeFile(own, JSON.stringify(claim), { flag: 'wx', mode: 0o600, flush: true })
     await link(own, path)
   } catch (error) {
-    if (errnoOf(error) !== 'EEXIST') throw error
+    if (errnoOf(error) !== 'EEXIST') throw fileError(path, error)
     const present = await readClaim(saved)
     if (present?.id === claim.id && present.folder === claim.folder) return
     throw resumedAlready(saved, present)

@@ -2,6 +2,7 @@ import { execFile } from 'node:child_process'
 import { chmodSync, readFileSync } from 'node:fs'
 import { promisify } from 'node:util'
 import { expect, it } from 'vitest'
+import { INSTANCES } from '../../../../scripts/test/instances-run.ts'
 import { temporaryFolder } from '../../../support/temporary-folder.ts'
 import type { Attempt } from '../../../support/wing/full-disk.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
@@ -20,37 +21,53 @@ const WANTED: Readonly<Record<Attempt['call'], readonly string[]>> = {
   snapshot: ['*.qcow2'],
   revert: ['*.qcow2'],
   merge: [],
+  // What else is lacking is told with the step and the folder.
+  suspend: ['*.qcow2', 'console.ring', 's', 'uefi-variables.fd'],
+  resume: ['*.qcow2', 'console.ring', 'resumed.json', 'uefi-variables.fd'],
+  clone: ['disks', '*.qcow2', 'console.ring', 'uefi-variables.fd'],
 }
 
-it('a full disk refuses each step of a life by its file, leaves nothing of it, and takes it once there is room', async () => {
-  const folder = temporaryFolder()
-  chmodSync(folder, 0o755)
-  const words = ['--mount', '--propagation', 'private', process.execPath, SCRIPT, folder]
-  const { stdout } = await promisify(execFile)('unshare', words, { maxBuffer: 2 ** 24 })
-  const attempts = stdout
-    .trimEnd()
-    .split('\n')
-    .map((line): Attempt => JSON.parse(line))
-  const failed = attempts.filter(({ message }) => message !== undefined)
-  expect(failed.filter(({ left }) => left.length > 0)).toEqual([])
-  expect(failed.filter(({ code }) => code !== 'RESOURCE_EXHAUSTED')).toEqual([])
-  const named = failed.map(({ call, message = '' }) => ({ call, file: fileOf(message, folder) }))
-  expect(named.filter(({ file }) => file === REGISTRY)).not.toEqual([])
-  for (const [call, files] of Object.entries(WANTED)) {
-    const own = new Set(named.flatMap((each) => (each.call === call ? [each.file] : [])))
-    own.delete(REGISTRY)
-    expect([call, [...own].sort()]).toEqual([call, files.toSorted()])
-  }
-  // All of them have succeeded in the end.
-  expect(attempts).toHaveLength(failed.length + 2 * Object.keys(WANTED).length)
-  expect(leftovers(folder)).toEqual([])
-  expect(readFileSync('/proc/self/mounts', 'utf8')).not.toContain(folder)
-}, 600_000)
+/** `npm run instances` saves machines, and this group does what is done more often. */
+const ALL = process.env[INSTANCES.lives] !== undefined
+const LIFE = ['ensure', 'run', 'plug', 'snapshot', 'revert', 'merge'] as const
+const SAVED = ['suspend', 'resume', 'clone'] as const
+
+it.each([['a life', LIFE], ...(ALL ? ([['a machine as a file', SAVED]] as const) : [])] as const)(
+  'a full disk refuses each step of %s by its file, leaves nothing of it, and takes it once there is room',
+  async (_, calls) => {
+    const folder = temporaryFolder()
+    chmodSync(folder, 0o755)
+    const words = ['--mount', '--propagation', 'private', process.execPath, SCRIPT, folder, ...calls]
+    const { stdout } = await promisify(execFile)('unshare', words, { maxBuffer: 2 ** 24 })
+    const attempts = stdout
+      .trimEnd()
+      .split('\n')
+      .map((line): Attempt => JSON.parse(line))
+    const failed = attempts.filter(({ message }) => message !== undefined)
+    expect(failed.filter(({ left }) => left.length > 0)).toEqual([])
+    expect(failed.filter(({ code }) => code !== 'RESOURCE_EXHAUSTED')).toEqual([])
+    const named = failed.map(({ call, message = '' }) => ({ call, file: fileOf(message, folder) }))
+    expect(named.filter(({ file }) => file === REGISTRY)).not.toEqual([])
+    for (const call of calls) {
+      const files = WANTED[call]
+      const own = new Set(named.flatMap((each) => (each.call === call ? [each.file] : [])))
+      own.delete(REGISTRY)
+      expect([call, [...own].sort()]).toEqual([call, files.toSorted()])
+    }
+    // All of them have succeeded in the end.
+    expect(attempts).toHaveLength(failed.length + 2 * calls.length)
+    expect(leftovers(folder)).toEqual([])
+    expect(readFileSync('/proc/self/mounts', 'utf8')).not.toContain(folder)
+  },
+  600_000,
+)
 
 /** `/folder/full/s/instances/n-1/exits: ENOSPC` is of `exits`, and so is `holder of /folder/full/s/instances/n-1: exits: ENOSPC`. */
 function fileOf(message: string, folder: string): string {
   const [, path = '', file] =
-    /^(?:holder of )?(\/.*?)(?:: ([\w.]+))?: (?:ENOSPC|database or disk is full)$/.exec(message) ?? []
+    /^(?:holder of |clone \w+: |[a-z]+: )?(\/.*?)(?:: ([\w.]+))?: (?:ENOSPC|database or disk is full)$/.exec(
+      message,
+    ) ?? []
   if (!path.startsWith(`${folder}/`)) return message
   const name = file ?? path.slice(path.lastIndexOf('/') + 1)
   return name.replace(/^\d+/, '*').replace(/^n-\w+$/, 'n-*')

@@ -1,17 +1,22 @@
+import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
 import {
   chownSync,
   closeSync,
+  mkdtempSync,
   openSync,
+  readdirSync,
   readFileSync,
+  rmdirSync,
   rmSync,
+  statfsSync,
   statSync,
   writeFileSync,
   writeSync,
 } from 'node:fs'
 import { connect, createServer } from 'node:net'
 import { join } from 'node:path'
-import { describe, expect, it } from 'vitest'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { INSTANCES } from '../../../../scripts/test/instances-run.ts'
 import { errnoOf } from '../../../../src/base/errors.ts'
 import {
@@ -25,6 +30,7 @@ import { findHolder } from '../../../../src/host/instance/holder/start-holder.ts
 import { guestSocket } from '../../../../src/host/instance/machine/daemon-steps.ts'
 import { factsOf } from '../../../../src/host/migration/memory-file.ts'
 import { runServices } from '../../../support/agent/run-services.ts'
+import { temporaryFolder } from '../../../support/temporary-folder.ts'
 import { memoryOfClone } from '../../../support/vm/saved/clone-memory.ts'
 import { CountingMachines } from '../../../support/wing/counting-machine.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
@@ -33,6 +39,8 @@ import { ADMIN, file } from '../../../support/wing/requests.ts'
 import { tinyGuest } from '../../../support/wing/tiny-guest.ts'
 
 const TIMEOUT_MS = 60_000
+/** Too few for the ring of a console. */
+const FREE_BLOCKS = 16
 
 async function clone(host: CountingMachines, name: string) {
   const request = CloneInstanceRequest.fromPartial({ saved: 'one', count: 1, name, withoutAgent: true })
@@ -123,6 +131,54 @@ describe('a machine that is suspended while something else is done with it', { t
       expect(await host.resume()).toMatchObject({ state: State.RUNNING })
     }
     await end(host)
+  })
+})
+
+describe('a full disk', { timeout: TIMEOUT_MS }, () => {
+  // Not among the temporary folders: those of dead runs are swept, which a mount would prevent.
+  let small: string
+  beforeEach(() => {
+    small = mkdtempSync('/run/full-')
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=24m,mode=755', 'tmpfs', small])
+  })
+  afterEach(() => {
+    execFileSync('umount', ['-l', small])
+    rmdirSync(small)
+  })
+
+  it('refuses a suspend, a resume and a clone by the file, and leaves nothing of them', async () => {
+    const host = new CountingMachines(small, temporaryFolder())
+    await host.make()
+    const kept = ['saved', 'saved/+own', 'keepers']
+    const present = () =>
+      readdirSync(small, { recursive: true })
+        .filter((name) => !kept.includes(`${name}`.replace(/^keepers.*/, 'keepers')))
+        .toSorted()
+    const full = async (work: () => Promise<unknown>, text: string) => {
+      const before = present()
+      const filler = join(small, 'filler')
+      const { bavail, bsize } = statfsSync(small)
+      writeFileSync(filler, Buffer.alloc((bavail - FREE_BLOCKS) * bsize, 1))
+      await expect(work()).rejects.toMatchObject({
+        code: 'RESOURCE_EXHAUSTED',
+        message: expect.stringMatching(text),
+      })
+      rmSync(filler)
+      expect(present()).toEqual(before)
+    }
+    await full(() => host.suspend(), '^memory: .*: ENOSPC$')
+    await host.counted('web', 100)
+    await host.told()
+    await host.suspend()
+    await full(() => host.resume(), 'console.ring: ENOSPC$')
+    await full(() => clone(host, 'c'), 'console.ring: ENOSPC; no clone was made$')
+    await host.resume()
+    await host.counted('web', 100)
+    await host.told()
+    const instances = await host.open()
+    await instances.remove('web', ADMIN)
+    await host.leave()
+    expect(leftovers(small).filter((line) => !line.startsWith(`tmpfs ${small} `))).toEqual([])
   })
 })
 
