@@ -13,9 +13,10 @@ import {
   type PciAddress,
   placeName,
 } from './machine.ts'
+import { movedCpu, pluggedCpu } from './plugged-cpu.ts'
 
 /** The features whose devices a running guest takes. */
-const PLUGGED = ['storage', 'network'] as const
+const PLUGGED = ['storage', 'network', 'cpu'] as const
 
 /**
  * The machine with one more device, named `key`, of features that have it alone, at a place that is free while the machine runs.
@@ -23,7 +24,13 @@ const PLUGGED = ['storage', 'network'] as const
  */
 export function withPlugged(machine: Machine, features: unknown, key: string, defaults = DEFAULTS): Machine {
   const at = 'features'
-  const [name, item] = onlyItem(features, at)
+  const [name, wish] = onlyFeature(features, at)
+  if (name === 'cpu') {
+    const field = `${at}.cpu`
+    if (Object.hasOwn(machine.devices, key)) refuse(field, `name ${shown(key)}: already that of a device`)
+    return withDevice(machine, key, pluggedCpu(machine, wish, field), { at, field })
+  }
+  const item = onlyItem(wish, `${at}.${name}`)
   const { name: own = key } = item
   if (own !== key) refuse(`${at}.${name}[0].name`, `${shown(String(own))}: want ${key}, or none`)
   const wishes: Readonly<Record<string, unknown>> = featuresShape.read(
@@ -48,15 +55,22 @@ export function withPlugged(machine: Machine, features: unknown, key: string, de
     )
   if (device.address?.type === 'pci') checkFree(machine, device.address, `${at}.${name}[0].address`)
   const address = device.address ?? (pci === undefined ? undefined : freePlace(machine))
-  const next = {
-    ...draft,
-    devices: { ...machine.devices, [key]: { ...plain, ...(address && { address }), plugged: true } },
-    backends,
-  }
-  const read = machineShape.read(next, '')
+  const placed = { ...plain, ...(address && { address }) }
+  const field = `${at}.${name}[0]`
+  return withDevice({ ...draft, devices: machine.devices, backends }, key, placed, { at, field })
+}
+
+function withDevice(
+  machine: Machine,
+  key: string,
+  device: MachineDevice,
+  { at, field }: Readonly<Record<'at' | 'field', string>>,
+): Machine {
+  const devices = { ...machine.devices, [key]: { ...device, plugged: true } }
+  const read = machineShape.read({ ...machine, devices }, '')
   checkMachine(read, {
     whole: at,
-    device: (each) => (each === key ? `${at}.${name}[0]` : pathOf('devices', each)),
+    device: (each) => (each === key ? field : pathOf('devices', each)),
     fields: { address: 'address', bootOrder: 'bootOrder', mac: 'mac', serial: 'serial' },
   })
   return read
@@ -110,7 +124,8 @@ export function withPlugsOf(machine: Machine, before: Machine): Machine {
     const isTaken = address?.type === 'pci' && !isFree(next, address)
     const place = isTaken ? { address: freePlace(next) } : {}
     const behind = before.backends[backend]
-    const devices = { ...next.devices, [key]: { ...device, ...place } }
+    const own = device.kind === 'cpu' ? movedCpu(next, device) : device
+    const devices = { ...next.devices, [key]: { ...own, ...place } }
     next = { ...next, devices, backends: { ...next.backends, ...(behind && { [backend]: behind }) } }
   }
   for (const [key, { name = '', replaced }] of Object.entries(before.backends)) {
@@ -128,15 +143,19 @@ function without<T>(all: Readonly<Record<string, T>>, keys: readonly string[]): 
   return Object.fromEntries(Object.entries(all).filter(([key]) => !keys.includes(key)))
 }
 
-function onlyItem(features: unknown, at: string): readonly [string, Readonly<Record<string, unknown>>] {
-  const [[name, list] = [], ...others] = isObject(features) ? Object.entries(features) : []
+function onlyFeature(features: unknown, at: string): readonly [string, unknown] {
+  const [[name, wish] = [], ...others] = isObject(features) ? Object.entries(features) : []
   const want = `want one of ${PLUGGED.join(', ')} with one device`
   if (name === undefined || others.length > 0) return refuse(at, want)
   if (!PLUGGED.some((each) => each === name))
     return refuse(`${at}.${name}`, `a running machine takes none, ${want}`)
-  const [item, ...more] = Array.isArray(list) ? list : [list]
-  if (more.length > 0) return refuse(`${at}.${name}`, `${more.length + 1} devices, want one`)
-  return [name, isObject(item) ? item : { source: item }]
+  return [name, wish]
+}
+
+function onlyItem(wish: unknown, at: string): Readonly<Record<string, unknown>> {
+  const [item, ...more] = Array.isArray(wish) ? wish : [wish]
+  if (more.length > 0) return refuse(at, `${more.length + 1} devices, want one`)
+  return isObject(item) ? item : { source: item }
 }
 
 function draftOf({ devices }: Machine) {

@@ -168,7 +168,7 @@ export const MACHINE_COMMANDS = [
     name: 'plug',
     summary: 'add a device to a paused or running machine',
     details: [
-      'FILE has `device` and, for all but ports and bridges, its `backend`. For an instance that was made of a document it has features with one device: `storage: [{source: data}]`.',
+      'FILE has `device` and, for all but ports and bridges, its `backend`. For an instance that was made of a document it has features with one device: `storage: [{source: data}]`, or `cpu: 1`.',
     ],
     options: ASKS,
     arguments: [KEY, DEVICE, FILE],

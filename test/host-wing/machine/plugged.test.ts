@@ -1,11 +1,15 @@
 import { describe, expect, it } from 'vitest'
+import { domainXml } from '../../../src/host/machine/libvirt/domain-xml.ts'
 import {
   withoutMachineDevices,
   withPlugged,
   withPlugsOf,
   withSource,
 } from '../../../src/host/machine/plugged.ts'
+import { asSpec } from '../../../src/host/qemu/machine/as-spec.ts'
+import { machineArguments } from '../../../src/host/qemu/machine/machine-arguments.ts'
 import { expanded, pciPlace } from '../../support/host-wing/expansion.ts'
+import { nullBackends } from '../../support/wing/fakes/null-backends.ts'
 
 const MEMORY = { memory: 64, storage: [{ source: 'a' }, { source: 'b' }] }
 const plugged = (machine: ReturnType<typeof expanded>, key: string) =>
@@ -59,6 +63,43 @@ describe('another name behind a device', () => {
   ])('is refused for %s by %j', (backend, source, message) => {
     const machine = expanded({ ...MEMORY, storage: [{ source: 'a' }], rng: true })
     expect(() => withSource(machine, backend, source)).toThrow(message)
+  })
+})
+
+describe('a CPU that is plugged in', () => {
+  const ROOM = { memory: 64, cpu: { present: 1, topology: { sockets: 2, threads: 2 } } }
+  const more = (machine: ReturnType<typeof expanded>, ...keys: readonly string[]) =>
+    keys.reduce((before, key) => withPlugged(before, { cpu: 1 }, key), machine)
+  const places = ({ devices }: ReturnType<typeof expanded>) =>
+    Object.entries(devices).flatMap(([key, { kind, properties }]) =>
+      kind === 'cpu' ? [[key, properties['socket-id'], properties['thread-id']].join(' ')] : [],
+    )
+
+  it('takes the first place that is free', () => {
+    const all = more(expanded(ROOM), 'a', 'b', 'c')
+    expect(places(all)).toEqual(['a 0 1', 'b 1 0', 'c 1 1'])
+    expect(places(more(withoutMachineDevices(all, ['b']), 'd'))).toEqual(['a 0 1', 'c 1 1', 'd 1 0'])
+    expect(() => more(all, 'd')).toThrow('no room for another CPU, all 4 are present')
+    expect(() => more(expanded({ ...ROOM, storage: [{ source: 'v' }] }), 'disk0')).toThrow(
+      'features.cpu: name "disk0": already that of a device',
+    )
+  })
+
+  it('keeps its place in a machine that is expanded anew, unless that is taken', () => {
+    const before = withoutMachineDevices(more(expanded(ROOM), 'a', 'b'), ['a'])
+    expect(places(withPlugsOf(expanded(ROOM), before))).toEqual(['b 1 0'])
+    const larger = { ...ROOM, cpu: { ...ROOM.cpu, present: 3 } }
+    expect(places(withPlugsOf(expanded(larger), before))).toEqual(['b 1 1'])
+    expect(() => withPlugsOf(expanded({ memory: 64, cpu: 2 }), before)).toThrow('no room for another CPU')
+  })
+
+  it('is one of the CPUs in the words of a specification, of QEMU and of libvirt', () => {
+    const machine = more(expanded(ROOM), 'a')
+    expect(asSpec(machine, {}).board).toMatchObject({ cpus: 2, room: { cpus: 2 } })
+    const words = machineArguments(machine, { acceleration: 'tcg', nowMs: 0, provide: nullBackends('/run') })
+    const place = 'socket-id=0,core-id=0,thread-id=1'
+    expect(words.join(' ')).toContain(`-device Westmere-x86_64-cpu,id=name-a,${place}`)
+    expect(domainXml(machine)).toContain('<vcpu current="2">4</vcpu>')
   })
 })
 

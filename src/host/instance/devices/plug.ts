@@ -31,6 +31,7 @@ import { checkSteps, makeSteps, undoSteps } from '../machine/steps.ts'
 import { refuseLayered } from '../snapshots/layers.ts'
 import { closeUnused } from './descriptor-sets.ts'
 import { refuseBases, refuseOthersBases, refuseServed, servedDisks } from './disk-in-use.ts'
+import { isHeld } from './held-cpu.ts'
 import { openerOf, partsHostOf } from './parts-host-of.ts'
 import type { PlugParts } from './plug-parts.ts'
 import { type Providers, providerSteps, providersOf, toRecord } from './provider-steps.ts'
@@ -141,6 +142,7 @@ export async function unplug(instance: MachineInstance, request: UnplugRequest):
     }
     await recorded.commit({ set, kind: 'device', text: `device ${deviceKey} is to leave` })
   }
+  if (await isHeld(instance, deviceKey)) return
   const id = qemuId(specKey(deviceKey))
   const grace = AbortSignal.timeout(request.graceMs === 0 ? context.limits.unplugMs : request.graceMs)
   const gone = qmp.event(
@@ -208,6 +210,7 @@ export async function settlePlugs(instance: MachineInstance): Promise<void> {
     }
   }
   for (const key of recorded.record.leaving) {
+    if (await isHeld(instance, key)) continue
     // The daemon may have died before it asked the guest.
     const id = qemuId(specKey(key))
     await instance

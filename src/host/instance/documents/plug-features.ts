@@ -3,7 +3,7 @@ import type { PlugRequest, Specification } from '../../../gen/microvm/instance/v
 import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { parseYaml } from '../../machine/document/parse-yaml.ts'
 import { withoutMachineDevices, withPlugged } from '../../machine/plugged.ts'
-import { asSpec } from '../../qemu/machine/as-spec.ts'
+import { asSpec, type Backends } from '../../qemu/machine/as-spec.ts'
 import { machineDeviceParts } from '../../qemu/machine/machine-arguments.ts'
 import { provisionsFor } from '../../qemu/machine/provisions.ts'
 import type { Part } from '../../qemu/parts.ts'
@@ -47,9 +47,11 @@ export async function plannedFeatures(
   const present = all.desired?.devices[key]
   if (present !== undefined) {
     const same = withPlugged(withoutMachineDevices(machine, [key]), wish, key, machines.defaults)
+    // Its place tells one CPU from another, and no wish has it.
+    const isCpu = present.kind === 'cpu' && same.devices[key]?.kind === 'cpu'
     const isEqual = JSON.stringify(same.devices[key]) === JSON.stringify({ ...present, plugged: true })
     if (
-      isEqual &&
+      (isEqual || isCpu) &&
       JSON.stringify(same.backends[`${key}-backend`]) === JSON.stringify(machine.backends[`${key}-backend`])
     )
       return undefined
@@ -62,7 +64,8 @@ export async function plannedFeatures(
   const device = next.devices[key]
   const backend = device?.backend ?? ''
   const at = `features.${device?.kind === 'nic' ? 'network' : 'storage'}[0]`
-  const provided = await machines.provide(next, record, context.folder, new Map([[backend, at]]))
+  const fields = new Map(backend === '' ? [] : [[backend, at]])
+  const provided = await machines.provide(next, record, context.folder, fields)
   const found = provided.backends[backend]
   const nextBackends = found === undefined ? backends : { ...backends, [backend]: found }
   const wished = next.backends[backend]
@@ -146,17 +149,21 @@ export function withoutPresent(
   keys: readonly string[],
 ): Partial<InstanceRecord> {
   const { specification } = record
-  const own = specification && { specification: withoutDevices(specification, keys) }
+  const own = specification && withoutDevices(specification, keys)
   const { document } = withoutDesired(record, keys)
   const { current } = machinesOf(record) ?? {}
-  if (document === undefined) return { ...own }
-  const left = current && JSON.stringify(withoutMachineDevices(current, keys))
+  if (document === undefined) return { ...(own && { specification: own }) }
+  const left = current && withoutMachineDevices(current, keys)
   const gone = backendsBehind(record, keys)
-  const backends = Object.entries(JSON.parse(document.backends || '{}')).filter(
-    ([key]) => !gone.includes(key),
-  )
+  const all: Readonly<Backends> = JSON.parse(document.backends || '{}')
+  const backends = Object.fromEntries(Object.entries(all).filter(([key]) => !gone.includes(key)))
+  // It counts the CPUs.
+  const board = left && specToProto(asSpec(left, backends)).board
   return {
-    ...own,
-    document: { ...document, current: left ?? '', backends: JSON.stringify(Object.fromEntries(backends)) },
+    ...(own && { specification: { ...own, ...(board && { board }) } }),
+    document: {
+      ...{ ...document, backends: JSON.stringify(backends) },
+      current: left ? JSON.stringify(left) : '',
+    },
   }
 }

@@ -48,6 +48,8 @@ const KINDS: Readonly<Record<string, MakeElements>> = {
   'virtio-serial-controller': (own) => [
     controller(own, 'virtio-serial', { ports: number(own.device.properties.max_ports) }),
   ],
+  // The number of CPUs has it.
+  cpu: () => [],
   'root-port': (own) => [bus(own, 'pcie-root-port', own.device.properties.chassis)],
   'pci-bridge': (own) => [bus(own, 'pci-bridge', own.device.properties.chassis_nr)],
   disk: diskElements,

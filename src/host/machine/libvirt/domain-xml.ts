@@ -1,5 +1,6 @@
 import { refuse } from '../../spec/component-path.ts'
 import type { Machine } from '../machine.ts'
+import { presentCpus } from '../plugged-cpu.ts'
 import { deviceElements } from './device-elements.ts'
 import { type Element, element, xmlText } from './element.ts'
 
@@ -15,6 +16,7 @@ export function domainXml(machine: Machine): string {
   if (cpu.exclusive !== undefined)
     refuse('cpu.exclusive', 'libvirt wants the numbers of CPUs: without a host there are none')
   const hasRoom = memory.maximumMib > memory.sizeMib
+  const cpus = presentCpus(machine)
   return xmlText(
     element(
       'domain',
@@ -26,7 +28,7 @@ export function domainXml(machine: Machine): string {
       hasRoom ? kib('maxMemory', memory.maximumMib, { slots: memory.slots }) : undefined,
       hugePages(machine),
       iothreads > 0 ? element('iothreads', {}, String(iothreads)) : undefined,
-      element('vcpu', { current: cpu.present < cpu.count ? cpu.present : undefined }, String(cpu.count)),
+      element('vcpu', { current: cpus < cpu.count ? cpus : undefined }, String(cpu.count)),
       sysinfo(machine),
       system(machine),
       features(machine),

@@ -1,5 +1,6 @@
 import { usesAddresses } from '../../machine/features/devices/network.ts'
 import { FIRMWARE_KEYS, type Machine, type MachineDevice, type Scalar } from '../../machine/machine.ts'
+import { presentCpus } from '../../machine/plugged-cpu.ts'
 import {
   type Backend,
   type Device,
@@ -19,8 +20,9 @@ export type Backends = Readonly<Record<string, Backend | NetworkDisk>>
  */
 export function asSpec(machine: Machine, backends: Backends): VmSpec {
   const { board, cpu, firmware, memory } = machine
+  const cpus = presentCpus(machine)
   const room = {
-    cpus: cpu.count - cpu.present,
+    cpus: cpu.count - cpus,
     memoryMib: memory.maximumMib - memory.sizeMib,
     memorySlots: memory.slots,
   }
@@ -38,7 +40,7 @@ export function asSpec(machine: Machine, backends: Backends): VmSpec {
   )
   return {
     board: {
-      ...{ machine: board.machine, memoryMib: memory.sizeMib, cpus: cpu.present },
+      ...{ machine: board.machine, memoryMib: memory.sizeMib, cpus },
       ...((room.cpus > 0 || room.memoryMib > 0) && { room }),
       ...{ kernel: pathOf(FIRMWARE_KEYS.kernel), initrd: pathOf(FIRMWARE_KEYS.initrd) },
       ...{ commandLine: firmware.commandLine ?? '', firmware: firmware.type },

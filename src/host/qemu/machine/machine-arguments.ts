@@ -194,12 +194,14 @@ export function machineDeviceParts(
 
 const NOTHING: Provision = { parts: [], properties: {} }
 
-/** A virtio device of machine `microvm` is no device of PCI. */
+/** A virtio device of machine `microvm` is no device of PCI. A CPU is one like the others. */
 export function typeOf(
   machine: Machine,
-  { model }: Pick<MachineDevice, 'model'>,
+  { kind, model }: Pick<MachineDevice, 'kind' | 'model'>,
   provided: Pick<Provision, 'model'> = {},
 ): string {
+  const { cpu } = machine
+  if (kind === 'cpu') return `${cpu.expansion === undefined ? cpu.model : 'base'}-x86_64-cpu`
   const type = provided.model ?? model
   if (!/^(?:virtio|vhost)-/.test(type) || type === 'virtio-vga') return type
   return `${type}-${isPc(machine) || isQ35(machine) ? 'pci' : 'device'}`

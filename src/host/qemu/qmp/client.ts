@@ -233,6 +233,7 @@ interface QmpCommands {
   system_reset: { args: Record<never, never>; result: Record<never, never> }
   cont: { args: Record<never, never>; result: Record<never, never> }
   stop: { args: Record<never, never>; result: Record<never, never> }
+  'query-kvm': { args: Record<never, never>; result: { readonly enabled: boolean } }
   'query-status': {
     args: Record<never, never>
     result: { readonly status: string; readonly running: boolean }

@@ -742,7 +742,7 @@ export interface PlugRequest {
     | undefined;
   /**
    * Of an instance that was made of a document, in place of device and backend: the features of a document, in YAML or JSON,
-   * with the one device, such as `storage: [{source: data}]`. Its name is the key.
+   * with the one device, such as `storage: [{source: data}]`, or `cpu: 1` for one CPU more. Its name is the key.
    */
   features?: string | undefined;
 }
