@@ -34,6 +34,7 @@ const PLUGGED_BUSY_MS = 5000
 export class FreezingMachine {
   readonly #folder = makeTemporaryFolder(tmpdir())
   readonly #way: Way
+  readonly #byVsock: boolean
   #link: GuestLink | undefined
   #qemu: ChildProcess | undefined
   #qmp: QmpClient | undefined
@@ -41,8 +42,15 @@ export class FreezingMachine {
   #plugs = 0
   readonly #servers: Server[] = []
 
-  constructor(way: Way) {
+  /** By default the agent of a guest that is saved is reached over QEMU's user network. */
+  constructor(way: Way, { byVsock = way === 'stop' }: { readonly byVsock?: boolean } = {}) {
     this.#way = way
+    this.#byVsock = byVsock
+  }
+
+  /** Where the host listens for a port of the guest, with `_PORT` appended. */
+  get socketPath(): string {
+    return this.#path('vsock.sock')
   }
 
   get consoleText(): string {
@@ -53,32 +61,61 @@ export class FreezingMachine {
   async boot(words: readonly string[]): Promise<void> {
     copyFileSync(await ensureContainerRoot(progress), this.#path('busybox'))
     const link = await chooseLink({ override: 'tcp', progress })
-    this.#link = this.#way === 'restore' ? link : { ...link, commandLine: [] }
+    this.#link = this.#byVsock ? { ...link, commandLine: [] } : link
     await this.#start(words, false)
-    if (this.#way === 'stop') await this.#plug()
+    if (this.#byVsock) await this.plug()
+  }
+
+  get address(): Address {
+    if (this.#byVsock) return { kind: 'hvsock', path: this.socketPath, port: AGENT_PORT }
+    const { backend } = this.#link ?? {}
+    const [forward] = backend?.kind === 'user-network' ? (backend.forwards ?? []) : []
+    return { kind: 'tcp', host: '127.0.0.1', port: forward?.hostPort ?? 0 }
   }
 
   /** Connects to the agent, and waits until it answers. */
   connect(): Promise<TtrpcClient> {
-    const address = this.#address()
+    const address = this.address
     return connectAgent({ connect: (signal) => dial(address, signal) }, limit())
   }
 
   /** Stops the guest for some time. Resolves when it runs again, and can be connected to. */
   async freeze(words: readonly string[], ms: number): Promise<void> {
+    if (this.#byVsock) await this.unplug()
     if (this.#way === 'stop') {
-      await this.#unplug()
       await run(this.#monitor(), 'stop')
       await delay(ms)
       await run(this.#monitor(), 'cont')
-      await this.#plug()
-      return
+    } else {
+      await saveState(this.#monitor(), this.#path('state'))
+      await this.#endQemu()
+      await delay(ms)
+      await this.#start(words, true)
+      await goOnFrom(this.#monitor(), this.#path('state'))
     }
-    await saveState(this.#monitor(), this.#path('state'))
-    await this.#endQemu()
-    await delay(ms)
-    await this.#start(words, true)
-    await goOnFrom(this.#monitor(), this.#path('state'))
+    if (this.#byVsock) await this.plug()
+  }
+
+  /** Resolves when the host can connect to the guest. */
+  async plug(): Promise<void> {
+    this.#plugs += 1
+    const place = {
+      ...{ id: `vsock${this.#plugs}`, bus: PORT, cid: 3 },
+      ...{ socket: this.#path('vhost.sock'), path: this.socketPath },
+    }
+    this.#daemon = await plugVsock(this.#monitor(), place, limit())
+    await delay(isBusy() ? PLUGGED_BUSY_MS : PLUGGED_MS)
+  }
+
+  async unplug(): Promise<void> {
+    await unplugVsock(this.#monitor(), `vsock${this.#plugs}`, limit())
+    if (this.#daemon !== undefined) await endChild(this.#daemon)
+    this.#daemon = undefined
+  }
+
+  /** The guest cannot notice it. */
+  async killDaemon(): Promise<void> {
+    if (this.#daemon !== undefined) await endChild(this.#daemon, 'SIGKILL')
   }
 
   /** Gives each connection of the guest to a port; in a guest without vsock none comes. */
@@ -87,7 +124,7 @@ export class FreezingMachine {
       onConnection(socket.on('error', () => {})),
     )
     this.#servers.push(server)
-    await once(server.listen(`${this.#path('vsock.sock')}_${port}`), 'listening')
+    await once(server.listen(`${this.socketPath}_${port}`), 'listening')
   }
 
   async close(): Promise<void> {
@@ -99,13 +136,6 @@ export class FreezingMachine {
 
   #path(name: string): string {
     return join(this.#folder, name)
-  }
-
-  #address(): Address {
-    if (this.#way === 'stop') return { kind: 'hvsock', path: this.#path('vsock.sock'), port: AGENT_PORT }
-    const { backend } = this.#link ?? {}
-    const [forward] = backend?.kind === 'user-network' ? (backend.forwards ?? []) : []
-    return { kind: 'tcp', host: '127.0.0.1', port: forward?.hostPort ?? 0 }
   }
 
   async #start(append: readonly string[], isRestored: boolean): Promise<void> {
@@ -126,22 +156,6 @@ export class FreezingMachine {
   async #endQemu(): Promise<void> {
     this.#qmp?.close()
     if (this.#qemu !== undefined) await endChild(this.#qemu)
-  }
-
-  async #plug(): Promise<void> {
-    this.#plugs += 1
-    const place = {
-      ...{ id: `vsock${this.#plugs}`, bus: PORT, cid: 3 },
-      ...{ socket: this.#path('vhost.sock'), path: this.#path('vsock.sock') },
-    }
-    this.#daemon = await plugVsock(this.#monitor(), place, limit())
-    await delay(isBusy() ? PLUGGED_BUSY_MS : PLUGGED_MS)
-  }
-
-  async #unplug(): Promise<void> {
-    await unplugVsock(this.#monitor(), `vsock${this.#plugs}`, limit())
-    if (this.#daemon !== undefined) await endChild(this.#daemon)
-    this.#daemon = undefined
   }
 
   #monitor(): QmpClient {

@@ -10,7 +10,7 @@ export interface Opening {
 }
 
 /** Resolves when there may be more to read, or the end. */
-async function changed(socket: Socket): Promise<void> {
+export async function changed(socket: Socket): Promise<void> {
   const over = new AbortController()
   const { signal } = over
   const events = ['readable', 'end', 'close'].map((name) => once(socket, name, { signal }).catch(() => {}))

@@ -1,141 +1,237 @@
-import { buffer } from 'node:stream/consumers'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import type { StreamChanged } from '../../../src/gen/microvm/agent/v1/introspection.ts'
-import type { Pod } from '../../support/containers/pod.ts'
-import { listenForMany } from '../../support/host/host-ports.ts'
+import { connectOnce } from '../../../src/client/connection/connect-agent.ts'
+import { dial } from '../../../src/client/connection/dial.ts'
+import { agentOf } from '../../../src/client/container/container-session.ts'
+import { lastingSession } from '../../../src/client/lasting-session.ts'
+import {
+  IntrospectionDefinition,
+  type StreamChanged,
+} from '../../../src/gen/microvm/agent/v1/introspection.ts'
+import { clientFor } from '../../../src/rpc/client.ts'
+import type { Pod, RemoteProcess } from '../../support/containers/pod.ts'
+import { FreezingMachine } from '../../support/freezes/machine.ts'
+import { listenForMany, type ManyConnections } from '../../support/host/host-ports.ts'
+import { LosingReader, LosingWriter } from '../../support/host/losing-host.ts'
 import { ResumingReader, ResumingWriter } from '../../support/host/resuming-host.ts'
-import { CRUN, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
-import { bootPod } from '../../support/vm/guest-pod.ts'
-import { HOT_VSOCK, HotVsock } from '../../support/vm/hot-plug/hot-vsock.ts'
+import { cannotBoot } from '../../support/vm/boot-guest.ts'
+import { createPod } from '../../support/vm/guest-pod.ts'
 
-const LINES = 60_000
-const ALL = Array.from({ length: LINES }, (_, line) => `${line + 1}\n`).join('')
-const OUTPUTS = [7001, 7002, 7003, 7004]
-const INPUT = 7005
-const TERMINAL = 7006
+/** How often each kind of container is there, how many lines it prints at each of its inputs, and how its streams go. */
+const KINDS = [
+  { count: 5, lines: 8000, by: 'ports', terminal: false },
+  // More than the connection and its buffers hold.
+  { count: 2, lines: 100_000, by: 'ports', terminal: false },
+  { count: 3, lines: 8000, by: 'ports', terminal: true },
+  { count: 7, lines: 8000, by: 'calls', terminal: false },
+  { count: 3, lines: 8000, by: 'calls', terminal: true },
+] as const
 
-describe.skipIf(cannotBoot() !== undefined)('a guest with agent.stream_grace whose vsock device goes', () => {
-  let guest: TestGuest
-  let pod: Pod
-  let vsock: HotVsock
-  beforeAll(async () => {
-    ;({ guest, pod } = await bootPod({ ...HOT_VSOCK, append: [CRUN, 'agent.stream_grace=60'] }))
-    vsock = new HotVsock(guest)
-    await pod.run('host', ['sleep', '1000'])
-  })
+const SCRIPT = `if [ -t 0 ]; then stty raw -echo; fi
+echo ready
+while read lines && [ $lines != 0 ]; do seq 1 $lines; done`
+const READY = 'ready\n'
+const ROUNDS = 4
+/** Of a round's output, what is read before the device goes. */
+const READ_BYTES = 4096
+
+type Machine = Pick<FreezingMachine, 'killDaemon' | 'plug' | 'unplug' | 'freeze'>
+
+/** The ways in which the device goes, each after one round of input and output. */
+const LOSSES: readonly ((machine: Machine, words: readonly string[]) => Promise<void>)[] = [
+  (machine) => machine.unplug().then(() => machine.plug()),
+  async (machine) => {
+    await machine.killDaemon()
+    await machine.unplug()
+    await machine.plug()
+  },
+  // Its device is unplugged, and another plugged.
+  (machine, words) => machine.freeze(words, 500),
+]
+
+class Talk {
+  readonly input: Buffer
+  readonly output: Buffer
+  readonly #lines: number
+  readonly #roundBytes: number
+
+  constructor(lines: number) {
+    this.#lines = lines
+    this.input = Buffer.from(`${`${lines}\n`.repeat(ROUNDS)}0\n`)
+    const round = Array.from({ length: lines }, (_, line) => `${line + 1}\n`).join('')
+    this.#roundBytes = round.length
+    this.output = Buffer.from(READY + round.repeat(ROUNDS))
+  }
+
+  /** The length of the input up to the end of a round. */
+  inputUntil(round: number): number {
+    return round === ROUNDS - 1 ? this.input.length : (round + 1) * `${this.#lines}\n`.length
+  }
+
+  /** Of the output, up to the beginning of a round. */
+  outputUntil(round: number): number {
+    return READY.length + round * this.#roundBytes
+  }
+}
+
+/** A container, as the host sees it. */
+interface Held {
+  /** Passes the input of a round, and reads some of its output; of the last round, all. */
+  pass(round: number): Promise<void>
+  /** Takes the next connections. `told` are the totals of the streams that have lost theirs. */
+  goOn(told: ReadonlyMap<string, number>): Promise<void>
+  readonly process: RemoteProcess
+  /** Bytes of output that were told as lost. */
+  readonly lost: number
+}
+
+describe.skipIf(cannotBoot() !== undefined).each([
+  {
+    name: 'loses and repeats no byte',
+    words: ['agent.stream_grace=600', 'agent.stream_resume=true'],
+    resumes: true,
+  },
+  { name: 'loses exactly the bytes that it tells', words: ['agent.stream_grace=600'], resumes: false },
+])('a guest with $words whose vsock device goes, beside 20 containers', ({ name, words, resumes }) => {
+  const machine = new FreezingMachine('restore', { byVsock: true })
+  const over = new AbortController()
+  const listening: ManyConnections[] = []
+  let plugged = Promise.resolve()
+  beforeAll(() => machine.boot(words), 180_000)
   afterAll(async () => {
-    await guest?.stop()
-    await vsock?.end()
+    over.abort()
+    for (const each of listening) each.close()
+    await machine.close()
   })
 
-  const changes = async (): Promise<readonly StreamChanged[]> => {
-    const told: StreamChanged[] = []
-    for (let afterSequence = 0n; ; ) {
-      const answer = await guest.introspection.getEvents({ afterSequence, timeoutMs: 0, limit: 0 })
-      if (answer.events.length === 0) return told
-      for (const { streamChanged } of answer.events) if (streamChanged !== undefined) told.push(streamChanged)
-      afterSequence = answer.lastSequence
-    }
-  }
-  const totalOf = async (port: number, stream: string) => {
-    const told = (await changes()).find((one) => one.port === port && one.stream === stream)
-    return Number(told?.total)
-  }
-  const listen = (port: number) => listenForMany(`${vsock.path}_${port}`)
-
-  it('goes on with each stream at its port, with exactly the told bytes lost', {
-    timeout: 180_000,
-  }, async () => {
-    const before = await Promise.all([...OUTPUTS, INPUT, TERMINAL].map(listen))
-    const outputs = []
-    for (const port of OUTPUTS) {
-      outputs.push(await pod.add('host', `out-${port}`, ['seq', `${LINES}`], { ports: { stdoutPort: port } }))
-    }
-    const input = await pod.add('host', 'in', ['cat'], { ports: { stdinPort: INPUT } })
-    const terminal = await pod.add('host', 'tty', ['sh', '-c', 'read line; echo "got $line"'], {
-      terminal: true,
-      ports: { stdinPort: TERMINAL, stdoutPort: TERMINAL },
+  /** A session that goes on over each device. */
+  async function session() {
+    const { signal } = over
+    const first = await machine.connect()
+    return lastingSession(first, {
+      dial: async (each) => {
+        await plugged
+        return await connectOnce({ connect: (attempt) => dial(machine.address, attempt) }, each)
+      },
+      ...{ returnMs: 300_000, onLoss: () => {}, signal },
     })
-    // The outputs are not read, so that bytes are on their way when the device goes.
-    const connections = await Promise.all(before.map((port) => port.next()))
-    connections[4]?.write(ALL.slice(0, 100_000))
-    const got = [await input.read()]
-    const reading = input.readAll()
-    await vsock.unplug()
-    await expect.poll(async () => (await changes()).length, { timeout: 20_000 }).toBe(OUTPUTS.length + 3)
-    expect(await totalOf(TERMINAL, 'stdin')).toBe(0)
-    for (const each of before) each.close()
+  }
 
-    await vsock.plug()
-    const after = await Promise.all([...OUTPUTS, INPUT, TERMINAL].map(listen))
-    const next = await Promise.all(after.map((port) => port.next()))
-    const texts = await Promise.all(
-      next.slice(0, OUTPUTS.length).map(async (socket) => (await buffer(socket)).toString()),
-    )
-    for (const [index, port] of OUTPUTS.entries()) {
-      const total = await totalOf(port, 'stdout')
-      expect(total).toBeGreaterThan(0)
-      expect(texts[index] === ALL.slice(total)).toBe(true)
+  async function byPorts(pod: Pod, id: string, { lines, terminal, number }: Given): Promise<Held> {
+    const talk = new Talk(lines)
+    const stdoutPort = 7000 + number
+    // The streams of a terminal may have one connection, unless they resume.
+    const stdinPort = terminal && !resumes ? stdoutPort : 8000 + number
+    const ports = new Map<number, ManyConnections>()
+    for (const port of new Set([stdinPort, stdoutPort]))
+      ports.set(port, await listenForMany(`${machine.socketPath}_${port}`))
+    listening.push(...ports.values())
+    const next = async () => {
+      const made = new Map<number, Awaited<ReturnType<ManyConnections['next']>>>()
+      for (const [port, connections] of ports) made.set(port, await connections.next())
+      return { stdin: made.get(stdinPort) ?? expect.fail(), stdout: made.get(stdoutPort) ?? expect.fail() }
     }
-    expect(await Promise.all(outputs.map((each) => each.wait()))).toEqual(OUTPUTS.map(() => 0))
-    next[4]?.end('the rest')
-    const taken = await totalOf(INPUT, 'stdin')
-    expect(Buffer.concat([...got, await reading]).toString() === `${ALL.slice(0, taken)}the rest`).toBe(true)
-    next[5]?.write('typed\r')
-    expect((await buffer(next[5] ?? expect.fail())).toString()).toContain('got typed')
-    expect(await terminal.wait()).toBe(0)
+    const reader = resumes ? new ResumingReader() : new LosingReader(talk.output)
+    const writer = resumes ? new ResumingWriter(talk.input) : new LosingWriter(talk.input)
+    const connecting = next()
+    const process = await pod.run(id, ['sh', '-c', SCRIPT], { terminal, ports: { stdinPort, stdoutPort } })
+    let now = await connecting
+    await reader.read(now.stdout, READY.length)
+    return {
+      process,
+      get lost() {
+        return reader instanceof LosingReader ? reader.lost : 0
+      },
+      pass: async (round) => {
+        const isLast = round === ROUNDS - 1
+        const most = isLast ? Number.POSITIVE_INFINITY : talk.outputUntil(round) + READ_BYTES
+        await Promise.all([
+          writer.writeUntil(now.stdin, talk.inputUntil(round)),
+          reader.read(now.stdout, most),
+        ])
+        if (!isLast) {
+          // More is on its way when the device goes.
+          const more = talk.inputUntil(round) + 3
+          if (writer instanceof LosingWriter) await writer.writeUntil(now.stdin, more)
+          else now.stdin.write(talk.input.subarray(writer.acknowledged, more))
+          return
+        }
+        expect(reader.total).toBe(talk.output.length)
+        if (reader instanceof ResumingReader) expect(reader.bytes.equals(talk.output)).toBe(true)
+      },
+      goOn: async (told) => {
+        if (reader instanceof LosingReader) reader.lose(told.get(`${id} stdout`) ?? expect.fail())
+        if (writer instanceof LosingWriter) writer.lose(told.get(`${id} stdin`) ?? expect.fail())
+        now = await next()
+      },
+    }
+  }
+
+  async function byCalls(pod: Pod, id: string, { lines, terminal }: Given): Promise<Held> {
+    const talk = new Talk(lines)
+    const process = await pod.run(id, ['sh', '-c', SCRIPT], { terminal })
+    const begin = await process.readUntil(READY)
+    // It reads all the time, so a read is open whenever the device goes.
+    const reading = process.readAll()
+    reading.catch(() => {})
+    return {
+      process,
+      lost: 0,
+      pass: async (round) => {
+        const from = round === 0 ? 0 : talk.inputUntil(round - 1)
+        await process.write(talk.input.subarray(from, talk.inputUntil(round)))
+        if (round < ROUNDS - 1) return
+        expect(Buffer.concat([Buffer.from(begin), await reading]).equals(talk.output)).toBe(true)
+      },
+      goOn: async () => {},
+    }
+  }
+
+  it(name, { timeout: 900_000 }, async () => {
+    const lasting = await session()
+    const agent = agentOf(lasting)
+    const introspection = clientFor(IntrospectionDefinition, lasting)
+    const pod = await createPod(agent, '05')
+    const held: Held[] = []
+    for (const { by, count, lines, terminal } of KINDS) {
+      for (let one = 0; one < count; one++) {
+        const number = held.length
+        const make = by === 'ports' ? byPorts : byCalls
+        held.push(await make(pod, `c${number}`, { lines, terminal, number }))
+      }
+    }
+    expect(held).toHaveLength(20)
+    const streams = 2 * KINDS.reduce((sum, { by, count }) => sum + (by === 'ports' ? count : 0), 0)
+    let after = 0n
+    for (const [round, lose] of LOSSES.entries()) {
+      await Promise.all(held.map((each) => each.pass(round)))
+      const { promise, resolve } = Promise.withResolvers<void>()
+      plugged = promise
+      await lose(machine, words)
+      resolve()
+      const told = new Map<string, number>()
+      while (told.size < streams) {
+        const { events, lastSequence } = await introspection.getEvents({
+          afterSequence: after,
+          timeoutMs: 60_000,
+          limit: 0,
+        })
+        const lost = (change: StreamChanged | undefined) => change?.action === 'detached'
+        for (const { streamChanged: one } of events)
+          if (one !== undefined && lost(one)) told.set(`${one.containerId} ${one.stream}`, Number(one.total))
+        after = lastSequence
+      }
+      await Promise.all(held.map((each) => each.goOn(told)))
+    }
+    await Promise.all(held.map((each) => each.pass(ROUNDS - 1)))
+    expect(await Promise.all(held.map(({ process }) => process.wait()))).toEqual(held.map(() => 0))
+    const lost = held.reduce((sum, each) => sum + each.lost, 0)
+    expect(lost > 0).toBe(!resumes)
+    lasting.close()
   })
 })
 
-describe.skipIf(cannotBoot() !== undefined)(
-  'a guest with agent.stream_resume whose vsock device goes',
-  () => {
-    let guest: TestGuest
-    let pod: Pod
-    let vsock: HotVsock
-    beforeAll(async () => {
-      const append = [CRUN, 'agent.stream_grace=60', 'agent.stream_resume=true']
-      ;({ guest, pod } = await bootPod({ ...HOT_VSOCK, append }))
-      vsock = new HotVsock(guest)
-      await pod.run('host', ['sleep', '1000'])
-    })
-    afterAll(async () => {
-      await guest?.stop()
-      await vsock?.end()
-    })
-
-    it('loses and repeats no byte of outputs and inputs, three times', { timeout: 180_000 }, async () => {
-      const listen = (port: number) => listenForMany(`${vsock.path}_${port}`)
-      const sent = Buffer.from(ALL)
-      const reader = { numbers: new ResumingReader(), copy: new ResumingReader() }
-      const writer = new ResumingWriter(sent)
-      let listening = await Promise.all([7101, 7102, 7103].map(listen))
-      const numbers = await pod.add('host', 'numbers', ['seq', `${LINES}`], { ports: { stdoutPort: 7101 } })
-      const copy = await pod.add('host', 'copy', ['cat'], { ports: { stdinPort: 7102, stdoutPort: 7103 } })
-      for (let round = 1; ; round++) {
-        const [first, second, third] = await Promise.all(listening.map((port) => port.next()))
-        if (first === undefined || second === undefined || third === undefined)
-          throw new Error('no connection')
-        const isLast = round === 4
-        const most = isLast ? Number.POSITIVE_INFINITY : round * 60_000
-        const all = [
-          reader.numbers.read(first, most),
-          writer.write(second, isLast ? most : 60_000),
-          reader.copy.read(third, isLast ? most : round * 50_000),
-        ]
-        await Promise.all(all)
-        if (isLast) break
-        // More is on its way in both directions.
-        second.write(sent.subarray(writer.acknowledged, writer.acknowledged + 30_000))
-        await vsock.unplug()
-        for (const port of listening) port.close()
-        await vsock.plug()
-        listening = await Promise.all([7101, 7102, 7103].map(listen))
-      }
-      expect(reader.numbers.bytes.equals(sent)).toBe(true)
-      expect(reader.copy.bytes.equals(sent)).toBe(true)
-      expect([await numbers.wait(), await copy.wait()]).toEqual([0, 0])
-      expect(new Set(writer.openings.map(({ name }) => name)).size).toBe(1)
-    })
-  },
-)
+interface Given {
+  readonly lines: number
+  readonly terminal: boolean
+  readonly number: number
+}
